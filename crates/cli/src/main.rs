@@ -1,0 +1,2 @@
+//! The `toehold` command.
+fn main() {}

@@ -1,0 +1,1 @@
+//! Experiments, workloads, testbeds, samples, statistics and reports.

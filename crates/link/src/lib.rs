@@ -1,0 +1,60 @@
+//! The way frames get from one node to another.
+//!
+//! A [`Link`] is what a network card is to a driver: burst receive, burst
+//! transmit, and capabilities. It knows nothing of IP.
+
+mod frame;
+
+pub use frame::{Checksum, Fence, MIN_PRIVATE, Offload, Received, Transmit, TransmitError, Transmitter};
+
+use std::os::fd::BorrowedFd;
+
+/// What a link can do, as a network card's driver would report it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Capabilities {
+    /// Largest IP packet in a plain frame, in bytes, without the Ethernet header.
+    pub mtu: u16,
+    /// Largest IP packet in a super-frame (segmentation left to the link), in
+    /// bytes; equal to `mtu` if the link carries none.
+    pub super_frame: u32,
+    /// Whether transport checksums may be left [`Checksum::Partial`].
+    pub checksum_offload: bool,
+    /// Whether the link never loses or delays frames on its own, so that the
+    /// retransmission timer's floor may be lowered (RFC 6298 §2.4 is for paths
+    /// that cross networks).
+    pub local: bool,
+    /// Whether any thread may drive the link, or only the one that made it.
+    pub any_thread: bool,
+}
+
+/// A way for frames to other nodes, driven by one thread at a time.
+///
+/// A driver's round: `receive`, hand the frames to the stack, let the stack
+/// `transmit`, `flush`. To sleep: `prepare_sleep`; if it returns true, wait for
+/// `descriptor` to become readable; `finish_sleep`.
+pub trait Link: Transmitter + Send {
+    /// What the link can do.
+    fn capabilities(&self) -> Capabilities;
+
+    /// The link's own hardware address.
+    fn address(&self) -> [u8; 6];
+
+    /// Hands up to `budget` frames to `handler`, oldest first, and returns how
+    /// many. Also does the link's housekeeping, rarely. Time is in nanoseconds
+    /// on the driver's monotonic clock.
+    fn receive(&mut self, now_ns: u64, budget: usize, handler: &mut dyn FnMut(&Received<'_>)) -> usize;
+
+    /// Publishes what was transmitted since the last flush, and wakes sleepers.
+    fn flush(&mut self);
+
+    /// Becomes readable when frames or events arrive while the link is prepared
+    /// for sleep. `None`: the link has nothing to wait for but time.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>>;
+
+    /// Announces that the driver will sleep. False: something arrived in the
+    /// meantime, do another round instead (nothing has to be finished then).
+    fn prepare_sleep(&mut self) -> bool;
+
+    /// Takes the announcement back and does what the wake-up asks for.
+    fn finish_sleep(&mut self, now_ns: u64);
+}

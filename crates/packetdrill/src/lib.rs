@@ -1,0 +1,1 @@
+//! Toehold behind packetdrill's interface for user-space stacks.

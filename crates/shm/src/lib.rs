@@ -1,0 +1,1 @@
+//! Regions, slabs, rings and doorbells in shared memory.

@@ -1,0 +1,1 @@
+//! A deterministic network of stacks under virtual time.

@@ -1,0 +1,1 @@
+//! TcpListener, TcpStream and Poll on a Toehold node.

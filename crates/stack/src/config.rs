@@ -1,0 +1,165 @@
+//! What a stack is told when it is made.
+
+use core::net::{Ipv4Addr, Ipv6Addr};
+use core::time::Duration;
+
+/// Settings of one stack. Bounds are fixed for its lifetime: they size the region.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Hardware address. Ignored on links without hardware addresses.
+    pub mac: [u8; 6],
+    /// IPv4 address and prefix length.
+    pub ipv4: Option<(Ipv4Addr, u8)>,
+    /// IPv4 router for destinations off the prefix.
+    pub ipv4_gateway: Option<Ipv4Addr>,
+    /// IPv6 address and prefix length, beside the link-local address that
+    /// follows from `mac` (RFC 4291 appendix A).
+    pub ipv6: Option<(Ipv6Addr, u8)>,
+    /// IPv6 router for destinations off the prefix.
+    pub ipv6_gateway: Option<Ipv6Addr>,
+    /// What the link can do.
+    pub link: toehold_link::Capabilities,
+    /// Whether frames begin with an Ethernet header; otherwise with the IP header.
+    pub ethernet: bool,
+    /// Secret of the keyed hashes: sequence numbers, cookies, flow look-up.
+    pub secret: [u8; 16],
+    /// Seed of everything random that needs no secrecy.
+    pub seed: u64,
+    /// Demultiplexing strategy.
+    pub demux: DemuxStrategy,
+    /// Most connections at once, half-open and closing ones included.
+    pub connections: u32,
+    /// Most listeners at once.
+    pub listeners: u32,
+    /// Most TIME-WAIT records at once; the oldest go first.
+    pub time_wait_records: u32,
+    /// Most neighbours (hardware addresses) known at once.
+    pub neighbors: u32,
+    /// Blocks of payload memory.
+    pub payload_blocks: u32,
+    /// Bytes of a block of payload memory: a power of two.
+    pub payload_block_len: u32,
+    /// Settings of TCP.
+    pub tcp: TcpConfig,
+}
+
+/// Demultiplexing strategies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DemuxStrategy {
+    /// Hash chains, each with a one-entry cache (demux paper §3.4).
+    Sequent {
+        /// Number of chains.
+        chains: u32,
+    },
+    /// Buckets of a cache line, keyed hash.
+    FlowTable,
+}
+
+/// Settings of TCP. Spans that name an RFC default to its value.
+#[derive(Debug, Clone)]
+pub struct TcpConfig {
+    /// Congestion control of new connections.
+    pub congestion: CongestionAlgorithm,
+    /// Most bytes a connection's send queue holds.
+    pub send_buffer: u32,
+    /// Most bytes a connection's receive queue holds: the largest window.
+    pub receive_buffer: u32,
+    /// Initial congestion window in segments (RFC 6928).
+    pub initial_window: u32,
+    /// Floor of the retransmission timeout (RFC 6298 §2.4 says 1 s; Linux uses
+    /// 200 ms; a link that declares itself local allows less).
+    pub rto_min: Duration,
+    /// Retransmission timeout before the first measurement (RFC 6298 §2.1).
+    pub rto_initial: Duration,
+    /// Ceiling of the retransmission timeout (RFC 6298 §2.5).
+    pub rto_max: Duration,
+    /// Longest delay of an acknowledgement (RFC 9293 §3.8.6.3: under 500 ms).
+    pub delayed_ack: Duration,
+    /// Retransmissions before an established connection is given up
+    /// (RFC 9293 §3.8.3 R2).
+    pub retries: u8,
+    /// Retransmissions of SYN and SYN-ACK before the attempt is given up.
+    pub syn_retries: u8,
+    /// Length of TIME-WAIT (2 MSL).
+    pub time_wait: Duration,
+    /// Longest stay in FIN-WAIT-2 after the program has closed.
+    pub fin_wait_2: Duration,
+    /// Challenge acknowledgements a second (RFC 5961 §10).
+    pub challenge_ack_rate: u32,
+    /// Offer SACK (RFC 2018).
+    pub sack: bool,
+    /// Offer timestamps (RFC 7323).
+    pub timestamps: bool,
+    /// Offer window scaling (RFC 7323).
+    pub window_scaling: bool,
+    /// Offer ECN (RFC 3168) on connections opened by this side; a peer's offer is
+    /// always accepted.
+    pub ecn: bool,
+    /// First port of the ephemeral range (RFC 6056); it ends at 60999.
+    pub ephemeral_first: u16,
+}
+
+/// Congestion control algorithms.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum CongestionAlgorithm {
+    /// RFC 5681 and 6582.
+    Reno = 0,
+    /// RFC 9438.
+    Cubic = 1,
+}
+
+impl Default for TcpConfig {
+    fn default() -> Self {
+        Self {
+            congestion: CongestionAlgorithm::Cubic,
+            send_buffer: 1 << 20,
+            receive_buffer: 1 << 20,
+            initial_window: 10,
+            rto_min: Duration::from_millis(200),
+            rto_initial: Duration::from_secs(1),
+            rto_max: Duration::from_secs(120),
+            delayed_ack: Duration::from_millis(40),
+            retries: 15,
+            syn_retries: 6,
+            time_wait: Duration::from_secs(60),
+            fin_wait_2: Duration::from_secs(60),
+            challenge_ack_rate: 1000,
+            sack: true,
+            timestamps: true,
+            window_scaling: true,
+            ecn: false,
+            ephemeral_first: 32768,
+        }
+    }
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            mac: [0x02, 0, 0, 0, 0, 1],
+            ipv4: None,
+            ipv4_gateway: None,
+            ipv6: None,
+            ipv6_gateway: None,
+            link: toehold_link::Capabilities {
+                mtu: 1500,
+                super_frame: 1500,
+                checksum_offload: false,
+                local: false,
+                any_thread: true,
+            },
+            ethernet: true,
+            secret: [0; 16],
+            seed: 0,
+            demux: DemuxStrategy::FlowTable,
+            connections: 1 << 16,
+            listeners: 1 << 10,
+            time_wait_records: 1 << 16,
+            neighbors: 1 << 10,
+            payload_blocks: 1 << 13,
+            payload_block_len: 1 << 14,
+            tcp: TcpConfig::default(),
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! What the stack counts: every frame it drops, with the reason, and the
+//! events a person who looks for trouble asks about.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+macro_rules! counters {
+    ($($(#[doc = $doc:literal])+ $name:ident,)+) => {
+        /// Counters of one stack, since its creation. They only grow.
+        #[derive(Debug, Clone, Copy, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]
+        #[repr(C)]
+        pub struct Counters { $($(#[doc = $doc])+ pub $name: u64,)+ }
+
+        impl Counters {
+            /// Every counter with its name, in the order of declaration.
+            pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
+                [$((stringify!($name), self.$name),)+].into_iter()
+            }
+        }
+    };
+}
+
+counters! {
+    /// Frames received from the link.
+    frames_received,
+    /// Frames given to the link.
+    frames_sent,
+    /// Dropped: shorter than its headers say, or header fields contradict one another.
+    drop_malformed,
+    /// Dropped: for another hardware address.
+    drop_other_host,
+    /// Dropped: an EtherType nobody here handles.
+    drop_ethertype,
+    /// Dropped: an IP packet for an address this stack does not have.
+    drop_not_local,
+    /// Dropped: a source address that cannot be one (multicast, broadcast, own).
+    drop_bad_source,
+    /// Dropped: a transport or IP header checksum that does not fit.
+    drop_checksum,
+    /// Dropped: an IP protocol nobody here handles.
+    drop_protocol,
+    /// Dropped: a fragment that could not be kept or put together.
+    drop_fragment,
+    /// Dropped: IPv6 extension headers beyond the bound, or a bad one.
+    drop_extension_header,
+    /// Dropped: an ARP or neighbour discovery message that breaks a rule.
+    drop_neighbor,
+    /// Dropped: a frame that waited for a hardware address in vain or beyond the bound.
+    drop_unresolved,
+    /// Dropped: an ICMP message that is malformed, quotes nothing of ours, or exceeds the rate.
+    drop_icmp,
+    /// ICMP errors sent.
+    icmp_errors_sent,
+    /// Echo requests answered.
+    icmp_echo_replies,
+    /// Frames the link would not take.
+    link_full,
+    /// TCP segments received that passed the checks of the layers below.
+    tcp_segments_received,
+    /// TCP segments sent, retransmissions included.
+    tcp_segments_sent,
+    /// Segments to a port nobody listens on.
+    tcp_no_connection,
+    /// Resets sent.
+    tcp_resets_sent,
+    /// Resets received and obeyed.
+    tcp_resets_received,
+    /// Segments dropped as outside the receive window (RFC 9293 §3.10.7.4).
+    tcp_out_of_window,
+    /// Segments dropped by PAWS (RFC 7323 §5).
+    tcp_paws_drops,
+    /// Challenge acknowledgements sent (RFC 5961).
+    tcp_challenge_acks,
+    /// Challenge acknowledgements withheld by the rate limit (RFC 5961 §10).
+    tcp_challenge_acks_limited,
+    /// Segments dropped for an acknowledgement number that cannot be (RFC 5961 §5).
+    tcp_bad_acks,
+    /// Payload bytes that had already been received.
+    tcp_duplicate_bytes,
+    /// Segments received ahead of a gap and kept.
+    tcp_out_of_order,
+    /// Segments received ahead of a gap and dropped for want of memory or beyond the bound.
+    tcp_out_of_order_drops,
+    /// Segments retransmitted for any reason.
+    tcp_retransmits,
+    /// Retransmission timeouts.
+    tcp_timeouts,
+    /// Tail loss probes sent (RFC 8985 §7).
+    tcp_tail_loss_probes,
+    /// Fast recoveries entered.
+    tcp_recoveries,
+    /// Loss episodes found to be spurious and undone.
+    tcp_spurious_recoveries,
+    /// Zero-window probes sent.
+    tcp_window_probes,
+    /// Keepalive probes sent.
+    tcp_keepalive_probes,
+    /// Connections ended for want of answers.
+    tcp_aborted_on_timeout,
+    /// Connections opened by this side.
+    tcp_active_opens,
+    /// Connections opened by a peer.
+    tcp_passive_opens,
+    /// SYNs that found the backlog full and were dropped.
+    tcp_listen_overflows,
+    /// SYN cookies sent.
+    tcp_syn_cookies_sent,
+    /// Connections made from a returned cookie.
+    tcp_syn_cookies_accepted,
+    /// Acknowledgements that were no valid cookie.
+    tcp_syn_cookies_failed,
+    /// Connections that ended in TIME-WAIT records.
+    tcp_time_wait,
+    /// TIME-WAIT records dropped early because their table was full.
+    tcp_time_wait_overflows,
+    /// TIME-WAIT records reused by a new SYN.
+    tcp_time_wait_reused,
+    /// Segments that carried an ECN congestion mark.
+    tcp_ce_received,
+    /// Congestion window reductions caused by ECN.
+    tcp_ecn_reductions,
+    /// Data or connections refused because context memory was out.
+    context_memory_out,
+    /// Data refused or dropped because payload memory was out.
+    payload_memory_out,
+}

@@ -1,0 +1,2 @@
+//! Build, test and demonstration tasks.
+fn main() {}
