@@ -1,0 +1,111 @@
+//! Where packets for a destination go, in a form connections can keep.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// Next hop and packet sizes for one destination.
+///
+/// Plain data, so that a connection can keep it in its control block. It stays
+/// valid for as long as [`path_is_current`](super::Ip::path_is_current) says
+/// so, which compares one number; afterwards ask
+/// [`path`](super::Ip::path) again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct Path {
+    /// Hardware address of the next hop; zeroes on links without.
+    pub destination: [u8; 6],
+    /// Largest IP packet in bytes that gets through to the destination.
+    pub mtu: u16,
+    /// Largest IP packet in a super-frame in bytes; equal to the link's MTU
+    /// where there are none. The segments of a super-frame are bound by `mtu`.
+    pub super_frame: u32,
+    /// Index of the next hop's neighbour record, or [`toehold_shm::NONE`].
+    pub neighbor: u32,
+    /// The epoch in which the path was made; 0 in none.
+    epoch: u32,
+    flags: u32,
+}
+
+const _: () = assert!(size_of::<Path>() == 24);
+
+/// Flag: the destination is this stack itself.
+const LOOPBACK: u32 = 1;
+/// Flag: routers may fragment, because the path takes less than is sensible.
+const MAY_FRAGMENT: u32 = 2;
+
+impl Path {
+    /// No path: never current.
+    pub const NONE: Self =
+        Self { destination: [0; 6], mtu: 0, super_frame: 0, neighbor: toehold_shm::NONE, epoch: 0, flags: 0 };
+
+    pub(super) fn new(destination: [u8; 6], mtu: u16, super_frame: u32, neighbor: u32, epoch: u32) -> Self {
+        Self { destination, mtu, super_frame, neighbor, epoch, flags: 0 }
+    }
+
+    /// Whether the destination is this stack: the frame must not go to the
+    /// link, but back into [`receive_looped`](super::Ip::receive_looped).
+    #[inline]
+    pub fn is_loopback(&self) -> bool {
+        self.flags & LOOPBACK != 0
+    }
+
+    #[inline]
+    pub(super) fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    #[inline]
+    pub(super) fn may_fragment(&self) -> bool {
+        self.flags & MAY_FRAGMENT != 0
+    }
+
+    pub(super) fn with_loopback(mut self) -> Self {
+        self.flags |= LOOPBACK;
+        self
+    }
+
+    pub(super) fn with_may_fragment(mut self) -> Self {
+        self.flags |= MAY_FRAGMENT;
+        self
+    }
+}
+
+impl Default for Path {
+    fn default() -> Self {
+        Self::NONE
+    }
+}
+
+/// Answer to the question where packets for a destination go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PathState {
+    /// There, now.
+    Ready(Path),
+    /// The next hop's hardware address is being asked for. The asker enters
+    /// the neighbour's waiting list and hears a [`NeighborEvent`].
+    Pending {
+        /// Index of the neighbour record.
+        neighbor: u32,
+    },
+    /// Nowhere: no route, an address nobody can send TCP to, or too many
+    /// neighbours being asked for at once.
+    Unreachable,
+}
+
+/// Something that happened to a neighbour that others wait for.
+///
+/// The waiting list is still in the record when the event is delivered; the
+/// receiver takes it out with
+/// [`set_waiting_head`](super::Ip::set_waiting_head)`(neighbor, NONE)`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NeighborEvent {
+    /// Its hardware address is known: `path` is ready.
+    Resolved {
+        /// Index of the neighbour record.
+        neighbor: u32,
+    },
+    /// It did not answer.
+    Failed {
+        /// Index of the neighbour record.
+        neighbor: u32,
+    },
+}
