@@ -1,2 +1,59 @@
-//! Build, test and demonstration tasks.
-fn main() {}
+//! Build, test and demonstration tasks: `cargo xtask <task>`.
+//!
+//! A task installs or checks what it needs by itself and says what it did. It
+//! works from any directory of the repository and leaves its output under the
+//! target directory only, except for the files it exists to write.
+
+mod ci;
+mod clauses;
+mod demo;
+mod fuzz;
+mod readme;
+mod requirements;
+mod shell;
+mod test;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Build, test and demonstration tasks of Toehold.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Arguments {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Everything a change has to pass: formatting, lints, tests, models, docs, licences, spelling.
+    Ci(ci::Arguments),
+    /// All tests; installs what they need first.
+    Test(test::Arguments),
+    /// Toehold beside the kernel in one measured run, in under two minutes.
+    Demo(demo::Arguments),
+    /// Every fuzz target for a while, or only the kept corpora.
+    Fuzz(fuzz::Arguments),
+    /// Writes docs/rfc-clauses.md from the citations in the code, or checks it.
+    Clauses(clauses::Arguments),
+    /// Runs the README's commands, so that they stay true.
+    Readme(readme::Arguments),
+}
+
+fn main() -> ExitCode {
+    let result = match Arguments::parse().task {
+        Task::Ci(arguments) => ci::run(&arguments),
+        Task::Test(arguments) => test::run(&arguments),
+        Task::Demo(arguments) => demo::run(&arguments),
+        Task::Fuzz(arguments) => fuzz::run(&arguments),
+        Task::Clauses(arguments) => clauses::run(&arguments),
+        Task::Readme(arguments) => readme::run(&arguments),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

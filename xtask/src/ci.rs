@@ -1,0 +1,103 @@
+//! `cargo xtask ci`: what every change has to pass.
+
+use crate::shell::{Steps, cargo, command, root, run as run_shown, target};
+use crate::{clauses, fuzz, requirements, test};
+use anyhow::Result;
+
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Leave the tests out, because they ran already.
+    #[arg(long)]
+    skip_tests: bool,
+}
+
+/// Runs every check, cheap ones first, and stops at the first that fails.
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    let mut steps = Steps::default();
+    let result = checks(arguments, &mut steps);
+    steps.summary();
+    result
+}
+
+fn checks(arguments: &Arguments, steps: &mut Steps) -> Result<()> {
+    steps.step("formatting", formatting)?;
+    steps.step("spelling", spelling)?;
+    steps.step("licences and sources of dependencies", dependencies)?;
+    steps.step("table of RFC clauses", || {
+        clauses::run(&clauses::Arguments::checking())
+    })?;
+    steps.step("lints", lints)?;
+    steps.step("documentation", documentation)?;
+    steps.step("interleavings", interleavings)?;
+    if !arguments.skip_tests {
+        steps.step("tests", || test::run(&test::Arguments::default()))?;
+    }
+    steps.step("fuzzing corpora", || fuzz::run(&fuzz::Arguments::replaying()))
+}
+
+fn formatting() -> Result<()> {
+    requirements::component("fmt", "rustfmt")?;
+    run_shown(&mut cargo(["fmt", "--all", "--check"]))?;
+    run_shown(&mut cargo([
+        "fmt",
+        "--manifest-path",
+        "fuzz/Cargo.toml",
+        "--check",
+    ]))
+}
+
+fn spelling() -> Result<()> {
+    let typos = requirements::typos()?;
+    run_shown(&mut command(typos, ["--config", "typos.toml"]))
+}
+
+/// Advisories are not checked here: deny.toml says why.
+fn dependencies() -> Result<()> {
+    let deny = requirements::cargo_deny()?;
+    run_shown(&mut command(
+        deny,
+        ["--log-level", "error", "check", "licenses", "bans", "sources"],
+    ))
+}
+
+fn lints() -> Result<()> {
+    requirements::component("clippy", "clippy")?;
+    run_shown(&mut cargo([
+        "clippy",
+        "--workspace",
+        "--all-targets",
+        "--locked",
+        "--",
+        "-D",
+        "warnings",
+    ]))
+}
+
+fn documentation() -> Result<()> {
+    let mut doc = cargo([
+        "doc",
+        "--workspace",
+        "--no-deps",
+        "--document-private-items",
+        "--locked",
+    ]);
+    run_shown(doc.env("RUSTDOCFLAGS", "-D warnings"))
+}
+
+/// The model checker replaces the atomics, so it has a target directory of its
+/// own; without optimisation its searches take minutes.
+fn interleavings() -> Result<()> {
+    let mut loom = cargo([
+        "test",
+        "--package",
+        "toehold-shm",
+        "--release",
+        "--lib",
+        "--locked",
+        "--",
+        "loom",
+    ]);
+    loom.env("RUSTFLAGS", "--cfg loom")
+        .env("CARGO_TARGET_DIR", target().join("loom"));
+    run_shown(loom.env("CARGO_PROFILE_RELEASE_LTO", "off").current_dir(root()))
+}

@@ -1,0 +1,236 @@
+//! `cargo xtask fuzz`: everything that parses, fed with everything.
+//!
+//! The targets in fuzz/ run under libFuzzer with coverage and address checks.
+//! Both come with the stable compiler but are switched on by unstable flags,
+//! which is what `RUSTC_BOOTSTRAP` is for; nothing else needs a nightly one.
+
+use crate::requirements::{self, FOR_FUZZING};
+use crate::shell::{cargo, command, output, root, run as run_shown, target};
+use anyhow::{Context, Result, bail, ensure};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Targets to run; all of them if none is named.
+    targets: Vec<String>,
+    /// Seconds for each target.
+    #[arg(long, default_value_t = 60)]
+    seconds: u64,
+    /// Only run the inputs kept in fuzz/corpus, and fail if one of them fails.
+    #[arg(long)]
+    replay: bool,
+    /// Afterwards put what was found into fuzz/corpus, as few inputs as cover the same code.
+    #[arg(long)]
+    keep: bool,
+}
+
+impl Arguments {
+    /// As a check runs it.
+    pub(crate) fn replaying() -> Self {
+        Self {
+            targets: Vec::new(),
+            seconds: 0,
+            replay: true,
+            keep: false,
+        }
+    }
+}
+
+/// An input that takes longer than this has found a loop.
+const SLOWEST_INPUT_SECONDS: u32 = 10;
+
+/// Runs the fuzz targets one after the other and says how each went.
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    let missing = requirements::provide(FOR_FUZZING);
+    ensure!(
+        missing.is_empty(),
+        "libFuzzer cannot be built without a C++ compiler"
+    );
+    let targets = chosen(arguments)?;
+    build()?;
+    let mut failed = Vec::new();
+    for name in &targets {
+        let outcome = Target::new(name).and_then(|target| target.run(arguments));
+        match outcome {
+            Ok(line) => println!("fuzz {name}: ok, {line}"),
+            Err(error) => {
+                println!("fuzz {name}: FAILED, {error:#}");
+                failed.push(name.as_str());
+            }
+        }
+    }
+    ensure!(failed.is_empty(), "failed: {}", failed.join(", "));
+    Ok(())
+}
+
+fn directory() -> PathBuf {
+    root().join("fuzz")
+}
+
+/// Names of the targets to run, checked against the sources.
+fn chosen(arguments: &Arguments) -> Result<Vec<String>> {
+    let mut all = Vec::new();
+    for entry in std::fs::read_dir(directory().join("fuzz_targets"))? {
+        let path = entry?.path();
+        if let (Some(stem), Some("rs")) = (path.file_stem(), path.extension().and_then(|e| e.to_str())) {
+            all.push(stem.to_string_lossy().into_owned());
+        }
+    }
+    all.sort();
+    for name in &arguments.targets {
+        ensure!(
+            all.contains(name),
+            "there is no fuzz target `{name}`; there are: {}",
+            all.join(", ")
+        );
+    }
+    Ok(if arguments.targets.is_empty() {
+        all
+    } else {
+        arguments.targets.clone()
+    })
+}
+
+fn host() -> Result<String> {
+    let version = output(&mut command("rustc", ["-vV"]))?;
+    let host = version.lines().find_map(|line| line.strip_prefix("host: "));
+    Ok(host.context("rustc does not name its host")?.to_owned())
+}
+
+fn built() -> PathBuf {
+    target().join("fuzz")
+}
+
+fn build() -> Result<()> {
+    let coverage = [
+        "level=4",              // edges, with indirect calls
+        "inline-8bit-counters", // how often each edge was taken
+        "pc-table",             // where the edges are
+        "trace-compares",       // operands of comparisons guide mutation
+    ];
+    let mut flags = String::from("--cfg fuzzing -Cpasses=sancov-module -Zsanitizer=address");
+    for option in coverage {
+        flags += &format!(" -Cllvm-args=-sanitizer-coverage-{option}");
+    }
+    // Broken arithmetic must show, and one unit per crate keeps edges apart.
+    flags += " -Cdebug-assertions=on -Coverflow-checks=on -Ccodegen-units=1";
+    let mut build = cargo([
+        "build",
+        "--release",
+        "--manifest-path",
+        "fuzz/Cargo.toml",
+        "--target",
+    ]);
+    build.arg(host()?).env("CARGO_TARGET_DIR", built());
+    run_shown(build.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", flags))
+}
+
+/// One target with its directories.
+struct Target {
+    name: String,
+    program: PathBuf,
+    /// Inputs that belong to the repository.
+    kept: PathBuf,
+    /// Inputs found here.
+    found: PathBuf,
+    log: PathBuf,
+}
+
+impl Target {
+    fn new(name: &str) -> Result<Self> {
+        let program = built().join(host()?).join("release").join(name);
+        let target = Self {
+            name: name.to_owned(),
+            program,
+            kept: directory().join("corpus").join(name),
+            found: built().join("found").join(name),
+            log: built().join("logs").join(format!("{name}.log")),
+        };
+        std::fs::create_dir_all(&target.kept)?;
+        std::fs::create_dir_all(&target.found)?;
+        std::fs::create_dir_all(built().join("logs"))?;
+        Ok(target)
+    }
+
+    /// Runs the target and returns the line that closes its log.
+    fn run(&self, arguments: &Arguments) -> Result<String> {
+        if arguments.replay {
+            return self.fuzzer(&["-runs=0".into(), self.kept.clone().into()]);
+        }
+        let time = format!("-max_total_time={}", arguments.seconds);
+        let line = self.fuzzer(&[time.into(), self.found.clone().into(), self.kept.clone().into()])?;
+        if arguments.keep {
+            self.keep()?;
+        }
+        Ok(line)
+    }
+
+    /// Replaces the kept inputs by a small set with the coverage of all.
+    fn keep(&self) -> Result<()> {
+        let merged = built().join("merged").join(&self.name);
+        let _ = std::fs::remove_dir_all(&merged);
+        std::fs::create_dir_all(&merged)?;
+        let places = [&merged, &self.kept, &self.found].map(|place| place.clone().into());
+        self.fuzzer(&[&["-merge=1".into()], places.as_slice()].concat())?;
+        std::fs::remove_dir_all(&self.kept)?;
+        std::fs::create_dir_all(&self.kept)?;
+        for entry in std::fs::read_dir(&merged)? {
+            let entry = entry?;
+            std::fs::copy(entry.path(), self.kept.join(entry.file_name()))?;
+        }
+        Ok(())
+    }
+
+    fn fuzzer(&self, arguments: &[OsString]) -> Result<String> {
+        let artifacts = built().join("artifacts").join(&self.name);
+        std::fs::create_dir_all(&artifacts)?;
+        let log = std::fs::File::create(&self.log)?;
+        let mut fuzzer = command(
+            &self.program,
+            [
+                format!("-artifact_prefix={}/", artifacts.display()),
+                format!("-timeout={SLOWEST_INPUT_SECONDS}"),
+                "-print_final_stats=1".to_owned(),
+            ],
+        );
+        fuzzer.args(arguments).stdout(Stdio::null()).stderr(log);
+        let status = fuzzer
+            .status()
+            .with_context(|| format!("cannot start {}", self.program.display()))?;
+        let log = std::fs::read_to_string(&self.log).unwrap_or_default();
+        if !status.success() {
+            let cause: Vec<_> = log.lines().filter(|line| is_cause(line)).take(4).collect();
+            bail!("{}\n  log: {}", cause.join("\n  "), self.log.display());
+        }
+        Ok(closing(&log, &self.kept))
+    }
+}
+
+fn is_cause(line: &str) -> bool {
+    ["panicked at", "ERROR:", "SUMMARY:", "Test unit written"]
+        .iter()
+        .any(|mark| line.contains(mark))
+}
+
+/// Runs, speed and coverage from a libFuzzer log.
+fn closing(log: &str, kept: &Path) -> String {
+    let stat = |name: &str| {
+        let line = log.lines().find(|line| line.contains(&format!("stat::{name}:")));
+        line.and_then(|line| line.split_whitespace().last())
+            .unwrap_or("0")
+            .to_owned()
+    };
+    let edges = log.lines().rev().find_map(|line| {
+        let (_, rest) = line.split_once(" cov: ")?;
+        rest.split_whitespace().next()
+    });
+    let inputs = std::fs::read_dir(kept).map_or(0, |entries| entries.count());
+    format!(
+        "{} runs, {} a second, {} edges, {inputs} inputs kept",
+        stat("number_of_executed_units"),
+        stat("average_exec_per_sec"),
+        edges.unwrap_or("0"),
+    )
+}

