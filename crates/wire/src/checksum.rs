@@ -1,0 +1,284 @@
+//! The Internet checksum (RFC 1071): partial sums, and what becomes of them.
+//!
+//! A *partial sum* is a `u32` that is congruent, modulo 0xffff, to the sum of
+//! some bytes taken as big-endian 16-bit words; it is zero only if all of them
+//! are. Partial sums are added with [`combine`] and turned into the value of a
+//! checksum field with [`finish`].
+//!
+//! ```
+//! use toehold_wire::checksum::{combine, finish, sum};
+//! let bytes = [0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7];
+//! assert_eq!(finish(sum(&bytes)), !0xddf2);
+//! // The parts may have any length; the last argument tells whether the
+//! // second one begins at an odd place.
+//! let (head, tail) = bytes.split_at(3);
+//! assert_eq!(finish(combine(sum(head), sum(tail), true)), !0xddf2);
+//! ```
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Bytes summed in one go of the inner loop: several independent accumulators
+/// of 64 bits, which the compiler puts into vector registers.
+const STRIDE: usize = 64;
+const LANES: usize = STRIDE / 8;
+
+/// Most strides before the accumulators are folded. Each stride adds less than
+/// 2^32 to an accumulator, which must stay below 2^64.
+const MAX_STRIDES: usize = 1 << 30;
+
+/// The partial sum of `bytes`, at most 0xffff; the first byte is the high half
+/// of a word, and a last odd byte is too (RFC 1071 §1).
+#[inline]
+#[must_use]
+pub fn sum(bytes: &[u8]) -> u32 {
+    let total = if bytes.len() >= STRIDE { sum_long(bytes) } else { sum_short(bytes) };
+    //= RFC 1071 §2
+    // The sum of words in the machine's byte order is the machine's form of the sum.
+    u32::from(u16::from_be(fold_wide(total)))
+}
+
+/// Sum of a few words, as they lie in memory.
+#[inline]
+fn sum_short(bytes: &[u8]) -> u64 {
+    let (words, mut rest) = bytes.as_chunks::<4>();
+    let mut total: u64 = words.iter().map(|word| u64::from(u32::from_ne_bytes(*word))).sum();
+    if let Some((half, tail)) = rest.split_first_chunk::<2>() {
+        total += u64::from(u16::from_ne_bytes(*half));
+        rest = tail;
+    }
+    if let [last] = *rest {
+        total += u64::from(u16::from_ne_bytes([last, 0]));
+    }
+    total
+}
+
+#[inline(never)]
+fn sum_long(bytes: &[u8]) -> u64 {
+    let (strides, rest) = bytes.as_chunks::<STRIDE>();
+    let mut total = u64::from(fold_wide(sum_short(rest)));
+    for strides in strides.chunks(MAX_STRIDES) {
+        total += u64::from(fold_wide(sum_strides(strides)));
+    }
+    total
+}
+
+/// Two additions and a shift for eight bytes: `whole` wraps, but its high
+/// halves are known from `high`, and so is the sum of its low halves.
+#[inline]
+fn sum_strides(strides: &[[u8; STRIDE]]) -> u64 {
+    let mut whole = [0u64; LANES];
+    let mut high = [0u64; LANES];
+    for stride in strides {
+        let (words, _) = stride.as_chunks::<8>();
+        for ((word, whole), high) in words.iter().zip(&mut whole).zip(&mut high) {
+            let word = u64::from_ne_bytes(*word);
+            *whole = whole.wrapping_add(word);
+            *high += word >> 32;
+        }
+    }
+    let mut total = 0;
+    for (whole, high) in whole.into_iter().zip(high) {
+        let low = whole.wrapping_sub(high << 32);
+        total += u64::from(fold_wide(low)) + u64::from(fold_wide(high));
+    }
+    total
+}
+
+/// Folds carries back until 16 bits are left; zero only for zero.
+#[inline]
+const fn fold_wide(sum: u64) -> u16 {
+    let sum = (sum >> 32) + (sum & 0xffff_ffff);
+    let sum = (sum >> 32) + (sum & 0xffff_ffff);
+    fold(sum as u32)
+}
+
+/// Folds a partial sum to 16 bits; zero only for zero.
+#[inline]
+const fn fold(sum: u32) -> u16 {
+    let sum = (sum >> 16) + (sum & 0xffff);
+    ((sum >> 16) + (sum & 0xffff)) as u16
+}
+
+/// The partial sum of two pieces. `odd` tells whether the second begins at an
+/// odd distance from the start of what is summed.
+#[inline]
+#[must_use]
+pub const fn combine(first: u32, second: u32, odd: bool) -> u32 {
+    //= RFC 1071 §2
+    let second = if odd { fold(second).swap_bytes() as u32 } else { second };
+    let (total, carry) = first.overflowing_add(second);
+    total + carry as u32
+}
+
+/// The value of the checksum field for a partial sum of everything that it
+/// covers, with the field itself taken as zero.
+#[inline]
+#[must_use]
+pub const fn finish(sum: u32) -> u16 {
+    !fold(sum)
+}
+
+/// Whether the partial sum of everything that a checksum covers, including the
+/// checksum itself, says that it is intact.
+#[inline]
+#[must_use]
+pub const fn is_valid(sum: u32) -> bool {
+    fold(sum) == 0xffff
+}
+
+/// The partial sum of the pseudo-header between two addresses of the same
+/// family; `len` is the length in bytes of transport header and data.
+/// Addresses of different families have no pseudo-header: they give the sum of
+/// what would stand in one.
+#[inline]
+#[must_use]
+pub fn pseudo_header(src: IpAddr, dst: IpAddr, protocol: u8, len: u32) -> u32 {
+    combine(combine(address(src), address(dst), false), tail(protocol, len), false)
+}
+
+#[inline]
+fn address(address: IpAddr) -> u32 {
+    match address {
+        IpAddr::V4(v4) => sum(&v4.octets()),
+        IpAddr::V6(v6) => sum(&v6.octets()),
+    }
+}
+
+#[inline]
+fn tail(protocol: u8, len: u32) -> u32 {
+    (len >> 16) + (len & 0xffff) + u32::from(protocol)
+}
+
+/// [`pseudo_header`] of IPv4.
+#[inline]
+#[must_use]
+pub fn pseudo_header_v4(src: Ipv4Addr, dst: Ipv4Addr, protocol: u8, len: u32) -> u32 {
+    //= RFC 9293 §3.1
+    let total = u64::from(src.to_bits()) + u64::from(dst.to_bits()) + u64::from(tail(protocol, len));
+    u32::from(fold_wide(total))
+}
+
+/// [`pseudo_header`] of IPv6.
+#[inline]
+#[must_use]
+pub fn pseudo_header_v6(src: Ipv6Addr, dst: Ipv6Addr, protocol: u8, len: u32) -> u32 {
+    //= RFC 8200 §8.1
+    combine(combine(sum(&src.octets()), sum(&dst.octets()), false), tail(protocol, len), false)
+}
+
+/// The checksum field of something of which one 16-bit word changed from `old`
+/// to `new`, given what the field was.
+#[inline]
+#[must_use]
+pub const fn update(checksum: u16, old: u16, new: u16) -> u16 {
+    //= RFC 1624 §3
+    // HC' = ~(~HC + ~m + m')
+    finish(!checksum as u32 + !old as u32 + new as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// RFC 1071 to the letter: words of 16 bits, one after the other.
+    fn plain(bytes: &[u8]) -> u16 {
+        let mut total = 0u64;
+        for pair in bytes.chunks(2) {
+            total += u64::from(u16::from_be_bytes([pair[0], pair.get(1).copied().unwrap_or(0)]));
+        }
+        while total > 0xffff {
+            total = (total >> 16) + (total & 0xffff);
+        }
+        total as u16
+    }
+
+    #[test]
+    fn the_example_of_rfc_1071() {
+        //= RFC 1071 §3
+        let bytes = [0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7];
+        assert_eq!(sum(&bytes), 0xddf2);
+    }
+
+    #[test]
+    fn the_example_of_rfc_1624() {
+        //= RFC 1624 §4
+        assert_eq!(update(0xdd2f, 0x5555, 0x3285), 0x0000);
+    }
+
+    #[test]
+    fn a_known_ipv4_header() {
+        let mut header = [
+            0x45, 0x00, 0x00, 0x73, 0x00, 0x00, 0x40, 0x00, 0x40, 0x11, 0x00, 0x00, 0xc0, 0xa8, 0x00, 0x01, 0xc0, 0xa8,
+            0x00, 0xc7,
+        ];
+        assert_eq!(finish(sum(&header)), 0xb861);
+        header[10..12].copy_from_slice(&[0xb8, 0x61]);
+        assert!(is_valid(sum(&header)));
+    }
+
+    #[test]
+    fn every_length_and_alignment_of_carries() {
+        let bytes = [0xff; 300];
+        for start in 0..9 {
+            for end in start..bytes.len() {
+                assert_eq!(sum(&bytes[start..end]), u32::from(plain(&bytes[start..end])), "{start}..{end}");
+            }
+        }
+        assert_eq!(sum(&[]), 0);
+        assert_eq!(sum(&[0; 200]), 0);
+    }
+
+    proptest! {
+        #[test]
+        fn sum_is_the_plain_sum(bytes in proptest::collection::vec(any::<u8>(), 0..700), start in 0usize..16) {
+            let bytes = bytes.get(start..).unwrap_or(&[]);
+            prop_assert_eq!(sum(bytes), u32::from(plain(bytes)));
+        }
+
+        #[test]
+        fn pieces_combine(bytes in proptest::collection::vec(any::<u8>(), 0..300), cuts in any::<[u8; 2]>()) {
+            let first = usize::from(cuts[0]).min(bytes.len());
+            let second = (first + usize::from(cuts[1])).min(bytes.len());
+            let mut total = sum(&bytes[..first]);
+            total = combine(total, sum(&bytes[first..second]), first % 2 == 1);
+            total = combine(total, sum(&bytes[second..]), second % 2 == 1);
+            prop_assert_eq!(finish(total), finish(sum(&bytes)));
+        }
+
+        #[test]
+        fn combine_takes_any_partial_sum(a in any::<u32>(), b in any::<u32>()) {
+            let expected = (u64::from(a) + u64::from(b)) % 0xffff;
+            prop_assert_eq!(u64::from(combine(a, b, false)) % 0xffff, expected);
+        }
+
+        #[test]
+        fn update_is_a_new_sum(mut words in proptest::collection::vec(any::<u16>(), 1..30), at in any::<usize>(), new: u16) {
+            let bytes = |words: &[u16]| words.iter().flat_map(|word| word.to_be_bytes()).collect::<Vec<_>>();
+            let before = finish(sum(&bytes(&words)));
+            let at = at % words.len();
+            let after = update(before, words[at], new);
+            words[at] = new;
+            // Zero has two forms; only data that are all zero have the negative one.
+            //= RFC 1624 §3
+            let expected = finish(sum(&bytes(&words)));
+            prop_assert!(after == expected || words.iter().all(|word| *word == 0));
+        }
+
+        #[test]
+        fn pseudo_headers_agree(src4: [u8; 4], dst4: [u8; 4], src6: [u8; 16], dst6: [u8; 16], protocol: u8, len in 0u32..0x2_0000) {
+            let (a, b) = (Ipv4Addr::from(src4), Ipv4Addr::from(dst4));
+            let mut bytes = [&src4[..], &dst4].concat();
+            bytes.extend([0, protocol]);
+            bytes.extend(&len.to_be_bytes()[if len > 0xffff { 0 } else { 2 }..]);
+            prop_assert_eq!(finish(pseudo_header_v4(a, b, protocol, len)), finish(sum(&bytes)));
+            prop_assert_eq!(finish(pseudo_header(a.into(), b.into(), protocol, len)), finish(sum(&bytes)));
+            let (a, b) = (Ipv6Addr::from(src6), Ipv6Addr::from(dst6));
+            let mut bytes = [&src6[..], &dst6].concat();
+            bytes.extend(len.to_be_bytes());
+            bytes.extend([0, 0, 0, protocol]);
+            prop_assert_eq!(finish(pseudo_header_v6(a, b, protocol, len)), finish(sum(&bytes)));
+            prop_assert_eq!(finish(pseudo_header(a.into(), b.into(), protocol, len)), finish(sum(&bytes)));
+        }
+    }
+}

@@ -1,0 +1,468 @@
+//! IPv4 headers (RFC 791).
+
+use core::net::Ipv4Addr;
+
+use crate::{Result, WireError, checksum, put};
+
+/// Bytes of a header without options; every header that is sent is one.
+pub const HEADER_LEN: usize = 20;
+/// Largest packet in bytes.
+pub const MAX_PACKET_LEN: usize = 65535;
+
+const DONT_FRAGMENT: u16 = 0x4000;
+const MORE_FRAGMENTS: u16 = 0x2000;
+const OFFSET_MASK: u16 = 0x1fff;
+
+const OPTION_END: u8 = 0;
+const OPTION_NOP: u8 = 1;
+const OPTION_LOOSE_SOURCE_ROUTE: u8 = 131;
+const OPTION_STRICT_SOURCE_ROUTE: u8 = 137;
+
+/// A packet that arrived.
+#[derive(Debug, Clone, Copy)]
+pub struct View<'a> {
+    fixed: &'a [u8; HEADER_LEN],
+    options: &'a [u8],
+    payload: &'a [u8],
+}
+
+impl<'a> View<'a> {
+    /// Views the packet that begins with `bytes`, which hold at least its whole
+    /// header; `available` is how many bytes there are of it in all, link-layer
+    /// padding included.
+    ///
+    /// # Errors
+    ///
+    /// `Truncated` if the header is not there, `BadVersion`, `BadLength` if a
+    /// length contradicts another one or a fragment cannot be one, `BadChecksum`
+    /// for the header's, `BadOption` if the options cannot be walked.
+    #[inline]
+    pub fn new(bytes: &'a [u8], available: usize) -> Result<Self> {
+        let mut view = Self::split(bytes)?;
+        let header_len = view.header_len();
+        let total_len = usize::from(view.total_len());
+        if total_len < header_len || total_len > available {
+            return Err(WireError::BadLength);
+        }
+        //= RFC 1122 §3.2.1.2
+        let options_sum = if view.options.is_empty() { 0 } else { checksum::sum(view.options) };
+        if !checksum::is_valid(checksum::combine(checksum::sum(view.fixed), options_sum, false)) {
+            return Err(WireError::BadChecksum);
+        }
+        if !view.options.is_empty() && options(view.options).any(|option| option.is_err()) {
+            return Err(WireError::BadOption);
+        }
+        if view.is_fragment() {
+            view.check_fragment()?;
+        }
+        let payload_len = view.payload.len().min(total_len - header_len);
+        view.payload = view.payload.get(..payload_len).unwrap_or(&[]);
+        Ok(view)
+    }
+
+    /// Views a packet of which an ICMP message quotes the beginning: lengths
+    /// and checksum say nothing any more, and the payload may be cut short.
+    ///
+    /// # Errors
+    ///
+    /// `Truncated`, `BadVersion` or `BadLength` if there is no IPv4 header.
+    pub fn quoted(bytes: &'a [u8]) -> Result<Self> {
+        Self::split(bytes)
+    }
+
+    /// Checks what keeps accessors inside `bytes`.
+    #[inline]
+    fn split(bytes: &'a [u8]) -> Result<Self> {
+        let (fixed, rest) = bytes.split_first_chunk::<HEADER_LEN>().ok_or(WireError::Truncated)?;
+        //= RFC 1122 §3.2.1.1
+        if fixed[0] >> 4 != 4 {
+            return Err(WireError::BadVersion);
+        }
+        let options_len = (usize::from(fixed[0] & 15) * 4).checked_sub(HEADER_LEN).ok_or(WireError::BadLength)?;
+        let (options, payload) = rest.split_at_checked(options_len).ok_or(WireError::Truncated)?;
+        Ok(Self { fixed, options, payload })
+    }
+
+    /// A fragment must end within the largest packet, and only the last one may
+    /// have a length that is no multiple of 8.
+    #[cold]
+    fn check_fragment(&self) -> Result<()> {
+        //= RFC 791 §3.2
+        let len = self.payload_len();
+        let end = usize::from(self.fragment_offset()) + usize::from(len);
+        let odd = self.more_fragments() && len % 8 != 0;
+        if len == 0 || odd || end > MAX_PACKET_LEN - HEADER_LEN { Err(WireError::BadLength) } else { Ok(()) }
+    }
+
+    #[inline]
+    fn u16_at<const AT: usize>(&self) -> u16 {
+        u16::from_be_bytes([self.fixed[AT], self.fixed[AT + 1]])
+    }
+
+    /// Bytes of the header.
+    #[inline]
+    #[must_use]
+    pub fn header_len(&self) -> usize {
+        HEADER_LEN + self.options.len()
+    }
+
+    /// Bytes of the packet, header included.
+    #[inline]
+    #[must_use]
+    pub fn total_len(&self) -> u16 {
+        self.u16_at::<2>()
+    }
+
+    /// Bytes behind the header.
+    #[inline]
+    #[must_use]
+    pub fn payload_len(&self) -> u16 {
+        self.total_len().saturating_sub(self.header_len() as u16)
+    }
+
+    /// Type of service: DSCP in the upper six bits, ECN in the lower two.
+    #[inline]
+    #[must_use]
+    pub fn tos(&self) -> u8 {
+        self.fixed[1]
+    }
+
+    /// The two ECN bits (RFC 3168 §5).
+    #[inline]
+    #[must_use]
+    pub fn ecn(&self) -> u8 {
+        self.tos() & 3
+    }
+
+    /// Identification, the same in all fragments of a packet.
+    #[inline]
+    #[must_use]
+    pub fn id(&self) -> u16 {
+        self.u16_at::<4>()
+    }
+
+    /// Whether routers must not fragment the packet.
+    #[inline]
+    #[must_use]
+    pub fn dont_fragment(&self) -> bool {
+        self.u16_at::<6>() & DONT_FRAGMENT != 0
+    }
+
+    /// Whether other fragments follow this one.
+    #[inline]
+    #[must_use]
+    pub fn more_fragments(&self) -> bool {
+        self.u16_at::<6>() & MORE_FRAGMENTS != 0
+    }
+
+    /// Where in the original packet's payload this one's begins, in bytes.
+    #[inline]
+    #[must_use]
+    pub fn fragment_offset(&self) -> u16 {
+        (self.u16_at::<6>() & OFFSET_MASK) * 8
+    }
+
+    /// Whether this is a part of a packet.
+    #[inline]
+    #[must_use]
+    pub fn is_fragment(&self) -> bool {
+        self.u16_at::<6>() & (MORE_FRAGMENTS | OFFSET_MASK) != 0
+    }
+
+    /// Time to live, in hops.
+    #[inline]
+    #[must_use]
+    pub fn ttl(&self) -> u8 {
+        self.fixed[8]
+    }
+
+    /// What the packet carries, see [`crate::protocol`].
+    #[inline]
+    #[must_use]
+    pub fn protocol(&self) -> u8 {
+        self.fixed[9]
+    }
+
+    /// Who sent the packet.
+    #[inline]
+    #[must_use]
+    pub fn src(&self) -> Ipv4Addr {
+        Ipv4Addr::new(self.fixed[12], self.fixed[13], self.fixed[14], self.fixed[15])
+    }
+
+    /// Whom the packet is for.
+    #[inline]
+    #[must_use]
+    pub fn dst(&self) -> Ipv4Addr {
+        Ipv4Addr::new(self.fixed[16], self.fixed[17], self.fixed[18], self.fixed[19])
+    }
+
+    /// Whether the packet says which routers it has to pass.
+    #[inline]
+    #[must_use]
+    pub fn has_source_route(&self) -> bool {
+        options(self.options)
+            .filter_map(Result::ok)
+            .any(|kind| matches!(kind, OPTION_LOOSE_SOURCE_ROUTE | OPTION_STRICT_SOURCE_ROUTE))
+    }
+
+    /// What follows the header in the bytes that were given, without
+    /// link-layer padding; shorter than [`View::payload_len`] if they were.
+    #[inline]
+    #[must_use]
+    pub fn payload(&self) -> &'a [u8] {
+        self.payload
+    }
+}
+
+/// The kinds of the options in a list, and an error at its end if it is malformed.
+fn options(list: &[u8]) -> impl Iterator<Item = Result<u8>> + '_ {
+    let mut rest = list;
+    core::iter::from_fn(move || {
+        loop {
+            match *rest {
+                [] | [OPTION_END, ..] => return None,
+                [OPTION_NOP, ref tail @ ..] => rest = tail,
+                [kind, ref tail @ ..] => {
+                    //= RFC 791 §3.1
+                    // The length counts kind and length themselves.
+                    let len = tail.first().map_or(0, |len| usize::from(*len));
+                    let Some(after) = rest.get(len..).filter(|_| len >= 2) else {
+                        rest = &[];
+                        return Some(Err(WireError::BadOption));
+                    };
+                    rest = after;
+                    return Some(Ok(kind));
+                }
+            }
+        }
+    })
+}
+
+/// A header to be sent, without options.
+///
+/// ```
+/// use std::net::Ipv4Addr;
+/// use toehold_wire::{ipv4, protocol};
+/// let header = ipv4::Header {
+///     payload_len: 4,
+///     protocol: protocol::TCP,
+///     ..ipv4::Header::new(Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2))
+/// };
+/// let mut packet = [0; 24];
+/// assert_eq!(header.emit(&mut packet), 20);
+/// let view = ipv4::View::new(&packet, packet.len())?;
+/// assert_eq!(view.dst(), Ipv4Addr::new(10, 0, 0, 2));
+/// assert_eq!(view.payload().len(), 4);
+/// # Ok::<(), toehold_wire::WireError>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Header {
+    /// Type of service: DSCP in the upper six bits, ECN in the lower two.
+    pub tos: u8,
+    /// Identification.
+    pub id: u16,
+    /// Whether routers must not fragment the packet.
+    pub dont_fragment: bool,
+    /// Whether other fragments follow.
+    pub more_fragments: bool,
+    /// Where in the original payload this one begins, in bytes: a multiple of 8.
+    pub fragment_offset: u16,
+    /// Time to live, in hops.
+    pub ttl: u8,
+    /// What the packet carries, see [`crate::protocol`].
+    pub protocol: u8,
+    /// Who sends it.
+    pub src: Ipv4Addr,
+    /// Whom it is for.
+    pub dst: Ipv4Addr,
+    /// Bytes behind the header, at most 65515.
+    pub payload_len: u16,
+}
+
+impl Header {
+    /// A header with the usual values: nothing behind it yet, not to be
+    /// fragmented, 64 hops.
+    #[inline]
+    #[must_use]
+    pub const fn new(src: Ipv4Addr, dst: Ipv4Addr) -> Self {
+        Self {
+            tos: 0,
+            id: 0,
+            dont_fragment: true,
+            more_fragments: false,
+            fragment_offset: 0,
+            ttl: 64,
+            protocol: 0,
+            src,
+            dst,
+            payload_len: 0,
+        }
+    }
+
+    /// Writes the header with its checksum and returns its length.
+    ///
+    /// # Panics
+    ///
+    /// If the buffer is shorter than [`HEADER_LEN`].
+    #[inline]
+    pub fn emit(&self, buffer: &mut [u8]) -> usize {
+        let flags = if self.dont_fragment { DONT_FRAGMENT } else { 0 };
+        let flags = flags | if self.more_fragments { MORE_FRAGMENTS } else { 0 };
+        let mut bytes = [0; HEADER_LEN];
+        bytes[0] = 0x45;
+        bytes[1] = self.tos;
+        bytes[2..4].copy_from_slice(&self.payload_len.saturating_add(HEADER_LEN as u16).to_be_bytes());
+        bytes[4..6].copy_from_slice(&self.id.to_be_bytes());
+        bytes[6..8].copy_from_slice(&(flags | self.fragment_offset / 8).to_be_bytes());
+        bytes[8] = self.ttl;
+        bytes[9] = self.protocol;
+        bytes[12..16].copy_from_slice(&self.src.octets());
+        bytes[16..20].copy_from_slice(&self.dst.octets());
+        let sum = checksum::finish(checksum::sum(&bytes));
+        bytes[10..12].copy_from_slice(&sum.to_be_bytes());
+        put(buffer, bytes);
+        HEADER_LEN
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A packet with these options (padded to a multiple of 4) and this payload.
+    fn packet(options: &[u8], payload: &[u8], change: impl Fn(&mut [u8])) -> Vec<u8> {
+        let mut bytes = vec![0; HEADER_LEN];
+        Header::new(Ipv4Addr::LOCALHOST, Ipv4Addr::LOCALHOST).emit(&mut bytes);
+        bytes.extend(options);
+        bytes.resize(bytes.len().next_multiple_of(4), 0);
+        let header_len = bytes.len();
+        bytes[0] = 0x40 | (header_len / 4) as u8;
+        bytes.extend(payload);
+        let total_len = (bytes.len() as u16).to_be_bytes();
+        bytes[2..4].copy_from_slice(&total_len);
+        change(&mut bytes);
+        bytes[10..12].fill(0);
+        let sum = checksum::finish(checksum::sum(&bytes[..header_len]));
+        bytes[10..12].copy_from_slice(&sum.to_be_bytes());
+        bytes
+    }
+
+    fn check(bytes: &[u8]) -> Result<()> {
+        View::new(bytes, bytes.len()).map(|_| ())
+    }
+
+    #[test]
+    fn padding_is_no_payload_and_a_cut_is_noticed() {
+        let mut bytes = packet(&[], &[1, 2, 3], |_| ());
+        bytes.extend([9; 20]);
+        assert_eq!(View::new(&bytes, bytes.len()).unwrap().payload(), [1, 2, 3]);
+        assert_eq!(View::new(&bytes[..21], 23).unwrap().payload(), [1]);
+        assert_eq!(View::new(&bytes[..22], 22).unwrap_err(), WireError::BadLength);
+        assert_eq!(check(&bytes[..19]), Err(WireError::Truncated));
+    }
+
+    #[test]
+    fn contradictory_headers_are_refused() {
+        //= RFC 1122 §3.2.1.1
+        assert_eq!(check(&packet(&[], &[], |bytes| bytes[0] = 0x65)), Err(WireError::BadVersion));
+        assert_eq!(check(&packet(&[], &[], |bytes| bytes[0] = 0x44)), Err(WireError::BadLength));
+        assert_eq!(check(&packet(&[], &[], |bytes| bytes[0] = 0x46)), Err(WireError::Truncated));
+        assert_eq!(check(&packet(&[], &[], |bytes| bytes[3] = 19)), Err(WireError::BadLength));
+        //= RFC 1122 §3.2.1.2
+        let mut bytes = packet(&[], &[], |_| ());
+        bytes[8] ^= 1;
+        assert_eq!(check(&bytes), Err(WireError::BadChecksum));
+    }
+
+    #[test]
+    fn options_are_walked() {
+        for good in [&[1, 1, 1, 1][..], &[7, 3, 4, 0], &[148, 4, 0, 0], &[1, 0, 77, 77], &[1, 1, 130, 2]] {
+            assert_eq!(check(&packet(good, &[5], |_| ())), Ok(()), "{good:?}");
+        }
+        for bad in [&[7, 0, 0, 0][..], &[7, 1, 0, 0], &[7, 5, 0, 0], &[1, 1, 1, 7], &[7, 255, 0, 0]] {
+            assert_eq!(check(&packet(bad, &[5], |_| ())), Err(WireError::BadOption), "{bad:?}");
+        }
+        let routed = packet(&[1, 131, 7, 4, 10, 0, 0, 1], &[], |_| ());
+        assert!(View::new(&routed, routed.len()).unwrap().has_source_route());
+        let plain = packet(&[148, 4, 131, 7], &[], |_| ());
+        assert!(!View::new(&plain, plain.len()).unwrap().has_source_route());
+    }
+
+    #[test]
+    fn impossible_fragments_are_refused() {
+        let fragment = |flags: u16, len: usize| {
+            check(&packet(&[], &vec![0; len], |bytes| bytes[6..8].copy_from_slice(&flags.to_be_bytes())))
+        };
+        assert_eq!(fragment(MORE_FRAGMENTS, 16), Ok(()));
+        assert_eq!(fragment(MORE_FRAGMENTS, 15), Err(WireError::BadLength));
+        assert_eq!(fragment(MORE_FRAGMENTS, 0), Err(WireError::BadLength));
+        assert_eq!(fragment(5, 15), Ok(()));
+        assert_eq!(fragment(5, 0), Err(WireError::BadLength));
+        // The largest packet ends at 65535: 65515 bytes behind its header.
+        assert_eq!(fragment(8189, 3), Ok(()));
+        assert_eq!(fragment(8189, 4), Err(WireError::BadLength));
+    }
+
+    #[test]
+    fn a_quotation_may_be_cut_short() {
+        let bytes = packet(&[], &[0; 100], |_| ());
+        let view = View::quoted(&bytes[..28]).unwrap();
+        assert_eq!((view.payload().len(), view.payload_len()), (8, 100));
+        assert_eq!(View::quoted(&bytes[..19]).unwrap_err(), WireError::Truncated);
+    }
+
+    prop_compose! {
+        fn header()(
+            tos: u8, id: u16, dont_fragment: bool, ttl: u8, protocol: u8, src: [u8; 4], dst: [u8; 4],
+            payload_len in 1u16..1000, units in 0u16..8000, more_fragments: bool
+        ) -> Header {
+            Header {
+                tos, id, dont_fragment, more_fragments, ttl, protocol,
+                fragment_offset: units * 8,
+                src: src.into(),
+                dst: dst.into(),
+                payload_len: if more_fragments { payload_len * 8 } else { payload_len },
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn header_round_trips(header in header()) {
+            prop_assume!(usize::from(header.fragment_offset) + usize::from(header.payload_len) <= 65515);
+            let mut bytes = [0; HEADER_LEN + 3];
+            prop_assert_eq!(header.emit(&mut bytes), HEADER_LEN);
+            let view = View::new(&bytes, 70000).unwrap();
+            let again = Header {
+                tos: view.tos(), id: view.id(), dont_fragment: view.dont_fragment(),
+                more_fragments: view.more_fragments(), fragment_offset: view.fragment_offset(), ttl: view.ttl(),
+                protocol: view.protocol(), src: view.src(), dst: view.dst(), payload_len: view.payload_len(),
+            };
+            prop_assert_eq!(again, header);
+            prop_assert_eq!(view.payload().len(), 3.min(usize::from(header.payload_len)));
+            prop_assert_eq!(view.ecn(), header.tos & 3);
+        }
+
+        #[test]
+        fn any_bytes_are_survived(mut bytes in proptest::collection::vec(any::<u8>(), 0..90), repair: bool, extra in 0usize..70000) {
+            if repair && bytes.len() >= HEADER_LEN {
+                // Gets past the version and the checksum, so that the rest is reached.
+                bytes[0] = 0x40 | bytes[0] & 15;
+                let header_len = (usize::from(bytes[0] & 15) * 4).min(bytes.len());
+                bytes[10..12].fill(0);
+                let sum = checksum::finish(checksum::sum(&bytes[..header_len]));
+                bytes[10..12].copy_from_slice(&sum.to_be_bytes());
+            }
+            if let Ok(view) = View::new(&bytes, bytes.len() + extra) {
+                prop_assert!(usize::from(view.total_len()) <= bytes.len() + extra);
+                prop_assert!(view.payload().len() <= usize::from(view.payload_len()));
+                view.has_source_route();
+            }
+            if let Ok(view) = View::quoted(&bytes) {
+                (view.payload(), view.payload_len(), view.has_source_route());
+            }
+        }
+    }
+}

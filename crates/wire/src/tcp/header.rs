@@ -1,0 +1,104 @@
+//! A segment's header to be sent.
+
+use super::options::aligned_timestamps_bytes;
+use super::{Flags, Options, Seq};
+use crate::{checksum, put, short_buffer};
+
+/// Bytes of a header without options.
+pub const MIN_HEADER_LEN: usize = 20;
+/// Bytes of the longest header.
+pub const MAX_HEADER_LEN: usize = 60;
+
+/// Where the checksum lies in a header.
+const CHECKSUM_AT: usize = 16;
+
+/// The header of a segment to be sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Header {
+    /// The sender's port.
+    pub src_port: u16,
+    /// The receiver's port.
+    pub dst_port: u16,
+    /// Sequence number of the first byte of data, or of the SYN.
+    pub seq: Seq,
+    /// The next sequence number expected; with ACK only.
+    pub ack: Seq,
+    /// The control bits.
+    pub flags: Flags,
+    /// The window, already scaled down.
+    pub window: u16,
+    /// The urgent pointer, relative to `seq`; with URG only.
+    pub urgent: u16,
+    /// The options.
+    pub options: Options,
+}
+
+impl Header {
+    /// Bytes of the header on the wire: at most [`MAX_HEADER_LEN`], because
+    /// SACK blocks that have no room are left out.
+    #[inline]
+    #[must_use]
+    pub fn len(&self) -> usize {
+        MIN_HEADER_LEN + self.options.len()
+    }
+
+    /// A header is never empty.
+    #[inline]
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// Writes the header and returns its length. The checksum field is zero.
+    ///
+    /// # Panics
+    ///
+    /// If the buffer is shorter than [`Header::len`].
+    #[inline]
+    pub fn emit(&self, buffer: &mut [u8]) -> usize {
+        if let Some(timestamps) = self.options.only_timestamps() {
+            const LEN: usize = MIN_HEADER_LEN + 12;
+            let Some(place) = buffer.first_chunk_mut::<LEN>() else { short_buffer(LEN, buffer.len()) };
+            place[..MIN_HEADER_LEN].copy_from_slice(&self.fixed(LEN));
+            place[MIN_HEADER_LEN..].copy_from_slice(&aligned_timestamps_bytes(timestamps));
+            return LEN;
+        }
+        let len = MIN_HEADER_LEN + self.options.len();
+        put(buffer, self.fixed(len));
+        if len > MIN_HEADER_LEN {
+            self.options.emit(&mut buffer[MIN_HEADER_LEN..]);
+        }
+        len
+    }
+
+    /// The fixed part of a header that is `len` bytes long.
+    #[inline]
+    fn fixed(&self, len: usize) -> [u8; MIN_HEADER_LEN] {
+        let offset_and_flags = ((len as u16 / 4) << 12) | (self.flags & Flags::ALL).0;
+        let mut bytes = [0; MIN_HEADER_LEN];
+        bytes[0..2].copy_from_slice(&self.src_port.to_be_bytes());
+        bytes[2..4].copy_from_slice(&self.dst_port.to_be_bytes());
+        bytes[4..8].copy_from_slice(&self.seq.0.to_be_bytes());
+        bytes[8..12].copy_from_slice(&self.ack.0.to_be_bytes());
+        bytes[12..14].copy_from_slice(&offset_and_flags.to_be_bytes());
+        bytes[14..16].copy_from_slice(&self.window.to_be_bytes());
+        bytes[18..20].copy_from_slice(&self.urgent.to_be_bytes());
+        bytes
+    }
+}
+
+/// Fills in the checksum of a segment whose header (and nothing else) is
+/// `header`, given the partial sums of the pseudo-header and of the data (see
+/// [`crate::checksum`]). Whatever was in the field before is ignored.
+///
+/// # Panics
+///
+/// If `header` is shorter than [`MIN_HEADER_LEN`].
+#[inline]
+pub fn set_checksum(header: &mut [u8], pseudo_header: u32, data: u32) {
+    //= RFC 9293 §3.1
+    header[CHECKSUM_AT..CHECKSUM_AT + 2].fill(0);
+    let sum = checksum::combine(pseudo_header, checksum::sum(header), false);
+    let sum = checksum::finish(checksum::combine(sum, data, false));
+    header[CHECKSUM_AT..CHECKSUM_AT + 2].copy_from_slice(&sum.to_be_bytes());
+}
