@@ -1,1 +1,68 @@
 //! Regions, slabs, rings and doorbells in shared memory.
+//!
+//! All raw memory of Toehold lies here. Above this crate, state is typed handles
+//! ([`Table`], [`Slab`], [`Payload`]) and bytes of others are [`Gather`]s.
+//!
+//! Everything in a region is plain old data addressed by indices, never by
+//! pointers, so that several processes can map it at different addresses. A
+//! [`Carver`] makes the handles, in an order that every process repeats:
+//!
+//! ```
+//! use toehold_shm::{ByteQueue, Carver, Payload, Region, Slab};
+//!
+//! let len = Slab::<u64>::bytes_needed(100) + Payload::bytes_needed(8, 4096);
+//! let mut carver = Carver::new(Region::private(len)?)?;
+//! let mut slab = carver.slab::<u64>(100)?;
+//! let mut payload = carver.payload(8, 4096)?;
+//!
+//! let index = slab.insert(7).unwrap();
+//! assert_eq!(slab[index], 7);
+//!
+//! let mut queue = ByteQueue::EMPTY;
+//! assert_eq!(queue.append(&mut payload, b"bytes on their way"), 18);
+//! let mut first = [0; 5];
+//! assert_eq!(queue.read(&mut payload, &mut first), 5);
+//! assert_eq!(&first, b"bytes");
+//! # queue.clear(&mut payload);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! What another node writes is hostile: it is mapped for reading only
+//! ([`Region::open`]), copied out once, and checked in private memory.
+
+mod byte_queue;
+mod carve;
+mod cell;
+mod copy;
+mod doorbell;
+mod gather;
+mod payload;
+mod region;
+pub mod ring;
+mod slab;
+mod table;
+
+pub use byte_queue::ByteQueue;
+pub use carve::{Carver, OutOfMemory};
+pub use cell::{CELL_WORDS, Cell, Cells};
+pub use doorbell::Doorbell;
+pub use gather::{Gather, MAX_PARTS};
+pub use payload::{Payload, PayloadArea};
+pub use region::{Access, Region, RegionError};
+pub use slab::Slab;
+pub use table::Table;
+
+/// Offsets into regions are `u64` between processes and `usize` within.
+const _: () = assert!(size_of::<usize>() == 8, "toehold needs a 64-bit machine");
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// The index that stands for "none" wherever indices are stored.
+pub const NONE: u32 = u32::MAX;
+
+/// Plain old data: every bit pattern is a value, no padding, no pointers.
+///
+/// Implemented for every type that derives zerocopy's traits and is `Copy`.
+pub trait Plain: FromBytes + IntoBytes + KnownLayout + Immutable + Copy {}
+
+impl<T: FromBytes + IntoBytes + KnownLayout + Immutable + Copy> Plain for T {}

@@ -1,0 +1,368 @@
+//! A first-in-first-out queue of bytes in payload memory: what a socket sends or
+//! receives.
+//!
+//! Bytes lie in a chain of blocks. Behind the queue's end there may be bytes that
+//! arrived out of order; they become part of the queue by [`ByteQueue::extend`].
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::{Gather, NONE, Payload};
+
+/// State of a queue; the bytes are in a [`Payload`], which every operation has to
+/// be given: always the same one.
+///
+/// Blocks are held only where there are bytes. A copy of this value denotes the
+/// same blocks: only one of the copies may go on being used.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct ByteQueue {
+    /// First block + 1; 0 if there is none. Blocks are stored so because all
+    /// zeroes have to be an empty queue.
+    head: u32,
+    /// Last block + 1.
+    tail: u32,
+    /// Offset of the first byte in the first block.
+    start: u32,
+    /// Bytes in the queue.
+    len: u32,
+    /// Bytes from the queue's head to the last one ever placed, at least `len`.
+    reach: u32,
+    /// Number of blocks.
+    blocks: u32,
+    /// A block + 1 somewhere in the chain from where searching may start; 0 if there is none.
+    cursor: u32,
+    /// Number of blocks before the cursor's.
+    cursor_index: u32,
+}
+
+impl ByteQueue {
+    /// A queue of no bytes; all zeroes.
+    pub const EMPTY: Self = Self {
+        head: 0,
+        tail: 0,
+        start: 0,
+        len: 0,
+        reach: 0,
+        blocks: 0,
+        cursor: 0,
+        cursor_index: 0,
+    };
+
+    /// Bytes in the queue.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    /// Whether the queue has no bytes. There may be some behind its end.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Blocks the queue holds.
+    #[inline]
+    pub fn blocks(&self) -> u32 {
+        self.blocks
+    }
+
+    /// Adds `bytes` at the end and returns how many were: fewer if memory is out.
+    #[inline]
+    pub fn append(&mut self, payload: &mut Payload, bytes: &[u8]) -> usize {
+        let placed = self.place(
+            payload,
+            self.len(),
+            bytes.len(),
+            |payload, block, within, done, len| {
+                let to = &mut payload.bytes_mut(block)[within..within + len];
+                to.copy_from_slice(&bytes[done..done + len]);
+            },
+        );
+        self.len += placed as u32;
+        placed
+    }
+
+    /// Adds `len` bytes of `gather` from its byte `from` on at the end and returns
+    /// how many were: fewer if memory is out or the gather has no more.
+    #[inline]
+    pub fn append_gather(
+        &mut self,
+        payload: &mut Payload,
+        gather: &Gather<'_>,
+        from: usize,
+        len: usize,
+    ) -> usize {
+        let placed = self.write_at(payload, self.len(), gather, from, len);
+        self.len += placed as u32;
+        placed
+    }
+
+    /// Places `len` bytes of `gather` from its byte `from` on at `offset` bytes
+    /// from the queue's head, and returns how many were: fewer if memory is out or
+    /// the gather has no more. The queue's length stays the same.
+    ///
+    /// Blocks are taken for the whole way up to the bytes' end: the caller bounds
+    /// `offset`, by the receive window.
+    #[inline]
+    pub fn write_at(
+        &mut self,
+        payload: &mut Payload,
+        offset: usize,
+        gather: &Gather<'_>,
+        from: usize,
+        len: usize,
+    ) -> usize {
+        let len = len.min(gather.len().saturating_sub(from));
+        self.place(payload, offset, len, |payload, block, within, done, len| {
+            gather.copy_to(from + done, &mut payload.bytes_mut(block)[within..within + len]);
+        })
+    }
+
+    /// Like [`ByteQueue::write_at`], from another queue in the same payload memory,
+    /// whose bytes are taken from `from` on.
+    pub fn write_at_from(
+        &mut self,
+        payload: &mut Payload,
+        offset: usize,
+        source: &Self,
+        from: usize,
+        len: usize,
+    ) -> usize {
+        let len = len.min(source.len().saturating_sub(from));
+        let mut total = 0;
+        while total < len {
+            let Some((block, within, run)) = source.locate(payload, from + total) else {
+                break;
+            };
+            let run = run.min(len - total);
+            let placed = self.place(
+                payload,
+                offset + total,
+                run,
+                |payload, to, to_within, done, len| {
+                    payload.copy_within((block, within + done), (to, to_within), len);
+                },
+            );
+            total += placed;
+            if placed < run {
+                break;
+            }
+        }
+        total
+    }
+
+    /// Makes the next `n` bytes behind the end part of the queue: they were placed
+    /// by [`ByteQueue::write_at`]. Bytes never placed are not taken in.
+    #[inline]
+    pub fn extend(&mut self, n: usize) {
+        let placed = (self.reach - self.len) as usize;
+        debug_assert!(n <= placed, "only {placed} bytes lie behind the end");
+        self.len += n.min(placed) as u32;
+    }
+
+    /// Moves bytes from the head into `into`, as many as there are and as fit, and
+    /// returns how many.
+    #[inline]
+    pub fn read(&mut self, payload: &mut Payload, into: &mut [u8]) -> usize {
+        let n = self.peek(payload, 0, into);
+        self.consume(payload, n);
+        n
+    }
+
+    /// Copies bytes from `offset` on into `into`, as many as there are and as fit,
+    /// and returns how many.
+    #[inline]
+    pub fn peek(&self, payload: &Payload, offset: usize, into: &mut [u8]) -> usize {
+        let len = into.len().min(self.len().saturating_sub(offset));
+        let mut done = 0;
+        while done < len {
+            let Some((block, within, run)) = self.locate(payload, offset + done) else {
+                break;
+            };
+            let run = run.min(len - done);
+            into[done..done + run].copy_from_slice(&payload.bytes(block)[within..within + run]);
+            done += run;
+        }
+        done
+    }
+
+    /// Removes `n` bytes from the head, at most as many as there are.
+    #[inline]
+    pub fn consume(&mut self, payload: &mut Payload, n: usize) {
+        let n = n.min(self.len()) as u32;
+        self.len -= n;
+        self.reach -= n;
+        if self.reach == 0 {
+            return self.clear(payload);
+        }
+        self.start += n;
+        let passed = self.start >> payload.shift();
+        if passed > 0 {
+            self.drop_blocks(payload, passed);
+        }
+    }
+
+    /// The bytes from `offset` on, at most `len`: fewer if they lie in more than
+    /// [`crate::MAX_PARTS`] blocks. The next bytes are found without a search.
+    #[inline]
+    pub fn gather<'a>(&mut self, payload: &'a Payload, offset: usize, len: usize) -> Gather<'a> {
+        let len = len.min(self.len().saturating_sub(offset));
+        let mut gather = Gather::EMPTY;
+        let mut done = 0;
+        while done < len {
+            let Some((block, within, run)) = self.locate(payload, offset + done) else {
+                break;
+            };
+            let run = run.min(len - done);
+            if !gather.push(&payload.bytes(block)[within..within + run]) {
+                break;
+            }
+            self.cursor = block + 1;
+            self.cursor_index = self.block_index(payload, offset + done);
+            done += run;
+        }
+        gather
+    }
+
+    /// Forgets the bytes behind the end and gives their blocks back.
+    pub fn trim(&mut self, payload: &mut Payload) {
+        self.reach = self.len;
+        if self.len == 0 {
+            return self.clear(payload);
+        }
+        let last_index = self.block_index(payload, self.len() - 1);
+        let Some(last) = self.find(payload, last_index) else {
+            return;
+        };
+        payload.free_chain(payload.next(last));
+        payload.set_next(last, NONE);
+        self.tail = last + 1;
+        self.blocks = last_index + 1;
+        (self.cursor, self.cursor_index) = (0, 0);
+    }
+
+    /// Forgets all bytes and gives all blocks back.
+    #[inline]
+    pub fn clear(&mut self, payload: &mut Payload) {
+        payload.free_chain(self.head.wrapping_sub(1));
+        *self = Self::EMPTY;
+    }
+
+    /// Puts `len` bytes at `offset` from the head, block by block, by calling
+    /// `copy(payload, block, offset in the block, bytes done before, bytes)`.
+    /// Returns how many were put.
+    #[inline]
+    fn place(
+        &mut self,
+        payload: &mut Payload,
+        offset: usize,
+        len: usize,
+        mut copy: impl FnMut(&mut Payload, u32, usize, usize, usize),
+    ) -> usize {
+        let mask = payload.block_len() - 1;
+        let position = (self.start as usize).saturating_add(offset);
+        // Positions in the chain, and with them every field, stay below 2³².
+        let len = len.min((u32::MAX as usize).saturating_sub(position));
+        let mut done = 0;
+        while done < len {
+            let at = position + done;
+            let Some(block) = self.block_to_fill(payload, (at >> payload.shift()) as u32) else {
+                break;
+            };
+            let within = at & mask;
+            let run = (mask + 1 - within).min(len - done);
+            copy(payload, block, within, done, run);
+            done += run;
+        }
+        if done > 0 {
+            self.reach = self.reach.max((offset + done) as u32);
+        }
+        done
+    }
+
+    /// The block that has `index` blocks before it, which is made if need be.
+    /// `None`, and nothing changed, if there is not enough memory for that.
+    #[inline]
+    fn block_to_fill(&mut self, payload: &mut Payload, index: u32) -> Option<u32> {
+        if index + 1 == self.blocks {
+            return Some(self.tail - 1);
+        }
+        if index < self.blocks {
+            let block = self.find(payload, index)?;
+            (self.cursor, self.cursor_index) = (block + 1, index);
+            return Some(block);
+        }
+        if payload.free_blocks() <= index - self.blocks {
+            return None;
+        }
+        while self.blocks <= index {
+            let block = payload.allocate()?;
+            if self.blocks == 0 {
+                self.head = block + 1;
+            } else {
+                payload.set_next(self.tail - 1, block);
+            }
+            self.tail = block + 1;
+            self.blocks += 1;
+        }
+        Some(self.tail - 1)
+    }
+
+    /// Where the byte at `offset` lies: its block, its offset in it, and the bytes
+    /// from there to the block's end. `None` if no block was ever taken for it.
+    #[inline]
+    fn locate(&self, payload: &Payload, offset: usize) -> Option<(u32, usize, usize)> {
+        let block = self.find(payload, self.block_index(payload, offset))?;
+        let within = (self.start as usize + offset) & (payload.block_len() - 1);
+        Some((block, within, payload.block_len() - within))
+    }
+
+    /// Number of blocks before that of the byte at `offset`, which is below 2³².
+    #[inline]
+    fn block_index(&self, payload: &Payload, offset: usize) -> u32 {
+        ((self.start as usize + offset) >> payload.shift()) as u32
+    }
+
+    /// The block that has `index` blocks before it.
+    #[inline]
+    fn find(&self, payload: &Payload, index: u32) -> Option<u32> {
+        if index >= self.blocks {
+            return None;
+        }
+        if index + 1 == self.blocks {
+            return Some(self.tail - 1);
+        }
+        let from_cursor = self.cursor != 0 && self.cursor_index <= index;
+        let (mut block, mut at) = if from_cursor {
+            (self.cursor - 1, self.cursor_index)
+        } else {
+            (self.head - 1, 0)
+        };
+        while at < index && block != NONE {
+            block = payload.next(block);
+            at += 1;
+        }
+        (block != NONE).then_some(block)
+    }
+
+    /// Gives back the first `passed` blocks, all of whose bytes were consumed.
+    fn drop_blocks(&mut self, payload: &mut Payload, passed: u32) {
+        for _ in 0..passed.min(self.blocks) {
+            let first = self.head - 1;
+            let next = payload.next(first);
+            payload.free(first);
+            self.head = next.wrapping_add(1);
+            self.blocks -= 1;
+        }
+        self.start &= payload.block_len() as u32 - 1;
+        if self.cursor_index < passed {
+            (self.cursor, self.cursor_index) = (0, 0);
+        } else {
+            self.cursor_index -= passed;
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "byte_queue_tests.rs"]
+mod tests;

@@ -1,0 +1,184 @@
+//! Bytes that lie in several places, possibly in memory another process writes.
+
+use core::fmt;
+use core::marker::PhantomData;
+use core::mem::MaybeUninit;
+
+use crate::copy::{copy_racing, sum_racing};
+
+/// Most places the bytes of one [`Gather`] lie in.
+pub const MAX_PARTS: usize = 8;
+
+#[derive(Clone, Copy)]
+struct Part {
+    first: *const u8,
+    len: usize,
+}
+
+/// Up to [`MAX_PARTS`] runs of bytes in a row, e.g. the payload of a super-frame.
+///
+/// Another process may write the memory at the same time. So its bytes are only
+/// ever copied out; there is no way to borrow them.
+#[derive(Clone, Copy)]
+pub struct Gather<'a> {
+    /// The first `count` are set, and none of them is empty.
+    parts: [MaybeUninit<Part>; MAX_PARTS],
+    count: usize,
+    len: usize,
+    _bytes: PhantomData<&'a [u8]>,
+}
+
+impl<'a> Gather<'a> {
+    /// No bytes.
+    pub const EMPTY: Self = Self {
+        parts: [MaybeUninit::uninit(); MAX_PARTS],
+        count: 0,
+        len: 0,
+        _bytes: PhantomData,
+    };
+
+    /// The bytes of a slice.
+    #[inline]
+    pub fn from_slice(bytes: &'a [u8]) -> Self {
+        let mut gather = Self::EMPTY;
+        gather.push(bytes);
+        gather
+    }
+
+    /// Adds the bytes of a slice at the end. False, and nothing added, if that
+    /// would be one part too many.
+    #[inline]
+    pub fn push(&mut self, bytes: &'a [u8]) -> bool {
+        // SAFETY: the slice is readable for 'a, and nobody can write it meanwhile.
+        unsafe { self.push_raw(bytes.as_ptr(), bytes.len()) }
+    }
+
+    /// Adds `len` bytes at `first` at the end. False, and nothing added, if that
+    /// would be one part too many.
+    ///
+    /// # Safety
+    ///
+    /// The bytes must be readable for 'a. They may be written meanwhile by another
+    /// process, or through another mapping, but not through a Rust reference to
+    /// the same addresses.
+    #[inline]
+    pub unsafe fn push_raw(&mut self, first: *const u8, len: usize) -> bool {
+        if len == 0 {
+            return true;
+        }
+        let (Some(slot), Some(total)) = (self.parts.get_mut(self.count), self.len.checked_add(len)) else {
+            return false;
+        };
+        slot.write(Part { first, len });
+        self.count += 1;
+        self.len = total;
+        true
+    }
+
+    /// Number of bytes.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are no bytes.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Copies from the byte at `offset` on into `into`, as much as there is and as
+    /// fits, and returns how much that was.
+    #[inline]
+    pub fn copy_to(&self, offset: usize, into: &mut [u8]) -> usize {
+        let mut done = 0;
+        for (first, len) in self.range(offset, into.len()) {
+            // SAFETY: the part is readable while `self` exists; `range` yields no
+            // more than `into.len()` bytes in all; and `into` is borrowed mutably,
+            // so that it is no memory a part may lie in.
+            unsafe { copy_racing(first, into.as_mut_ptr().add(done), len) };
+            done += len;
+        }
+        done
+    }
+
+    /// The bytes from `offset` on, at most `len`.
+    #[inline]
+    pub fn slice(&self, offset: usize, len: usize) -> Self {
+        let mut slice = Self::EMPTY;
+        for (first, len) in self.range(offset, len) {
+            // SAFETY: a piece of a part is as readable as the part.
+            unsafe { slice.push_raw(first, len) };
+        }
+        slice
+    }
+
+    /// The runs of bytes in order: address and length, none of them empty.
+    #[inline]
+    pub fn parts(&self) -> impl Iterator<Item = (*const u8, usize)> {
+        self.filled().iter().map(|part| (part.first, part.len))
+    }
+
+    /// The ones'-complement sum of the bytes taken as big-endian 16-bit words, the
+    /// last one filled up with a zero if need be (RFC 1071), folded to 16 bits and
+    /// not complemented. Every byte is read once.
+    pub fn checksum(&self) -> u32 {
+        let mut sum = 0_u32;
+        let mut odd = false;
+        for (first, len) in self.parts() {
+            // SAFETY: the part is readable while `self` exists.
+            let part = unsafe { sum_racing(first, len) };
+            // Behind an odd number of bytes, high and low bytes change places
+            // (RFC 1071 §2 (B)).
+            sum += u32::from(if odd { part.swap_bytes() } else { part });
+            odd ^= len % 2 == 1;
+        }
+        let folded = (sum & 0xffff) + (sum >> 16);
+        (folded & 0xffff) + (folded >> 16)
+    }
+
+    /// The runs that make up the bytes from `offset` on, at most `len` of them.
+    #[inline]
+    fn range(&self, offset: usize, len: usize) -> impl Iterator<Item = (*const u8, usize)> {
+        let mut skip = offset;
+        let mut left = len;
+        self.filled().iter().filter_map(move |part| {
+            if skip >= part.len {
+                skip -= part.len;
+                return None;
+            }
+            let taken = (part.len - skip).min(left);
+            // `wrapping_add` keeps the pointer inside: skip < part.len.
+            let first = part.first.wrapping_add(skip);
+            skip = 0;
+            left -= taken;
+            (taken > 0).then_some((first, taken))
+        })
+    }
+
+    #[inline]
+    fn filled(&self) -> &[Part] {
+        let filled = &self.parts[..self.count];
+        // SAFETY: `push_raw` sets a part before it counts it.
+        unsafe { &*(core::ptr::from_ref(filled) as *const [Part]) }
+    }
+}
+
+impl Default for Gather<'_> {
+    fn default() -> Self {
+        Self::EMPTY
+    }
+}
+
+impl fmt::Debug for Gather<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gather")
+            .field("len", &self.len)
+            .field("parts", &self.count)
+            .finish()
+    }
+}
+
+#[cfg(test)]
+#[path = "gather_tests.rs"]
+mod tests;

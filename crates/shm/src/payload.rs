@@ -1,0 +1,287 @@
+//! Payload memory: blocks of one size that carry the bytes of sockets.
+//!
+//! This file owns which blocks are free and how blocks are chained. What the
+//! bytes of a chain mean is its owner's affair (commonly a [`crate::ByteQueue`]).
+
+use core::fmt;
+use std::sync::Arc;
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::carve::{Carver, OutOfMemory, piece_bytes};
+use crate::{NONE, Region, Table};
+
+/// Where the blocks begin: on a page, so that the memory can be mapped by itself.
+const AREA_ALIGN: usize = 4096;
+
+/// Mark of a free block in the table of links.
+const FREE: u32 = 1 << 31;
+
+/// All zero is payload memory with every block free, so that fresh memory needs
+/// no initialisation.
+#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+struct Head {
+    /// Blocks below this were in use at some time; those above were never touched.
+    touched: u32,
+    /// Block + 1 that was freed last; 0 if there is none.
+    free: u32,
+    /// Blocks in use.
+    used: u32,
+    reserved: u32,
+}
+
+/// Blocks of payload memory, with a link from each to the next in a chain.
+///
+/// Blocks freed last are allocated first: their memory is in the cache.
+pub struct Payload {
+    head: Table<Head>,
+    /// Of a block in use: the next one of its chain + 1, or 0. Of a free block:
+    /// [`FREE`] and the next free one + 1, or 0.
+    links: Table<u32>,
+    area: Table<u8>,
+    area_offset: usize,
+    shift: u32,
+}
+
+impl Payload {
+    /// Bytes that payload memory of `blocks` blocks of `block_len` bytes takes from a region.
+    pub fn bytes_needed(blocks: u32, block_len: u32) -> usize {
+        let area = (blocks as usize).saturating_mul(block_len as usize);
+        Table::<Head>::bytes_needed(1)
+            .saturating_add(Table::<u32>::bytes_needed(blocks as usize))
+            .saturating_add(piece_bytes::<u8>(area, AREA_ALIGN))
+    }
+
+    pub(crate) fn carve(carver: &mut Carver, blocks: u32, block_len: u32) -> Result<Self, OutOfMemory> {
+        assert!(
+            block_len.is_power_of_two() && block_len >= 64,
+            "{block_len} is no length for blocks"
+        );
+        assert!(blocks < FREE, "there are fewer than {FREE} blocks");
+        let head = Table::carve(carver, 1)?;
+        let links = Table::carve(carver, blocks as usize)?;
+        let area_len = (blocks as usize).saturating_mul(block_len as usize);
+        let (area, area_offset) = Table::carve_aligned(carver, area_len, AREA_ALIGN)?;
+        if let mapping = carver.mapping()
+            && mapping.fd().is_some()
+        {
+            mapping.prefer_huge_pages(area_offset, area_len);
+        }
+        Ok(Self {
+            head,
+            links,
+            area,
+            area_offset,
+            shift: block_len.trailing_zeros(),
+        })
+    }
+
+    /// Takes a block, linked to nothing; its bytes are anything. `None` if all are in use.
+    #[inline]
+    pub fn allocate(&mut self) -> Option<u32> {
+        let head = &mut self.head[0];
+        let block = if head.free != 0 {
+            let block = head.free - 1;
+            // What the list says is checked, not trusted: a block in use is never given out.
+            let link = self
+                .links
+                .get(block as usize)
+                .copied()
+                .filter(|link| link & FREE != 0)?;
+            head.free = link & !FREE;
+            block
+        } else {
+            let block = head.touched;
+            if block as usize >= self.links.len() {
+                return None;
+            }
+            head.touched = block + 1;
+            block
+        };
+        head.used = head.used.wrapping_add(1);
+        self.links[block as usize] = 0;
+        Some(block)
+    }
+
+    /// Gives a block back. A block that is not in use stays as it is.
+    #[inline]
+    pub fn free(&mut self, block: u32) {
+        let in_use = self.is_used(block);
+        debug_assert!(in_use, "block {block} is not in use");
+        if in_use {
+            let head = &mut self.head[0];
+            self.links[block as usize] = FREE | head.free;
+            head.free = block + 1;
+            head.used = head.used.wrapping_sub(1);
+        }
+    }
+
+    /// Gives back all blocks of the chain that begins with `head` (or is [`NONE`]).
+    pub fn free_chain(&mut self, head: u32) {
+        let mut block = head;
+        // A freed block is marked, so that even a chain that bites its tail ends.
+        while self.is_used(block) {
+            let next = self.next(block);
+            self.free(block);
+            block = next;
+        }
+    }
+
+    /// The block after `block` in its chain, or [`NONE`].
+    #[inline]
+    pub fn next(&self, block: u32) -> u32 {
+        match self.links.get(block as usize) {
+            Some(&link) if link & FREE == 0 => link.wrapping_sub(1),
+            _ => NONE,
+        }
+    }
+
+    /// Makes `next` (or [`NONE`]) the block after `block` in its chain. Does
+    /// nothing if `block` is not in use or `next` no block.
+    #[inline]
+    pub fn set_next(&mut self, block: u32, next: u32) {
+        let valid = self.is_used(block) && (next == NONE || next < self.capacity());
+        debug_assert!(valid, "blocks {block} and {next} cannot be linked");
+        if valid {
+            self.links[block as usize] = next.wrapping_add(1);
+        }
+    }
+
+    /// The bytes of a block.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such block.
+    #[inline]
+    pub fn bytes(&self, block: u32) -> &[u8] {
+        let start = (block as usize) << self.shift;
+        &self.area[start..start + self.block_len()]
+    }
+
+    /// The bytes of a block.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such block.
+    #[inline]
+    pub fn bytes_mut(&mut self, block: u32) -> &mut [u8] {
+        let start = (block as usize) << self.shift;
+        let len = self.block_len();
+        &mut self.area[start..start + len]
+    }
+
+    /// Copies `len` bytes from one place to another; the two may be in one block.
+    ///
+    /// # Panics
+    ///
+    /// If either does not lie in one block.
+    pub(crate) fn copy_within(&mut self, from: (u32, usize), to: (u32, usize), len: usize) {
+        let start = |(block, offset): (u32, usize)| {
+            assert!(offset + len <= self.block_len());
+            ((block as usize) << self.shift) + offset
+        };
+        let (from, to) = (start(from), start(to));
+        self.area.copy_within(from..from + len, to);
+    }
+
+    /// Bytes of each block: a power of two.
+    #[inline]
+    pub fn block_len(&self) -> usize {
+        1 << self.shift
+    }
+
+    /// Blocks that can still be allocated.
+    #[inline]
+    pub fn free_blocks(&self) -> u32 {
+        self.capacity().saturating_sub(self.head[0].used)
+    }
+
+    /// Number of blocks, free or not.
+    #[inline]
+    pub fn capacity(&self) -> u32 {
+        self.links.len() as u32
+    }
+
+    /// Where the blocks lie, for telling others.
+    pub fn area(&self) -> PayloadArea {
+        PayloadArea {
+            first: self.area.as_ptr().addr(),
+            len: self.area.len(),
+            offset: self.area_offset,
+            region: self.area.region(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn shift(&self) -> u32 {
+        self.shift
+    }
+
+    #[inline]
+    fn is_used(&self, block: u32) -> bool {
+        // Blocks never touched have the link of a block in use, 0, but no index below `touched`.
+        block < self.head[0].touched
+            && self
+                .links
+                .get(block as usize)
+                .is_some_and(|link| link & FREE == 0)
+    }
+}
+
+impl fmt::Debug for Payload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Payload")
+            .field("block_len", &self.block_len())
+            .field("used", &self.head[0].used)
+            .field("capacity", &self.links.len())
+            .finish()
+    }
+}
+
+/// Where the blocks of a [`Payload`] lie in its region: what makes a reference
+/// out of an address, for readers that map the region elsewhere.
+#[derive(Debug, Clone)]
+pub struct PayloadArea {
+    region: Arc<Region>,
+    /// Address of the first block in this process.
+    first: usize,
+    len: usize,
+    offset: usize,
+}
+
+impl PayloadArea {
+    /// How far from the start of the *region* the `len` bytes at `address` lie;
+    /// `None` unless all of them lie in payload memory. The other side finds them
+    /// with [`Region::gather`].
+    #[inline]
+    pub fn offset_of(&self, address: *const u8, len: usize) -> Option<u64> {
+        let inside = address.addr().wrapping_sub(self.first);
+        let fits = inside <= self.len && len <= self.len - inside;
+        fits.then(|| (self.offset + inside) as u64)
+    }
+
+    /// The region the blocks lie in.
+    pub fn region(&self) -> &Arc<Region> {
+        &self.region
+    }
+
+    /// Bytes from the start of the region to the first block.
+    pub fn offset(&self) -> usize {
+        self.offset
+    }
+
+    /// Bytes of all blocks.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are no blocks.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
+
+#[cfg(test)]
+#[path = "payload_tests.rs"]
+mod tests;

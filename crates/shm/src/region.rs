@@ -1,0 +1,321 @@
+//! A region: one piece of memory that several processes can map.
+//!
+//! This file owns the mapping and the checks a descriptor from another process
+//! has to pass. It never looks at what lies in the memory.
+
+use core::ffi::c_void;
+use core::fmt;
+use core::ptr::{self, NonNull};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{self, MemfdFlags, Mode, OFlags, SealFlags};
+use rustix::io::Errno;
+use rustix::mm::{self, Advice, MapFlags, ProtFlags};
+
+use crate::Gather;
+
+/// File system type of a memfd (`TMPFS_MAGIC`). Huge-page memfds have another:
+/// they can fault after having been mapped, so they are not accepted.
+const TMPFS: u64 = 0x0102_1994;
+
+/// What a process may do with a region it opens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Look at memory another node writes. Its bytes come out as [`Gather`]s only.
+    ReadOnly,
+    /// Share the memory with other processes of the same node.
+    ReadWrite,
+}
+
+/// Why a region could not be made, shared or opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum RegionError {
+    /// A region of no bytes, or of more than the address space holds.
+    #[error("a region cannot have {0} bytes")]
+    Length(u64),
+    /// The kernel refused to make the memory.
+    #[error("cannot make shared memory: {0} (is there enough memory, and are memfds allowed?)")]
+    Create(Errno),
+    /// The kernel refused to map the memory.
+    #[error("cannot map {len} bytes of shared memory: {errno} (see `ulimit -v` and vm.max_map_count)")]
+    Map {
+        /// Bytes of the mapping.
+        len: usize,
+        /// What the kernel said.
+        errno: Errno,
+    },
+    /// The descriptor is no memory file, or one that may fault after it was mapped.
+    #[error("the descriptor is not a memfd")]
+    NotMemory,
+    /// Whoever made the memory could still truncate it, which would kill its readers.
+    #[error("the memfd is not sealed against shrinking")]
+    NotSealed,
+    /// The region lies in this process only.
+    #[error("the region is private to this process and has no descriptor")]
+    Private,
+    /// A descriptor for reading only could not be made.
+    #[error("cannot reopen the memory for reading: {0} (is /proc mounted?)")]
+    Reopen(Errno),
+    /// The region was opened, or carved before: whoever made its state is not known.
+    #[error("the region was not created by this process, or carved before")]
+    NotFresh,
+}
+
+/// A mapped piece of memory, page-aligned, zero when created.
+///
+/// It is unmapped when dropped; every handle made from it keeps it alive.
+pub struct Region {
+    base: NonNull<u8>,
+    len: usize,
+    fd: Option<OwnedFd>,
+    access: Access,
+    /// Created here and not carved yet: still zero.
+    fresh: bool,
+    /// Nobody else can ever map it for writing.
+    exclusive: bool,
+}
+
+// SAFETY: a region is an address range that stays mapped until it is dropped,
+// which is the same for every thread; nothing in it is accessed through `&Region`
+// but by raw copies out of memory that is mapped for reading only.
+unsafe impl Send for Region {}
+// SAFETY: as above.
+unsafe impl Sync for Region {}
+
+impl Region {
+    /// Makes memory of at least `len` bytes, rounded up to whole pages, that
+    /// other processes can map. Nobody can change its length any more.
+    /// `name` shows up in `/proc/PID/maps`.
+    pub fn create(name: &str, len: usize) -> Result<Self, RegionError> {
+        Self::create_memfd(name, len, false)
+    }
+
+    /// Like [`Region::create`], but this mapping is the only one that can ever
+    /// write: others can map the memory for reading, whatever descriptor they get.
+    pub fn create_exclusive(name: &str, len: usize) -> Result<Self, RegionError> {
+        Self::create_memfd(name, len, true)
+    }
+
+    /// Makes memory of at least `len` bytes, rounded up to whole pages, for this
+    /// process only.
+    pub fn private(len: usize) -> Result<Self, RegionError> {
+        let len = round_up_to_page(len)?;
+        // SAFETY: the kernel chooses an unused address for a new mapping.
+        let base = unsafe {
+            let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+            mm::mmap_anonymous(ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, flags)
+        };
+        let base = base.map_err(|errno| RegionError::Map { len, errno })?;
+        Ok(Self {
+            base: non_null(base),
+            len,
+            fd: None,
+            access: Access::ReadWrite,
+            fresh: true,
+            exclusive: false,
+        })
+    }
+
+    /// Maps memory that another process made and handed over as `fd`.
+    ///
+    /// Accepted is only a memfd that can never shrink, so that no access to the
+    /// mapping can fault, whatever the other process does.
+    pub fn open(fd: OwnedFd, access: Access) -> Result<Self, RegionError> {
+        let seals = fs::fcntl_get_seals(&fd).map_err(|_| RegionError::NotMemory)?;
+        if fs::fstatfs(&fd).map(|found| found.f_type as u64) != Ok(TMPFS) {
+            return Err(RegionError::NotMemory);
+        }
+        if !seals.contains(SealFlags::SHRINK) {
+            return Err(RegionError::NotSealed);
+        }
+        let stat = fs::fstat(&fd).map_err(|_| RegionError::NotMemory)?;
+        let len = usize::try_from(stat.st_size)
+            .ok()
+            .filter(|&len| (1..=isize::MAX as usize).contains(&len));
+        let len = len.ok_or(RegionError::Length(stat.st_size as u64))?;
+        let base = map_shared(&fd, len, access)?;
+        Ok(Self {
+            base,
+            len,
+            fd: Some(fd),
+            access,
+            fresh: false,
+            exclusive: false,
+        })
+    }
+
+    fn create_memfd(name: &str, len: usize, exclusive: bool) -> Result<Self, RegionError> {
+        let len = round_up_to_page(len)?;
+        let fd = memfd(name).map_err(RegionError::Create)?;
+        fs::ftruncate(&fd, len as u64).map_err(RegionError::Create)?;
+        // Whoever is not this user cannot reopen the memory with more rights
+        // than the descriptor it was given.
+        fs::fchmod(&fd, Mode::RUSR | Mode::WUSR).map_err(RegionError::Create)?;
+        let base = map_shared(&fd, len, Access::ReadWrite)?;
+        let region = Self {
+            base,
+            len,
+            fd: None,
+            access: Access::ReadWrite,
+            fresh: true,
+            exclusive,
+        };
+        let mut seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+        if exclusive {
+            seals |= SealFlags::FUTURE_WRITE;
+        }
+        fs::fcntl_add_seals(&fd, seals).map_err(RegionError::Create)?;
+        Ok(Self {
+            fd: Some(fd),
+            ..region
+        })
+    }
+
+    /// Bytes of the mapping.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Never: a region has at least one byte.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// What this process may do with the memory.
+    #[inline]
+    pub fn access(&self) -> Access {
+        self.access
+    }
+
+    /// The descriptor, for processes of the same node; `None` if the region is private.
+    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.fd.as_ref().map(AsFd::as_fd)
+    }
+
+    /// A descriptor of the same memory that can be mapped for reading only, for
+    /// other nodes. Other users cannot turn it into a writable one; a process of
+    /// the same user can, unless the region is exclusive.
+    pub fn read_only_fd(&self) -> Result<OwnedFd, RegionError> {
+        let fd = self.fd.as_ref().ok_or(RegionError::Private)?;
+        if self.exclusive {
+            return fd
+                .try_clone()
+                .map_err(|error| RegionError::Reopen(Errno::from_io_error(&error).unwrap_or(Errno::MFILE)));
+        }
+        let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(fd));
+        fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).map_err(RegionError::Reopen)
+    }
+
+    /// First address of the mapping. Only for turning an address inside into an offset.
+    #[inline]
+    pub fn base(&self) -> *const u8 {
+        self.base.as_ptr()
+    }
+
+    /// The `len` bytes at `offset` of memory that another node writes, for
+    /// copying out. `None` if they do not all lie in the region, or if the region
+    /// is writable here: then its handles are the way to its bytes.
+    #[inline]
+    pub fn gather(&self, offset: u64, len: u64) -> Option<Gather<'_>> {
+        let inside = offset.checked_add(len).is_some_and(|end| end <= self.len as u64);
+        if !inside || self.access != Access::ReadOnly {
+            return None;
+        }
+        let mut gather = Gather::EMPTY;
+        // SAFETY: the bytes lie in the mapping, which lives as long as `self`; being
+        // mapped for reading only, no Rust reference to them can be mutable.
+        unsafe { gather.push_raw(self.base.as_ptr().add(offset as usize), len as usize) };
+        Some(gather)
+    }
+
+    /// Makes the pages of a piece of the region present, so that the first use of
+    /// each costs no page fault. Harmless if the kernel does not know how.
+    pub fn populate(&self, offset: usize, len: usize) {
+        let advice = match self.access {
+            Access::ReadOnly => Advice::LinuxPopulateRead,
+            Access::ReadWrite => Advice::LinuxPopulateWrite,
+        };
+        self.advise(offset, len, advice);
+    }
+
+    /// Asks for huge pages in a piece of the region. A hint: commonly refused for
+    /// shared memory.
+    pub(crate) fn prefer_huge_pages(&self, offset: usize, len: usize) {
+        self.advise(offset, len, Advice::LinuxHugepage);
+    }
+
+    fn advise(&self, offset: usize, len: usize, advice: Advice) {
+        let page = rustix::param::page_size();
+        let start = (offset / page * page).min(self.len);
+        let end = offset.saturating_add(len).min(self.len);
+        if start < end {
+            // SAFETY: the range lies in this region's mapping, and the kinds of
+            // advice given here change no content.
+            let _ = unsafe { mm::madvise(self.base.as_ptr().add(start).cast(), end - start, advice) };
+        }
+    }
+
+    pub(crate) fn base_mut(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    /// Whether the memory is still zero; from now on it is not.
+    pub(crate) fn take_fresh(&mut self) -> bool {
+        core::mem::take(&mut self.fresh)
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // SAFETY: base and len are those of the mapping made in the constructor;
+        // handles hold the region in an `Arc`, so none of them is left.
+        let _ = unsafe { mm::munmap(self.base.as_ptr().cast::<c_void>(), self.len) };
+    }
+}
+
+impl fmt::Debug for Region {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Region")
+            .field("len", &self.len)
+            .field("access", &self.access)
+            .finish_non_exhaustive()
+    }
+}
+
+fn memfd(name: &str) -> Result<OwnedFd, Errno> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    match fs::memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL) {
+        // Before Linux 6.3 the flag is unknown; nothing here depends on it.
+        Err(Errno::INVAL) => fs::memfd_create(name, flags),
+        made => made,
+    }
+}
+
+fn map_shared(fd: &OwnedFd, len: usize, access: Access) -> Result<NonNull<u8>, RegionError> {
+    let protection = match access {
+        Access::ReadOnly => ProtFlags::READ,
+        Access::ReadWrite => ProtFlags::READ | ProtFlags::WRITE,
+    };
+    // SAFETY: the kernel chooses an unused address for a new mapping.
+    let base = unsafe { mm::mmap(ptr::null_mut(), len, protection, MapFlags::SHARED, fd, 0) };
+    base.map(non_null)
+        .map_err(|errno| RegionError::Map { len, errno })
+}
+
+fn non_null(base: *mut c_void) -> NonNull<u8> {
+    NonNull::new(base.cast()).expect("the kernel never maps at address 0 by itself")
+}
+
+fn round_up_to_page(len: usize) -> Result<usize, RegionError> {
+    let page = rustix::param::page_size();
+    let rounded = len
+        .checked_next_multiple_of(page)
+        .filter(|&len| len > 0 && len <= isize::MAX as usize);
+    rounded.ok_or(RegionError::Length(len as u64))
+}
+
+#[cfg(test)]
+#[path = "region_tests.rs"]
+mod tests;

@@ -1,0 +1,1 @@
+//! Byte rings between two nodes.
