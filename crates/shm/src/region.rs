@@ -152,7 +152,7 @@ impl Region {
         // than the descriptor it was given.
         fs::fchmod(&fd, Mode::RUSR | Mode::WUSR).map_err(RegionError::Create)?;
         let base = map_shared(&fd, len, Access::ReadWrite)?;
-        let region = Self {
+        let mut region = Self {
             base,
             len,
             fd: None,
@@ -165,10 +165,8 @@ impl Region {
             seals |= SealFlags::FUTURE_WRITE;
         }
         fs::fcntl_add_seals(&fd, seals).map_err(RegionError::Create)?;
-        Ok(Self {
-            fd: Some(fd),
-            ..region
-        })
+        region.fd = Some(fd);
+        Ok(region)
     }
 
     /// Bytes of the mapping.
