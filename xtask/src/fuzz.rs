@@ -173,7 +173,7 @@ impl Target {
         let _ = std::fs::remove_dir_all(&merged);
         std::fs::create_dir_all(&merged)?;
         let places = [&merged, &self.kept, &self.found].map(|place| place.clone().into());
-        self.fuzzer(&[&["-merge=1".into()], places.as_slice()].concat())?;
+        self.fuzzer(&[&["-set_cover_merge=1".into()], places.as_slice()].concat())?;
         std::fs::remove_dir_all(&self.kept)?;
         std::fs::create_dir_all(&self.kept)?;
         for entry in std::fs::read_dir(&merged)? {
