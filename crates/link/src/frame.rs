@@ -122,3 +122,17 @@ pub trait Transmitter {
         true
     }
 }
+
+impl<T: Transmitter + ?Sized> Transmitter for Box<T> {
+    fn transmit(&mut self, frame: &Transmit<'_>) -> Result<(), TransmitError> {
+        (**self).transmit(frame)
+    }
+
+    fn fence(&self, destination: [u8; 6]) -> Fence {
+        (**self).fence(destination)
+    }
+
+    fn passed(&self, fence: Fence) -> bool {
+        (**self).passed(fence)
+    }
+}

@@ -3,7 +3,15 @@
 //! A [`Link`] is what a network card is to a driver: burst receive, burst
 //! transmit, and capabilities. It knows nothing of IP.
 
+pub mod capture;
+mod checksum;
 mod frame;
+pub mod impair;
+pub mod loopback;
+pub mod mq;
+mod random;
+#[cfg(test)]
+mod test_frames;
 
 pub use frame::{Checksum, Fence, MIN_PRIVATE, Offload, Received, Transmit, TransmitError, Transmitter};
 
@@ -57,4 +65,34 @@ pub trait Link: Transmitter + Send {
 
     /// Takes the announcement back and does what the wake-up asks for.
     fn finish_sleep(&mut self, now_ns: u64);
+}
+
+impl<L: Link + ?Sized> Link for Box<L> {
+    fn capabilities(&self) -> Capabilities {
+        (**self).capabilities()
+    }
+
+    fn address(&self) -> [u8; 6] {
+        (**self).address()
+    }
+
+    fn receive(&mut self, now_ns: u64, budget: usize, handler: &mut dyn FnMut(&Received<'_>)) -> usize {
+        (**self).receive(now_ns, budget, handler)
+    }
+
+    fn flush(&mut self) {
+        (**self).flush();
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        (**self).descriptor()
+    }
+
+    fn prepare_sleep(&mut self) -> bool {
+        (**self).prepare_sleep()
+    }
+
+    fn finish_sleep(&mut self, now_ns: u64) {
+        (**self).finish_sleep(now_ns);
+    }
 }

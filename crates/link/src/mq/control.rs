@@ -1,0 +1,137 @@
+//! The control connection between two nodes: a Unix socket that carries the
+//! handshake, then a byte for every ring of the doorbell, and whose hang-up
+//! tells of the other node's death.
+//!
+//! Why the doorbell is no eventfd: an eventfd is one open file shared by both
+//! sides, and either may make it blocking, read it empty or write it full; the
+//! other side's next ring or clear would then hang. The two ends of a socket
+//! share nothing, and every call here says MSG_DONTWAIT.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use rustix::io::Errno;
+use rustix::net::{
+    self, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+};
+
+/// Most descriptors a message may bring.
+pub(super) const MAX_DESCRIPTORS: usize = 2;
+
+/// Connections that wait to be accepted.
+const BACKLOG: i32 = 64;
+
+/// Packets taken from one connection in one go; what is left is found next time.
+const MAX_DRAIN: usize = 16;
+
+const FLAGS: SocketFlags = SocketFlags::NONBLOCK.union(SocketFlags::CLOEXEC);
+const SEND: SendFlags = SendFlags::DONTWAIT.union(SendFlags::NOSIGNAL);
+
+fn socket() -> Result<OwnedFd, Errno> {
+    net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, FLAGS, None)
+}
+
+/// A socket that others can dial at `path`, which must not exist yet.
+pub(super) fn listen(path: &Path) -> Result<OwnedFd, Errno> {
+    let address = SocketAddrUnix::new(path)?;
+    let socket = socket()?;
+    net::bind(&socket, &address)?;
+    net::listen(&socket, BACKLOG)?;
+    Ok(socket)
+}
+
+/// Dials. Never waits: an owner that does not keep up is `Errno::AGAIN`, a dead
+/// one `Errno::CONNREFUSED`.
+pub(super) fn dial(path: &Path) -> Result<OwnedFd, Errno> {
+    let address = SocketAddrUnix::new(path)?;
+    let socket = socket()?;
+    net::connect(&socket, &address)?;
+    Ok(socket)
+}
+
+/// The next connection, or `None` if nobody dialled.
+pub(super) fn accept(listener: BorrowedFd<'_>) -> Result<Option<OwnedFd>, Errno> {
+    match net::accept_with(listener, FLAGS) {
+        Ok(socket) => Ok(Some(socket)),
+        Err(Errno::AGAIN | Errno::CONNABORTED | Errno::INTR) => Ok(None),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// The user that runs the other end, as the kernel knows it.
+pub(super) fn peer_uid(socket: BorrowedFd<'_>) -> Result<u32, Errno> {
+    Ok(net::sockopt::socket_peercred(socket)?.uid.as_raw())
+}
+
+/// Sends one packet with descriptors.
+pub(super) fn send(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(descriptors)) {
+        return Err(Errno::INVAL);
+    }
+    net::sendmsg(socket, &[IoSlice::new(bytes)], &mut ancillary, SEND).map(drop)
+}
+
+/// What came over a connection during the handshake.
+#[derive(Debug)]
+pub(super) enum Packet {
+    /// Nothing yet.
+    Nothing,
+    /// The other side closed it, or it broke.
+    HungUp,
+    /// More bytes or descriptors than any message has. What came is gone.
+    Oversized,
+    /// A packet of this many bytes, with its descriptors.
+    Message(usize, Vec<OwnedFd>),
+}
+
+/// Takes one packet. Descriptors beyond [`MAX_DESCRIPTORS`] never become this
+/// process's: the kernel drops what does not fit.
+pub(super) fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Packet {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    let received = match net::recvmsg(socket, &mut [IoSliceMut::new(buffer)], &mut ancillary, flags) {
+        Ok(received) => received,
+        Err(Errno::AGAIN | Errno::INTR) => return Packet::Nothing,
+        Err(_) => return Packet::HungUp,
+    };
+    let mut descriptors = Vec::new();
+    for message in ancillary.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = message {
+            descriptors.extend(rights);
+        }
+    }
+    if received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) || descriptors.len() > MAX_DESCRIPTORS {
+        return Packet::Oversized;
+    }
+    if received.bytes == 0 {
+        return Packet::HungUp;
+    }
+    Packet::Message(received.bytes, descriptors)
+}
+
+/// Rings the other node's doorbell. If its queue of rings is full it has been
+/// rung often enough; if it is gone, the hang-up will tell.
+pub(super) fn ring(socket: BorrowedFd<'_>) {
+    let _ = net::send(socket, b"!", SEND);
+}
+
+/// Takes the rings that came in, up to a bound. False: the other side hung up.
+/// Descriptors that come along are dropped by the kernel.
+pub(super) fn clear(socket: BorrowedFd<'_>) -> bool {
+    let mut buffer = [0; 8];
+    for _ in 0..MAX_DRAIN {
+        match net::recv(socket, &mut buffer, RecvFlags::DONTWAIT) {
+            Ok((_, 0)) => return false,
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => return true,
+            Err(_) => return false,
+        }
+    }
+    true
+}

@@ -1,0 +1,172 @@
+//! The fabric's directory: one socket a node, found by name.
+//!
+//! Owns the rules about these files: who may replace one, which are dead, and
+//! that a node removes its own and no other.
+
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+
+use super::control;
+use super::name::NodeName;
+
+const SUFFIX: &str = ".sock";
+
+/// Entries looked at when looking for nodes; a directory with more is not a fabric's.
+const MAX_ENTRIES: usize = 4096;
+
+/// How long to wait for another node that is just joining.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Why a node could not take its place in a fabric's directory.
+#[derive(Debug, thiserror::Error)]
+pub enum DirectoryError {
+    /// The directory cannot be made or opened.
+    #[error("cannot use {path} as the fabric's directory: {source}")]
+    Open {
+        /// The directory.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Somebody holds the directory's lock for too long.
+    #[error("{0} stays locked by another process")]
+    Locked(PathBuf),
+    /// A living node has this name.
+    #[error("a node named {0} is running in this fabric; choose another name or stop it")]
+    NameInUse(NodeName),
+    /// Something that is no socket has the socket's name.
+    #[error("{0} exists and is not a socket; remove it")]
+    NotASocket(PathBuf),
+    /// The path is too long for a Unix socket (107 bytes).
+    #[error("{0} is too long for a Unix socket; choose a shorter directory")]
+    PathTooLong(PathBuf),
+    /// The socket cannot be made.
+    #[error("cannot listen at {path}: {source}")]
+    Listen {
+        /// The socket's path.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+#[derive(Debug)]
+pub(super) struct Directory {
+    path: PathBuf,
+    /// Its lock serializes taking a name: finding a socket dead and replacing it.
+    handle: OwnedFd,
+}
+
+/// A node's place in the directory, given up when dropped.
+#[derive(Debug)]
+pub(super) struct Place {
+    path: PathBuf,
+    /// Device and inode, so that another node's file is never removed.
+    identity: Option<(u64, u64)>,
+}
+
+impl Directory {
+    /// Opens the directory; makes it, for this user only, if there is none.
+    pub(super) fn open(path: &Path) -> Result<Directory, DirectoryError> {
+        let failed = |source: io::Error| DirectoryError::Open { path: path.to_owned(), source };
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed)?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let handle = rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| failed(errno.into()))?;
+        Ok(Directory { path: path.to_owned(), handle })
+    }
+
+    pub(super) fn socket_path(&self, name: &NodeName) -> PathBuf {
+        self.path.join(format!("{name}{SUFFIX}"))
+    }
+
+    /// The user that owns the node's socket.
+    pub(super) fn owner(&self, name: &NodeName) -> Option<u32> {
+        let metadata = fs::symlink_metadata(self.socket_path(name)).ok()?;
+        metadata.file_type().is_socket().then(|| metadata.uid())
+    }
+
+    /// The names of all nodes, living or dead.
+    pub(super) fn names(&self) -> Vec<NodeName> {
+        let Ok(entries) = fs::read_dir(&self.path) else { return Vec::new() };
+        let name = |entry: io::Result<fs::DirEntry>| entry.ok()?.file_name().to_str()?.strip_suffix(SUFFIX)?.parse().ok();
+        let mut names: Vec<NodeName> = entries.take(MAX_ENTRIES).filter_map(name).collect();
+        names.sort_unstable();
+        names
+    }
+
+    /// Takes `name`: a socket that listens under it, in place of a dead one.
+    pub(super) fn take(&self, name: &NodeName) -> Result<(OwnedFd, Place), DirectoryError> {
+        self.lock()?;
+        let taken = self.take_locked(name);
+        let _ = rustix::fs::flock(&self.handle, FlockOperation::Unlock);
+        taken
+    }
+
+    fn take_locked(&self, name: &NodeName) -> Result<(OwnedFd, Place), DirectoryError> {
+        let path = self.socket_path(name);
+        let mut listening = control::listen(&path);
+        if let Err(Errno::ADDRINUSE) = listening {
+            self.remove_dead(name, &path)?;
+            listening = control::listen(&path);
+        }
+        match listening {
+            Ok(socket) => {
+                let identity = identity(&path);
+                Ok((socket, Place { path, identity }))
+            }
+            Err(Errno::NAMETOOLONG) => Err(DirectoryError::PathTooLong(path)),
+            Err(errno) => Err(DirectoryError::Listen { path, source: errno.into() }),
+        }
+    }
+
+    /// Removes the socket of an owner that died. Under the lock nobody is
+    /// between making a socket and listening on it, so one that refuses is dead.
+    fn remove_dead(&self, name: &NodeName, path: &Path) -> Result<(), DirectoryError> {
+        if self.owner(name).is_none() && path.symlink_metadata().is_ok() {
+            return Err(DirectoryError::NotASocket(path.to_owned()));
+        }
+        match control::dial(path) {
+            Err(Errno::CONNREFUSED) => {}
+            Err(Errno::NOENT) => return Ok(()),
+            _ => return Err(DirectoryError::NameInUse(*name)),
+        }
+        fs::remove_file(path).map_err(|source| DirectoryError::Listen { path: path.to_owned(), source })
+    }
+
+    /// Any process that can read the directory can hold the lock: never wait
+    /// for it without end.
+    fn lock(&self) -> Result<(), DirectoryError> {
+        let deadline = Instant::now() + LOCK_TIMEOUT;
+        loop {
+            match rustix::fs::flock(&self.handle, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => return Ok(()),
+                Err(Errno::AGAIN | Errno::INTR) if Instant::now() < deadline => {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                Err(Errno::AGAIN | Errno::INTR) => return Err(DirectoryError::Locked(self.path.clone())),
+                Err(errno) => {
+                    return Err(DirectoryError::Open { path: self.path.clone(), source: errno.into() });
+                }
+            }
+        }
+    }
+}
+
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    fs::symlink_metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()))
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if self.identity.is_some() && identity(&self.path) == self.identity {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}

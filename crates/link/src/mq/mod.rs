@@ -1,0 +1,1 @@
+//! Message queues between processes.

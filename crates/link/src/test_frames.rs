@@ -1,0 +1,90 @@
+//! Frames for tests, written by hand.
+
+use toehold_shm::Gather;
+
+use crate::{Checksum, Link, Offload, Received, Transmit, TransmitError};
+
+/// An Ethernet frame with a TCP segment over IPv4: flags PSH and ACK, both
+/// checksums zero.
+pub(crate) fn tcp_ipv4(payload: &[u8]) -> Vec<u8> {
+    let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0];
+    let total = (40 + payload.len()) as u16;
+    frame.extend([0x45, 0]);
+    frame.extend(total.to_be_bytes());
+    frame.extend([0, 1, 0x40, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+    tcp_header(&mut frame);
+    frame.extend(payload);
+    frame
+}
+
+/// The same over IPv6, with a VLAN tag.
+pub(crate) fn tcp_ipv6_vlan(payload: &[u8]) -> Vec<u8> {
+    let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x81, 0, 0, 5, 0x86, 0xdd];
+    frame.extend([0x60, 0, 0, 0]);
+    frame.extend(((20 + payload.len()) as u16).to_be_bytes());
+    frame.extend([6, 64]);
+    for last in [1, 2] {
+        frame.extend([0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last]);
+    }
+    tcp_header(&mut frame);
+    frame.extend(payload);
+    frame
+}
+
+fn tcp_header(frame: &mut Vec<u8>) {
+    frame.extend(40_000u16.to_be_bytes());
+    frame.extend(80u16.to_be_bytes());
+    frame.extend([0, 0, 0, 1, 0, 0, 0, 1, 0x50, 0x18, 0x20, 0, 0, 0, 0, 0]);
+}
+
+/// A datagram over IPv4 with its UDP checksum zero.
+pub(crate) fn udp_ipv4(payload: &[u8]) -> Vec<u8> {
+    let mut frame = vec![0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, 1, 8, 0];
+    frame.extend([0x45, 0]);
+    frame.extend(((28 + payload.len()) as u16).to_be_bytes());
+    frame.extend([0, 1, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 255]);
+    frame.extend(40_000u16.to_be_bytes());
+    frame.extend(40_001u16.to_be_bytes());
+    frame.extend(((8 + payload.len()) as u16).to_be_bytes());
+    frame.extend([0, 0]);
+    frame.extend(payload);
+    frame
+}
+
+/// The addresses of [`frame_to`] and a payload that can be told from others.
+pub(crate) fn frame_to(destination: [u8; 6], source: [u8; 6], payload: &[u8]) -> Vec<u8> {
+    let mut frame = Vec::from(destination);
+    frame.extend(source);
+    frame.extend([0x88, 0xb5]); // an EtherType for experiments (IEEE 802)
+    frame.extend(payload);
+    frame
+}
+
+pub(crate) const PARTIAL: Offload = Offload {
+    checksum: Checksum::Partial,
+    segment_size: 0,
+};
+
+/// Sends a frame in one piece.
+pub(crate) fn send(link: &mut impl Link, bytes: &[u8], offload: Offload) -> Result<(), TransmitError> {
+    link.transmit(&Transmit {
+        headers: bytes,
+        payload: Gather::EMPTY,
+        offload,
+    })
+}
+
+/// A frame that arrived, in one piece.
+pub(crate) fn whole(frame: &Received<'_>) -> Vec<u8> {
+    let mut bytes = frame.private.to_vec();
+    bytes.resize(frame.len(), 0);
+    frame.rest.copy_to(0, &mut bytes[frame.private.len()..]);
+    bytes
+}
+
+/// All that arrived.
+pub(crate) fn receive_all(link: &mut impl Link, now_ns: u64) -> Vec<Vec<u8>> {
+    let mut frames = Vec::new();
+    while link.receive(now_ns, 64, &mut |frame| frames.push(whole(frame))) != 0 {}
+    frames
+}
