@@ -31,7 +31,11 @@ const MAX_STRIDES: usize = 1 << 30;
 #[inline]
 #[must_use]
 pub fn sum(bytes: &[u8]) -> u32 {
-    let total = if bytes.len() >= STRIDE { sum_long(bytes) } else { sum_short(bytes) };
+    let total = if bytes.len() >= STRIDE {
+        sum_long(bytes)
+    } else {
+        sum_short(bytes)
+    };
     //= RFC 1071 §2
     // The sum of words in the machine's byte order is the machine's form of the sum.
     u32::from(u16::from_be(fold_wide(total)))
@@ -41,7 +45,10 @@ pub fn sum(bytes: &[u8]) -> u32 {
 #[inline]
 fn sum_short(bytes: &[u8]) -> u64 {
     let (words, mut rest) = bytes.as_chunks::<4>();
-    let mut total: u64 = words.iter().map(|word| u64::from(u32::from_ne_bytes(*word))).sum();
+    let mut total: u64 = words
+        .iter()
+        .map(|word| u64::from(u32::from_ne_bytes(*word)))
+        .sum();
     if let Some((half, tail)) = rest.split_first_chunk::<2>() {
         total += u64::from(u16::from_ne_bytes(*half));
         rest = tail;
@@ -105,7 +112,11 @@ const fn fold(sum: u32) -> u16 {
 #[must_use]
 pub const fn combine(first: u32, second: u32, odd: bool) -> u32 {
     //= RFC 1071 §2
-    let second = if odd { fold(second).swap_bytes() as u32 } else { second };
+    let second = if odd {
+        fold(second).swap_bytes() as u32
+    } else {
+        second
+    };
     let (total, carry) = first.overflowing_add(second);
     total + carry as u32
 }
@@ -133,7 +144,11 @@ pub const fn is_valid(sum: u32) -> bool {
 #[inline]
 #[must_use]
 pub fn pseudo_header(src: IpAddr, dst: IpAddr, protocol: u8, len: u32) -> u32 {
-    combine(combine(address(src), address(dst), false), tail(protocol, len), false)
+    combine(
+        combine(address(src), address(dst), false),
+        tail(protocol, len),
+        false,
+    )
 }
 
 #[inline]
@@ -163,7 +178,11 @@ pub fn pseudo_header_v4(src: Ipv4Addr, dst: Ipv4Addr, protocol: u8, len: u32) ->
 #[must_use]
 pub fn pseudo_header_v6(src: Ipv6Addr, dst: Ipv6Addr, protocol: u8, len: u32) -> u32 {
     //= RFC 8200 §8.1
-    combine(combine(sum(&src.octets()), sum(&dst.octets()), false), tail(protocol, len), false)
+    combine(
+        combine(sum(&src.octets()), sum(&dst.octets()), false),
+        tail(protocol, len),
+        false,
+    )
 }
 
 /// The checksum field of something of which one 16-bit word changed from `old`
@@ -209,8 +228,8 @@ mod tests {
     #[test]
     fn a_known_ipv4_header() {
         let mut header = [
-            0x45, 0x00, 0x00, 0x73, 0x00, 0x00, 0x40, 0x00, 0x40, 0x11, 0x00, 0x00, 0xc0, 0xa8, 0x00, 0x01, 0xc0, 0xa8,
-            0x00, 0xc7,
+            0x45, 0x00, 0x00, 0x73, 0x00, 0x00, 0x40, 0x00, 0x40, 0x11, 0x00, 0x00, 0xc0, 0xa8, 0x00, 0x01,
+            0xc0, 0xa8, 0x00, 0xc7,
         ];
         assert_eq!(finish(sum(&header)), 0xb861);
         header[10..12].copy_from_slice(&[0xb8, 0x61]);
@@ -222,7 +241,11 @@ mod tests {
         let bytes = [0xff; 300];
         for start in 0..9 {
             for end in start..bytes.len() {
-                assert_eq!(sum(&bytes[start..end]), u32::from(plain(&bytes[start..end])), "{start}..{end}");
+                assert_eq!(
+                    sum(&bytes[start..end]),
+                    u32::from(plain(&bytes[start..end])),
+                    "{start}..{end}"
+                );
             }
         }
         assert_eq!(sum(&[]), 0);

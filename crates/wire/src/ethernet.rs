@@ -81,7 +81,11 @@ impl<'a> Frame<'a> {
     pub fn new(bytes: &'a [u8]) -> Result<Self> {
         let &[d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5, t0, t1] =
             bytes.first_chunk::<HEADER_LEN>().ok_or(WireError::Truncated)?;
-        let (vlan, ethertype) = if [t0, t1] == TPID { tagged(bytes)? } else { (None, u16::from_be_bytes([t0, t1])) };
+        let (vlan, ethertype) = if [t0, t1] == TPID {
+            tagged(bytes)?
+        } else {
+            (None, u16::from_be_bytes([t0, t1]))
+        };
         Ok(Self {
             bytes,
             dst: Mac([d0, d1, d2, d3, d4, d5]),
@@ -123,7 +127,11 @@ impl<'a> Frame<'a> {
     #[inline]
     #[must_use]
     pub fn header_len(&self) -> usize {
-        if self.vlan.is_some() { TAGGED_HEADER_LEN } else { HEADER_LEN }
+        if self.vlan.is_some() {
+            TAGGED_HEADER_LEN
+        } else {
+            HEADER_LEN
+        }
     }
 
     /// What follows the header in the bytes that were given.
@@ -137,15 +145,25 @@ impl<'a> Frame<'a> {
     #[inline]
     #[must_use]
     pub fn header(&self) -> Header {
-        Header { dst: self.dst, src: self.src, vlan: self.vlan, ethertype: self.ethertype }
+        Header {
+            dst: self.dst,
+            src: self.src,
+            vlan: self.vlan,
+            ethertype: self.ethertype,
+        }
     }
 }
 
 /// The tag and the type behind it.
 #[cold]
 fn tagged(bytes: &[u8]) -> Result<(Option<VlanTag>, u16)> {
-    let [.., c0, c1, t0, t1] = *bytes.first_chunk::<TAGGED_HEADER_LEN>().ok_or(WireError::Truncated)?;
-    Ok((Some(VlanTag(u16::from_be_bytes([c0, c1]))), u16::from_be_bytes([t0, t1])))
+    let [.., c0, c1, t0, t1] = *bytes
+        .first_chunk::<TAGGED_HEADER_LEN>()
+        .ok_or(WireError::Truncated)?;
+    Ok((
+        Some(VlanTag(u16::from_be_bytes([c0, c1]))),
+        u16::from_be_bytes([t0, t1]),
+    ))
 }
 
 /// A header to be sent.
@@ -181,7 +199,11 @@ impl Header {
     #[inline]
     #[must_use]
     pub const fn len(&self) -> usize {
-        if self.vlan.is_some() { TAGGED_HEADER_LEN } else { HEADER_LEN }
+        if self.vlan.is_some() {
+            TAGGED_HEADER_LEN
+        } else {
+            HEADER_LEN
+        }
     }
 
     /// A header is never empty.
@@ -231,7 +253,10 @@ mod tests {
         assert_eq!(bytes[12..18], [0x81, 0x00, 0xa0, 0x07, 0x86, 0xdd]);
         bytes[18] = 9;
         let frame = Frame::new(&bytes).unwrap();
-        assert_eq!((frame.vlan().unwrap().vlan(), frame.vlan().unwrap().priority()), (7, 5));
+        assert_eq!(
+            (frame.vlan().unwrap().vlan(), frame.vlan().unwrap().priority()),
+            (7, 5)
+        );
         assert_eq!(frame.payload(), [9]);
         assert_eq!(Frame::new(&bytes[..17]).unwrap_err(), WireError::Truncated);
     }

@@ -5,8 +5,8 @@ use core::net::Ipv6Addr;
 mod extension;
 
 pub use extension::{
-    ExtensionError, FRAGMENT_HEADER_LEN, Fragment, FragmentHeader, MAX_EXTENSION_HEADERS, MAX_OPTIONS, Problem, Upper,
-    walk,
+    ExtensionError, FRAGMENT_HEADER_LEN, Fragment, FragmentHeader, MAX_EXTENSION_HEADERS, MAX_OPTIONS,
+    Problem, Upper, walk,
 };
 
 use crate::{Result, WireError, put};
@@ -49,7 +49,9 @@ impl<'a> View<'a> {
     /// `Truncated` or `BadVersion` if there is no IPv6 header.
     #[inline]
     pub fn quoted(bytes: &'a [u8]) -> Result<Self> {
-        let (fixed, payload) = bytes.split_first_chunk::<HEADER_LEN>().ok_or(WireError::Truncated)?;
+        let (fixed, payload) = bytes
+            .split_first_chunk::<HEADER_LEN>()
+            .ok_or(WireError::Truncated)?;
         if fixed[0] >> 4 != 6 {
             return Err(WireError::BadVersion);
         }
@@ -179,7 +181,15 @@ impl Header {
     #[must_use]
     pub const fn new(src: Ipv6Addr, dst: Ipv6Addr) -> Self {
         let next_header = crate::protocol::NO_NEXT_HEADER;
-        Self { traffic_class: 0, flow_label: 0, payload_len: 0, next_header, hop_limit: 64, src, dst }
+        Self {
+            traffic_class: 0,
+            flow_label: 0,
+            payload_len: 0,
+            next_header,
+            hop_limit: 64,
+            src,
+            dst,
+        }
     }
 
     /// Writes the header and returns its length.
@@ -210,7 +220,11 @@ mod tests {
     #[test]
     fn padding_is_no_payload_and_a_cut_is_noticed() {
         let mut bytes = [0; 60];
-        Header { payload_len: 5, ..Header::new(Ipv6Addr::LOCALHOST, Ipv6Addr::LOCALHOST) }.emit(&mut bytes);
+        Header {
+            payload_len: 5,
+            ..Header::new(Ipv6Addr::LOCALHOST, Ipv6Addr::LOCALHOST)
+        }
+        .emit(&mut bytes);
         assert_eq!(View::new(&bytes, 60).unwrap().payload().len(), 5);
         assert_eq!(View::new(&bytes[..42], 45).unwrap().payload().len(), 2);
         assert_eq!(View::new(&bytes[..44], 44).unwrap_err(), WireError::BadLength);

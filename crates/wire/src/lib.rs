@@ -14,14 +14,21 @@
 //! [`tcp::View::new`] and [`tcp::Options::parse`].
 #![forbid(unsafe_code)]
 
+pub mod arp;
 pub mod checksum;
 mod error;
 pub mod ethernet;
+mod icmp;
+pub mod icmpv4;
+pub mod icmpv6;
 pub mod ipv4;
 pub mod ipv6;
 mod mac;
+pub mod ndisc;
 pub mod protocol;
+pub mod quote;
 pub mod tcp;
+pub mod udp;
 
 pub use error::{Result, WireError};
 pub use mac::{Mac, ParseMacError};

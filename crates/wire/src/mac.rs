@@ -1,7 +1,7 @@
 //! Hardware addresses.
 
 use core::fmt;
-use core::net::IpAddr;
+use core::net::{IpAddr, Ipv6Addr};
 use core::str::FromStr;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -61,6 +61,13 @@ impl Mac {
             _ => None,
         }
     }
+
+    /// The link-local IPv6 address that follows from the hardware address.
+    pub fn link_local(self) -> Ipv6Addr {
+        //= RFC 4291 §A
+        let [a, b, c, d, e, g] = self.0;
+        Ipv6Addr::from([0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, g])
+    }
 }
 
 impl fmt::Display for Mac {
@@ -95,7 +102,11 @@ impl FromStr for Mac {
             }
             *octet = u8::from_str_radix(part, 16).map_err(|_| ParseMacError)?;
         }
-        if parts.next().is_some() { Err(ParseMacError) } else { Ok(Self(octets)) }
+        if parts.next().is_some() {
+            Err(ParseMacError)
+        } else {
+            Ok(Self(octets))
+        }
     }
 }
 
@@ -107,8 +118,14 @@ mod tests {
     fn text_round_trips_and_nonsense_is_refused() {
         let mac = Mac([0xde, 0xad, 0, 1, 0x7f, 0xff]);
         assert_eq!(mac.to_string().parse(), Ok(mac));
-        for text in ["", "02:00:00:00:00", "02:00:00:00:00:00:00", "2:0:0:0:0:1", "+2:00:00:00:00:01", "0g:00:00:00:00:01"]
-        {
+        for text in [
+            "",
+            "02:00:00:00:00",
+            "02:00:00:00:00:00:00",
+            "2:0:0:0:0:1",
+            "+2:00:00:00:00:01",
+            "0g:00:00:00:00:01",
+        ] {
             assert_eq!(text.parse::<Mac>(), Err(ParseMacError), "{text}");
         }
     }
@@ -121,6 +138,13 @@ mod tests {
         assert_eq!(of("ff02::1:ff28:9c5a").as_deref(), Some("33:33:ff:28:9c:5a"));
         assert_eq!(of("10.0.0.1"), None);
         assert_eq!(of("fe80::1"), None);
+    }
+
+    #[test]
+    fn the_link_local_address() {
+        //= RFC 4291 §A
+        let mac = Mac([0x34, 0x56, 0x78, 0x9a, 0xbc, 0xde]);
+        assert_eq!(mac.link_local().to_string(), "fe80::3656:78ff:fe9a:bcde");
     }
 
     #[test]

@@ -125,7 +125,11 @@ impl fmt::Display for Flags {
                 between = "|";
             }
         }
-        if between.is_empty() { f.write_str("-") } else { Ok(()) }
+        if between.is_empty() {
+            f.write_str("-")
+        } else {
+            Ok(())
+        }
     }
 }
 

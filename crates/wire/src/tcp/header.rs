@@ -58,7 +58,9 @@ impl Header {
     pub fn emit(&self, buffer: &mut [u8]) -> usize {
         if let Some(timestamps) = self.options.only_timestamps() {
             const LEN: usize = MIN_HEADER_LEN + 12;
-            let Some(place) = buffer.first_chunk_mut::<LEN>() else { short_buffer(LEN, buffer.len()) };
+            let Some(place) = buffer.first_chunk_mut::<LEN>() else {
+                short_buffer(LEN, buffer.len())
+            };
             place[..MIN_HEADER_LEN].copy_from_slice(&self.fixed(LEN));
             place[MIN_HEADER_LEN..].copy_from_slice(&aligned_timestamps_bytes(timestamps));
             return LEN;

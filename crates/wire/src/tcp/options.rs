@@ -42,7 +42,10 @@ impl SackBlocks {
     /// Most blocks an option holds.
     pub const MAX: usize = 4;
     /// No blocks.
-    pub const EMPTY: Self = Self { blocks: [(Seq(0), Seq(0)); Self::MAX], len: 0 };
+    pub const EMPTY: Self = Self {
+        blocks: [(Seq(0), Seq(0)); Self::MAX],
+        len: 0,
+    };
 
     /// Adds the block of the bytes from `left` up to, not including, `right`.
     /// False and no effect if there are [`SackBlocks::MAX`] already.
@@ -110,8 +113,13 @@ pub struct Options {
 
 impl Options {
     /// No options.
-    pub const NONE: Self =
-        Self { mss: None, window_scale: None, sack_permitted: false, sack: SackBlocks::EMPTY, timestamps: None };
+    pub const NONE: Self = Self {
+        mss: None,
+        window_scale: None,
+        sack_permitted: false,
+        sack: SackBlocks::EMPTY,
+        timestamps: None,
+    };
 
     /// Reads the bytes between the fixed header and the data. The second value
     /// tells whether anything was malformed.
@@ -123,7 +131,13 @@ impl Options {
     #[must_use]
     pub fn parse(bytes: &[u8]) -> (Self, bool) {
         match aligned_timestamps(bytes) {
-            Some(timestamps) => (Self { timestamps: Some(timestamps), ..Self::NONE }, false),
+            Some(timestamps) => (
+                Self {
+                    timestamps: Some(timestamps),
+                    ..Self::NONE
+                },
+                false,
+            ),
             None if bytes.is_empty() => (Self::NONE, false),
             None => Self::parse_list(bytes),
         }
@@ -171,7 +185,9 @@ impl Options {
     }
 
     fn take_sack(&mut self, value: &[u8]) -> bool {
-        let (blocks @ [_, ..], []) = value.as_chunks::<8>() else { return false };
+        let (blocks @ [_, ..], []) = value.as_chunks::<8>() else {
+            return false;
+        };
         self.sack = SackBlocks::EMPTY;
         for &[a, b, c, d, e, f, g, h] in blocks {
             let left = Seq(u32::from_be_bytes([a, b, c, d]));
@@ -211,9 +227,17 @@ impl Options {
 
     #[inline]
     fn len_without_sack(&self) -> usize {
-        let timestamps = if self.timestamps.is_some() { ALIGNED_TIMESTAMPS_LEN } else { 0 };
+        let timestamps = if self.timestamps.is_some() {
+            ALIGNED_TIMESTAMPS_LEN
+        } else {
+            0
+        };
         // SACK-permitted takes the place of the timestamps' padding.
-        let permitted = if self.sack_permitted && self.timestamps.is_none() { 4 } else { 0 };
+        let permitted = if self.sack_permitted && self.timestamps.is_none() {
+            4
+        } else {
+            0
+        };
         let mss = if self.mss.is_some() { 4 } else { 0 };
         let scale = if self.window_scale.is_some() { 4 } else { 0 };
         mss + permitted + timestamps + scale
@@ -228,7 +252,8 @@ impl Options {
     /// Whether timestamps are the only option.
     #[inline]
     pub(super) fn only_timestamps(&self) -> Option<Timestamps> {
-        let others = self.mss.is_some() | self.window_scale.is_some() | self.sack_permitted | !self.sack.is_empty();
+        let others =
+            self.mss.is_some() | self.window_scale.is_some() | self.sack_permitted | !self.sack.is_empty();
         if others { None } else { self.timestamps }
     }
 
@@ -261,7 +286,10 @@ impl Options {
             (false, None) => {}
         }
         if let Some(shift) = self.window_scale {
-            put(&mut buffer[at..], [KIND_NOP, KIND_WINDOW_SCALE, 3, shift.min(MAX_WINDOW_SCALE)]);
+            put(
+                &mut buffer[at..],
+                [KIND_NOP, KIND_WINDOW_SCALE, 3, shift.min(MAX_WINDOW_SCALE)],
+            );
             at += 4;
         }
         at + self.emit_sack(&mut buffer[at..], at)
@@ -308,7 +336,10 @@ fn aligned_timestamps(bytes: &[u8]) -> Option<Timestamps> {
 
 #[inline]
 fn timestamps_from(&[a, b, c, d, e, f, g, h]: &[u8; 8]) -> Timestamps {
-    Timestamps { value: u32::from_be_bytes([a, b, c, d]), echo: u32::from_be_bytes([e, f, g, h]) }
+    Timestamps {
+        value: u32::from_be_bytes([a, b, c, d]),
+        echo: u32::from_be_bytes([e, f, g, h]),
+    }
 }
 
 /// The bytes of aligned timestamps.

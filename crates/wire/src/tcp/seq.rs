@@ -31,6 +31,17 @@ impl Seq {
         self.0.wrapping_sub(from.0)
     }
 
+    /// How far this number lies behind `earlier`; 0 if it does not.
+    #[inline]
+    #[must_use]
+    pub const fn after(self, earlier: Self) -> u32 {
+        if self.gt(earlier) {
+            self.distance(earlier)
+        } else {
+            0
+        }
+    }
+
     /// Whether this number comes before `other`.
     #[inline]
     #[must_use]

@@ -21,13 +21,17 @@ impl<'a> View<'a> {
     /// offset is less than 5 or points beyond the segment or beyond `bytes`.
     #[inline]
     pub fn new(bytes: &'a [u8], transport_len: usize) -> Result<Self> {
-        let (fixed, rest) = bytes.split_first_chunk::<MIN_HEADER_LEN>().ok_or(WireError::Truncated)?;
+        let (fixed, rest) = bytes
+            .split_first_chunk::<MIN_HEADER_LEN>()
+            .ok_or(WireError::Truncated)?;
         //= RFC 9293 §3.1
         let header_len = usize::from(fixed[12] >> 4) * 4;
         if header_len < MIN_HEADER_LEN || header_len > transport_len {
             return Err(WireError::BadLength);
         }
-        let options = rest.get(..header_len - MIN_HEADER_LEN).ok_or(WireError::BadLength)?;
+        let options = rest
+            .get(..header_len - MIN_HEADER_LEN)
+            .ok_or(WireError::BadLength)?;
         Ok(Self { fixed, options })
     }
 
@@ -38,7 +42,12 @@ impl<'a> View<'a> {
 
     #[inline]
     fn u32_at<const AT: usize>(&self) -> u32 {
-        u32::from_be_bytes([self.fixed[AT], self.fixed[AT + 1], self.fixed[AT + 2], self.fixed[AT + 3]])
+        u32::from_be_bytes([
+            self.fixed[AT],
+            self.fixed[AT + 1],
+            self.fixed[AT + 2],
+            self.fixed[AT + 3],
+        ])
     }
 
     /// The sender's port.
@@ -124,7 +133,11 @@ impl<'a> View<'a> {
     #[must_use]
     pub fn options_checked(&self) -> (Options, bool) {
         let (options, malformed) = Options::parse(self.options);
-        let options = if self.flags().contains(Flags::SYN) { options } else { options.without_syn_options() };
+        let options = if self.flags().contains(Flags::SYN) {
+            options
+        } else {
+            options.without_syn_options()
+        };
         (options, malformed)
     }
 
@@ -135,7 +148,11 @@ impl<'a> View<'a> {
     pub fn verify(&self, pseudo_header: u32, data: u32) -> bool {
         //= RFC 9293 §3.1
         let header = checksum::combine(checksum::sum(self.fixed), checksum::sum(self.options), false);
-        checksum::is_valid(checksum::combine(checksum::combine(pseudo_header, header, false), data, false))
+        checksum::is_valid(checksum::combine(
+            checksum::combine(pseudo_header, header, false),
+            data,
+            false,
+        ))
     }
 
     /// Everything in the header but the checksum.

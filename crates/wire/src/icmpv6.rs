@@ -1,0 +1,363 @@
+//! Control messages of IPv6 (RFC 4443). Neighbour discovery, which is carried
+//! in them, has its own module, [`crate::ndisc`].
+
+use core::net::Ipv6Addr;
+
+use crate::{Result, WireError, checksum, icmp, protocol};
+
+/// Bytes of a message before its data or the packet it quotes.
+pub const HEADER_LEN: usize = icmp::HEADER_LEN;
+
+const DESTINATION_UNREACHABLE: u8 = 1;
+const PACKET_TOO_BIG: u8 = 2;
+const TIME_EXCEEDED: u8 = 3;
+const PARAMETER_PROBLEM: u8 = 4;
+const ECHO_REQUEST: u8 = 128;
+const ECHO_REPLY: u8 = 129;
+
+/// Codes of a Destination Unreachable message (RFC 4443 §3.1).
+pub mod unreachable {
+    /// No route to the destination.
+    pub const NO_ROUTE: u8 = 0;
+    /// Communication is prohibited.
+    pub const PROHIBITED: u8 = 1;
+    /// Beyond the scope of the source address.
+    pub const BEYOND_SCOPE: u8 = 2;
+    /// The address does not answer.
+    pub const ADDRESS: u8 = 3;
+    /// Nobody listens at the port.
+    pub const PORT: u8 = 4;
+    /// The source address failed a policy.
+    pub const POLICY: u8 = 5;
+    /// The route rejects.
+    pub const REJECTED: u8 = 6;
+}
+
+/// Codes of a Parameter Problem message (RFC 4443 §3.4).
+pub mod problem {
+    /// A header field makes no sense.
+    pub const ERRONEOUS_FIELD: u8 = 0;
+    /// A next header is not known.
+    pub const UNRECOGNIZED_NEXT_HEADER: u8 = 1;
+    /// An option is not known.
+    pub const UNRECOGNIZED_OPTION: u8 = 2;
+}
+
+/// A message that arrived.
+#[derive(Debug, Clone, Copy)]
+pub struct View<'a> {
+    bytes: &'a [u8],
+}
+
+/// A message. `original` is the beginning of the packet that it is about, see
+/// [`crate::quote::Quote::v6`].
+///
+/// ```
+/// use std::net::Ipv6Addr;
+/// use toehold_wire::icmpv6::{Message, View, pseudo_header};
+/// let (src, dst) = (Ipv6Addr::LOCALHOST, Ipv6Addr::LOCALHOST);
+/// let message = Message::EchoRequest { id: 1, seq: 2, data: b"ping" };
+/// let mut bytes = [0; 12];
+/// assert_eq!(message.emit(src, dst, &mut bytes), 12);
+/// let view = View::new(&bytes)?;
+/// assert!(view.verify(pseudo_header(src, dst, 12), 0));
+/// assert_eq!(view.message(), message);
+/// # Ok::<(), toehold_wire::WireError>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Message<'a> {
+    /// Are you there?
+    EchoRequest {
+        /// Whose request it is.
+        id: u16,
+        /// Which of them.
+        seq: u16,
+        /// What the reply has to repeat.
+        data: &'a [u8],
+    },
+    /// I am here.
+    EchoReply {
+        /// As in the request.
+        id: u16,
+        /// As in the request.
+        seq: u16,
+        /// As in the request.
+        data: &'a [u8],
+    },
+    /// A packet could not be delivered.
+    DestinationUnreachable {
+        /// Why, see [`mod@unreachable`].
+        code: u8,
+        /// The packet's beginning.
+        original: &'a [u8],
+    },
+    /// A packet did not fit a link on its way.
+    PacketTooBig {
+        /// The largest packet in bytes that fits.
+        mtu: u32,
+        /// The packet's beginning.
+        original: &'a [u8],
+    },
+    /// A packet had made all its hops (code 0), or its fragments did not come
+    /// together in time (code 1).
+    TimeExceeded {
+        /// Which of the two.
+        code: u8,
+        /// The packet's beginning.
+        original: &'a [u8],
+    },
+    /// A packet's headers make no sense.
+    ParameterProblem {
+        /// Why, see [`problem`].
+        code: u8,
+        /// Where, in bytes from the packet's start.
+        pointer: u32,
+        /// The packet's beginning.
+        original: &'a [u8],
+    },
+    /// Neighbour discovery: [`crate::ndisc::Message::parse`] reads it.
+    NeighborDiscovery,
+    /// Anything else. A type below 128 is an error that concerns the packet it
+    /// quotes, one from 128 on is to be ignored (RFC 4443 §2.4).
+    Other {
+        /// The message's type.
+        kind: u8,
+        /// Its code.
+        code: u8,
+    },
+}
+
+impl<'a> View<'a> {
+    /// Views the message that begins with `bytes`, which hold at least its header.
+    ///
+    /// # Errors
+    ///
+    /// `Truncated` if the header is not there.
+    pub fn new(bytes: &'a [u8]) -> Result<Self> {
+        if bytes.len() < HEADER_LEN {
+            Err(WireError::Truncated)
+        } else {
+            Ok(Self { bytes })
+        }
+    }
+
+    /// Whether the checksum is right, given the partial sums of the
+    /// pseudo-header and of the message's bytes behind those that were given
+    /// (see [`crate::checksum`]).
+    #[must_use]
+    pub fn verify(&self, pseudo_header: u32, rest: u32) -> bool {
+        icmp::is_valid(self.bytes, pseudo_header, rest)
+    }
+
+    /// All the bytes that were given.
+    pub(crate) fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// The message. Data and quoted packets reach as far as the bytes that were given.
+    #[must_use]
+    pub fn message(&self) -> Message<'a> {
+        let Some((&[kind, code, _, _, a, b, c, d], body)) = self.bytes.split_first_chunk::<HEADER_LEN>()
+        else {
+            return Message::Other {
+                kind: u8::MAX,
+                code: 0,
+            };
+        };
+        let (first, second) = (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]));
+        let word = u32::from_be_bytes([a, b, c, d]);
+        match kind {
+            ECHO_REQUEST => Message::EchoRequest {
+                id: first,
+                seq: second,
+                data: body,
+            },
+            ECHO_REPLY => Message::EchoReply {
+                id: first,
+                seq: second,
+                data: body,
+            },
+            DESTINATION_UNREACHABLE => Message::DestinationUnreachable { code, original: body },
+            PACKET_TOO_BIG => Message::PacketTooBig {
+                mtu: word,
+                original: body,
+            },
+            TIME_EXCEEDED => Message::TimeExceeded { code, original: body },
+            PARAMETER_PROBLEM => Message::ParameterProblem {
+                code,
+                pointer: word,
+                original: body,
+            },
+            crate::ndisc::FIRST_TYPE..=crate::ndisc::LAST_TYPE => Message::NeighborDiscovery,
+            _ => Message::Other { kind, code },
+        }
+    }
+}
+
+impl Message<'_> {
+    /// Bytes of the message.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.parts().map_or(0, |(.., body)| HEADER_LEN + body.len())
+    }
+
+    /// Whether there is nothing to be sent: true for
+    /// [`Message::NeighborDiscovery`], which says nothing by itself.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.parts().is_none()
+    }
+
+    /// Type, code, the word that belongs to the type, body.
+    fn parts(&self) -> Option<(u8, u8, [u8; 4], &[u8])> {
+        Some(match *self {
+            Self::EchoRequest { id, seq, data } => (ECHO_REQUEST, 0, icmp::echo_word(id, seq), data),
+            Self::EchoReply { id, seq, data } => (ECHO_REPLY, 0, icmp::echo_word(id, seq), data),
+            Self::DestinationUnreachable { code, original } => {
+                (DESTINATION_UNREACHABLE, code, [0; 4], original)
+            }
+            Self::PacketTooBig { mtu, original } => (PACKET_TOO_BIG, 0, mtu.to_be_bytes(), original),
+            Self::TimeExceeded { code, original } => (TIME_EXCEEDED, code, [0; 4], original),
+            Self::ParameterProblem {
+                code,
+                pointer,
+                original,
+            } => (PARAMETER_PROBLEM, code, pointer.to_be_bytes(), original),
+            Self::NeighborDiscovery => return None,
+            Self::Other { kind, code } => (kind, code, [0; 4], &[]),
+        })
+    }
+
+    /// Writes the message, with the checksum for a packet from `src` to `dst`,
+    /// and returns its length.
+    ///
+    /// # Panics
+    ///
+    /// If the buffer is shorter than [`Message::len`].
+    pub fn emit(&self, src: Ipv6Addr, dst: Ipv6Addr, buffer: &mut [u8]) -> usize {
+        let Some((kind, code, word, body)) = self.parts() else {
+            return 0;
+        };
+        let len = icmp::emit(buffer, kind, code, word, body);
+        set_checksum(&mut buffer[..len], pseudo_header(src, dst, len), 0);
+        len
+    }
+}
+
+/// The partial sum of the pseudo-header of a message of `len` bytes.
+#[must_use]
+pub fn pseudo_header(src: Ipv6Addr, dst: Ipv6Addr, len: usize) -> u32 {
+    //= RFC 4443 §2.3
+    checksum::pseudo_header_v6(src, dst, protocol::ICMPV6, len as u32)
+}
+
+/// Fills in the checksum of a message that begins with `bytes`, given the
+/// partial sums of the pseudo-header and of the rest of the message (see
+/// [`crate::checksum`]). Whatever was in the field before is ignored.
+///
+/// # Panics
+///
+/// If `bytes` is shorter than [`HEADER_LEN`].
+pub fn set_checksum(bytes: &mut [u8], pseudo_header: u32, rest: u32) {
+    icmp::set_checksum(bytes, pseudo_header, rest);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const SRC: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
+    const DST: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 2);
+
+    #[test]
+    fn the_checksum_covers_the_addresses() {
+        //= RFC 4443 §2.3
+        let mut bytes = [0; 8];
+        Message::EchoRequest {
+            id: 1,
+            seq: 1,
+            data: &[],
+        }
+        .emit(SRC, DST, &mut bytes);
+        let view = View::new(&bytes).unwrap();
+        assert!(view.verify(pseudo_header(SRC, DST, 8), 0));
+        assert!(!view.verify(pseudo_header(SRC, SRC, 8), 0));
+        assert!(!view.verify(0, 0));
+        // 2 * 0xfe80 + 1 + 2 + 8 + 58 + 0x8000 + 1 + 1
+        assert_eq!(
+            bytes[2..4],
+            (!(0x1_fd00u32 + 0x8000 + 71 - 0xffff - 0xffff) as u16).to_be_bytes()
+        );
+    }
+
+    #[test]
+    fn neighbour_discovery_is_told_apart() {
+        for kind in 133..=137 {
+            assert_eq!(
+                View::new(&[kind, 0, 0, 0, 0, 0, 0, 0]).unwrap().message(),
+                Message::NeighborDiscovery
+            );
+        }
+        assert_eq!(Message::NeighborDiscovery.emit(SRC, DST, &mut []), 0);
+        assert!(Message::NeighborDiscovery.is_empty());
+    }
+
+    fn message(data: &[u8], pick: u8, code: u8, a: u16, word: u32) -> Message<'_> {
+        match pick % 7 {
+            0 => Message::EchoRequest {
+                id: a,
+                seq: word as u16,
+                data,
+            },
+            1 => Message::EchoReply {
+                id: a,
+                seq: word as u16,
+                data,
+            },
+            2 => Message::DestinationUnreachable { code, original: data },
+            3 => Message::PacketTooBig {
+                mtu: word,
+                original: data,
+            },
+            4 => Message::TimeExceeded { code, original: data },
+            5 => Message::ParameterProblem {
+                pointer: word,
+                code,
+                original: data,
+            },
+            _ => Message::Other { kind: 200, code },
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn message_round_trips(
+            data in proptest::collection::vec(any::<u8>(), 0..60), pick: u8, code: u8, a: u16, word: u32, cut in 8usize..70
+        ) {
+            let message = message(&data, pick, code, a, word);
+            let mut bytes = vec![0; message.len()];
+            prop_assert_eq!(message.emit(SRC, DST, &mut bytes), bytes.len());
+            let pseudo = pseudo_header(SRC, DST, bytes.len());
+            let view = View::new(&bytes).unwrap();
+            prop_assert!(view.verify(pseudo, 0));
+            prop_assert_eq!(view.message(), message);
+            // The same with a part of the message elsewhere.
+            let (head, tail) = bytes.split_at_mut(cut.min(message.len()));
+            prop_assert!(View::new(head).unwrap().verify(pseudo, checksum::sum(tail)));
+            let before = [head[2], head[3]];
+            set_checksum(head, pseudo, checksum::sum(tail));
+            prop_assert_eq!(before, [head[2], head[3]]);
+        }
+
+        #[test]
+        fn any_bytes_are_survived(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
+            if let Ok(view) = View::new(&bytes) {
+                let _ = view.verify(u32::MAX, u32::MAX);
+                let message = view.message();
+                let mut again = [0; 40];
+                message.emit(SRC, DST, &mut again);
+            }
+        }
+    }
+}
