@@ -1,0 +1,127 @@
+//! Round-trip time: the smoothed estimate, its variation, the retransmission
+//! timeout that follows from them, and the smallest of the last minutes.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::time::Instant;
+
+/// Samples above this count as this: no path of ours is longer.
+const MAX_SAMPLE_NS: u64 = 600_000_000_000;
+
+/// Granularity of the timers: the wheel is exact, drivers come by in microseconds.
+const GRANULARITY_NS: u64 = 1_000;
+
+/// The smallest round trip is kept in units of this many nanoseconds, so that
+/// 32 bits reach to 68 s.
+const MIN_UNIT_NS: u64 = 16;
+
+/// The smallest round trip is that of the present window and the one before; a
+/// window lasts this many units of 2^30 ns, two and a half minutes.
+const MIN_WINDOW: u32 = 140;
+
+/// What the retransmission timeout is held within, in nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RtoBounds {
+    /// Before the first measurement.
+    pub(crate) initial_ns: u64,
+    /// Never shorter.
+    pub(crate) min_ns: u64,
+    /// Never longer, whatever the backoff.
+    pub(crate) max_ns: u64,
+}
+
+/// Round-trip time of a connection. All zeroes: nothing measured yet.
+#[derive(Debug, Clone, Copy, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub(crate) struct Rtt {
+    /// SRTT in eighths of nanoseconds.
+    srtt_eighths: u64,
+    /// RTTVAR in quarters of nanoseconds.
+    rttvar_quarters: u64,
+    /// Smallest sample of the present window, in `MIN_UNIT_NS`, rounded up; 0: none.
+    min: u32,
+    /// Smallest sample of the window before; 0: none.
+    previous_min: u32,
+    /// When the present window began, in units of 2^30 ns.
+    window_start: u32,
+    reserved: u32,
+}
+
+impl Rtt {
+    /// Takes a measurement. Karn's rule is the caller's: never one of a segment
+    /// that was retransmitted, unless timestamps tell which copy was answered
+    /// (RFC 6298 §3).
+    pub(crate) fn sample(&mut self, now: Instant, rtt_ns: u64) {
+        let rtt = rtt_ns.clamp(1, MAX_SAMPLE_NS);
+        if self.has_sample() {
+            //= RFC 6298 §2.3 (alpha = 1/8, beta = 1/4; the variation first)
+            let error = self.srtt_ns().abs_diff(rtt);
+            self.rttvar_quarters = self.rttvar_quarters - self.rttvar_quarters / 4 + error;
+            self.srtt_eighths = self.srtt_eighths - self.srtt_eighths / 8 + rtt;
+        } else {
+            //= RFC 6298 §2.2
+            self.srtt_eighths = rtt * 8;
+            self.rttvar_quarters = rtt / 2 * 4;
+        }
+        self.sample_min(now, rtt);
+    }
+
+    //= RFC 8985 §6.2 (RACK.min_RTT: a windowed minimum, for paths that grow longer)
+    fn sample_min(&mut self, now: Instant, rtt_ns: u64) {
+        let units = u32::try_from(rtt_ns.div_ceil(MIN_UNIT_NS)).unwrap_or(u32::MAX);
+        let present = (now.0 >> 30) as u32;
+        let age = present.wrapping_sub(self.window_start);
+        if self.min == 0 || age >= MIN_WINDOW {
+            self.previous_min = if age < 2 * MIN_WINDOW { self.min } else { 0 };
+            self.min = units;
+            self.window_start = present;
+        } else {
+            self.min = self.min.min(units);
+        }
+    }
+
+    /// Whether anything was measured.
+    #[inline]
+    pub(crate) fn has_sample(&self) -> bool {
+        self.srtt_eighths != 0
+    }
+
+    /// Smoothed round-trip time in nanoseconds; 0 before the first sample.
+    #[inline]
+    pub(crate) fn srtt_ns(&self) -> u64 {
+        self.srtt_eighths / 8
+    }
+
+    /// Variation of the round-trip time in nanoseconds.
+    #[inline]
+    pub(crate) fn rttvar_ns(&self) -> u64 {
+        self.rttvar_quarters / 4
+    }
+
+    /// Smallest sample of the last two and a half to five minutes in
+    /// nanoseconds, rounded up to 16 ns; 0 before the first sample.
+    #[inline]
+    pub(crate) fn min_ns(&self) -> u64 {
+        let units = if self.previous_min == 0 {
+            self.min
+        } else {
+            self.min.min(self.previous_min)
+        };
+        u64::from(units) * MIN_UNIT_NS
+    }
+
+    /// Retransmission timeout in nanoseconds after `backoff` timeouts in a row.
+    pub(crate) fn rto(&self, bounds: &RtoBounds, backoff: u8) -> u64 {
+        let base = if self.has_sample() {
+            //= RFC 6298 §2.3 (RTO = SRTT + max(G, 4 RTTVAR))
+            //= RFC 6298 §2.4 (rounded up to the floor)
+            (self.srtt_ns() + self.rttvar_quarters.max(GRANULARITY_NS)).max(bounds.min_ns)
+        } else {
+            //= RFC 6298 §2.1
+            bounds.initial_ns
+        };
+        //= RFC 6298 §5.5 (doubled with every timeout)
+        //= RFC 6298 §2.5 (up to the ceiling)
+        base.saturating_mul(1 << backoff.min(32)).min(bounds.max_ns)
+    }
+}

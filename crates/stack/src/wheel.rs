@@ -1,0 +1,283 @@
+//! A hierarchical timing wheel: deadlines of up to a fixed number of ids.
+//!
+//! A level is 64 slots, a slot of a level as wide as the whole level below; the
+//! eleven levels together cover every [`Instant`], down to the nanosecond, so
+//! that nothing is rounded and nothing overflows. An entry stands at the level
+//! of the highest digit (base 64) in which its deadline differs from the wheel's
+//! own time, in the slot of that digit. Every slot is a list through the
+//! entries, and remembers a lower bound of its deadlines.
+//!
+//! Placing, cancelling and asking for the next deadline take constant time,
+//! whatever the number of entries. An entry moves to a lower level at most once
+//! a level on its way to expiry, and no call moves more than [`MOVES`] entries:
+//! what remains is moved by the calls that follow. Slots without entries cost
+//! nothing, so a jump of hours is no more work than one of a microsecond.
+
+use toehold_shm::{Carver, OutOfMemory, Table};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::time::Instant;
+
+/// Bits of a digit: a level has `1 << DIGIT` slots.
+const DIGIT: u32 = 6;
+const SLOTS: usize = 1 << DIGIT;
+const LEVELS: usize = (u64::BITS as usize).div_ceil(DIGIT as usize);
+
+/// Most entries that one call of [`Wheel::pop_expired`] moves to lower levels.
+pub(crate) const MOVES: u32 = 128;
+
+/// In an [`Entry`]'s `previous`: the entry is the first of the slot in the lower bits.
+const FIRST: u32 = 1 << 31;
+
+/// The wheel's scalar state. All zeroes: an empty wheel at time zero.
+#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+struct Hub {
+    /// Deadlines are placed relative to this time. It never passes an entry.
+    elapsed: u64,
+    /// Entries in the wheel.
+    len: u32,
+    /// Slot whose entries are on their way to lower levels, plus 1; 0: none.
+    moving: u32,
+    /// Levels with entries, one bit each.
+    levels: u64,
+    /// Slots with entries, by level, one bit each.
+    slots: [u64; LEVELS],
+}
+
+/// All zeroes: an empty slot.
+#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+struct Slot {
+    /// Not later than any deadline in the slot.
+    earliest: u64,
+    /// First entry, plus 1; 0: none.
+    first: u32,
+    reserved: u32,
+}
+
+/// All zeroes: the id has no deadline.
+#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+struct Entry {
+    deadline: u64,
+    /// Next entry of the slot, plus 1; 0: none.
+    next: u32,
+    /// Previous entry of the slot, plus 1; or the slot, with [`FIRST`]; 0: no deadline.
+    previous: u32,
+}
+
+/// Deadlines of ids from 0 up to a capacity, at most one an id.
+#[derive(Debug)]
+pub(crate) struct Wheel {
+    hub: Table<Hub>,
+    slots: Table<Slot>,
+    entries: Table<Entry>,
+}
+
+impl Wheel {
+    /// Bytes of a region that a wheel for `capacity` ids takes.
+    pub(crate) fn bytes_needed(capacity: u32) -> usize {
+        Table::<Hub>::bytes_needed(1)
+            + Table::<Slot>::bytes_needed(LEVELS * SLOTS)
+            + Table::<Entry>::bytes_needed(capacity as usize)
+    }
+
+    /// Makes a wheel for the ids below `capacity`, or attaches to the one there is.
+    pub(crate) fn create(carver: &mut Carver, capacity: u32) -> Result<Self, OutOfMemory> {
+        assert!(capacity < FIRST, "ids have 31 bits");
+        Ok(Self {
+            hub: carver.table(1)?,
+            slots: carver.table(LEVELS * SLOTS)?,
+            entries: carver.table(capacity as usize)?,
+        })
+    }
+
+    /// Gives `id` this deadline in place of any it has.
+    ///
+    /// # Panics
+    /// If `id` is not below the capacity.
+    #[inline]
+    pub(crate) fn schedule(&mut self, id: u32, deadline: Instant) {
+        let entry = &self.entries[id as usize];
+        if entry.previous != 0 {
+            self.unlink(id);
+        }
+        self.entries[id as usize].deadline = deadline.0;
+        self.link(id);
+    }
+
+    /// Takes `id`'s deadline away, if it has one.
+    #[inline]
+    pub(crate) fn cancel(&mut self, id: u32) {
+        if self.entries[id as usize].previous != 0 {
+            self.unlink(id);
+        }
+    }
+
+    /// When `id` is due.
+    pub(crate) fn deadline(&self, id: u32) -> Option<Instant> {
+        let entry = self.entries.get(id as usize)?;
+        (entry.previous != 0).then_some(Instant(entry.deadline))
+    }
+
+    /// Number of deadlines.
+    pub(crate) fn len(&self) -> u32 {
+        self.hub[0].len
+    }
+
+    /// When to call [`Wheel::pop_expired`] next: never later than the earliest
+    /// deadline. Earlier only if the earliest of a slot was cancelled, or if
+    /// entries are still to be moved; such a call then makes progress.
+    #[inline]
+    pub(crate) fn next_deadline(&self) -> Option<Instant> {
+        let moving = self.moving().map(|slot| self.slots[slot].earliest);
+        let first = self.first_slot().map(|slot| self.slots[slot].earliest);
+        match (moving, first) {
+            (Some(a), Some(b)) => Some(Instant(a.min(b))),
+            (a, b) => a.or(b).map(Instant),
+        }
+    }
+
+    /// Takes out an id whose deadline is not after `now`. `None`: no more of
+    /// them, or this call's share of [`MOVES`] is used up, in which case
+    /// [`Wheel::next_deadline`] is not after `now`.
+    #[inline]
+    pub(crate) fn pop_expired(&mut self, now: Instant) -> Option<u32> {
+        if self.next_deadline()? > now {
+            return None;
+        }
+        // Time never goes back, whatever the caller's clock does.
+        self.pop_due(now.0.max(self.hub[0].elapsed))
+    }
+
+    fn pop_due(&mut self, now: u64) -> Option<u32> {
+        let mut moves = MOVES;
+        // A slot on the move is emptied before another one is begun.
+        while let Some(slot) = self.moving() {
+            if moves == 0 {
+                break;
+            }
+            moves -= 1;
+            if let Some(id) = self.take_or_move(slot, now) {
+                return Some(id);
+            }
+        }
+        while let Some(slot) = self.first_slot() {
+            if self.slots[slot].earliest > now {
+                return None;
+            }
+            let id = self.slots[slot].first - 1;
+            if self.entries[id as usize].deadline <= now {
+                self.unlink(id);
+                return Some(id);
+            }
+            if moves == 0 || self.moving().is_some() {
+                return None;
+            }
+            // The slot begins before `now` and ends after it, and every slot
+            // before it is empty.
+            self.hub[0].elapsed = now;
+            self.hub[0].moving = slot as u32 + 1;
+            while self.slots[slot].first != 0 && moves > 0 {
+                moves -= 1;
+                if let Some(id) = self.take_or_move(slot, now) {
+                    return Some(id);
+                }
+            }
+        }
+        None
+    }
+
+    /// Takes the first entry of a slot out if it is due, or else moves it to its
+    /// place as seen from the wheel's time.
+    fn take_or_move(&mut self, slot: usize, now: u64) -> Option<u32> {
+        let id = self.slots[slot].first - 1;
+        self.unlink(id);
+        if self.entries[id as usize].deadline <= now {
+            return Some(id);
+        }
+        self.link(id);
+        None
+    }
+
+    /// The slot whose entries are being moved, if it has any left.
+    #[inline]
+    fn moving(&self) -> Option<usize> {
+        let slot = (self.hub[0].moving as usize).checked_sub(1)?;
+        (self.slots[slot].first != 0).then_some(slot)
+    }
+
+    /// The first slot in time, apart from the one on the move.
+    #[inline]
+    fn first_slot(&self) -> Option<usize> {
+        let hub = &self.hub[0];
+        if hub.levels == 0 {
+            return None;
+        }
+        let level = hub.levels.trailing_zeros() as usize;
+        Some(level * SLOTS + (hub.slots[level].trailing_zeros() as usize))
+    }
+
+    /// Where a deadline stands as seen from the wheel's time.
+    #[inline]
+    fn place(&self, deadline: u64) -> usize {
+        let elapsed = self.hub[0].elapsed;
+        // What is overdue stands in the slot of the wheel's time itself.
+        let deadline = deadline.max(elapsed);
+        let level = ((deadline ^ elapsed) | 1).ilog2() / DIGIT;
+        let digit = (deadline >> (level * DIGIT)) as usize % SLOTS;
+        level as usize * SLOTS + digit
+    }
+
+    fn link(&mut self, id: u32) {
+        let deadline = self.entries[id as usize].deadline;
+        let place = self.place(deadline);
+        let slot = &mut self.slots[place];
+        let next = slot.first;
+        slot.first = id + 1;
+        if next == 0 {
+            slot.earliest = deadline;
+            let (level, digit) = (place / SLOTS, place % SLOTS);
+            self.hub[0].slots[level] |= 1 << digit;
+            self.hub[0].levels |= 1 << level;
+        } else {
+            slot.earliest = slot.earliest.min(deadline);
+            self.entries[(next - 1) as usize].previous = id + 1;
+        }
+        let entry = &mut self.entries[id as usize];
+        entry.next = next;
+        entry.previous = FIRST | place as u32;
+        self.hub[0].len += 1;
+    }
+
+    fn unlink(&mut self, id: u32) {
+        let entry = &mut self.entries[id as usize];
+        let (previous, next) = (entry.previous, entry.next);
+        entry.previous = 0;
+        if next != 0 {
+            self.entries[(next - 1) as usize].previous = previous;
+        }
+        if previous & FIRST != 0 {
+            self.slots[(previous & !FIRST) as usize].first = next;
+            if next == 0 {
+                self.note_empty((previous & !FIRST) as usize);
+            }
+        } else {
+            self.entries[(previous - 1) as usize].next = next;
+        }
+        self.hub[0].len -= 1;
+    }
+
+    fn note_empty(&mut self, place: usize) {
+        let (level, digit) = (place / SLOTS, place % SLOTS);
+        let hub = &mut self.hub[0];
+        hub.slots[level] &= !(1 << digit);
+        if hub.slots[level] == 0 {
+            hub.levels &= !(1 << level);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
