@@ -17,21 +17,19 @@
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Bytes summed in one go of the inner loop: several independent accumulators
-/// of 64 bits, which the compiler puts into vector registers.
-const STRIDE: usize = 64;
-const LANES: usize = STRIDE / 8;
+/// Bytes from which on vector registers pay.
+const LONG: usize = 96;
 
-/// Most strides before the accumulators are folded. Each stride adds less than
-/// 2^32 to an accumulator, which must stay below 2^64.
-const MAX_STRIDES: usize = 1 << 30;
+/// Most words of 8 bytes before the accumulators are folded. Each word adds
+/// less than 2^32 to both of them, and together they must stay below 2^64.
+const MAX_WORDS: usize = 1 << 30;
 
 /// The partial sum of `bytes`, at most 0xffff; the first byte is the high half
 /// of a word, and a last odd byte is too (RFC 1071 §1).
 #[inline]
 #[must_use]
 pub fn sum(bytes: &[u8]) -> u32 {
-    let total = if bytes.len() >= STRIDE {
+    let total = if bytes.len() >= LONG {
         sum_long(bytes)
     } else {
         sum_short(bytes)
@@ -61,34 +59,26 @@ fn sum_short(bytes: &[u8]) -> u64 {
 
 #[inline(never)]
 fn sum_long(bytes: &[u8]) -> u64 {
-    let (strides, rest) = bytes.as_chunks::<STRIDE>();
-    let mut total = u64::from(fold_wide(sum_short(rest)));
-    for strides in strides.chunks(MAX_STRIDES) {
-        total += u64::from(fold_wide(sum_strides(strides)));
+    let (words, rest) = bytes.as_chunks::<8>();
+    let mut total = sum_short(rest);
+    for words in words.chunks(MAX_WORDS) {
+        total = u64::from(fold_wide(total)) + sum_words(words);
     }
     total
 }
 
-/// Two additions and a shift for eight bytes: `whole` wraps, but its high
-/// halves are known from `high`, and so is the sum of its low halves.
+/// Two additions and a shift a word, in a form that the compiler puts into
+/// vector registers: `whole` wraps, but its high halves are known from `high`,
+/// and so is the sum of its low halves.
 #[inline]
-fn sum_strides(strides: &[[u8; STRIDE]]) -> u64 {
-    let mut whole = [0u64; LANES];
-    let mut high = [0u64; LANES];
-    for stride in strides {
-        let (words, _) = stride.as_chunks::<8>();
-        for ((word, whole), high) in words.iter().zip(&mut whole).zip(&mut high) {
-            let word = u64::from_ne_bytes(*word);
-            *whole = whole.wrapping_add(word);
-            *high += word >> 32;
-        }
+fn sum_words(words: &[[u8; 8]]) -> u64 {
+    let (mut whole, mut high) = (0u64, 0u64);
+    for word in words {
+        let word = u64::from_ne_bytes(*word);
+        whole = whole.wrapping_add(word);
+        high += word >> 32;
     }
-    let mut total = 0;
-    for (whole, high) in whole.into_iter().zip(high) {
-        let low = whole.wrapping_sub(high << 32);
-        total += u64::from(fold_wide(low)) + u64::from(fold_wide(high));
-    }
-    total
+    whole.wrapping_sub(high << 32) + high
 }
 
 /// Folds carries back until 16 bits are left; zero only for zero.

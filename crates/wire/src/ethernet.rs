@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use crate::{Mac, Result, WireError, put};
+use crate::{Mac, Result, WireError, start};
 
 /// Bytes of a header without VLAN tag.
 pub const HEADER_LEN: usize = 14;
@@ -220,17 +220,17 @@ impl Header {
     /// If the buffer is shorter than [`Header::len`].
     #[inline]
     pub fn emit(&self, buffer: &mut [u8]) -> usize {
-        let mut bytes = [0; HEADER_LEN];
+        let ethertype = self.ethertype.0.to_be_bytes();
+        let bytes: &mut [u8; HEADER_LEN] = start(buffer);
         bytes[0..6].copy_from_slice(&self.dst.0);
         bytes[6..12].copy_from_slice(&self.src.0);
-        bytes[12..14].copy_from_slice(&self.ethertype.0.to_be_bytes());
+        bytes[12..14].copy_from_slice(&ethertype);
         if let Some(tag) = self.vlan {
-            let [t0, t1] = self.ethertype.0.to_be_bytes();
-            let [c0, c1] = tag.0.to_be_bytes();
+            let bytes: &mut [u8; TAGGED_HEADER_LEN] = start(buffer);
             bytes[12..14].copy_from_slice(&TPID);
-            put(&mut buffer[HEADER_LEN..], [c0, c1, t0, t1]);
+            bytes[14..16].copy_from_slice(&tag.0.to_be_bytes());
+            bytes[16..18].copy_from_slice(&ethertype);
         }
-        put(buffer, bytes);
         self.len()
     }
 }

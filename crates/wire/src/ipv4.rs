@@ -2,7 +2,7 @@
 
 use core::net::Ipv4Addr;
 
-use crate::{Result, WireError, checksum, put};
+use crate::{Result, WireError, checksum, start};
 
 /// Bytes of a header without options; every header that is sent is one.
 pub const HEADER_LEN: usize = 20;
@@ -325,19 +325,22 @@ impl Header {
     pub fn emit(&self, buffer: &mut [u8]) -> usize {
         let flags = if self.dont_fragment { DONT_FRAGMENT } else { 0 };
         let flags = flags | if self.more_fragments { MORE_FRAGMENTS } else { 0 };
-        let mut bytes = [0; HEADER_LEN];
-        bytes[0] = 0x45;
-        bytes[1] = self.tos;
-        bytes[2..4].copy_from_slice(&self.payload_len.saturating_add(HEADER_LEN as u16).to_be_bytes());
-        bytes[4..6].copy_from_slice(&self.id.to_be_bytes());
-        bytes[6..8].copy_from_slice(&(flags | (self.fragment_offset / 8)).to_be_bytes());
-        bytes[8] = self.ttl;
-        bytes[9] = self.protocol;
+        let words = [
+            u16::from_be_bytes([0x45, self.tos]),
+            self.payload_len.saturating_add(HEADER_LEN as u16),
+            self.id,
+            flags | (self.fragment_offset / 8),
+            u16::from_be_bytes([self.ttl, self.protocol]),
+        ];
+        let sum = words.iter().map(|word| u32::from(*word)).sum();
+        let sum = checksum::combine(sum, checksum::pseudo_header_v4(self.src, self.dst, 0, 0), false);
+        let bytes: &mut [u8; HEADER_LEN] = start(buffer);
+        for (place, word) in bytes.as_chunks_mut::<2>().0.iter_mut().zip(words) {
+            *place = word.to_be_bytes();
+        }
+        bytes[10..12].copy_from_slice(&checksum::finish(sum).to_be_bytes());
         bytes[12..16].copy_from_slice(&self.src.octets());
         bytes[16..20].copy_from_slice(&self.dst.octets());
-        let sum = checksum::finish(checksum::sum(&bytes));
-        bytes[10..12].copy_from_slice(&sum.to_be_bytes());
-        put(buffer, bytes);
         HEADER_LEN
     }
 }

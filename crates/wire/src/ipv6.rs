@@ -9,7 +9,7 @@ pub use extension::{
     Problem, Upper, walk,
 };
 
-use crate::{Result, WireError, put};
+use crate::{Result, WireError, start};
 
 /// Bytes of a header without extensions.
 pub const HEADER_LEN: usize = 40;
@@ -200,14 +200,13 @@ impl Header {
     #[inline]
     pub fn emit(&self, buffer: &mut [u8]) -> usize {
         let first = 6 << 28 | u32::from(self.traffic_class) << 20 | self.flow_label & 0xf_ffff;
-        let mut bytes = [0; HEADER_LEN];
+        let bytes: &mut [u8; HEADER_LEN] = start(buffer);
         bytes[0..4].copy_from_slice(&first.to_be_bytes());
         bytes[4..6].copy_from_slice(&self.payload_len.to_be_bytes());
         bytes[6] = self.next_header;
         bytes[7] = self.hop_limit;
         bytes[8..24].copy_from_slice(&self.src.octets());
         bytes[24..40].copy_from_slice(&self.dst.octets());
-        put(buffer, bytes);
         HEADER_LEN
     }
 }

@@ -33,17 +33,31 @@ pub mod udp;
 pub use error::{Result, WireError};
 pub use mac::{Mac, ParseMacError};
 
+/// The first `N` bytes of `buffer`. Headers are written there field by field:
+/// put together elsewhere first, the wide copy would wait for the narrow stores.
+///
+/// # Panics
+///
+/// If the buffer is shorter than `N`.
+#[inline]
+#[track_caller]
+fn start<const N: usize>(buffer: &mut [u8]) -> &mut [u8; N] {
+    let len = buffer.len();
+    match buffer.first_chunk_mut::<N>() {
+        Some(place) => place,
+        None => short_buffer(N, len),
+    }
+}
+
 /// Copies `bytes` to the start of `buffer`.
 ///
 /// # Panics
 ///
 /// If the buffer is shorter than `N`.
 #[inline]
+#[track_caller]
 fn put<const N: usize>(buffer: &mut [u8], bytes: [u8; N]) {
-    match buffer.first_chunk_mut::<N>() {
-        Some(place) => *place = bytes,
-        None => short_buffer(N, buffer.len()),
-    }
+    *start(buffer) = bytes;
 }
 
 #[cold]

@@ -1,8 +1,8 @@
 //! A segment's header to be sent.
 
-use super::options::aligned_timestamps_bytes;
+use super::options::{ALIGNED_TIMESTAMPS_LEN, aligned_timestamps_bytes};
 use super::{Flags, Options, Seq};
-use crate::{checksum, put, short_buffer};
+use crate::{checksum, put, start};
 
 /// Bytes of a header without options.
 pub const MIN_HEADER_LEN: usize = 20;
@@ -57,35 +57,32 @@ impl Header {
     #[inline]
     pub fn emit(&self, buffer: &mut [u8]) -> usize {
         if let Some(timestamps) = self.options.only_timestamps() {
-            const LEN: usize = MIN_HEADER_LEN + 12;
-            let Some(place) = buffer.first_chunk_mut::<LEN>() else {
-                short_buffer(LEN, buffer.len())
-            };
-            place[..MIN_HEADER_LEN].copy_from_slice(&self.fixed(LEN));
-            place[MIN_HEADER_LEN..].copy_from_slice(&aligned_timestamps_bytes(timestamps));
+            const LEN: usize = MIN_HEADER_LEN + ALIGNED_TIMESTAMPS_LEN;
+            let bytes: &mut [u8; LEN] = start(buffer);
+            self.emit_fixed(LEN, start(bytes));
+            put(&mut bytes[MIN_HEADER_LEN..], aligned_timestamps_bytes(timestamps));
             return LEN;
         }
         let len = MIN_HEADER_LEN + self.options.len();
-        put(buffer, self.fixed(len));
+        self.emit_fixed(len, start(buffer));
         if len > MIN_HEADER_LEN {
             self.options.emit(&mut buffer[MIN_HEADER_LEN..]);
         }
         len
     }
 
-    /// The fixed part of a header that is `len` bytes long.
+    /// Writes the fixed part of a header that is `len` bytes long.
     #[inline]
-    fn fixed(&self, len: usize) -> [u8; MIN_HEADER_LEN] {
+    fn emit_fixed(&self, len: usize, bytes: &mut [u8; MIN_HEADER_LEN]) {
         let offset_and_flags = ((len as u16 / 4) << 12) | (self.flags & Flags::ALL).0;
-        let mut bytes = [0; MIN_HEADER_LEN];
         bytes[0..2].copy_from_slice(&self.src_port.to_be_bytes());
         bytes[2..4].copy_from_slice(&self.dst_port.to_be_bytes());
         bytes[4..8].copy_from_slice(&self.seq.0.to_be_bytes());
         bytes[8..12].copy_from_slice(&self.ack.0.to_be_bytes());
         bytes[12..14].copy_from_slice(&offset_and_flags.to_be_bytes());
         bytes[14..16].copy_from_slice(&self.window.to_be_bytes());
+        bytes[16..18].fill(0);
         bytes[18..20].copy_from_slice(&self.urgent.to_be_bytes());
-        bytes
     }
 }
 

@@ -20,7 +20,7 @@ const KIND_TIMESTAMPS: u8 = 8;
 /// Timestamps with the padding that aligns them: what nearly every segment of
 /// an established connection carries.
 const ALIGNED_TIMESTAMPS: [u8; 4] = [KIND_NOP, KIND_NOP, KIND_TIMESTAMPS, 10];
-const ALIGNED_TIMESTAMPS_LEN: usize = 12;
+pub(super) const ALIGNED_TIMESTAMPS_LEN: usize = 12;
 
 /// The timestamps option (RFC 7323 §3.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
