@@ -53,7 +53,9 @@ impl Cells {
     /// Makes memory for `cells` cells and at least `bytes` bytes, all zero, every
     /// page present.
     pub fn create(name: &str, cells: usize, bytes: usize) -> Result<Self, RegionError> {
-        let len = cells.checked_mul(size_of::<Cell>()).and_then(|len| len.checked_add(bytes));
+        let len = cells
+            .checked_mul(size_of::<Cell>())
+            .and_then(|len| len.checked_add(bytes));
         let region = Region::create(name, len.ok_or(RegionError::Length(u64::MAX))?)?;
         Ok(Self::over(region, cells))
     }
@@ -61,8 +63,14 @@ impl Cells {
     /// Maps what another process of the same user made with [`Cells::create`].
     pub fn open(fd: OwnedFd, cells: usize) -> Result<Self, RegionError> {
         let region = Region::open(fd, Access::ReadWrite)?;
-        let fits = cells.checked_mul(size_of::<Cell>()).is_some_and(|needed| needed <= region.len());
-        if fits { Ok(Self::over(region, cells)) } else { Err(RegionError::Length(region.len() as u64)) }
+        let fits = cells
+            .checked_mul(size_of::<Cell>())
+            .is_some_and(|needed| needed <= region.len());
+        if fits {
+            Ok(Self::over(region, cells))
+        } else {
+            Err(RegionError::Length(region.len() as u64))
+        }
     }
 
     fn over(region: Region, cells: usize) -> Self {
@@ -72,7 +80,9 @@ impl Cells {
 
     /// The descriptor to hand to the other process.
     pub fn fd(&self) -> BorrowedFd<'_> {
-        self.region.fd().expect("created and opened regions have descriptors")
+        self.region
+            .fd()
+            .expect("created and opened regions have descriptors")
     }
 
     /// Bytes behind the cells.
@@ -164,7 +174,11 @@ mod tests {
         let mut bytes = [0; 3];
         there.copy_out(last, &mut bytes);
         assert_eq!(&bytes, b"end");
-        assert_eq!(there.cell(2).words[7].load(Relaxed), 27, "bytes do not reach into the cells");
+        assert_eq!(
+            there.cell(2).words[7].load(Relaxed),
+            27,
+            "bytes do not reach into the cells"
+        );
     }
 
     #[test]

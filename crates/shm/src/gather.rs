@@ -53,6 +53,16 @@ impl<'a> Gather<'a> {
         unsafe { self.push_raw(bytes.as_ptr(), bytes.len()) }
     }
 
+    /// Adds the parts of another at the end. False, and only some added, if they
+    /// are too many together.
+    #[inline]
+    pub fn append(&mut self, other: &Gather<'a>) -> bool {
+        // SAFETY: the parts of `other` are readable for 'a, as its own maker promised.
+        other
+            .parts()
+            .all(|(first, len)| unsafe { self.push_raw(first, len) })
+    }
+
     /// Adds `len` bytes at `first` at the end. False, and nothing added, if that
     /// would be one part too many.
     ///

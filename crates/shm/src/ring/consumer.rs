@@ -1,0 +1,154 @@
+//! The receiving end of a ring.
+
+use core::fmt;
+use core::marker::PhantomData;
+
+use super::Corrupt;
+use super::layout::RecordHeader;
+use super::protocol::Incoming;
+use super::section::Direction;
+use crate::Gather;
+
+/// Reads records, one at a time, in the order they were committed.
+pub struct Consumer {
+    incoming: Incoming<Direction>,
+    /// The record that was looked at and not passed yet.
+    peeked: Option<RecordHeader>,
+}
+
+impl Consumer {
+    pub(super) fn new(incoming: Incoming<Direction>) -> Self {
+        Self {
+            incoming,
+            peeked: None,
+        }
+    }
+
+    /// The next record, if there is one. An error is final: the other side broke the
+    /// rules and nothing it sends makes sense any more.
+    #[inline]
+    pub fn peek(&mut self) -> Result<Option<Record<'_>>, Corrupt> {
+        if self.peeked.is_none() {
+            self.peeked = self.incoming.next()?;
+        }
+        let record = self.peeked.map(|header| Record {
+            first: self.incoming.words.body(self.incoming.position()).as_ptr(),
+            header,
+            _ring: PhantomData,
+        });
+        Ok(record)
+    }
+
+    /// Passes the record that was peeked at, if any.
+    #[inline]
+    pub fn advance(&mut self) {
+        if let Some(header) = self.peeked.take() {
+            self.incoming.advance(header);
+        }
+    }
+
+    /// Lets the other side reuse the space of all records passed; once a burst. True:
+    /// it waits for space, and its doorbell must be rung.
+    #[inline]
+    #[must_use = "if this is true, the producer must be rung"]
+    pub fn release(&mut self) -> bool {
+        self.incoming.release()
+    }
+
+    /// Whether the other side waits for space that it may not know to be free yet,
+    /// and its doorbell must be rung. To be asked after [`Consumer::prepare_sleep`],
+    /// and now and then when there are no records: a wait announced during a
+    /// [`Consumer::release`] may have gone unseen there.
+    #[inline]
+    #[must_use = "if this is true, the producer must be rung"]
+    pub fn room_wanted(&mut self) -> bool {
+        self.incoming.room_wanted()
+    }
+
+    /// End of the last record passed, in bytes since the beginning.
+    #[inline]
+    pub fn position(&self) -> u64 {
+        self.incoming.position()
+    }
+
+    /// Announces that this side will sleep until rung. False: there is a record, and
+    /// nothing was announced. Release everything first.
+    #[inline]
+    pub fn prepare_sleep(&mut self) -> bool {
+        self.incoming.prepare_sleep()
+    }
+
+    /// Takes the announcement back, if there is one.
+    #[inline]
+    pub fn finish_sleep(&mut self) {
+        self.incoming.finish_sleep();
+    }
+}
+
+impl fmt::Debug for Consumer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Consumer")
+            .field("position", &self.position())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A record of the other side's. Kind and length are fixed; the bytes may change as
+/// long as they lie in the ring, so they are only ever copied out.
+#[derive(Clone, Copy)]
+pub struct Record<'a> {
+    first: *const u8,
+    header: RecordHeader,
+    _ring: PhantomData<&'a [u8]>,
+}
+
+impl<'a> Record<'a> {
+    /// What the sender says the record is: from 1 to 65534.
+    #[inline]
+    pub fn kind(&self) -> u16 {
+        self.header.kind
+    }
+
+    /// Number of bytes.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.header.len as usize
+    }
+
+    /// Whether the record has no bytes.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.header.len == 0
+    }
+
+    /// The bytes from `offset` on, at most `len`, where they lie.
+    #[inline]
+    pub fn slice(&self, offset: usize, len: usize) -> Gather<'a> {
+        let offset = offset.min(self.len());
+        let mut gather = Gather::EMPTY;
+        // SAFETY: the header was checked to describe bytes in the ring, which is mapped
+        // for reading only, and as long as the consumer lives, which the record borrows.
+        unsafe { gather.push_raw(self.first.add(offset), len.min(self.len() - offset)) };
+        gather
+    }
+
+    /// Copies from the byte at `offset` on into `into`, as much as there is and as
+    /// fits, and returns how much that was.
+    #[inline]
+    pub fn copy_to(&self, offset: usize, into: &mut [u8]) -> usize {
+        let offset = offset.min(self.len());
+        let len = into.len().min(self.len() - offset);
+        // SAFETY: as in `slice`; `into` is memory of this process, so no part of the ring.
+        unsafe { crate::copy::copy_racing(self.first.add(offset), into.as_mut_ptr(), len) };
+        len
+    }
+}
+
+impl fmt::Debug for Record<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Record")
+            .field("kind", &self.kind())
+            .field("len", &self.len())
+            .finish()
+    }
+}

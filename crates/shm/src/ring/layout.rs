@@ -1,0 +1,161 @@
+//! What a section looks like. This is the agreement between two processes that
+//! may be of different builds: every change of it changes [`VERSION`].
+//!
+//! Each side of a link owns one section, which it alone writes and the other side
+//! maps for reading:
+//!
+//! | offset | what |
+//! | --- | --- |
+//! | 0 | [`SectionHeader`], written once |
+//! | [`CONSUMED`] | how far this side has consumed the *other* side's records |
+//! | [`SLEEPING`] | odd while this side sleeps until the other side sends |
+//! | [`STARVING`] | odd while this side waits until the other side makes room |
+//! | [`RECORDS`] | the records this side sends: `capacity` bytes |
+//!
+//! Positions count bytes since the beginning and never wrap; a position's place
+//! is itself modulo the capacity. Records lie at multiples of [`RECORD_ALIGN`],
+//! begin with a [`RecordHeader`] and never cross the end: a padding record fills
+//! the space before it.
+//!
+//! No position of the producer is kept in memory. A record is there as soon as its
+//! header is not zero, and before a record becomes visible, the header after it is
+//! made zero. So a message costs the consumer one transfer of a cache line, that
+//! of the record itself, where a position would cost a second one, in sequence.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// "toehold\n" in memory on a little-endian machine.
+pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"toehold\n");
+
+/// Version of everything in this file.
+pub(super) const VERSION: u32 = 1;
+
+/// Offset of the consumer's position.
+pub(super) const CONSUMED: usize = 128;
+/// Offset of the consumer's sleeping word.
+pub(super) const SLEEPING: usize = 256;
+/// Offset of the producer's starving word.
+pub(super) const STARVING: usize = 384;
+/// Offset of the records.
+pub(super) const RECORDS: usize = 4096;
+
+/// Records begin at multiples of this: a cache line.
+pub(super) const RECORD_ALIGN: u64 = 64;
+
+/// Fewest bytes for records.
+pub(super) const MIN_CAPACITY: u64 = 4096;
+/// Most bytes for records, so that lengths are far from the limits of `u32`.
+pub(super) const MAX_CAPACITY: u64 = 1 << 30;
+
+/// What a section begins with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub(super) struct SectionHeader {
+    /// [`MAGIC`].
+    pub(super) magic: u64,
+    /// [`VERSION`].
+    pub(super) version: u32,
+    /// [`RECORDS`].
+    pub(super) records: u32,
+    /// Random number that tells this section from any other.
+    pub(super) incarnation: u64,
+    /// Bytes for records: a power of two.
+    pub(super) capacity: u64,
+}
+
+/// The word a record begins with, taken apart. As a word it is never zero.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct RecordHeader {
+    /// Bytes of the record after the header.
+    pub(super) len: u32,
+    /// What the record is; never 0.
+    pub(super) kind: u16,
+    /// Low bits of the record's position divided by [`RECORD_ALIGN`]: tells a
+    /// record from bytes left by an earlier lap.
+    pub(super) sequence: u16,
+}
+
+/// Bytes of a [`RecordHeader`].
+pub(super) const HEADER_LEN: u64 = 8;
+
+/// Kind of a record that only fills the space before the end.
+pub(super) const PADDING: u16 = u16::MAX;
+
+impl RecordHeader {
+    #[inline]
+    pub(super) fn new(position: u64, kind: u16, len: u32) -> Self {
+        Self {
+            len,
+            kind,
+            sequence: (position / RECORD_ALIGN) as u16,
+        }
+    }
+
+    #[inline]
+    pub(super) fn to_word(self) -> u64 {
+        u64::from(self.len) | u64::from(self.kind) << 32 | u64::from(self.sequence) << 48
+    }
+
+    #[inline]
+    pub(super) fn from_word(word: u64) -> Self {
+        Self {
+            len: word as u32,
+            kind: (word >> 32) as u16,
+            sequence: (word >> 48) as u16,
+        }
+    }
+
+    /// Bytes the whole record takes in the ring.
+    #[inline]
+    pub(super) fn size(self) -> u64 {
+        record_size(u64::from(self.len))
+    }
+}
+
+/// Bytes that a record of `len` bytes takes in the ring; `len` must be far from 2⁶⁴.
+#[inline]
+pub(super) fn record_size(len: u64) -> u64 {
+    (len + HEADER_LEN + RECORD_ALIGN - 1) & !(RECORD_ALIGN - 1)
+}
+
+/// The longest record of a ring: even if half the ring has to be padded, it fits.
+#[inline]
+pub(super) fn max_record(capacity: u64) -> u64 {
+    capacity / 2 - HEADER_LEN
+}
+
+const _: () = {
+    use core::mem::offset_of;
+    assert!(size_of::<SectionHeader>() == 32);
+    assert!(offset_of!(SectionHeader, magic) == 0);
+    assert!(offset_of!(SectionHeader, version) == 8);
+    assert!(offset_of!(SectionHeader, records) == 12);
+    assert!(offset_of!(SectionHeader, incarnation) == 16);
+    assert!(offset_of!(SectionHeader, capacity) == 24);
+    // Whatever one side writes often shares no pair of cache lines with anything else.
+    assert!(size_of::<SectionHeader>() <= CONSUMED && CONSUMED.is_multiple_of(128));
+    assert!(SLEEPING - CONSUMED >= 128 && STARVING - SLEEPING >= 128 && RECORDS - STARVING >= 128);
+    assert!(RECORDS.is_multiple_of(RECORD_ALIGN as usize) && MIN_CAPACITY.is_power_of_two());
+    assert!(MIN_CAPACITY >= 2 * RECORD_ALIGN && MAX_CAPACITY <= u32::MAX as u64);
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_survive_the_way_through_a_word() {
+        let header = RecordHeader::new(64 * 0x1_2345, 7, 0xdead_beef);
+        assert_eq!(header.sequence, 0x2345);
+        assert_eq!(RecordHeader::from_word(header.to_word()), header);
+        assert_ne!(RecordHeader::new(0, 1, 0).to_word(), 0);
+    }
+
+    #[test]
+    fn sizes_are_whole_lines() {
+        assert_eq!(record_size(0), 64);
+        assert_eq!(record_size(56), 64);
+        assert_eq!(record_size(57), 128);
+        assert_eq!(record_size(max_record(4096)), 2048);
+    }
+}

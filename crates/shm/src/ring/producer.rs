@@ -1,0 +1,124 @@
+//! The sending end of a ring.
+
+use core::fmt;
+use core::ops::{Deref, DerefMut};
+
+use super::Corrupt;
+use super::layout::{PADDING, RecordHeader};
+use super::protocol::{Outgoing, ReserveError};
+use super::section::Direction;
+
+/// Writes records. They are seen by the other side once published, a burst at a time.
+pub struct Producer {
+    outgoing: Outgoing<Direction>,
+}
+
+impl Producer {
+    pub(super) fn new(outgoing: Outgoing<Direction>) -> Self {
+        Self { outgoing }
+    }
+
+    /// Bytes of the longest record.
+    pub fn max_record(&self) -> usize {
+        self.outgoing.max_record() as usize
+    }
+
+    /// Makes room for a record of `len` bytes. `kind` is what the two sides agree
+    /// upon, from 1 to 65534. The record exists once [committed](Reservation::commit);
+    /// dropping the reservation leaves nothing behind.
+    ///
+    /// # Panics
+    ///
+    /// If `kind` is 0 or 65535.
+    #[inline]
+    pub fn reserve(&mut self, kind: u16, len: usize) -> Result<Reservation<'_>, ReserveError> {
+        assert!(kind != 0 && kind != PADDING, "record kinds are from 1 to 65534");
+        let position = self.outgoing.reserve(len as u64)?;
+        let header = RecordHeader::new(position, kind, len as u32);
+        let body = self.outgoing.words.body(position);
+        // SAFETY: `reserve` found `len` bytes behind the header at `position` in the
+        // ring that are not in use: the consumer has released them. Only this process
+        // can write them, and only through this reservation, which borrows the
+        // producer. They are initialised: zero, or of an earlier record.
+        let bytes = unsafe { core::slice::from_raw_parts_mut(body.as_ptr(), len) };
+        Ok(Reservation {
+            outgoing: &mut self.outgoing,
+            header,
+            bytes,
+        })
+    }
+
+    /// Lets the other side see everything committed. True: it sleeps, and its
+    /// doorbell must be rung.
+    #[inline]
+    #[must_use = "if this is true, the consumer must be rung"]
+    pub fn publish(&mut self) -> bool {
+        self.outgoing.publish()
+    }
+
+    /// End of the last committed record, in bytes since the beginning.
+    #[inline]
+    pub fn position(&self) -> u64 {
+        self.outgoing.position()
+    }
+
+    /// How far the other side has finished with what was sent, at most
+    /// [`Producer::position`]. An error is final.
+    #[inline]
+    pub fn consumed(&mut self) -> Result<u64, Corrupt> {
+        self.outgoing.consumed()
+    }
+
+    /// Announces that this side waits for room for a record of `len` bytes, to be
+    /// rung when there may be some. False: there is room now (or an error to be
+    /// found by reserving), and nothing was announced.
+    pub fn prepare_wait(&mut self, len: usize) -> bool {
+        self.outgoing
+            .prepare_wait((len as u64).min(self.outgoing.max_record()))
+    }
+
+    /// Takes the announcement back, if there is one.
+    pub fn finish_wait(&mut self) {
+        self.outgoing.finish_wait();
+    }
+}
+
+impl fmt::Debug for Producer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Producer")
+            .field("position", &self.position())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Room for a record, to be filled. What it holds before is bytes of earlier records.
+#[derive(Debug)]
+pub struct Reservation<'a> {
+    outgoing: &'a mut Outgoing<Direction>,
+    header: RecordHeader,
+    bytes: &'a mut [u8],
+}
+
+impl Reservation<'_> {
+    /// Makes it a record, to be seen by the other side with the next publication.
+    #[inline]
+    pub fn commit(self) {
+        self.outgoing.commit(self.header);
+    }
+}
+
+impl Deref for Reservation<'_> {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        self.bytes
+    }
+}
+
+impl DerefMut for Reservation<'_> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [u8] {
+        self.bytes
+    }
+}
