@@ -12,6 +12,54 @@
 //! [`icmpv4::View::new`], [`icmpv6::View::new`], [`ndisc::Message::parse`],
 //! [`quote::Quote::v4`] and [`quote::Quote::v6`], [`udp::View::new`],
 //! [`tcp::View::new`] and [`tcp::Options::parse`].
+//!
+//! A SYN from end to end:
+//!
+//! ```
+//! use std::net::Ipv4Addr;
+//! use toehold_wire::ethernet::{self, EtherType, Frame};
+//! use toehold_wire::tcp::{self, Flags, Options, Seq};
+//! use toehold_wire::{Mac, checksum, ipv4, protocol};
+//!
+//! let (src, dst) = (Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2));
+//! let segment = tcp::Header {
+//!     src_port: 40000,
+//!     dst_port: 80,
+//!     seq: Seq(1000),
+//!     flags: Flags::SYN,
+//!     window: 65535,
+//!     options: Options { mss: Some(1460), sack_permitted: true, ..Options::NONE },
+//!     ..tcp::Header::default()
+//! };
+//! let packet = ipv4::Header {
+//!     protocol: protocol::TCP,
+//!     payload_len: segment.len() as u16,
+//!     ..ipv4::Header::new(src, dst)
+//! };
+//! let frame = ethernet::Header {
+//!     dst: Mac([2, 0, 0, 0, 0, 2]),
+//!     src: Mac([2, 0, 0, 0, 0, 1]),
+//!     vlan: None,
+//!     ethertype: EtherType::IPV4,
+//! };
+//!
+//! let mut bytes = [0; 128];
+//! let mut len = frame.emit(&mut bytes);
+//! len += packet.emit(&mut bytes[len..]);
+//! let transport = len;
+//! len += segment.emit(&mut bytes[len..]);
+//! let pseudo = checksum::pseudo_header_v4(src, dst, protocol::TCP, segment.len() as u32);
+//! tcp::set_checksum(&mut bytes[transport..len], pseudo, 0);
+//!
+//! let frame = Frame::new(&bytes[..len])?;
+//! assert_eq!(frame.ethertype(), EtherType::IPV4);
+//! let packet = ipv4::View::new(frame.payload(), frame.payload().len())?;
+//! let received = tcp::View::new(packet.payload(), packet.payload_len().into())?;
+//! let pseudo = checksum::pseudo_header_v4(packet.src(), packet.dst(), packet.protocol(), packet.payload_len().into());
+//! assert!(received.verify(pseudo, 0));
+//! assert_eq!(received.header(), segment);
+//! # Ok::<(), toehold_wire::WireError>(())
+//! ```
 #![forbid(unsafe_code)]
 
 pub mod arp;

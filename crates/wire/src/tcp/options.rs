@@ -316,7 +316,7 @@ impl Options {
 /// and what follows. `None` if its length is impossible.
 #[inline]
 fn split_option(list: &[u8]) -> Option<(&[u8], &[u8])> {
-    //= RFC 9293 §3.2
+    //= RFC 9293 §3.1
     // The length counts kind and length themselves, so that 0 and 1 are illegal.
     let len = usize::from(*list.get(1)?);
     let value = list.get(2..len)?;

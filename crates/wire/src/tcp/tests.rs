@@ -157,7 +157,7 @@ fn window_shifts_are_limited() {
 
 #[test]
 fn impossible_lengths_end_the_list() {
-    //= RFC 9293 §3.2
+    //= RFC 9293 §3.1
     for kind in 2..=255 {
         for len in [0, 1] {
             let list = [2, 4, 5, 180, kind, len, 3, 3];
@@ -208,6 +208,7 @@ fn every_length_of_every_kind() {
 
 #[test]
 fn the_list_ends_at_its_end_and_padding_is_skipped() {
+    //= RFC 9293 §3.1
     //= RFC 9293 §3.2
     assert_eq!(parse(&[0, 2, 4, 5]), (Options::NONE, false));
     assert_eq!(parse(&[1; 40]), (Options::NONE, false));
