@@ -1,2 +1,220 @@
 //! TCP/IP as a passive state machine in shared memory.
+//!
+//! A [`Stack`] has no thread, clock or I/O of its own. Whoever drives it gives
+//! it the time and the frames that arrived, and takes the frames it wants sent:
+//!
+//! 1. [`Stack::handle_timeout`], if [`Stack::poll_timeout`] has passed;
+//! 2. [`Stack::handle_frame`] for every frame received;
+//! 3. the program's calls: [`Stack::connect`], [`Stack::send`], [`Stack::receive`] …;
+//! 4. [`Stack::poll_transmit`], after which the link is flushed;
+//! 5. [`Stack::next_event`] until there is none, to wake those who wait.
+//!
+//! Between two rounds the driver may sleep until [`Stack::poll_timeout`].
+//!
+//! All of a stack's state lies in a region, addressed by index: any process that
+//! maps the region, and holds the lease, can make a `Stack` of it with
+//! [`Stack::create`] on an attached [`Carver`], and go on where another stopped.
 #![forbid(unsafe_code)]
+
+mod config;
+mod counters;
+mod demux;
+mod ip;
+mod keyed;
+mod socket;
+mod tcp;
+mod time;
+mod tuple;
+mod wheel;
+
+pub use config::{Config, CongestionAlgorithm, DemuxStrategy, TcpConfig};
+pub use counters::Counters;
+pub use socket::{
+    ConnectionId, Event, Info, ListenerId, Placement, Readiness, ReceiveFlags, SendFlags, Settings, Shutdown,
+    SocketError, SocketOption,
+};
+pub use tcp::State;
+pub use time::Instant;
+pub use tuple::{Address, FourTuple};
+
+use toehold_link::{Offload, Received, Transmitter};
+use toehold_shm::{Carver, Gather, OutOfMemory, PayloadArea, Table};
+
+use ip::{Ingress, Ip};
+use tcp::{Context, Tcp};
+
+/// Frames to itself that a stack handles in one transmission round.
+const LOOPED_A_ROUND: usize = 256;
+
+/// One TCP/IP stack.
+pub struct Stack {
+    ip: Ip,
+    tcp: Tcp,
+    counters: Table<Counters>,
+    /// A looped frame's bytes on their way from queue to input.
+    looped: Vec<u8>,
+    context_bytes: usize,
+}
+
+impl Stack {
+    /// Bytes of region a stack with this configuration needs, at most.
+    pub fn region_len(config: &Config) -> usize {
+        Ip::bytes_needed(config) + Tcp::bytes_needed(config) + Table::<Counters>::bytes_needed(1)
+    }
+
+    /// Makes a stack in a fresh region, or takes over the one in an attached
+    /// region that was made with the same configuration.
+    ///
+    /// # Errors
+    ///
+    /// The region is shorter than [`Stack::region_len`].
+    pub fn create(carver: &mut Carver, config: &Config) -> Result<Self, OutOfMemory> {
+        let ip = Ip::create(carver, config)?;
+        let tcp = Tcp::create(carver, config)?;
+        let context_bytes = tcp.context_bytes_per_connection(config);
+        Ok(Self { ip, tcp, counters: carver.table(1)?, looped: Vec::new(), context_bytes })
+    }
+
+    /// Lends the parts of the stack for one call of TCP.
+    fn split(&mut self, now: Instant) -> (&mut Tcp, Context<'_>) {
+        (&mut self.tcp, Context { now, ip: &mut self.ip, counters: &mut self.counters[0] })
+    }
+
+    /// Takes a frame from the link.
+    pub fn handle_frame(&mut self, now: Instant, frame: &Received<'_>) {
+        self.handle_frame_into(now, frame, None);
+    }
+
+    /// Takes a frame from the link; data of the connection that `placement`
+    /// names go straight into its buffer if they are in order.
+    pub fn handle_frame_into(
+        &mut self,
+        now: Instant,
+        frame: &Received<'_>,
+        placement: Option<&mut Placement<'_>>,
+    ) {
+        let ingress = self.ip.receive(now, frame, &mut self.counters[0]);
+        match ingress {
+            Ingress::Tcp(packet) => {
+                let (tcp, mut cx) = self.split(now);
+                tcp.segment_arrives(&mut cx, &packet, placement);
+            }
+            other => self.handle_uncommon(now, other),
+        }
+    }
+
+    #[cold]
+    fn handle_uncommon(&mut self, now: Instant, ingress: Ingress<'_>) {
+        match ingress {
+            Ingress::Tcp(packet) => {
+                let (tcp, mut cx) = self.split(now);
+                tcp.segment_arrives(&mut cx, &packet, None);
+            }
+            Ingress::IcmpError(error) => {
+                let (tcp, mut cx) = self.split(now);
+                tcp.icmp_error(&mut cx, &error);
+            }
+            Ingress::Reassembled(bytes) => {
+                let frame = Received { private: &bytes, rest: Gather::EMPTY, offload: Offload::default() };
+                let ingress = self.ip.receive(now, &frame, &mut self.counters[0]);
+                // What was put together is whole: this goes down once at most.
+                if !matches!(ingress, Ingress::Reassembled(_)) {
+                    self.handle_uncommon(now, ingress);
+                }
+            }
+            Ingress::Done => {}
+        }
+        self.neighbor_events(now);
+    }
+
+    fn neighbor_events(&mut self, now: Instant) {
+        while let Some(event) = self.ip.next_event() {
+            let (tcp, mut cx) = self.split(now);
+            tcp.neighbor_event(&mut cx, event);
+        }
+    }
+
+    /// Gives everything that is to be sent now to the link, as far as it takes it.
+    pub fn poll_transmit(&mut self, now: Instant, out: &mut dyn Transmitter) {
+        for _ in 0..LOOPED_A_ROUND {
+            let (tcp, mut cx) = self.split(now);
+            tcp.poll_transmit(&mut cx, out);
+            if !self.handle_looped(now) {
+                break;
+            }
+        }
+        self.ip.poll_transmit(now, out, &mut self.counters[0]);
+        self.neighbor_events(now);
+    }
+
+    /// Takes one frame this stack sent to itself.
+    fn handle_looped(&mut self, now: Instant) -> bool {
+        let Some(offload) = self.tcp.pop_looped(&mut self.looped) else { return false };
+        let bytes = std::mem::take(&mut self.looped);
+        let frame = Received { private: &bytes, rest: Gather::EMPTY, offload };
+        if let Ingress::Tcp(packet) = self.ip.receive_looped(now, &frame, &mut self.counters[0]) {
+            let (tcp, mut cx) = self.split(now);
+            tcp.segment_arrives(&mut cx, &packet, None);
+        }
+        self.looped = bytes;
+        true
+    }
+
+    /// Whether [`Stack::poll_transmit`] has something to do.
+    #[inline]
+    pub fn has_output(&self) -> bool {
+        self.tcp.has_ready()
+    }
+
+    /// Runs the timers that are due.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        self.ip.handle_timeout(now, &mut self.counters[0]);
+        self.neighbor_events(now);
+        let (tcp, mut cx) = self.split(now);
+        tcp.handle_timeout(&mut cx);
+    }
+
+    /// When [`Stack::handle_timeout`] wants to be called next.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        match (self.tcp.next_deadline(), self.ip.poll_timeout()) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+
+    /// The next connection or listener whose readiness may have changed.
+    #[inline]
+    pub fn next_event(&mut self) -> Option<Event> {
+        self.tcp.next_event()
+    }
+
+    /// What the stack has counted.
+    pub fn counters(&self) -> &Counters {
+        &self.counters[0]
+    }
+
+    /// Connections in context memory, half-open and closing ones included.
+    pub fn connections(&self) -> u32 {
+        self.tcp.pcbs.len()
+    }
+
+    /// Blocks of payload memory in use.
+    pub fn payload_blocks_used(&self) -> u32 {
+        self.tcp.payload.capacity() - self.tcp.payload.free_blocks()
+    }
+
+    /// Bytes of context memory a connection takes while it is idle.
+    pub fn context_bytes_per_connection(&self) -> usize {
+        self.context_bytes
+    }
+
+    /// Where payload memory lies, for links that let peers read it in place.
+    pub fn payload_area(&self) -> PayloadArea {
+        self.tcp.payload.area()
+    }
+
+    /// Tells the link's neighbours of this stack's addresses.
+    pub fn announce(&mut self) {
+        self.ip.announce();
+    }
+}

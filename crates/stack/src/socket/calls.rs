@@ -1,0 +1,396 @@
+//! The calls a program makes: each does what it can at once and never waits.
+
+use core::net::SocketAddr;
+
+use super::{ConnectionId, ListenerId, Readiness, ReceiveFlags, SendFlags, Settings, Shutdown, SocketError, setting};
+use crate::tcp::{Pcb, State, flag, urgent_state};
+use crate::time::Instant;
+use crate::tuple::Address;
+use crate::Stack;
+
+impl Stack {
+    /// Settings of a new socket, from the stack's configuration.
+    pub fn default_settings(&self) -> Settings {
+        Settings::from_config(&self.tcp.config)
+    }
+
+    /// Opens a listener. Port 0 lets the stack choose. At most `backlog + 1`
+    /// connections wait to be accepted.
+    ///
+    /// # Errors
+    ///
+    /// `AddressInUse`, `AddressNotAvailable`, `OutOfMemory`.
+    pub fn listen(
+        &mut self,
+        now: Instant,
+        local: SocketAddr,
+        backlog: u32,
+        settings: &Settings,
+    ) -> Result<ListenerId, SocketError> {
+        let (tcp, mut cx) = self.split(now);
+        tcp.listen(&mut cx, local.ip().into(), local.port(), backlog, *settings)
+    }
+
+    /// Takes the oldest connection that waits at a listener.
+    ///
+    /// # Errors
+    ///
+    /// `WouldBlock` if none does, `NotFound`.
+    pub fn accept(&mut self, listener: ListenerId) -> Result<ConnectionId, SocketError> {
+        let index = self.tcp.resolve_listener(listener)?;
+        self.tcp.accept(index)
+    }
+
+    /// How many connections wait at a listener.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`.
+    pub fn accept_queue_len(&self, listener: ListenerId) -> Result<u32, SocketError> {
+        Ok(self.tcp.accept_queue_len(self.tcp.resolve_listener(listener)?))
+    }
+
+    /// Where a listener listens.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`.
+    pub fn listener_addr(&self, listener: ListenerId) -> Result<SocketAddr, SocketError> {
+        let index = self.tcp.resolve_listener(listener)?;
+        let (address, port) = self.tcp.listener_address(index);
+        Ok(SocketAddr::new(address.into(), port))
+    }
+
+    /// Changes a listener's backlog.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`.
+    pub fn set_backlog(&mut self, listener: ListenerId, backlog: u32) -> Result<(), SocketError> {
+        let index = self.tcp.resolve_listener(listener)?;
+        self.tcp.set_backlog(index, backlog);
+        Ok(())
+    }
+
+    /// Closes a listener; connections that wait at it are reset.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`.
+    pub fn close_listener(&mut self, listener: ListenerId) -> Result<(), SocketError> {
+        let index = self.tcp.resolve_listener(listener)?;
+        self.tcp.close_listener(index);
+        Ok(())
+    }
+
+    /// Begins to connect. `local` may be unspecified in address, port or both.
+    /// The outcome shows in [`Stack::readiness`] and [`Stack::take_error`].
+    ///
+    /// # Errors
+    ///
+    /// `AddressInUse`, `AddressNotAvailable`, `InvalidInput`, `NetworkUnreachable`, `OutOfMemory`.
+    pub fn connect(
+        &mut self,
+        now: Instant,
+        local: Option<SocketAddr>,
+        remote: SocketAddr,
+        settings: &Settings,
+    ) -> Result<ConnectionId, SocketError> {
+        let local = local.map_or((Address::UNSPECIFIED, 0), |a| (Address::from(a.ip()), a.port()));
+        let (tcp, mut cx) = self.split(now);
+        tcp.connect(&mut cx, local, (remote.ip().into(), remote.port()), *settings)
+    }
+
+    /// Queues bytes for sending and returns how many found room.
+    ///
+    /// # Errors
+    ///
+    /// `WouldBlock` if there is no room at all, `InProgress` before the
+    /// handshake is done, `BrokenPipe` after a shutdown, or the connection's error.
+    pub fn send(
+        &mut self,
+        id: ConnectionId,
+        bytes: &[u8],
+        flags: SendFlags,
+    ) -> Result<usize, SocketError> {
+        let index = self.tcp.resolve(id)?;
+        let tcp = &mut self.tcp;
+        let pcb = &mut tcp.pcbs[index];
+        may_send(pcb)?;
+        let room = (pcb.settings.send_buffer as usize).saturating_sub(pcb.send_queue.len());
+        let take = bytes.len().min(room);
+        let queued = pcb.send_queue.append(&mut tcp.payload, &bytes[..take]);
+        if queued < take {
+            self.counters[0].payload_memory_out += 1;
+        }
+        if queued < bytes.len() {
+            pcb.set(flag::WRITER_WAITS);
+        }
+        if queued == 0 && !bytes.is_empty() {
+            return Err(SocketError::WouldBlock);
+        }
+        if flags.urgent && queued == bytes.len() && queued > 0 {
+            pcb.snd_up = pcb.queue_end();
+            pcb.set(flag::URGENT_OUT);
+        }
+        if !flags.more || queued < bytes.len() {
+            self.tcp.mark_ready(index);
+        }
+        Ok(queued)
+    }
+
+    /// Takes received bytes; 0 means that the peer sends no more.
+    ///
+    /// # Errors
+    ///
+    /// `WouldBlock`, `NotConnected`, `InvalidInput` (no urgent byte to take),
+    /// or the connection's error, once.
+    pub fn receive(
+        &mut self,
+        id: ConnectionId,
+        buffer: &mut [u8],
+        flags: ReceiveFlags,
+    ) -> Result<usize, SocketError> {
+        let index = self.tcp.resolve(id)?;
+        if flags.urgent {
+            return self.receive_urgent(index, buffer, flags);
+        }
+        let before_mark = self.skip_urgent(index, flags.peek);
+        let tcp = &mut self.tcp;
+        let pcb = &mut tcp.pcbs[index];
+        if pcb.receive_queue.is_empty() {
+            return end_of_stream(pcb);
+        }
+        let take = buffer.len().min(before_mark);
+        let buffer = &mut buffer[..take];
+        if flags.peek {
+            return Ok(pcb.receive_queue.peek(&tcp.payload, 0, buffer));
+        }
+        let taken = pcb.receive_queue.read(&mut tcp.payload, buffer);
+        tcp.window_opened(index);
+        Ok(taken)
+    }
+
+    /// Steps over an urgent byte that is read out of line; returns how many
+    /// bytes lie before the next mark.
+    fn skip_urgent(&mut self, index: u32, peek: bool) -> usize {
+        let tcp = &mut self.tcp;
+        let pcb = &mut tcp.pcbs[index];
+        if pcb.urgent_state == urgent_state::NONE {
+            return usize::MAX;
+        }
+        let head = pcb.rcv_nxt - u32::from(pcb.has(flag::FIN_RECEIVED)) - pcb.receive_queue.len() as u32;
+        if pcb.rcv_up.lt(head) {
+            if pcb.urgent_state != urgent_state::AHEAD {
+                pcb.urgent_state = urgent_state::NONE;
+            }
+            return usize::MAX;
+        }
+        let distance = pcb.rcv_up.distance(head) as usize;
+        if distance > 0 {
+            return distance;
+        }
+        if pcb.urgent_state == urgent_state::AHEAD || peek {
+            return usize::MAX;
+        }
+        if !pcb.settings.has(setting::URGENT_INLINE) {
+            pcb.receive_queue.consume(&mut tcp.payload, 1);
+        }
+        pcb.urgent_state = urgent_state::NONE;
+        usize::MAX
+    }
+
+    fn receive_urgent(
+        &mut self,
+        index: u32,
+        buffer: &mut [u8],
+        flags: ReceiveFlags,
+    ) -> Result<usize, SocketError> {
+        let pcb = &mut self.tcp.pcbs[index];
+        if pcb.settings.has(setting::URGENT_INLINE) {
+            return Err(SocketError::InvalidInput);
+        }
+        match pcb.urgent_state {
+            urgent_state::AHEAD => Err(SocketError::WouldBlock),
+            urgent_state::HERE => {
+                let Some(place) = buffer.first_mut() else { return Ok(0) };
+                *place = pcb.urgent_byte;
+                if !flags.peek {
+                    pcb.urgent_state = urgent_state::TAKEN;
+                }
+                Ok(1)
+            }
+            _ => Err(SocketError::InvalidInput),
+        }
+    }
+
+    /// Whether the next byte to read is the urgent one (`sockatmark(3)`).
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`.
+    pub fn at_mark(&self, id: ConnectionId) -> Result<bool, SocketError> {
+        let pcb = &self.tcp.pcbs[self.tcp.resolve(id)?];
+        let head = pcb.rcv_nxt - u32::from(pcb.has(flag::FIN_RECEIVED)) - pcb.receive_queue.len() as u32;
+        Ok(pcb.urgent_state != urgent_state::NONE && pcb.rcv_up == head)
+    }
+
+    /// Bytes that can be read without waiting (FIONREAD).
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`.
+    pub fn readable_bytes(&self, id: ConnectionId) -> Result<usize, SocketError> {
+        Ok(self.tcp.pcbs[self.tcp.resolve(id)?].receive_queue.len())
+    }
+
+    /// Bytes not yet acknowledged by the peer (SIOCOUTQ).
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`.
+    pub fn unacknowledged_bytes(&self, id: ConnectionId) -> Result<usize, SocketError> {
+        Ok(self.tcp.pcbs[self.tcp.resolve(id)?].send_queue.len())
+    }
+
+    /// Shuts one or both directions.
+    ///
+    /// # Errors
+    ///
+    /// `NotConnected`, `NotFound`.
+    pub fn shutdown(&mut self, now: Instant, id: ConnectionId, how: Shutdown) -> Result<(), SocketError> {
+        let index = self.tcp.resolve(id)?;
+        let (tcp, mut cx) = self.split(now);
+        tcp.shutdown(&mut cx, index, how)
+    }
+
+    /// Lets go of a connection; what is queued is still sent, then a FIN.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`.
+    pub fn close(&mut self, now: Instant, id: ConnectionId) -> Result<(), SocketError> {
+        let index = self.tcp.resolve(id)?;
+        let (tcp, mut cx) = self.split(now);
+        tcp.close(&mut cx, index);
+        Ok(())
+    }
+
+    /// Lets go of a connection with a reset.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`.
+    pub fn abort(&mut self, id: ConnectionId) -> Result<(), SocketError> {
+        let index = self.tcp.resolve(id)?;
+        let tcp = &mut self.tcp;
+        tcp.pcbs[index].set(flag::RELEASED);
+        tcp.abort(index);
+        tcp.free_if_done(index);
+        Ok(())
+    }
+
+    /// What a connection is ready for. One that is gone counts as hung up.
+    #[inline]
+    pub fn readiness(&self, id: ConnectionId) -> Readiness {
+        let Ok(index) = self.tcp.resolve(id) else {
+            return Readiness { readable: true, writable: true, hang_up: true, error: true, ..Readiness::default() };
+        };
+        readiness(&self.tcp.pcbs[index])
+    }
+
+    /// What a connection is ready for if writing: asks to be told of room.
+    pub fn want_write(&mut self, id: ConnectionId) {
+        if let Ok(index) = self.tcp.resolve(id) {
+            self.tcp.pcbs[index].set(flag::WRITER_WAITS);
+        }
+    }
+
+    /// Takes the pending error (SO_ERROR).
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`.
+    pub fn take_error(&mut self, id: ConnectionId) -> Result<Option<SocketError>, SocketError> {
+        let index = self.tcp.resolve(id)?;
+        Ok(SocketError::from_code(std::mem::take(&mut self.tcp.pcbs[index].error)))
+    }
+
+    /// This side's address.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`.
+    pub fn local_addr(&self, id: ConnectionId) -> Result<SocketAddr, SocketError> {
+        Ok(self.tcp.pcbs[self.tcp.resolve(id)?].tuple.local_addr())
+    }
+
+    /// The peer's address.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`.
+    pub fn peer_addr(&self, id: ConnectionId) -> Result<SocketAddr, SocketError> {
+        Ok(self.tcp.pcbs[self.tcp.resolve(id)?].tuple.remote_addr())
+    }
+
+    /// The connection's state.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`.
+    pub fn state(&self, id: ConnectionId) -> Result<State, SocketError> {
+        Ok(self.tcp.pcbs[self.tcp.resolve(id)?].state())
+    }
+}
+
+#[inline]
+fn may_send(pcb: &mut Pcb) -> Result<(), SocketError> {
+    if let Some(error) = SocketError::from_code(pcb.error) {
+        pcb.error = 0;
+        return Err(error);
+    }
+    if pcb.has(flag::FIN_QUEUED) {
+        return Err(SocketError::BrokenPipe);
+    }
+    match pcb.state() {
+        State::Established | State::CloseWait => Ok(()),
+        State::SynSent | State::SynReceived => Err(SocketError::InProgress),
+        _ => Err(SocketError::BrokenPipe),
+    }
+}
+
+/// What reading an empty queue means.
+fn end_of_stream(pcb: &mut Pcb) -> Result<usize, SocketError> {
+    if let Some(error) = SocketError::from_code(pcb.error) {
+        pcb.error = 0;
+        return Err(error);
+    }
+    if pcb.has(flag::FIN_RECEIVED | flag::READ_SHUT) {
+        return Ok(0);
+    }
+    match pcb.state() {
+        State::SynSent | State::SynReceived => Err(SocketError::InProgress),
+        State::Closed => Ok(0),
+        _ => Err(SocketError::WouldBlock),
+    }
+}
+
+fn readiness(pcb: &Pcb) -> Readiness {
+    let closed = pcb.state() == State::Closed;
+    let connecting = matches!(pcb.state(), State::SynSent | State::SynReceived);
+    let read_closed = closed || pcb.has(flag::FIN_RECEIVED | flag::READ_SHUT);
+    let error = pcb.error != 0;
+    let queued = pcb.receive_queue.len();
+    let low_water = usize::from(pcb.settings.read_low_water.max(1));
+    let room = (pcb.settings.send_buffer as usize).saturating_sub(pcb.send_queue.len());
+    let write_closed = closed || pcb.has(flag::FIN_QUEUED);
+    Readiness {
+        readable: queued >= low_water || read_closed || error,
+        writable: !connecting && (write_closed || error || room >= pcb.settings.send_buffer as usize / 3),
+        urgent: pcb.urgent_state == urgent_state::HERE,
+        read_closed,
+        hang_up: closed || (read_closed && write_closed && pcb.has(flag::FIN_RECEIVED)),
+        error,
+    }
+}

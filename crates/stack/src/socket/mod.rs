@@ -1,0 +1,231 @@
+//! What a program sees of the stack: names of connections and listeners,
+//! their settings, errors and readiness. The calls themselves are methods of
+//! [`crate::Stack`], in the files beside this one.
+
+mod calls;
+mod options;
+
+pub use options::{Info, SocketOption};
+
+use core::time::Duration;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::config::{CongestionAlgorithm, TcpConfig};
+
+/// Names a connection for as long as the program holds it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ConnectionId {
+    pub(crate) index: u32,
+    pub(crate) generation: u32,
+}
+
+/// Names a listener for as long as the program holds it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ListenerId {
+    pub(crate) index: u32,
+    pub(crate) generation: u32,
+}
+
+/// Something whose readiness may have changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Event {
+    /// A connection became readable, writable, connected or broken.
+    Connection(ConnectionId),
+    /// A listener has a connection to accept.
+    Listener(ListenerId),
+}
+
+/// What a connection is ready for, as `poll(2)` would tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Readiness {
+    /// Data, the end of the stream or an error can be read.
+    pub readable: bool,
+    /// Data can be written, or writing fails at once.
+    pub writable: bool,
+    /// Urgent data wait.
+    pub urgent: bool,
+    /// The peer will send no more.
+    pub read_closed: bool,
+    /// Both directions are over.
+    pub hang_up: bool,
+    /// An error is pending.
+    pub error: bool,
+}
+
+macro_rules! socket_errors {
+    ($($(#[doc = $doc:literal])+ $name:ident = $code:literal => $text:literal,)+) => {
+        /// Why a call on a connection or listener failed. The names follow errno's.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+        #[repr(u8)]
+        pub enum SocketError { $($(#[doc = $doc])+ #[error($text)] $name = $code,)+ }
+
+        impl SocketError {
+            pub(crate) fn from_code(code: u8) -> Option<Self> {
+                match code { $($code => Some(Self::$name),)+ _ => None }
+            }
+        }
+    };
+}
+
+socket_errors! {
+    /// EAGAIN: nothing to do right now.
+    WouldBlock = 1 => "the operation would block",
+    /// ENOTCONN.
+    NotConnected = 2 => "the socket is not connected",
+    /// ECONNREFUSED: the peer answered the SYN with a reset.
+    ConnectionRefused = 3 => "connection refused",
+    /// ECONNRESET: the peer reset the connection.
+    ConnectionReset = 4 => "connection reset by peer",
+    /// ETIMEDOUT: no answer within the limits.
+    TimedOut = 5 => "connection timed out",
+    /// EHOSTUNREACH: no way to the peer, or it does not answer for its hardware address.
+    HostUnreachable = 6 => "no route to host",
+    /// ENETUNREACH: this node has no address or route for that family or network.
+    NetworkUnreachable = 7 => "network is unreachable",
+    /// EPIPE: this side has shut down sending, or the connection is over.
+    BrokenPipe = 8 => "broken pipe",
+    /// EADDRINUSE.
+    AddressInUse = 9 => "address already in use",
+    /// EADDRNOTAVAIL: not an address of this node, or no port is left.
+    AddressNotAvailable = 10 => "cannot assign the requested address",
+    /// ENOBUFS: context or payload memory is out.
+    OutOfMemory = 11 => "the node's memory for connections is used up",
+    /// EINVAL.
+    InvalidInput = 12 => "invalid argument",
+    /// EISCONN.
+    AlreadyConnected = 13 => "the socket is already connected",
+    /// EINPROGRESS, EALREADY: the handshake is not done.
+    InProgress = 14 => "the connection is being set up",
+    /// ECONNABORTED: the program or the node gave the connection up.
+    ConnectionAborted = 15 => "connection aborted",
+    /// EBADF: no such connection or listener (any more).
+    NotFound = 16 => "no such socket",
+    /// EMSGSIZE, EPROTO and other answers of the network that fit nothing else.
+    Protocol = 17 => "protocol error",
+    /// EACCES: prohibited by a router or firewall.
+    Prohibited = 18 => "communication prohibited",
+}
+
+/// Bits of [`Settings::bits`].
+pub(crate) mod setting {
+    pub(crate) const NO_DELAY: u32 = 1 << 0;
+    pub(crate) const CORK: u32 = 1 << 1;
+    pub(crate) const KEEPALIVE: u32 = 1 << 2;
+    pub(crate) const LINGER: u32 = 1 << 3;
+    pub(crate) const URGENT_INLINE: u32 = 1 << 4;
+    pub(crate) const QUICK_ACK: u32 = 1 << 5;
+    pub(crate) const REUSE_ADDRESS: u32 = 1 << 6;
+    pub(crate) const V6_ONLY: u32 = 1 << 7;
+}
+
+/// A socket's settings; a listener's are inherited by what it accepts.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct Settings {
+    pub(crate) bits: u32,
+    /// Bytes.
+    pub(crate) send_buffer: u32,
+    /// Bytes.
+    pub(crate) receive_buffer: u32,
+    /// Milliseconds; 0: by the number of retries.
+    pub(crate) user_timeout_ms: u32,
+    /// Seconds of idleness before the first probe.
+    pub(crate) keepalive_idle_s: u16,
+    /// Seconds between probes.
+    pub(crate) keepalive_interval_s: u16,
+    /// Seconds, with `LINGER`.
+    pub(crate) linger_s: u16,
+    /// Upper bound of the segment size; 0: none.
+    pub(crate) max_segment: u16,
+    pub(crate) keepalive_probes: u8,
+    /// Bits of the traffic class above ECN's two.
+    pub(crate) traffic_class: u8,
+    pub(crate) congestion: u8,
+    /// Low-water mark of readiness to read in units of one byte, 0 meaning 1.
+    pub(crate) read_low_water: u8,
+}
+
+impl Settings {
+    pub(crate) fn from_config(config: &TcpConfig) -> Self {
+        Self {
+            bits: 0,
+            send_buffer: config.send_buffer,
+            receive_buffer: config.receive_buffer,
+            user_timeout_ms: 0,
+            keepalive_idle_s: 7200,
+            keepalive_interval_s: 75,
+            linger_s: 0,
+            max_segment: 0,
+            keepalive_probes: 9,
+            traffic_class: 0,
+            congestion: config.congestion as u8,
+            read_low_water: 0,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn has(&self, bits: u32) -> bool {
+        self.bits & bits != 0
+    }
+
+    pub(crate) fn set(&mut self, bits: u32, on: bool) {
+        if on {
+            self.bits |= bits;
+        } else {
+            self.bits &= !bits;
+        }
+    }
+
+    pub(crate) fn algorithm(&self) -> CongestionAlgorithm {
+        if self.congestion == CongestionAlgorithm::Reno as u8 {
+            CongestionAlgorithm::Reno
+        } else {
+            CongestionAlgorithm::Cubic
+        }
+    }
+
+    pub(crate) fn keepalive_idle(&self) -> Duration {
+        Duration::from_secs(self.keepalive_idle_s.into())
+    }
+}
+
+/// How a program sends.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SendFlags {
+    /// The last byte is urgent (MSG_OOB).
+    pub urgent: bool,
+    /// More follows at once (MSG_MORE).
+    pub more: bool,
+}
+
+/// How a program receives.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ReceiveFlags {
+    /// Leave the bytes in the queue (MSG_PEEK).
+    pub peek: bool,
+    /// Take the urgent byte (MSG_OOB).
+    pub urgent: bool,
+}
+
+/// Which directions a program shuts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shutdown {
+    /// Receiving.
+    Read,
+    /// Sending.
+    Write,
+    /// Both.
+    Both,
+}
+
+/// Where the bytes of one connection may go straight from the link, because
+/// its program waits for them: receive placement.
+#[derive(Debug)]
+pub struct Placement<'a> {
+    /// The connection whose program waits.
+    pub connection: ConnectionId,
+    /// The program's buffer.
+    pub buffer: &'a mut [u8],
+    /// How much of it is filled.
+    pub filled: usize,
+}

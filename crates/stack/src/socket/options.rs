@@ -1,0 +1,249 @@
+//! Options of a socket and what can be asked about it.
+
+use core::time::Duration;
+
+use super::{ConnectionId, ListenerId, Settings, SocketError, setting};
+use crate::Stack;
+use crate::config::CongestionAlgorithm;
+use crate::tcp::{State, flag};
+use crate::time::Instant;
+
+/// An option with its value; the names follow `tcp(7)` and `socket(7)`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SocketOption {
+    /// TCP_NODELAY.
+    NoDelay(bool),
+    /// TCP_CORK.
+    Cork(bool),
+    /// TCP_QUICKACK.
+    QuickAck(bool),
+    /// SO_KEEPALIVE.
+    Keepalive(bool),
+    /// TCP_KEEPIDLE; whole seconds, 1–32767.
+    KeepaliveIdle(Duration),
+    /// TCP_KEEPINTVL; whole seconds, 1–32767.
+    KeepaliveInterval(Duration),
+    /// TCP_KEEPCNT, 1–127.
+    KeepaliveProbes(u8),
+    /// TCP_USER_TIMEOUT; whole milliseconds; zero: by the number of retries.
+    UserTimeout(Duration),
+    /// SO_LINGER; whole seconds. Zero resets at close.
+    Linger(Option<Duration>),
+    /// SO_OOBINLINE.
+    UrgentInline(bool),
+    /// SO_REUSEADDR.
+    ReuseAddress(bool),
+    /// IPV6_V6ONLY.
+    V6Only(bool),
+    /// SO_SNDBUF in bytes; bounded to 4 KiB–16 MiB.
+    SendBuffer(u32),
+    /// SO_RCVBUF in bytes; bounded to 2 KiB–16 MiB. Before the handshake it also
+    /// sets the window scale.
+    ReceiveBuffer(u32),
+    /// SO_RCVLOWAT in bytes, 1–255.
+    ReceiveLowWater(u8),
+    /// TCP_MAXSEG in bytes, 88–32767; before the handshake.
+    MaxSegment(u16),
+    /// IP_TOS or IPV6_TCLASS; the two ECN bits are the stack's.
+    TrafficClass(u8),
+    /// TCP_CONGESTION.
+    Congestion(CongestionAlgorithm),
+}
+
+/// Facts about a connection, as TCP_INFO gives them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Info {
+    /// State of the connection.
+    pub state: State,
+    /// Smoothed round trip, nanoseconds; 0 before the first measurement.
+    pub rtt_ns: u64,
+    /// Its mean deviation, nanoseconds.
+    pub rtt_variation_ns: u64,
+    /// Smallest round trip seen lately, nanoseconds.
+    pub min_rtt_ns: u64,
+    /// Congestion window, bytes.
+    pub congestion_window: u32,
+    /// Slow start threshold, bytes.
+    pub slow_start_threshold: u32,
+    /// Largest payload of a segment, bytes.
+    pub segment_size: u16,
+    /// The peer's window, bytes.
+    pub send_window: u32,
+    /// Bytes sent and not acknowledged.
+    pub unacknowledged: u32,
+    /// Bytes queued and never sent.
+    pub unsent: u32,
+    /// Bytes the program has not read.
+    pub unread: u32,
+    /// Segments retransmitted.
+    pub retransmits: u32,
+    /// Bytes acknowledged by the peer.
+    pub bytes_acked: u64,
+    /// Bytes received in order.
+    pub bytes_received: u64,
+    /// Timestamps are in use.
+    pub timestamps: bool,
+    /// SACK is in use.
+    pub sack: bool,
+    /// Window scaling is in use.
+    pub window_scaling: bool,
+    /// ECN is in use.
+    pub ecn: bool,
+}
+
+impl Settings {
+    /// Applies an option.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` if the value is out of the option's range.
+    pub fn apply(&mut self, option: SocketOption) -> Result<(), SocketError> {
+        match option {
+            SocketOption::NoDelay(on) => self.set(setting::NO_DELAY, on),
+            SocketOption::Cork(on) => self.set(setting::CORK, on),
+            SocketOption::QuickAck(on) => self.set(setting::QUICK_ACK, on),
+            SocketOption::Keepalive(on) => self.set(setting::KEEPALIVE, on),
+            SocketOption::UrgentInline(on) => self.set(setting::URGENT_INLINE, on),
+            SocketOption::ReuseAddress(on) => self.set(setting::REUSE_ADDRESS, on),
+            SocketOption::V6Only(on) => self.set(setting::V6_ONLY, on),
+            SocketOption::KeepaliveIdle(span) => self.keepalive_idle_s = seconds(span)?,
+            SocketOption::KeepaliveInterval(span) => self.keepalive_interval_s = seconds(span)?,
+            SocketOption::KeepaliveProbes(count) => self.keepalive_probes = within(count, 1, 127)?,
+            SocketOption::UserTimeout(span) => {
+                self.user_timeout_ms =
+                    u32::try_from(span.as_millis()).map_err(|_| SocketError::InvalidInput)?;
+            }
+            SocketOption::Linger(None) => self.set(setting::LINGER, false),
+            SocketOption::Linger(Some(span)) => {
+                self.set(setting::LINGER, true);
+                self.linger_s = u16::try_from(span.as_secs()).unwrap_or(u16::MAX);
+            }
+            SocketOption::SendBuffer(bytes) => self.send_buffer = bytes.clamp(4 << 10, 16 << 20),
+            SocketOption::ReceiveBuffer(bytes) => self.receive_buffer = bytes.clamp(2 << 10, 16 << 20),
+            SocketOption::ReceiveLowWater(bytes) => self.read_low_water = bytes,
+            SocketOption::MaxSegment(bytes) => self.max_segment = within(bytes, 88, 32767)?,
+            SocketOption::TrafficClass(class) => self.traffic_class = class & !0b11,
+            SocketOption::Congestion(algorithm) => self.congestion = algorithm as u8,
+        }
+        Ok(())
+    }
+
+    /// Whether Nagle's algorithm is off.
+    pub fn no_delay(&self) -> bool {
+        self.has(setting::NO_DELAY)
+    }
+
+    /// Whether partial segments are held back.
+    pub fn cork(&self) -> bool {
+        self.has(setting::CORK)
+    }
+
+    /// Whether keepalives are on.
+    pub fn keepalive(&self) -> bool {
+        self.has(setting::KEEPALIVE)
+    }
+
+    /// How long a close waits for what is queued, if at all.
+    pub fn linger(&self) -> Option<Duration> {
+        self.has(setting::LINGER).then(|| Duration::from_secs(self.linger_s.into()))
+    }
+
+    /// Bytes the send queue holds at most.
+    pub fn send_buffer(&self) -> u32 {
+        self.send_buffer
+    }
+
+    /// Bytes the receive queue holds at most.
+    pub fn receive_buffer(&self) -> u32 {
+        self.receive_buffer
+    }
+
+    /// How long data may stay unacknowledged; zero: by the number of retries.
+    pub fn user_timeout(&self) -> Duration {
+        Duration::from_millis(self.user_timeout_ms.into())
+    }
+}
+
+fn seconds(span: Duration) -> Result<u16, SocketError> {
+    let whole = u16::try_from(span.as_secs()).map_err(|_| SocketError::InvalidInput)?;
+    within(whole, 1, 32767)
+}
+
+fn within<T: PartialOrd>(value: T, low: T, high: T) -> Result<T, SocketError> {
+    if value >= low && value <= high { Ok(value) } else { Err(SocketError::InvalidInput) }
+}
+
+impl Stack {
+    /// Sets an option of a connection.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput`, `NotFound`.
+    pub fn set_option(&mut self, now: Instant, id: ConnectionId, option: SocketOption) -> Result<(), SocketError> {
+        let index = self.tcp.resolve(id)?;
+        let pcb = &mut self.tcp.pcbs[index];
+        pcb.settings.apply(option)?;
+        match option {
+            SocketOption::NoDelay(true) | SocketOption::Cork(false) => self.tcp.mark_ready(index),
+            SocketOption::Keepalive(true) | SocketOption::KeepaliveIdle(_) => {
+                self.tcp.start_keepalive(index, now);
+                self.tcp.rearm(index);
+            }
+            SocketOption::QuickAck(true) if pcb.unacked_received > 0 => {
+                pcb.set(flag::ACK_NOW);
+                self.tcp.mark_ready(index);
+            }
+            SocketOption::ReceiveBuffer(_) => self.tcp.window_opened(index),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Sets an option of a listener, for the connections it accepts from now on.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput`, `NotFound`.
+    pub fn set_listener_option(&mut self, id: ListenerId, option: SocketOption) -> Result<(), SocketError> {
+        let index = self.tcp.resolve_listener(id)?;
+        self.tcp.listener_settings(index).apply(option)
+    }
+
+    /// A connection's settings.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`.
+    pub fn settings(&self, id: ConnectionId) -> Result<Settings, SocketError> {
+        Ok(self.tcp.pcbs[self.tcp.resolve(id)?].settings)
+    }
+
+    /// Facts about a connection.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`.
+    pub fn info(&self, id: ConnectionId) -> Result<Info, SocketError> {
+        let pcb = &self.tcp.pcbs[self.tcp.resolve(id)?];
+        Ok(Info {
+            state: pcb.state(),
+            rtt_ns: pcb.rtt.srtt_ns(),
+            rtt_variation_ns: pcb.rtt.rttvar_ns(),
+            min_rtt_ns: pcb.rtt.min_ns(),
+            congestion_window: pcb.congestion.cwnd(),
+            slow_start_threshold: pcb.congestion.ssthresh(),
+            segment_size: pcb.mss,
+            send_window: pcb.snd_wnd,
+            unacknowledged: pcb.outstanding(),
+            unsent: pcb.unsent(),
+            unread: pcb.receive_queue.len() as u32,
+            retransmits: pcb.retransmits,
+            bytes_acked: pcb.bytes_acked,
+            bytes_received: pcb.bytes_received,
+            timestamps: pcb.has(flag::TIMESTAMPS),
+            sack: pcb.has(flag::SACK),
+            window_scaling: pcb.has(flag::WINDOW_SCALING),
+            ecn: pcb.has(flag::ECN),
+        })
+    }
+}

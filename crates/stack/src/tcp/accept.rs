@@ -1,0 +1,420 @@
+//! Listeners: SYNs, the backlog, SYN cookies, and the queue of connections
+//! that wait to be accepted.
+
+use toehold_shm::NONE;
+use toehold_wire::tcp::{Flags, Options};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use super::segment::Segment;
+use super::{Context, Pcb, State, Tcp, flag};
+use crate::demux::Demux;
+use crate::socket::{ConnectionId, ListenerId, Settings, SocketError, setting};
+use crate::time::Instant;
+use crate::tuple::{Address, FourTuple};
+
+/// Buckets of listeners by port.
+pub(super) const LISTENER_BUCKETS: usize = 256;
+
+/// A listener. All zeroes: a free slot.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub(crate) struct Listener {
+    pub(super) address: Address,
+    pub(super) port: u16,
+    open: u8,
+    pub(super) on_events: u8,
+    pub(super) generation: u32,
+    /// Most connections that may wait to be accepted, less one (as in BSD and Linux).
+    backlog: u32,
+    /// Connections that wait to be accepted, oldest first.
+    queue_head: u32,
+    queue_tail: u32,
+    queue_len: u32,
+    /// Connections in SYN-RECEIVED.
+    half_open: u32,
+    pub(super) event_next: u32,
+    /// Next listener with the same port bucket, plus one; 0: none.
+    bucket_next: u32,
+    settings: Settings,
+}
+
+impl Listener {
+    pub(super) fn is_open(&self) -> bool {
+        self.open != 0
+    }
+
+    fn is_full(&self) -> bool {
+        self.queue_len > self.backlog
+    }
+
+    /// Whether a connection to `address` is for this listener: exact or wildcard.
+    fn takes(&self, address: Address, port: u16) -> bool {
+        let family = address.is_ipv4();
+        self.is_open()
+            && self.port == port
+            && (self.address == address
+                || (self.address == Address::UNSPECIFIED && !(family && self.settings.has(setting::V6_ONLY)))
+                || (self.address == ANY_IPV4 && family))
+    }
+}
+
+/// 0.0.0.0 in its mapped form.
+const ANY_IPV4: Address = Address([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0, 0, 0, 0]);
+
+impl Tcp {
+    /// Opens a listener.
+    pub(crate) fn listen(
+        &mut self,
+        cx: &mut Context<'_>,
+        address: Address,
+        port: u16,
+        backlog: u32,
+        settings: Settings,
+    ) -> Result<ListenerId, SocketError> {
+        if !address.is_unspecified() && !cx.ip.is_local(address) {
+            return Err(SocketError::AddressNotAvailable);
+        }
+        let port = if port == 0 { self.free_listen_port(address)? } else { port };
+        if self.listeners.iter().any(|l| conflicts(l, address, port)) {
+            return Err(SocketError::AddressInUse);
+        }
+        let generation = self.next_generation();
+        let Some(index) = self.listeners.iter().position(|l| !l.is_open() && l.on_events == 0) else {
+            cx.counters.context_memory_out += 1;
+            return Err(SocketError::OutOfMemory);
+        };
+        self.listeners[index] = Listener {
+            address,
+            port,
+            open: 1,
+            on_events: 0,
+            generation,
+            backlog,
+            queue_head: NONE,
+            queue_tail: NONE,
+            queue_len: 0,
+            half_open: 0,
+            event_next: NONE,
+            bucket_next: 0,
+            settings,
+        };
+        let index = index as u32;
+        self.index_listener(index);
+        Ok(ListenerId { index, generation })
+    }
+
+    fn free_listen_port(&mut self, address: Address) -> Result<u16, SocketError> {
+        let first = self.config.ephemeral_first;
+        let start = self.random();
+        let count = u64::from(60999 - first.min(60998));
+        (0..count)
+            .map(|i| first + ((start % count + i) % count) as u16)
+            .find(|&port| !self.listeners.iter().any(|l| conflicts(l, address, port)))
+            .ok_or(SocketError::AddressNotAvailable)
+    }
+
+    pub(crate) fn resolve_listener(&self, id: ListenerId) -> Result<u32, SocketError> {
+        match self.listeners.get(id.index as usize) {
+            Some(l) if l.is_open() && l.generation == id.generation => Ok(id.index),
+            _ => Err(SocketError::NotFound),
+        }
+    }
+
+    /// The listener's address and port.
+    pub(crate) fn listener_address(&self, index: u32) -> (Address, u16) {
+        let listener = &self.listeners[index as usize];
+        (listener.address, listener.port)
+    }
+
+    /// Changes the backlog, as a second `listen(2)` does.
+    pub(crate) fn set_backlog(&mut self, index: u32, backlog: u32) {
+        self.listeners[index as usize].backlog = backlog;
+    }
+
+    pub(crate) fn listener_settings(&mut self, index: u32) -> &mut Settings {
+        &mut self.listeners[index as usize].settings
+    }
+
+    /// Closes a listener; what waited in its queue is reset.
+    pub(crate) fn close_listener(&mut self, index: u32) {
+        self.unindex_listener(index);
+        while let Some(connection) = self.pop_accepted(index) {
+            self.pcbs[connection].set(flag::RELEASED);
+            self.abort(connection);
+        }
+        let half_open: Vec<u32> = self
+            .pcbs
+            .iter_live()
+            .filter(|(_, pcb)| pcb.listener == index && pcb.state() == State::SynReceived)
+            .map(|(i, _)| i)
+            .collect();
+        for connection in half_open {
+            self.abort(connection);
+        }
+        self.listeners[index as usize].open = 0;
+    }
+
+    /// The listener for a tuple's local end: exact before wildcard.
+    pub(super) fn find_listener(&self, tuple: &FourTuple) -> Option<u32> {
+        let (address, port) = (tuple.local, tuple.local_port);
+        let mut wildcard = None;
+        for index in self.listeners_on(port) {
+            let listener = &self.listeners[index as usize];
+            if !listener.takes(address, port) {
+                continue;
+            }
+            if listener.address == address {
+                return Some(index);
+            }
+            wildcard = Some(index);
+        }
+        wildcard
+    }
+
+    /// Indices of the listeners whose port falls into the same bucket.
+    fn listeners_on(&self, port: u16) -> impl Iterator<Item = u32> + '_ {
+        let first = self.listener_buckets[bucket_of(port)].checked_sub(1);
+        std::iter::successors(first, |&i| self.listeners[i as usize].bucket_next.checked_sub(1))
+    }
+
+    fn index_listener(&mut self, index: u32) {
+        let bucket = &mut self.listener_buckets[bucket_of(self.listeners[index as usize].port)];
+        self.listeners[index as usize].bucket_next = std::mem::replace(bucket, index + 1);
+    }
+
+    fn unindex_listener(&mut self, index: u32) {
+        let listener = self.listeners[index as usize];
+        let bucket = bucket_of(listener.port);
+        if self.listener_buckets[bucket] == index + 1 {
+            self.listener_buckets[bucket] = listener.bucket_next;
+            return;
+        }
+        let previous = self.listeners_on(listener.port).find(|&i| self.listeners[i as usize].bucket_next == index + 1);
+        if let Some(previous) = previous {
+            self.listeners[previous as usize].bucket_next = listener.bucket_next;
+        }
+    }
+
+    pub(super) fn port_has_listener(&self, tuple: &FourTuple) -> bool {
+        self.find_listener(tuple).is_some()
+    }
+
+    /// How many connections wait to be accepted.
+    pub(crate) fn accept_queue_len(&self, index: u32) -> u32 {
+        self.listeners[index as usize].queue_len
+    }
+
+    /// Takes the oldest connection that waits.
+    pub(crate) fn accept(&mut self, index: u32) -> Result<ConnectionId, SocketError> {
+        let connection = self.pop_accepted(index).ok_or(SocketError::WouldBlock)?;
+        Ok(self.connection_id(connection))
+    }
+
+    fn pop_accepted(&mut self, index: u32) -> Option<u32> {
+        let listener = &mut self.listeners[index as usize];
+        let connection = listener.queue_head;
+        if connection == NONE {
+            return None;
+        }
+        let pcb = &mut self.pcbs[connection];
+        listener.queue_head = std::mem::replace(&mut pcb.accept_next, NONE);
+        if listener.queue_head == NONE {
+            listener.queue_tail = NONE;
+        }
+        listener.queue_len -= 1;
+        pcb.listener = NONE;
+        pcb.clear(flag::IN_ACCEPT_QUEUE | flag::RELEASED);
+        Some(connection)
+    }
+
+    //= RFC 9293 §3.10.7.2 (LISTEN)
+    pub(super) fn listen_input(&mut self, cx: &mut Context<'_>, listener: u32, segment: &Segment<'_>) {
+        if segment.has(Flags::RST) {
+            return;
+        }
+        if segment.has(Flags::ACK) {
+            if !self.cookie_input(cx, listener, segment) {
+                self.no_connection_input_from_listener(cx, segment);
+            }
+            return;
+        }
+        if !segment.has(Flags::SYN) || segment.has(Flags::FIN) {
+            return;
+        }
+        let state = &self.listeners[listener as usize];
+        if state.is_full() {
+            cx.counters.tcp_listen_overflows += 1;
+            return;
+        }
+        //= RFC 4987 §3.6 (SYN cookies when the half-open connections exceed the backlog)
+        if state.half_open > state.backlog.max(1) || self.pcbs.len() == self.pcbs.capacity() {
+            self.reply_cookie(cx, listener, segment);
+            return;
+        }
+        self.half_open(cx, listener, segment);
+    }
+
+    fn no_connection_input_from_listener(&mut self, cx: &mut Context<'_>, segment: &Segment<'_>) {
+        //= RFC 9293 §3.10.7.2 (second, any ACK in LISTEN is answered with a reset)
+        cx.counters.tcp_no_connection += 1;
+        self.reply_reset(cx, segment);
+    }
+
+    fn half_open(&mut self, cx: &mut Context<'_>, listener: u32, segment: &Segment<'_>) {
+        let mut pcb = self.passive_pcb(cx, listener, segment, &segment.options);
+        //= RFC 3168 §6.1.1 (an offer of ECN is ECE and CWR on the SYN)
+        if segment.has(Flags::ECE) && segment.has(Flags::CWR) {
+            pcb.set(flag::ECN);
+        }
+        pcb.set(flag::SYN_PENDING);
+        pcb.waiting_since = cx.now;
+        if let Some(index) = self.adopt(cx, pcb) {
+            self.listeners[listener as usize].half_open += 1;
+            self.mark_ready(index);
+        }
+    }
+
+    /// A block in SYN-RECEIVED for a peer's SYN with these options.
+    fn passive_pcb(&mut self, cx: &mut Context<'_>, listener: u32, segment: &Segment<'_>, options: &Options) -> Pcb {
+        let settings = self.listeners[listener as usize].settings;
+        let mut pcb = self.new_pcb(cx.now, segment.tuple, settings);
+        pcb.set_state(State::SynReceived);
+        pcb.set(flag::PASSIVE | flag::RELEASED);
+        pcb.listener = listener;
+        pcb.irs = segment.seq;
+        pcb.rcv_nxt = segment.seq + 1;
+        pcb.rcv_adv = pcb.rcv_nxt + pcb.settings.receive_buffer.min(65535);
+        pcb.last_ack_sent = pcb.rcv_nxt;
+        pcb.snd_wnd = u32::from(segment.window);
+        pcb.max_snd_wnd = pcb.snd_wnd;
+        pcb.snd_wl1 = segment.seq;
+        self.negotiate(cx.now, &mut pcb, options);
+        pcb
+    }
+
+    fn adopt(&mut self, cx: &mut Context<'_>, pcb: Pcb) -> Option<u32> {
+        let Some(index) = self.pcbs.insert(pcb) else {
+            cx.counters.context_memory_out += 1;
+            return None;
+        };
+        if self.demux.insert(pcb.tuple, index).is_err() {
+            self.pcbs.remove(index);
+            cx.counters.context_memory_out += 1;
+            return None;
+        }
+        Some(index)
+    }
+
+    /// An acknowledgement in SYN-RECEIVED. True: the connection is established.
+    pub(super) fn handshake_completes(&mut self, cx: &mut Context<'_>, index: u32, segment: &Segment<'_>) -> bool {
+        let pcb = &mut self.pcbs[index];
+        //= RFC 9293 §3.10.7.4 (fifth, SYN-RECEIVED: an unacceptable ACK is answered with a reset)
+        if segment.ack.le(pcb.iss) || segment.ack.gt(pcb.snd_nxt) {
+            cx.counters.tcp_bad_acks += 1;
+            self.reply_reset(cx, segment);
+            return false;
+        }
+        let listener = pcb.listener;
+        if listener != NONE && self.listeners[listener as usize].is_full() {
+            // The peer believes it is connected; it will repeat its data, or
+            // this side its SYN-ACK, until there is room.
+            cx.counters.tcp_listen_overflows += 1;
+            return false;
+        }
+        if pcb.syn_count == 1 {
+            let sample = cx.now.nanos_since(pcb.waiting_since);
+            pcb.rtt.sample(cx.now, sample);
+        }
+        pcb.snd_una = pcb.iss + 1;
+        if listener != NONE {
+            let mut pcb = self.pcbs[index];
+            self.settle_segment_size(&mut pcb);
+            self.pcbs[index] = pcb;
+            self.listeners[listener as usize].half_open -= 1;
+            self.enqueue_accepted(listener, index);
+            cx.counters.tcp_passive_opens += 1;
+        }
+        self.establish(cx, index, segment);
+        true
+    }
+
+    fn enqueue_accepted(&mut self, listener: u32, index: u32) {
+        self.pcbs[index].set(flag::IN_ACCEPT_QUEUE);
+        self.pcbs[index].accept_next = NONE;
+        let state = &mut self.listeners[listener as usize];
+        state.queue_len += 1;
+        let tail = std::mem::replace(&mut state.queue_tail, index);
+        if tail == NONE {
+            state.queue_head = index;
+        } else {
+            self.pcbs[tail].accept_next = index;
+        }
+        self.mark_listener_event(listener);
+    }
+
+    /// A half-open connection ends before it was established.
+    pub(super) fn forget_half_open(&mut self, listener: u32) {
+        let state = &mut self.listeners[listener as usize];
+        state.half_open = state.half_open.saturating_sub(1);
+    }
+
+    /// An acknowledgement for which there is no connection: the answer to a cookie?
+    fn cookie_input(&mut self, cx: &mut Context<'_>, listener: u32, segment: &Segment<'_>) -> bool {
+        let sent_at = self.shard[0].cookie_sent_at;
+        if !sent_at.is_set() || cx.now.nanos_since(sent_at) > super::syn_cookie::LIFETIME_NS {
+            return false;
+        }
+        if segment.has(Flags::SYN) {
+            return false;
+        }
+        let Some(agreed) = self.keys.check_cookie(segment, cx.now) else {
+            cx.counters.tcp_syn_cookies_failed += 1;
+            return false;
+        };
+        if self.listeners[listener as usize].is_full() {
+            cx.counters.tcp_listen_overflows += 1;
+            return true;
+        }
+        let mut pcb = self.passive_pcb(cx, listener, segment, &agreed);
+        pcb.irs = segment.seq - 1;
+        pcb.rcv_nxt = segment.seq;
+        pcb.last_ack_sent = segment.seq;
+        pcb.rcv_adv = segment.seq + pcb.settings.receive_buffer.min(65535);
+        pcb.iss = segment.ack - 1;
+        pcb.snd_una = segment.ack;
+        pcb.snd_nxt = segment.ack;
+        if let Some(index) = self.adopt(cx, pcb) {
+            cx.counters.tcp_syn_cookies_accepted += 1;
+            self.pcbs[index].waiting_since = Instant::NEVER;
+            self.listeners[listener as usize].half_open += 1;
+            self.pcbs[index].snd_una = segment.ack - 1;
+            if self.refresh_path(cx, index) && self.handshake_completes(cx, index, segment) {
+                self.finish_cookie(cx, index, segment);
+            }
+        }
+        true
+    }
+
+    /// What the segment that brought the cookie back carries besides.
+    fn finish_cookie(&mut self, cx: &mut Context<'_>, index: u32, segment: &Segment<'_>) {
+        if !segment.payload.is_empty() || segment.has(Flags::FIN) {
+            self.data_input(cx, index, segment, None);
+        }
+        self.mark_ready(index);
+        self.rearm(index);
+    }
+}
+
+fn bucket_of(port: u16) -> usize {
+    usize::from(port) % LISTENER_BUCKETS
+}
+
+/// Whether an open listener stands in the way of a new one.
+fn conflicts(listener: &Listener, address: Address, port: u16) -> bool {
+    let wildcard = |a: Address| a.is_unspecified();
+    let same_family = |a: Address, b: Address| a == Address::UNSPECIFIED || b == Address::UNSPECIFIED || a.is_ipv4() == b.is_ipv4();
+    listener.is_open()
+        && listener.port == port
+        && (listener.address == address
+            || ((wildcard(listener.address) || wildcard(address)) && same_family(listener.address, address)))
+}

@@ -1,0 +1,149 @@
+//! Whether a segment belongs to the connection at all: PAWS, the receive
+//! window, and the defences against blind attackers (RFC 5961).
+
+use toehold_wire::tcp::Flags;
+
+use super::segment::Segment;
+use super::{Context, State, Tcp, flag};
+use crate::socket::SocketError;
+
+/// How long a remembered timestamp can be trusted: 24 days in milliseconds.
+//= RFC 7323 §5.5
+const PAWS_IDLE_MS: u32 = 24 * 24 * 3600 * 1000;
+
+impl Tcp {
+    /// Checks one to four of RFC 9293 §3.10.7.4. False: the segment was dealt with.
+    pub(super) fn acceptable(&mut self, cx: &mut Context<'_>, index: u32, segment: &Segment<'_>) -> bool {
+        if !self.timestamp_acceptable(cx, index, segment) {
+            return false;
+        }
+        let pcb = &mut self.pcbs[index];
+        if !in_window(pcb, segment) {
+            cx.counters.tcp_out_of_window += 1;
+            if !segment.has(Flags::RST) {
+                //= RFC 9293 §3.10.7.4 (an unacceptable segment is answered with an acknowledgement)
+                self.note_duplicate(cx, index, segment);
+                self.acknowledge_stray(cx, index, segment);
+            }
+            return false;
+        }
+        if segment.has(Flags::RST) {
+            self.reset_input(cx, index, segment);
+            return false;
+        }
+        if segment.has(Flags::SYN) && !self.syn_in_connection(cx, index, segment) {
+            return false;
+        }
+        true
+    }
+
+    fn timestamp_acceptable(&mut self, cx: &mut Context<'_>, index: u32, segment: &Segment<'_>) -> bool {
+        let pcb = &mut self.pcbs[index];
+        if !pcb.has(flag::TIMESTAMPS) {
+            return true;
+        }
+        let Some(timestamps) = segment.options.timestamps else {
+            //= RFC 7323 §3.2 (once agreed on, a segment without the option is dropped silently, resets excepted)
+            if !segment.has(Flags::RST) {
+                cx.counters.tcp_paws_drops += 1;
+            }
+            return segment.has(Flags::RST);
+        };
+        let now_ms = cx.now.millis() as u32;
+        let age = now_ms.wrapping_sub(pcb.ts_recent_at);
+        let delta = timestamps.value.wrapping_sub(pcb.ts_recent) as i32;
+        if delta < 0 && age < PAWS_IDLE_MS && !segment.has(Flags::RST) {
+            //= RFC 7323 §5.3 (R1: an old timestamp: acknowledge and drop)
+            cx.counters.tcp_paws_drops += 1;
+            self.note_duplicate(cx, index, segment);
+            self.acknowledge_stray(cx, index, segment);
+            return false;
+        }
+        //= RFC 7323 §4.3 (2: remember the timestamp of the segment that moves the left edge)
+        if segment.seq.le(pcb.last_ack_sent) && (delta >= 0 || age >= PAWS_IDLE_MS) && in_window(pcb, segment) {
+            pcb.ts_recent = timestamps.value;
+            pcb.ts_recent_at = now_ms;
+        }
+        true
+    }
+
+    /// Answers a segment that is out of place; one without data only as the
+    /// budget allows, so that two confused ends cannot keep each other busy.
+    fn acknowledge_stray(&mut self, cx: &mut Context<'_>, index: u32, segment: &Segment<'_>) {
+        if (!segment.payload.is_empty() && !segment.has(Flags::SYN)) || self.challenge_allowed(cx) {
+            self.pcbs[index].set(flag::ACK_NOW);
+        }
+    }
+
+    /// Sends a challenge acknowledgement if the budget allows.
+    pub(super) fn challenge(&mut self, cx: &mut Context<'_>, index: u32) {
+        if self.challenge_allowed(cx) {
+            cx.counters.tcp_challenge_acks += 1;
+            self.pcbs[index].set(flag::ACK_NOW);
+        }
+    }
+
+    /// Takes one challenge acknowledgement out of this second's budget.
+    pub(super) fn challenge_allowed(&mut self, cx: &mut Context<'_>) -> bool {
+        //= RFC 5961 §7 (throttling of challenge acknowledgements)
+        let second = cx.now.0 / 1_000_000_000;
+        if self.shard[0].challenge_second != second {
+            // The size of the budget varies, so that it cannot be measured from
+            // outside to find out about other connections (CVE-2016-5696).
+            let rate = self.config.challenge_ack_rate;
+            let half = u64::from(rate / 2);
+            let budget = half + self.random() % (half + 1) + u64::from(rate % 2);
+            self.shard[0].challenge_second = second;
+            self.shard[0].challenge_budget = budget as u32;
+        }
+        if self.shard[0].challenge_budget == 0 {
+            cx.counters.tcp_challenge_acks_limited += 1;
+            return false;
+        }
+        self.shard[0].challenge_budget -= 1;
+        true
+    }
+
+    fn reset_input(&mut self, cx: &mut Context<'_>, index: u32, segment: &Segment<'_>) {
+        let pcb = &mut self.pcbs[index];
+        //= RFC 5961 §3.2 (only the exact next sequence number resets; elsewhere in the window: challenge)
+        if segment.seq != pcb.rcv_nxt {
+            self.challenge(cx, index);
+            return;
+        }
+        cx.counters.tcp_resets_received += 1;
+        let error = match pcb.state() {
+            State::SynReceived if pcb.has(flag::PASSIVE) => None,
+            State::SynReceived => Some(SocketError::ConnectionRefused),
+            State::CloseWait => Some(SocketError::BrokenPipe),
+            State::Closing | State::LastAck => None,
+            _ => Some(SocketError::ConnectionReset),
+        };
+        self.finish(index, error);
+    }
+
+    /// A SYN where none belongs. True: go on with the segment's acknowledgement.
+    fn syn_in_connection(&mut self, cx: &mut Context<'_>, index: u32, segment: &Segment<'_>) -> bool {
+        let pcb = &mut self.pcbs[index];
+        if pcb.state() == State::SynReceived && segment.seq == pcb.irs {
+            if segment.has(Flags::ACK) {
+                //= RFC 9293 §3.5 (simultaneous open: the SYN-ACK acknowledges our SYN)
+                return true;
+            }
+            // The peer has not seen our SYN-ACK.
+            pcb.set(flag::SYN_PENDING);
+            return false;
+        }
+        //= RFC 5961 §4.2 (a SYN in a synchronized state is challenged)
+        self.challenge(cx, index);
+        false
+    }
+}
+
+/// Whether any part of the segment may be of interest. Wider than RFC 9293's
+/// table at the left edge, where it takes what was not yet acknowledged, so
+/// that the acknowledgements on reordered segments count.
+fn in_window(pcb: &super::Pcb, segment: &Segment<'_>) -> bool {
+    let end = segment.seq + segment.len();
+    end.ge(pcb.last_ack_sent.min(pcb.rcv_nxt)) && segment.seq.le(pcb.rcv_adv.max(pcb.rcv_nxt))
+}

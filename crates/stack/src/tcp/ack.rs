@@ -1,0 +1,167 @@
+//! Acknowledgements that arrive: what they free, what they teach, what state
+//! they end.
+
+use toehold_wire::tcp::Seq;
+
+use super::congestion;
+use super::pcb::Repair;
+use super::segment::Segment;
+use super::{Context, State, Tcp, flag};
+use crate::time::Instant;
+
+/// What one acknowledgement brought.
+#[derive(Default)]
+pub(super) struct Progress {
+    /// Sequence space newly acknowledged cumulatively.
+    pub(super) acked: u32,
+    /// Bytes newly delivered, cumulatively or by SACK.
+    pub(super) delivered: u32,
+    /// Round trip of the oldest segment delivered that was sent once.
+    pub(super) rtt_ns: Option<u64>,
+    /// A segment was retransmitted in vain: the peer had it (RFC 2883).
+    pub(super) duplicate_sack: bool,
+    /// SACK information changed.
+    pub(super) sack_news: bool,
+}
+
+impl Tcp {
+    /// The acknowledgement field of an acceptable segment. False: drop the segment.
+    #[inline]
+    pub(super) fn ack_input(&mut self, cx: &mut Context<'_>, index: u32, segment: &Segment<'_>) -> bool {
+        let pcb = &mut self.pcbs[index];
+        let ack = segment.ack;
+        if ack.gt(pcb.snd_nxt) {
+            //= RFC 9293 §3.10.7.4 (an ACK of something not yet sent: acknowledge, drop)
+            cx.counters.tcp_bad_acks += 1;
+            self.challenge(cx, index);
+            return false;
+        }
+        if ack.lt(pcb.snd_una) && pcb.snd_una.distance(ack) > pcb.max_snd_wnd.max(1 << 16) {
+            //= RFC 5961 §5.2 (an ACK older than the largest window: challenge, drop)
+            cx.counters.tcp_bad_acks += 1;
+            self.challenge(cx, index);
+            return false;
+        }
+        let window_before = pcb.snd_wnd;
+        let window_changed = self.update_window(index, segment);
+        let mut progress = Progress::default();
+        let pcb = &self.pcbs[index];
+        let outstanding = pcb.outstanding() > 0;
+        if pcb.has(flag::SACK) && !segment.options.sack.is_empty() && ack.ge(pcb.snd_una) {
+            self.sack_input(cx, index, segment, &mut progress);
+        }
+        if ack.gt(self.pcbs[index].snd_una) {
+            self.advance(cx, index, ack, &mut progress);
+        }
+        if outstanding {
+            let duplicate = progress.acked == 0
+                && ack == self.pcbs[index].snd_una
+                && segment.payload.is_empty()
+                && segment.len() == 0
+                && !window_changed;
+            self.repair_input(cx, index, segment, &progress, duplicate);
+        }
+        let reopened = window_before == 0 && self.pcbs[index].snd_wnd > 0;
+        if progress.acked > 0 || reopened {
+            self.pcbs[index].waiting_since =
+                if self.pcbs[index].outstanding() > 0 { cx.now } else { Instant::NEVER };
+            self.pcbs[index].backoff = 0;
+        }
+        if outstanding || reopened {
+            self.arm_retransmit(cx.now, index);
+        }
+        self.land(index);
+        let pcb = &self.pcbs[index];
+        if pcb.unsent() > 0 || pcb.lost > 0 || pcb.has(flag::FIN_QUEUED) && !pcb.has(flag::FIN_SENT) {
+            self.mark_ready(index);
+        }
+        true
+    }
+
+    /// Takes the peer's window if the segment is not older than what is known.
+    //= RFC 9293 §3.10.7.4 (SND.WL1 and SND.WL2 keep old segments from updating the window)
+    #[inline]
+    fn update_window(&mut self, index: u32, segment: &Segment<'_>) -> bool {
+        let pcb = &mut self.pcbs[index];
+        let fresh = pcb.snd_wl1.lt(segment.seq)
+            || (pcb.snd_wl1 == segment.seq && pcb.snd_wl2.le(segment.ack))
+            || segment.ack.gt(pcb.snd_una);
+        if !fresh || segment.ack.lt(pcb.snd_una) {
+            return false;
+        }
+        let window = u32::from(segment.window) << pcb.snd_wscale;
+        pcb.snd_wl1 = segment.seq;
+        pcb.snd_wl2 = segment.ack;
+        let changed = window != pcb.snd_wnd;
+        pcb.snd_wnd = window;
+        pcb.max_snd_wnd = pcb.max_snd_wnd.max(window);
+        changed
+    }
+
+    /// Moves the left edge of the send window.
+    fn advance(&mut self, cx: &mut Context<'_>, index: u32, ack: Seq, progress: &mut Progress) {
+        self.release_sent(cx, index, ack, progress);
+        let pcb = &mut self.pcbs[index];
+        progress.acked = ack.distance(pcb.snd_una);
+        let data = ack.distance(pcb.queue_start()).min(pcb.send_queue.len() as u32);
+        let data = if ack == pcb.iss + 1 && pcb.snd_una == pcb.iss { 0 } else { data };
+        pcb.send_queue.consume(&mut self.payload, data as usize);
+        pcb.bytes_acked += u64::from(data);
+        pcb.snd_una = ack;
+        if pcb.has(flag::URGENT_OUT) && ack.ge(pcb.snd_up) {
+            pcb.clear(flag::URGENT_OUT);
+        }
+        if let Some(rtt) = progress.rtt_ns {
+            pcb.rtt.sample(cx.now, rtt);
+        }
+        if pcb.has(flag::WRITER_WAITS) && data > 0 {
+            let room = (pcb.settings.send_buffer as usize).saturating_sub(pcb.send_queue.len());
+            if room >= pcb.settings.send_buffer as usize / 3 {
+                pcb.clear(flag::WRITER_WAITS);
+                self.mark_event(index);
+            }
+        }
+        let pcb = &self.pcbs[index];
+        if pcb.has(flag::FIN_SENT) && ack == pcb.snd_nxt {
+            self.fin_acknowledged(cx, index);
+        }
+        let path = self.pcbs[index].path;
+        //= RFC 4861 §7.3.1 (forward progress confirms reachability)
+        cx.ip.confirm(cx.now, &path);
+    }
+
+    /// This side's FIN is acknowledged.
+    fn fin_acknowledged(&mut self, cx: &mut Context<'_>, index: u32) {
+        let pcb = &mut self.pcbs[index];
+        match pcb.state() {
+            State::FinWait1 => {
+                pcb.set_state(State::FinWait2);
+                self.mark_event(index);
+                self.start_fin_wait_2(index, cx.now);
+            }
+            State::Closing => self.enter_time_wait(cx, index),
+            State::LastAck => self.finish(index, None),
+            _ => {}
+        }
+    }
+
+    /// Tells congestion control of progress outside of recovery.
+    #[inline]
+    pub(super) fn grow_window(&mut self, cx: &Context<'_>, index: u32, progress: &Progress) {
+        let pcb = &mut self.pcbs[index];
+        if progress.acked == 0 {
+            return;
+        }
+        let limited = pcb.has(flag::WINDOW_LIMITED);
+        pcb.clear(flag::WINDOW_LIMITED);
+        pcb.congestion.on_ack(congestion::Ack {
+            now: cx.now,
+            acked_bytes: progress.acked,
+            rtt_ns: progress.rtt_ns.unwrap_or(0),
+            min_rtt_ns: pcb.rtt.min_ns(),
+            cwnd_limited: limited,
+            mss: pcb.mss.into(),
+            in_recovery: pcb.repair() == Repair::Recovery,
+        });
+    }
+}

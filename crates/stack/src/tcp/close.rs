@@ -1,0 +1,146 @@
+//! The ends of a connection: shutdown, close, linger, abort, TIME-WAIT.
+
+use super::time_wait::TimeWait;
+use super::{Context, Pcb, State, Tcp, flag};
+use crate::demux::Demux;
+use crate::socket::{Shutdown, SocketError, setting};
+use crate::time::Instant;
+use toehold_shm::NONE;
+
+impl Tcp {
+    /// The program shuts one or both directions.
+    pub(crate) fn shutdown(&mut self, cx: &mut Context<'_>, index: u32, how: Shutdown) -> Result<(), SocketError> {
+        let pcb = &mut self.pcbs[index];
+        if pcb.state() == State::Closed || pcb.state() == State::SynSent {
+            return Err(SocketError::NotConnected);
+        }
+        if how != Shutdown::Write {
+            pcb.set(flag::READ_SHUT);
+            self.mark_event(index);
+        }
+        if how != Shutdown::Read {
+            self.close_sending(cx, index);
+        }
+        Ok(())
+    }
+
+    /// Queues a FIN behind the data.
+    //= RFC 9293 §3.10.4 (CLOSE: segmentize what is queued, then FIN)
+    fn close_sending(&mut self, cx: &mut Context<'_>, index: u32) {
+        let pcb = &mut self.pcbs[index];
+        if pcb.has(flag::FIN_QUEUED) {
+            return;
+        }
+        match pcb.state() {
+            State::SynReceived | State::Established => pcb.set_state(State::FinWait1),
+            State::CloseWait => pcb.set_state(State::LastAck),
+            _ => return,
+        }
+        pcb.set(flag::FIN_QUEUED);
+        if !pcb.waiting_since.is_set() {
+            pcb.waiting_since = cx.now;
+        }
+        self.mark_event(index);
+        self.mark_ready(index);
+    }
+
+    /// The program lets go of the connection.
+    pub(crate) fn close(&mut self, cx: &mut Context<'_>, index: u32) {
+        let pcb = &mut self.pcbs[index];
+        pcb.set(flag::RELEASED);
+        let unread = !pcb.receive_queue.is_empty();
+        let hard = pcb.settings.has(setting::LINGER) && pcb.settings.linger_s == 0;
+        match pcb.state() {
+            State::Closed => self.free_if_done(index),
+            State::SynSent => self.finish(index, None),
+            //= RFC 9293 §3.10.4 and RFC 1122 §4.2.2.13 (unread data: reset, so that the peer learns of the loss)
+            _ if unread || hard => self.abort(index),
+            State::FinWait2 => self.start_fin_wait_2(index, cx.now),
+            _ => self.close_sending(cx, index),
+        }
+        if self.pcbs.is_live(index) {
+            self.rearm(index);
+            self.free_if_done(index);
+        }
+    }
+
+    /// Ends the connection at once, with a reset if the peer knows of it.
+    //= RFC 9293 §3.10.5 (ABORT)
+    pub(crate) fn abort(&mut self, index: u32) {
+        let pcb = &mut self.pcbs[index];
+        if pcb.state() == State::Closed {
+            return;
+        }
+        if pcb.state() != State::SynSent {
+            pcb.set(flag::RESET);
+        }
+        self.finish(index, None);
+        self.mark_ready(index);
+    }
+
+    /// The connection is over: nothing more is received, and nothing sent but a
+    /// reset that is due. What was received stays readable.
+    pub(super) fn finish(&mut self, index: u32, error: Option<SocketError>) {
+        let pcb = &mut self.pcbs[index];
+        if pcb.state() == State::Closed {
+            return;
+        }
+        let half_open = pcb.state() == State::SynReceived && pcb.listener != NONE;
+        pcb.set_state(State::Closed);
+        pcb.clear(flag::ACK_NOW | flag::SYN_PENDING | flag::PROBE | flag::TAIL_PROBE);
+        pcb.set(flag::FIN_QUEUED);
+        if let Some(error) = error {
+            pcb.error = error as u8;
+        }
+        pcb.retransmit_at = Instant::NEVER;
+        pcb.ack_at = Instant::NEVER;
+        pcb.life_at = Instant::NEVER;
+        let (tuple, listener) = (pcb.tuple, pcb.listener);
+        // The peer may still be about to read these bytes where they lie.
+        let fence = pcb.sent_head != NONE;
+        if fence {
+            pcb.set(flag::FENCE_WANTED);
+        }
+        self.demux.remove(&tuple);
+        if half_open {
+            self.forget_half_open(listener);
+        }
+        if fence {
+            self.mark_ready(index);
+        }
+        self.drop_sent(index);
+        self.drop_ranges(index);
+        self.mark_event(index);
+    }
+
+    /// Both directions are done and this side closed first: a record takes the
+    /// connection's place.
+    //= RFC 9293 §3.6.1 (half-closed connections), §3.10.7.4 (TIME-WAIT)
+    pub(super) fn enter_time_wait(&mut self, cx: &mut Context<'_>, index: u32) {
+        let pcb = &self.pcbs[index];
+        let record = TimeWait::of(pcb, cx.now + self.config.time_wait);
+        cx.counters.tcp_time_wait += 1;
+        let acknowledge = pcb.has(flag::ACK_NOW);
+        if self.time_waits.insert(record) {
+            cx.counters.tcp_time_wait_overflows += 1;
+        }
+        self.finish(index, None);
+        if acknowledge {
+            // The last acknowledgement goes out from the record.
+            self.reply_time_wait(cx, &record);
+        }
+    }
+}
+
+impl TimeWait {
+    /// The record that remains of a connection.
+    fn of(pcb: &Pcb, deadline: Instant) -> Self {
+        Self::new(
+            pcb.tuple,
+            pcb.snd_nxt,
+            pcb.rcv_nxt,
+            pcb.has(flag::TIMESTAMPS).then_some((pcb.ts_recent, pcb.ts_offset)),
+            deadline,
+        )
+    }
+}

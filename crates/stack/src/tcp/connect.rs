@@ -1,0 +1,190 @@
+//! Opening a connection from this side: ports, SYN, and what answers it.
+
+use toehold_wire::tcp::Flags;
+
+use super::segment::Segment;
+use super::{Context, State, Tcp, flag};
+use crate::demux::Demux;
+use crate::socket::{ConnectionId, Settings, SocketError};
+use crate::time::Instant;
+use crate::tuple::{Address, FourTuple};
+
+/// Last port of the ephemeral range, as Linux has it.
+const LAST_PORT: u16 = 60999;
+
+impl Tcp {
+    /// Begins a connection attempt. `local` may leave address and port open.
+    pub(crate) fn connect(
+        &mut self,
+        cx: &mut Context<'_>,
+        local: (Address, u16),
+        remote: (Address, u16),
+        settings: Settings,
+    ) -> Result<ConnectionId, SocketError> {
+        if remote.1 == 0 || remote.0.is_unspecified() {
+            return Err(SocketError::InvalidInput);
+        }
+        let address = if local.0.is_unspecified() {
+            cx.ip.source_for(remote.0).ok_or(SocketError::NetworkUnreachable)?
+        } else if cx.ip.is_local(local.0) {
+            local.0
+        } else {
+            return Err(SocketError::AddressNotAvailable);
+        };
+        let mut tuple =
+            FourTuple { local: address, remote: remote.0, local_port: local.1, remote_port: remote.1 };
+        if local.1 == 0 {
+            tuple.local_port = self.choose_port(cx, tuple)?;
+        } else if !self.tuple_free(cx, &tuple) {
+            return Err(SocketError::AddressInUse);
+        }
+        self.open(cx, tuple, settings)
+    }
+
+    fn open(
+        &mut self,
+        cx: &mut Context<'_>,
+        tuple: FourTuple,
+        settings: Settings,
+    ) -> Result<ConnectionId, SocketError> {
+        let mut pcb = self.new_pcb(cx.now, tuple, settings);
+        pcb.set_state(State::SynSent);
+        pcb.set(flag::SYN_PENDING);
+        pcb.waiting_since = cx.now;
+        let Some(index) = self.pcbs.insert(pcb) else {
+            cx.counters.context_memory_out += 1;
+            return Err(SocketError::OutOfMemory);
+        };
+        if self.demux.insert(tuple, index).is_err() {
+            self.pcbs.remove(index);
+            cx.counters.context_memory_out += 1;
+            return Err(SocketError::OutOfMemory);
+        }
+        cx.counters.tcp_active_opens += 1;
+        self.mark_ready(index);
+        Ok(self.connection_id(index))
+    }
+
+    /// Whether a tuple is in nobody's use; a TIME-WAIT record that is old enough
+    /// gives way.
+    fn tuple_free(&mut self, cx: &mut Context<'_>, tuple: &FourTuple) -> bool {
+        if self.demux.lookup(tuple).is_some() {
+            return false;
+        }
+        let Some(record) = self.time_waits.get(tuple) else { return true };
+        //= RFC 6191 §2 (a timestamp that surely is newer makes the reuse safe)
+        let entered = record.deadline.0.saturating_sub(self.config.time_wait.as_nanos() as u64);
+        let reusable = record.has_timestamps() && cx.now.nanos_since(Instant(entered)) > 1_000_000_000;
+        if reusable {
+            self.time_waits.remove(tuple);
+            cx.counters.tcp_time_wait_reused += 1;
+        }
+        reusable
+    }
+
+    //= RFC 6056 §3.3.3 (algorithm 3, simple hash-based port selection)
+    fn choose_port(&mut self, cx: &mut Context<'_>, mut tuple: FourTuple) -> Result<u16, SocketError> {
+        let first = self.config.ephemeral_first.min(LAST_PORT);
+        let count = u32::from(LAST_PORT - first) + 1;
+        tuple.local_port = 0;
+        let offset = self.keys.port_offset(&tuple);
+        for _ in 0..count {
+            let step = self.shard[0].next_port;
+            self.shard[0].next_port = step.wrapping_add(1);
+            tuple.local_port = first + (offset.wrapping_add(step) % count) as u16;
+            if !self.port_has_listener(&tuple) && self.tuple_free(cx, &tuple) {
+                return Ok(tuple.local_port);
+            }
+        }
+        Err(SocketError::AddressNotAvailable)
+    }
+
+    //= RFC 9293 §3.10.7.3 (SYN-SENT)
+    pub(super) fn syn_sent_input(&mut self, cx: &mut Context<'_>, index: u32, segment: &Segment<'_>) {
+        let pcb = &mut self.pcbs[index];
+        let acknowledged = segment.has(Flags::ACK);
+        if acknowledged && (segment.ack.le(pcb.iss) || segment.ack.gt(pcb.snd_nxt)) {
+            //= RFC 9293 §3.10.7.3 (first, an unacceptable ACK is answered with a reset)
+            cx.counters.tcp_bad_acks += 1;
+            if !segment.has(Flags::RST) {
+                self.reply_reset(cx, segment);
+            }
+            return;
+        }
+        if segment.has(Flags::RST) {
+            //= RFC 5961 §3.2 (in SYN-SENT the ACK field must acknowledge the SYN)
+            if acknowledged {
+                cx.counters.tcp_resets_received += 1;
+                self.finish(index, Some(SocketError::ConnectionRefused));
+            }
+            return;
+        }
+        if !segment.has(Flags::SYN) {
+            return;
+        }
+        self.take_syn(cx, index, segment);
+        let pcb = &mut self.pcbs[index];
+        pcb.last_received = cx.now;
+        if acknowledged {
+            if pcb.syn_count == 1 {
+                let sample = cx.now.nanos_since(pcb.waiting_since);
+                pcb.rtt.sample(cx.now, sample);
+            }
+            pcb.snd_una = segment.ack;
+            pcb.set(flag::ACK_NOW);
+            self.establish(cx, index, segment);
+            if !segment.payload.is_empty() || segment.has(Flags::FIN) {
+                self.data_input(cx, index, segment, None);
+            }
+        } else {
+            //= RFC 9293 §3.10.7.3 (fourth, simultaneous open: SYN-RECEIVED, send SYN-ACK)
+            pcb.set_state(State::SynReceived);
+            pcb.syn_count = 0;
+            pcb.backoff = 0;
+            pcb.set(flag::SYN_PENDING);
+        }
+    }
+
+    /// Notes what the peer's SYN says.
+    fn take_syn(&mut self, cx: &mut Context<'_>, index: u32, segment: &Segment<'_>) {
+        let mut pcb = self.pcbs[index];
+        pcb.irs = segment.seq;
+        pcb.rcv_nxt = segment.seq + 1;
+        pcb.rcv_adv = pcb.rcv_nxt + pcb.settings.receive_buffer.min(65535);
+        pcb.last_ack_sent = pcb.rcv_nxt;
+        pcb.snd_wnd = u32::from(segment.window);
+        pcb.max_snd_wnd = pcb.snd_wnd;
+        pcb.snd_wl1 = segment.seq;
+        pcb.snd_wl2 = segment.ack;
+        self.negotiate(cx.now, &mut pcb, &segment.options);
+        //= RFC 3168 §6.1.1 (ECN: the answer to an offer is ECE without CWR)
+        let ecn_answer = segment.has(Flags::ECE) && !segment.has(Flags::CWR);
+        if self.config.ecn && segment.has(Flags::ACK) && ecn_answer {
+            pcb.set(flag::ECN);
+        }
+        self.settle_segment_size(&mut pcb);
+        self.pcbs[index] = pcb;
+    }
+
+    /// The handshake is done on this side.
+    pub(super) fn establish(&mut self, cx: &mut Context<'_>, index: u32, segment: &Segment<'_>) {
+        let pcb = &mut self.pcbs[index];
+        pcb.set_state(State::Established);
+        pcb.clear(flag::SYN_PENDING);
+        pcb.backoff = 0;
+        pcb.waiting_since = Instant::NEVER;
+        let scale = if segment.has(Flags::SYN) { 0 } else { pcb.snd_wscale };
+        pcb.snd_wnd = u32::from(segment.window) << scale;
+        pcb.max_snd_wnd = pcb.max_snd_wnd.max(pcb.snd_wnd);
+        pcb.snd_wl1 = segment.seq;
+        pcb.snd_wl2 = segment.ack;
+        if pcb.syn_count > 1 {
+            //= RFC 6298 §5.7 (the SYN was lost: begin with a window of one segment and a 3 s timeout)
+            let mss = u32::from(pcb.mss);
+            pcb.congestion.on_timeout(cx.now, mss, mss, true);
+        }
+        self.start_keepalive(index, cx.now);
+        self.mark_event(index);
+        self.mark_ready(index);
+    }
+}

@@ -1,0 +1,230 @@
+//! Data and FINs that arrive: trimming, placement, order, and when to
+//! acknowledge.
+
+use toehold_wire::tcp::{Flags, Seq};
+
+use super::segment::Segment;
+use super::{Context, Pcb, State, Tcp, flag, urgent_state};
+use crate::socket::{Placement, setting};
+use crate::time::Instant;
+use toehold_shm::{Gather, NONE};
+
+/// A reply this soon after data shows that requests and replies alternate.
+pub(super) const INTERACTIVE_NS: u64 = 40_000_000;
+
+/// The part of a segment that is new and within the window.
+struct Fresh<'a> {
+    start: Seq,
+    payload: Gather<'a>,
+    fin: bool,
+}
+
+impl Tcp {
+    //= RFC 9293 §3.10.7.4 (seventh, process the segment text; eighth, check the FIN bit)
+    pub(super) fn data_input(
+        &mut self,
+        cx: &mut Context<'_>,
+        index: u32,
+        segment: &Segment<'_>,
+        placement: Option<&mut Placement<'_>>,
+    ) {
+        if !self.pcbs[index].state().may_receive() {
+            self.data_after_fin(cx, index, segment);
+            return;
+        }
+        let pcb = &self.pcbs[index];
+        let orphan = pcb.has(flag::RELEASED) && pcb.listener == NONE;
+        let end = segment.data_start() + segment.payload.len() as u32;
+        if orphan && end.gt(pcb.rcv_nxt) {
+            //= RFC 9293 §3.6.1 (data for a program that has closed: reset)
+            self.abort(index);
+            return;
+        }
+        let Some(fresh) = self.trim(cx, index, segment) else { return };
+        if fresh.start.gt(self.pcbs[index].rcv_nxt) {
+            self.keep_ahead(cx, index, fresh.start, fresh.payload, fresh.fin);
+            //= RFC 5681 §4.2 (acknowledge out-of-order data at once)
+            self.pcbs[index].set(flag::ACK_NOW);
+            return;
+        }
+        let had_gap = self.pcbs[index].ranges != NONE;
+        let (taken, direct) = self.take_in_order(cx, index, fresh.payload, placement);
+        let mut fin = fresh.fin && taken == fresh.payload.len();
+        if had_gap {
+            fin |= self.join_ranges(index);
+        }
+        self.find_urgent_byte(index);
+        if fin {
+            self.fin_input(cx, index);
+        }
+        self.schedule_ack(cx.now, index, taken as u32, had_gap || fin);
+        if !direct || fin {
+            self.mark_event(index);
+        }
+    }
+
+    /// What comes after the peer's FIN can only be a repetition.
+    fn data_after_fin(&mut self, cx: &mut Context<'_>, index: u32, segment: &Segment<'_>) {
+        self.note_duplicate(cx, index, segment);
+        self.pcbs[index].set(flag::ACK_NOW);
+    }
+
+    /// Cuts off what was received before and what exceeds the window.
+    fn trim<'a>(&mut self, cx: &mut Context<'_>, index: u32, segment: &Segment<'a>) -> Option<Fresh<'a>> {
+        let pcb = &self.pcbs[index];
+        let (rcv_nxt, edge) = (pcb.rcv_nxt, pcb.rcv_adv);
+        let mut start = segment.data_start();
+        let mut payload = segment.payload;
+        let mut fin = segment.has(Flags::FIN);
+        let end = start + payload.len() as u32;
+        if (end + u32::from(fin)).le(rcv_nxt) {
+            self.note_duplicate(cx, index, segment);
+            self.pcbs[index].set(flag::ACK_NOW);
+            return None;
+        }
+        if start.lt(rcv_nxt) {
+            let old = rcv_nxt.distance(start);
+            if end.gt(rcv_nxt) {
+                cx.counters.tcp_duplicate_bytes += u64::from(old);
+            }
+            payload = payload.slice(old as usize, payload.len());
+            start = rcv_nxt;
+        }
+        if end.gt(edge) {
+            //= RFC 9293 §3.10.7.4 (trim to the window, FIN included)
+            cx.counters.tcp_out_of_window += 1;
+            let room = edge.after(start) as usize;
+            self.pcbs[index].set(flag::ACK_NOW);
+            if room == 0 {
+                return None;
+            }
+            payload = payload.slice(0, room);
+            fin = false;
+        }
+        Some(Fresh { start, payload, fin })
+    }
+
+    /// Puts in-order bytes where they belong: into the waiting program's buffer,
+    /// the rest into the queue. Returns how many, and whether all went direct.
+    #[inline]
+    fn take_in_order(
+        &mut self,
+        cx: &mut Context<'_>,
+        index: u32,
+        payload: Gather<'_>,
+        placement: Option<&mut Placement<'_>>,
+    ) -> (usize, bool) {
+        let pcb = &mut self.pcbs[index];
+        let len = payload.len();
+        pcb.rcv_mss = pcb.rcv_mss.max(len.min(pcb.mss.into()) as u16);
+        if pcb.has(flag::READ_SHUT) {
+            pcb.rcv_nxt = pcb.rcv_nxt + len as u32;
+            return (len, false);
+        }
+        let mut direct = 0;
+        if let Some(placement) = placement.filter(|p| places(pcb, p, index)) {
+            let room = &mut placement.buffer[placement.filled..];
+            direct = payload.copy_to(0, room);
+            placement.filled += direct;
+        }
+        let mut taken = direct;
+        if direct < len {
+            let rest = len - direct;
+            let queued = if pcb.ranges == NONE {
+                pcb.receive_queue.append_gather(&mut self.payload, &payload, direct, rest)
+            } else {
+                let at = pcb.receive_queue.len();
+                let written = pcb.receive_queue.write_at(&mut self.payload, at, &payload, direct, rest);
+                pcb.receive_queue.extend(written);
+                written
+            };
+            if queued < rest {
+                cx.counters.payload_memory_out += 1;
+            }
+            taken += queued;
+        }
+        pcb.rcv_nxt = pcb.rcv_nxt + taken as u32;
+        pcb.bytes_received += taken as u64;
+        (taken, direct == len)
+    }
+
+    /// The peer will send no more.
+    fn fin_input(&mut self, cx: &mut Context<'_>, index: u32) {
+        let pcb = &mut self.pcbs[index];
+        pcb.rcv_nxt = pcb.rcv_nxt + 1;
+        pcb.set(flag::FIN_RECEIVED | flag::ACK_NOW);
+        self.drop_ranges(index);
+        let pcb = &mut self.pcbs[index];
+        match pcb.state() {
+            State::Established => pcb.set_state(State::CloseWait),
+            State::FinWait1 => pcb.set_state(State::Closing),
+            State::FinWait2 => self.enter_time_wait(cx, index),
+            _ => {}
+        }
+        self.mark_event(index);
+    }
+
+    //= RFC 9293 §3.8.6.3 (an acknowledgement at least for every second full segment, and within 0.5 s)
+    #[inline]
+    fn schedule_ack(&mut self, now: Instant, index: u32, taken: u32, at_once: bool) {
+        let delay = self.config.delayed_ack;
+        let pcb = &mut self.pcbs[index];
+        if pcb.state() == State::Closed {
+            return;
+        }
+        pcb.unacked_received = pcb.unacked_received.saturating_add(taken);
+        let quick = (pcb.quick_acks > 0 && !pcb.has(flag::INTERACTIVE)) || pcb.settings.has(setting::QUICK_ACK);
+        if at_once || quick || taken == 0 || pcb.unacked_received > pcb.rcv_mss.into() {
+            pcb.set(flag::ACK_NOW);
+        } else if !pcb.ack_at.is_set() {
+            pcb.ack_at = now + delay;
+        }
+    }
+
+    /// The program has read: tell the peer of the room if that is worth a segment.
+    //= RFC 9293 §3.8.6.2.2 (the window moves when half the buffer or a segment can be offered)
+    pub(crate) fn window_opened(&mut self, index: u32) {
+        let pcb = &self.pcbs[index];
+        if !pcb.state().may_receive() {
+            return;
+        }
+        let standing = pcb.rcv_adv.after(pcb.rcv_nxt);
+        let room = pcb.receive_room().min(65535 << pcb.rcv_wscale);
+        let gain = room.saturating_sub(standing);
+        let buffer = pcb.settings.receive_buffer;
+        let worth = gain >= 2 * u32::from(pcb.rcv_mss) && (gain >= buffer / 4 || standing <= buffer / 8);
+        if worth || 2 * gain >= buffer {
+            self.pcbs[index].set(flag::ACK_NOW);
+            self.mark_ready(index);
+        }
+    }
+
+    /// Notes the urgent byte once it has come.
+    #[inline]
+    fn find_urgent_byte(&mut self, index: u32) {
+        let pcb = &mut self.pcbs[index];
+        if pcb.urgent_state != urgent_state::AHEAD || pcb.rcv_up.ge(pcb.rcv_nxt) {
+            return;
+        }
+        let head = pcb.rcv_nxt - pcb.receive_queue.len() as u32;
+        let mut byte = [0];
+        if pcb.rcv_up.ge(head) {
+            let offset = pcb.rcv_up.distance(head) as usize;
+            pcb.receive_queue.peek(&self.payload, offset, &mut byte);
+            pcb.urgent_byte = byte[0];
+            pcb.urgent_state = urgent_state::HERE;
+        } else {
+            pcb.urgent_state = urgent_state::NONE;
+        }
+    }
+}
+
+/// Whether a connection's bytes may go straight into a program's buffer.
+#[inline]
+fn places(pcb: &Pcb, placement: &Placement<'_>, index: u32) -> bool {
+    placement.connection.index == index
+        && placement.connection.generation == pcb.generation
+        && pcb.receive_queue.is_empty()
+        && pcb.ranges == NONE
+        && pcb.urgent_state == urgent_state::NONE
+}

@@ -1,0 +1,198 @@
+//! Making a segment out of a connection's state, and handing it to the link.
+
+use toehold_link::{Checksum, Offload, Transmit, TransmitError, Transmitter};
+use toehold_shm::{Gather, NONE};
+use toehold_wire::checksum;
+use toehold_wire::tcp::{Flags, Header, Options, Seq, Timestamps};
+
+use super::{Context, Pcb, Tcp, flag, urgent_state};
+use crate::time::Instant;
+
+/// Room for Ethernet with a tag, IPv6 and the longest TCP header.
+const HEADER_ROOM: usize = 128;
+
+/// ECN-capable transport, ECT(0).
+//= RFC 3168 §5
+const ECT_0: u8 = 0b10;
+
+/// One segment to make.
+pub(super) struct Emission {
+    flags: Flags,
+    seq: Seq,
+    /// Payload: place in the send queue and length.
+    offset: usize,
+    len: usize,
+}
+
+impl Emission {
+    /// A segment without payload.
+    pub(super) fn bare(flags: Flags, seq: Seq) -> Self {
+        Self { flags, seq, offset: 0, len: 0 }
+    }
+
+    /// A segment, or super-frame, with payload.
+    pub(super) fn data(flags: Flags, seq: Seq, offset: usize, len: usize) -> Self {
+        Self { flags, seq, offset, len }
+    }
+}
+
+impl Tcp {
+    /// Sends one segment of a connection whose path is current.
+    pub(super) fn emit(
+        &mut self,
+        cx: &mut Context<'_>,
+        index: u32,
+        out: &mut dyn Transmitter,
+        emission: &Emission,
+    ) -> Result<(), TransmitError> {
+        let header = self.header(cx, index, emission);
+        let pcb = &mut self.pcbs[index];
+        let payload = pcb.send_queue.gather(&self.payload, emission.offset, emission.len);
+        if payload.len() != emission.len {
+            // More blocks than one frame can name: the caller's chunk is too long.
+            return Err(TransmitError::TooLong);
+        }
+        let ecn = if pcb.has(flag::ECN) && emission.len > 0 { ECT_0 } else { 0 };
+        let tos = pcb.settings.traffic_class | ecn;
+        let mut buffer = [0u8; HEADER_ROOM];
+        let transport_len = header.len() + emission.len;
+        let ip_len = cx.ip.emit_headers(
+            &mut buffer,
+            &pcb.path,
+            pcb.tuple.local,
+            pcb.tuple.remote,
+            toehold_wire::protocol::TCP,
+            tos,
+            transport_len,
+        );
+        let end = ip_len + header.emit(&mut buffer[ip_len..]);
+        let looped = pcb.path.is_loopback();
+        let partial = self.checksum_offload || looped;
+        if !partial {
+            fill_checksum(&mut buffer[ip_len..end], pcb, payload);
+        }
+        let segment_size = if emission.len > usize::from(pcb.mss) { pcb.mss } else { 0 };
+        let offload = Offload { checksum: if partial { Checksum::Partial } else { Checksum::Complete }, segment_size };
+        let frame = Transmit { headers: &buffer[..end], payload, offload };
+        if looped {
+            let whole = &mut self.scratch;
+            whole.clear();
+            whole.extend_from_slice(frame.headers);
+            whole.resize(end + payload.len(), 0);
+            payload.copy_to(0, &mut whole[end..]);
+            let whole = std::mem::take(&mut self.scratch);
+            let result = self.push_looped(&whole, segment_size);
+            self.scratch = whole;
+            result?;
+        } else {
+            out.transmit(&frame)?;
+        }
+        self.note_sent(cx, index, &header, emission);
+        Ok(())
+    }
+
+    #[inline]
+    fn header(&mut self, cx: &Context<'_>, index: u32, emission: &Emission) -> Header {
+        let syn = emission.flags.contains(Flags::SYN);
+        let window = self.window_to_advertise(index);
+        let pcb = &self.pcbs[index];
+        let mut flags = emission.flags;
+        let options = if syn { self.syn_options(cx, pcb) } else { self.segment_options(cx, pcb, emission) };
+        if pcb.has(flag::ECN) && !syn {
+            if pcb.has(flag::ECN_ECHO) {
+                flags = flags | Flags::ECE;
+            }
+            if pcb.has(flag::ECN_CWR) && emission.len > 0 {
+                flags = flags | Flags::CWR;
+            }
+        }
+        let mut urgent = 0;
+        if pcb.has(flag::URGENT_OUT) && !syn && pcb.snd_up.gt(emission.seq) {
+            //= RFC 6093 §3.1 (the pointer names the byte behind the urgent data)
+            flags = flags | Flags::URG;
+            urgent = pcb.snd_up.distance(emission.seq).min(0xffff) as u16;
+        }
+        //= RFC 7323 §2.2 (the window in a SYN is never scaled)
+        let shift = if syn { 0 } else { pcb.rcv_wscale };
+        Header {
+            src_port: pcb.tuple.local_port,
+            dst_port: pcb.tuple.remote_port,
+            seq: emission.seq,
+            ack: if flags.contains(Flags::ACK) { pcb.rcv_nxt } else { Seq(0) },
+            flags,
+            window: (window >> shift).min(0xffff) as u16,
+            urgent,
+            options,
+        }
+    }
+
+    #[inline]
+    fn segment_options(&self, cx: &Context<'_>, pcb: &Pcb, emission: &Emission) -> Options {
+        let mut options = Options::default();
+        if pcb.has(flag::TIMESTAMPS) && !(emission.flags.contains(Flags::RST) && !emission.flags.contains(Flags::ACK)) {
+            options.timestamps = Some(Timestamps { value: pcb.timestamp(cx.now), echo: pcb.ts_recent });
+        }
+        if pcb.has(flag::SACK) && emission.len == 0 && (pcb.ranges != NONE || pcb.has(flag::DSACK)) {
+            options.sack = self.blocks_to_report(pcb);
+        }
+        options
+    }
+
+    /// The window to advertise: never less than before (RFC 9293 §3.8.6), and
+    /// more only if it is worth telling.
+    //= RFC 9293 §3.8.6.2.2 (the receiver's side of silly window avoidance)
+    #[inline]
+    pub(super) fn window_to_advertise(&self, index: u32) -> u32 {
+        let pcb = &self.pcbs[index];
+        let standing = pcb.rcv_adv.after(pcb.rcv_nxt);
+        let room = if pcb.has(flag::READ_SHUT) { pcb.settings.receive_buffer } else { pcb.receive_room() };
+        let room = room.min(65535 << pcb.rcv_wscale);
+        let worth = (pcb.settings.receive_buffer / 2).min(pcb.rcv_mss.max(1).into());
+        if room <= standing || room - standing < worth {
+            let granule = (1u32 << pcb.rcv_wscale) - 1;
+            return (standing + granule) & !granule;
+        }
+        room & !((1u32 << pcb.rcv_wscale) - 1)
+    }
+
+    /// Everything that a segment on its way settles.
+    #[inline]
+    fn note_sent(&mut self, cx: &mut Context<'_>, index: u32, header: &Header, emission: &Emission) {
+        cx.counters.tcp_segments_sent += 1;
+        cx.counters.frames_sent += 1;
+        let pcb = &mut self.pcbs[index];
+        pcb.last_sent = cx.now;
+        if emission.len > 0 {
+            if pcb.unacked_received > 0 && cx.now.nanos_since(pcb.last_received) < super::data::INTERACTIVE_NS {
+                pcb.set(flag::INTERACTIVE);
+            }
+            pcb.clear(flag::ECN_CWR);
+        }
+        if !header.flags.contains(Flags::ACK) {
+            return;
+        }
+        let shift = if header.flags.contains(Flags::SYN) { 0 } else { pcb.rcv_wscale };
+        let edge = pcb.rcv_nxt + (u32::from(header.window) << shift);
+        if edge.gt(pcb.rcv_adv) {
+            pcb.rcv_adv = edge;
+        }
+        pcb.last_ack_sent = pcb.rcv_nxt;
+        pcb.clear(flag::ACK_NOW | flag::DSACK);
+        pcb.ack_at = Instant::NEVER;
+        pcb.unacked_received = 0;
+        pcb.quick_acks = pcb.quick_acks.saturating_sub(1);
+        let _ = urgent_state::NONE;
+    }
+}
+
+/// Completes the checksum of a header in front of its payload.
+fn fill_checksum(header: &mut [u8], pcb: &Pcb, payload: Gather<'_>) {
+    let transport_len = (header.len() + payload.len()) as u32;
+    let pseudo = checksum::pseudo_header(
+        pcb.tuple.local.into(),
+        pcb.tuple.remote.into(),
+        toehold_wire::protocol::TCP,
+        transport_len,
+    );
+    toehold_wire::tcp::set_checksum(header, pseudo, payload.checksum());
+}

@@ -1,0 +1,184 @@
+//! What happens when a segment arrives (RFC 9293 §3.10.7): to whom it goes,
+//! and the order of the checks. Each step is a file of its own.
+
+use toehold_wire::tcp::Flags;
+
+use super::segment::{Refusal, Segment};
+use super::time_wait::TimeWait;
+use super::{Context, State, Tcp, flag};
+use crate::demux::Demux;
+use crate::ip::TcpPacket;
+use crate::socket::{Placement, SocketError};
+
+impl Tcp {
+    /// Takes a packet from the network.
+    pub(crate) fn segment_arrives(
+        &mut self,
+        cx: &mut Context<'_>,
+        packet: &TcpPacket<'_>,
+        placement: Option<&mut Placement<'_>>,
+    ) {
+        let segment = match Segment::parse(packet) {
+            Ok(segment) => segment,
+            Err(Refusal::Malformed) => {
+                cx.counters.drop_malformed += 1;
+                return;
+            }
+            Err(Refusal::Checksum) => {
+                cx.counters.drop_checksum += 1;
+                return;
+            }
+        };
+        cx.counters.tcp_segments_received += 1;
+        if let Some(index) = self.demux.lookup(&segment.tuple) {
+            self.connection_input(cx, index, &segment, placement);
+        } else if let Some(record) = self.time_waits.get(&segment.tuple) {
+            self.time_wait_input(cx, &record, &segment);
+        } else if let Some(listener) = self.find_listener(&segment.tuple) {
+            self.listen_input(cx, listener, &segment);
+        } else {
+            self.no_connection_input(cx, &segment);
+        }
+    }
+
+    fn connection_input(
+        &mut self,
+        cx: &mut Context<'_>,
+        index: u32,
+        segment: &Segment<'_>,
+        placement: Option<&mut Placement<'_>>,
+    ) {
+        if self.pcbs[index].state() == State::SynSent {
+            self.syn_sent_input(cx, index, segment);
+        } else if self.acceptable(cx, index, segment) {
+            self.synchronized_input(cx, index, segment, placement);
+        }
+        let pcb = &self.pcbs[index];
+        if pcb.has(flag::ACK_NOW | flag::RESET | flag::SYN_PENDING) {
+            self.mark_ready(index);
+        }
+        self.rearm(index);
+        self.free_if_done(index);
+    }
+
+    /// From the fifth check on: acknowledgement, urgent mark, data, FIN.
+    fn synchronized_input(
+        &mut self,
+        cx: &mut Context<'_>,
+        index: u32,
+        segment: &Segment<'_>,
+        placement: Option<&mut Placement<'_>>,
+    ) {
+        //= RFC 9293 §3.10.7.4 (fifth, check the ACK field: off, drop)
+        if !segment.has(Flags::ACK) {
+            return;
+        }
+        let pcb = &mut self.pcbs[index];
+        pcb.last_received = cx.now;
+        pcb.keepalive_probes = 0;
+        if pcb.state() == State::SynReceived && !self.handshake_completes(cx, index, segment) {
+            return;
+        }
+        if !self.ack_input(cx, index, segment) || self.pcbs[index].state() == State::Closed {
+            return;
+        }
+        self.ecn_input(cx, index, segment);
+        if segment.has(Flags::URG) {
+            self.urgent_input(index, segment);
+        }
+        if !segment.payload.is_empty() || segment.has(Flags::FIN) {
+            self.data_input(cx, index, segment, placement);
+        }
+    }
+
+    /// Congestion marks of the network and their echo (RFC 3168 §6.1.3).
+    fn ecn_input(&mut self, cx: &mut Context<'_>, index: u32, segment: &Segment<'_>) {
+        let pcb = &mut self.pcbs[index];
+        if !pcb.has(flag::ECN) {
+            return;
+        }
+        if segment.has(Flags::CWR) {
+            pcb.clear(flag::ECN_ECHO);
+        }
+        if segment.has(Flags::ECE) && !segment.has(Flags::SYN) && segment.ack.gt(pcb.ecn_recover) {
+            //= RFC 3168 §6.1.2 (react to congestion at most once a window of data)
+            cx.counters.tcp_ecn_reductions += 1;
+            pcb.congestion.on_ecn(cx.now, pcb.mss.into(), pcb.outstanding());
+            pcb.ecn_recover = pcb.snd_nxt;
+            pcb.set(flag::ECN_CWR);
+        }
+        if segment.congestion_experienced {
+            //= RFC 3168 §6.1.3 (the receiver sets ECE until it sees CWR)
+            cx.counters.tcp_ce_received += 1;
+            if !pcb.has(flag::ECN_ECHO) {
+                pcb.set(flag::ECN_ECHO | flag::ACK_NOW);
+            }
+        }
+    }
+
+    /// A segment for an address and port nobody has.
+    fn no_connection_input(&mut self, cx: &mut Context<'_>, segment: &Segment<'_>) {
+        cx.counters.tcp_no_connection += 1;
+        self.reply_reset(cx, segment);
+    }
+
+    /// A segment for a connection in TIME-WAIT.
+    fn time_wait_input(&mut self, cx: &mut Context<'_>, record: &TimeWait, segment: &Segment<'_>) {
+        if segment.has(Flags::RST) {
+            //= RFC 1337 §3 (ignore resets in TIME-WAIT)
+            return;
+        }
+        let newer = match segment.options.timestamps {
+            Some(ts) if record.has_timestamps() => (ts.value.wrapping_sub(record.ts_recent) as i32) > 0,
+            _ => segment.seq.gt(record.rcv_nxt()),
+        };
+        if segment.has(Flags::SYN) && !segment.has(Flags::ACK) && newer {
+            //= RFC 6191 §2 (a new SYN may reuse the record if its timestamp or sequence number is beyond the old ones)
+            if let Some(listener) = self.find_listener(&segment.tuple) {
+                self.time_waits.remove(&segment.tuple);
+                cx.counters.tcp_time_wait_reused += 1;
+                self.listen_input(cx, listener, segment);
+                return;
+            }
+        }
+        //= RFC 9293 §3.10.7.4 (TIME-WAIT: acknowledge, restart the 2 MSL timeout on a FIN)
+        if segment.has(Flags::FIN) {
+            self.time_waits.refresh(&segment.tuple, cx.now + self.config.time_wait);
+        }
+        if segment.len() > 0 && self.challenge_allowed(cx) {
+            self.reply_time_wait(cx, record);
+        }
+    }
+
+    /// An ICMP error that quotes a segment of ours (RFC 5461, RFC 9293 §3.9.2.2).
+    pub(crate) fn icmp_error(&mut self, cx: &mut Context<'_>, error: &crate::ip::IcmpError) {
+        use crate::ip::IcmpErrorKind as Kind;
+        let Some(index) = self.demux.lookup(&error.tuple) else {
+            cx.counters.drop_icmp += 1;
+            return;
+        };
+        let pcb = &self.pcbs[index];
+        //= RFC 5927 §4.1 (the quoted sequence number must be one in flight)
+        let in_flight = error.seq.ge(pcb.snd_una) && error.seq.lt(pcb.snd_nxt);
+        if !in_flight {
+            cx.counters.drop_icmp += 1;
+            return;
+        }
+        let hard = match error.kind {
+            Kind::FragmentationNeeded { mtu } => {
+                self.path_mtu_shrunk(cx, index, mtu);
+                return;
+            }
+            Kind::PortUnreachable | Kind::ProtocolUnreachable => SocketError::ConnectionRefused,
+            Kind::HostUnreachable | Kind::TimeExceeded => SocketError::HostUnreachable,
+            Kind::NetUnreachable => SocketError::NetworkUnreachable,
+            Kind::Prohibited => SocketError::Prohibited,
+            Kind::ParameterProblem => SocketError::Protocol,
+        };
+        //= RFC 5461 §4.1 (a hard error ends only an attempt; elsewhere it is soft)
+        if self.pcbs[index].state() == State::SynSent {
+            self.finish(index, Some(hard));
+            self.free_if_done(index);
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! Closed connections whose unacknowledged bytes the peer may still be reading
+//! where they lie: the bytes stay until the link says that it has passed them.
+
+use toehold_link::{Fence, Transmitter};
+use toehold_shm::NONE;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use super::{Tcp, flag};
+
+/// A closed connection that waits.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub(super) struct Limbo {
+    fence: u64,
+    connection: u32,
+    next: u32,
+}
+
+impl Tcp {
+    /// Puts a closed connection behind a fence.
+    pub(super) fn enter_limbo(&mut self, index: u32, out: &dyn Transmitter) {
+        let pcb = &mut self.pcbs[index];
+        pcb.clear(flag::FENCE_WANTED);
+        pcb.set(flag::IN_LIMBO);
+        let limbo = Limbo {
+            fence: out.fence(pcb.path.destination).0,
+            connection: index,
+            next: self.shard[0].limbo_head,
+        };
+        // There is room for every connection.
+        if let Some(new) = self.limbo.insert(limbo) {
+            self.shard[0].limbo_head = new;
+        }
+    }
+
+    /// Frees the bytes of closed connections that the peer can no longer read.
+    pub(super) fn sweep_limbo(&mut self, out: &dyn Transmitter) {
+        let mut at = std::mem::replace(&mut self.shard[0].limbo_head, NONE);
+        while at != NONE {
+            let Limbo { fence, connection, next } = self.limbo[at];
+            if out.passed(Fence(fence)) {
+                self.limbo.remove(at);
+                let pcb = &mut self.pcbs[connection];
+                pcb.clear(flag::IN_LIMBO);
+                pcb.send_queue.clear(&mut self.payload);
+                self.free_if_done(connection);
+            } else {
+                self.limbo[at].next = std::mem::replace(&mut self.shard[0].limbo_head, at);
+            }
+            at = next;
+        }
+    }
+}

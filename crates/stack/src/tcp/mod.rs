@@ -1,0 +1,346 @@
+//! TCP by RFC 9293 and its companions, one concern a file.
+//!
+//! [`Tcp`] owns every connection of a stack. It sees segments (`input`), it is
+//! asked for segments (`output`), and it is told that time has passed
+//! (`timers`); it never calls anybody back. Connections with something to send
+//! wait on the ready list, those whose readiness changed on the event list;
+//! both are threaded through the control blocks.
+
+pub(crate) mod accept;
+mod acceptable;
+mod ack;
+mod close;
+pub(crate) mod congestion;
+mod connect;
+mod data;
+mod emit;
+mod input;
+mod limbo;
+mod looped;
+mod output;
+mod path;
+mod pcb;
+mod ranges;
+mod reply;
+mod retransmit;
+pub(crate) mod rtt;
+mod sack;
+mod segment;
+mod sent;
+mod syn;
+pub(crate) mod syn_cookie;
+pub(crate) mod time_wait;
+mod timers;
+mod urgent;
+
+use toehold_shm::{ByteQueue, Carver, NONE, OutOfMemory, Payload, Slab, Table};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+pub(crate) use pcb::{Pcb, flag, urgent as urgent_state};
+pub use pcb::State;
+
+use self::accept::Listener;
+use self::ranges::Range;
+use self::reply::Reply;
+use self::limbo::Limbo;
+use self::sent::{Flight, Sent};
+use self::time_wait::TimeWaits;
+use crate::config::{Config, TcpConfig};
+use crate::counters::Counters;
+use crate::demux::Demultiplexer;
+use crate::ip::Ip;
+use crate::keyed::Keys;
+use crate::socket::{ConnectionId, Event, ListenerId, SocketError};
+use crate::time::Instant;
+use crate::wheel::Wheel;
+
+/// What the layers around TCP lend it for one call.
+pub(crate) struct Context<'a> {
+    pub(crate) now: Instant,
+    pub(crate) ip: &'a mut Ip,
+    pub(crate) counters: &'a mut Counters,
+}
+
+/// The scalar state of one stack's TCP.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+struct Shard {
+    ready_head: u32,
+    ready_tail: u32,
+    event_head: u32,
+    event_tail: u32,
+    /// First of the closed blocks whose bytes the peer may still read.
+    limbo_head: u32,
+    next_generation: u32,
+    next_port: u32,
+    /// Challenge acknowledgements still allowed in the present second.
+    challenge_budget: u32,
+    challenge_second: u64,
+    /// When a SYN cookie was last sent, for telling strays from answers.
+    cookie_sent_at: Instant,
+    random: u64,
+    reply_head: u32,
+    reply_tail: u32,
+    /// Frames of this stack to itself.
+    looped: ByteQueue,
+}
+
+/// Every connection of a stack.
+pub(crate) struct Tcp {
+    pub(crate) config: TcpConfig,
+    checksum_offload: bool,
+    pub(crate) pcbs: Slab<Pcb>,
+    sent: Slab<Sent>,
+    flights: Slab<Flight>,
+    limbo: Slab<Limbo>,
+    ranges: Slab<Range>,
+    pub(crate) payload: Payload,
+    demux: Demultiplexer,
+    listeners: Table<Listener>,
+    /// Heads of the lists of listeners by port, plus one; 0: none.
+    listener_buckets: Table<u32>,
+    wheel: Wheel,
+    time_waits: TimeWaits,
+    shard: Table<Shard>,
+    replies: Table<Reply>,
+    keys: Keys,
+    /// A looped frame's bytes on their way into the queue.
+    scratch: Vec<u8>,
+}
+
+/// Records of segments in flight: on average two a connection at the bound of
+/// connections, with a floor for few connections on long paths.
+fn sent_capacity(config: &Config) -> u32 {
+    config.connections.saturating_mul(2).max(1 << 14)
+}
+
+/// Ranges received ahead of a gap.
+fn range_capacity(config: &Config) -> u32 {
+    config.connections.max(1 << 12)
+}
+
+impl Tcp {
+    pub(crate) fn bytes_needed(config: &Config) -> usize {
+        Slab::<Pcb>::bytes_needed(config.connections)
+            + Slab::<Sent>::bytes_needed(sent_capacity(config))
+            + Slab::<Flight>::bytes_needed(config.connections)
+            + Slab::<Limbo>::bytes_needed(config.connections)
+            + Slab::<Range>::bytes_needed(range_capacity(config))
+            + Payload::bytes_needed(config.payload_blocks, config.payload_block_len)
+            + Demultiplexer::bytes_needed(config.demux, config.connections)
+            + Table::<Listener>::bytes_needed(config.listeners as usize)
+            + Table::<u32>::bytes_needed(accept::LISTENER_BUCKETS)
+            + Wheel::bytes_needed(config.connections)
+            + TimeWaits::bytes_needed(config.time_wait_records)
+            + Table::<Shard>::bytes_needed(1)
+            + Table::<Reply>::bytes_needed(reply::CAPACITY as usize)
+    }
+
+    pub(crate) fn create(carver: &mut Carver, config: &Config) -> Result<Self, OutOfMemory> {
+        let mut tcp = Self {
+            config: config.tcp.clone(),
+            checksum_offload: config.link.checksum_offload,
+            payload: carver.payload(config.payload_blocks, config.payload_block_len)?,
+            pcbs: carver.slab(config.connections)?,
+            sent: carver.slab(sent_capacity(config))?,
+            flights: carver.slab(config.connections)?,
+            limbo: carver.slab(config.connections)?,
+            ranges: carver.slab(range_capacity(config))?,
+            demux: Demultiplexer::create(carver, config.demux, config.connections, &config.secret)?,
+            listeners: carver.table(config.listeners as usize)?,
+            listener_buckets: carver.table(accept::LISTENER_BUCKETS)?,
+            wheel: Wheel::create(carver, config.connections)?,
+            time_waits: TimeWaits::create(carver, config.time_wait_records, &config.secret)?,
+            shard: carver.table(1)?,
+            replies: carver.table(reply::CAPACITY as usize)?,
+            keys: Keys::new(&config.secret),
+            scratch: Vec::new(),
+        };
+        if carver.is_fresh() {
+            tcp.shard[0] = Shard {
+                ready_head: NONE,
+                ready_tail: NONE,
+                event_head: NONE,
+                event_tail: NONE,
+                limbo_head: NONE,
+                next_generation: 1,
+                next_port: 0,
+                challenge_budget: 0,
+                challenge_second: u64::MAX,
+                cookie_sent_at: Instant::NEVER,
+                random: config.seed | 1,
+                reply_head: 0,
+                reply_tail: 0,
+                looped: ByteQueue::EMPTY,
+            };
+        }
+        Ok(tcp)
+    }
+
+    /// The control block a program's name stands for.
+    #[inline]
+    pub(crate) fn resolve(&self, id: ConnectionId) -> Result<u32, SocketError> {
+        match self.pcbs.get(id.index) {
+            Some(pcb) if pcb.generation == id.generation && !pcb.has(flag::RELEASED) => Ok(id.index),
+            _ => Err(SocketError::NotFound),
+        }
+    }
+
+    pub(crate) fn connection_id(&self, index: u32) -> ConnectionId {
+        ConnectionId { index, generation: self.pcbs[index].generation }
+    }
+
+    fn next_generation(&mut self) -> u32 {
+        let shard = &mut self.shard[0];
+        shard.next_generation = shard.next_generation.wrapping_add(1);
+        shard.next_generation
+    }
+
+    /// A pseudo-random number that needs no secrecy (xorshift64*).
+    fn random(&mut self) -> u64 {
+        let state = &mut self.shard[0].random;
+        *state ^= *state >> 12;
+        *state ^= *state << 25;
+        *state ^= *state >> 27;
+        state.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    /// Puts a connection on the list of those that may have something to send.
+    #[inline]
+    pub(crate) fn mark_ready(&mut self, index: u32) {
+        let pcb = &mut self.pcbs[index];
+        if pcb.has(flag::ON_READY | flag::ON_NEIGHBOR) {
+            return;
+        }
+        pcb.set(flag::ON_READY);
+        pcb.ready_next = NONE;
+        let tail = std::mem::replace(&mut self.shard[0].ready_tail, index);
+        if tail == NONE {
+            self.shard[0].ready_head = index;
+        } else {
+            self.pcbs[tail].ready_next = index;
+        }
+    }
+
+    /// Takes the next connection off the ready list.
+    #[inline]
+    fn next_ready(&mut self) -> Option<u32> {
+        let index = self.shard[0].ready_head;
+        if index == NONE {
+            return None;
+        }
+        let pcb = &mut self.pcbs[index];
+        pcb.clear(flag::ON_READY);
+        let next = std::mem::replace(&mut pcb.ready_next, NONE);
+        self.shard[0].ready_head = next;
+        if next == NONE {
+            self.shard[0].ready_tail = NONE;
+        }
+        Some(index)
+    }
+
+    /// Whether any connection waits for a transmission round.
+    pub(crate) fn has_ready(&self) -> bool {
+        let shard = &self.shard[0];
+        shard.ready_head != NONE || shard.reply_head != shard.reply_tail || !shard.looped.is_empty()
+    }
+
+    /// Notes that a connection's readiness changed.
+    #[inline]
+    pub(crate) fn mark_event(&mut self, index: u32) {
+        let pcb = &mut self.pcbs[index];
+        if pcb.has(flag::ON_EVENTS | flag::RELEASED) {
+            return;
+        }
+        pcb.set(flag::ON_EVENTS);
+        self.push_event(index);
+    }
+
+    /// Listeners stand on the event list with this bit set.
+    const LISTENER_EVENT: u32 = 1 << 31;
+
+    fn mark_listener_event(&mut self, listener: u32) {
+        if self.listeners[listener as usize].on_events == 0 {
+            self.listeners[listener as usize].on_events = 1;
+            self.push_event(listener | Self::LISTENER_EVENT);
+        }
+    }
+
+    fn event_link(&mut self, entry: u32) -> &mut u32 {
+        if entry & Self::LISTENER_EVENT != 0 {
+            &mut self.listeners[(entry & !Self::LISTENER_EVENT) as usize].event_next
+        } else {
+            &mut self.pcbs[entry].event_next
+        }
+    }
+
+    fn push_event(&mut self, entry: u32) {
+        *self.event_link(entry) = NONE;
+        let tail = std::mem::replace(&mut self.shard[0].event_tail, entry);
+        if tail == NONE {
+            self.shard[0].event_head = entry;
+        } else {
+            *self.event_link(tail) = entry;
+        }
+    }
+
+    /// The next connection or listener whose readiness may have changed.
+    pub(crate) fn next_event(&mut self) -> Option<Event> {
+        loop {
+            let entry = self.shard[0].event_head;
+            if entry == NONE {
+                return None;
+            }
+            let next = std::mem::replace(self.event_link(entry), NONE);
+            self.shard[0].event_head = next;
+            if next == NONE {
+                self.shard[0].event_tail = NONE;
+            }
+            if entry & Self::LISTENER_EVENT != 0 {
+                let index = entry & !Self::LISTENER_EVENT;
+                let listener = &mut self.listeners[index as usize];
+                listener.on_events = 0;
+                if listener.is_open() {
+                    return Some(Event::Listener(ListenerId { index, generation: listener.generation }));
+                }
+            } else {
+                self.pcbs[entry].clear(flag::ON_EVENTS);
+                if !self.pcbs[entry].has(flag::RELEASED) {
+                    return Some(Event::Connection(self.connection_id(entry)));
+                }
+                self.free_if_done(entry);
+            }
+        }
+    }
+
+    /// Bytes of context memory an established, idle connection takes: its
+    /// control block, its entry in the timing wheel and in the demultiplexer.
+    pub(crate) fn context_bytes_per_connection(&self, config: &Config) -> usize {
+        let n = config.connections;
+        let total =
+            Slab::<Pcb>::bytes_needed(n) + Wheel::bytes_needed(n) + Demultiplexer::bytes_needed(config.demux, n);
+        total.div_ceil(n.max(1) as usize)
+    }
+
+    /// Frees a block that neither the network, nor the program, nor a list needs.
+    pub(crate) fn free_if_done(&mut self, index: u32) {
+        let pcb = &self.pcbs[index];
+        let held = flag::ON_READY
+            | flag::ON_NEIGHBOR
+            | flag::ON_EVENTS
+            | flag::RESET
+            | flag::IN_ACCEPT_QUEUE
+            | flag::FENCE_WANTED
+            | flag::IN_LIMBO;
+        if pcb.state() != State::Closed || !pcb.has(flag::RELEASED) || pcb.has(held) {
+            return;
+        }
+        self.wheel.cancel(index);
+        self.drop_sent(index);
+        self.drop_ranges(index);
+        let pcb = &mut self.pcbs[index];
+        pcb.send_queue.clear(&mut self.payload);
+        pcb.receive_queue.clear(&mut self.payload);
+        self.pcbs.remove(index);
+    }
+}

@@ -1,0 +1,390 @@
+//! What a connection sends, and when: retransmissions first, then new data as
+//! the windows allow, a FIN, probes, and at last a bare acknowledgement.
+
+use toehold_link::{TransmitError, Transmitter};
+use toehold_shm::{MAX_PARTS, NONE};
+use toehold_wire::tcp::{Flags, Seq};
+
+use super::emit::Emission;
+use super::pcb::Repair;
+use super::timers::fin_unsent;
+use super::{Context, Pcb, State, Tcp, flag};
+use crate::socket::setting;
+use crate::time::Instant;
+
+/// Why a connection's turn to transmit ended early.
+pub(super) enum Stopped {
+    /// The link is full: the others have to wait too.
+    LinkFull,
+    /// This connection cannot go on, for a reason of its own.
+    Connection,
+}
+
+impl From<TransmitError> for Stopped {
+    fn from(error: TransmitError) -> Self {
+        match error {
+            TransmitError::Full => Self::LinkFull,
+            TransmitError::Unreachable | TransmitError::TooLong => Self::Connection,
+        }
+    }
+}
+
+impl Tcp {
+    /// Lets every connection that has something to send do so.
+    pub(crate) fn poll_transmit(&mut self, cx: &mut Context<'_>, out: &mut dyn Transmitter) {
+        if self.shard[0].limbo_head != NONE {
+            self.sweep_limbo(out);
+        }
+        if !self.transmit_replies(cx, out) {
+            return;
+        }
+        while let Some(index) = self.next_ready() {
+            let result = self.transmit_connection(cx, index, out);
+            self.arm_retransmit(cx.now, index);
+            self.rearm(index);
+            if let Err(Stopped::LinkFull) = result {
+                cx.counters.link_full += 1;
+                self.mark_ready(index);
+                return;
+            }
+            self.free_if_done(index);
+        }
+    }
+
+    fn transmit_connection(
+        &mut self,
+        cx: &mut Context<'_>,
+        index: u32,
+        out: &mut dyn Transmitter,
+    ) -> Result<(), Stopped> {
+        let pcb = &self.pcbs[index];
+        if pcb.state() == State::Closed {
+            return self.transmit_closed(cx, index, out);
+        }
+        if !self.refresh_path(cx, index) {
+            return Err(Stopped::Connection);
+        }
+        if matches!(self.pcbs[index].state(), State::SynSent | State::SynReceived) {
+            return self.transmit_syn(cx, index, out);
+        }
+        if self.pcbs[index].lost > 0 {
+            self.transmit_lost(cx, index, out)?;
+        }
+        if self.pcbs[index].state().may_transmit() {
+            self.transmit_new(cx, index, out)?;
+        }
+        self.transmit_probes(cx, index, out)?;
+        if self.pcbs[index].has(flag::ACK_NOW) {
+            self.emit(cx, index, out, &Emission::bare(Flags::ACK, self.pcbs[index].snd_nxt))?;
+        }
+        Ok(())
+    }
+
+    /// A closed connection's last words, and the fence behind its bytes.
+    fn transmit_closed(
+        &mut self,
+        cx: &mut Context<'_>,
+        index: u32,
+        out: &mut dyn Transmitter,
+    ) -> Result<(), Stopped> {
+        if self.pcbs[index].has(flag::RESET) && self.refresh_path(cx, index) {
+            let pcb = &self.pcbs[index];
+            //= RFC 9293 §3.10.5 (ABORT: <SEQ=SND.NXT><CTL=RST>)
+            let reset = Emission::bare(Flags::RST | Flags::ACK, pcb.snd_nxt);
+            match self.emit(cx, index, out, &reset) {
+                Err(TransmitError::Full) => return Err(Stopped::LinkFull),
+                Ok(()) => cx.counters.tcp_resets_sent += 1,
+                Err(_) => {}
+            }
+        }
+        let pcb = &mut self.pcbs[index];
+        if !pcb.has(flag::ON_NEIGHBOR) {
+            pcb.clear(flag::RESET);
+        }
+        if pcb.has(flag::FENCE_WANTED) {
+            self.enter_limbo(index, out);
+        }
+        Ok(())
+    }
+
+    fn transmit_syn(&mut self, cx: &mut Context<'_>, index: u32, out: &mut dyn Transmitter) -> Result<(), Stopped> {
+        if !self.pcbs[index].has(flag::SYN_PENDING) {
+            return Ok(());
+        }
+        let pcb = &self.pcbs[index];
+        let answering = pcb.state() == State::SynReceived;
+        let mut flags = if answering { Flags::SYN | Flags::ACK } else { Flags::SYN };
+        if answering && pcb.has(flag::ECN) {
+            flags = flags | Flags::ECE;
+        } else if !answering && self.config.ecn && pcb.syn_count == 0 {
+            //= RFC 3168 §6.1.1.1 (a retransmitted SYN offers no ECN, lest a middlebox drops it for that)
+            flags = flags | Flags::ECE | Flags::CWR;
+        }
+        self.emit(cx, index, out, &Emission::bare(flags, pcb.iss))?;
+        let pcb = &mut self.pcbs[index];
+        pcb.clear(flag::SYN_PENDING);
+        pcb.snd_nxt = pcb.iss + 1;
+        pcb.syn_count = pcb.syn_count.saturating_add(1);
+        if !pcb.waiting_since.is_set() || pcb.syn_count == 1 {
+            pcb.waiting_since = cx.now;
+        }
+        Ok(())
+    }
+
+    /// Sends again what is deemed lost, oldest first, as the window allows.
+    fn transmit_lost(&mut self, cx: &mut Context<'_>, index: u32, out: &mut dyn Transmitter) -> Result<(), Stopped> {
+        let mut at = self.pcbs[index].sent_head;
+        let mut first = self.pcbs[index].repair() != Repair::Open;
+        while at != NONE && self.pcbs[index].lost > 0 {
+            if !self.sent[at].is_lost() {
+                at = self.sent[at].next;
+                continue;
+            }
+            let pcb = &self.pcbs[index];
+            let room = pcb.congestion.cwnd().saturating_sub(pcb.in_flight());
+            let mss = u32::from(pcb.mss);
+            if room < mss && !(first && pcb.in_flight() == 0) {
+                self.pcbs[index].set(flag::WINDOW_LIMITED);
+                return Ok(());
+            }
+            first = false;
+            self.retransmit(cx, index, at, room.max(mss), out)?;
+            at = self.sent[at].next;
+        }
+        Ok(())
+    }
+
+    /// Sends one record again, at most `limit` bytes of it.
+    pub(super) fn retransmit(
+        &mut self,
+        cx: &mut Context<'_>,
+        index: u32,
+        at: u32,
+        limit: u32,
+        out: &mut dyn Transmitter,
+    ) -> Result<(), Stopped> {
+        let record = self.sent[at];
+        let pcb = &self.pcbs[index];
+        let offset = record.start.distance(pcb.queue_start()) as usize;
+        let in_queue = (pcb.send_queue.len()).saturating_sub(offset) as u32;
+        let data = record.len().min(in_queue);
+        let take = data.min(self.largest_chunk(pcb)).min(whole_segments(limit, pcb.mss));
+        if take < data && !self.split_sent(index, at, record.start + take) {
+            cx.counters.context_memory_out += 1;
+            return Err(Stopped::Connection);
+        }
+        let fin = take == data && data < record.len();
+        let flags = self.data_flags(&self.pcbs[index], record.start, take, fin);
+        let sent = self.emit(cx, index, out, &Emission::data(flags, record.start, offset, take as usize))?;
+        debug_assert_eq!(sent, ());
+        let was_lost = self.sent[at].is_lost();
+        let len = self.sent[at].len();
+        self.sent[at].mark_retransmitted(cx.now);
+        let now_ts = self.pcbs[index].timestamp(cx.now);
+        let (pcb, flight) = self.flying(index);
+        if was_lost {
+            pcb.lost -= len;
+        }
+        if pcb.repair() != Repair::Open {
+            flight.prr.sent(len);
+            if flight.repair_ts == 0 && pcb.has(flag::TIMESTAMPS) {
+                flight.repair_ts = now_ts.max(1);
+            }
+        }
+        pcb.retransmits = pcb.retransmits.wrapping_add(1);
+        cx.counters.tcp_retransmits += 1;
+        Ok(())
+    }
+
+    /// Sends data, and the FIN behind them, for the first time.
+    fn transmit_new(&mut self, cx: &mut Context<'_>, index: u32, out: &mut dyn Transmitter) -> Result<(), Stopped> {
+        loop {
+            let pcb = &self.pcbs[index];
+            let unsent = pcb.unsent();
+            if unsent == 0 && !fin_unsent(pcb) {
+                return Ok(());
+            }
+            let take = self.next_chunk(cx.now, index, unsent);
+            if take == 0 && (unsent > 0 || !fin_unsent(&self.pcbs[index])) {
+                return Ok(());
+            }
+            if !self.sent_available() {
+                cx.counters.context_memory_out += 1;
+                return Err(Stopped::Connection);
+            }
+            self.transmit_chunk(cx, index, take, take == unsent, out)?;
+        }
+    }
+
+    fn transmit_chunk(
+        &mut self,
+        cx: &mut Context<'_>,
+        index: u32,
+        take: u32,
+        last: bool,
+        out: &mut dyn Transmitter,
+    ) -> Result<(), Stopped> {
+        let pcb = &self.pcbs[index];
+        let start = pcb.snd_nxt;
+        let offset = start.distance(pcb.queue_start()) as usize;
+        let fin = last && fin_unsent(pcb);
+        let flags = self.data_flags(pcb, start, take, fin);
+        self.restart_after_idle(cx.now, index);
+        self.emit(cx, index, out, &Emission::data(flags, start, offset, take as usize))?;
+        let end = start + take + u32::from(fin);
+        self.push_sent(cx.now, index, start, end);
+        let (pcb, flight) = self.flying(index);
+        if pcb.snd_una == pcb.snd_nxt {
+            pcb.waiting_since = cx.now;
+        }
+        pcb.snd_nxt = end;
+        if fin {
+            pcb.set(flag::FIN_SENT);
+        }
+        if pcb.repair() != Repair::Open {
+            flight.prr.sent(take);
+        }
+        pcb.clear(flag::PROBE);
+        Ok(())
+    }
+
+    //= RFC 5681 §4.1 (restart from the initial window after an idle retransmission timeout)
+    fn restart_after_idle(&mut self, now: Instant, index: u32) {
+        let pcb = &self.pcbs[index];
+        if pcb.outstanding() > 0 || now.nanos_since(pcb.last_sent) < pcb.rtt.rto(&self.rto_bounds(), 0) {
+            return;
+        }
+        let window = self.config.initial_window * u32::from(pcb.mss);
+        self.pcbs[index].congestion.restart_after_idle(window);
+    }
+
+    /// How many bytes of new data go out next; 0: none now.
+    fn next_chunk(&mut self, now: Instant, index: u32, unsent: u32) -> u32 {
+        let pcb = &self.pcbs[index];
+        let mss = u32::from(pcb.mss);
+        let window = (pcb.snd_una + pcb.snd_wnd).after(pcb.snd_nxt);
+        let congestion = pcb.congestion.cwnd().saturating_sub(pcb.in_flight());
+        let nothing_out = pcb.outstanding() == 0;
+        let data = unsent.min(window);
+        if data > congestion && congestion < mss {
+            if !nothing_out {
+                self.pcbs[index].set(flag::WINDOW_LIMITED);
+                return 0;
+            }
+        }
+        let allowed = data.min(congestion.max(if nothing_out { mss } else { 0 })).min(self.largest_chunk(pcb));
+        if allowed >= mss {
+            if allowed < unsent && congestion < window {
+                self.pcbs[index].set(flag::WINDOW_LIMITED);
+            }
+            let whole = whole_segments(allowed, mss as u16);
+            // A super-frame carries a short last segment only if nothing follows
+            // that could fill it.
+            return if allowed == unsent && self.may_end_short(now, index, unsent, mss) { allowed } else { whole };
+        }
+        if allowed == unsent && self.may_end_short(now, index, unsent, mss) {
+            return allowed;
+        }
+        //= RFC 9293 §3.8.6.2.1 (the sender's side of silly window avoidance: half the largest window is worth it)
+        let pcb = &self.pcbs[index];
+        if allowed > 0 && allowed == window && allowed < unsent && 2 * window >= pcb.max_snd_wnd { allowed } else { 0 }
+    }
+
+    /// Whether a segment of less than full size may end the queue now.
+    fn may_end_short(&mut self, now: Instant, index: u32, unsent: u32, mss: u32) -> bool {
+        let pcb = &self.pcbs[index];
+        if unsent % mss == 0 || pcb.has(flag::FIN_QUEUED | flag::PROBE) {
+            return true;
+        }
+        if pcb.settings.has(setting::CORK) {
+            self.start_cork(index, now);
+            return false;
+        }
+        //= RFC 9293 §3.7.4 (Nagle: hold a short segment while data are unacknowledged)
+        pcb.settings.has(setting::NO_DELAY) || pcb.outstanding() == 0 || pcb.has(flag::URGENT_OUT)
+    }
+
+    /// Largest payload of one frame: a segment, or as many whole ones as the
+    /// link's super-frame holds.
+    #[inline]
+    pub(super) fn largest_chunk(&self, pcb: &Pcb) -> u32 {
+        let mss = u32::from(pcb.mss);
+        let headers = u32::from(super::syn::fixed_headers(pcb.tuple.local.is_ipv4())) + 40;
+        let nameable = (MAX_PARTS as u32 - 1) * self.payload.block_len() as u32;
+        let largest = pcb.path.super_frame.min(65_535).saturating_sub(headers).min(nameable);
+        if largest > mss { largest - largest % mss } else { mss }
+    }
+
+    fn data_flags(&self, pcb: &Pcb, start: Seq, len: u32, fin: bool) -> Flags {
+        let mut flags = Flags::ACK;
+        if len > 0 && start + len == pcb.queue_end() {
+            flags = flags | Flags::PSH;
+        }
+        if fin {
+            flags = flags | Flags::FIN;
+        }
+        flags
+    }
+
+    fn transmit_probes(&mut self, cx: &mut Context<'_>, index: u32, out: &mut dyn Transmitter) -> Result<(), Stopped> {
+        if self.pcbs[index].has(flag::TAIL_PROBE) {
+            self.transmit_tail_probe(cx, index, out)?;
+        }
+        if self.pcbs[index].has(flag::PROBE) {
+            // An acknowledgement below the window makes the peer say where it is.
+            //= RFC 9293 §3.8.4 (SEG.SEQ = SND.NXT-1, no data)
+            let pcb = &self.pcbs[index];
+            let seq = if pcb.snd_una == pcb.snd_nxt { pcb.snd_nxt - 1 } else { pcb.snd_una - 1 };
+            self.emit(cx, index, out, &Emission::bare(Flags::ACK, seq))?;
+            self.pcbs[index].clear(flag::PROBE);
+        }
+        Ok(())
+    }
+
+    //= RFC 8985 §7.3 (send new data if there are any, else the last segment again)
+    fn transmit_tail_probe(
+        &mut self,
+        cx: &mut Context<'_>,
+        index: u32,
+        out: &mut dyn Transmitter,
+    ) -> Result<(), Stopped> {
+        self.pcbs[index].clear(flag::TAIL_PROBE);
+        let pcb = &self.pcbs[index];
+        let window = (pcb.snd_una + pcb.snd_wnd).after(pcb.snd_nxt);
+        let fresh = pcb.unsent().min(pcb.mss.into());
+        let at = pcb.sent_tail;
+        if pcb.outstanding() == 0 || at == NONE || self.sent[at].is_sacked() {
+            return Ok(());
+        }
+        let retransmits = fresh == 0 || fresh > window;
+        if retransmits {
+            let record = self.sent[at];
+            let mss = u32::from(pcb.mss);
+            let last = if record.len() > mss && self.split_sent(index, at, record.end - mss) {
+                self.sent[at].next
+            } else {
+                at
+            };
+            self.retransmit(cx, index, last, mss, out)?;
+        } else {
+            let whole = fresh == pcb.unsent();
+            self.transmit_chunk(cx, index, fresh, whole, out)?;
+        }
+        cx.counters.tcp_tail_loss_probes += 1;
+        let (pcb, flight) = self.flying(index);
+        pcb.set(flag::TAIL_PROBE_OUT);
+        if retransmits {
+            pcb.set(flag::TAIL_PROBE_RETRANSMITS);
+        } else {
+            pcb.clear(flag::TAIL_PROBE_RETRANSMITS);
+        }
+        flight.tail_probe_end = pcb.snd_nxt;
+        Ok(())
+    }
+}
+
+/// As many bytes of `len` as make whole segments; all if it is less than one.
+fn whole_segments(len: u32, mss: u16) -> u32 {
+    let mss = u32::from(mss);
+    if len > mss { len - len % mss } else { len }
+}

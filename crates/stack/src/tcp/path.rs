@@ -1,0 +1,106 @@
+//! The way to a connection's peer: hardware addresses that are not known yet,
+//! and segment sizes that follow the path's MTU.
+
+use toehold_shm::NONE;
+
+use super::{Context, State, Tcp, flag};
+use crate::ip::{NeighborEvent, PathState};
+use crate::socket::SocketError;
+
+impl Tcp {
+    /// Makes sure that the connection's path is current. False: it cannot send
+    /// now; it waits for the neighbour, or was ended.
+    #[inline]
+    pub(super) fn refresh_path(&mut self, cx: &mut Context<'_>, index: u32) -> bool {
+        if cx.ip.path_is_current(&self.pcbs[index].path) {
+            return true;
+        }
+        self.find_path(cx, index)
+    }
+
+    #[cold]
+    fn find_path(&mut self, cx: &mut Context<'_>, index: u32) -> bool {
+        let remote = self.pcbs[index].tuple.remote;
+        match cx.ip.path(cx.now, remote) {
+            PathState::Ready(path) => {
+                let mut pcb = self.pcbs[index];
+                let mtu_changed = pcb.path.mtu != path.mtu;
+                pcb.path = path;
+                if mtu_changed && pcb.mss > 0 {
+                    pcb.mss = self.segment_size(&pcb);
+                    pcb.congestion.set_mss(pcb.mss.into());
+                }
+                self.pcbs[index] = pcb;
+                true
+            }
+            PathState::Pending { neighbor } => {
+                let pcb = &mut self.pcbs[index];
+                if !pcb.has(flag::ON_NEIGHBOR | flag::ON_READY) {
+                    pcb.ready_next = cx.ip.waiting_head(neighbor);
+                    pcb.set(flag::ON_NEIGHBOR);
+                    cx.ip.set_waiting_head(neighbor, index);
+                }
+                false
+            }
+            PathState::Unreachable => {
+                self.unreachable(index, SocketError::NetworkUnreachable);
+                false
+            }
+        }
+    }
+
+    /// Wakes the connections that waited for a neighbour.
+    pub(crate) fn neighbor_event(&mut self, cx: &mut Context<'_>, event: NeighborEvent) {
+        let (neighbor, resolved) = match event {
+            NeighborEvent::Resolved { neighbor } => (neighbor, true),
+            NeighborEvent::Failed { neighbor } => (neighbor, false),
+        };
+        let mut index = cx.ip.waiting_head(neighbor);
+        cx.ip.set_waiting_head(neighbor, NONE);
+        while index != NONE {
+            let pcb = &mut self.pcbs[index];
+            let next = std::mem::replace(&mut pcb.ready_next, NONE);
+            pcb.clear(flag::ON_NEIGHBOR);
+            if pcb.state() == State::Closed && !pcb.has(flag::RESET) {
+                self.free_if_done(index);
+            } else if resolved {
+                self.mark_ready(index);
+            } else {
+                self.unreachable(index, SocketError::HostUnreachable);
+                self.rearm(index);
+                self.free_if_done(index);
+            }
+            index = next;
+        }
+    }
+
+    /// No way to the peer: the end of an attempt; an established connection
+    /// goes on trying until its timers give up (RFC 1122 §4.2.3.9).
+    fn unreachable(&mut self, index: u32, error: SocketError) {
+        match self.pcbs[index].state() {
+            State::SynSent | State::SynReceived => self.finish(index, Some(error)),
+            State::Closed => self.pcbs[index].clear(flag::RESET),
+            _ => {}
+        }
+    }
+
+    /// A router could not forward a segment of this size.
+    //= RFC 8201 §5.4 (retransmit what was too big without waiting, without reducing the window)
+    pub(super) fn path_mtu_shrunk(&mut self, cx: &mut Context<'_>, index: u32, mtu: u16) {
+        cx.ip.update_path_mtu(cx.now, self.pcbs[index].tuple.remote, mtu);
+        let before = self.pcbs[index].mss;
+        if !self.find_path(cx, index) || self.pcbs[index].mss >= before {
+            return;
+        }
+        let mut sent = self.pcbs[index].sent_head;
+        while sent != NONE {
+            let record = &self.sent[sent];
+            let next = record.next;
+            if record.end.distance(record.start) > u32::from(self.pcbs[index].mss) {
+                self.mark_lost(index, sent);
+            }
+            sent = next;
+        }
+        self.mark_ready(index);
+    }
+}

@@ -1,0 +1,420 @@
+//! The protocol control block: everything a connection is, in one record of
+//! context memory.
+
+use toehold_shm::{ByteQueue, NONE};
+use toehold_wire::tcp::Seq;
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+
+use super::congestion::Congestion;
+use super::rtt::Rtt;
+use crate::ip::Path;
+use crate::socket::Settings;
+use crate::time::Instant;
+use crate::tuple::FourTuple;
+
+/// States of a connection (RFC 9293 §3.3.2). TIME-WAIT is no state of a
+/// control block: it is a record of its own, see [`super::time_wait`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum State {
+    /// No connection: the block waits for the program to let go of it.
+    Closed = 0,
+    /// A SYN was sent.
+    SynSent,
+    /// A SYN was received and answered.
+    SynReceived,
+    /// Data flow.
+    Established,
+    /// This side closed first; its FIN is not yet acknowledged.
+    FinWait1,
+    /// This side's FIN is acknowledged, the peer may still send.
+    FinWait2,
+    /// The peer closed, this side may still send.
+    CloseWait,
+    /// Both sides closed at once; this side's FIN is not yet acknowledged.
+    Closing,
+    /// The peer closed first, then this side; the FIN is not yet acknowledged.
+    LastAck,
+}
+
+impl State {
+    fn from_u8(value: u8) -> Self {
+        const ALL: [State; 9] = [
+            State::Closed,
+            State::SynSent,
+            State::SynReceived,
+            State::Established,
+            State::FinWait1,
+            State::FinWait2,
+            State::CloseWait,
+            State::Closing,
+            State::LastAck,
+        ];
+        ALL.get(usize::from(value)).copied().unwrap_or(State::Closed)
+    }
+
+    /// Whether the handshake is done and the connection not yet over.
+    pub fn is_synchronized(self) -> bool {
+        self >= State::Established
+    }
+
+    /// Whether the peer may still send data.
+    pub fn may_receive(self) -> bool {
+        matches!(self, State::Established | State::FinWait1 | State::FinWait2)
+    }
+
+    /// Whether data of this side may be (re)transmitted.
+    pub fn may_transmit(self) -> bool {
+        matches!(
+            self,
+            State::Established | State::CloseWait | State::FinWait1 | State::Closing | State::LastAck
+        )
+    }
+}
+
+/// Facts about a connection that are either so or not.
+pub(crate) mod flag {
+    /// An acknowledgement has to go out with the next transmission round.
+    pub(crate) const ACK_NOW: u32 = 1 << 0;
+    /// The program closed its sending direction: a FIN follows the queue.
+    pub(crate) const FIN_QUEUED: u32 = 1 << 1;
+    /// The FIN was sent at least once.
+    pub(crate) const FIN_SENT: u32 = 1 << 2;
+    /// The peer's FIN was received in order.
+    pub(crate) const FIN_RECEIVED: u32 = 1 << 3;
+    /// The program shut its receiving direction.
+    pub(crate) const READ_SHUT: u32 = 1 << 4;
+    /// The program let go of the connection.
+    pub(crate) const RELEASED: u32 = 1 << 5;
+    /// On the list of connections with something to transmit.
+    pub(crate) const ON_READY: u32 = 1 << 6;
+    /// On a neighbour's list, until its hardware address is known.
+    pub(crate) const ON_NEIGHBOR: u32 = 1 << 7;
+    /// On the list of connections whose readiness changed.
+    pub(crate) const ON_EVENTS: u32 = 1 << 8;
+    /// Timestamps were agreed on (RFC 7323).
+    pub(crate) const TIMESTAMPS: u32 = 1 << 9;
+    /// SACK was agreed on (RFC 2018).
+    pub(crate) const SACK: u32 = 1 << 10;
+    /// Window scaling was agreed on (RFC 7323).
+    pub(crate) const WINDOW_SCALING: u32 = 1 << 11;
+    /// ECN was agreed on (RFC 3168).
+    pub(crate) const ECN: u32 = 1 << 12;
+    /// Echo congestion to the peer until it answers with CWR.
+    pub(crate) const ECN_ECHO: u32 = 1 << 13;
+    /// Tell the peer with the next new data that the window was reduced.
+    pub(crate) const ECN_CWR: u32 = 1 << 14;
+    /// A reset has to go out, after which the block is closed.
+    pub(crate) const RESET: u32 = 1 << 15;
+    /// Opened by the peer through a listener.
+    pub(crate) const PASSIVE: u32 = 1 << 16;
+    /// In a listener's accept queue.
+    pub(crate) const IN_ACCEPT_QUEUE: u32 = 1 << 17;
+    /// A SYN (or SYN-ACK) has to go out.
+    pub(crate) const SYN_PENDING: u32 = 1 << 18;
+    /// A probe of a closed window, or a keepalive, has to go out.
+    pub(crate) const PROBE: u32 = 1 << 19;
+    /// A tail loss probe has to go out (RFC 8985 §7.3).
+    pub(crate) const TAIL_PROBE: u32 = 1 << 20;
+    /// A tail loss probe is in flight.
+    pub(crate) const TAIL_PROBE_OUT: u32 = 1 << 21;
+    /// That probe was a retransmission.
+    pub(crate) const TAIL_PROBE_RETRANSMITS: u32 = 1 << 22;
+    /// Reordering was seen (RFC 8985 §6.2 step 3).
+    pub(crate) const REORDERING: u32 = 1 << 23;
+    /// Requests and replies alternate: acknowledgements ride on data.
+    pub(crate) const INTERACTIVE: u32 = 1 << 24;
+    /// Sending stopped at the congestion window (RFC 9438 §5.8).
+    pub(crate) const WINDOW_LIMITED: u32 = 1 << 25;
+    /// The program waits for room or for the end of the connection attempt.
+    pub(crate) const WRITER_WAITS: u32 = 1 << 26;
+    /// Urgent data are announced to the peer and not yet acknowledged.
+    pub(crate) const URGENT_OUT: u32 = 1 << 27;
+    /// Closed with bytes the peer may still read where they lie.
+    pub(crate) const FENCE_WANTED: u32 = 1 << 28;
+    /// On the list of closed blocks whose bytes wait for a fence.
+    pub(crate) const IN_LIMBO: u32 = 1 << 29;
+    /// A D-SACK block waits to be reported (RFC 2883).
+    pub(crate) const DSACK: u32 = 1 << 30;
+}
+
+/// What repair of losses a connection is in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Repair {
+    /// None.
+    Open = 0,
+    /// Fast recovery until `recover` is acknowledged.
+    Recovery = 1,
+    /// After a retransmission timeout, until `recover` is acknowledged.
+    Loss = 2,
+}
+
+/// What the retransmission timer is armed for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum RetransmitTimer {
+    Off = 0,
+    /// Retransmission timeout (RFC 6298).
+    Timeout = 1,
+    /// Tail loss probe (RFC 8985 §7.2).
+    TailProbe = 2,
+    /// RACK's reordering window (RFC 8985 §6.2 step 5).
+    Reordering = 3,
+    /// Zero-window probe (RFC 9293 §3.8.6.1).
+    Persist = 4,
+}
+
+/// State of the urgent mark in the received stream.
+pub(crate) mod urgent {
+    /// None announced.
+    pub(crate) const NONE: u8 = 0;
+    /// Announced, its byte has not come yet.
+    pub(crate) const AHEAD: u8 = 1;
+    /// Its byte is here.
+    pub(crate) const HERE: u8 = 2;
+    /// Its byte was read by the program; the mark still stands in the stream.
+    pub(crate) const TAKEN: u8 = 3;
+}
+
+/// A connection.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub(crate) struct Pcb {
+    pub(crate) flags: u32,
+    pub(crate) state_raw: u8,
+    pub(crate) repair_raw: u8,
+    pub(crate) timer_raw: u8,
+    /// Pending error, see [`crate::socket::SocketError`]; 0 for none.
+    pub(crate) error: u8,
+
+    // Sending (RFC 9293 §3.3.1).
+    pub(crate) snd_una: Seq,
+    pub(crate) snd_nxt: Seq,
+    /// The peer's window in bytes, scale applied.
+    pub(crate) snd_wnd: u32,
+    /// Largest window the peer ever offered.
+    pub(crate) max_snd_wnd: u32,
+    pub(crate) snd_wl1: Seq,
+    pub(crate) snd_wl2: Seq,
+    pub(crate) iss: Seq,
+    /// End of urgent data in the sent stream, if `URGENT_OUT`.
+    pub(crate) snd_up: Seq,
+
+    // Receiving.
+    pub(crate) irs: Seq,
+    pub(crate) rcv_nxt: Seq,
+    /// Right edge of the window as last advertised.
+    pub(crate) rcv_adv: Seq,
+    /// The acknowledgement last sent.
+    pub(crate) last_ack_sent: Seq,
+    /// Sequence number of the urgent byte, see `urgent_state`.
+    pub(crate) rcv_up: Seq,
+
+    // Timestamps (RFC 7323): values are milliseconds plus an offset of the connection.
+    pub(crate) ts_offset: u32,
+    pub(crate) ts_recent: u32,
+    /// Millisecond (clock modulo 2³²) at which `ts_recent` was taken.
+    pub(crate) ts_recent_at: u32,
+
+    /// Largest payload of a segment, options subtracted.
+    pub(crate) mss: u16,
+    /// The peer's MSS option, or the default (RFC 9293 §3.7.1).
+    pub(crate) peer_mss: u16,
+    /// Largest segment size this connection has seen from its peer (for delayed acknowledgements).
+    pub(crate) rcv_mss: u16,
+    pub(crate) snd_wscale: u8,
+    pub(crate) rcv_wscale: u8,
+
+    /// Unacknowledged and unsent bytes; its head is `snd_una` (or `iss + 1`).
+    pub(crate) send_queue: ByteQueue,
+    /// Bytes the program has not read; its end is `rcv_nxt`. Bytes ahead of a
+    /// gap lie in the same chain beyond the end, see `ranges`.
+    pub(crate) receive_queue: ByteQueue,
+    /// First of the ranges received ahead of a gap, in order of sequence.
+    pub(crate) ranges: u32,
+    /// The one most lately added to, which SACK reports first (RFC 2018 §4).
+    pub(crate) latest_range: u32,
+    /// D-SACK block to report (RFC 2883), if `DSACK`.
+    pub(crate) dsack_left: Seq,
+    pub(crate) dsack_right: Seq,
+
+    // Segments in flight.
+    pub(crate) sent_head: u32,
+    pub(crate) sent_tail: u32,
+    /// Bytes in flight the peer has reported by SACK.
+    pub(crate) sacked: u32,
+    /// Bytes in flight deemed lost and not yet sent again.
+    pub(crate) lost: u32,
+    /// What is known of the segments in flight, while there are any.
+    pub(crate) flight: u32,
+    /// Snd_nxt when ECN last reduced the window (RFC 3168 §6.1.2).
+    pub(crate) ecn_recover: Seq,
+    pub(crate) dup_acks: u8,
+    /// Consecutive timeouts.
+    pub(crate) backoff: u8,
+    /// Multiplier of RACK's reordering window (RFC 8985 §6.2 step 4).
+    pub(crate) reorder_steps: u8,
+    pub(crate) urgent_state: u8,
+    pub(crate) urgent_byte: u8,
+    /// Acknowledgements still to be sent at once (a connection's beginning).
+    pub(crate) quick_acks: u8,
+    pub(crate) keepalive_probes: u8,
+    pub(crate) syn_count: u8,
+    /// Bytes received since the last acknowledgement was sent.
+    pub(crate) unacked_received: u32,
+
+    // Lists and owners.
+    /// Next on the ready list or on a neighbour's list.
+    pub(crate) ready_next: u32,
+    /// Next on the list of readiness changes.
+    pub(crate) event_next: u32,
+    /// Next in the listener's queue.
+    pub(crate) accept_next: u32,
+    /// Listener of a passive connection until it is accepted.
+    pub(crate) listener: u32,
+    /// Distinguishes this connection from earlier ones in the same slot.
+    pub(crate) generation: u32,
+    pub(crate) retransmits: u32,
+    pub(crate) reserved: u32,
+    pub(crate) tuple: FourTuple,
+    pub(crate) path: Path,
+    pub(crate) settings: Settings,
+
+    // Times.
+    pub(crate) retransmit_at: Instant,
+    pub(crate) ack_at: Instant,
+    /// Keepalive, FIN-WAIT-2, cork or linger, see `timers`.
+    pub(crate) life_at: Instant,
+    /// When the wheel will call at the latest.
+    pub(crate) wheel_at: Instant,
+    pub(crate) last_received: Instant,
+    /// Since when the oldest outstanding byte (or window probe) awaits an answer.
+    pub(crate) waiting_since: Instant,
+    pub(crate) last_sent: Instant,
+    pub(crate) bytes_acked: u64,
+    pub(crate) bytes_received: u64,
+    pub(crate) rtt: Rtt,
+    pub(crate) congestion: Congestion,
+}
+
+impl Pcb {
+    pub(crate) fn state(&self) -> State {
+        State::from_u8(self.state_raw)
+    }
+
+    pub(crate) fn set_state(&mut self, state: State) {
+        self.state_raw = state as u8;
+    }
+
+    pub(crate) fn repair(&self) -> Repair {
+        match self.repair_raw {
+            1 => Repair::Recovery,
+            2 => Repair::Loss,
+            _ => Repair::Open,
+        }
+    }
+
+    pub(crate) fn set_repair(&mut self, repair: Repair) {
+        self.repair_raw = repair as u8;
+    }
+
+    pub(crate) fn timer(&self) -> RetransmitTimer {
+        match self.timer_raw {
+            1 => RetransmitTimer::Timeout,
+            2 => RetransmitTimer::TailProbe,
+            3 => RetransmitTimer::Reordering,
+            4 => RetransmitTimer::Persist,
+            _ => RetransmitTimer::Off,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn has(&self, flags: u32) -> bool {
+        self.flags & flags != 0
+    }
+
+    #[inline]
+    pub(crate) fn set(&mut self, flags: u32) {
+        self.flags |= flags;
+    }
+
+    #[inline]
+    pub(crate) fn clear(&mut self, flags: u32) {
+        self.flags &= !flags;
+    }
+
+    /// A block at the beginning of its life.
+    pub(crate) fn new(tuple: FourTuple, generation: u32, settings: Settings) -> Self {
+        let mut pcb = <Self as FromZeros>::new_zeroed();
+        pcb.tuple = tuple;
+        pcb.generation = generation;
+        pcb.settings = settings;
+        pcb.send_queue = ByteQueue::EMPTY;
+        pcb.receive_queue = ByteQueue::EMPTY;
+        for link in [
+            &mut pcb.ranges,
+            &mut pcb.latest_range,
+            &mut pcb.sent_head,
+            &mut pcb.sent_tail,
+            &mut pcb.flight,
+            &mut pcb.ready_next,
+            &mut pcb.event_next,
+            &mut pcb.accept_next,
+            &mut pcb.listener,
+        ] {
+            *link = NONE;
+        }
+        for deadline in [&mut pcb.retransmit_at, &mut pcb.ack_at, &mut pcb.life_at, &mut pcb.wheel_at] {
+            *deadline = Instant::NEVER;
+        }
+        pcb.waiting_since = Instant::NEVER;
+        pcb.reorder_steps = 1;
+        pcb
+    }
+
+    /// Bytes between the oldest unacknowledged one and the newest sent.
+    #[inline]
+    pub(crate) fn outstanding(&self) -> u32 {
+        self.snd_nxt.distance(self.snd_una)
+    }
+
+    /// Estimate of the bytes in the network (RFC 6675 "pipe").
+    #[inline]
+    pub(crate) fn in_flight(&self) -> u32 {
+        self.outstanding().saturating_sub(self.sacked).saturating_sub(self.lost)
+    }
+
+    /// Sequence number of the first byte in the send queue.
+    #[inline]
+    pub(crate) fn queue_start(&self) -> Seq {
+        if self.snd_una == self.iss { self.iss + 1 } else { self.snd_una }
+    }
+
+    /// Sequence number behind the last byte in the send queue; a FIN's place.
+    #[inline]
+    pub(crate) fn queue_end(&self) -> Seq {
+        self.queue_start() + self.send_queue.len() as u32
+    }
+
+    /// Queued bytes that were never sent.
+    #[inline]
+    pub(crate) fn unsent(&self) -> u32 {
+        if self.has(flag::FIN_SENT) {
+            return 0;
+        }
+        let next = if self.snd_nxt == self.iss { self.iss + 1 } else { self.snd_nxt };
+        self.queue_end().distance(next)
+    }
+
+    /// Bytes the receive queue still has room for.
+    #[inline]
+    pub(crate) fn receive_room(&self) -> u32 {
+        self.settings.receive_buffer.saturating_sub(self.receive_queue.len() as u32)
+    }
+
+    /// The timestamp value of a segment sent at `now`.
+    pub(crate) fn timestamp(&self, now: Instant) -> u32 {
+        (now.millis() as u32).wrapping_add(self.ts_offset)
+    }
+}

@@ -1,0 +1,148 @@
+//! Ranges received ahead of a gap. Their bytes lie in the receive queue's chain
+//! at their final place; the records only say which bytes those are.
+
+use toehold_shm::{Gather, NONE};
+use toehold_wire::tcp::Seq;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use super::{Context, Tcp};
+
+/// Most ranges a connection keeps.
+const MAX_RANGES: u32 = 64;
+
+/// A range received ahead of a gap.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub(super) struct Range {
+    pub(super) start: Seq,
+    pub(super) end: Seq,
+    pub(super) next: u32,
+    /// 1 if the peer's FIN stands behind the range.
+    fin: u32,
+}
+
+impl Tcp {
+    /// Keeps a segment that came ahead of a gap.
+    pub(super) fn keep_ahead(&mut self, cx: &mut Context<'_>, index: u32, start: Seq, payload: Gather<'_>, fin: bool) {
+        let scarce = self.payload.free_blocks() < self.payload.capacity() / 8;
+        let pcb = &mut self.pcbs[index];
+        let head = pcb.rcv_nxt - pcb.receive_queue.len() as u32;
+        let offset = start.distance(head) as usize;
+        if scarce || pcb.has(super::flag::READ_SHUT) {
+            cx.counters.tcp_out_of_order_drops += 1;
+            return;
+        }
+        let len = payload.len();
+        if pcb.receive_queue.write_at(&mut self.payload, offset, &payload, 0, len) < len {
+            cx.counters.payload_memory_out += 1;
+            cx.counters.tcp_out_of_order_drops += 1;
+            return;
+        }
+        if self.insert_range(index, start, start + len as u32, fin) {
+            cx.counters.tcp_out_of_order += 1;
+        } else {
+            cx.counters.tcp_out_of_order_drops += 1;
+        }
+    }
+
+    /// Adds `start..end` to the connection's list, joining what touches it.
+    fn insert_range(&mut self, index: u32, start: Seq, end: Seq, fin: bool) -> bool {
+        let (mut previous, mut at, mut count) = (NONE, self.pcbs[index].ranges, 0);
+        while at != NONE && self.ranges[at].end.lt(start) {
+            previous = at;
+            at = self.ranges[at].next;
+            count += 1;
+            if count >= MAX_RANGES {
+                return false;
+            }
+        }
+        if at != NONE && self.ranges[at].start.le(end) {
+            self.widen_range(index, at, start, end, fin);
+            return true;
+        }
+        if self.count_from(at) + count >= MAX_RANGES {
+            return false;
+        }
+        let Some(new) = self.ranges.insert(Range { start, end, next: at, fin: fin.into() }) else { return false };
+        if previous == NONE {
+            self.pcbs[index].ranges = new;
+        } else {
+            self.ranges[previous].next = new;
+        }
+        self.pcbs[index].latest_range = new;
+        true
+    }
+
+    fn count_from(&self, mut at: u32) -> u32 {
+        let mut count = 0;
+        while at != NONE && count < MAX_RANGES {
+            count += 1;
+            at = self.ranges[at].next;
+        }
+        count
+    }
+
+    /// Widens a range, and swallows the ones behind it that it now touches.
+    fn widen_range(&mut self, index: u32, at: u32, start: Seq, end: Seq, fin: bool) {
+        let range = &mut self.ranges[at];
+        range.start = range.start.min(start);
+        range.end = range.end.max(end);
+        range.fin |= u32::from(fin);
+        self.pcbs[index].latest_range = at;
+        loop {
+            let range = self.ranges[at];
+            let Some(&behind) = self.ranges.get(range.next) else { return };
+            if behind.start.gt(range.end) {
+                return;
+            }
+            self.ranges.remove(range.next);
+            let range = &mut self.ranges[at];
+            range.end = range.end.max(behind.end);
+            range.fin |= behind.fin;
+            range.next = behind.next;
+        }
+    }
+
+    /// After a gap was filled: takes what is now in order. True: a FIN is too.
+    pub(super) fn join_ranges(&mut self, index: u32) -> bool {
+        loop {
+            let at = self.pcbs[index].ranges;
+            let Some(&range) = self.ranges.get(at) else { return false };
+            let pcb = &mut self.pcbs[index];
+            if range.start.gt(pcb.rcv_nxt) {
+                return false;
+            }
+            if range.end.gt(pcb.rcv_nxt) {
+                let more = range.end.distance(pcb.rcv_nxt);
+                pcb.receive_queue.extend(more as usize);
+                pcb.rcv_nxt = range.end;
+                pcb.bytes_received += u64::from(more);
+            }
+            pcb.ranges = range.next;
+            if pcb.latest_range == at {
+                pcb.latest_range = range.next;
+            }
+            self.ranges.remove(at);
+            if range.fin != 0 {
+                return true;
+            }
+        }
+    }
+
+    /// Forgets every range.
+    pub(super) fn drop_ranges(&mut self, index: u32) {
+        let pcb = &mut self.pcbs[index];
+        let mut at = std::mem::replace(&mut pcb.ranges, NONE);
+        pcb.latest_range = NONE;
+        if at == NONE {
+            return;
+        }
+        while at != NONE {
+            let next = self.ranges[at].next;
+            self.ranges.remove(at);
+            at = next;
+        }
+        // Blocks that held only bytes beyond a gap go back.
+        self.pcbs[index].receive_queue.trim(&mut self.payload);
+    }
+}

@@ -1,0 +1,173 @@
+//! Segments that belong to no control block: resets for strays, SYN-ACKs with
+//! cookies, acknowledgements from TIME-WAIT. They wait in a bounded ring for
+//! the next transmission round; one too many is dropped, for its sender asks
+//! again.
+
+use toehold_link::{Checksum, Offload, Transmit, TransmitError, Transmitter};
+use toehold_shm::Gather;
+use toehold_wire::checksum;
+use toehold_wire::tcp::{Flags, Header, Options, Seq, Timestamps};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+
+use super::segment::Segment;
+use super::time_wait::TimeWait;
+use super::{Context, Tcp};
+use crate::ip::{Path, PathState};
+use crate::tuple::FourTuple;
+
+/// Most replies that wait.
+pub(super) const CAPACITY: u32 = 256;
+
+/// A reply that waits.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub(super) struct Reply {
+    tuple: FourTuple,
+    seq: Seq,
+    ack: Seq,
+    ts_value: u32,
+    ts_echo: u32,
+    flags: u16,
+    window: u16,
+    mss: u16,
+    has_timestamps: u8,
+    /// Window scale plus one; 0: not offered.
+    scale: u8,
+    sack: u8,
+    unused: [u8; 3],
+}
+
+impl Reply {
+    fn new(tuple: FourTuple, seq: Seq, ack: Seq, flags: Flags) -> Self {
+        let mut reply = <Self as FromZeros>::new_zeroed();
+        reply.tuple = tuple;
+        reply.seq = seq;
+        reply.ack = ack;
+        reply.flags = flags.0;
+        reply
+    }
+
+    fn header(&self) -> Header {
+        Header {
+            src_port: self.tuple.local_port,
+            dst_port: self.tuple.remote_port,
+            seq: self.seq,
+            ack: self.ack,
+            flags: Flags(self.flags),
+            window: self.window,
+            urgent: 0,
+            options: Options {
+                mss: (self.mss > 0).then_some(self.mss),
+                window_scale: self.scale.checked_sub(1),
+                sack_permitted: self.sack != 0,
+                timestamps: (self.has_timestamps != 0)
+                    .then_some(Timestamps { value: self.ts_value, echo: self.ts_echo }),
+                ..Options::default()
+            },
+        }
+    }
+}
+
+impl Tcp {
+    fn push_reply(&mut self, cx: &mut Context<'_>, reply: Reply) {
+        let shard = &mut self.shard[0];
+        if shard.reply_tail.wrapping_sub(shard.reply_head) >= CAPACITY {
+            cx.counters.link_full += 1;
+            return;
+        }
+        let slot = shard.reply_tail % CAPACITY;
+        shard.reply_tail = shard.reply_tail.wrapping_add(1);
+        self.replies[slot as usize] = reply;
+    }
+
+    /// Answers a segment that belongs to no connection.
+    //= RFC 9293 §3.10.7.1 (CLOSED: the form of the reset)
+    pub(super) fn reply_reset(&mut self, cx: &mut Context<'_>, segment: &Segment<'_>) {
+        if segment.has(Flags::RST) {
+            return;
+        }
+        let reply = if segment.has(Flags::ACK) {
+            Reply::new(segment.tuple, segment.ack, Seq(0), Flags::RST)
+        } else {
+            Reply::new(segment.tuple, Seq(0), segment.seq + segment.len(), Flags::RST | Flags::ACK)
+        };
+        cx.counters.tcp_resets_sent += 1;
+        self.push_reply(cx, reply);
+    }
+
+    /// Acknowledges from a TIME-WAIT record.
+    pub(super) fn reply_time_wait(&mut self, cx: &mut Context<'_>, record: &TimeWait) {
+        let mut reply = Reply::new(record.tuple, record.snd_nxt(), record.rcv_nxt(), Flags::ACK);
+        if record.has_timestamps() {
+            reply.has_timestamps = 1;
+            reply.ts_value = (cx.now.millis() as u32).wrapping_add(record.ts_offset);
+            reply.ts_echo = record.ts_recent;
+        }
+        self.push_reply(cx, reply);
+    }
+
+    /// Answers a SYN without keeping anything of it.
+    pub(super) fn reply_cookie(&mut self, cx: &mut Context<'_>, listener: u32, segment: &Segment<'_>) {
+        let settings = *self.listener_settings(listener);
+        let mut pcb = super::Pcb::new(segment.tuple, 0, settings);
+        self.negotiate(cx.now, &mut pcb, &segment.options);
+        let cookie = self.keys.make_cookie(segment, cx.now);
+        let mut reply = Reply::new(segment.tuple, cookie.seq, segment.seq + 1, Flags::SYN | Flags::ACK);
+        let ipv4 = segment.tuple.local.is_ipv4();
+        let PathState::Ready(path) = cx.ip.path(cx.now, segment.tuple.remote) else { return };
+        reply.mss = path.mtu.saturating_sub(super::syn::fixed_headers(ipv4)).max(super::syn::MIN_MSS);
+        reply.window = settings.receive_buffer.min(65535) as u16;
+        if let Some(value) = cookie.timestamp {
+            reply.has_timestamps = 1;
+            reply.ts_value = value;
+            reply.ts_echo = pcb.ts_recent;
+            reply.sack = u8::from(pcb.has(super::flag::SACK));
+            if pcb.has(super::flag::WINDOW_SCALING) {
+                reply.scale = super::syn::window_scale(settings.receive_buffer) + 1;
+            }
+        }
+        self.shard[0].cookie_sent_at = cx.now;
+        cx.counters.tcp_syn_cookies_sent += 1;
+        self.push_reply(cx, reply);
+    }
+
+    /// Sends what waits. False: the link is full.
+    pub(super) fn transmit_replies(&mut self, cx: &mut Context<'_>, out: &mut dyn Transmitter) -> bool {
+        while self.shard[0].reply_head != self.shard[0].reply_tail {
+            let reply = self.replies[(self.shard[0].reply_head % CAPACITY) as usize];
+            if let PathState::Ready(path) = cx.ip.path(cx.now, reply.tuple.remote) {
+                match self.transmit_reply(cx, &reply, &path, out) {
+                    Err(TransmitError::Full) => return false,
+                    Ok(()) => {
+                        cx.counters.tcp_segments_sent += 1;
+                        cx.counters.frames_sent += 1;
+                    }
+                    Err(_) => {}
+                }
+            } else {
+                cx.counters.drop_unresolved += 1;
+            }
+            self.shard[0].reply_head = self.shard[0].reply_head.wrapping_add(1);
+        }
+        true
+    }
+
+    fn transmit_reply(
+        &mut self,
+        cx: &mut Context<'_>,
+        reply: &Reply,
+        path: &Path,
+        out: &mut dyn Transmitter,
+    ) -> Result<(), TransmitError> {
+        let header = reply.header();
+        let mut buffer = [0u8; 128];
+        let (local, remote) = (reply.tuple.local, reply.tuple.remote);
+        let protocol = toehold_wire::protocol::TCP;
+        let at = cx.ip.emit_headers(&mut buffer, path, local, remote, protocol, 0, header.len());
+        let end = at + header.emit(&mut buffer[at..]);
+        let pseudo = checksum::pseudo_header(local.into(), remote.into(), protocol, (end - at) as u32);
+        toehold_wire::tcp::set_checksum(&mut buffer[at..end], pseudo, 0);
+        let offload = Offload { checksum: Checksum::Complete, segment_size: 0 };
+        out.transmit(&Transmit { headers: &buffer[..end], payload: Gather::EMPTY, offload })
+    }
+}

@@ -1,0 +1,325 @@
+//! Repair of losses: RACK-TLP (RFC 8985) with SACK, NewReno (RFC 6582)
+//! without, the retransmission timeout (RFC 6298), and the recoveries that
+//! prove unneeded (RFC 3522).
+
+use toehold_shm::NONE;
+
+use super::ack::Progress;
+use super::congestion::Prr;
+use super::pcb::{Repair, RetransmitTimer};
+use super::segment::Segment;
+use super::sent::Sent;
+use super::{Context, Tcp, flag};
+use crate::socket::SocketError;
+use crate::time::Instant;
+
+/// Duplicate acknowledgements that mean loss.
+//= RFC 5681 §3.2
+const DUPLICATE_THRESHOLD: u32 = 3;
+
+impl Tcp {
+    /// What an acknowledgement means for repair, and what congestion control
+    /// is told of it.
+    pub(super) fn repair_input(
+        &mut self,
+        cx: &mut Context<'_>,
+        index: u32,
+        segment: &Segment<'_>,
+        progress: &Progress,
+        duplicate: bool,
+    ) {
+        self.tail_probe_input(cx, index, segment, progress, duplicate);
+        if self.pcbs[index].repair() == Repair::Open && progress.acked > 0 && !progress.sack_news {
+            self.pcbs[index].dup_acks = 0;
+            if self.pcbs[index].sacked == 0 {
+                self.grow_window(cx, index, progress);
+                return;
+            }
+        }
+        self.undo_if_spurious(cx, index, segment, progress);
+        self.leave_repair(cx, index, progress);
+        let lost_before = self.pcbs[index].lost;
+        if self.pcbs[index].has(flag::SACK) {
+            self.widen_reordering_window(index, progress);
+            self.rack_detect(cx.now, index);
+        } else {
+            self.new_reno(index, progress, duplicate);
+        }
+        let news = self.pcbs[index].lost > lost_before;
+        let entered = news && self.pcbs[index].repair() == Repair::Open;
+        if self.pcbs[index].repair() == Repair::Open {
+            if news {
+                self.enter_recovery(cx, index);
+            } else {
+                self.grow_window(cx, index, progress);
+                self.mark_ready_if_unsent(index);
+                return;
+            }
+        }
+        match self.pcbs[index].repair() {
+            Repair::Recovery => self.pace_recovery(index, progress, entered, !news && progress.acked > 0),
+            Repair::Loss => self.grow_window(cx, index, progress),
+            Repair::Open => {}
+        }
+        self.mark_ready(index);
+    }
+
+    fn mark_ready_if_unsent(&mut self, index: u32) {
+        if self.pcbs[index].unsent() > 0 {
+            //= RFC 3042 §2 (limited transmit: new data while duplicates come in)
+            self.mark_ready(index);
+        }
+    }
+
+    /// Losses were found without an acknowledgement: by the reordering timer.
+    pub(super) fn losses_found(&mut self, cx: &mut Context<'_>, index: u32) {
+        if self.pcbs[index].repair() == Repair::Open {
+            self.enter_recovery(cx, index);
+            self.pace_recovery(index, &Progress::default(), true, false);
+        }
+        self.mark_ready(index);
+    }
+
+    fn enter_recovery(&mut self, cx: &mut Context<'_>, index: u32) {
+        cx.counters.tcp_recoveries += 1;
+        let (pcb, flight) = self.flying(index);
+        let outstanding = pcb.outstanding();
+        pcb.set_repair(Repair::Recovery);
+        flight.recover = pcb.snd_nxt;
+        flight.repair_ts = 0;
+        flight.prr = Prr::new(outstanding);
+        pcb.congestion.on_loss_event(cx.now, pcb.mss.into(), outstanding);
+    }
+
+    /// Leaves repair when everything sent before it is acknowledged.
+    fn leave_repair(&mut self, cx: &mut Context<'_>, index: u32, progress: &Progress) {
+        let (pcb, flight) = self.flying(index);
+        if pcb.repair() == Repair::Open || progress.acked == 0 || pcb.snd_una.lt(flight.recover) {
+            return;
+        }
+        if pcb.repair() == Repair::Recovery {
+            pcb.congestion.on_recovery_exit(cx.now, pcb.mss.into(), pcb.outstanding());
+        }
+        pcb.set_repair(Repair::Open);
+        pcb.dup_acks = 0;
+        flight.repair_ts = 0;
+    }
+
+    /// Proportional rate reduction: how much may be in flight during recovery.
+    //= RFC 6937 §3
+    fn pace_recovery(&mut self, index: u32, progress: &Progress, entered: bool, safe_ack: bool) {
+        let (pcb, flight) = self.flying(index);
+        let in_flight = pcb.in_flight();
+        let target = pcb.congestion.ssthresh();
+        let duplicate = if progress.delivered == 0 && !pcb.has(flag::SACK) { u32::from(pcb.mss) } else { 0 };
+        let delivered = progress.delivered + duplicate;
+        let sendable = flight.prr.on_ack(delivered, in_flight, target, pcb.mss.into(), safe_ack);
+        // The first retransmission goes out at once, whatever the window.
+        let sendable = if entered { sendable.max(pcb.mss.into()) } else { sendable };
+        pcb.congestion.set_cwnd(in_flight.saturating_add(sendable).max(pcb.mss.into()));
+    }
+
+    //= RFC 3522 §3.2 (an acknowledgement that echoes a timestamp older than the retransmission is for the original)
+    fn undo_if_spurious(&mut self, cx: &mut Context<'_>, index: u32, segment: &Segment<'_>, progress: &Progress) {
+        let (pcb, flight) = self.flying(index);
+        if pcb.repair() == Repair::Open || flight.repair_ts == 0 || progress.acked == 0 || !pcb.has(flag::TIMESTAMPS) {
+            return;
+        }
+        let Some(timestamps) = segment.options.timestamps else { return };
+        let original = (timestamps.echo.wrapping_sub(flight.repair_ts) as i32) < 0;
+        flight.repair_ts = 0;
+        if !original {
+            return;
+        }
+        cx.counters.tcp_spurious_recoveries += 1;
+        pcb.congestion.undo();
+        pcb.set_repair(Repair::Open);
+        pcb.lost = 0;
+        let mut at = pcb.sent_head;
+        while at != NONE {
+            if self.sent[at].is_lost() {
+                self.sent[at].clear_marks();
+            }
+            at = self.sent[at].next;
+        }
+    }
+
+    /// A segment was delivered: the latest one sent so far, perhaps.
+    //= RFC 8985 §6.2 (steps 1 and 2)
+    pub(super) fn rack_update(&mut self, now: Instant, index: u32, record: &Sent) {
+        let (pcb, flight) = self.flying(index);
+        let rtt = now.nanos_since(record.xmit);
+        if record.is_retransmitted() && rtt < pcb.rtt.min_ns() {
+            // Most likely the original arrived, not the retransmission.
+            return;
+        }
+        if record.xmit > flight.rack_xmit || (record.xmit == flight.rack_xmit && record.end.gt(flight.rack_end)) {
+            flight.rack_xmit = record.xmit;
+            flight.rack_end = record.end;
+            flight.rack_rtt_ns = rtt;
+        }
+    }
+
+    //= RFC 8985 §6.2 (step 4: duplicates reported mean that the window was too small)
+    fn widen_reordering_window(&mut self, index: u32, progress: &Progress) {
+        let pcb = &mut self.pcbs[index];
+        if progress.duplicate_sack && pcb.has(flag::REORDERING) {
+            pcb.reorder_steps = pcb.reorder_steps.saturating_add(1).min(20);
+        }
+    }
+
+    fn reordering_window_ns(&self, index: u32) -> u64 {
+        let pcb = &self.pcbs[index];
+        if !pcb.has(flag::REORDERING)
+            && (pcb.repair() != Repair::Open || pcb.sacked >= DUPLICATE_THRESHOLD * u32::from(pcb.mss))
+        {
+            return 0;
+        }
+        let window = u64::from(pcb.reorder_steps) * (pcb.rtt.min_ns() / 4);
+        window.min(pcb.rtt.srtt_ns())
+    }
+
+    /// Marks as lost what was sent long enough before something delivered.
+    //= RFC 8985 §6.2 (step 5)
+    pub(super) fn rack_detect(&mut self, now: Instant, index: u32) {
+        let (pcb, flight) = self.flying(index);
+        if pcb.sacked == 0 && pcb.repair() == Repair::Open {
+            return;
+        }
+        let (rack_xmit, rack_end, rtt) = (flight.rack_xmit, flight.rack_end, flight.rack_rtt_ns);
+        let mut at = pcb.sent_head;
+        let window = self.reordering_window_ns(index);
+        let mut wait = 0u64;
+        while at != NONE {
+            let record = self.sent[at];
+            let before = record.xmit < rack_xmit || (record.xmit == rack_xmit && record.end.lt(rack_end));
+            if before && !record.is_sacked() && !record.is_lost() {
+                let due = record.xmit.plus_nanos(rtt.saturating_add(window));
+                if due <= now {
+                    self.mark_lost(index, at);
+                } else {
+                    wait = wait.max(due.nanos_since(now));
+                }
+            }
+            at = record.next;
+        }
+        let pcb = &mut self.pcbs[index];
+        if wait > 0 {
+            pcb.timer_raw = RetransmitTimer::Reordering as u8;
+            pcb.retransmit_at = now.plus_nanos(wait);
+        } else if pcb.timer() == RetransmitTimer::Reordering {
+            pcb.timer_raw = RetransmitTimer::Off as u8;
+        }
+    }
+
+    /// Fast retransmit and recovery for peers without SACK.
+    //= RFC 6582 §3.2
+    fn new_reno(&mut self, index: u32, progress: &Progress, duplicate: bool) {
+        let (pcb, flight) = self.flying(index);
+        let head = pcb.sent_head;
+        if head == NONE {
+            return;
+        }
+        if pcb.repair() == Repair::Recovery && progress.acked > 0 {
+            //= RFC 6582 §3.2 (step 3: a partial acknowledgement: the next segment is lost too)
+            self.mark_first_lost(index);
+        } else if duplicate && pcb.repair() == Repair::Open {
+            pcb.dup_acks = pcb.dup_acks.saturating_add(1);
+            if u32::from(pcb.dup_acks) >= DUPLICATE_THRESHOLD && pcb.snd_una.ge(flight.recover) {
+                self.mark_first_lost(index);
+            }
+        }
+    }
+
+    /// Marks the first segment's worth of what is in flight.
+    fn mark_first_lost(&mut self, index: u32) {
+        let head = self.pcbs[index].sent_head;
+        let mss = u32::from(self.pcbs[index].mss);
+        let record = self.sent[head];
+        if record.is_retransmitted() {
+            self.sent[head].clear_marks();
+        }
+        if record.len() > mss {
+            self.split_sent(index, head, record.start + mss);
+        }
+        self.mark_lost(index, head);
+    }
+
+    //= RFC 8985 §7.4 (detection of losses a probe repaired)
+    fn tail_probe_input(
+        &mut self,
+        cx: &mut Context<'_>,
+        index: u32,
+        segment: &Segment<'_>,
+        progress: &Progress,
+        duplicate: bool,
+    ) {
+        let (pcb, flight) = self.flying(index);
+        if !pcb.has(flag::TAIL_PROBE_OUT) || segment.ack.lt(flight.tail_probe_end) {
+            return;
+        }
+        let retransmits = pcb.has(flag::TAIL_PROBE_RETRANSMITS);
+        if !retransmits || progress.duplicate_sack || (duplicate && !pcb.has(flag::SACK)) {
+            pcb.clear(flag::TAIL_PROBE_OUT);
+        } else if segment.ack.gt(flight.tail_probe_end) || progress.acked > 0 {
+            pcb.clear(flag::TAIL_PROBE_OUT);
+            // The original was lost, or the duplicate's report is still to come:
+            // with D-SACK unknown, RFC 8985 takes it for a loss.
+            if pcb.repair() == Repair::Open {
+                pcb.congestion.on_loss_event(cx.now, pcb.mss.into(), pcb.outstanding());
+                pcb.congestion.on_recovery_exit(cx.now, pcb.mss.into(), pcb.outstanding());
+            }
+        }
+    }
+
+    /// The retransmission timer ran out.
+    pub(super) fn retransmission_timeout(&mut self, cx: &mut Context<'_>, index: u32) {
+        if self.gives_up(cx, index) {
+            return;
+        }
+        cx.counters.tcp_timeouts += 1;
+        if self.pcbs[index].sent_head == NONE {
+            return;
+        }
+        let (pcb, flight) = self.flying(index);
+        let first = pcb.repair() != Repair::Loss;
+        //= RFC 6298 §5.5 (back the timer off)
+        pcb.backoff = pcb.backoff.saturating_add(1);
+        pcb.clear(flag::TAIL_PROBE_OUT | flag::TAIL_PROBE);
+        let outstanding = pcb.outstanding();
+        pcb.congestion.on_timeout(cx.now, pcb.mss.into(), outstanding, first);
+        if first {
+            flight.recover = pcb.snd_nxt;
+            flight.repair_ts = 0;
+        }
+        pcb.set_repair(Repair::Loss);
+        pcb.dup_acks = 0;
+        //= RFC 6298 §5.4 (retransmit the earliest segment); RFC 8985 §6.3 marks the rest lost with it
+        let mut at = pcb.sent_head;
+        while at != NONE {
+            self.mark_lost(index, at);
+            at = self.sent[at].next;
+        }
+        self.pcbs[index].timer_raw = RetransmitTimer::Off as u8;
+        self.mark_ready(index);
+    }
+
+    /// Whether the peer has been silent for too long; ends the connection then.
+    pub(super) fn gives_up(&mut self, cx: &mut Context<'_>, index: u32) -> bool {
+        let pcb = &self.pcbs[index];
+        let timeout_ms = u64::from(pcb.settings.user_timeout_ms);
+        let waited_ms = cx.now.nanos_since(pcb.waiting_since.min(cx.now)) / 1_000_000;
+        let over = if timeout_ms > 0 {
+            //= RFC 5482 §3 (the user timeout bounds how long data may stay unacknowledged)
+            waited_ms >= timeout_ms
+        } else {
+            //= RFC 9293 §3.8.3 (R2: give up after so many retransmissions)
+            pcb.backoff >= self.config.retries
+        };
+        if over {
+            cx.counters.tcp_aborted_on_timeout += 1;
+            self.finish(index, Some(SocketError::TimedOut));
+        }
+        over
+    }
+}

@@ -1,0 +1,117 @@
+//! Selective acknowledgements: blocks that arrive (RFC 2018, 6675) and blocks
+//! that go out, duplicates included (RFC 2883).
+
+use toehold_shm::NONE;
+use toehold_wire::tcp::{SackBlocks, Seq};
+
+use super::ack::Progress;
+use super::segment::Segment;
+use super::{Context, Pcb, Tcp, flag};
+
+impl Tcp {
+    /// Marks what the blocks cover.
+    pub(super) fn sack_input(&mut self, cx: &mut Context<'_>, index: u32, segment: &Segment<'_>, progress: &mut Progress) {
+        for (position, (left, right)) in segment.options.sack.iter().enumerate() {
+            let pcb = &self.pcbs[index];
+            if !left.lt(right) {
+                continue;
+            }
+            if position == 0 && right.le(segment.ack.max(pcb.snd_una)) {
+                //= RFC 2883 §4 (the first block may report a duplicate below the acknowledgement)
+                progress.duplicate_sack = true;
+                continue;
+            }
+            // A block must lie within what is in flight; others are lies or old.
+            if left.lt(pcb.snd_una) || right.gt(pcb.snd_nxt) {
+                continue;
+            }
+            self.mark_sacked(cx, index, left, right, progress);
+        }
+    }
+
+    /// Marks the segments in flight that lie in `left..right`; one that lies
+    /// there in part is split first.
+    fn mark_sacked(&mut self, cx: &mut Context<'_>, index: u32, left: Seq, right: Seq, progress: &mut Progress) {
+        let mut at = self.pcbs[index].sent_head;
+        while at != NONE && self.sent[at].start.lt(right) {
+            let record = self.sent[at];
+            if record.end.le(left) || record.is_sacked() {
+                at = record.next;
+                continue;
+            }
+            if record.start.lt(left) {
+                if !self.split_sent(index, at, left) {
+                    return;
+                }
+                at = self.sent[at].next;
+                continue;
+            }
+            if record.end.gt(right) && !self.split_sent(index, at, right) {
+                return;
+            }
+            self.sacked_one(cx, index, at, progress);
+            at = self.sent[at].next;
+        }
+    }
+
+    fn sacked_one(&mut self, cx: &mut Context<'_>, index: u32, at: u32, progress: &mut Progress) {
+        let record = self.sent[at];
+        let len = record.len();
+        let (pcb, flight) = self.flying(index);
+        if record.is_lost() {
+            pcb.lost -= len;
+        }
+        //= RFC 8985 §6.2 (step 3: a segment delivered below the highest one tells of reordering)
+        if !record.is_retransmitted() && pcb.sacked > 0 && record.end.lt(flight.highest_sacked) && !record.is_lost() {
+            pcb.set(flag::REORDERING);
+        }
+        if pcb.sacked == 0 || record.end.gt(flight.highest_sacked) {
+            flight.highest_sacked = record.end;
+        }
+        pcb.sacked += len;
+        progress.delivered += len;
+        progress.sack_news = true;
+        self.sent[at].mark_sacked();
+        self.rack_update(cx.now, index, &record);
+    }
+
+    /// The blocks our acknowledgements report: a duplicate, then the range most
+    /// lately added to, then the others (RFC 2018 §4).
+    pub(super) fn blocks_to_report(&self, pcb: &Pcb) -> SackBlocks {
+        let mut blocks = SackBlocks::default();
+        if pcb.has(flag::DSACK) {
+            blocks.push(pcb.dsack_left, pcb.dsack_right);
+        }
+        if pcb.ranges == NONE {
+            return blocks;
+        }
+        if let Some(latest) = self.ranges.get(pcb.latest_range) {
+            blocks.push(latest.start, latest.end);
+        }
+        let mut at = pcb.ranges;
+        while at != NONE && blocks.len() < 4 {
+            let range = &self.ranges[at];
+            if at != pcb.latest_range {
+                blocks.push(range.start, range.end);
+            }
+            at = range.next;
+        }
+        blocks
+    }
+
+    /// Remembers to report that data came twice.
+    pub(super) fn note_duplicate(&mut self, cx: &mut Context<'_>, index: u32, segment: &Segment<'_>) {
+        let len = segment.payload.len() as u32;
+        if len == 0 {
+            return;
+        }
+        cx.counters.tcp_duplicate_bytes += u64::from(len);
+        let pcb = &mut self.pcbs[index];
+        let (left, right) = (segment.data_start(), segment.data_start() + len);
+        if pcb.has(flag::SACK) && right.le(pcb.rcv_nxt) {
+            pcb.set(flag::DSACK);
+            pcb.dsack_left = left;
+            pcb.dsack_right = right;
+        }
+    }
+}

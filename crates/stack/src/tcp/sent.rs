@@ -1,0 +1,243 @@
+//! Records of the segments in flight: a list per connection in order of
+//! sequence, empty when the connection is idle. A super-frame is one record.
+
+use toehold_shm::NONE;
+use toehold_wire::tcp::Seq;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use super::ack::Progress;
+use super::congestion::Prr;
+use super::pcb::{Pcb, Repair};
+use super::{Context, Tcp, flag};
+use crate::time::Instant;
+
+const SACKED: u32 = 1 << 0;
+const LOST: u32 = 1 << 1;
+const RETRANSMITTED: u32 = 1 << 2;
+
+/// A segment in flight.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub(super) struct Sent {
+    /// When it was (last) sent.
+    pub(super) xmit: Instant,
+    pub(super) start: Seq,
+    /// Behind its last byte, a FIN included.
+    pub(super) end: Seq,
+    pub(super) next: u32,
+    flags: u32,
+}
+
+impl Sent {
+    pub(super) fn len(&self) -> u32 {
+        self.end.distance(self.start)
+    }
+
+    pub(super) fn is_sacked(&self) -> bool {
+        self.flags & SACKED != 0
+    }
+
+    pub(super) fn is_lost(&self) -> bool {
+        self.flags & LOST != 0
+    }
+
+    pub(super) fn is_retransmitted(&self) -> bool {
+        self.flags & RETRANSMITTED != 0
+    }
+
+    pub(super) fn mark_sacked(&mut self) {
+        self.flags = (self.flags | SACKED) & !LOST;
+    }
+
+    pub(super) fn mark_lost(&mut self) {
+        self.flags |= LOST;
+    }
+
+    /// Sent again at `now`.
+    pub(super) fn mark_retransmitted(&mut self, now: Instant) {
+        self.flags = (self.flags | RETRANSMITTED) & !LOST;
+        self.xmit = now;
+    }
+
+    pub(super) fn clear_marks(&mut self) {
+        self.flags &= RETRANSMITTED;
+    }
+}
+
+/// What loss detection and recovery know of a connection's segments in flight.
+/// Exists only while there are some.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub(super) struct Flight {
+    /// Transmission time of the segment most recently sent among those
+    /// delivered (RFC 8985 §5.2 RACK.xmit_ts).
+    pub(super) rack_xmit: Instant,
+    /// Its round trip, nanoseconds.
+    pub(super) rack_rtt_ns: u64,
+    /// Its end (RACK.end_seq).
+    pub(super) rack_end: Seq,
+    /// Highest sequence number the peer reported by SACK, if any.
+    pub(super) highest_sacked: Seq,
+    /// Repair ends when this is acknowledged.
+    pub(super) recover: Seq,
+    /// Snd_nxt when the tail loss probe was sent.
+    pub(super) tail_probe_end: Seq,
+    /// Timestamp value of the first retransmission of this repair (RFC 3522); 0: none.
+    pub(super) repair_ts: u32,
+    pub(super) prr: Prr,
+}
+
+impl Flight {
+    fn new(start: Seq) -> Self {
+        Self {
+            rack_xmit: Instant(0),
+            rack_rtt_ns: 0,
+            rack_end: start,
+            highest_sacked: start,
+            recover: start,
+            tail_probe_end: start,
+            repair_ts: 0,
+            prr: Prr::new(0),
+        }
+    }
+}
+
+impl Tcp {
+    /// A connection with segments in flight, and what is known of those.
+    #[inline]
+    pub(super) fn flying(&mut self, index: u32) -> (&mut Pcb, &mut Flight) {
+        let pcb = &mut self.pcbs[index];
+        let flight = &mut self.flights[pcb.flight];
+        (pcb, flight)
+    }
+
+    /// Forgets what was known of segments in flight when none is left.
+    #[inline]
+    pub(super) fn land(&mut self, index: u32) {
+        let pcb = &mut self.pcbs[index];
+        if pcb.sent_head == NONE && pcb.flight != NONE && pcb.repair() == Repair::Open {
+            self.flights.remove(pcb.flight);
+            pcb.flight = NONE;
+            pcb.clear(flag::TAIL_PROBE_OUT);
+        }
+    }
+
+    /// Notes that `start..end` was sent for the first time. False: no memory.
+    #[inline]
+    pub(super) fn push_sent(&mut self, now: Instant, index: u32, start: Seq, end: Seq) -> bool {
+        let Some(new) = self.sent.insert(Sent { xmit: now, start, end, next: NONE, flags: 0 }) else {
+            return false;
+        };
+        let pcb = &mut self.pcbs[index];
+        if pcb.flight == NONE {
+            // There is one for every connection.
+            pcb.flight = self.flights.insert(Flight::new(start)).unwrap_or(NONE);
+        }
+        let tail = std::mem::replace(&mut pcb.sent_tail, new);
+        if tail == NONE {
+            pcb.sent_head = new;
+        } else {
+            self.sent[tail].next = new;
+        }
+        true
+    }
+
+    /// Whether another record can be made.
+    #[inline]
+    pub(super) fn sent_available(&self) -> bool {
+        self.sent.len() < self.sent.capacity()
+    }
+
+    /// Cuts a record in two at `seq`. False: no memory.
+    pub(super) fn split_sent(&mut self, index: u32, at: u32, seq: Seq) -> bool {
+        let mut second = self.sent[at];
+        debug_assert!(second.start.lt(seq) && seq.lt(second.end));
+        second.start = seq;
+        let Some(new) = self.sent.insert(second) else { return false };
+        let first = &mut self.sent[at];
+        first.end = seq;
+        first.next = new;
+        if self.pcbs[index].sent_tail == at {
+            self.pcbs[index].sent_tail = new;
+        }
+        true
+    }
+
+    /// Takes records below `ack` away, and learns from them.
+    #[inline]
+    pub(super) fn release_sent(&mut self, cx: &Context<'_>, index: u32, ack: Seq, progress: &mut Progress) {
+        loop {
+            let at = self.pcbs[index].sent_head;
+            if at == NONE {
+                return;
+            }
+            let mut record = self.sent[at];
+            if record.start.ge(ack) {
+                return;
+            }
+            let whole = record.end.le(ack);
+            if !whole {
+                self.sent[at].start = ack;
+                record.end = ack;
+            }
+            self.account_delivered(cx, index, &record, progress);
+            if !whole {
+                return;
+            }
+            self.pcbs[index].sent_head = record.next;
+            if record.next == NONE {
+                self.pcbs[index].sent_tail = NONE;
+            }
+            self.sent.remove(at);
+        }
+    }
+
+    /// Bytes of `record` were delivered cumulatively.
+    fn account_delivered(&mut self, cx: &Context<'_>, index: u32, record: &Sent, progress: &mut Progress) {
+        let len = record.len();
+        let (pcb, flight) = self.flying(index);
+        if record.is_sacked() {
+            pcb.sacked -= len;
+            return;
+        }
+        if record.is_lost() {
+            pcb.lost -= len;
+        }
+        progress.delivered += len;
+        //= RFC 6298 §3 (Karn: no samples from segments sent more than once)
+        if !record.is_retransmitted() && progress.rtt_ns.is_none() {
+            progress.rtt_ns = Some(cx.now.nanos_since(record.xmit));
+        }
+        if !record.is_retransmitted() && !record.is_lost() && pcb.sacked > 0 && record.end.lt(flight.highest_sacked) {
+            pcb.set(flag::REORDERING);
+        }
+        self.rack_update(cx.now, index, record);
+    }
+
+    /// Marks a record lost, once.
+    pub(super) fn mark_lost(&mut self, index: u32, at: u32) {
+        let record = &mut self.sent[at];
+        if record.is_lost() || record.is_sacked() {
+            return;
+        }
+        record.mark_lost();
+        let len = record.len();
+        self.pcbs[index].lost += len;
+    }
+
+    /// Forgets every record.
+    pub(super) fn drop_sent(&mut self, index: u32) {
+        let pcb = &mut self.pcbs[index];
+        let mut at = std::mem::replace(&mut pcb.sent_head, NONE);
+        pcb.sent_tail = NONE;
+        pcb.sacked = 0;
+        pcb.lost = 0;
+        while at != NONE {
+            let next = self.sent[at].next;
+            self.sent.remove(at);
+            at = next;
+        }
+        self.pcbs[index].set_repair(Repair::Open);
+        self.land(index);
+    }
+}

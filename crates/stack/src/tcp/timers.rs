@@ -1,0 +1,276 @@
+//! A connection's timers. Each has its deadline in the control block; the
+//! timing wheel holds one entry a connection, at the earliest deadline it was
+//! armed for. A deadline that moves away costs nothing: the wheel calls at the
+//! old one, finds nothing due, and is armed anew.
+
+use toehold_shm::NONE;
+
+use super::pcb::{Repair, RetransmitTimer};
+use super::rtt::RtoBounds;
+use super::{Context, Pcb, State, Tcp, flag};
+use crate::socket::{SocketError, setting};
+use crate::time::Instant;
+
+/// Added to a tail loss probe's two round trips for the peer's and our own
+/// scheduling.
+const PROBE_SLACK_NS: u64 = 2_000_000;
+
+/// How long a corked partial segment waits at most, as on Linux.
+const CORK_NS: u64 = 200_000_000;
+
+impl Tcp {
+    /// The earliest point at which [`Tcp::handle_timeout`] has something to do.
+    pub(crate) fn next_deadline(&self) -> Option<Instant> {
+        let wheel = self.wheel.next_deadline();
+        let time_wait = self.time_waits.next_deadline();
+        match (wheel, time_wait) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+
+    /// Runs every timer that is due.
+    pub(crate) fn handle_timeout(&mut self, cx: &mut Context<'_>) {
+        self.time_waits.expire(cx.now);
+        while let Some(index) = self.wheel.pop_expired(cx.now) {
+            self.pcbs[index].wheel_at = Instant::NEVER;
+            self.run_timers(cx, index);
+            self.rearm(index);
+            self.free_if_done(index);
+        }
+    }
+
+    fn run_timers(&mut self, cx: &mut Context<'_>, index: u32) {
+        if self.pcbs[index].ack_at <= cx.now {
+            //= RFC 9293 §3.8.6.3 (a delayed acknowledgement goes out in time)
+            let pcb = &mut self.pcbs[index];
+            pcb.ack_at = Instant::NEVER;
+            pcb.clear(flag::INTERACTIVE);
+            pcb.set(flag::ACK_NOW);
+            self.mark_ready(index);
+        }
+        if self.pcbs[index].retransmit_at <= cx.now {
+            self.run_retransmit_timer(cx, index);
+        }
+        if self.pcbs[index].life_at <= cx.now {
+            self.pcbs[index].life_at = Instant::NEVER;
+            self.run_life_timer(cx, index);
+        }
+    }
+
+    fn run_retransmit_timer(&mut self, cx: &mut Context<'_>, index: u32) {
+        let pcb = &mut self.pcbs[index];
+        pcb.retransmit_at = Instant::NEVER;
+        let timer = pcb.timer();
+        pcb.timer_raw = RetransmitTimer::Off as u8;
+        match timer {
+            RetransmitTimer::Off => {}
+            RetransmitTimer::Timeout if matches!(pcb.state(), State::SynSent | State::SynReceived) => {
+                self.syn_timeout(cx, index);
+            }
+            RetransmitTimer::Timeout => self.retransmission_timeout(cx, index),
+            RetransmitTimer::TailProbe => {
+                pcb.set(flag::TAIL_PROBE);
+                self.mark_ready(index);
+            }
+            RetransmitTimer::Reordering => {
+                self.rack_detect(cx.now, index);
+                if self.pcbs[index].lost > 0 {
+                    self.losses_found(cx, index);
+                }
+            }
+            RetransmitTimer::Persist => self.probe_timeout(cx, index),
+        }
+    }
+
+    fn syn_timeout(&mut self, cx: &mut Context<'_>, index: u32) {
+        let limit = self.config.syn_retries;
+        let pcb = &mut self.pcbs[index];
+        let user_timeout_ns = u64::from(pcb.settings.user_timeout_ms) * 1_000_000;
+        let over_time = user_timeout_ns > 0 && cx.now.nanos_since(pcb.waiting_since) >= user_timeout_ns;
+        if pcb.syn_count > limit || over_time {
+            cx.counters.tcp_aborted_on_timeout += 1;
+            self.finish(index, Some(SocketError::TimedOut));
+            return;
+        }
+        cx.counters.tcp_timeouts += 1;
+        pcb.backoff = pcb.backoff.saturating_add(1);
+        pcb.set(flag::SYN_PENDING);
+        self.mark_ready(index);
+    }
+
+    /// Time for a probe of a closed window.
+    //= RFC 9293 §3.8.6.1 (zero-window probing, with exponentially growing intervals)
+    fn probe_timeout(&mut self, cx: &mut Context<'_>, index: u32) {
+        let pcb = &mut self.pcbs[index];
+        if pcb.waiting_since == Instant::NEVER {
+            pcb.waiting_since = cx.now;
+        }
+        let limited = pcb.settings.user_timeout_ms > 0 || pcb.has(flag::RELEASED);
+        if limited && self.gives_up(cx, index) {
+            return;
+        }
+        let pcb = &mut self.pcbs[index];
+        pcb.backoff = pcb.backoff.saturating_add(1);
+        if pcb.snd_wnd == 0 {
+            cx.counters.tcp_window_probes += 1;
+        }
+        pcb.set(flag::PROBE);
+        self.mark_ready(index);
+    }
+
+    fn run_life_timer(&mut self, cx: &mut Context<'_>, index: u32) {
+        let pcb = &mut self.pcbs[index];
+        match pcb.state() {
+            State::Closed | State::SynSent | State::SynReceived => {}
+            State::FinWait2 if pcb.has(flag::RELEASED) => self.enter_time_wait(cx, index),
+            _ if pcb.settings.has(setting::CORK) && pcb.unsent() > 0 => {
+                pcb.set(flag::PROBE);
+                self.mark_ready(index);
+                self.start_keepalive(index, cx.now);
+            }
+            _ => self.keepalive_timeout(cx, index),
+        }
+    }
+
+    //= RFC 9293 §3.8.4 (keepalives: off by default, at least two hours by default)
+    fn keepalive_timeout(&mut self, cx: &mut Context<'_>, index: u32) {
+        let pcb = &mut self.pcbs[index];
+        if !pcb.settings.has(setting::KEEPALIVE) {
+            return;
+        }
+        let idle_until = pcb.last_received + pcb.settings.keepalive_idle();
+        if pcb.outstanding() > 0 || idle_until > cx.now {
+            pcb.keepalive_probes = 0;
+            self.start_keepalive(index, cx.now);
+            return;
+        }
+        if pcb.keepalive_probes >= pcb.settings.keepalive_probes {
+            cx.counters.tcp_aborted_on_timeout += 1;
+            self.pcbs[index].set(flag::RESET);
+            self.finish(index, Some(SocketError::TimedOut));
+            return;
+        }
+        pcb.keepalive_probes += 1;
+        cx.counters.tcp_keepalive_probes += 1;
+        pcb.set(flag::PROBE);
+        pcb.life_at = cx.now.plus_nanos(u64::from(pcb.settings.keepalive_interval_s) * 1_000_000_000);
+        self.mark_ready(index);
+    }
+
+    /// Arms the keepalive timer if the program wants it.
+    pub(crate) fn start_keepalive(&mut self, index: u32, now: Instant) {
+        let pcb = &mut self.pcbs[index];
+        if pcb.settings.has(setting::KEEPALIVE) && pcb.state().is_synchronized() {
+            let idle_until = pcb.last_received + pcb.settings.keepalive_idle();
+            pcb.life_at = idle_until.max(now.plus_nanos(1));
+        }
+    }
+
+    /// Bounds the stay in FIN-WAIT-2 of a connection nobody holds.
+    pub(super) fn start_fin_wait_2(&mut self, index: u32, now: Instant) {
+        let span = self.config.fin_wait_2;
+        let pcb = &mut self.pcbs[index];
+        if pcb.has(flag::RELEASED) {
+            pcb.life_at = now + span;
+        }
+    }
+
+    /// Bounds the wait of a corked partial segment.
+    pub(super) fn start_cork(&mut self, index: u32, now: Instant) {
+        let pcb = &mut self.pcbs[index];
+        if !pcb.life_at.is_set() || pcb.life_at > now.plus_nanos(CORK_NS) {
+            pcb.life_at = now.plus_nanos(CORK_NS);
+        }
+    }
+
+    pub(super) fn rto_bounds(&self) -> RtoBounds {
+        RtoBounds {
+            initial_ns: self.config.rto_initial.as_nanos() as u64,
+            min_ns: self.config.rto_min.as_nanos() as u64,
+            max_ns: self.config.rto_max.as_nanos() as u64,
+        }
+    }
+
+    /// Retransmission timeout with its backoff, in nanoseconds.
+    fn timeout_ns(&self, pcb: &Pcb) -> u64 {
+        pcb.rtt.rto(&self.rto_bounds(), pcb.backoff)
+    }
+
+    /// Sets the retransmission timer to what the connection now needs. Called
+    /// after every transmission round and every acknowledgement.
+    pub(super) fn arm_retransmit(&mut self, now: Instant, index: u32) {
+        let pcb = &self.pcbs[index];
+        if pcb.timer() == RetransmitTimer::Reordering && pcb.outstanding() > 0 {
+            return;
+        }
+        let (timer, deadline) = self.choose_timer(now, pcb);
+        let pcb = &mut self.pcbs[index];
+        pcb.timer_raw = timer as u8;
+        pcb.retransmit_at = deadline;
+    }
+
+    fn choose_timer(&self, now: Instant, pcb: &Pcb) -> (RetransmitTimer, Instant) {
+        if pcb.state() == State::Closed {
+            return (RetransmitTimer::Off, Instant::NEVER);
+        }
+        if pcb.outstanding() == 0 {
+            let waits = pcb.state().may_transmit() && (pcb.unsent() > 0 || fin_unsent(pcb));
+            if !waits {
+                return (RetransmitTimer::Off, Instant::NEVER);
+            }
+            if pcb.timer() == RetransmitTimer::Persist && pcb.retransmit_at.is_set() {
+                return (RetransmitTimer::Persist, pcb.retransmit_at);
+            }
+            return (RetransmitTimer::Persist, now.plus_nanos(self.timeout_ns(pcb)));
+        }
+        //= RFC 6298 §5.3 (an acknowledgement of new data restarts the timer)
+        let base = pcb.waiting_since.min(now);
+        let timeout_at = if pcb.backoff > 0 {
+            pcb.last_sent.max(base).plus_nanos(self.timeout_ns(pcb))
+        } else {
+            base.plus_nanos(self.timeout_ns(pcb))
+        };
+        if self.probe_wanted(pcb) {
+            let at = now.plus_nanos(self.probe_timeout_ns(pcb));
+            if at < timeout_at {
+                return (RetransmitTimer::TailProbe, at);
+            }
+        }
+        (RetransmitTimer::Timeout, timeout_at.max(now.plus_nanos(1)))
+    }
+
+    //= RFC 8985 §7.2 (when to schedule a tail loss probe)
+    fn probe_wanted(&self, pcb: &Pcb) -> bool {
+        pcb.has(flag::SACK)
+            && pcb.repair() == Repair::Open
+            && pcb.state().is_synchronized()
+            && pcb.sacked == 0
+            && pcb.backoff == 0
+            && pcb.rtt.has_sample()
+            && !pcb.has(flag::TAIL_PROBE_OUT | flag::TAIL_PROBE)
+            && pcb.sent_head != NONE
+    }
+
+    //= RFC 8985 §7.2 (PTO: two round trips, plus the peer's delay if one segment is in flight)
+    fn probe_timeout_ns(&self, pcb: &Pcb) -> u64 {
+        let two_trips = pcb.rtt.srtt_ns().saturating_mul(2);
+        let single = pcb.outstanding() <= u32::from(pcb.mss);
+        two_trips + if single { self.rto_bounds().min_ns } else { PROBE_SLACK_NS }
+    }
+
+    /// Hands the earliest deadline to the wheel if it does not call before.
+    #[inline]
+    pub(crate) fn rearm(&mut self, index: u32) {
+        let pcb = &mut self.pcbs[index];
+        let earliest = pcb.retransmit_at.min(pcb.ack_at).min(pcb.life_at);
+        if earliest < pcb.wheel_at {
+            pcb.wheel_at = earliest;
+            self.wheel.schedule(index, earliest);
+        }
+    }
+}
+
+pub(super) fn fin_unsent(pcb: &Pcb) -> bool {
+    pcb.has(flag::FIN_QUEUED) && !pcb.has(flag::FIN_SENT)
+}
