@@ -52,6 +52,14 @@ counters! {
     icmp_errors_sent,
     /// Echo requests answered.
     icmp_echo_replies,
+    /// ICMP errors withheld by the rate limit (RFC 4443 §2.4).
+    icmp_errors_limited,
+    /// Answers and errors of the IP layer dropped because their queue was full.
+    drop_queue_full,
+    /// Neighbours forgotten to make room for others.
+    neighbor_evictions,
+    /// Neighbours that could not be asked for because the table was full.
+    neighbor_table_full,
     /// Frames the link would not take.
     link_full,
     /// TCP segments received that passed the checks of the layers below.

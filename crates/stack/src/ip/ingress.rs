@@ -7,7 +7,7 @@ use toehold_wire::tcp::Seq;
 
 /// What came of a received frame.
 #[derive(Debug)]
-pub enum Ingress<'a> {
+pub(crate) enum Ingress<'a> {
     /// A TCP segment for one of this stack's addresses.
     Tcp(TcpPacket<'a>),
     /// An ICMP error about a TCP segment this stack may have sent.
@@ -24,27 +24,27 @@ pub enum Ingress<'a> {
 ///
 /// The TCP checksum has not been verified.
 #[derive(Debug)]
-pub struct TcpPacket<'a> {
+pub(crate) struct TcpPacket<'a> {
     /// The sender: a unicast address that is not one of this stack's, unless
     /// the frame was looped back.
-    pub source: Address,
+    pub(crate) source: Address,
     /// The one of this stack's addresses the segment was sent to; never a
     /// multicast or broadcast address.
-    pub destination: Address,
+    pub(crate) destination: Address,
     /// The ECN field of the IP header (RFC 3168 §5): 0 Not-ECT, 1 ECT(1),
     /// 2 ECT(0), 3 CE.
-    pub ecn: u8,
+    pub(crate) ecn: u8,
     /// Private bytes from the TCP header on, without Ethernet padding. May be
     /// shorter than a TCP header.
-    pub header: &'a [u8],
+    pub(crate) header: &'a [u8],
     /// What follows `header`, possibly in memory that the sender can write.
-    pub rest: Gather<'a>,
+    pub(crate) rest: Gather<'a>,
     /// Bytes of TCP header and payload: of `header` and `rest` together.
-    pub transport_len: usize,
+    pub(crate) transport_len: usize,
     /// What the link knows of the frame.
-    pub offload: Offload,
+    pub(crate) offload: Offload,
     /// Hardware address of the Ethernet source; zeroes on links without.
-    pub source_mac: [u8; 6],
+    pub(crate) source_mac: [u8; 6],
 }
 
 /// An ICMP error that quotes a TCP segment from one of this stack's addresses.
@@ -52,24 +52,24 @@ pub struct TcpPacket<'a> {
 /// Anybody can forge one: the receiver has to check [`IcmpError::seq`] against
 /// what is outstanding (RFC 5927 §4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct IcmpError {
+pub(crate) struct IcmpError {
     /// The connection, seen from this stack.
-    pub tuple: FourTuple,
+    pub(crate) tuple: FourTuple,
     /// Sequence number of the quoted segment.
-    pub seq: Seq,
+    pub(crate) seq: Seq,
     /// What happened to it.
-    pub kind: IcmpErrorKind,
+    pub(crate) kind: IcmpErrorKind,
 }
 
 /// Kinds of ICMP errors TCP hears of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum IcmpErrorKind {
+pub(crate) enum IcmpErrorKind {
     /// IPv4 "fragmentation needed and DF set" (RFC 1191) or IPv6 "packet too
     /// big" (RFC 8201). If the segment was outstanding, TCP calls
     /// [`update_path_mtu`](super::Ip::update_path_mtu).
     FragmentationNeeded {
-        /// Largest IP packet the next hop takes, in bytes; already raised to
-        /// the least this stack believes, and below the quoted packet's length.
+        /// Largest IP packet the next hop takes, in bytes; below the quoted
+        /// packet's length, and no less than any path takes.
         mtu: u16,
     },
     /// No route to the network: a soft error (RFC 1122 §4.2.3.9).

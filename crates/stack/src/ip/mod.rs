@@ -19,6 +19,7 @@
 mod addresses;
 mod arp;
 mod discovery;
+mod egress;
 mod ethernet;
 mod fragments;
 mod icmp;
@@ -37,55 +38,305 @@ mod waiting;
 #[cfg(test)]
 mod tests;
 
-pub use ingress::{IcmpError, IcmpErrorKind, Ingress, TcpPacket};
-pub use path::{NeighborEvent, Path, PathState};
+pub(crate) use ingress::{IcmpError, IcmpErrorKind, Ingress, TcpPacket};
+pub(crate) use path::{NeighborEvent, Path, PathState};
 
 use crate::config::Config;
 use crate::counters::Counters;
 use crate::time::Instant;
 use crate::tuple::Address;
-use toehold_link::{Offload, Received, Transmit, TransmitError, Transmitter};
-use toehold_shm::{Carver, Gather, NONE, OutOfMemory, Table};
+use addresses::{Addresses, NextHop};
+use ethernet::LinkShape;
+use fragments::Fragments;
+use neighbor::{Neighbors, Resolution};
+use path_mtu::PathMtus;
+use state::{Context, State};
+use toehold_link::{Received, Transmitter};
+use toehold_shm::{Carver, NONE, OutOfMemory, Table};
+use waiting::Packets;
 
 /// Longest headers [`Ip::emit_headers`] writes, in bytes: Ethernet and IPv6.
-pub const MAX_HEADERS: usize = 54;
+pub(crate) const MAX_HEADERS: usize = 54;
+
+/// Largest packet a loopback path takes, in bytes.
+const LOOPBACK_MTU: u16 = u16::MAX;
 
 /// The IP layer of one stack: handles to its state, and its settings.
-pub struct Ip {
-    own: addresses::Addresses,
-    link: ethernet::LinkShape,
-    state: Table<state::State>,
-    neighbors: neighbor::Neighbors,
-    packets: waiting::Packets,
-    path_mtus: path_mtu::PathMtus,
-    fragments: fragments::Fragments,
-    /// Private copy of what is looked at beyond its headers. Holds nothing
-    /// between two calls.
+pub(crate) struct Ip {
+    own: Addresses,
+    link: LinkShape,
+    state: Table<State>,
+    neighbors: Neighbors,
+    packets: Packets,
+    path_mtus: PathMtus,
+    fragments: Fragments,
+    /// Private copy of a packet that is looked at beyond its headers. Holds
+    /// nothing between two calls.
     scratch: Vec<u8>,
 }
 
-// What follows is the interface TCP is written against.
-//
-//   pub fn bytes_needed(config: &Config) -> usize
-//   pub fn create(carver: &mut Carver, config: &Config) -> Result<Ip, OutOfMemory>
-//   pub fn receive<'a>(&mut self, now: Instant, frame: &'a Received<'a>, counters: &mut Counters) -> Ingress<'a>
-//       counts frames_received; Ingress::Reassembled(frame) is given to receive again:
-//       Received { private: &frame, rest: Gather::EMPTY, offload: Offload::default() }
-//   pub fn receive_looped<'a>(…same…) -> Ingress<'a>
-//       for frames of a loopback path: own addresses and 127.0.0.0/8, ::1 are accepted as source and destination
-//   pub fn path(&mut self, now: Instant, remote: Address) -> PathState
-//   pub fn path_is_current(&self, path: &Path) -> bool            // one load and compare
-//   pub fn emit_headers(&mut self, buf: &mut [u8], path: &Path, local: Address, remote: Address,
-//                       protocol: u8, tos: u8, transport_len: usize) -> usize
-//   pub fn source_for(&self, remote: Address) -> Option<Address>
-//   pub fn is_local(&self, address: Address) -> bool              // own addresses, 127.0.0.0/8, ::1
-//   pub fn poll_transmit(&mut self, now: Instant, out: &mut dyn Transmitter, counters: &mut Counters)
-//   pub fn handle_timeout(&mut self, now: Instant, counters: &mut Counters)
-//   pub fn poll_timeout(&self) -> Option<Instant>
-//   pub fn next_event(&mut self) -> Option<NeighborEvent>
-//   pub fn waiting_head(&self, neighbor: u32) -> u32
-//   pub fn set_waiting_head(&mut self, neighbor: u32, head: u32)
-//   pub fn confirm(&mut self, now: Instant, path: &Path)
-//   pub fn update_path_mtu(&mut self, now: Instant, remote: Address, mtu: u16)
-//   pub fn path_mtu(&self, remote: Address) -> u16
-//   pub fn announce(&mut self)                                    // gratuitous ARP, unsolicited advertisement
+impl Ip {
+    /// Bytes of a region that [`Ip::create`] takes.
+    pub(crate) fn bytes_needed(config: &Config) -> usize {
+        Table::<State>::bytes_needed(1)
+            + Neighbors::bytes_needed(config)
+            + Packets::bytes_needed(config.link.mtu, neighbor::capacity(config))
+            + PathMtus::bytes_needed()
+            + Fragments::bytes_needed()
+    }
+
+    /// Makes the IP layer's state in a fresh region. On a region that has it
+    /// already, makes handles and changes nothing; `config` must then be the
+    /// one the state was made with.
+    ///
+    /// # Errors
+    ///
+    /// If the region is too small.
+    pub(crate) fn create(carver: &mut Carver, config: &Config) -> Result<Self, OutOfMemory> {
+        let mut state = carver.table(1)?;
+        if carver.is_fresh() {
+            state[0] = State::new(config);
+        }
+        Ok(Self {
+            own: Addresses::new(config),
+            link: LinkShape::new(config),
+            state,
+            neighbors: Neighbors::create(carver, config)?,
+            packets: Packets::create(carver, config.link.mtu, neighbor::capacity(config))?,
+            path_mtus: PathMtus::create(carver, config.secret)?,
+            fragments: Fragments::create(carver)?,
+            scratch: vec![0; fragments::LARGEST_PACKET],
+        })
+    }
+
+    /// Takes in a frame from the link. Answers to it, if the IP layer gives
+    /// any, leave with [`Ip::poll_transmit`].
+    #[inline]
+    pub(crate) fn receive<'a>(
+        &mut self,
+        now: Instant,
+        frame: &'a Received<'a>,
+        counters: &mut Counters,
+    ) -> Ingress<'a> {
+        counters.frames_received += 1;
+        if let Some(packet) = self.plain_tcp(frame) {
+            counters.tcp_segments_received += 1;
+            return Ingress::Tcp(packet);
+        }
+        self.receive_any(now, frame, false, counters)
+    }
+
+    /// Takes in a frame that this stack sent to itself over a loopback path:
+    /// as [`Ip::receive`], but its own addresses are good sources, and loopback
+    /// addresses good destinations.
+    pub(crate) fn receive_looped<'a>(
+        &mut self,
+        now: Instant,
+        frame: &'a Received<'a>,
+        counters: &mut Counters,
+    ) -> Ingress<'a> {
+        self.receive_any(now, frame, true, counters)
+    }
+
+    /// The segment in the frame, if it is a plain one; see the functions for
+    /// either family. Whatever else there is to say, the long way says it.
+    #[inline]
+    fn plain_tcp<'a>(&self, frame: &'a Received<'a>) -> Option<TcpPacket<'a>> {
+        if !self.link.ethernet {
+            let version = frame.private.first()? >> 4;
+            return match version {
+                4 => self.plain_tcp_v4(frame, 0, [0; 6]),
+                _ => self.plain_tcp_v6(frame, 0, [0; 6]),
+            };
+        }
+        let &[a, b, c, d, e, f, g, h, i, j, k, l, type_high, type_low] = frame.private.first_chunk()?;
+        let source = [g, h, i, j, k, l];
+        if [a, b, c, d, e, f] != self.own.mac || g & 1 != 0 {
+            return None;
+        }
+        match [type_high, type_low] {
+            [0x08, 0x00] => self.plain_tcp_v4(frame, ethernet::HEADER_LEN, source),
+            [0x86, 0xdd] => self.plain_tcp_v6(frame, ethernet::HEADER_LEN, source),
+            _ => None,
+        }
+    }
+
+    /// Where packets for `remote` go. Starts to ask for the next hop's hardware
+    /// address if it has to; the question leaves with [`Ip::poll_transmit`].
+    pub(crate) fn path(&mut self, now: Instant, remote: Address) -> PathState {
+        let next_hop = match (self.own.next_hop(&remote), self.link.ethernet) {
+            (NextHop::Loopback, _) => {
+                let (mtu, epoch) = (LOOPBACK_MTU, self.state[0].epoch());
+                return PathState::Ready(
+                    Path::new(self.own.mac, mtu, u32::from(mtu), NONE, epoch).with_loopback(),
+                );
+            }
+            (NextHop::Group, _) | (NextHop::None, true) => return PathState::Unreachable,
+            (NextHop::Neighbor(_) | NextHop::None, false) => {
+                return PathState::Ready(self.path_over(remote, [0; 6], NONE));
+            }
+            (NextHop::Neighbor(next_hop), true) => next_hop,
+        };
+        let mut cx = Context {
+            now,
+            state: &mut self.state[0],
+            packets: &mut self.packets,
+        };
+        match self.neighbors.resolve(&mut cx, &next_hop) {
+            Resolution::Known { neighbor, mac } => PathState::Ready(self.path_over(remote, mac, neighbor)),
+            Resolution::Asking { neighbor } => PathState::Pending { neighbor },
+            Resolution::Full => PathState::Unreachable,
+        }
+    }
+
+    fn path_over(&self, remote: Address, mac: [u8; 6], neighbor: u32) -> Path {
+        let (mtu, may_fragment) = self.packet_limit(&remote);
+        let path = Path::new(mac, mtu, self.link.super_frame, neighbor, self.state[0].epoch());
+        if may_fragment {
+            path.with_may_fragment()
+        } else {
+            path
+        }
+    }
+
+    /// Whether a path is still what [`Ip::path`] would answer. Compares one
+    /// number; may say no for a path that has not changed.
+    #[inline]
+    pub(crate) fn path_is_current(&self, path: &Path) -> bool {
+        path.epoch() == self.state[0].epoch()
+    }
+
+    /// Writes the Ethernet and IP headers of a packet to `remote` into `buf`,
+    /// and returns their length. `tos` is DSCP and ECN; `transport_len` the
+    /// bytes behind the IP header, up to 65515.
+    ///
+    /// # Panics
+    ///
+    /// If `buf` is shorter than the headers; [`MAX_HEADERS`] are always enough.
+    #[inline]
+    #[expect(clippy::too_many_arguments, reason = "they are the fields of the header")]
+    pub(crate) fn emit_headers(
+        &mut self,
+        buf: &mut [u8],
+        path: &Path,
+        local: Address,
+        remote: Address,
+        protocol: u8,
+        tos: u8,
+        transport_len: usize,
+    ) -> usize {
+        self.emit(buf, path, (&local, &remote), protocol, tos, transport_len)
+    }
+
+    /// The address of this stack from which to send to `remote`; `None` if it
+    /// has none of that family.
+    pub(crate) fn source_for(&self, remote: Address) -> Option<Address> {
+        self.own.source_for(&remote)
+    }
+
+    /// Whether `address` is one of this stack's, loopback addresses included.
+    pub(crate) fn is_local(&self, address: Address) -> bool {
+        self.own.is_local(&address)
+    }
+
+    /// Gives the link what is queued: questions to neighbours, answers, errors,
+    /// and what waited for a hardware address. What the link has no room for
+    /// stays.
+    pub(crate) fn poll_transmit(&mut self, now: Instant, out: &mut dyn Transmitter, counters: &mut Counters) {
+        self.neighbors.settle(counters);
+        if self.state[0].take_announcement() {
+            self.announce_v4(counters);
+            self.announce_v6(now, counters);
+        }
+        if !self.transmit_queued(out, counters) {
+            self.state[0].wake_at(now.plus_nanos(FULL_LINK_RETRY));
+        }
+    }
+
+    /// Does what time has come for. Cheap if there is nothing.
+    pub(crate) fn handle_timeout(&mut self, now: Instant, counters: &mut Counters) {
+        if now < self.state[0].next_deadline() {
+            return;
+        }
+        self.state[0].forget_deadline();
+        let mut cx = Context {
+            now,
+            state: &mut self.state[0],
+            packets: &mut self.packets,
+        };
+        let neighbors = self.neighbors.handle_timeout(&mut cx, counters);
+        let path_mtus = self.path_mtus.expire(now, &mut self.state[0]);
+        self.expire_fragments(now, counters);
+        self.state[0].wake_at(neighbors.min(path_mtus).min(self.fragments.next_deadline()));
+    }
+
+    /// When [`Ip::handle_timeout`] has to be called; `None` if nothing waits
+    /// for time to pass.
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        Some(self.state[0].next_deadline()).filter(|deadline| deadline.is_set())
+    }
+
+    /// The next thing that happened to a neighbour that TCP waits for.
+    pub(crate) fn next_event(&mut self) -> Option<NeighborEvent> {
+        let (neighbor, resolved) = self.neighbors.next_event()?;
+        Some(if resolved {
+            NeighborEvent::Resolved { neighbor }
+        } else {
+            NeighborEvent::Failed { neighbor }
+        })
+    }
+
+    /// Head of TCP's list of what waits for a neighbour, or [`NONE`].
+    pub(crate) fn waiting_head(&self, neighbor: u32) -> u32 {
+        self.neighbors.waiting_head(neighbor)
+    }
+
+    /// Sets the head of TCP's list of what waits for a neighbour. While it is
+    /// not [`NONE`] the neighbour's record stays.
+    pub(crate) fn set_waiting_head(&mut self, neighbor: u32, head: u32) {
+        self.neighbors.set_waiting_head(neighbor, head);
+    }
+
+    /// Notes that packets sent over `path` arrive, because something new was
+    /// acknowledged. Saves the neighbour from being asked whether it is there.
+    //= RFC 4861 §7.3.1
+    #[inline]
+    pub(crate) fn confirm(&mut self, now: Instant, path: &Path) {
+        if path.neighbor != NONE {
+            self.neighbors
+                .confirm(now, path.neighbor, path.destination, &mut self.state[0]);
+        }
+    }
+
+    /// Largest IP packet for `remote`, in bytes.
+    pub(crate) fn path_mtu(&self, remote: Address) -> u16 {
+        self.packet_limit(&remote).0
+    }
+
+    /// Takes in that the path to `remote` takes packets of `mtu` bytes only, as
+    /// an ICMP message said about a segment that was outstanding. Returns
+    /// whether the path MTU is smaller now; it stays so for ten minutes.
+    pub(crate) fn update_path_mtu(&mut self, now: Instant, remote: Address, mtu: u16) -> bool {
+        let (present, _) = self.packet_limit(&remote);
+        self.path_mtus
+            .lower(now, &remote, mtu, present, &mut self.state[0])
+    }
+
+    /// Tells the neighbours, unasked, which hardware address this stack has;
+    /// for those who knew an earlier one.
+    pub(crate) fn announce(&mut self) {
+        self.state[0].request_announcement();
+    }
+}
+
+/// How long to wait for a link without room, in nanoseconds.
+const FULL_LINK_RETRY: u64 = 1_000_000;
+
+impl core::fmt::Debug for Ip {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Ip")
+            .field("own", &self.own)
+            .field("link", &self.link)
+            .finish_non_exhaustive()
+    }
+}

@@ -10,16 +10,16 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// [`path`](super::Ip::path) again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
-pub struct Path {
+pub(crate) struct Path {
     /// Hardware address of the next hop; zeroes on links without.
-    pub destination: [u8; 6],
+    pub(crate) destination: [u8; 6],
     /// Largest IP packet in bytes that gets through to the destination.
-    pub mtu: u16,
+    pub(crate) mtu: u16,
     /// Largest IP packet in a super-frame in bytes; equal to the link's MTU
     /// where there are none. The segments of a super-frame are bound by `mtu`.
-    pub super_frame: u32,
+    pub(crate) super_frame: u32,
     /// Index of the next hop's neighbour record, or [`toehold_shm::NONE`].
-    pub neighbor: u32,
+    pub(crate) neighbor: u32,
     /// The epoch in which the path was made; 0 in none.
     epoch: u32,
     flags: u32,
@@ -34,17 +34,30 @@ const MAY_FRAGMENT: u32 = 2;
 
 impl Path {
     /// No path: never current.
-    pub const NONE: Self =
-        Self { destination: [0; 6], mtu: 0, super_frame: 0, neighbor: toehold_shm::NONE, epoch: 0, flags: 0 };
+    pub(crate) const NONE: Self = Self {
+        destination: [0; 6],
+        mtu: 0,
+        super_frame: 0,
+        neighbor: toehold_shm::NONE,
+        epoch: 0,
+        flags: 0,
+    };
 
     pub(super) fn new(destination: [u8; 6], mtu: u16, super_frame: u32, neighbor: u32, epoch: u32) -> Self {
-        Self { destination, mtu, super_frame, neighbor, epoch, flags: 0 }
+        Self {
+            destination,
+            mtu,
+            super_frame,
+            neighbor,
+            epoch,
+            flags: 0,
+        }
     }
 
     /// Whether the destination is this stack: the frame must not go to the
     /// link, but back into [`receive_looped`](super::Ip::receive_looped).
     #[inline]
-    pub fn is_loopback(&self) -> bool {
+    pub(crate) fn is_loopback(&self) -> bool {
         self.flags & LOOPBACK != 0
     }
 
@@ -77,7 +90,7 @@ impl Default for Path {
 
 /// Answer to the question where packets for a destination go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PathState {
+pub(crate) enum PathState {
     /// There, now.
     Ready(Path),
     /// The next hop's hardware address is being asked for. The asker enters
@@ -97,7 +110,7 @@ pub enum PathState {
 /// receiver takes it out with
 /// [`set_waiting_head`](super::Ip::set_waiting_head)`(neighbor, NONE)`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NeighborEvent {
+pub(crate) enum NeighborEvent {
     /// Its hardware address is known: `path` is ready.
     Resolved {
         /// Index of the neighbour record.

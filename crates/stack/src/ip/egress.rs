@@ -1,0 +1,402 @@
+//! Where packets go out: headers for TCP's frames, and the packets the IP
+//! layer sends itself.
+
+use super::addresses::{self, NextHop};
+use super::neighbor::Resolution;
+use super::path_mtu::LEAST_IPV6;
+use super::state::Context;
+use super::{Ip, Path};
+use crate::counters::Counters;
+use crate::time::Instant;
+use crate::tuple::Address;
+use core::net::IpAddr;
+use toehold_link::{Offload, Transmit, TransmitError, Transmitter};
+use toehold_shm::Gather;
+use toehold_wire::{Mac, ethernet, ipv4, ipv6, protocol};
+
+/// Hops a packet may take.
+//= RFC 1122 §3.2.1.7
+pub(super) const HOP_LIMIT: u8 = 64;
+
+const DONT_FRAGMENT: u32 = 0x4000;
+
+/// A message the IP layer sends on its own account.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Message<'a> {
+    pub(super) source: Address,
+    pub(super) destination: Address,
+    pub(super) protocol: u8,
+    pub(super) hop_limit: u8,
+    /// DSCP and ECN.
+    pub(super) tos: u8,
+    pub(super) payload: &'a [u8],
+}
+
+/// Which part of a message's payload a packet carries.
+#[derive(Debug, Clone, Copy)]
+struct Part {
+    offset: usize,
+    len: usize,
+    id: u32,
+    /// Whether there are other parts.
+    one_of_many: bool,
+}
+
+impl Ip {
+    /// Writes the headers of an IPv4 packet; returns their length.
+    #[inline]
+    pub(super) fn emit_v4(
+        &mut self,
+        buf: &mut [u8],
+        may_fragment: bool,
+        (local, remote): (&Address, &Address),
+        protocol: u8,
+        tos: u8,
+        transport_len: usize,
+    ) {
+        //= RFC 6864 §4.1
+        // The identification of a packet that nobody fragments means nothing.
+        let (id, flags) = if may_fragment {
+            (self.state[0].next_fragment_id() & 0xffff, 0)
+        } else {
+            (0, DONT_FRAGMENT)
+        };
+        let len = (transport_len + ipv4::HEADER_LEN) as u32;
+        debug_assert!(
+            len <= ipv4::MAX_PACKET_LEN as u32,
+            "an IPv4 packet of {len} bytes"
+        );
+        let source = u32::from_be_bytes([local.0[12], local.0[13], local.0[14], local.0[15]]);
+        let target = u32::from_be_bytes([remote.0[12], remote.0[13], remote.0[14], remote.0[15]]);
+        let words = [
+            0x4500_0000 | u32::from(tos) << 16 | len & 0xffff,
+            id << 16 | flags,
+            u32::from(HOP_LIMIT) << 24 | u32::from(protocol) << 16,
+            source,
+            target,
+        ];
+        let sum: u64 = words.iter().map(|word| u64::from(*word)).sum();
+        let sum = (sum & 0xffff_ffff) + (sum >> 32);
+        let sum = (sum & 0xffff) + ((sum >> 16) & 0xffff) + (sum >> 32);
+        let sum = (sum & 0xffff) + (sum >> 16);
+        let sum = (sum & 0xffff) + (sum >> 16);
+        let mut header = [0; ipv4::HEADER_LEN];
+        for (at, word) in words.into_iter().enumerate() {
+            let word = if at == 2 {
+                word | u32::from(!(sum as u16))
+            } else {
+                word
+            };
+            header[at * 4..at * 4 + 4].copy_from_slice(&word.to_be_bytes());
+        }
+        buf[..ipv4::HEADER_LEN].copy_from_slice(&header);
+    }
+
+    /// Writes the header of an IPv6 packet.
+    #[inline]
+    pub(super) fn emit_v6(
+        buf: &mut [u8],
+        (local, remote): (&Address, &Address),
+        protocol: u8,
+        tos: u8,
+        transport_len: usize,
+    ) {
+        debug_assert!(
+            transport_len <= usize::from(u16::MAX),
+            "an IPv6 payload of {transport_len} bytes"
+        );
+        let [high, low] = (transport_len as u16).to_be_bytes();
+        let mut header = [0; ipv6::HEADER_LEN];
+        header[..8].copy_from_slice(&[0x60 | tos >> 4, tos << 4, 0, 0, high, low, protocol, HOP_LIMIT]);
+        header[8..24].copy_from_slice(&local.0);
+        header[24..].copy_from_slice(&remote.0);
+        buf[..ipv6::HEADER_LEN].copy_from_slice(&header);
+    }
+
+    /// Writes the Ethernet header, where there is one; returns its length.
+    #[inline]
+    pub(super) fn emit_ethernet(&self, buf: &mut [u8], destination: [u8; 6], ipv4: bool) -> usize {
+        if !self.link.ethernet {
+            return 0;
+        }
+        let [a, b, c, d, e, f] = destination;
+        let [g, h, i, j, k, l] = self.own.mac;
+        let [m, n] = if ipv4 { [0x08, 0x00] } else { [0x86, 0xdd] };
+        buf[..ethernet::HEADER_LEN].copy_from_slice(&[a, b, c, d, e, f, g, h, i, j, k, l, m, n]);
+        ethernet::HEADER_LEN
+    }
+
+    /// The largest packet for `remote` in bytes, and whether routers may fragment it.
+    pub(super) fn packet_limit(&self, remote: &Address) -> (u16, bool) {
+        let link = self.link.mtu;
+        match self.path_mtus.get(remote) {
+            Some((mtu, may_fragment)) => (mtu.min(link), may_fragment),
+            None => (link, false),
+        }
+    }
+
+    /// Sends a message, in fragments if need be, as soon as the next hop's
+    /// hardware address is known. What cannot be sent is counted and forgotten.
+    pub(super) fn send_message(&mut self, now: Instant, message: &Message<'_>, counters: &mut Counters) {
+        let limit = usize::from(self.message_limit(&message.destination));
+        let is_v4 = message.destination.is_ipv4();
+        let header_len = if is_v4 { ipv4::HEADER_LEN } else { ipv6::HEADER_LEN };
+        let total = message.payload.len();
+        let many = header_len + total > limit;
+        //= RFC 791 §3.2
+        //= RFC 8200 §4.5
+        let extra = if is_v4 { 0 } else { ipv6::FRAGMENT_HEADER_LEN };
+        let step = if many {
+            limit.saturating_sub(header_len + extra) & !7
+        } else {
+            total.max(1)
+        };
+        if step == 0 || total.div_ceil(step) > self.packets.free_buffers() as usize {
+            counters.drop_queue_full += 1;
+            return;
+        }
+        let id = if many || is_v4 {
+            self.state[0].next_fragment_id()
+        } else {
+            0
+        };
+        let mut offset = 0;
+        loop {
+            let len = step.min(total - offset);
+            self.send_part(
+                now,
+                message,
+                Part {
+                    offset,
+                    len,
+                    id,
+                    one_of_many: many,
+                },
+                counters,
+            );
+            offset += len;
+            if offset >= total {
+                return;
+            }
+        }
+    }
+
+    /// The largest packet for a message of the IP layer's own. Nobody can tell
+    /// a forged "packet too big" about those from a true one, so beyond the
+    /// link they never need one.
+    //= RFC 8201 §5.1
+    fn message_limit(&self, remote: &Address) -> u16 {
+        let (limit, _) = self.packet_limit(remote);
+        if remote.is_ipv4() || self.own.is_on_link(remote) {
+            limit
+        } else {
+            limit.min(LEAST_IPV6)
+        }
+    }
+
+    fn send_part(&mut self, now: Instant, message: &Message<'_>, part: Part, counters: &mut Counters) {
+        let is_v4 = message.destination.is_ipv4();
+        let extension = part.one_of_many && !is_v4;
+        let header_len = self.link.header_len
+            + if is_v4 { ipv4::HEADER_LEN } else { ipv6::HEADER_LEN }
+            + if extension { ipv6::FRAGMENT_HEADER_LEN } else { 0 };
+        let Some(packet) = self.packets.allocate(header_len + part.len) else {
+            counters.drop_queue_full += 1;
+            return;
+        };
+        let start = self.link.header_len;
+        let frame = self.packets.frame_mut(packet);
+        let ip_header_len = emit_part(&mut frame[start..], message, part);
+        frame[start + ip_header_len..].copy_from_slice(&message.payload[part.offset..part.offset + part.len]);
+        self.send_packet(now, packet, &message.destination, counters);
+    }
+
+    /// Sends a packet that lacks its Ethernet header only.
+    fn send_packet(&mut self, now: Instant, packet: u32, destination: &Address, counters: &mut Counters) {
+        if !self.link.ethernet {
+            self.packets.push_ready(packet);
+            return;
+        }
+        let next_hop = match self.own.next_hop(destination) {
+            NextHop::Neighbor(neighbor) => neighbor,
+            NextHop::Group => {
+                let mac = Mac::for_multicast(IpAddr::from(*destination)).unwrap_or(Mac::BROADCAST);
+                self.finish_packet(packet, mac.0);
+                return;
+            }
+            NextHop::Loopback | NextHop::None => {
+                self.packets.free(packet);
+                counters.drop_unresolved += 1;
+                return;
+            }
+        };
+        let mut cx = Context {
+            now,
+            state: &mut self.state[0],
+            packets: &mut self.packets,
+        };
+        match self.neighbors.resolve(&mut cx, &next_hop) {
+            Resolution::Known { mac, .. } => self.finish_packet(packet, mac),
+            Resolution::Asking { neighbor } => {
+                if self.packets.wait_for(neighbor, packet) {
+                    counters.drop_unresolved += 1;
+                }
+            }
+            Resolution::Full => {
+                self.packets.free(packet);
+                counters.drop_unresolved += 1;
+            }
+        }
+    }
+
+    /// Writes the Ethernet header; the packet is ready.
+    fn finish_packet(&mut self, packet: u32, destination: [u8; 6]) {
+        let header_len = self.link.header_len;
+        let is_v4 = self
+            .packets
+            .frame(packet)
+            .get(header_len)
+            .is_some_and(|byte| byte >> 4 == 4);
+        let mut header = [0; ethernet::HEADER_LEN];
+        let len = self.emit_ethernet(&mut header, destination, is_v4);
+        self.packets.frame_mut(packet)[..len].copy_from_slice(&header[..len]);
+        self.packets.push_ready(packet);
+    }
+
+    /// Sends what waited for a neighbour whose hardware address is known now.
+    pub(super) fn release_waiting(&mut self, neighbor: u32, mac: [u8; 6]) {
+        while let Some(packet) = self.packets.pop_waiting(neighbor) {
+            self.finish_packet(packet, mac);
+        }
+    }
+
+    /// Queues a whole frame.
+    pub(super) fn send_frame(&mut self, frame: &[u8], counters: &mut Counters) {
+        match self.packets.allocate(frame.len()) {
+            Some(packet) => {
+                self.packets.frame_mut(packet).copy_from_slice(frame);
+                self.packets.push_ready(packet);
+            }
+            None => counters.drop_queue_full += 1,
+        }
+    }
+
+    /// Gives the link what is queued: questions to neighbours first, since
+    /// others wait for the answers. False if it had no room for all.
+    pub(super) fn transmit_queued(&mut self, out: &mut dyn Transmitter, counters: &mut Counters) -> bool {
+        while let Some(question) = self.neighbors.next_question() {
+            let mut buffer = [0; super::discovery::MAX_QUESTION];
+            let len = self.write_question(&question, &mut buffer);
+            if len > 0 && transmit(out, &buffer[..len], counters) == Err(TransmitError::Full) {
+                return false;
+            }
+            self.neighbors.question_asked(question.neighbor);
+        }
+        while let Some(packet) = self.packets.first_ready() {
+            if transmit(out, self.packets.frame(packet), counters) == Err(TransmitError::Full) {
+                return false;
+            }
+            self.packets.drop_first_ready();
+        }
+        true
+    }
+}
+
+/// Writes the IP header, and the fragment header if need be, of a part of a
+/// message; returns their length.
+fn emit_part(buffer: &mut [u8], message: &Message<'_>, part: Part) -> usize {
+    let last = part.offset + part.len >= message.payload.len();
+    if message.destination.is_ipv4() {
+        let header = ipv4::Header {
+            tos: message.tos,
+            id: part.id as u16,
+            dont_fragment: false,
+            more_fragments: !last,
+            fragment_offset: part.offset as u16,
+            ttl: message.hop_limit,
+            protocol: message.protocol,
+            src: addresses::to_v4(&message.source),
+            dst: addresses::to_v4(&message.destination),
+            payload_len: part.len as u16,
+        };
+        return header.emit(buffer);
+    }
+    let extension = if part.one_of_many {
+        ipv6::FRAGMENT_HEADER_LEN
+    } else {
+        0
+    };
+    let header = ipv6::Header {
+        traffic_class: message.tos,
+        flow_label: 0,
+        payload_len: (extension + part.len) as u16,
+        next_header: if part.one_of_many {
+            protocol::FRAGMENT
+        } else {
+            message.protocol
+        },
+        hop_limit: message.hop_limit,
+        src: addresses::to_v6(&message.source),
+        dst: addresses::to_v6(&message.destination),
+    };
+    let len = header.emit(buffer);
+    if part.one_of_many {
+        let fragment = ipv6::Fragment {
+            offset: part.offset as u16,
+            more: !last,
+            id: part.id,
+        };
+        ipv6::FragmentHeader {
+            next_header: message.protocol,
+            fragment,
+        }
+        .emit(&mut buffer[len..]);
+    }
+    len + extension
+}
+
+/// Gives a frame to the link and counts what came of it.
+fn transmit(out: &mut dyn Transmitter, frame: &[u8], counters: &mut Counters) -> Result<(), TransmitError> {
+    let result = out.transmit(&Transmit {
+        headers: frame,
+        payload: Gather::EMPTY,
+        offload: Offload::default(),
+    });
+    match result {
+        Ok(()) => counters.frames_sent += 1,
+        Err(TransmitError::Full) => counters.link_full += 1,
+        Err(TransmitError::Unreachable | TransmitError::TooLong) => counters.drop_unresolved += 1,
+    }
+    result
+}
+
+/// Writes the headers of a frame for [`Ip::emit_headers`].
+impl Ip {
+    #[inline]
+    pub(super) fn emit(
+        &mut self,
+        buf: &mut [u8],
+        path: &Path,
+        ends: (&Address, &Address),
+        protocol: u8,
+        tos: u8,
+        transport_len: usize,
+    ) -> usize {
+        let is_v4 = ends.1.is_ipv4();
+        let start = self.emit_ethernet(buf, path.destination, is_v4);
+        if is_v4 {
+            self.emit_v4(
+                &mut buf[start..],
+                path.may_fragment(),
+                ends,
+                protocol,
+                tos,
+                transport_len,
+            );
+            start + ipv4::HEADER_LEN
+        } else {
+            Self::emit_v6(&mut buf[start..], ends, protocol, tos, transport_len);
+            start + ipv6::HEADER_LEN
+        }
+    }
+}

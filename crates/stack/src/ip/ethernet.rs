@@ -1,0 +1,159 @@
+//! Where frames come in: whom the Ethernet header names, and what is inside.
+
+use super::{Ingress, Ip, TcpPacket};
+use crate::config::Config;
+use crate::counters::Counters;
+use crate::time::Instant;
+use crate::tuple::Address;
+use toehold_link::Received;
+use toehold_shm::Gather;
+use toehold_wire::Mac;
+use toehold_wire::ethernet::{EtherType, Frame};
+
+/// Bytes of the headers this stack writes.
+pub(super) const HEADER_LEN: usize = toehold_wire::ethernet::HEADER_LEN;
+
+/// What the frames of the link look like. Fixed when the stack is made.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LinkShape {
+    /// Largest IP packet in a plain frame, in bytes.
+    pub(super) mtu: u16,
+    /// Largest IP packet in a super-frame, in bytes.
+    pub(super) super_frame: u32,
+    /// Whether frames begin with an Ethernet header.
+    pub(super) ethernet: bool,
+    /// Where the IP header begins in frames that this stack sends.
+    pub(super) header_len: usize,
+}
+
+impl LinkShape {
+    pub(super) fn new(config: &Config) -> Self {
+        let mtu = config.link.mtu;
+        Self {
+            mtu,
+            //= RFC 791 §3.1
+            super_frame: config.link.super_frame.clamp(u32::from(mtu), u32::from(u16::MAX)),
+            ethernet: config.ethernet,
+            header_len: if config.ethernet { HEADER_LEN } else { 0 },
+        }
+    }
+}
+
+/// A frame whose Ethernet header has been read.
+#[derive(Clone, Copy)]
+pub(super) struct Arrival<'a> {
+    pub(super) now: Instant,
+    pub(super) frame: &'a Received<'a>,
+    /// Where what the Ethernet header carries begins.
+    pub(super) start: usize,
+    pub(super) source_mac: [u8; 6],
+    /// Whether the frame was for others too.
+    pub(super) to_group: bool,
+    /// Whether this stack sent the frame to itself.
+    pub(super) looped: bool,
+}
+
+impl<'a> Arrival<'a> {
+    /// Private bytes behind the Ethernet header.
+    pub(super) fn private(&self) -> &'a [u8] {
+        self.frame.private.get(self.start..).unwrap_or(&[])
+    }
+
+    /// All bytes behind the Ethernet header, padding included.
+    pub(super) fn len(&self) -> usize {
+        self.frame.len().saturating_sub(self.start)
+    }
+
+    /// Copies what is behind the Ethernet header, as much as fits, and returns
+    /// its length.
+    pub(super) fn copy_to(&self, into: &mut [u8]) -> usize {
+        let private = self.private();
+        let head = private.len().min(into.len());
+        into[..head].copy_from_slice(&private[..head]);
+        head + self.frame.rest.copy_to(0, &mut into[head..])
+    }
+}
+
+impl Ip {
+    /// Takes in any frame, step by step, and counts why it is dropped.
+    #[inline(never)]
+    pub(super) fn receive_any<'a>(
+        &mut self,
+        now: Instant,
+        frame: &'a Received<'a>,
+        looped: bool,
+        counters: &mut Counters,
+    ) -> Ingress<'a> {
+        let mut arrival = Arrival {
+            now,
+            frame,
+            start: 0,
+            source_mac: [0; 6],
+            to_group: false,
+            looped,
+        };
+        if !self.link.ethernet {
+            return match frame.private.first().map(|byte| byte >> 4) {
+                Some(4) => self.receive_ipv4(&arrival, counters),
+                Some(6) => self.receive_ipv6(&arrival, counters),
+                _ => dropped(&mut counters.drop_malformed),
+            };
+        }
+        let Ok(header) = Frame::new(frame.private) else {
+            return dropped(&mut counters.drop_malformed);
+        };
+        // A tag may tell a priority; this stack is on no VLAN.
+        let other_vlan = header.vlan().is_some_and(|tag| tag.vlan() != 0);
+        if other_vlan || (header.dst() != Mac(self.own.mac) && !header.dst().is_multicast()) {
+            return dropped(&mut counters.drop_other_host);
+        }
+        if header.src().is_multicast() {
+            return dropped(&mut counters.drop_bad_source);
+        }
+        arrival.start = header.header_len();
+        arrival.source_mac = header.src().0;
+        arrival.to_group = header.dst().is_multicast();
+        match header.ethertype() {
+            EtherType::IPV4 => self.receive_ipv4(&arrival, counters),
+            EtherType::IPV6 => self.receive_ipv6(&arrival, counters),
+            EtherType::ARP => self.receive_arp(&arrival, counters),
+            _ => dropped(&mut counters.drop_ethertype),
+        }
+    }
+}
+
+/// Counts a drop.
+#[inline]
+pub(super) fn dropped<'a>(counter: &mut u64) -> Ingress<'a> {
+    *counter += 1;
+    Ingress::Done
+}
+
+/// A TCP segment of `len` bytes that begins at byte `start` of the frame.
+#[inline]
+pub(super) fn tcp_packet<'a>(
+    frame: &'a Received<'a>,
+    start: usize,
+    len: usize,
+    ends: (Address, Address),
+    ecn: u8,
+    source_mac: [u8; 6],
+) -> TcpPacket<'a> {
+    let private = frame.private.get(start..).unwrap_or(&[]);
+    let (header, rest) = match private.get(..len) {
+        Some(all) => (all, Gather::EMPTY),
+        None if frame.rest.len() == len - private.len() => (private, frame.rest),
+        // Padding behind the packet.
+        None => (private, frame.rest.slice(0, len - private.len())),
+    };
+    TcpPacket {
+        source: ends.0,
+        destination: ends.1,
+        ecn,
+        header,
+        rest,
+        transport_len: len,
+        offload: frame.offload,
+        source_mac,
+    }
+}

@@ -1,0 +1,299 @@
+//! Control messages that arrive: echo requests are answered, errors about TCP
+//! go up, neighbour discovery has a file of its own, the rest is dropped.
+
+use super::addresses;
+use super::egress::{HOP_LIMIT, Message as Outgoing};
+use super::ethernet::{Arrival, dropped};
+use super::ingress::{IcmpError, IcmpErrorKind};
+use super::{Ingress, Ip};
+use crate::counters::Counters;
+use crate::tuple::{Address, FourTuple};
+use toehold_wire::ipv6::Upper;
+use toehold_wire::ndisc::Delivery;
+use toehold_wire::quote::Quote;
+use toehold_wire::{icmpv4, icmpv6, ipv4, ipv6, protocol};
+
+const ECHO_REPLY_V4: u8 = 0;
+const ECHO_REPLY_V6: u8 = 129;
+
+/// Lengths of packets on common links, to be tried in turn when a router does
+/// not say what fits.
+//= RFC 1191 §7
+const PLATEAUS: [u16; 10] = [32000, 17914, 8166, 4352, 2002, 1492, 1006, 508, 296, 68];
+
+/// A request to be answered, as it lies in the scratch buffer.
+struct Echo {
+    /// From whom the answer comes.
+    source: Address,
+    destination: Address,
+    tos: u8,
+    /// Where the message lies.
+    start: usize,
+    end: usize,
+}
+
+impl Ip {
+    pub(super) fn receive_icmpv4<'a>(
+        &mut self,
+        arrival: &Arrival<'_>,
+        view: &ipv4::View<'_>,
+        to_own: bool,
+        counters: &mut Counters,
+    ) -> Ingress<'a> {
+        let end = arrival
+            .copy_to(&mut self.scratch)
+            .min(usize::from(view.total_len()));
+        let start = view.header_len().min(end);
+        let Ok(message) = icmpv4::View::new(&self.scratch[start..end]) else {
+            return dropped(&mut counters.drop_malformed);
+        };
+        if !message.verify(0) {
+            return dropped(&mut counters.drop_checksum);
+        }
+        //= RFC 1122 §3.2.2.6
+        // Requests to everybody are not answered: they would serve to flood.
+        if !to_own {
+            return dropped(&mut counters.drop_icmp);
+        }
+        if !matches!(message.message(), icmpv4::Message::EchoRequest { .. }) {
+            return self.error_v4(&message.message(), counters);
+        }
+        //= RFC 1122 §3.2.2.6
+        let (source, destination) = (addresses::from_v4(view.dst()), addresses::from_v4(view.src()));
+        self.scratch[start] = ECHO_REPLY_V4;
+        icmpv4::set_checksum(&mut self.scratch[start..end], 0);
+        self.answer_echo(
+            arrival,
+            &Echo {
+                source,
+                destination,
+                tos: view.tos(),
+                start,
+                end,
+            },
+            counters,
+        );
+        Ingress::Done
+    }
+
+    pub(super) fn receive_icmpv6<'a>(
+        &mut self,
+        arrival: &Arrival<'_>,
+        view: &ipv6::View<'_>,
+        upper: Upper,
+        to_own: bool,
+        counters: &mut Counters,
+    ) -> Ingress<'a> {
+        let end = ipv6::HEADER_LEN + usize::from(view.payload_len());
+        let end = arrival.copy_to(&mut self.scratch).min(end);
+        let start = (ipv6::HEADER_LEN + upper.offset).min(end);
+        let scratch = core::mem::take(&mut self.scratch);
+        let (message, unspecified) = (
+            icmpv6::View::new(&scratch[start..end]),
+            view.src().is_unspecified(),
+        );
+        let pseudo_header = icmpv6::pseudo_header(view.src(), view.dst(), end - start);
+        let ingress = match message {
+            Err(_) => dropped(&mut counters.drop_malformed),
+            Ok(message) if !message.verify(pseudo_header, 0) => dropped(&mut counters.drop_checksum),
+            Ok(message) => match message.message() {
+                icmpv6::Message::NeighborDiscovery => {
+                    //= RFC 6980 §5
+                    // Nothing may stand between the header and the message,
+                    // least of all a fragment header.
+                    if upper.offset != 0 || !self.link.ethernet {
+                        dropped(&mut counters.drop_neighbor)
+                    } else {
+                        let delivery = Delivery {
+                            src: view.src(),
+                            dst: view.dst(),
+                            hop_limit: view.hop_limit(),
+                        };
+                        self.receive_discovery(arrival, &message, &delivery, counters)
+                    }
+                }
+                _ if unspecified => dropped(&mut counters.drop_bad_source),
+                // Requests to everybody would serve to flood (RFC 4443 §4.2 leaves it open).
+                _ if !to_own => dropped(&mut counters.drop_icmp),
+                icmpv6::Message::EchoRequest { .. } => {
+                    self.scratch = scratch;
+                    return self.answer_echo_v6(arrival, view, (start, end), counters);
+                }
+                other => self.error_v6(&other, counters),
+            },
+        };
+        self.scratch = scratch;
+        ingress
+    }
+
+    //= RFC 4443 §4.2
+    fn answer_echo_v6<'a>(
+        &mut self,
+        arrival: &Arrival<'_>,
+        view: &ipv6::View<'_>,
+        (start, end): (usize, usize),
+        counters: &mut Counters,
+    ) -> Ingress<'a> {
+        let pseudo_header = icmpv6::pseudo_header(view.dst(), view.src(), end - start);
+        self.scratch[start] = ECHO_REPLY_V6;
+        icmpv6::set_checksum(&mut self.scratch[start..end], pseudo_header, 0);
+        let (source, destination) = (addresses::from_v6(view.dst()), addresses::from_v6(view.src()));
+        let tos = view.traffic_class();
+        self.answer_echo(
+            arrival,
+            &Echo {
+                source,
+                destination,
+                tos,
+                start,
+                end,
+            },
+            counters,
+        );
+        Ingress::Done
+    }
+
+    fn answer_echo(&mut self, arrival: &Arrival<'_>, echo: &Echo, counters: &mut Counters) {
+        let scratch = core::mem::take(&mut self.scratch);
+        let outgoing = Outgoing {
+            source: echo.source,
+            destination: echo.destination,
+            protocol: if echo.destination.is_ipv4() {
+                protocol::ICMPV4
+            } else {
+                protocol::ICMPV6
+            },
+            hop_limit: HOP_LIMIT,
+            // The class of the request (RFC 1349 §5.1), never a congestion mark.
+            tos: echo.tos & 0xfc,
+            payload: &scratch[echo.start..echo.end],
+        };
+        self.send_message(arrival.now, &outgoing, counters);
+        self.scratch = scratch;
+        counters.icmp_echo_replies += 1;
+    }
+
+    /// An error, perhaps about a segment of this stack.
+    fn error_v4<'a>(&self, message: &icmpv4::Message<'_>, counters: &mut Counters) -> Ingress<'a> {
+        use icmpv4::Message::{DestinationUnreachable, ParameterProblem, TimeExceeded};
+        let (original, kind) = match *message {
+            DestinationUnreachable { code, mtu, original } => (original, unreachable_v4(code, mtu)),
+            TimeExceeded { original, .. } => (original, Some(IcmpErrorKind::TimeExceeded)),
+            ParameterProblem { original, .. } => (original, Some(IcmpErrorKind::ParameterProblem)),
+            //= RFC 6633 §3
+            //= RFC 1122 §3.2.2
+            // Source quench and whatever else there is.
+            _ => (&[][..], None),
+        };
+        self.error(Quote::v4(original).ok(), kind, counters)
+    }
+
+    fn error_v6<'a>(&self, message: &icmpv6::Message<'_>, counters: &mut Counters) -> Ingress<'a> {
+        use icmpv6::Message::{DestinationUnreachable, PacketTooBig, ParameterProblem, TimeExceeded};
+        let (original, kind) = match *message {
+            DestinationUnreachable { code, original } => (original, unreachable_v6(code)),
+            PacketTooBig { mtu, original } => {
+                let mtu = u16::try_from(mtu).unwrap_or(u16::MAX);
+                (original, Some(IcmpErrorKind::FragmentationNeeded { mtu }))
+            }
+            TimeExceeded { original, .. } => (original, Some(IcmpErrorKind::TimeExceeded)),
+            ParameterProblem {
+                code: icmpv6::problem::UNRECOGNIZED_NEXT_HEADER,
+                original,
+                ..
+            } => (original, Some(IcmpErrorKind::ProtocolUnreachable)),
+            ParameterProblem { original, .. } => (original, Some(IcmpErrorKind::ParameterProblem)),
+            _ => (&[][..], None),
+        };
+        self.error(Quote::v6(original).ok(), kind, counters)
+    }
+
+    /// Turns a quoted packet round into a connection of this stack.
+    //= RFC 1122 §4.2.3.9
+    //= RFC 5927 §4
+    fn error<'a>(
+        &self,
+        quote: Option<Quote>,
+        kind: Option<IcmpErrorKind>,
+        counters: &mut Counters,
+    ) -> Ingress<'a> {
+        let (Some(quote), Some(kind)) = (quote, kind) else {
+            return dropped(&mut counters.drop_icmp);
+        };
+        let (local, remote) = (Address::from(quote.src), Address::from(quote.dst));
+        let ours = match quote.src {
+            core::net::IpAddr::V4(source) => self.own.is_own_v4(source),
+            core::net::IpAddr::V6(source) => self.own.is_own_v6(source),
+        };
+        let (Some(seq), true) = (quote.seq, ours) else {
+            return dropped(&mut counters.drop_icmp);
+        };
+        let kind = match kind {
+            IcmpErrorKind::FragmentationNeeded { mtu } => {
+                let Some(mtu) = believable_mtu(mtu, quote.packet_len, remote.is_ipv4()) else {
+                    return dropped(&mut counters.drop_icmp);
+                };
+                IcmpErrorKind::FragmentationNeeded { mtu }
+            }
+            kind => kind,
+        };
+        let tuple = FourTuple {
+            local,
+            remote,
+            local_port: quote.src_port,
+            remote_port: quote.dst_port,
+        };
+        Ingress::IcmpError(IcmpError { tuple, seq, kind })
+    }
+}
+
+/// What is left of an announced MTU after a look at the packet it is about.
+fn believable_mtu(mtu: u16, packet_len: u32, is_v4: bool) -> Option<u16> {
+    if !is_v4 {
+        //= RFC 8201 §4
+        return (mtu >= super::path_mtu::LEAST_IPV6 && u32::from(mtu) < packet_len).then_some(mtu);
+    }
+    let mtu = match mtu {
+        //= RFC 1191 §5
+        // An old router: the next length below the packet's that links have.
+        0 => PLATEAUS
+            .into_iter()
+            .find(|plateau| u32::from(*plateau) < packet_len)?,
+        mtu => mtu,
+    };
+    //= RFC 1191 §3
+    // A packet that fits was not dropped for its length.
+    (mtu >= super::path_mtu::LEAST_POSSIBLE_IPV4 && u32::from(mtu) < packet_len).then_some(mtu)
+}
+
+//= RFC 1122 §3.2.2.1
+fn unreachable_v4(code: u8, mtu: u16) -> Option<IcmpErrorKind> {
+    use icmpv4::unreachable as code_of;
+    match code {
+        // 6, 11: network unknown, or not for this type of service.
+        code_of::NET | 6 | 11 => Some(IcmpErrorKind::NetUnreachable),
+        // 7, 8, 12: host unknown, isolated, or not for this type of service; 14, 15: precedence.
+        code_of::HOST | code_of::SOURCE_ROUTE_FAILED | 7 | 8 | 12 | 14 | 15 => {
+            Some(IcmpErrorKind::HostUnreachable)
+        }
+        code_of::PROTOCOL => Some(IcmpErrorKind::ProtocolUnreachable),
+        code_of::PORT => Some(IcmpErrorKind::PortUnreachable),
+        code_of::FRAGMENTATION_NEEDED => Some(IcmpErrorKind::FragmentationNeeded { mtu }),
+        code_of::NET_PROHIBITED | code_of::HOST_PROHIBITED | code_of::PROHIBITED => {
+            Some(IcmpErrorKind::Prohibited)
+        }
+        _ => None,
+    }
+}
+
+//= RFC 4443 §3.1
+fn unreachable_v6(code: u8) -> Option<IcmpErrorKind> {
+    use icmpv6::unreachable as code_of;
+    match code {
+        code_of::NO_ROUTE => Some(IcmpErrorKind::NetUnreachable),
+        code_of::BEYOND_SCOPE | code_of::ADDRESS => Some(IcmpErrorKind::HostUnreachable),
+        code_of::PORT => Some(IcmpErrorKind::PortUnreachable),
+        code_of::PROHIBITED | code_of::POLICY | code_of::REJECTED => Some(IcmpErrorKind::Prohibited),
+        _ => None,
+    }
+}

@@ -1,0 +1,106 @@
+//! What the IP layer remembers that belongs to no record.
+
+use super::waiting::Packets;
+use crate::config::Config;
+use crate::time::Instant;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// What operations on one part of the IP layer may change of the others.
+pub(super) struct Context<'a> {
+    pub(super) now: Instant,
+    pub(super) state: &'a mut State,
+    pub(super) packets: &'a mut Packets,
+}
+
+/// ICMP errors a second, in the long run.
+const ICMP_ERRORS_PER_SECOND: u64 = 1000;
+/// ICMP errors that may be sent at once after a quiet time.
+const ICMP_ERROR_BURST: u32 = 50;
+
+const NANOS_PER_ERROR: u64 = 1_000_000_000 / ICMP_ERRORS_PER_SECOND;
+
+/// The single record of this kind. Plain data in shared memory.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub(super) struct State {
+    /// Nothing is to be done before this; often earlier than necessary.
+    next_deadline: Instant,
+    /// When `error_tokens` was last brought up to date.
+    error_tokens_at: Instant,
+    error_tokens: u32,
+    epoch: u32,
+    fragment_id: u32,
+    /// Not 0: the neighbours are to be told of this stack.
+    announcement: u32,
+}
+
+impl State {
+    pub(super) fn new(config: &Config) -> Self {
+        Self {
+            next_deadline: Instant::NEVER,
+            error_tokens_at: Instant(0),
+            error_tokens: ICMP_ERROR_BURST,
+            epoch: 1,
+            //= RFC 7739 §5
+            // The first identification is hard to guess for who does not know the seed.
+            fragment_id: (config.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32,
+            announcement: 0,
+        }
+    }
+
+    /// Number of the present period in which no path changed; never 0.
+    #[inline]
+    pub(super) fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    /// Makes every path that was given out be asked for again.
+    pub(super) fn paths_changed(&mut self) {
+        self.epoch = self.epoch.wrapping_add(1).max(1);
+    }
+
+    #[inline]
+    pub(super) fn next_deadline(&self) -> Instant {
+        self.next_deadline
+    }
+
+    /// Makes sure that the time-out handler runs at `deadline`.
+    pub(super) fn wake_at(&mut self, deadline: Instant) {
+        self.next_deadline = self.next_deadline.min(deadline);
+    }
+
+    pub(super) fn forget_deadline(&mut self) {
+        self.next_deadline = Instant::NEVER;
+    }
+
+    pub(super) fn request_announcement(&mut self) {
+        self.announcement = 1;
+    }
+
+    pub(super) fn take_announcement(&mut self) -> bool {
+        core::mem::take(&mut self.announcement) != 0
+    }
+
+    /// Takes the right to send one ICMP error, if there is one.
+    //= RFC 4443 §2.4
+    //= RFC 1812 §4.3.2.8
+    pub(super) fn take_error_token(&mut self, now: Instant) -> bool {
+        let earned = now.nanos_since(self.error_tokens_at) / NANOS_PER_ERROR;
+        if earned > 0 {
+            let earned = u32::try_from(earned).unwrap_or(u32::MAX);
+            self.error_tokens = self.error_tokens.saturating_add(earned).min(ICMP_ERROR_BURST);
+            self.error_tokens_at = now;
+        }
+        let allowed = self.error_tokens > 0;
+        self.error_tokens = self.error_tokens.saturating_sub(1);
+        allowed
+    }
+
+    /// Identification of the next datagram that may be fragmented.
+    //= RFC 6864 §4.2
+    //= RFC 8200 §4.5
+    pub(super) fn next_fragment_id(&mut self) -> u32 {
+        self.fragment_id = self.fragment_id.wrapping_add(1);
+        self.fragment_id
+    }
+}

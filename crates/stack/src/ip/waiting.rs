@@ -1,0 +1,147 @@
+//! The few packets the IP layer sends on its own account, on their way out.
+//!
+//! A fixed number of buffers of one frame each. A frame is ready for the link,
+//! or waits with a few others for a neighbour's hardware address. TCP segments
+//! never lie here.
+
+use super::list::Lists;
+use toehold_shm::{Carver, OutOfMemory, Slab, Table};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// Frames that may wait for one neighbour's hardware address.
+///
+/// Enough for one echo reply in fragments on common links.
+//= RFC 1122 §2.3.2.2
+//= RFC 4861 §7.2.2
+pub(super) const MOST_PER_NEIGHBOR: usize = 3;
+
+/// Buffer memory there is, within the bounds on their number.
+const BUFFER_BYTES: usize = 128 << 10;
+const FEWEST: usize = 8;
+const MOST: usize = 64;
+
+/// The list of frames that are ready for the link; list `n + 1` holds those
+/// that wait for neighbour `n`.
+const READY: u32 = 0;
+
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+struct Packet {
+    /// Bytes of the frame in the buffer.
+    len: u32,
+}
+
+/// The buffers, and the order in which they leave.
+pub(super) struct Packets {
+    records: Slab<Packet>,
+    bytes: Table<u8>,
+    lists: Lists,
+    stride: usize,
+}
+
+/// Bytes of a buffer for frames with packets of `mtu` bytes.
+fn stride_for(mtu: u16) -> usize {
+    (super::ethernet::HEADER_LEN + usize::from(mtu)).next_multiple_of(64)
+}
+
+fn capacity_for(mtu: u16) -> usize {
+    (BUFFER_BYTES / stride_for(mtu)).clamp(FEWEST, MOST)
+}
+
+impl Packets {
+    pub(super) fn bytes_needed(mtu: u16, neighbors: u32) -> usize {
+        let capacity = capacity_for(mtu);
+        Slab::<Packet>::bytes_needed(capacity as u32)
+            + Table::<u8>::bytes_needed(capacity * stride_for(mtu))
+            + Lists::bytes_needed(capacity as u32, neighbors + 1)
+    }
+
+    pub(super) fn create(carver: &mut Carver, mtu: u16, neighbors: u32) -> Result<Self, OutOfMemory> {
+        let capacity = capacity_for(mtu);
+        Ok(Self {
+            records: carver.slab(capacity as u32)?,
+            bytes: carver.table(capacity * stride_for(mtu))?,
+            lists: Lists::create(carver, capacity as u32, neighbors + 1)?,
+            stride: stride_for(mtu),
+        })
+    }
+
+    /// Takes a buffer for a frame of `len` bytes, with whatever was in it.
+    pub(super) fn allocate(&mut self, len: usize) -> Option<u32> {
+        if len > self.stride {
+            return None;
+        }
+        self.records.insert(Packet { len: len as u32 })
+    }
+
+    /// Buffers nobody has taken.
+    pub(super) fn free_buffers(&self) -> u32 {
+        self.records.capacity() - self.records.len()
+    }
+
+    pub(super) fn free(&mut self, packet: u32) {
+        self.records.remove(packet);
+    }
+
+    pub(super) fn frame(&self, packet: u32) -> &[u8] {
+        let start = packet as usize * self.stride;
+        &self.bytes[start..start + self.records[packet].len as usize]
+    }
+
+    pub(super) fn frame_mut(&mut self, packet: u32) -> &mut [u8] {
+        let start = packet as usize * self.stride;
+        &mut self.bytes[start..start + self.records[packet].len as usize]
+    }
+
+    pub(super) fn push_ready(&mut self, packet: u32) {
+        self.lists.push_back(READY, packet);
+    }
+
+    pub(super) fn first_ready(&self) -> Option<u32> {
+        let packet = self.lists.front(READY);
+        (packet != toehold_shm::NONE).then_some(packet)
+    }
+
+    /// Removes the first frame that is ready, and frees its buffer.
+    pub(super) fn drop_first_ready(&mut self) {
+        if let Some(packet) = self.lists.pop_front(READY) {
+            self.free(packet);
+        }
+    }
+
+    /// Lets a frame wait for `neighbor`. If too many wait already the oldest
+    /// is dropped, and the answer is true.
+    //= RFC 4861 §7.2.2
+    pub(super) fn wait_for(&mut self, neighbor: u32, packet: u32) -> bool {
+        let list = neighbor + 1;
+        let mut waiting = 0;
+        let mut at = self.lists.front(list);
+        while at != toehold_shm::NONE {
+            waiting += 1;
+            at = self.lists.after(at);
+        }
+        let overflow = waiting >= MOST_PER_NEIGHBOR;
+        if overflow {
+            self.drop_waiting(neighbor);
+        }
+        self.lists.push_back(list, packet);
+        overflow
+    }
+
+    pub(super) fn is_waited_for(&self, neighbor: u32) -> bool {
+        self.lists.front(neighbor + 1) != toehold_shm::NONE
+    }
+
+    pub(super) fn pop_waiting(&mut self, neighbor: u32) -> Option<u32> {
+        self.lists.pop_front(neighbor + 1)
+    }
+
+    /// Drops the oldest frame that waits for `neighbor`, if there is one.
+    pub(super) fn drop_waiting(&mut self, neighbor: u32) -> bool {
+        let packet = self.pop_waiting(neighbor);
+        if let Some(packet) = packet {
+            self.free(packet);
+        }
+        packet.is_some()
+    }
+}
