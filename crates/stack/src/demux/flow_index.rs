@@ -1,0 +1,436 @@
+//! Ids by keyed hash, a cache line a bucket.
+//!
+//! A bucket of 64 bytes holds up to twelve ids, each with 16 bits of its hash:
+//! one line decides where an id is, and nearly always that there is none. A
+//! tuple has two buckets. It goes into the second one if the first is full; the
+//! first counts those it turned away, so that the second is only looked at if
+//! there can be something. If both are full, an id in them makes room by going
+//! to its own other bucket. What finds no place even so goes into a small
+//! stash, and when that is full the hash gets a new key and everything a new
+//! place. Nothing is ever marked as deleted: taking an id out leaves its place
+//! as if it had never been there.
+//!
+//! The tuples themselves lie with whoever uses the index, see [`Tuples`].
+
+use toehold_shm::{Carver, OutOfMemory, Table};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use super::{Full, same};
+use crate::keyed::Key;
+use crate::tuple::FourTuple;
+
+/// Ids in a bucket.
+const WAYS: usize = 12;
+
+/// Ids a bucket is planned for: with two buckets to choose from, two thirds
+/// full is so loose that the stash stays empty.
+const PLANNED: u32 = 8;
+
+/// Ids in the stash.
+pub(super) const STASH: usize = 32;
+
+/// Ids have 24 bits.
+pub(crate) const MAX_CAPACITY: u32 = 1 << 24;
+
+/// Keys that are tried, when the stash is full, before the answer is [`Full`].
+/// One is enough unless the hash is not what it should be.
+const NEW_KEYS: usize = 4;
+
+/// Where the tuples of ids lie.
+pub(crate) trait Tuples {
+    /// The tuple of an id that is in the index.
+    fn tuple(&self, id: u32) -> &FourTuple;
+}
+
+impl Tuples for Table<FourTuple> {
+    #[inline]
+    fn tuple(&self, id: u32) -> &FourTuple {
+        &self[id as usize]
+    }
+}
+
+/// All zeroes: an empty bucket.
+#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+struct Bucket {
+    /// 16 bits of the hash; 0: the place is free.
+    tags: [u16; WAYS],
+    low: [u16; WAYS],
+    high: [u8; WAYS],
+    /// Ids whose first bucket this is, but which are elsewhere.
+    turned_away: u32,
+}
+
+const _: () = assert!(size_of::<Bucket>() == 64);
+
+impl Bucket {
+    #[inline]
+    fn id(&self, way: usize) -> u32 {
+        u32::from(self.high[way]) << 16 | u32::from(self.low[way])
+    }
+
+    /// The places with this tag, one bit each.
+    #[inline]
+    fn matches(&self, tag: u16) -> u32 {
+        let mut hits = 0;
+        for way in 0..WAYS {
+            hits |= u32::from(self.tags[way] == tag) << way;
+        }
+        hits
+    }
+
+    #[inline]
+    fn free(&self) -> Option<usize> {
+        let free = self.matches(0);
+        (free != 0).then_some(free.trailing_zeros() as usize)
+    }
+
+    fn set(&mut self, way: usize, tag: u16, id: u32) {
+        self.tags[way] = tag;
+        self.low[way] = id as u16;
+        self.high[way] = (id >> 16) as u8;
+    }
+}
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+struct Stashed {
+    hash: u64,
+    id: u32,
+    reserved: u32,
+}
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+struct Head {
+    key: Key,
+    len: u32,
+    stashed: u32,
+    /// How often the key was changed.
+    rekeyed: u32,
+    reserved: u32,
+}
+
+/// Where a hash leads.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Places {
+    first: usize,
+    second: usize,
+    tag: u16,
+}
+
+/// Where an id is.
+#[derive(Clone, Copy)]
+enum Spot {
+    Way(usize, usize),
+    Stash(usize),
+}
+
+/// Ids by tuple.
+#[derive(Debug)]
+pub(crate) struct FlowIndex {
+    head: Table<Head>,
+    buckets: Table<Bucket>,
+    stash: Table<Stashed>,
+    /// Lets tests do what only somebody who knows the key could.
+    #[cfg(test)]
+    pub(super) hook: Option<fn(u64) -> u64>,
+}
+
+fn bucket_count(capacity: u32) -> usize {
+    (capacity.div_ceil(PLANNED) as usize).max(2)
+}
+
+impl FlowIndex {
+    pub(crate) fn bytes_needed(capacity: u32) -> usize {
+        Table::<Head>::bytes_needed(1)
+            + Table::<Bucket>::bytes_needed(bucket_count(capacity))
+            + Table::<Stashed>::bytes_needed(STASH)
+    }
+
+    /// Makes an empty index of ids below `capacity`, or attaches to the one there is.
+    pub(crate) fn create(carver: &mut Carver, capacity: u32, key: Key) -> Result<Self, OutOfMemory> {
+        assert!(capacity <= MAX_CAPACITY, "the flow table's ids have 24 bits");
+        let mut new = Self {
+            head: carver.table(1)?,
+            buckets: carver.table(bucket_count(capacity))?,
+            stash: carver.table(STASH)?,
+            #[cfg(test)]
+            hook: None,
+        };
+        if carver.is_fresh() {
+            new.head[0].key = key;
+        }
+        Ok(new)
+    }
+
+    pub(crate) fn len(&self) -> u32 {
+        self.head[0].len
+    }
+
+    #[cfg(test)]
+    pub(super) fn stashed(&self) -> u32 {
+        self.head[0].stashed
+    }
+
+    #[cfg(test)]
+    pub(super) fn rekeyed(&self) -> u32 {
+        self.head[0].rekeyed
+    }
+
+    #[inline]
+    pub(crate) fn hash(&self, tuple: &FourTuple) -> u64 {
+        let hash = self.head[0].key.flow(tuple);
+        #[cfg(test)]
+        if let Some(hook) = self.hook {
+            return hook(hash);
+        }
+        hash
+    }
+
+    /// 24 bits of the hash for each bucket, 16 for the tag: nothing is used twice.
+    #[inline]
+    fn places(&self, hash: u64) -> Places {
+        let count = self.buckets.len() as u64;
+        let first = (((hash >> 40) * count) >> 24) as usize;
+        let second = ((((hash >> 16) & 0xff_ffff) * count) >> 24) as usize;
+        let beside = if first + 1 == count as usize { 0 } else { first + 1 };
+        Places {
+            first,
+            second: if second == first { beside } else { second },
+            tag: (hash as u16).max(1),
+        }
+    }
+
+    /// A candidate for a hash, without a look at tuples: brings the bucket into
+    /// the cache. Only [`FlowIndex::find`] tells whether it is the one.
+    #[inline]
+    pub(crate) fn candidate(&self, hash: u64) -> Option<u32> {
+        let places = self.places(hash);
+        let bucket = &self.buckets[places.first];
+        let hits = bucket.matches(places.tag);
+        (hits != 0).then(|| bucket.id(hits.trailing_zeros() as usize))
+    }
+
+    /// The id of a tuple with this hash. Adds the number of tuples compared to `examined`.
+    #[inline]
+    pub(crate) fn find(
+        &self,
+        hash: u64,
+        tuple: &FourTuple,
+        tuples: &impl Tuples,
+        examined: &mut u64,
+    ) -> Option<u32> {
+        self.spot(hash, tuple, tuples, examined).map(|(_, id)| id)
+    }
+
+    #[inline]
+    fn spot(
+        &self,
+        hash: u64,
+        tuple: &FourTuple,
+        tuples: &impl Tuples,
+        examined: &mut u64,
+    ) -> Option<(Spot, u32)> {
+        let places = self.places(hash);
+        if let Some(found) = self.spot_in(places.first, places.tag, tuple, tuples, examined) {
+            return Some(found);
+        }
+        if self.buckets[places.first].turned_away == 0 {
+            return None;
+        }
+        self.spot_elsewhere(hash, places, tuple, tuples, examined)
+    }
+
+    #[inline]
+    fn spot_in(
+        &self,
+        at: usize,
+        tag: u16,
+        tuple: &FourTuple,
+        tuples: &impl Tuples,
+        examined: &mut u64,
+    ) -> Option<(Spot, u32)> {
+        let bucket = &self.buckets[at];
+        let mut hits = bucket.matches(tag);
+        while hits != 0 {
+            let way = hits.trailing_zeros() as usize;
+            let id = bucket.id(way);
+            *examined += 1;
+            if same(tuples.tuple(id), tuple) {
+                return Some((Spot::Way(at, way), id));
+            }
+            hits &= hits - 1;
+        }
+        None
+    }
+
+    #[cold]
+    fn spot_elsewhere(
+        &self,
+        hash: u64,
+        places: Places,
+        tuple: &FourTuple,
+        tuples: &impl Tuples,
+        examined: &mut u64,
+    ) -> Option<(Spot, u32)> {
+        if let Some(found) = self.spot_in(places.second, places.tag, tuple, tuples, examined) {
+            return Some(found);
+        }
+        let stashed = (self.head[0].stashed as usize).min(STASH);
+        for (at, entry) in self.stash[..stashed].iter().enumerate() {
+            if entry.hash == hash {
+                *examined += 1;
+                if same(tuples.tuple(entry.id), tuple) {
+                    return Some((Spot::Stash(at), entry.id));
+                }
+            }
+        }
+        None
+    }
+
+    /// Enters an id, whose tuple `tuples` already knows and the index does not.
+    pub(crate) fn insert(&mut self, id: u32, tuples: &impl Tuples) -> Result<(), Full> {
+        debug_assert!(id < MAX_CAPACITY);
+        if !self.settle(id, tuples) && !self.rekey(id, tuples) {
+            return Err(Full);
+        }
+        Ok(())
+    }
+
+    /// Finds a place for an id.
+    fn settle(&mut self, id: u32, tuples: &impl Tuples) -> bool {
+        let hash = self.hash(tuples.tuple(id));
+        let places = self.places(hash);
+        let settled = self.put(places.first, places, id)
+            || self.put(places.second, places, id)
+            || (self.make_room(places.first, tuples) && self.put(places.first, places, id))
+            || (self.make_room(places.second, tuples) && self.put(places.second, places, id))
+            || self.put_aside(hash, id);
+        if settled {
+            self.head[0].len += 1;
+        }
+        settled
+    }
+
+    fn put(&mut self, at: usize, places: Places, id: u32) -> bool {
+        let Some(way) = self.buckets[at].free() else {
+            return false;
+        };
+        self.buckets[at].set(way, places.tag, id);
+        if at != places.first {
+            self.buckets[places.first].turned_away += 1;
+        }
+        true
+    }
+
+    fn put_aside(&mut self, hash: u64, id: u32) -> bool {
+        let at = self.head[0].stashed as usize;
+        if at >= STASH {
+            return false;
+        }
+        self.stash[at] = Stashed {
+            hash,
+            id,
+            reserved: 0,
+        };
+        self.head[0].stashed += 1;
+        let first = self.places(hash).first;
+        self.buckets[first].turned_away += 1;
+        true
+    }
+
+    /// Moves one id of a full bucket to its other bucket.
+    fn make_room(&mut self, at: usize, tuples: &impl Tuples) -> bool {
+        for way in 0..WAYS {
+            let id = self.buckets[at].id(way);
+            let places = self.places(self.hash(tuples.tuple(id)));
+            let other = if places.first == at {
+                places.second
+            } else {
+                places.first
+            };
+            if self.put(other, places, id) {
+                self.vacate(at, way, places);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Empties a place; the id had these places.
+    fn vacate(&mut self, at: usize, way: usize, places: Places) {
+        self.buckets[at].tags[way] = 0;
+        if at != places.first {
+            self.buckets[places.first].turned_away -= 1;
+        }
+    }
+
+    /// Takes a tuple out and returns its id.
+    pub(crate) fn remove(&mut self, tuple: &FourTuple, tuples: &impl Tuples) -> Option<u32> {
+        let hash = self.hash(tuple);
+        let (spot, id) = self.spot(hash, tuple, tuples, &mut 0)?;
+        self.head[0].len -= 1;
+        match spot {
+            Spot::Way(at, way) => {
+                self.vacate(at, way, self.places(hash));
+                self.unstash_into(at);
+            }
+            Spot::Stash(at) => self.drop_stashed(at),
+        }
+        Some(id)
+    }
+
+    fn drop_stashed(&mut self, at: usize) {
+        let first = self.places(self.stash[at].hash).first;
+        self.buckets[first].turned_away -= 1;
+        self.head[0].stashed -= 1;
+        self.stash[at] = self.stash[self.head[0].stashed as usize];
+    }
+
+    /// Gives the place that has become free in a bucket to one of the stash.
+    fn unstash_into(&mut self, at: usize) {
+        for index in 0..(self.head[0].stashed as usize).min(STASH) {
+            let Stashed { hash, id, .. } = self.stash[index];
+            let places = self.places(hash);
+            if places.first == at || places.second == at {
+                self.drop_stashed(index);
+                self.put(at, places, id);
+                return;
+            }
+        }
+    }
+
+    /// Enters everything anew, `id` with it, under another key. If that does not
+    /// work either, all is left as it was.
+    #[cold]
+    fn rekey(&mut self, id: u32, tuples: &impl Tuples) -> bool {
+        let (head, buckets, stash) = (self.head[0], self.buckets.to_vec(), self.stash.to_vec());
+        let stashed = &stash[..(head.stashed as usize).min(STASH)];
+        let mut key = head.key;
+        for _ in 0..NEW_KEYS {
+            key = key.successor();
+            self.head[0] = Head {
+                key,
+                len: 0,
+                stashed: 0,
+                rekeyed: head.rekeyed + 1,
+                reserved: 0,
+            };
+            self.buckets.fill(<Bucket as zerocopy::FromZeros>::new_zeroed());
+            let in_buckets = buckets.iter().flat_map(|bucket| {
+                (0..WAYS)
+                    .filter(|way| bucket.tags[*way] != 0)
+                    .map(|way| bucket.id(way))
+            });
+            let mut ids = in_buckets.chain(stashed.iter().map(|entry| entry.id)).chain([id]);
+            if ids.all(|id| self.settle(id, tuples)) {
+                return true;
+            }
+        }
+        self.head[0] = head;
+        self.buckets.copy_from_slice(&buckets);
+        self.stash.copy_from_slice(&stash);
+        false
+    }
+}
