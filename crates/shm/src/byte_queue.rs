@@ -362,7 +362,3 @@ impl ByteQueue {
         }
     }
 }
-
-#[cfg(test)]
-#[path = "byte_queue_tests.rs"]
-mod tests;

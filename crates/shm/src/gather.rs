@@ -188,7 +188,3 @@ impl fmt::Debug for Gather<'_> {
             .finish()
     }
 }
-
-#[cfg(test)]
-#[path = "gather_tests.rs"]
-mod tests;

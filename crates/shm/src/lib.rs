@@ -41,6 +41,8 @@ mod region;
 pub mod ring;
 mod slab;
 mod table;
+#[cfg(all(test, not(loom)))]
+mod tests;
 
 pub use byte_queue::ByteQueue;
 pub use carve::{Carver, OutOfMemory};

@@ -281,7 +281,3 @@ impl PayloadArea {
         self.len == 0
     }
 }
-
-#[cfg(test)]
-#[path = "payload_tests.rs"]
-mod tests;

@@ -313,7 +313,3 @@ fn round_up_to_page(len: usize) -> Result<usize, RegionError> {
         .filter(|&len| len > 0 && len <= isize::MAX as usize);
     rounded.ok_or(RegionError::Length(len as u64))
 }
-
-#[cfg(test)]
-#[path = "region_tests.rs"]
-mod tests;

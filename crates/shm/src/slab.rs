@@ -172,7 +172,3 @@ impl<T> fmt::Debug for Slab<T> {
             .finish()
     }
 }
-
-#[cfg(test)]
-#[path = "slab_tests.rs"]
-mod tests;

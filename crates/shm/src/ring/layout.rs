@@ -27,8 +27,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// "toehold\n" in memory on a little-endian machine.
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"toehold\n");
 
-/// Version of everything in this file.
-pub(super) const VERSION: u32 = 1;
+/// Version of the layout of sections and records. Two sides must have the same.
+pub const VERSION: u16 = 1;
 
 /// Offset of the consumer's position.
 pub(super) const CONSUMED: usize = 128;
@@ -54,7 +54,9 @@ pub(super) struct SectionHeader {
     /// [`MAGIC`].
     pub(super) magic: u64,
     /// [`VERSION`].
-    pub(super) version: u32,
+    pub(super) version: u16,
+    /// Zero.
+    pub(super) reserved: u16,
     /// [`RECORDS`].
     pub(super) records: u32,
     /// Random number that tells this section from any other.

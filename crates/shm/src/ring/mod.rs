@@ -47,6 +47,7 @@ mod protocol;
 mod section;
 
 pub use consumer::{Consumer, Record};
+pub use layout::VERSION;
 pub use producer::{Producer, Reservation};
 pub use protocol::ReserveError;
 pub use section::{PeerSection, Section, SectionError, connect};

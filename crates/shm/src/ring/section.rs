@@ -36,7 +36,7 @@ pub enum SectionError {
     NotASection,
     /// The other side is of another version.
     #[error("the ring has version {0}, this build knows {VERSION} only")]
-    Version(u32),
+    Version(u16),
 }
 
 /// This side's section: what it sends lies here, and how far it has received.
@@ -58,6 +58,7 @@ impl Section {
         let header = SectionHeader {
             magic: MAGIC,
             version: VERSION,
+            reserved: 0,
             records,
             incarnation,
             capacity,

@@ -1,0 +1,158 @@
+//! Payload memory against a plain model.
+
+use proptest::prelude::*;
+
+use super::payload;
+use crate::{Carver, NONE, Payload, Region};
+
+#[derive(Debug, Clone)]
+enum Step {
+    /// Take a block and hang it behind the chain.
+    Grow(usize),
+    /// Give the first block of the chain back.
+    Shrink(usize),
+    /// Give the whole chain back.
+    Clear(usize),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        6 => (0..3_usize).prop_map(Step::Grow),
+        3 => (0..3_usize).prop_map(Step::Shrink),
+        1 => (0..3_usize).prop_map(Step::Clear),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn chains_keep_their_blocks_apart(steps in prop::collection::vec(step(), 0..200)) {
+        let mut payload = payload(9, 64);
+        let mut chains: [Vec<u32>; 3] = Default::default();
+        for step in steps {
+            match step {
+                Step::Grow(chain) => match payload.allocate() {
+                    Some(block) => {
+                        prop_assert_eq!(payload.next(block), NONE);
+                        prop_assert!(chains.iter().all(|chain| !chain.contains(&block)));
+                        payload.bytes_mut(block).fill(chain as u8);
+                        if let Some(&last) = chains[chain].last() {
+                            payload.set_next(last, block);
+                        }
+                        chains[chain].push(block);
+                    }
+                    None => prop_assert_eq!(payload.free_blocks(), 0),
+                },
+                Step::Shrink(chain) if !chains[chain].is_empty() => payload.free(chains[chain].remove(0)),
+                Step::Shrink(_) => {}
+                Step::Clear(chain) => {
+                    payload.free_chain(chains[chain].first().copied().unwrap_or(NONE));
+                    chains[chain].clear();
+                }
+            }
+            let used: usize = chains.iter().map(Vec::len).sum();
+            prop_assert_eq!(payload.free_blocks() as usize, 9 - used);
+            for (number, chain) in chains.iter().enumerate() {
+                for (at, &block) in chain.iter().enumerate() {
+                    prop_assert_eq!(payload.next(block), chain.get(at + 1).copied().unwrap_or(NONE));
+                    prop_assert!(payload.bytes(block).iter().all(|&byte| byte == number as u8));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_block_freed_last_is_taken_first() {
+    let mut payload = payload(4, 64);
+    let blocks: Vec<u32> = (0..4).map(|_| payload.allocate().unwrap()).collect();
+    assert_eq!(payload.allocate(), None);
+    payload.free(blocks[1]);
+    payload.free(blocks[3]);
+    assert_eq!(payload.allocate(), Some(blocks[3]));
+    assert_eq!(payload.allocate(), Some(blocks[1]));
+}
+
+#[test]
+fn a_chain_that_bites_its_tail_is_freed_once() {
+    let mut payload = payload(4, 64);
+    let blocks: Vec<u32> = (0..3).map(|_| payload.allocate().unwrap()).collect();
+    payload.set_next(blocks[0], blocks[1]);
+    payload.set_next(blocks[1], blocks[2]);
+    payload.set_next(blocks[2], blocks[0]);
+    payload.free_chain(blocks[0]);
+    assert_eq!(payload.free_blocks(), 4);
+    payload.free_chain(NONE);
+    payload.free_chain(7);
+    assert_eq!(payload.free_blocks(), 4);
+}
+
+#[test]
+#[cfg_attr(debug_assertions, should_panic(expected = "not in use"))]
+fn a_block_freed_twice_is_a_bug_and_changes_nothing() {
+    let mut payload = payload(4, 64);
+    let block = payload.allocate().unwrap();
+    payload.free(block);
+    payload.free(block);
+    assert_eq!(payload.free_blocks(), 4);
+}
+
+#[test]
+fn lengths_that_are_no_powers_of_two_are_refused() {
+    let mut carver = Carver::new(Region::private(1 << 16).unwrap()).unwrap();
+    for len in [0, 32, 100, u32::MAX] {
+        let carver = std::panic::AssertUnwindSafe(&mut carver);
+        let refused = std::panic::catch_unwind(move || { carver }.0.payload(1, len));
+        assert!(refused.is_err(), "{len}");
+    }
+    assert!(
+        carver.payload(1 << 20, 16384).is_err(),
+        "more than the region holds"
+    );
+}
+
+#[test]
+fn the_area_knows_what_lies_in_it() {
+    let mut carver = Carver::new(Region::create("toehold-test", 1 << 18).unwrap()).unwrap();
+    let table = carver.table::<u8>(100).unwrap();
+    let mut payload = carver.payload(4, 16384).unwrap();
+    let area = payload.area();
+    assert_eq!((area.offset() % 4096, area.len()), (0, 4 * 16384));
+    payload.allocate().unwrap();
+    let block = payload.allocate().unwrap();
+    payload.bytes_mut(block)[5..10].copy_from_slice(b"there");
+
+    let bytes = payload.bytes(block);
+    let offset = area.offset_of(bytes[5..].as_ptr(), 5).unwrap();
+    assert_eq!(offset, (area.offset() + 16384 + 5) as u64);
+    assert_eq!(
+        offset,
+        (bytes[5..].as_ptr().addr() - area.region().base().addr()) as u64
+    );
+    assert_eq!(
+        area.offset_of(bytes.as_ptr(), 3 * 16384),
+        Some((area.offset() + 16384) as u64)
+    );
+    assert_eq!(area.offset_of(bytes.as_ptr(), 3 * 16384 + 1), None);
+    assert_eq!(area.offset_of(bytes.as_ptr(), usize::MAX), None);
+    assert_eq!(area.offset_of(table.as_ptr(), 1), None);
+    assert_eq!(area.offset_of(core::ptr::null(), 0), None);
+
+    // A reader elsewhere finds the bytes by that offset.
+    let peer = Region::open(area.region().read_only_fd().unwrap(), crate::Access::ReadOnly).unwrap();
+    let mut copy = [0; 5];
+    assert_eq!(peer.gather(offset, 5).unwrap().copy_to(0, &mut copy), 5);
+    assert_eq!(&copy, b"there");
+}
+
+#[test]
+fn blocks_never_used_stay_untouched() {
+    let region = Region::create("toehold-untouched-payload", Payload::bytes_needed(4096, 16384)).unwrap();
+    let mut payload = Carver::new(region).unwrap().payload(4096, 16384).unwrap();
+    for _ in 0..4 {
+        let block = payload.allocate().unwrap();
+        payload.bytes_mut(block).fill(1);
+    }
+    let resident = super::resident_kib("toehold-untouched-payload");
+    // A huge page more where the kernel gives them to shared memory.
+    assert!((64..=2 * 2048 + 128).contains(&resident), "{resident} KiB");
+}
