@@ -1,6 +1,7 @@
 //! Acknowledgements that arrive: what they free, what they teach, what state
 //! they end.
 
+use toehold_shm::NONE;
 use toehold_wire::tcp::Seq;
 
 use super::congestion;
@@ -53,7 +54,8 @@ impl Tcp {
         if ack.gt(self.pcbs[index].snd_una) {
             self.advance(cx, index, ack, &mut progress);
         }
-        if outstanding {
+        // The last acknowledgement may have ended the connection.
+        if outstanding && self.pcbs[index].flight != NONE {
             let duplicate = progress.acked == 0
                 && ack == self.pcbs[index].snd_una
                 && segment.payload.is_empty()
