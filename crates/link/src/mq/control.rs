@@ -9,13 +9,14 @@
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
-    self, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+    self, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
 
 /// Most descriptors a message may bring.
@@ -23,9 +24,6 @@ pub(super) const MAX_DESCRIPTORS: usize = 2;
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 64;
-
-/// Packets taken from one connection in one go; what is left is found next time.
-const MAX_DRAIN: usize = 16;
 
 const FLAGS: SocketFlags = SocketFlags::NONBLOCK.union(SocketFlags::CLOEXEC);
 const SEND: SendFlags = SendFlags::DONTWAIT.union(SendFlags::NOSIGNAL);
@@ -67,7 +65,11 @@ pub(super) fn peer_uid(socket: BorrowedFd<'_>) -> Result<u32, Errno> {
 }
 
 /// Sends one packet with descriptors.
-pub(super) fn send(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+pub(super) fn send(
+    socket: BorrowedFd<'_>,
+    bytes: &[u8],
+    descriptors: &[BorrowedFd<'_>],
+) -> Result<(), Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     if !descriptors.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(descriptors)) {
@@ -106,7 +108,11 @@ pub(super) fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Packet {
             descriptors.extend(rights);
         }
     }
-    if received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) || descriptors.len() > MAX_DESCRIPTORS {
+    if received
+        .flags
+        .intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC)
+        || descriptors.len() > MAX_DESCRIPTORS
+    {
         return Packet::Oversized;
     }
     if received.bytes == 0 {
@@ -121,17 +127,22 @@ pub(super) fn ring(socket: BorrowedFd<'_>) {
     let _ = net::send(socket, b"!", SEND);
 }
 
-/// Takes the rings that came in, up to a bound. False: the other side hung up.
-/// Descriptors that come along are dropped by the kernel.
+/// Takes a ring that came in; a sleeper is rung for once, so there is hardly ever
+/// a second one. False: the other side hung up. Descriptors that come along are
+/// dropped by the kernel.
 pub(super) fn clear(socket: BorrowedFd<'_>) -> bool {
-    let mut buffer = [0; 8];
-    for _ in 0..MAX_DRAIN {
-        match net::recv(socket, &mut buffer, RecvFlags::DONTWAIT) {
-            Ok((_, 0)) => return false,
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(Errno::AGAIN) => return true,
-            Err(_) => return false,
-        }
+    match net::recv(socket, &mut [0; 8], RecvFlags::DONTWAIT) {
+        Ok((_, len)) => len != 0,
+        Err(errno) => matches!(errno, Errno::AGAIN | Errno::INTR),
     }
-    true
+}
+
+/// Whether the other side has not hung up.
+pub(super) fn is_connected(socket: BorrowedFd<'_>) -> bool {
+    let mut state = [PollFd::from_borrowed_fd(socket, PollFlags::RDHUP)];
+    let now = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    poll(&mut state, Some(&now)).is_ok() && state[0].revents().is_empty()
 }

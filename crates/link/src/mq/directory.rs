@@ -75,11 +75,21 @@ pub(super) struct Place {
 impl Directory {
     /// Opens the directory; makes it, for this user only, if there is none.
     pub(super) fn open(path: &Path) -> Result<Directory, DirectoryError> {
-        let failed = |source: io::Error| DirectoryError::Open { path: path.to_owned(), source };
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed)?;
+        let failed = |source: io::Error| DirectoryError::Open {
+            path: path.to_owned(),
+            source,
+        };
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(path)
+            .map_err(failed)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let handle = rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| failed(errno.into()))?;
-        Ok(Directory { path: path.to_owned(), handle })
+        Ok(Directory {
+            path: path.to_owned(),
+            handle,
+        })
     }
 
     pub(super) fn socket_path(&self, name: &NodeName) -> PathBuf {
@@ -94,8 +104,18 @@ impl Directory {
 
     /// The names of all nodes, living or dead.
     pub(super) fn names(&self) -> Vec<NodeName> {
-        let Ok(entries) = fs::read_dir(&self.path) else { return Vec::new() };
-        let name = |entry: io::Result<fs::DirEntry>| entry.ok()?.file_name().to_str()?.strip_suffix(SUFFIX)?.parse().ok();
+        let Ok(entries) = fs::read_dir(&self.path) else {
+            return Vec::new();
+        };
+        let name = |entry: io::Result<fs::DirEntry>| {
+            entry
+                .ok()?
+                .file_name()
+                .to_str()?
+                .strip_suffix(SUFFIX)?
+                .parse()
+                .ok()
+        };
         let mut names: Vec<NodeName> = entries.take(MAX_ENTRIES).filter_map(name).collect();
         names.sort_unstable();
         names
@@ -122,7 +142,10 @@ impl Directory {
                 Ok((socket, Place { path, identity }))
             }
             Err(Errno::NAMETOOLONG) => Err(DirectoryError::PathTooLong(path)),
-            Err(errno) => Err(DirectoryError::Listen { path, source: errno.into() }),
+            Err(errno) => Err(DirectoryError::Listen {
+                path,
+                source: errno.into(),
+            }),
         }
     }
 
@@ -137,7 +160,10 @@ impl Directory {
             Err(Errno::NOENT) => return Ok(()),
             _ => return Err(DirectoryError::NameInUse(*name)),
         }
-        fs::remove_file(path).map_err(|source| DirectoryError::Listen { path: path.to_owned(), source })
+        fs::remove_file(path).map_err(|source| DirectoryError::Listen {
+            path: path.to_owned(),
+            source,
+        })
     }
 
     /// Any process that can read the directory can hold the lock: never wait
@@ -152,7 +178,10 @@ impl Directory {
                 }
                 Err(Errno::AGAIN | Errno::INTR) => return Err(DirectoryError::Locked(self.path.clone())),
                 Err(errno) => {
-                    return Err(DirectoryError::Open { path: self.path.clone(), source: errno.into() });
+                    return Err(DirectoryError::Open {
+                        path: self.path.clone(),
+                        source: errno.into(),
+                    });
                 }
             }
         }
@@ -160,7 +189,9 @@ impl Directory {
 }
 
 fn identity(path: &Path) -> Option<(u64, u64)> {
-    fs::symlink_metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()))
+    fs::symlink_metadata(path)
+        .ok()
+        .map(|metadata| (metadata.dev(), metadata.ino()))
 }
 
 impl Drop for Place {

@@ -5,12 +5,12 @@
 
 use core::mem::{offset_of, size_of};
 
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 use super::name::{MAX_NAME, NodeName};
 
-/// Version of the handshake, of the records and of what they mean. The layout
-/// of the ring has one of its own.
+/// Version of the handshake, of the records and of what they mean. Sections have
+/// one of their own.
 pub(super) const VERSION: u16 = 1;
 
 const MAGIC: [u8; 8] = *b"toehold\0";
@@ -33,17 +33,16 @@ struct Layout {
     reason: u16,
     flags: u16,
     incarnation: u64,
-    ring_capacity: u64,
     payload_offset: u64,
     payload_len: u64,
     mac: [u8; 6],
-    ring_version: u16,
+    reserved: u16,
     name_len: u8,
     name: [u8; MAX_NAME],
 }
 
 const _: () = {
-    assert!(size_of::<Layout>() == 120);
+    assert!(size_of::<Layout>() == 112);
     assert!(offset_of!(Layout, version) == 8);
     assert!(offset_of!(Layout, reason) == 12);
     assert!(offset_of!(Layout, incarnation) == 16);
@@ -56,10 +55,6 @@ pub(super) struct Introduction {
     pub(super) incarnation: u64,
     pub(super) name: NodeName,
     pub(super) mac: [u8; 6],
-    /// Bytes of the ring in the sender's section.
-    pub(super) ring_capacity: u64,
-    /// Version of the ring's layout.
-    pub(super) ring_version: u16,
     /// Payload memory in the second descriptor: offset and length in bytes.
     pub(super) payload: Option<(u64, u64)>,
 }
@@ -134,7 +129,10 @@ impl Refusal {
     ];
 
     fn from_code(code: u16) -> Refusal {
-        Refusal::ALL.into_iter().find(|&reason| reason as u16 == code).unwrap_or(Refusal::Malformed)
+        Refusal::ALL
+            .into_iter()
+            .find(|&reason| reason as u16 == code)
+            .unwrap_or(Refusal::Malformed)
     }
 }
 
@@ -153,12 +151,18 @@ impl Message {
                 return zerocopy::transmute!(layout);
             }
         };
-        let (kind, Introduction { incarnation, name, mac, ring_capacity, ring_version, payload }) = introduction;
+        let (
+            kind,
+            Introduction {
+                incarnation,
+                name,
+                mac,
+                payload,
+            },
+        ) = introduction;
         layout.kind = kind;
         layout.incarnation = *incarnation;
         layout.mac = *mac;
-        layout.ring_capacity = *ring_capacity;
-        layout.ring_version = *ring_version;
         layout.name_len = name.as_str().len() as u8;
         layout.name[..name.as_str().len()].copy_from_slice(name.as_str().as_bytes());
         if let Some((offset, len)) = payload {
@@ -170,7 +174,10 @@ impl Message {
 
     /// Checks everything that can be checked without the descriptors.
     pub(super) fn parse(bytes: &[u8]) -> Result<Message, Refusal> {
-        let version = bytes.get(..16).filter(|head| head.starts_with(&MAGIC)).ok_or(Refusal::Malformed)?;
+        let version = bytes
+            .get(..16)
+            .filter(|head| head.starts_with(&MAGIC))
+            .ok_or(Refusal::Malformed)?;
         if u16::from_ne_bytes([version[8], version[9]]) != VERSION {
             return Err(Refusal::Version);
         }
@@ -186,7 +193,10 @@ impl Message {
 
 impl Layout {
     fn introduction(&self) -> Result<Introduction, Refusal> {
-        let name = self.name.get(..usize::from(self.name_len)).ok_or(Refusal::Malformed)?;
+        let name = self
+            .name
+            .get(..usize::from(self.name_len))
+            .ok_or(Refusal::Malformed)?;
         let name = NodeName::from_bytes(name).map_err(|_| Refusal::Malformed)?;
         if self.mac[0] & 1 == 1 || self.mac == [0; 6] {
             return Err(Refusal::BadAddress);
@@ -196,8 +206,6 @@ impl Layout {
             incarnation: self.incarnation,
             name,
             mac: self.mac,
-            ring_capacity: self.ring_capacity,
-            ring_version: self.ring_version,
             payload,
         })
     }
@@ -214,8 +222,6 @@ mod tests {
             incarnation: 0x1234_5678_9abc_def0,
             name: "alpha".parse().unwrap(),
             mac: [2, 0, 0, 0, 0, 7],
-            ring_capacity: 1 << 20,
-            ring_version: 1,
             payload: Some((4096, 1 << 24)),
         }
     }
@@ -224,12 +230,18 @@ mod tests {
     fn messages_survive_the_wire() {
         for message in [
             Message::Hello(introduction()),
-            Message::Welcome(Introduction { payload: None, ..introduction() }),
+            Message::Welcome(Introduction {
+                payload: None,
+                ..introduction()
+            }),
         ] {
             assert_eq!(Message::parse(&message.emit()), Ok(message));
         }
         for reason in Refusal::ALL {
-            assert_eq!(Message::parse(&Message::Refusal(reason).emit()), Ok(Message::Refusal(reason)));
+            assert_eq!(
+                Message::parse(&Message::Refusal(reason).emit()),
+                Ok(Message::Refusal(reason))
+            );
         }
     }
 

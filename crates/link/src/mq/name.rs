@@ -41,7 +41,10 @@ impl NodeName {
         }
         let mut bytes = [0; MAX_NAME];
         bytes[..name.len()].copy_from_slice(name);
-        Ok(NodeName { bytes, len: name.len() as u8 })
+        Ok(NodeName {
+            bytes,
+            len: name.len() as u8,
+        })
     }
 }
 

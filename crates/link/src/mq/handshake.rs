@@ -1,0 +1,267 @@
+//! What two nodes check before they exchange frames.
+//!
+//! The node that dials sends a hello with its section of shared memory; the
+//! other one answers with a welcome and its own section, and from then on both
+//! may send frames. Either side refuses with a reason and closes.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use toehold_shm::ring::{PeerSection, Section, SectionError};
+use toehold_shm::{Access, PayloadArea, Region, RegionError};
+
+use super::control;
+use super::directory::Directory;
+use super::message::{Introduction, Message, Refusal};
+use super::name::NodeName;
+use super::record::PayloadView;
+use super::settings::{JoinError, MeshSettings};
+
+/// How long the other side may take for its next message.
+pub(super) const TIMEOUT_NS: u64 = 1_000_000_000;
+
+/// Handshakes under way at once. Beyond, the oldest one that was not dialled here ends.
+pub(super) const MAX_HANDSHAKES: usize = 64;
+
+/// Who this node is.
+#[derive(Debug)]
+pub(super) struct Identity {
+    pub(super) name: NodeName,
+    pub(super) mac: [u8; 6],
+    pub(super) incarnation: u64,
+    pub(super) uid: u32,
+    pub(super) ring_capacity: usize,
+    pub(super) payload: Option<SharedPayload>,
+}
+
+/// This node's payload memory, ready to be handed over.
+#[derive(Debug)]
+pub(super) struct SharedPayload {
+    pub(super) area: PayloadArea,
+    descriptor: OwnedFd,
+}
+
+impl SharedPayload {
+    pub(super) fn new(area: PayloadArea) -> Result<SharedPayload, RegionError> {
+        let descriptor = area.region().read_only_fd()?;
+        Ok(SharedPayload { area, descriptor })
+    }
+}
+
+impl Identity {
+    pub(super) fn new(settings: &MeshSettings) -> Result<Identity, JoinError> {
+        let mut incarnation = [0; 8];
+        rustix::rand::getrandom(&mut incarnation, rustix::rand::GetRandomFlags::empty())
+            .map_err(JoinError::Random)?;
+        let payload = settings.payload.clone().map(SharedPayload::new).transpose();
+        Ok(Identity {
+            name: settings.name,
+            mac: settings.mac,
+            incarnation: u64::from_ne_bytes(incarnation),
+            uid: rustix::process::geteuid().as_raw(),
+            ring_capacity: settings.ring_capacity,
+            payload: payload.map_err(JoinError::Payload)?,
+        })
+    }
+
+    /// A section for another peer: what this node sends to it lies there.
+    pub(super) fn make_section(&self) -> Result<Section, Refusal> {
+        let made = Section::create("toehold-mq", self.ring_capacity as u64, self.incarnation);
+        made.map_err(|_| Refusal::NoResources)
+    }
+
+    /// Payload memory goes to nodes of the same user only.
+    pub(super) fn payload_for(&self, uid: u32) -> Option<&SharedPayload> {
+        self.payload.as_ref().filter(|_| uid == self.uid)
+    }
+
+    /// Sends a hello or a welcome with `section`, the memory this node writes.
+    pub(super) fn introduce(
+        &self,
+        socket: BorrowedFd<'_>,
+        kind: fn(Introduction) -> Message,
+        section: &Section,
+        uid: u32,
+    ) -> Result<(), Refusal> {
+        let payload = self.payload_for(uid);
+        let introduction = Introduction {
+            incarnation: self.incarnation,
+            name: self.name,
+            mac: self.mac,
+            payload: payload.map(|shared| (shared.area.offset() as u64, shared.area.len() as u64)),
+        };
+        let mut descriptors = vec![section.fd()];
+        descriptors.extend(payload.map(|shared| shared.descriptor.as_fd()));
+        control::send(socket, &kind(introduction).emit(), &descriptors).map_err(|_| Refusal::NoResources)
+    }
+}
+
+/// Tells the other side why not, if it still listens.
+pub(super) fn refuse(socket: BorrowedFd<'_>, reason: Refusal) {
+    let _ = control::send(socket, &Message::Refusal(reason).emit(), &[]);
+}
+
+/// A connection that has not come to an agreement yet.
+#[derive(Debug)]
+pub(super) struct Handshake {
+    pub(super) id: u32,
+    pub(super) socket: OwnedFd,
+    /// The user at the other end, says the kernel.
+    pub(super) uid: u32,
+    pub(super) deadline_ns: u64,
+    pub(super) role: Role,
+}
+
+/// Who waits for what.
+#[derive(Debug)]
+pub(super) enum Role {
+    /// The other node dialled; its hello is awaited.
+    Answering,
+    /// This node dialled and said hello; the welcome is awaited.
+    Dialling { name: NodeName, section: Section },
+}
+
+impl Handshake {
+    pub(super) fn dials(&self, whom: &NodeName) -> bool {
+        matches!(&self.role, Role::Dialling { name, .. } if name == whom)
+    }
+}
+
+/// What another node offers, checked.
+#[derive(Debug)]
+pub(super) struct Offer {
+    pub(super) introduction: Introduction,
+    pub(super) section: PeerSection,
+    pub(super) payload: Option<PayloadView>,
+}
+
+impl Offer {
+    /// Checks everything that does not depend on who else is a peer.
+    pub(super) fn check(
+        identity: &Identity,
+        directory: &Directory,
+        introduction: Introduction,
+        descriptors: Vec<OwnedFd>,
+        uid: u32,
+    ) -> Result<Offer, Refusal> {
+        if introduction.name == identity.name {
+            return Err(Refusal::Malformed);
+        }
+        if introduction.mac == identity.mac {
+            return Err(Refusal::DuplicateAddress);
+        }
+        // Whoever could make the socket under that name may speak for it.
+        if directory.owner(&introduction.name) != Some(uid) {
+            return Err(Refusal::NotOwner);
+        }
+        let wanted = 1 + usize::from(introduction.payload.is_some());
+        if descriptors.len() != wanted {
+            return Err(Refusal::Malformed);
+        }
+        let mut descriptors = descriptors.into_iter();
+        let section = open_section(descriptors.next(), introduction.incarnation)?;
+        // Memory of another user is not worth its risks: its frames come inline.
+        let payload = match introduction.payload.filter(|_| uid == identity.uid) {
+            Some((offset, len)) => {
+                let region = open_region(descriptors.next())?;
+                Some(PayloadView::new(region, offset, len).ok_or(Refusal::BadMemory)?)
+            }
+            None => None,
+        };
+        Ok(Offer {
+            introduction,
+            section,
+            payload,
+        })
+    }
+}
+
+fn open_section(descriptor: Option<OwnedFd>, incarnation: u64) -> Result<PeerSection, Refusal> {
+    let descriptor = descriptor.ok_or(Refusal::Malformed)?;
+    match PeerSection::open(descriptor, MeshSettings::MAX_RING_CAPACITY as u64) {
+        Ok(section) if section.incarnation() == incarnation => Ok(section),
+        Err(SectionError::Version(_)) => Err(Refusal::Version),
+        Err(SectionError::Region(error)) => Err(refusal_of(error)),
+        _ => Err(Refusal::BadMemory),
+    }
+}
+
+fn open_region(descriptor: Option<OwnedFd>) -> Result<Region, Refusal> {
+    Region::open(descriptor.ok_or(Refusal::Malformed)?, Access::ReadOnly).map_err(refusal_of)
+}
+
+fn refusal_of(error: RegionError) -> Refusal {
+    if matches!(error, RegionError::Map { .. }) {
+        Refusal::NoResources
+    } else {
+        Refusal::BadMemory
+    }
+}
+
+/// What becomes of a hello, given how things stand with the node that sent it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Welcome,
+    /// The peer is the node's former life, or a connection it has given up.
+    WelcomeInstead,
+    Refuse(Refusal),
+}
+
+/// How things stand between this node and the one that sent a hello.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Standing {
+    /// This node's name, and the other one's.
+    pub(super) names: [NodeName; 2],
+    /// This node has said hello to the other one and awaits its welcome.
+    pub(super) dialling: bool,
+    /// Incarnation of the peer of that name, and whether its connection lives.
+    pub(super) peer: Option<(u64, bool)>,
+}
+
+impl Standing {
+    /// Both nodes come to the same answer from their own point of view: of two
+    /// connections made at the same time, the one dialled by the node with the
+    /// lesser name goes on.
+    pub(super) fn judge(&self, incarnation: u64) -> Verdict {
+        match self.peer {
+            Some((known, true)) if known == incarnation => Verdict::Refuse(Refusal::AlreadyConnected),
+            Some(_) => Verdict::WelcomeInstead,
+            None if self.dialling && self.names[0] < self.names[1] => Verdict::Refuse(Refusal::Simultaneous),
+            None => Verdict::Welcome,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn standing(names: [&str; 2], dialling: bool, peer: Option<(u64, bool)>) -> Standing {
+        Standing {
+            names: names.map(|name| name.parse().unwrap()),
+            dialling,
+            peer,
+        }
+    }
+
+    #[test]
+    fn of_two_connections_one_survives() {
+        let a = standing(["a", "b"], true, None).judge(1);
+        let b = standing(["b", "a"], true, None).judge(2);
+        assert_eq!((a, b), (Verdict::Refuse(Refusal::Simultaneous), Verdict::Welcome));
+    }
+
+    #[test]
+    fn a_ghost_is_replaced_and_a_living_peer_is_not() {
+        assert_eq!(
+            standing(["a", "b"], false, Some((1, true))).judge(2),
+            Verdict::WelcomeInstead
+        );
+        assert_eq!(
+            standing(["a", "b"], false, Some((1, false))).judge(1),
+            Verdict::WelcomeInstead
+        );
+        let refused = Verdict::Refuse(Refusal::AlreadyConnected);
+        assert_eq!(standing(["a", "b"], false, Some((1, true))).judge(1), refused);
+        assert_eq!(standing(["b", "a"], false, None).judge(1), Verdict::Welcome);
+    }
+}

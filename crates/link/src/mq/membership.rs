@@ -1,0 +1,399 @@
+//! Who is a peer: dialling nodes and answering them, and losing them.
+//!
+//! Everything here is driven by [`Mesh::housekeeping`], a few microseconds
+//! every now and then, and when a sleeper was woken. Nothing here waits.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use toehold_shm::ring::Section;
+
+use super::control::{self, Packet};
+use super::events::Source;
+use super::handshake::{Handshake, MAX_HANDSHAKES, Offer, Role, Standing, TIMEOUT_NS, Verdict, refuse};
+use super::mesh::Mesh;
+use super::message::{MESSAGE_LEN, Message, Refusal};
+use super::name::NodeName;
+use super::peer::Peer;
+use super::statistics::Loss;
+
+/// Connections accepted in one go.
+const MAX_ACCEPT: usize = 16;
+
+/// Nodes dialled in one go.
+const MAX_DIAL: usize = 8;
+
+/// How long to leave callers waiting when there are no descriptors left.
+const ACCEPT_PAUSE_NS: u64 = 100_000_000;
+
+impl Mesh {
+    /// Does what has come up. Costs one system call if nothing has.
+    pub(super) fn housekeeping(&mut self) {
+        self.now_ns = self.elapsed_ns();
+        self.resume_listening();
+        for source in self.events.take() {
+            match source {
+                Source::Listener => self.accept(),
+                Source::Timer => self.events.set_timer(None),
+                Source::Handshake(id) => self.continue_handshake(id),
+                Source::Peer { slot, generation } => self.clear_doorbell(slot, generation),
+            }
+        }
+        self.end_late_handshakes();
+        for _ in 0..MAX_DIAL {
+            let Some(name) = self.acquaintances.take_due(self.now_ns) else {
+                break;
+            };
+            self.dial(name);
+        }
+    }
+
+    /// Sets the timer for whatever is due next; the node is about to sleep.
+    pub(super) fn arm_timer(&mut self) {
+        let deadlines = self.handshakes.iter().map(|handshake| handshake.deadline_ns);
+        let due = deadlines
+            .chain(self.acquaintances.next_attempt_ns())
+            .chain(self.listening_from_ns)
+            .min();
+        self.events
+            .set_timer(due.map(|due| Duration::from_nanos(due.saturating_sub(self.now_ns))));
+    }
+
+    /// Whether a node is being dialled or answered.
+    pub(super) fn is_shaking_hands(&self) -> bool {
+        !self.handshakes.is_empty()
+            || self
+                .acquaintances
+                .next_attempt_ns()
+                .is_some_and(|at| at <= self.now_ns)
+    }
+
+    fn accept(&mut self) {
+        for _ in 0..MAX_ACCEPT {
+            match control::accept(self.listener.as_fd()) {
+                Ok(Some(socket)) => self.begin_answering(socket),
+                Ok(None) => return,
+                Err(_) => {
+                    // Out of descriptors, most likely. The socket stays readable:
+                    // without a pause a sleeper would spin.
+                    self.statistics.accept_errors += 1;
+                    self.events.remove(self.listener.as_fd());
+                    self.listening_from_ns = Some(self.now_ns.saturating_add(ACCEPT_PAUSE_NS));
+                    return;
+                }
+            }
+        }
+    }
+
+    fn resume_listening(&mut self) {
+        if self.listening_from_ns.is_some_and(|from| from <= self.now_ns)
+            && self.events.add(self.listener.as_fd(), Source::Listener).is_ok()
+        {
+            self.listening_from_ns = None;
+        }
+    }
+
+    fn begin_answering(&mut self, socket: OwnedFd) {
+        if self.handshakes.len() >= MAX_HANDSHAKES {
+            // An honest caller says hello at once; whoever waited longest is none.
+            let silent = self
+                .handshakes
+                .iter()
+                .position(|handshake| matches!(handshake.role, Role::Answering));
+            let Some(silent) = silent else { return };
+            let handshake = self.take_handshake(silent);
+            self.refuse(handshake, Refusal::TimedOut);
+        }
+        let Ok(uid) = control::peer_uid(socket.as_fd()) else {
+            return;
+        };
+        if let Some(id) = self.add_handshake(socket, uid, Role::Answering) {
+            // The hello is commonly there already.
+            self.continue_handshake(id);
+        }
+    }
+
+    fn dial(&mut self, name: NodeName) {
+        let known =
+            self.table.by_name(&name).is_some() || self.handshakes.iter().any(|known| known.dials(&name));
+        if known || name == self.identity.name {
+            return;
+        }
+        match control::dial(&self.directory.socket_path(&name)) {
+            Ok(socket) => {
+                if let Err(reason) = self.say_hello(name, socket) {
+                    self.acquaintances.failed(name, Some(reason), self.now_ns);
+                }
+            }
+            Err(Errno::NOENT | Errno::CONNREFUSED) => self.acquaintances.missing(name, self.now_ns),
+            Err(_) => self.acquaintances.failed(name, None, self.now_ns),
+        }
+    }
+
+    fn say_hello(&mut self, name: NodeName, socket: OwnedFd) -> Result<(), Refusal> {
+        if !self.table.has_room() || self.handshakes.len() >= MAX_HANDSHAKES {
+            return Err(Refusal::Crowded);
+        }
+        let uid = control::peer_uid(socket.as_fd()).map_err(|_| Refusal::NoResources)?;
+        let section = self.identity.make_section()?;
+        self.identity
+            .introduce(socket.as_fd(), Message::Hello, &section, uid)?;
+        self.add_handshake(socket, uid, Role::Dialling { name, section })
+            .ok_or(Refusal::NoResources)?;
+        Ok(())
+    }
+
+    fn add_handshake(&mut self, socket: OwnedFd, uid: u32, role: Role) -> Option<u32> {
+        self.last_handshake = self.last_handshake.wrapping_add(1);
+        let id = self.last_handshake;
+        self.events.add(socket.as_fd(), Source::Handshake(id)).ok()?;
+        let deadline_ns = self.now_ns.saturating_add(TIMEOUT_NS);
+        self.handshakes.push(Handshake {
+            id,
+            socket,
+            uid,
+            deadline_ns,
+            role,
+        });
+        Some(id)
+    }
+
+    fn take_handshake(&mut self, position: usize) -> Handshake {
+        let handshake = self.handshakes.remove(position);
+        self.events.remove(handshake.socket.as_fd());
+        handshake
+    }
+
+    fn continue_handshake(&mut self, id: u32) {
+        let Some(position) = self.handshakes.iter().position(|handshake| handshake.id == id) else {
+            return;
+        };
+        let mut buffer = [0; MESSAGE_LEN];
+        let message = match control::receive(self.handshakes[position].socket.as_fd(), &mut buffer) {
+            Packet::Nothing => return,
+            Packet::HungUp => Err(None),
+            Packet::Oversized => Err(Some(Refusal::Malformed)),
+            Packet::Message(len, descriptors) => Message::parse(&buffer[..len])
+                .map(|message| (message, descriptors))
+                .map_err(Some),
+        };
+        let handshake = self.take_handshake(position);
+        match message {
+            Ok((message, descriptors)) => self.take_message(handshake, message, descriptors),
+            Err(Some(reason)) => self.refuse(handshake, reason),
+            Err(None) => {
+                self.statistics.abandoned += 1;
+                if let Role::Dialling { name, .. } = handshake.role {
+                    self.acquaintances.failed(name, None, self.now_ns);
+                }
+            }
+        }
+    }
+
+    fn take_message(&mut self, handshake: Handshake, message: Message, descriptors: Vec<OwnedFd>) {
+        let (Message::Hello(introduction) | Message::Welcome(introduction)) = message else {
+            return self.take_refusal(handshake, message);
+        };
+        let is_hello = matches!(message, Message::Hello(_));
+        if is_hello != matches!(handshake.role, Role::Answering) {
+            return self.refuse(handshake, Refusal::Malformed);
+        }
+        let offer = Offer::check(
+            &self.identity,
+            &self.directory,
+            introduction,
+            descriptors,
+            handshake.uid,
+        );
+        match offer {
+            Err(reason) => self.refuse(handshake, reason),
+            Ok(offer) if is_hello => self.answer(handshake, offer),
+            Ok(offer) => self.complete(handshake, offer),
+        }
+    }
+
+    fn take_refusal(&mut self, handshake: Handshake, message: Message) {
+        match (handshake.role, message) {
+            (Role::Dialling { name, .. }, Message::Refusal(reason)) => {
+                self.statistics.refused_by_others += 1;
+                self.acquaintances.failed(name, Some(reason), self.now_ns);
+            }
+            _ => self.statistics.abandoned += 1,
+        }
+    }
+
+    /// A node said hello.
+    fn answer(&mut self, handshake: Handshake, offer: Offer) {
+        if let Err(reason) = self.judge(&offer) {
+            return self.refuse(handshake, reason);
+        }
+        let section = match self.identity.make_section() {
+            Ok(section) => section,
+            Err(reason) => return self.refuse(handshake, reason),
+        };
+        // A hang-up in this moment is noticed as that of a peer.
+        let sent = self.identity.introduce(
+            handshake.socket.as_fd(),
+            Message::Welcome,
+            &section,
+            handshake.uid,
+        );
+        if sent.is_err() {
+            self.statistics.abandoned += 1;
+            return;
+        }
+        self.cancel_dialling(&offer.introduction.name);
+        self.establish(handshake.socket, handshake.uid, section, offer);
+    }
+
+    /// Whether the node that sent a hello may become a peer now. Makes way for it.
+    fn judge(&mut self, offer: &Offer) -> Result<(), Refusal> {
+        let introduction = &offer.introduction;
+        if self.acquaintances.is_kept_away(&introduction.name, self.now_ns) {
+            return Err(Refusal::TryLater);
+        }
+        let former = self.table.by_name(&introduction.name);
+        let standing = Standing {
+            names: [self.identity.name, introduction.name],
+            dialling: self
+                .handshakes
+                .iter()
+                .any(|handshake| handshake.dials(&introduction.name)),
+            peer: former
+                .and_then(|slot| self.table.get(slot))
+                .map(|peer| (peer.incarnation, peer.is_connected())),
+        };
+        let verdict = standing.judge(introduction.incarnation);
+        if let Verdict::Refuse(reason) = verdict {
+            return Err(reason);
+        }
+        self.check_place(offer, former)?;
+        if let (Verdict::WelcomeInstead, Some(slot)) = (verdict, former) {
+            self.statistics.replaced += 1;
+            self.remove_peer(slot, Loss::Replaced(introduction.name));
+        }
+        Ok(())
+    }
+
+    /// Whether there is a slot and nobody else has the address. `former`: the
+    /// slot that would become free.
+    fn check_place(&self, offer: &Offer, former: Option<u8>) -> Result<(), Refusal> {
+        let taken = self.table.find(super::table::pack(offer.introduction.mac));
+        if taken.is_some() && taken != former {
+            return Err(Refusal::DuplicateAddress);
+        }
+        if former.is_none() && !self.table.has_room() {
+            return Err(Refusal::Crowded);
+        }
+        Ok(())
+    }
+
+    fn cancel_dialling(&mut self, name: &NodeName) {
+        while let Some(position) = self.handshakes.iter().position(|handshake| handshake.dials(name)) {
+            drop(self.take_handshake(position));
+        }
+    }
+
+    /// The node that was dialled welcomes this one.
+    fn complete(&mut self, handshake: Handshake, offer: Offer) {
+        let Role::Dialling { name, .. } = &handshake.role else {
+            return;
+        };
+        let verdict = if offer.introduction.name != *name {
+            Err(Refusal::Malformed)
+        } else if self.table.by_name(name).is_some() {
+            Err(Refusal::AlreadyConnected)
+        } else {
+            self.check_place(&offer, None)
+        };
+        match (verdict, handshake.role) {
+            (Ok(()), Role::Dialling { section, .. }) => {
+                self.establish(handshake.socket, handshake.uid, section, offer);
+            }
+            (Err(reason), role) => self.refuse(Handshake { role, ..handshake }, reason),
+            _ => {}
+        }
+    }
+
+    fn establish(&mut self, socket: OwnedFd, uid: u32, section: Section, offer: Offer) {
+        let name = offer.introduction.name;
+        let shares = self.identity.payload_for(uid).is_some();
+        let peer = Peer::new(socket, section, offer, uid == self.identity.uid, shares);
+        let Ok((slot, generation)) = self.table.insert(peer) else {
+            return self
+                .acquaintances
+                .failed(name, Some(Refusal::Crowded), self.now_ns);
+        };
+        let watched = self
+            .table
+            .get(slot)
+            .map(|peer| self.events.add(peer.control(), Source::Peer { slot, generation }));
+        if !matches!(watched, Some(Ok(()))) {
+            // Its death would go unnoticed.
+            self.table.remove(slot);
+            return self
+                .acquaintances
+                .failed(name, Some(Refusal::NoResources), self.now_ns);
+        }
+        self.statistics.connected += 1;
+        self.acquaintances.connected(name, self.now_ns);
+    }
+
+    fn refuse(&mut self, handshake: Handshake, reason: Refusal) {
+        self.statistics.refused += 1;
+        match reason {
+            Refusal::Malformed => self.statistics.malformed += 1,
+            Refusal::TimedOut => self.statistics.timed_out += 1,
+            _ => {}
+        }
+        refuse(handshake.socket.as_fd(), reason);
+        if let Role::Dialling { name, .. } = handshake.role {
+            self.acquaintances.failed(name, Some(reason), self.now_ns);
+        }
+    }
+
+    fn end_late_handshakes(&mut self) {
+        while let Some(late) = self
+            .handshakes
+            .iter()
+            .position(|handshake| handshake.deadline_ns <= self.now_ns)
+        {
+            let handshake = self.take_handshake(late);
+            self.refuse(handshake, Refusal::TimedOut);
+        }
+    }
+
+    /// A ring woke this node, or the peer hung up.
+    fn clear_doorbell(&mut self, slot: u8, generation: u16) {
+        if self.table.generation(slot) != generation {
+            return;
+        }
+        let Some(peer) = self.table.get(slot) else { return };
+        if !peer.clear_doorbell() {
+            let name = peer.name;
+            self.statistics.lost += 1;
+            self.remove_peer(slot, Loss::HungUp(name));
+            self.acquaintances.lost(name, self.now_ns);
+        }
+    }
+
+    /// Cuts off a peer that broke the rules.
+    pub(super) fn cut_off(&mut self, slot: u8, loss: Loss) {
+        let Some(name) = self.table.get(slot).map(|peer| peer.name) else {
+            return;
+        };
+        self.statistics.corrupt += 1;
+        self.remove_peer(slot, loss);
+        self.acquaintances.offended(name, self.now_ns);
+    }
+
+    fn remove_peer(&mut self, slot: u8, loss: Loss) {
+        if let Some(peer) = self.table.remove(slot) {
+            self.events.remove(peer.control());
+            self.sent.remove(slot);
+            self.released.remove(slot);
+            self.last_loss = Some(loss);
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! A peer: the pair of rings and the control connection shared with it.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use toehold_shm::ring::{Consumer, Producer, ReserveError, Section, connect};
+use toehold_shm::{MAX_PARTS, PayloadArea};
+use zerocopy::IntoBytes;
+
+use super::control;
+use super::handshake::Offer;
+use super::name::NodeName;
+use super::record::{
+    self, HEADER_LEN, Header, INLINE, MAX_REFERENCED_HEADERS, PayloadView, Private, REFERENCE_FROM,
+    REFERENCE_LEN, REFERENCED, Reference,
+};
+use super::statistics::{Loss, PeerStatistics};
+use crate::{Received, Transmit};
+
+/// Bytes of a section in front of the ring.
+const SECTION_OVERHEAD: usize = 4096;
+
+/// A node that exchanges frames with this one.
+#[derive(Debug)]
+pub(super) struct Peer {
+    pub(super) name: NodeName,
+    pub(super) mac: [u8; 6],
+    pub(super) incarnation: u64,
+    pub(super) same_user: bool,
+    /// Whether the peer can read this node's payload memory.
+    pub(super) shares_payload: bool,
+    pub(super) statistics: PeerStatistics,
+    pub(super) producer: Producer,
+    consumer: Consumer,
+    /// The peer's payload memory.
+    payload: Option<PayloadView>,
+    control: OwnedFd,
+    /// Bytes of the record that last found no room.
+    wanted: Option<usize>,
+}
+
+/// What came of polling a peer.
+pub(super) struct Polled {
+    pub(super) frames: usize,
+    /// Why the peer has to be cut off.
+    pub(super) loss: Option<Loss>,
+}
+
+impl Peer {
+    pub(super) fn new(
+        control: OwnedFd,
+        section: Section,
+        offer: Offer,
+        same_user: bool,
+        shares: bool,
+    ) -> Peer {
+        let (producer, consumer) = connect(section, offer.section);
+        Peer {
+            name: offer.introduction.name,
+            mac: offer.introduction.mac,
+            incarnation: offer.introduction.incarnation,
+            same_user,
+            shares_payload: shares,
+            statistics: PeerStatistics::default(),
+            producer,
+            consumer,
+            payload: offer.payload,
+            control,
+            wanted: None,
+        }
+    }
+
+    pub(super) fn control(&self) -> BorrowedFd<'_> {
+        self.control.as_fd()
+    }
+
+    /// Puts a frame into the ring. `own` is this node's payload memory.
+    #[inline]
+    pub(super) fn send(
+        &mut self,
+        frame: &Transmit<'_>,
+        own: Option<&PayloadArea>,
+    ) -> Result<(), ReserveError> {
+        let by_reference = self.shares_payload
+            && frame.payload.len() >= REFERENCE_FROM
+            && frame.headers.len() <= MAX_REFERENCED_HEADERS;
+        let references = if by_reference {
+            own.and_then(|area| refer(frame, area))
+        } else {
+            None
+        };
+        let sent = match references {
+            Some((references, count)) => self.put_references(frame, &references[..count]),
+            None => self.put_inline(frame),
+        };
+        if sent.is_ok() {
+            self.wanted = None;
+            self.statistics.frames_sent += 1;
+            self.statistics.bytes_sent += frame.len() as u64;
+        }
+        sent
+    }
+
+    #[inline]
+    fn put_inline(&mut self, frame: &Transmit<'_>) -> Result<(), ReserveError> {
+        let len = HEADER_LEN + frame.len();
+        let mut record = match self.producer.reserve(INLINE, len) {
+            Ok(record) => record,
+            Err(error) => return Err(self.no_room(error, len)),
+        };
+        let (header, rest) = record.split_at_mut(HEADER_LEN);
+        header.copy_from_slice(Header::new(frame.offload, 0).as_bytes());
+        let (headers, payload) = rest.split_at_mut(frame.headers.len());
+        headers.copy_from_slice(frame.headers);
+        frame.payload.copy_to(0, payload);
+        record.commit();
+        Ok(())
+    }
+
+    #[inline]
+    fn put_references(&mut self, frame: &Transmit<'_>, references: &[Reference]) -> Result<(), ReserveError> {
+        let len = HEADER_LEN + references.len() * REFERENCE_LEN + frame.headers.len();
+        let mut record = match self.producer.reserve(REFERENCED, len) {
+            Ok(record) => record,
+            Err(error) => return Err(self.no_room(error, len)),
+        };
+        let (header, rest) = record.split_at_mut(HEADER_LEN);
+        header.copy_from_slice(Header::new(frame.offload, references.len()).as_bytes());
+        let (places, headers) = rest.split_at_mut(references.len() * REFERENCE_LEN);
+        places.copy_from_slice(references.as_bytes());
+        headers.copy_from_slice(frame.headers);
+        record.commit();
+        self.statistics.frames_sent_by_reference += 1;
+        Ok(())
+    }
+
+    #[cold]
+    fn no_room(&mut self, error: ReserveError, len: usize) -> ReserveError {
+        if error == ReserveError::Full {
+            self.wanted = Some(len);
+        }
+        error
+    }
+
+    /// Hands over up to `budget` frames, oldest first, and frees their space.
+    #[inline]
+    pub(super) fn poll(
+        &mut self,
+        budget: usize,
+        private: &mut Private,
+        handler: &mut dyn FnMut(&Received<'_>),
+    ) -> Polled {
+        let mut polled = Polled {
+            frames: 0,
+            loss: None,
+        };
+        while polled.frames < budget {
+            let record = match self.consumer.peek() {
+                Ok(Some(record)) => record,
+                Ok(None) => break,
+                Err(corrupt) => {
+                    polled.loss = Some(Loss::Ring(self.name, corrupt));
+                    break;
+                }
+            };
+            match record::open(&record, self.payload.as_ref(), private) {
+                Ok(frame) => {
+                    self.statistics.bytes_received += frame.len() as u64;
+                    handler(&frame);
+                }
+                Err(bad) => {
+                    polled.loss = Some(Loss::Record(self.name, bad));
+                    break;
+                }
+            }
+            self.consumer.advance();
+            polled.frames += 1;
+        }
+        if polled.frames != 0 {
+            self.statistics.frames_received += polled.frames as u64;
+            if self.consumer.release() {
+                self.ring();
+            }
+        }
+        polled
+    }
+
+    /// Lets the peer see what was sent, and wakes it if it sleeps.
+    #[inline]
+    pub(super) fn publish(&mut self) {
+        if self.producer.publish() {
+            self.ring();
+        }
+    }
+
+    /// Wakes the peer if it waits for room that it was given. A fence must lie
+    /// between giving and this.
+    #[inline]
+    pub(super) fn wake_if_starving(&mut self) {
+        if self.consumer.room_wanted() {
+            self.ring();
+        }
+    }
+
+    #[cold]
+    fn ring(&mut self) {
+        self.statistics.rings += 1;
+        control::ring(self.control.as_fd());
+    }
+
+    /// Takes a ring that came in. False: the peer hung up.
+    pub(super) fn clear_doorbell(&self) -> bool {
+        control::clear(self.control.as_fd())
+    }
+
+    pub(super) fn is_connected(&self) -> bool {
+        control::is_connected(self.control.as_fd())
+    }
+
+    /// Announces that this node sleeps. False: there is something to do.
+    pub(super) fn prepare_sleep(&mut self) -> bool {
+        if !self.consumer.prepare_sleep() {
+            return false;
+        }
+        self.wake_if_starving();
+        let waits = self.wanted.is_none_or(|len| self.producer.prepare_wait(len));
+        if !waits {
+            // There is room now: worth one more round, not one after the other.
+            self.wanted = None;
+        }
+        waits
+    }
+
+    /// Takes the announcement back.
+    pub(super) fn finish_sleep(&mut self) {
+        self.consumer.finish_sleep();
+        self.producer.finish_wait();
+    }
+}
+
+/// Where the frame's payload lies in this node's payload memory; `None` unless
+/// all of it does.
+#[inline]
+fn refer(frame: &Transmit<'_>, area: &PayloadArea) -> Option<([Reference; MAX_PARTS], usize)> {
+    let mut references = [Reference::default(); MAX_PARTS];
+    let mut count = 0;
+    for (address, len) in frame.payload.parts() {
+        let offset = area.offset_of(address, len)?;
+        *references.get_mut(count)? = Reference {
+            offset,
+            len: u32::try_from(len).ok()?,
+            reserved: 0,
+        };
+        count += 1;
+    }
+    Some((references, count))
+}
+
+/// Bytes this node provides for a peer with a ring of `ring_capacity` bytes.
+pub(super) fn memory(ring_capacity: usize) -> usize {
+    SECTION_OVERHEAD + ring_capacity + size_of::<Peer>()
+}

@@ -1,0 +1,229 @@
+//! A frame in a ring: a header, then the frame's bytes, or its headers and
+//! references to where its payload lies in the sender's payload memory.
+//!
+//! Reading decides only on bytes that were copied to private memory first.
+
+use core::mem::size_of;
+
+use toehold_shm::ring::Record;
+use toehold_shm::{Gather, MAX_PARTS, Region};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::{Checksum, MIN_PRIVATE, Offload, Received};
+
+/// Longest IP packet in a frame, in bytes.
+pub(super) const MAX_PACKET: usize = 65_535;
+/// Longest header in front of it: Ethernet with two VLAN tags.
+pub(super) const MAX_LINK_HEADER: usize = 22;
+/// Longest frame.
+pub(super) const MAX_FRAME: usize = MAX_PACKET + MAX_LINK_HEADER;
+/// Shortest frame: its Ethernet header.
+pub(super) const MIN_FRAME: usize = 14;
+
+/// Frames up to this length are copied whole to private memory: one copy and
+/// one place are cheaper than two. Of longer ones [`MIN_PRIVATE`] bytes are.
+pub(super) const WHOLE: usize = 512;
+
+/// Payload from this length on is referenced instead of copied, if it can be.
+pub(super) const REFERENCE_FROM: usize = 512;
+
+/// Headers of a referenced frame may have this length; longer ones travel inline.
+pub(super) const MAX_REFERENCED_HEADERS: usize = WHOLE - REFERENCES_LEN;
+
+const REFERENCES_LEN: usize = MAX_PARTS * size_of::<Reference>();
+
+/// Kind of a record with a frame whose bytes all follow the header.
+pub(super) const INLINE: u16 = 1;
+/// Kind of a record whose header is followed by references and then the frame's headers.
+pub(super) const REFERENCED: u16 = 2;
+
+/// Begins every record.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub(super) struct Header {
+    segment_size: u16,
+    checksum: u8,
+    references: u8,
+    reserved: u32,
+}
+
+/// A run of bytes in the sender's payload memory, counted from the start of the region.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub(super) struct Reference {
+    pub(super) offset: u64,
+    pub(super) len: u32,
+    pub(super) reserved: u32,
+}
+
+pub(super) const HEADER_LEN: usize = size_of::<Header>();
+pub(super) const REFERENCE_LEN: usize = size_of::<Reference>();
+const _: () = assert!(HEADER_LEN == 8 && REFERENCE_LEN == 16 && MAX_PARTS == 8);
+
+/// Longest record.
+pub(super) const MAX_RECORD: usize = HEADER_LEN + MAX_FRAME;
+
+/// Private memory for the beginning of a record.
+pub(super) type Private = [u8; HEADER_LEN + WHOLE];
+
+/// What is wrong with a record. Whoever writes such a one is no Toehold node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum BadRecord {
+    /// Shorter than its header and an Ethernet header.
+    #[error("the record is too short")]
+    TooShort,
+    /// The frame is longer than any can be.
+    #[error("the frame is too long")]
+    TooLong,
+    /// An unknown kind of record or state of the checksum.
+    #[error("the record's header is unknown")]
+    Unknown,
+    /// More references than a record may have, or none, or empty ones.
+    #[error("the record's references are malformed")]
+    References,
+    /// A reference outside of the payload memory that was handed over.
+    #[error("a reference points outside of the payload memory")]
+    OutOfBounds,
+}
+
+impl Header {
+    /// For a frame with this many references.
+    pub(super) fn new(offload: Offload, references: usize) -> Header {
+        let checksum = match offload.checksum {
+            Checksum::Complete => 0,
+            Checksum::Partial => 1,
+            Checksum::Verified => 2,
+        };
+        Header {
+            segment_size: offload.segment_size,
+            checksum,
+            references: references as u8,
+            reserved: 0,
+        }
+    }
+
+    fn offload(&self) -> Result<Offload, BadRecord> {
+        let checksum = match self.checksum {
+            0 => Checksum::Complete,
+            1 => Checksum::Partial,
+            2 => Checksum::Verified,
+            _ => return Err(BadRecord::Unknown),
+        };
+        Ok(Offload {
+            checksum,
+            segment_size: self.segment_size,
+        })
+    }
+}
+
+/// The frame in a record that another node wrote.
+///
+/// `payload` is the other node's payload memory, if it was handed over:
+/// the region and the range of it that references may name.
+#[inline]
+pub(super) fn open<'a>(
+    record: &Record<'a>,
+    payload: Option<&'a PayloadView>,
+    private: &'a mut Private,
+) -> Result<Received<'a>, BadRecord> {
+    let len = record.len();
+    if len < HEADER_LEN + MIN_FRAME {
+        return Err(BadRecord::TooShort);
+    }
+    let copied = if len <= HEADER_LEN + WHOLE {
+        len
+    } else {
+        HEADER_LEN + MIN_PRIVATE
+    };
+    record.copy_to(0, &mut private[..copied]);
+    let (header, beginning) = private[..copied].split_at(HEADER_LEN);
+    let header = Header::read_from_bytes(header).map_err(|_| BadRecord::TooShort)?;
+    let offload = header.offload()?;
+    match record.kind() {
+        INLINE if len > MAX_RECORD => Err(BadRecord::TooLong),
+        INLINE => {
+            let rest = if copied == len {
+                Gather::EMPTY
+            } else {
+                record.slice(copied, len - copied)
+            };
+            Ok(Received {
+                private: beginning,
+                rest,
+                offload,
+            })
+        }
+        // References and headers fit into private memory, or it is not ours.
+        REFERENCED if copied < len => Err(BadRecord::TooLong),
+        REFERENCED => {
+            let view = payload.ok_or(BadRecord::OutOfBounds)?;
+            let (references, headers) = split_references(beginning, usize::from(header.references))?;
+            let rest = view.gather(references)?;
+            if headers.len() + rest.len() > MAX_FRAME {
+                return Err(BadRecord::TooLong);
+            }
+            Ok(Received {
+                private: headers,
+                rest,
+                offload,
+            })
+        }
+        _ => Err(BadRecord::Unknown),
+    }
+}
+
+fn split_references(beginning: &[u8], count: usize) -> Result<(&[u8], &[u8]), BadRecord> {
+    if !(1..=MAX_PARTS).contains(&count) {
+        return Err(BadRecord::References);
+    }
+    match beginning.split_at_checked(count * REFERENCE_LEN) {
+        Some((references, headers)) if headers.len() >= MIN_FRAME => Ok((references, headers)),
+        _ => Err(BadRecord::TooShort),
+    }
+}
+
+/// Payload memory of another node, mapped for reading.
+#[derive(Debug)]
+pub(super) struct PayloadView {
+    region: Region,
+    start: u64,
+    end: u64,
+}
+
+impl PayloadView {
+    /// `None` unless the range lies in the region.
+    pub(super) fn new(region: Region, offset: u64, len: u64) -> Option<PayloadView> {
+        let end = offset
+            .checked_add(len)
+            .filter(|&end| end <= region.len() as u64)?;
+        Some(PayloadView {
+            region,
+            start: offset,
+            end,
+        })
+    }
+
+    fn gather(&self, references: &[u8]) -> Result<Gather<'_>, BadRecord> {
+        let mut gather = Gather::EMPTY;
+        for reference in references.chunks_exact(REFERENCE_LEN) {
+            let Ok(Reference { offset, len, .. }) = Reference::read_from_bytes(reference) else {
+                break;
+            };
+            let inside = offset >= self.start
+                && offset
+                    .checked_add(u64::from(len))
+                    .is_some_and(|end| end <= self.end);
+            if !inside {
+                return Err(BadRecord::OutOfBounds);
+            }
+            let part = self
+                .region
+                .gather(offset, u64::from(len))
+                .ok_or(BadRecord::OutOfBounds)?;
+            if len == 0 || !gather.append(&part) {
+                return Err(BadRecord::References);
+            }
+        }
+        Ok(gather)
+    }
+}

@@ -1,0 +1,136 @@
+//! What a node is told when it joins a fabric.
+
+use std::path::PathBuf;
+
+use rustix::io::Errno;
+use toehold_shm::PayloadArea;
+
+use super::directory::DirectoryError;
+use super::name::NodeName;
+use super::record::{HEADER_LEN, MAX_LINK_HEADER, MAX_PACKET};
+use crate::Capabilities;
+
+/// What is in a ring's record beside the packet: the ring's own header of 8
+/// bytes, the frame's, and the link header.
+const RECORD_OVERHEAD: usize = 8 + HEADER_LEN + MAX_LINK_HEADER;
+
+/// Settings of a [`super::Mesh`].
+#[derive(Debug, Clone)]
+pub struct MeshSettings {
+    /// The fabric: a directory, made for this user only if it does not exist.
+    pub directory: PathBuf,
+    /// The node's name, unique in the fabric.
+    pub name: NodeName,
+    /// The node's hardware address, unique in the fabric and no group address.
+    pub mac: [u8; 6],
+    /// Largest IP packet of a plain frame, in bytes: 68 to 65521.
+    pub mtu: u16,
+    /// Bytes of the ring to each peer: a power of two, 64 KiB to 16 MiB.
+    pub ring_capacity: usize,
+    /// Most peers at once: 1 to 128.
+    pub max_peers: usize,
+    /// The node's payload memory, if frames may be sent by reference to it.
+    /// Peers of the same user map its region for reading.
+    pub payload: Option<PayloadArea>,
+}
+
+impl MeshSettings {
+    /// Least bytes of a ring.
+    pub const MIN_RING_CAPACITY: usize = 64 << 10;
+    /// Most bytes of a ring.
+    pub const MAX_RING_CAPACITY: usize = 16 << 20;
+    /// Least MTU: what every IPv4 node must take (RFC 791 §3.2).
+    pub const MIN_MTU: u16 = 68;
+    /// Greatest MTU.
+    pub const MAX_MTU: u16 = 65_521;
+    /// Most peers a mesh can have.
+    pub const MAX_PEERS: usize = 128;
+
+    /// MTU 1500, rings of 1 MiB, up to 64 peers, no payload memory.
+    pub fn new(directory: impl Into<PathBuf>, name: NodeName, mac: [u8; 6]) -> MeshSettings {
+        MeshSettings {
+            directory: directory.into(),
+            name,
+            mac,
+            mtu: 1500,
+            ring_capacity: 1 << 20,
+            max_peers: 64,
+            payload: None,
+        }
+    }
+
+    pub(super) fn check(&self) -> Result<(), JoinError> {
+        if self.mac[0] & 1 == 1 || self.mac == [0; 6] {
+            return Err(JoinError::Address);
+        }
+        if !(Self::MIN_MTU..=Self::MAX_MTU).contains(&self.mtu) {
+            return Err(JoinError::Mtu(self.mtu));
+        }
+        let bounds = Self::MIN_RING_CAPACITY..=Self::MAX_RING_CAPACITY;
+        if !self.ring_capacity.is_power_of_two() || !bounds.contains(&self.ring_capacity) {
+            return Err(JoinError::RingCapacity(self.ring_capacity));
+        }
+        if usize::from(self.mtu) > self.max_packet() {
+            return Err(JoinError::RingTooSmall {
+                mtu: self.mtu,
+                ring_capacity: self.ring_capacity,
+            });
+        }
+        if !(1..=Self::MAX_PEERS).contains(&self.max_peers) {
+            return Err(JoinError::MaxPeers(self.max_peers));
+        }
+        Ok(())
+    }
+
+    pub(super) fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            mtu: self.mtu,
+            super_frame: self.max_packet() as u32,
+            checksum_offload: true,
+            local: true,
+            any_thread: true,
+        }
+    }
+
+    /// Longest IP packet whose record fits into the ring: half of it, less headers.
+    fn max_packet(&self) -> usize {
+        MAX_PACKET.min(self.ring_capacity / 2 - RECORD_OVERHEAD)
+    }
+}
+
+/// Why a node could not join a fabric.
+#[derive(Debug, thiserror::Error)]
+pub enum JoinError {
+    /// The hardware address is zero or a group address.
+    #[error("the hardware address is zero or a group address; choose one like 02:00:00:00:00:01")]
+    Address,
+    /// The MTU is out of range.
+    #[error("an MTU of {0} is not between 68 and 65521")]
+    Mtu(u16),
+    /// The ring's size is out of range.
+    #[error("a ring cannot have {0} bytes; choose a power of two from 65536 to 16777216")]
+    RingCapacity(usize),
+    /// A frame of the MTU's length does not fit into the ring.
+    #[error("a ring of {ring_capacity} bytes cannot carry packets of {mtu}; choose a larger one")]
+    RingTooSmall {
+        /// The MTU in bytes.
+        mtu: u16,
+        /// Bytes of the ring.
+        ring_capacity: usize,
+    },
+    /// The number of peers is out of range.
+    #[error("{0} is no number of peers; choose 1 to 128")]
+    MaxPeers(usize),
+    /// The fabric's directory does not let the node in.
+    #[error(transparent)]
+    Directory(#[from] DirectoryError),
+    /// The payload memory cannot be shared.
+    #[error("the payload memory cannot be handed to peers: {0}")]
+    Payload(#[source] toehold_shm::RegionError),
+    /// The system refused a descriptor.
+    #[error("cannot set up the node's event descriptors: {0} (see `ulimit -n`)")]
+    Events(#[source] Errno),
+    /// No random number for the incarnation.
+    #[error("cannot get random numbers: {0}")]
+    Random(#[source] Errno),
+}

@@ -1,0 +1,104 @@
+//! What a mesh and its peers have done and dropped, and why.
+
+use super::message::Refusal;
+use super::name::NodeName;
+use super::record::BadRecord;
+
+/// Counters of a [`super::Mesh`], since it joined.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct MeshStatistics {
+    /// Handshakes that made a peer.
+    pub connected: u64,
+    /// Handshakes this node refused, for any reason.
+    pub refused: u64,
+    /// Of these, because what came was no handshake.
+    pub malformed: u64,
+    /// Of these, because nothing came in time.
+    pub timed_out: u64,
+    /// Handshakes other nodes refused.
+    pub refused_by_others: u64,
+    /// Connections that closed during the handshake.
+    pub abandoned: u64,
+    /// Connections that could not be accepted for lack of descriptors.
+    pub accept_errors: u64,
+    /// Peers replaced by a new incarnation of the same node.
+    pub replaced: u64,
+    /// Peers that hung up.
+    pub lost: u64,
+    /// Peers cut off because of what they wrote into the ring.
+    pub corrupt: u64,
+    /// Frames not sent because nobody has the destination address.
+    pub unreachable: u64,
+    /// Frames not sent because they are too short or too long.
+    pub bad_length: u64,
+}
+
+/// Counters of one peer, since the present connection was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PeerStatistics {
+    /// Frames put into the ring.
+    pub frames_sent: u64,
+    /// Bytes of these frames.
+    pub bytes_sent: u64,
+    /// Of these frames, the ones whose payload was not copied.
+    pub frames_sent_by_reference: u64,
+    /// Times a frame found the ring full and was given back to the stack.
+    pub full: u64,
+    /// Group frames dropped because the ring was full.
+    pub group_frames_dropped: u64,
+    /// Times the sleeping peer was woken.
+    pub rings: u64,
+    /// Frames taken from the peer's ring.
+    pub frames_received: u64,
+    /// Bytes of these frames.
+    pub bytes_received: u64,
+}
+
+/// What a mesh knows about another node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PeerInfo {
+    /// The node's name.
+    pub name: NodeName,
+    /// How things stand with it.
+    pub state: PeerState,
+}
+
+/// How things stand with another node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PeerState {
+    /// Frames flow.
+    Connected {
+        /// Its hardware address.
+        mac: [u8; 6],
+        /// Which life of the node this is.
+        incarnation: u64,
+        /// Whether it runs as the same user.
+        same_user: bool,
+        /// What was exchanged.
+        statistics: PeerStatistics,
+    },
+    /// A handshake is under way.
+    Dialling,
+    /// It is not connected, and will be dialled again or dial itself.
+    Away {
+        /// Why the last handshake failed, if it did.
+        refusal: Option<Refusal>,
+    },
+}
+
+/// Why the last peer was cut off, for diagnosis.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Loss {
+    /// It hung up.
+    #[error("{0} hung up")]
+    HungUp(NodeName),
+    /// A new incarnation took its place.
+    #[error("{0} was restarted")]
+    Replaced(NodeName),
+    /// Its ring's indices or lengths were wrong.
+    #[error("{0} broke the rules of the ring: {1}")]
+    Ring(NodeName, toehold_shm::ring::Corrupt),
+    /// A record in its ring was wrong.
+    #[error("{0} wrote a bad record: {1}")]
+    Record(NodeName, BadRecord),
+}

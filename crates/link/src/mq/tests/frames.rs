@@ -1,0 +1,294 @@
+//! Frames between nodes that mean well.
+
+use toehold_shm::ByteQueue;
+
+use super::*;
+use crate::MIN_PRIVATE;
+use crate::mq::record::{REFERENCE_FROM, WHOLE};
+use crate::mq::{PeerState, PeerStatistics};
+
+fn statistics(node: &Mesh) -> PeerStatistics {
+    let PeerState::Connected { statistics, .. } = node.peers()[0].state else {
+        panic!("not connected")
+    };
+    statistics
+}
+
+#[test]
+fn frames_of_every_length_arrive_as_they_were_sent() {
+    let fabric = Fabric::new();
+    let mut nodes = fabric.pair();
+    let pattern: Vec<u8> = (0..65_500).map(|i| (i * 7 + i / 251) as u8).collect();
+    let lengths = (0..700).chain([1486, 1500, 1501, 4000, 9000, 65_500]);
+    for len in lengths {
+        let [a, b] = &mut nodes;
+        send(a, 1, &pattern[..len]).unwrap();
+        let mut seen = 0;
+        let frames = b.receive(0, 64, &mut |frame| {
+            assert_eq!(whole(frame)[14..], pattern[..len]);
+            assert_eq!(frame.offload.checksum, Checksum::Partial);
+            assert_eq!(frame.offload.segment_size != 0, len + 14 > 1514);
+            let private = if len + 14 <= WHOLE { len + 14 } else { MIN_PRIVATE };
+            assert_eq!(frame.private.len(), private, "of {len}");
+            seen += 1;
+        });
+        assert_eq!((frames, seen), (1, 1), "{len}");
+    }
+    let sent = statistics(&nodes[0]);
+    let received = statistics(&nodes[1]);
+    assert_eq!(sent.frames_sent, 706);
+    assert_eq!(
+        (sent.frames_sent, sent.bytes_sent),
+        (received.frames_received, received.bytes_received)
+    );
+    assert_eq!((sent.full, sent.frames_sent_by_reference), (0, 0));
+}
+
+#[test]
+fn every_state_of_the_checksum_crosses() {
+    let fabric = Fabric::new();
+    let [mut a, mut b] = fabric.pair();
+    for checksum in [Checksum::Complete, Checksum::Partial, Checksum::Verified] {
+        let offload = Offload {
+            checksum,
+            segment_size: 1448,
+        };
+        crate::test_frames::send(&mut a, &frame_to(mac(1), mac(0), b"x"), offload).unwrap();
+        a.flush();
+        assert_eq!(
+            b.receive(0, 8, &mut |frame| assert_eq!(frame.offload, offload)),
+            1
+        );
+    }
+}
+
+#[test]
+fn bounds_of_frames_are_kept() {
+    let fabric = Fabric::new();
+    let mut settings = fabric.settings("a", 0);
+    settings.mtu = 9000;
+    settings.ring_capacity = 64 << 10;
+    let a = Mesh::join(&settings).unwrap();
+    let capabilities = a.capabilities();
+    assert_eq!(
+        (capabilities.mtu, capabilities.super_frame),
+        (9000, 32_768 - 8 - 8 - 22)
+    );
+    assert!(capabilities.any_thread && capabilities.local && capabilities.checksum_offload);
+
+    let b = fabric.join("b", 1);
+    let mut nodes = [a, b];
+    drive(&mut nodes, |nodes| nodes[0].connected() == 1);
+    let [a, b] = &mut nodes;
+    let mut try_len = |len: usize, segment_size| {
+        let mut frame = frame_to(mac(1), mac(0), &[]);
+        frame.resize(len, 0);
+        let sent = crate::test_frames::send(
+            a,
+            &frame,
+            Offload {
+                segment_size,
+                ..PARTIAL
+            },
+        );
+        a.flush();
+        take(b);
+        sent
+    };
+    assert_eq!(try_len(9022, 0), Ok(()));
+    assert_eq!(try_len(9023, 0), Err(TransmitError::TooLong));
+    assert_eq!(try_len(32_752, 8000), Ok(()));
+    assert_eq!(try_len(32_753, 8000), Err(TransmitError::TooLong));
+    assert_eq!(try_len(13, 0), Err(TransmitError::TooLong));
+    assert_eq!(a.statistics().bad_length, 3);
+}
+
+#[test]
+fn group_frames_reach_everybody_and_unknown_addresses_nobody() {
+    let fabric = Fabric::new();
+    let mut nodes = fabric.nodes(4);
+    for group in [[0xff; 6], [0x33, 0x33, 0, 0, 0, 1]] {
+        let frame = frame_to(group, mac(2), b"to all");
+        crate::test_frames::send(&mut nodes[2], &frame, PARTIAL).unwrap();
+        nodes[2].flush();
+        for (number, node) in nodes.iter_mut().enumerate() {
+            let expected: &[Vec<u8>] = if number == 2 { &[] } else { &[b"to all".to_vec()] };
+            assert_eq!(take(node), expected);
+        }
+    }
+    assert_eq!(send(&mut nodes[0], 77, b"?"), Err(TransmitError::Unreachable));
+    assert_eq!(nodes[0].statistics().unreachable, 1);
+    for (from, to) in [(0, 1), (1, 3), (3, 0), (2, 1)] {
+        send(&mut nodes[from], to as u8, &[from as u8, to as u8]).unwrap();
+        assert_eq!(take(&mut nodes[to]), [[from as u8, to as u8]]);
+    }
+}
+
+#[test]
+fn a_full_peer_holds_up_nobody_else() {
+    let fabric = Fabric::new();
+    let mut nodes = fabric.nodes(3);
+    let mut sent = 0u32;
+    while send(&mut nodes[0], 1, &sent.to_be_bytes().repeat(300)).is_ok() {
+        sent += 1;
+    }
+    assert_eq!(send(&mut nodes[0], 1, &[0; 1200]), Err(TransmitError::Full));
+    // Broadcasts go to the others; for the full one they are dropped and counted.
+    let frame = frame_to([0xff; 6], mac(0), &[9; 1400]);
+    assert_eq!(crate::test_frames::send(&mut nodes[0], &frame, PARTIAL), Ok(()));
+    nodes[0].flush();
+    assert_eq!(take(&mut nodes[2]), [[9; 1400]]);
+    let dropped: u64 = nodes[0]
+        .peers()
+        .iter()
+        .map(|peer| match peer.state {
+            PeerState::Connected { statistics, .. } => statistics.group_frames_dropped,
+            _ => 0,
+        })
+        .sum();
+    assert_eq!(dropped, 1);
+    // Nothing of what was taken is lost.
+    let received = take(&mut nodes[1]);
+    assert_eq!(received.len() as u32, sent);
+    for (number, payload) in received.iter().enumerate() {
+        assert_eq!(*payload, (number as u32).to_be_bytes().repeat(300));
+    }
+    assert_eq!(send(&mut nodes[0], 1, &[0; 1200]), Ok(()));
+}
+
+/// Two nodes of which the first can send by reference to `payload`.
+fn with_payload(fabric: &Fabric, payload: &Payload) -> [Mesh; 2] {
+    let a = Mesh::join(&MeshSettings {
+        payload: Some(payload.area()),
+        ..fabric.settings("a", 0)
+    })
+    .unwrap();
+    let mut nodes = [a, fabric.join("b", 1)];
+    drive(&mut nodes, |nodes| nodes.iter().all(|node| node.connected() == 1));
+    nodes
+}
+
+fn send_gather(node: &mut Mesh, to: [u8; 6], payload: Gather<'_>) -> Result<(), TransmitError> {
+    let headers = frame_to(to, mac(0), &[0xab; 52]);
+    let offload = Offload {
+        checksum: Checksum::Partial,
+        segment_size: 1448,
+    };
+    let sent = node.transmit(&Transmit {
+        headers: &headers,
+        payload,
+        offload,
+    });
+    node.flush();
+    sent
+}
+
+#[test]
+fn payload_is_referenced_where_it_lies_and_copied_where_it_cannot_be() {
+    let fabric = Fabric::new();
+    let mut payload = shared_payload(16);
+    let mut queue = ByteQueue::EMPTY;
+    let pattern: Vec<u8> = (0..30_000u32).map(|i| (i * 11 + i / 253) as u8).collect();
+    assert_eq!(queue.append(&mut payload, &pattern), pattern.len());
+    let [mut a, mut b] = with_payload(&fabric, &payload);
+
+    for (offset, len) in [
+        (0, 30_000),
+        (1, 8192),
+        (4095, 600),
+        (100, REFERENCE_FROM),
+        (7, 29_000),
+    ] {
+        let gather = queue.gather(&payload, offset, len);
+        let before = statistics(&a).frames_sent_by_reference;
+        send_gather(&mut a, mac(1), gather).unwrap();
+        assert_eq!(statistics(&a).frames_sent_by_reference, before + 1);
+        let frames = b.receive(0, 8, &mut |frame| {
+            assert_eq!(frame.private.len(), 66);
+            assert_eq!(whole(frame)[66..], pattern[offset..offset + gather.len()]);
+        });
+        assert_eq!(frames, 1);
+    }
+    // Short payload, payload that lies elsewhere even in part, and group frames travel inline.
+    let by_reference = statistics(&a).frames_sent_by_reference;
+    let mut mixed = queue.gather(&payload, 0, 2000);
+    mixed.push(&pattern[2000..3000]);
+    let inline = [
+        queue.gather(&payload, 0, REFERENCE_FROM - 1),
+        Gather::from_slice(&pattern[..3000]),
+        mixed,
+    ];
+    for gather in inline {
+        send_gather(&mut a, mac(1), gather).unwrap();
+        assert_eq!(
+            b.receive(0, 8, &mut |frame| assert_eq!(
+                whole(frame)[66..],
+                pattern[..gather.len()]
+            )),
+            1
+        );
+    }
+    send_gather(&mut a, [0xff; 6], queue.gather(&payload, 0, 3000)).unwrap();
+    assert_eq!(
+        b.receive(0, 8, &mut |frame| assert_eq!(whole(frame)[66..], pattern[..3000])),
+        1
+    );
+    assert_eq!(statistics(&a).frames_sent_by_reference, by_reference);
+    queue.clear(&mut payload);
+}
+
+#[test]
+fn payload_memory_can_be_attached_before_peers_come() {
+    let fabric = Fabric::new();
+    let payload = shared_payload(4);
+    let mut a = fabric.join("a", 0);
+    a.attach_payload(payload.area()).unwrap();
+    let mut nodes = [a, fabric.join("b", 1)];
+    drive(&mut nodes, |nodes| nodes[0].connected() == 1);
+    send_gather(
+        &mut nodes[0],
+        mac(1),
+        Gather::from_slice(&payload.bytes(0)[..4096]),
+    )
+    .unwrap();
+    assert_eq!(statistics(&nodes[0]).frames_sent_by_reference, 1);
+    let private = Payload::bytes_needed(1, 4096);
+    let private = Carver::new(Region::private(private).unwrap())
+        .unwrap()
+        .payload(1, 4096)
+        .unwrap();
+    assert!(nodes[0].attach_payload(private.area()).is_err());
+}
+
+#[test]
+fn a_fence_is_passed_when_the_peer_is_done_or_gone() {
+    let fabric = Fabric::new();
+    let payload = shared_payload(4);
+    let [mut a, mut b] = with_payload(&fabric, &payload);
+    assert_eq!(b.fence(mac(0)), Fence::default(), "b shares no payload");
+    assert_eq!(a.fence([0xff; 6]), Fence::default());
+    assert!(a.passed(Fence::default()));
+
+    let before = a.fence(mac(1));
+    assert!(a.passed(before), "nothing was sent");
+    send_gather(&mut a, mac(1), Gather::from_slice(payload.bytes(0))).unwrap();
+    let first = a.fence(mac(1));
+    send_gather(&mut a, mac(1), Gather::from_slice(payload.bytes(0))).unwrap();
+    let second = a.fence(mac(1));
+    assert!(!a.passed(first) && !a.passed(second));
+    // The burst of one: its record is given back after the handler has run.
+    assert_eq!(b.receive(0, 1, &mut |_| assert!(!a.passed(first))), 1);
+    assert!(a.passed(first) && !a.passed(second));
+    assert_eq!(take(&mut b).len(), 1);
+    assert!(a.passed(second));
+
+    send_gather(&mut a, mac(1), Gather::from_slice(payload.bytes(0))).unwrap();
+    let third = a.fence(mac(1));
+    assert!(!a.passed(third));
+    drop(b);
+    let mut nodes = [a];
+    drive(&mut nodes, |nodes| nodes[0].passed(third));
+    assert_eq!(nodes[0].connected(), 0);
+}
+
+use crate::Fence;
