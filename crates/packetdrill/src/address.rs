@@ -1,0 +1,143 @@
+//! Socket addresses between C's form and Rust's.
+
+use crate::errno::{Errno, Outcome};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use libc::{AF_INET, AF_INET6, AF_UNSPEC, sockaddr, sockaddr_in, sockaddr_in6, socklen_t};
+
+/// An address as a program passes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Passed {
+    /// An IP address and port.
+    Inet(SocketAddr),
+    /// `AF_UNSPEC`: none, which dissolves an association.
+    Unspecified,
+}
+
+/// Reads an address.
+///
+/// # Safety
+///
+/// `address` is null or points to `len` readable bytes.
+pub(crate) unsafe fn read(address: *const sockaddr, len: socklen_t) -> Outcome<Passed> {
+    if address.is_null() {
+        return Err(Errno::FAULT);
+    }
+    let len = len as usize;
+    if len < size_of::<libc::sa_family_t>() {
+        return Err(Errno::INVAL);
+    }
+    // SAFETY: at least the family lies at `address`.
+    let family = unsafe { address.cast::<libc::sa_family_t>().read_unaligned() };
+    match i32::from(family) {
+        AF_UNSPEC => Ok(Passed::Unspecified),
+        AF_INET if len >= size_of::<sockaddr_in>() => {
+            // SAFETY: the length says that a `sockaddr_in` lies there.
+            let v4 = unsafe { address.cast::<sockaddr_in>().read_unaligned() };
+            let ip = Ipv4Addr::from(u32::from_be(v4.sin_addr.s_addr));
+            Ok(Passed::Inet(SocketAddr::new(
+                ip.into(),
+                u16::from_be(v4.sin_port),
+            )))
+        }
+        AF_INET6 if len >= size_of::<sockaddr_in6>() => {
+            // SAFETY: the length says that a `sockaddr_in6` lies there.
+            let v6 = unsafe { address.cast::<sockaddr_in6>().read_unaligned() };
+            let ip = Ipv6Addr::from(v6.sin6_addr.s6_addr);
+            Ok(Passed::Inet(SocketAddr::new(
+                ip.into(),
+                u16::from_be(v6.sin6_port),
+            )))
+        }
+        AF_INET | AF_INET6 => Err(Errno::INVAL),
+        _ => Err(Errno(libc::EAFNOSUPPORT)),
+    }
+}
+
+/// Writes an address in the form of the socket's domain, cut off at the room
+/// there is; nothing if the caller did not ask for it.
+///
+/// # Safety
+///
+/// `address` and `len` are null, or `len` is readable and writable and
+/// `address` writable for as many bytes as it says.
+pub(crate) unsafe fn write(from: SocketAddr, domain: i32, address: *mut sockaddr, len: *mut socklen_t) {
+    if address.is_null() || len.is_null() {
+        return;
+    }
+    let (bytes, used) = encode(from, domain);
+    // SAFETY: the caller says how much room there is, and no more is written.
+    unsafe {
+        let room = len.read() as usize;
+        address
+            .cast::<u8>()
+            .copy_from_nonoverlapping(bytes.as_ptr(), room.min(used));
+        len.write(used as socklen_t);
+    }
+}
+
+/// The bytes of a `sockaddr_in` or `sockaddr_in6`, and how many they are.
+fn encode(from: SocketAddr, domain: i32) -> ([u8; 28], usize) {
+    let mut bytes = [0; 28];
+    bytes[2..4].copy_from_slice(&from.port().to_be_bytes());
+    match from.ip() {
+        IpAddr::V4(ip) if domain == AF_INET => {
+            bytes[..2].copy_from_slice(&(AF_INET as u16).to_ne_bytes());
+            bytes[4..8].copy_from_slice(&ip.octets());
+            (bytes, 16)
+        }
+        ip => {
+            // A socket of the IPv6 domain names IPv4 peers by their mapped addresses.
+            let ip = match ip {
+                IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+                IpAddr::V6(ip) => ip,
+            };
+            bytes[..2].copy_from_slice(&(AF_INET6 as u16).to_ne_bytes());
+            bytes[8..24].copy_from_slice(&ip.octets());
+            (bytes, 28)
+        }
+    }
+}
+
+const _: () = assert!(size_of::<sockaddr_in>() == 16 && size_of::<sockaddr_in6>() == 28);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn round_trip(text: &str, domain: i32) -> Passed {
+        let address: SocketAddr = text.parse().expect("an address");
+        let mut buffer = [0_u8; 28];
+        let mut len: socklen_t = 28;
+        // SAFETY: the buffer has the room that `len` says.
+        unsafe { write(address, domain, buffer.as_mut_ptr().cast(), &mut len) };
+        // SAFETY: `len` bytes were written.
+        unsafe { read(buffer.as_ptr().cast(), len) }.expect("readable")
+    }
+
+    #[test]
+    fn addresses_survive() {
+        assert_eq!(
+            round_trip("10.0.0.1:80", AF_INET),
+            Passed::Inet("10.0.0.1:80".parse().expect("v4"))
+        );
+        assert_eq!(
+            round_trip("[fd00::1]:80", AF_INET6),
+            Passed::Inet("[fd00::1]:80".parse().expect("v6"))
+        );
+        let mapped = Passed::Inet("[::ffff:10.0.0.1]:80".parse().expect("mapped"));
+        assert_eq!(round_trip("10.0.0.1:80", AF_INET6), mapped);
+    }
+
+    #[test]
+    fn short_and_foreign_addresses_are_refused() {
+        let unix = (libc::AF_UNIX as u16).to_ne_bytes();
+        let inet = (AF_INET as u16).to_ne_bytes();
+        // SAFETY: two readable bytes; null is allowed.
+        unsafe {
+            assert_eq!(read(unix.as_ptr().cast(), 2), Err(Errno(libc::EAFNOSUPPORT)));
+            assert_eq!(read(inet.as_ptr().cast(), 2), Err(Errno::INVAL));
+            assert_eq!(read(core::ptr::null(), 16), Err(Errno::FAULT));
+            assert_eq!(read([0_u8; 2].as_ptr().cast(), 2), Ok(Passed::Unspecified));
+        }
+    }
+}

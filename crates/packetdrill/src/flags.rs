@@ -1,0 +1,181 @@
+//! `--so_flags`: the stack's addresses and settings.
+//!
+//! A list of `name=value`, separated by commas. One `local` is needed; the rest
+//! defaults to what scripts written for Linux expect of it.
+//!
+//! | name | value | default |
+//! | --- | --- | --- |
+//! | `local` | address and prefix length; once for IPv4, once for IPv6 | |
+//! | `mtu` | bytes of the largest packet | 1500 |
+//! | `super_frame` | bytes of the largest packet left to be segmented; `mtu` turns it off | 65535 |
+//! | `congestion` | `cubic`, `reno` | `cubic` |
+//! | `initial_window` | segments | 10 |
+//! | `send_buffer`, `receive_buffer` | bytes | 4 MiB, 15 MiB (window scale 8) |
+//! | `rto_min`, `rto_initial`, `delayed_ack`, `time_wait`, `fin_wait_2` | milliseconds | 200, 1000, 40, 60000, 60000 |
+//! | `retries`, `syn_retries` | count | 15, 5 |
+//! | `sack`, `timestamps`, `window_scaling`, `ecn` | 0, 1 | 1, 1, 1, 0 |
+
+use core::net::IpAddr;
+use core::str::FromStr;
+use core::time::Duration;
+use toehold_stack::{Config, CongestionAlgorithm, TcpConfig};
+
+/// Why flags were not understood.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FlagError {
+    /// An item without `=`.
+    #[error("--so_flags: `{0}` is not of the form name=value")]
+    Form(String),
+    /// A name that is none.
+    #[error("--so_flags: there is no setting `{0}`")]
+    Name(String),
+    /// A value that does not fit its name.
+    #[error("--so_flags: `{1}` is no value for `{0}`")]
+    Value(String, String),
+    /// No address at all.
+    #[error("--so_flags: needs an address, e.g. local=192.168.0.1/16")]
+    NoAddress,
+}
+
+/// Reads the flags into a configuration.
+///
+/// # Errors
+///
+/// The first item that is not understood, or the lack of an address.
+///
+/// ```
+/// let config = toehold_packetdrill::flags::parse("local=192.168.0.1/16,mtu=1460").unwrap();
+/// assert_eq!(config.link.mtu, 1460);
+/// ```
+pub fn parse(text: &str) -> Result<Config, FlagError> {
+    let mut config = defaults();
+    for item in text.split(',').map(str::trim).filter(|item| !item.is_empty()) {
+        let (name, value) = item
+            .split_once('=')
+            .ok_or_else(|| FlagError::Form(item.to_owned()))?;
+        match set(&mut config, name, value) {
+            Some(true) => {}
+            Some(false) => return Err(FlagError::Name(name.to_owned())),
+            None => return Err(FlagError::Value(name.to_owned(), value.to_owned())),
+        }
+    }
+    if config.ipv4.is_none() && config.ipv6.is_none() {
+        return Err(FlagError::NoAddress);
+    }
+    config.link.super_frame = config.link.super_frame.max(config.link.mtu.into());
+    Ok(config)
+}
+
+/// What a script for Linux takes for granted.
+fn defaults() -> Config {
+    let tcp = TcpConfig {
+        send_buffer: 4 << 20,
+        receive_buffer: 15 << 20,
+        syn_retries: 5,
+        ..TcpConfig::default()
+    };
+    let mut config = Config {
+        ethernet: false,
+        // A script has a handful of sockets, and packetdrill locks all memory.
+        connections: 1 << 10,
+        listeners: 1 << 6,
+        time_wait_records: 1 << 10,
+        neighbors: 1 << 4,
+        payload_blocks: 1 << 11,
+        tcp,
+        ..Config::default()
+    };
+    config.link.super_frame = 65535;
+    config
+}
+
+/// Sets one value: false if there is no such name, `None` if the value is wrong.
+fn set(config: &mut Config, name: &str, value: &str) -> Option<bool> {
+    let tcp = &mut config.tcp;
+    match name {
+        "local" => set_address(config, value)?,
+        "mtu" => config.link.mtu = number(value, 576)?,
+        "super_frame" => config.link.super_frame = number(value, 0)?,
+        "congestion" => {
+            tcp.congestion = match value {
+                "cubic" => CongestionAlgorithm::Cubic,
+                "reno" => CongestionAlgorithm::Reno,
+                _ => return None,
+            }
+        }
+        "initial_window" => tcp.initial_window = number(value, 1)?,
+        "send_buffer" => tcp.send_buffer = number(value, 1)?,
+        "receive_buffer" => tcp.receive_buffer = number(value, 1)?,
+        "rto_min" => tcp.rto_min = milliseconds(value)?,
+        "rto_initial" => tcp.rto_initial = milliseconds(value)?,
+        "delayed_ack" => tcp.delayed_ack = milliseconds(value)?,
+        "time_wait" => tcp.time_wait = milliseconds(value)?,
+        "fin_wait_2" => tcp.fin_wait_2 = milliseconds(value)?,
+        "retries" => tcp.retries = number(value, 0)?,
+        "syn_retries" => tcp.syn_retries = number(value, 0)?,
+        "sack" => tcp.sack = switch(value)?,
+        "timestamps" => tcp.timestamps = switch(value)?,
+        "window_scaling" => tcp.window_scaling = switch(value)?,
+        "ecn" => tcp.ecn = switch(value)?,
+        _ => return Some(false),
+    }
+    Some(true)
+}
+
+fn set_address(config: &mut Config, value: &str) -> Option<()> {
+    let (address, prefix) = value.split_once('/')?;
+    let prefix: u8 = prefix.parse().ok()?;
+    match address.parse().ok()? {
+        IpAddr::V4(v4) if prefix <= 32 => config.ipv4 = Some((v4, prefix)),
+        IpAddr::V6(v6) if prefix <= 128 => config.ipv6 = Some((v6, prefix)),
+        _ => return None,
+    }
+    Some(())
+}
+
+fn number<T: FromStr + PartialOrd>(value: &str, least: T) -> Option<T> {
+    value.parse().ok().filter(|number| *number >= least)
+}
+
+fn milliseconds(value: &str) -> Option<Duration> {
+    value.parse().ok().map(Duration::from_millis)
+}
+
+fn switch(value: &str) -> Option<bool> {
+    match value {
+        "0" => Some(false),
+        "1" => Some(true),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_values_and_forms_are_checked() {
+        assert_eq!(parse("").err(), Some(FlagError::NoAddress));
+        assert_eq!(parse("local").err(), Some(FlagError::Form("local".into())));
+        assert_eq!(parse("colour=red").err(), Some(FlagError::Name("colour".into())));
+        for (name, value) in [
+            ("mtu", "12"),
+            ("local", "10.0.0.1/33"),
+            ("sack", "yes"),
+            ("mtu", "99999"),
+        ] {
+            let error = FlagError::Value(name.into(), value.into());
+            assert_eq!(parse(&format!("{name}={value}")).err(), Some(error));
+        }
+    }
+
+    #[test]
+    fn both_families_and_settings_are_taken() {
+        let config = parse("local=10.0.0.1/8, local=fd00::1/64,congestion=reno,rto_min=50,mtu=1520")
+            .expect("well-formed");
+        assert!(config.ipv4.is_some() && config.ipv6.is_some());
+        assert_eq!(config.tcp.congestion, CongestionAlgorithm::Reno);
+        assert_eq!(config.tcp.rto_min, Duration::from_millis(50));
+        assert_eq!((config.link.mtu, config.link.super_frame), (1520, 65535));
+    }
+}

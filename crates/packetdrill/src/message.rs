@@ -1,0 +1,158 @@
+//! Scattered buffers and control messages, as `sendmsg` and `recvmsg` have them.
+
+use crate::errno::{Errno, Outcome};
+use crate::zerocopy::Report;
+use core::ffi::c_int;
+use libc::{cmsghdr, iovec, msghdr, sockaddr_in, sockaddr_in6};
+
+/// Most parts of a scattered buffer (IOV_MAX).
+const MOST_PARTS: usize = 1024;
+
+/// The parts of a scattered buffer.
+///
+/// # Safety
+///
+/// `parts` is null or points to `count` readable parts, which outlive `'a`.
+pub(crate) unsafe fn parts<'a>(parts: *const iovec, count: usize) -> Outcome<&'a [iovec]> {
+    if count == 0 {
+        return Ok(&[]);
+    }
+    if count > MOST_PARTS {
+        return Err(Errno::INVAL);
+    }
+    if parts.is_null() {
+        return Err(Errno::FAULT);
+    }
+    // SAFETY: the caller says that so many parts lie there.
+    Ok(unsafe { core::slice::from_raw_parts(parts, count) })
+}
+
+/// Collects what the parts hold.
+///
+/// # Safety
+///
+/// Each part is readable for its length.
+pub(crate) unsafe fn gather(parts: &[iovec]) -> Outcome<Vec<u8>> {
+    let mut bytes = Vec::new();
+    for part in parts.iter().filter(|part| part.iov_len > 0) {
+        if part.iov_base.is_null() {
+            return Err(Errno::FAULT);
+        }
+        // SAFETY: the caller says that the part is readable.
+        bytes.extend_from_slice(unsafe {
+            core::slice::from_raw_parts(part.iov_base.cast::<u8>(), part.iov_len)
+        });
+    }
+    Ok(bytes)
+}
+
+/// Bytes that the parts have room for.
+pub(crate) fn room(parts: &[iovec]) -> Outcome<usize> {
+    let null = parts
+        .iter()
+        .any(|part| part.iov_base.is_null() && part.iov_len > 0);
+    if null {
+        Err(Errno::FAULT)
+    } else {
+        Ok(parts.iter().map(|part| part.iov_len).sum())
+    }
+}
+
+/// Distributes bytes over the parts, in order.
+///
+/// # Safety
+///
+/// Each part is writable for its length.
+pub(crate) unsafe fn scatter(mut bytes: &[u8], parts: &[iovec]) {
+    for part in parts {
+        let (now, later) = bytes.split_at(bytes.len().min(part.iov_len));
+        if !now.is_empty() {
+            // SAFETY: the caller says that the part is writable, and no more is written.
+            unsafe {
+                part.iov_base
+                    .cast::<u8>()
+                    .copy_from_nonoverlapping(now.as_ptr(), now.len())
+            };
+        }
+        bytes = later;
+    }
+}
+
+/// Makes one control message the only one of a message, or none if there is no room.
+///
+/// # Safety
+///
+/// The message's control area is null or writable for its length, and aligned
+/// for a control message's header.
+pub(crate) unsafe fn put_control(message: &mut msghdr, level: c_int, kind: c_int, data: &[u8]) {
+    // SAFETY: arithmetic on the length only.
+    let (space, len) = unsafe {
+        (
+            libc::CMSG_SPACE(data.len() as u32),
+            libc::CMSG_LEN(data.len() as u32),
+        )
+    };
+    if message.msg_control.is_null() || message.msg_controllen < len as usize {
+        message.msg_flags |= libc::MSG_CTRUNC;
+        message.msg_controllen = 0;
+        return;
+    }
+    let header = message.msg_control.cast::<cmsghdr>();
+    // SAFETY: the area has room for a header and the data, as was just checked.
+    unsafe {
+        (*header).cmsg_level = level;
+        (*header).cmsg_type = kind;
+        (*header).cmsg_len = len as usize;
+        libc::CMSG_DATA(header).copy_from_nonoverlapping(data.as_ptr(), data.len());
+    }
+    message.msg_controllen = (space as usize).min(message.msg_controllen);
+}
+
+/// A report in the form of `sock_extended_err`, which says that the bytes were
+/// copied, and behind it the address of an offender, of whom there is none.
+pub(crate) fn extended_error(report: Report, domain: c_int) -> Vec<u8> {
+    const ORIGIN_ZEROCOPY: u8 = 5;
+    const CODE_COPIED: u8 = 1;
+    let offender = if domain == libc::AF_INET {
+        size_of::<sockaddr_in>()
+    } else {
+        size_of::<sockaddr_in6>()
+    };
+    let mut bytes = vec![0; 16 + offender];
+    bytes[4] = ORIGIN_ZEROCOPY;
+    bytes[6] = CODE_COPIED;
+    bytes[8..12].copy_from_slice(&report.first.to_ne_bytes());
+    bytes[12..16].copy_from_slice(&report.last.to_ne_bytes());
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_filled_in_order_and_skipped_when_empty() {
+        let (mut first, mut second) = ([0_u8; 2], [0_u8; 3]);
+        let part = |bytes: &mut [u8]| iovec {
+            iov_base: bytes.as_mut_ptr().cast(),
+            iov_len: bytes.len(),
+        };
+        let nothing = iovec {
+            iov_base: core::ptr::null_mut(),
+            iov_len: 0,
+        };
+        let parts = [part(&mut first), nothing, part(&mut second)];
+        assert_eq!(room(&parts), Ok(5));
+        // SAFETY: the parts are the two arrays and an empty one.
+        let gathered = unsafe {
+            scatter(b"abcd", &parts);
+            gather(&parts)
+        };
+        assert_eq!(gathered, Ok(b"abcd\0".to_vec()));
+        let wild = [iovec {
+            iov_base: core::ptr::null_mut(),
+            iov_len: 1,
+        }];
+        assert_eq!(room(&wild), Err(Errno::FAULT));
+    }
+}
