@@ -43,7 +43,36 @@ struct Part {
 }
 
 impl Ip {
-    /// Writes the headers of an IPv4 packet; returns their length.
+    /// Writes the headers of a frame, see [`Ip::emit_headers`].
+    #[inline]
+    pub(super) fn emit(
+        &mut self,
+        buf: &mut [u8],
+        path: &Path,
+        ends: (&Address, &Address),
+        protocol: u8,
+        tos: u8,
+        transport_len: usize,
+    ) -> usize {
+        let is_v4 = ends.1.is_ipv4();
+        let start = self.emit_ethernet(buf, path.destination, is_v4);
+        if is_v4 {
+            self.emit_v4(
+                &mut buf[start..],
+                path.may_fragment(),
+                ends,
+                protocol,
+                tos,
+                transport_len,
+            );
+            start + ipv4::HEADER_LEN
+        } else {
+            Self::emit_v6(&mut buf[start..], ends, protocol, tos, transport_len);
+            start + ipv6::HEADER_LEN
+        }
+    }
+
+    /// Writes the header of an IPv4 packet.
     #[inline]
     pub(super) fn emit_v4(
         &mut self,
@@ -368,35 +397,4 @@ fn transmit(out: &mut dyn Transmitter, frame: &[u8], counters: &mut Counters) ->
         Err(TransmitError::Unreachable | TransmitError::TooLong) => counters.drop_unresolved += 1,
     }
     result
-}
-
-/// Writes the headers of a frame for [`Ip::emit_headers`].
-impl Ip {
-    #[inline]
-    pub(super) fn emit(
-        &mut self,
-        buf: &mut [u8],
-        path: &Path,
-        ends: (&Address, &Address),
-        protocol: u8,
-        tos: u8,
-        transport_len: usize,
-    ) -> usize {
-        let is_v4 = ends.1.is_ipv4();
-        let start = self.emit_ethernet(buf, path.destination, is_v4);
-        if is_v4 {
-            self.emit_v4(
-                &mut buf[start..],
-                path.may_fragment(),
-                ends,
-                protocol,
-                tos,
-                transport_len,
-            );
-            start + ipv4::HEADER_LEN
-        } else {
-            Self::emit_v6(&mut buf[start..], ends, protocol, tos, transport_len);
-            start + ipv6::HEADER_LEN
-        }
-    }
 }

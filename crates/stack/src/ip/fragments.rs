@@ -196,10 +196,14 @@ impl Fragments {
     fn contradicts(&self, slot: usize, piece: &Piece<'_>, end: usize) -> bool {
         let datagram = &self.datagrams[slot];
         let total = datagram.total as usize;
-        if piece.more && datagram.total != UNKNOWN && end > total {
-            return true;
-        }
-        if !piece.more && ((datagram.total != UNKNOWN && end != total) || end < datagram.reach as usize) {
+        // Behind the last fragment there is nothing, behind all others something.
+        let past_the_end = match (piece.more, datagram.total != UNKNOWN) {
+            (true, true) => end >= total,
+            (true, false) => false,
+            (false, true) => end != total,
+            (false, false) => end <= datagram.reach as usize,
+        };
+        if past_the_end {
             return true;
         }
         let (first, last) = (usize::from(piece.offset) / UNIT, end.div_ceil(UNIT));

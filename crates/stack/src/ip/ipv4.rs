@@ -93,16 +93,14 @@ impl Ip {
             // A segment for many is dropped in silence.
             protocol::TCP => dropped(&mut counters.drop_not_local),
             protocol::ICMPV4 => self.receive_icmpv4(arrival, &view, to_own, counters),
-            other => {
+            protocol::UDP if to_own => {
+                let part = (view.header_len(), usize::from(view.payload_len()));
+                self.refuse_udp(arrival, part, (view.src().into(), view.dst().into()), counters)
+            }
+            _ => {
                 //= RFC 1122 §3.2.2.1
-                //= RFC 1122 §4.1.3.1
-                let report = if other == protocol::UDP {
-                    Report::NoPort
-                } else {
-                    Report::NoProtocol
-                };
                 if to_own {
-                    self.report_arrival(arrival, report, counters);
+                    self.report_arrival(arrival, Report::NoProtocol, counters);
                 }
                 dropped(&mut counters.drop_protocol)
             }

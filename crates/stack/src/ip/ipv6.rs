@@ -109,21 +109,20 @@ impl Ip {
             protocol::ICMPV6 => self.receive_icmpv6(arrival, view, upper, to_own, counters),
             //= RFC 8200 §4.7
             protocol::NO_NEXT_HEADER => dropped(&mut counters.drop_protocol),
-            other => {
+            protocol::UDP if to_own => {
+                let part = (ipv6::HEADER_LEN + upper.offset, len);
+                self.refuse_udp(arrival, part, (view.src().into(), view.dst().into()), counters)
+            }
+            _ => {
                 if to_own {
-                    //= RFC 4443 §3.1
+                    //= RFC 4443 §3.4
                     //= RFC 8200 §4
                     let unknown = Problem {
                         code: 1,
                         pointer: upper.named_at as u32,
                         despite_multicast: false,
                     };
-                    let report = if other == protocol::UDP {
-                        Report::NoPort
-                    } else {
-                        Report::Problem(unknown)
-                    };
-                    self.report_arrival(arrival, report, counters);
+                    self.report_arrival(arrival, Report::Problem(unknown), counters);
                 }
                 dropped(&mut counters.drop_protocol)
             }

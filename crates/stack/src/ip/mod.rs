@@ -33,6 +33,7 @@ mod neighbor;
 mod path;
 mod path_mtu;
 mod state;
+mod udp;
 mod waiting;
 
 #[cfg(test)]

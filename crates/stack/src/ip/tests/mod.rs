@@ -215,7 +215,13 @@ fn arp_frame(
     };
     let mut bytes = [0; arp::PACKET_LEN];
     packet.emit(&mut bytes);
-    ethernet_frame(to, from, EtherType::ARP, &bytes)
+    // A question does not know where the one it asks is.
+    ethernet_frame(
+        if to == [0; 6] { [0xff; 6] } else { to },
+        from,
+        EtherType::ARP,
+        &bytes,
+    )
 }
 
 /// An IPv4 packet with the usual header.
