@@ -65,6 +65,23 @@ pub trait Link: Transmitter + Send {
 
     /// Takes the announcement back and does what the wake-up asks for.
     fn finish_sleep(&mut self, now_ns: u64);
+
+    /// The oldest change among the link's neighbours not yet asked for, if the
+    /// link notices any. Changes are noticed by `receive` and `finish_sleep`;
+    /// one that cuts a node off comes before anything from its next life.
+    fn next_change(&mut self) -> Option<NeighborChange> {
+        None
+    }
+}
+
+/// A node that appeared on a link, or disappeared from it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NeighborChange {
+    /// Frames can reach the node with this hardware address from now on.
+    Joined([u8; 6]),
+    /// The node with this hardware address is gone, with all it knew: whoever
+    /// answers at this address later is another one, or another life of it.
+    Left([u8; 6]),
 }
 
 impl<L: Link + ?Sized> Link for Box<L> {
@@ -94,5 +111,9 @@ impl<L: Link + ?Sized> Link for Box<L> {
 
     fn finish_sleep(&mut self, now_ns: u64) {
         (**self).finish_sleep(now_ns);
+    }
+
+    fn next_change(&mut self) -> Option<NeighborChange> {
+        (**self).next_change()
     }
 }

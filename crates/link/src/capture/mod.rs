@@ -22,7 +22,7 @@ use self::pcapng::{Flags, Packet};
 pub use self::recorder::CaptureStatistics;
 use self::recorder::Recorder;
 use crate::checksum::complete;
-use crate::{Capabilities, Fence, Link, Offload, Received, Transmit, TransmitError, Transmitter};
+use crate::{Capabilities, Fence, Link, NeighborChange, Offload, Received, Transmit, TransmitError, Transmitter};
 
 /// Recorded frames reach the file at the latest this long after the last hand-over.
 const HAND_OVER_NS: u64 = 50_000_000;
@@ -257,5 +257,9 @@ impl<L: Link> Link for Capture<L> {
 
     fn finish_sleep(&mut self, now_ns: u64) {
         self.link.finish_sleep(now_ns);
+    }
+
+    fn next_change(&mut self) -> Option<NeighborChange> {
+        self.link.next_change()
     }
 }

@@ -15,7 +15,7 @@ use toehold_shm::Gather;
 
 use self::path::Path;
 use crate::loopback::copy_frame;
-use crate::{Capabilities, Fence, Link, MIN_PRIVATE, Received, Transmit, TransmitError, Transmitter};
+use crate::{Capabilities, Fence, Link, MIN_PRIVATE, NeighborChange, Received, Transmit, TransmitError, Transmitter};
 
 /// What is done to the frames of one direction. Probabilities are for each
 /// frame, 0 to 1. The default does nothing.
@@ -266,5 +266,9 @@ impl<L: Link> Link for Impair<L> {
 
     fn finish_sleep(&mut self, now_ns: u64) {
         self.link.finish_sleep(now_ns);
+    }
+
+    fn next_change(&mut self) -> Option<NeighborChange> {
+        self.link.next_change()
     }
 }
