@@ -18,7 +18,7 @@
 
 mod config;
 mod counters;
-mod demux;
+pub mod demux;
 mod ip;
 mod keyed;
 mod socket;

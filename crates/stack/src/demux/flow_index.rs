@@ -10,12 +10,12 @@
 //! place. Nothing is ever marked as deleted: taking an id out leaves its place
 //! as if it had never been there.
 //!
-//! The tuples themselves lie with whoever uses the index, see [`Tuples`].
+//! The tuples themselves lie elsewhere, see [`Tuples`].
 
 use toehold_shm::{Carver, OutOfMemory, Table};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::{Full, same};
+use super::{Full, Tuples, same};
 use crate::keyed::Key;
 use crate::tuple::FourTuple;
 
@@ -35,19 +35,6 @@ pub(crate) const MAX_CAPACITY: u32 = 1 << 24;
 /// Keys that are tried, when the stash is full, before the answer is [`Full`].
 /// One is enough unless the hash is not what it should be.
 const NEW_KEYS: usize = 4;
-
-/// Where the tuples of ids lie.
-pub(crate) trait Tuples {
-    /// The tuple of an id that is in the index.
-    fn tuple(&self, id: u32) -> &FourTuple;
-}
-
-impl Tuples for Table<FourTuple> {
-    #[inline]
-    fn tuple(&self, id: u32) -> &FourTuple {
-        &self[id as usize]
-    }
-}
 
 /// All zeroes: an empty bucket.
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
@@ -218,7 +205,7 @@ impl FlowIndex {
         &self,
         hash: u64,
         tuple: &FourTuple,
-        tuples: &impl Tuples,
+        tuples: &(impl Tuples + ?Sized),
         examined: &mut u64,
     ) -> Option<u32> {
         self.spot(hash, tuple, tuples, examined).map(|(_, id)| id)
@@ -229,7 +216,7 @@ impl FlowIndex {
         &self,
         hash: u64,
         tuple: &FourTuple,
-        tuples: &impl Tuples,
+        tuples: &(impl Tuples + ?Sized),
         examined: &mut u64,
     ) -> Option<(Spot, u32)> {
         let places = self.places(hash);
@@ -248,7 +235,7 @@ impl FlowIndex {
         at: usize,
         tag: u16,
         tuple: &FourTuple,
-        tuples: &impl Tuples,
+        tuples: &(impl Tuples + ?Sized),
         examined: &mut u64,
     ) -> Option<(Spot, u32)> {
         let bucket = &self.buckets[at];
@@ -271,7 +258,7 @@ impl FlowIndex {
         hash: u64,
         places: Places,
         tuple: &FourTuple,
-        tuples: &impl Tuples,
+        tuples: &(impl Tuples + ?Sized),
         examined: &mut u64,
     ) -> Option<(Spot, u32)> {
         if let Some(found) = self.spot_in(places.second, places.tag, tuple, tuples, examined) {
@@ -290,7 +277,7 @@ impl FlowIndex {
     }
 
     /// Enters an id, whose tuple `tuples` already knows and the index does not.
-    pub(crate) fn insert(&mut self, id: u32, tuples: &impl Tuples) -> Result<(), Full> {
+    pub(crate) fn insert(&mut self, id: u32, tuples: &(impl Tuples + ?Sized)) -> Result<(), Full> {
         debug_assert!(id < MAX_CAPACITY);
         if !self.settle(id, tuples) && !self.rekey(id, tuples) {
             return Err(Full);
@@ -299,7 +286,7 @@ impl FlowIndex {
     }
 
     /// Finds a place for an id.
-    fn settle(&mut self, id: u32, tuples: &impl Tuples) -> bool {
+    fn settle(&mut self, id: u32, tuples: &(impl Tuples + ?Sized)) -> bool {
         let hash = self.hash(tuples.tuple(id));
         let places = self.places(hash);
         let settled = self.put(places.first, places, id)
@@ -341,7 +328,7 @@ impl FlowIndex {
     }
 
     /// Moves one id of a full bucket to its other bucket.
-    fn make_room(&mut self, at: usize, tuples: &impl Tuples) -> bool {
+    fn make_room(&mut self, at: usize, tuples: &(impl Tuples + ?Sized)) -> bool {
         for way in 0..WAYS {
             let id = self.buckets[at].id(way);
             let places = self.places(self.hash(tuples.tuple(id)));
@@ -367,7 +354,7 @@ impl FlowIndex {
     }
 
     /// Takes a tuple out and returns its id.
-    pub(crate) fn remove(&mut self, tuple: &FourTuple, tuples: &impl Tuples) -> Option<u32> {
+    pub(crate) fn remove(&mut self, tuple: &FourTuple, tuples: &(impl Tuples + ?Sized)) -> Option<u32> {
         let hash = self.hash(tuple);
         let (spot, id) = self.spot(hash, tuple, tuples, &mut 0)?;
         self.head[0].len -= 1;
@@ -404,7 +391,7 @@ impl FlowIndex {
     /// Enters everything anew, `id` with it, under another key. If that does not
     /// work either, all is left as it was.
     #[cold]
-    fn rekey(&mut self, id: u32, tuples: &impl Tuples) -> bool {
+    fn rekey(&mut self, id: u32, tuples: &(impl Tuples + ?Sized)) -> bool {
         let (head, buckets, stash) = (self.head[0], self.buckets.to_vec(), self.stash.to_vec());
         let stashed = &stash[..(head.stashed as usize).min(STASH)];
         let mut key = head.key;

@@ -1,14 +1,13 @@
-//! The default strategy: a [`FlowIndex`] over a table of tuples, behind a cache
-//! of the one tuple found last.
+//! The default strategy: a [`FlowIndex`] behind a cache of the id found last.
 //!
-//! One line decides and a second one confirms, whatever the number of
-//! connections. The cache serves trains of segments (one connection busy at a
+//! One line decides, and one of the record itself confirms, whatever the number
+//! of connections. The cache serves trains of segments (one connection busy at a
 //! time), which then cost neither a hash nor a bucket.
 
 use toehold_shm::{Carver, NONE, OutOfMemory, Table};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::{Demux, DemuxCounters, FlowIndex, Full, same};
+use super::{Demux, DemuxCounters, FlowIndex, Full, Tuples, same};
 use crate::keyed::{Key, Purpose};
 use crate::tuple::FourTuple;
 
@@ -25,35 +24,31 @@ struct Front {
     reserved: u32,
 }
 
-/// Tuples by id, ids by tuple.
+/// Ids by tuple.
 #[derive(Debug)]
-pub(crate) struct FlowTable {
+pub struct FlowTable {
     front: Table<Front>,
-    tuples: Table<FourTuple>,
+    capacity: u32,
     pub(super) index: FlowIndex,
 }
 
 impl FlowTable {
     pub(super) fn bytes_needed(capacity: u32) -> usize {
-        Table::<Front>::bytes_needed(1)
-            + Table::<FourTuple>::bytes_needed(capacity as usize)
-            + FlowIndex::bytes_needed(capacity)
+        Table::<Front>::bytes_needed(1) + FlowIndex::bytes_needed(capacity)
     }
 
     pub(super) fn create(carver: &mut Carver, capacity: u32, secret: &[u8; 16]) -> Result<Self, OutOfMemory> {
         Ok(Self {
             front: carver.table(1)?,
-            tuples: carver.table(capacity as usize)?,
+            capacity,
             index: FlowIndex::create(carver, capacity, Key::derive(secret, Purpose::Flows))?,
         })
     }
 
     #[inline]
-    fn lookup_hashed(&mut self, hash: u64, tuple: &FourTuple) -> Option<u32> {
+    fn lookup_hashed<T: Tuples + ?Sized>(&mut self, hash: u64, tuple: &FourTuple, tuples: &T) -> Option<u32> {
         let front = &mut self.front[0];
-        let found = self
-            .index
-            .find(hash, tuple, &self.tuples, &mut front.counters.examined);
+        let found = self.index.find(hash, tuple, tuples, &mut front.counters.examined);
         if let Some(id) = found {
             front.last = id + 1;
         }
@@ -63,26 +58,25 @@ impl FlowTable {
 
 impl Demux for FlowTable {
     #[inline]
-    fn lookup(&mut self, tuple: &FourTuple) -> Option<u32> {
+    fn lookup<T: Tuples + ?Sized>(&mut self, tuple: &FourTuple, tuples: &T) -> Option<u32> {
         let front = &mut self.front[0];
         front.counters.lookups += 1;
         if let Some(last) = front.last.checked_sub(1) {
             front.counters.examined += 1;
-            if same(&self.tuples[last as usize], tuple) {
+            if same(tuples.tuple(last), tuple) {
                 front.counters.cache_hits += 1;
                 return Some(last);
             }
         }
-        let hash = self.index.hash(tuple);
-        self.lookup_hashed(hash, tuple)
+        self.lookup_hashed(self.index.hash(tuple), tuple, tuples)
     }
 
-    fn lookup_burst(&mut self, tuples: &[FourTuple], ids: &mut [u32]) {
-        assert_eq!(tuples.len(), ids.len());
-        for (tuples, ids) in tuples.chunks(BURST).zip(ids.chunks_mut(BURST)) {
-            self.front[0].counters.lookups += tuples.len() as u64;
+    fn lookup_burst<T: Tuples + ?Sized>(&mut self, wanted: &[FourTuple], ids: &mut [u32], tuples: &T) {
+        assert_eq!(wanted.len(), ids.len());
+        for (wanted, ids) in wanted.chunks(BURST).zip(ids.chunks_mut(BURST)) {
+            self.front[0].counters.lookups += wanted.len() as u64;
             let mut hashes = [0; BURST];
-            for (hash, tuple) in hashes.iter_mut().zip(tuples) {
+            for (hash, tuple) in hashes.iter_mut().zip(wanted) {
                 *hash = self.index.hash(tuple);
             }
             // The loads of one pass do not depend on each other, so the
@@ -90,24 +84,25 @@ impl Demux for FlowTable {
             for (id, hash) in ids.iter_mut().zip(hashes) {
                 *id = self.index.candidate(hash).unwrap_or(NONE);
             }
-            for ((id, hash), tuple) in ids.iter_mut().zip(hashes).zip(tuples) {
-                let candidate = self.tuples.get(*id as usize);
-                if candidate.is_some_and(|candidate| same(candidate, tuple)) {
+            for ((id, hash), tuple) in ids.iter_mut().zip(hashes).zip(wanted) {
+                if *id != NONE && same(tuples.tuple(*id), tuple) {
                     self.front[0].counters.examined += 1;
                 } else {
-                    *id = self.lookup_hashed(hash, tuple).unwrap_or(NONE);
+                    *id = self.lookup_hashed(hash, tuple, tuples).unwrap_or(NONE);
                 }
             }
         }
     }
 
-    fn insert(&mut self, tuple: FourTuple, id: u32) -> Result<(), Full> {
-        *self.tuples.get_mut(id as usize).ok_or(Full)? = tuple;
-        self.index.insert(id, &self.tuples)
+    fn insert<T: Tuples + ?Sized>(&mut self, id: u32, tuples: &T) -> Result<(), Full> {
+        if id >= self.capacity {
+            return Err(Full);
+        }
+        self.index.insert(id, tuples)
     }
 
-    fn remove(&mut self, tuple: &FourTuple) -> Option<u32> {
-        let id = self.index.remove(tuple, &self.tuples)?;
+    fn remove<T: Tuples + ?Sized>(&mut self, tuple: &FourTuple, tuples: &T) -> Option<u32> {
+        let id = self.index.remove(tuple, tuples)?;
         let front = &mut self.front[0];
         if front.last == id + 1 {
             front.last = 0;

@@ -1,9 +1,10 @@
 //! Which connection a segment is for.
 //!
 //! One strategy a file, behind [`Demux`]; [`Demultiplexer`] is the one the
-//! configuration chose. A strategy knows four-tuples and ids, nothing of what
-//! the ids stand for. Every strategy counts what it looks at, so that they can
-//! be compared.
+//! configuration chose. A strategy holds ids and nothing else: the tuples stay
+//! in the records that the ids stand for, and strategies look at them through
+//! [`Tuples`]. Every strategy counts what it looks at, so that they can be
+//! compared.
 
 mod flow_index;
 mod flow_table;
@@ -11,53 +12,87 @@ mod sequent;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use flow_index::{FlowIndex, Tuples};
+pub(crate) use flow_index::FlowIndex;
+pub use flow_table::FlowTable;
+pub use sequent::Sequent;
 
-use toehold_shm::{Carver, OutOfMemory};
+use toehold_shm::{Carver, OutOfMemory, Plain, Slab};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use self::flow_table::FlowTable;
-use self::sequent::Sequent;
 use crate::config::DemuxStrategy;
 use crate::tuple::FourTuple;
 
 /// There is no room for another tuple: the id is not below the capacity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the demultiplexer is full")]
-pub(crate) struct Full;
+pub struct Full;
 
 /// What a strategy has done since its creation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
-pub(crate) struct DemuxCounters {
+pub struct DemuxCounters {
     /// Tuples looked up.
-    pub(crate) lookups: u64,
+    pub lookups: u64,
     /// Entries whose tuple was compared with the one looked up, those in caches included.
-    pub(crate) examined: u64,
+    pub examined: u64,
     /// Look-ups that a one-entry cache answered.
-    pub(crate) cache_hits: u64,
+    pub cache_hits: u64,
+}
+
+/// Where the tuples of ids lie.
+pub trait Tuples {
+    /// The tuple of an id that is in the table: the same as when it was entered.
+    fn tuple(&self, id: u32) -> &FourTuple;
+}
+
+impl Tuples for [FourTuple] {
+    #[inline]
+    fn tuple(&self, id: u32) -> &FourTuple {
+        &self[id as usize]
+    }
+}
+
+/// A record that is found by its four-tuple.
+pub(crate) trait HasTuple: Plain {
+    fn tuple(&self) -> &FourTuple;
+}
+
+impl<T: HasTuple> Tuples for Slab<T> {
+    #[inline]
+    fn tuple(&self, id: u32) -> &FourTuple {
+        self[id].tuple()
+    }
 }
 
 /// A demultiplexing strategy: ids below a fixed capacity by four-tuple.
-pub(crate) trait Demux {
+///
+/// The `tuples` given to the calls are always the same ones, and know the
+/// tuple of every id in the table.
+pub trait Demux {
     /// The id of a tuple.
-    fn lookup(&mut self, tuple: &FourTuple) -> Option<u32>;
+    fn lookup<T: Tuples + ?Sized>(&mut self, tuple: &FourTuple, tuples: &T) -> Option<u32>;
 
     /// The ids of several tuples, [`toehold_shm::NONE`] for those there are not.
-    /// Overlaps what memory takes for each.
+    /// The waits for memory overlap.
     ///
     /// # Panics
-    /// If the two slices differ in length.
-    fn lookup_burst(&mut self, tuples: &[FourTuple], ids: &mut [u32]);
+    ///
+    /// If `wanted` and `ids` differ in length.
+    fn lookup_burst<T: Tuples + ?Sized>(&mut self, wanted: &[FourTuple], ids: &mut [u32], tuples: &T);
 
-    /// Enters a tuple that is not in the table under an id that is not.
-    fn insert(&mut self, tuple: FourTuple, id: u32) -> Result<(), Full>;
+    /// Enters an id that is not in the table, and whose tuple is not either.
+    fn insert<T: Tuples + ?Sized>(&mut self, id: u32, tuples: &T) -> Result<(), Full>;
 
     /// Takes a tuple out and returns the id it had.
-    fn remove(&mut self, tuple: &FourTuple) -> Option<u32>;
+    fn remove<T: Tuples + ?Sized>(&mut self, tuple: &FourTuple, tuples: &T) -> Option<u32>;
 
-    /// Number of tuples.
+    /// Number of ids.
     fn len(&self) -> u32;
+
+    /// Whether there are none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
 
     /// What was done so far.
     fn counters(&self) -> DemuxCounters;
@@ -65,14 +100,16 @@ pub(crate) trait Demux {
 
 /// The strategy that was chosen.
 #[derive(Debug)]
-pub(crate) enum Demultiplexer {
+pub enum Demultiplexer {
+    /// Hash chains with a cache each.
     Sequent(Sequent),
+    /// Buckets of a cache line.
     FlowTable(FlowTable),
 }
 
 impl Demultiplexer {
     /// Bytes of a region that a strategy takes for ids below `capacity`.
-    pub(crate) fn bytes_needed(strategy: DemuxStrategy, capacity: u32) -> usize {
+    pub fn bytes_needed(strategy: DemuxStrategy, capacity: u32) -> usize {
         match strategy {
             DemuxStrategy::Sequent { chains } => Sequent::bytes_needed(chains, capacity),
             DemuxStrategy::FlowTable => FlowTable::bytes_needed(capacity),
@@ -80,7 +117,7 @@ impl Demultiplexer {
     }
 
     /// Makes an empty table, or attaches to the one there is.
-    pub(crate) fn create(
+    pub fn create(
         carver: &mut Carver,
         strategy: DemuxStrategy,
         capacity: u32,
@@ -107,20 +144,20 @@ macro_rules! chosen {
 
 impl Demux for Demultiplexer {
     #[inline]
-    fn lookup(&mut self, tuple: &FourTuple) -> Option<u32> {
-        chosen!(self, strategy => strategy.lookup(tuple))
+    fn lookup<T: Tuples + ?Sized>(&mut self, tuple: &FourTuple, tuples: &T) -> Option<u32> {
+        chosen!(self, strategy => strategy.lookup(tuple, tuples))
     }
 
-    fn lookup_burst(&mut self, tuples: &[FourTuple], ids: &mut [u32]) {
-        chosen!(self, strategy => strategy.lookup_burst(tuples, ids));
+    fn lookup_burst<T: Tuples + ?Sized>(&mut self, wanted: &[FourTuple], ids: &mut [u32], tuples: &T) {
+        chosen!(self, strategy => strategy.lookup_burst(wanted, ids, tuples));
     }
 
-    fn insert(&mut self, tuple: FourTuple, id: u32) -> Result<(), Full> {
-        chosen!(self, strategy => strategy.insert(tuple, id))
+    fn insert<T: Tuples + ?Sized>(&mut self, id: u32, tuples: &T) -> Result<(), Full> {
+        chosen!(self, strategy => strategy.insert(id, tuples))
     }
 
-    fn remove(&mut self, tuple: &FourTuple) -> Option<u32> {
-        chosen!(self, strategy => strategy.remove(tuple))
+    fn remove<T: Tuples + ?Sized>(&mut self, tuple: &FourTuple, tuples: &T) -> Option<u32> {
+        chosen!(self, strategy => strategy.remove(tuple, tuples))
     }
 
     fn len(&self) -> u32 {

@@ -7,7 +7,7 @@
 use toehold_shm::{Carver, NONE, OutOfMemory, Table};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::{Demux, DemuxCounters, Full, same};
+use super::{Demux, DemuxCounters, Full, Tuples, same};
 use crate::keyed::{Key, Purpose};
 use crate::tuple::FourTuple;
 
@@ -30,27 +30,20 @@ struct Chain {
     cache: u32,
 }
 
-#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
-#[repr(C)]
-struct Entry {
-    tuple: FourTuple,
-    /// Next entry of the chain, plus 1; 0: none.
-    next: u32,
-}
-
-/// Chains of entries.
+/// Chains of ids.
 #[derive(Debug)]
-pub(crate) struct Sequent {
+pub struct Sequent {
     head: Table<Head>,
     chains: Table<Chain>,
-    entries: Table<Entry>,
+    /// By id, the next of its chain, plus 1; 0: none.
+    next: Table<u32>,
 }
 
 impl Sequent {
     pub(super) fn bytes_needed(chains: u32, capacity: u32) -> usize {
         Table::<Head>::bytes_needed(1)
             + Table::<Chain>::bytes_needed(chains.max(1) as usize)
-            + Table::<Entry>::bytes_needed(capacity as usize)
+            + Table::<u32>::bytes_needed(capacity as usize)
     }
 
     pub(super) fn create(
@@ -62,7 +55,7 @@ impl Sequent {
         let mut new = Self {
             head: carver.table(1)?,
             chains: carver.table(chains.max(1) as usize)?,
-            entries: carver.table(capacity as usize)?,
+            next: carver.table(capacity as usize)?,
         };
         if carver.is_fresh() {
             new.head[0].key = Key::derive(secret, Purpose::Flows);
@@ -78,74 +71,81 @@ impl Sequent {
     }
 
     #[inline]
-    fn examine(&mut self, index: u32, tuple: &FourTuple) -> bool {
+    fn examine<T: Tuples + ?Sized>(&mut self, id: u32, tuple: &FourTuple, tuples: &T) -> bool {
         self.head[0].counters.examined += 1;
-        same(&self.entries[index as usize].tuple, tuple)
+        same(tuples.tuple(id), tuple)
     }
 
-    /// Walks a chain. Returns the entry and the link that leads to it.
-    fn walk(&mut self, chain: usize, tuple: &FourTuple) -> Option<(u32, u32)> {
+    /// Walks a chain. Returns the id and the link before the one that leads to it.
+    fn walk<T: Tuples + ?Sized>(
+        &mut self,
+        chain: usize,
+        tuple: &FourTuple,
+        tuples: &T,
+    ) -> Option<(u32, u32)> {
         let mut previous = 0;
         let mut link = self.chains[chain].first;
-        while let Some(index) = link.checked_sub(1) {
-            if self.examine(index, tuple) {
-                return Some((index, previous));
+        while let Some(id) = link.checked_sub(1) {
+            if self.examine(id, tuple, tuples) {
+                return Some((id, previous));
             }
             previous = link;
-            link = self.entries[index as usize].next;
+            link = self.next[id as usize];
         }
         None
     }
 }
 
 impl Demux for Sequent {
-    fn lookup(&mut self, tuple: &FourTuple) -> Option<u32> {
+    fn lookup<T: Tuples + ?Sized>(&mut self, tuple: &FourTuple, tuples: &T) -> Option<u32> {
         let chain = self.chain_of(tuple);
         self.head[0].counters.lookups += 1;
         if let Some(cached) = self.chains[chain].cache.checked_sub(1)
-            && self.examine(cached, tuple)
+            && self.examine(cached, tuple, tuples)
         {
             self.head[0].counters.cache_hits += 1;
             return Some(cached);
         }
-        let (index, _) = self.walk(chain, tuple)?;
-        self.chains[chain].cache = index + 1;
-        Some(index)
+        let (id, _) = self.walk(chain, tuple, tuples)?;
+        self.chains[chain].cache = id + 1;
+        Some(id)
     }
 
-    fn lookup_burst(&mut self, tuples: &[FourTuple], ids: &mut [u32]) {
-        assert_eq!(tuples.len(), ids.len());
-        for (tuple, id) in tuples.iter().zip(ids) {
-            *id = self.lookup(tuple).unwrap_or(NONE);
+    fn lookup_burst<T: Tuples + ?Sized>(&mut self, wanted: &[FourTuple], ids: &mut [u32], tuples: &T) {
+        assert_eq!(wanted.len(), ids.len());
+        for (tuple, id) in wanted.iter().zip(ids) {
+            *id = self.lookup(tuple, tuples).unwrap_or(NONE);
         }
     }
 
-    fn insert(&mut self, tuple: FourTuple, id: u32) -> Result<(), Full> {
-        let chain = self.chain_of(&tuple);
-        let next = self.chains[chain].first;
-        *self.entries.get_mut(id as usize).ok_or(Full)? = Entry { tuple, next };
+    fn insert<T: Tuples + ?Sized>(&mut self, id: u32, tuples: &T) -> Result<(), Full> {
+        if id as usize >= self.next.len() {
+            return Err(Full);
+        }
+        let chain = self.chain_of(tuples.tuple(id));
+        self.next[id as usize] = self.chains[chain].first;
         self.chains[chain].first = id + 1;
         self.head[0].len += 1;
         Ok(())
     }
 
-    fn remove(&mut self, tuple: &FourTuple) -> Option<u32> {
+    fn remove<T: Tuples + ?Sized>(&mut self, tuple: &FourTuple, tuples: &T) -> Option<u32> {
         let counters = self.head[0].counters;
         let chain = self.chain_of(tuple);
-        let found = self.walk(chain, tuple);
+        let found = self.walk(chain, tuple, tuples);
         // The figures are those of looking segments up.
         self.head[0].counters = counters;
-        let (index, previous) = found?;
-        let next = self.entries[index as usize].next;
+        let (id, previous) = found?;
+        let next = self.next[id as usize];
         match previous.checked_sub(1) {
-            Some(previous) => self.entries[previous as usize].next = next,
+            Some(previous) => self.next[previous as usize] = next,
             None => self.chains[chain].first = next,
         }
-        if self.chains[chain].cache == index + 1 {
+        if self.chains[chain].cache == id + 1 {
             self.chains[chain].cache = 0;
         }
         self.head[0].len -= 1;
-        Some(index)
+        Some(id)
     }
 
     fn len(&self) -> u32 {

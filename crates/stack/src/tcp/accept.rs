@@ -297,7 +297,7 @@ impl Tcp {
             cx.counters.context_memory_out += 1;
             return None;
         };
-        if self.demux.insert(pcb.tuple, index).is_err() {
+        if self.demux.insert(index, &self.pcbs).is_err() {
             self.pcbs.remove(index);
             cx.counters.context_memory_out += 1;
             return None;

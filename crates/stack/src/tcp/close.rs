@@ -101,7 +101,7 @@ impl Tcp {
         if fence {
             pcb.set(flag::FENCE_WANTED);
         }
-        self.demux.remove(&tuple);
+        self.demux.remove(&tuple, &self.pcbs);
         if half_open {
             self.forget_half_open(listener);
         }

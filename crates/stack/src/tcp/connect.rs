@@ -55,7 +55,7 @@ impl Tcp {
             cx.counters.context_memory_out += 1;
             return Err(SocketError::OutOfMemory);
         };
-        if self.demux.insert(tuple, index).is_err() {
+        if self.demux.insert(index, &self.pcbs).is_err() {
             self.pcbs.remove(index);
             cx.counters.context_memory_out += 1;
             return Err(SocketError::OutOfMemory);
@@ -68,7 +68,7 @@ impl Tcp {
     /// Whether a tuple is in nobody's use; a TIME-WAIT record that is old enough
     /// gives way.
     fn tuple_free(&mut self, cx: &mut Context<'_>, tuple: &FourTuple) -> bool {
-        if self.demux.lookup(tuple).is_some() {
+        if self.demux.lookup(tuple, &self.pcbs).is_some() {
             return false;
         }
         let Some(record) = self.time_waits.get(tuple) else { return true };

@@ -30,7 +30,7 @@ impl Tcp {
             }
         };
         cx.counters.tcp_segments_received += 1;
-        if let Some(index) = self.demux.lookup(&segment.tuple) {
+        if let Some(index) = self.demux.lookup(&segment.tuple, &self.pcbs) {
             self.connection_input(cx, index, &segment, placement);
         } else if let Some(record) = self.time_waits.get(&segment.tuple) {
             self.time_wait_input(cx, &record, &segment);
@@ -153,7 +153,7 @@ impl Tcp {
     /// An ICMP error that quotes a segment of ours (RFC 5461, RFC 9293 §3.9.2.2).
     pub(crate) fn icmp_error(&mut self, cx: &mut Context<'_>, error: &crate::ip::IcmpError) {
         use crate::ip::IcmpErrorKind as Kind;
-        let Some(index) = self.demux.lookup(&error.tuple) else {
+        let Some(index) = self.demux.lookup(&error.tuple, &self.pcbs) else {
             cx.counters.drop_icmp += 1;
             return;
         };

@@ -418,3 +418,11 @@ impl Pcb {
         (now.millis() as u32).wrapping_add(self.ts_offset)
     }
 }
+
+/// The demultiplexer finds a block by the tuple in it, and keeps no copy.
+impl crate::demux::HasTuple for Pcb {
+    #[inline]
+    fn tuple(&self) -> &FourTuple {
+        &self.tuple
+    }
+}

@@ -8,7 +8,7 @@ use toehold_shm::{Carver, NONE, OutOfMemory, Slab, Table};
 use toehold_wire::tcp::Seq;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use crate::demux::{FlowIndex, Tuples};
+use crate::demux::{FlowIndex, HasTuple};
 use crate::keyed::{Key, Purpose};
 use crate::time::Instant;
 use crate::tuple::FourTuple;
@@ -97,10 +97,10 @@ pub(crate) struct TimeWaits {
     index: FlowIndex,
 }
 
-impl Tuples for Slab<TimeWait> {
+impl HasTuple for TimeWait {
     #[inline]
-    fn tuple(&self, id: u32) -> &FourTuple {
-        &self[id].tuple
+    fn tuple(&self) -> &FourTuple {
+        &self.tuple
     }
 }
 
