@@ -22,7 +22,9 @@ use self::pcapng::{Flags, Packet};
 pub use self::recorder::CaptureStatistics;
 use self::recorder::Recorder;
 use crate::checksum::complete;
-use crate::{Capabilities, Fence, Link, NeighborChange, Offload, Received, Transmit, TransmitError, Transmitter};
+use crate::{
+    Capabilities, Fence, Link, NeighborChange, Offload, Received, Transmit, TransmitError, Transmitter,
+};
 
 /// Recorded frames reach the file at the latest this long after the last hand-over.
 const HAND_OVER_NS: u64 = 50_000_000;

@@ -15,7 +15,9 @@ use toehold_shm::Gather;
 
 use self::path::Path;
 use crate::loopback::copy_frame;
-use crate::{Capabilities, Fence, Link, MIN_PRIVATE, NeighborChange, Received, Transmit, TransmitError, Transmitter};
+use crate::{
+    Capabilities, Fence, Link, MIN_PRIVATE, NeighborChange, Received, Transmit, TransmitError, Transmitter,
+};
 
 /// What is done to the frames of one direction. Probabilities are for each
 /// frame, 0 to 1. The default does nothing.
