@@ -6,7 +6,6 @@ use crate::counters::Counters;
 use crate::time::Instant;
 use crate::tuple::Address;
 use toehold_link::Received;
-use toehold_shm::Gather;
 use toehold_wire::Mac;
 use toehold_wire::ethernet::{EtherType, Frame};
 
@@ -46,7 +45,6 @@ pub(super) struct Arrival<'a> {
     pub(super) frame: &'a Received<'a>,
     /// Where what the Ethernet header carries begins.
     pub(super) start: usize,
-    pub(super) source_mac: [u8; 6],
     /// Whether the frame was for others too.
     pub(super) to_group: bool,
     /// Whether this stack sent the frame to itself.
@@ -88,7 +86,6 @@ impl Ip {
             now,
             frame,
             start: 0,
-            source_mac: [0; 6],
             to_group: false,
             looped,
         };
@@ -111,7 +108,6 @@ impl Ip {
             return dropped(&mut counters.drop_bad_source);
         }
         arrival.start = header.header_len();
-        arrival.source_mac = header.src().0;
         arrival.to_group = header.dst().is_multicast();
         match header.ethertype() {
             EtherType::IPV4 => self.receive_ipv4(&arrival, counters),
@@ -137,23 +133,16 @@ pub(super) fn tcp_packet<'a>(
     len: usize,
     ends: (Address, Address),
     ecn: u8,
-    source_mac: [u8; 6],
 ) -> TcpPacket<'a> {
     let private = frame.private.get(start..).unwrap_or(&[]);
-    let (header, rest) = match private.get(..len) {
-        Some(all) => (all, Gather::EMPTY),
-        None if frame.rest.len() == len - private.len() => (private, frame.rest),
-        // Padding behind the packet.
-        None => (private, frame.rest.slice(0, len - private.len())),
-    };
+    let header = private.get(..len).unwrap_or(private);
     TcpPacket {
         source: ends.0,
         destination: ends.1,
         ecn,
         header,
-        rest,
+        rest: &frame.rest,
         transport_len: len,
         offload: frame.offload,
-        source_mac,
     }
 }

@@ -37,14 +37,13 @@ pub(crate) struct TcpPacket<'a> {
     /// Private bytes from the TCP header on, without Ethernet padding. May be
     /// shorter than a TCP header.
     pub(crate) header: &'a [u8],
-    /// What follows `header`, possibly in memory that the sender can write.
-    pub(crate) rest: Gather<'a>,
+    /// What follows `header`, possibly in memory that the sender can write, and
+    /// possibly with padding behind it: `transport_len` says where it ends.
+    pub(crate) rest: &'a Gather<'a>,
     /// Bytes of TCP header and payload: of `header` and `rest` together.
     pub(crate) transport_len: usize,
     /// What the link knows of the frame.
     pub(crate) offload: Offload,
-    /// Hardware address of the Ethernet source; zeroes on links without.
-    pub(crate) source_mac: [u8; 6],
 }
 
 /// An ICMP error that quotes a TCP segment from one of this stack's addresses.

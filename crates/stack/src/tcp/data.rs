@@ -3,19 +3,21 @@
 
 use toehold_wire::tcp::{Flags, Seq};
 
-use super::segment::Segment;
+use super::segment::{Data, Segment};
 use super::{Context, Pcb, State, Tcp, flag, urgent_state};
 use crate::socket::{Placement, setting};
 use crate::time::Instant;
-use toehold_shm::{Gather, NONE};
+use toehold_shm::NONE;
 
 /// A reply this soon after data shows that requests and replies alternate.
 pub(super) const INTERACTIVE_NS: u64 = 40_000_000;
 
 /// The part of a segment that is new and within the window.
-struct Fresh<'a> {
+struct Fresh {
     start: Seq,
-    payload: Gather<'a>,
+    /// Where in the segment's payload it begins.
+    offset: usize,
+    len: usize,
     fin: bool,
 }
 
@@ -42,14 +44,15 @@ impl Tcp {
         }
         let Some(fresh) = self.trim(cx, index, segment) else { return };
         if fresh.start.gt(self.pcbs[index].rcv_nxt) {
-            self.keep_ahead(cx, index, fresh.start, fresh.payload, fresh.fin);
+            let part = (fresh.offset, fresh.len);
+            self.keep_ahead(cx, index, fresh.start, &segment.payload, part, fresh.fin);
             //= RFC 5681 §4.2 (acknowledge out-of-order data at once)
             self.pcbs[index].set(flag::ACK_NOW);
             return;
         }
         let had_gap = self.pcbs[index].ranges != NONE;
-        let (taken, direct) = self.take_in_order(cx, index, fresh.payload, placement);
-        let mut fin = fresh.fin && taken == fresh.payload.len();
+        let (taken, direct) = self.take_in_order(cx, index, &segment.payload, &fresh, placement);
+        let mut fin = fresh.fin && taken == fresh.len;
         if had_gap {
             fin |= self.join_ranges(index);
         }
@@ -70,13 +73,14 @@ impl Tcp {
     }
 
     /// Cuts off what was received before and what exceeds the window.
-    fn trim<'a>(&mut self, cx: &mut Context<'_>, index: u32, segment: &Segment<'a>) -> Option<Fresh<'a>> {
+    #[inline]
+    fn trim(&mut self, cx: &mut Context<'_>, index: u32, segment: &Segment<'_>) -> Option<Fresh> {
         let pcb = &self.pcbs[index];
         let (rcv_nxt, edge) = (pcb.rcv_nxt, pcb.rcv_adv);
         let mut start = segment.data_start();
-        let mut payload = segment.payload;
+        let (mut offset, mut len) = (0, segment.payload.len());
         let mut fin = segment.has(Flags::FIN);
-        let end = start + payload.len() as u32;
+        let end = start + len as u32;
         if (end + u32::from(fin)).le(rcv_nxt) {
             self.note_duplicate(cx, index, segment);
             self.pcbs[index].set(flag::ACK_NOW);
@@ -87,7 +91,8 @@ impl Tcp {
             if end.gt(rcv_nxt) {
                 cx.counters.tcp_duplicate_bytes += u64::from(old);
             }
-            payload = payload.slice(old as usize, payload.len());
+            offset = old as usize;
+            len -= offset.min(len);
             start = rcv_nxt;
         }
         if end.gt(edge) {
@@ -98,10 +103,10 @@ impl Tcp {
             if room == 0 {
                 return None;
             }
-            payload = payload.slice(0, room);
+            len = len.min(room);
             fin = false;
         }
-        Some(Fresh { start, payload, fin })
+        Some(Fresh { start, offset, len, fin })
     }
 
     /// Puts in-order bytes where they belong: into the waiting program's buffer,
@@ -111,11 +116,12 @@ impl Tcp {
         &mut self,
         cx: &mut Context<'_>,
         index: u32,
-        payload: Gather<'_>,
+        payload: &Data<'_>,
+        fresh: &Fresh,
         placement: Option<&mut Placement<'_>>,
     ) -> (usize, bool) {
         let pcb = &mut self.pcbs[index];
-        let len = payload.len();
+        let Fresh { offset, len, .. } = *fresh;
         pcb.rcv_mss = pcb.rcv_mss.max(len.min(pcb.mss.into()) as u16);
         if pcb.has(flag::READ_SHUT) {
             pcb.rcv_nxt = pcb.rcv_nxt + len as u32;
@@ -124,17 +130,18 @@ impl Tcp {
         let mut direct = 0;
         if let Some(placement) = placement.filter(|p| places(pcb, p, index)) {
             let room = &mut placement.buffer[placement.filled..];
-            direct = payload.copy_to(0, room);
+            let wanted = len.min(room.len());
+            direct = payload.copy_to(offset, &mut room[..wanted]);
             placement.filled += direct;
         }
         let mut taken = direct;
         if direct < len {
             let rest = len - direct;
             let queued = if pcb.ranges == NONE {
-                pcb.receive_queue.append_gather(&mut self.payload, &payload, direct, rest)
+                payload.append_to(&mut pcb.receive_queue, &mut self.payload, offset + direct, rest)
             } else {
                 let at = pcb.receive_queue.len();
-                let written = pcb.receive_queue.write_at(&mut self.payload, at, &payload, direct, rest);
+                let written = payload.write_to(&mut pcb.receive_queue, &mut self.payload, at, offset + direct, rest);
                 pcb.receive_queue.extend(written);
                 written
             };

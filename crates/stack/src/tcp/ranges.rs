@@ -1,10 +1,11 @@
 //! Ranges received ahead of a gap. Their bytes lie in the receive queue's chain
 //! at their final place; the records only say which bytes those are.
 
-use toehold_shm::{Gather, NONE};
+use toehold_shm::NONE;
 use toehold_wire::tcp::Seq;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use super::segment::Data;
 use super::{Context, Tcp};
 
 /// Most ranges a connection keeps.
@@ -23,7 +24,15 @@ pub(super) struct Range {
 
 impl Tcp {
     /// Keeps a segment that came ahead of a gap.
-    pub(super) fn keep_ahead(&mut self, cx: &mut Context<'_>, index: u32, start: Seq, payload: Gather<'_>, fin: bool) {
+    pub(super) fn keep_ahead(
+        &mut self,
+        cx: &mut Context<'_>,
+        index: u32,
+        start: Seq,
+        payload: &Data<'_>,
+        (from, len): (usize, usize),
+        fin: bool,
+    ) {
         let scarce = self.payload.free_blocks() < self.payload.capacity() / 8;
         let pcb = &mut self.pcbs[index];
         let head = pcb.rcv_nxt - pcb.receive_queue.len() as u32;
@@ -32,8 +41,7 @@ impl Tcp {
             cx.counters.tcp_out_of_order_drops += 1;
             return;
         }
-        let len = payload.len();
-        if pcb.receive_queue.write_at(&mut self.payload, offset, &payload, 0, len) < len {
+        if payload.write_to(&mut pcb.receive_queue, &mut self.payload, offset, from, len) < len {
             cx.counters.payload_memory_out += 1;
             cx.counters.tcp_out_of_order_drops += 1;
             return;

@@ -1,6 +1,6 @@
 //! A segment as it arrived: its header in numbers, its payload where it lies.
 
-use toehold_shm::Gather;
+use toehold_shm::{ByteQueue, Gather, Payload};
 use toehold_wire::checksum;
 use toehold_wire::tcp::{Flags, Options, Seq, View};
 
@@ -18,7 +18,7 @@ pub(super) struct Segment<'a> {
     pub(super) window: u16,
     pub(super) urgent: u16,
     pub(super) options: Options,
-    pub(super) payload: Gather<'a>,
+    pub(super) payload: Data<'a>,
     /// Marked "congestion experienced" (RFC 3168 §5).
     pub(super) congestion_experienced: bool,
 }
@@ -36,11 +36,9 @@ impl<'a> Segment<'a> {
         let view = View::new(packet.header, packet.transport_len).map_err(|_| Refusal::Malformed)?;
         if packet.offload.checksum == Checksum::Complete {
             //= RFC 9293 §3.1 (checksum: the receiver must check it)
-            let sum = checksum::combine(
-                checksum::sum(packet.header),
-                packet.rest.checksum(),
-                packet.header.len() % 2 == 1,
-            );
+            let rest = packet.rest.slice(0, packet.transport_len - packet.header.len());
+            let odd = packet.header.len() % 2 == 1;
+            let sum = checksum::combine(checksum::sum(packet.header), rest.checksum(), odd);
             let pseudo = checksum::pseudo_header(
                 packet.source.into(),
                 packet.destination.into(),
@@ -52,7 +50,11 @@ impl<'a> Segment<'a> {
             }
         }
         let header_len = view.header_len();
-        let payload = join(&packet.header[header_len..], packet.rest).ok_or(Refusal::Malformed)?;
+        let payload = Data {
+            front: &packet.header[header_len..],
+            rest: packet.rest,
+            len: packet.transport_len - header_len,
+        };
         Ok(Self {
             tuple: FourTuple {
                 local: packet.destination,
@@ -91,10 +93,88 @@ impl<'a> Segment<'a> {
     }
 }
 
-fn join<'a>(front: &'a [u8], rest: Gather<'a>) -> Option<Gather<'a>> {
-    if front.is_empty() {
-        return Some(rest);
+/// A segment's payload where it lies: its beginning in private memory, the rest
+/// in the link's. Either may be empty.
+#[derive(Clone, Copy)]
+pub(super) struct Data<'a> {
+    front: &'a [u8],
+    rest: &'a Gather<'a>,
+    len: usize,
+}
+
+impl Data<'_> {
+    /// No payload.
+    #[cfg(test)]
+    pub(super) fn none() -> Self {
+        Self { front: &[], rest: &Gather::EMPTY, len: 0 }
     }
-    let mut whole = Gather::from_slice(front);
-    whole.append(&rest).then_some(whole)
+
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Copies bytes from `offset` on, and returns how many.
+    #[inline]
+    pub(super) fn copy_to(&self, offset: usize, into: &mut [u8]) -> usize {
+        let len = self.len.saturating_sub(offset).min(into.len());
+        let into = &mut into[..len];
+        if offset >= self.front.len() {
+            return self.rest.copy_to(offset - self.front.len(), into);
+        }
+        let front = len.min(self.front.len() - offset);
+        into[..front].copy_from_slice(&self.front[offset..offset + front]);
+        front + self.rest.copy_to(0, &mut into[front..])
+    }
+
+    /// Appends `len` bytes from `offset` on to a queue, and returns how many.
+    #[inline]
+    pub(super) fn append_to(&self, queue: &mut ByteQueue, memory: &mut Payload, offset: usize, len: usize) -> usize {
+        let (front, rest_offset) = self.split(offset, len);
+        let mut done = 0;
+        if !front.is_empty() {
+            done = queue.append(memory, front);
+        }
+        if done == front.len() && done < len {
+            done += queue.append_gather(memory, self.rest, rest_offset, len - done);
+        }
+        done
+    }
+
+    /// Places `len` bytes from `offset` on at `at` bytes from a queue's head, and
+    /// returns how many.
+    pub(super) fn write_to(
+        &self,
+        queue: &mut ByteQueue,
+        memory: &mut Payload,
+        at: usize,
+        offset: usize,
+        len: usize,
+    ) -> usize {
+        let (front, rest_offset) = self.split(offset, len);
+        let mut done = 0;
+        if !front.is_empty() {
+            done = queue.write_at(memory, at, &Gather::from_slice(front), 0, front.len());
+        }
+        if done == front.len() && done < len {
+            done += queue.write_at(memory, at + done, self.rest, rest_offset, len - done);
+        }
+        done
+    }
+
+    /// The private part of `len` bytes from `offset` on, and where in the rest
+    /// the others begin.
+    #[inline]
+    fn split(&self, offset: usize, len: usize) -> (&[u8], usize) {
+        if offset >= self.front.len() {
+            return (&[], offset - self.front.len());
+        }
+        let end = (offset + len).min(self.front.len());
+        (&self.front[offset..end], 0)
+    }
 }

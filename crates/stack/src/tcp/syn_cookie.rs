@@ -142,7 +142,6 @@ mod tests {
     use super::*;
     use crate::keyed::Purpose;
     use proptest::prelude::*;
-    use toehold_shm::Gather;
     use toehold_wire::tcp::{Flags, Timestamps};
 
     fn tuple(port: u16) -> FourTuple {
@@ -162,7 +161,7 @@ mod tests {
             window: 1000,
             urgent: 0,
             options,
-            payload: Gather::EMPTY,
+            payload: super::super::segment::Data::none(),
             congestion_experienced: false,
         }
     }

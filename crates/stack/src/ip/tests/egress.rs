@@ -164,7 +164,7 @@ fn path_mtus_shrink_within_reason_and_recover() {
     assert!(bench.ip.path_is_current(&before));
     assert!(bench.ip.update_path_mtu(bench.now, remote, 1400));
     assert!(!bench.ip.path_is_current(&before));
-    assert_eq!((bench.ready(PEER).mtu, bench.ip.path_mtu(remote)), (1400, 1400));
+    assert_eq!((bench.ready(PEER).mtu, bench.path_mtu(remote)), (1400, 1400));
     // Less than is sensible: routers may fragment instead.
     assert!(bench.ip.update_path_mtu(bench.now, remote, 300));
     let path = bench.ready(PEER);
@@ -187,17 +187,17 @@ fn path_mtus_shrink_within_reason_and_recover() {
     }
     //= RFC 6864 §4.2
     assert_ne!(ids[0], ids[1]);
-    assert_eq!(bench.ip.path_mtu(Address::from(IpAddr::from(FAR))), 1500);
+    assert_eq!(bench.path_mtu(Address::from(IpAddr::from(FAR))), 1500);
     bench.pass(Duration::from_secs(599));
-    assert_eq!(bench.ip.path_mtu(remote), 552);
+    assert_eq!(bench.path_mtu(remote), 552);
     bench.pass(Duration::from_secs(2));
-    assert_eq!(bench.ip.path_mtu(remote), 1500);
+    assert_eq!(bench.path_mtu(remote), 1500);
 
     //= RFC 8201 §4
     let remote = Address::from(IpAddr::from(PEER6));
     assert!(!bench.ip.update_path_mtu(bench.now, remote, 1279));
     assert!(bench.ip.update_path_mtu(bench.now, remote, 1280));
-    assert_eq!(bench.ip.path_mtu(remote), 1280);
+    assert_eq!(bench.path_mtu(remote), 1280);
 }
 
 #[test]
@@ -207,10 +207,10 @@ fn the_table_of_path_mtus_is_bounded() {
     for number in 0..1000 {
         assert!(bench.ip.update_path_mtu(bench.now, host(number), 1000));
     }
-    assert_eq!(bench.ip.path_mtu(host(0)), 1500);
-    assert_eq!(bench.ip.path_mtu(host(999)), 1000);
+    assert_eq!(bench.path_mtu(host(0)), 1500);
+    assert_eq!(bench.path_mtu(host(999)), 1000);
     bench.pass(Duration::from_secs(601));
-    assert_eq!(bench.ip.path_mtu(host(999)), 1500);
+    assert_eq!(bench.path_mtu(host(999)), 1500);
 }
 
 proptest! {

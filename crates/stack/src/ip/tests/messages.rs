@@ -309,7 +309,7 @@ fn path_mtus_are_read_with_doubt() {
     }
     assert_eq!(bench.counted("drop_icmp"), 9);
     assert_eq!(
-        bench.ip.path_mtu(Address::from(IpAddr::from(FAR))),
+        bench.path_mtu(Address::from(IpAddr::from(FAR))),
         1500,
         "TCP decides"
     );

@@ -156,6 +156,10 @@ impl Bench {
         while self.ip.next_event().is_some() {}
     }
 
+    fn path_mtu(&self, remote: Address) -> u16 {
+        self.ip.packet_limit(&remote).0
+    }
+
     fn counted(&self, name: &str) -> u64 {
         self.counters
             .iter()
