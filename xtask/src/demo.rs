@@ -21,7 +21,7 @@ pub(crate) fn run(_: &Arguments) -> Result<()> {
         target().join("release/toehold"),
         ["bench", "sockets", "--quick", "--json"],
     );
-    run_shown(toehold.arg(&result))?;
+    run_shown(toehold.arg(&result).arg("--out").arg(&results))?;
     let size = std::fs::metadata(&result)
         .context("the benchmark left no result")?
         .len();
