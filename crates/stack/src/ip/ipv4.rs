@@ -14,12 +14,7 @@ impl Ip {
     /// The common case in a straight line: a whole TCP segment from somebody to
     /// this stack, without options. `None`: look closer, something is different.
     #[inline]
-    pub(super) fn plain_tcp_v4<'a>(
-        &self,
-        frame: &'a Received<'a>,
-        start: usize,
-        mac: [u8; 6],
-    ) -> Option<TcpPacket<'a>> {
+    pub(super) fn plain_tcp_v4<'a>(&self, frame: &'a Received<'a>, start: usize) -> Option<TcpPacket<'a>> {
         let own = self.own.ipv4?;
         let header: &[u8; ipv4::HEADER_LEN] = frame.private.get(start..)?.first_chunk()?;
         let len = usize::from(u16::from_be_bytes([header[2], header[3]]));
@@ -44,7 +39,6 @@ impl Ip {
             len - ipv4::HEADER_LEN,
             ends,
             header[1] & 3,
-            mac,
         ))
     }
 
@@ -85,7 +79,7 @@ impl Ip {
                 let ends = (addresses::from_v4(view.src()), addresses::from_v4(view.dst()));
                 let start = arrival.start + view.header_len();
                 let len = usize::from(view.payload_len());
-                let packet = tcp_packet(arrival.frame, start, len, ends, view.ecn(), arrival.source_mac);
+                let packet = tcp_packet(arrival.frame, start, len, ends, view.ecn());
                 counters.tcp_segments_received += 1;
                 Ingress::Tcp(packet)
             }

@@ -15,12 +15,7 @@ impl Ip {
     /// The common case in a straight line: a whole TCP segment from somebody to
     /// this stack, without extension headers. `None`: look closer.
     #[inline]
-    pub(super) fn plain_tcp_v6<'a>(
-        &self,
-        frame: &'a Received<'a>,
-        start: usize,
-        mac: [u8; 6],
-    ) -> Option<TcpPacket<'a>> {
+    pub(super) fn plain_tcp_v6<'a>(&self, frame: &'a Received<'a>, start: usize) -> Option<TcpPacket<'a>> {
         let own = self.own.ipv6.as_ref()?;
         let header: &[u8; ipv6::HEADER_LEN] = frame.private.get(start..)?.first_chunk()?;
         let len = usize::from(u16::from_be_bytes([header[4], header[5]]));
@@ -40,7 +35,6 @@ impl Ip {
             len,
             ends,
             header[1] >> 4 & 3,
-            mac,
         ))
     }
 
@@ -100,7 +94,7 @@ impl Ip {
             protocol::TCP if to_own => {
                 let ends = (addresses::from_v6(view.src()), addresses::from_v6(view.dst()));
                 let start = arrival.start + ipv6::HEADER_LEN + upper.offset;
-                let packet = tcp_packet(arrival.frame, start, len, ends, view.ecn(), arrival.source_mac);
+                let packet = tcp_packet(arrival.frame, start, len, ends, view.ecn());
                 counters.tcp_segments_received += 1;
                 Ingress::Tcp(packet)
             }

@@ -59,6 +59,8 @@ use waiting::Packets;
 /// Longest headers [`Ip::emit_headers`] writes, in bytes: Ethernet and IPv6.
 pub(crate) const MAX_HEADERS: usize = 54;
 
+const _: () = assert!(MAX_HEADERS == ethernet::HEADER_LEN + toehold_wire::ipv6::HEADER_LEN);
+
 /// Largest packet a loopback path takes, in bytes.
 const LOOPBACK_MTU: u16 = u16::MAX;
 
@@ -146,18 +148,17 @@ impl Ip {
         if !self.link.ethernet {
             let version = frame.private.first()? >> 4;
             return match version {
-                4 => self.plain_tcp_v4(frame, 0, [0; 6]),
-                _ => self.plain_tcp_v6(frame, 0, [0; 6]),
+                4 => self.plain_tcp_v4(frame, 0),
+                _ => self.plain_tcp_v6(frame, 0),
             };
         }
-        let &[a, b, c, d, e, f, g, h, i, j, k, l, type_high, type_low] = frame.private.first_chunk()?;
-        let source = [g, h, i, j, k, l];
+        let &[a, b, c, d, e, f, g, _, _, _, _, _, type_high, type_low] = frame.private.first_chunk()?;
         if [a, b, c, d, e, f] != self.own.mac || g & 1 != 0 {
             return None;
         }
         match [type_high, type_low] {
-            [0x08, 0x00] => self.plain_tcp_v4(frame, ethernet::HEADER_LEN, source),
-            [0x86, 0xdd] => self.plain_tcp_v6(frame, ethernet::HEADER_LEN, source),
+            [0x08, 0x00] => self.plain_tcp_v4(frame, ethernet::HEADER_LEN),
+            [0x86, 0xdd] => self.plain_tcp_v6(frame, ethernet::HEADER_LEN),
             _ => None,
         }
     }
@@ -307,11 +308,6 @@ impl Ip {
             self.neighbors
                 .confirm(now, path.neighbor, path.destination, &mut self.state[0]);
         }
-    }
-
-    /// Largest IP packet for `remote`, in bytes.
-    pub(crate) fn path_mtu(&self, remote: Address) -> u16 {
-        self.packet_limit(&remote).0
     }
 
     /// Takes in that the path to `remote` takes packets of `mtu` bytes only, as

@@ -173,10 +173,10 @@ fn came(ingress: Ingress<'_>) -> Came {
     match ingress {
         Ingress::Tcp(packet) => {
             let mut bytes = packet.header.to_vec();
-            let mut rest = vec![0; packet.rest.len()];
-            packet.rest.copy_to(0, &mut rest);
+            // Behind the segment there may be padding.
+            let mut rest = vec![0; packet.transport_len - bytes.len()];
+            assert_eq!(packet.rest.copy_to(0, &mut rest), rest.len());
             bytes.extend(rest);
-            assert_eq!(bytes.len(), packet.transport_len);
             Came::Tcp {
                 source: packet.source,
                 destination: packet.destination,
