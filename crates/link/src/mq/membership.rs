@@ -17,6 +17,7 @@ use super::message::{MESSAGE_LEN, Message, Refusal};
 use super::name::NodeName;
 use super::peer::Peer;
 use super::statistics::Loss;
+use crate::NeighborChange;
 
 /// Connections accepted in one go.
 const MAX_ACCEPT: usize = 16;
@@ -317,7 +318,7 @@ impl Mesh {
     }
 
     fn establish(&mut self, socket: OwnedFd, uid: u32, section: Section, offer: Offer) {
-        let name = offer.introduction.name;
+        let (name, mac) = (offer.introduction.name, offer.introduction.mac);
         let shares = self.identity.payload_for(uid).is_some();
         let peer = Peer::new(socket, section, offer, uid == self.identity.uid, shares);
         let Ok((slot, generation)) = self.table.insert(peer) else {
@@ -337,6 +338,7 @@ impl Mesh {
                 .failed(name, Some(Refusal::NoResources), self.now_ns);
         }
         self.statistics.connected += 1;
+        self.changes.add(NeighborChange::Joined(mac));
         self.acquaintances.connected(name, self.now_ns);
     }
 
@@ -394,6 +396,7 @@ impl Mesh {
             self.sent.remove(slot);
             self.released.remove(slot);
             self.last_loss = Some(loss);
+            self.changes.add(NeighborChange::Left(peer.mac));
         }
     }
 }

@@ -9,18 +9,19 @@ use toehold_shm::PayloadArea;
 use toehold_shm::ring::ReserveError;
 
 use super::acquaintance::Acquaintances;
+use super::changes::Changes;
 use super::directory::{Directory, Place};
 use super::events::{Events, Source};
 use super::handshake::{Handshake, Identity, SharedPayload};
 use super::name::NodeName;
 use super::peer::{self, Peer};
 use super::position::Position;
-use super::record::{self, MAX_LINK_HEADER, MAX_PACKET, MIN_FRAME, Private};
+use super::record::{MAX_LINK_HEADER, MIN_FRAME, Private};
 use super::settings::{JoinError, MeshSettings};
 use super::slots::Slots;
 use super::statistics::{Loss, MeshStatistics, PeerInfo, PeerState};
 use super::table::{Table, pack};
-use crate::{Capabilities, Fence, Link, Received, Transmit, TransmitError, Transmitter};
+use crate::{Capabilities, Fence, Link, NeighborChange, Received, Transmit, TransmitError, Transmitter};
 
 /// Housekeeping is due after this much time on the driver's clock, or this many
 /// calls of [`Link::receive`] that found nothing.
@@ -69,6 +70,7 @@ pub struct Mesh {
     pub(super) listening_from_ns: Option<u64>,
     pub(super) statistics: MeshStatistics,
     pub(super) last_loss: Option<Loss>,
+    pub(super) changes: Changes,
     /// Housekeeping has a clock of its own: the driver's may be any.
     origin: Instant,
     pub(super) now_ns: u64,
@@ -121,6 +123,7 @@ impl Mesh {
             listening_from_ns: None,
             statistics: MeshStatistics::default(),
             last_loss: None,
+            changes: Changes::default(),
             origin: Instant::now(),
             now_ns: 0,
             _place: place,
@@ -406,6 +409,7 @@ impl Link for Mesh {
 
     #[inline]
     fn receive(&mut self, now_ns: u64, budget: usize, handler: &mut dyn FnMut(&Received<'_>)) -> usize {
+        self.changes.take_unannounced();
         // Only if the driver did not flush after the last round.
         self.wake_starving(false);
         let frames = self.poll_peers(budget, handler);
@@ -436,6 +440,9 @@ impl Link for Mesh {
 
     fn prepare_sleep(&mut self) -> bool {
         self.flush();
+        if self.changes.take_unannounced() {
+            return false;
+        }
         if !self.table.iter_mut().all(Peer::prepare_sleep) {
             self.end_sleep();
             return false;
@@ -450,6 +457,8 @@ impl Link for Mesh {
         self.last_housekeeping_ns = now_ns;
         self.housekeeping();
     }
-}
 
-const _: () = assert!(MAX_PACKET + MAX_LINK_HEADER == record::MAX_FRAME);
+    fn next_change(&mut self) -> Option<NeighborChange> {
+        self.changes.next()
+    }
+}

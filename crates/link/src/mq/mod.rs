@@ -19,13 +19,17 @@
 //! | `message` | layout of the handshake |
 //! | `peer`, `record` | frames in and out of a pair of rings; their layout |
 //! | `table`, `slots`, `position` | peers by slot and by address; sets of them; fences |
-//! | `acquaintance` | whom to dial again, and when |
+//! | `acquaintance`, `changes` | whom to dial again, and when; who came and went |
 //! | `control`, `directory`, `events` | sockets, their files, epoll |
 
 mod acquaintance;
+mod changes;
 mod control;
 mod directory;
 mod events;
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing;
 mod handshake;
 mod membership;
 mod mesh;

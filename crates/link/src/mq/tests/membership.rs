@@ -1,6 +1,7 @@
 //! Who is a peer of whom.
 
 use super::*;
+use crate::NeighborChange;
 use crate::mq::{DirectoryError, JoinError, Loss, PeerState, Refusal};
 
 fn state(node: &Mesh, peer: &str) -> Option<PeerState> {
@@ -253,6 +254,7 @@ fn a_restarted_node_replaces_its_ghost() {
     drive(&mut nodes, |nodes| {
         nodes[0].connected() == 1 && nodes[1].connected() == 1
     });
+    assert_eq!(nodes[0].next_change(), Some(NeighborChange::Joined(mac(1))));
     let ghost = nodes.pop().unwrap();
     let old = ghost.incarnation();
     drop(ghost);
@@ -271,6 +273,9 @@ fn a_restarted_node_replaces_its_ghost() {
         nodes[0].last_loss(),
         Some(Loss::Replaced(_) | Loss::HungUp(_))
     ));
+    assert_eq!(nodes[0].next_change(), Some(NeighborChange::Left(mac(1))));
+    assert_eq!(nodes[0].next_change(), Some(NeighborChange::Joined(mac(1))));
+    assert_eq!(nodes[0].next_change(), None);
     send(&mut nodes[0], 1, b"new life").unwrap();
     assert_eq!(take(&mut nodes[1]), [b"new life"]);
 }
@@ -301,4 +306,18 @@ fn a_node_that_is_gone_is_forgotten_after_a_while() {
     assert_eq!(nodes[0].statistics().lost, 1);
     assert_eq!(send(&mut nodes[0], 1, b"?"), Err(TransmitError::Unreachable));
     assert!(matches!(state(&nodes[0], "node-1"), Some(PeerState::Away { .. })));
+}
+
+#[test]
+fn a_driver_hears_of_a_peer_cut_off_before_it_sleeps() {
+    let fabric = Fabric::new();
+    let mut nodes = fabric.pair();
+    let a = &mut nodes[0];
+    assert_eq!(a.next_change(), Some(NeighborChange::Joined(mac(1))));
+    a.receive(0, 1, &mut |_| {});
+    let slot = a.table.by_name(&name("node-1")).unwrap();
+    a.cut_off(slot, Loss::HungUp(name("node-1")));
+    assert!(!a.prepare_sleep(), "there is something to ask about");
+    assert_eq!(a.next_change(), Some(NeighborChange::Left(mac(1))));
+    assert!(a.prepare_sleep());
 }
