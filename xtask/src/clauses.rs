@@ -2,8 +2,9 @@
 //! which test says so.
 //!
 //! Code and tests cite a clause on a line of its own, `//= RFC 9293 §3.10.7.4`,
-//! packet scripts with `#= RFC 9293 §3.10.7.4`. The table in docs/rfc-clauses.md
-//! is made of these citations and of nothing else.
+//! or `//= RFC 9293 §3.10.7.4 (fifth, check the ACK field)` to say which part of
+//! it; packet scripts with `#= RFC 9293 §3.10.7.4`. The table in
+//! docs/rfc-clauses.md is made of these citations and of nothing else.
 
 use crate::shell::root;
 use anyhow::{Context, Result, bail};
@@ -57,8 +58,17 @@ struct Clause {
 impl Clause {
     /// Reads what stands behind `//= `.
     fn parse(citation: &str) -> Option<Self> {
-        let (rfc, text) = citation.strip_prefix("RFC ")?.split_once(' ')?;
+        let citation = citation.strip_prefix("RFC ")?;
+        // Old RFCs have no numbered sections.
+        let (rfc, text) = citation.split_once(' ').unwrap_or((citation, ""));
         let rfc = rfc.parse().ok()?;
+        if text.is_empty() {
+            return Some(Self {
+                rfc,
+                order: Vec::new(),
+                text: "(all of it)".to_owned(),
+            });
+        }
         let number = text
             .strip_prefix('§')
             .or_else(|| text.strip_prefix("appendix "))?;
@@ -80,8 +90,8 @@ impl Clause {
 /// Where one clause is cited.
 #[derive(Debug, Default, PartialEq)]
 struct Places {
-    /// Source files.
-    code: BTreeSet<String>,
+    /// Source files, each with the remarks on what of the clause it fulfils.
+    code: BTreeMap<String, BTreeSet<String>>,
     /// `(file, function)`; the function is empty for a packet script.
     tests: BTreeSet<(String, String)>,
 }
@@ -133,6 +143,7 @@ fn read_file(name: &str, text: &str, table: &mut Table) -> Result<()> {
         let Some(citation) = line.strip_prefix(marker) else {
             continue;
         };
+        let (citation, remark) = citation.split_once(" (").unwrap_or((citation, ""));
         let Some(clause) = Clause::parse(citation.trim()) else {
             bail!("{name}:{}: cannot read the citation `{line}`", index + 1);
         };
@@ -145,7 +156,11 @@ fn read_file(name: &str, text: &str, table: &mut Table) -> Result<()> {
             let owner = owner_below(below).unwrap_or(&function);
             places.tests.insert((name.to_owned(), owner.to_owned()));
         } else {
-            places.code.insert(name.to_owned());
+            let remarks = places.code.entry(name.to_owned()).or_default();
+            remarks.extend(
+                Some(remark.strip_suffix(')').unwrap_or(remark).to_owned())
+                    .filter(|remark| !remark.is_empty()),
+            );
         }
     }
     Ok(())
@@ -196,7 +211,10 @@ fn render(table: &Table) -> String {
             );
             out.push_str("| clause | implemented in | tested by |\n| --- | --- | --- |\n");
         }
-        let code = places.code.iter().map(|file| link(file, ""));
+        let code = places
+            .code
+            .iter()
+            .map(|(file, remarks)| with_remarks(link(file, ""), remarks));
         let tests = places.tests.iter().map(|(file, function)| link(file, function));
         let _ = writeln!(out, "| {} | {} | {} |", clause.text, cell(code), cell(tests));
     }
@@ -209,6 +227,21 @@ fn cell(items: impl Iterator<Item = String>) -> String {
         "—".to_owned()
     } else {
         items.join("<br>")
+    }
+}
+
+fn with_remarks(link: String, remarks: &BTreeSet<String>) -> String {
+    let escaped = |remark: &String| {
+        remark
+            .replace('|', "\\|")
+            .replace('<', "&lt;")
+            .replace('*', "\\*")
+    };
+    let remarks: Vec<_> = remarks.iter().map(escaped).collect();
+    if remarks.is_empty() {
+        link
+    } else {
+        format!("{link}: {}", remarks.join("; "))
     }
 }
 
@@ -231,8 +264,10 @@ fn title(rfc: u32) -> Option<&'static str> {
         826 => "Ethernet address resolution (ARP)",
         894 => "IP over Ethernet",
         1071 | 1624 => "Computation of the Internet checksum",
+        1112 => "IP multicasting",
         1122 => "Requirements for Internet hosts",
         1191 => "Path MTU discovery",
+        1337 => "TIME-WAIT assassination",
         1812 => "Requirements for IPv4 routers",
         1858 | 3128 => "Tiny-fragment attacks",
         2018 => "TCP selective acknowledgement",
@@ -241,6 +276,8 @@ fn title(rfc: u32) -> Option<&'static str> {
         3042 => "Limited transmit",
         3168 => "Explicit congestion notification",
         3465 => "Appropriate byte counting",
+        3522 => "Eifel detection",
+        4015 => "Eifel response",
         4291 => "IPv6 addressing",
         4443 => "ICMPv6",
         4861 => "Neighbour discovery",
@@ -273,6 +310,7 @@ fn title(rfc: u32) -> Option<&'static str> {
         9293 => "Transmission Control Protocol",
         9406 => "HyStart++",
         9438 => "CUBIC",
+        9937 => "Proportional rate reduction",
         _ => return None,
     })
 }
@@ -291,16 +329,17 @@ mod tests {
         assert_eq!(Clause::parse("RFC 9293 3.2"), None);
         assert_eq!(Clause::parse("RFC 9293 §3.2, first"), None);
         assert_eq!(Clause::parse("RFC 9293 §"), None);
+        assert_eq!(parse("RFC 826").text, "(all of it)");
     }
 
     #[test]
     fn code_and_tests_are_told_apart() {
-        let text = "fn code() {\n    //= RFC 1 §2\n}\n#[cfg(test)]\nmod tests {\n    //= RFC 1 §2\n    #[test]\n\
+        let text = "fn code() {\n    //= RFC 1 §2 (first (of two))\n}\n#[cfg(test)]\nmod tests {\n    //= RFC 1 §2\n    #[test]\n\
                     \x20   fn above() {}\n    fn inside() {\n        //= RFC 1 §2\n        let x = 1;\n    }\n}\n";
         let mut table = Table::new();
         read_file("crates/a/src/b.rs", text, &mut table).expect("readable");
         let places = &table[&Clause::parse("RFC 1 §2").expect("well-formed")];
-        assert_eq!(places.code.len(), 1);
+        assert!(places.code["crates/a/src/b.rs"].contains("first (of two)"));
         let functions: Vec<_> = places
             .tests
             .iter()
