@@ -1,0 +1,32 @@
+//! What a node that is about to end still owes its peers.
+
+use super::{State, Tcp, flag};
+use crate::Stack;
+
+impl Stack {
+    /// Connections their programs have let go of whose data or FIN the peer has
+    /// not acknowledged yet.
+    pub fn undelivered(&self) -> u32 {
+        self.tcp.undelivered().count() as u32
+    }
+
+    /// Gives up on those connections, with a reset to each peer.
+    pub fn abort_undelivered(&mut self) {
+        self.tcp.abort_undelivered();
+    }
+}
+
+impl Tcp {
+    fn undelivered(&self) -> impl Iterator<Item = u32> + '_ {
+        let owes = |state| matches!(state, State::FinWait1 | State::Closing | State::LastAck);
+        let pcbs = self.pcbs.iter_live();
+        pcbs.filter(move |(_, pcb)| pcb.has(flag::RELEASED) && owes(pcb.state())).map(|(index, _)| index)
+    }
+
+    fn abort_undelivered(&mut self) {
+        let owing: Vec<u32> = self.undelivered().collect();
+        for index in owing {
+            self.abort(index);
+        }
+    }
+}
