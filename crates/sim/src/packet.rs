@@ -1,0 +1,244 @@
+//! TCP packets made by hand, and those of a stack taken apart: whole IP packets
+//! without an Ethernet header.
+
+use core::fmt;
+use core::net::{IpAddr, SocketAddr};
+
+use toehold_wire::tcp::{Flags, Header, Options, Seq, View};
+use toehold_wire::{WireError, checksum, ipv4, ipv6, protocol, tcp};
+
+/// A TCP segment in an IP packet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Packet {
+    /// Who sends it.
+    pub source: IpAddr,
+    /// Whom it is for; of the same family.
+    pub destination: IpAddr,
+    /// The two ECN bits of the IP header (RFC 3168 §5).
+    pub ecn: u8,
+    /// The TCP header, ports included.
+    pub header: Header,
+    /// The option list byte by byte, at most 40, in place of `header.options`.
+    /// Padded with zeroes to a multiple of four.
+    pub raw_options: Option<Vec<u8>>,
+    /// The payload.
+    pub payload: Vec<u8>,
+}
+
+impl Packet {
+    /// A segment without options and payload.
+    pub fn new(source: SocketAddr, destination: SocketAddr, flags: Flags, seq: Seq, ack: Seq) -> Self {
+        Self {
+            source: source.ip(),
+            destination: destination.ip(),
+            ecn: 0,
+            header: Header {
+                src_port: source.port(),
+                dst_port: destination.port(),
+                seq,
+                ack,
+                flags,
+                window: u16::MAX,
+                urgent: 0,
+                options: Options::NONE,
+            },
+            raw_options: None,
+            payload: Vec::new(),
+        }
+    }
+
+    /// Sequence space the segment occupies.
+    pub fn sequence_len(&self) -> u32 {
+        self.payload.len() as u32
+            + u32::from(self.header.flags.contains(Flags::SYN))
+            + u32::from(self.header.flags.contains(Flags::FIN))
+    }
+
+    /// The bytes on the wire, checksums included.
+    ///
+    /// # Panics
+    ///
+    /// If source and destination differ in family, or the packet is longer than
+    /// 65 535 bytes.
+    pub fn bytes(&self) -> Vec<u8> {
+        let segment = self.segment();
+        let mut bytes = vec![0; 40];
+        let len = match (self.source, self.destination) {
+            (IpAddr::V4(src), IpAddr::V4(dst)) => ipv4::Header {
+                tos: self.ecn,
+                protocol: protocol::TCP,
+                payload_len: u16::try_from(segment.len()).expect("fits into a packet"),
+                ..ipv4::Header::new(src, dst)
+            }
+            .emit(&mut bytes),
+            (IpAddr::V6(src), IpAddr::V6(dst)) => ipv6::Header {
+                traffic_class: self.ecn,
+                next_header: protocol::TCP,
+                payload_len: u16::try_from(segment.len()).expect("fits into a packet"),
+                ..ipv6::Header::new(src, dst)
+            }
+            .emit(&mut bytes),
+            _ => panic!("one address family a packet"),
+        };
+        bytes.truncate(len);
+        bytes.extend(segment);
+        bytes
+    }
+
+    fn segment(&self) -> Vec<u8> {
+        let mut bytes = vec![0; 60];
+        let mut len = self.header.emit(&mut bytes);
+        if let Some(raw) = &self.raw_options {
+            let options = raw.len().min(40).next_multiple_of(4);
+            len = 20 + options;
+            bytes[20..].fill(0);
+            bytes[20..20 + raw.len().min(40)].copy_from_slice(&raw[..raw.len().min(40)]);
+            bytes[12] = (len as u8 / 4) << 4 | bytes[12] & 0x0f;
+        }
+        bytes.truncate(len);
+        let total = len + self.payload.len();
+        let pseudo = checksum::pseudo_header(self.source, self.destination, protocol::TCP, total as u32);
+        tcp::set_checksum(&mut bytes, pseudo, checksum::sum(&self.payload));
+        bytes.extend_from_slice(&self.payload);
+        bytes
+    }
+
+    /// Takes a packet apart. The TCP checksum is verified unless `partial`.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it.
+    pub fn parse(bytes: &[u8], partial: bool) -> Result<Self, ParseError> {
+        let (source, destination, ecn, segment) = match bytes.first().map(|byte| byte >> 4) {
+            Some(4) => {
+                let view = ipv4::View::new(bytes, bytes.len())?;
+                if view.protocol() != protocol::TCP {
+                    return Err(ParseError::NotTcp);
+                }
+                (view.src().into(), view.dst().into(), view.ecn(), view.payload())
+            }
+            Some(6) => {
+                let view = ipv6::View::new(bytes, bytes.len())?;
+                if view.next_header() != protocol::TCP {
+                    return Err(ParseError::NotTcp);
+                }
+                (view.src().into(), view.dst().into(), view.ecn(), view.payload())
+            }
+            _ => return Err(ParseError::NotIp),
+        };
+        let view = View::new(segment, segment.len())?;
+        let payload = segment[view.header_len()..].to_vec();
+        let pseudo = checksum::pseudo_header(source, destination, protocol::TCP, segment.len() as u32);
+        if !partial && !view.verify(pseudo, checksum::sum(&payload)) {
+            return Err(ParseError::Wire(WireError::BadChecksum));
+        }
+        Ok(Self {
+            source,
+            destination,
+            ecn,
+            header: view.header(),
+            raw_options: None,
+            payload,
+        })
+    }
+}
+
+/// Why a packet could not be taken apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ParseError {
+    /// Neither IPv4 nor IPv6.
+    #[error("no IP packet")]
+    NotIp,
+    /// Some other protocol.
+    #[error("an IP packet, but not TCP")]
+    NotTcp,
+    /// A header is not well-formed.
+    #[error(transparent)]
+    Wire(#[from] WireError),
+}
+
+/// Writes a segment's flags in the way of scripts: `S.`, `FP.`, `R`.
+pub(crate) fn flag_letters(flags: Flags) -> String {
+    const LETTERS: [(Flags, char); 9] = [
+        (Flags::SYN, 'S'),
+        (Flags::FIN, 'F'),
+        (Flags::RST, 'R'),
+        (Flags::PSH, 'P'),
+        (Flags::ACK, '.'),
+        (Flags::URG, 'U'),
+        (Flags::ECE, 'E'),
+        (Flags::CWR, 'W'),
+        (Flags::AE, 'A'),
+    ];
+    let letters: String = LETTERS
+        .iter()
+        .filter_map(|&(flag, letter)| flags.contains(flag).then_some(letter))
+        .collect();
+    if letters.is_empty() { "-".into() } else { letters }
+}
+
+impl fmt::Display for Packet {
+    /// As `tcpdump -S` would show it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let header = &self.header;
+        let end = header.seq + self.sequence_len();
+        write!(
+            f,
+            "{}>{} {} {}:{}({})",
+            header.src_port,
+            header.dst_port,
+            flag_letters(header.flags),
+            header.seq,
+            end,
+            self.payload.len()
+        )?;
+        if header.flags.contains(Flags::ACK) {
+            write!(f, " ack {}", header.ack)?;
+        }
+        write!(f, " win {}", header.window)?;
+        if header.flags.contains(Flags::URG) {
+            write!(f, " urg {}", header.urgent)?;
+        }
+        if !header.options.is_empty() {
+            write!(f, " {:?}", header.options)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_of_both_families_survive_the_wire() {
+        for (source, destination) in [("10.0.0.1:1", "10.0.0.2:2"), ("[fd00::1]:1", "[fd00::2]:2")] {
+            let mut packet = Packet::new(
+                source.parse().unwrap(),
+                destination.parse().unwrap(),
+                Flags::SYN | Flags::ACK,
+                Seq(u32::MAX),
+                Seq(7),
+            );
+            packet.ecn = 3;
+            packet.header.options.mss = Some(1460);
+            packet.payload = vec![1, 2, 3];
+            let bytes = packet.bytes();
+            assert_eq!(Packet::parse(&bytes, false), Ok(packet.clone()));
+            assert_eq!(packet.to_string().split(" Opt").next(), Some("1>2 S. 4294967295:3(3) ack 7 win 65535"));
+            let mut damaged = bytes;
+            *damaged.last_mut().unwrap() ^= 1;
+            assert_eq!(Packet::parse(&damaged, false), Err(ParseError::Wire(WireError::BadChecksum)));
+            assert!(Packet::parse(&damaged, true).is_ok());
+        }
+    }
+
+    #[test]
+    fn raw_options_are_padded() {
+        let mut packet =
+            Packet::new("10.0.0.1:1".parse().unwrap(), "10.0.0.2:2".parse().unwrap(), Flags::ACK, Seq(1), Seq(2));
+        packet.raw_options = Some(vec![1, 1, 1, 8, 10]);
+        assert_eq!(packet.bytes().len(), 20 + 28);
+        assert!(Packet::parse(&packet.bytes(), false).is_ok());
+    }
+}

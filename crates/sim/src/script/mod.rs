@@ -1,0 +1,261 @@
+//! Packet scripts: exact TCP exchanges, in the manner of packetdrill.
+//!
+//! A script drives one stack under virtual time. It puts packets in, says which
+//! ones have to come out and when, and makes socket calls between. Whatever the
+//! stack sends that the script does not expect is an error.
+//!
+//! ```text
+//! #= RFC 9293 §3.5
+//! config timestamps on          # settings come first
+//!
+//! +0    L = listen 80
+//! +0    < S 0:0(0) win 65535 <mss 1460,sackOK,TS val 100 ecr 0,nop,wscale 7>
+//! +0    > S. 0:0(0) ack 1 <mss 1460,sackOK,TS val 900 ecr 100,wscale 5>
+//! +0.1  < . 1:1(0) ack 1 win 512 <nop,nop,TS val 200 ecr 900>
+//! +0    C = accept L
+//! +0    < P. 1:101(100) ack 1 win 512 <nop,nop,TS val 200 ecr 900>
+//! +0.04 > . 1:1(0) ack 101 <TS val 1040 ecr 200>
+//! +0    receive C 1000 => 1:101
+//! +0    close C
+//! +0    > F. 1:1(0) ack 101 <...>
+//! ```
+//!
+//! # Lines
+//!
+//! A line is a comment (`#`), a setting (`config NAME VALUE`), or an event with
+//! its time: `+SECONDS` after the event before, or `*`, which for an expected
+//! packet means whenever it comes. Expected packets may be early or late by
+//! `config tolerance`, half a millisecond by default. Comments of the form
+//! `#= RFC 9293 §3.5` cite what the script tests.
+//!
+//! # Packets
+//!
+//! `<` puts a packet in, `>` expects one. Then follow, in this order:
+//!
+//! - which connection, if not the default one: `@2001` for another port of the
+//!   peer, `@C` for that of a socket;
+//! - the ECN bits of the IP header, if they matter: `[ect0]`, `[ect1]`, `[ce]`,
+//!   `[noecn]`;
+//! - flags: `S`YN, `F`IN, `R`ST, `P`SH, `.` for ACK, `U`RG, `E`CE, C`W`R; or `-`;
+//! - sequence numbers, `first:behind(payload)`;
+//! - `ack NUMBER`, `win NUMBER` (as in the header, never scaled), `urg NUMBER`;
+//! - options: `<mss N,sackOK,wscale N,TS val N ecr N,sack A:B C:D,nop,eol>`, or
+//!   `<raw 020405b4>` byte by byte; in expected packets `<...>` for any.
+//!
+//! An expected packet without `win` may have any window; one without options
+//! must have none. PSH is only compared if the script is told to with
+//! `config push on`.
+//!
+//! Sequence numbers count from each side's initial one, like those of a
+//! connection's first packets: the peer's is `config remote_isn`, the stack's is
+//! learned from its SYN. Before there is one, and after `forget`, numbers are
+//! what they are. The stack's timestamps count from the first one it sends,
+//! which has the number that the script gives it; `*` stands for any.
+//!
+//! Payload is a fixed pattern, a byte for every sequence number, checked on its
+//! way through.
+//!
+//! # Events
+//!
+//! | event | |
+//! | --- | --- |
+//! | `L = listen [PORT] [backlog N]` | opens a listener, at port 80 and with a backlog of 16 |
+//! | `C = accept L` | takes a connection that waits |
+//! | `C = connect [PORT]` | begins to connect, to the peer's port 2000 |
+//! | `send C N [more] [urgent]` | queues N bytes |
+//! | `receive C N [peek]` | takes up to N bytes: `=> first:behind`, `=> eof` |
+//! | `receive C 1 urgent` | takes the urgent byte: `=> byte SEQUENCE` |
+//! | `shutdown C read\|write\|both`, `close C`, `abort C` | |
+//! | `close L`, `backlog L N` | of a listener |
+//! | `set C OPTION VALUE` | of a connection or listener, see below |
+//! | `option OPTION VALUE` | of what is opened from now on |
+//! | `state C NAME` | checks the state; `Gone` once the program's name for it is invalid |
+//! | `error C NAME` | takes the pending error; `None` |
+//! | `ready C [not] readable\|writable\|urgent\|read_closed\|hang_up\|error …` | checks readiness |
+//! | `at_mark C yes\|no` | |
+//! | `info C FIELD OP N` | compares a field of `Info`: `==`, `<=`, `>=` |
+//! | `counter NAME OP N` | compares a counter of the stack |
+//! | `connections N`, `blocks N` | checks what is in use |
+//! | `icmp KIND [mtu N] [seq N]` | an ICMP error about the last packet sent |
+//! | `flood N SEGMENT` | puts N packets in, each from a port of its own; answers are dropped |
+//! | `wait` | nothing but time passing |
+//! | `forget` | initial sequence numbers and timestamps are learned anew |
+//!
+//! A call that is meant to fail ends in `=> error NAME`; `send` may end in
+//! `=> N`, how many bytes it takes.
+//!
+//! Options: `nodelay`, `cork`, `quickack`, `keepalive`, `urgent_inline`,
+//! `reuse_address` with `on` or `off`; `keepalive_idle`, `keepalive_interval`,
+//! `user_timeout`, `linger` (or `off`) with seconds; `keepalive_probes`,
+//! `send_buffer`, `receive_buffer`, `low_water`, `max_segment`,
+//! `traffic_class` with a number; `congestion` with `reno` or `cubic`.
+//!
+//! # Settings
+//!
+//! `mtu`, `super_frame`, `local` (`on`: the link is), `ipv6` (`on`: addresses are), `connections`,
+//! `time_wait_records`, `payload_blocks`, `block_len`; of TCP: `congestion`,
+//! `send_buffer`, `receive_buffer`, `initial_window`, `rto_min`, `rto_initial`,
+//! `rto_max`, `delayed_ack`, `retries`, `syn_retries`, `time_wait`,
+//! `fin_wait_2`, `challenge_rate`, `sack`, `timestamps`, `window_scaling`,
+//! `ecn`. Spans are in seconds. SACK, timestamps and window scaling are off
+//! unless a script turns them on. `remote_isn`, `local_isn` (the clock begins
+//! when that number is due), `tolerance`, `push`.
+
+mod calls;
+mod compare;
+mod parse;
+mod parse_packet;
+mod run;
+mod settings;
+
+use std::fmt;
+use std::path::Path;
+use std::time::Duration;
+
+use toehold_wire::tcp::Flags;
+
+use self::settings::Setting;
+
+/// A packet script, parsed.
+#[derive(Debug, Clone)]
+pub struct Script {
+    settings: Vec<(usize, Setting)>,
+    lines: Vec<Line>,
+}
+
+/// Why a script could not be read, or how the stack strayed from it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ScriptError {
+    /// The script's line, from 1.
+    pub line: usize,
+    /// What is wrong.
+    pub message: String,
+    /// The packets up to then, a line each.
+    pub transcript: Vec<String>,
+}
+
+impl fmt::Display for ScriptError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}: {}", self.line, self.message)?;
+        for line in &self.transcript {
+            write!(f, "\n    {line}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for ScriptError {}
+
+impl ScriptError {
+    fn new(line: usize, message: impl Into<String>) -> Self {
+        Self {
+            line,
+            message: message.into(),
+            transcript: Vec::new(),
+        }
+    }
+}
+
+impl Script {
+    /// Reads a script.
+    ///
+    /// # Errors
+    ///
+    /// The first line that cannot be understood.
+    pub fn parse(text: &str) -> Result<Self, ScriptError> {
+        parse::script(text)
+    }
+
+    /// Reads a script from a file.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read (line 0), or the first line that cannot be understood.
+    pub fn read(path: &Path) -> Result<Self, ScriptError> {
+        let text = std::fs::read_to_string(path).map_err(|error| ScriptError::new(0, error.to_string()))?;
+        Self::parse(&text)
+    }
+
+    /// Plays the script against a stack of its own.
+    ///
+    /// # Errors
+    ///
+    /// The first line from which the stack strays.
+    pub fn play(&self) -> Result<(), ScriptError> {
+        run::play(self)
+    }
+}
+
+/// An event of a script.
+#[derive(Debug, Clone)]
+struct Line {
+    number: usize,
+    when: When,
+    event: Event,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum When {
+    /// So long after the event before.
+    After(Duration),
+    /// Whenever it happens.
+    Any,
+}
+
+#[derive(Debug, Clone)]
+enum Event {
+    Inject(Segment),
+    Expect(Segment),
+    Flood(u32, Segment),
+    Call(Call),
+}
+
+/// Which connection a packet belongs to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Flow {
+    Default,
+    RemotePort(u16),
+    Socket(String),
+}
+
+/// A segment as a script describes it: numbers count from the initial ones.
+#[derive(Debug, Clone)]
+struct Segment {
+    flow: Flow,
+    ecn: Option<u8>,
+    flags: Flags,
+    seq: u32,
+    len: u32,
+    ack: Option<u32>,
+    window: Option<u16>,
+    urgent: Option<u16>,
+    options: OptionList,
+}
+
+/// A number, or any.
+type Wild = Option<u32>;
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct OptionList {
+    /// `<...>`: whatever they are.
+    any: bool,
+    mss: Option<u16>,
+    window_scale: Option<u8>,
+    sack_permitted: bool,
+    sack: Vec<(u32, u32)>,
+    timestamps: Option<(Wild, Wild)>,
+    raw: Option<Vec<u8>>,
+}
+
+/// A call, or a look at the stack: `[NAME =] VERB ARGUMENT… [=> RESULT…]`.
+#[derive(Debug, Clone)]
+struct Call {
+    result_name: Option<String>,
+    verb: String,
+    arguments: Vec<String>,
+    /// What follows `=>`; empty: the call has to succeed.
+    expected: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests;
