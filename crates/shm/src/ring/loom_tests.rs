@@ -1,1 +1,205 @@
+//! Every interleaving of the ring's protocol, within loom's bounds:
+//! `RUSTFLAGS="--cfg loom" cargo test --release -p toehold-shm --lib ring`.
 
+use loom::cell::UnsafeCell;
+use loom::sync::{Arc, Notify};
+use loom::thread;
+
+use super::layout::RecordHeader;
+use super::protocol::{AtomicU64, Incoming, Outgoing, ReserveError, Words};
+
+/// A ring of four lines, one of which always stays free. Records are one line
+/// long and carry a number; loom sees every unordered access to that.
+const CAPACITY: u64 = 256;
+
+struct Memory {
+    headers: [AtomicU64; 4],
+    bodies: [UnsafeCell<u64>; 4],
+    consumed: AtomicU64,
+    sleeping: AtomicU64,
+    starving: AtomicU64,
+}
+
+#[derive(Clone)]
+struct Model(Arc<Memory>);
+
+impl Model {
+    fn body(&self, position: u64) -> &UnsafeCell<u64> {
+        &self.0.bodies[(position % CAPACITY / 64) as usize]
+    }
+}
+
+impl Words for Model {
+    fn header(&self, position: u64) -> &AtomicU64 {
+        &self.0.headers[(position % CAPACITY / 64) as usize]
+    }
+
+    fn consumed(&self) -> &AtomicU64 {
+        &self.0.consumed
+    }
+
+    fn sleeping(&self) -> &AtomicU64 {
+        &self.0.sleeping
+    }
+
+    fn starving(&self) -> &AtomicU64 {
+        &self.0.starving
+    }
+}
+
+fn ring() -> (Outgoing<Model>, Incoming<Model>) {
+    let model = Model(Arc::new(Memory {
+        headers: std::array::from_fn(|_| AtomicU64::new(0)),
+        bodies: std::array::from_fn(|_| UnsafeCell::new(0)),
+        consumed: AtomicU64::new(0),
+        sleeping: AtomicU64::new(0),
+        starving: AtomicU64::new(0),
+    }));
+    (Outgoing::new(model.clone(), CAPACITY), Incoming::new(model, CAPACITY))
+}
+
+/// Commits a record that carries `number`.
+fn send(outgoing: &mut Outgoing<Model>, number: u64) -> Result<(), ReserveError> {
+    let position = outgoing.reserve(8)?;
+    // SAFETY: loom checks that nobody else has access at the same time.
+    outgoing.words.body(position).with_mut(|body| unsafe { *body = number });
+    outgoing.commit(RecordHeader::new(position, 1, 8));
+    Ok(())
+}
+
+/// Takes the next record, if there is one.
+fn take(incoming: &mut Incoming<Model>) -> Option<u64> {
+    let header = incoming.next().expect("the producer keeps the rules")?;
+    // SAFETY: as above.
+    let number = incoming.words.body(incoming.position()).with(|body| unsafe { *body });
+    incoming.advance(header);
+    Some(number)
+}
+
+fn check(threads: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(threads);
+}
+
+#[test]
+fn records_arrive_whole_and_in_order_through_reused_space() {
+    check(|| {
+        let (mut outgoing, mut incoming) = ring();
+        let producer = thread::spawn(move || {
+            // Bursts: 1 and 2, 3, 4 and 5. The fifth record reuses the first one's line
+            // without a fence since the consumer's position was read.
+            for number in 1..=5 {
+                while send(&mut outgoing, number) == Err(ReserveError::Full) {
+                    thread::yield_now();
+                }
+                if number != 1 && number != 4 {
+                    outgoing.publish();
+                }
+            }
+        });
+        for number in 1..=5 {
+            let got = loop {
+                match take(&mut incoming) {
+                    Some(got) => break got,
+                    None => thread::yield_now(),
+                }
+            };
+            assert_eq!(got, number);
+            if number != 2 {
+                incoming.release();
+            }
+        }
+        producer.join().unwrap();
+        assert!(take(&mut incoming).is_none());
+    });
+}
+
+#[test]
+fn a_burst_is_seen_whole_or_not_at_all() {
+    check(|| {
+        let (mut outgoing, mut incoming) = ring();
+        let producer = thread::spawn(move || {
+            for number in 1..=3 {
+                send(&mut outgoing, number).unwrap();
+            }
+            outgoing.publish();
+        });
+        if let Some(first) = take(&mut incoming) {
+            let rest = [take(&mut incoming), take(&mut incoming), take(&mut incoming)];
+            assert_eq!((first, rest), (1, [Some(2), Some(3), None]));
+        }
+        producer.join().unwrap();
+    });
+}
+
+#[test]
+fn no_wake_up_of_the_consumer_is_lost() {
+    check(|| {
+        let (mut outgoing, mut incoming) = ring();
+        let doorbell = Arc::new(Notify::new());
+        let ringer = Arc::clone(&doorbell);
+        let producer = thread::spawn(move || {
+            for number in 1..=2 {
+                send(&mut outgoing, number).unwrap();
+                if outgoing.publish() {
+                    ringer.notify();
+                }
+            }
+        });
+        let mut received = 0;
+        while received < 2 {
+            if let Some(number) = take(&mut incoming) {
+                received += 1;
+                assert_eq!(number, received);
+            } else if incoming.prepare_sleep() {
+                // A wake-up that does not come is a deadlock, which loom reports.
+                doorbell.wait();
+                incoming.finish_sleep();
+            }
+        }
+        producer.join().unwrap();
+    });
+}
+
+#[test]
+fn no_wake_up_of_the_producer_is_lost() {
+    check(|| {
+        let (mut outgoing, mut incoming) = ring();
+        let doorbells = [Arc::new(Notify::new()), Arc::new(Notify::new())];
+        let [room, records] = doorbells.clone();
+        let producer = thread::spawn(move || {
+            for number in 1..=4 {
+                while send(&mut outgoing, number) == Err(ReserveError::Full) {
+                    if outgoing.prepare_wait(8) {
+                        room.wait();
+                        outgoing.finish_wait();
+                    }
+                }
+                if outgoing.publish() {
+                    records.notify();
+                }
+            }
+        });
+        let [room, records] = doorbells;
+        let mut received = 0;
+        while received < 4 {
+            if let Some(number) = take(&mut incoming) {
+                received += 1;
+                assert_eq!(number, received);
+                continue;
+            }
+            if incoming.release() {
+                room.notify();
+            }
+            if incoming.prepare_sleep() {
+                if incoming.room_wanted() {
+                    room.notify();
+                }
+                records.wait();
+                incoming.finish_sleep();
+            }
+        }
+        producer.join().unwrap();
+    });
+}
