@@ -133,9 +133,12 @@ impl Stack {
             pcb.snd_up = pcb.queue_end();
             pcb.set(flag::URGENT_OUT);
         }
-        if !flags.more || queued < bytes.len() {
-            self.tcp.mark_ready(index);
+        if flags.more && queued == bytes.len() {
+            pcb.set(flag::MORE);
+        } else {
+            pcb.clear(flag::MORE);
         }
+        self.tcp.mark_ready(index);
         Ok(queued)
     }
 

@@ -184,7 +184,13 @@ impl Stack {
         let pcb = &mut self.tcp.pcbs[index];
         pcb.settings.apply(option)?;
         match option {
-            SocketOption::NoDelay(true) | SocketOption::Cork(false) => self.tcp.mark_ready(index),
+            SocketOption::NoDelay(true) | SocketOption::Cork(false) => {
+                if pcb.unsent() > 0 {
+                    // What is queued goes out now, even if it stays corked (tcp(7)).
+                    pcb.set(flag::PROBE);
+                }
+                self.tcp.mark_ready(index);
+            }
             SocketOption::Keepalive(true) | SocketOption::KeepaliveIdle(_) => {
                 self.tcp.start_keepalive(index, now);
                 self.tcp.rearm(index);

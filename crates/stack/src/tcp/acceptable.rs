@@ -6,6 +6,7 @@ use toehold_wire::tcp::Flags;
 use super::segment::Segment;
 use super::{Context, State, Tcp, flag};
 use crate::socket::SocketError;
+use crate::time::Instant;
 
 /// How long a remembered timestamp can be trusted: 24 days in milliseconds.
 //= RFC 7323 §5.5
@@ -42,13 +43,9 @@ impl Tcp {
         if !pcb.has(flag::TIMESTAMPS) {
             return true;
         }
-        let Some(timestamps) = segment.options.timestamps else {
-            //= RFC 7323 §3.2 (once agreed on, a segment without the option is dropped silently, resets excepted)
-            if !segment.has(Flags::RST) {
-                cx.counters.tcp_paws_drops += 1;
-            }
-            return segment.has(Flags::RST);
-        };
+        // RFC 7323 §3.2 would have a segment without the option dropped. Hosts and
+        // middleboxes exist that leave it out, and Linux and BSD take what they send.
+        let Some(timestamps) = segment.options.timestamps else { return true };
         let now_ms = cx.now.millis() as u32;
         let age = now_ms.wrapping_sub(pcb.ts_recent_at);
         let delta = timestamps.value.wrapping_sub(pcb.ts_recent) as i32;
@@ -59,12 +56,24 @@ impl Tcp {
             self.acknowledge_stray(cx, index, segment);
             return false;
         }
-        //= RFC 7323 §4.3 (2: remember the timestamp of the segment that moves the left edge)
-        if segment.seq.le(pcb.last_ack_sent) && (delta >= 0 || age >= PAWS_IDLE_MS) && in_window(pcb, segment) {
+        true
+    }
+
+    /// Remembers the timestamp of a segment whose acknowledgement was acceptable.
+    //= RFC 7323 §4.3 (2: of the segment that moves the left edge)
+    #[inline]
+    pub(super) fn remember_timestamp(&mut self, now: Instant, index: u32, segment: &Segment<'_>) {
+        let pcb = &mut self.pcbs[index];
+        let Some(timestamps) = segment.options.timestamps else { return };
+        if !pcb.has(flag::TIMESTAMPS) || segment.seq.gt(pcb.last_ack_sent) {
+            return;
+        }
+        let now_ms = now.millis() as u32;
+        let newer = timestamps.value.wrapping_sub(pcb.ts_recent) as i32 >= 0;
+        if newer || now_ms.wrapping_sub(pcb.ts_recent_at) >= PAWS_IDLE_MS {
             pcb.ts_recent = timestamps.value;
             pcb.ts_recent_at = now_ms;
         }
-        true
     }
 
     /// Answers a segment that is out of place; one without data only as the

@@ -53,7 +53,8 @@ impl Tcp {
         match pcb.state() {
             State::Closed => self.free_if_done(index),
             State::SynSent => self.finish(index, None),
-            //= RFC 9293 §3.10.4 and RFC 1122 §4.2.2.13 (unread data: reset, so that the peer learns of the loss)
+            //= RFC 9293 §3.10.4
+            //= RFC 1122 §4.2.2.13 (unread data: reset, so that the peer learns of the loss)
             _ if unread || hard => self.abort(index),
             State::FinWait2 => self.start_fin_wait_2(index, cx.now),
             _ => self.close_sending(cx, index),

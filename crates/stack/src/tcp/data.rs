@@ -123,10 +123,6 @@ impl Tcp {
         let pcb = &mut self.pcbs[index];
         let Fresh { offset, len, .. } = *fresh;
         pcb.rcv_mss = pcb.rcv_mss.max(len.min(pcb.mss.into()) as u16);
-        if pcb.has(flag::READ_SHUT) {
-            pcb.rcv_nxt = pcb.rcv_nxt + len as u32;
-            return (len, false);
-        }
         let mut direct = 0;
         if let Some(placement) = placement.filter(|p| places(pcb, p, index)) {
             let room = &mut placement.buffer[placement.filled..];

@@ -145,7 +145,7 @@ impl Tcp {
     pub(super) fn window_to_advertise(&self, index: u32) -> u32 {
         let pcb = &self.pcbs[index];
         let standing = pcb.rcv_adv.after(pcb.rcv_nxt);
-        let room = if pcb.has(flag::READ_SHUT) { pcb.settings.receive_buffer } else { pcb.receive_room() };
+        let room = pcb.receive_room();
         let room = room.min(65535 << pcb.rcv_wscale);
         let worth = (pcb.settings.receive_buffer / 2).min(pcb.rcv_mss.max(1).into());
         if room <= standing || room - standing < worth {

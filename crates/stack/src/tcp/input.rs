@@ -82,6 +82,7 @@ impl Tcp {
         if !self.ack_input(cx, index, segment) || self.pcbs[index].state() == State::Closed {
             return;
         }
+        self.remember_timestamp(cx.now, index, segment);
         self.ecn_input(cx, index, segment);
         if segment.has(Flags::URG) {
             self.urgent_input(index, segment);

@@ -73,6 +73,7 @@ impl Tcp {
         if self.pcbs[index].state().may_transmit() {
             self.transmit_new(cx, index, out)?;
         }
+        self.pcbs[index].clear(flag::MORE);
         self.transmit_probes(cx, index, out)?;
         if self.pcbs[index].has(flag::ACK_NOW) {
             self.emit(cx, index, out, &Emission::bare(Flags::ACK, self.pcbs[index].snd_nxt))?;
@@ -228,7 +229,11 @@ impl Tcp {
         let start = pcb.snd_nxt;
         let offset = start.distance(pcb.queue_start()) as usize;
         let fin = last && fin_unsent(pcb);
-        let flags = self.data_flags(pcb, start, take, fin);
+        let mut flags = self.data_flags(pcb, start, take, fin);
+        if take > pcb.mss.into() {
+            // What came as one unit may be handed to the program as one.
+            flags = flags | Flags::PSH;
+        }
         self.restart_after_idle(cx.now, index);
         self.emit(cx, index, out, &Emission::data(flags, start, offset, take as usize))?;
         let end = start + take + u32::from(fin);
@@ -295,6 +300,9 @@ impl Tcp {
         let pcb = &self.pcbs[index];
         if unsent % mss == 0 || pcb.has(flag::FIN_QUEUED | flag::PROBE) {
             return true;
+        }
+        if pcb.has(flag::MORE) {
+            return false;
         }
         if pcb.settings.has(setting::CORK) {
             self.start_cork(index, now);

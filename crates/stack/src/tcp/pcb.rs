@@ -134,6 +134,9 @@ pub(crate) mod flag {
     pub(crate) const FENCE_WANTED: u32 = 1 << 28;
     /// On the list of closed blocks whose bytes wait for a fence.
     pub(crate) const IN_LIMBO: u32 = 1 << 29;
+    /// The program said that more follows at once: the next round sends whole
+    /// segments only.
+    pub(crate) const MORE: u32 = 1 << 31;
     /// A D-SACK block waits to be reported (RFC 2883).
     pub(crate) const DSACK: u32 = 1 << 30;
 }

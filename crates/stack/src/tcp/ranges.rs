@@ -37,7 +37,7 @@ impl Tcp {
         let pcb = &mut self.pcbs[index];
         let head = pcb.rcv_nxt - pcb.receive_queue.len() as u32;
         let offset = start.distance(head) as usize;
-        if scarce || pcb.has(super::flag::READ_SHUT) {
+        if scarce {
             cx.counters.tcp_out_of_order_drops += 1;
             return;
         }

@@ -114,8 +114,10 @@ impl Rtt {
     pub(crate) fn rto(&self, bounds: &RtoBounds, backoff: u8) -> u64 {
         let base = if self.has_sample() {
             //= RFC 6298 §2.3 (RTO = SRTT + max(G, 4 RTTVAR))
-            //= RFC 6298 §2.4 (rounded up to the floor)
-            (self.srtt_ns() + self.rttvar_quarters.max(GRANULARITY_NS)).max(bounds.min_ns)
+            //= RFC 6298 §2.4 (never below the floor)
+            // As on Linux the floor bounds the variation's part: a timeout that leaves
+            // less than that for the peer's delays would only find out about them.
+            self.srtt_ns() + self.rttvar_quarters.max(GRANULARITY_NS).max(bounds.min_ns)
         } else {
             //= RFC 6298 §2.1
             bounds.initial_ns

@@ -62,7 +62,7 @@ impl Tcp {
             pcb.lost -= len;
         }
         //= RFC 8985 §6.2 (step 3: a segment delivered below the highest one tells of reordering)
-        if !record.is_retransmitted() && pcb.sacked > 0 && record.end.lt(flight.highest_sacked) && !record.is_lost() {
+        if !record.is_retransmitted() && pcb.sacked > 0 && record.end.lt(flight.highest_sacked) {
             pcb.set(flag::REORDERING);
         }
         if pcb.sacked == 0 || record.end.gt(flight.highest_sacked) {

@@ -208,7 +208,7 @@ impl Tcp {
         if !record.is_retransmitted() && progress.rtt_ns.is_none() {
             progress.rtt_ns = Some(cx.now.nanos_since(record.xmit));
         }
-        if !record.is_retransmitted() && !record.is_lost() && pcb.sacked > 0 && record.end.lt(flight.highest_sacked) {
+        if !record.is_retransmitted() && pcb.sacked > 0 && record.end.lt(flight.highest_sacked) {
             pcb.set(flag::REORDERING);
         }
         self.rack_update(cx.now, index, record);

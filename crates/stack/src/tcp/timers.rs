@@ -226,16 +226,16 @@ impl Tcp {
         }
         //= RFC 6298 §5.3 (an acknowledgement of new data restarts the timer)
         let base = pcb.waiting_since.min(now);
-        let timeout_at = if pcb.backoff > 0 {
+        //= RFC 8985 §7.3 (after a probe the timer runs anew)
+        let timeout_at = if pcb.backoff > 0 || pcb.has(flag::TAIL_PROBE_OUT) {
             pcb.last_sent.max(base).plus_nanos(self.timeout_ns(pcb))
         } else {
             base.plus_nanos(self.timeout_ns(pcb))
         };
         if self.probe_wanted(pcb) {
-            let at = now.plus_nanos(self.probe_timeout_ns(pcb));
-            if at < timeout_at {
-                return (RetransmitTimer::TailProbe, at);
-            }
+            //= RFC 8985 §7.2 (a probe never waits longer than the retransmission timeout)
+            let at = now.plus_nanos(self.probe_timeout_ns(pcb)).min(timeout_at);
+            return (RetransmitTimer::TailProbe, at.max(now.plus_nanos(1)));
         }
         (RetransmitTimer::Timeout, timeout_at.max(now.plus_nanos(1)))
     }
