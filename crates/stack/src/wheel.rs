@@ -116,12 +116,14 @@ impl Wheel {
     }
 
     /// When `id` is due.
+    #[cfg(test)]
     pub(crate) fn deadline(&self, id: u32) -> Option<Instant> {
         let entry = self.entries.get(id as usize)?;
         (entry.previous != 0).then_some(Instant(entry.deadline))
     }
 
     /// Number of deadlines.
+    #[cfg(test)]
     pub(crate) fn len(&self) -> u32 {
         self.hub[0].len
     }

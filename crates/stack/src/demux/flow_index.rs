@@ -19,8 +19,14 @@ use super::{Full, Tuples, same};
 use crate::keyed::Key;
 use crate::tuple::FourTuple;
 
-/// Ids in a bucket.
+/// Ids in a bucket: four tags fit a word, and three words leave room for the ids.
 const WAYS: usize = 12;
+const LANES: usize = 4;
+const WORDS: usize = WAYS / LANES;
+
+/// A one in every lane of a word, and all bits but the highest.
+const ONES: u64 = 0x0001_0001_0001_0001;
+const LOW_BITS: u64 = 0x7fff_7fff_7fff_7fff;
 
 /// Ids a bucket is planned for: with two buckets to choose from, two thirds
 /// full is so loose that the stash stays empty.
@@ -40,8 +46,8 @@ const NEW_KEYS: usize = 4;
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 struct Bucket {
-    /// 16 bits of the hash; 0: the place is free.
-    tags: [u16; WAYS],
+    /// 16 bits of the hash, four in a word; 0: the place is free.
+    tags: [u64; WORDS],
     low: [u16; WAYS],
     high: [u8; WAYS],
     /// Ids whose first bucket this is, but which are elsewhere.
@@ -50,32 +56,60 @@ struct Bucket {
 
 const _: () = assert!(size_of::<Bucket>() == 64);
 
+/// Places in a bucket, as bits: place `4 * word + lane` is bit `16 * lane + word`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Ways(u64);
+
+impl Iterator for Ways {
+    type Item = usize;
+
+    #[inline]
+    fn next(&mut self) -> Option<usize> {
+        if self.0 == 0 {
+            return None;
+        }
+        let bit = self.0.trailing_zeros() as usize;
+        self.0 &= self.0 - 1;
+        Some(bit % 16 * LANES + bit / 16)
+    }
+}
+
 impl Bucket {
     #[inline]
     fn id(&self, way: usize) -> u32 {
         u32::from(self.high[way]) << 16 | u32::from(self.low[way])
     }
 
-    /// The places with this tag, one bit each.
+    /// The places with this tag.
     #[inline]
-    fn matches(&self, tag: u16) -> u32 {
-        let mut hits = 0;
-        for way in 0..WAYS {
-            hits |= u32::from(self.tags[way] == tag) << way;
+    fn matches(&self, tag: u16) -> Ways {
+        let wanted = u64::from(tag) * ONES;
+        let mut ways = 0;
+        for (word, tags) in self.tags.iter().enumerate() {
+            // The highest bit of a lane is set if none of its bits are: adding
+            // carries into it from any other bit, and never beyond it.
+            let differ = tags ^ wanted;
+            let zero = !(((differ & LOW_BITS) + LOW_BITS) | differ | LOW_BITS);
+            ways |= zero >> (15 - word);
         }
-        hits
+        Ways(ways)
     }
 
     #[inline]
     fn free(&self) -> Option<usize> {
-        let free = self.matches(0);
-        (free != 0).then_some(free.trailing_zeros() as usize)
+        self.matches(0).next()
     }
 
     fn set(&mut self, way: usize, tag: u16, id: u32) {
-        self.tags[way] = tag;
+        let shift = way % LANES * 16;
+        let word = &mut self.tags[way / LANES];
+        *word = (*word & !(0xffff << shift)) | u64::from(tag) << shift;
         self.low[way] = id as u16;
         self.high[way] = (id >> 16) as u8;
+    }
+
+    fn is_free(&self, way: usize) -> bool {
+        self.tags[way / LANES] >> (way % LANES * 16) & 0xffff == 0
     }
 }
 
@@ -119,9 +153,10 @@ pub(crate) struct FlowIndex {
     head: Table<Head>,
     buckets: Table<Bucket>,
     stash: Table<Stashed>,
-    /// Lets tests do what only somebody who knows the key could.
+    /// Lets tests do what only somebody who knows the key could: makes another
+    /// hash of the hash and the number of changes of key.
     #[cfg(test)]
-    pub(super) hook: Option<fn(u64) -> u64>,
+    pub(super) hook: Option<fn(u64, u32) -> u64>,
 }
 
 fn bucket_count(capacity: u32) -> usize {
@@ -156,7 +191,7 @@ impl FlowIndex {
     }
 
     #[cfg(test)]
-    pub(super) fn stashed(&self) -> u32 {
+    pub(super) fn stash_len(&self) -> u32 {
         self.head[0].stashed
     }
 
@@ -165,12 +200,23 @@ impl FlowIndex {
         self.head[0].rekeyed
     }
 
+    /// Whether nothing but zeroes is left, as in a new index.
+    #[cfg(test)]
+    pub(super) fn is_pristine(&self) -> bool {
+        self.head[0].len == 0
+            && self.head[0].stashed == 0
+            && self
+                .buckets
+                .iter()
+                .all(|b| b.turned_away == 0 && b.tags == [0; WORDS])
+    }
+
     #[inline]
     pub(crate) fn hash(&self, tuple: &FourTuple) -> u64 {
         let hash = self.head[0].key.flow(tuple);
         #[cfg(test)]
         if let Some(hook) = self.hook {
-            return hook(hash);
+            return hook(hash, self.head[0].rekeyed);
         }
         hash
     }
@@ -195,8 +241,7 @@ impl FlowIndex {
     pub(crate) fn candidate(&self, hash: u64) -> Option<u32> {
         let places = self.places(hash);
         let bucket = &self.buckets[places.first];
-        let hits = bucket.matches(places.tag);
-        (hits != 0).then(|| bucket.id(hits.trailing_zeros() as usize))
+        bucket.matches(places.tag).next().map(|way| bucket.id(way))
     }
 
     /// The id of a tuple with this hash. Adds the number of tuples compared to `examined`.
@@ -208,72 +253,60 @@ impl FlowIndex {
         tuples: &(impl Tuples + ?Sized),
         examined: &mut u64,
     ) -> Option<u32> {
-        self.spot(hash, tuple, tuples, examined).map(|(_, id)| id)
-    }
-
-    #[inline]
-    fn spot(
-        &self,
-        hash: u64,
-        tuple: &FourTuple,
-        tuples: &(impl Tuples + ?Sized),
-        examined: &mut u64,
-    ) -> Option<(Spot, u32)> {
         let places = self.places(hash);
-        if let Some(found) = self.spot_in(places.first, places.tag, tuple, tuples, examined) {
-            return Some(found);
-        }
-        if self.buckets[places.first].turned_away == 0 {
-            return None;
-        }
-        self.spot_elsewhere(hash, places, tuple, tuples, examined)
-    }
-
-    #[inline]
-    fn spot_in(
-        &self,
-        at: usize,
-        tag: u16,
-        tuple: &FourTuple,
-        tuples: &(impl Tuples + ?Sized),
-        examined: &mut u64,
-    ) -> Option<(Spot, u32)> {
-        let bucket = &self.buckets[at];
-        let mut hits = bucket.matches(tag);
-        while hits != 0 {
-            let way = hits.trailing_zeros() as usize;
+        let bucket = &self.buckets[places.first];
+        for way in bucket.matches(places.tag) {
             let id = bucket.id(way);
             *examined += 1;
             if same(tuples.tuple(id), tuple) {
-                return Some((Spot::Way(at, way), id));
+                return Some(id);
             }
-            hits &= hits - 1;
         }
-        None
+        if bucket.turned_away == 0 {
+            return None;
+        }
+        self.find_elsewhere(hash, tuple, tuples, examined)
     }
 
     #[cold]
-    fn spot_elsewhere(
+    fn find_elsewhere(
         &self,
         hash: u64,
-        places: Places,
         tuple: &FourTuple,
         tuples: &(impl Tuples + ?Sized),
         examined: &mut u64,
-    ) -> Option<(Spot, u32)> {
-        if let Some(found) = self.spot_in(places.second, places.tag, tuple, tuples, examined) {
-            return Some(found);
-        }
-        let stashed = (self.head[0].stashed as usize).min(STASH);
-        for (at, entry) in self.stash[..stashed].iter().enumerate() {
-            if entry.hash == hash {
-                *examined += 1;
-                if same(tuples.tuple(entry.id), tuple) {
-                    return Some((Spot::Stash(at), entry.id));
-                }
+    ) -> Option<u32> {
+        let places = self.places(hash);
+        let bucket = &self.buckets[places.second];
+        let in_bucket = bucket.matches(places.tag).map(|way| bucket.id(way));
+        let in_stash = self
+            .stashed()
+            .iter()
+            .filter(|entry| entry.hash == hash)
+            .map(|entry| entry.id);
+        in_bucket.chain(in_stash).find(|&id| {
+            *examined += 1;
+            same(tuples.tuple(id), tuple)
+        })
+    }
+
+    fn stashed(&self) -> &[Stashed] {
+        &self.stash[..(self.head[0].stashed as usize).min(STASH)]
+    }
+
+    /// Where an id with this hash is.
+    fn locate(&self, hash: u64, id: u32) -> Option<Spot> {
+        let places = self.places(hash);
+        for at in [places.first, places.second] {
+            let bucket = &self.buckets[at];
+            if let Some(way) = bucket.matches(places.tag).find(|&way| bucket.id(way) == id) {
+                return Some(Spot::Way(at, way));
             }
         }
-        None
+        self.stashed()
+            .iter()
+            .position(|entry| entry.id == id)
+            .map(Spot::Stash)
     }
 
     /// Enters an id, whose tuple `tuples` already knows and the index does not.
@@ -347,7 +380,7 @@ impl FlowIndex {
 
     /// Empties a place; the id had these places.
     fn vacate(&mut self, at: usize, way: usize, places: Places) {
-        self.buckets[at].tags[way] = 0;
+        self.buckets[at].set(way, 0, 0);
         if at != places.first {
             self.buckets[places.first].turned_away -= 1;
         }
@@ -356,15 +389,15 @@ impl FlowIndex {
     /// Takes a tuple out and returns its id.
     pub(crate) fn remove(&mut self, tuple: &FourTuple, tuples: &(impl Tuples + ?Sized)) -> Option<u32> {
         let hash = self.hash(tuple);
-        let (spot, id) = self.spot(hash, tuple, tuples, &mut 0)?;
-        self.head[0].len -= 1;
-        match spot {
+        let id = self.find(hash, tuple, tuples, &mut 0)?;
+        match self.locate(hash, id)? {
             Spot::Way(at, way) => {
                 self.vacate(at, way, self.places(hash));
                 self.unstash_into(at);
             }
             Spot::Stash(at) => self.drop_stashed(at),
         }
+        self.head[0].len -= 1;
         Some(id)
     }
 
@@ -377,7 +410,7 @@ impl FlowIndex {
 
     /// Gives the place that has become free in a bucket to one of the stash.
     fn unstash_into(&mut self, at: usize) {
-        for index in 0..(self.head[0].stashed as usize).min(STASH) {
+        for index in 0..self.stashed().len() {
             let Stashed { hash, id, .. } = self.stash[index];
             let places = self.places(hash);
             if places.first == at || places.second == at {
@@ -407,7 +440,7 @@ impl FlowIndex {
             self.buckets.fill(<Bucket as zerocopy::FromZeros>::new_zeroed());
             let in_buckets = buckets.iter().flat_map(|bucket| {
                 (0..WAYS)
-                    .filter(|way| bucket.tags[*way] != 0)
+                    .filter(|&way| !bucket.is_free(way))
                     .map(|way| bucket.id(way))
             });
             let mut ids = in_buckets.chain(stashed.iter().map(|entry| entry.id)).chain([id]);

@@ -20,7 +20,7 @@ use toehold_shm::{Carver, OutOfMemory, Plain, Slab};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::config::DemuxStrategy;
-use crate::tuple::FourTuple;
+use crate::tuple::{Address, FourTuple};
 
 /// There is no room for another tuple: the id is not below the capacity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -169,10 +169,16 @@ impl Demux for Demultiplexer {
     }
 }
 
-/// Whether two tuples are the same, without a branch for each part.
+/// Whether two tuples are the same: five words, and one branch instead of one a part.
 #[inline]
 fn same(a: &FourTuple, b: &FourTuple) -> bool {
-    let a: &[u8; size_of::<FourTuple>()] = zerocopy::transmute_ref!(a);
-    let b: &[u8; size_of::<FourTuple>()] = zerocopy::transmute_ref!(b);
-    a == b
+    let half =
+        |address: &Address, at: usize| u64::from_le_bytes(core::array::from_fn(|byte| address.0[at + byte]));
+    let ports = |tuple: &FourTuple| u32::from(tuple.local_port) << 16 | u32::from(tuple.remote_port);
+    let difference = (half(&a.local, 0) ^ half(&b.local, 0))
+        | (half(&a.local, 8) ^ half(&b.local, 8))
+        | (half(&a.remote, 0) ^ half(&b.remote, 0))
+        | (half(&a.remote, 8) ^ half(&b.remote, 8))
+        | u64::from(ports(a) ^ ports(b));
+    difference == 0
 }

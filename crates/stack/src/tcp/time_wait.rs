@@ -131,6 +131,7 @@ impl TimeWaits {
     }
 
     /// Number of records.
+    #[cfg(test)]
     pub(crate) fn len(&self) -> u32 {
         self.records.len()
     }
