@@ -55,14 +55,20 @@ fn ring() -> (Outgoing<Model>, Incoming<Model>) {
         sleeping: AtomicU64::new(0),
         starving: AtomicU64::new(0),
     }));
-    (Outgoing::new(model.clone(), CAPACITY), Incoming::new(model, CAPACITY))
+    (
+        Outgoing::new(model.clone(), CAPACITY),
+        Incoming::new(model, CAPACITY),
+    )
 }
 
 /// Commits a record that carries `number`.
 fn send(outgoing: &mut Outgoing<Model>, number: u64) -> Result<(), ReserveError> {
     let position = outgoing.reserve(8)?;
     // SAFETY: loom checks that nobody else has access at the same time.
-    outgoing.words.body(position).with_mut(|body| unsafe { *body = number });
+    outgoing
+        .words
+        .body(position)
+        .with_mut(|body| unsafe { *body = number });
     outgoing.commit(RecordHeader::new(position, 1, 8));
     Ok(())
 }
@@ -71,7 +77,10 @@ fn send(outgoing: &mut Outgoing<Model>, number: u64) -> Result<(), ReserveError>
 fn take(incoming: &mut Incoming<Model>) -> Option<u64> {
     let header = incoming.next().expect("the producer keeps the rules")?;
     // SAFETY: as above.
-    let number = incoming.words.body(incoming.position()).with(|body| unsafe { *body });
+    let number = incoming
+        .words
+        .body(incoming.position())
+        .with(|body| unsafe { *body });
     incoming.advance(header);
     Some(number)
 }
