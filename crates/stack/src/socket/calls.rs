@@ -133,6 +133,7 @@ impl Stack {
             pcb.snd_up = pcb.queue_end();
             pcb.set(flag::URGENT_OUT);
         }
+        pcb.settings.set(setting::MORE_ANNOUNCED, flags.more);
         if flags.more && queued == bytes.len() {
             pcb.set(flag::MORE);
         } else {

@@ -116,6 +116,8 @@ pub(crate) mod setting {
     pub(crate) const QUICK_ACK: u32 = 1 << 5;
     pub(crate) const REUSE_ADDRESS: u32 = 1 << 6;
     pub(crate) const V6_ONLY: u32 = 1 << 7;
+    /// The last write announced more (MSG_MORE).
+    pub(crate) const MORE_ANNOUNCED: u32 = 1 << 8;
 }
 
 /// A socket's settings; a listener's are inherited by what it accepts.

@@ -61,7 +61,7 @@ impl Tcp {
                 && segment.payload.is_empty()
                 && segment.len() == 0
                 && !window_changed;
-            self.repair_input(cx, index, segment, &progress, duplicate);
+            self.repair_input(cx, index, segment, &mut progress, duplicate);
         }
         let reopened = window_before == 0 && self.pcbs[index].snd_wnd > 0;
         if progress.acked > 0 || reopened {
@@ -158,7 +158,7 @@ impl Tcp {
         pcb.clear(flag::WINDOW_LIMITED);
         pcb.congestion.on_ack(congestion::Ack {
             now: cx.now,
-            acked_bytes: progress.acked,
+            acked_bytes: progress.delivered,
             rtt_ns: progress.rtt_ns.unwrap_or(0),
             min_rtt_ns: pcb.rtt.min_ns(),
             cwnd_limited: limited,

@@ -39,7 +39,8 @@ impl Tcp {
         let end = segment.data_start() + segment.payload.len() as u32;
         if orphan && end.gt(pcb.rcv_nxt) {
             //= RFC 9293 §3.6.1 (data for a program that has closed: reset)
-            self.abort(index);
+            self.reply_reset(cx, segment);
+            self.finish(index, None);
             return;
         }
         let Some(fresh) = self.trim(cx, index, segment) else { return };

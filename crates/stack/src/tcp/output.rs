@@ -325,7 +325,8 @@ impl Tcp {
 
     fn data_flags(&self, pcb: &Pcb, start: Seq, len: u32, fin: bool) -> Flags {
         let mut flags = Flags::ACK;
-        if len > 0 && start + len == pcb.queue_end() {
+        let pushed = !pcb.settings.has(setting::MORE_ANNOUNCED) || pcb.has(flag::PROBE);
+        if len > 0 && start + len == pcb.queue_end() && pushed {
             flags = flags | Flags::PSH;
         }
         if fin {

@@ -25,9 +25,14 @@ impl Tcp {
         cx: &mut Context<'_>,
         index: u32,
         segment: &Segment<'_>,
-        progress: &Progress,
+        progress: &mut Progress,
         duplicate: bool,
     ) {
+        if !self.pcbs[index].has(flag::SACK) && progress.acked > 0 {
+            // What duplicates stood for was counted as delivered then.
+            progress.delivered = progress.delivered.saturating_sub(self.pcbs[index].sacked);
+        }
+        let progress = &*progress;
         self.tail_probe_input(cx, index, segment, progress, duplicate);
         if self.pcbs[index].repair() == Repair::Open && progress.acked > 0 && !progress.sack_news {
             self.pcbs[index].dup_acks = 0;
@@ -153,10 +158,12 @@ impl Tcp {
             // Most likely the original arrived, not the retransmission.
             return;
         }
+        // As on Linux the round trip is that of the last segment looked at, so that
+        // an acknowledgement held back for a gap does not make others look lost.
+        flight.rack_rtt_ns = rtt;
         if record.xmit > flight.rack_xmit || (record.xmit == flight.rack_xmit && record.end.gt(flight.rack_end)) {
             flight.rack_xmit = record.xmit;
             flight.rack_end = record.end;
-            flight.rack_rtt_ns = rtt;
         }
     }
 
@@ -219,6 +226,17 @@ impl Tcp {
         let head = pcb.sent_head;
         if head == NONE {
             return;
+        }
+        // Every duplicate stands for a segment that has left the network.
+        //= RFC 3042 §2
+        let mss = u32::from(pcb.mss);
+        if duplicate {
+            let rest = pcb.outstanding().saturating_sub(pcb.lost + mss);
+            pcb.sacked = (pcb.sacked + mss).min(rest);
+        } else if progress.acked > 0 {
+            let open = pcb.repair() == Repair::Open;
+            let gone = progress.acked.saturating_sub(mss);
+            pcb.sacked = if open { 0 } else { pcb.sacked.saturating_sub(gone).min(pcb.outstanding()) };
         }
         if pcb.repair() == Repair::Recovery && progress.acked > 0 {
             //= RFC 6582 §3.2 (step 3: a partial acknowledgement: the next segment is lost too)

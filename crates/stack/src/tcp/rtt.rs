@@ -127,3 +127,112 @@ impl Rtt {
         base.saturating_mul(1 << backoff.min(32)).min(bounds.max_ns)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const MS: u64 = 1_000_000;
+    const SECOND: u64 = 1_000 * MS;
+    const BOUNDS: RtoBounds = RtoBounds {
+        initial_ns: SECOND,
+        min_ns: 0,
+        max_ns: 60 * SECOND,
+    };
+
+    #[test]
+    fn before_the_first_sample_the_initial_timeout_holds() {
+        //= RFC 6298 §2.1
+        let rtt = Rtt::default();
+        assert!(!rtt.has_sample());
+        assert_eq!(rtt.rto(&BOUNDS, 0), SECOND);
+        assert_eq!((rtt.srtt_ns(), rtt.min_ns()), (0, 0));
+    }
+
+    #[test]
+    fn the_first_sample_sets_everything() {
+        //= RFC 6298 §2.2
+        let mut rtt = Rtt::default();
+        rtt.sample(Instant(0), 100 * MS);
+        assert_eq!((rtt.srtt_ns(), rtt.rttvar_ns()), (100 * MS, 50 * MS));
+        assert_eq!(rtt.rto(&BOUNDS, 0), 300 * MS);
+    }
+
+    #[test]
+    fn the_timeout_has_a_floor_a_ceiling_and_a_backoff() {
+        let mut rtt = Rtt::default();
+        rtt.sample(Instant(0), MS);
+        //= RFC 6298 §2.4
+        let bounds = RtoBounds {
+            min_ns: 200 * MS,
+            ..BOUNDS
+        };
+        assert_eq!(rtt.rto(&bounds, 0), 200 * MS);
+        //= RFC 6298 §5.5
+        assert_eq!(rtt.rto(&bounds, 1), 400 * MS);
+        assert_eq!(rtt.rto(&bounds, 3), 1600 * MS);
+        //= RFC 6298 §2.5
+        assert_eq!(rtt.rto(&bounds, 9), 60 * SECOND);
+        assert_eq!(rtt.rto(&bounds, u8::MAX), 60 * SECOND);
+        // A path without variation still leaves the granularity of the timers.
+        for _ in 0..200 {
+            rtt.sample(Instant(0), MS);
+        }
+        assert_eq!(rtt.rto(&BOUNDS, 0), MS + GRANULARITY_NS);
+    }
+
+    #[test]
+    fn the_smallest_round_trip_is_forgotten_after_some_minutes() {
+        //= RFC 8985 §6.2
+        let mut rtt = Rtt::default();
+        let at = |seconds: u64| Instant(seconds * SECOND);
+        rtt.sample(at(1000), 1_000);
+        assert_eq!(rtt.min_ns(), 1_008, "in units of 16 ns");
+        for seconds in (1001..1150).step_by(10) {
+            rtt.sample(at(seconds), 5 * MS);
+            assert_eq!(rtt.min_ns(), 1_008);
+        }
+        for seconds in (1155..1290).step_by(10) {
+            rtt.sample(at(seconds), 5 * MS);
+            assert_eq!(rtt.min_ns(), 1_008, "of the window before");
+        }
+        rtt.sample(at(1310), 5 * MS);
+        assert_eq!(rtt.min_ns(), 5 * MS);
+        // After a long silence neither window counts.
+        rtt.sample(at(90_000), 7 * MS);
+        assert_eq!(rtt.min_ns(), 7 * MS);
+    }
+
+    proptest! {
+        /// The estimate against RFC 6298 §2 in floating point.
+        #[test]
+        fn follows_the_formula(samples in prop::collection::vec(1..20 * SECOND, 1..200)) {
+            //= RFC 6298 §2.3
+            let mut rtt = Rtt::default();
+            let (mut srtt, mut rttvar) = (0.0_f64, 0.0_f64);
+            for (n, &sample) in samples.iter().enumerate() {
+                rtt.sample(Instant(n as u64), sample);
+                let r = sample as f64;
+                (srtt, rttvar) = if n == 0 {
+                    (r, r / 2.0)
+                } else {
+                    (0.875 * srtt + 0.125 * r, 0.75 * rttvar + 0.25 * (srtt - r).abs())
+                };
+                prop_assert!((rtt.srtt_ns() as f64 - srtt).abs() <= 2.0);
+                prop_assert!((rtt.rttvar_ns() as f64 - rttvar).abs() <= 6.0);
+            }
+        }
+
+        #[test]
+        fn no_sample_breaks_it(samples in prop::collection::vec((any::<u64>(), any::<u64>()), 1..50)) {
+            let mut rtt = Rtt::default();
+            for (now, sample) in samples {
+                rtt.sample(Instant(now), sample);
+                prop_assert!(rtt.has_sample());
+                prop_assert!(rtt.min_ns() > 0);
+                prop_assert!((1..=BOUNDS.max_ns).contains(&rtt.rto(&BOUNDS, 0)));
+            }
+        }
+    }
+}

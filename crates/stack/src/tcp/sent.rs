@@ -118,6 +118,7 @@ impl Tcp {
         if pcb.sent_head == NONE && pcb.flight != NONE && pcb.repair() == Repair::Open {
             self.flights.remove(pcb.flight);
             pcb.flight = NONE;
+            pcb.sacked = 0;
             pcb.clear(flag::TAIL_PROBE_OUT);
         }
     }

@@ -253,3 +253,43 @@ fn cube_root(mut value: u64) -> u32 {
 fn scale(bytes: u32, (numerator, denominator): (u64, u64)) -> u32 {
     u32::try_from(u64::from(bytes) * numerator / denominator).unwrap_or(u32::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn cubes_have_their_roots() {
+        for root in (0..2_642_245_u64).step_by(997) {
+            let cube = root * root * root;
+            assert_eq!(u64::from(cube_root(cube)), root);
+            if root > 0 {
+                assert_eq!(u64::from(cube_root(cube - 1)), root - 1);
+            }
+        }
+        assert_eq!(cube_root(u64::MAX), 2_642_245);
+    }
+
+    proptest! {
+        #[test]
+        fn roots_are_rounded_down(value: u64) {
+            let root = u128::from(cube_root(value));
+            prop_assert!(root.pow(3) <= value.into() && (root + 1).pow(3) > value.into());
+        }
+
+        /// K and the curve in floating point.
+        #[test]
+        fn the_curve_is_the_formula(bytes in 0..MAX_WINDOW, t in 0..200_000_u64, mss in 100..9000_u32) {
+            //= RFC 9438 §4.2
+            let tick = (1_u64 << TICK_SHIFT) as f64 / 1e9;
+            let epoch = Epoch { start_ns: 0, k: curve_ticks(bytes, mss), w_est: 0, est_acked: 0, paused: 0 };
+            let k = (f64::from(bytes) / f64::from(mss) / 0.4).cbrt();
+            prop_assert!((f64::from(epoch.k) * tick - k).abs() <= 1.01 * tick);
+            let span = (t as f64 - f64::from(epoch.k)).clamp(-(MAX_SPAN as f64), MAX_SPAN as f64) * tick;
+            let exact = (f64::from(bytes) + f64::from(mss) * 0.4 * span.powi(3)).max(0.0);
+            let integer = w_cubic(&epoch, bytes, t, mss) as f64;
+            prop_assert!((integer - exact).abs() <= 2.0 + 1e-5 * exact.max(f64::from(bytes)), "{integer} {exact}");
+        }
+    }
+}

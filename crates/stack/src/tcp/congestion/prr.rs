@@ -71,3 +71,96 @@ impl Prr {
         self.prr_out = self.prr_out.saturating_add(bytes);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const MSS: u32 = 1000;
+
+    /// Recovery with `flight` segments in flight, the first `lost` of which were
+    /// lost and are sent again before anything new. Acknowledgements report a
+    /// segment each. Returns what was sent, by acknowledgement, and what was in
+    /// flight at the end.
+    fn recover(flight: u32, lost: u32, ssthresh: u32, safe: bool) -> (Vec<u32>, u32) {
+        let mut prr = Prr::new(flight * MSS);
+        let mut pipe = (flight - lost) * MSS;
+        let mut sent = Vec::new();
+        for _ in 0..flight - lost {
+            pipe -= MSS;
+            let sendable = prr.on_ack(MSS, pipe, ssthresh * MSS, MSS, safe);
+            let now = sendable / MSS;
+            prr.sent(now * MSS);
+            pipe += now * MSS;
+            sent.push(now);
+        }
+        (sent, pipe / MSS)
+    }
+
+    #[test]
+    fn a_window_is_halved_by_sending_for_every_other_acknowledgement() {
+        //= RFC 9937 §6
+        //= RFC 6937 §3
+        let (sent, in_flight) = recover(20, 1, 10, true);
+        assert_eq!(sent[0], 1, "the retransmission goes out at once");
+        assert!(sent.iter().all(|&segments| segments <= 1), "{sent:?}");
+        assert_eq!(sent.iter().sum::<u32>(), 10);
+        assert_eq!(in_flight, 10);
+    }
+
+    #[test]
+    fn beta_of_seven_tenths_sends_seven_for_ten() {
+        //= RFC 9937 §6
+        let (sent, in_flight) = recover(100, 1, 70, true);
+        assert_eq!(in_flight, 70);
+        for tenth in sent.chunks_exact(10).skip(1) {
+            assert_eq!(tenth.iter().sum::<u32>(), 7, "{sent:?}");
+        }
+    }
+
+    #[test]
+    fn heavy_losses_are_made_up_for_as_in_slow_start_if_it_is_safe() {
+        //= RFC 6937 §3
+        let (sent, in_flight) = recover(20, 15, 10, true);
+        assert_eq!(sent, [2, 2, 2, 2, 2]);
+        assert_eq!(in_flight, 10);
+        //= RFC 9937 §6
+        let (sent, in_flight) = recover(20, 15, 10, false);
+        assert_eq!(sent, [1, 1, 1, 1, 1], "conserved, not more");
+        assert_eq!(in_flight, 5);
+    }
+
+    #[test]
+    fn the_first_retransmission_is_never_held_back() {
+        //= RFC 9937 §6
+        let mut prr = Prr::new(10 * MSS);
+        assert_eq!(prr.on_ack(0, 9 * MSS, 5 * MSS, MSS, false), MSS);
+        prr.sent(MSS);
+        assert_eq!(prr.on_ack(0, 10 * MSS, 5 * MSS, MSS, false), 0);
+    }
+
+    proptest! {
+        /// Below the target, what is in flight never exceeds it; above, nothing
+        /// more is sent than is delivered. No input breaks it.
+        #[test]
+        fn never_more_than_allowed(
+            flight: u32,
+            acks in prop::collection::vec((any::<u32>(), any::<u32>(), any::<bool>()), 1..50),
+            ssthresh: u32,
+            mss in 1..65_536_u32,
+        ) {
+            let mut prr = Prr::new(flight);
+            for (delivered, pipe, safe) in acks {
+                let sendable = prr.on_ack(delivered, pipe, ssthresh, mss, safe);
+                if pipe <= ssthresh {
+                    prop_assert!(sendable <= (ssthresh - pipe).max(mss));
+                    prop_assert!(sendable <= prr.prr_delivered.saturating_add(mss));
+                } else {
+                    prop_assert!(ssthresh >= flight || sendable <= prr.prr_delivered.saturating_add(mss));
+                }
+                prr.sent(sendable);
+            }
+        }
+    }
+}
