@@ -161,7 +161,9 @@ impl Tcp {
         cx.counters.tcp_segments_sent += 1;
         cx.counters.frames_sent += 1;
         let pcb = &mut self.pcbs[index];
-        pcb.last_sent = cx.now;
+        if emission.len > 0 || emission.flags.intersects(Flags::SYN | Flags::FIN) {
+            pcb.last_sent = cx.now;
+        }
         if emission.len > 0 {
             if pcb.unacked_received > 0 && cx.now.nanos_since(pcb.last_received) < super::data::INTERACTIVE_NS {
                 pcb.set(flag::INTERACTIVE);

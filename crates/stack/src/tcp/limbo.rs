@@ -17,13 +17,19 @@ pub(super) struct Limbo {
 }
 
 impl Tcp {
-    /// Puts a closed connection behind a fence.
+    /// Puts a closed connection behind a fence, or frees its bytes if the peer
+    /// has finished with them already.
     pub(super) fn enter_limbo(&mut self, index: u32, out: &dyn Transmitter) {
         let pcb = &mut self.pcbs[index];
         pcb.clear(flag::FENCE_WANTED);
+        let fence = out.fence(pcb.path.destination);
+        if out.passed(fence) {
+            pcb.send_queue.clear(&mut self.payload);
+            return;
+        }
         pcb.set(flag::IN_LIMBO);
         let limbo = Limbo {
-            fence: out.fence(pcb.path.destination).0,
+            fence: fence.0,
             connection: index,
             next: self.shard[0].limbo_head,
         };

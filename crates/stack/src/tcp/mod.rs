@@ -91,6 +91,8 @@ struct Shard {
 pub(crate) struct Tcp {
     pub(crate) config: TcpConfig,
     checksum_offload: bool,
+    /// The link carries super-frames.
+    super_frames: bool,
     pub(crate) pcbs: Slab<Pcb>,
     sent: Slab<Sent>,
     flights: Slab<Flight>,
@@ -142,6 +144,7 @@ impl Tcp {
         let mut tcp = Self {
             config: config.tcp.clone(),
             checksum_offload: config.link.checksum_offload,
+            super_frames: config.link.super_frame > config.link.mtu.into(),
             payload: carver.payload(config.payload_blocks, config.payload_block_len)?,
             pcbs: carver.slab(config.connections)?,
             sent: carver.slab(sent_capacity(config))?,

@@ -65,7 +65,8 @@ impl Tcp {
             return Err(Stopped::Connection);
         }
         if matches!(self.pcbs[index].state(), State::SynSent | State::SynReceived) {
-            return self.transmit_syn(cx, index, out);
+            self.transmit_syn(cx, index, out)?;
+            return self.transmit_ack(cx, index, out);
         }
         if self.pcbs[index].lost > 0 {
             self.transmit_lost(cx, index, out)?;
@@ -75,6 +76,11 @@ impl Tcp {
         }
         self.pcbs[index].clear(flag::MORE);
         self.transmit_probes(cx, index, out)?;
+        self.transmit_ack(cx, index, out)
+    }
+
+    /// A bare acknowledgement, if one is due that nothing else has carried.
+    fn transmit_ack(&mut self, cx: &mut Context<'_>, index: u32, out: &mut dyn Transmitter) -> Result<(), Stopped> {
         if self.pcbs[index].has(flag::ACK_NOW) {
             self.emit(cx, index, out, &Emission::bare(Flags::ACK, self.pcbs[index].snd_nxt))?;
         }
@@ -317,6 +323,9 @@ impl Tcp {
     #[inline]
     pub(super) fn largest_chunk(&self, pcb: &Pcb) -> u32 {
         let mss = u32::from(pcb.mss);
+        if !self.super_frames && !pcb.path.is_loopback() {
+            return mss;
+        }
         let headers = u32::from(super::syn::fixed_headers(pcb.tuple.local.is_ipv4())) + 40;
         let nameable = (MAX_PARTS as u32 - 1) * self.payload.block_len() as u32;
         let largest = pcb.path.super_frame.min(65_535).saturating_sub(headers).min(nameable);

@@ -294,6 +294,7 @@ pub(crate) struct Pcb {
     pub(crate) last_received: Instant,
     /// Since when the oldest outstanding byte (or window probe) awaits an answer.
     pub(crate) waiting_since: Instant,
+    /// When anything was last sent that the peer has to acknowledge.
     pub(crate) last_sent: Instant,
     pub(crate) bytes_acked: u64,
     pub(crate) bytes_received: u64,
