@@ -35,10 +35,8 @@ const FIRST: u32 = 1 << 31;
 struct Hub {
     /// Deadlines are placed relative to this time. It never passes an entry.
     elapsed: u64,
-    /// Entries in the wheel.
-    len: u32,
     /// Slot whose entries are on their way to lower levels, plus 1; 0: none.
-    moving: u32,
+    moving: u64,
     /// Levels with entries, one bit each.
     levels: u64,
     /// Slots with entries, by level, one bit each.
@@ -122,12 +120,6 @@ impl Wheel {
         (entry.previous != 0).then_some(Instant(entry.deadline))
     }
 
-    /// Number of deadlines.
-    #[cfg(test)]
-    pub(crate) fn len(&self) -> u32 {
-        self.hub[0].len
-    }
-
     /// When to call [`Wheel::pop_expired`] next: never later than the earliest
     /// deadline. Earlier only if the earliest of a slot was cancelled, or if
     /// entries are still to be moved; such a call then makes progress.
@@ -180,7 +172,7 @@ impl Wheel {
             // The slot begins before `now` and ends after it, and every slot
             // before it is empty.
             self.hub[0].elapsed = now;
-            self.hub[0].moving = slot as u32 + 1;
+            self.hub[0].moving = slot as u64 + 1;
             while self.slots[slot].first != 0 && moves > 0 {
                 moves -= 1;
                 if let Some(id) = self.take_or_move(slot, now) {
@@ -250,7 +242,6 @@ impl Wheel {
         let entry = &mut self.entries[id as usize];
         entry.next = next;
         entry.previous = FIRST | place as u32;
-        self.hub[0].len += 1;
     }
 
     fn unlink(&mut self, id: u32) {
@@ -268,7 +259,6 @@ impl Wheel {
         } else {
             self.entries[(previous - 1) as usize].next = next;
         }
-        self.hub[0].len -= 1;
     }
 
     fn note_empty(&mut self, place: usize) {

