@@ -9,6 +9,10 @@ use crate::socket::{ConnectionId, Settings, SocketError};
 use crate::time::Instant;
 use crate::tuple::{Address, FourTuple};
 
+/// Timestamps tick every millisecond: after two of them a new connection's are
+/// surely beyond those of the old one with the same tuple.
+const REUSE_AFTER_NS: u64 = 2_000_000;
+
 /// Last port of the ephemeral range, as Linux has it.
 const LAST_PORT: u16 = 60999;
 
@@ -74,7 +78,7 @@ impl Tcp {
         let Some(record) = self.time_waits.get(tuple) else { return true };
         //= RFC 6191 §2 (a timestamp that surely is newer makes the reuse safe)
         let entered = record.deadline.0.saturating_sub(self.config.time_wait.as_nanos() as u64);
-        let reusable = record.has_timestamps() && cx.now.nanos_since(Instant(entered)) > 1_000_000_000;
+        let reusable = record.has_timestamps() && cx.now.nanos_since(Instant(entered)) >= REUSE_AFTER_NS;
         if reusable {
             self.time_waits.remove(tuple);
             cx.counters.tcp_time_wait_reused += 1;

@@ -29,7 +29,6 @@ impl Tcp {
                 return;
             }
         };
-        cx.counters.tcp_segments_received += 1;
         if let Some(index) = self.demux.lookup(&segment.tuple, &self.pcbs) {
             self.connection_input(cx, index, &segment, placement);
         } else if let Some(record) = self.time_waits.get(&segment.tuple) {
