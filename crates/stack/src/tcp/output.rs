@@ -297,8 +297,10 @@ impl Tcp {
             return allowed;
         }
         //= RFC 9293 §3.8.6.2.1 (the sender's side of silly window avoidance: half the largest window is worth it)
+        // … or waiting has lasted too long: the window may never be larger.
         let pcb = &self.pcbs[index];
-        if allowed > 0 && allowed == window && allowed < unsent && 2 * window >= pcb.max_snd_wnd { allowed } else { 0 }
+        let worth = 2 * u64::from(window) >= u64::from(pcb.max_snd_wnd) || pcb.has(flag::PROBE);
+        if allowed > 0 && allowed == window && allowed < unsent && worth { allowed } else { 0 }
     }
 
     /// Whether a segment of less than full size may end the queue now.
