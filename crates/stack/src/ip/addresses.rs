@@ -159,12 +159,10 @@ impl Addresses {
         //= RFC 4291 §2.7
         //= RFC 4291 §2.5.2
         //= RFC 4291 §2.5.3
-        // An IPv4-mapped source would pass for an IPv4 peer inside this stack.
-        !address.is_multicast()
-            && !address.is_unspecified()
-            && !address.is_loopback()
-            && address.to_ipv4_mapped().is_none()
-            && !self.is_own_v6(address)
+        // No group, not `::`, not `::1`. An IPv4-mapped address would pass for
+        // an IPv4 peer inside this stack.
+        let bits = address.to_bits();
+        bits >> 120 != 0xff && bits > 1 && bits >> 32 != 0xffff && !self.is_own_v6(address)
     }
 
     /// Whether a neighbour may claim the IPv4 address as its own.

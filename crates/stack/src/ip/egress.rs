@@ -1,11 +1,10 @@
-//! Where packets go out: headers for TCP's frames, and the packets the IP
-//! layer sends itself.
+//! Where the packets go out that the IP layer sends itself.
 
+use super::Ip;
 use super::addresses::{self, NextHop};
 use super::neighbor::Resolution;
 use super::path_mtu::LEAST_IPV6;
 use super::state::Context;
-use super::{Ip, Path};
 use crate::counters::Counters;
 use crate::time::Instant;
 use crate::tuple::Address;
@@ -13,12 +12,6 @@ use core::net::IpAddr;
 use toehold_link::{Offload, Transmit, TransmitError, Transmitter};
 use toehold_shm::Gather;
 use toehold_wire::{Mac, ethernet, ipv4, ipv6, protocol};
-
-/// Hops a packet may take.
-//= RFC 1122 §3.2.1.7
-pub(super) const HOP_LIMIT: u8 = 64;
-
-const DONT_FRAGMENT: u32 = 0x4000;
 
 /// A message the IP layer sends on its own account.
 #[derive(Debug, Clone, Copy)]
@@ -43,118 +36,6 @@ struct Part {
 }
 
 impl Ip {
-    /// Writes the headers of a frame, see [`Ip::emit_headers`].
-    #[inline]
-    pub(super) fn emit(
-        &mut self,
-        buf: &mut [u8],
-        path: &Path,
-        ends: (&Address, &Address),
-        protocol: u8,
-        tos: u8,
-        transport_len: usize,
-    ) -> usize {
-        let is_v4 = ends.1.is_ipv4();
-        let start = self.emit_ethernet(buf, path.destination, is_v4);
-        if is_v4 {
-            self.emit_v4(
-                &mut buf[start..],
-                path.may_fragment(),
-                ends,
-                protocol,
-                tos,
-                transport_len,
-            );
-            start + ipv4::HEADER_LEN
-        } else {
-            Self::emit_v6(&mut buf[start..], ends, protocol, tos, transport_len);
-            start + ipv6::HEADER_LEN
-        }
-    }
-
-    /// Writes the header of an IPv4 packet.
-    #[inline]
-    pub(super) fn emit_v4(
-        &mut self,
-        buf: &mut [u8],
-        may_fragment: bool,
-        (local, remote): (&Address, &Address),
-        protocol: u8,
-        tos: u8,
-        transport_len: usize,
-    ) {
-        //= RFC 6864 §4.1
-        // The identification of a packet that nobody fragments means nothing.
-        let (id, flags) = if may_fragment {
-            (self.state[0].next_fragment_id() & 0xffff, 0)
-        } else {
-            (0, DONT_FRAGMENT)
-        };
-        let len = (transport_len + ipv4::HEADER_LEN) as u32;
-        debug_assert!(
-            len <= ipv4::MAX_PACKET_LEN as u32,
-            "an IPv4 packet of {len} bytes"
-        );
-        let source = u32::from_be_bytes([local.0[12], local.0[13], local.0[14], local.0[15]]);
-        let target = u32::from_be_bytes([remote.0[12], remote.0[13], remote.0[14], remote.0[15]]);
-        let words = [
-            0x4500_0000 | u32::from(tos) << 16 | len & 0xffff,
-            id << 16 | flags,
-            u32::from(HOP_LIMIT) << 24 | u32::from(protocol) << 16,
-            source,
-            target,
-        ];
-        let sum: u64 = words.iter().map(|word| u64::from(*word)).sum();
-        let sum = (sum & 0xffff_ffff) + (sum >> 32);
-        let sum = (sum & 0xffff) + ((sum >> 16) & 0xffff) + (sum >> 32);
-        let sum = (sum & 0xffff) + (sum >> 16);
-        let sum = (sum & 0xffff) + (sum >> 16);
-        let mut header = [0; ipv4::HEADER_LEN];
-        for (at, word) in words.into_iter().enumerate() {
-            let word = if at == 2 {
-                word | u32::from(!(sum as u16))
-            } else {
-                word
-            };
-            header[at * 4..at * 4 + 4].copy_from_slice(&word.to_be_bytes());
-        }
-        buf[..ipv4::HEADER_LEN].copy_from_slice(&header);
-    }
-
-    /// Writes the header of an IPv6 packet.
-    #[inline]
-    pub(super) fn emit_v6(
-        buf: &mut [u8],
-        (local, remote): (&Address, &Address),
-        protocol: u8,
-        tos: u8,
-        transport_len: usize,
-    ) {
-        debug_assert!(
-            transport_len <= usize::from(u16::MAX),
-            "an IPv6 payload of {transport_len} bytes"
-        );
-        let [high, low] = (transport_len as u16).to_be_bytes();
-        let mut header = [0; ipv6::HEADER_LEN];
-        header[..8].copy_from_slice(&[0x60 | tos >> 4, tos << 4, 0, 0, high, low, protocol, HOP_LIMIT]);
-        header[8..24].copy_from_slice(&local.0);
-        header[24..].copy_from_slice(&remote.0);
-        buf[..ipv6::HEADER_LEN].copy_from_slice(&header);
-    }
-
-    /// Writes the Ethernet header, where there is one; returns its length.
-    #[inline]
-    pub(super) fn emit_ethernet(&self, buf: &mut [u8], destination: [u8; 6], ipv4: bool) -> usize {
-        if !self.link.ethernet {
-            return 0;
-        }
-        let [a, b, c, d, e, f] = destination;
-        let [g, h, i, j, k, l] = self.own.mac;
-        let [m, n] = if ipv4 { [0x08, 0x00] } else { [0x86, 0xdd] };
-        buf[..ethernet::HEADER_LEN].copy_from_slice(&[a, b, c, d, e, f, g, h, i, j, k, l, m, n]);
-        ethernet::HEADER_LEN
-    }
-
     /// The largest packet for `remote` in bytes, and whether routers may fragment it.
     pub(super) fn packet_limit(&self, remote: &Address) -> (u16, bool) {
         let link = self.link.mtu;

@@ -1,5 +1,6 @@
 //! Where frames come in: whom the Ethernet header names, and what is inside.
 
+use super::headers::EthernetTail;
 use super::{Ingress, Ip, TcpPacket};
 use crate::config::Config;
 use crate::counters::Counters;
@@ -23,6 +24,9 @@ pub(super) struct LinkShape {
     pub(super) ethernet: bool,
     /// Where the IP header begins in frames that this stack sends.
     pub(super) header_len: usize,
+    /// This stack's hardware address as the low bytes of a number.
+    pub(super) own_front: u64,
+    pub(super) tail: EthernetTail,
 }
 
 impl LinkShape {
@@ -34,6 +38,12 @@ impl LinkShape {
             super_frame: config.link.super_frame.clamp(u32::from(mtu), u32::from(u16::MAX)),
             ethernet: config.ethernet,
             header_len: if config.ethernet { HEADER_LEN } else { 0 },
+            own_front: config
+                .mac
+                .iter()
+                .rev()
+                .fold(0, |front, byte| front << 8 | u64::from(*byte)),
+            tail: EthernetTail::new(config.mac),
         }
     }
 }

@@ -2,8 +2,9 @@
 //! go up, neighbour discovery has a file of its own, the rest is dropped.
 
 use super::addresses;
-use super::egress::{HOP_LIMIT, Message as Outgoing};
+use super::egress::Message as Outgoing;
 use super::ethernet::{Arrival, dropped};
+use super::headers::HOP_LIMIT;
 use super::ingress::{IcmpError, IcmpErrorKind};
 use super::{Ingress, Ip};
 use crate::counters::Counters;

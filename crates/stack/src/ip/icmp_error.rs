@@ -3,8 +3,9 @@
 
 use super::Ip;
 use super::addresses;
-use super::egress::{HOP_LIMIT, Message as Outgoing};
+use super::egress::Message as Outgoing;
 use super::ethernet::Arrival;
+use super::headers::HOP_LIMIT;
 use crate::counters::Counters;
 use crate::time::Instant;
 use toehold_wire::ipv6::Problem;

@@ -3,6 +3,7 @@
 use super::addresses::{self, Destination};
 use super::ethernet::{Arrival, dropped, tcp_packet};
 use super::fragments::{Key, Outcome, Piece};
+use super::headers::header_sum;
 use super::icmp_error::Report;
 use super::{Ingress, Ip, TcpPacket};
 use crate::counters::Counters;
@@ -158,24 +159,4 @@ impl Ip {
             }
         }
     }
-}
-
-/// The ones'-complement sum of a header without options, as it lies in memory:
-/// all ones if the header is intact (RFC 1071 §2: in any byte order).
-#[inline]
-pub(super) fn header_sum(header: &[u8; ipv4::HEADER_LEN]) -> u16 {
-    let word = |at: usize| {
-        u64::from(u32::from_ne_bytes([
-            header[at],
-            header[at + 1],
-            header[at + 2],
-            header[at + 3],
-        ]))
-    };
-    let sum = word(0) + word(4) + word(8) + word(12) + word(16);
-    let sum = (sum & 0xffff_ffff) + (sum >> 32);
-    let sum = (sum & 0xffff) + ((sum >> 16) & 0xffff) + (sum >> 32);
-    let sum = (sum & 0xffff) + (sum >> 16);
-    let sum = (sum & 0xffff) + (sum >> 16);
-    sum as u16
 }

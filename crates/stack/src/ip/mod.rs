@@ -22,6 +22,7 @@ mod discovery;
 mod egress;
 mod ethernet;
 mod fragments;
+mod headers;
 mod icmp;
 mod icmp_error;
 mod index;
@@ -152,11 +153,13 @@ impl Ip {
                 _ => self.plain_tcp_v6(frame, 0),
             };
         }
-        let &[a, b, c, d, e, f, g, _, _, _, _, _, type_high, type_low] = frame.private.first_chunk()?;
-        if [a, b, c, d, e, f] != self.own.mac || g & 1 != 0 {
+        let header: &[u8; ethernet::HEADER_LEN] = frame.private.first_chunk()?;
+        // The destination and the group bit of the source at one go.
+        let front = u64::from_le_bytes(*header.first_chunk()?) & 0x01_ffff_ffff_ffff;
+        if front != self.link.own_front {
             return None;
         }
-        match [type_high, type_low] {
+        match header.last_chunk()? {
             [0x08, 0x00] => self.plain_tcp_v4(frame, ethernet::HEADER_LEN),
             [0x86, 0xdd] => self.plain_tcp_v6(frame, ethernet::HEADER_LEN),
             _ => None,
@@ -227,7 +230,12 @@ impl Ip {
         tos: u8,
         transport_len: usize,
     ) -> usize {
-        self.emit(buf, path, (&local, &remote), protocol, tos, transport_len)
+        let fields = headers::Fields {
+            protocol,
+            tos,
+            transport_len,
+        };
+        self.emit(buf, path, &local, &remote, fields)
     }
 
     /// The address of this stack from which to send to `remote`; `None` if it

@@ -140,6 +140,6 @@ proptest! {
     #[test]
     fn header_sums_are_those_of_the_definition(header: [u8; 20]) {
         let sum = toehold_wire::checksum::sum(&header);
-        prop_assert_eq!(super::super::ipv4::header_sum(&header) == 0xffff, toehold_wire::checksum::is_valid(sum));
+        prop_assert_eq!(super::super::headers::header_sum(&header) == 0xffff, toehold_wire::checksum::is_valid(sum));
     }
 }
