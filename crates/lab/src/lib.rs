@@ -1,1 +1,46 @@
-//! Experiments, workloads, testbeds, samples, statistics and reports.
+//! The laboratory: experiments, workloads, testbeds, samples, statistics, reports.
+//!
+//! A measurement runs through this crate from left to right:
+//!
+//! ```text
+//! experiment ──► workload ──► testbed ──► samples ──► statistics ──► report
+//! (a plan as     (what the    (what       (raw, kept  (medians,      (table,
+//!  data)          two sides    carries     one by      intervals,     JSON)
+//!                 do)          it)         one)        ratios)
+//! ```
+//!
+//! A new experiment is a [`Plan`]; a new kind of traffic is a file in [`workload`]; a
+//! new candidate is a file in [`testbed`] and a line in its list. Nothing else knows
+//! about any of them.
+//!
+//! The [`Runner`] carries a plan out: for each candidate it starts two processes of
+//! this very program ([`side::main`]), pinned to a core each, and goes through the
+//! plan's workloads in an order drawn anew for every round, so that what is compared
+//! is measured side by side. Nothing of it outlives the runner: not the processes,
+//! and not the network namespaces, which are held by the processes alone.
+//!
+//! This crate never writes outside of the directory of results it is given.
+
+mod control;
+pub mod experiment;
+pub mod host;
+mod lock;
+mod pair;
+mod process;
+mod progress;
+pub mod report;
+mod runner;
+pub mod samples;
+pub mod side;
+mod size;
+pub mod statistics;
+pub mod testbed;
+pub mod workload;
+
+pub use experiment::{Comparison, Plan, PlanError, Settings};
+pub use lock::Lock;
+pub use process::Launcher;
+pub use progress::Progress;
+pub use runner::{Observer, RunError, Runner};
+pub use size::{Size, SizeError};
+pub use workload::Workload;

@@ -1,0 +1,26 @@
+//! The hidden command that a measurement's processes run.
+
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use toehold_lab::{Launcher, side, testbed};
+
+/// Its name on the command line.
+pub(crate) const NAME: &str = "lab-side";
+
+/// Becomes a side of whatever the runner says.
+pub(crate) fn run() -> ExitCode {
+    side::main(testbed::ALL)
+}
+
+/// Starts this program again as a side.
+pub(crate) fn launcher() -> Result<Launcher> {
+    // The link and not what it points at: it goes on leading to this very program
+    // when the file has been replaced by a new build meanwhile.
+    let program = "/proc/self/exe";
+    std::fs::metadata(program).context("cannot find this program again (is /proc mounted?)")?;
+    Ok(Launcher {
+        program: program.into(),
+        arguments: vec![NAME.into()],
+    })
+}

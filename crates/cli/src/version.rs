@@ -1,0 +1,32 @@
+//! `toehold version`: what this program is built from.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use toehold_lab::host::Build;
+
+/// What `toehold --version` says behind the name.
+pub(crate) const LINE: &str = env!("CARGO_PKG_VERSION");
+
+/// Says what this program is built from.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  toehold version --json")]
+pub(crate) struct Arguments {
+    /// As JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let build = Build::this();
+    if arguments.json {
+        println!("{}", serde_json::to_string_pretty(&build)?);
+    } else {
+        let changed = if build.dirty { ", changed" } else { "" };
+        println!(
+            "toehold {} (commit {}{changed}, {} build)",
+            build.version, build.commit, build.profile
+        );
+    }
+    Ok(ExitCode::SUCCESS)
+}

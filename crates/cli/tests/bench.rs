@@ -1,0 +1,336 @@
+//! The command as a person runs it: real processes, tiny counts, no timed assertions.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Long enough for any step here on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn toehold(results: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_toehold"));
+    command
+        .args(arguments)
+        .env("TOEHOLD_RESULTS", results)
+        .stdin(Stdio::null());
+    command
+}
+
+/// One size, one round, a few milliseconds each.
+const TINY: [&str; 8] = [
+    "bench", "sockets", "--sizes", "64", "--rounds", "1", "--span", "3",
+];
+
+fn tiny(results: &Path, more: &[&str]) -> Output {
+    toehold(results, &[&TINY[..], more].concat()).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+fn json(bytes: &[u8]) -> Value {
+    serde_json::from_slice(bytes)
+        .unwrap_or_else(|error| panic!("{error} in {}", String::from_utf8_lossy(bytes)))
+}
+
+/// The only run in a directory of results.
+fn only_run(results: &TempDir) -> PathBuf {
+    let mut runs = fs::read_dir(results.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    let run = runs.next().expect("no run");
+    assert!(runs.next().is_none(), "more than one run");
+    run
+}
+
+fn files(directory: &Path) -> Vec<String> {
+    let entries = fs::read_dir(directory).unwrap();
+    let mut names = entries
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect::<Vec<_>>();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_run_prints_tables_and_saves_samples_and_report() {
+    let results = tempfile::tempdir().unwrap();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let file = elsewhere.path().join("result.json");
+    let more = [
+        "--candidates",
+        "kernel-loopback,unix,floor",
+        "--json",
+        file.to_str().unwrap(),
+    ];
+    let output = tiny(results.path(), &more);
+    let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{stderr}");
+    for part in ["one way, p50 (µs)", "throughput (Gb/s)", "unix / kernel-loopback"] {
+        assert!(stdout.contains(part), "{part} in {stdout}");
+    }
+    assert!(
+        !stdout.contains('\x1b') && !stderr.contains('\x1b'),
+        "no terminal, no colours"
+    );
+
+    let run = only_run(&results);
+    assert!(stderr.contains(run.to_str().unwrap()), "{stderr}");
+    assert_eq!(files(&run), ["report.json", "run.json", "samples.jsonl"]);
+    let report = json(&fs::read(&file).unwrap());
+    assert_eq!(report, json(&fs::read(run.join("report.json")).unwrap()));
+    assert_eq!(report["complete"], true);
+    for name in ["latency_64B", "stream_64B", "stream", "connect"] {
+        let ratio = &report["ratios"][format!("{name}/unix/kernel-loopback")];
+        assert!(
+            ratio["median"].as_f64().is_some_and(|median| median > 0.0),
+            "{name}: {ratio}"
+        );
+        assert_eq!(ratio["runs"], 1);
+    }
+    assert!(
+        report["ratios"]["connect/floor/kernel-loopback"].is_null(),
+        "the floor has no connections"
+    );
+    let samples = fs::read_to_string(run.join("samples.jsonl")).unwrap();
+    // A ping-pong, two streams and connections for each of three, but those of the floor.
+    assert_eq!(samples.lines().count(), 3 * 4 - 1);
+}
+
+#[test]
+fn json_on_standard_output_is_nothing_but_json() {
+    let results = tempfile::tempdir().unwrap();
+    let output = tiny(results.path(), &["--candidates", "unix", "--json"]);
+    assert!(output.status.success());
+    let report = json(&output.stdout);
+    assert_eq!(report["plan"]["settings"]["congestion"], "reno");
+    assert!(
+        report["metrics"]["latency_64B"]["values"]["unix"]["median"]
+            .as_f64()
+            .is_some()
+    );
+}
+
+#[test]
+fn the_same_seed_runs_in_the_same_order() {
+    let order = |seed: &str| {
+        let results = tempfile::tempdir().unwrap();
+        let output = tiny(
+            results.path(),
+            &["--candidates", "unix,kernel-loopback", "--seed", seed],
+        );
+        assert!(output.status.success());
+        let samples = fs::read_to_string(only_run(&results).join("samples.jsonl")).unwrap();
+        let name = |line: &str| {
+            let sample = json(line.as_bytes());
+            format!(
+                "{}/{}",
+                sample["name"].as_str().unwrap(),
+                sample["candidate"].as_str().unwrap()
+            )
+        };
+        samples.lines().map(name).collect::<Vec<_>>()
+    };
+    assert_eq!(order("1"), order("1"));
+}
+
+/// Where the pair cannot be made, [`a_missing_privilege_is_said`] is the test that counts.
+#[test]
+fn the_veth_pair_is_made_and_leaves_nothing() {
+    let results = tempfile::tempdir().unwrap();
+    let output = tiny(
+        results.path(),
+        &["--candidates", "kernel-veth,kernel-veth-spinning", "--json"],
+    );
+    let report = json(&output.stdout);
+    for name in ["kernel-veth", "kernel-veth-spinning"] {
+        let fate = &report["candidates"][name];
+        assert_eq!(fate["failed"], 0, "{}", report["failures"]);
+        let unavailable = fate["unavailable"].as_str();
+        assert!(
+            fate["measured"] == 4 || unavailable.is_some_and(|reason| !reason.is_empty()),
+            "{fate}"
+        );
+    }
+    assert!(!Path::new("/sys/class/net/toe0").exists());
+}
+
+/// Runs in a user namespace that may have no namespaces of its own.
+#[test]
+fn a_missing_privilege_is_said_and_the_rest_goes_on() {
+    let results = tempfile::tempdir().unwrap();
+    let script = "echo 0 > /proc/sys/user/max_net_namespaces && exec \"$@\"";
+    let mut command = Command::new("unshare");
+    command.args([
+        "--user",
+        "--map-root-user",
+        "sh",
+        "-c",
+        script,
+        "sh",
+        env!("CARGO_BIN_EXE_toehold"),
+    ]);
+    command
+        .args(TINY)
+        .args(["--candidates", "kernel-veth,unix", "--json"]);
+    let Ok(output) = command.env("TOEHOLD_RESULTS", results.path()).output() else {
+        eprintln!("skipped: there is no `unshare` tool here");
+        return;
+    };
+    let stderr = text(&output.stderr);
+    if stderr.contains("unshare:") || stderr.contains("max_net_namespaces") && output.stdout.is_empty() {
+        eprintln!("skipped: no user namespaces here: {stderr}");
+        return;
+    }
+    assert!(output.status.success(), "{stderr}");
+    let report = json(&output.stdout);
+    let reason = report["candidates"]["kernel-veth"]["unavailable"]
+        .as_str()
+        .unwrap();
+    assert!(reason.contains("run as root"), "{reason}");
+    assert!(
+        stderr.contains("kernel-veth is left out: cannot make a network namespace"),
+        "{stderr}"
+    );
+    assert_eq!(report["candidates"]["unix"]["measured"], 4);
+    assert_eq!(report["complete"], true);
+}
+
+#[test]
+fn ctrl_c_keeps_what_was_measured_and_leaves_nothing_behind() {
+    let results = tempfile::tempdir().unwrap();
+    let (child, mark) = start_long_run(&results);
+    kill(&child, "-INT");
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130));
+    assert!(text(&output.stdout).contains("the run was interrupted"));
+    let run = only_run(&results);
+    assert_eq!(files(&run), ["report.json", "run.json", "samples.jsonl"]);
+    assert_eq!(
+        json(&fs::read(run.join("report.json")).unwrap())["complete"],
+        false
+    );
+    assert_all_gone(&mark);
+}
+
+#[test]
+fn a_killed_run_takes_its_processes_with_it() {
+    let results = tempfile::tempdir().unwrap();
+    let (mut child, mark) = start_long_run(&results);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_all_gone(&mark);
+    let samples = fs::read_to_string(only_run(&results).join("samples.jsonl")).unwrap();
+    assert!(samples.lines().count() >= 3, "what was measured is saved");
+}
+
+/// A run that would take very long, in its fourth measurement at least; and what marks
+/// the environment of all its processes.
+fn start_long_run(results: &TempDir) -> (Child, String) {
+    let mark = format!("TOEHOLD_TEST_MARK={}", results.path().display());
+    let (name, value) = mark.split_once('=').unwrap();
+    let arguments = [
+        "bench", "sockets", "--rounds", "1000", "--span", "3", "--sizes", "64,1M",
+    ];
+    let mut command = toehold(results.path(), &arguments);
+    let child = command
+        .env(name, value)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    wait_until("samples are saved", || {
+        let runs = fs::read_dir(results.path()).into_iter().flatten().flatten();
+        let samples = runs.filter_map(|run| fs::read_to_string(run.path().join("samples.jsonl")).ok());
+        samples.map(|text| text.lines().count()).sum::<usize>() >= 3
+    });
+    assert!(
+        marked(&mark).len() > 1,
+        "the processes of candidates can be found by their mark"
+    );
+    (child, mark)
+}
+
+fn kill(child: &Child, signal: &str) {
+    assert!(
+        Command::new("kill")
+            .args([signal, &child.id().to_string()])
+            .status()
+            .unwrap()
+            .success()
+    );
+}
+
+fn assert_all_gone(mark: &str) {
+    wait_until("all processes are gone", || marked(mark).is_empty());
+}
+
+/// Processes with the mark in their environment.
+fn marked(mark: &str) -> Vec<u32> {
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    let numbers = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let has_mark = |process: &u32| {
+        let environment = fs::read(format!("/proc/{process}/environ")).unwrap_or_default();
+        environment
+            .split(|&byte| byte == 0)
+            .any(|variable| variable == mark.as_bytes())
+    };
+    numbers.filter(has_mark).collect()
+}
+
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "never: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn mistakes_are_explained_before_anything_runs() {
+    let results = tempfile::tempdir().unwrap();
+    for (arguments, explanation) in [
+        (&["--sizes", "0"][..], "is no message size"),
+        (&["--candidates", "tcp"], "kernel-veth"),
+        (&["--candidates", "unix,unix"], "twice"),
+        (&["--sizes", "64,64"], "twice"),
+        (&["--cores", "0,4095"], "may not run on core 4095"),
+        (&["--json", "/nowhere/result.json"], "choose another FILE"),
+        (&["--out", "/proc/nowhere"], "--out"),
+        (&["--rounds", "0"], "1..=1000"),
+    ] {
+        let output = toehold(results.path(), &[&["bench", "sockets"], arguments].concat())
+            .output()
+            .unwrap();
+        assert!(!output.status.success(), "{arguments:?}");
+        let stderr = text(&output.stderr);
+        assert!(stderr.contains(explanation), "{arguments:?}: {stderr}");
+    }
+    assert_eq!(files(results.path()), [""; 0]);
+}
+
+#[test]
+fn help_and_version_say_what_there_is() {
+    let say = |arguments: &[&str]| {
+        let output = toehold(Path::new("/nowhere"), arguments).output().unwrap();
+        assert!(output.status.success(), "{arguments:?}");
+        text(&output.stdout)
+    };
+    assert!(say(&["--help"]).contains("toehold bench sockets --quick"));
+    let help = say(&["bench", "sockets", "--help"]);
+    for part in ["Examples:", "--quick", "kernel-veth-spinning", "Exit status"] {
+        assert!(help.contains(part), "{part} in {help}");
+    }
+    assert!(
+        !say(&["--help"]).contains("lab-side"),
+        "what is not for people is hidden"
+    );
+    assert!(say(&["version"]).starts_with(&format!("toehold {}", env!("CARGO_PKG_VERSION"))));
+    let build = json(say(&["version", "--json"]).as_bytes());
+    assert!(build["commit"].as_str().is_some_and(|commit| !commit.is_empty()));
+}

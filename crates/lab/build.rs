@@ -1,0 +1,41 @@
+//! Tells the library which commit it is built from: every result carries it.
+
+use std::path::Path;
+use std::process::Command;
+
+fn main() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let commit = git(&root, &["rev-parse", "HEAD"]).unwrap_or_else(|| "unknown".into());
+    let changed = git(&root, &["status", "--porcelain", "--untracked-files=no"]);
+    let dirty = changed.is_some_and(|changed| !changed.is_empty());
+    println!("cargo::rustc-env=TOEHOLD_COMMIT={commit}");
+    println!("cargo::rustc-env=TOEHOLD_DIRTY={dirty}");
+    let profile = std::env::var("PROFILE").unwrap_or_default();
+    println!("cargo::rustc-env=TOEHOLD_PROFILE={profile}");
+    // Whatever can change the answers: sources, and what is checked out. Cargo takes a
+    // path that is not there for changed, so only what exists is named.
+    println!("cargo::rerun-if-changed={}", root.join("crates").display());
+    println!("cargo::rerun-if-changed={}", root.join("Cargo.lock").display());
+    for name in ["HEAD", "refs/heads", "packed-refs"] {
+        let path = git(
+            &root,
+            &["rev-parse", "--path-format=absolute", "--git-path", name],
+        );
+        if let Some(path) = path.filter(|path| Path::new(path).exists()) {
+            println!("cargo::rerun-if-changed={path}");
+        }
+    }
+}
+
+/// What git says, `None` where there is no git or no repository.
+fn git(root: &Path, arguments: &[&str]) -> Option<String> {
+    // Another git may be at work in the tree: take no lock that could stop it.
+    let output = Command::new("git")
+        .arg("--no-optional-locks")
+        .current_dir(root)
+        .args(arguments)
+        .output()
+        .ok()?;
+    let text = output.status.success().then_some(output.stdout)?;
+    Some(String::from_utf8(text).ok()?.trim().to_owned())
+}

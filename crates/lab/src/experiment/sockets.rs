@@ -1,0 +1,107 @@
+//! `sockets`: what a program sees through a stream socket, stack beside stack.
+
+use super::{Comparison, Plan, Settings};
+use crate::size::Size;
+use crate::workload::Workload;
+
+/// Sizes of messages measured unless told otherwise.
+pub const SIZES: [&str; 10] = ["1", "16", "64", "256", "1K", "4K", "16K", "64K", "256K", "1M"];
+
+/// Sizes of messages measured in the short form.
+pub const QUICK_SIZES: [&str; 3] = ["64", "1K", "64K"];
+
+/// What everything is compared with; without it, the first candidate that is left.
+const USUAL_BASELINE: &str = "kernel-veth";
+
+/// What a person may choose.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Sizes of messages.
+    pub sizes: Vec<Size>,
+    /// Names of candidates.
+    pub candidates: Vec<String>,
+    /// Rounds.
+    pub rounds: u32,
+    /// Decides the order.
+    pub seed: u64,
+    /// How each measurement is taken.
+    pub settings: Settings,
+}
+
+/// The plan: each size as ping-pong and as stream, a bulk stream, connections.
+pub fn plan(options: Options) -> Plan {
+    let ping_pong = options.sizes.iter().map(|&size| Workload::PingPong { size });
+    let stream = options.sizes.iter().map(|&size| Workload::Stream { size });
+    let workloads = ping_pong
+        .chain(stream)
+        .chain([Workload::Bulk, Workload::Connect])
+        .collect();
+    Plan {
+        experiment: "sockets".into(),
+        title: "Stream sockets between two processes of one machine".into(),
+        workloads,
+        comparisons: comparisons(&options.candidates),
+        candidates: options.candidates,
+        rounds: options.rounds,
+        seed: options.seed,
+        settings: options.settings,
+    }
+}
+
+/// Toehold against everything, then everything else against the kernel.
+fn comparisons(candidates: &[String]) -> Vec<Comparison> {
+    let subject = "toehold";
+    let present = |name: &str| candidates.iter().any(|candidate| candidate == name);
+    let against = |candidate: &str, baseline: &str| Comparison {
+        candidate: candidate.into(),
+        baseline: baseline.into(),
+    };
+    let others = candidates
+        .iter()
+        .filter(|name| name.as_str() != subject)
+        .collect::<Vec<_>>();
+    let mut comparisons = Vec::new();
+    if present(subject) {
+        comparisons.extend(others.iter().map(|other| against(subject, other)));
+    }
+    let usual = others.iter().find(|name| name.as_str() == USUAL_BASELINE);
+    if let Some(baseline) = usual.or(others.first()) {
+        let rest = others.iter().filter(|name| name != &baseline);
+        comparisons.extend(rest.map(|other| against(other, baseline)));
+    }
+    comparisons
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(names: &[&str]) -> Vec<String> {
+        names.iter().map(|&name| name.to_owned()).collect()
+    }
+
+    #[test]
+    fn toehold_is_compared_with_everything_and_the_rest_with_the_kernel() {
+        let text = |candidates: &[&str]| {
+            let comparisons = comparisons(&names(candidates));
+            comparisons
+                .iter()
+                .map(|c| format!("{}/{}", c.candidate, c.baseline))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            text(&["toehold", "kernel-veth", "unix"]),
+            ["toehold/kernel-veth", "toehold/unix", "unix/kernel-veth"]
+        );
+        assert_eq!(text(&["unix", "kernel-veth"]), ["unix/kernel-veth"]);
+        assert_eq!(text(&["unix", "floor"]), ["floor/unix"]);
+        assert_eq!(text(&["toehold"]), [""; 0]);
+    }
+
+    #[test]
+    fn default_sizes_are_sizes() {
+        for text in SIZES.iter().chain(&QUICK_SIZES) {
+            text.parse::<Size>().unwrap();
+        }
+    }
+}

@@ -1,0 +1,87 @@
+use super::*;
+use crate::size::Size;
+use crate::testbed;
+
+fn plan() -> Plan {
+    let size = |text: &str| text.parse::<Size>().unwrap();
+    Plan {
+        experiment: "test".into(),
+        title: "A test".into(),
+        workloads: vec![
+            Workload::PingPong { size: size("64") },
+            Workload::Stream { size: size("1K") },
+            Workload::Bulk,
+            Workload::Connect,
+        ],
+        candidates: vec!["unix".into(), "floor".into(), "kernel-loopback".into()],
+        comparisons: vec![Comparison {
+            candidate: "unix".into(),
+            baseline: "floor".into(),
+        }],
+        rounds: 5,
+        seed: 1,
+        settings: Settings {
+            warm_up_ms: 1,
+            span_ms: 1,
+            patience_ms: 1000,
+            cores: [0, 1],
+            congestion: "reno".into(),
+        },
+    }
+}
+
+#[test]
+fn a_plan_survives_being_written_down() {
+    let text = serde_json::to_string(&plan()).unwrap();
+    assert_eq!(serde_json::from_str::<Plan>(&text).unwrap(), plan());
+}
+
+#[test]
+fn every_round_has_everything_once_and_a_seed_decides_the_order() {
+    let plan = plan();
+    let mut orders = Vec::new();
+    for round in 0..plan.rounds {
+        let order = plan.order(round);
+        assert_eq!(order, plan.order(round), "the same seed gives the same order");
+        let mut sorted = order.clone();
+        sorted.sort_unstable();
+        let all = (0..4).flat_map(|workload| (0..3).map(move |candidate| (workload, candidate)));
+        assert_eq!(sorted, all.collect::<Vec<_>>());
+        for together in order.chunks(3) {
+            assert!(
+                together.iter().all(|(workload, _)| *workload == together[0].0),
+                "interleaved"
+            );
+        }
+        orders.push(order);
+    }
+    orders.dedup();
+    assert!(orders.len() > 1, "rounds differ");
+    assert_ne!(
+        Plan {
+            seed: 2,
+            ..plan.clone()
+        }
+        .order(0),
+        plan.order(0)
+    );
+}
+
+#[test]
+fn a_plan_that_cannot_be_run_says_why() {
+    let check = |change: fn(&mut Plan)| {
+        let mut plan = plan();
+        change(&mut plan);
+        plan.check(testbed::ALL).unwrap_err().to_string()
+    };
+    assert_eq!(plan().check(testbed::ALL), Ok(()));
+    assert!(check(|plan| plan.experiment = "../escape".into()).contains("no name"));
+    assert!(check(|plan| plan.workloads.clear()).contains("no workloads"));
+    assert!(check(|plan| plan.candidates.clear()).contains("no candidates"));
+    assert!(check(|plan| plan.candidates.push("tcp".into())).contains("there are kernel-veth"));
+    assert!(check(|plan| plan.candidates.push("unix".into())).contains("twice"));
+    assert!(check(|plan| plan.workloads.push(Workload::Bulk)).contains("twice"));
+    assert!(check(|plan| plan.rounds = 0).contains("no rounds"));
+    assert!(check(|plan| plan.rounds = 1001).contains("at most 1000"));
+    assert!(check(|plan| plan.settings.span_ms = 0).contains("0 ms"));
+}

@@ -1,0 +1,92 @@
+//! How a run goes, on standard error: a bar on a terminal, a line a round elsewhere.
+
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::runner::Observer;
+use crate::samples::{Outcome, Sample};
+
+/// Shows an [`Observer`]'s news to a person.
+#[derive(Debug)]
+pub struct Progress {
+    rounds: u32,
+    bar: Option<ProgressBar>,
+    began: Instant,
+    /// Rounds said to have begun.
+    announced: u32,
+}
+
+impl Progress {
+    /// Of a run of `rounds` rounds.
+    pub fn new(rounds: u32) -> Self {
+        let bar = console::user_attended_stderr().then(|| {
+            let style = ProgressStyle::with_template("{bar:24} {percent:>3} %  {msg}  {eta} left");
+            // Drawn when a measurement begins and ends only: a thread that redraws it
+            // would be measured too.
+            ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+        });
+        Self {
+            rounds,
+            bar,
+            began: Instant::now(),
+            announced: 0,
+        }
+    }
+
+    /// Something a person should know now.
+    pub fn say(&self, text: &str) {
+        match &self.bar {
+            Some(bar) => bar.suspend(|| eprintln!("{text}")),
+            None => eprintln!("{text}"),
+        }
+    }
+
+    /// Takes the bar away.
+    pub fn finish(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+
+    /// A line a round, with the time left from the second on.
+    fn announce(&mut self, sequence: u32, total: u32, round: u32) {
+        self.announced = round + 1;
+        let elapsed = self.began.elapsed();
+        let left = (sequence > 0).then(|| elapsed.mul_f64(f64::from(total - sequence) / f64::from(sequence)));
+        let left = left.map(|left| Duration::from_secs(left.as_secs() + 1));
+        let left = left.map_or(String::new(), |left| {
+            format!(", about {} left", humantime::format_duration(left))
+        });
+        eprintln!("round {} of {}{left}", round + 1, self.rounds);
+    }
+}
+
+impl Observer for Progress {
+    fn begins(&mut self, sequence: u32, total: u32, round: u32, workload: &str, candidate: &str) {
+        match &self.bar {
+            Some(bar) => {
+                bar.set_length(u64::from(total));
+                bar.set_position(u64::from(sequence));
+                bar.set_message(format!(
+                    "round {}/{}: {candidate}, {workload}",
+                    round + 1,
+                    self.rounds
+                ));
+            }
+            None if self.announced <= round => self.announce(sequence, total, round),
+            None => {}
+        }
+    }
+
+    fn ended(&mut self, sample: &Sample) {
+        let (what, reason) = match &sample.outcome {
+            Outcome::Measured { .. } => return,
+            Outcome::Failed { reason, .. } => {
+                (format!("{} failed at {}", sample.candidate, sample.name), reason)
+            }
+            Outcome::Unavailable { reason } => (format!("{} is left out", sample.candidate), reason),
+        };
+        self.say(&format!("{what}: {reason}"));
+    }
+}

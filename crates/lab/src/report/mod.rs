@@ -1,0 +1,212 @@
+//! From samples to what a person or a program reads: figures, ratios, tables, JSON.
+
+mod summary;
+mod table;
+
+pub use table::{Look, text};
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use serde::{Deserialize, Serialize};
+
+use crate::experiment::Plan;
+use crate::host::{Build, Host, MachineUse};
+use crate::samples::{Outcome, Sample, StoreError};
+use crate::statistics::Estimate;
+use crate::workload::{Better, Quantity};
+
+/// Version of what is written as JSON. It grows when a field changes its meaning.
+pub const FORMAT: u32 = 1;
+
+/// What is known before anything is measured; saved beside the samples.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Header {
+    /// [`FORMAT`].
+    pub format: u32,
+    /// When the run began (RFC 3339).
+    pub began: String,
+    /// What was measured.
+    pub build: Build,
+    /// Where.
+    pub host: Host,
+    /// How.
+    pub plan: Plan,
+}
+
+/// Everything a run found.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// What was known before.
+    #[serde(flatten)]
+    pub header: Header,
+    /// How long the run took, in seconds.
+    pub took_s: f64,
+    /// Whether it was carried out to its end.
+    pub complete: bool,
+    /// Processor time of the whole machine during the run.
+    pub machine: MachineUse,
+    /// The directory with the raw samples.
+    pub results: PathBuf,
+    /// How each candidate fared.
+    pub candidates: BTreeMap<String, Fate>,
+    /// Figures by stable name.
+    pub metrics: BTreeMap<String, Figures>,
+    /// Candidate's figure divided by the baseline's, run by run: by
+    /// `METRIC/CANDIDATE/BASELINE`, such as `latency_64B/toehold/kernel-veth`.
+    pub ratios: BTreeMap<String, Estimate>,
+    /// Every measurement that failed.
+    pub failures: Vec<Failure>,
+}
+
+/// How a candidate fared.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fate {
+    /// Measurements taken.
+    pub measured: u32,
+    /// Measurements that failed.
+    pub failed: u32,
+    /// Why it cannot be had on this machine.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub unavailable: Option<String>,
+}
+
+/// One figure of all candidates.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Figures {
+    /// Stable name of the workload.
+    pub workload: String,
+    /// For people, within the workload.
+    pub label: String,
+    /// Unit of the values.
+    pub unit: Quantity,
+    /// Which way it is better.
+    pub better: Better,
+    /// Whether it is the workload's main figure.
+    pub main: bool,
+    /// By candidate.
+    pub values: BTreeMap<String, Estimate>,
+}
+
+/// A measurement that failed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    /// Number of the round, from 0.
+    pub round: u32,
+    /// Stable name of the workload.
+    pub workload: String,
+    /// Name of the candidate.
+    pub candidate: String,
+    /// What went wrong.
+    pub reason: String,
+    /// The last of what its processes wrote.
+    pub output: String,
+}
+
+impl Header {
+    /// For a run of `plan` that begins now.
+    pub fn now(plan: Plan) -> Self {
+        Self {
+            format: FORMAT,
+            began: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
+            build: Build::this(),
+            host: Host::read(),
+            plan,
+        }
+    }
+}
+
+impl Report {
+    /// Of the samples of a run that took `took`.
+    pub fn new(
+        header: Header,
+        samples: &[Sample],
+        took: Duration,
+        complete: bool,
+        machine: MachineUse,
+        results: &Path,
+    ) -> Self {
+        let summary = summary::Summary::of(&header.plan, samples);
+        Self {
+            took_s: took.as_secs_f64(),
+            complete,
+            machine,
+            results: results.to_owned(),
+            candidates: fates(&header.plan, samples),
+            metrics: summary.figures(),
+            ratios: summary.ratios(&header.plan.comparisons),
+            failures: samples.iter().filter_map(failure).collect(),
+            header,
+        }
+    }
+
+    /// Writes it as JSON to `path`: all of it or nothing.
+    pub fn save(&self, path: &Path) -> Result<(), StoreError> {
+        crate::samples::write_json(path, self)
+    }
+
+    /// What makes the figures doubtful, for people.
+    pub fn doubts(&self) -> Vec<String> {
+        let mut doubts = Vec::new();
+        let core_seconds = self.took_s * self.header.host.cores as f64;
+        let others = self.machine.others_s() / core_seconds;
+        let stolen = self.machine.steal_s / core_seconds;
+        if self.header.build.profile != "release" {
+            doubts.push("this is a debug build: its figures mean nothing (cargo build --release)".into());
+        }
+        if others > 0.05 {
+            doubts.push(format!(
+                "other programs used {:.0} % of the machine meanwhile",
+                others * 100.0
+            ));
+        }
+        if stolen > 0.01 {
+            doubts.push(format!(
+                "{:.0} % of the machine's time went to other virtual machines",
+                stolen * 100.0
+            ));
+        }
+        let [server, client] = self.header.plan.settings.cores;
+        if server == client {
+            doubts.push("both sides ran on one core".into());
+        }
+        if !self.complete {
+            doubts.push("the run was interrupted: these are the figures it had so far".into());
+        }
+        doubts
+    }
+}
+
+fn fates(plan: &Plan, samples: &[Sample]) -> BTreeMap<String, Fate> {
+    let mut fates: BTreeMap<String, Fate> = plan
+        .candidates
+        .iter()
+        .map(|name| (name.clone(), Fate::default()))
+        .collect();
+    for sample in samples {
+        let fate = fates.entry(sample.candidate.clone()).or_default();
+        match &sample.outcome {
+            Outcome::Measured { .. } => fate.measured += 1,
+            Outcome::Failed { .. } => fate.failed += 1,
+            Outcome::Unavailable { reason } => fate.unavailable = Some(reason.clone()),
+        }
+    }
+    fates
+}
+
+fn failure(sample: &Sample) -> Option<Failure> {
+    let Outcome::Failed { reason, output } = &sample.outcome else {
+        return None;
+    };
+    Some(Failure {
+        round: sample.round,
+        workload: sample.name.clone(),
+        candidate: sample.candidate.clone(),
+        reason: reason.clone(),
+        output: output.clone(),
+    })
+}
+
+#[cfg(test)]
+mod tests;

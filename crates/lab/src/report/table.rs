@@ -1,0 +1,280 @@
+//! A report as text for a terminal.
+
+use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, presets};
+use console::style;
+
+use super::Report;
+use crate::experiment::Comparison;
+use crate::statistics::Estimate;
+use crate::workload::{Quantity, Workload};
+
+/// Most columns of ratios; with more, only those of the first candidate are shown.
+const RATIO_COLUMNS: usize = 5;
+
+/// How much of a failed candidate's output is shown, in lines. All of it is saved.
+const OUTPUT_LINES: usize = 5;
+
+/// What the text is shown on.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Look {
+    /// Columns of the terminal; without one, tables are as wide as they need to be.
+    pub width: Option<u16>,
+    /// Whether it shows colours.
+    pub colours: bool,
+}
+
+/// The report as tables with units, and what is to be known about them.
+pub fn text(report: &Report, look: Look) -> String {
+    let mut text = String::new();
+    let host = &report.header.host;
+    let plan = &report.header.plan;
+    text.push_str(&format!("{}\n", heading(&plan.title, look)));
+    text.push_str(&format!(
+        "{}, {} cores{}, Linux {}; toehold {} ({}{})\n",
+        host.cpu.as_deref().unwrap_or("unknown processor"),
+        host.cores,
+        if host.virtual_machine { ", virtual" } else { "" },
+        host.kernel.as_deref().unwrap_or("unknown"),
+        report.header.build.version,
+        report
+            .header
+            .build
+            .commit
+            .get(..12)
+            .unwrap_or(&report.header.build.commit),
+        if report.header.build.dirty {
+            ", changed"
+        } else {
+            ""
+        },
+    ));
+    let settings = &plan.settings;
+    text.push_str(&format!(
+        "{} of {} ms each, cores {} and {}, seed {}, congestion control {}\n",
+        if plan.rounds == 1 {
+            "1 round".into()
+        } else {
+            format!("{} rounds", plan.rounds)
+        },
+        settings.span_ms,
+        settings.cores[0],
+        settings.cores[1],
+        plan.seed,
+        settings.congestion,
+    ));
+    for (title, belongs) in GROUPS {
+        let workloads = plan
+            .workloads
+            .iter()
+            .filter(|workload| belongs(workload))
+            .collect::<Vec<_>>();
+        if let Some(table) = figures(report, &workloads, look) {
+            text.push_str(&format!("\n{}\n{table}\n", heading(title, look)));
+        }
+    }
+    if let Some(table) = ratios(report, look) {
+        let title = "Ratios: median of the rounds' [and its interval]";
+        text.push_str(&format!("\n{}\n{table}\n", heading(title, look)));
+    }
+    notes(report, look, &mut text);
+    text
+}
+
+/// The heading of a table, and which workloads are in it.
+type Group = (&'static str, fn(&Workload) -> bool);
+
+/// A table for each kind of workload.
+const GROUPS: [Group; 3] = [
+    ("Latency: half a round trip", |workload| {
+        matches!(workload, Workload::PingPong { .. })
+    }),
+    ("Throughput, one way", is_stream),
+    (
+        "Connections, set up and torn down one after the other",
+        |workload| matches!(workload, Workload::Connect),
+    ),
+];
+
+fn is_stream(workload: &Workload) -> bool {
+    matches!(workload, Workload::Stream { .. } | Workload::Bulk)
+}
+
+/// Medians: a row a metric, a column a candidate.
+fn figures(report: &Report, workloads: &[&Workload], look: Look) -> Option<Table> {
+    let candidates = &report.header.plan.candidates;
+    let fixed = ["".to_owned(), "".to_owned()].into_iter();
+    let mut table = new_table(fixed.chain(candidates.iter().cloned()), 2, look);
+    for workload in workloads {
+        let mut title = workload.title();
+        for name in workload.metric_names() {
+            let Some(figures) = report
+                .metrics
+                .get(&name)
+                .filter(|figures| is_shown(figures.unit, workload))
+            else {
+                continue;
+            };
+            let label = format!("{} {}", figures.label, unit(figures.unit));
+            let value = |candidate: &String| match figures.values.get(candidate) {
+                Some(estimate) => shown(estimate.median, figures.unit),
+                None => "-".into(),
+            };
+            table.add_row(
+                [std::mem::take(&mut title), label]
+                    .into_iter()
+                    .chain(candidates.iter().map(value)),
+            );
+        }
+    }
+    (table.row_count() > 0).then_some(table)
+}
+
+/// In a stream, processor time for bytes says more than for writes.
+fn is_shown(unit: Quantity, workload: &Workload) -> bool {
+    unit != Quantity::CpuPerThousand || !is_stream(workload)
+}
+
+/// Main figures: a row a workload, a column a comparison.
+fn ratios(report: &Report, look: Look) -> Option<Table> {
+    let plan = &report.header.plan;
+    let is_found = |comparison: &&Comparison| {
+        let end = format!("/{}/{}", comparison.candidate, comparison.baseline);
+        report.ratios.keys().any(|name| name.ends_with(&end))
+    };
+    let mut comparisons = plan.comparisons.iter().filter(is_found).collect::<Vec<_>>();
+    let first = comparisons.first()?.candidate.clone();
+    if comparisons.len() > RATIO_COLUMNS {
+        comparisons.retain(|comparison| comparison.candidate == first);
+    }
+    let title = |comparison: &&Comparison| format!("{} / {}", comparison.candidate, comparison.baseline);
+    let mut table = new_table(
+        ["".to_owned()].into_iter().chain(comparisons.iter().map(title)),
+        1,
+        look,
+    );
+    for workload in &plan.workloads {
+        let name = workload.name();
+        let cell = |comparison: &&Comparison| {
+            let ratio = report.ratios.get(&format!(
+                "{name}/{}/{}",
+                comparison.candidate, comparison.baseline
+            ));
+            ratio.map_or("-".into(), interval)
+        };
+        let cells = comparisons.iter().map(cell).collect::<Vec<String>>();
+        if cells.iter().any(|cell| cell != "-") {
+            table.add_row([name].into_iter().chain(cells));
+        }
+    }
+    Some(table)
+}
+
+fn interval(ratio: &Estimate) -> String {
+    format!(
+        "{} [{}–{}]",
+        digits(ratio.median),
+        digits(ratio.low),
+        digits(ratio.high)
+    )
+}
+
+/// What is missing, what went wrong, and what to doubt.
+fn notes(report: &Report, look: Look, text: &mut String) {
+    let mut notes = Vec::new();
+    for (name, fate) in &report.candidates {
+        if let Some(reason) = &fate.unavailable {
+            notes.push(format!("{name} was not measured: {reason}"));
+        }
+    }
+    for failure in &report.failures {
+        let output = failure.output.lines().collect::<Vec<_>>();
+        let last = output[output.len().saturating_sub(OUTPUT_LINES)..].iter();
+        let output = last.map(|line| format!("\n    {line}")).collect::<String>();
+        let (round, workload) = (failure.round + 1, &failure.workload);
+        notes.push(format!(
+            "{} failed at {workload} in round {round}: {}{output}",
+            failure.candidate, failure.reason
+        ));
+    }
+    notes.extend(report.doubts());
+    if !notes.is_empty() {
+        text.push('\n');
+    }
+    for note in notes {
+        let mark = if look.colours {
+            style("note:").yellow().force_styling(true).to_string()
+        } else {
+            "note:".into()
+        };
+        text.push_str(&format!("{mark} {note}\n"));
+    }
+}
+
+fn new_table(columns: impl Iterator<Item = String>, left: usize, look: Look) -> Table {
+    let mut table = Table::new();
+    let style = presets::UTF8_HORIZONTAL_ONLY.row_separator(LineStyle::none());
+    table.load_style(style).set_header(columns);
+    match look.width {
+        Some(width) => table
+            .set_content_arrangement(ContentArrangement::Dynamic)
+            .set_width(width),
+        None => table.set_content_arrangement(ContentArrangement::Disabled),
+    };
+    for column in table.column_iter_mut().skip(left) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+fn heading(text: &str, look: Look) -> String {
+    style(text).bold().force_styling(look.colours).to_string()
+}
+
+/// The unit people read, which [`shown`] scales to.
+fn unit(quantity: Quantity) -> &'static str {
+    match quantity {
+        Quantity::Time => "(µs)",
+        Quantity::Throughput => "(Gb/s)",
+        Quantity::Rate => "(1/s)",
+        Quantity::CpuPerThousand => "(ms/1000)",
+        Quantity::CpuPerGigabyte => "(s/GB)",
+    }
+}
+
+fn shown(value: f64, quantity: Quantity) -> String {
+    match quantity {
+        Quantity::Time => digits(value / 1e3),
+        Quantity::Throughput => digits(value / 1e9),
+        Quantity::Rate => format!("{value:.0}"),
+        Quantity::CpuPerThousand => digits(value * 1e3),
+        Quantity::CpuPerGigabyte => digits(value),
+    }
+}
+
+/// Three significant digits, without an exponent.
+fn digits(value: f64) -> String {
+    if value == 0.0 {
+        return "0".into();
+    }
+    let magnitude = value.abs().max(1e-4).log10().floor() as i32;
+    let decimals = usize::try_from(2 - magnitude).unwrap_or(0);
+    format!("{value:.decimals$}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_have_three_digits_and_the_unit_people_read() {
+        assert_eq!(shown(850.4, Quantity::Time), "0.850");
+        assert_eq!(shown(7_412.0, Quantity::Time), "7.41");
+        assert_eq!(shown(123_456_789.0, Quantity::Time), "123457");
+        assert_eq!(shown(62.44e9, Quantity::Throughput), "62.4");
+        assert_eq!(shown(33_123.6, Quantity::Rate), "33124");
+        assert_eq!(shown(0.0016, Quantity::CpuPerThousand), "1.60");
+        assert_eq!(shown(0.25, Quantity::CpuPerGigabyte), "0.250");
+        assert_eq!(digits(0.0), "0");
+        assert_eq!(digits(12_345.6), "12346");
+    }
+}

@@ -1,0 +1,208 @@
+//! Carries a plan out: round after round, workload after workload, candidates in turn.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Instant, SystemTime};
+
+use crate::experiment::{Plan, PlanError};
+use crate::pair::{Pair, PairError};
+use crate::process::Launcher;
+use crate::samples::{Outcome, Sample, Store, StoreError};
+use crate::testbed::Candidate;
+
+/// After so many failures in a row a candidate is not tried any more, nor is a
+/// candidate on a workload that failed so often.
+const FAILURES: u32 = 2;
+
+/// Is told how a run goes.
+pub trait Observer {
+    /// A measurement begins: number `sequence` of `total`.
+    fn begins(&mut self, sequence: u32, total: u32, round: u32, workload: &str, candidate: &str);
+    /// It is over. One that was left out says nothing.
+    fn ended(&mut self, sample: &Sample);
+}
+
+/// Why a run could not go on.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The plan makes no sense.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// Samples could not be saved.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// What it takes to carry a plan out.
+#[derive(Debug)]
+pub struct Runner<'a> {
+    /// How processes are started. They live no longer than the thread that calls
+    /// [`Runner::run`].
+    pub launcher: Launcher,
+    /// Everything that plans may name.
+    pub candidates: &'a [Candidate],
+    /// Set by whoever wants the run to end early; what was measured is kept.
+    pub stop: &'a AtomicBool,
+}
+
+impl Runner<'_> {
+    /// Measures. Each sample is saved before the next is taken.
+    pub fn run(
+        &self,
+        plan: &Plan,
+        store: &mut Store,
+        observer: &mut dyn Observer,
+    ) -> Result<Vec<Sample>, RunError> {
+        plan.check(self.candidates)?;
+        let cells = plan.workloads.len() * plan.candidates.len() * plan.rounds as usize;
+        let mut run = Run {
+            runner: self,
+            plan,
+            standing: vec![Standing::default(); plan.candidates.len()],
+            samples: Vec::new(),
+            sequence: 0,
+            total: u32::try_from(cells).unwrap_or(u32::MAX),
+        };
+        for round in 0..plan.rounds {
+            let mut pairs = HashMap::new();
+            for (workload, candidate) in plan.order(round) {
+                if self.stop.load(Ordering::Relaxed) {
+                    return Ok(run.samples);
+                }
+                run.step(round, workload, candidate, &mut pairs, store, observer)?;
+            }
+            // The next round has new processes: what depends on where their memory
+            // happens to lie differs from round to round.
+            pairs.into_values().for_each(Pair::dismiss);
+        }
+        Ok(run.samples)
+    }
+}
+
+/// What is known of a candidate so far.
+#[derive(Debug, Clone, Default)]
+struct Standing {
+    unavailable: bool,
+    failures_in_a_row: u32,
+    failures: HashMap<usize, u32>,
+}
+
+impl Standing {
+    fn is_worth_trying(&self, workload: usize) -> bool {
+        let failed = self.failures.get(&workload).copied().unwrap_or(0);
+        !self.unavailable && self.failures_in_a_row < FAILURES && failed < FAILURES
+    }
+
+    fn learn(&mut self, workload: usize, outcome: &Outcome) {
+        match outcome {
+            Outcome::Measured { .. } => self.failures_in_a_row = 0,
+            Outcome::Unavailable { .. } => self.unavailable = true,
+            Outcome::Failed { .. } => {
+                self.failures_in_a_row += 1;
+                *self.failures.entry(workload).or_default() += 1;
+            }
+        }
+    }
+}
+
+struct Run<'a> {
+    runner: &'a Runner<'a>,
+    plan: &'a Plan,
+    standing: Vec<Standing>,
+    samples: Vec<Sample>,
+    sequence: u32,
+    total: u32,
+}
+
+impl Run<'_> {
+    /// One measurement, unless it makes no sense.
+    fn step(
+        &mut self,
+        round: u32,
+        workload: usize,
+        candidate: usize,
+        pairs: &mut HashMap<usize, Pair>,
+        store: &mut Store,
+        observer: &mut dyn Observer,
+    ) -> Result<(), RunError> {
+        let sequence = self.sequence;
+        self.sequence += 1;
+        let name = &self.plan.candidates[candidate];
+        let what = self.plan.workloads[workload];
+        let supports = |known: &Candidate| known.name == name.as_str() && (known.supports)(&what);
+        if !self.runner.candidates.iter().any(supports) || !self.standing[candidate].is_worth_trying(workload)
+        {
+            return Ok(());
+        }
+        observer.begins(sequence, self.total, round, &what.name(), name);
+        let began_unix_ms = unix_ms();
+        let began = Instant::now();
+        let Some(outcome) = self.measure(workload, candidate, pairs, store) else {
+            return Ok(());
+        };
+        self.standing[candidate].learn(workload, &outcome);
+        let sample = Sample {
+            round,
+            sequence,
+            candidate: name.clone(),
+            name: what.name(),
+            workload: what,
+            began_unix_ms,
+            took_ns: u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX),
+            outcome,
+        };
+        store.append(&sample)?;
+        observer.ended(&sample);
+        self.samples.push(sample);
+        Ok(())
+    }
+
+    /// What came of it; nothing if it was interrupted. A pair that failed is not used again.
+    fn measure(
+        &self,
+        workload: usize,
+        candidate: usize,
+        pairs: &mut HashMap<usize, Pair>,
+        store: &Store,
+    ) -> Option<Outcome> {
+        let settings = &self.plan.settings;
+        let stop = self.runner.stop;
+        let (mut pair, entered) = match pairs.remove(&candidate) {
+            Some(pair) => (pair, Ok(())),
+            None => match Pair::start(&self.runner.launcher, settings) {
+                Ok(mut pair) => {
+                    let name = &self.plan.candidates[candidate];
+                    let entered = pair.enter(name, &store.scratch(), settings, stop);
+                    (pair, entered)
+                }
+                Err(error) => {
+                    let program = self.runner.launcher.program.display();
+                    let reason = format!("cannot start {program}: {error}");
+                    return Some(Outcome::Failed {
+                        reason,
+                        output: String::new(),
+                    });
+                }
+            },
+        };
+        match entered.and_then(|()| pair.measure(self.plan.workloads[workload], stop)) {
+            Ok((client, server)) => {
+                pairs.insert(candidate, pair);
+                Some(Outcome::Measured { client, server })
+            }
+            Err(PairError::Unavailable(reason)) => Some(Outcome::Unavailable { reason }),
+            Err(PairError::Failed(reason)) => Some(Outcome::Failed {
+                reason,
+                output: pair.end(),
+            }),
+            Err(PairError::Interrupted) => None,
+        }
+    }
+}
+
+fn unix_ms() -> u64 {
+    let since = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,129 @@
+//! Durations as a histogram: recorded at a bounded relative error, kept as counts.
+
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+
+/// Longest duration told apart from longer ones, in nanoseconds: a minute.
+const LONGEST_NS: u64 = 60_000_000_000;
+
+/// Digits that are kept of each duration.
+const DIGITS: u8 = 3;
+
+/// Takes durations while traffic runs. Never allocates after it was made.
+#[derive(Debug)]
+pub struct Recorder(Histogram<u64>);
+
+impl Recorder {
+    /// An empty one.
+    pub fn new() -> Self {
+        let histogram = Histogram::new_with_bounds(1, LONGEST_NS, DIGITS);
+        Self(histogram.expect("the bounds are constants that fit"))
+    }
+
+    /// Counts one duration, in nanoseconds.
+    #[inline]
+    pub fn record(&mut self, duration_ns: u64) {
+        self.0.saturating_record(duration_ns);
+    }
+
+    /// Everything counted so far.
+    pub fn counts(&self) -> Counts {
+        Counts(
+            self.0
+                .iter_recorded()
+                .map(|step| (step.value_iterated_to(), step.count_at_value()))
+                .collect(),
+        )
+    }
+}
+
+impl Default for Recorder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Durations in nanoseconds, to three digits, ascending, each with how often it was
+/// seen. What a histogram was, without its format.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counts(pub Vec<(u64, u64)>);
+
+impl Counts {
+    /// The smallest duration that at least the share `quantile` (0 to 1) of all does
+    /// not exceed, in nanoseconds; `None` if there are none.
+    pub fn quantile_ns(&self, quantile: f64) -> Option<u64> {
+        let total = self.total();
+        let wanted = ((total as f64 * quantile).ceil() as u64).clamp(1, total.max(1));
+        let mut seen = 0_u64;
+        let reached = |&&(_, count): &&(u64, u64)| {
+            seen = seen.saturating_add(count);
+            seen >= wanted
+        };
+        self.0.iter().find(reached).map(|(duration, _)| *duration)
+    }
+
+    /// How many durations.
+    pub fn total(&self) -> u64 {
+        self.0
+            .iter()
+            .fold(0, |sum: u64, (_, count)| sum.saturating_add(*count))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_of_known_durations() {
+        let mut recorder = Recorder::new();
+        for duration in 1..=1000 {
+            recorder.record(duration);
+        }
+        let counts = recorder.counts();
+        assert_eq!(counts.total(), 1000);
+        assert_eq!(counts.quantile_ns(0.5), Some(500));
+        assert_eq!(counts.quantile_ns(0.99), Some(990));
+        assert_eq!(counts.quantile_ns(0.999), Some(999));
+        assert_eq!(counts.quantile_ns(0.0), Some(1));
+        assert_eq!(counts.quantile_ns(1.0), Some(1000));
+        assert_eq!(Counts::default().quantile_ns(0.5), None);
+    }
+
+    #[test]
+    fn three_digits_are_kept_and_nothing_is_lost_beyond_the_longest() {
+        let mut recorder = Recorder::new();
+        recorder.record(123_456_789);
+        recorder.record(u64::MAX);
+        recorder.record(0);
+        let counts = recorder.counts();
+        assert_eq!(counts.total(), 3);
+        let middle = counts.quantile_ns(0.5).unwrap();
+        assert!(middle.abs_diff(123_456_789) < 123_457, "{middle}");
+        assert!(counts.quantile_ns(1.0).unwrap() >= LONGEST_NS);
+    }
+
+    #[test]
+    fn quantiles_agree_with_the_histogram_library() {
+        let mut random = fastrand::Rng::with_seed(3);
+        let mut recorder = Recorder::new();
+        for _ in 0..10_000 {
+            recorder.record(300 + (1000.0 / (1e-4 + random.f64())) as u64);
+        }
+        let counts = recorder.counts();
+        for quantile in [0.01, 0.5, 0.9, 0.99, 0.999, 1.0] {
+            assert_eq!(
+                counts.quantile_ns(quantile),
+                Some(recorder.0.value_at_quantile(quantile))
+            );
+        }
+    }
+
+    #[test]
+    fn counts_survive_being_written_down() {
+        let counts = Counts(vec![(170, 5), (171, 1)]);
+        let text = serde_json::to_string(&counts).unwrap();
+        assert_eq!(text, "[[170,5],[171,1]]");
+        assert_eq!(serde_json::from_str::<Counts>(&text).unwrap(), counts);
+    }
+}

@@ -1,0 +1,110 @@
+//! Raw samples: what each side counted in each single measurement, kept as it is.
+
+mod histogram;
+mod store;
+
+pub use histogram::{Counts, Recorder};
+pub(crate) use store::write_json;
+pub use store::{Store, StoreError};
+
+use serde::{Deserialize, Serialize};
+
+use crate::workload::Workload;
+
+/// One measurement of one candidate on one workload in one round.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Sample {
+    /// Number of the round, from 0.
+    pub round: u32,
+    /// Place in the whole run, from 0.
+    pub sequence: u32,
+    /// Name of the candidate.
+    pub candidate: String,
+    /// Stable name of the workload.
+    pub name: String,
+    /// What the two sides did.
+    pub workload: Workload,
+    /// When it began, in milliseconds since 1970.
+    pub began_unix_ms: u64,
+    /// How long it took, set-up and warm-up included, in nanoseconds.
+    pub took_ns: u64,
+    /// What came of it.
+    pub outcome: Outcome,
+}
+
+/// What came of a measurement.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "outcome", rename_all = "kebab-case")]
+pub enum Outcome {
+    /// Both sides went through it.
+    Measured {
+        /// What the connecting side counted.
+        client: Side,
+        /// What the accepting side counted.
+        server: Side,
+    },
+    /// It went wrong.
+    Failed {
+        /// What went wrong.
+        reason: String,
+        /// What the two processes wrote, the last part of it.
+        output: String,
+    },
+    /// The candidate cannot be had on this machine.
+    Unavailable {
+        /// What is missing, and what to do about it.
+        reason: String,
+    },
+}
+
+/// What one side counted between the end of its warm-up and the end of its span.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Side {
+    /// Messages: one way in a ping-pong, written or read in a stream; connections
+    /// where those are counted.
+    pub messages: u64,
+    /// Bytes of these messages.
+    pub bytes: u64,
+    /// Time they took, in nanoseconds.
+    pub span_ns: u64,
+    /// Processor time this side's process used for them.
+    pub cpu: CpuUse,
+    /// Bytes over everything, warm-up included: what one side sent is what the other
+    /// received, or else the measurement failed.
+    pub total_bytes: u64,
+    /// Durations in nanoseconds: round trips, or connections from set-up to tear-down.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub durations: Option<Counts>,
+}
+
+/// Processor time and context switches of a process.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CpuUse {
+    /// In the program, in nanoseconds.
+    pub user_ns: u64,
+    /// In the kernel on its behalf, in nanoseconds.
+    pub system_ns: u64,
+    /// Times it went to sleep.
+    pub voluntary_switches: u64,
+    /// Times the core was taken from it.
+    pub involuntary_switches: u64,
+}
+
+impl CpuUse {
+    /// In the program and in the kernel, in nanoseconds.
+    pub fn total_ns(&self) -> u64 {
+        self.user_ns + self.system_ns
+    }
+
+    /// What was used since `before`.
+    pub fn since(&self, before: &Self) -> Self {
+        Self {
+            user_ns: self.user_ns.saturating_sub(before.user_ns),
+            system_ns: self.system_ns.saturating_sub(before.system_ns),
+            voluntary_switches: self.voluntary_switches.saturating_sub(before.voluntary_switches),
+            involuntary_switches: self
+                .involuntary_switches
+                .saturating_sub(before.involuntary_switches),
+        }
+    }
+}

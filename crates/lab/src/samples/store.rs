@@ -1,0 +1,248 @@
+//! Where a run's results lie: a directory of its own, complete after every sample.
+//!
+//! ```text
+//! RESULTS/2026-11-21T10-15-00Z-sockets/
+//!   run.json        the plan, the machine, the build
+//!   samples.jsonl   a sample a line, in the order they were taken
+//!   report.json     figures and ratios; written last
+//! ```
+
+use std::fs::{self, File};
+use std::io::{self, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use serde::Serialize;
+
+use super::Sample;
+
+/// Most runs of one experiment that can begin in the same second.
+const MAX_SAME_SECOND: u32 = 100;
+
+/// Results could not be kept.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write results to {}: {error}{}", path.display(), hint(error))]
+pub struct StoreError {
+    path: PathBuf,
+    error: io::Error,
+}
+
+/// What to do about the usual causes.
+fn hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            " (what was saved before is intact; make room or choose another place with --out)"
+        }
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::NotFound => {
+            " (choose another place with --out)"
+        }
+        _ => "",
+    }
+}
+
+/// A run's directory.
+#[derive(Debug)]
+pub struct Store {
+    directory: PathBuf,
+    samples: File,
+    /// Bytes of whole samples in the file.
+    written: u64,
+}
+
+impl Store {
+    /// Makes a new directory for a run of `experiment` in `results`, and `results` if need be.
+    pub fn create(results: &Path, experiment: &str) -> Result<Self, StoreError> {
+        let at = |path: &Path, error| StoreError {
+            path: path.to_owned(),
+            error,
+        };
+        fs::create_dir_all(results).map_err(|error| at(results, error))?;
+        let directory = make_directory(results, experiment).map_err(|error| at(results, error))?;
+        let path = directory.join("samples.jsonl");
+        let samples = File::create_new(&path).map_err(|error| at(&path, error))?;
+        let store = Self {
+            directory,
+            samples,
+            written: 0,
+        };
+        fs::create_dir(store.scratch()).map_err(|error| at(&store.scratch(), error))?;
+        Ok(store)
+    }
+
+    /// The run's directory.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// For files candidates need while they run. Removed with the store.
+    pub fn scratch(&self) -> PathBuf {
+        self.directory.join("scratch")
+    }
+
+    /// Keeps a sample. A sample that does not fit leaves nothing of itself behind.
+    pub fn append(&mut self, sample: &Sample) -> Result<(), StoreError> {
+        self.try_append(sample).map_err(|error| {
+            let _ = self.samples.set_len(self.written);
+            let _ = self.samples.seek(SeekFrom::Start(self.written));
+            StoreError {
+                path: self.directory.join("samples.jsonl"),
+                error,
+            }
+        })
+    }
+
+    fn try_append(&mut self, sample: &Sample) -> io::Result<()> {
+        let mut line = serde_json::to_vec(sample)?;
+        line.push(b'\n');
+        self.samples.write_all(&line)?;
+        self.written += line.len() as u64;
+        Ok(())
+    }
+
+    /// Writes `value` as JSON to the file `name` of the run: all of it or nothing.
+    pub fn write(&self, name: &str, value: &impl Serialize) -> Result<(), StoreError> {
+        write_json(&self.directory.join(name), value)
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(self.scratch());
+    }
+}
+
+/// Writes `value` as JSON to `path`: all of it or nothing.
+pub(crate) fn write_json(path: &Path, value: &impl Serialize) -> Result<(), StoreError> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".part");
+    let part = path.with_file_name(name);
+    let written = (|| {
+        let mut text = serde_json::to_vec_pretty(value)?;
+        text.push(b'\n');
+        fs::write(&part, text)?;
+        fs::rename(&part, path)
+    })();
+    written.map_err(|error| {
+        let _ = fs::remove_file(&part);
+        StoreError {
+            path: path.to_owned(),
+            error,
+        }
+    })
+}
+
+fn make_directory(results: &Path, experiment: &str) -> io::Result<PathBuf> {
+    let now = humantime::format_rfc3339_seconds(SystemTime::now())
+        .to_string()
+        .replace(':', "-");
+    for attempt in 1..=MAX_SAME_SECOND {
+        let suffix = if attempt == 1 {
+            String::new()
+        } else {
+            format!("-{attempt}")
+        };
+        let directory = results.join(format!("{now}-{experiment}{suffix}"));
+        match fs::create_dir(&directory) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            made => return made.map(|()| directory),
+        }
+    }
+    Err(io::ErrorKind::AlreadyExists.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::samples::Outcome;
+    use crate::workload::Workload;
+
+    fn sample(sequence: u32) -> Sample {
+        Sample {
+            round: 0,
+            sequence,
+            candidate: "unix".into(),
+            name: "stream".into(),
+            workload: Workload::Bulk,
+            began_unix_ms: 1,
+            took_ns: 2,
+            outcome: Outcome::Failed {
+                reason: "why".into(),
+                output: "a\nb".into(),
+            },
+        }
+    }
+
+    #[test]
+    fn samples_are_on_disk_as_soon_as_they_are_appended() {
+        let results = tempfile::tempdir().unwrap();
+        let mut store = Store::create(&results.path().join("new/place"), "test").unwrap();
+        for sequence in 0..3 {
+            store.append(&sample(sequence)).unwrap();
+            let text = fs::read_to_string(store.directory().join("samples.jsonl")).unwrap();
+            let read = text
+                .lines()
+                .map(|line| serde_json::from_str(line).unwrap())
+                .collect::<Vec<Sample>>();
+            assert_eq!(read, (0..=sequence).map(sample).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn every_run_has_a_directory_of_its_own_and_leaves_no_scratch() {
+        let results = tempfile::tempdir().unwrap();
+        let stores = (0..3)
+            .map(|_| Store::create(results.path(), "test").unwrap())
+            .collect::<Vec<_>>();
+        let mut directories = stores
+            .iter()
+            .map(|store| store.directory().to_owned())
+            .collect::<Vec<_>>();
+        fs::write(stores[0].scratch().join("file"), "x").unwrap();
+        drop(stores);
+        directories.dedup();
+        assert_eq!(directories.len(), 3);
+        for directory in directories {
+            let left = fs::read_dir(directory)
+                .unwrap()
+                .map(|entry| entry.unwrap().file_name());
+            assert_eq!(left.collect::<Vec<_>>(), ["samples.jsonl"]);
+        }
+    }
+
+    #[test]
+    fn a_full_disk_is_said_and_leaves_whole_samples_only() {
+        let results = tempfile::tempdir().unwrap();
+        let mut store = Store::create(results.path(), "test").unwrap();
+        store.append(&sample(0)).unwrap();
+        let kept = std::mem::replace(
+            &mut store.samples,
+            File::options().write(true).open("/dev/full").unwrap(),
+        );
+        let error = store.append(&sample(1)).unwrap_err().to_string();
+        assert!(error.contains("make room"), "{error}");
+        store.samples = kept;
+        store.append(&sample(2)).unwrap();
+        let text = fs::read_to_string(store.directory().join("samples.jsonl")).unwrap();
+        assert_eq!(text.lines().count(), 2);
+        assert!(
+            text.lines()
+                .all(|line| serde_json::from_str::<Sample>(line).is_ok())
+        );
+    }
+
+    #[test]
+    fn a_place_that_cannot_be_written_is_said() {
+        let error = Store::create(Path::new("/proc/nowhere"), "test")
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("/proc/nowhere"), "{error}");
+        let results = tempfile::tempdir().unwrap();
+        let path = results.path().join("missing/report.json");
+        assert!(
+            write_json(&path, &1)
+                .unwrap_err()
+                .to_string()
+                .contains("report.json")
+        );
+    }
+}

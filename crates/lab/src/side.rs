@@ -1,0 +1,114 @@
+//! One of the two processes of a candidate: this same program, run once more.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::process::ExitCode;
+
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::sys::prctl::set_pdeathsig;
+use nix::sys::signal::Signal;
+use nix::unistd::Pid;
+
+use crate::control::{Line, Reply, Request};
+use crate::testbed::{Candidate, Context, Testbed, TestbedError};
+use crate::workload::{Pace, Workload};
+
+/// A side's end of the conversation with the runner.
+#[derive(Debug)]
+pub struct Control(Line);
+
+/// Does what the runner at the other end of standard input says until it is gone.
+///
+/// `candidates` has to be the list the runner has. The program that a
+/// [`crate::Launcher`] starts has to end up here, before it has a second thread.
+pub fn main(candidates: &[Candidate]) -> ExitCode {
+    // Whoever started this process is its only purpose.
+    let bound = set_pdeathsig(Signal::SIGKILL).map_err(io::Error::from);
+    match bound.and_then(|()| converse(candidates)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("a side of a measurement, not to be run by hand: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn converse(candidates: &[Candidate]) -> io::Result<()> {
+    let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
+    let mut control = Control(Line::new(socket));
+    let (context, core) = match control.0.receive()? {
+        Some(Request::Enter { context, core }) => (context, core),
+        Some(_) => return Err(io::Error::other("the first request is to enter a testbed")),
+        None => return Ok(()),
+    };
+    if let Err(error) = pin(core) {
+        let reason = format!("cannot run on core {core} only ({error}): choose cores this process may use");
+        return control.0.send(&Reply::Failed { reason });
+    }
+    match candidates
+        .iter()
+        .find(|candidate| candidate.name == context.candidate)
+    {
+        Some(candidate) => (candidate.attend)(&mut control, &context),
+        None => control.0.send(&Reply::Failed {
+            reason: format!("no candidate `{}`", context.candidate),
+        }),
+    }
+}
+
+fn pin(core: usize) -> nix::Result<()> {
+    let mut cores = CpuSet::new();
+    cores.set(core)?;
+    sched_setaffinity(Pid::from_raw(0), &cores)
+}
+
+/// Goes through the runner's requests as one side of the testbed `T`.
+pub(crate) fn attend<T: Testbed>(control: &mut Control, context: &Context) -> io::Result<()> {
+    let mut testbed = match T::enter(context) {
+        Ok(testbed) => testbed,
+        Err(error) => return control.refuse(error),
+    };
+    // Entering a user namespace may have undone it.
+    set_pdeathsig(Signal::SIGKILL)?;
+    control.0.send(&Reply::Ready)?;
+    let pace = Pace::from(&context.settings);
+    let mut listening: Option<(Workload, T::Listener)> = None;
+    while let Some(request) = control.0.receive()? {
+        let done = match request {
+            Request::Enter { .. } => Err(io::Error::other("a process is a side only once")),
+            Request::Join => match testbed.join(context) {
+                Ok(()) => Ok(Reply::Ready),
+                Err(error) => return control.refuse(error),
+            },
+            Request::Listen { workload } => testbed.listen(&workload).map(|(listener, address)| {
+                listening = Some((workload, listener));
+                Reply::Listening { address }
+            }),
+            Request::Serve => match listening.take() {
+                Some((workload, mut listener)) => workload
+                    .serve(&mut testbed, &mut listener, &pace)
+                    .map(|side| Reply::Measured { side }),
+                None => Err(io::Error::other("asked to serve before it was asked to listen")),
+            },
+            Request::Drive { workload, address } => workload
+                .drive(&mut testbed, &address, &pace)
+                .map(|side| Reply::Measured { side }),
+        };
+        let reply = done.unwrap_or_else(|error| Reply::Failed {
+            reason: error.to_string(),
+        });
+        control.0.send(&reply)?;
+    }
+    Ok(())
+}
+
+impl Control {
+    fn refuse(&mut self, error: TestbedError) -> io::Result<()> {
+        let reason = error.to_string();
+        self.0.send(&match error {
+            TestbedError::Unavailable(_) => Reply::Unavailable { reason },
+            TestbedError::Failed(_) => Reply::Failed { reason },
+        })
+    }
+}

@@ -1,0 +1,35 @@
+//! The kernel's TCP over its loopback interface, blocking sockets.
+
+use std::io;
+use std::net::{Ipv4Addr, TcpStream};
+
+use super::kernel_tcp::{KernelTcp, Listener};
+use super::{Context, Testbed, TestbedError};
+use crate::workload::Workload;
+
+/// Two processes on 127.0.0.1.
+#[derive(Debug)]
+pub(super) struct KernelLoopback(KernelTcp);
+
+impl Testbed for KernelLoopback {
+    const NAME: &'static str = "kernel-loopback";
+    const ABOUT: &'static str = "kernel TCP over 127.0.0.1, blocking sockets";
+    type Listener = Listener;
+    type Connection = TcpStream;
+
+    fn enter(context: &Context) -> Result<Self, TestbedError> {
+        KernelTcp::new(Ipv4Addr::LOCALHOST, context).map(Self)
+    }
+
+    fn listen(&mut self, workload: &Workload) -> io::Result<(Listener, String)> {
+        self.0.listen(workload)
+    }
+
+    fn accept(&mut self, listener: &mut Listener) -> io::Result<TcpStream> {
+        listener.accept()
+    }
+
+    fn connect(&mut self, address: &str, workload: &Workload) -> io::Result<TcpStream> {
+        self.0.connect(address, workload)
+    }
+}

@@ -1,0 +1,79 @@
+//! The kernel's TCP between two network namespaces joined by a veth pair: what two
+//! containers of one machine have. Blocking sockets, and sockets polled without sleep.
+
+use std::io;
+use std::net::TcpStream;
+
+use super::kernel_tcp::{KernelTcp, Listener};
+use super::spinning::{Spinning, spin};
+use super::{Context, Testbed, TestbedError, veth};
+use crate::workload::Workload;
+
+/// Blocking sockets over a veth pair.
+#[derive(Debug)]
+pub(super) struct KernelVeth(KernelTcp);
+
+impl Testbed for KernelVeth {
+    const NAME: &'static str = "kernel-veth";
+    const ABOUT: &'static str = "kernel TCP between two namespaces over veth, blocking sockets";
+    type Listener = Listener;
+    type Connection = TcpStream;
+
+    fn enter(context: &Context) -> Result<Self, TestbedError> {
+        veth::enter(context)?;
+        KernelTcp::new(veth::SERVER, context).map(Self)
+    }
+
+    fn join(&mut self, context: &Context) -> Result<(), TestbedError> {
+        veth::join(context)
+    }
+
+    fn listen(&mut self, workload: &Workload) -> io::Result<(Listener, String)> {
+        self.0.listen(workload)
+    }
+
+    fn accept(&mut self, listener: &mut Listener) -> io::Result<TcpStream> {
+        listener.accept()
+    }
+
+    fn connect(&mut self, address: &str, workload: &Workload) -> io::Result<TcpStream> {
+        self.0.connect(address, workload)
+    }
+}
+
+/// The same with non-blocking sockets that are polled in user space.
+#[derive(Debug)]
+pub(super) struct KernelVethSpinning(KernelVeth);
+
+impl Testbed for KernelVethSpinning {
+    const NAME: &'static str = "kernel-veth-spinning";
+    const ABOUT: &'static str = "the same, non-blocking sockets polled without sleep";
+    type Listener = Listener;
+    type Connection = Spinning<TcpStream>;
+
+    fn enter(context: &Context) -> Result<Self, TestbedError> {
+        KernelVeth::enter(context).map(Self)
+    }
+
+    fn join(&mut self, context: &Context) -> Result<(), TestbedError> {
+        self.0.join(context)
+    }
+
+    fn listen(&mut self, workload: &Workload) -> io::Result<(Listener, String)> {
+        let (listener, address) = self.0.listen(workload)?;
+        listener.set_nonblocking()?;
+        Ok((listener, address))
+    }
+
+    fn accept(&mut self, listener: &mut Listener) -> io::Result<Spinning<TcpStream>> {
+        let stream = spin(|| listener.accept())?;
+        stream.set_nonblocking(true)?;
+        Ok(Spinning(stream))
+    }
+
+    fn connect(&mut self, address: &str, workload: &Workload) -> io::Result<Spinning<TcpStream>> {
+        let stream = self.0.connect(address, workload)?;
+        stream.set_nonblocking(true)?;
+        Ok(Spinning(stream))
+    }
+}

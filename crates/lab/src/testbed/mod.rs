@@ -1,0 +1,141 @@
+//! What carries the traffic between the two sides. A candidate a file.
+//!
+//! A testbed is made twice, in the server's process and in the client's, in steps
+//! that the runner takes in turn: [`Testbed::enter`] in the server, then in the
+//! client; [`Testbed::join`] in the server, then in the client. From then on both go
+//! through one workload after the other, each over connections of its own.
+
+mod floor;
+mod kernel_loopback;
+mod kernel_tcp;
+mod kernel_veth;
+mod spinning;
+mod unix;
+mod veth;
+
+use std::io::{self, Read, Write};
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::experiment::Settings;
+use crate::side::{self, Control};
+use crate::workload::Workload;
+
+/// Everything that can be measured on sockets, in the order of the report's columns.
+pub const ALL: &[Candidate] = &[
+    Candidate::of::<kernel_veth::KernelVeth>(),
+    Candidate::of::<kernel_veth::KernelVethSpinning>(),
+    Candidate::of::<kernel_loopback::KernelLoopback>(),
+    Candidate::of::<unix::Unix>(),
+    Candidate::of::<floor::Floor>(),
+];
+
+/// One side of a stream connection. Dropping it closes it.
+pub trait Connection: Read + Write {
+    /// Tells the other side that nothing more will be written; reading goes on.
+    fn finish(&mut self) -> io::Result<()>;
+}
+
+/// Which of the two sides a process is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Role {
+    /// Accepts connections.
+    Server,
+    /// Makes them.
+    Client,
+}
+
+/// What a side is told before anything else.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Context {
+    /// Name of the candidate.
+    pub candidate: String,
+    /// Which side this is.
+    pub role: Role,
+    /// Process id of the other side.
+    pub peer: u32,
+    /// A directory both sides may use; it is removed after the run.
+    pub scratch: PathBuf,
+    /// How measurements are taken.
+    pub settings: Settings,
+}
+
+/// Why a candidate cannot be measured.
+#[derive(Debug, thiserror::Error)]
+pub enum TestbedError {
+    /// This machine or user lacks something. Says what, and what to do about it.
+    #[error("{0}")]
+    Unavailable(String),
+    /// It should work, and does not.
+    #[error("{0}")]
+    Failed(String),
+}
+
+impl TestbedError {
+    /// A step that should have worked.
+    pub fn failed(step: &str, error: impl std::fmt::Display) -> Self {
+        Self::Failed(format!("cannot {step}: {error}"))
+    }
+}
+
+/// What carries the traffic. One value lives in each side's process.
+pub trait Testbed: Sized {
+    /// Stable name; part of the names of ratios.
+    const NAME: &'static str;
+    /// What it is, in a line.
+    const ABOUT: &'static str;
+    /// What accepts connections.
+    type Listener;
+    /// What they are.
+    type Connection: Connection;
+
+    /// Whether a workload means anything here.
+    fn supports(workload: &Workload) -> bool {
+        let _ = workload;
+        true
+    }
+
+    /// Sets this side up on its own. Runs before the process has a second thread.
+    fn enter(context: &Context) -> Result<Self, TestbedError>;
+
+    /// Connects the two sides, both of which have been entered; the server's first.
+    fn join(&mut self, context: &Context) -> Result<(), TestbedError> {
+        let _ = context;
+        Ok(())
+    }
+
+    /// Begins to listen for one workload; also gives the address to connect to.
+    fn listen(&mut self, workload: &Workload) -> io::Result<(Self::Listener, String)>;
+
+    /// Waits for a connection.
+    fn accept(&mut self, listener: &mut Self::Listener) -> io::Result<Self::Connection>;
+
+    /// Connects to an address that [`Testbed::listen`] gave the other side.
+    fn connect(&mut self, address: &str, workload: &Workload) -> io::Result<Self::Connection>;
+}
+
+/// A testbed as a value: its name, and how a process becomes one of its sides.
+#[derive(Debug, Clone, Copy)]
+pub struct Candidate {
+    /// Stable name.
+    pub name: &'static str,
+    /// What it is, in a line.
+    pub about: &'static str,
+    /// Whether a workload means anything here.
+    pub supports: fn(&Workload) -> bool,
+    pub(crate) attend: fn(&mut Control, &Context) -> io::Result<()>,
+}
+
+impl Candidate {
+    /// The candidate that `T` is.
+    pub const fn of<T: Testbed>() -> Self {
+        Self {
+            name: T::NAME,
+            about: T::ABOUT,
+            supports: T::supports,
+            attend: side::attend::<T>,
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Two network namespaces joined by a veth pair.
+//!
+//! The namespaces have no names: only the two processes hold them, so that they and
+//! the pair vanish with the processes, however those end. A user who is not root gets
+//! them in a user namespace, where the kernel allows that.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use nix::errno::Errno;
+use nix::sched::{CloneFlags, setns, unshare};
+use nix::unistd::{getegid, geteuid};
+
+use super::{Context, Role, TestbedError};
+
+/// The server's address.
+pub(super) const SERVER: Ipv4Addr = Ipv4Addr::new(10, 198, 0, 1);
+/// The client's address.
+const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 198, 0, 2);
+/// What the two ends are called, each in its namespace.
+const DEVICE: &str = "toe0";
+
+/// Moves this process to a network namespace of its own.
+pub(super) fn enter(context: &Context) -> Result<(), TestbedError> {
+    if find_ip().is_none() {
+        return Err(TestbedError::Unavailable(
+            "the `ip` tool is missing: install iproute2 (`apt-get install iproute2`)".into(),
+        ));
+    }
+    match unshare(CloneFlags::CLONE_NEWNET) {
+        Ok(()) => Ok(()),
+        Err(Errno::EPERM) => enter_as_user(context),
+        Err(error) => Err(unavailable(error)),
+    }
+}
+
+/// The same without privilege. Both network namespaces have to belong to one user
+/// namespace, or their ends could not be joined: the server makes it, the client
+/// follows.
+fn enter_as_user(context: &Context) -> Result<(), TestbedError> {
+    match context.role {
+        Role::Server => {
+            let (user, group) = (geteuid(), getegid());
+            unshare(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNET).map_err(unavailable)?;
+            let write = |file: &str, text: String| {
+                fs::write(format!("/proc/self/{file}"), text)
+                    .map_err(|error| TestbedError::failed("become root of a user namespace", error))
+            };
+            write("setgroups", "deny".into())?;
+            write("uid_map", format!("0 {user} 1"))?;
+            write("gid_map", format!("0 {group} 1"))
+        }
+        Role::Client => {
+            let path = format!("/proc/{}/ns/user", context.peer);
+            let theirs =
+                File::open(&path).map_err(|error| TestbedError::failed(&format!("open {path}"), error))?;
+            setns(theirs, CloneFlags::CLONE_NEWUSER).map_err(unavailable)?;
+            unshare(CloneFlags::CLONE_NEWNET).map_err(unavailable)
+        }
+    }
+}
+
+fn unavailable(error: Errno) -> TestbedError {
+    TestbedError::Unavailable(format!(
+        "cannot make a network namespace ({error}): run as root, or allow users to \
+         (`sysctl user.max_user_namespaces user.max_net_namespaces kernel.unprivileged_userns_clone`; \
+         in a container: --privileged)"
+    ))
+}
+
+/// Gives this side its end of the pair. The server's side makes both.
+pub(super) fn join(context: &Context) -> Result<(), TestbedError> {
+    let (make, address) = match context.role {
+        Role::Server => {
+            let make = format!(
+                "link add {DEVICE} type veth peer name {DEVICE} netns {}\n",
+                context.peer
+            );
+            (make, SERVER)
+        }
+        Role::Client => (String::new(), CLIENT),
+    };
+    // Without link-local addresses nothing but the measurement's own traffic flows.
+    let commands = format!(
+        "{make}\
+         link set {DEVICE} addrgenmode none\n\
+         address add {address}/24 dev {DEVICE}\n\
+         link set lo up\n\
+         link set {DEVICE} up\n"
+    );
+    batch(&commands).map_err(|error| TestbedError::failed("set up the veth pair", error))
+}
+
+/// Has `ip` carry out `commands`.
+fn batch(commands: &str) -> io::Result<()> {
+    let ip = find_ip().ok_or(io::ErrorKind::NotFound)?;
+    let mut child = Command::new(ip)
+        .args(["-batch", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    if let Some(mut input) = child.stdin.take() {
+        input.write_all(commands.as_bytes())?;
+    }
+    let output = child.wait_with_output()?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(io::Error::other(format!(
+        "`ip` says: {}",
+        String::from_utf8_lossy(&output.stderr).trim()
+    )))
+}
+
+/// Where the `ip` tool is. Users who are not root often lack its directory in PATH.
+fn find_ip() -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let usual = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"].map(PathBuf::from);
+    let mut found = std::env::split_paths(&path)
+        .chain(usual)
+        .map(|directory| directory.join("ip"));
+    found.find(|path| path.is_file())
+}

@@ -1,0 +1,82 @@
+//! Connections set up and torn down, one after the other, without any data.
+//!
+//! The server closes first, as servers of one answer do: the records of closed
+//! connections (TIME-WAIT) stay with the server, and the client's ports are free
+//! again at once. Either side has seen the other's end before the next connection.
+
+use std::io;
+use std::time::Instant;
+
+use super::meter::Meter;
+use super::{Pace, read_end, read_whole};
+use crate::samples::{Recorder, Side};
+use crate::testbed::{Connection, Testbed};
+
+/// Connections before anything counts, however long they take.
+const MIN_WARM_UP: u64 = 4;
+
+/// The server looks at the clock once in so many connections, in its warm-up.
+const CLOCK_EVERY: u64 = 4;
+
+/// What the client says on its last connection.
+const LAST: [u8; 1] = *b"Q";
+
+pub(super) fn serve<T: Testbed>(
+    testbed: &mut T,
+    listener: &mut T::Listener,
+    pace: &Pace,
+) -> io::Result<Side> {
+    let began = Instant::now();
+    let mut meter = Meter::start();
+    let mut warm = 0;
+    let mut accepted = 0_u64;
+    loop {
+        let mut connection = testbed.accept(listener)?;
+        connection.finish()?;
+        if read_whole(&mut connection, &mut [0; LAST.len()])? {
+            break;
+        }
+        accepted += 1;
+        if warm == 0 && accepted.is_multiple_of(CLOCK_EVERY) && began.elapsed() >= pace.warm_up {
+            warm = accepted;
+            meter = Meter::start();
+        }
+    }
+    Ok(meter.stop(accepted - warm, 0))
+}
+
+pub(super) fn drive<C: Connection>(
+    mut connect: impl FnMut() -> io::Result<C>,
+    pace: &Pace,
+) -> io::Result<Side> {
+    let mut cycle = || -> io::Result<()> { read_end(&mut connect()?) };
+    let began = Instant::now();
+    let mut warm = 0;
+    while warm < MIN_WARM_UP || began.elapsed() < pace.warm_up {
+        cycle()?;
+        warm += 1;
+    }
+
+    let mut recorder = Recorder::new();
+    let mut connections = 0;
+    let meter = Meter::start();
+    let mut last = Instant::now();
+    let end = last + pace.span;
+    while last < end {
+        cycle()?;
+        let now = Instant::now();
+        recorder.record(u64::try_from((now - last).as_nanos()).unwrap_or(u64::MAX));
+        last = now;
+        connections += 1;
+    }
+    let side = meter.stop(connections, 0);
+
+    let mut connection = connect()?;
+    read_end(&mut connection)?;
+    connection.write_all(&LAST)?;
+    connection.flush()?;
+    Ok(Side {
+        durations: Some(recorder.counts()),
+        ..side
+    })
+}

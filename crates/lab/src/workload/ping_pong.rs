@@ -1,0 +1,126 @@
+//! Ping-pong: one message there and back at a time; half a round trip is the latency.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use super::meter::Meter;
+use super::{Pace, read_end, read_whole};
+use crate::samples::{Recorder, Side};
+use crate::testbed::Connection;
+
+/// Round trips before anything counts, however long they take.
+const MIN_WARM_UP: u64 = 16;
+
+/// The server looks at the clock once in so many messages, and only in its warm-up.
+const CLOCK_EVERY: u64 = 16;
+
+pub(super) fn serve(mut connection: impl Connection, size: usize, pace: &Pace) -> io::Result<Side> {
+    let mut message = vec![0; size];
+    let began = Instant::now();
+    let mut meter = Meter::start();
+    let mut warm = 0;
+    let mut echoed = 0_u64;
+    while read_whole(&mut connection, &mut message)? {
+        connection.write_all(&message)?;
+        echoed += 1;
+        if warm == 0 && echoed.is_multiple_of(CLOCK_EVERY) && began.elapsed() >= pace.warm_up {
+            warm = echoed;
+            meter = Meter::start();
+        }
+    }
+    // Each round trip is a message received and a message sent.
+    let messages = 2 * (echoed - warm);
+    let side = meter.stop(messages, messages * size as u64);
+    connection.finish()?;
+    Ok(Side {
+        total_bytes: 2 * echoed * size as u64,
+        ..side
+    })
+}
+
+pub(super) fn drive(connection: impl Connection, size: usize, pace: &Pace) -> io::Result<Side> {
+    let mut client = Client {
+        connection,
+        message: vec![0x5a; size],
+        answer: vec![0; size],
+        sent: 0,
+    };
+    let began = Instant::now();
+    while client.sent < MIN_WARM_UP || began.elapsed() < pace.warm_up {
+        client.send()?;
+        client.receive()?;
+    }
+
+    let mut recorder = Recorder::new();
+    let warm = client.sent;
+    let meter = Meter::start();
+    let began = Instant::now();
+    let end = began + pace.span;
+    let mut sent_at = began;
+    let mut round_trip: Option<Duration> = None;
+    loop {
+        client.send()?;
+        // The one before is counted while this one is on its way.
+        if let Some(round_trip) = round_trip {
+            recorder.record(nanoseconds(round_trip));
+        }
+        client.receive()?;
+        // One look at the clock ends this round trip and begins the next.
+        let now = Instant::now();
+        round_trip = Some(now - sent_at);
+        sent_at = now;
+        if now >= end {
+            break;
+        }
+    }
+    recorder.record(nanoseconds(round_trip.unwrap_or_default()));
+
+    let messages = 2 * (client.sent - warm);
+    let side = meter.stop(messages, messages * size as u64);
+    client.connection.finish()?;
+    read_end(&mut client.connection)?;
+    Ok(Side {
+        total_bytes: 2 * client.sent * size as u64,
+        durations: Some(recorder.counts()),
+        ..side
+    })
+}
+
+struct Client<C> {
+    connection: C,
+    message: Vec<u8>,
+    answer: Vec<u8>,
+    sent: u64,
+}
+
+impl<C: Connection> Client<C> {
+    /// Sends a message that differs from the one before.
+    #[inline]
+    fn send(&mut self) -> io::Result<()> {
+        self.sent += 1;
+        let tag = self.sent.to_le_bytes();
+        let tagged = self.message.len().min(tag.len());
+        self.message[..tagged].copy_from_slice(&tag[..tagged]);
+        self.connection.write_all(&self.message)
+    }
+
+    /// Waits for the answer, which has to be the message.
+    #[inline]
+    fn receive(&mut self) -> io::Result<()> {
+        if !read_whole(&mut self.connection, &mut self.answer)? {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let tagged = self.message.len().min(8);
+        if self.answer[..tagged] != self.message[..tagged] {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "the answer is not the message that was sent",
+            ));
+        }
+        Ok(())
+    }
+}
+
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,114 @@
+//! One-way stream. Each side counts in a window of its own, which begins after its
+//! own warm-up and ends while traffic still runs: neither slow start nor what is
+//! left in buffers at the end is in it.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use super::meter::Meter;
+use super::{Pace, read_end};
+use crate::samples::Side;
+use crate::testbed::Connection;
+
+/// Bytes the receiver offers to each read.
+const READ: usize = 128 << 10;
+
+/// Both sides look at the clock after so many bytes, or so many operations.
+const CLOCK_BYTES: usize = 64 << 10;
+const CLOCK_OPERATIONS: usize = 64;
+
+/// The sender goes on for so long after its window, so that the receiver's window,
+/// which begins a little later, ends in traffic too.
+const OVERLAP: Duration = Duration::from_millis(5);
+
+/// Receives writes of `size` bytes until the sender ends.
+pub(super) fn serve(mut connection: impl Connection, size: usize, pace: &Pace) -> io::Result<Side> {
+    let mut buffer = vec![0; READ];
+    let mut receiver = Receiver {
+        total: 0,
+        ended: false,
+    };
+    receiver.read_some(&mut connection, &mut buffer)?;
+    let whole = Meter::start();
+    let began = Instant::now();
+    while !receiver.ended && began.elapsed() < pace.warm_up {
+        receiver.read_some(&mut connection, &mut buffer)?;
+    }
+    let meter = Meter::start();
+    let began = Instant::now();
+    let warm = receiver.total;
+    while !receiver.ended && began.elapsed() < pace.span {
+        receiver.read_some(&mut connection, &mut buffer)?;
+    }
+    let bytes = receiver.total - warm;
+    let mut side = meter.stop(bytes / size as u64, bytes);
+    if bytes == 0 {
+        // So starved of its core that the stream was over before its window began:
+        // then everything is the window.
+        side = whole.stop(receiver.total / size as u64, receiver.total);
+    }
+    while !receiver.ended {
+        receiver.read_some(&mut connection, &mut buffer)?;
+    }
+    connection.finish()?;
+    Ok(Side {
+        total_bytes: receiver.total,
+        ..side
+    })
+}
+
+/// Sends writes of `size` bytes.
+pub(super) fn drive(mut connection: impl Connection, size: usize, pace: &Pace) -> io::Result<Side> {
+    let message = vec![0x5a_u8; size];
+    let between_looks = (CLOCK_BYTES / size).clamp(1, CLOCK_OPERATIONS);
+    let mut write_for = |span: Duration| -> io::Result<u64> {
+        let began = Instant::now();
+        let mut written = 0;
+        while began.elapsed() < span {
+            for _ in 0..between_looks {
+                connection.write_all(&message)?;
+            }
+            written += between_looks as u64;
+        }
+        Ok(written)
+    };
+    let warm_up = write_for(pace.warm_up)?;
+    let meter = Meter::start();
+    let counted = write_for(pace.span)?;
+    let side = meter.stop(counted, counted * size as u64);
+    let overlap = write_for(OVERLAP)?;
+    connection.finish()?;
+    read_end(&mut connection)?;
+    Ok(Side {
+        total_bytes: (warm_up + counted + overlap) * size as u64,
+        ..side
+    })
+}
+
+struct Receiver {
+    total: u64,
+    ended: bool,
+}
+
+impl Receiver {
+    /// Reads until it is time for a look at the clock.
+    fn read_some(&mut self, connection: &mut impl Connection, buffer: &mut [u8]) -> io::Result<()> {
+        let mut bytes = 0;
+        for _ in 0..CLOCK_OPERATIONS {
+            match connection.read(buffer) {
+                Ok(0) => {
+                    self.ended = true;
+                    break;
+                }
+                Ok(n) => bytes += n,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+            if bytes >= CLOCK_BYTES {
+                break;
+            }
+        }
+        self.total += bytes as u64;
+        Ok(())
+    }
+}

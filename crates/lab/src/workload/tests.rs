@@ -1,0 +1,170 @@
+use super::*;
+use crate::samples::Side;
+use crate::testbed::{Context, Testbed, TestbedError};
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+const PACE: Pace = Pace {
+    warm_up: Duration::from_millis(1),
+    span: Duration::from_millis(5),
+};
+
+/// Socket pairs between two threads.
+enum Pairs {
+    Server(Receiver<UnixStream>),
+    Client(Sender<UnixStream>),
+}
+
+impl Testbed for Pairs {
+    const NAME: &'static str = "pairs";
+    const ABOUT: &'static str = "socket pairs";
+    type Listener = ();
+    type Connection = UnixStream;
+
+    fn enter(_: &Context) -> Result<Self, TestbedError> {
+        Err(TestbedError::Unavailable("made by the test".into()))
+    }
+
+    fn listen(&mut self, _: &Workload) -> io::Result<((), String)> {
+        Ok(((), String::new()))
+    }
+
+    fn accept(&mut self, (): &mut ()) -> io::Result<UnixStream> {
+        match self {
+            Self::Server(accepted) => accepted.recv().map_err(io::Error::other),
+            Self::Client(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
+    fn connect(&mut self, _: &str, _: &Workload) -> io::Result<UnixStream> {
+        let (ours, theirs) = UnixStream::pair()?;
+        match self {
+            Self::Client(accepted) => accepted.send(theirs).map_err(io::Error::other)?,
+            Self::Server(_) => return Err(io::ErrorKind::Unsupported.into()),
+        }
+        Ok(ours)
+    }
+}
+
+/// What the client and the server counted.
+fn run(workload: Workload) -> (Side, Side) {
+    let (sender, receiver) = channel();
+    let server = std::thread::spawn(move || {
+        workload
+            .serve(&mut Pairs::Server(receiver), &mut (), &PACE)
+            .unwrap()
+    });
+    let client = workload.drive(&mut Pairs::Client(sender), "", &PACE).unwrap();
+    (client, server.join().unwrap())
+}
+
+#[test]
+fn both_sides_of_a_ping_pong_count_the_same_bytes() {
+    for text in ["1", "7", "64", "1M"] {
+        let (client, server) = run(Workload::PingPong {
+            size: text.parse().unwrap(),
+        });
+        assert_eq!(client.total_bytes, server.total_bytes, "{text}");
+        let durations = client.durations.unwrap();
+        assert_eq!(2 * durations.total(), client.messages);
+        assert!(server.durations.is_none());
+        assert!(client.total_bytes > client.bytes, "the warm-up does not count");
+    }
+}
+
+#[test]
+fn both_sides_of_a_stream_count_the_same_bytes() {
+    for workload in [
+        Workload::Stream {
+            size: "1".parse().unwrap(),
+        },
+        Workload::Bulk,
+    ] {
+        let (client, server) = run(workload);
+        assert_eq!(client.total_bytes, server.total_bytes);
+        for side in [client, server] {
+            assert!(side.bytes > 0 && side.bytes < side.total_bytes);
+            assert!(side.span_ns >= 5_000_000);
+        }
+    }
+}
+
+#[test]
+fn connections_are_counted_and_timed() {
+    let (client, server) = run(Workload::Connect);
+    assert_eq!(client.durations.unwrap().total(), client.messages);
+    assert!(client.messages > 0 && server.messages > 0);
+    assert!(client.span_ns >= 5_000_000);
+}
+
+#[test]
+fn an_answer_that_is_not_the_message_is_an_error() {
+    let (ours, mut theirs) = UnixStream::pair().unwrap();
+    let liar = std::thread::spawn(move || {
+        use std::io::Write;
+        let mut message = [0; 64];
+        while read_whole(&mut theirs, &mut message).unwrap_or(false) {
+            message[0] ^= 1;
+            if theirs.write_all(&message).is_err() {
+                break;
+            }
+        }
+    });
+    let error = ping_pong::drive(ours, 64, &PACE).unwrap_err();
+    assert!(error.to_string().contains("not the message"), "{error}");
+    liar.join().unwrap();
+}
+
+#[test]
+fn a_connection_that_breaks_off_in_a_message_is_an_error() {
+    let (ours, mut theirs) = UnixStream::pair().unwrap();
+    std::io::Write::write_all(&mut theirs, &[0; 63]).unwrap();
+    drop(theirs);
+    let error = ping_pong::serve(ours, 64, &PACE).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+}
+
+#[test]
+fn names_of_metrics_are_stable_and_distinct() {
+    let size = "1K".parse().unwrap();
+    let names = |workload: Workload| workload.metric_names();
+    assert_eq!(
+        names(Workload::PingPong { size }),
+        [
+            "latency_1K",
+            "latency_p99_1K",
+            "latency_p999_1K",
+            "cpu_client_latency_1K",
+            "cpu_server_latency_1K"
+        ]
+    );
+    assert_eq!(
+        names(Workload::Stream { size }),
+        [
+            "stream_1K",
+            "cpu_client_stream_1K",
+            "cpu_server_stream_1K",
+            "cpu_messages_client_stream_1K",
+            "cpu_messages_server_stream_1K"
+        ]
+    );
+    assert_eq!(names(Workload::Bulk)[0], "stream");
+    assert_eq!(
+        names(Workload::Connect),
+        [
+            "connect",
+            "connect_p50",
+            "connect_p99",
+            "cpu_client_connect",
+            "cpu_server_connect"
+        ]
+    );
+    let bulk = Workload::Stream {
+        size: "128K".parse().unwrap(),
+    };
+    assert_ne!(
+        names(bulk),
+        names(Workload::Bulk),
+        "the bulk stream has names of its own"
+    );
+}

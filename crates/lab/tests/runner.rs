@@ -1,0 +1,333 @@
+//! The runner with real processes: candidates that work, fail, crash, hang or are not
+//! there. This program is also what the processes run, so it has a `main` of its own.
+
+use std::io::{self, Write};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::path::Path;
+use std::process::{Command, ExitCode};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use toehold_lab::samples::{Outcome, Sample, Store};
+use toehold_lab::testbed::{self, Candidate, Context, Testbed, TestbedError};
+use toehold_lab::{Comparison, Launcher, Observer, Plan, Runner, Settings, Workload, host, side};
+
+const SIDE: &str = "lab-side";
+
+/// Real ones, and fakes.
+fn candidates() -> Vec<Candidate> {
+    let mut all = testbed::ALL.to_vec();
+    all.extend([
+        Candidate::of::<Fake<REFUSING>>(),
+        Candidate::of::<Fake<CRASHING>>(),
+        Candidate::of::<Fake<HANGING>>(),
+        Candidate::of::<Fake<MISSING>>(),
+    ]);
+    all
+}
+
+/// Name and body.
+type Test = (&'static str, fn() -> Result<(), Failed>);
+
+fn main() -> ExitCode {
+    if std::env::args().nth(1).as_deref() == Some(SIDE) {
+        return side::main(&candidates());
+    }
+    let tests: [Test; 7] = [
+        ("real_candidates_are_measured", real_candidates_are_measured),
+        (
+            "a_refusal_is_recorded_with_its_output_and_the_others_go_on",
+            a_refusal_is_recorded,
+        ),
+        (
+            "a_crash_is_recorded_with_its_output_and_the_others_go_on",
+            a_crash_is_recorded,
+        ),
+        ("a_hang_is_ended_with_everything_it_started", a_hang_is_ended),
+        ("what_is_not_there_is_said_once", what_is_not_there_is_said_once),
+        (
+            "an_interrupted_run_keeps_what_it_has",
+            an_interrupted_run_keeps_what_it_has,
+        ),
+        (
+            "a_program_that_cannot_be_started_is_recorded",
+            a_program_that_cannot_be_started,
+        ),
+    ];
+    let trials = tests.map(|(name, test)| Trial::test(name, test)).into();
+    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+}
+
+const REFUSING: u8 = 0;
+const CRASHING: u8 = 1;
+const HANGING: u8 = 2;
+const MISSING: u8 = 3;
+
+/// Goes wrong when its server is asked to accept.
+struct Fake<const KIND: u8>;
+
+impl<const KIND: u8> Testbed for Fake<KIND> {
+    const NAME: &'static str = ["refusing", "crashing", "hanging", "missing"][KIND as usize];
+    const ABOUT: &'static str = "goes wrong";
+    type Listener = UnixListener;
+    type Connection = UnixStream;
+
+    fn enter(_: &Context) -> Result<Self, TestbedError> {
+        match KIND {
+            MISSING => Err(TestbedError::Unavailable("install it".into())),
+            _ => Ok(Self),
+        }
+    }
+
+    fn listen(&mut self, _: &Workload) -> io::Result<(UnixListener, String)> {
+        let name = format!("toehold-lab-fake-{}", std::process::id());
+        Ok((
+            UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name)?)?,
+            name,
+        ))
+    }
+
+    fn accept(&mut self, _: &mut UnixListener) -> io::Result<UnixStream> {
+        println!("on standard output");
+        io::stdout().flush()?;
+        eprintln!("on standard error");
+        match KIND {
+            CRASHING => std::process::exit(3),
+            HANGING => {
+                let mut sleeper = Command::new("sleep").arg("1000").spawn()?;
+                eprintln!("sleeper {}", sleeper.id());
+                sleeper.wait()?;
+                Err(io::ErrorKind::TimedOut.into())
+            }
+            _ => Err(io::Error::other("it does not want to")),
+        }
+    }
+
+    fn connect(&mut self, address: &str, _: &Workload) -> io::Result<UnixStream> {
+        UnixStream::connect_addr(&SocketAddr::from_abstract_name(address)?)
+    }
+}
+
+struct Quiet;
+
+impl Observer for Quiet {
+    fn begins(&mut self, _: u32, _: u32, _: u32, _: &str, _: &str) {}
+    fn ended(&mut self, _: &Sample) {}
+}
+
+fn plan(candidates: &[&str], workloads: Vec<Workload>, patience_ms: u64) -> Plan {
+    let cores = host::usable_cores();
+    Plan {
+        experiment: "test".into(),
+        title: "A test".into(),
+        workloads,
+        candidates: candidates.iter().map(|&name| name.to_owned()).collect(),
+        comparisons: vec![Comparison {
+            candidate: "unix".into(),
+            baseline: "floor".into(),
+        }],
+        rounds: 2,
+        seed: 1,
+        settings: Settings {
+            warm_up_ms: 1,
+            span_ms: 3,
+            patience_ms,
+            cores: [cores[0], *cores.last().unwrap()],
+            congestion: "reno".into(),
+        },
+    }
+}
+
+fn some_workloads() -> Vec<Workload> {
+    let size = "64".parse().unwrap();
+    vec![Workload::PingPong { size }, Workload::Bulk, Workload::Connect]
+}
+
+fn launcher() -> Launcher {
+    Launcher {
+        program: std::env::current_exe().unwrap(),
+        arguments: vec![SIDE.into()],
+    }
+}
+
+/// The samples, which have to be on disk as well.
+fn run(plan: &Plan, results: &Path, observer: &mut dyn Observer, stop: &AtomicBool) -> Vec<Sample> {
+    let candidates = candidates();
+    let runner = Runner {
+        launcher: launcher(),
+        candidates: &candidates,
+        stop,
+    };
+    let mut store = Store::create(results, &plan.experiment).unwrap();
+    let samples = runner.run(plan, &mut store, observer).unwrap();
+    let text = std::fs::read_to_string(store.directory().join("samples.jsonl")).unwrap();
+    let saved = text
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect::<Vec<Sample>>();
+    assert_eq!(saved, samples);
+    samples
+}
+
+fn run_quietly(plan: &Plan) -> Vec<Sample> {
+    let results = tempfile::tempdir().unwrap();
+    run(plan, results.path(), &mut Quiet, &AtomicBool::new(false))
+}
+
+fn of<'a>(samples: &'a [Sample], candidate: &'a str) -> impl Iterator<Item = &'a Sample> {
+    samples.iter().filter(move |sample| sample.candidate == candidate)
+}
+
+/// Everything `unix` was asked for was measured.
+fn assert_unix_went_on(plan: &Plan, samples: &[Sample]) {
+    let measured = of(samples, "unix").filter(|sample| matches!(sample.outcome, Outcome::Measured { .. }));
+    assert_eq!(measured.count(), plan.workloads.len() * plan.rounds as usize);
+}
+
+fn real_candidates_are_measured() -> Result<(), Failed> {
+    let mut workloads = some_workloads();
+    workloads.push(Workload::PingPong {
+        size: "100000".parse()?,
+    });
+    workloads.push(Workload::Stream { size: "1".parse()? });
+    let samples = run_quietly(&plan(&["kernel-loopback", "unix", "floor"], workloads, 30_000));
+    // The floor has no connections to set up.
+    assert_eq!(samples.len(), 2 * (5 + 5 + 4));
+    for sample in &samples {
+        let Outcome::Measured { client, server } = &sample.outcome else {
+            return Err(format!("{sample:?}").into());
+        };
+        assert!(client.messages > 0 && server.messages > 0, "{sample:?}");
+        let metrics = sample.workload.metrics(client, server);
+        let finite = |name: &str| {
+            metrics
+                .iter()
+                .any(|metric| metric.name == name && metric.value.is_finite())
+        };
+        assert!(finite(&sample.name), "{sample:?}");
+    }
+    Ok(())
+}
+
+/// A failing candidate is given up after two failures.
+fn failures(samples: &[Sample], candidate: &str) -> Vec<(String, String)> {
+    let failures = of(samples, candidate).map(|sample| match &sample.outcome {
+        Outcome::Failed { reason, output } => (reason.clone(), output.clone()),
+        other => panic!("{other:?}"),
+    });
+    let failures = failures.collect::<Vec<_>>();
+    assert_eq!(failures.len(), 2, "{failures:?}");
+    failures
+}
+
+fn a_refusal_is_recorded() -> Result<(), Failed> {
+    let plan = plan(&["refusing", "unix"], some_workloads(), 30_000);
+    let samples = run_quietly(&plan);
+    for (reason, output) in failures(&samples, "refusing") {
+        assert_eq!(reason, "server: it does not want to");
+        assert_eq!(output, "server:\non standard output\non standard error\n");
+    }
+    assert_unix_went_on(&plan, &samples);
+    Ok(())
+}
+
+fn a_crash_is_recorded() -> Result<(), Failed> {
+    let plan = plan(&["unix", "crashing"], some_workloads(), 30_000);
+    let samples = run_quietly(&plan);
+    for (reason, output) in failures(&samples, "crashing") {
+        assert_eq!(reason, "the server ended by itself: exit status: 3");
+        assert!(output.contains("on standard error"), "{output}");
+    }
+    assert_unix_went_on(&plan, &samples);
+    Ok(())
+}
+
+fn a_hang_is_ended() -> Result<(), Failed> {
+    let plan = plan(&["hanging", "unix"], some_workloads(), 500);
+    let samples = run_quietly(&plan);
+    for (reason, output) in failures(&samples, "hanging") {
+        assert_eq!(reason, "no answer in time from the server and client");
+        let sleeper = output.lines().find_map(|line| line.strip_prefix("sleeper "));
+        let sleeper = sleeper.ok_or_else(|| format!("no sleeper in {output}"))?;
+        assert!(is_gone(sleeper), "process {sleeper} is left");
+    }
+    assert_unix_went_on(&plan, &samples);
+    Ok(())
+}
+
+/// Whether the process is gone, or as good as: killed, and left to whoever reaps orphans.
+fn is_gone(process: &str) -> bool {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while Instant::now() < deadline {
+        match std::fs::read_to_string(format!("/proc/{process}/stat")) {
+            Ok(stat) if !stat.contains(") Z ") => std::thread::sleep(Duration::from_millis(10)),
+            _ => return true,
+        }
+    }
+    false
+}
+
+fn what_is_not_there_is_said_once() -> Result<(), Failed> {
+    let plan = plan(&["missing", "unix"], some_workloads(), 30_000);
+    let samples = run_quietly(&plan);
+    let missing = of(&samples, "missing")
+        .map(|sample| &sample.outcome)
+        .collect::<Vec<_>>();
+    assert_eq!(
+        missing,
+        [&Outcome::Unavailable {
+            reason: "install it".into()
+        }]
+    );
+    assert_unix_went_on(&plan, &samples);
+    Ok(())
+}
+
+/// Stops the run in its third measurement.
+struct StopAtThird<'a>(&'a AtomicBool);
+
+impl Observer for StopAtThird<'_> {
+    fn begins(&mut self, sequence: u32, _: u32, _: u32, _: &str, _: &str) {
+        if sequence == 2 {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn ended(&mut self, _: &Sample) {}
+}
+
+fn an_interrupted_run_keeps_what_it_has() -> Result<(), Failed> {
+    let stop = AtomicBool::new(false);
+    let results = tempfile::tempdir()?;
+    let mut plan = plan(&["unix"], some_workloads(), 30_000);
+    plan.rounds = 1;
+    plan.workloads = (1..=4)
+        .map(|n| Workload::Stream {
+            size: n.to_string().parse().unwrap(),
+        })
+        .collect();
+    let samples = run(&plan, results.path(), &mut StopAtThird(&stop), &stop);
+    assert_eq!(samples.len(), 2);
+    Ok(())
+}
+
+fn a_program_that_cannot_be_started() -> Result<(), Failed> {
+    let plan = plan(&["unix"], some_workloads(), 30_000);
+    let (results, stop, candidates) = (tempfile::tempdir()?, AtomicBool::new(false), candidates());
+    let launcher = Launcher {
+        program: "/nowhere/toehold".into(),
+        arguments: Vec::new(),
+    };
+    let runner = Runner {
+        launcher,
+        candidates: &candidates,
+        stop: &stop,
+    };
+    let mut store = Store::create(results.path(), "test")?;
+    for (reason, _) in failures(&runner.run(&plan, &mut store, &mut Quiet)?, "unix") {
+        assert!(reason.contains("cannot start /nowhere/toehold"), "{reason}");
+    }
+    Ok(())
+}
