@@ -33,6 +33,9 @@ impl Tcp {
         (from, len): (usize, usize),
         fin: bool,
     ) {
+        if !fin && self.is_kept(cx, index, start, start + len as u32) {
+            return;
+        }
         let scarce = self.payload.free_blocks() < self.payload.capacity() / 8;
         let pcb = &mut self.pcbs[index];
         let head = pcb.rcv_nxt - pcb.receive_queue.len() as u32;
@@ -51,6 +54,21 @@ impl Tcp {
         } else {
             cx.counters.tcp_out_of_order_drops += 1;
         }
+    }
+
+    /// Whether `start..end` came before, ahead of the same gap; it is then reported.
+    //= RFC 2883 §4.2 (a duplicate above the acknowledgement, followed by the block that holds it)
+    fn is_kept(&mut self, cx: &mut Context<'_>, index: u32, start: Seq, end: Seq) -> bool {
+        let mut at = self.pcbs[index].ranges;
+        while at != NONE && self.ranges[at].end.lt(end) {
+            at = self.ranges[at].next;
+        }
+        if at == NONE || self.ranges[at].start.gt(start) {
+            return false;
+        }
+        self.pcbs[index].latest_range = at;
+        self.report_duplicate(cx, index, start, end);
+        true
     }
 
     /// Adds `start..end` to the connection's list, joining what touches it.

@@ -312,14 +312,32 @@ impl Tcp {
         }
         pcb.set_repair(Repair::Loss);
         pcb.dup_acks = 0;
+        self.doubt_sack(index);
         //= RFC 6298 §5.4 (retransmit the earliest segment); RFC 8985 §6.3 marks the rest lost with it
-        let mut at = pcb.sent_head;
+        let mut at = self.pcbs[index].sent_head;
         while at != NONE {
             self.mark_lost(index, at);
             at = self.sent[at].next;
         }
         self.pcbs[index].timer_raw = RetransmitTimer::Off as u8;
         self.mark_ready(index);
+    }
+
+    /// A peer that reported the first segment in flight would have acknowledged
+    /// it, had it kept it: its other reports are worth no more.
+    //= RFC 2018 §8 (after a timeout, segments reported by SACK may have been thrown away)
+    fn doubt_sack(&mut self, index: u32) {
+        let mut at = self.pcbs[index].sent_head;
+        if at == NONE || !self.sent[at].is_sacked() {
+            return;
+        }
+        while at != NONE {
+            if self.sent[at].is_sacked() {
+                self.sent[at].clear_marks();
+            }
+            at = self.sent[at].next;
+        }
+        self.pcbs[index].sacked = 0;
     }
 
     /// Whether the peer has been silent for too long; ends the connection then.

@@ -105,10 +105,19 @@ impl Tcp {
         if len == 0 {
             return;
         }
-        cx.counters.tcp_duplicate_bytes += u64::from(len);
-        let pcb = &mut self.pcbs[index];
         let (left, right) = (segment.data_start(), segment.data_start() + len);
-        if pcb.has(flag::SACK) && right.le(pcb.rcv_nxt) {
+        if right.le(self.pcbs[index].rcv_nxt) {
+            self.report_duplicate(cx, index, left, right);
+        } else {
+            cx.counters.tcp_duplicate_bytes += u64::from(len);
+        }
+    }
+
+    /// Has the next acknowledgement report bytes that came twice.
+    pub(super) fn report_duplicate(&mut self, cx: &mut Context<'_>, index: u32, left: Seq, right: Seq) {
+        cx.counters.tcp_duplicate_bytes += u64::from(right.distance(left));
+        let pcb = &mut self.pcbs[index];
+        if pcb.has(flag::SACK) {
             pcb.set(flag::DSACK);
             pcb.dsack_left = left;
             pcb.dsack_right = right;
