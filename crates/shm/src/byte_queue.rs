@@ -6,6 +6,7 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use crate::copy::copy_bytes;
 use crate::{Gather, NONE, Payload};
 
 /// State of a queue; the bytes are in a [`Payload`], which every operation has to
@@ -75,7 +76,7 @@ impl ByteQueue {
             bytes.len(),
             |payload, block, within, done, len| {
                 let to = &mut payload.bytes_mut(block)[within..within + len];
-                to.copy_from_slice(&bytes[done..done + len]);
+                copy_bytes(&bytes[done..done + len], to);
             },
         );
         self.len += placed as u32;
@@ -180,7 +181,10 @@ impl ByteQueue {
                 break;
             };
             let run = run.min(len - done);
-            into[done..done + run].copy_from_slice(&payload.bytes(block)[within..within + run]);
+            copy_bytes(
+                &payload.bytes(block)[within..within + run],
+                &mut into[done..done + run],
+            );
             done += run;
         }
         done

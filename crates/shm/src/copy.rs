@@ -25,8 +25,41 @@
 #[inline(always)]
 pub(crate) unsafe fn copy_racing(from: *const u8, to: *mut u8, len: usize) {
     // SAFETY: demanded of the caller.
-    unsafe { core::ptr::copy_nonoverlapping(from, to, len) };
+    unsafe { copy_strides(from, to, len) };
     settle(to);
+}
+
+/// Copies a slice into another of the same length.
+///
+/// # Panics
+///
+/// If the lengths differ.
+#[inline]
+pub(crate) fn copy_bytes(from: &[u8], to: &mut [u8]) {
+    assert_eq!(from.len(), to.len());
+    // SAFETY: two slices of the same length, one of them exclusive.
+    unsafe { copy_strides(from.as_ptr(), to.as_mut_ptr(), from.len()) };
+}
+
+/// Longer copies than this are made in parts. libc copies 8 KiB and more with
+/// `rep movsb`, which on memory that another core has in its cache takes half
+/// as long again as its vector loop (measured between two cores of an EPYC: 40
+/// against 60 Gb/s from program to program).
+const STRIDE: usize = 4096;
+
+/// # Safety
+///
+/// `from` must be readable and `to` writable for `len` bytes, without overlap.
+#[inline(always)]
+unsafe fn copy_strides(from: *const u8, to: *mut u8, len: usize) {
+    let mut done = 0;
+    while len - done > STRIDE {
+        // SAFETY: within `len`, which the caller vouches for.
+        unsafe { core::ptr::copy_nonoverlapping(from.add(done), to.add(done), STRIDE) };
+        done += STRIDE;
+    }
+    // SAFETY: likewise.
+    unsafe { core::ptr::copy_nonoverlapping(from.add(done), to.add(done), len - done) };
 }
 
 /// Makes the compiler forget what it knows of the memory at `to`.
@@ -62,9 +95,8 @@ pub(crate) unsafe fn sum_racing(from: *const u8, len: usize) -> u16 {
     // SAFETY: the rest of the bytes, fewer than 4.
     unsafe { copy_racing(from.add(words * 4), last.as_mut_ptr(), len % 4) };
     sum += u64::from(u32::from_ne_bytes(last));
-    let sum = (sum & 0xffff_ffff) + (sum >> 32);
-    let sum = (sum & 0xffff_ffff) + (sum >> 32);
-    let sum = (sum & 0xffff) + (sum >> 16);
-    let sum = (sum & 0xffff) + (sum >> 16);
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
     u16::to_be(sum as u16)
 }

@@ -81,9 +81,14 @@ fn a_chain_that_bites_its_tail_is_freed_once() {
     payload.set_next(blocks[2], blocks[0]);
     payload.free_chain(blocks[0]);
     assert_eq!(payload.free_blocks(), 4);
-    payload.free_chain(NONE);
-    payload.free_chain(7);
+    // No chain, no such block, and a block that was never in use.
+    for head in [NONE, 7, 3] {
+        payload.free_chain(head);
+    }
     assert_eq!(payload.free_blocks(), 4);
+    let mut blocks: Vec<u32> = core::iter::from_fn(|| payload.allocate()).collect();
+    blocks.sort_unstable();
+    assert_eq!(blocks, [0, 1, 2, 3]);
 }
 
 #[test]

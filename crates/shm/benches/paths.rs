@@ -1,0 +1,147 @@
+//! Cost of the operations on a message's way, in nanoseconds each, on one core with
+//! everything in the cache: `cargo bench -p toehold-shm`.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use toehold_shm::ring::{Consumer, PeerSection, Producer, Section, connect};
+use toehold_shm::{ByteQueue, Carver, Payload, Region, Slab};
+
+/// Operations a round, and rounds; the median of the rounds is printed.
+const OPERATIONS: u32 = 20_000;
+const ROUNDS: usize = 51;
+
+fn measure(name: &str, mut operation: impl FnMut()) {
+    let mut rounds: Vec<f64> = (0..ROUNDS)
+        .map(|_| {
+            let start = Instant::now();
+            (0..OPERATIONS).for_each(|_| operation());
+            start.elapsed().as_nanos() as f64 / f64::from(OPERATIONS)
+        })
+        .collect();
+    rounds.sort_by(f64::total_cmp);
+    println!(
+        "{name:<44} {:>8.1} ns   (least {:.1})",
+        rounds[ROUNDS / 2],
+        rounds[0]
+    );
+}
+
+fn payload() -> Payload {
+    let region = Region::create("toehold-bench", Payload::bytes_needed(256, 16384)).expect("memory");
+    let mut carver = Carver::new(region).expect("fresh");
+    carver.payload(256, 16384).expect("room")
+}
+
+fn ring() -> (Producer, Consumer) {
+    let sections =
+        [1, 2].map(|incarnation| Section::create("toehold-bench", 1 << 20, incarnation).expect("memory"));
+    let [peer_of_there, peer_of_here] = sections.each_ref().map(|section| {
+        let fd = section.fd().try_clone_to_owned().expect("descriptor");
+        PeerSection::open(fd, 1 << 20).expect("a section")
+    });
+    let [here, there] = sections;
+    (connect(here, peer_of_here).0, connect(there, peer_of_there).1)
+}
+
+fn byte_queues() {
+    let (mut payload, mut queue) = (payload(), ByteQueue::EMPTY);
+    let (bytes, mut into) = ([7_u8; 64], [0_u8; 64]);
+    measure("queue: append and read 64 B, else empty", || {
+        queue.append(&mut payload, black_box(&bytes));
+        queue.read(&mut payload, &mut into);
+        black_box(&into);
+    });
+    queue.append(&mut payload, &[1; 100_000]);
+    measure("queue: append and read 64 B, 100 kB in it", || {
+        queue.append(&mut payload, black_box(&bytes));
+        queue.read(&mut payload, &mut into);
+        black_box(&into);
+    });
+    let long = vec![7_u8; 1_000_000];
+    queue.append(&mut payload, &long);
+    let mut offset = 0;
+    measure("queue: gather of 1448 B, walking through 1 MB", || {
+        let gather = queue.gather(&payload, offset, 1448);
+        offset = if gather.len() < 1448 { 0 } else { offset + 1448 };
+        black_box(gather.len());
+    });
+    queue.clear(&mut payload);
+    let (long, mut into) = (vec![7_u8; 65_536], vec![0_u8; 65_536]);
+    measure("queue: append, gather, copy, consume 64 kB", || {
+        queue.append(&mut payload, black_box(&long));
+        let gather = queue.gather(&payload, 0, 65_536);
+        gather.copy_to(0, &mut into);
+        black_box(&into);
+        queue.consume(&mut payload, 65_536);
+    });
+}
+
+fn rings() {
+    let (mut producer, mut consumer) = ring();
+    let (bytes, mut into) = ([7_u8; 128], [0_u8; 128]);
+    let send = |producer: &mut Producer| {
+        let mut record = producer.reserve(1, 128).expect("room");
+        record.copy_from_slice(black_box(&bytes));
+        record.commit();
+    };
+    let mut drain = |consumer: &mut Consumer| {
+        while let Some(record) = consumer.peek().expect("honest") {
+            record.copy_to(0, &mut into);
+            black_box(&into);
+            consumer.advance();
+        }
+        let _ = consumer.release();
+    };
+    measure("ring: 128 B there and consumed, each published", || {
+        send(&mut producer);
+        let _ = producer.publish();
+        drain(&mut consumer);
+    });
+    measure("ring: 128 B there and consumed, bursts of 16", || {
+        send(&mut producer);
+        if producer.position() / 192 % 16 == 0 {
+            let _ = producer.publish();
+            drain(&mut consumer);
+        }
+    });
+    let _ = producer.publish();
+    drain(&mut consumer);
+    let mut sent = 0;
+    measure("ring: reserve, fill, commit, publish 128 B", || {
+        send(&mut producer);
+        let _ = producer.publish();
+        sent += 1;
+        if sent == 4000 {
+            sent = 0;
+            drain(&mut consumer);
+        }
+    });
+}
+
+fn slabs() {
+    let region = Region::private(Slab::<[u64; 32]>::bytes_needed(1000)).expect("memory");
+    let mut slab = Carver::new(region)
+        .expect("fresh")
+        .slab::<[u64; 32]>(1000)
+        .expect("room");
+    measure("slab: insert and remove 256 B", || {
+        let index = slab.insert(black_box([7; 32])).expect("room");
+        black_box(&slab[index]);
+        slab.remove(index);
+    });
+    let mut payload = payload();
+    measure("payload: allocate and free a block", || {
+        let block = payload.allocate().expect("room");
+        payload.free(black_box(block));
+    });
+}
+
+fn main() {
+    // `cargo test` runs this too; there is nothing to test.
+    if std::env::args().any(|argument| argument == "--bench") {
+        byte_queues();
+        rings();
+        slabs();
+    }
+}
