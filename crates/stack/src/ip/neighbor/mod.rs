@@ -4,6 +4,11 @@
 //! It decides when to ask whom, and remembers who waits for the answer. It
 //! neither reads nor writes packets: ARP and neighbour discovery do.
 
+mod record;
+mod timers;
+
+pub(super) use record::Reachability;
+
 use super::index::AddressIndex;
 use super::list::Lists;
 use super::state::{Context, State};
@@ -11,119 +16,15 @@ use crate::config::Config;
 use crate::counters::Counters;
 use crate::time::Instant;
 use crate::tuple::Address;
+use Reachability::{Delay, Failed, Incomplete, Probe, Reachable, Stale};
+use record::{LISTS, Neighbor, QUIET, RESOLVED, Tally};
+use timers::{BASE_REACHABLE_TIME, SECOND};
 use toehold_shm::{Carver, NONE, OutOfMemory, Slab, Table};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-const SECOND: u64 = 1_000_000_000;
-
-/// Time between two questions to the same neighbour.
-//= RFC 1122 §2.3.2.1
-//= RFC 4861 §10
-const RETRANS_TIMER: u64 = SECOND;
-//= RFC 4861 §10
-const MAX_MULTICAST_SOLICIT: u8 = 3;
-//= RFC 4861 §10
-const MAX_UNICAST_SOLICIT: u8 = 3;
-//= RFC 4861 §10
-const DELAY_FIRST_PROBE_TIME: u64 = 5 * SECOND;
-//= RFC 4861 §10
-const BASE_REACHABLE_TIME: u64 = 30 * SECOND;
 /// Forward progress is noted this often at most: every acknowledgement brings some.
 const CONFIRM_INTERVAL: u64 = SECOND;
 /// Records looked at when one has to go.
 const EVICTION_SEARCH: usize = 8;
-
-/// What is known of a neighbour (RFC 4861 §7.3.2). The discriminant is also the
-/// number of the list on which the record is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub(super) enum Reachability {
-    /// Asked for, no answer yet.
-    Incomplete = 0,
-    /// Known to have received packets lately.
-    Reachable = 1,
-    /// Known, but nobody has needed it since it was last confirmed.
-    Stale = 2,
-    /// In use again; a little time for an upper layer to confirm it.
-    Delay = 3,
-    /// Being asked whether it is still there.
-    Probe = 4,
-    /// Did not answer.
-    Failed = 5,
-}
-
-use Reachability::{Delay, Failed, Incomplete, Probe, Reachable, Stale};
-
-const LISTS: u32 = 6;
-/// The states with a deadline. Within one all wait equally long, so that their
-/// lists are in the order of deadlines.
-const TIMED: [Reachability; 4] = [Incomplete, Reachable, Delay, Probe];
-
-impl Reachability {
-    fn from_byte(byte: u8) -> Self {
-        match byte {
-            0 => Incomplete,
-            1 => Reachable,
-            2 => Stale,
-            3 => Delay,
-            4 => Probe,
-            _ => Failed,
-        }
-    }
-}
-
-/// No event.
-const QUIET: u8 = 0;
-const RESOLVED: u8 = 1;
-const FAILED: u8 = 2;
-
-/// A neighbour. Plain data in shared memory.
-#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
-#[repr(C)]
-pub(super) struct Neighbor {
-    address: Address,
-    /// When the present state ends, if it does by itself.
-    deadline: Instant,
-    /// When it was last known to receive packets.
-    confirmed: Instant,
-    /// Head of TCP's list of connections that wait for this neighbour.
-    waiting_head: u32,
-    mac: [u8; 6],
-    state: u8,
-    /// Questions asked in the present state.
-    asked: u8,
-    /// What has happened that TCP was not told.
-    event: u8,
-    /// Whether the record is on the list of events.
-    event_listed: u8,
-    /// Whether a question is due.
-    question_due: u8,
-    reserved: u8,
-}
-
-const _: () = assert!(size_of::<Neighbor>() == 48);
-
-impl Neighbor {
-    fn state(&self) -> Reachability {
-        Reachability::from_byte(self.state)
-    }
-
-    fn has_hardware_address(&self) -> bool {
-        !matches!(self.state(), Incomplete | Failed)
-    }
-}
-
-/// Numbers that go with the records.
-#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
-#[repr(C)]
-struct Tally {
-    /// Records in the state `Incomplete`.
-    incomplete: u32,
-    /// Records removed for others, since counters were last at hand.
-    evicted: u32,
-    /// Records that could not be had, since counters were last at hand.
-    refused: u32,
-}
 
 /// Answer to the question for a hardware address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -334,36 +235,6 @@ impl Neighbors {
         self.enter(now, neighbor, Reachable, state);
     }
 
-    /// Moves a record into a state, even if it is in it already.
-    fn enter(&mut self, now: Instant, neighbor: u32, next: Reachability, state: &mut State) {
-        let span = match next {
-            Incomplete | Probe => Some(RETRANS_TIMER),
-            Reachable => Some(self.reachable_time),
-            Delay => Some(DELAY_FIRST_PROBE_TIME),
-            Stale | Failed => None,
-        };
-        let record = &mut self.records[neighbor];
-        let before = record.state();
-        record.deadline = span.map_or(Instant::NEVER, |span| now.plus_nanos(span));
-        record.state = next as u8;
-        if before != next {
-            record.asked = 0;
-        }
-        state.wake_at(record.deadline);
-        if before == Reachable && next == Stale {
-            // Connections must ask for their path again, which starts the delay.
-            state.paths_changed();
-        }
-        if before == Incomplete {
-            self.tally[0].incomplete -= 1;
-        }
-        if next == Incomplete {
-            self.tally[0].incomplete += 1;
-        }
-        self.states.remove(before as u32, neighbor);
-        self.states.push_back(next as u32, neighbor);
-    }
-
     /// Makes a record: one that is asked for, or one whose address is about to be entered.
     fn add(&mut self, cx: &mut Context<'_>, address: &Address, ask: bool) -> Option<u32> {
         if ask && self.tally[0].incomplete >= self.most_incomplete() {
@@ -432,123 +303,6 @@ impl Neighbors {
         if record.has_hardware_address() {
             state.paths_changed();
         }
-    }
-
-    fn ask(&mut self, neighbor: u32) {
-        let record = &mut self.records[neighbor];
-        record.asked = record.asked.saturating_add(1);
-        if record.question_due == 0 {
-            record.question_due = 1;
-            self.questions.push_back(0, neighbor);
-        }
-    }
-
-    fn tell(&mut self, neighbor: u32, event: u8) {
-        let record = &mut self.records[neighbor];
-        record.event = event;
-        if record.event_listed == 0 {
-            record.event_listed = 1;
-            self.events.push_back(0, neighbor);
-        }
-    }
-
-    /// Does what time has come for, and returns when there is more to do.
-    pub(super) fn handle_timeout(&mut self, cx: &mut Context<'_>, counters: &mut Counters) -> Instant {
-        let mut next = Instant::NEVER;
-        for list in TIMED {
-            loop {
-                let first = self.states.front(list as u32);
-                if first == NONE {
-                    break;
-                }
-                let deadline = self.records[first].deadline;
-                if deadline > cx.now {
-                    next = next.min(deadline);
-                    break;
-                }
-                self.expire(cx, first, counters);
-            }
-        }
-        next
-    }
-
-    /// The time of a record in its state is over.
-    fn expire(&mut self, cx: &mut Context<'_>, neighbor: u32, counters: &mut Counters) {
-        let record = &self.records[neighbor];
-        let (current, asked) = (record.state(), record.asked);
-        match current {
-            //= RFC 4861 §7.3.3
-            Reachable => self.enter(cx.now, neighbor, Stale, cx.state),
-            //= RFC 4861 §7.3.3
-            Delay => {
-                self.enter(cx.now, neighbor, Probe, cx.state);
-                self.ask(neighbor);
-            }
-            //= RFC 4861 §7.2.2
-            Incomplete if asked < MAX_MULTICAST_SOLICIT => {
-                self.enter(cx.now, neighbor, Incomplete, cx.state);
-                self.ask(neighbor);
-            }
-            //= RFC 4861 §7.3.3
-            Probe if asked < MAX_UNICAST_SOLICIT => {
-                self.enter(cx.now, neighbor, Probe, cx.state);
-                self.ask(neighbor);
-            }
-            _ => {
-                if current == Probe {
-                    cx.state.paths_changed();
-                }
-                self.enter(cx.now, neighbor, Failed, cx.state);
-                while cx.packets.drop_waiting(neighbor) {
-                    counters.drop_unresolved += 1;
-                }
-                self.tell(neighbor, FAILED);
-            }
-        }
-    }
-
-    /// The first question that is due, if any. It stays due until
-    /// [`Neighbors::question_asked`].
-    pub(super) fn next_question(&mut self) -> Option<Question> {
-        loop {
-            let neighbor = self.questions.front(0);
-            if neighbor == NONE {
-                return None;
-            }
-            let record = &self.records[neighbor];
-            let mac = match record.state() {
-                Incomplete => None,
-                Probe => Some(record.mac),
-                // Answered before the question left.
-                _ => {
-                    self.question_asked(neighbor);
-                    continue;
-                }
-            };
-            return Some(Question {
-                neighbor,
-                target: record.address,
-                mac,
-            });
-        }
-    }
-
-    pub(super) fn question_asked(&mut self, neighbor: u32) {
-        self.questions.remove(0, neighbor);
-        self.records[neighbor].question_due = 0;
-    }
-
-    /// The next neighbour TCP waits for that has answered (true) or not (false).
-    pub(super) fn next_event(&mut self) -> Option<(u32, bool)> {
-        while let Some(neighbor) = self.events.pop_front(0) {
-            let record = &mut self.records[neighbor];
-            let event = core::mem::replace(&mut record.event, QUIET);
-            record.event_listed = 0;
-            if event != QUIET && record.waiting_head != NONE {
-                return Some((neighbor, event == RESOLVED));
-            }
-        }
-        None
     }
 
     /// Moves what was counted while no counters were at hand.
