@@ -34,6 +34,11 @@ impl Emission {
     pub(super) fn data(flags: Flags, seq: Seq, offset: usize, len: usize) -> Self {
         Self { flags, seq, offset, len }
     }
+
+    /// Whether it carries bytes that were never sent before.
+    fn is_new_data(&self, pcb: &Pcb) -> bool {
+        self.len > 0 && self.seq.ge(pcb.snd_nxt)
+    }
 }
 
 impl Tcp {
@@ -52,7 +57,8 @@ impl Tcp {
             // More blocks than one frame can name: the caller's chunk is too long.
             return Err(TransmitError::TooLong);
         }
-        let ecn = if pcb.has(flag::ECN) && emission.len > 0 { ECT_0 } else { 0 };
+        //= RFC 3168 §6.1.5 (retransmissions are not ECN-capable)
+        let ecn = if pcb.has(flag::ECN) && emission.is_new_data(pcb) { ECT_0 } else { 0 };
         let tos = pcb.settings.traffic_class | ecn;
         let mut buffer = [0u8; HEADER_ROOM];
         let transport_len = header.len() + emission.len;
@@ -102,7 +108,8 @@ impl Tcp {
             if pcb.has(flag::ECN_ECHO) {
                 flags = flags | Flags::ECE;
             }
-            if pcb.has(flag::ECN_CWR) && emission.len > 0 {
+            //= RFC 3168 §6.1.2 (CWR in the first new data after the window was reduced)
+            if pcb.has(flag::ECN_CWR) && emission.is_new_data(pcb) {
                 flags = flags | Flags::CWR;
             }
         }
@@ -150,7 +157,9 @@ impl Tcp {
         let worth = (pcb.settings.receive_buffer / 2).min(pcb.rcv_mss.max(1).into());
         if room <= standing || room - standing < worth {
             let granule = (1u32 << pcb.rcv_wscale) - 1;
-            return (standing + granule) & !granule;
+            let rounded = (standing + granule) & !granule;
+            //= RFC 7323 §2.4 (what scaling cannot express: upwards the edge would creep beyond the buffer)
+            return if rounded <= room { rounded } else { standing & !granule };
         }
         room & !((1u32 << pcb.rcv_wscale) - 1)
     }
@@ -168,7 +177,9 @@ impl Tcp {
             if pcb.unacked_received > 0 && cx.now.nanos_since(pcb.last_received) < super::data::INTERACTIVE_NS {
                 pcb.set(flag::INTERACTIVE);
             }
-            pcb.clear(flag::ECN_CWR);
+            if emission.is_new_data(pcb) {
+                pcb.clear(flag::ECN_CWR);
+            }
         }
         if !header.flags.contains(Flags::ACK) {
             return;
@@ -179,7 +190,10 @@ impl Tcp {
             pcb.rcv_adv = edge;
         }
         pcb.last_ack_sent = pcb.rcv_nxt;
-        pcb.clear(flag::ACK_NOW | flag::DSACK);
+        let blocks_due = pcb.has(flag::SACK) && (pcb.ranges != NONE || pcb.has(flag::DSACK));
+        if emission.len == 0 || !blocks_due {
+            pcb.clear(flag::ACK_NOW | flag::DSACK);
+        }
         pcb.ack_at = Instant::NEVER;
         pcb.unacked_received = 0;
         pcb.quick_acks = pcb.quick_acks.saturating_sub(1);

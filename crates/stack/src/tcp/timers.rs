@@ -147,8 +147,8 @@ impl Tcp {
         }
         if pcb.keepalive_probes >= pcb.settings.keepalive_probes {
             cx.counters.tcp_aborted_on_timeout += 1;
-            self.pcbs[index].set(flag::RESET);
-            self.finish(index, Some(SocketError::TimedOut));
+            self.abort(index);
+            self.pcbs[index].error = SocketError::TimedOut as u8;
             return;
         }
         pcb.keepalive_probes += 1;
