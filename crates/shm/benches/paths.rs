@@ -75,6 +75,14 @@ fn byte_queues() {
         black_box(&into);
         queue.consume(&mut payload, 65_536);
     });
+    // The destination a little behind the source modulo 4 KiB: libc's worst case.
+    let mut into = vec![0_u8; 65_536 + 8192];
+    let start = into.as_ptr().align_offset(4096) + 10;
+    queue.append(&mut payload, &long);
+    measure("queue: peek 64 kB to an awkward address", || {
+        queue.peek(&payload, 0, &mut into[start..start + 65_536]);
+        black_box(&into);
+    });
 }
 
 fn rings() {

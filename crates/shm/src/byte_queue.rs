@@ -196,13 +196,13 @@ impl ByteQueue {
         let n = n.min(self.len()) as u32;
         self.len -= n;
         self.reach -= n;
-        if self.reach == 0 {
-            return self.clear(payload);
-        }
         self.start += n;
         let passed = self.start >> payload.shift();
         if passed > 0 {
             self.drop_blocks(payload, passed);
+        }
+        if self.reach == 0 {
+            self.clear(payload);
         }
     }
 
@@ -354,7 +354,7 @@ impl ByteQueue {
         for _ in 0..passed.min(self.blocks) {
             let first = self.head - 1;
             let next = payload.next(first);
-            payload.free(first);
+            payload.retire(first);
             self.head = next.wrapping_add(1);
             self.blocks -= 1;
         }

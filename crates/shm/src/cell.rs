@@ -4,11 +4,10 @@
 //! floor that measurements are compared with. It has no rules of its own about who
 //! writes what. Real traffic goes through [`crate::ring`].
 
-use core::ptr;
 use core::sync::atomic::AtomicU64;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-use crate::copy::copy_racing;
+use crate::copy::{copy, copy_racing};
 use crate::{Access, Region, RegionError};
 
 /// Words of a [`Cell`].
@@ -117,7 +116,7 @@ impl Cells {
         // writing; no Rust reference to these bytes is ever made.
         unsafe {
             let to = self.region.base_mut().as_ptr().add(self.start() + offset);
-            ptr::copy_nonoverlapping(from.as_ptr(), to, from.len());
+            copy(from.as_ptr(), to, from.len());
         }
     }
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::carve::{Carver, OutOfMemory, piece_bytes};
+use crate::copy::copy_bytes;
 use crate::{NONE, Region, Table};
 
 /// Where the blocks begin: on a page, so that the memory can be mapped by itself.
@@ -28,12 +29,25 @@ struct Head {
     free: u32,
     /// Blocks in use.
     used: u32,
-    reserved: u32,
+    /// Retired block + 1 that was retired first; 0 if there is none.
+    retired_first: u32,
+    /// Retired block + 1 that was retired last; 0 if there is none.
+    retired_last: u32,
+    /// Number of retired blocks.
+    retired: u32,
 }
+
+/// Retired blocks rest until this many bytes of them have come together. By then
+/// the lines the peer's core has read have left its own caches, and writing them
+/// anew no longer takes them out of there one by one. Measured between two cores
+/// with 1 MiB of second-level cache each: 65 Gb/s when 0.25 MiB go round, 90 with
+/// 1 MiB, 300 with 2 to 12 MiB, 90 when they no longer fit the third level.
+const REST: usize = 4 << 20;
 
 /// Blocks of payload memory, with a link from each to the next in a chain.
 ///
-/// Blocks freed last are allocated first: their memory is in the cache.
+/// Blocks freed last are allocated first: their memory is in the cache. Blocks
+/// that were written from end to end are retired instead, and come back in turn.
 pub struct Payload {
     head: Table<Head>,
     /// Of a block in use: the next one of its chain + 1, or 0. Of a free block:
@@ -80,28 +94,62 @@ impl Payload {
     /// Takes a block, linked to nothing; its bytes are anything. `None` if all are in use.
     #[inline]
     pub fn allocate(&mut self) -> Option<u32> {
-        let head = &mut self.head[0];
+        let head = self.head[0];
         let block = if head.free != 0 {
-            let block = head.free - 1;
-            // What the list says is checked, not trusted: a block in use is never given out.
-            let link = self
-                .links
-                .get(block as usize)
-                .copied()
-                .filter(|link| link & FREE != 0)?;
-            head.free = link & !FREE;
+            let (block, link) = self.listed(head.free)?;
+            self.head[0].free = link;
             block
         } else {
-            let block = head.touched;
-            if block as usize >= self.links.len() {
+            let untouched = (head.touched as usize) < self.links.len();
+            let rested = ((head.retired as usize) << self.shift) >= REST;
+            if head.retired != 0 && (rested || !untouched) {
+                let (block, link) = self.listed(head.retired_first)?;
+                self.head[0].retired_first = link;
+                self.head[0].retired -= 1;
+                block
+            } else if untouched {
+                self.head[0].touched = head.touched + 1;
+                head.touched
+            } else {
                 return None;
             }
-            head.touched = block + 1;
-            block
         };
-        head.used = head.used.wrapping_add(1);
+        self.head[0].used = head.used.wrapping_add(1);
         self.links[block as usize] = 0;
         Some(block)
+    }
+
+    /// A free block and the next one in its list, each + 1. What the list says is
+    /// checked, not trusted: a block in use is never given out.
+    #[inline]
+    fn listed(&self, entry: u32) -> Option<(u32, u32)> {
+        let block = entry.checked_sub(1)?;
+        let link = *self.links.get(block as usize)?;
+        (link & FREE != 0).then_some((block, link & !FREE))
+    }
+
+    /// Gives back a block that was written from end to end: it rests before it is
+    /// allocated again. A block that is not in use stays as it is.
+    #[inline]
+    pub fn retire(&mut self, block: u32) {
+        let in_use = self.is_used(block);
+        debug_assert!(in_use, "block {block} is not in use");
+        if !in_use {
+            return;
+        }
+        self.links[block as usize] = FREE;
+        let head = &mut self.head[0];
+        let last = core::mem::replace(&mut head.retired_last, block + 1);
+        if head.retired == 0 {
+            head.retired_first = block + 1;
+        } else if let Some(link) = last
+            .checked_sub(1)
+            .and_then(|last| self.links.get_mut(last as usize))
+        {
+            *link = FREE | (block + 1);
+        }
+        head.retired += 1;
+        head.used = head.used.wrapping_sub(1);
     }
 
     /// Gives a block back. A block that is not in use stays as it is.
@@ -182,7 +230,10 @@ impl Payload {
             ((block as usize) << self.shift) + offset
         };
         let (from, to) = (start(from), start(to));
-        self.area.copy_within(from..from + len, to);
+        match self.area.get_disjoint_mut([from..from + len, to..to + len]) {
+            Ok([from, to]) => copy_bytes(from, to),
+            Err(_) => self.area.copy_within(from..from + len, to),
+        }
     }
 
     /// Bytes of each block: a power of two.
