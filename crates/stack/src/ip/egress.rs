@@ -5,6 +5,7 @@ use super::addresses::{self, NextHop};
 use super::neighbor::Resolution;
 use super::path_mtu::LEAST_IPV6;
 use super::state::Context;
+use super::waiting::RESERVED;
 use crate::counters::Counters;
 use crate::time::Instant;
 use crate::tuple::Address;
@@ -12,6 +13,9 @@ use core::net::IpAddr;
 use toehold_link::{Offload, Transmit, TransmitError, Transmitter};
 use toehold_shm::Gather;
 use toehold_wire::{Mac, ethernet, ipv4, ipv6, protocol};
+
+/// Hops of what must not cross a router.
+const HOP_LIMIT_ON_LINK: u8 = toehold_wire::ndisc::HOP_LIMIT;
 
 /// A message the IP layer sends on its own account.
 #[derive(Debug, Clone, Copy)]
@@ -47,7 +51,13 @@ impl Ip {
 
     /// Sends a message, in fragments if need be, as soon as the next hop's
     /// hardware address is known. What cannot be sent is counted and forgotten.
-    pub(super) fn send_message(&mut self, now: Instant, message: &Message<'_>, counters: &mut Counters) {
+    /// Returns whether there was room for it.
+    pub(super) fn send_message(
+        &mut self,
+        now: Instant,
+        message: &Message<'_>,
+        counters: &mut Counters,
+    ) -> bool {
         let limit = usize::from(self.message_limit(&message.destination));
         let is_v4 = message.destination.is_ipv4();
         let header_len = if is_v4 { ipv4::HEADER_LEN } else { ipv6::HEADER_LEN };
@@ -61,9 +71,14 @@ impl Ip {
         } else {
             total.max(1)
         };
-        if step == 0 || total.div_ceil(step) > self.packets.free_buffers() as usize {
+        let buffers = match message.hop_limit {
+            // Neighbour discovery, which may take the last ones.
+            HOP_LIMIT_ON_LINK => self.packets.free_buffers(),
+            _ => self.packets.free_buffers().saturating_sub(RESERVED),
+        };
+        if step == 0 || total.div_ceil(step) > buffers as usize {
             counters.drop_queue_full += 1;
-            return;
+            return false;
         }
         let id = if many || is_v4 {
             self.state[0].next_fragment_id()
@@ -86,7 +101,7 @@ impl Ip {
             );
             offset += len;
             if offset >= total {
-                return;
+                return true;
             }
         }
     }

@@ -169,9 +169,9 @@ impl Ip {
             tos: echo.tos & 0xfc,
             payload: &scratch[echo.start..echo.end],
         };
-        self.send_message(arrival.now, &outgoing, counters);
+        let answered = self.send_message(arrival.now, &outgoing, counters);
         self.scratch = scratch;
-        counters.icmp_echo_replies += 1;
+        counters.icmp_echo_replies += u64::from(answered);
     }
 
     /// An error, perhaps about a segment of this stack.

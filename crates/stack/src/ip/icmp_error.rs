@@ -58,8 +58,8 @@ impl Ip {
             counters.icmp_errors_limited += 1;
             return;
         }
-        counters.icmp_errors_sent += 1;
-        self.send_message(now, &outgoing, counters);
+        let sent = self.send_message(now, &outgoing, counters);
+        counters.icmp_errors_sent += u64::from(sent);
     }
 
     //= RFC 1122 §3.2.2

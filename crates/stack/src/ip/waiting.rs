@@ -18,6 +18,9 @@ pub(super) const MOST_PER_NEIGHBOR: usize = 3;
 /// Buffer memory there is, within the bounds on their number.
 const BUFFER_BYTES: usize = 128 << 10;
 const FEWEST: usize = 8;
+/// Buffers kept for answers to questions for hardware addresses: a flood of
+/// echo requests must not make this stack unreachable.
+pub(super) const RESERVED: u32 = 4;
 const MOST: usize = 64;
 
 /// The list of frames that are ready for the link; list `n + 1` holds those

@@ -139,7 +139,47 @@ fn without_hardware_addresses_every_path_is_ready() {
 }
 
 #[test]
+fn small_networks_have_no_broadcast_address() {
+    //= RFC 3021 §2.1
+    let mut bench = Bench::new(&Config {
+        ipv4: Some((Ipv4Addr::new(10, 0, 0, 0), 31)),
+        ..config()
+    });
+    assert!(matches!(
+        bench.path(Ipv4Addr::new(10, 0, 0, 1)),
+        PathState::Pending { .. }
+    ));
+    let mut bench = Bench::new(&Config {
+        ipv4: Some((OWN, 32)),
+        ..config()
+    });
+    // Everybody is behind the router, which needs no route.
+    bench.path(PEER);
+    bench.receive(&arp_frame(
+        arp::Operation::Reply,
+        [2, 0, 0, 0, 0, 0xfe],
+        GATEWAY,
+        OWN_MAC,
+        OWN,
+    ));
+    assert_eq!(bench.ready(PEER).destination, [2, 0, 0, 0, 0, 0xfe]);
+}
+
+#[test]
+fn link_local_addresses_follow_from_the_hardware() {
+    //= RFC 4291 §2.5.6
+    let address = super::super::addresses::link_local([0x34, 0x56, 0x78, 0x9a, 0xbc, 0xde]);
+    assert_eq!(address, "fe80::3656:78ff:fe9a:bcde".parse::<Ipv6Addr>().unwrap());
+    let mut bench = Bench::usual();
+    let own = super::super::addresses::link_local(OWN_MAC);
+    let segment = segment(0);
+    let came = bench.receive(&frame_v6(PEER6, own, protocol::TCP, &segment));
+    assert!(matches!(came, Came::Tcp { .. }));
+}
+
+#[test]
 fn super_frames_keep_to_the_link() {
+    //= RFC 791 §3.1
     let mut config = config();
     config.link.super_frame = 1 << 20;
     let mut bench = Bench::new(&config);
@@ -194,6 +234,7 @@ fn path_mtus_shrink_within_reason_and_recover() {
     assert_eq!(bench.path_mtu(remote), 1500);
 
     //= RFC 8201 §4
+    //= RFC 8200 §5
     let remote = Address::from(IpAddr::from(PEER6));
     assert!(!bench.ip.update_path_mtu(bench.now, remote, 1279));
     assert!(bench.ip.update_path_mtu(bench.now, remote, 1280));
@@ -223,6 +264,8 @@ proptest! {
         let path = bench.ready(remote);
         let mut frame = [0xee; MAX_HEADERS];
         let written = bench.ip.emit_headers(&mut frame, &path, local.into(), remote.into(), protocol, tos, len);
+        //= RFC 1122 §3.2.1.7
+        //= RFC 6864 §4.1
         prop_assert_eq!(&frame[..6], &PEER_MAC[..]);
         prop_assert_eq!(&frame[6..12], &OWN_MAC[..]);
         if v4 {
@@ -230,7 +273,7 @@ proptest! {
             let view = ipv4::View::new(&frame[14..34], 70000).unwrap();
             prop_assert_eq!((view.tos(), view.protocol(), usize::from(view.payload_len())), (tos, protocol, len));
             prop_assert_eq!((IpAddr::from(view.src()), IpAddr::from(view.dst())), (local, remote));
-            prop_assert!(view.dont_fragment() && !view.is_fragment() && view.ttl() == 64);
+            prop_assert!(view.dont_fragment() && !view.is_fragment() && view.ttl() == 64 && view.id() == 0);
         } else {
             prop_assert_eq!((written, &frame[12..14]), (54, &[0x86, 0xdd][..]));
             let view = ipv6::View::new(&frame[14..54], 70000).unwrap();

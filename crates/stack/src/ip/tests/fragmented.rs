@@ -74,6 +74,7 @@ fn whole(v4: bool, bytes: &[u8]) -> Came {
 fn parts_come_together_in_any_order() {
     //= RFC 791 §3.2
     //= RFC 8200 §4.5
+    //= RFC 6946 §4
     let data = segment(2980);
     let parts: [Part<'_>; 3] = [
         (0, &data[..1000], true),
@@ -299,6 +300,23 @@ fn a_flood_of_beginnings_displaces_the_oldest() {
         let came = receive_all(&mut bench, true, id, &[(32, &data[32..], false)]);
         assert_eq!(came, expected);
     }
+}
+
+#[test]
+fn identifications_begin_where_nobody_knows() {
+    //= RFC 7739 §5
+    let first = |seed| {
+        let mut bench = Bench::new(&Config { seed, ..config() });
+        bench.meet_peer();
+        let request = icmp_v4(&icmpv4::Message::EchoRequest {
+            id: 1,
+            seq: 2,
+            data: b"",
+        });
+        bench.receive(&frame_v4(PEER, OWN, protocol::ICMPV4, &request));
+        ipv4::View::new(&bench.sent()[0][14..], 1500).unwrap().id()
+    };
+    assert!(first(1) != first(2) && first(2) != first(3) && first(1) == first(1));
 }
 
 #[test]

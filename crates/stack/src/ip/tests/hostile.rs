@@ -188,6 +188,7 @@ proptest! {
 #[test]
 fn sources_that_cannot_be_are_dropped() {
     //= RFC 1122 §3.2.1.3
+    //= RFC 4291 §2.5.2
     //= RFC 4291 §2.5.3
     //= RFC 4291 §2.7
     let mut bench = Bench::usual();
@@ -228,6 +229,7 @@ fn sources_that_cannot_be_are_dropped() {
 
 #[test]
 fn what_is_for_others_is_dropped() {
+    //= RFC 4291 §2.8
     let mut bench = Bench::usual();
     let own = frame_v4(PEER, OWN, protocol::TCP, &segment(0));
     bench.receive(&ethernet_frame(

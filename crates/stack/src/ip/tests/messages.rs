@@ -110,6 +110,30 @@ fn echo_on_jumbo_links_is_answered_whole() {
 }
 
 #[test]
+fn messages_beyond_the_link_need_no_path_mtu() {
+    //= RFC 8201 §5.1
+    let mut bench = Bench::usual();
+    let request = icmp_v6(
+        FAR6,
+        OWN6,
+        &icmpv6::Message::EchoRequest {
+            id: 7,
+            seq: 9,
+            data: &[1; 1400],
+        },
+    );
+    bench.receive(&frame_v6(FAR6, OWN6, protocol::ICMPV6, &request));
+    bench.sent();
+    bench.receive(&advertisement(GATEWAY6, PEER_MAC, true, true, OWN6));
+    let sent = bench.sent();
+    assert_eq!(sent.len(), 2);
+    assert!(
+        sent.iter()
+            .all(|frame| frame.len() <= 14 + 1280 && frame[20] == protocol::FRAGMENT)
+    );
+}
+
+#[test]
 fn damaged_or_general_requests_are_not_answered() {
     let mut bench = Bench::usual();
     bench.meet_peer();
@@ -155,8 +179,11 @@ fn a_flood_of_requests_fills_a_queue_and_no_more() {
     for _ in 0..1000 {
         bench.receive(&frame_v4(PEER, OWN, protocol::ICMPV4, &request));
     }
-    let sent = bench.sent().len() as u64;
-    assert_eq!((sent, bench.counted("drop_queue_full")), (64, 936));
+    // Others can still find this stack.
+    bench.receive(&arp_frame(arp::Operation::Request, PEER_MAC, PEER, [0; 6], OWN));
+    let sent = bench.sent();
+    assert_eq!((sent.len(), bench.counted("drop_queue_full")), (61, 940));
+    assert_eq!(sent[60][12..14], [0x08, 0x06]);
 }
 
 /// A segment of this stack, as a router quotes it.
@@ -282,6 +309,7 @@ fn path_mtus_are_read_with_doubt() {
     let fits = |mtu| error_of(OWN.into(), FAR.into(), IcmpErrorKind::FragmentationNeeded { mtu });
     assert_eq!(needed(&mut bench, 1400, 1500), fits(1400));
     assert_eq!(needed(&mut bench, 68, 1500), fits(68));
+    //= RFC 1191 §7
     // Old routers do not say.
     assert_eq!(needed(&mut bench, 0, 1500), fits(1492));
     assert_eq!(needed(&mut bench, 0, 1492), fits(1006));
@@ -332,6 +360,7 @@ fn errors_about_what_was_never_sent_are_dropped() {
         };
         assert_eq!(receive_v4(&mut bench, &message), Came::Nothing);
     }
+    //= RFC 6633 §3
     // Kinds that are nothing to TCP: source quench, redirect, unasked replies.
     let original = quoted_v4(1500);
     for kind in [4, 5, 9, 14] {
@@ -355,7 +384,11 @@ fn errors_about_what_was_never_sent_are_dropped() {
 fn senders_to_nobody_are_told() {
     //= RFC 1122 §3.2.2.1
     //= RFC 1122 §4.1.3.1
+    //= RFC 4443 §2.2
     //= RFC 4443 §3.1
+    //= RFC 4443 §3.4
+    //= RFC 1812 §4.3.2.3
+    //= RFC 8200 §4
     let mut bench = Bench::usual();
     bench.meet_peer();
     let datagram = udp_datagram(PEER.into(), OWN.into(), &[0xaa; 1200]);
@@ -415,6 +448,13 @@ fn some_packets_must_not_be_reported() {
     //= RFC 1122 §4.1.3.4
     datagram[7] ^= 1;
     bench.receive(&frame_v4(PEER, OWN, protocol::UDP, &datagram));
+    //= RFC 8200 §8.1
+    let mut datagram = udp_datagram(PEER6.into(), OWN6.into(), b"data");
+    datagram[6..8].fill(0);
+    bench.receive(&frame_v6(PEER6, OWN6, protocol::UDP, &datagram));
+    assert_eq!(bench.counted("drop_checksum"), 2);
+    //= RFC 8200 §4.7
+    bench.receive(&frame_v6(PEER6, OWN6, protocol::NO_NEXT_HEADER, b"nothing"));
     // Unknown headers in front of an ICMPv6 error, or of who knows what to everybody.
     let error = icmp_v6(
         PEER6,

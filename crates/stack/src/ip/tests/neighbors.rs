@@ -313,7 +313,9 @@ fn messages_over_routers_or_in_fragments_are_no_discovery() {
 
 #[test]
 fn use_of_a_stale_neighbor_leads_to_a_probe() {
+    //= RFC 4861 §6.3.2
     //= RFC 4861 §7.3.3
+    //= RFC 4861 §10
     for remote in [IpAddr::from(PEER), IpAddr::from(PEER6)] {
         let mut bench = Bench::usual();
         bench.meet_peer();
