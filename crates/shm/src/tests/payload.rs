@@ -11,6 +11,8 @@ enum Step {
     Grow(usize),
     /// Give the first block of the chain back.
     Shrink(usize),
+    /// Give the first block of the chain back, to rest.
+    Retire(usize),
     /// Give the whole chain back.
     Clear(usize),
 }
@@ -18,7 +20,8 @@ enum Step {
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         6 => (0..3_usize).prop_map(Step::Grow),
-        3 => (0..3_usize).prop_map(Step::Shrink),
+        2 => (0..3_usize).prop_map(Step::Shrink),
+        2 => (0..3_usize).prop_map(Step::Retire),
         1 => (0..3_usize).prop_map(Step::Clear),
     ]
 }
@@ -42,8 +45,9 @@ proptest! {
                     }
                     None => prop_assert_eq!(payload.free_blocks(), 0),
                 },
-                Step::Shrink(chain) if !chains[chain].is_empty() => payload.free(chains[chain].remove(0)),
-                Step::Shrink(_) => {}
+                Step::Shrink(chain) | Step::Retire(chain) if chains[chain].is_empty() => {}
+                Step::Shrink(chain) => payload.free(chains[chain].remove(0)),
+                Step::Retire(chain) => payload.retire(chains[chain].remove(0)),
                 Step::Clear(chain) => {
                     payload.free_chain(chains[chain].first().copied().unwrap_or(NONE));
                     chains[chain].clear();
@@ -70,6 +74,23 @@ fn the_block_freed_last_is_taken_first() {
     payload.free(blocks[3]);
     assert_eq!(payload.allocate(), Some(blocks[3]));
     assert_eq!(payload.allocate(), Some(blocks[1]));
+}
+
+#[test]
+fn retired_blocks_come_back_in_turn_once_there_are_many() {
+    // 4 MiB of 64 KiB blocks have to come together.
+    let mut payload = payload(100, 1 << 16);
+    let blocks: Vec<u32> = (0..64).map(|_| payload.allocate().unwrap()).collect();
+    blocks[..63].iter().for_each(|&block| payload.retire(block));
+    assert_eq!(payload.allocate(), Some(64), "63 blocks still rest");
+    payload.retire(blocks[63]);
+    assert_eq!(payload.allocate(), Some(blocks[0]));
+    assert_eq!(payload.allocate(), Some(65), "63 blocks rest again");
+    assert_eq!(payload.free_blocks(), 97);
+    // Once nothing else is left, they rest no longer.
+    let rest: Vec<u32> = core::iter::from_fn(|| payload.allocate()).collect();
+    assert_eq!(rest.len(), 97);
+    assert_eq!(rest[34..], blocks[1..]);
 }
 
 #[test]
