@@ -38,6 +38,13 @@ pub(super) trait Words {
     fn starving(&self) -> &AtomicU64;
 }
 
+/// The next odd number: a sleep that nobody has rung for yet, even if the one
+/// before was never taken back.
+#[inline]
+fn next_sleep(sleeps: u64) -> u64 {
+    (sleeps + 1) | 1
+}
+
 /// Why there is no space for a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ReserveError {
@@ -174,11 +181,12 @@ impl<W: Words> Outgoing<W> {
     /// Announces that this side waits for space for a record of `len` bytes. False:
     /// there is no need to wait, and nothing was announced.
     pub(super) fn prepare_wait(&mut self, len: u64) -> bool {
-        self.change_starving();
+        self.waits = next_sleep(self.waits);
+        self.words.starving().store(self.waits, Relaxed);
         fence(SeqCst);
         let full = self.consumed().is_ok() && self.padding(len) + record_size(len) > self.space();
         if !full {
-            self.change_starving();
+            self.finish_wait();
         }
         full
     }
@@ -186,13 +194,9 @@ impl<W: Words> Outgoing<W> {
     /// Takes the announcement back, if there is one.
     pub(super) fn finish_wait(&mut self) {
         if self.waits % 2 == 1 {
-            self.change_starving();
+            self.waits += 1;
+            self.words.starving().store(self.waits, Relaxed);
         }
-    }
-
-    fn change_starving(&mut self) {
-        self.waits += 1;
-        self.words.starving().store(self.waits, Relaxed);
     }
 
     /// Bytes before the end that a record of `len` bytes would have to skip.
@@ -296,11 +300,12 @@ impl<W: Words> Incoming<W> {
     /// was announced.
     #[inline]
     pub(super) fn prepare_sleep(&mut self) -> bool {
-        self.change_sleeping();
+        self.sleeps = next_sleep(self.sleeps);
+        self.words.sleeping().store(self.sleeps, Relaxed);
         fence(SeqCst);
         let empty = self.words.header(self.position).load(Relaxed) == 0;
         if !empty {
-            self.change_sleeping();
+            self.finish_sleep();
         }
         empty
     }
@@ -309,14 +314,9 @@ impl<W: Words> Incoming<W> {
     #[inline]
     pub(super) fn finish_sleep(&mut self) {
         if self.sleeps % 2 == 1 {
-            self.change_sleeping();
+            self.sleeps += 1;
+            self.words.sleeping().store(self.sleeps, Relaxed);
         }
-    }
-
-    #[inline]
-    fn change_sleeping(&mut self) {
-        self.sleeps += 1;
-        self.words.sleeping().store(self.sleeps, Relaxed);
     }
 
     /// Whether a header the other side wrote can be that of the next record.

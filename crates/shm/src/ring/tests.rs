@@ -439,6 +439,22 @@ proptest! {
     }
 }
 
+#[test]
+fn a_sleep_announced_twice_is_rung_for_again() {
+    let (mut producer, mut consumer) = ring(CAPACITY);
+    assert!(consumer.prepare_sleep());
+    send(&mut producer, 1, &[]).unwrap();
+    assert!(producer.publish());
+    // The consumer wakes, and forgets to take its announcement back.
+    assert!(take(&mut consumer).is_some());
+    assert!(consumer.prepare_sleep());
+    send(&mut producer, 1, &[]).unwrap();
+    assert!(producer.publish());
+    assert!(!consumer.prepare_sleep(), "there is a record");
+    send(&mut producer, 1, &[]).unwrap();
+    assert!(!producer.publish(), "nobody sleeps");
+}
+
 /// Waits for a ring. False: none came in time.
 fn wait(doorbell: &Doorbell) -> bool {
     let mut fds = [PollFd::new(doorbell, PollFlags::IN)];
