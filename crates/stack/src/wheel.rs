@@ -166,7 +166,7 @@ impl Wheel {
                 self.unlink(id);
                 return Some(id);
             }
-            if moves == 0 || self.moving().is_some() {
+            if moves == 0 {
                 return None;
             }
             // The slot begins before `now` and ends after it, and every slot

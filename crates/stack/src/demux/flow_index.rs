@@ -200,6 +200,17 @@ impl FlowIndex {
         self.head[0].rekeyed
     }
 
+    /// Everything there is, as bytes.
+    #[cfg(test)]
+    pub(super) fn contents(&self) -> Vec<u8> {
+        [
+            self.head.as_bytes(),
+            self.buckets.as_bytes(),
+            self.stashed().as_bytes(),
+        ]
+        .concat()
+    }
+
     /// Whether nothing but zeroes is left, as in a new index.
     #[cfg(test)]
     pub(super) fn is_pristine(&self) -> bool {
