@@ -1,6 +1,7 @@
 //! Carries a plan out: round after round, workload after workload, candidates in turn.
 
 use std::collections::HashMap;
+use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Instant, SystemTime};
 
@@ -137,7 +138,7 @@ impl Run<'_> {
         observer.begins(sequence, self.total, round, &what.name(), name);
         let began_unix_ms = unix_ms();
         let began = Instant::now();
-        let Some(outcome) = self.measure(workload, candidate, pairs, store) else {
+        let Some(outcome) = self.measure(workload, candidate, pairs, store)? else {
             return Ok(());
         };
         self.standing[candidate].learn(workload, &outcome);
@@ -163,39 +164,43 @@ impl Run<'_> {
         workload: usize,
         candidate: usize,
         pairs: &mut HashMap<usize, Pair>,
-        store: &Store,
-    ) -> Option<Outcome> {
-        let settings = &self.plan.settings;
+        store: &mut Store,
+    ) -> Result<Option<Outcome>, StoreError> {
         let stop = self.runner.stop;
-        let (mut pair, entered) = match pairs.remove(&candidate) {
-            Some(pair) => (pair, Ok(())),
-            None => match Pair::start(&self.runner.launcher, settings) {
-                Ok(mut pair) => {
-                    let name = &self.plan.candidates[candidate];
-                    let entered = pair.enter(name, &store.scratch(), settings, stop);
-                    (pair, entered)
-                }
-                Err(error) => {
-                    let program = self.runner.launcher.program.display();
-                    let reason = format!("cannot start {program}: {error}");
-                    return Some(Outcome::Failed {
-                        reason,
-                        output: String::new(),
-                    });
-                }
+        let (mut pair, is_new) = match pairs.remove(&candidate) {
+            Some(pair) => (pair, false),
+            None => match Pair::start(&self.runner.launcher, &self.plan.settings) {
+                Ok(pair) => (pair, true),
+                Err(error) => return Ok(Some(self.cannot_start(&error))),
             },
         };
-        match entered.and_then(|()| pair.measure(self.plan.workloads[workload], stop)) {
+        let entered = if is_new {
+            let name = &self.plan.candidates[candidate];
+            pair.enter(name, &store.new_scratch()?, &self.plan.settings, stop)
+        } else {
+            Ok(())
+        };
+        let measured = entered.and_then(|()| pair.measure(self.plan.workloads[workload], stop));
+        Ok(match measured {
             Ok((client, server)) => {
                 pairs.insert(candidate, pair);
                 Some(Outcome::Measured { client, server })
             }
             Err(PairError::Unavailable(reason)) => Some(Outcome::Unavailable { reason }),
-            Err(PairError::Failed(reason)) => Some(Outcome::Failed {
-                reason,
-                output: pair.end(),
-            }),
+            Err(PairError::Failed(reason)) => {
+                let output = pair.end();
+                Some(Outcome::Failed { reason, output })
+            }
             Err(PairError::Interrupted) => None,
+        })
+    }
+
+    fn cannot_start(&self, error: &io::Error) -> Outcome {
+        let program = self.runner.launcher.program.display();
+        let reason = format!("cannot start {program}: {error}");
+        Outcome::Failed {
+            reason,
+            output: String::new(),
         }
     }
 }

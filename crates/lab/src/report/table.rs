@@ -103,7 +103,7 @@ fn is_stream(workload: &Workload) -> bool {
 fn figures(report: &Report, workloads: &[&Workload], look: Look) -> Option<Table> {
     let candidates = &report.header.plan.candidates;
     let fixed = ["".to_owned(), "".to_owned()].into_iter();
-    let mut table = new_table(fixed.chain(candidates.iter().cloned()), 2, look);
+    let mut table = new_table(fixed.chain(candidates.iter().map(|name| broken(name))), 2, look);
     for workload in workloads {
         let mut title = workload.title();
         for name in workload.metric_names() {
@@ -146,7 +146,13 @@ fn ratios(report: &Report, look: Look) -> Option<Table> {
     if comparisons.len() > RATIO_COLUMNS {
         comparisons.retain(|comparison| comparison.candidate == first);
     }
-    let title = |comparison: &&Comparison| format!("{} / {}", comparison.candidate, comparison.baseline);
+    let title = |comparison: &&Comparison| {
+        format!(
+            "{} /\n{}",
+            broken(&comparison.candidate),
+            broken(&comparison.baseline)
+        )
+    };
     let mut table = new_table(
         ["".to_owned()].into_iter().chain(comparisons.iter().map(title)),
         1,
@@ -228,6 +234,14 @@ fn new_table(columns: impl Iterator<Item = String>, left: usize, look: Look) -> 
 
 fn heading(text: &str, look: Look) -> String {
     style(text).bold().force_styling(look.colours).to_string()
+}
+
+/// A long name on two lines, so that its column is not wider than its figures.
+fn broken(name: &str) -> String {
+    match name.rsplit_once('-') {
+        Some((first, second)) if name.len() > 12 => format!("{first}-\n{second}"),
+        _ => name.to_owned(),
+    }
 }
 
 /// The unit people read, which [`shown`] scales to.

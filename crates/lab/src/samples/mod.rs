@@ -29,6 +29,7 @@ pub struct Sample {
     /// How long it took, set-up and warm-up included, in nanoseconds.
     pub took_ns: u64,
     /// What came of it.
+    #[serde(flatten)]
     pub outcome: Outcome,
 }
 

@@ -47,6 +47,8 @@ pub struct Store {
     samples: File,
     /// Bytes of whole samples in the file.
     written: u64,
+    /// Scratch directories made.
+    scratches: u32,
 }
 
 impl Store {
@@ -60,13 +62,12 @@ impl Store {
         let directory = make_directory(results, experiment).map_err(|error| at(results, error))?;
         let path = directory.join("samples.jsonl");
         let samples = File::create_new(&path).map_err(|error| at(&path, error))?;
-        let store = Self {
+        Ok(Self {
             directory,
             samples,
             written: 0,
-        };
-        fs::create_dir(store.scratch()).map_err(|error| at(&store.scratch(), error))?;
-        Ok(store)
+            scratches: 0,
+        })
     }
 
     /// The run's directory.
@@ -74,8 +75,18 @@ impl Store {
         &self.directory
     }
 
-    /// For files candidates need while they run. Removed with the store.
-    pub fn scratch(&self) -> PathBuf {
+    /// A new directory for what a candidate needs while it runs. Removed with the store.
+    pub(crate) fn new_scratch(&mut self) -> Result<PathBuf, StoreError> {
+        self.scratches += 1;
+        let path = self.scratch().join(self.scratches.to_string());
+        fs::create_dir_all(&path).map_err(|error| StoreError {
+            path: path.clone(),
+            error,
+        })?;
+        Ok(path)
+    }
+
+    fn scratch(&self) -> PathBuf {
         self.directory.join("scratch")
     }
 
@@ -190,14 +201,16 @@ mod tests {
     #[test]
     fn every_run_has_a_directory_of_its_own_and_leaves_no_scratch() {
         let results = tempfile::tempdir().unwrap();
-        let stores = (0..3)
+        let mut stores = (0..3)
             .map(|_| Store::create(results.path(), "test").unwrap())
             .collect::<Vec<_>>();
         let mut directories = stores
             .iter()
             .map(|store| store.directory().to_owned())
             .collect::<Vec<_>>();
-        fs::write(stores[0].scratch().join("file"), "x").unwrap();
+        let scratch = stores[0].new_scratch().unwrap();
+        assert_ne!(scratch, stores[0].new_scratch().unwrap());
+        fs::write(scratch.join("file"), "x").unwrap();
         drop(stores);
         directories.dedup();
         assert_eq!(directories.len(), 3);

@@ -10,6 +10,7 @@ mod kernel_loopback;
 mod kernel_tcp;
 mod kernel_veth;
 mod spinning;
+mod toehold;
 mod unix;
 mod veth;
 
@@ -24,6 +25,7 @@ use crate::workload::Workload;
 
 /// Everything that can be measured on sockets, in the order of the report's columns.
 pub const ALL: &[Candidate] = &[
+    Candidate::of::<toehold::Toehold>(),
     Candidate::of::<kernel_veth::KernelVeth>(),
     Candidate::of::<kernel_veth::KernelVethSpinning>(),
     Candidate::of::<kernel_loopback::KernelLoopback>(),
@@ -56,7 +58,8 @@ pub struct Context {
     pub role: Role,
     /// Process id of the other side.
     pub peer: u32,
-    /// A directory both sides may use; it is removed after the run.
+    /// An empty directory that both sides may use; it is removed after the run. Its
+    /// path may be too long for the name of a socket: go there and use a relative one.
     pub scratch: PathBuf,
     /// How measurements are taken.
     pub settings: Settings,
