@@ -1,0 +1,7 @@
+//! Any packet where a message of the handshake is expected.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use toehold_link::mq::fuzzing::read_message;
+
+fuzz_target!(|bytes: &[u8]| read_message(bytes));

@@ -1,0 +1,141 @@
+//! A peer that writes whatever it likes into its section: the other side reads
+//! records and positions, and frames in the records, or finds the rule that was
+//! broken, and never leaves the ring.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use rustix::fs::{MemfdFlags, SealFlags};
+use std::os::fd::{AsFd, OwnedFd};
+use toehold_fuzz::Choices;
+use toehold_link::mq::fuzzing::{Payload, read_record};
+use toehold_shm::ring::{Consumer, PeerSection, Producer, Section, VERSION, connect};
+use toehold_shm::{Access, Region};
+
+const CAPACITY: u64 = 4096;
+/// Where the layout has the consumer's position, the two flags, and the records.
+const WORDS: [u64; 3] = [128, 256, 384];
+const RECORDS: u64 = 4096;
+const PAYLOAD_LEN: usize = 8192;
+
+fuzz_target!(|input: &[u8]| {
+    let mut choices = Choices::new(input);
+    let liar = section();
+    let own = Section::create("own", CAPACITY, 2).expect("memory");
+    if choices.byte() & 1 == 1 {
+        // The header lies too.
+        write(&liar, u64::from(choices.byte()) % 32, choices.bytes(8));
+    }
+    let Ok(peer) = PeerSection::open(liar.try_clone().expect("a descriptor"), CAPACITY) else {
+        return;
+    };
+    let payload = Payload::new(payload_memory(), 1024, 4096).expect("in bounds");
+    let (mut producer, mut consumer) = connect(own, peer);
+    while !choices.is_over() {
+        let alive = match choices.byte() % 8 {
+            0 => {
+                write(
+                    &liar,
+                    WORDS[usize::from(choices.byte() % 3)],
+                    &choices.long().to_ne_bytes(),
+                );
+                true
+            }
+            1 => {
+                let place = u64::from(choices.short()) % CAPACITY;
+                let bytes = usize::from(choices.byte());
+                write(&liar, RECORDS + place, choices.bytes(bytes));
+                true
+            }
+            2 | 3 => {
+                plausible_record(&liar, consumer.position(), &mut choices);
+                true
+            }
+            4 | 5 => receive(&mut consumer, &payload),
+            6 => send(&mut producer, &mut choices),
+            _ => sleep(&mut producer, &mut consumer, &mut choices),
+        };
+        if !alive {
+            return;
+        }
+    }
+});
+
+/// A peer's payload memory, mapped as it is here: for reading only.
+fn payload_memory() -> Region {
+    let made = Region::create("payload", PAYLOAD_LEN).expect("memory");
+    Region::open(made.read_only_fd().expect("a descriptor"), Access::ReadOnly).expect("sealed")
+}
+
+/// A section as an honest peer makes it, but in memory that stays writable.
+fn section() -> OwnedFd {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let fd = rustix::fs::memfd_create("liar", flags).expect("memory");
+    rustix::fs::ftruncate(&fd, RECORDS + CAPACITY).expect("memory");
+    let words = [u64::from(VERSION) | RECORDS << 32, 1, CAPACITY];
+    write(&fd, 0, b"toehold\n");
+    write(&fd, 8, &words.map(u64::to_ne_bytes).concat());
+    rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL).expect("allowed");
+    fd
+}
+
+fn write(fd: &OwnedFd, offset: u64, bytes: &[u8]) {
+    // Beyond the end there is nothing to write to: the memory is sealed.
+    let _ = rustix::io::pwrite(fd.as_fd(), bytes, offset);
+}
+
+/// Where the consumer looks next, a header that fits the place, with an ending.
+fn plausible_record(liar: &OwnedFd, position: u64, choices: &mut Choices<'_>) {
+    let kind = match choices.byte() {
+        choice @ 0..=250 => u64::from(choice % 4),
+        _ => u64::from(u16::MAX),
+    };
+    let len = u64::from(choices.short() % 2200);
+    let bytes = usize::from(choices.short() % 700);
+    let bytes = choices.bytes(bytes);
+    let place = RECORDS + position % CAPACITY;
+    write(liar, place + 8, bytes);
+    let word = len | kind << 32 | (position / 64 & 0xffff) << 48;
+    write(liar, place, &word.to_ne_bytes());
+}
+
+fn receive(consumer: &mut Consumer, payload: &Payload) -> bool {
+    for _ in 0..8 {
+        match consumer.peek() {
+            Err(_) => return false,
+            Ok(None) => break,
+            Ok(Some(record)) => {
+                let frame = read_record(&record, Some(payload));
+                assert!(frame.is_err() || record.len() as u64 <= CAPACITY);
+                if frame.is_err() {
+                    return false;
+                }
+            }
+        }
+        consumer.advance();
+    }
+    let _ = consumer.release();
+    true
+}
+
+fn send(producer: &mut Producer, choices: &mut Choices<'_>) -> bool {
+    let len = usize::from(choices.short() % 2200);
+    if let Ok(mut record) = producer.reserve(1, len) {
+        record.fill(len as u8);
+        record.commit();
+    }
+    let _ = producer.publish();
+    producer
+        .consumed()
+        .is_ok_and(|consumed| consumed <= producer.position())
+}
+
+fn sleep(producer: &mut Producer, consumer: &mut Consumer, choices: &mut Choices<'_>) -> bool {
+    if consumer.release() || consumer.prepare_sleep() {
+        let _ = consumer.room_wanted();
+        consumer.finish_sleep();
+    }
+    if producer.prepare_wait(usize::from(choices.short())) {
+        producer.finish_wait();
+    }
+    true
+}

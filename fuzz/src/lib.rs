@@ -1,0 +1,161 @@
+//! What the fuzz targets share: a stack, and a reader of choices.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
+use toehold_link::{Checksum, Offload, Received, Transmit, TransmitError, Transmitter};
+use toehold_shm::{Carver, Gather, Region};
+use toehold_stack::{Config, Instant, Stack};
+
+/// The stack's IPv4 address.
+pub const LOCAL: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
+/// The peer's IPv4 address.
+pub const REMOTE: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
+/// The stack's IPv6 address.
+pub const LOCAL_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1);
+
+/// A small configuration, so that tables fill up.
+pub fn config(ethernet: bool) -> Config {
+    let mut config = Config {
+        mac: [2, 0, 0, 0, 0, 1],
+        ipv4: Some((LOCAL, 24)),
+        ipv6: Some((LOCAL_V6, 64)),
+        ethernet,
+        connections: 8,
+        listeners: 4,
+        time_wait_records: 4,
+        neighbors: 4,
+        payload_blocks: 32,
+        payload_block_len: 4096,
+        ..Config::default()
+    };
+    config.tcp.send_buffer = 32 << 10;
+    config.tcp.receive_buffer = 64 << 10;
+    config
+}
+
+/// A stack in memory of its own.
+pub fn stack(config: &Config) -> Stack {
+    let region = Region::private(Stack::region_len(config)).expect("memory");
+    let mut carver = Carver::new(region).expect("fresh");
+    Stack::create(&mut carver, config).expect("room")
+}
+
+/// What a stack has sent since it was last looked at; the newest frame is kept.
+#[derive(Default)]
+pub struct Sink {
+    /// The last frame, from its first header on.
+    pub last: Vec<u8>,
+    /// Frames taken.
+    pub count: usize,
+    /// Whether the link takes nothing now.
+    pub full: bool,
+}
+
+impl Transmitter for Sink {
+    fn transmit(&mut self, frame: &Transmit<'_>) -> Result<(), TransmitError> {
+        if self.full {
+            return Err(TransmitError::Full);
+        }
+        self.last.clear();
+        self.last.extend_from_slice(frame.headers);
+        let headers = self.last.len();
+        self.last.resize(frame.len(), 0);
+        assert_eq!(
+            frame.payload.copy_to(0, &mut self.last[headers..]),
+            frame.payload.len()
+        );
+        self.count += 1;
+        Ok(())
+    }
+}
+
+/// Gives a frame to the stack as a link does that has verified the checksum, or
+/// as one that has not.
+pub fn deliver(stack: &mut Stack, now: Instant, bytes: &[u8], verified: bool) {
+    let checksum = if verified {
+        Checksum::Verified
+    } else {
+        Checksum::Complete
+    };
+    // Long frames come in two parts.
+    let (private, rest) = bytes.split_at(bytes.len().min(toehold_link::MIN_PRIVATE));
+    let offload = Offload {
+        checksum,
+        segment_size: 0,
+    };
+    stack.handle_frame(
+        now,
+        &Received {
+            private,
+            rest: Gather::from_slice(rest),
+            offload,
+        },
+    );
+}
+
+/// Lets the stack send and tell, to the end.
+pub fn settle(stack: &mut Stack, now: Instant, sink: &mut Sink) {
+    stack.poll_transmit(now, sink);
+    while stack.next_event().is_some() {}
+}
+
+/// Runs timers for a span of time, each when it is due.
+pub fn pass(stack: &mut Stack, now: &mut Instant, span: Duration, sink: &mut Sink) {
+    let end = *now + span;
+    let mut rounds = 0;
+    while let Some(due) = stack.poll_timeout().filter(|due| *due <= end) {
+        *now = due.max(now.plus_nanos(1));
+        stack.handle_timeout(*now);
+        settle(stack, *now, sink);
+        rounds += 1;
+        assert!(rounds < 100_000, "timers fire without end");
+    }
+    *now = end.max(*now);
+}
+
+/// Reads choices from a fuzzer's input; zero when it is used up.
+pub struct Choices<'a>(&'a [u8]);
+
+impl<'a> Choices<'a> {
+    /// Choices from this input.
+    pub fn new(input: &'a [u8]) -> Self {
+        Self(input)
+    }
+
+    /// Whether the input is used up.
+    pub fn is_over(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// One byte.
+    pub fn byte(&mut self) -> u8 {
+        let (byte, rest) = self
+            .0
+            .split_first()
+            .map_or((0, self.0), |(byte, rest)| (*byte, rest));
+        self.0 = rest;
+        byte
+    }
+
+    /// Two bytes.
+    pub fn short(&mut self) -> u16 {
+        u16::from_le_bytes([self.byte(), self.byte()])
+    }
+
+    /// Four bytes.
+    pub fn word(&mut self) -> u32 {
+        u32::from(self.short()) | u32::from(self.short()) << 16
+    }
+
+    /// Eight bytes.
+    pub fn long(&mut self) -> u64 {
+        u64::from(self.word()) | u64::from(self.word()) << 32
+    }
+
+    /// Up to `len` bytes.
+    pub fn bytes(&mut self, len: usize) -> &'a [u8] {
+        let (bytes, rest) = self.0.split_at(len.min(self.0.len()));
+        self.0 = rest;
+        bytes
+    }
+}
