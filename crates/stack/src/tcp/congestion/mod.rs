@@ -167,6 +167,10 @@ impl Congestion {
     /// at most once a round trip.
     //= RFC 3168 §6.1.2 (react as to a lost packet, without retransmission)
     pub(crate) fn on_ecn(&mut self, now: Instant, mss: u32, flight: u32) {
+        if self.flags & flag::IN_RECOVERY != 0 {
+            // A loss in the same window of data was answered already.
+            return;
+        }
         self.congestion_event(now, mss, flight);
         // Marks do not lie as retransmission timers do.
         self.undo_cwnd = 0;

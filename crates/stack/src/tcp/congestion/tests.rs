@@ -166,6 +166,10 @@ fn marks_reduce_the_window_like_losses_and_are_not_undone() {
         assert_eq!(flow.window.cwnd(), by_loss.cwnd());
         flow.window.undo();
         assert_eq!(flow.window.cwnd(), by_loss.cwnd());
+        // A loss and a mark in one window of data are one event.
+        let before = by_loss.cwnd();
+        by_loss.on_ecn(flow.now, MSS, 100 * MSS);
+        assert_eq!(by_loss.cwnd(), before);
     }
 }
 
