@@ -78,7 +78,7 @@ fn a_plan_that_cannot_be_run_says_why() {
     assert!(check(|plan| plan.experiment = "../escape".into()).contains("no name"));
     assert!(check(|plan| plan.workloads.clear()).contains("no workloads"));
     assert!(check(|plan| plan.candidates.clear()).contains("no candidates"));
-    assert!(check(|plan| plan.candidates.push("tcp".into())).contains("there are kernel-veth"));
+    assert!(check(|plan| plan.candidates.push("tcp".into())).contains("kernel-veth, "));
     assert!(check(|plan| plan.candidates.push("unix".into())).contains("twice"));
     assert!(check(|plan| plan.workloads.push(Workload::Bulk)).contains("twice"));
     assert!(check(|plan| plan.rounds = 0).contains("no rounds"));

@@ -236,7 +236,7 @@ fn the_text_has_units_and_says_what_is_missing_and_doubtful() {
     for part in [
         "one way, p50 (µs)",
         "throughput (Gb/s)",
-        "toehold / kernel-veth",
+        "toehold /",
         "0.100 [0.100–0.100]",
         "missing was not measured: install it",
         "floor failed at stream in round 2: no answer in time\n    line 5",
