@@ -199,11 +199,28 @@ impl fmt::Display for Packet {
         if header.flags.contains(Flags::URG) {
             write!(f, " urg {}", header.urgent)?;
         }
-        if !header.options.is_empty() {
-            write!(f, " {:?}", header.options)?;
+        let options = option_words(&header.options);
+        if !options.is_empty() {
+            write!(f, " <{}>", options.join(","))?;
         }
         Ok(())
     }
+}
+
+/// Options in the way of scripts.
+pub(crate) fn option_words(options: &Options) -> Vec<String> {
+    let mut words = Vec::new();
+    words.extend(options.mss.map(|mss| format!("mss {mss}")));
+    if options.sack_permitted {
+        words.push("sackOK".into());
+    }
+    words.extend(options.timestamps.map(|ts| format!("TS val {} ecr {}", ts.value, ts.echo)));
+    words.extend(options.window_scale.map(|shift| format!("wscale {shift}")));
+    if !options.sack.is_empty() {
+        let blocks: Vec<String> = options.sack.iter().map(|(left, right)| format!("{left}:{right}")).collect();
+        words.push(format!("sack {}", blocks.join(" ")));
+    }
+    words
 }
 
 #[cfg(test)]
@@ -225,7 +242,7 @@ mod tests {
             packet.payload = vec![1, 2, 3];
             let bytes = packet.bytes();
             assert_eq!(Packet::parse(&bytes, false), Ok(packet.clone()));
-            assert_eq!(packet.to_string().split(" Opt").next(), Some("1>2 S. 4294967295:3(3) ack 7 win 65535"));
+            assert_eq!(packet.to_string(), "1>2 S. 4294967295:3(3) ack 7 win 65535 <mss 1460>");
             let mut damaged = bytes;
             *damaged.last_mut().unwrap() ^= 1;
             assert_eq!(Packet::parse(&damaged, false), Err(ParseError::Wire(WireError::BadChecksum)));

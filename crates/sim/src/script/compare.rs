@@ -1,11 +1,11 @@
 //! Whether what the stack sent is what the script expects.
 
 use toehold_stack::Instant;
-use toehold_wire::tcp::{Flags, Header, Seq};
+use toehold_wire::tcp::{Flags, Header, Options, SackBlocks, Seq};
 
 use super::run::Sent;
 use super::{OptionList, Segment};
-use crate::packet::{Packet, flag_letters};
+use crate::packet::{Packet, flag_letters, option_words};
 
 /// The byte that a stream has at a sequence number.
 pub(super) fn pattern(sequence: u32) -> u8 {
@@ -145,34 +145,22 @@ pub(super) fn describe(packet: &Packet, flow: &FlowState, remote_isn: u32) -> St
     if header.flags.contains(Flags::URG) {
         text += &format!(" urg {}", header.urgent);
     }
-    let options = describe_options(header, flow, remote_isn);
+    let options = option_words(&relative_options(&header.options, flow, remote_isn));
     if !options.is_empty() {
         text += &format!(" <{}>", options.join(","));
     }
     text
 }
 
-fn describe_options(header: &Header, flow: &FlowState, remote_isn: u32) -> Vec<String> {
-    let options = &header.options;
-    let mut words = Vec::new();
-    words.extend(options.mss.map(|mss| format!("mss {mss}")));
-    if options.sack_permitted {
-        words.push("sackOK".into());
+/// Options with the script's numbers.
+fn relative_options(options: &Options, flow: &FlowState, remote_isn: u32) -> Options {
+    let mut relative = *options;
+    relative.sack = SackBlocks::EMPTY;
+    for (left, right) in options.sack.iter() {
+        relative.sack.push(left - remote_isn, right - remote_isn);
     }
-    words.extend(options.timestamps.map(|timestamps| {
-        let value = timestamps.value.wrapping_sub(flow.timestamp_base.unwrap_or(0));
-        format!("TS val {value} ecr {}", timestamps.echo)
-    }));
-    words.extend(options.window_scale.map(|shift| format!("wscale {shift}")));
-    if !options.sack.is_empty() {
-        let blocks: Vec<String> = options
-            .sack
-            .iter()
-            .map(|(left, right)| {
-                format!("{}:{}", left.0.wrapping_sub(remote_isn), right.0.wrapping_sub(remote_isn))
-            })
-            .collect();
-        words.push(format!("sack {}", blocks.join(" ")));
+    if let Some(timestamps) = &mut relative.timestamps {
+        timestamps.value = timestamps.value.wrapping_sub(flow.timestamp_base.unwrap_or(0));
     }
-    words
+    relative
 }

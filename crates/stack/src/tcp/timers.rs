@@ -77,6 +77,8 @@ impl Tcp {
                 self.rack_detect(cx.now, index);
                 if self.pcbs[index].lost > 0 {
                     self.losses_found(cx, index);
+                } else {
+                    self.arm_retransmit(cx.now, index);
                 }
             }
             RetransmitTimer::Persist => self.probe_timeout(cx, index),
@@ -227,14 +229,16 @@ impl Tcp {
         //= RFC 6298 §5.3 (an acknowledgement of new data restarts the timer)
         let base = pcb.waiting_since.min(now);
         //= RFC 8985 §7.3 (after a probe the timer runs anew)
-        let timeout_at = if pcb.backoff > 0 || pcb.has(flag::TAIL_PROBE_OUT) {
-            pcb.last_sent.max(base).plus_nanos(self.timeout_ns(pcb))
+        let sent = if pcb.sent_head == NONE || pcb.has(flag::TAIL_PROBE_OUT) {
+            pcb.last_sent
         } else {
-            base.plus_nanos(self.timeout_ns(pcb))
+            //= RFC 6298 §5.1 (it runs for the oldest segment, from when that was last sent)
+            self.sent[pcb.sent_head].xmit
         };
+        let timeout_at = base.max(sent).plus_nanos(self.timeout_ns(pcb));
         if self.probe_wanted(pcb) {
             //= RFC 8985 §7.2 (a probe never waits longer than the retransmission timeout)
-            let at = now.plus_nanos(self.probe_timeout_ns(pcb)).min(timeout_at);
+            let at = base.max(pcb.last_sent).plus_nanos(self.probe_timeout_ns(pcb)).min(timeout_at);
             return (RetransmitTimer::TailProbe, at.max(now.plus_nanos(1)));
         }
         (RetransmitTimer::Timeout, timeout_at.max(now.plus_nanos(1)))

@@ -1,0 +1,334 @@
+//! One node: a stack with its link, its programs, and the watch over both.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use toehold_link::capture::{Capture, CaptureClock, CaptureSettings, LinkType};
+use toehold_link::impair::{Impair, ImpairSettings, Impairments};
+use toehold_link::{Capabilities, Checksum, Fence, Link, Received, Transmit, TransmitError, Transmitter};
+use toehold_shm::{Access, Carver, Region};
+use toehold_stack::{Config, ConnectionId, Event, Instant, ListenerId, Stack};
+
+use super::switch::{Port, Switch};
+use super::watch::Watch;
+use crate::endpoint::{Endpoint, Outcome, Server};
+use crate::packet::Packet;
+
+/// Most frames handled in one round.
+const BURST: usize = 64;
+
+/// Rounds at one point in time after which a node counts as stuck.
+const MOST_ROUNDS: u32 = 100_000;
+
+/// What a node is made of.
+#[derive(Debug, Clone)]
+pub struct NodeSettings {
+    /// The stack's settings; addresses, link and seed are filled in.
+    pub config: Config,
+    /// The link's super-frames and checksum offload, as between nodes of one host.
+    pub local: bool,
+    /// With `local`: peers read payload where it lies.
+    pub in_place: bool,
+    /// Largest packet of the link, in bytes.
+    pub mtu: u16,
+    /// Faults of the way out.
+    pub transmit: Impairments,
+    /// Faults of the way in.
+    pub receive: Impairments,
+    /// Where a capture goes, if one is wanted.
+    pub capture: Option<PathBuf>,
+}
+
+impl Default for NodeSettings {
+    fn default() -> Self {
+        Self {
+            config: Config {
+                connections: 1024,
+                listeners: 16,
+                time_wait_records: 1024,
+                neighbors: 64,
+                payload_blocks: 2048,
+                payload_block_len: 4096,
+                ..Config::default()
+            },
+            local: false,
+            in_place: false,
+            mtu: 1500,
+            transmit: Impairments::default(),
+            receive: Impairments::default(),
+            capture: None,
+        }
+    }
+}
+
+impl NodeSettings {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            mtu: self.mtu,
+            super_frame: if self.local { 65_535 } else { self.mtu.into() },
+            checksum_offload: self.local,
+            local: self.local,
+            any_thread: true,
+        }
+    }
+}
+
+/// A node's way to the switch, with its faults, and recorded if wanted.
+enum Uplink {
+    Plain(Impair<Port>),
+    Captured(Box<Capture<Impair<Port>>>),
+}
+
+impl Uplink {
+    fn link(&mut self) -> &mut dyn Link {
+        match self {
+            Self::Plain(link) => link,
+            Self::Captured(link) => link.as_mut(),
+        }
+    }
+
+    fn impaired(&self) -> &Impair<Port> {
+        match self {
+            Self::Plain(link) => link,
+            Self::Captured(link) => link.inner(),
+        }
+    }
+
+    fn port(&mut self) -> &mut Port {
+        match self {
+            Self::Plain(link) => link.inner_mut(),
+            Self::Captured(link) => link.inner_mut().inner_mut(),
+        }
+    }
+
+    fn next_due(&self) -> Option<Instant> {
+        let impaired = self.impaired();
+        [impaired.next_due_ns(), impaired.inner().next_due_ns()]
+            .into_iter()
+            .flatten()
+            .min()
+            .map(Instant)
+    }
+}
+
+/// Sees every frame on its way out.
+struct Tap<'a> {
+    link: &'a mut dyn Link,
+    watch: &'a mut Watch,
+    now: Instant,
+    /// Print packets.
+    trace: bool,
+}
+
+impl Transmitter for Tap<'_> {
+    fn transmit(&mut self, frame: &Transmit<'_>) -> Result<(), TransmitError> {
+        if self.trace {
+            print_packet(self.now, frame);
+        }
+        self.link.transmit(frame)?;
+        self.watch.sent(self.now, frame);
+        Ok(())
+    }
+
+    fn fence(&self, destination: [u8; 6]) -> Fence {
+        self.link.fence(destination)
+    }
+
+    fn passed(&self, fence: Fence) -> bool {
+        self.link.passed(fence)
+    }
+}
+
+/// A line about a packet on its way out.
+fn print_packet(now: Instant, frame: &Transmit<'_>) {
+    let mut bytes = frame.headers.to_vec();
+    let at = bytes.len();
+    bytes.resize(frame.len(), 0);
+    frame.payload.copy_to(0, &mut bytes[at..]);
+    let partial = frame.offload.checksum != Checksum::Complete;
+    match Packet::parse(bytes.get(14..).unwrap_or(&[]), partial) {
+        Ok(packet) => println!("{:.6} {} {packet}", now.0 as f64 / 1e9, packet.source),
+        Err(error) => println!("{:.6} {error}, {} bytes", now.0 as f64 / 1e9, bytes.len()),
+    }
+}
+
+/// A node of the network.
+pub struct Node {
+    /// The stack, for a test to look at and to call.
+    pub stack: Stack,
+    /// Its programs, those of accepted connections included.
+    pub endpoints: Vec<Endpoint>,
+    pub(super) watch: Watch,
+    config: Config,
+    servers: HashMap<ListenerId, Server>,
+    by_connection: HashMap<ConnectionId, usize>,
+    wake_at: Vec<Option<Instant>>,
+    uplink: Uplink,
+    trace: bool,
+}
+
+impl Node {
+    pub(super) fn new(
+        switch: &Arc<Mutex<Switch>>,
+        settings: &NodeSettings,
+        config: Config,
+        seed: u64,
+    ) -> Result<Self, Box<dyn std::error::Error>> {
+        let port = Port::new(switch, config.mac, settings.capabilities());
+        let impair = ImpairSettings {
+            seed,
+            transmit: settings.transmit,
+            receive: settings.receive,
+            super_frames: false,
+            raw_ip: false,
+        };
+        let impaired = Impair::new(port, impair);
+        let uplink = match &settings.capture {
+            Some(path) => {
+                let capture = CaptureSettings {
+                    link_type: LinkType::Ethernet,
+                    clock: CaptureClock::Driver,
+                    ..CaptureSettings::default()
+                };
+                Uplink::Captured(Box::new(Capture::create(impaired, path, &capture)?))
+            }
+            None => Uplink::Plain(impaired),
+        };
+        let config = Config {
+            link: uplink.impaired().capabilities(),
+            ..config
+        };
+        let (stack, memory) = make_stack(&config, settings.in_place)?;
+        let mut node = Self {
+            stack,
+            endpoints: Vec::new(),
+            watch: Watch::default(),
+            config,
+            servers: HashMap::new(),
+            by_connection: HashMap::new(),
+            wake_at: Vec::new(),
+            uplink,
+            trace: std::env::var_os("TOEHOLD_TRACE").is_some(),
+        };
+        if let Some(memory) = memory {
+            let area = node.stack.payload_area();
+            node.uplink.port().share_payload(area, memory);
+        }
+        Ok(node)
+    }
+
+    /// The stack's settings.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Starts a program.
+    pub fn add_endpoint(&mut self, now: Instant, endpoint: Endpoint) {
+        self.by_connection.insert(endpoint.connection, self.endpoints.len());
+        self.endpoints.push(endpoint);
+        self.wake_at.push(Some(now));
+    }
+
+    /// Starts a program that accepts connections.
+    pub fn add_server(&mut self, server: Server) {
+        self.servers.insert(server.listener, server);
+    }
+
+    /// Whether every program is done.
+    pub fn is_done(&self) -> bool {
+        self.endpoints.iter().all(|endpoint| endpoint.outcome != Outcome::Running)
+    }
+
+    /// When anything happens here next by itself.
+    pub(super) fn next_due(&self) -> Option<Instant> {
+        let programs = self.wake_at.iter().flatten().copied().min();
+        [self.uplink.next_due(), self.stack.poll_timeout(), programs].into_iter().flatten().min()
+    }
+
+    /// Does everything that is due at `now`.
+    pub(super) fn run(&mut self, now: Instant) {
+        for _ in 0..MOST_ROUNDS {
+            if !self.round(now) {
+                return;
+            }
+        }
+        panic!("the node never comes to rest at {now:?}");
+    }
+
+    /// One round of a driver. Whether there is more to do at once.
+    fn round(&mut self, now: Instant) -> bool {
+        self.uplink.port().set_now(now.0);
+        if self.stack.poll_timeout().is_some_and(|deadline| deadline <= now) {
+            self.stack.handle_timeout(now);
+        }
+        let Self { stack, uplink, watch, .. } = self;
+        let frames = uplink.link().receive(now.0, BURST, &mut |frame: &Received<'_>| {
+            watch.received(frame);
+            stack.handle_frame(now, frame);
+        });
+        self.wake_programs(now);
+        let Self { stack, uplink, watch, .. } = self;
+        let trace = self.trace;
+        stack.poll_transmit(now, &mut Tap { link: uplink.link(), watch, now, trace });
+        uplink.link().flush();
+        self.wake_programs(now);
+        frames > 0 || self.stack.has_output() || self.next_due().is_some_and(|due| due <= now)
+    }
+
+    /// Runs the programs that something happened to, or that wanted to be called.
+    fn wake_programs(&mut self, now: Instant) {
+        while let Some(event) = self.stack.next_event() {
+            match event {
+                Event::Connection(id) => {
+                    if let Some(&index) = self.by_connection.get(&id) {
+                        self.run_endpoint(now, index);
+                    }
+                }
+                Event::Listener(id) => {
+                    let Some(server) = self.servers.get(&id) else { continue };
+                    for endpoint in server.accept(now, &mut self.stack) {
+                        self.add_endpoint(now, endpoint);
+                    }
+                }
+            }
+        }
+        for index in 0..self.wake_at.len() {
+            if self.wake_at[index].is_some_and(|at| at <= now) {
+                self.run_endpoint(now, index);
+            }
+        }
+    }
+
+    fn run_endpoint(&mut self, now: Instant, index: usize) {
+        self.wake_at[index] = self.endpoints[index].run(now, &mut self.stack);
+    }
+
+    /// Fails if a connection is silent without a timer that explains it.
+    pub(super) fn check(&mut self, now: Instant) {
+        let running = self.endpoints.iter().filter(|endpoint| endpoint.outcome == Outcome::Running);
+        for endpoint in running {
+            self.watch.check(now, &self.stack, &self.config, endpoint.connection);
+        }
+        let counters = self.stack.counters();
+        assert!(self.stack.payload_blocks_used() <= self.config.payload_blocks);
+        assert!(self.stack.connections() <= self.config.connections);
+        assert!(counters.tcp_retransmits <= counters.tcp_segments_sent);
+    }
+}
+
+/// A stack in a region of its own; with the region's second mapping if others
+/// are to read in it.
+type Made = (Stack, Option<Arc<Region>>);
+
+fn make_stack(config: &Config, shared: bool) -> Result<Made, Box<dyn std::error::Error>> {
+    let len = Stack::region_len(config);
+    let (region, memory) = if shared {
+        let region = Region::create("toehold-sim", len)?;
+        let memory = Region::open(region.read_only_fd()?, Access::ReadOnly)?;
+        (region, Some(Arc::new(memory)))
+    } else {
+        (Region::private(len)?, None)
+    };
+    Ok((Stack::create(&mut Carver::new(region)?, config)?, memory))
+}

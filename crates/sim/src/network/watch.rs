@@ -1,0 +1,154 @@
+//! The watch over a node's connections: is a silence longer than TCP's timers
+//! explain?
+//!
+//! A connection that has something unacknowledged, or something to send, tries
+//! again within its retransmission timeout; each further try without success may
+//! take twice as long, up to the ceiling. The watch sees the tries on the wire
+//! and knows nothing of the stack's timers.
+
+use core::time::Duration;
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hasher};
+
+use toehold_link::{Received, Transmit};
+use toehold_stack::{Config, ConnectionId, Info, Instant, Stack, State};
+use toehold_wire::tcp::Seq;
+
+/// What timers and links may take beyond what is computed.
+const SLACK: Duration = Duration::from_millis(10);
+
+/// The tries of one direction of one connection.
+#[derive(Debug, Clone, Copy)]
+struct Tries {
+    /// The last thing sent that the peer has to answer.
+    last: Instant,
+    /// The try before.
+    before: Instant,
+    /// Bytes acknowledged at the last look, and when that changed.
+    acked: u64,
+    moved: Instant,
+    /// Something is to be sent or acknowledged; since when.
+    pending_since: Option<Instant>,
+    /// Behind the last byte sent.
+    end: Seq,
+}
+
+/// What a node has sent.
+#[derive(Debug, Default)]
+pub(super) struct Watch {
+    tries: HashMap<(u16, u16), Tries>,
+    /// Everything that passed, for comparing runs.
+    fingerprint: DefaultHasher,
+    /// Frames that passed in either direction.
+    pub(super) frames: u64,
+}
+
+/// Ports and kind of a TCP frame on its way out.
+struct Outgoing {
+    ports: (u16, u16),
+    seq: Seq,
+    /// Sequence space it takes.
+    len: u32,
+}
+
+/// Where TCP's header begins, of an Ethernet frame without a tag.
+fn tcp_offset(frame: &[u8]) -> Option<usize> {
+    let (offset, protocol) = match frame.get(12..14)? {
+        [0x08, 0x00] => (14 + usize::from(frame.get(14)? & 15) * 4, *frame.get(23)?),
+        [0x86, 0xdd] => (54, *frame.get(20)?),
+        _ => return None,
+    };
+    (protocol == 6).then_some(offset)
+}
+
+fn outgoing(frame: &Transmit<'_>) -> Option<Outgoing> {
+    let at = tcp_offset(frame.headers)?;
+    let header = frame.headers.get(at..at + 20)?;
+    let header_len = usize::from(header[12] >> 4) * 4;
+    let payload = frame.headers.len().saturating_sub(at + header_len) + frame.payload.len();
+    let word = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
+    Some(Outgoing {
+        ports: (word(0), word(2)),
+        seq: Seq(u32::from(word(4)) << 16 | u32::from(word(6))),
+        len: payload as u32 + (header[13] & 3).count_ones(),
+    })
+}
+
+impl Watch {
+    /// A frame was sent.
+    pub(super) fn sent(&mut self, now: Instant, frame: &Transmit<'_>) {
+        self.frames += 1;
+        self.fingerprint.write_u64(now.0);
+        self.fingerprint.write(frame.headers);
+        self.fingerprint.write_usize(frame.payload.len());
+        let Some(Outgoing { ports, seq, len }) = outgoing(frame) else { return };
+        let tries = self.tries.entry(ports).or_insert(Tries {
+            last: now,
+            before: now,
+            acked: 0,
+            moved: now,
+            pending_since: None,
+            end: seq,
+        });
+        // An acknowledgement from below what was sent is a probe.
+        if len > 0 || seq.lt(tries.end) {
+            tries.end = tries.end.max(seq + len);
+            if tries.last != now {
+                tries.before = tries.last;
+            }
+            tries.last = now;
+        }
+    }
+
+    /// A frame arrived.
+    pub(super) fn received(&mut self, frame: &Received<'_>) {
+        self.frames += 1;
+        self.fingerprint.write(frame.private);
+    }
+
+    /// A number that two runs have in common only if they saw the same frames.
+    pub(super) fn fingerprint(&self) -> u64 {
+        self.fingerprint.finish()
+    }
+
+    /// Fails if a connection has waited longer than its timers explain.
+    pub(super) fn check(&mut self, now: Instant, stack: &Stack, config: &Config, id: ConnectionId) {
+        let (Ok(info), Ok(local), Ok(remote)) = (stack.info(id), stack.local_addr(id), stack.peer_addr(id)) else {
+            return;
+        };
+        let Some(tries) = self.tries.get_mut(&(local.port(), remote.port())) else { return };
+        let fin_out = matches!(info.state, State::FinWait1 | State::Closing | State::LastAck);
+        let pending = info.unacknowledged > 0 || info.unsent > 0 || fin_out;
+        if !pending {
+            tries.pending_since = None;
+            return;
+        }
+        let since = *tries.pending_since.get_or_insert(now);
+        if info.bytes_acked != tries.acked {
+            tries.acked = info.bytes_acked;
+            tries.moved = now;
+        }
+        let quiet_since = tries.last.max(tries.moved).max(since);
+        let quiet = now.since(quiet_since);
+        // The step before, if nothing moved since.
+        let step = if tries.moved <= tries.before { tries.last.since(tries.before) } else { Duration::ZERO };
+        let allowed = allowed(config, &info, step) + SLACK;
+        assert!(
+            quiet <= allowed,
+            "{local} -> {remote} is silent for {quiet:?}, {allowed:?} explained: {info:?}"
+        );
+    }
+}
+
+/// The longest wait before the next try, after a step of this length.
+fn allowed(config: &Config, info: &Info, step: Duration) -> Duration {
+    let tcp = &config.tcp;
+    let timeout = if info.rtt_ns == 0 {
+        tcp.rto_initial
+    } else {
+        let variation = Duration::from_nanos(info.rtt_variation_ns * 4);
+        Duration::from_nanos(info.rtt_ns) + variation.max(tcp.rto_min)
+    };
+    // The timer may have run out beside a try of another kind, and count double.
+    (2 * timeout.max(step)).min(tcp.rto_max)
+}
