@@ -168,7 +168,11 @@ mod tests {
             min_ns: 200 * MS,
             ..BOUNDS
         };
-        assert_eq!(rtt.rto(&bounds, 0), 201 * MS, "the floor is the least the peer is given");
+        assert_eq!(
+            rtt.rto(&bounds, 0),
+            201 * MS,
+            "the floor is the least the peer is given"
+        );
         //= RFC 6298 §5.5
         assert_eq!(rtt.rto(&bounds, 1), 402 * MS);
         assert_eq!(rtt.rto(&bounds, 3), 1608 * MS);
