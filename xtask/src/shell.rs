@@ -103,29 +103,45 @@ pub(crate) fn line_of(command: &Command) -> String {
     line
 }
 
-/// Named steps with the time each took, told at the end.
+/// Named steps, each with the seconds it took and whether it was passed.
 #[derive(Default)]
-pub(crate) struct Steps(Vec<(&'static str, f64)>);
+pub(crate) struct Steps(Vec<(&'static str, f64, bool)>);
 
 impl Steps {
-    /// Runs one step under a heading.
-    pub(crate) fn step(&mut self, name: &'static str, step: impl FnOnce() -> Result<()>) -> Result<()> {
+    /// Runs one step under a heading. A failure is told and kept; the next step runs all the same.
+    pub(crate) fn step(&mut self, name: &'static str, step: impl FnOnce() -> Result<()>) {
         eprintln!("\n== {name}");
         let begun = Instant::now();
-        let result = step().with_context(|| format!("{name}: not passed"));
-        self.0.push((name, begun.elapsed().as_secs_f64()));
-        result
+        let result = step();
+        if let Err(error) = &result {
+            eprintln!("error: {error:#}");
+        }
+        self.0.push((name, begun.elapsed().as_secs_f64(), result.is_ok()));
     }
 
-    /// Prints the steps taken with their seconds.
-    pub(crate) fn summary(&self) {
+    /// Prints what was done; fails if a step has failed.
+    pub(crate) fn finish(self) -> Result<()> {
         eprintln!();
-        for (name, seconds) in &self.0 {
-            eprintln!("{seconds:8.1} s  {name}");
+        for (name, seconds, passed) in &self.0 {
+            eprintln!(
+                "{seconds:8.1} s  {}  {name}",
+                if *passed { "passed" } else { "FAILED" }
+            );
         }
         eprintln!(
             "{:8.1} s  in all",
-            self.0.iter().map(|(_, seconds)| seconds).sum::<f64>()
+            self.0.iter().map(|(_, seconds, _)| seconds).sum::<f64>()
         );
+        let failed: Vec<_> = self
+            .0
+            .iter()
+            .filter(|(.., passed)| !passed)
+            .map(|(name, ..)| *name)
+            .collect();
+        if failed.is_empty() {
+            Ok(())
+        } else {
+            bail!("not passed: {}", failed.join(", "))
+        }
     }
 }
