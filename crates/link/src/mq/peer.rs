@@ -19,6 +19,11 @@ use crate::{Received, Transmit};
 /// Bytes of a section in front of the ring.
 const SECTION_OVERHEAD: usize = 4096;
 
+/// Frames are shown to the other side, and their space is given back, once a
+/// burst; but not later than after this many bytes, so that the two sides work
+/// at the same time.
+const BURST_BYTES: usize = 32 << 10;
+
 /// A node that exchanges frames with this one.
 #[derive(Debug)]
 pub(super) struct Peer {
@@ -36,6 +41,8 @@ pub(super) struct Peer {
     control: OwnedFd,
     /// Bytes of the record that last found no room.
     wanted: Option<usize>,
+    /// Bytes of frames that the peer was not shown yet.
+    unpublished: usize,
 }
 
 /// What came of polling a peer.
@@ -66,6 +73,7 @@ impl Peer {
             payload: offer.payload,
             control,
             wanted: None,
+            unpublished: 0,
         }
     }
 
@@ -96,6 +104,10 @@ impl Peer {
             self.wanted = None;
             self.statistics.frames_sent += 1;
             self.statistics.bytes_sent += frame.len() as u64;
+            self.unpublished += frame.len();
+            if self.unpublished >= BURST_BYTES {
+                self.publish();
+            }
         }
         sent
     }
@@ -153,6 +165,7 @@ impl Peer {
             frames: 0,
             loss: None,
         };
+        let mut unreleased = 0;
         while polled.frames < budget {
             let record = match self.consumer.peek() {
                 Ok(Some(record)) => record,
@@ -164,7 +177,7 @@ impl Peer {
             };
             match record::open(&record, self.payload.as_ref(), private) {
                 Ok(frame) => {
-                    self.statistics.bytes_received += frame.len() as u64;
+                    unreleased += frame.len();
                     handler(&frame);
                 }
                 Err(bad) => {
@@ -174,19 +187,30 @@ impl Peer {
             }
             self.consumer.advance();
             polled.frames += 1;
+            if unreleased >= BURST_BYTES {
+                self.release(std::mem::take(&mut unreleased));
+            }
         }
         if polled.frames != 0 {
             self.statistics.frames_received += polled.frames as u64;
-            if self.consumer.release() {
-                self.ring();
-            }
+            self.release(unreleased);
         }
         polled
+    }
+
+    /// Gives the space of the frames taken, `bytes` long, back to the peer.
+    #[inline]
+    fn release(&mut self, bytes: usize) {
+        self.statistics.bytes_received += bytes as u64;
+        if self.consumer.release() {
+            self.ring();
+        }
     }
 
     /// Lets the peer see what was sent, and wakes it if it sleeps.
     #[inline]
     pub(super) fn publish(&mut self) {
+        self.unpublished = 0;
         if self.producer.publish() {
             self.ring();
         }

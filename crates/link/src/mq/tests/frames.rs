@@ -195,7 +195,7 @@ fn payload_is_referenced_where_it_lies_and_copied_where_it_cannot_be() {
     for (offset, len) in [
         (0, 30_000),
         (1, 8192),
-        (4095, 600),
+        (4095, 4100),
         (100, REFERENCE_FROM),
         (7, 29_000),
     ] {
@@ -211,11 +211,11 @@ fn payload_is_referenced_where_it_lies_and_copied_where_it_cannot_be() {
     }
     // Short payload, payload that lies elsewhere even in part, and group frames travel inline.
     let by_reference = statistics(&a).frames_sent_by_reference;
-    let mut mixed = queue.gather(&payload, 0, 2000);
-    mixed.push(&pattern[2000..3000]);
+    let mut mixed = queue.gather(&payload, 0, 7000);
+    mixed.push(&pattern[7000..9000]);
     let inline = [
         queue.gather(&payload, 0, REFERENCE_FROM - 1),
-        Gather::from_slice(&pattern[..3000]),
+        Gather::from_slice(&pattern[..9000]),
         mixed,
     ];
     for gather in inline {
@@ -228,9 +228,9 @@ fn payload_is_referenced_where_it_lies_and_copied_where_it_cannot_be() {
             1
         );
     }
-    send_gather(&mut a, [0xff; 6], queue.gather(&payload, 0, 3000)).unwrap();
+    send_gather(&mut a, [0xff; 6], queue.gather(&payload, 0, 9000)).unwrap();
     assert_eq!(
-        b.receive(0, 8, &mut |frame| assert_eq!(whole(frame)[66..], pattern[..3000])),
+        b.receive(0, 8, &mut |frame| assert_eq!(whole(frame)[66..], pattern[..9000])),
         1
     );
     assert_eq!(statistics(&a).frames_sent_by_reference, by_reference);

@@ -43,7 +43,7 @@ fn a_thousand_restarts_leak_nothing() {
             nodes[1].connected() == 1 && nodes[0].connected() == 1
         });
         let headers = frame_to(mac(0), mac(1), &[life as u8; 50]);
-        let gather = Gather::from_slice(&payload.bytes(3)[..2000]);
+        let gather = Gather::from_slice(&payload.bytes(3)[..4096]);
         let offload = Offload {
             checksum: Checksum::Partial,
             segment_size: 1448,
