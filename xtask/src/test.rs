@@ -48,7 +48,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     }
     counts.ignored = counts.ignored.max(unmet.len());
     report(&counts, &unmet);
-    if counts.failed > 0 || counts.broken {
+    if !counts.all_passed() {
         bail!("some tests failed");
     }
     if arguments.strict && !unmet.is_empty() {
@@ -72,8 +72,8 @@ fn report(counts: &Counts, unmet: &[(&Marked, String)]) {
 
 /// What the closing lines of a run of Cargo's tests add up to.
 #[derive(Debug, Default, PartialEq)]
-struct Counts {
-    passed: usize,
+pub(crate) struct Counts {
+    pub(crate) passed: usize,
     failed: usize,
     ignored: usize,
     /// The run failed, for a failed test or for another reason.
@@ -81,6 +81,11 @@ struct Counts {
 }
 
 impl Counts {
+    /// Whether the run as a whole succeeded.
+    pub(crate) fn all_passed(&self) -> bool {
+        self.failed == 0 && !self.broken
+    }
+
     fn add_line(&mut self, line: &str) {
         let Some(rest) = line.trim().strip_prefix("test result: ") else {
             return;
@@ -102,7 +107,7 @@ impl Counts {
 }
 
 /// Runs tests in sight and adds up their closing lines.
-fn count(command: &mut Command) -> Result<Counts> {
+pub(crate) fn count(command: &mut Command) -> Result<Counts> {
     eprintln!("$ {}", line_of(command));
     let mut child = command
         .stdout(Stdio::piped())
