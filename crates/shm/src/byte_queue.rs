@@ -6,7 +6,7 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use crate::copy::copy_bytes;
+use crate::copy::{copy_bytes, prepare_write};
 use crate::{Gather, NONE, Payload};
 
 /// State of a queue; the bytes are in a [`Payload`], which every operation has to
@@ -35,6 +35,10 @@ pub struct ByteQueue {
     /// Number of blocks before the cursor's.
     cursor_index: u32,
 }
+
+/// A program that writes often will probably write as much again: the lines of
+/// up to so many bytes behind the end are fetched while it makes up its mind.
+const FORESIGHT: usize = 2048;
 
 impl ByteQueue {
     /// A queue of no bytes; all zeroes.
@@ -75,8 +79,10 @@ impl ByteQueue {
             self.len(),
             bytes.len(),
             |payload, block, within, done, len| {
-                let to = &mut payload.bytes_mut(block)[within..within + len];
+                let (to, behind) = payload.bytes_mut(block)[within..].split_at_mut(len);
                 copy_bytes(&bytes[done..done + len], to);
+                let next = behind.len().min(bytes.len()).min(FORESIGHT);
+                prepare_write(&behind[..next]);
             },
         );
         self.len += placed as u32;

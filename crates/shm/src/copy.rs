@@ -99,6 +99,20 @@ unsafe fn copy_long(from: *const u8, to: *mut u8, len: usize) {
     line(len - 64);
 }
 
+/// Asks for the lines of memory that will be written soon. Another core may have
+/// them; a store that has to wait for them holds up every store after it.
+#[inline]
+pub(crate) fn prepare_write(memory: &[u8]) {
+    #[cfg(target_arch = "x86_64")]
+    for line in memory.chunks(64) {
+        use core::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
+        // SAFETY: a hint; it faults at no address.
+        unsafe { _mm_prefetch::<_MM_HINT_ET0>(line.as_ptr().cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = memory;
+}
+
 /// Makes the compiler forget what it knows of the memory at `to`.
 #[inline(always)]
 fn settle(to: *mut u8) {

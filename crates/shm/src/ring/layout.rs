@@ -28,7 +28,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"toehold\n");
 
 /// Version of the layout of sections and records. Two sides must have the same.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 
 /// Offset of the consumer's position.
 pub(super) const CONSUMED: usize = 128;
@@ -55,8 +55,9 @@ pub(super) struct SectionHeader {
     pub(super) magic: u64,
     /// [`VERSION`].
     pub(super) version: u16,
-    /// Zero.
-    pub(super) reserved: u16,
+    /// 1 if this side, before it sleeps, puts a fence into every process that takes
+    /// part, so that the other side need not fence after it has sent.
+    pub(super) fences_everywhere: u16,
     /// [`RECORDS`].
     pub(super) records: u32,
     /// Random number that tells this section from any other.

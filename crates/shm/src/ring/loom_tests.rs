@@ -56,8 +56,8 @@ fn ring() -> (Outgoing<Model>, Incoming<Model>) {
         starving: AtomicU64::new(0),
     }));
     (
-        Outgoing::new(model.clone(), CAPACITY),
-        Incoming::new(model, CAPACITY),
+        Outgoing::new(model.clone(), CAPACITY, false),
+        Incoming::new(model, CAPACITY, false),
     )
 }
 

@@ -40,6 +40,7 @@
 //! doorbell; then [`Consumer::finish_sleep`], clear the doorbell, and only then
 //! look for records again. [`Producer::publish`] says when to ring.
 
+mod barrier;
 mod consumer;
 mod layout;
 mod producer;

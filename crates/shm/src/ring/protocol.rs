@@ -11,7 +11,8 @@
 //!   producer loads it (acquire) when it seems out of space.
 //! - A sleeper makes its word odd, fences, and looks once more. Whoever has
 //!   something for it stores that, fences, and looks at the sleeper's word. The
-//!   fences are sequentially consistent: of two sides that both have fenced, at
+//!   fences are sequentially consistent (or the sleeper makes one for both, see
+//!   [`super::barrier`]): of two sides that both have fenced, at
 //!   least one sees what the other stored before. (Release and acquire alone lose
 //!   wake-ups.) The word is a count, so that each sleep is rung for once only.
 
@@ -22,7 +23,7 @@ pub(super) use core::sync::atomic::{AtomicU64, fence};
 #[cfg(loom)]
 pub(super) use loom::sync::atomic::{AtomicU64, fence};
 
-use super::Corrupt;
+use super::{Corrupt, barrier};
 use super::layout::{PADDING, RECORD_ALIGN, RecordHeader, max_record, record_size};
 
 /// Where the words of one direction lie.
@@ -76,15 +77,18 @@ pub(super) struct Outgoing<W> {
     rung: u64,
     /// Number of times the starving word was changed.
     waits: u64,
+    /// The consumer's side makes up for the fence after sending.
+    light: bool,
     fault: Option<Corrupt>,
 }
 
 impl<W: Words> Outgoing<W> {
     /// The producer of a ring whose words are all zero.
-    pub(super) fn new(words: W, capacity: u64) -> Self {
+    pub(super) fn new(words: W, capacity: u64, light: bool) -> Self {
         Self {
             words,
             capacity,
+            light,
             position: 0,
             published: 0,
             first: 0,
@@ -149,7 +153,7 @@ impl<W: Words> Outgoing<W> {
         self.words.header(self.position).store(0, Relaxed);
         self.words.header(self.published).store(self.first, Release);
         self.published = self.position;
-        fence(SeqCst);
+        barrier::sender(self.light);
         let sleep = self.words.sleeping().load(Relaxed);
         sleep % 2 == 1 && core::mem::replace(&mut self.rung, sleep) != sleep
     }
@@ -227,14 +231,17 @@ pub(super) struct Incoming<W> {
     sleeps: u64,
     /// The producer's wait that was rung for last, and the position it was told.
     rung: (u64, u64),
+    /// The other side does not fence after it has sent.
+    heavy: bool,
 }
 
 impl<W: Words> Incoming<W> {
     /// The consumer of a ring whose words are all zero.
-    pub(super) fn new(words: W, capacity: u64) -> Self {
+    pub(super) fn new(words: W, capacity: u64, heavy: bool) -> Self {
         Self {
             words,
             capacity,
+            heavy,
             position: 0,
             released: 0,
             sleeps: 0,
@@ -302,8 +309,8 @@ impl<W: Words> Incoming<W> {
     pub(super) fn prepare_sleep(&mut self) -> bool {
         self.sleeps = next_sleep(self.sleeps);
         self.words.sleeping().store(self.sleeps, Relaxed);
-        fence(SeqCst);
-        let empty = self.words.header(self.position).load(Relaxed) == 0;
+        let fenced = barrier::sleeper(self.heavy);
+        let empty = fenced && self.words.header(self.position).load(Relaxed) == 0;
         if !empty {
             self.finish_sleep();
         }

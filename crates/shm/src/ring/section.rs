@@ -10,7 +10,7 @@ use super::layout::{
     CONSUMED, MAGIC, MAX_CAPACITY, MIN_CAPACITY, RECORDS, SLEEPING, STARVING, SectionHeader, VERSION,
 };
 use super::protocol::{AtomicU64, Incoming, Outgoing, Words};
-use super::{Consumer, Producer};
+use super::{Consumer, Producer, barrier};
 use crate::copy::copy_racing;
 use crate::{Access, Region, RegionError};
 
@@ -58,7 +58,7 @@ impl Section {
         let header = SectionHeader {
             magic: MAGIC,
             version: VERSION,
-            reserved: 0,
+            fences_everywhere: barrier::agree().into(),
             records,
             incarnation,
             capacity,
@@ -154,12 +154,15 @@ impl PeerSection {
 /// does the same with its own section and this one's.
 pub fn connect(own: Section, peer: PeerSection) -> (Producer, Consumer) {
     let (outgoing, incoming) = (own.capacity(), peer.capacity());
+    // What the peer says decides over its own wake-ups only.
+    let light = barrier::agree() && peer.header.fences_everywhere == 1;
+    let heavy = own.header.fences_everywhere == 1;
     let (own, peer) = (Arc::new(own.region), Arc::new(peer.region));
     let sent = Direction::new(Arc::clone(&own), Arc::clone(&peer), outgoing);
     let received = Direction::new(peer, own, incoming);
     (
-        Producer::new(Outgoing::new(sent, outgoing)),
-        Consumer::new(Incoming::new(received, incoming)),
+        Producer::new(Outgoing::new(sent, outgoing, light)),
+        Consumer::new(Incoming::new(received, incoming, heavy)),
     )
 }
 

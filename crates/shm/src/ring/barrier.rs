@@ -1,0 +1,59 @@
+//! The two halves of the fence between one that sends and one that falls asleep.
+//!
+//! Each of them stores something and then looks at what the other has stored, and
+//! between the two every side needs a fence. A sender pays for its half with every
+//! burst: it has to wait until another core has let go of all the lines that were
+//! written, half a microsecond for a kilobyte. A sleeper's half costs nothing that
+//! matters. So the sleeper makes the kernel put a fence into every thread of every
+//! process that agreed to it (`membarrier(2)`, GLOBAL_EXPEDITED), the senders'
+//! among them, and the senders only keep the compiler from reordering.
+
+use core::sync::atomic::Ordering::SeqCst;
+
+use super::protocol::fence;
+
+/// Makes this process take part. False: the system cannot, or will not.
+#[cfg(not(any(loom, miri)))]
+pub(super) fn agree() -> bool {
+    use rustix::thread::{MembarrierCommand, MembarrierQuery, membarrier, membarrier_query};
+    use std::sync::OnceLock;
+
+    static AGREED: OnceLock<bool> = OnceLock::new();
+    *AGREED.get_or_init(|| {
+        let needed = MembarrierQuery::GLOBAL_EXPEDITED | MembarrierQuery::REGISTER_GLOBAL_EXPEDITED;
+        membarrier_query().contains(needed) && membarrier(MembarrierCommand::RegisterGlobalExpedited).is_ok()
+    })
+}
+
+#[cfg(any(loom, miri))]
+pub(super) fn agree() -> bool {
+    false
+}
+
+/// The sender's half; `light` if the sleeper makes up for it.
+#[inline]
+pub(super) fn sender(light: bool) {
+    if light {
+        core::sync::atomic::compiler_fence(SeqCst);
+    } else {
+        fence(SeqCst);
+    }
+}
+
+/// The sleeper's half; `heavy` if senders rely on it. False: it cannot be had any
+/// more, and whoever sleeps now may not be woken.
+pub(super) fn sleeper(heavy: bool) -> bool {
+    fence(SeqCst);
+    !heavy || everywhere()
+}
+
+#[cfg(not(any(loom, miri)))]
+fn everywhere() -> bool {
+    use rustix::thread::{MembarrierCommand, membarrier};
+    membarrier(MembarrierCommand::GlobalExpedited).is_ok()
+}
+
+#[cfg(any(loom, miri))]
+fn everywhere() -> bool {
+    true
+}
