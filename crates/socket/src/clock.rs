@@ -1,0 +1,30 @@
+//! The clock of this machine, which every process that drives a stack shares.
+
+use std::time::Duration;
+
+use rustix::time::{ClockId, Timespec, clock_gettime};
+use toehold_stack::Instant;
+
+/// The present time. Costs about as much as three dozen instructions: read it
+/// once a round.
+#[inline]
+pub(crate) fn now() -> Instant {
+    let time = clock_gettime(ClockId::Monotonic);
+    Instant(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+}
+
+/// A span as the system wants it.
+pub(crate) fn timespec(span: Duration) -> Timespec {
+    Timespec {
+        tv_sec: span.as_secs().try_into().unwrap_or(i64::MAX),
+        tv_nsec: i64::from(span.subsec_nanos()),
+    }
+}
+
+/// The earlier of two points in time that may never come.
+pub(crate) fn earlier(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    }
+}

@@ -1,0 +1,312 @@
+//! What a node is told when it is made.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use toehold_link::Capabilities;
+use toehold_link::impair::ImpairSettings;
+use toehold_stack::{Config, DemuxStrategy, TcpConfig};
+
+use crate::engine::Placement;
+use crate::error::NodeError;
+
+/// Settings of a node, with defaults for all but its names.
+///
+/// ```
+/// use toehold_socket::NodeConfig;
+///
+/// let config = NodeConfig::new("/run/user/1000/fabric", "web-1")
+///     .ipv4([10, 0, 0, 1], 24)
+///     .connections(10_000)
+///     .tcp(|tcp| tcp.receive_buffer = 4 << 20);
+/// assert_eq!(config.name(), "web-1");
+/// ```
+#[derive(Debug, Clone)]
+pub struct NodeConfig {
+    pub(crate) fabric: Option<PathBuf>,
+    pub(crate) name: String,
+    pub(crate) mac: Option<[u8; 6]>,
+    pub(crate) ipv4: Option<(Ipv4Addr, u8)>,
+    pub(crate) ipv6: Option<(Ipv6Addr, u8)>,
+    pub(crate) mtu: u16,
+    pub(crate) ring_capacity: usize,
+    pub(crate) max_peers: usize,
+    pub(crate) zero_copy: bool,
+    pub(crate) capture: Option<PathBuf>,
+    pub(crate) impair: Option<ImpairSettings>,
+    pub(crate) connections: u32,
+    pub(crate) payload_memory: usize,
+    pub(crate) demux: DemuxStrategy,
+    pub(crate) tcp: Option<TcpConfig>,
+    pub(crate) drain: Duration,
+    pub(crate) placement: Placement,
+    pub(crate) seed: Option<u64>,
+}
+
+/// Bytes of a block of payload memory.
+const BLOCK_LEN: u32 = 1 << 14;
+
+impl NodeConfig {
+    /// A node of the fabric whose directory this is (made if it does not
+    /// exist), under a name that is unique in it: 1 to 63 letters, digits,
+    /// `-`, `_` or `.`.
+    pub fn new(fabric: impl Into<PathBuf>, name: impl Into<String>) -> Self {
+        Self {
+            fabric: Some(fabric.into()),
+            ..Self::alone(name)
+        }
+    }
+
+    /// A node of no fabric: its programs can reach one another and nobody else.
+    pub fn alone(name: impl Into<String>) -> Self {
+        let stack = Config::default();
+        Self {
+            fabric: None,
+            name: name.into(),
+            mac: None,
+            ipv4: None,
+            ipv6: None,
+            mtu: 1500,
+            ring_capacity: 1 << 20,
+            max_peers: 64,
+            zero_copy: true,
+            capture: None,
+            impair: None,
+            connections: stack.connections,
+            payload_memory: stack.payload_blocks as usize * BLOCK_LEN as usize,
+            demux: stack.demux,
+            tcp: None,
+            drain: Duration::from_secs(2),
+            placement: Placement::default(),
+            seed: None,
+        }
+    }
+
+    /// The node's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// IPv4 address and the length of its network's prefix in bits.
+    #[must_use]
+    pub fn ipv4(mut self, address: impl Into<Ipv4Addr>, prefix: u8) -> Self {
+        self.ipv4 = Some((address.into(), prefix));
+        self
+    }
+
+    /// IPv6 address and the length of its network's prefix in bits. A
+    /// link-local address follows from the hardware address in any case.
+    #[must_use]
+    pub fn ipv6(mut self, address: impl Into<Ipv6Addr>, prefix: u8) -> Self {
+        self.ipv6 = Some((address.into(), prefix));
+        self
+    }
+
+    /// Hardware address, unique in the fabric. By default it follows from the name.
+    #[must_use]
+    pub fn mac(mut self, mac: [u8; 6]) -> Self {
+        self.mac = Some(mac);
+        self
+    }
+
+    /// Largest IP packet in bytes, 68 to 65521; 1500 by default. Bulk data
+    /// cross the fabric in super-frames whatever the MTU is.
+    #[must_use]
+    pub fn mtu(mut self, mtu: u16) -> Self {
+        self.mtu = mtu;
+        self
+    }
+
+    /// Bytes of the ring to each peer: a power of two from 64 KiB to 16 MiB, 1 MiB by default.
+    #[must_use]
+    pub fn ring_capacity(mut self, bytes: usize) -> Self {
+        self.ring_capacity = bytes;
+        self
+    }
+
+    /// Most peers at once, 1 to 128; 64 by default.
+    #[must_use]
+    pub fn max_peers(mut self, peers: usize) -> Self {
+        self.max_peers = peers;
+        self
+    }
+
+    /// Whether peers of the same user read bulk data where they lie in this
+    /// node's memory, which they then can map for reading. The default.
+    #[must_use]
+    pub fn zero_copy(mut self, on: bool) -> Self {
+        self.zero_copy = on;
+        self
+    }
+
+    /// Records all frames in a new pcapng file.
+    #[must_use]
+    pub fn capture(mut self, file: impl Into<PathBuf>) -> Self {
+        self.capture = Some(file.into());
+        self
+    }
+
+    /// Makes the link bad: loss, delay, reordering. It no longer counts as local then.
+    #[must_use]
+    pub fn impair(mut self, settings: ImpairSettings) -> Self {
+        self.impair = Some(settings);
+        self
+    }
+
+    /// Most connections at once, half-open and closing ones included; 65536 by
+    /// default. Each takes about half a KiB of memory from its first use on.
+    #[must_use]
+    pub fn connections(mut self, connections: u32) -> Self {
+        self.connections = connections;
+        self
+    }
+
+    /// Bytes that may wait in all send and receive queues together; 128 MiB by
+    /// default. Memory is taken up as it is used.
+    #[must_use]
+    pub fn payload_memory(mut self, bytes: usize) -> Self {
+        self.payload_memory = bytes;
+        self
+    }
+
+    /// Demultiplexing strategy.
+    #[must_use]
+    pub fn demux(mut self, strategy: DemuxStrategy) -> Self {
+        self.demux = strategy;
+        self
+    }
+
+    /// Changes settings of TCP, beginning with [`local_tcp`]. Left alone, they
+    /// are these on a local link, and [`TcpConfig::default`] on any other.
+    #[must_use]
+    pub fn tcp(mut self, change: impl FnOnce(&mut TcpConfig)) -> Self {
+        change(self.tcp.get_or_insert_with(local_tcp));
+        self
+    }
+
+    /// Who drives the stack; [`Placement::Adaptive`] by default.
+    #[must_use]
+    pub fn placement(mut self, placement: Placement) -> Self {
+        self.placement = placement;
+        self
+    }
+
+    /// How long the end of the node waits for what its programs have written
+    /// and closed to arrive, at most; 2 s by default.
+    #[must_use]
+    pub fn drain(mut self, longest: Duration) -> Self {
+        self.drain = longest;
+        self
+    }
+
+    /// Makes the node's random choices repeatable, those that need secrecy too:
+    /// for tests only.
+    #[must_use]
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = Some(seed);
+        self
+    }
+
+    /// The hardware address: as set, or from the name, locally administered.
+    pub(crate) fn hardware_address(&self) -> [u8; 6] {
+        self.mac.unwrap_or_else(|| {
+            // FNV-1a: the same for every life of a node, and different for different names.
+            let hash = self.name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+                (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+            });
+            let [a, b, c, d, e, ..] = (hash ^ hash >> 40).to_le_bytes();
+            [0x02, a, b, c, d, e]
+        })
+    }
+
+    /// The stack's configuration on a link, as far as it follows from this one.
+    pub(crate) fn stack(&self, link: Capabilities) -> Result<Config, NodeError> {
+        for (address_bits, prefix) in [(32, self.ipv4.map(|a| a.1)), (128, self.ipv6.map(|a| a.1))] {
+            if let Some(prefix) = prefix.filter(|&prefix| prefix > address_bits) {
+                return Err(NodeError::Prefix(prefix));
+            }
+        }
+        if !(1..=1 << 24).contains(&self.connections) {
+            let value = self.connections.into();
+            return Err(NodeError::Bound {
+                what: "the bound of connections",
+                value,
+                range: "1 to 16777216",
+            });
+        }
+        let blocks = self.payload_memory / BLOCK_LEN as usize;
+        if !(16..=1 << 24).contains(&blocks) {
+            let value = self.payload_memory as u64;
+            return Err(NodeError::Bound {
+                what: "payload memory",
+                value,
+                range: "256 KiB to 256 GiB",
+            });
+        }
+        Ok(Config {
+            mac: self.hardware_address(),
+            ipv4: self.ipv4,
+            ipv6: self.ipv6,
+            demux: self.demux,
+            connections: self.connections,
+            payload_blocks: blocks as u32,
+            payload_block_len: BLOCK_LEN,
+            tcp: self.tcp.clone().unwrap_or_else(|| {
+                if link.local {
+                    local_tcp()
+                } else {
+                    TcpConfig::default()
+                }
+            }),
+            link,
+            ..Config::default()
+        })
+    }
+}
+
+/// TCP's settings for links that stay on one machine: round trips of
+/// microseconds, and losses only where a ring is full.
+///
+/// The retransmission timeout's floor is 10 ms, above the delays that a busy
+/// machine's scheduler causes; acknowledgements wait a fifth of that at most,
+/// lest they cause retransmissions.
+pub fn local_tcp() -> TcpConfig {
+    TcpConfig {
+        rto_min: Duration::from_millis(10),
+        rto_initial: Duration::from_millis(200),
+        delayed_ack: Duration::from_millis(2),
+        ..TcpConfig::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_follow_from_names() {
+        let address = |name: &str| NodeConfig::alone(name).hardware_address();
+        assert_eq!(address("a"), address("a"));
+        assert_ne!(address("a"), address("b"));
+        assert_eq!(address("node-1")[0], 2);
+        assert_eq!(NodeConfig::alone("a").mac([2; 6]).hardware_address(), [2; 6]);
+    }
+
+    #[test]
+    fn what_is_out_of_range_is_refused() {
+        let config = || NodeConfig::alone("a");
+        let link = Config::default().link;
+        assert!(config().ipv4([10, 0, 0, 1], 24).stack(link).is_ok());
+        assert!(matches!(
+            config().ipv4([10, 0, 0, 1], 33).stack(link),
+            Err(NodeError::Prefix(33))
+        ));
+        let error = config().connections(0).stack(link).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "the bound of connections cannot be 0; choose 1 to 16777216"
+        );
+        assert!(config().payload_memory(1 << 10).stack(link).is_err());
+    }
+}

@@ -1,0 +1,196 @@
+//! What a poll is asked for, and what it tells.
+
+use std::ops::{BitOr, BitOrAssign};
+
+use toehold_stack::Readiness;
+
+/// A number of the program's that comes back with the events of a socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Token(pub usize);
+
+/// What a socket is watched for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Interest(u8);
+
+impl Interest {
+    /// Data, the end of the stream, or a connection to accept.
+    pub const READABLE: Interest = Interest(1);
+    /// Room for data, or the end of a connection attempt.
+    pub const WRITABLE: Interest = Interest(2);
+    /// Urgent data.
+    pub const PRIORITY: Interest = Interest(4);
+
+    /// Both.
+    #[must_use]
+    #[allow(clippy::should_implement_trait)]
+    pub const fn add(self, other: Interest) -> Interest {
+        Interest(self.0 | other.0)
+    }
+
+    /// Whether data to read are of interest.
+    pub const fn is_readable(self) -> bool {
+        self.0 & Self::READABLE.0 != 0
+    }
+
+    /// Whether room to write is of interest.
+    pub const fn is_writable(self) -> bool {
+        self.0 & Self::WRITABLE.0 != 0
+    }
+
+    /// Whether urgent data are of interest.
+    pub const fn is_priority(self) -> bool {
+        self.0 & Self::PRIORITY.0 != 0
+    }
+
+    /// Whether this readiness has to be told to one with this interest.
+    pub(super) fn is_met_by(self, readiness: Readiness) -> bool {
+        (self.is_readable() && (readiness.readable || readiness.read_closed))
+            || (self.is_writable() && readiness.writable)
+            || (self.is_priority() && readiness.urgent)
+            || readiness.hang_up
+            || readiness.error
+    }
+}
+
+impl BitOr for Interest {
+    type Output = Interest;
+
+    fn bitor(self, other: Interest) -> Interest {
+        self.add(other)
+    }
+}
+
+impl BitOrAssign for Interest {
+    fn bitor_assign(&mut self, other: Interest) {
+        *self = self.add(other);
+    }
+}
+
+/// A socket is ready.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Event {
+    token: Token,
+    readiness: Readiness,
+}
+
+impl Event {
+    /// Only what was asked for, errors and hang-ups excepted.
+    pub(super) fn new(token: Token, interest: Interest, readiness: Readiness) -> Self {
+        let readiness = Readiness {
+            readable: readiness.readable && interest.is_readable(),
+            writable: readiness.writable && interest.is_writable(),
+            urgent: readiness.urgent && interest.is_priority(),
+            ..readiness
+        };
+        Self { token, readiness }
+    }
+
+    /// The token the socket was registered with.
+    pub fn token(&self) -> Token {
+        self.token
+    }
+
+    /// There are data, the end of the stream, an error to read, or a connection to accept.
+    pub fn is_readable(&self) -> bool {
+        self.readiness.readable
+    }
+
+    /// There is room, or writing fails at once.
+    pub fn is_writable(&self) -> bool {
+        self.readiness.writable
+    }
+
+    /// There are urgent data.
+    pub fn is_priority(&self) -> bool {
+        self.readiness.urgent
+    }
+
+    /// The peer sends no more.
+    pub fn is_read_closed(&self) -> bool {
+        self.readiness.read_closed
+    }
+
+    /// Nothing can be sent any more, in both directions.
+    pub fn is_write_closed(&self) -> bool {
+        self.readiness.hang_up
+    }
+
+    /// An error is pending: [`TcpStream::take_error`](crate::TcpStream::take_error).
+    pub fn is_error(&self) -> bool {
+        self.readiness.error
+    }
+}
+
+/// Room for the events of one call of [`Poll::poll`](super::Poll::poll).
+#[derive(Debug)]
+pub struct Events {
+    list: Vec<Event>,
+    capacity: usize,
+}
+
+impl Events {
+    /// Room for this many.
+    pub fn with_capacity(capacity: usize) -> Events {
+        Events {
+            list: Vec::with_capacity(capacity),
+            capacity,
+        }
+    }
+
+    /// For how many there is room.
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Whether the last call told of nothing: its time had passed.
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// The events of the last call.
+    pub fn iter(&self) -> Iter<'_> {
+        Iter {
+            inner: self.list.iter(),
+        }
+    }
+
+    /// Forgets them.
+    pub fn clear(&mut self) {
+        self.list.clear();
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.list.len() >= self.capacity
+    }
+
+    pub(super) fn push(&mut self, event: Event) {
+        self.list.push(event);
+    }
+}
+
+/// Iterates over [`Events`].
+#[derive(Debug, Clone)]
+pub struct Iter<'a> {
+    inner: std::slice::Iter<'a, Event>,
+}
+
+impl<'a> Iterator for Iter<'a> {
+    type Item = &'a Event;
+
+    fn next(&mut self) -> Option<&'a Event> {
+        self.inner.next()
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.inner.size_hint()
+    }
+}
+
+impl<'a> IntoIterator for &'a Events {
+    type Item = &'a Event;
+    type IntoIter = Iter<'a>;
+
+    fn into_iter(self) -> Iter<'a> {
+        self.iter()
+    }
+}

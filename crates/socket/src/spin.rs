@@ -1,0 +1,109 @@
+//! How long a thread that waits spins before it sleeps.
+//!
+//! Spinning pays while frames arrive within the time a wake-up would take, and
+//! if there is a processor to spare. Neither can be known: affinity masks say
+//! nothing about who else runs. What can be seen is whether spinning helped the
+//! last times, so every socket remembers that.
+
+use std::fs;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+/// The longest spin in nanoseconds: what sleeping, being woken and finding the
+/// caches cold costs, a few times over.
+const LONGEST_NS: u32 = 50_000;
+
+/// Below this a spin is not worth beginning.
+const SHORTEST_NS: u32 = 3_000;
+
+/// Every so many waits without a spin one is tried, to notice that times have changed.
+const RETRY_EVERY: u32 = 16;
+
+/// Nanoseconds of a spin that is tried.
+const TRIAL_NS: u32 = 12_500;
+
+/// How long to spin, learnt from success. Only used with the shard's lock held.
+#[derive(Debug)]
+pub(crate) struct SpinBudget {
+    ns: AtomicU32,
+    /// Waits without a spin since the last one.
+    skipped: AtomicU32,
+}
+
+impl SpinBudget {
+    pub(crate) fn new() -> Self {
+        let ns = if single_processor() { 0 } else { LONGEST_NS };
+        Self {
+            ns: AtomicU32::new(ns),
+            skipped: AtomicU32::new(0),
+        }
+    }
+
+    /// How long to spin this time, in nanoseconds.
+    #[inline]
+    pub(crate) fn get(&self) -> u64 {
+        let ns = self.ns.load(Relaxed);
+        if ns >= SHORTEST_NS {
+            ns.into()
+        } else {
+            self.trial()
+        }
+    }
+
+    #[cold]
+    fn trial(&self) -> u64 {
+        let skipped = self.skipped.load(Relaxed) + 1;
+        let try_now = skipped >= RETRY_EVERY && !single_processor();
+        self.skipped.store(if try_now { 0 } else { skipped }, Relaxed);
+        if try_now { TRIAL_NS.into() } else { 0 }
+    }
+
+    /// What was waited for came while spinning.
+    #[inline]
+    pub(crate) fn helped(&self) {
+        if self.ns.load(Relaxed) != LONGEST_NS {
+            self.ns.store(LONGEST_NS, Relaxed);
+        }
+    }
+
+    /// It did not come: spin less the next time.
+    pub(crate) fn in_vain(&self) {
+        self.ns.store(self.ns.load(Relaxed) / 2, Relaxed);
+    }
+}
+
+/// Whether the machine has one processor only: nothing can change while
+/// somebody spins on it. The process's affinity does not matter, for its peers
+/// may run elsewhere.
+fn single_processor() -> bool {
+    static SINGLE: OnceLock<bool> = OnceLock::new();
+    *SINGLE.get_or_init(|| {
+        let online = fs::read_to_string("/sys/devices/system/cpu/online");
+        online.map_or_else(
+            |_| std::thread::available_parallelism().is_ok_and(|n| n.get() == 1),
+            |list| !list.contains(['-', ',']),
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn learns_from_success_and_failure() {
+        let budget = SpinBudget {
+            ns: AtomicU32::new(LONGEST_NS),
+            skipped: AtomicU32::new(0),
+        };
+        assert_eq!(budget.get(), LONGEST_NS.into());
+        for _ in 0..5 {
+            budget.in_vain();
+        }
+        let spins: Vec<u64> = (0..RETRY_EVERY).map(|_| budget.get()).collect();
+        let trials = spins.iter().filter(|&&ns| ns != 0).count();
+        assert_eq!(trials, usize::from(!single_processor()));
+        budget.helped();
+        assert_eq!(budget.get(), LONGEST_NS.into());
+    }
+}

@@ -1,0 +1,330 @@
+//! Streams: connections as programs hold them.
+
+mod connection;
+mod operations;
+mod options;
+
+pub use options::Keepalive;
+
+use std::fmt;
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::net::{Shutdown, SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use toehold_stack::{ConnectionId, Event, ReceiveFlags, SendFlags, Settings};
+
+use self::connection::Connection;
+use self::operations::Connect;
+use crate::error::{from_socket, invalid, timed_out};
+use crate::node::{Membership, Node};
+use crate::wait::Operation;
+
+/// A TCP connection between this node and another one, or itself.
+///
+/// The methods that `std::net::TcpStream` has too mean the same here, down to
+/// the kinds of errors. Dropping the last handle closes the connection: what
+/// was written is still sent while the node is driven, at the latest when the
+/// node ends; see [`TcpStream::set_linger`].
+///
+/// See [`Node`] for an example.
+pub struct TcpStream {
+    connection: Arc<Connection>,
+}
+
+/// How a connection is opened, for what [`TcpStream::connect`] leaves to defaults.
+#[derive(Debug, Clone, Default)]
+pub struct ConnectOptions {
+    /// This side's address; an unspecified address or port is chosen by the node.
+    pub local: Option<SocketAddr>,
+    /// How long to try, at most; longer than zero.
+    pub timeout: Option<Duration>,
+    /// Settings from the start, see [`Node::default_settings`].
+    pub settings: Option<Settings>,
+}
+
+impl TcpStream {
+    /// Opens a connection. Of several addresses each is tried until one answers.
+    ///
+    /// # Errors
+    ///
+    /// Those of the last address: `ConnectionRefused`, `TimedOut`,
+    /// `HostUnreachable`, `NetworkUnreachable`, `AddrNotAvailable` if no port is
+    /// left, ENOBUFS if the node's bound of connections is reached.
+    pub fn connect<A: ToSocketAddrs>(node: &Node, addr: A) -> io::Result<TcpStream> {
+        each_address(addr, |addr| {
+            Self::connect_with(node, &addr, &ConnectOptions::default())
+        })
+    }
+
+    /// As [`TcpStream::connect`], but tries no longer than `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// As for [`TcpStream::connect`]; `TimedOut` after that time, `InvalidInput`
+    /// if it is zero.
+    pub fn connect_timeout(node: &Node, addr: &SocketAddr, timeout: Duration) -> io::Result<TcpStream> {
+        let options = ConnectOptions {
+            timeout: Some(timeout),
+            ..ConnectOptions::default()
+        };
+        Self::connect_with(node, addr, &options)
+    }
+
+    /// As [`TcpStream::connect`], with settings from the start.
+    ///
+    /// # Errors
+    ///
+    /// As for [`TcpStream::connect_timeout`]; `AddrInUse` or `AddrNotAvailable`
+    /// for the local address.
+    pub fn connect_with(node: &Node, addr: &SocketAddr, options: &ConnectOptions) -> io::Result<TcpStream> {
+        if options.timeout.is_some_and(|timeout| timeout.is_zero()) {
+            return Err(invalid("cannot set a 0 duration timeout"));
+        }
+        let stream = Self::begin(node, addr, options)?;
+        let Connection { node, id, spin, .. } = &*stream.connection;
+        let mut operation = Connect { id: *id };
+        let mut shard = node.enter();
+        let result = match operation.attempt(&mut shard) {
+            Some(result) => Some(result),
+            None => {
+                let deadline = options.timeout.map(|timeout| shard.now + timeout);
+                node.block(&mut shard, &mut operation, spin, deadline)
+            }
+        };
+        drop(shard);
+        result.ok_or_else(timed_out)?.map_err(from_socket)?;
+        Ok(stream)
+    }
+
+    /// Begins to open a connection and does not wait for it: the stream is in
+    /// non-blocking mode, and writable, or broken, when the attempt is over.
+    /// [`TcpStream::take_error`] tells which.
+    ///
+    /// # Errors
+    ///
+    /// If the attempt cannot even be begun.
+    pub fn connect_nonblocking(node: &Node, addr: &SocketAddr) -> io::Result<TcpStream> {
+        let stream = Self::begin(node, addr, &ConnectOptions::default())?;
+        stream.set_nonblocking(true)?;
+        Ok(stream)
+    }
+
+    /// Sends the SYN.
+    fn begin(node: &Node, addr: &SocketAddr, options: &ConnectOptions) -> io::Result<TcpStream> {
+        let shared = &node.shared;
+        let mut shard = shared.enter();
+        shard.tick();
+        let now = shard.now;
+        let settings = options.settings.unwrap_or_else(|| shard.stack.default_settings());
+        let id = shard
+            .stack
+            .connect(now, options.local, *addr, &settings)
+            .map_err(from_socket)?;
+        let stream = Self::new(Arc::clone(shared), id);
+        shard.respond();
+        // The question for the peer's hardware address is no output of TCP's.
+        shard.transmit();
+        shared.settle(&mut shard);
+        Ok(stream)
+    }
+
+    pub(crate) fn new(node: Arc<Membership>, id: ConnectionId) -> Self {
+        TcpStream {
+            connection: Arc::new(Connection::new(node, id)),
+        }
+    }
+
+    pub(crate) fn source(&self) -> (&Arc<Membership>, Event) {
+        (&self.connection.node, self.connection.source())
+    }
+
+    /// The peer's address.
+    ///
+    /// # Errors
+    ///
+    /// None for a stream that exists.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        self.connection.with(|shard, id| shard.stack.peer_addr(id))
+    }
+
+    /// This side's address.
+    ///
+    /// # Errors
+    ///
+    /// None for a stream that exists.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.connection.with(|shard, id| shard.stack.local_addr(id))
+    }
+
+    /// Shuts one or both directions. What was written before is still sent,
+    /// and what was received can still be read.
+    ///
+    /// # Errors
+    ///
+    /// `NotConnected`.
+    pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        let how = match how {
+            Shutdown::Read => toehold_stack::Shutdown::Read,
+            Shutdown::Write => toehold_stack::Shutdown::Write,
+            Shutdown::Both => toehold_stack::Shutdown::Both,
+        };
+        self.connection.with(|shard, id| {
+            shard.tick();
+            let now = shard.now;
+            shard.stack.shutdown(now, id, how)
+        })
+    }
+
+    /// A second handle of the same stream; both share their position, their
+    /// timeouts and their mode.
+    ///
+    /// # Errors
+    ///
+    /// Never; std's can run out of descriptors.
+    pub fn try_clone(&self) -> io::Result<TcpStream> {
+        Ok(TcpStream {
+            connection: Arc::clone(&self.connection),
+        })
+    }
+
+    /// Receives bytes and leaves them for the next call.
+    ///
+    /// # Errors
+    ///
+    /// As for reading.
+    pub fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
+        self.connection.receive(
+            buf,
+            ReceiveFlags {
+                peek: true,
+                urgent: false,
+            },
+        )
+    }
+
+    /// How long reading waits at most; `None`: as long as it takes. A call
+    /// whose time is over fails with `WouldBlock`.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` for a zero duration.
+    pub fn set_read_timeout(&self, dur: Option<Duration>) -> io::Result<()> {
+        self.connection.read_timeout.set(dur)
+    }
+
+    /// How long writing waits at most, as [`TcpStream::set_read_timeout`].
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` for a zero duration.
+    pub fn set_write_timeout(&self, dur: Option<Duration>) -> io::Result<()> {
+        self.connection.write_timeout.set(dur)
+    }
+
+    /// How long reading waits.
+    ///
+    /// # Errors
+    ///
+    /// Never.
+    pub fn read_timeout(&self) -> io::Result<Option<Duration>> {
+        Ok(self.connection.read_timeout.get())
+    }
+
+    /// How long writing waits.
+    ///
+    /// # Errors
+    ///
+    /// Never.
+    pub fn write_timeout(&self) -> io::Result<Option<Duration>> {
+        Ok(self.connection.write_timeout.get())
+    }
+
+    /// Whether calls fail with `WouldBlock` instead of waiting.
+    ///
+    /// # Errors
+    ///
+    /// Never.
+    pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
+        self.connection.nonblocking.store(nonblocking, Relaxed);
+        Ok(())
+    }
+}
+
+/// Tries each address in turn.
+pub(crate) fn each_address<A: ToSocketAddrs, T>(
+    addr: A,
+    mut attempt: impl FnMut(SocketAddr) -> io::Result<T>,
+) -> io::Result<T> {
+    let mut last = None;
+    for addr in addr.to_socket_addrs()? {
+        match attempt(addr) {
+            Ok(made) => return Ok(made),
+            Err(error) => last = Some(error),
+        }
+    }
+    Err(last.unwrap_or_else(|| invalid("could not resolve to any addresses")))
+}
+
+impl Read for &TcpStream {
+    #[inline]
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        self.connection.receive(buf, ReceiveFlags::default())
+    }
+
+    fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        self.connection.receive_vectored(bufs)
+    }
+}
+
+impl Write for &TcpStream {
+    #[inline]
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        self.connection.send(buf, SendFlags::default())
+    }
+
+    fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.connection.send_vectored(bufs)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Read for TcpStream {
+    #[inline]
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        (&*self).read(buf)
+    }
+
+    fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        (&*self).read_vectored(bufs)
+    }
+}
+
+impl Write for TcpStream {
+    #[inline]
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        (&*self).write(buf)
+    }
+
+    fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        (&*self).write_vectored(bufs)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl fmt::Debug for TcpStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut debug = f.debug_struct("TcpStream");
+        if let (Ok(local), Ok(peer)) = (self.local_addr(), self.peer_addr()) {
+            debug.field("addr", &local).field("peer", &peer);
+        }
+        debug.finish_non_exhaustive()
+    }
+}

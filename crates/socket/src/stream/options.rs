@@ -1,0 +1,315 @@
+//! Options of a stream, and what can be asked about it.
+
+use std::io;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use toehold_stack::{Info, ReceiveFlags, SendFlags, Settings, SocketOption};
+
+use super::TcpStream;
+use crate::error::from_socket;
+
+/// How to find out whether a silent peer is still there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Keepalive {
+    /// Silence before the first probe; whole seconds, 1 to 32767.
+    pub idle: Duration,
+    /// Time between probes; whole seconds, 1 to 32767.
+    pub interval: Duration,
+    /// Unanswered probes before the connection is given up, 1 to 127.
+    pub probes: u8,
+}
+
+impl Default for Keepalive {
+    /// The intervals of RFC 9293 §3.8.4 and of Linux: two hours, then nine
+    /// probes 75 seconds apart.
+    fn default() -> Self {
+        Self {
+            idle: Duration::from_secs(7200),
+            interval: Duration::from_secs(75),
+            probes: 9,
+        }
+    }
+}
+
+impl TcpStream {
+    /// Sets any option.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` if the value is out of the option's range.
+    pub fn set_option(&self, option: SocketOption) -> io::Result<()> {
+        self.connection.with(|shard, id| {
+            shard.tick();
+            let now = shard.now;
+            shard.stack.set_option(now, id, option)
+        })
+    }
+
+    /// The present settings.
+    ///
+    /// # Errors
+    ///
+    /// None for a stream that exists.
+    pub fn settings(&self) -> io::Result<Settings> {
+        self.connection.with(|shard, id| shard.stack.settings(id))
+    }
+
+    /// Whether small segments are sent at once, instead of waiting for the
+    /// acknowledgement of what was sent before (TCP_NODELAY).
+    ///
+    /// # Errors
+    ///
+    /// None for a stream that exists.
+    pub fn set_nodelay(&self, nodelay: bool) -> io::Result<()> {
+        self.set_option(SocketOption::NoDelay(nodelay))
+    }
+
+    /// Whether small segments are sent at once.
+    ///
+    /// # Errors
+    ///
+    /// None for a stream that exists.
+    pub fn nodelay(&self) -> io::Result<bool> {
+        Ok(self.settings()?.no_delay())
+    }
+
+    /// Whether segments of less than full size are held back, for 200 ms at
+    /// most (TCP_CORK).
+    ///
+    /// # Errors
+    ///
+    /// None for a stream that exists.
+    pub fn set_cork(&self, cork: bool) -> io::Result<()> {
+        self.set_option(SocketOption::Cork(cork))
+    }
+
+    /// Whether segments of less than full size are held back.
+    ///
+    /// # Errors
+    ///
+    /// None for a stream that exists.
+    pub fn cork(&self) -> io::Result<bool> {
+        Ok(self.settings()?.cork())
+    }
+
+    /// Whether everything received is acknowledged at once (TCP_QUICKACK).
+    ///
+    /// # Errors
+    ///
+    /// None for a stream that exists.
+    pub fn set_quickack(&self, quickack: bool) -> io::Result<()> {
+        self.set_option(SocketOption::QuickAck(quickack))
+    }
+
+    /// What dropping the stream does (SO_LINGER). `None`: returns at once, the
+    /// node delivers the rest. A time: waits for the acknowledgement of
+    /// everything, that long at most. No time at all: resets the connection.
+    ///
+    /// # Errors
+    ///
+    /// None for a stream that exists.
+    pub fn set_linger(&self, linger: Option<Duration>) -> io::Result<()> {
+        self.set_option(SocketOption::Linger(linger))
+    }
+
+    /// What dropping the stream does.
+    ///
+    /// # Errors
+    ///
+    /// None for a stream that exists.
+    pub fn linger(&self) -> io::Result<Option<Duration>> {
+        Ok(self.settings()?.linger())
+    }
+
+    /// Whether and how silent peers are probed (SO_KEEPALIVE, TCP_KEEPIDLE,
+    /// TCP_KEEPINTVL, TCP_KEEPCNT).
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` if a value is out of range; nothing has changed then.
+    pub fn set_keepalive(&self, keepalive: Option<Keepalive>) -> io::Result<()> {
+        let Some(keepalive) = keepalive else {
+            return self.set_option(SocketOption::Keepalive(false));
+        };
+        let options = [
+            SocketOption::KeepaliveIdle(keepalive.idle),
+            SocketOption::KeepaliveInterval(keepalive.interval),
+            SocketOption::KeepaliveProbes(keepalive.probes),
+            SocketOption::Keepalive(true),
+        ];
+        self.connection.with(|shard, id| {
+            shard.tick();
+            let now = shard.now;
+            let mut trial = shard.stack.settings(id)?;
+            options.iter().try_for_each(|option| trial.apply(*option))?;
+            options
+                .iter()
+                .try_for_each(|option| shard.stack.set_option(now, id, *option))
+        })
+    }
+
+    /// Whether silent peers are probed.
+    ///
+    /// # Errors
+    ///
+    /// None for a stream that exists.
+    pub fn keepalive(&self) -> io::Result<bool> {
+        Ok(self.settings()?.keepalive())
+    }
+
+    /// How long data may stay unacknowledged before the connection is given up
+    /// (TCP_USER_TIMEOUT, RFC 5482); `None`: as many retransmissions as
+    /// [`TcpConfig::retries`](crate::TcpConfig::retries) says.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` beyond 49 days.
+    pub fn set_user_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        self.set_option(SocketOption::UserTimeout(timeout.unwrap_or_default()))
+    }
+
+    /// How long data may stay unacknowledged.
+    ///
+    /// # Errors
+    ///
+    /// None for a stream that exists.
+    pub fn user_timeout(&self) -> io::Result<Option<Duration>> {
+        Ok(Some(self.settings()?.user_timeout()).filter(|timeout| !timeout.is_zero()))
+    }
+
+    /// Bounds the send queue in bytes: 4 KiB to 16 MiB (SO_SNDBUF).
+    ///
+    /// # Errors
+    ///
+    /// None for a stream that exists: values out of range are rounded.
+    pub fn set_send_buffer_size(&self, bytes: usize) -> io::Result<()> {
+        self.set_option(SocketOption::SendBuffer(u32::try_from(bytes).unwrap_or(u32::MAX)))
+    }
+
+    /// Bound of the send queue in bytes.
+    ///
+    /// # Errors
+    ///
+    /// None for a stream that exists.
+    pub fn send_buffer_size(&self) -> io::Result<usize> {
+        Ok(self.settings()?.send_buffer() as usize)
+    }
+
+    /// Bounds the receive queue in bytes: 2 KiB to 16 MiB (SO_RCVBUF). To grow
+    /// beyond 64 KiB times what was agreed on in the handshake, set it before:
+    /// [`ConnectOptions::settings`](crate::ConnectOptions::settings).
+    ///
+    /// # Errors
+    ///
+    /// None for a stream that exists: values out of range are rounded.
+    pub fn set_recv_buffer_size(&self, bytes: usize) -> io::Result<()> {
+        self.set_option(SocketOption::ReceiveBuffer(
+            u32::try_from(bytes).unwrap_or(u32::MAX),
+        ))
+    }
+
+    /// Bound of the receive queue in bytes.
+    ///
+    /// # Errors
+    ///
+    /// None for a stream that exists.
+    pub fn recv_buffer_size(&self) -> io::Result<usize> {
+        Ok(self.settings()?.receive_buffer() as usize)
+    }
+
+    /// Sends bytes of which the last one is urgent (MSG_OOB).
+    ///
+    /// # Errors
+    ///
+    /// As for writing.
+    pub fn send_out_of_band(&self, buf: &[u8]) -> io::Result<usize> {
+        self.connection.send(
+            buf,
+            SendFlags {
+                urgent: true,
+                more: false,
+            },
+        )
+    }
+
+    /// Takes the urgent byte (MSG_OOB). Never waits.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` if there is none, or it stays in the stream
+    /// ([`SocketOption::UrgentInline`]); `WouldBlock` if it is announced and
+    /// did not arrive yet.
+    pub fn recv_out_of_band(&self, buf: &mut [u8]) -> io::Result<usize> {
+        let mut shard = self.connection.node.enter();
+        if !shard.stack.readiness(self.connection.id).urgent {
+            shard.poll_once(None);
+        }
+        let flags = ReceiveFlags {
+            peek: false,
+            urgent: true,
+        };
+        let result = shard.stack.receive(self.connection.id, buf, flags);
+        self.connection.node.settle(&mut shard);
+        result.map_err(from_socket)
+    }
+
+    /// Whether the next byte to be read is the urgent one, or follows it
+    /// (`sockatmark(3)`).
+    ///
+    /// # Errors
+    ///
+    /// None for a stream that exists.
+    pub fn at_mark(&self) -> io::Result<bool> {
+        self.connection.with(|shard, id| shard.stack.at_mark(id))
+    }
+
+    /// Bytes that can be read without waiting (FIONREAD).
+    ///
+    /// # Errors
+    ///
+    /// None for a stream that exists.
+    pub fn readable_bytes(&self) -> io::Result<usize> {
+        self.connection.with(|shard, id| shard.stack.readable_bytes(id))
+    }
+
+    /// Bytes written and not yet acknowledged by the peer (SIOCOUTQ).
+    ///
+    /// # Errors
+    ///
+    /// None for a stream that exists.
+    pub fn unacknowledged_bytes(&self) -> io::Result<usize> {
+        self.connection
+            .with(|shard, id| shard.stack.unacknowledged_bytes(id))
+    }
+
+    /// Takes the pending error (SO_ERROR).
+    ///
+    /// # Errors
+    ///
+    /// None for a stream that exists.
+    pub fn take_error(&self) -> io::Result<Option<io::Error>> {
+        Ok(self
+            .connection
+            .with(|shard, id| shard.stack.take_error(id))?
+            .map(from_socket))
+    }
+
+    /// Facts about the connection (TCP_INFO).
+    ///
+    /// # Errors
+    ///
+    /// None for a stream that exists.
+    pub fn info(&self) -> io::Result<Info> {
+        self.connection.with(|shard, id| shard.stack.info(id))
+    }
+
+    /// Whether calls fail instead of waiting.
+    ///
+    /// # Errors
+    ///
+    /// Never.
+    pub fn nonblocking(&self) -> io::Result<bool> {
+        Ok(self.connection.nonblocking.load(Relaxed))
+    }
+}

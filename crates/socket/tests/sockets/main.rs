@@ -1,0 +1,13 @@
+//! Sockets as programs use them: on two nodes of this process, on a fabric, and
+//! between processes.
+
+mod errors;
+mod fabric;
+mod listeners;
+mod options;
+mod polls;
+mod processes;
+mod streams;
+mod support;
+mod threads;
+mod waiting;

@@ -1,0 +1,84 @@
+//! Nodes and streams for tests.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use toehold_socket::{Node, NodeConfig, Placement, TcpListener, TcpStream};
+
+/// A small node at 10.0.0.`host` and fd00::`host`.
+pub(crate) fn config(name: &str, host: u8) -> NodeConfig {
+    NodeConfig::alone(name)
+        .ipv4([10, 0, 0, host], 24)
+        .ipv6([0xfd00, 0, 0, 0, 0, 0, 0, host.into()], 64)
+        .connections(4096)
+        .payload_memory(64 << 20)
+        .drain(Duration::from_millis(100))
+}
+
+/// Two nodes with a cable between them, 10.0.0.1 and 10.0.0.2.
+pub(crate) fn pair() -> [Node; 2] {
+    Node::in_process_pair([config("a", 1), config("b", 2)]).expect("two nodes")
+}
+
+/// The same, driven by nobody but threads that are in a call.
+pub(crate) fn inline_pair() -> [Node; 2] {
+    let configs = [config("a", 1), config("b", 2)].map(|config| config.placement(Placement::Inline));
+    Node::in_process_pair(configs).expect("two nodes")
+}
+
+/// A connection from the second node to the first.
+pub(crate) fn connect(nodes: &[Node; 2]) -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind(&nodes[0], "10.0.0.1:0").expect("a listener");
+    connect_to(&nodes[1], &listener)
+}
+
+/// A connection to a listener, and its other end.
+pub(crate) fn connect_to(node: &Node, listener: &TcpListener) -> (TcpStream, TcpStream) {
+    let addr = listener.local_addr().unwrap();
+    std::thread::scope(|scope| {
+        let accepted = scope.spawn(|| listener.accept().expect("a connection").0);
+        let stream = TcpStream::connect(node, addr).expect("a stream");
+        (stream, accepted.join().unwrap())
+    })
+}
+
+/// Fails instead of hanging.
+pub(crate) fn within<T: Send + 'static>(seconds: u64, test: impl FnOnce() -> T + Send + 'static) -> T {
+    let (done, result) = mpsc::channel();
+    let thread = std::thread::spawn(move || done.send(test()));
+    match result.recv_timeout(Duration::from_secs(seconds)) {
+        Ok(value) => value,
+        Err(mpsc::RecvTimeoutError::Disconnected) => {
+            std::panic::resume_unwind(thread.join().expect_err("it sent nothing"))
+        }
+        Err(mpsc::RecvTimeoutError::Timeout) => panic!("no end after {seconds} s"),
+    }
+}
+
+/// Bytes that tell where they belong.
+pub(crate) fn pattern(len: usize) -> Vec<u8> {
+    (0..len as u32)
+        .map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8)
+        .collect()
+}
+
+/// Drives a node in the background while something is done.
+pub(crate) fn driven<T>(node: &Node, test: impl FnOnce() -> T) -> T {
+    struct Stop<'a>(&'a AtomicBool);
+    impl Drop for Stop<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let _stop = Stop(&stop);
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                node.drive(Some(Duration::from_millis(2)));
+            }
+        });
+        test()
+    })
+}

@@ -1,0 +1,189 @@
+//! Many threads on one node: whoever waits drives for the others, and nobody
+//! is forgotten.
+
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use toehold_socket::{TcpListener, TcpStream};
+
+use crate::support::{connect, pair, within};
+
+#[test]
+fn many_threads_share_one_stream() {
+    within(60, || {
+        let nodes = pair();
+        let (client, server) = connect(&nodes);
+        let received = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            let writers: Vec<_> = (0..4)
+                .map(|_| {
+                    scope.spawn(|| {
+                        for _ in 0..200 {
+                            (&mut &client).write_all(&[7; 501]).unwrap();
+                        }
+                    })
+                })
+                .collect();
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    let mut buf = [0; 333];
+                    loop {
+                        let len = (&mut &server).read(&mut buf).unwrap();
+                        if len == 0 {
+                            break;
+                        }
+                        assert!(buf[..len].iter().all(|&byte| byte == 7));
+                        received.fetch_add(len, Ordering::Relaxed);
+                    }
+                });
+            }
+            writers.into_iter().for_each(|writer| writer.join().unwrap());
+            client.shutdown(Shutdown::Write).unwrap();
+        });
+        assert_eq!(received.into_inner(), 4 * 200 * 501);
+    });
+}
+
+#[test]
+fn a_thread_for_each_connection() {
+    within(120, || {
+        const CONNECTIONS: usize = 16;
+        const MESSAGES: usize = 150;
+        let nodes = pair();
+        let listener = TcpListener::bind(&nodes[0], "10.0.0.1:0").unwrap();
+        let addr = listener.local_addr().unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for stream in listener.incoming().take(CONNECTIONS) {
+                    let mut stream = stream.unwrap();
+                    scope.spawn(move || {
+                        let mut buf = [0; 256];
+                        loop {
+                            match stream.read(&mut buf).unwrap() {
+                                0 => break,
+                                len => stream.write_all(&buf[..len]).unwrap(),
+                            }
+                        }
+                    });
+                }
+            });
+            for name in 0..CONNECTIONS {
+                let node = &nodes[1];
+                scope.spawn(move || {
+                    let mut stream = TcpStream::connect(node, addr).unwrap();
+                    for message in 0..MESSAGES {
+                        if (message * 7 + name) % 50 == 0 {
+                            std::thread::sleep(Duration::from_micros(200));
+                        }
+                        let sent = [name as u8, message as u8, 3, 4];
+                        stream.write_all(&sent).unwrap();
+                        let mut got = [0; 4];
+                        stream.read_exact(&mut got).unwrap();
+                        assert_eq!(got, sent);
+                    }
+                });
+            }
+        });
+    });
+}
+
+/// One thread rests in `accept` all the time, another one comes and goes: the
+/// resting one must be woken for a connection although it was the other one
+/// that looked for frames last.
+#[test]
+fn a_driver_that_leaves_is_replaced() {
+    within(60, || {
+        let nodes = pair();
+        let listener = TcpListener::bind(&nodes[0], "10.0.0.1:0").unwrap();
+        let addr = listener.local_addr().unwrap();
+        let (mut client, mut server) = connect(&nodes);
+        std::thread::scope(|scope| {
+            let accepted = scope.spawn(|| {
+                for _ in 0..50 {
+                    let (mut stream, _) = listener.accept().unwrap();
+                    stream.write_all(b"!").unwrap();
+                }
+            });
+            for round in 0..50_u8 {
+                client.write_all(&[round]).unwrap();
+                let mut byte = [0];
+                server.read_exact(&mut byte).unwrap();
+                assert_eq!(byte[0], round);
+                // Now nobody but the resting thread can see this.
+                let mut stream = TcpStream::connect(&nodes[1], addr).unwrap();
+                stream.read_exact(&mut byte).unwrap();
+                assert_eq!(&byte, b"!");
+            }
+            accepted.join().unwrap();
+        });
+    });
+}
+
+/// Threads with timeouts of all lengths come, go and time out.
+#[test]
+fn who_times_out_takes_nobody_along() {
+    within(60, || {
+        let nodes = pair();
+        let idle: Vec<_> = (0..6).map(|_| connect(&nodes)).collect();
+        let (mut client, mut server) = connect(&nodes);
+        let done = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            for (number, (_, stream)) in idle.iter().enumerate() {
+                let done = &done;
+                scope.spawn(move || {
+                    while done.load(Ordering::Relaxed) == 0 {
+                        let timeout = Duration::from_micros(300 * (number as u64 + 1));
+                        stream.set_read_timeout(Some(timeout)).unwrap();
+                        assert!((&mut &*stream).read(&mut [0; 1]).is_err());
+                    }
+                });
+            }
+            scope.spawn(|| {
+                let mut byte = [0];
+                while server.read(&mut byte).unwrap() == 1 {
+                    server.write_all(&byte).unwrap();
+                }
+                done.store(1, Ordering::Relaxed);
+            });
+            for round in 0..400_u32 {
+                let sent = [round as u8];
+                client.write_all(&sent).unwrap();
+                let mut got = [0];
+                client.read_exact(&mut got).unwrap();
+                assert_eq!(got, sent);
+            }
+            client.shutdown(Shutdown::Write).unwrap();
+        });
+    });
+}
+
+/// Data for one thread are taken from the link by others; none may be missed.
+#[test]
+fn no_wake_up_is_lost() {
+    within(120, || {
+        let nodes = pair();
+        let pairs: Vec<_> = (0..3).map(|_| connect(&nodes)).collect();
+        std::thread::scope(|scope| {
+            for (client, server) in &pairs {
+                scope.spawn(move || {
+                    let mut byte = [0];
+                    while (&mut &*server).read(&mut byte).unwrap() == 1 {
+                        (&mut &*server).write_all(&byte).unwrap();
+                    }
+                });
+                scope.spawn(move || {
+                    for round in 0..3000_u32 {
+                        let sent = [round as u8];
+                        (&mut &*client).write_all(&sent).unwrap();
+                        let mut got = [0];
+                        (&mut &*client).read_exact(&mut got).unwrap();
+                        assert_eq!(got, sent);
+                    }
+                    client.shutdown(Shutdown::Write).unwrap();
+                });
+            }
+        });
+    });
+}
