@@ -276,6 +276,7 @@ pub fn local_tcp() -> TcpConfig {
         rto_min: Duration::from_millis(10),
         rto_initial: Duration::from_millis(200),
         delayed_ack: Duration::from_millis(2),
+        ack_every: 8,
         ..TcpConfig::default()
     }
 }

@@ -73,6 +73,10 @@ pub struct TcpConfig {
     pub rto_initial: Duration,
     /// Ceiling of the retransmission timeout (RFC 6298 §2.5).
     pub rto_max: Duration,
+    /// Acknowledge at least every so many full segments (RFC 9293 §3.8.6.3 says
+    /// two). More only on local links, where a segment is a fraction of a
+    /// super-frame and nothing is lost; less than the initial window.
+    pub ack_every: u32,
     /// Longest delay of an acknowledgement (RFC 9293 §3.8.6.3: under 500 ms).
     pub delayed_ack: Duration,
     /// Retransmissions before an established connection is given up
@@ -119,6 +123,7 @@ impl Default for TcpConfig {
             rto_min: Duration::from_millis(200),
             rto_initial: Duration::from_secs(1),
             rto_max: Duration::from_secs(120),
+            ack_every: 2,
             delayed_ack: Duration::from_millis(40),
             retries: 15,
             syn_retries: 6,

@@ -172,13 +172,14 @@ impl Tcp {
     #[inline]
     fn schedule_ack(&mut self, now: Instant, index: u32, taken: u32, at_once: bool) {
         let delay = self.config.delayed_ack;
+        let segments = self.config.ack_every.saturating_sub(1).max(1);
         let pcb = &mut self.pcbs[index];
         if pcb.state() == State::Closed {
             return;
         }
         pcb.unacked_received = pcb.unacked_received.saturating_add(taken);
         let quick = (pcb.quick_acks > 0 && !pcb.has(flag::INTERACTIVE)) || pcb.settings.has(setting::QUICK_ACK);
-        if at_once || quick || taken == 0 || pcb.unacked_received > pcb.rcv_mss.into() {
+        if at_once || quick || taken == 0 || pcb.unacked_received > segments * u32::from(pcb.rcv_mss) {
             pcb.set(flag::ACK_NOW);
         } else if !pcb.ack_at.is_set() {
             pcb.ack_at = now + delay;
