@@ -70,21 +70,24 @@ fn every_stream_arrives_intact_or_errors() {
     //= RFC 9293 §3.8.1
     for_each_seed(DEFAULT_SEEDS, |seed| {
         for outcome in run_seed(seed).1 {
-            // Only a handshake may find too few of its packets through.
-            assert!(matches!(outcome, Outcome::Complete | Outcome::Failed(SocketError::TimedOut)), "{outcome:?}");
+            // Of an attempt to connect, too few packets may get through.
+            let failed = [SocketError::TimedOut, SocketError::HostUnreachable].map(Outcome::Failed);
+            assert!(outcome == Outcome::Complete || failed.contains(&outcome), "{outcome:?}");
         }
     });
 }
 
 #[test]
 fn the_same_seed_gives_the_same_run() {
-    for_each_seed(5, |seed| assert_eq!(run_seed(seed), run_seed(seed)));
+    for seed in 0..5 {
+        assert_eq!(run_seed(seed), run_seed(seed), "seed {seed}");
+    }
     assert_ne!(run_seed(1).0, run_seed(2).0);
 }
 
 #[test]
 fn nothing_goes_wrong_on_a_link_without_faults() {
-    for_each_seed(20, |seed| {
+    for seed in 0..20 {
         for (local, in_place) in [(false, false), (true, false), (true, true)] {
             let mut network = Network::new(seed);
             for _ in 0..2 {
@@ -92,7 +95,7 @@ fn nothing_goes_wrong_on_a_link_without_faults() {
             }
             network.serve(1, 80, false, 20 * MOST_BYTES);
             network.connect(0, 1, 80, false, 20 * MOST_BYTES);
-            network.run(Duration::from_secs(3600));
+            network.run(Duration::from_secs(48 * 3600));
             for node in &network.nodes {
                 let counters = node.stack.counters();
                 assert!(node.endpoints.iter().all(|endpoint| endpoint.outcome == Outcome::Complete));
@@ -102,5 +105,5 @@ fn nothing_goes_wrong_on_a_link_without_faults() {
             }
             network.settle();
         }
-    });
+    }
 }

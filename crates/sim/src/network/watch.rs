@@ -15,14 +15,15 @@ use toehold_stack::{Config, ConnectionId, Info, Instant, Stack, State};
 use toehold_wire::tcp::Seq;
 
 /// What timers and links may take beyond what is computed.
-const SLACK: Duration = Duration::from_millis(10);
+const SLACK: Duration = Duration::from_millis(100);
 
 /// The tries of one direction of one connection.
 #[derive(Debug, Clone, Copy)]
 struct Tries {
     /// The last thing sent that the peer has to answer.
     last: Instant,
-    /// The try before.
+    /// The last thing sent again, and the one before.
+    again: Instant,
     before: Instant,
     /// Bytes acknowledged at the last look, and when that changed.
     acked: u64,
@@ -84,6 +85,7 @@ impl Watch {
         let Some(Outgoing { ports, seq, len }) = outgoing(frame) else { return };
         let tries = self.tries.entry(ports).or_insert(Tries {
             last: now,
+            again: now,
             before: now,
             acked: 0,
             moved: now,
@@ -91,11 +93,14 @@ impl Watch {
             end: seq,
         });
         // An acknowledgement from below what was sent is a probe.
+        if seq.lt(tries.end) {
+            if tries.again != now {
+                tries.before = tries.again;
+            }
+            tries.again = now;
+        }
         if len > 0 || seq.lt(tries.end) {
             tries.end = tries.end.max(seq + len);
-            if tries.last != now {
-                tries.before = tries.last;
-            }
             tries.last = now;
         }
     }
@@ -131,7 +136,7 @@ impl Watch {
         let quiet_since = tries.last.max(tries.moved).max(since);
         let quiet = now.since(quiet_since);
         // The step before, if nothing moved since.
-        let step = if tries.moved <= tries.before { tries.last.since(tries.before) } else { Duration::ZERO };
+        let step = if tries.moved <= tries.before { tries.again.since(tries.before) } else { Duration::ZERO };
         let allowed = allowed(config, &info, step) + SLACK;
         assert!(
             quiet <= allowed,

@@ -19,6 +19,8 @@ pub(super) struct Progress {
     pub(super) delivered: u32,
     /// Round trip of the oldest segment delivered that was sent once.
     pub(super) rtt_ns: Option<u64>,
+    /// Segments that were sent more than once were acknowledged cumulatively.
+    pub(super) repaired: bool,
     /// A segment was retransmitted in vain: the peer had it (RFC 2883).
     pub(super) duplicate_sack: bool,
     /// SACK information changed.
@@ -103,6 +105,10 @@ impl Tcp {
     /// Moves the left edge of the send window.
     fn advance(&mut self, cx: &mut Context<'_>, index: u32, ack: Seq, progress: &mut Progress) {
         self.release_sent(cx, index, ack, progress);
+        if progress.repaired {
+            //= RFC 6298 §3 (what had arrived behind a gap waited for its repair: no measure of the path)
+            progress.rtt_ns = None;
+        }
         let pcb = &mut self.pcbs[index];
         progress.acked = ack.distance(pcb.snd_una);
         let data = ack.distance(pcb.queue_start()).min(pcb.send_queue.len() as u32);

@@ -181,7 +181,9 @@ impl Tcp {
                 pcb.clear(flag::ECN_CWR);
             }
         }
-        if !header.flags.contains(Flags::ACK) {
+        // A probe from below the window is answered and otherwise ignored, its
+        // acknowledgement too (RFC 9293 §3.10.7.4).
+        if !header.flags.contains(Flags::ACK) || emission.seq.lt(pcb.snd_una) {
             return;
         }
         let shift = if header.flags.contains(Flags::SYN) { 0 } else { pcb.rcv_wscale };

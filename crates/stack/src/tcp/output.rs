@@ -71,7 +71,8 @@ impl Tcp {
         if self.pcbs[index].lost > 0 {
             self.transmit_lost(cx, index, out)?;
         }
-        if self.pcbs[index].state().may_transmit() {
+        //= RFC 6675 §4 (what is lost goes first: new data must not use up the window it needs)
+        if self.pcbs[index].state().may_transmit() && self.pcbs[index].lost == 0 {
             self.transmit_new(cx, index, out)?;
         }
         self.pcbs[index].clear(flag::MORE);
@@ -150,7 +151,7 @@ impl Tcp {
             let pcb = &self.pcbs[index];
             let room = pcb.congestion.cwnd().saturating_sub(pcb.in_flight());
             let mss = u32::from(pcb.mss);
-            if room < mss && !(first && pcb.in_flight() == 0) {
+            if room < mss.min(self.sent[at].len()) && !(first && pcb.in_flight() == 0) {
                 self.pcbs[index].set(flag::WINDOW_LIMITED);
                 return Ok(());
             }

@@ -254,7 +254,7 @@ impl Tcp {
         let head = self.pcbs[index].sent_head;
         let mss = u32::from(self.pcbs[index].mss);
         let record = self.sent[head];
-        if record.is_retransmitted() {
+        if record.is_retransmitted() && !record.is_lost() {
             self.sent[head].clear_marks();
         }
         if record.len() > mss {
@@ -327,6 +327,11 @@ impl Tcp {
     /// it, had it kept it: its other reports are worth no more.
     //= RFC 2018 §8 (after a timeout, segments reported by SACK may have been thrown away)
     fn doubt_sack(&mut self, index: u32) {
+        if !self.pcbs[index].has(flag::SACK) {
+            // What duplicates stood for is among what is now deemed lost.
+            self.pcbs[index].sacked = 0;
+            return;
+        }
         let mut at = self.pcbs[index].sent_head;
         if at == NONE || !self.sent[at].is_sacked() {
             return;

@@ -205,6 +205,7 @@ impl Tcp {
             pcb.lost -= len;
         }
         progress.delivered += len;
+        progress.repaired |= record.is_retransmitted();
         //= RFC 6298 §3 (Karn: no samples from segments sent more than once)
         if !record.is_retransmitted() && progress.rtt_ns.is_none() {
             progress.rtt_ns = Some(cx.now.nanos_since(record.xmit));

@@ -113,8 +113,8 @@ impl Tcp {
             return;
         }
         let pcb = &mut self.pcbs[index];
-        pcb.backoff = pcb.backoff.saturating_add(1);
         if pcb.snd_wnd == 0 {
+            pcb.backoff = pcb.backoff.saturating_add(1);
             cx.counters.tcp_window_probes += 1;
         }
         pcb.set(flag::PROBE);
