@@ -116,6 +116,20 @@ fn json_on_standard_output_is_nothing_but_json() {
     );
 }
 
+/// In a directory whose path is longer than the name of any socket.
+#[test]
+fn toehold_is_measured_wherever_the_results_are() {
+    let results = tempfile::tempdir().unwrap();
+    let deep = results.path().join("deep-".repeat(30));
+    let output = tiny(&deep, &["--candidates", "toehold,unix", "--json"]);
+    let report = json(&output.stdout);
+    assert!(output.status.success(), "{}", report["failures"]);
+    for name in ["latency_64B", "stream_64B", "stream", "connect"] {
+        let ratio = &report["ratios"][format!("{name}/toehold/unix")]["median"];
+        assert!(ratio.as_f64().is_some_and(|ratio| ratio > 0.0), "{name}: {ratio}");
+    }
+}
+
 #[test]
 fn the_same_seed_runs_in_the_same_order() {
     let order = |seed: &str| {

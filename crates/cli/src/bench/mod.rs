@@ -64,7 +64,7 @@ impl Output {
 
     fn results(&self) -> Result<PathBuf> {
         if let Some(out) = &self.out {
-            return Ok(out.clone());
+            return std::path::absolute(out).context("cannot tell where the results would go");
         }
         let absolute = |name| {
             std::env::var_os(name)

@@ -15,7 +15,7 @@ use crate::experiment::Plan;
 use crate::host::{Build, Host, MachineUse};
 use crate::samples::{Outcome, Sample, StoreError};
 use crate::statistics::Estimate;
-use crate::workload::{Better, Quantity};
+use crate::workload::{Better, Quantity, Workload};
 
 /// Version of what is written as JSON. It grows when a field changes its meaning.
 pub const FORMAT: u32 = 1;
@@ -146,6 +146,25 @@ impl Report {
         crate::samples::write_json(path, self)
     }
 
+    /// Whether the machine itself changed during the run. On a virtual one the two cores
+    /// may move closer together or farther apart, which no pinning prevents.
+    fn unsteadiness(&self) -> Option<String> {
+        let ping_pong = self
+            .header
+            .plan
+            .workloads
+            .iter()
+            .find(|w| matches!(w, Workload::PingPong { .. }))?;
+        let floor = self.metrics.get(&ping_pong.name())?.values.get(STANDARD)?;
+        (floor.high > STEADY * floor.low).then(|| {
+            format!(
+                "the bare hop between the two cores took from {:.0} to {:.0} ns: look at ratios, \
+                 and at their intervals, rather than at figures",
+                floor.low, floor.high
+            )
+        })
+    }
+
     /// What makes the figures doubtful, for people.
     pub fn doubts(&self) -> Vec<String> {
         let mut doubts = Vec::new();
@@ -167,6 +186,7 @@ impl Report {
                 stolen * 100.0
             ));
         }
+        doubts.extend(self.unsteadiness());
         let [server, client] = self.header.plan.settings.cores;
         if server == client {
             doubts.push("both sides ran on one core".into());
@@ -177,6 +197,12 @@ impl Report {
         doubts
     }
 }
+
+/// The candidate that shows what the machine itself does.
+const STANDARD: &str = "floor";
+
+/// Its figures should stay within this factor.
+const STEADY: f64 = 1.3;
 
 fn fates(plan: &Plan, samples: &[Sample]) -> BTreeMap<String, Fate> {
     let mut fates: BTreeMap<String, Fate> = plan

@@ -2,7 +2,6 @@ use super::*;
 use crate::experiment::Settings;
 use crate::experiment::sockets::{self, Options};
 use crate::samples::{Counts, CpuUse, Side};
-use crate::workload::Workload;
 
 fn plan() -> Plan {
     sockets::plan(Options {
@@ -260,6 +259,33 @@ fn the_text_has_units_and_says_what_is_missing_and_doubtful() {
             .filter(|line| line.contains('─'))
             .all(|line| width(line) <= 80),
         "{coloured}"
+    );
+}
+
+#[test]
+fn a_machine_that_changed_meanwhile_is_doubted() {
+    let size = "64".parse().unwrap();
+    let run = |round_trips: [u64; 3]| {
+        let rounds = (0..3).zip(round_trips);
+        let sample = |(round, ns)| measured(round, "floor", Workload::PingPong { size }, 100, ns);
+        let samples = rounds.map(sample).collect::<Vec<_>>();
+        let machine = MachineUse::default();
+        Report::new(
+            Header::now(plan()),
+            &samples,
+            Duration::from_secs(3),
+            true,
+            machine,
+            Path::new("/"),
+        )
+        .doubts()
+    };
+    let about_hop = |doubts: Vec<String>| doubts.iter().any(|doubt| doubt.contains("from 80 to 260 ns"));
+    assert!(about_hop(run([160, 340, 520])));
+    assert!(
+        !run([340, 350, 360])
+            .iter()
+            .any(|doubt| doubt.contains("bare hop"))
     );
 }
 

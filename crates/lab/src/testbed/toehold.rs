@@ -31,8 +31,11 @@ impl Testbed for Toehold {
         };
         let [a, b, c] = NETWORK;
         let address = Ipv4Addr::new(a, b, c, host);
-        let node = Node::join(NodeConfig::new(&context.scratch, name).ipv4(address, 24))
-            .map_err(|error| TestbedError::failed("join the fabric", error))?;
+        // From inside, the names of the fabric's sockets are short wherever it lies.
+        std::env::set_current_dir(&context.scratch)
+            .map_err(|error| TestbedError::failed("enter the fabric's directory", error))?;
+        let node = Node::join(NodeConfig::new(".", name).ipv4(address, 24))
+            .map_err(|error| TestbedError::Failed(error.to_string()))?;
         Ok(Self { node, address })
     }
 
