@@ -36,10 +36,6 @@ pub struct ByteQueue {
     cursor_index: u32,
 }
 
-/// A program that writes often will probably write as much again: the lines of
-/// up to so many bytes behind the end are fetched while it makes up its mind.
-const FORESIGHT: usize = 2048;
-
 impl ByteQueue {
     /// A queue of no bytes; all zeroes.
     pub const EMPTY: Self = Self {
@@ -81,8 +77,7 @@ impl ByteQueue {
             |payload, block, within, done, len| {
                 let (to, behind) = payload.bytes_mut(block)[within..].split_at_mut(len);
                 copy_bytes(&bytes[done..done + len], to);
-                let next = behind.len().min(bytes.len()).min(FORESIGHT);
-                prepare_write(&behind[..next]);
+                prepare_write(behind.as_ptr(), behind.len().min(len));
             },
         );
         self.len += placed as u32;

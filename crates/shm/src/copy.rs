@@ -65,6 +65,18 @@ pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     unsafe { core::ptr::copy_nonoverlapping(from, to, len) };
 }
 
+/// Copies 64 bytes, with vectors as wide as the caller's target features allow.
+///
+/// # Safety
+///
+/// `from` must be readable and `to` writable for 64 bytes.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+unsafe fn copy_line(from: *const u8, to: *mut u8) {
+    // SAFETY: demanded of the caller; bytes need no alignment.
+    unsafe { to.cast::<[u8; 64]>().write(from.cast::<[u8; 64]>().read()) };
+}
+
 /// Copies whole lines of the destination, and with them first and last 64 bytes
 /// that may overlap with the next and the one before.
 ///
@@ -72,46 +84,79 @@ pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
 ///
 /// As for [`copy`]; `len` must be at least 64.
 #[cfg(target_arch = "x86_64")]
-#[inline(never)]
-unsafe fn copy_long(from: *const u8, to: *mut u8, len: usize) {
-    use core::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_storeu_si128};
-
+#[inline(always)]
+unsafe fn copy_lines(from: *const u8, to: *mut u8, len: usize) {
     debug_assert!(len >= 64);
-    let line = |at: usize| {
-        let (from, to) = (
-            from.wrapping_add(at).cast::<__m128i>(),
-            to.wrapping_add(at).cast::<__m128i>(),
-        );
-        // SAFETY: every call below is for an `at` of at most `len` − 64.
-        unsafe {
-            let words = [0, 1, 2, 3].map(|word| _mm_loadu_si128(from.add(word)));
-            for (word, value) in words.into_iter().enumerate() {
-                _mm_storeu_si128(to.add(word), value);
-            }
+    // SAFETY: every call is for an offset of at most `len` − 64.
+    unsafe {
+        copy_line(from, to);
+        let mut at = 64 - to.addr() % 64;
+        while at <= len - 64 {
+            copy_line(from.add(at), to.add(at));
+            at += 64;
         }
-    };
-    line(0);
-    let mut at = 64 - to.addr() % 64;
-    while at <= len - 64 {
-        line(at);
-        at += 64;
+        copy_line(from.add(len - 64), to.add(len - 64));
     }
-    line(len - 64);
+}
+
+/// Wider stores take fewer places in the queue of stores, where they wait for
+/// lines that another core has.
+///
+/// # Safety
+///
+/// As for [`copy`]; `len` must be at least 64.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+unsafe fn copy_long(from: *const u8, to: *mut u8, len: usize) {
+    // SAFETY: demanded of the caller; the features were looked for.
+    unsafe {
+        if std::arch::is_x86_feature_detected!("avx512f") {
+            copy_lines_512(from, to, len);
+        } else if std::arch::is_x86_feature_detected!("avx") {
+            copy_lines_256(from, to, len);
+        } else {
+            copy_lines(from, to, len);
+        }
+    }
+}
+
+/// # Safety
+///
+/// As for [`copy_lines`], on a processor with AVX-512.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f")]
+unsafe fn copy_lines_512(from: *const u8, to: *mut u8, len: usize) {
+    // SAFETY: demanded of the caller.
+    unsafe { copy_lines(from, to, len) };
+}
+
+/// # Safety
+///
+/// As for [`copy_lines`], on a processor with AVX.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx")]
+unsafe fn copy_lines_256(from: *const u8, to: *mut u8, len: usize) {
+    // SAFETY: demanded of the caller.
+    unsafe { copy_lines(from, to, len) };
 }
 
 /// Asks for the lines of memory that will be written soon. Another core may have
 /// them; a store that has to wait for them holds up every store after it.
 #[inline]
-pub(crate) fn prepare_write(memory: &[u8]) {
+pub(crate) fn prepare_write(first: *const u8, len: usize) {
     #[cfg(target_arch = "x86_64")]
-    for line in memory.chunks(64) {
+    for at in (0..len.min(FORESIGHT)).step_by(64) {
         use core::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
         // SAFETY: a hint; it faults at no address.
-        unsafe { _mm_prefetch::<_MM_HINT_ET0>(line.as_ptr().cast()) };
+        unsafe { _mm_prefetch::<_MM_HINT_ET0>(first.wrapping_add(at).cast()) };
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = memory;
+    let _ = (first, len);
 }
+
+/// Who writes often will probably write as much again as the last time: so many
+/// bytes at most are fetched before it does.
+const FORESIGHT: usize = 2048;
 
 /// Makes the compiler forget what it knows of the memory at `to`.
 #[inline(always)]

@@ -27,7 +27,7 @@ pub(super) const WHOLE: usize = 512;
 /// Payload from this length on is referenced instead of copied, if it can be.
 /// Shorter payload is faster in the ring, where it lies beside its headers: both
 /// latency and rate break even at about 4 KiB (`benches/mq.rs`).
-pub(super) const REFERENCE_FROM: usize = 4096;
+pub(super) const REFERENCE_FROM: usize = 640;
 
 /// Headers of a referenced frame may have this length; longer ones travel inline.
 pub(super) const MAX_REFERENCED_HEADERS: usize = WHOLE - REFERENCES_LEN;
