@@ -30,6 +30,14 @@ pub(super) fn agree() -> bool {
     false
 }
 
+/// The sleeper's half for rings of this process, once for however many it sleeps on:
+/// between [`announce_sleep`](super::Consumer::announce_sleep) and
+/// [`confirm_sleep`](super::Consumer::confirm_sleep). False: do not sleep, whoever
+/// sleeps now may not be woken.
+pub fn fence_before_sleep() -> bool {
+    sleeper(agree())
+}
+
 /// The sender's half; `light` if the sleeper makes up for it.
 #[inline]
 pub(super) fn sender(light: bool) {

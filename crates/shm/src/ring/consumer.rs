@@ -78,6 +78,21 @@ impl Consumer {
         self.incoming.prepare_sleep()
     }
 
+    /// The first half of [`Consumer::prepare_sleep`], for one that sleeps on many
+    /// rings: [`fence_before_sleep`](super::fence_before_sleep) once for all of
+    /// them, and [`Consumer::confirm_sleep`] on each have to follow.
+    #[inline]
+    pub fn announce_sleep(&mut self) {
+        self.incoming.announce_sleep();
+    }
+
+    /// The second half of [`Consumer::prepare_sleep`]. False: there is a record, and
+    /// the announcement was taken back.
+    #[inline]
+    pub fn confirm_sleep(&mut self) -> bool {
+        self.incoming.confirm_sleep()
+    }
+
     /// Takes the announcement back, if there is one.
     #[inline]
     pub fn finish_sleep(&mut self) {

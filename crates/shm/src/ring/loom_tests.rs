@@ -6,11 +6,14 @@ use loom::sync::{Arc, Notify};
 use loom::thread;
 
 use super::layout::RecordHeader;
-use super::protocol::{AtomicU64, Incoming, Outgoing, ReserveError, Words};
+use super::protocol::{AtomicU64, Fences, Incoming, Outgoing, ReserveError, Words};
 
 /// A ring of four lines, one of which always stays free. Records are one line
 /// long and carry a number; loom sees every unordered access to that.
 const CAPACITY: u64 = 256;
+
+/// loom knows no fences in other processes.
+const FENCES: Fences = Fences { own: false, other: false };
 
 struct Memory {
     headers: [AtomicU64; 4],
@@ -56,8 +59,8 @@ fn ring() -> (Outgoing<Model>, Incoming<Model>) {
         starving: AtomicU64::new(0),
     }));
     (
-        Outgoing::new(model.clone(), CAPACITY, false),
-        Incoming::new(model, CAPACITY, false),
+        Outgoing::new(model.clone(), CAPACITY, FENCES),
+        Incoming::new(model, CAPACITY, FENCES),
     )
 }
 

@@ -47,6 +47,7 @@ mod producer;
 mod protocol;
 mod section;
 
+pub use barrier::fence_before_sleep;
 pub use consumer::{Consumer, Record};
 pub use layout::VERSION;
 pub use producer::{Producer, Reservation};

@@ -16,7 +16,7 @@
 //!   least one sees what the other stored before. (Release and acquire alone lose
 //!   wake-ups.) The word is a count, so that each sleep is rung for once only.
 
-use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 #[cfg(not(loom))]
 pub(super) use core::sync::atomic::{AtomicU64, fence};
@@ -60,6 +60,16 @@ pub enum ReserveError {
     Corrupt(#[from] Corrupt),
 }
 
+/// Which side makes the fences of both when it is about to sleep or to wait, see
+/// [`super::barrier`].
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Fences {
+    /// This side does.
+    pub(super) own: bool,
+    /// The other side does.
+    pub(super) other: bool,
+}
+
 /// The producer's side.
 #[derive(Debug)]
 pub(super) struct Outgoing<W> {
@@ -77,18 +87,17 @@ pub(super) struct Outgoing<W> {
     rung: u64,
     /// Number of times the starving word was changed.
     waits: u64,
-    /// The consumer's side makes up for the fence after sending.
-    light: bool,
+    fences: Fences,
     fault: Option<Corrupt>,
 }
 
 impl<W: Words> Outgoing<W> {
     /// The producer of a ring whose words are all zero.
-    pub(super) fn new(words: W, capacity: u64, light: bool) -> Self {
+    pub(super) fn new(words: W, capacity: u64, fences: Fences) -> Self {
         Self {
             words,
             capacity,
-            light,
+            fences,
             position: 0,
             published: 0,
             first: 0,
@@ -153,7 +162,7 @@ impl<W: Words> Outgoing<W> {
         self.words.header(self.position).store(0, Relaxed);
         self.words.header(self.published).store(self.first, Release);
         self.published = self.position;
-        barrier::sender(self.light);
+        barrier::sender(self.fences.other);
         let sleep = self.words.sleeping().load(Relaxed);
         sleep % 2 == 1 && core::mem::replace(&mut self.rung, sleep) != sleep
     }
@@ -185,9 +194,23 @@ impl<W: Words> Outgoing<W> {
     /// Announces that this side waits for space for a record of `len` bytes. False:
     /// there is no need to wait, and nothing was announced.
     pub(super) fn prepare_wait(&mut self, len: u64) -> bool {
+        self.announce_wait();
+        if barrier::sleeper(self.fences.own) {
+            self.confirm_wait(len)
+        } else {
+            self.finish_wait();
+            false
+        }
+    }
+
+    /// The first half of [`Outgoing::prepare_wait`]; a fence has to follow.
+    pub(super) fn announce_wait(&mut self) {
         self.waits = next_sleep(self.waits);
         self.words.starving().store(self.waits, Relaxed);
-        fence(SeqCst);
+    }
+
+    /// The second half.
+    pub(super) fn confirm_wait(&mut self, len: u64) -> bool {
         let full = self.consumed().is_ok() && self.padding(len) + record_size(len) > self.space();
         if !full {
             self.finish_wait();
@@ -231,17 +254,16 @@ pub(super) struct Incoming<W> {
     sleeps: u64,
     /// The producer's wait that was rung for last, and the position it was told.
     rung: (u64, u64),
-    /// The other side does not fence after it has sent.
-    heavy: bool,
+    fences: Fences,
 }
 
 impl<W: Words> Incoming<W> {
     /// The consumer of a ring whose words are all zero.
-    pub(super) fn new(words: W, capacity: u64, heavy: bool) -> Self {
+    pub(super) fn new(words: W, capacity: u64, fences: Fences) -> Self {
         Self {
             words,
             capacity,
-            heavy,
+            fences,
             position: 0,
             released: 0,
             sleeps: 0,
@@ -289,12 +311,21 @@ impl<W: Words> Incoming<W> {
         }
         self.released = self.position;
         self.words.consumed().store(self.position, Release);
-        self.room_wanted()
+        // Enough if the other side fences for both. Otherwise a wait that is being
+        // announced may go unseen here, and `room_wanted` finds it.
+        barrier::sender(true);
+        self.starves()
     }
 
     /// Whether the producer waits for space that it may not know to be free yet.
     #[inline]
     pub(super) fn room_wanted(&mut self) -> bool {
+        barrier::sender(self.fences.other);
+        self.starves()
+    }
+
+    #[inline]
+    fn starves(&mut self) -> bool {
         let wait = self.words.starving().load(Relaxed);
         if wait.is_multiple_of(2) || wait == self.rung.0 || self.released == self.rung.1 {
             return false;
@@ -307,10 +338,26 @@ impl<W: Words> Incoming<W> {
     /// was announced.
     #[inline]
     pub(super) fn prepare_sleep(&mut self) -> bool {
+        self.announce_sleep();
+        if barrier::sleeper(self.fences.own) {
+            self.confirm_sleep()
+        } else {
+            self.finish_sleep();
+            false
+        }
+    }
+
+    /// The first half of [`Incoming::prepare_sleep`]; a fence has to follow.
+    #[inline]
+    pub(super) fn announce_sleep(&mut self) {
         self.sleeps = next_sleep(self.sleeps);
         self.words.sleeping().store(self.sleeps, Relaxed);
-        let fenced = barrier::sleeper(self.heavy);
-        let empty = fenced && self.words.header(self.position).load(Relaxed) == 0;
+    }
+
+    /// The second half.
+    #[inline]
+    pub(super) fn confirm_sleep(&mut self) -> bool {
+        let empty = self.words.header(self.position).load(Relaxed) == 0;
         if !empty {
             self.finish_sleep();
         }

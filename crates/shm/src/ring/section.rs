@@ -9,7 +9,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::layout::{
     CONSUMED, MAGIC, MAX_CAPACITY, MIN_CAPACITY, RECORDS, SLEEPING, STARVING, SectionHeader, VERSION,
 };
-use super::protocol::{AtomicU64, Incoming, Outgoing, Words};
+use super::protocol::{AtomicU64, Fences, Incoming, Outgoing, Words};
 use super::{Consumer, Producer, barrier};
 use crate::copy::copy_racing;
 use crate::{Access, Region, RegionError};
@@ -155,14 +155,16 @@ impl PeerSection {
 pub fn connect(own: Section, peer: PeerSection) -> (Producer, Consumer) {
     let (outgoing, incoming) = (own.capacity(), peer.capacity());
     // What the peer says decides over its own wake-ups only.
-    let light = barrier::agree() && peer.header.fences_everywhere == 1;
-    let heavy = own.header.fences_everywhere == 1;
+    let fences = Fences {
+        own: own.header.fences_everywhere == 1,
+        other: barrier::agree() && peer.header.fences_everywhere == 1,
+    };
     let (own, peer) = (Arc::new(own.region), Arc::new(peer.region));
     let sent = Direction::new(Arc::clone(&own), Arc::clone(&peer), outgoing);
     let received = Direction::new(peer, own, incoming);
     (
-        Producer::new(Outgoing::new(sent, outgoing, light)),
-        Consumer::new(Incoming::new(received, incoming, heavy)),
+        Producer::new(Outgoing::new(sent, outgoing, fences)),
+        Consumer::new(Incoming::new(received, incoming, fences)),
     )
 }
 
