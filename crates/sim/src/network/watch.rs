@@ -22,9 +22,10 @@ const SLACK: Duration = Duration::from_millis(100);
 struct Tries {
     /// The last thing sent that the peer has to answer.
     last: Instant,
-    /// The last thing sent again, and the one before.
+    /// The last thing sent again.
     again: Instant,
-    before: Instant,
+    /// The longest wait between two things sent again since anything was acknowledged.
+    step: Duration,
     /// Bytes acknowledged at the last look, and when that changed.
     acked: u64,
     moved: Instant,
@@ -86,7 +87,7 @@ impl Watch {
         let tries = self.tries.entry(ports).or_insert(Tries {
             last: now,
             again: now,
-            before: now,
+            step: Duration::ZERO,
             acked: 0,
             moved: now,
             pending_since: None,
@@ -94,8 +95,9 @@ impl Watch {
         });
         // An acknowledgement from below what was sent is a probe.
         if seq.lt(tries.end) {
-            if tries.again != now {
-                tries.before = tries.again;
+            // A wait that began before the last acknowledgement says nothing.
+            if tries.again >= tries.moved {
+                tries.step = tries.step.max(now.since(tries.again));
             }
             tries.again = now;
         }
@@ -132,12 +134,11 @@ impl Watch {
         if info.bytes_acked != tries.acked {
             tries.acked = info.bytes_acked;
             tries.moved = now;
+            tries.step = Duration::ZERO;
         }
         let quiet_since = tries.last.max(tries.moved).max(since);
         let quiet = now.since(quiet_since);
-        // The step before, if nothing moved since.
-        let step = if tries.moved <= tries.before { tries.again.since(tries.before) } else { Duration::ZERO };
-        let allowed = allowed(config, &info, step) + SLACK;
+        let allowed = allowed(config, &info, tries.step) + SLACK;
         assert!(
             quiet <= allowed,
             "{local} -> {remote} is silent for {quiet:?}, {allowed:?} explained: {info:?}"
