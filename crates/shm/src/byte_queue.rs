@@ -6,7 +6,7 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use crate::copy::{copy_bytes, prepare_write};
+use crate::copy::{copy_away, copy_bytes, prepare_write};
 use crate::{Gather, NONE, Payload};
 
 /// State of a queue; the bytes are in a [`Payload`], which every operation has to
@@ -35,6 +35,9 @@ pub struct ByteQueue {
     /// Number of blocks before the cursor's.
     cursor_index: u32,
 }
+
+/// The processor fetches the lines of longer writes by itself.
+const LONG_WRITE: usize = 4096;
 
 impl ByteQueue {
     /// A queue of no bytes; all zeroes.
@@ -76,8 +79,10 @@ impl ByteQueue {
             bytes.len(),
             |payload, block, within, done, len| {
                 let (to, behind) = payload.bytes_mut(block)[within..].split_at_mut(len);
-                copy_bytes(&bytes[done..done + len], to);
-                prepare_write(behind.as_ptr(), behind.len().min(len));
+                copy_away(&bytes[done..done + len], to);
+                if len < LONG_WRITE {
+                    prepare_write(behind.as_ptr(), behind.len().min(len));
+                }
             },
         );
         self.len += placed as u32;

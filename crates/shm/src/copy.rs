@@ -140,6 +140,21 @@ unsafe fn copy_lines_256(from: *const u8, to: *mut u8, len: usize) {
     unsafe { copy_lines(from, to, len) };
 }
 
+/// Copies bytes that the other side of a link will read, and this one will not,
+/// past the caches if that is faster.
+///
+/// # Panics
+///
+/// If the lengths differ.
+#[inline]
+pub(crate) fn copy_away(from: &[u8], to: &mut [u8]) {
+    #[cfg(all(target_arch = "x86_64", not(any(loom, miri))))]
+    if from.len() >= LONG {
+        return crate::stream::copy(from, to);
+    }
+    copy_bytes(from, to);
+}
+
 /// Asks for the lines of memory that will be written soon. Another core may have
 /// them; a store that has to wait for them holds up every store after it.
 #[inline]

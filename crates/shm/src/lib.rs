@@ -40,6 +40,8 @@ mod payload;
 mod region;
 pub mod ring;
 mod slab;
+#[cfg(all(target_arch = "x86_64", not(any(loom, miri))))]
+mod stream;
 mod table;
 #[cfg(all(test, not(loom)))]
 mod tests;
