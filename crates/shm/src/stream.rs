@@ -30,7 +30,11 @@ impl Cost {
     fn learn(&self, cycles: u64, len: usize) {
         let new = (cycles << 16) / (len as u64).max(1);
         let mean = u64::from(self.0.load(Relaxed));
-        let next = if mean == 0 { new } else { (mean * 7 + new.min(mean * 4)) / 8 };
+        let next = if mean == 0 {
+            new
+        } else {
+            (mean * 7 + new.min(mean * 4)) / 8
+        };
         self.0.store(u32::try_from(next).unwrap_or(u32::MAX), Relaxed);
     }
 }
@@ -45,7 +49,11 @@ struct Choice {
 
 impl Choice {
     const fn new() -> Self {
-        Self { cached: Cost::new(), streamed: Cost::new(), copies: AtomicU32::new(0) }
+        Self {
+            cached: Cost::new(),
+            streamed: Cost::new(),
+            copies: AtomicU32::new(0),
+        }
     }
 
     /// Whether to stream the next copy, and whether to time it.
@@ -84,7 +92,11 @@ pub(crate) fn copy(from: &[u8], to: &mut [u8]) {
     copy(from, to);
     // SAFETY: as above.
     let cycles = unsafe { _rdtsc() }.saturating_sub(began);
-    let cost = if streamed { &choice.streamed } else { &choice.cached };
+    let cost = if streamed {
+        &choice.streamed
+    } else {
+        &choice.cached
+    };
     cost.learn(cycles, from.len());
 }
 
@@ -126,7 +138,12 @@ mod tests {
                 let mut to = vec![0; 5000];
                 copy_streamed(&from[offset..offset + len], &mut to[offset..offset + len]);
                 assert_eq!(to[offset..offset + len], from[offset..offset + len]);
-                assert!(to[..offset].iter().chain(&to[offset + len..]).all(|&byte| byte == 0));
+                assert!(
+                    to[..offset]
+                        .iter()
+                        .chain(&to[offset + len..])
+                        .all(|&byte| byte == 0)
+                );
             }
         }
     }

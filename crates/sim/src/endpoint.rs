@@ -5,7 +5,8 @@ use core::fmt;
 use core::time::Duration;
 
 use toehold_stack::{
-    ConnectionId, Instant, ListenerId, ReceiveFlags, SendFlags, Shutdown, SocketError, SocketOption, Stack, State,
+    ConnectionId, Instant, ListenerId, ReceiveFlags, SendFlags, Shutdown, SocketError, SocketOption, Stack,
+    State,
 };
 
 use crate::stream::Stream;
@@ -103,7 +104,13 @@ pub struct Endpoint {
 
 impl fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { outcome, received, sent, plan, .. } = self;
+        let Self {
+            outcome,
+            received,
+            sent,
+            plan,
+            ..
+        } = self;
         write!(f, "{outcome:?}: {sent} sent, {received} received of {plan:?}")
     }
 }
@@ -176,7 +183,10 @@ impl Endpoint {
     fn write(&mut self, now: Instant, stack: &mut Stack) -> Result<(), SocketError> {
         while self.sent < self.plan.send && self.next_write <= now {
             let left = self.plan.send - self.sent;
-            let len = self.plan.write_len.min(usize::try_from(left).unwrap_or(usize::MAX));
+            let len = self
+                .plan
+                .write_len
+                .min(usize::try_from(left).unwrap_or(usize::MAX));
             let bytes = &mut self.buffer[..len];
             Stream::new(self.plan.send_seed).fill(self.sent, bytes);
             let taken = stack.send(self.connection, bytes, SendFlags::default())?;
@@ -238,7 +248,9 @@ impl Server {
     pub fn accept(&self, now: Instant, stack: &mut Stack) -> Vec<Endpoint> {
         let mut accepted = Vec::new();
         while let Ok(connection) = stack.accept(self.listener) {
-            let Ok(client) = stack.peer_addr(connection) else { continue };
+            let Ok(client) = stack.peer_addr(connection) else {
+                continue;
+            };
             let [_, plan] = Plan::pair(connection_seed(self.seed, client), self.most_bytes);
             accepted.push(Endpoint::new(now, stack, connection, plan));
         }

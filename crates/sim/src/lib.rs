@@ -4,10 +4,11 @@
 //! - [`network`]: many stacks on a switch, with faults on the way, whose programs
 //!   check the streams they get;
 //! - [`seed`]: which seeds a test runs with, and how one that fails is repeated;
-//! - [`packet`]: segments made by hand.
+//! - [`host`] and [`packet`]: one stack, and segments made by hand.
 #![forbid(unsafe_code)]
 
 pub mod endpoint;
+pub mod host;
 pub mod network;
 pub mod packet;
 pub mod script;

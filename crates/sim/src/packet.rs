@@ -214,10 +214,18 @@ pub(crate) fn option_words(options: &Options) -> Vec<String> {
     if options.sack_permitted {
         words.push("sackOK".into());
     }
-    words.extend(options.timestamps.map(|ts| format!("TS val {} ecr {}", ts.value, ts.echo)));
+    words.extend(
+        options
+            .timestamps
+            .map(|ts| format!("TS val {} ecr {}", ts.value, ts.echo)),
+    );
     words.extend(options.window_scale.map(|shift| format!("wscale {shift}")));
     if !options.sack.is_empty() {
-        let blocks: Vec<String> = options.sack.iter().map(|(left, right)| format!("{left}:{right}")).collect();
+        let blocks: Vec<String> = options
+            .sack
+            .iter()
+            .map(|(left, right)| format!("{left}:{right}"))
+            .collect();
         words.push(format!("sack {}", blocks.join(" ")));
     }
     words
@@ -242,18 +250,29 @@ mod tests {
             packet.payload = vec![1, 2, 3];
             let bytes = packet.bytes();
             assert_eq!(Packet::parse(&bytes, false), Ok(packet.clone()));
-            assert_eq!(packet.to_string(), "1>2 S. 4294967295:3(3) ack 7 win 65535 <mss 1460>");
+            assert_eq!(
+                packet.to_string(),
+                "1>2 S. 4294967295:3(3) ack 7 win 65535 <mss 1460>"
+            );
             let mut damaged = bytes;
             *damaged.last_mut().unwrap() ^= 1;
-            assert_eq!(Packet::parse(&damaged, false), Err(ParseError::Wire(WireError::BadChecksum)));
+            assert_eq!(
+                Packet::parse(&damaged, false),
+                Err(ParseError::Wire(WireError::BadChecksum))
+            );
             assert!(Packet::parse(&damaged, true).is_ok());
         }
     }
 
     #[test]
     fn raw_options_are_padded() {
-        let mut packet =
-            Packet::new("10.0.0.1:1".parse().unwrap(), "10.0.0.2:2".parse().unwrap(), Flags::ACK, Seq(1), Seq(2));
+        let mut packet = Packet::new(
+            "10.0.0.1:1".parse().unwrap(),
+            "10.0.0.2:2".parse().unwrap(),
+            Flags::ACK,
+            Seq(1),
+            Seq(2),
+        );
         packet.raw_options = Some(vec![1, 1, 1, 8, 10]);
         assert_eq!(packet.bytes().len(), 20 + 28);
         assert!(Packet::parse(&packet.bytes(), false).is_ok());

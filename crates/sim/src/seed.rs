@@ -1,7 +1,7 @@
 //! Which seeds a test runs with, and how a failure is told and repeated.
 //!
 //! `TOEHOLD_SEED=n` runs exactly one seed, `TOEHOLD_SEEDS=n` the seeds from 0 to
-//! n − 1.
+//! n − 1, `TOEHOLD_SEEDS=m..n` those from m to n − 1.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
@@ -14,19 +14,22 @@ pub const DEFAULT_SEEDS: u64 = 200;
 ///
 /// If the environment names something that is no number.
 pub fn seeds(default: u64) -> Vec<u64> {
-    if let Some(seed) = number("TOEHOLD_SEED") {
-        return vec![seed];
+    if let Ok(seed) = std::env::var("TOEHOLD_SEED") {
+        return vec![parse(&seed)];
     }
-    (0..number("TOEHOLD_SEEDS").unwrap_or(default)).collect()
+    match std::env::var("TOEHOLD_SEEDS") {
+        Ok(text) => match text.split_once("..") {
+            Some((first, end)) => (parse(first)..parse(end)).collect(),
+            None => (0..parse(&text)).collect(),
+        },
+        Err(_) => (0..default).collect(),
+    }
 }
 
-fn number(variable: &str) -> Option<u64> {
-    let text = std::env::var(variable).ok()?;
-    let parsed = match text.strip_prefix("0x") {
-        Some(digits) => u64::from_str_radix(digits, 16),
-        None => text.parse(),
-    };
-    Some(parsed.unwrap_or_else(|_| panic!("{variable} is a number, not `{text}`")))
+fn parse(text: &str) -> u64 {
+    text.trim()
+        .parse()
+        .unwrap_or_else(|_| panic!("seeds are numbers, not `{text}`"))
 }
 
 /// Runs `test` with every seed. The seed of one that fails is printed, with

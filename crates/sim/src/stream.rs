@@ -91,7 +91,11 @@ mod tests {
             let mut piece = vec![0; len];
             stream.fill(3 + start as u64, &mut piece);
             assert_eq!(piece, &whole[start..start + len]);
-            assert!(piece.first().is_none_or(|&byte| byte == stream.byte(3 + start as u64)));
+            assert!(
+                piece
+                    .first()
+                    .is_none_or(|&byte| byte == stream.byte(3 + start as u64))
+            );
         }
         assert_eq!(stream.check(3, &whole), Ok(()));
     }
@@ -104,6 +108,13 @@ mod tests {
         bytes[501] ^= 0x10;
         let expected = stream.byte(601);
         let found = expected ^ 0x10;
-        assert_eq!(stream.check(100, &bytes), Err(Corrupted { offset: 601, expected, found }));
+        assert_eq!(
+            stream.check(100, &bytes),
+            Err(Corrupted {
+                offset: 601,
+                expected,
+                found
+            })
+        );
     }
 }

@@ -17,13 +17,19 @@ fn scripts() -> Vec<PathBuf> {
 }
 
 fn name(path: &Path) -> String {
-    path.file_stem().unwrap_or_default().to_string_lossy().into_owned()
+    path.file_stem()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned()
 }
 
 #[test]
 fn the_stack_follows_every_script() {
     let word = std::env::var("TOEHOLD_SCRIPT").unwrap_or_default();
-    let chosen: Vec<PathBuf> = scripts().into_iter().filter(|path| name(path).contains(&word)).collect();
+    let chosen: Vec<PathBuf> = scripts()
+        .into_iter()
+        .filter(|path| name(path).contains(&word))
+        .collect();
     assert!(!chosen.is_empty(), "no script has `{word}` in its name");
     let mut failures = 0;
     for path in &chosen {

@@ -24,8 +24,16 @@ fn impairments(random: &mut fastrand::Rng) -> Impairments {
         reorder: some(random, 0.2),
         reorder_delay_ns: random.u64(..20_000_000),
         delay_ns: random.u64(..50_000_000),
-        jitter_ns: if random.bool() { 0 } else { random.u64(..10_000_000) },
-        rate_bps: if random.bool() { 0 } else { random.u64(2_000_000..1_000_000_000) },
+        jitter_ns: if random.bool() {
+            0
+        } else {
+            random.u64(..10_000_000)
+        },
+        rate_bps: if random.bool() {
+            0
+        } else {
+            random.u64(2_000_000..1_000_000_000)
+        },
         limit: if random.bool() { 4096 } else { random.usize(8..200) },
     }
 }
@@ -34,7 +42,11 @@ fn settings(random: &mut fastrand::Rng) -> NodeSettings {
     let mut settings = NodeSettings {
         transmit: impairments(random),
         receive: Impairments::default(),
-        mtu: if random.u32(..4) == 0 { random.u16(576..9000).max(1280) } else { 1500 },
+        mtu: if random.u32(..4) == 0 {
+            random.u16(576..9000).max(1280)
+        } else {
+            1500
+        },
         ..NodeSettings::default()
     };
     let tcp = &mut settings.config.tcp;
@@ -42,7 +54,11 @@ fn settings(random: &mut fastrand::Rng) -> NodeSettings {
     tcp.timestamps = random.u32(..4) > 0;
     tcp.window_scaling = random.u32(..4) > 0;
     tcp.ecn = random.bool();
-    tcp.congestion = if random.bool() { CongestionAlgorithm::Reno } else { CongestionAlgorithm::Cubic };
+    tcp.congestion = if random.bool() {
+        CongestionAlgorithm::Reno
+    } else {
+        CongestionAlgorithm::Cubic
+    };
     tcp.receive_buffer = 1 << random.u32(11..20);
     tcp.send_buffer = 1 << random.u32(12..20);
     settings
@@ -60,7 +76,11 @@ fn run_seed(seed: u64) -> (u64, Vec<Outcome>) {
         network.connect(0, 1, 80, ipv6, MOST_BYTES);
     }
     network.run(PATIENCE);
-    let outcomes = network.nodes.iter().flat_map(|node| node.endpoints.iter().map(|e| e.outcome)).collect();
+    let outcomes = network
+        .nodes
+        .iter()
+        .flat_map(|node| node.endpoints.iter().map(|e| e.outcome))
+        .collect();
     network.settle();
     (network.fingerprint(), outcomes)
 }
@@ -72,7 +92,10 @@ fn every_stream_arrives_intact_or_errors() {
         for outcome in run_seed(seed).1 {
             // Of an attempt to connect, too few packets may get through.
             let failed = [SocketError::TimedOut, SocketError::HostUnreachable].map(Outcome::Failed);
-            assert!(outcome == Outcome::Complete || failed.contains(&outcome), "{outcome:?}");
+            assert!(
+                outcome == Outcome::Complete || failed.contains(&outcome),
+                "{outcome:?}"
+            );
         }
     });
 }
@@ -91,14 +114,22 @@ fn nothing_goes_wrong_on_a_link_without_faults() {
         for (local, in_place) in [(false, false), (true, false), (true, true)] {
             let mut network = Network::new(seed);
             for _ in 0..2 {
-                network.add(&NodeSettings { local, in_place, ..NodeSettings::default() });
+                network.add(&NodeSettings {
+                    local,
+                    in_place,
+                    ..NodeSettings::default()
+                });
             }
             network.serve(1, 80, false, 20 * MOST_BYTES);
             network.connect(0, 1, 80, false, 20 * MOST_BYTES);
             network.run(Duration::from_secs(48 * 3600));
             for node in &network.nodes {
                 let counters = node.stack.counters();
-                assert!(node.endpoints.iter().all(|endpoint| endpoint.outcome == Outcome::Complete));
+                assert!(
+                    node.endpoints
+                        .iter()
+                        .all(|endpoint| endpoint.outcome == Outcome::Complete)
+                );
                 assert_eq!(counters.tcp_retransmits, 0);
                 assert_eq!(counters.tcp_timeouts, 0);
                 assert_eq!(counters.drop_checksum, 0);

@@ -72,12 +72,25 @@ impl Stack {
         let ip = Ip::create(carver, config)?;
         let tcp = Tcp::create(carver, config)?;
         let context_bytes = tcp.context_bytes_per_connection(config);
-        Ok(Self { ip, tcp, counters: carver.table(1)?, looped: Vec::new(), context_bytes })
+        Ok(Self {
+            ip,
+            tcp,
+            counters: carver.table(1)?,
+            looped: Vec::new(),
+            context_bytes,
+        })
     }
 
     /// Lends the parts of the stack for one call of TCP.
     fn split(&mut self, now: Instant) -> (&mut Tcp, Context<'_>) {
-        (&mut self.tcp, Context { now, ip: &mut self.ip, counters: &mut self.counters[0] })
+        (
+            &mut self.tcp,
+            Context {
+                now,
+                ip: &mut self.ip,
+                counters: &mut self.counters[0],
+            },
+        )
     }
 
     /// Takes a frame from the link.
@@ -115,7 +128,11 @@ impl Stack {
                 tcp.icmp_error(&mut cx, &error);
             }
             Ingress::Reassembled(bytes) => {
-                let frame = Received { private: &bytes, rest: Gather::EMPTY, offload: Offload::default() };
+                let frame = Received {
+                    private: &bytes,
+                    rest: Gather::EMPTY,
+                    offload: Offload::default(),
+                };
                 let ingress = self.ip.receive(now, &frame, &mut self.counters[0]);
                 // What was put together is whole: this goes down once at most.
                 if !matches!(ingress, Ingress::Reassembled(_)) {
@@ -149,9 +166,15 @@ impl Stack {
 
     /// Takes one frame this stack sent to itself.
     fn handle_looped(&mut self, now: Instant) -> bool {
-        let Some(offload) = self.tcp.pop_looped(&mut self.looped) else { return false };
+        let Some(offload) = self.tcp.pop_looped(&mut self.looped) else {
+            return false;
+        };
         let bytes = std::mem::take(&mut self.looped);
-        let frame = Received { private: &bytes, rest: Gather::EMPTY, offload };
+        let frame = Received {
+            private: &bytes,
+            rest: Gather::EMPTY,
+            offload,
+        };
         if let Ingress::Tcp(packet) = self.ip.receive_looped(now, &frame, &mut self.counters[0]) {
             let (tcp, mut cx) = self.split(now);
             tcp.segment_arrives(&mut cx, &packet, None);

@@ -38,7 +38,11 @@ fn config() -> Config {
 }
 
 fn receive(stack: &mut Stack, frame: &[u8]) {
-    let frame = Received { private: frame, rest: Gather::EMPTY, offload: Offload::default() };
+    let frame = Received {
+        private: frame,
+        rest: Gather::EMPTY,
+        offload: Offload::default(),
+    };
     stack.handle_frame(NOW, &frame);
 }
 
@@ -50,13 +54,23 @@ fn sent(stack: &mut Stack) -> Vec<Vec<u8>> {
 
 fn frame(ethertype: EtherType, payload: &[u8]) -> Vec<u8> {
     let mut frame = vec![0; ethernet::HEADER_LEN];
-    ethernet::Header { dst: OWN_MAC, src: PEER_MAC, vlan: None, ethertype }.emit(&mut frame);
+    ethernet::Header {
+        dst: OWN_MAC,
+        src: PEER_MAC,
+        vlan: None,
+        ethertype,
+    }
+    .emit(&mut frame);
     frame.extend(payload);
     frame
 }
 
 fn echo_request(len: usize, more: bool, offset: u16) -> Vec<u8> {
-    let message = icmpv4::Message::EchoRequest { id: 1, seq: 2, data: &[0x5a; 56] };
+    let message = icmpv4::Message::EchoRequest {
+        id: 1,
+        seq: 2,
+        data: &[0x5a; 56],
+    };
     let mut bytes = [0; 64];
     message.emit(&mut bytes);
     let part = &bytes[usize::from(offset)..usize::from(offset) + len];
@@ -104,8 +118,14 @@ fn another_mapping_goes_on_where_the_first_stopped() {
     // SAFETY: `first` is not used again until `second` is gone.
     let mut carver = unsafe { Carver::attach(region) };
     let mut second = Stack::create(&mut carver, &config).unwrap();
-    assert_eq!((second.poll_timeout(), second.counters().frames_received), (deadline, received));
-    assert!(sent(&mut second).is_empty(), "nothing was changed, nothing is asked again");
+    assert_eq!(
+        (second.poll_timeout(), second.counters().frames_received),
+        (deadline, received)
+    );
+    assert!(
+        sent(&mut second).is_empty(),
+        "nothing was changed, nothing is asked again"
+    );
     receive(&mut second, &arp_reply());
     let answers = sent(&mut second);
     assert_eq!((answers.len(), &answers[0][..6]), (1, &PEER_MAC.0[..]));

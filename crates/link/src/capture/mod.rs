@@ -2,7 +2,7 @@
 //! and tshark read it.
 //!
 //! It copies every frame, finishes in the copy what the sender left to the link
-//! (lengths, checksums), and never holds the traffic up: see [`recorder`].
+//! (lengths, checksums), and never holds the traffic up (`recorder.rs`).
 
 mod pcapng;
 mod recorder;

@@ -1,12 +1,11 @@
 //! The link: sending, receiving, sleeping.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use toehold_shm::PayloadArea;
-use toehold_shm::ring::ReserveError;
+use toehold_shm::ring::{ReserveError, fence_before_sleep};
 
 use super::acquaintance::Acquaintances;
 use super::changes::Changes;
@@ -52,7 +51,7 @@ pub struct Mesh {
     pub(super) table: Table,
     /// Peers that frames were put into the rings of since the last flush.
     pub(super) sent: Slots,
-    /// Peers whose ring was given room since the last fence.
+    /// Peers that were given room since the last flush.
     pub(super) released: Slots,
     /// Position among the peers where the next round begins.
     first: usize,
@@ -309,16 +308,9 @@ impl Mesh {
         frames
     }
 
-    /// Wakes peers that wait for room they were given. With `fenced` a fence was
-    /// made since.
+    /// Wakes peers that wait for room they were given.
     #[inline]
-    fn wake_starving(&mut self, fenced: bool) {
-        if self.released.is_empty() {
-            return;
-        }
-        if !fenced {
-            fence(Ordering::SeqCst);
-        }
+    fn wake_starving(&mut self) {
         for slot in self.released.take() {
             if let Some(peer) = self.table.get_mut(slot) {
                 peer.wake_if_starving();
@@ -411,7 +403,7 @@ impl Link for Mesh {
     fn receive(&mut self, now_ns: u64, budget: usize, handler: &mut dyn FnMut(&Received<'_>)) -> usize {
         self.changes.take_unannounced();
         // Only if the driver did not flush after the last round.
-        self.wake_starving(false);
+        self.wake_starving();
         let frames = self.poll_peers(budget, handler);
         self.empty_calls = if frames == 0 { self.empty_calls + 1 } else { 0 };
         let since_ns = now_ns.wrapping_sub(self.last_housekeeping_ns);
@@ -425,13 +417,12 @@ impl Link for Mesh {
 
     #[inline]
     fn flush(&mut self) {
-        let fenced = !self.sent.is_empty();
         for slot in self.sent.take() {
             if let Some(peer) = self.table.get_mut(slot) {
                 peer.publish();
             }
         }
-        self.wake_starving(fenced);
+        self.wake_starving();
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
@@ -443,7 +434,9 @@ impl Link for Mesh {
         if self.changes.take_unannounced() {
             return false;
         }
-        if !self.table.iter_mut().all(Peer::prepare_sleep) {
+        self.table.iter_mut().for_each(Peer::announce_sleep);
+        let fenced = self.table.len() == 0 || fence_before_sleep();
+        if !fenced || !self.table.iter_mut().all(Peer::confirm_sleep) {
             self.end_sleep();
             return false;
         }

@@ -216,8 +216,7 @@ impl Peer {
         }
     }
 
-    /// Wakes the peer if it waits for room that it was given. A fence must lie
-    /// between giving and this.
+    /// Wakes the peer if it waits for room that it was given.
     #[inline]
     pub(super) fn wake_if_starving(&mut self) {
         if self.consumer.room_wanted() {
@@ -240,21 +239,27 @@ impl Peer {
         control::is_connected(self.control.as_fd())
     }
 
-    /// Announces that this node sleeps. False: there is something to do.
-    pub(super) fn prepare_sleep(&mut self) -> bool {
-        if !self.consumer.prepare_sleep() {
-            return false;
+    /// Announces that this node sleeps, and waits for room if a frame found none.
+    /// A fence has to follow, see `shm`'s rings.
+    pub(super) fn announce_sleep(&mut self) {
+        self.consumer.announce_sleep();
+        if self.wanted.is_some() {
+            self.producer.announce_wait();
         }
+    }
+
+    /// Whether there is nothing to do, after the fence.
+    pub(super) fn confirm_sleep(&mut self) -> bool {
         self.wake_if_starving();
-        let waits = self.wanted.is_none_or(|len| self.producer.prepare_wait(len));
+        let waits = self.wanted.is_none_or(|len| self.producer.confirm_wait(len));
         if !waits {
             // There is room now: worth one more round, not one after the other.
             self.wanted = None;
         }
-        waits
+        self.consumer.confirm_sleep() && waits
     }
 
-    /// Takes the announcement back.
+    /// Takes the announcements back.
     pub(super) fn finish_sleep(&mut self) {
         self.consumer.finish_sleep();
         self.producer.finish_wait();

@@ -13,7 +13,10 @@ use super::protocol::{AtomicU64, Fences, Incoming, Outgoing, ReserveError, Words
 const CAPACITY: u64 = 256;
 
 /// loom knows no fences in other processes.
-const FENCES: Fences = Fences { own: false, other: false };
+const FENCES: Fences = Fences {
+    own: false,
+    other: false,
+};
 
 struct Memory {
     headers: [AtomicU64; 4],

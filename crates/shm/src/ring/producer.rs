@@ -8,6 +8,7 @@ use super::Corrupt;
 use super::layout::{PADDING, RecordHeader};
 use super::protocol::{Outgoing, ReserveError, Words};
 use super::section::Direction;
+use crate::copy::prepare_write;
 
 /// Writes records. They are seen by the other side once published, a burst at a time.
 pub struct Producer {
@@ -85,6 +86,19 @@ impl Producer {
             .prepare_wait((len as u64).min(self.outgoing.max_record()))
     }
 
+    /// The first half of [`Producer::prepare_wait`], as
+    /// [`Consumer::announce_sleep`](super::Consumer::announce_sleep) is of the
+    /// consumer's sleep.
+    pub fn announce_wait(&mut self) {
+        self.outgoing.announce_wait();
+    }
+
+    /// The second half of [`Producer::prepare_wait`].
+    pub fn confirm_wait(&mut self, len: usize) -> bool {
+        self.outgoing
+            .confirm_wait((len as u64).min(self.outgoing.max_record()))
+    }
+
     /// Takes the announcement back, if there is one.
     pub fn finish_wait(&mut self) {
         self.outgoing.finish_wait();
@@ -112,6 +126,8 @@ impl Reservation<'_> {
     #[inline]
     pub fn commit(self) {
         self.outgoing.commit(self.header);
+        let next = self.outgoing.words.body(self.outgoing.position());
+        prepare_write(next.as_ptr(), self.bytes.len());
     }
 }
 

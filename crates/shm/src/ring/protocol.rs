@@ -23,8 +23,8 @@ pub(super) use core::sync::atomic::{AtomicU64, fence};
 #[cfg(loom)]
 pub(super) use loom::sync::atomic::{AtomicU64, fence};
 
-use super::{Corrupt, barrier};
 use super::layout::{PADDING, RECORD_ALIGN, RecordHeader, max_record, record_size};
+use super::{Corrupt, barrier};
 
 /// Where the words of one direction lie.
 pub(super) trait Words {

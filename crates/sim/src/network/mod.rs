@@ -22,9 +22,7 @@ use toehold_stack::{Config, ConnectionId, Instant};
 pub use self::node::{Node, NodeSettings};
 use self::switch::Switch;
 use crate::endpoint::{Endpoint, Outcome, Plan, Server, connection_seed};
-
-/// Where the clock begins.
-const BEGINNING: Instant = Instant(3_600_000_000_000);
+use crate::host::BEGINNING;
 
 /// A jump of the clock before whose end connections are looked at once more.
 const LONG_JUMP: Duration = Duration::from_millis(50);
@@ -100,8 +98,15 @@ impl Network {
         let seed = self.seed;
         let node = &mut self.nodes[node];
         let settings = node.stack.default_settings();
-        let listener = node.stack.listen(now, address, 64, &settings).expect("a free port");
-        node.add_server(Server { listener, seed, most_bytes });
+        let listener = node
+            .stack
+            .listen(now, address, 64, &settings)
+            .expect("a free port");
+        node.add_server(Server {
+            listener,
+            seed,
+            most_bytes,
+        });
     }
 
     /// Opens a connection with a program at this end; `serve` was called at the
@@ -110,13 +115,23 @@ impl Network {
     /// # Panics
     ///
     /// If the stack refuses to try.
-    pub fn connect(&mut self, node: usize, to: usize, port: u16, ipv6: bool, most_bytes: u64) -> ConnectionId {
+    pub fn connect(
+        &mut self,
+        node: usize,
+        to: usize,
+        port: u16,
+        ipv6: bool,
+        most_bytes: u64,
+    ) -> ConnectionId {
         let remote = SocketAddr::new(self.address(to, ipv6), port);
         let local = SocketAddr::new(self.address(node, ipv6), 0);
         let (now, seed) = (self.now, self.seed);
         let node = &mut self.nodes[node];
         let settings = node.stack.default_settings();
-        let id = node.stack.connect(now, Some(local), remote, &settings).expect("an attempt");
+        let id = node
+            .stack
+            .connect(now, Some(local), remote, &settings)
+            .expect("an attempt");
         let client = node.stack.local_addr(id).expect("just opened");
         let [plan, _] = Plan::pair(connection_seed(seed, client), most_bytes);
         let endpoint = Endpoint::new(now, &mut node.stack, id, plan);
@@ -192,7 +207,11 @@ impl Network {
         while self.nodes.iter().any(busy) && self.step(limit) {}
         for (index, node) in self.nodes.iter().enumerate() {
             assert_eq!(node.stack.connections(), 0, "node {index} keeps connections");
-            assert_eq!(node.stack.payload_blocks_used(), 0, "node {index} keeps payload memory");
+            assert_eq!(
+                node.stack.payload_blocks_used(),
+                0,
+                "node {index} keeps payload memory"
+            );
         }
     }
 

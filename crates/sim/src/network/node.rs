@@ -225,7 +225,8 @@ impl Node {
 
     /// Starts a program.
     pub fn add_endpoint(&mut self, now: Instant, endpoint: Endpoint) {
-        self.by_connection.insert(endpoint.connection, self.endpoints.len());
+        self.by_connection
+            .insert(endpoint.connection, self.endpoints.len());
         self.endpoints.push(endpoint);
         self.wake_at.push(Some(now));
     }
@@ -237,13 +238,18 @@ impl Node {
 
     /// Whether every program is done.
     pub fn is_done(&self) -> bool {
-        self.endpoints.iter().all(|endpoint| endpoint.outcome != Outcome::Running)
+        self.endpoints
+            .iter()
+            .all(|endpoint| endpoint.outcome != Outcome::Running)
     }
 
     /// When anything happens here next by itself.
     pub(super) fn next_due(&self) -> Option<Instant> {
         let programs = self.wake_at.iter().flatten().copied().min();
-        [self.uplink.next_due(), self.stack.poll_timeout(), programs].into_iter().flatten().min()
+        [self.uplink.next_due(), self.stack.poll_timeout(), programs]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Does everything that is due at `now`.
@@ -262,15 +268,27 @@ impl Node {
         if self.stack.poll_timeout().is_some_and(|deadline| deadline <= now) {
             self.stack.handle_timeout(now);
         }
-        let Self { stack, uplink, watch, .. } = self;
+        let Self {
+            stack, uplink, watch, ..
+        } = self;
         let frames = uplink.link().receive(now.0, BURST, &mut |frame: &Received<'_>| {
             watch.received(frame);
             stack.handle_frame(now, frame);
         });
         self.wake_programs(now);
-        let Self { stack, uplink, watch, .. } = self;
+        let Self {
+            stack, uplink, watch, ..
+        } = self;
         let trace = self.trace;
-        stack.poll_transmit(now, &mut Tap { link: uplink.link(), watch, now, trace });
+        stack.poll_transmit(
+            now,
+            &mut Tap {
+                link: uplink.link(),
+                watch,
+                now,
+                trace,
+            },
+        );
         uplink.link().flush();
         self.wake_programs(now);
         frames > 0 || self.stack.has_output() || self.next_due().is_some_and(|due| due <= now)
@@ -286,7 +304,9 @@ impl Node {
                     }
                 }
                 Event::Listener(id) => {
-                    let Some(server) = self.servers.get(&id) else { continue };
+                    let Some(server) = self.servers.get(&id) else {
+                        continue;
+                    };
                     for endpoint in server.accept(now, &mut self.stack) {
                         self.add_endpoint(now, endpoint);
                     }
@@ -306,9 +326,13 @@ impl Node {
 
     /// Fails if a connection is silent without a timer that explains it.
     pub(super) fn check(&mut self, now: Instant) {
-        let running = self.endpoints.iter().filter(|endpoint| endpoint.outcome == Outcome::Running);
+        let running = self
+            .endpoints
+            .iter()
+            .filter(|endpoint| endpoint.outcome == Outcome::Running);
         for endpoint in running {
-            self.watch.check(now, &self.stack, &self.config, endpoint.connection);
+            self.watch
+                .check(now, &self.stack, &self.config, endpoint.connection);
         }
         let counters = self.stack.counters();
         assert!(self.stack.payload_blocks_used() <= self.config.payload_blocks);

@@ -110,7 +110,10 @@ impl Port {
 
     /// When the next frame arrives here.
     pub(super) fn next_due_ns(&self) -> Option<u64> {
-        lock(&self.switch).inboxes[self.index].frames.front().map(|frame| frame.due_ns)
+        lock(&self.switch).inboxes[self.index]
+            .frames
+            .front()
+            .map(|frame| frame.due_ns)
     }
 
     /// The time at which what is sent from now on is sent.
@@ -133,7 +136,12 @@ impl Switch {
         if let Some(shared) = &self.inboxes[from].payload {
             let places: Option<Vec<(u64, u64)>> = payload
                 .parts()
-                .map(|(address, len)| shared.area.offset_of(address, len).map(|offset| (offset, len as u64)))
+                .map(|(address, len)| {
+                    shared
+                        .area
+                        .offset_of(address, len)
+                        .map(|offset| (offset, len as u64))
+                })
                 .collect();
             if let Some(places) = places {
                 return Body::InPlace(Arc::clone(&shared.memory), places);
@@ -144,7 +152,13 @@ impl Switch {
         Body::Copied(bytes)
     }
 
-    fn put(&mut self, from: usize, to: usize, now_ns: u64, frame: &Transmit<'_>) -> Result<(), TransmitError> {
+    fn put(
+        &mut self,
+        from: usize,
+        to: usize,
+        now_ns: u64,
+        frame: &Transmit<'_>,
+    ) -> Result<(), TransmitError> {
         if self.inboxes[to].frames.len() >= MOST_FRAMES {
             return Err(TransmitError::Full);
         }
@@ -164,7 +178,9 @@ impl Switch {
 
 impl Transmitter for Port {
     fn transmit(&mut self, frame: &Transmit<'_>) -> Result<(), TransmitError> {
-        let Some(destination) = frame.headers.first_chunk::<6>() else { return Err(TransmitError::TooLong) };
+        let Some(destination) = frame.headers.first_chunk::<6>() else {
+            return Err(TransmitError::TooLong);
+        };
         let largest = if frame.offload.segment_size > 0 {
             self.capabilities.super_frame as usize
         } else {
@@ -181,7 +197,11 @@ impl Transmitter for Port {
             }
             return Ok(());
         }
-        match switch.inboxes.iter().position(|inbox| inbox.address == *destination) {
+        match switch
+            .inboxes
+            .iter()
+            .position(|inbox| inbox.address == *destination)
+        {
             Some(to) => switch.put(self.index, to, self.now_ns, frame),
             None => Err(TransmitError::Unreachable),
         }
@@ -189,15 +209,23 @@ impl Transmitter for Port {
 
     fn fence(&self, destination: [u8; 6]) -> Fence {
         let switch = lock(&self.switch);
-        let to = switch.inboxes.iter().position(|inbox| inbox.address == destination);
-        Fence(to.map_or(0, |to| (to as u64) << FENCE_COUNT_BITS | switch.inboxes[to].entered[self.index]))
+        let to = switch
+            .inboxes
+            .iter()
+            .position(|inbox| inbox.address == destination);
+        Fence(to.map_or(0, |to| {
+            (to as u64) << FENCE_COUNT_BITS | switch.inboxes[to].entered[self.index]
+        }))
     }
 
     fn passed(&self, fence: Fence) -> bool {
         let switch = lock(&self.switch);
         let to = (fence.0 >> FENCE_COUNT_BITS) as usize;
         let count = fence.0 & ((1 << FENCE_COUNT_BITS) - 1);
-        switch.inboxes.get(to).is_none_or(|inbox| inbox.left[self.index] >= count)
+        switch
+            .inboxes
+            .get(to)
+            .is_none_or(|inbox| inbox.left[self.index] >= count)
     }
 }
 

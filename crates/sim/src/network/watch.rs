@@ -83,7 +83,9 @@ impl Watch {
         self.fingerprint.write_u64(now.0);
         self.fingerprint.write(frame.headers);
         self.fingerprint.write_usize(frame.payload.len());
-        let Some(Outgoing { ports, seq, len }) = outgoing(frame) else { return };
+        let Some(Outgoing { ports, seq, len }) = outgoing(frame) else {
+            return;
+        };
         let tries = self.tries.entry(ports).or_insert(Tries {
             last: now,
             again: now,
@@ -120,10 +122,13 @@ impl Watch {
 
     /// Fails if a connection has waited longer than its timers explain.
     pub(super) fn check(&mut self, now: Instant, stack: &Stack, config: &Config, id: ConnectionId) {
-        let (Ok(info), Ok(local), Ok(remote)) = (stack.info(id), stack.local_addr(id), stack.peer_addr(id)) else {
+        let (Ok(info), Ok(local), Ok(remote)) = (stack.info(id), stack.local_addr(id), stack.peer_addr(id))
+        else {
             return;
         };
-        let Some(tries) = self.tries.get_mut(&(local.port(), remote.port())) else { return };
+        let Some(tries) = self.tries.get_mut(&(local.port(), remote.port())) else {
+            return;
+        };
         let fin_out = matches!(info.state, State::FinWait1 | State::Closing | State::LastAck);
         let pending = info.unacknowledged > 0 || info.unsent > 0 || fin_out;
         if !pending {

@@ -16,8 +16,28 @@ use super::settings::congestion;
 
 /// Everything a line may do besides packets.
 pub(super) const VERBS: [&str; 22] = [
-    "listen", "accept", "connect", "send", "receive", "shutdown", "close", "abort", "backlog", "set", "option", "state",
-    "error", "ready", "at_mark", "info", "counter", "connections", "blocks", "icmp", "wait", "forget",
+    "listen",
+    "accept",
+    "connect",
+    "send",
+    "receive",
+    "shutdown",
+    "close",
+    "abort",
+    "backlog",
+    "set",
+    "option",
+    "state",
+    "error",
+    "ready",
+    "at_mark",
+    "info",
+    "counter",
+    "connections",
+    "blocks",
+    "icmp",
+    "wait",
+    "forget",
 ];
 
 /// How a call ended, in the words that follow `=>`.
@@ -63,7 +83,8 @@ impl Runner {
             }
         }
         let address = SocketAddr::new(self.settings.local, port);
-        let outcome = self.stack.listen(self.now, address, backlog, &self.new_sockets);
+        let now = self.now();
+        let outcome = self.host.stack.listen(now, address, backlog, &self.new_sockets);
         self.ports.0 = port;
         Ok(outcome.map(|id| self.name(call, Named::Listener(id))))
     }
@@ -72,7 +93,7 @@ impl Runner {
         let Named::Listener(listener) = self.named(words)? else {
             return Err("only a listener accepts".into());
         };
-        let outcome = self.stack.accept(listener);
+        let outcome = self.host.stack.accept(listener);
         Ok(outcome.map(|id| self.name_connection(call, id)))
     }
 
@@ -84,10 +105,11 @@ impl Runner {
             None if self.settings.local.is_ipv6() => Some(SocketAddr::new(self.settings.local, 0)),
             None => None,
         };
-        let outcome = self.stack.connect(self.now, local, remote, &self.new_sockets);
+        let now = self.now();
+        let outcome = self.host.stack.connect(now, local, remote, &self.new_sockets);
         Ok(outcome.map(|id| {
             let names = self.name_connection(call, id);
-            if let Ok(local) = self.stack.local_addr(id) {
+            if let Ok(local) = self.host.stack.local_addr(id) {
                 self.ports = (local.port(), port);
             }
             names
@@ -101,11 +123,17 @@ impl Runner {
             urgent: words.contains(&"urgent"),
             more: words.contains(&"more"),
         };
-        let bytes: Vec<u8> = (0..len).map(|i| pattern(connection.write_at.wrapping_add(i))).collect();
-        let outcome = self.stack.send(connection.id, &bytes, flags);
+        let bytes: Vec<u8> = (0..len)
+            .map(|i| pattern(connection.write_at.wrapping_add(i)))
+            .collect();
+        let outcome = self.host.stack.send(connection.id, &bytes, flags);
         Ok(outcome.map(|sent| {
             self.update(words, |c| c.write_at = c.write_at.wrapping_add(sent as u32));
-            if sent == bytes.len() { Vec::new() } else { vec![sent.to_string()] }
+            if sent == bytes.len() {
+                Vec::new()
+            } else {
+                vec![sent.to_string()]
+            }
         }))
     }
 
@@ -117,7 +145,7 @@ impl Runner {
             urgent: words.contains(&"urgent"),
         };
         let mut buffer = vec![0; len as usize];
-        let received = match self.stack.receive(connection.id, &mut buffer, flags) {
+        let received = match self.host.stack.receive(connection.id, &mut buffer, flags) {
             Ok(received) => received,
             Err(error) => return Ok(Err(error)),
         };
@@ -144,15 +172,17 @@ impl Runner {
             Some(&"both") => Shutdown::Both,
             _ => return Err("shut `read`, `write` or `both`?".into()),
         };
-        let outcome = self.stack.shutdown(self.now, connection.id, how);
+        let now = self.now();
+        let outcome = self.host.stack.shutdown(now, connection.id, how);
         Ok(outcome.map(|()| Vec::new()))
     }
 
     fn close(&mut self, verb: &str, words: &[&str]) -> Result<Outcome, String> {
+        let now = self.now();
         let outcome = match (self.named(words)?, verb) {
-            (Named::Listener(id), "close") => self.stack.close_listener(id),
-            (Named::Connection(c), "close") => self.stack.close(self.now, c.id),
-            (Named::Connection(c), _) => self.stack.abort(c.id),
+            (Named::Listener(id), "close") => self.host.stack.close_listener(id),
+            (Named::Connection(c), "close") => self.host.stack.close(now, c.id),
+            (Named::Connection(c), _) => self.host.stack.abort(c.id),
             (Named::Listener(_), _) => return Err("a listener is closed, not aborted".into()),
         };
         Ok(outcome.map(|()| Vec::new()))
@@ -163,14 +193,19 @@ impl Runner {
             return Err("only a listener has a backlog".into());
         };
         let backlog = number(words.get(1).ok_or("which backlog?")?)?;
-        Ok(self.stack.set_backlog(listener, backlog).map(|()| Vec::new()))
+        Ok(self
+            .host
+            .stack
+            .set_backlog(listener, backlog)
+            .map(|()| Vec::new()))
     }
 
     fn set(&mut self, words: &[&str]) -> Result<Outcome, String> {
         let option = option(words.get(1..).unwrap_or(&[]))?;
+        let now = self.now();
         let outcome = match self.named(words)? {
-            Named::Listener(id) => self.stack.set_listener_option(id, option),
-            Named::Connection(c) => self.stack.set_option(self.now, c.id, option),
+            Named::Listener(id) => self.host.stack.set_listener_option(id, option),
+            Named::Connection(c) => self.host.stack.set_option(now, c.id, option),
         };
         Ok(outcome.map(|()| Vec::new()))
     }
@@ -200,34 +235,58 @@ impl Runner {
     /// Checks something about the stack.
     fn look(&mut self, verb: &str, words: &[&str]) -> Result<(), String> {
         match verb {
-            "connections" => equal(verb, self.stack.connections().into(), words),
-            "blocks" => equal(verb, self.stack.payload_blocks_used().into(), words),
+            "connections" => equal(verb, self.host.stack.connections().into(), words),
+            "blocks" => equal(verb, self.host.stack.payload_blocks_used().into(), words),
             "counter" => {
-                let [name, operator, value] = words else { return Err("counter NAME OP N".into()) };
-                let counters = self.stack.counters();
+                let [name, operator, value] = words else {
+                    return Err("counter NAME OP N".into());
+                };
+                let counters = self.host.stack.counters();
                 let found = counters.iter().find(|(counter, _)| counter == name);
                 let (_, found) = found.ok_or_else(|| format!("there is no counter `{name}`"))?;
                 related(name, found, operator, value)
             }
             "info" => {
                 let connection = self.connection(words)?;
-                let [_, field, operator, value] = words else { return Err("info C FIELD OP N".into()) };
-                let info = self.stack.info(connection.id).map_err(|error| error.to_string())?;
+                let [_, field, operator, value] = words else {
+                    return Err("info C FIELD OP N".into());
+                };
+                let info = self
+                    .host
+                    .stack
+                    .info(connection.id)
+                    .map_err(|error| error.to_string())?;
                 related(field, info_field(&info, field)?, operator, value)
             }
             "state" => {
                 let connection = self.connection(words)?;
-                let state: Result<State, SocketError> = self.stack.state(connection.id);
-                text("state", state.map_or("Gone".into(), |state| format!("{state:?}")), words)
+                let state: Result<State, SocketError> = self.host.stack.state(connection.id);
+                text(
+                    "state",
+                    state.map_or("Gone".into(), |state| format!("{state:?}")),
+                    words,
+                )
             }
             "error" => {
                 let connection = self.connection(words)?;
-                let error = self.stack.take_error(connection.id).map_err(|error| error.to_string())?;
-                text("error", error.map_or("None".into(), |error| format!("{error:?}")), words)
+                let error = self
+                    .host
+                    .stack
+                    .take_error(connection.id)
+                    .map_err(|error| error.to_string())?;
+                text(
+                    "error",
+                    error.map_or("None".into(), |error| format!("{error:?}")),
+                    words,
+                )
             }
             "at_mark" => {
                 let connection = self.connection(words)?;
-                let at_mark = self.stack.at_mark(connection.id).map_err(|error| error.to_string())?;
+                let at_mark = self
+                    .host
+                    .stack
+                    .at_mark(connection.id)
+                    .map_err(|error| error.to_string())?;
                 text("at_mark", if at_mark { "yes" } else { "no" }.into(), words)
             }
             _ => self.ready(words),
@@ -236,7 +295,7 @@ impl Runner {
 
     fn ready(&mut self, words: &[&str]) -> Result<(), String> {
         let connection = self.connection(words)?;
-        let ready = self.stack.readiness(connection.id);
+        let ready = self.host.stack.readiness(connection.id);
         let mut wanted = true;
         for &word in &words[1..] {
             let found = match word {
@@ -269,13 +328,27 @@ impl Runner {
 
     fn name_connection(&mut self, call: &Call, id: ConnectionId) -> Vec<String> {
         let port = |address: Result<SocketAddr, SocketError>| address.map_or(0, |address| address.port());
-        let ports = (port(self.stack.local_addr(id)), port(self.stack.peer_addr(id)));
-        self.name(call, Named::Connection(Connection { id, ports, write_at: 1, read_at: 1 }))
+        let ports = (
+            port(self.host.stack.local_addr(id)),
+            port(self.host.stack.peer_addr(id)),
+        );
+        self.name(
+            call,
+            Named::Connection(Connection {
+                id,
+                ports,
+                write_at: 1,
+                read_at: 1,
+            }),
+        )
     }
 
     fn named(&self, words: &[&str]) -> Result<Named, String> {
         let name = words.first().ok_or("of which socket?")?;
-        self.names.get(*name).copied().ok_or_else(|| format!("nothing has the name `{name}`"))
+        self.names
+            .get(*name)
+            .copied()
+            .ok_or_else(|| format!("nothing has the name `{name}`"))
     }
 
     fn connection(&self, words: &[&str]) -> Result<Connection, String> {
@@ -286,7 +359,8 @@ impl Runner {
     }
 
     fn update(&mut self, words: &[&str], change: impl FnOnce(&mut Connection)) {
-        if let Some(Named::Connection(connection)) = words.first().and_then(|name| self.names.get_mut(*name)) {
+        if let Some(Named::Connection(connection)) = words.first().and_then(|name| self.names.get_mut(*name))
+        {
             change(connection);
         }
     }
@@ -296,7 +370,10 @@ impl Runner {
 /// byte that was taken out.
 fn find(bytes: &[u8], at: u32) -> Option<u32> {
     [at, at.wrapping_add(1)].into_iter().find(|&start| {
-        bytes.iter().enumerate().all(|(i, &byte)| byte == pattern(start.wrapping_add(i as u32)))
+        bytes
+            .iter()
+            .enumerate()
+            .all(|(i, &byte)| byte == pattern(start.wrapping_add(i as u32)))
     })
 }
 
@@ -304,7 +381,11 @@ fn compare(outcome: &Outcome, expected: &[String]) -> Result<(), String> {
     match (outcome, expected) {
         (Ok(found), [first, ..]) if first != "error" => {
             let wanted = translate(expected)?;
-            if *found == wanted { Ok(()) } else { Err(format!("the call gave `{}`", found.join(" "))) }
+            if *found == wanted {
+                Ok(())
+            } else {
+                Err(format!("the call gave `{}`", found.join(" ")))
+            }
         }
         (Ok(found), []) if found.is_empty() => Ok(()),
         (Ok(found), _) => Err(format!("the call succeeded: `{}`", found.join(" "))),
@@ -316,9 +397,10 @@ fn compare(outcome: &Outcome, expected: &[String]) -> Result<(), String> {
 /// `byte SEQUENCE` names a byte by its place.
 fn translate(expected: &[String]) -> Result<Vec<String>, String> {
     match expected {
-        [first, sequence] if first == "byte" => {
-            Ok(vec!["byte".into(), format!("{:#04x}", pattern(number(sequence)?))])
-        }
+        [first, sequence] if first == "byte" => Ok(vec![
+            "byte".into(),
+            format!("{:#04x}", pattern(number(sequence)?)),
+        ]),
         _ => Ok(expected.to_vec()),
     }
 }
@@ -343,7 +425,11 @@ fn related(what: &str, found: u64, operator: &str, value: &str) -> Result<(), St
         ">=" => found >= wanted,
         _ => return Err(format!("`{operator}` is none of ==, <=, >=")),
     };
-    if holds { Ok(()) } else { Err(format!("{what} is {found}, which is not {operator} {wanted}")) }
+    if holds {
+        Ok(())
+    } else {
+        Err(format!("{what} is {found}, which is not {operator} {wanted}"))
+    }
 }
 
 fn info_field(info: &Info, field: &str) -> Result<u64, String> {
@@ -368,7 +454,9 @@ fn info_field(info: &Info, field: &str) -> Result<u64, String> {
 }
 
 fn option(words: &[&str]) -> Result<SocketOption, String> {
-    let [name, value] = *words else { return Err("an option and its value".into()) };
+    let [name, value] = *words else {
+        return Err("an option and its value".into());
+    };
     let small = || number(value).map(|value| value as u8);
     Ok(match name {
         "nodelay" => SocketOption::NoDelay(switch(value)?),
@@ -393,13 +481,21 @@ fn option(words: &[&str]) -> Result<SocketOption, String> {
 }
 
 fn linger(value: &str) -> Result<Option<Duration>, String> {
-    if value == "off" { Ok(None) } else { seconds(value).map(Some) }
+    if value == "off" {
+        Ok(None)
+    } else {
+        seconds(value).map(Some)
+    }
 }
 
 /// An ICMP error from a router, about a packet.
 fn icmp_v4(kind: &str, mtu: u32, about: &[u8]) -> Result<Vec<u8>, String> {
     let about = &about[..about.len().min(28 + 20)];
-    let unreachable = |code| icmpv4::Message::DestinationUnreachable { code, mtu: mtu as u16, original: about };
+    let unreachable = |code| icmpv4::Message::DestinationUnreachable {
+        code,
+        mtu: mtu as u16,
+        original: about,
+    };
     let message = match kind {
         "net_unreachable" => unreachable(0),
         "host_unreachable" => unreachable(1),
@@ -407,7 +503,10 @@ fn icmp_v4(kind: &str, mtu: u32, about: &[u8]) -> Result<Vec<u8>, String> {
         "port_unreachable" => unreachable(3),
         "too_big" => unreachable(4),
         "prohibited" => unreachable(13),
-        "time_exceeded" => icmpv4::Message::TimeExceeded { code: 0, original: about },
+        "time_exceeded" => icmpv4::Message::TimeExceeded {
+            code: 0,
+            original: about,
+        },
         "source_quench" => {
             let mut bytes = icmp_v4("host_unreachable", 0, about)?;
             bytes[20] = 4;
@@ -431,14 +530,20 @@ fn icmp_v4(kind: &str, mtu: u32, about: &[u8]) -> Result<Vec<u8>, String> {
 
 fn icmp_v6(kind: &str, mtu: u32, about: &[u8]) -> Result<Vec<u8>, String> {
     let about = &about[..about.len().min(1232)];
-    let unreachable = |code| icmpv6::Message::DestinationUnreachable { code, original: about };
+    let unreachable = |code| icmpv6::Message::DestinationUnreachable {
+        code,
+        original: about,
+    };
     let message = match kind {
         "net_unreachable" => unreachable(0),
         "prohibited" => unreachable(1),
         "host_unreachable" => unreachable(3),
         "port_unreachable" => unreachable(4),
         "too_big" => icmpv6::Message::PacketTooBig { mtu, original: about },
-        "time_exceeded" => icmpv6::Message::TimeExceeded { code: 0, original: about },
+        "time_exceeded" => icmpv6::Message::TimeExceeded {
+            code: 0,
+            original: about,
+        },
         _ => return Err(format!("`{kind}` is no ICMPv6 error")),
     };
     let view = ipv6::View::quoted(about).map_err(|error| error.to_string())?;

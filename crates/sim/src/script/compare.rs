@@ -3,8 +3,8 @@
 use toehold_stack::Instant;
 use toehold_wire::tcp::{Flags, Header, Options, SackBlocks, Seq};
 
-use super::run::Sent;
 use super::{OptionList, Segment};
+use crate::host::Sent;
 use crate::packet::{Packet, flag_letters, option_words};
 
 /// The byte that a stream has at a sequence number.
@@ -30,9 +30,11 @@ impl FlowState {
             self.local_isn = Some(header.seq.0.wrapping_sub(expected.seq));
             self.isn_at = Some(sent.at);
         }
-        if let (None, Some(timestamps), Some((Some(value), _))) =
-            (self.timestamp_base, header.options.timestamps, expected.options.timestamps)
-        {
+        if let (None, Some(timestamps), Some((Some(value), _))) = (
+            self.timestamp_base,
+            header.options.timestamps,
+            expected.options.timestamps,
+        ) {
             self.timestamp_base = Some(timestamps.value.wrapping_sub(value));
         }
     }
@@ -53,7 +55,11 @@ impl FlowState {
         let ignored = if compare_push { Flags::NONE } else { Flags::PSH };
         let flags = header.flags.without(ignored);
         if flags != expected.flags.without(ignored) {
-            return Err(format!("flags are {}, not {}", flag_letters(flags), flag_letters(expected.flags)));
+            return Err(format!(
+                "flags are {}, not {}",
+                flag_letters(flags),
+                flag_letters(expected.flags)
+            ));
         }
         same("sequence number", self.relative(header.seq), expected.seq)?;
         same("payload length", packet.payload.len() as u32, expected.len)?;
@@ -63,7 +69,11 @@ impl FlowState {
         if let Some(window) = expected.window {
             same("window", header.window.into(), window.into())?;
         }
-        same("urgent pointer", header.urgent.into(), expected.urgent.unwrap_or(0).into())?;
+        same(
+            "urgent pointer",
+            header.urgent.into(),
+            expected.urgent.unwrap_or(0).into(),
+        )?;
         if let Some(ecn) = expected.ecn {
             same("ECN field", packet.ecn.into(), ecn.into())?;
         }
@@ -72,7 +82,9 @@ impl FlowState {
     }
 
     fn compare_payload(&self, expected: &Segment, packet: &Packet) -> Result<(), String> {
-        let start = expected.seq.wrapping_add(expected.flags.contains(Flags::SYN).into());
+        let start = expected
+            .seq
+            .wrapping_add(expected.flags.contains(Flags::SYN).into());
         for (i, &byte) in packet.payload.iter().enumerate() {
             let sequence = start.wrapping_add(i as u32);
             if byte != pattern(sequence) {

@@ -57,7 +57,9 @@ fn when(text: &str) -> Result<When, String> {
 
 /// A span in seconds.
 pub(super) fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text.parse().map_err(|_| format!("`{text}` is no number of seconds"))?;
+    let seconds: f64 = text
+        .parse()
+        .map_err(|_| format!("`{text}` is no number of seconds"))?;
     // To the nanosecond, whatever binary fractions make of it.
     Duration::try_from_secs_f64(seconds).map_err(|_| format!("{seconds} s is out of range"))
 }
@@ -116,7 +118,10 @@ fn call(text: &str) -> Result<Call, String> {
     }
     let verb = words.remove(0);
     if !super::calls::VERBS.contains(&verb.as_str()) {
-        return Err(format!("`{verb}` is no event; there are: {}", super::calls::VERBS.join(", ")));
+        return Err(format!(
+            "`{verb}` is no event; there are: {}",
+            super::calls::VERBS.join(", ")
+        ));
     }
     Ok(Call {
         result_name,

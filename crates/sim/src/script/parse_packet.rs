@@ -146,7 +146,11 @@ fn narrow<T: TryFrom<u32>>(text: &str) -> Result<T, String> {
 }
 
 fn wild(text: &str) -> Result<Option<u32>, String> {
-    if text == "*" { Ok(None) } else { number(text).map(Some) }
+    if text == "*" {
+        Ok(None)
+    } else {
+        number(text).map(Some)
+    }
 }
 
 fn hexadecimal(digits: &str) -> Result<Vec<u8>, String> {
@@ -154,6 +158,9 @@ fn hexadecimal(digits: &str) -> Result<Vec<u8>, String> {
         return Err("raw options are up to 40 bytes in pairs of hexadecimal digits".into());
     }
     (0..digits.len() / 2)
-        .map(|i| u8::from_str_radix(&digits[2 * i..2 * i + 2], 16).map_err(|_| format!("`{digits}` is not hexadecimal")))
+        .map(|i| {
+            u8::from_str_radix(&digits[2 * i..2 * i + 2], 16)
+                .map_err(|_| format!("`{digits}` is not hexadecimal"))
+        })
         .collect()
 }

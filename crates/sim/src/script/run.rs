@@ -1,61 +1,25 @@
 //! Plays a script: the clock, the packets in and out, and one stack.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::time::Duration;
 
-use toehold_link::{Checksum, MIN_PRIVATE, Offload, Received, Transmit, TransmitError, Transmitter};
-use toehold_shm::{Carver, Gather, Region};
-use toehold_stack::{ConnectionId, Instant, ListenerId, Stack};
+use toehold_stack::{ConnectionId, Instant, ListenerId};
 use toehold_wire::tcp::{Flags, Options, Seq, Timestamps};
 
 use super::compare::{FlowState, describe, pattern};
 use super::settings::Settings;
 use super::{Event, Flow, Line, OptionList, Script, ScriptError, Segment, When};
+use crate::host::{BEGINNING, Host, Sent};
 use crate::packet::Packet;
-
-/// Where the clock begins: an hour after its zero, so that nothing looks as if
-/// it had happened at the beginning of time.
-const BEGINNING: Instant = Instant(3_600_000_000_000);
 
 /// How long an expected packet without a time is waited for.
 const PATIENCE: Duration = Duration::from_secs(4 * 3600);
-
-/// Calls of the stack at the same point in time after which it counts as stuck.
-const MOST_ROUNDS: u32 = 10_000;
 
 /// Nanoseconds of a tick of the clock that initial sequence numbers follow.
 const ISN_TICK_NS: u64 = 4_000;
 
 /// First port of a flood's packets.
 const FLOOD_PORT: u16 = 10_000;
-
-/// A packet the stack sent.
-pub(super) struct Sent {
-    pub(super) at: Instant,
-    pub(super) packet: Packet,
-}
-
-/// What the stack sent and the script has not looked at.
-#[derive(Default)]
-struct Outbox {
-    now: Instant,
-    packets: VecDeque<Sent>,
-    unreadable: Option<String>,
-}
-
-impl Transmitter for Outbox {
-    fn transmit(&mut self, frame: &Transmit<'_>) -> Result<(), TransmitError> {
-        let mut bytes = frame.headers.to_vec();
-        let at = bytes.len();
-        bytes.resize(frame.len(), 0);
-        frame.payload.copy_to(0, &mut bytes[at..]);
-        match Packet::parse(&bytes, frame.offload.checksum != Checksum::Complete) {
-            Ok(packet) => self.packets.push_back(Sent { at: self.now, packet }),
-            Err(error) => self.unreadable = Some(format!("the stack sent {error}: {bytes:02x?}")),
-        }
-        Ok(())
-    }
-}
 
 /// What a name of the script stands for.
 #[derive(Debug, Clone, Copy)]
@@ -78,17 +42,15 @@ pub(super) struct Connection {
 /// A script at work.
 pub(super) struct Runner {
     pub(super) settings: Settings,
-    pub(super) stack: Stack,
+    pub(super) host: Host,
     pub(super) names: HashMap<String, Named>,
     pub(super) new_sockets: toehold_stack::Settings,
     /// Ports of the default connection: the stack's and the peer's.
     pub(super) ports: (u16, u16),
-    pub(super) now: Instant,
     flows: HashMap<(u16, u16), FlowState>,
     last_sent: Option<Packet>,
     /// Time of the event before.
     at: Instant,
-    outbox: Outbox,
     transcript: Vec<String>,
 }
 
@@ -96,7 +58,9 @@ pub(super) struct Runner {
 pub(super) fn play(script: &Script) -> Result<(), ScriptError> {
     let mut settings = Settings::default();
     for (line, setting) in &script.settings {
-        settings.apply(setting).map_err(|message| ScriptError::new(*line, message))?;
+        settings
+            .apply(setting)
+            .map_err(|message| ScriptError::new(*line, message))?;
     }
     let mut start = BEGINNING;
     if let Some(wanted) = settings.local_isn {
@@ -111,30 +75,29 @@ pub(super) fn play(script: &Script) -> Result<(), ScriptError> {
     }
     let mut runner = Runner::new(settings, start)?;
     for line in &script.lines {
-        runner.line(line).map_err(|message| runner.error(line.number, message))?;
+        runner
+            .line(line)
+            .map_err(|message| runner.error(line.number, message))?;
     }
     let last = script.lines.last().map_or(0, |line| line.number);
-    runner.nothing_unexpected().map_err(|message| runner.error(last, message))
+    runner
+        .nothing_unexpected()
+        .map_err(|message| runner.error(last, message))
 }
 
 impl Runner {
     fn new(settings: Settings, start: Instant) -> Result<Self, ScriptError> {
-        let config = &settings.config;
-        let setup = |error: String| ScriptError::new(0, error);
-        let region = Region::private(Stack::region_len(config)).map_err(|error| setup(error.to_string()))?;
-        let mut carver = Carver::new(region).map_err(|error| setup(error.to_string()))?;
-        let stack = Stack::create(&mut carver, config).map_err(|error| setup(error.to_string()))?;
+        let host =
+            Host::new(&settings.config, start).map_err(|error| ScriptError::new(0, error.to_string()))?;
         Ok(Self {
-            new_sockets: stack.default_settings(),
+            new_sockets: host.stack.default_settings(),
             settings,
-            stack,
+            host,
             names: HashMap::new(),
             ports: (80, 2000),
-            now: start,
             flows: HashMap::new(),
             last_sent: None,
             at: start,
-            outbox: Outbox::default(),
             transcript: Vec::new(),
         })
     }
@@ -152,13 +115,19 @@ impl Runner {
     fn first_isn(&mut self, script: &Script) -> Result<(u32, Instant), ScriptError> {
         for line in &script.lines {
             let result = self.line(line);
-            let isn = self.flows.values().find_map(|flow| flow.local_isn.zip(flow.isn_at));
+            let isn = self
+                .flows
+                .values()
+                .find_map(|flow| flow.local_isn.zip(flow.isn_at));
             if let Some(found) = isn {
                 return Ok(found);
             }
             result.map_err(|message| self.error(line.number, message))?;
         }
-        Err(ScriptError::new(0, "`config local_isn` in a script without a SYN from the stack"))
+        Err(ScriptError::new(
+            0,
+            "`config local_isn` in a script without a SYN from the stack",
+        ))
     }
 
     fn line(&mut self, line: &Line) -> Result<(), String> {
@@ -173,67 +142,33 @@ impl Runner {
         match &line.event {
             Event::Inject(segment) => {
                 let packet = self.packet(segment)?;
-                self.record('<', &packet);
+                self.record(self.now(), '<', &packet);
                 self.inject(&packet)
             }
             Event::Flood(count, segment) => self.flood(*count, segment),
             Event::Call(call) => {
                 self.call(call)?;
-                self.settle()
+                self.host.settle().map_err(|error| error.to_string())
             }
             Event::Expect(_) => Ok(()),
         }
     }
 
-    /// Lets time pass, and the stack do what it wants in it.
-    pub(super) fn advance(&mut self, to: Instant) -> Result<(), String> {
-        let mut rounds = 0;
-        while let Some(deadline) = self.stack.poll_timeout().filter(|deadline| *deadline <= to) {
-            rounds = if deadline > self.now { 0 } else { rounds + 1 };
-            if rounds > MOST_ROUNDS {
-                return Err("the stack's deadline never moves on".into());
-            }
-            self.now = self.now.max(deadline);
-            self.stack.handle_timeout(self.now);
-            self.settle()?;
-        }
-        self.now = self.now.max(to);
-        Ok(())
+    /// Virtual time.
+    pub(super) fn now(&self) -> Instant {
+        self.host.now()
     }
 
-    /// Lets the stack send what it has.
-    pub(super) fn settle(&mut self) -> Result<(), String> {
-        self.outbox.now = self.now;
-        let mut rounds = 0;
-        loop {
-            self.stack.poll_transmit(self.now, &mut self.outbox);
-            // Readiness is asked for when it matters.
-            while self.stack.next_event().is_some() {}
-            rounds += 1;
-            if !self.stack.has_output() {
-                break;
-            }
-            if rounds > MOST_ROUNDS {
-                return Err("the stack has output that never leaves".into());
-            }
-        }
-        self.outbox.unreadable.take().map_or(Ok(()), Err)
+    fn advance(&mut self, to: Instant) -> Result<(), String> {
+        self.host.advance(to).map_err(|error| error.to_string())
     }
 
     fn inject(&mut self, packet: &Packet) -> Result<(), String> {
         self.inject_bytes(&packet.bytes())
     }
 
-    /// Gives the stack a packet, in the pieces in which a link hands it over.
     pub(super) fn inject_bytes(&mut self, bytes: &[u8]) -> Result<(), String> {
-        let (private, rest) = bytes.split_at(bytes.len().min(MIN_PRIVATE));
-        let frame = Received {
-            private,
-            rest: Gather::from_slice(rest),
-            offload: Offload::default(),
-        };
-        self.stack.handle_frame(self.now, &frame);
-        self.settle()
+        self.host.inject_bytes(bytes).map_err(|error| error.to_string())
     }
 
     fn flood(&mut self, count: u32, segment: &Segment) -> Result<(), String> {
@@ -241,7 +176,7 @@ impl Runner {
         for i in 0..count {
             packet.header.src_port = FLOOD_PORT + (i % 50_000) as u16;
             self.inject(&packet)?;
-            self.outbox.packets.clear();
+            self.host.sent.clear();
         }
         self.transcript.push(format!("(a flood of {count} packets)"));
         Ok(())
@@ -277,7 +212,9 @@ impl Runner {
         packet.header.urgent = segment.urgent.unwrap_or(0);
         packet.header.options = options(&segment.options, local, flow.timestamp_base.unwrap_or(0));
         packet.raw_options = segment.options.raw.clone();
-        let start = segment.seq.wrapping_add(segment.flags.contains(Flags::SYN).into());
+        let start = segment
+            .seq
+            .wrapping_add(segment.flags.contains(Flags::SYN).into());
         packet.payload = (0..segment.len).map(|i| pattern(start.wrapping_add(i))).collect();
         Ok(packet)
     }
@@ -287,17 +224,27 @@ impl Runner {
         let (earliest, latest) = match when {
             When::After(span) => {
                 self.at = self.at + span;
-                (Instant(self.at.0.saturating_sub(tolerance.as_nanos() as u64)), self.at + tolerance)
+                (
+                    Instant(self.at.0.saturating_sub(tolerance.as_nanos() as u64)),
+                    self.at + tolerance,
+                )
             }
-            When::Any => (Instant(0), self.now + PATIENCE),
+            When::Any => (Instant(0), self.now() + PATIENCE),
         };
-        while self.outbox.packets.is_empty() {
-            match self.stack.poll_timeout().filter(|deadline| *deadline <= latest) {
-                Some(deadline) => self.advance(deadline.max(self.now))?,
+        while self.host.sent.is_empty() {
+            match self
+                .host
+                .stack
+                .poll_timeout()
+                .filter(|deadline| *deadline <= latest)
+            {
+                Some(deadline) => self.advance(deadline.max(self.now()))?,
                 None => return Err(format!("nothing was sent; {}", self.next_words())),
             }
         }
-        let Some(sent) = self.outbox.packets.pop_front() else { return Ok(()) };
+        let Some(sent) = self.host.sent.pop_front() else {
+            return Ok(());
+        };
         if when == When::Any {
             self.at = sent.at;
         }
@@ -323,36 +270,43 @@ impl Runner {
         let flow = self.flows.entry(ports).or_default();
         flow.learn(segment, sent);
         flow.compare(segment, &sent.packet, settings.remote_isn, settings.compare_push)
-            .map_err(|what| format!("{what}: the stack sent `{}`", describe(&sent.packet, flow, settings.remote_isn)))
+            .map_err(|what| {
+                format!(
+                    "{what}: the stack sent `{}`",
+                    describe(&sent.packet, flow, settings.remote_isn)
+                )
+            })
     }
 
     /// What the stack would do next, for a message.
     fn next_words(&mut self) -> String {
-        match self.stack.poll_timeout() {
+        match self.host.stack.poll_timeout() {
             Some(deadline) => format!("the stack's next deadline is {}", self.clock(deadline)),
             None => "the stack waits for nothing".into(),
         }
     }
 
     fn nothing_unexpected(&mut self) -> Result<(), String> {
-        match self.outbox.packets.pop_front() {
+        match self.host.sent.pop_front() {
             Some(sent) => {
                 self.record_sent(&sent);
-                Err(format!("`{}` was not expected, sent at {}", self.show(&sent.packet), self.clock(sent.at)))
+                Err(format!(
+                    "`{}` was not expected, sent at {}",
+                    self.show(&sent.packet),
+                    self.clock(sent.at)
+                ))
             }
             None => Ok(()),
         }
     }
 
     fn record_sent(&mut self, sent: &Sent) {
-        let now = std::mem::replace(&mut self.now, sent.at);
-        self.record('>', &sent.packet);
-        self.now = now;
+        self.record(sent.at, '>', &sent.packet);
         self.last_sent = Some(sent.packet.clone());
     }
 
-    fn record(&mut self, direction: char, packet: &Packet) {
-        let line = format!("{} {direction} {}", self.clock(self.now), self.show(packet));
+    fn record(&mut self, at: Instant, direction: char, packet: &Packet) {
+        let line = format!("{} {direction} {}", self.clock(at), self.show(packet));
         self.transcript.push(line);
     }
 
@@ -388,7 +342,10 @@ impl Runner {
 
     /// The initial sequence number of the default connection, if known.
     pub(super) fn local_isn(&self) -> u32 {
-        self.flows.get(&self.ports).and_then(|flow| flow.local_isn).unwrap_or(0)
+        self.flows
+            .get(&self.ports)
+            .and_then(|flow| flow.local_isn)
+            .unwrap_or(0)
     }
 
     /// Initial sequence numbers and timestamps are learned anew.
@@ -406,7 +363,13 @@ fn options(list: &OptionList, local: impl Fn(u32) -> Seq, timestamp_base: u32) -
         sack_permitted: list.sack_permitted,
         timestamps: list.timestamps.map(|(value, echo)| Timestamps {
             value: value.unwrap_or(0),
-            echo: echo.map_or(0, |echo| if echo == 0 { 0 } else { echo.wrapping_add(timestamp_base) }),
+            echo: echo.map_or(0, |echo| {
+                if echo == 0 {
+                    0
+                } else {
+                    echo.wrapping_add(timestamp_base)
+                }
+            }),
         }),
         ..Options::NONE
     };

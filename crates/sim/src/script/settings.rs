@@ -115,7 +115,8 @@ impl Settings {
         let config = &mut self.config;
         match name {
             "mtu" => {
-                config.link.mtu = u16::try_from(number(value)?).map_err(|_| "a packet has at most 65535 bytes")?;
+                config.link.mtu =
+                    u16::try_from(number(value)?).map_err(|_| "a packet has at most 65535 bytes")?;
                 config.link.super_frame = config.link.mtu.into();
             }
             "super_frame" => config.link.super_frame = number(value)?,

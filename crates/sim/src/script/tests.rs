@@ -51,7 +51,10 @@ fn a_stack_that_strays_is_caught() {
         ("+0 > . 1:1(0) ack 1", "nothing was sent"),
         ("+0 close C\n+0 > F. 1:1(0) ack 2", "acknowledgement is 1, not 2"),
         ("+0 close C\n+0 > R. 1:1(0) ack 1", "flags are F."),
-        ("+0 close C\n+0.1 > F. 1:1(0) ack 1", "was sent at 0.010000, not at 0.110000"),
+        (
+            "+0 close C\n+0.1 > F. 1:1(0) ack 1",
+            "was sent at 0.010000, not at 0.110000",
+        ),
         ("+0 close C", "was not expected"),
         ("+0 send C 10\n+0 > . 1:6(5) ack 1", "payload length is 10, not 5"),
         ("+0 state C FinWait1", "state is Established"),
@@ -59,7 +62,10 @@ fn a_stack_that_strays_is_caught() {
         ("+0 accept L => error NotFound", "the call failed: WouldBlock"),
         ("+0 counter tcp_passive_opens == 2", "tcp_passive_opens is 1"),
         ("+0 state D Established", "nothing has the name `D`"),
-        ("+0 < P. 1:6(5) ack 1\n+0 > . 1:1(0) ack 6\n+0 receive C 9 => 1:5", "the call gave `1:6`"),
+        (
+            "+0 < P. 1:6(5) ack 1\n+0 > . 1:1(0) ack 6\n+0 receive C 9 => 1:5",
+            "the call gave `1:6`",
+        ),
     ] {
         let error = play(&format!("{HANDSHAKE}{more}")).expect_err(more);
         assert!(error.message.contains(part), "{more}: {error}");

@@ -2,11 +2,13 @@
 
 use core::net::SocketAddr;
 
-use super::{ConnectionId, ListenerId, Readiness, ReceiveFlags, SendFlags, Settings, Shutdown, SocketError, setting};
+use super::{
+    ConnectionId, ListenerId, Readiness, ReceiveFlags, SendFlags, Settings, Shutdown, SocketError, setting,
+};
+use crate::Stack;
 use crate::tcp::{Pcb, State, flag, urgent_state};
 use crate::time::Instant;
 use crate::tuple::Address;
-use crate::Stack;
 
 impl Stack {
     /// Settings of a new socket, from the stack's configuration.
@@ -107,12 +109,7 @@ impl Stack {
     ///
     /// `WouldBlock` if there is no room at all, `InProgress` before the
     /// handshake is done, `BrokenPipe` after a shutdown, or the connection's error.
-    pub fn send(
-        &mut self,
-        id: ConnectionId,
-        bytes: &[u8],
-        flags: SendFlags,
-    ) -> Result<usize, SocketError> {
+    pub fn send(&mut self, id: ConnectionId, bytes: &[u8], flags: SendFlags) -> Result<usize, SocketError> {
         let index = self.tcp.resolve(id)?;
         let tcp = &mut self.tcp;
         let pcb = &mut tcp.pcbs[index];
@@ -217,7 +214,9 @@ impl Stack {
         match pcb.urgent_state {
             urgent_state::AHEAD => Err(SocketError::WouldBlock),
             urgent_state::HERE => {
-                let Some(place) = buffer.first_mut() else { return Ok(0) };
+                let Some(place) = buffer.first_mut() else {
+                    return Ok(0);
+                };
                 *place = pcb.urgent_byte;
                 if !flags.peek {
                     pcb.urgent_state = urgent_state::TAKEN;
@@ -298,7 +297,13 @@ impl Stack {
     #[inline]
     pub fn readiness(&self, id: ConnectionId) -> Readiness {
         let Ok(index) = self.tcp.resolve(id) else {
-            return Readiness { readable: true, writable: true, hang_up: true, error: true, ..Readiness::default() };
+            return Readiness {
+                readable: true,
+                writable: true,
+                hang_up: true,
+                error: true,
+                ..Readiness::default()
+            };
         };
         readiness(&self.tcp.pcbs[index])
     }
@@ -317,7 +322,9 @@ impl Stack {
     /// `NotFound`.
     pub fn take_error(&mut self, id: ConnectionId) -> Result<Option<SocketError>, SocketError> {
         let index = self.tcp.resolve(id)?;
-        Ok(SocketError::from_code(std::mem::take(&mut self.tcp.pcbs[index].error)))
+        Ok(SocketError::from_code(std::mem::take(
+            &mut self.tcp.pcbs[index].error,
+        )))
     }
 
     /// This side's address.

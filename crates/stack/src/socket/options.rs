@@ -145,7 +145,8 @@ impl Settings {
 
     /// How long a close waits for what is queued, if at all.
     pub fn linger(&self) -> Option<Duration> {
-        self.has(setting::LINGER).then(|| Duration::from_secs(self.linger_s.into()))
+        self.has(setting::LINGER)
+            .then(|| Duration::from_secs(self.linger_s.into()))
     }
 
     /// Bytes the send queue holds at most.
@@ -170,7 +171,11 @@ fn seconds(span: Duration) -> Result<u16, SocketError> {
 }
 
 fn within<T: PartialOrd>(value: T, low: T, high: T) -> Result<T, SocketError> {
-    if value >= low && value <= high { Ok(value) } else { Err(SocketError::InvalidInput) }
+    if value >= low && value <= high {
+        Ok(value)
+    } else {
+        Err(SocketError::InvalidInput)
+    }
 }
 
 impl Stack {
@@ -179,7 +184,12 @@ impl Stack {
     /// # Errors
     ///
     /// `InvalidInput`, `NotFound`.
-    pub fn set_option(&mut self, now: Instant, id: ConnectionId, option: SocketOption) -> Result<(), SocketError> {
+    pub fn set_option(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        option: SocketOption,
+    ) -> Result<(), SocketError> {
         let index = self.tcp.resolve(id)?;
         let pcb = &mut self.tcp.pcbs[index];
         pcb.settings.apply(option)?;

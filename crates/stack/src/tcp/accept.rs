@@ -74,12 +74,20 @@ impl Tcp {
         if !address.is_unspecified() && !cx.ip.is_local(address) {
             return Err(SocketError::AddressNotAvailable);
         }
-        let port = if port == 0 { self.free_listen_port(address)? } else { port };
+        let port = if port == 0 {
+            self.free_listen_port(address)?
+        } else {
+            port
+        };
         if self.listeners.iter().any(|l| conflicts(l, address, port)) {
             return Err(SocketError::AddressInUse);
         }
         let generation = self.next_generation();
-        let Some(index) = self.listeners.iter().position(|l| !l.is_open() && l.on_events == 0) else {
+        let Some(index) = self
+            .listeners
+            .iter()
+            .position(|l| !l.is_open() && l.on_events == 0)
+        else {
             cx.counters.context_memory_out += 1;
             return Err(SocketError::OutOfMemory);
         };
@@ -189,7 +197,9 @@ impl Tcp {
             self.listener_buckets[bucket] = listener.bucket_next;
             return;
         }
-        let previous = self.listeners_on(listener.port).find(|&i| self.listeners[i as usize].bucket_next == index + 1);
+        let previous = self
+            .listeners_on(listener.port)
+            .find(|&i| self.listeners[i as usize].bucket_next == index + 1);
         if let Some(previous) = previous {
             self.listeners[previous as usize].bucket_next = listener.bucket_next;
         }
@@ -275,7 +285,13 @@ impl Tcp {
     }
 
     /// A block in SYN-RECEIVED for a peer's SYN with these options.
-    fn passive_pcb(&mut self, cx: &mut Context<'_>, listener: u32, segment: &Segment<'_>, options: &Options) -> Pcb {
+    fn passive_pcb(
+        &mut self,
+        cx: &mut Context<'_>,
+        listener: u32,
+        segment: &Segment<'_>,
+        options: &Options,
+    ) -> Pcb {
         let settings = self.listeners[listener as usize].settings;
         let mut pcb = self.new_pcb(cx.now, segment.tuple, settings);
         pcb.set_state(State::SynReceived);
@@ -306,7 +322,12 @@ impl Tcp {
     }
 
     /// An acknowledgement in SYN-RECEIVED. True: the connection is established.
-    pub(super) fn handshake_completes(&mut self, cx: &mut Context<'_>, index: u32, segment: &Segment<'_>) -> bool {
+    pub(super) fn handshake_completes(
+        &mut self,
+        cx: &mut Context<'_>,
+        index: u32,
+        segment: &Segment<'_>,
+    ) -> bool {
         let pcb = &mut self.pcbs[index];
         //= RFC 9293 §3.10.7.4 (fifth, SYN-RECEIVED: an unacceptable ACK is answered with a reset)
         if segment.ack.le(pcb.iss) || segment.ack.gt(pcb.snd_nxt) {
@@ -412,7 +433,9 @@ fn bucket_of(port: u16) -> usize {
 /// Whether an open listener stands in the way of a new one.
 fn conflicts(listener: &Listener, address: Address, port: u16) -> bool {
     let wildcard = |a: Address| a.is_unspecified();
-    let same_family = |a: Address, b: Address| a == Address::UNSPECIFIED || b == Address::UNSPECIFIED || a.is_ipv4() == b.is_ipv4();
+    let same_family = |a: Address, b: Address| {
+        a == Address::UNSPECIFIED || b == Address::UNSPECIFIED || a.is_ipv4() == b.is_ipv4()
+    };
     listener.is_open()
         && listener.port == port
         && (listener.address == address

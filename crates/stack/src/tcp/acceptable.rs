@@ -45,7 +45,9 @@ impl Tcp {
         }
         // RFC 7323 §3.2 would have a segment without the option dropped. Hosts and
         // middleboxes exist that leave it out, and Linux and BSD take what they send.
-        let Some(timestamps) = segment.options.timestamps else { return true };
+        let Some(timestamps) = segment.options.timestamps else {
+            return true;
+        };
         let now_ms = cx.now.millis() as u32;
         let age = now_ms.wrapping_sub(pcb.ts_recent_at);
         let delta = timestamps.value.wrapping_sub(pcb.ts_recent) as i32;
@@ -64,7 +66,9 @@ impl Tcp {
     #[inline]
     pub(super) fn remember_timestamp(&mut self, now: Instant, index: u32, segment: &Segment<'_>) {
         let pcb = &mut self.pcbs[index];
-        let Some(timestamps) = segment.options.timestamps else { return };
+        let Some(timestamps) = segment.options.timestamps else {
+            return;
+        };
         if !pcb.has(flag::TIMESTAMPS) || segment.seq.gt(pcb.last_ack_sent) {
             return;
         }

@@ -67,8 +67,11 @@ impl Tcp {
         }
         let reopened = window_before == 0 && self.pcbs[index].snd_wnd > 0;
         if progress.acked > 0 || reopened {
-            self.pcbs[index].waiting_since =
-                if self.pcbs[index].outstanding() > 0 { cx.now } else { Instant::NEVER };
+            self.pcbs[index].waiting_since = if self.pcbs[index].outstanding() > 0 {
+                cx.now
+            } else {
+                Instant::NEVER
+            };
             self.pcbs[index].backoff = 0;
         }
         if outstanding || reopened {
@@ -112,7 +115,11 @@ impl Tcp {
         let pcb = &mut self.pcbs[index];
         progress.acked = ack.distance(pcb.snd_una);
         let data = ack.distance(pcb.queue_start()).min(pcb.send_queue.len() as u32);
-        let data = if ack == pcb.iss + 1 && pcb.snd_una == pcb.iss { 0 } else { data };
+        let data = if ack == pcb.iss + 1 && pcb.snd_una == pcb.iss {
+            0
+        } else {
+            data
+        };
         pcb.send_queue.consume(&mut self.payload, data as usize);
         pcb.bytes_acked += u64::from(data);
         pcb.snd_una = ack;

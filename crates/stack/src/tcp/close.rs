@@ -9,7 +9,12 @@ use toehold_shm::NONE;
 
 impl Tcp {
     /// The program shuts one or both directions.
-    pub(crate) fn shutdown(&mut self, cx: &mut Context<'_>, index: u32, how: Shutdown) -> Result<(), SocketError> {
+    pub(crate) fn shutdown(
+        &mut self,
+        cx: &mut Context<'_>,
+        index: u32,
+        how: Shutdown,
+    ) -> Result<(), SocketError> {
         let pcb = &mut self.pcbs[index];
         if pcb.state() == State::Closed || pcb.state() == State::SynSent {
             return Err(SocketError::NotConnected);
@@ -140,7 +145,8 @@ impl TimeWait {
             pcb.tuple,
             pcb.snd_nxt,
             pcb.rcv_nxt,
-            pcb.has(flag::TIMESTAMPS).then_some((pcb.ts_recent, pcb.ts_offset)),
+            pcb.has(flag::TIMESTAMPS)
+                .then_some((pcb.ts_recent, pcb.ts_offset)),
             deadline,
         )
     }

@@ -29,14 +29,20 @@ impl Tcp {
             return Err(SocketError::InvalidInput);
         }
         let address = if local.0.is_unspecified() {
-            cx.ip.source_for(remote.0).ok_or(SocketError::NetworkUnreachable)?
+            cx.ip
+                .source_for(remote.0)
+                .ok_or(SocketError::NetworkUnreachable)?
         } else if cx.ip.is_local(local.0) {
             local.0
         } else {
             return Err(SocketError::AddressNotAvailable);
         };
-        let mut tuple =
-            FourTuple { local: address, remote: remote.0, local_port: local.1, remote_port: remote.1 };
+        let mut tuple = FourTuple {
+            local: address,
+            remote: remote.0,
+            local_port: local.1,
+            remote_port: remote.1,
+        };
         if local.1 == 0 {
             tuple.local_port = self.choose_port(cx, tuple)?;
         } else if !self.tuple_free(cx, &tuple) {
@@ -75,9 +81,14 @@ impl Tcp {
         if self.demux.lookup(tuple, &self.pcbs).is_some() {
             return false;
         }
-        let Some(record) = self.time_waits.get(tuple) else { return true };
+        let Some(record) = self.time_waits.get(tuple) else {
+            return true;
+        };
         //= RFC 6191 §2 (a timestamp that surely is newer makes the reuse safe)
-        let entered = record.deadline.0.saturating_sub(self.config.time_wait.as_nanos() as u64);
+        let entered = record
+            .deadline
+            .0
+            .saturating_sub(self.config.time_wait.as_nanos() as u64);
         let reusable = record.has_timestamps() && cx.now.nanos_since(Instant(entered)) >= REUSE_AFTER_NS;
         if reusable {
             self.time_waits.remove(tuple);
@@ -177,7 +188,11 @@ impl Tcp {
         pcb.clear(flag::SYN_PENDING);
         pcb.backoff = 0;
         pcb.waiting_since = Instant::NEVER;
-        let scale = if segment.has(Flags::SYN) { 0 } else { pcb.snd_wscale };
+        let scale = if segment.has(Flags::SYN) {
+            0
+        } else {
+            pcb.snd_wscale
+        };
         pcb.snd_wnd = u32::from(segment.window) << scale;
         pcb.max_snd_wnd = pcb.max_snd_wnd.max(pcb.snd_wnd);
         pcb.snd_wl1 = segment.seq;

@@ -43,7 +43,9 @@ impl Tcp {
             self.finish(index, None);
             return;
         }
-        let Some(fresh) = self.trim(cx, index, segment) else { return };
+        let Some(fresh) = self.trim(cx, index, segment) else {
+            return;
+        };
         if fresh.start.gt(self.pcbs[index].rcv_nxt) {
             let part = (fresh.offset, fresh.len);
             self.keep_ahead(cx, index, fresh.start, &segment.payload, part, fresh.fin);
@@ -107,7 +109,12 @@ impl Tcp {
             len = len.min(room);
             fin = false;
         }
-        Some(Fresh { start, offset, len, fin })
+        Some(Fresh {
+            start,
+            offset,
+            len,
+            fin,
+        })
     }
 
     /// Puts in-order bytes where they belong: into the waiting program's buffer,
@@ -138,7 +145,13 @@ impl Tcp {
                 payload.append_to(&mut pcb.receive_queue, &mut self.payload, offset + direct, rest)
             } else {
                 let at = pcb.receive_queue.len();
-                let written = payload.write_to(&mut pcb.receive_queue, &mut self.payload, at, offset + direct, rest);
+                let written = payload.write_to(
+                    &mut pcb.receive_queue,
+                    &mut self.payload,
+                    at,
+                    offset + direct,
+                    rest,
+                );
                 pcb.receive_queue.extend(written);
                 written
             };
@@ -178,7 +191,8 @@ impl Tcp {
             return;
         }
         pcb.unacked_received = pcb.unacked_received.saturating_add(taken);
-        let quick = (pcb.quick_acks > 0 && !pcb.has(flag::INTERACTIVE)) || pcb.settings.has(setting::QUICK_ACK);
+        let quick =
+            (pcb.quick_acks > 0 && !pcb.has(flag::INTERACTIVE)) || pcb.settings.has(setting::QUICK_ACK);
         if at_once || quick || taken == 0 || pcb.unacked_received > segments * u32::from(pcb.rcv_mss) {
             pcb.set(flag::ACK_NOW);
         } else if !pcb.ack_at.is_set() {

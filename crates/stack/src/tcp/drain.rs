@@ -20,7 +20,8 @@ impl Tcp {
     fn undelivered(&self) -> impl Iterator<Item = u32> + '_ {
         let owes = |state| matches!(state, State::FinWait1 | State::Closing | State::LastAck);
         let pcbs = self.pcbs.iter_live();
-        pcbs.filter(move |(_, pcb)| pcb.has(flag::RELEASED) && owes(pcb.state())).map(|(index, _)| index)
+        pcbs.filter(move |(_, pcb)| pcb.has(flag::RELEASED) && owes(pcb.state()))
+            .map(|(index, _)| index)
     }
 
     fn abort_undelivered(&mut self) {

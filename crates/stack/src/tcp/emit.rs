@@ -27,12 +27,22 @@ pub(super) struct Emission {
 impl Emission {
     /// A segment without payload.
     pub(super) fn bare(flags: Flags, seq: Seq) -> Self {
-        Self { flags, seq, offset: 0, len: 0 }
+        Self {
+            flags,
+            seq,
+            offset: 0,
+            len: 0,
+        }
     }
 
     /// A segment, or super-frame, with payload.
     pub(super) fn data(flags: Flags, seq: Seq, offset: usize, len: usize) -> Self {
-        Self { flags, seq, offset, len }
+        Self {
+            flags,
+            seq,
+            offset,
+            len,
+        }
     }
 
     /// Whether it carries bytes that were never sent before.
@@ -52,13 +62,19 @@ impl Tcp {
     ) -> Result<(), TransmitError> {
         let header = self.header(cx, index, emission);
         let pcb = &mut self.pcbs[index];
-        let payload = pcb.send_queue.gather(&self.payload, emission.offset, emission.len);
+        let payload = pcb
+            .send_queue
+            .gather(&self.payload, emission.offset, emission.len);
         if payload.len() != emission.len {
             // More blocks than one frame can name: the caller's chunk is too long.
             return Err(TransmitError::TooLong);
         }
         //= RFC 3168 §6.1.5 (retransmissions are not ECN-capable)
-        let ecn = if pcb.has(flag::ECN) && emission.is_new_data(pcb) { ECT_0 } else { 0 };
+        let ecn = if pcb.has(flag::ECN) && emission.is_new_data(pcb) {
+            ECT_0
+        } else {
+            0
+        };
         let tos = pcb.settings.traffic_class | ecn;
         let mut buffer = [0u8; HEADER_ROOM];
         let transport_len = header.len() + emission.len;
@@ -77,9 +93,24 @@ impl Tcp {
         if !partial {
             fill_checksum(&mut buffer[ip_len..end], pcb, payload);
         }
-        let segment_size = if emission.len > usize::from(pcb.mss) { pcb.mss } else { 0 };
-        let offload = Offload { checksum: if partial { Checksum::Partial } else { Checksum::Complete }, segment_size };
-        let frame = Transmit { headers: &buffer[..end], payload, offload };
+        let segment_size = if emission.len > usize::from(pcb.mss) {
+            pcb.mss
+        } else {
+            0
+        };
+        let offload = Offload {
+            checksum: if partial {
+                Checksum::Partial
+            } else {
+                Checksum::Complete
+            },
+            segment_size,
+        };
+        let frame = Transmit {
+            headers: &buffer[..end],
+            payload,
+            offload,
+        };
         if looped {
             let whole = &mut self.scratch;
             whole.clear();
@@ -103,7 +134,11 @@ impl Tcp {
         let window = self.window_to_advertise(index);
         let pcb = &self.pcbs[index];
         let mut flags = emission.flags;
-        let options = if syn { self.syn_options(cx, pcb) } else { self.segment_options(cx, pcb, emission) };
+        let options = if syn {
+            self.syn_options(cx, pcb)
+        } else {
+            self.segment_options(cx, pcb, emission)
+        };
         if pcb.has(flag::ECN) && !syn {
             if pcb.has(flag::ECN_ECHO) {
                 flags = flags | Flags::ECE;
@@ -125,7 +160,11 @@ impl Tcp {
             src_port: pcb.tuple.local_port,
             dst_port: pcb.tuple.remote_port,
             seq: emission.seq,
-            ack: if flags.contains(Flags::ACK) { pcb.rcv_nxt } else { Seq(0) },
+            ack: if flags.contains(Flags::ACK) {
+                pcb.rcv_nxt
+            } else {
+                Seq(0)
+            },
             flags,
             window: (window >> shift).min(0xffff) as u16,
             urgent,
@@ -136,8 +175,13 @@ impl Tcp {
     #[inline]
     fn segment_options(&self, cx: &Context<'_>, pcb: &Pcb, emission: &Emission) -> Options {
         let mut options = Options::default();
-        if pcb.has(flag::TIMESTAMPS) && !(emission.flags.contains(Flags::RST) && !emission.flags.contains(Flags::ACK)) {
-            options.timestamps = Some(Timestamps { value: pcb.timestamp(cx.now), echo: pcb.ts_recent });
+        if pcb.has(flag::TIMESTAMPS)
+            && !(emission.flags.contains(Flags::RST) && !emission.flags.contains(Flags::ACK))
+        {
+            options.timestamps = Some(Timestamps {
+                value: pcb.timestamp(cx.now),
+                echo: pcb.ts_recent,
+            });
         }
         if pcb.has(flag::SACK) && emission.len == 0 && (pcb.ranges != NONE || pcb.has(flag::DSACK)) {
             options.sack = self.blocks_to_report(pcb);
@@ -159,7 +203,11 @@ impl Tcp {
             let granule = (1u32 << pcb.rcv_wscale) - 1;
             let rounded = (standing + granule) & !granule;
             //= RFC 7323 §2.4 (what scaling cannot express: upwards the edge would creep beyond the buffer)
-            return if rounded <= room { rounded } else { standing & !granule };
+            return if rounded <= room {
+                rounded
+            } else {
+                standing & !granule
+            };
         }
         room & !((1u32 << pcb.rcv_wscale) - 1)
     }
@@ -174,7 +222,8 @@ impl Tcp {
             pcb.last_sent = cx.now;
         }
         if emission.len > 0 {
-            if pcb.unacked_received > 0 && cx.now.nanos_since(pcb.last_received) < super::data::INTERACTIVE_NS {
+            if pcb.unacked_received > 0 && cx.now.nanos_since(pcb.last_received) < super::data::INTERACTIVE_NS
+            {
                 pcb.set(flag::INTERACTIVE);
             }
             if emission.is_new_data(pcb) {
@@ -186,7 +235,11 @@ impl Tcp {
         if !header.flags.contains(Flags::ACK) || emission.seq.lt(pcb.snd_una) {
             return;
         }
-        let shift = if header.flags.contains(Flags::SYN) { 0 } else { pcb.rcv_wscale };
+        let shift = if header.flags.contains(Flags::SYN) {
+            0
+        } else {
+            pcb.rcv_wscale
+        };
         let edge = pcb.rcv_nxt + (u32::from(header.window) << shift);
         if edge.gt(pcb.rcv_adv) {
             pcb.rcv_adv = edge;

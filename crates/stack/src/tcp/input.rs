@@ -143,7 +143,8 @@ impl Tcp {
         }
         //= RFC 9293 §3.10.7.4 (TIME-WAIT: acknowledge, restart the 2 MSL timeout on a FIN)
         if segment.has(Flags::FIN) {
-            self.time_waits.refresh(&segment.tuple, cx.now + self.config.time_wait);
+            self.time_waits
+                .refresh(&segment.tuple, cx.now + self.config.time_wait);
         }
         if segment.len() > 0 && self.challenge_allowed(cx) {
             self.reply_time_wait(cx, record);

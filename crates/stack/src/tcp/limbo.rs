@@ -43,7 +43,11 @@ impl Tcp {
     pub(super) fn sweep_limbo(&mut self, out: &dyn Transmitter) {
         let mut at = std::mem::replace(&mut self.shard[0].limbo_head, NONE);
         while at != NONE {
-            let Limbo { fence, connection, next } = self.limbo[at];
+            let Limbo {
+                fence,
+                connection,
+                next,
+            } = self.limbo[at];
             if out.passed(Fence(fence)) {
                 self.limbo.remove(at);
                 let pcb = &mut self.pcbs[connection];

@@ -39,6 +39,9 @@ impl Tcp {
         let [a, b, c, d, e, f, ..] = prefix;
         frame.resize(u32::from_ne_bytes([a, b, c, d]) as usize, 0);
         queue.read(&mut self.payload, frame);
-        Some(Offload { checksum: Checksum::Verified, segment_size: u16::from_ne_bytes([e, f]) })
+        Some(Offload {
+            checksum: Checksum::Verified,
+            segment_size: u16::from_ne_bytes([e, f]),
+        })
     }
 }

@@ -38,13 +38,13 @@ mod urgent;
 use toehold_shm::{ByteQueue, Carver, NONE, OutOfMemory, Payload, Slab, Table};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-pub(crate) use pcb::{Pcb, flag, urgent as urgent_state};
 pub use pcb::State;
+pub(crate) use pcb::{Pcb, flag, urgent as urgent_state};
 
 use self::accept::Listener;
+use self::limbo::Limbo;
 use self::ranges::Range;
 use self::reply::Reply;
-use self::limbo::Limbo;
 use self::sent::{Flight, Sent};
 use self::time_wait::TimeWaits;
 use crate::config::{Config, TcpConfig};
@@ -192,7 +192,10 @@ impl Tcp {
     }
 
     pub(crate) fn connection_id(&self, index: u32) -> ConnectionId {
-        ConnectionId { index, generation: self.pcbs[index].generation }
+        ConnectionId {
+            index,
+            generation: self.pcbs[index].generation,
+        }
     }
 
     fn next_generation(&mut self) -> u32 {
@@ -306,7 +309,10 @@ impl Tcp {
                 let listener = &mut self.listeners[index as usize];
                 listener.on_events = 0;
                 if listener.is_open() {
-                    return Some(Event::Listener(ListenerId { index, generation: listener.generation }));
+                    return Some(Event::Listener(ListenerId {
+                        index,
+                        generation: listener.generation,
+                    }));
                 }
             } else {
                 self.pcbs[entry].clear(flag::ON_EVENTS);
@@ -322,8 +328,9 @@ impl Tcp {
     /// control block, its entry in the timing wheel and in the demultiplexer.
     pub(crate) fn context_bytes_per_connection(&self, config: &Config) -> usize {
         let n = config.connections;
-        let total =
-            Slab::<Pcb>::bytes_needed(n) + Wheel::bytes_needed(n) + Demultiplexer::bytes_needed(config.demux, n);
+        let total = Slab::<Pcb>::bytes_needed(n)
+            + Wheel::bytes_needed(n)
+            + Demultiplexer::bytes_needed(config.demux, n);
         total.div_ceil(n.max(1) as usize)
     }
 

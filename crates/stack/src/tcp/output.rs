@@ -81,9 +81,19 @@ impl Tcp {
     }
 
     /// A bare acknowledgement, if one is due that nothing else has carried.
-    fn transmit_ack(&mut self, cx: &mut Context<'_>, index: u32, out: &mut dyn Transmitter) -> Result<(), Stopped> {
+    fn transmit_ack(
+        &mut self,
+        cx: &mut Context<'_>,
+        index: u32,
+        out: &mut dyn Transmitter,
+    ) -> Result<(), Stopped> {
         if self.pcbs[index].has(flag::ACK_NOW) {
-            self.emit(cx, index, out, &Emission::bare(Flags::ACK, self.pcbs[index].snd_nxt))?;
+            self.emit(
+                cx,
+                index,
+                out,
+                &Emission::bare(Flags::ACK, self.pcbs[index].snd_nxt),
+            )?;
         }
         Ok(())
     }
@@ -115,13 +125,22 @@ impl Tcp {
         Ok(())
     }
 
-    fn transmit_syn(&mut self, cx: &mut Context<'_>, index: u32, out: &mut dyn Transmitter) -> Result<(), Stopped> {
+    fn transmit_syn(
+        &mut self,
+        cx: &mut Context<'_>,
+        index: u32,
+        out: &mut dyn Transmitter,
+    ) -> Result<(), Stopped> {
         if !self.pcbs[index].has(flag::SYN_PENDING) {
             return Ok(());
         }
         let pcb = &self.pcbs[index];
         let answering = pcb.state() == State::SynReceived;
-        let mut flags = if answering { Flags::SYN | Flags::ACK } else { Flags::SYN };
+        let mut flags = if answering {
+            Flags::SYN | Flags::ACK
+        } else {
+            Flags::SYN
+        };
         if answering && pcb.has(flag::ECN) {
             flags = flags | Flags::ECE;
         } else if !answering && self.config.ecn && pcb.syn_count == 0 {
@@ -140,7 +159,12 @@ impl Tcp {
     }
 
     /// Sends again what is deemed lost, oldest first, as the window allows.
-    fn transmit_lost(&mut self, cx: &mut Context<'_>, index: u32, out: &mut dyn Transmitter) -> Result<(), Stopped> {
+    fn transmit_lost(
+        &mut self,
+        cx: &mut Context<'_>,
+        index: u32,
+        out: &mut dyn Transmitter,
+    ) -> Result<(), Stopped> {
         let mut at = self.pcbs[index].sent_head;
         let mut first = self.pcbs[index].repair() != Repair::Open;
         while at != NONE && self.pcbs[index].lost > 0 {
@@ -176,14 +200,21 @@ impl Tcp {
         let offset = record.start.distance(pcb.queue_start()) as usize;
         let in_queue = (pcb.send_queue.len()).saturating_sub(offset) as u32;
         let data = record.len().min(in_queue);
-        let take = data.min(self.largest_chunk(pcb)).min(whole_segments(limit, pcb.mss));
+        let take = data
+            .min(self.largest_chunk(pcb))
+            .min(whole_segments(limit, pcb.mss));
         if take < data && !self.split_sent(index, at, record.start + take) {
             cx.counters.context_memory_out += 1;
             return Err(Stopped::Connection);
         }
         let fin = take == data && data < record.len();
         let flags = self.data_flags(&self.pcbs[index], record.start, take, fin);
-        let sent = self.emit(cx, index, out, &Emission::data(flags, record.start, offset, take as usize))?;
+        let sent = self.emit(
+            cx,
+            index,
+            out,
+            &Emission::data(flags, record.start, offset, take as usize),
+        )?;
         debug_assert_eq!(sent, ());
         let was_lost = self.sent[at].is_lost();
         let len = self.sent[at].len();
@@ -205,7 +236,12 @@ impl Tcp {
     }
 
     /// Sends data, and the FIN behind them, for the first time.
-    fn transmit_new(&mut self, cx: &mut Context<'_>, index: u32, out: &mut dyn Transmitter) -> Result<(), Stopped> {
+    fn transmit_new(
+        &mut self,
+        cx: &mut Context<'_>,
+        index: u32,
+        out: &mut dyn Transmitter,
+    ) -> Result<(), Stopped> {
         loop {
             let pcb = &self.pcbs[index];
             let unsent = pcb.unsent();
@@ -242,7 +278,12 @@ impl Tcp {
             flags = flags | Flags::PSH;
         }
         self.restart_after_idle(cx.now, index);
-        self.emit(cx, index, out, &Emission::data(flags, start, offset, take as usize))?;
+        self.emit(
+            cx,
+            index,
+            out,
+            &Emission::data(flags, start, offset, take as usize),
+        )?;
         let end = start + take + u32::from(fin);
         self.push_sent(cx.now, index, start, end);
         let (pcb, flight) = self.flying(index);
@@ -284,7 +325,9 @@ impl Tcp {
                 return 0;
             }
         }
-        let allowed = data.min(congestion.max(if nothing_out { mss } else { 0 })).min(self.largest_chunk(pcb));
+        let allowed = data
+            .min(congestion.max(if nothing_out { mss } else { 0 }))
+            .min(self.largest_chunk(pcb));
         if allowed >= mss {
             if allowed < unsent && congestion < window {
                 self.pcbs[index].set(flag::WINDOW_LIMITED);
@@ -292,7 +335,11 @@ impl Tcp {
             let whole = whole_segments(allowed, mss as u16);
             // A super-frame carries a short last segment only if nothing follows
             // that could fill it.
-            return if allowed == unsent && self.may_end_short(now, index, unsent, mss) { allowed } else { whole };
+            return if allowed == unsent && self.may_end_short(now, index, unsent, mss) {
+                allowed
+            } else {
+                whole
+            };
         }
         if allowed == unsent && self.may_end_short(now, index, unsent, mss) {
             return allowed;
@@ -301,7 +348,11 @@ impl Tcp {
         // … or waiting has lasted too long: the window may never be larger.
         let pcb = &self.pcbs[index];
         let worth = 2 * u64::from(window) >= u64::from(pcb.max_snd_wnd) || pcb.has(flag::PROBE);
-        if allowed > 0 && allowed == window && allowed < unsent && worth { allowed } else { 0 }
+        if allowed > 0 && allowed == window && allowed < unsent && worth {
+            allowed
+        } else {
+            0
+        }
     }
 
     /// Whether a segment of less than full size may end the queue now.
@@ -331,8 +382,17 @@ impl Tcp {
         }
         let headers = u32::from(super::syn::fixed_headers(pcb.tuple.local.is_ipv4())) + 40;
         let nameable = (MAX_PARTS as u32 - 1) * self.payload.block_len() as u32;
-        let largest = pcb.path.super_frame.min(65_535).saturating_sub(headers).min(nameable);
-        if largest > mss { largest - largest % mss } else { mss }
+        let largest = pcb
+            .path
+            .super_frame
+            .min(65_535)
+            .saturating_sub(headers)
+            .min(nameable);
+        if largest > mss {
+            largest - largest % mss
+        } else {
+            mss
+        }
     }
 
     fn data_flags(&self, pcb: &Pcb, start: Seq, len: u32, fin: bool) -> Flags {
@@ -347,7 +407,12 @@ impl Tcp {
         flags
     }
 
-    fn transmit_probes(&mut self, cx: &mut Context<'_>, index: u32, out: &mut dyn Transmitter) -> Result<(), Stopped> {
+    fn transmit_probes(
+        &mut self,
+        cx: &mut Context<'_>,
+        index: u32,
+        out: &mut dyn Transmitter,
+    ) -> Result<(), Stopped> {
         if self.pcbs[index].has(flag::TAIL_PROBE) {
             self.transmit_tail_probe(cx, index, out)?;
         }
@@ -355,7 +420,11 @@ impl Tcp {
             // An acknowledgement below the window makes the peer say where it is.
             //= RFC 9293 §3.8.4 (SEG.SEQ = SND.NXT-1, no data)
             let pcb = &self.pcbs[index];
-            let seq = if pcb.snd_una == pcb.snd_nxt { pcb.snd_nxt - 1 } else { pcb.snd_una - 1 };
+            let seq = if pcb.snd_una == pcb.snd_nxt {
+                pcb.snd_nxt - 1
+            } else {
+                pcb.snd_una - 1
+            };
             self.emit(cx, index, out, &Emission::bare(Flags::ACK, seq))?;
             self.pcbs[index].clear(flag::PROBE);
         }

@@ -369,7 +369,12 @@ impl Pcb {
         ] {
             *link = NONE;
         }
-        for deadline in [&mut pcb.retransmit_at, &mut pcb.ack_at, &mut pcb.life_at, &mut pcb.wheel_at] {
+        for deadline in [
+            &mut pcb.retransmit_at,
+            &mut pcb.ack_at,
+            &mut pcb.life_at,
+            &mut pcb.wheel_at,
+        ] {
             *deadline = Instant::NEVER;
         }
         pcb.waiting_since = Instant::NEVER;
@@ -386,13 +391,19 @@ impl Pcb {
     /// Estimate of the bytes in the network (RFC 6675 "pipe").
     #[inline]
     pub(crate) fn in_flight(&self) -> u32 {
-        self.outstanding().saturating_sub(self.sacked).saturating_sub(self.lost)
+        self.outstanding()
+            .saturating_sub(self.sacked)
+            .saturating_sub(self.lost)
     }
 
     /// Sequence number of the first byte in the send queue.
     #[inline]
     pub(crate) fn queue_start(&self) -> Seq {
-        if self.snd_una == self.iss { self.iss + 1 } else { self.snd_una }
+        if self.snd_una == self.iss {
+            self.iss + 1
+        } else {
+            self.snd_una
+        }
     }
 
     /// Sequence number behind the last byte in the send queue; a FIN's place.
@@ -407,14 +418,20 @@ impl Pcb {
         if self.has(flag::FIN_SENT) {
             return 0;
         }
-        let next = if self.snd_nxt == self.iss { self.iss + 1 } else { self.snd_nxt };
+        let next = if self.snd_nxt == self.iss {
+            self.iss + 1
+        } else {
+            self.snd_nxt
+        };
         self.queue_end().distance(next)
     }
 
     /// Bytes the receive queue still has room for.
     #[inline]
     pub(crate) fn receive_room(&self) -> u32 {
-        self.settings.receive_buffer.saturating_sub(self.receive_queue.len() as u32)
+        self.settings
+            .receive_buffer
+            .saturating_sub(self.receive_queue.len() as u32)
     }
 
     /// The timestamp value of a segment sent at `now`.

@@ -19,7 +19,12 @@ impl Tcp {
         let over = |pcb: &Pcb| {
             pcb.state() != State::Closed && pcb.path.destination == mac && !pcb.path.is_loopback()
         };
-        let lost: Vec<u32> = self.pcbs.iter_live().filter(|(_, pcb)| over(pcb)).map(|(i, _)| i).collect();
+        let lost: Vec<u32> = self
+            .pcbs
+            .iter_live()
+            .filter(|(_, pcb)| over(pcb))
+            .map(|(i, _)| i)
+            .collect();
         for index in lost {
             let error = match self.pcbs[index].state() {
                 State::SynSent => Some(SocketError::HostUnreachable),

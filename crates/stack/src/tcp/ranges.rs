@@ -89,7 +89,14 @@ impl Tcp {
         if self.count_from(at) + count >= MAX_RANGES {
             return false;
         }
-        let Some(new) = self.ranges.insert(Range { start, end, next: at, fin: fin.into() }) else { return false };
+        let Some(new) = self.ranges.insert(Range {
+            start,
+            end,
+            next: at,
+            fin: fin.into(),
+        }) else {
+            return false;
+        };
         if previous == NONE {
             self.pcbs[index].ranges = new;
         } else {
@@ -117,7 +124,9 @@ impl Tcp {
         self.pcbs[index].latest_range = at;
         loop {
             let range = self.ranges[at];
-            let Some(&behind) = self.ranges.get(range.next) else { return };
+            let Some(&behind) = self.ranges.get(range.next) else {
+                return;
+            };
             if behind.start.gt(range.end) {
                 return;
             }
@@ -133,7 +142,9 @@ impl Tcp {
     pub(super) fn join_ranges(&mut self, index: u32) -> bool {
         loop {
             let at = self.pcbs[index].ranges;
-            let Some(&range) = self.ranges.get(at) else { return false };
+            let Some(&range) = self.ranges.get(at) else {
+                return false;
+            };
             let pcb = &mut self.pcbs[index];
             if range.start.gt(pcb.rcv_nxt) {
                 return false;

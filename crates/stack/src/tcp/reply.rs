@@ -60,8 +60,10 @@ impl Reply {
                 mss: (self.mss > 0).then_some(self.mss),
                 window_scale: self.scale.checked_sub(1),
                 sack_permitted: self.sack != 0,
-                timestamps: (self.has_timestamps != 0)
-                    .then_some(Timestamps { value: self.ts_value, echo: self.ts_echo }),
+                timestamps: (self.has_timestamps != 0).then_some(Timestamps {
+                    value: self.ts_value,
+                    echo: self.ts_echo,
+                }),
                 ..Options::default()
             },
         }
@@ -89,7 +91,12 @@ impl Tcp {
         let reply = if segment.has(Flags::ACK) {
             Reply::new(segment.tuple, segment.ack, Seq(0), Flags::RST)
         } else {
-            Reply::new(segment.tuple, Seq(0), segment.seq + segment.len(), Flags::RST | Flags::ACK)
+            Reply::new(
+                segment.tuple,
+                Seq(0),
+                segment.seq + segment.len(),
+                Flags::RST | Flags::ACK,
+            )
         };
         cx.counters.tcp_resets_sent += 1;
         self.push_reply(cx, reply);
@@ -112,10 +119,20 @@ impl Tcp {
         let mut pcb = super::Pcb::new(segment.tuple, 0, settings);
         self.negotiate(cx.now, &mut pcb, &segment.options);
         let cookie = self.keys.make_cookie(segment, cx.now);
-        let mut reply = Reply::new(segment.tuple, cookie.seq, segment.seq + 1, Flags::SYN | Flags::ACK);
+        let mut reply = Reply::new(
+            segment.tuple,
+            cookie.seq,
+            segment.seq + 1,
+            Flags::SYN | Flags::ACK,
+        );
         let ipv4 = segment.tuple.local.is_ipv4();
-        let PathState::Ready(path) = cx.ip.path(cx.now, segment.tuple.remote) else { return };
-        reply.mss = path.mtu.saturating_sub(super::syn::fixed_headers(ipv4)).max(super::syn::MIN_MSS);
+        let PathState::Ready(path) = cx.ip.path(cx.now, segment.tuple.remote) else {
+            return;
+        };
+        reply.mss = path
+            .mtu
+            .saturating_sub(super::syn::fixed_headers(ipv4))
+            .max(super::syn::MIN_MSS);
         reply.window = settings.receive_buffer.min(65535) as u16;
         if let Some(value) = cookie.timestamp {
             reply.has_timestamps = 1;
@@ -163,11 +180,20 @@ impl Tcp {
         let mut buffer = [0u8; 128];
         let (local, remote) = (reply.tuple.local, reply.tuple.remote);
         let protocol = toehold_wire::protocol::TCP;
-        let at = cx.ip.emit_headers(&mut buffer, path, local, remote, protocol, 0, header.len());
+        let at = cx
+            .ip
+            .emit_headers(&mut buffer, path, local, remote, protocol, 0, header.len());
         let end = at + header.emit(&mut buffer[at..]);
         let pseudo = checksum::pseudo_header(local.into(), remote.into(), protocol, (end - at) as u32);
         toehold_wire::tcp::set_checksum(&mut buffer[at..end], pseudo, 0);
-        let offload = Offload { checksum: Checksum::Complete, segment_size: 0 };
-        out.transmit(&Transmit { headers: &buffer[..end], payload: Gather::EMPTY, offload })
+        let offload = Offload {
+            checksum: Checksum::Complete,
+            segment_size: 0,
+        };
+        out.transmit(&Transmit {
+            headers: &buffer[..end],
+            payload: Gather::EMPTY,
+            offload,
+        })
     }
 }

@@ -103,7 +103,8 @@ impl Tcp {
             return;
         }
         if pcb.repair() == Repair::Recovery {
-            pcb.congestion.on_recovery_exit(cx.now, pcb.mss.into(), pcb.outstanding());
+            pcb.congestion
+                .on_recovery_exit(cx.now, pcb.mss.into(), pcb.outstanding());
         }
         pcb.set_repair(Repair::Open);
         pcb.dup_acks = 0;
@@ -116,21 +117,44 @@ impl Tcp {
         let (pcb, flight) = self.flying(index);
         let in_flight = pcb.in_flight();
         let target = pcb.congestion.ssthresh();
-        let duplicate = if progress.delivered == 0 && !pcb.has(flag::SACK) { u32::from(pcb.mss) } else { 0 };
+        let duplicate = if progress.delivered == 0 && !pcb.has(flag::SACK) {
+            u32::from(pcb.mss)
+        } else {
+            0
+        };
         let delivered = progress.delivered + duplicate;
-        let sendable = flight.prr.on_ack(delivered, in_flight, target, pcb.mss.into(), safe_ack);
+        let sendable = flight
+            .prr
+            .on_ack(delivered, in_flight, target, pcb.mss.into(), safe_ack);
         // The first retransmission goes out at once, whatever the window.
-        let sendable = if entered { sendable.max(pcb.mss.into()) } else { sendable };
-        pcb.congestion.set_cwnd(in_flight.saturating_add(sendable).max(pcb.mss.into()));
+        let sendable = if entered {
+            sendable.max(pcb.mss.into())
+        } else {
+            sendable
+        };
+        pcb.congestion
+            .set_cwnd(in_flight.saturating_add(sendable).max(pcb.mss.into()));
     }
 
     //= RFC 3522 §3.2 (an acknowledgement that echoes a timestamp older than the retransmission is for the original)
-    fn undo_if_spurious(&mut self, cx: &mut Context<'_>, index: u32, segment: &Segment<'_>, progress: &Progress) {
+    fn undo_if_spurious(
+        &mut self,
+        cx: &mut Context<'_>,
+        index: u32,
+        segment: &Segment<'_>,
+        progress: &Progress,
+    ) {
         let (pcb, flight) = self.flying(index);
-        if pcb.repair() == Repair::Open || flight.repair_ts == 0 || progress.acked == 0 || !pcb.has(flag::TIMESTAMPS) {
+        if pcb.repair() == Repair::Open
+            || flight.repair_ts == 0
+            || progress.acked == 0
+            || !pcb.has(flag::TIMESTAMPS)
+        {
             return;
         }
-        let Some(timestamps) = segment.options.timestamps else { return };
+        let Some(timestamps) = segment.options.timestamps else {
+            return;
+        };
         let original = (timestamps.echo.wrapping_sub(flight.repair_ts) as i32) < 0;
         flight.repair_ts = 0;
         if !original {
@@ -161,7 +185,9 @@ impl Tcp {
         // As on Linux the round trip is that of the last segment looked at, so that
         // an acknowledgement held back for a gap does not make others look lost.
         flight.rack_rtt_ns = rtt;
-        if record.xmit > flight.rack_xmit || (record.xmit == flight.rack_xmit && record.end.gt(flight.rack_end)) {
+        if record.xmit > flight.rack_xmit
+            || (record.xmit == flight.rack_xmit && record.end.gt(flight.rack_end))
+        {
             flight.rack_xmit = record.xmit;
             flight.rack_end = record.end;
         }
@@ -236,7 +262,11 @@ impl Tcp {
         } else if progress.acked > 0 {
             let open = pcb.repair() == Repair::Open;
             let gone = progress.acked.saturating_sub(mss);
-            pcb.sacked = if open { 0 } else { pcb.sacked.saturating_sub(gone).min(pcb.outstanding()) };
+            pcb.sacked = if open {
+                0
+            } else {
+                pcb.sacked.saturating_sub(gone).min(pcb.outstanding())
+            };
         }
         if pcb.repair() == Repair::Recovery && progress.acked > 0 {
             //= RFC 6582 §3.2 (step 3: a partial acknowledgement: the next segment is lost too)
@@ -284,8 +314,10 @@ impl Tcp {
             // The original was lost, or the duplicate's report is still to come:
             // with D-SACK unknown, RFC 8985 takes it for a loss.
             if pcb.repair() == Repair::Open {
-                pcb.congestion.on_loss_event(cx.now, pcb.mss.into(), pcb.outstanding());
-                pcb.congestion.on_recovery_exit(cx.now, pcb.mss.into(), pcb.outstanding());
+                pcb.congestion
+                    .on_loss_event(cx.now, pcb.mss.into(), pcb.outstanding());
+                pcb.congestion
+                    .on_recovery_exit(cx.now, pcb.mss.into(), pcb.outstanding());
             }
         }
     }
@@ -305,7 +337,8 @@ impl Tcp {
         pcb.backoff = pcb.backoff.saturating_add(1);
         pcb.clear(flag::TAIL_PROBE_OUT | flag::TAIL_PROBE);
         let outstanding = pcb.outstanding();
-        pcb.congestion.on_timeout(cx.now, pcb.mss.into(), outstanding, first);
+        pcb.congestion
+            .on_timeout(cx.now, pcb.mss.into(), outstanding, first);
         if first {
             flight.recover = pcb.snd_nxt;
             flight.repair_ts = 0;

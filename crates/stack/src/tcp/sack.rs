@@ -10,7 +10,13 @@ use super::{Context, Pcb, Tcp, flag};
 
 impl Tcp {
     /// Marks what the blocks cover.
-    pub(super) fn sack_input(&mut self, cx: &mut Context<'_>, index: u32, segment: &Segment<'_>, progress: &mut Progress) {
+    pub(super) fn sack_input(
+        &mut self,
+        cx: &mut Context<'_>,
+        index: u32,
+        segment: &Segment<'_>,
+        progress: &mut Progress,
+    ) {
         for (position, (left, right)) in segment.options.sack.iter().enumerate() {
             let pcb = &self.pcbs[index];
             if !left.lt(right) {
@@ -31,7 +37,14 @@ impl Tcp {
 
     /// Marks the segments in flight that lie in `left..right`; one that lies
     /// there in part is split first.
-    fn mark_sacked(&mut self, cx: &mut Context<'_>, index: u32, left: Seq, right: Seq, progress: &mut Progress) {
+    fn mark_sacked(
+        &mut self,
+        cx: &mut Context<'_>,
+        index: u32,
+        left: Seq,
+        right: Seq,
+        progress: &mut Progress,
+    ) {
         let mut at = self.pcbs[index].sent_head;
         while at != NONE && self.sent[at].start.lt(right) {
             let record = self.sent[at];

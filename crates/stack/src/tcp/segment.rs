@@ -106,7 +106,11 @@ impl Data<'_> {
     /// No payload.
     #[cfg(test)]
     pub(super) fn none() -> Self {
-        Self { front: &[], rest: &Gather::EMPTY, len: 0 }
+        Self {
+            front: &[],
+            rest: &Gather::EMPTY,
+            len: 0,
+        }
     }
 
     #[inline]
@@ -134,7 +138,13 @@ impl Data<'_> {
 
     /// Appends `len` bytes from `offset` on to a queue, and returns how many.
     #[inline]
-    pub(super) fn append_to(&self, queue: &mut ByteQueue, memory: &mut Payload, offset: usize, len: usize) -> usize {
+    pub(super) fn append_to(
+        &self,
+        queue: &mut ByteQueue,
+        memory: &mut Payload,
+        offset: usize,
+        len: usize,
+    ) -> usize {
         let (front, rest_offset) = self.split(offset, len);
         let mut done = 0;
         if !front.is_empty() {

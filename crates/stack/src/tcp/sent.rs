@@ -126,7 +126,13 @@ impl Tcp {
     /// Notes that `start..end` was sent for the first time. False: no memory.
     #[inline]
     pub(super) fn push_sent(&mut self, now: Instant, index: u32, start: Seq, end: Seq) -> bool {
-        let Some(new) = self.sent.insert(Sent { xmit: now, start, end, next: NONE, flags: 0 }) else {
+        let Some(new) = self.sent.insert(Sent {
+            xmit: now,
+            start,
+            end,
+            next: NONE,
+            flags: 0,
+        }) else {
             return false;
         };
         let pcb = &mut self.pcbs[index];
@@ -154,7 +160,9 @@ impl Tcp {
         let mut second = self.sent[at];
         debug_assert!(second.start.lt(seq) && seq.lt(second.end));
         second.start = seq;
-        let Some(new) = self.sent.insert(second) else { return false };
+        let Some(new) = self.sent.insert(second) else {
+            return false;
+        };
         let first = &mut self.sent[at];
         first.end = seq;
         first.next = new;

@@ -63,8 +63,16 @@ impl Tcp {
     /// The largest segment we want to receive.
     //= RFC 9293 §3.7.1 (the effective MTU less fixed IP and TCP headers)
     fn advertised_mss(&self, pcb: &Pcb) -> u16 {
-        let own = pcb.path.mtu.saturating_sub(fixed_headers(pcb.tuple.local.is_ipv4())).max(MIN_MSS);
-        if pcb.settings.max_segment > 0 { own.min(pcb.settings.max_segment) } else { own }
+        let own = pcb
+            .path
+            .mtu
+            .saturating_sub(fixed_headers(pcb.tuple.local.is_ipv4()))
+            .max(MIN_MSS);
+        if pcb.settings.max_segment > 0 {
+            own.min(pcb.settings.max_segment)
+        } else {
+            own
+        }
     }
 
     /// Takes the peer's options from its SYN.
@@ -93,7 +101,8 @@ impl Tcp {
         pcb.rcv_mss = pcb.mss;
         //= RFC 6928 §2 (initial window of ten segments)
         let mss = u32::from(pcb.mss);
-        let window = (self.config.initial_window * mss).min((2 * mss).max(14_600.max(self.config.initial_window * mss)));
+        let window = (self.config.initial_window * mss)
+            .min((2 * mss).max(14_600.max(self.config.initial_window * mss)));
         pcb.congestion = Congestion::new(pcb.settings.algorithm(), window, mss);
     }
 
@@ -101,7 +110,10 @@ impl Tcp {
     /// path carries, less the options every segment bears.
     //= RFC 9293 §3.7.1 (effective send MSS)
     pub(super) fn segment_size(&self, pcb: &Pcb) -> u16 {
-        let path = pcb.path.mtu.saturating_sub(fixed_headers(pcb.tuple.local.is_ipv4()));
+        let path = pcb
+            .path
+            .mtu
+            .saturating_sub(fixed_headers(pcb.tuple.local.is_ipv4()));
         let mut size = pcb.peer_mss.min(path);
         if pcb.settings.max_segment > 0 {
             size = size.min(pcb.settings.max_segment);
@@ -118,5 +130,7 @@ pub(super) fn fixed_headers(ipv4: bool) -> u16 {
 
 /// The smallest shift with which the whole buffer can be advertised.
 pub(super) fn window_scale(receive_buffer: u32) -> u8 {
-    (0..MAX_SCALE).find(|&shift| receive_buffer >> shift <= 65535).unwrap_or(MAX_SCALE)
+    (0..MAX_SCALE)
+        .find(|&shift| receive_buffer >> shift <= 65535)
+        .unwrap_or(MAX_SCALE)
 }

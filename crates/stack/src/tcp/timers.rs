@@ -156,7 +156,9 @@ impl Tcp {
         pcb.keepalive_probes += 1;
         cx.counters.tcp_keepalive_probes += 1;
         pcb.set(flag::PROBE);
-        pcb.life_at = cx.now.plus_nanos(u64::from(pcb.settings.keepalive_interval_s) * 1_000_000_000);
+        pcb.life_at = cx
+            .now
+            .plus_nanos(u64::from(pcb.settings.keepalive_interval_s) * 1_000_000_000);
         self.mark_ready(index);
     }
 
@@ -238,7 +240,10 @@ impl Tcp {
         let timeout_at = base.max(sent).plus_nanos(self.timeout_ns(pcb));
         if self.probe_wanted(pcb) {
             //= RFC 8985 §7.2 (a probe never waits longer than the retransmission timeout)
-            let at = base.max(pcb.last_sent).plus_nanos(self.probe_timeout_ns(pcb)).min(timeout_at);
+            let at = base
+                .max(pcb.last_sent)
+                .plus_nanos(self.probe_timeout_ns(pcb))
+                .min(timeout_at);
             return (RetransmitTimer::TailProbe, at.max(now.plus_nanos(1)));
         }
         (RetransmitTimer::Timeout, timeout_at.max(now.plus_nanos(1)))
@@ -260,7 +265,12 @@ impl Tcp {
     fn probe_timeout_ns(&self, pcb: &Pcb) -> u64 {
         let two_trips = pcb.rtt.srtt_ns().saturating_mul(2);
         let single = pcb.outstanding() <= u32::from(pcb.mss);
-        two_trips + if single { self.rto_bounds().min_ns } else { PROBE_SLACK_NS }
+        two_trips
+            + if single {
+                self.rto_bounds().min_ns
+            } else {
+                PROBE_SLACK_NS
+            }
     }
 
     /// Hands the earliest deadline to the wheel if it does not call before.

@@ -11,7 +11,7 @@ use crate::mq::control::{self, Packet};
 use crate::mq::message::{Introduction, MESSAGE_LEN, Message};
 use crate::mq::record::{HEADER_LEN, MAX_FRAME};
 use crate::mq::{BadRecord, Loss, Refusal};
-use toehold_shm::ring::Corrupt;
+use toehold_shm::ring::{Corrupt, VERSION};
 
 // The ring's layout, as `shm` documents it.
 const CONSUMED: u64 = 128;
@@ -44,7 +44,7 @@ fn memory(len: u64, seals: SealFlags) -> OwnedFd {
 fn section(capacity: u64, incarnation: u64) -> OwnedFd {
     let fd = memory(RECORDS + capacity, SealFlags::SHRINK);
     let mut header = b"toehold\n".to_vec();
-    header.extend(1u16.to_ne_bytes());
+    header.extend(VERSION.to_ne_bytes());
     header.extend(0u16.to_ne_bytes());
     header.extend((RECORDS as u32).to_ne_bytes());
     header.extend(incarnation.to_ne_bytes());
