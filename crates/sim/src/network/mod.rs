@@ -23,6 +23,7 @@ pub use self::node::{Node, NodeSettings};
 use self::switch::Switch;
 use crate::endpoint::{Endpoint, Outcome, Plan, Server, connection_seed};
 use crate::host::BEGINNING;
+use crate::packet::Packet;
 
 /// A jump of the clock before whose end connections are looked at once more.
 const LONG_JUMP: Duration = Duration::from_millis(50);
@@ -213,6 +214,13 @@ impl Network {
                 "node {index} keeps payload memory"
             );
         }
+    }
+
+    /// Gives a node a packet that nobody of the network sent, as an attacker on
+    /// the same wire would.
+    pub fn forge(&mut self, node: usize, packet: &Packet) {
+        let now = self.now;
+        self.nodes[node].forge(now, packet);
     }
 
     /// A number that two runs have in common only if the same frames passed at

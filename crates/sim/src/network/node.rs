@@ -6,9 +6,12 @@ use std::sync::{Arc, Mutex};
 
 use toehold_link::capture::{Capture, CaptureClock, CaptureSettings, LinkType};
 use toehold_link::impair::{Impair, ImpairSettings, Impairments};
-use toehold_link::{Capabilities, Checksum, Fence, Link, Received, Transmit, TransmitError, Transmitter};
-use toehold_shm::{Access, Carver, Region};
+use toehold_link::{
+    Capabilities, Checksum, Fence, Link, MIN_PRIVATE, Offload, Received, Transmit, TransmitError, Transmitter,
+};
+use toehold_shm::{Access, Carver, Gather, Region};
 use toehold_stack::{Config, ConnectionId, Event, Instant, ListenerId, Stack};
+use toehold_wire::tcp::Seq;
 
 use super::switch::{Port, Switch};
 use super::watch::Watch;
@@ -241,6 +244,32 @@ impl Node {
         self.endpoints
             .iter()
             .all(|endpoint| endpoint.outcome != Outcome::Running)
+    }
+
+    /// Takes a packet that came from nowhere.
+    pub(super) fn forge(&mut self, now: Instant, packet: &Packet) {
+        let mut frame = self.config.mac.to_vec();
+        frame.extend([2, 0, 0, 0, 0, 0xee]);
+        frame.extend(if packet.source.is_ipv4() {
+            [0x08, 0x00]
+        } else {
+            [0x86, 0xdd]
+        });
+        frame.extend(packet.bytes());
+        let (private, rest) = frame.split_at(frame.len().min(MIN_PRIVATE));
+        let received = Received {
+            private,
+            rest: Gather::from_slice(rest),
+            offload: Offload::default(),
+        };
+        self.stack.handle_frame(now, &received);
+        self.run(now);
+    }
+
+    /// Where this side of a connection is in its sequence space: behind the last
+    /// byte it has sent.
+    pub fn sequence_end(&self, local_port: u16, remote_port: u16) -> Option<Seq> {
+        self.watch.end(local_port, remote_port)
     }
 
     /// When anything happens here next by itself.

@@ -109,6 +109,11 @@ impl Watch {
         }
     }
 
+    /// Behind the last byte sent on a connection.
+    pub(super) fn end(&self, local_port: u16, remote_port: u16) -> Option<Seq> {
+        self.tries.get(&(local_port, remote_port)).map(|tries| tries.end)
+    }
+
     /// A frame arrived.
     pub(super) fn received(&mut self, frame: &Received<'_>) {
         self.frames += 1;

@@ -2,6 +2,7 @@
 
 use toehold_wire::tcp::Flags;
 
+use super::congestion::Congestion;
 use super::segment::Segment;
 use super::{Context, State, Tcp, flag};
 use crate::demux::Demux;
@@ -198,9 +199,9 @@ impl Tcp {
         pcb.snd_wl1 = segment.seq;
         pcb.snd_wl2 = segment.ack;
         if pcb.syn_count > 1 {
-            //= RFC 6298 §5.7 (the SYN was lost: begin with a window of one segment and a 3 s timeout)
+            //= RFC 5681 §3.1 (after a lost SYN or SYN-ACK the initial window is one segment)
             let mss = u32::from(pcb.mss);
-            pcb.congestion.on_timeout(cx.now, mss, mss, true);
+            pcb.congestion = Congestion::new(pcb.settings.algorithm(), mss, mss);
         }
         self.start_keepalive(index, cx.now);
         self.mark_event(index);

@@ -160,7 +160,7 @@ impl Tcp {
             }
             taken += queued;
         }
-        pcb.rcv_nxt = pcb.rcv_nxt + taken as u32;
+        pcb.rcv_nxt += taken as u32;
         pcb.bytes_received += taken as u64;
         (taken, direct == len)
     }
@@ -168,7 +168,7 @@ impl Tcp {
     /// The peer will send no more.
     fn fin_input(&mut self, cx: &mut Context<'_>, index: u32) {
         let pcb = &mut self.pcbs[index];
-        pcb.rcv_nxt = pcb.rcv_nxt + 1;
+        pcb.rcv_nxt += 1;
         pcb.set(flag::FIN_RECEIVED | flag::ACK_NOW);
         self.drop_ranges(index);
         let pcb = &mut self.pcbs[index];

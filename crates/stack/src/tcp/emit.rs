@@ -5,7 +5,7 @@ use toehold_shm::{Gather, NONE};
 use toehold_wire::checksum;
 use toehold_wire::tcp::{Flags, Header, Options, Seq, Timestamps};
 
-use super::{Context, Pcb, Tcp, flag, urgent_state};
+use super::{Context, Pcb, Tcp, flag};
 use crate::time::Instant;
 
 /// Room for Ethernet with a tag, IPv6 and the longest TCP header.
@@ -141,17 +141,17 @@ impl Tcp {
         };
         if pcb.has(flag::ECN) && !syn {
             if pcb.has(flag::ECN_ECHO) {
-                flags = flags | Flags::ECE;
+                flags |= Flags::ECE;
             }
             //= RFC 3168 §6.1.2 (CWR in the first new data after the window was reduced)
             if pcb.has(flag::ECN_CWR) && emission.is_new_data(pcb) {
-                flags = flags | Flags::CWR;
+                flags |= Flags::CWR;
             }
         }
         let mut urgent = 0;
         if pcb.has(flag::URGENT_OUT) && !syn && pcb.snd_up.gt(emission.seq) {
             //= RFC 6093 §3.1 (the pointer names the byte behind the urgent data)
-            flags = flags | Flags::URG;
+            flags |= Flags::URG;
             urgent = pcb.snd_up.distance(emission.seq).min(0xffff) as u16;
         }
         //= RFC 7323 §2.2 (the window in a SYN is never scaled)
@@ -176,7 +176,7 @@ impl Tcp {
     fn segment_options(&self, cx: &Context<'_>, pcb: &Pcb, emission: &Emission) -> Options {
         let mut options = Options::default();
         if pcb.has(flag::TIMESTAMPS)
-            && !(emission.flags.contains(Flags::RST) && !emission.flags.contains(Flags::ACK))
+            && (!emission.flags.contains(Flags::RST) || emission.flags.contains(Flags::ACK))
         {
             options.timestamps = Some(Timestamps {
                 value: pcb.timestamp(cx.now),
@@ -252,7 +252,6 @@ impl Tcp {
         pcb.ack_at = Instant::NEVER;
         pcb.unacked_received = 0;
         pcb.quick_acks = pcb.quick_acks.saturating_sub(1);
-        let _ = urgent_state::NONE;
     }
 }
 

@@ -142,10 +142,10 @@ impl Tcp {
             Flags::SYN
         };
         if answering && pcb.has(flag::ECN) {
-            flags = flags | Flags::ECE;
+            flags |= Flags::ECE;
         } else if !answering && self.config.ecn && pcb.syn_count == 0 {
             //= RFC 3168 §6.1.1.1 (a retransmitted SYN offers no ECN, lest a middlebox drops it for that)
-            flags = flags | Flags::ECE | Flags::CWR;
+            flags |= Flags::ECE | Flags::CWR;
         }
         self.emit(cx, index, out, &Emission::bare(flags, pcb.iss))?;
         let pcb = &mut self.pcbs[index];
@@ -209,13 +209,12 @@ impl Tcp {
         }
         let fin = take == data && data < record.len();
         let flags = self.data_flags(&self.pcbs[index], record.start, take, fin);
-        let sent = self.emit(
+        self.emit(
             cx,
             index,
             out,
             &Emission::data(flags, record.start, offset, take as usize),
         )?;
-        debug_assert_eq!(sent, ());
         let was_lost = self.sent[at].is_lost();
         let len = self.sent[at].len();
         self.sent[at].mark_retransmitted(cx.now);
@@ -275,7 +274,7 @@ impl Tcp {
         let mut flags = self.data_flags(pcb, start, take, fin);
         if take > pcb.mss.into() {
             // What came as one unit may be handed to the program as one.
-            flags = flags | Flags::PSH;
+            flags |= Flags::PSH;
         }
         self.restart_after_idle(cx.now, index);
         self.emit(
@@ -319,11 +318,9 @@ impl Tcp {
         let congestion = pcb.congestion.cwnd().saturating_sub(pcb.in_flight());
         let nothing_out = pcb.outstanding() == 0;
         let data = unsent.min(window);
-        if data > congestion && congestion < mss {
-            if !nothing_out {
-                self.pcbs[index].set(flag::WINDOW_LIMITED);
-                return 0;
-            }
+        if data > congestion && congestion < mss && !nothing_out {
+            self.pcbs[index].set(flag::WINDOW_LIMITED);
+            return 0;
         }
         let allowed = data
             .min(congestion.max(if nothing_out { mss } else { 0 }))
@@ -358,7 +355,7 @@ impl Tcp {
     /// Whether a segment of less than full size may end the queue now.
     fn may_end_short(&mut self, now: Instant, index: u32, unsent: u32, mss: u32) -> bool {
         let pcb = &self.pcbs[index];
-        if unsent % mss == 0 || pcb.has(flag::FIN_QUEUED | flag::PROBE) {
+        if unsent.is_multiple_of(mss) || pcb.has(flag::FIN_QUEUED | flag::PROBE) {
             return true;
         }
         if pcb.has(flag::MORE) {
@@ -399,10 +396,10 @@ impl Tcp {
         let mut flags = Flags::ACK;
         let pushed = !pcb.settings.has(setting::MORE_ANNOUNCED) || pcb.has(flag::PROBE);
         if len > 0 && start + len == pcb.queue_end() && pushed {
-            flags = flags | Flags::PSH;
+            flags |= Flags::PSH;
         }
         if fin {
-            flags = flags | Flags::FIN;
+            flags |= Flags::FIN;
         }
         flags
     }

@@ -302,6 +302,10 @@ pub(crate) struct Pcb {
     pub(crate) congestion: Congestion,
 }
 
+/// With its places in the slab, the timing wheel and the demultiplexer an idle
+/// connection takes at most 512 bytes of context memory.
+const _: () = assert!(size_of::<Pcb>() <= 480);
+
 impl Pcb {
     pub(crate) fn state(&self) -> State {
         State::from_u8(self.state_raw)
