@@ -25,8 +25,10 @@ pub(super) const MIN_FRAME: usize = 14;
 pub(super) const WHOLE: usize = 512;
 
 /// Payload from this length on is referenced instead of copied, if it can be.
-/// Shorter payload is faster in the ring, where it lies beside its headers: both
-/// latency and rate break even at about 4 KiB (`benches/mq.rs`).
+/// Shorter payload is faster in the ring, where it lies beside its headers. A copy
+/// costs the sender, a reference the receiver: by themselves the rings break even
+/// at 4 KiB (`benches/mq.rs`), but a stack that sends has more to do than one that
+/// receives.
 pub(super) const REFERENCE_FROM: usize = 640;
 
 /// Headers of a referenced frame may have this length; longer ones travel inline.
