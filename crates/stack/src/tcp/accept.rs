@@ -149,6 +149,7 @@ impl Tcp {
         while let Some(connection) = self.pop_accepted(index) {
             self.pcbs[connection].set(flag::RELEASED);
             self.abort(connection);
+            self.free_if_done(connection);
         }
         let half_open: Vec<u32> = self
             .pcbs
