@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::path::Path;
 use std::time::Duration;
 
-use toehold_socket::{Node, NodeConfig, TcpListener, TcpStream};
+use toehold_socket::{Node, NodeConfig, Placement, TcpListener, TcpStream};
 
 use crate::support::{config, connect_to, pattern, within};
 
@@ -16,6 +16,15 @@ pub(crate) fn join(fabric: &Path, name: &str, host: u8) -> Node {
         .payload_memory(64 << 20)
         .drain(Duration::from_millis(100));
     Node::join(config).expect("a node")
+}
+
+/// Two nodes of the fabric, driven by nobody but threads that are in a call.
+pub(crate) fn join_pair(fabric: &Path) -> [Node; 2] {
+    [("a", 1), ("b", 2)].map(|(name, host)| {
+        let config = NodeConfig::new(fabric, name).ipv4([10, 0, 0, host], 24);
+        let config = config.payload_memory(64 << 20).drain(Duration::from_millis(100));
+        Node::join(config.placement(Placement::Inline)).expect("a node")
+    })
 }
 
 #[test]

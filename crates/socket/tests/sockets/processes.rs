@@ -6,10 +6,11 @@ use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::time::{ClockId, clock_gettime};
 use toehold_socket::{TcpListener, TcpStream};
 
 use crate::fabric::join;
-use crate::support::{pattern, within};
+use crate::support::{connect, pair, pattern, within};
 
 const ROLE: &str = "TOEHOLD_TEST_ROLE";
 const FABRIC: &str = "TOEHOLD_TEST_FABRIC";
@@ -21,6 +22,9 @@ fn child() {
     let (Ok(role), Ok(fabric)) = (std::env::var(ROLE), std::env::var(FABRIC)) else {
         return;
     };
+    if role == "quiet" {
+        return be_quiet();
+    }
     let node = join(Path::new(&fabric), "child", 2);
     let listener = TcpListener::bind(&node, "10.0.0.2:80").unwrap();
     println!("ready");
@@ -46,6 +50,32 @@ fn child() {
         }
         other => panic!("no role {other}"),
     }
+}
+
+/// Two nodes, a connection, a thread that waits in `accept`, one in `read`, and
+/// nothing happens.
+fn be_quiet() {
+    let nodes = pair();
+    let (client, _server) = connect(&nodes);
+    let listener = TcpListener::bind(&nodes[0], "10.0.0.1:0").unwrap();
+    println!("ready");
+    std::thread::spawn(move || listener.accept());
+    std::thread::spawn(move || (&mut &client).read(&mut [0; 1]));
+    // Time for the engines to find out that they are not needed.
+    std::thread::sleep(Duration::from_millis(100));
+    let before = used();
+    std::thread::sleep(Duration::from_millis(500));
+    let used = used() - before;
+    assert!(
+        used < Duration::from_millis(5),
+        "{used:?} of processor time in 500 ms"
+    );
+    std::process::exit(0);
+}
+
+fn used() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 /// Reads to the end: length and Fletcher-like sum.
@@ -232,5 +262,13 @@ fn an_idle_peer_is_killed() {
         stream.read_exact(&mut [0; 5]).unwrap();
         stream.shutdown(Shutdown::Write).unwrap();
         assert!(child.succeeds());
+    });
+}
+
+#[test]
+fn nodes_nobody_uses_use_no_processor() {
+    within(60, || {
+        let fabric = tempfile::tempdir().unwrap();
+        assert!(Process::start("quiet", fabric.path()).succeeds());
     });
 }

@@ -1,19 +1,30 @@
 //! Many threads on one node: whoever waits drives for the others, and nobody
-//! is forgotten.
+//! is forgotten. All of it with and without the engine, for with it a lost
+//! wake-up would be a delay only.
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use toehold_socket::{TcpListener, TcpStream};
+use toehold_socket::{Node, State, TcpListener, TcpStream};
 
-use crate::support::{connect, pair, within};
+use crate::fabric::join_pair;
+use crate::support::{connect, inline_pair, pair, within};
+
+/// Runs a test without the engine on a cable and on a fabric, and with it.
+fn both(seconds: u64, test: fn([Node; 2])) {
+    within(seconds, move || test(inline_pair()));
+    within(seconds, move || {
+        let fabric = tempfile::tempdir().unwrap();
+        test(join_pair(fabric.path()));
+    });
+    within(seconds, move || test(pair()));
+}
 
 #[test]
 fn many_threads_share_one_stream() {
-    within(60, || {
-        let nodes = pair();
+    both(60, |nodes| {
         let (client, server) = connect(&nodes);
         let received = AtomicUsize::new(0);
         std::thread::scope(|scope| {
@@ -41,6 +52,9 @@ fn many_threads_share_one_stream() {
             }
             writers.into_iter().for_each(|writer| writer.join().unwrap());
             client.shutdown(Shutdown::Write).unwrap();
+            while client.info().unwrap().state != State::FinWait2 {
+                nodes[1].drive(Some(Duration::from_millis(10)));
+            }
         });
         assert_eq!(received.into_inner(), 4 * 200 * 501);
     });
@@ -48,10 +62,9 @@ fn many_threads_share_one_stream() {
 
 #[test]
 fn a_thread_for_each_connection() {
-    within(120, || {
+    both(120, |nodes| {
         const CONNECTIONS: usize = 16;
         const MESSAGES: usize = 150;
-        let nodes = pair();
         let listener = TcpListener::bind(&nodes[0], "10.0.0.1:0").unwrap();
         let addr = listener.local_addr().unwrap();
         std::thread::scope(|scope| {
@@ -94,11 +107,11 @@ fn a_thread_for_each_connection() {
 /// that looked for frames last.
 #[test]
 fn a_driver_that_leaves_is_replaced() {
-    within(60, || {
-        let nodes = pair();
+    both(60, |nodes| {
         let listener = TcpListener::bind(&nodes[0], "10.0.0.1:0").unwrap();
         let addr = listener.local_addr().unwrap();
         let (mut client, mut server) = connect(&nodes);
+        client.set_nodelay(true).unwrap();
         std::thread::scope(|scope| {
             let accepted = scope.spawn(|| {
                 for _ in 0..50 {
@@ -124,8 +137,7 @@ fn a_driver_that_leaves_is_replaced() {
 /// Threads with timeouts of all lengths come, go and time out.
 #[test]
 fn who_times_out_takes_nobody_along() {
-    within(60, || {
-        let nodes = pair();
+    both(60, |nodes| {
         let idle: Vec<_> = (0..6).map(|_| connect(&nodes)).collect();
         let (mut client, mut server) = connect(&nodes);
         let done = AtomicUsize::new(0);
@@ -162,8 +174,7 @@ fn who_times_out_takes_nobody_along() {
 /// Data for one thread are taken from the link by others; none may be missed.
 #[test]
 fn no_wake_up_is_lost() {
-    within(120, || {
-        let nodes = pair();
+    both(120, |nodes| {
         let pairs: Vec<_> = (0..3).map(|_| connect(&nodes)).collect();
         std::thread::scope(|scope| {
             for (client, server) in &pairs {
