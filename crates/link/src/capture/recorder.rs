@@ -9,7 +9,7 @@ use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, channel, sync_channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A chunk is handed to the writing thread when it has grown to this many bytes.
 const CHUNK_LEN: usize = 64 * 1024;
@@ -136,12 +136,22 @@ impl Recorder {
 
     /// Adds closing blocks and waits, for a bounded time, until everything is written.
     pub(super) fn finish(&mut self, append: impl FnOnce(&mut Vec<u8>, CaptureStatistics)) {
+        let deadline = Instant::now() + DRAIN_TIMEOUT;
         let statistics = self.statistics();
         append(&mut self.chunk.bytes, statistics);
-        if let Some(filled) = self.filled.take() {
-            let _ = filled.try_send(std::mem::take(&mut self.chunk));
+        let Some(filled) = self.filled.take() else { return };
+        let mut last = std::mem::take(&mut self.chunk);
+        while let Err(TrySendError::Full(refused)) = filled.try_send(last) {
+            if Instant::now() >= deadline {
+                break;
+            }
+            last = refused;
+            std::thread::sleep(Duration::from_millis(1));
         }
-        let _ = self.done.recv_timeout(DRAIN_TIMEOUT);
+        drop(filled);
+        let _ = self
+            .done
+            .recv_timeout(deadline.saturating_duration_since(Instant::now()));
     }
 }
 

@@ -248,6 +248,9 @@ fn a_file_that_does_not_keep_up_costs_frames_of_the_file_only() {
         link.prepare_sleep();
         sent += 1;
     }
+    // Tells of whatever was lost since.
+    send(&mut link, &tcp_ipv4(b"last"), PARTIAL).unwrap();
+    sent += 1;
     let lost = link.statistics().lost;
     drop(link);
     let file = out.0.lock().unwrap();
