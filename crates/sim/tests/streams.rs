@@ -138,3 +138,60 @@ fn nothing_goes_wrong_on_a_link_without_faults() {
         }
     }
 }
+
+#[test]
+fn streams_share_scarce_memory_and_all_get_through() {
+    for_each_seed(30, |seed| {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut network = Network::new(seed);
+        for _ in 0..2 {
+            let mut settings = settings(&mut random);
+            settings.config.payload_blocks = random.u32(24..64);
+            settings.config.payload_block_len = 4096;
+            network.add(&settings);
+        }
+        network.serve(1, 80, false, MOST_BYTES / 4);
+        for _ in 0..8 {
+            network.connect(0, 1, 80, false, MOST_BYTES / 4);
+        }
+        network.run(PATIENCE);
+        network.settle();
+    });
+}
+
+#[test]
+fn nothing_is_left_of_connections_that_break_off() {
+    //= RFC 9293 §3.10.5
+    for_each_seed(60, |seed| {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut network = Network::new(seed);
+        let local = random.bool();
+        for _ in 0..2 {
+            let mut settings = settings(&mut random);
+            if local {
+                settings.transmit = Impairments::default();
+            }
+            settings.local = local;
+            settings.in_place = local;
+            network.add(&settings);
+        }
+        network.serve(1, 80, false, MOST_BYTES);
+        for _ in 0..20 {
+            network.connect(0, 1, 80, false, MOST_BYTES);
+            network.run_for(Duration::from_micros(random.u64(..200_000)));
+            for node in &mut network.nodes {
+                let Some(victim) = random.choice(0..node.endpoints.len()) else {
+                    continue;
+                };
+                if random.bool() && node.endpoints[victim].outcome == Outcome::Running {
+                    node.abort_endpoint(victim);
+                }
+            }
+        }
+        network.run_for(Duration::from_secs(1));
+        for node in &mut network.nodes {
+            (0..node.endpoints.len()).for_each(|index| node.abort_endpoint(index));
+        }
+        network.settle();
+    });
+}

@@ -10,7 +10,7 @@ use toehold_link::{
     Capabilities, Checksum, Fence, Link, MIN_PRIVATE, Offload, Received, Transmit, TransmitError, Transmitter,
 };
 use toehold_shm::{Access, Carver, Gather, Region};
-use toehold_stack::{Config, ConnectionId, Event, Instant, ListenerId, Stack};
+use toehold_stack::{Config, ConnectionId, Event, Instant, ListenerId, SocketError, Stack};
 use toehold_wire::tcp::Seq;
 
 use super::switch::{Port, Switch};
@@ -79,14 +79,14 @@ impl NodeSettings {
 
 /// A node's way to the switch, with its faults, and recorded if wanted.
 enum Uplink {
-    Plain(Impair<Port>),
+    Plain(Box<Impair<Port>>),
     Captured(Box<Capture<Impair<Port>>>),
 }
 
 impl Uplink {
     fn link(&mut self) -> &mut dyn Link {
         match self {
-            Self::Plain(link) => link,
+            Self::Plain(link) => link.as_mut(),
             Self::Captured(link) => link.as_mut(),
         }
     }
@@ -196,7 +196,7 @@ impl Node {
                 };
                 Uplink::Captured(Box::new(Capture::create(impaired, path, &capture)?))
             }
-            None => Uplink::Plain(impaired),
+            None => Uplink::Plain(Box::new(impaired)),
         };
         let config = Config {
             link: uplink.impaired().capabilities(),
@@ -237,6 +237,15 @@ impl Node {
     /// Starts a program that accepts connections.
     pub fn add_server(&mut self, server: Server) {
         self.servers.insert(server.listener, server);
+    }
+
+    /// Has a program break its connection off, if it has not ended.
+    pub fn abort_endpoint(&mut self, index: usize) {
+        let endpoint = &mut self.endpoints[index];
+        if endpoint.outcome == Outcome::Running {
+            endpoint.outcome = Outcome::Failed(SocketError::ConnectionAborted);
+            let _ = self.stack.abort(endpoint.connection);
+        }
     }
 
     /// Whether every program is done.

@@ -136,7 +136,7 @@ impl Watch {
         };
         let fin_out = matches!(info.state, State::FinWait1 | State::Closing | State::LastAck);
         let pending = info.unacknowledged > 0 || info.unsent > 0 || fin_out;
-        if !pending {
+        if !pending || info.state == State::Closed {
             tries.pending_since = None;
             return;
         }

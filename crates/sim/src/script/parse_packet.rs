@@ -154,7 +154,7 @@ fn wild(text: &str) -> Result<Option<u32>, String> {
 }
 
 fn hexadecimal(digits: &str) -> Result<Vec<u8>, String> {
-    if digits.len() % 2 != 0 || digits.len() > 80 || !digits.is_ascii() {
+    if !digits.len().is_multiple_of(2) || digits.len() > 80 || !digits.is_ascii() {
         return Err("raw options are up to 40 bytes in pairs of hexadecimal digits".into());
     }
     (0..digits.len() / 2)

@@ -112,14 +112,19 @@ impl Stack {
     pub fn send(&mut self, id: ConnectionId, bytes: &[u8], flags: SendFlags) -> Result<usize, SocketError> {
         let index = self.tcp.resolve(id)?;
         let tcp = &mut self.tcp;
+        let queueable = tcp.queueable();
         let pcb = &mut tcp.pcbs[index];
         may_send(pcb)?;
         let room = (pcb.settings.send_buffer as usize).saturating_sub(pcb.send_queue.len());
         let take = bytes.len().min(room);
-        let queued = pcb.send_queue.append(&mut tcp.payload, &bytes[..take]);
+        let queued = pcb
+            .send_queue
+            .append(&mut tcp.payload, &bytes[..take.min(queueable)]);
         if queued < take {
             self.counters[0].payload_memory_out += 1;
+            tcp.await_memory(index);
         }
+        let pcb = &mut tcp.pcbs[index];
         if queued < bytes.len() {
             pcb.set(flag::WRITER_WAITS);
         }
@@ -305,13 +310,16 @@ impl Stack {
                 ..Readiness::default()
             };
         };
-        readiness(&self.tcp.pcbs[index])
+        readiness(&self.tcp.pcbs[index], self.tcp.may_queue())
     }
 
     /// What a connection is ready for if writing: asks to be told of room.
     pub fn want_write(&mut self, id: ConnectionId) {
         if let Ok(index) = self.tcp.resolve(id) {
             self.tcp.pcbs[index].set(flag::WRITER_WAITS);
+            if !self.tcp.may_queue() {
+                self.tcp.await_memory(index);
+            }
         }
     }
 
@@ -387,7 +395,7 @@ fn end_of_stream(pcb: &mut Pcb) -> Result<usize, SocketError> {
     }
 }
 
-fn readiness(pcb: &Pcb) -> Readiness {
+fn readiness(pcb: &Pcb, may_queue: bool) -> Readiness {
     let closed = pcb.state() == State::Closed;
     let connecting = matches!(pcb.state(), State::SynSent | State::SynReceived);
     let read_closed = closed || pcb.has(flag::FIN_RECEIVED | flag::READ_SHUT);
@@ -395,10 +403,11 @@ fn readiness(pcb: &Pcb) -> Readiness {
     let queued = pcb.receive_queue.len();
     let low_water = usize::from(pcb.settings.read_low_water.max(1));
     let room = (pcb.settings.send_buffer as usize).saturating_sub(pcb.send_queue.len());
+    let has_room = room >= pcb.settings.send_buffer as usize / 3;
     let write_closed = closed || pcb.has(flag::FIN_QUEUED);
     Readiness {
         readable: queued >= low_water || read_closed || error,
-        writable: !connecting && (write_closed || error || room >= pcb.settings.send_buffer as usize / 3),
+        writable: !connecting && (write_closed || error || (has_room && may_queue)),
         urgent: pcb.urgent_state == urgent_state::HERE,
         read_closed,
         hang_up: closed || (read_closed && write_closed && pcb.has(flag::FIN_RECEIVED)),

@@ -18,6 +18,7 @@ mod emit;
 mod input;
 mod limbo;
 mod looped;
+mod memory;
 mod output;
 mod path;
 mod pcb;
@@ -83,6 +84,9 @@ struct Shard {
     random: u64,
     reply_head: u32,
     reply_tail: u32,
+    /// First of the connections whose program waits for payload memory, see `memory`.
+    memory_waiters: u32,
+    reserved: u32,
     /// Frames of this stack to itself.
     looped: ByteQueue,
 }
@@ -176,6 +180,8 @@ impl Tcp {
                 random: config.seed | 1,
                 reply_head: 0,
                 reply_tail: 0,
+                memory_waiters: 0,
+                reserved: 0,
                 looped: ByteQueue::EMPTY,
             };
         }
@@ -250,7 +256,10 @@ impl Tcp {
     /// Whether any connection waits for a transmission round.
     pub(crate) fn has_ready(&self) -> bool {
         let shard = &self.shard[0];
-        shard.ready_head != NONE || shard.reply_head != shard.reply_tail || !shard.looped.is_empty()
+        shard.ready_head != NONE
+            || shard.reply_head != shard.reply_tail
+            || !shard.looped.is_empty()
+            || self.memory_is_back()
     }
 
     /// Notes that a connection's readiness changed.
@@ -344,7 +353,8 @@ impl Tcp {
             | flag::IN_ACCEPT_QUEUE
             | flag::FENCE_WANTED
             | flag::IN_LIMBO;
-        if pcb.state() != State::Closed || !pcb.has(flag::RELEASED) || pcb.has(held) {
+        let waits = pcb.memory_next != 0;
+        if pcb.state() != State::Closed || !pcb.has(flag::RELEASED) || pcb.has(held) || waits {
             return;
         }
         self.wheel.cancel(index);

@@ -35,6 +35,9 @@ impl Tcp {
         if self.shard[0].limbo_head != NONE {
             self.sweep_limbo(out);
         }
+        if self.memory_is_back() {
+            self.wake_memory_waiters();
+        }
         if !self.transmit_replies(cx, out) {
             return;
         }

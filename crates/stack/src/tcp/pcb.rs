@@ -279,7 +279,8 @@ pub(crate) struct Pcb {
     /// Distinguishes this connection from earlier ones in the same slot.
     pub(crate) generation: u32,
     pub(crate) retransmits: u32,
-    pub(crate) reserved: u32,
+    /// Next on the list of those who wait for payload memory, see `memory`; 0: not on it.
+    pub(crate) memory_next: u32,
     pub(crate) tuple: FourTuple,
     pub(crate) path: Path,
     pub(crate) settings: Settings,
@@ -427,7 +428,7 @@ impl Pcb {
         } else {
             self.snd_nxt
         };
-        self.queue_end().distance(next)
+        self.queue_end().after(next)
     }
 
     /// Bytes the receive queue still has room for.
