@@ -25,6 +25,9 @@ pub(super) struct Progress {
     pub(super) duplicate_sack: bool,
     /// SACK information changed.
     pub(super) sack_news: bool,
+    /// The highest sequence number reported by SACK before this acknowledgement
+    /// (RFC 8985 §5.2 RACK.fack), if any.
+    pub(super) highest_before: Option<Seq>,
 }
 
 impl Tcp {
@@ -47,10 +50,14 @@ impl Tcp {
         }
         let window_before = pcb.snd_wnd;
         let window_changed = self.update_window(index, segment);
-        let mut progress = Progress::default();
+        let highest_before = self.highest_sacked(index);
+        let mut progress = Progress {
+            highest_before,
+            ..Progress::default()
+        };
         let pcb = &self.pcbs[index];
         let outstanding = pcb.outstanding() > 0;
-        if pcb.has(flag::SACK) && !segment.options.sack.is_empty() && ack.ge(pcb.snd_una) {
+        if pcb.has(flag::SACK) && !segment.options.sack.is_empty() {
             self.sack_input(cx, index, segment, &mut progress);
         }
         if ack.gt(self.pcbs[index].snd_una) {

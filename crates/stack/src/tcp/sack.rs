@@ -9,6 +9,13 @@ use super::segment::Segment;
 use super::{Context, Pcb, Tcp, flag};
 
 impl Tcp {
+    /// The highest sequence number the peer has reported, if any above the left edge.
+    pub(super) fn highest_sacked(&self, index: u32) -> Option<Seq> {
+        let pcb = &self.pcbs[index];
+        let reported = pcb.sacked > 0 && pcb.flight != NONE && pcb.has(flag::SACK);
+        reported.then(|| self.flights[pcb.flight].highest_sacked)
+    }
+
     /// Marks what the blocks cover.
     pub(super) fn sack_input(
         &mut self,
@@ -75,7 +82,11 @@ impl Tcp {
             pcb.lost -= len;
         }
         //= RFC 8985 §6.2 (step 3: a segment delivered below the highest one tells of reordering)
-        if !record.is_retransmitted() && pcb.sacked > 0 && record.end.lt(flight.highest_sacked) {
+        if !record.is_retransmitted()
+            && progress
+                .highest_before
+                .is_some_and(|highest| record.end.lt(highest))
+        {
             pcb.set(flag::REORDERING);
         }
         if pcb.sacked == 0 || record.end.gt(flight.highest_sacked) {

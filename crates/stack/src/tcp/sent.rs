@@ -204,7 +204,7 @@ impl Tcp {
     /// Bytes of `record` were delivered cumulatively.
     fn account_delivered(&mut self, cx: &Context<'_>, index: u32, record: &Sent, progress: &mut Progress) {
         let len = record.len();
-        let (pcb, flight) = self.flying(index);
+        let pcb = &mut self.pcbs[index];
         if record.is_sacked() {
             pcb.sacked -= len;
             return;
@@ -218,7 +218,11 @@ impl Tcp {
         if !record.is_retransmitted() && progress.rtt_ns.is_none() {
             progress.rtt_ns = Some(cx.now.nanos_since(record.xmit));
         }
-        if !record.is_retransmitted() && pcb.sacked > 0 && record.end.lt(flight.highest_sacked) {
+        if !record.is_retransmitted()
+            && progress
+                .highest_before
+                .is_some_and(|highest| record.end.lt(highest))
+        {
             pcb.set(flag::REORDERING);
         }
         self.rack_update(cx.now, index, record);
