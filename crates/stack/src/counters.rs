@@ -131,3 +131,15 @@ counters! {
     /// Data refused or dropped because payload memory was out.
     payload_memory_out,
 }
+
+/// What it has cost to find connections and due timers, in entries looked at:
+/// numbers that do not depend on the machine.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Work {
+    /// Four-tuples looked up among the connections.
+    pub lookups: u64,
+    /// Entries whose tuple was compared for that.
+    pub tuples_examined: u64,
+    /// Entries of the timing wheel looked at.
+    pub timers_examined: u64,
+}

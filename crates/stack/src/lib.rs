@@ -28,7 +28,7 @@ mod tuple;
 mod wheel;
 
 pub use config::{Config, CongestionAlgorithm, DemuxStrategy, TcpConfig};
-pub use counters::Counters;
+pub use counters::{Counters, Work};
 pub use socket::{
     ConnectionId, Event, Info, ListenerId, Placement, Readiness, ReceiveFlags, SendFlags, Settings, Shutdown,
     SocketError, SocketOption,
@@ -214,6 +214,11 @@ impl Stack {
     /// What the stack has counted.
     pub fn counters(&self) -> &Counters {
         &self.counters[0]
+    }
+
+    /// What finding connections and timers has cost since the stack's creation.
+    pub fn work(&self) -> Work {
+        self.tcp.work()
     }
 
     /// Connections in context memory, half-open and closing ones included.

@@ -37,6 +37,8 @@ struct Hub {
     elapsed: u64,
     /// Slot whose entries are on their way to lower levels, plus 1; 0: none.
     moving: u64,
+    /// Entries looked at by [`Wheel::pop_expired`] so far.
+    examined: u64,
     /// Levels with entries, one bit each.
     levels: u64,
     /// Slots with entries, by level, one bit each.
@@ -133,6 +135,11 @@ impl Wheel {
         }
     }
 
+    /// Entries looked at so far to find those that are due: what the wheel costs.
+    pub(crate) fn examined(&self) -> u64 {
+        self.hub[0].examined
+    }
+
     /// Takes out an id whose deadline is not after `now`. `None`: no more of
     /// them, or this call's share of [`MOVES`] is used up, in which case
     /// [`Wheel::next_deadline`] is not after `now`.
@@ -162,6 +169,7 @@ impl Wheel {
                 return None;
             }
             let id = self.slots[slot].first - 1;
+            self.hub[0].examined += 1;
             if self.entries[id as usize].deadline <= now {
                 self.unlink(id);
                 return Some(id);
@@ -187,6 +195,7 @@ impl Wheel {
     /// place as seen from the wheel's time.
     fn take_or_move(&mut self, slot: usize, now: u64) -> Option<u32> {
         let id = self.slots[slot].first - 1;
+        self.hub[0].examined += 1;
         self.unlink(id);
         if self.entries[id as usize].deadline <= now {
             return Some(id);

@@ -2,15 +2,16 @@
 //! is forgotten. All of it with and without the engine, for with it a lost
 //! wake-up would be a delay only.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use toehold_socket::{Node, State, TcpListener, TcpStream};
 
 use crate::fabric::join_pair;
-use crate::support::{connect, inline_pair, pair, within};
+use crate::support::{connect, connect_to, inline_pair, pair, within};
 
 /// Runs a test without the engine on a cable and on a fabric, and with it.
 fn both(seconds: u64, test: fn([Node; 2])) {
@@ -196,5 +197,90 @@ fn no_wake_up_is_lost() {
                 });
             }
         });
+    });
+}
+
+/// A thread that drives gives the lock to another one, which takes the wheel
+/// and with it data for the first.
+#[test]
+fn who_gives_way_misses_nothing() {
+    both(60, |nodes| {
+        let listener = TcpListener::bind(&nodes[0], "10.0.0.1:0").unwrap();
+        let pairs = [(); 2].map(|()| connect_to(&nodes[1], &listener));
+        let barrier = Barrier::new(3);
+        const ROUNDS: u32 = 2000;
+        std::thread::scope(|scope| {
+            let readers = pairs.each_ref().map(|(_, server)| {
+                scope.spawn(|| {
+                    for round in 0..ROUNDS {
+                        barrier.wait();
+                        let mut byte = [0];
+                        (&mut &*server).read_exact(&mut byte).unwrap();
+                        assert_eq!(byte[0], round as u8);
+                        // The other one waits until this one has told.
+                        (&mut &*server).write_all(&byte).unwrap();
+                    }
+                })
+            });
+            for round in 0..ROUNDS {
+                barrier.wait();
+                let (first, second) = if round % 2 == 0 { (0, 1) } else { (1, 0) };
+                for _ in 0..round % 97 * 20 {
+                    std::hint::spin_loop();
+                }
+                for client in [&pairs[first].0, &pairs[second].0] {
+                    (&mut &*client).write_all(&[round as u8]).unwrap();
+                    (&mut &*client).read_exact(&mut [0; 1]).unwrap();
+                }
+            }
+            readers.into_iter().for_each(|reader| reader.join().unwrap());
+        });
+    });
+}
+
+/// A thread sleeps at the link without any timer; another one's call needs one.
+#[test]
+fn who_sleeps_is_woken_for_timers_of_others() {
+    within(30, || {
+        let nodes = inline_pair();
+        let (sleeping, _peer) = connect(&nodes);
+        let (mut client, _silent) = connect(&nodes);
+        client.set_user_timeout(Some(Duration::from_millis(50))).unwrap();
+        let sleeper = std::thread::spawn({
+            let mut sleeping = sleeping.try_clone().unwrap();
+            move || sleeping.read(&mut [0; 1]).unwrap()
+        });
+        // Until the timers of the handshakes are over, which would wake it, too.
+        std::thread::sleep(Duration::from_millis(500));
+        // Nobody drives the other node, and this thread does not drive this one.
+        client.write_all(b"anybody?").unwrap();
+        let mut looks = 0..2000;
+        let error = loop {
+            if let Some(error) = client.take_error().unwrap() {
+                break error;
+            }
+            assert!(looks.next().is_some(), "no timer ran");
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
+        sleeping.shutdown(Shutdown::Read).unwrap();
+        assert_eq!(sleeper.join().unwrap(), 0);
+    });
+}
+
+/// What a call changes without any frame is told to those who wait.
+#[test]
+fn who_sleeps_is_woken_by_a_call_of_another_thread() {
+    within(20, || {
+        let nodes = inline_pair();
+        let (client, _server) = connect(&nodes);
+        let reader = std::thread::spawn({
+            let mut client = client.try_clone().unwrap();
+            move || client.read(&mut [0; 1]).unwrap()
+        });
+        // Until the timers of the handshake are over, which would wake it, too.
+        std::thread::sleep(Duration::from_millis(500));
+        client.shutdown(Shutdown::Read).unwrap();
+        assert_eq!(reader.join().unwrap(), 0);
     });
 }

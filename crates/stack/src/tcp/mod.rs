@@ -49,8 +49,8 @@ use self::reply::Reply;
 use self::sent::{Flight, Sent};
 use self::time_wait::TimeWaits;
 use crate::config::{Config, TcpConfig};
-use crate::counters::Counters;
-use crate::demux::Demultiplexer;
+use crate::counters::{Counters, Work};
+use crate::demux::{Demultiplexer, Demux};
 use crate::ip::Ip;
 use crate::keyed::Keys;
 use crate::socket::{ConnectionId, Event, ListenerId, SocketError};
@@ -330,6 +330,15 @@ impl Tcp {
                 }
                 self.free_if_done(entry);
             }
+        }
+    }
+
+    pub(crate) fn work(&self) -> Work {
+        let demux = self.demux.counters();
+        Work {
+            lookups: demux.lookups,
+            tuples_examined: demux.examined,
+            timers_examined: self.wheel.examined(),
         }
     }
 

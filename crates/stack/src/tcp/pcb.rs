@@ -13,7 +13,7 @@ use crate::time::Instant;
 use crate::tuple::FourTuple;
 
 /// States of a connection (RFC 9293 §3.3.2). TIME-WAIT is no state of a
-/// control block: it is a record of its own, see [`super::time_wait`].
+/// control block: it is a record of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum State {
