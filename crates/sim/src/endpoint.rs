@@ -222,16 +222,23 @@ impl Endpoint {
     }
 }
 
-/// A program that accepts connections. What its end of each does follows from
-/// the peer's port, as what the peer does.
+/// What a server does with the connections it accepts.
+#[derive(Debug, Clone)]
+pub enum Service {
+    /// What follows from this seed and the client's address, up to so many bytes
+    /// a direction.
+    Seeded(u64, u64),
+    /// The same with all of them.
+    Fixed(Plan),
+}
+
+/// A program that accepts connections.
 #[derive(Debug)]
 pub struct Server {
     /// Its listener.
     pub listener: ListenerId,
-    /// Seed of its connections' plans.
-    pub seed: u64,
-    /// Most bytes a direction.
-    pub most_bytes: u64,
+    /// What it does with them.
+    pub service: Service,
 }
 
 /// The seed of the plans of a connection, by the client's address.
@@ -251,7 +258,13 @@ impl Server {
             let Ok(client) = stack.peer_addr(connection) else {
                 continue;
             };
-            let [_, plan] = Plan::pair(connection_seed(self.seed, client), self.most_bytes);
+            let plan = match &self.service {
+                Service::Seeded(seed, most) => {
+                    let [_, plan] = Plan::pair(connection_seed(*seed, client), *most);
+                    plan
+                }
+                Service::Fixed(plan) => plan.clone(),
+            };
             accepted.push(Endpoint::new(now, stack, connection, plan));
         }
         accepted

@@ -21,7 +21,7 @@ use toehold_stack::{Config, ConnectionId, Instant};
 
 pub use self::node::{Node, NodeSettings};
 use self::switch::Switch;
-use crate::endpoint::{Endpoint, Outcome, Plan, Server, connection_seed};
+use crate::endpoint::{Endpoint, Outcome, Plan, Server, Service, connection_seed};
 use crate::host::BEGINNING;
 use crate::packet::Packet;
 
@@ -94,24 +94,27 @@ impl Network {
     ///
     /// If the port is taken.
     pub fn serve(&mut self, node: usize, port: u16, ipv6: bool, most_bytes: u64) {
-        let address = SocketAddr::new(self.address(node, ipv6), port);
-        let now = self.now;
-        let seed = self.seed;
-        let node = &mut self.nodes[node];
-        let settings = node.stack.default_settings();
-        let listener = node
-            .stack
-            .listen(now, address, 64, &settings)
-            .expect("a free port");
-        node.add_server(Server {
-            listener,
-            seed,
-            most_bytes,
-        });
+        let service = Service::Seeded(self.seed, most_bytes);
+        self.serve_as(node, port, ipv6, service);
     }
 
-    /// Opens a connection with a program at this end; `serve` was called at the
-    /// other with the same number of bytes.
+    /// Opens a listener with a program that does this with what it accepts.
+    ///
+    /// # Panics
+    ///
+    /// If the port is taken.
+    pub fn serve_as(&mut self, node: usize, port: u16, ipv6: bool, service: Service) {
+        let address = SocketAddr::new(self.address(node, ipv6), port);
+        let now = self.now;
+        let node = &mut self.nodes[node];
+        let settings = node.stack.default_settings();
+        let listener = node.stack.listen(now, address, 64, &settings);
+        let listener = listener.expect("a free port");
+        node.add_server(Server { listener, service });
+    }
+
+    /// Opens a connection with a program at this end; [`Network::serve`] was
+    /// called at the other with the same number of bytes.
     ///
     /// # Panics
     ///
@@ -124,18 +127,36 @@ impl Network {
         ipv6: bool,
         most_bytes: u64,
     ) -> ConnectionId {
+        let seed = self.seed;
+        self.connect_as(node, to, port, ipv6, |client| {
+            let [plan, _] = Plan::pair(connection_seed(seed, client), most_bytes);
+            plan
+        })
+    }
+
+    /// Opens a connection with a program at this end whose plan may depend on its
+    /// address.
+    ///
+    /// # Panics
+    ///
+    /// If the stack refuses to try.
+    pub fn connect_as(
+        &mut self,
+        node: usize,
+        to: usize,
+        port: u16,
+        ipv6: bool,
+        plan: impl FnOnce(SocketAddr) -> Plan,
+    ) -> ConnectionId {
         let remote = SocketAddr::new(self.address(to, ipv6), port);
         let local = SocketAddr::new(self.address(node, ipv6), 0);
-        let (now, seed) = (self.now, self.seed);
+        let now = self.now;
         let node = &mut self.nodes[node];
         let settings = node.stack.default_settings();
-        let id = node
-            .stack
-            .connect(now, Some(local), remote, &settings)
-            .expect("an attempt");
+        let id = node.stack.connect(now, Some(local), remote, &settings);
+        let id = id.expect("an attempt");
         let client = node.stack.local_addr(id).expect("just opened");
-        let [plan, _] = Plan::pair(connection_seed(seed, client), most_bytes);
-        let endpoint = Endpoint::new(now, &mut node.stack, id, plan);
+        let endpoint = Endpoint::new(now, &mut node.stack, id, plan(client));
         node.add_endpoint(now, endpoint);
         id
     }
