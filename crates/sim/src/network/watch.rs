@@ -17,6 +17,9 @@ use toehold_wire::tcp::Seq;
 /// What timers and links may take beyond what is computed.
 const SLACK: Duration = Duration::from_millis(100);
 
+/// How long a SYN may wait for a hardware address whose requests get lost.
+const RESOLUTION: Duration = Duration::from_secs(3);
+
 /// The tries of one direction of one connection.
 #[derive(Debug, Clone, Copy)]
 struct Tries {
@@ -148,7 +151,10 @@ impl Watch {
         }
         let quiet_since = tries.last.max(tries.moved).max(since);
         let quiet = now.since(quiet_since);
-        let allowed = allowed(config, &info, tries.step) + SLACK;
+        let mut allowed = allowed(config, &info, tries.step) + SLACK;
+        if info.state == State::SynSent {
+            allowed += RESOLUTION;
+        }
         assert!(
             quiet <= allowed,
             "{local} -> {remote} is silent for {quiet:?}, {allowed:?} explained: {info:?}"
