@@ -438,12 +438,12 @@ impl Tcp {
         index: u32,
         out: &mut dyn Transmitter,
     ) -> Result<(), Stopped> {
-        self.pcbs[index].clear(flag::TAIL_PROBE);
         let pcb = &self.pcbs[index];
         let window = (pcb.snd_una + pcb.snd_wnd).after(pcb.snd_nxt);
         let fresh = pcb.unsent().min(pcb.mss.into());
         let at = pcb.sent_tail;
         if pcb.outstanding() == 0 || at == NONE || self.sent[at].is_sacked() {
+            self.pcbs[index].clear(flag::TAIL_PROBE);
             return Ok(());
         }
         let retransmits = fresh == 0 || fresh > window;
@@ -460,8 +460,10 @@ impl Tcp {
             let whole = fresh == pcb.unsent();
             self.transmit_chunk(cx, index, fresh, whole, out)?;
         }
+        // A link that is full leaves the probe due.
         cx.counters.tcp_tail_loss_probes += 1;
         let (pcb, flight) = self.flying(index);
+        pcb.clear(flag::TAIL_PROBE);
         pcb.set(flag::TAIL_PROBE_OUT);
         if retransmits {
             pcb.set(flag::TAIL_PROBE_RETRANSMITS);

@@ -129,7 +129,7 @@ impl Tcp {
             _ if pcb.settings.has(setting::CORK) && pcb.unsent() > 0 => {
                 pcb.set(flag::PROBE);
                 self.mark_ready(index);
-                self.start_keepalive(index, cx.now);
+                self.start_cork(index, cx.now);
             }
             _ => self.keepalive_timeout(cx, index),
         }
@@ -144,7 +144,9 @@ impl Tcp {
         let idle_until = pcb.last_received + pcb.settings.keepalive_idle();
         if pcb.outstanding() > 0 || idle_until > cx.now {
             pcb.keepalive_probes = 0;
-            self.start_keepalive(index, cx.now);
+            // What is outstanding is probe enough; the retransmission timer sees to it.
+            let again = cx.now + pcb.settings.keepalive_idle();
+            pcb.life_at = if pcb.outstanding() > 0 { again } else { idle_until };
             return;
         }
         if pcb.keepalive_probes >= pcb.settings.keepalive_probes {
@@ -238,6 +240,9 @@ impl Tcp {
             self.sent[pcb.sent_head].xmit
         };
         let timeout_at = base.max(sent).plus_nanos(self.timeout_ns(pcb));
+        if timeout_at <= now {
+            return (RetransmitTimer::Timeout, self.timeout_anew(now, pcb));
+        }
         if self.probe_wanted(pcb) {
             //= RFC 8985 §7.2 (a probe never waits longer than the retransmission timeout)
             let at = base
@@ -247,6 +252,18 @@ impl Tcp {
             return (RetransmitTimer::TailProbe, at.max(now.plus_nanos(1)));
         }
         (RetransmitTimer::Timeout, timeout_at.max(now.plus_nanos(1)))
+    }
+
+    /// The timer ran out, and what it asked for could not be sent: the link is
+    /// full, or there is no path. It runs anew, and once only.
+    //= RFC 6298 §5.6 (start the timer, such that it expires after RTO seconds)
+    fn timeout_anew(&self, now: Instant, pcb: &Pcb) -> Instant {
+        let runs = pcb.timer() == RetransmitTimer::Timeout && pcb.retransmit_at.is_set();
+        if runs && pcb.retransmit_at > now {
+            pcb.retransmit_at
+        } else {
+            now.plus_nanos(self.timeout_ns(pcb))
+        }
     }
 
     //= RFC 8985 §7.2 (when to schedule a tail loss probe)
