@@ -88,6 +88,11 @@ pub enum NodeError {
     /// The system has no descriptor left.
     #[error("cannot make the node's descriptors: {0} (see `ulimit -n`)")]
     Descriptors(io::Error),
+    /// Calls on sockets come from any thread, and drive the link.
+    #[error(
+        "the link can be driven only by the thread that made it; sockets need one that any thread can drive"
+    )]
+    SingleThread,
     /// The system refuses a thread.
     #[error("cannot start the node's thread: {0} (see `ulimit -u`)")]
     Thread(io::Error),
@@ -107,6 +112,7 @@ impl From<NodeError> for io::Error {
             | NodeError::Descriptors(source)
             | NodeError::Thread(source) => source.kind(),
             NodeError::Random(errno) => errno.kind(),
+            NodeError::SingleThread => io::ErrorKind::Unsupported,
             NodeError::Join(_) => io::ErrorKind::Other,
         };
         io::Error::new(kind, error)

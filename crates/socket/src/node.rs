@@ -153,6 +153,9 @@ impl Node {
     ///
     /// If a setting is out of range, or the system refuses memory or descriptors.
     pub fn with_link(config: NodeConfig, link: Box<dyn Link>) -> Result<Node, NodeError> {
+        if !link.capabilities().any_thread {
+            return Err(NodeError::SingleThread);
+        }
         let config = config.mac(link.address());
         let stack = make_stack(&config, link.capabilities())?;
         Self::assemble(config, stack, link)

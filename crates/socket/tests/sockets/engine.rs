@@ -64,3 +64,22 @@ fn calls_go_on_as_before_after_the_engine_has_sat_down() {
         }
     });
 }
+
+#[test]
+fn the_engine_comes_back_after_a_long_wait_of_the_program() {
+    within(30, || {
+        let nodes = pair();
+        let listener = TcpListener::bind(&nodes[0], "10.0.0.1:0").unwrap();
+        let (mut client, mut server) = connect(&nodes);
+        let waiting = std::thread::spawn(move || {
+            server.read_exact(&mut [0; 1]).unwrap();
+            server
+        });
+        // Long enough for the engine to rest.
+        std::thread::sleep(Duration::from_millis(100));
+        client.write_all(b"x").unwrap();
+        let _server = waiting.join().unwrap();
+        // Nobody is in a call on the other node any more.
+        TcpStream::connect(&nodes[1], listener.local_addr().unwrap()).unwrap();
+    });
+}

@@ -4,6 +4,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::time::Duration;
 
 use rustix::io::Errno;
+use toehold_link::loopback::{Loopback, LoopbackSettings};
 use toehold_socket::{Node, NodeConfig, NodeError, TcpListener, TcpStream};
 
 use crate::support::{config, connect, driven, inline_pair, pair, within};
@@ -138,4 +139,14 @@ fn names_and_directories_that_will_not_do() {
     assert!(capture.to_string().contains("/nonexistent/z.pcapng"), "{capture}");
     let ring = Node::join(NodeConfig::new(dir.path(), "y").ring_capacity(77)).unwrap_err();
     assert!(ring.to_string().contains("power of two"), "{ring}");
+}
+
+#[test]
+fn a_link_for_one_thread_only() {
+    let mut settings = LoopbackSettings::default();
+    settings.capabilities.any_thread = false;
+    let link = Loopback::new([2, 0, 0, 0, 0, 1], settings);
+    let error = Node::with_link(config("a", 1), Box::new(link)).unwrap_err();
+    assert!(matches!(error, NodeError::SingleThread), "{error}");
+    assert_eq!(std::io::Error::from(error).kind(), ErrorKind::Unsupported);
 }

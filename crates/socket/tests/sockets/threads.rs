@@ -238,6 +238,10 @@ fn who_gives_way_misses_nothing() {
     });
 }
 
+/// Until the timers of handshakes and neighbours are over: they, too, would wake
+/// a thread that has been forgotten.
+const QUIET: Duration = Duration::from_millis(1500);
+
 /// A thread sleeps at the link without any timer; another one's call needs one.
 #[test]
 fn who_sleeps_is_woken_for_timers_of_others() {
@@ -250,8 +254,7 @@ fn who_sleeps_is_woken_for_timers_of_others() {
             let mut sleeping = sleeping.try_clone().unwrap();
             move || sleeping.read(&mut [0; 1]).unwrap()
         });
-        // Until the timers of the handshakes are over, which would wake it, too.
-        std::thread::sleep(Duration::from_millis(500));
+        std::thread::sleep(QUIET);
         // Nobody drives the other node, and this thread does not drive this one.
         client.write_all(b"anybody?").unwrap();
         let mut looks = 0..2000;
@@ -278,9 +281,36 @@ fn who_sleeps_is_woken_by_a_call_of_another_thread() {
             let mut client = client.try_clone().unwrap();
             move || client.read(&mut [0; 1]).unwrap()
         });
-        // Until the timers of the handshake are over, which would wake it, too.
-        std::thread::sleep(Duration::from_millis(500));
+        std::thread::sleep(QUIET);
         client.shutdown(Shutdown::Read).unwrap();
         assert_eq!(reader.join().unwrap(), 0);
+    });
+}
+
+/// A thread sleeps at the link, another one comes, drives, and leaves.
+#[test]
+fn who_sleeps_is_woken_after_another_one_has_driven() {
+    within(20, || {
+        let nodes = inline_pair();
+        let listener = TcpListener::bind(&nodes[0], "10.0.0.1:0").unwrap();
+        let addr = listener.local_addr().unwrap();
+        let (mut client, mut server) = connect(&nodes);
+        let accepting = std::thread::spawn(move || listener.accept().map(drop));
+        std::thread::sleep(QUIET);
+        let answering = std::thread::spawn(move || {
+            let mut byte = [0];
+            for _ in 0..500 {
+                server.read_exact(&mut byte).unwrap();
+                server.write_all(&byte).unwrap();
+            }
+            server
+        });
+        for _ in 0..500 {
+            client.write_all(b"x").unwrap();
+            client.read_exact(&mut [0; 1]).unwrap();
+        }
+        let _server = answering.join().unwrap();
+        TcpStream::connect(&nodes[1], addr).unwrap();
+        accepting.join().unwrap().unwrap();
     });
 }
