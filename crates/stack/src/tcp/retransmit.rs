@@ -92,6 +92,7 @@ impl Tcp {
         pcb.set_repair(Repair::Recovery);
         flight.recover = pcb.snd_nxt;
         flight.repair_ts = 0;
+        flight.judged = 0;
         flight.prr = Prr::new(outstanding);
         pcb.congestion.on_loss_event(cx.now, pcb.mss.into(), outstanding);
     }
@@ -156,11 +157,17 @@ impl Tcp {
             return;
         };
         let original = (timestamps.echo.wrapping_sub(flight.repair_ts) as i32) < 0;
+        // Only the first one counts: later ones answer earlier retransmissions.
         flight.repair_ts = 0;
+        flight.judged = 1;
         if !original {
             return;
         }
         cx.counters.tcp_spurious_recoveries += 1;
+        if pcb.repair() == Repair::Recovery {
+            // What was taken for lost had been overtaken.
+            pcb.set(flag::REORDERING);
+        }
         pcb.congestion.undo();
         pcb.set_repair(Repair::Open);
         pcb.lost = 0;
@@ -342,6 +349,7 @@ impl Tcp {
         if first {
             flight.recover = pcb.snd_nxt;
             flight.repair_ts = 0;
+            flight.judged = 0;
         }
         pcb.set_repair(Repair::Loss);
         pcb.dup_acks = 0;

@@ -84,6 +84,9 @@ pub(super) struct Flight {
     pub(super) tail_probe_end: Seq,
     /// Timestamp value of the first retransmission of this repair (RFC 3522); 0: none.
     pub(super) repair_ts: u32,
+    /// 1 once an acknowledgement has shown whether this repair was needed.
+    pub(super) judged: u32,
+    reserved: u32,
     pub(super) prr: Prr,
 }
 
@@ -97,6 +100,8 @@ impl Flight {
             recover: start,
             tail_probe_end: start,
             repair_ts: 0,
+            judged: 0,
+            reserved: 0,
             prr: Prr::new(0),
         }
     }
