@@ -59,7 +59,11 @@ impl Node {
             ..Config::default()
         };
         let region = Region::create("position", Stack::region_len(&config)).expect("memory");
-        let descriptor = region.fd().expect("created with one").try_clone_to_owned().expect("a descriptor");
+        let descriptor = region
+            .fd()
+            .expect("created with one")
+            .try_clone_to_owned()
+            .expect("a descriptor");
         let second = Region::open(descriptor, Access::ReadWrite).expect("the same memory");
         assert_ne!(region.base(), second.base(), "mapped at two addresses");
         let first = Stack::create(&mut Carver::new(region).expect("fresh"), &config).expect("room");
@@ -87,7 +91,14 @@ impl Node {
         for (bytes, offload) in incoming.0.drain(..) {
             let (private, rest) = bytes.split_at(bytes.len().min(MIN_PRIVATE));
             let rest = Gather::from_slice(rest);
-            stack.handle_frame(now, &Received { private, rest, offload });
+            stack.handle_frame(
+                now,
+                &Received {
+                    private,
+                    rest,
+                    offload,
+                },
+            );
         }
         stack.poll_transmit(now, &mut self.outgoing);
         while stack.next_event().is_some() {}
@@ -109,19 +120,29 @@ struct End {
 
 impl End {
     fn new(connection: ConnectionId, seed: usize) -> Self {
-        Self { connection, seed, sent: 0, received: 0, ended: false }
+        Self {
+            connection,
+            seed,
+            sent: 0,
+            received: 0,
+            ended: false,
+        }
     }
 
     fn run(&mut self, now: Instant, stack: &mut Stack) {
         while self.sent < STREAM {
-            let bytes: Vec<u8> = (self.sent..STREAM.min(self.sent + 3000)).map(|at| byte(self.seed, at)).collect();
+            let bytes: Vec<u8> = (self.sent..STREAM.min(self.sent + 3000))
+                .map(|at| byte(self.seed, at))
+                .collect();
             match stack.send(self.connection, &bytes, SendFlags::default()) {
                 Ok(taken) => self.sent += taken,
                 Err(SocketError::WouldBlock | SocketError::InProgress) => break,
                 Err(error) => panic!("{error}"),
             }
             if self.sent == STREAM {
-                stack.shutdown(now, self.connection, Shutdown::Write).expect("connected");
+                stack
+                    .shutdown(now, self.connection, Shutdown::Write)
+                    .expect("connected");
             }
         }
         let mut buffer = [0; 5000];
@@ -130,7 +151,11 @@ impl End {
                 Ok(0) => self.ended = true,
                 Ok(len) => {
                     let same = |(i, &found): (usize, &u8)| found == byte(1 - self.seed, self.received + i);
-                    assert!(buffer[..len].iter().enumerate().all(same), "after {} bytes", self.received);
+                    assert!(
+                        buffer[..len].iter().enumerate().all(same),
+                        "after {} bytes",
+                        self.received
+                    );
                     self.received += len;
                 }
                 Err(SocketError::WouldBlock | SocketError::InProgress) => break,
@@ -146,9 +171,15 @@ fn a_connection_goes_on_through_another_mapping() {
     let mut nodes = [Node::new(0), Node::new(1)];
     let server = SocketAddr::new(HOSTS[1].into(), 80);
     let settings = nodes[1].stack().default_settings();
-    let listener = nodes[1].stack().listen(now, server, 4, &settings).expect("a free port");
+    let listener = nodes[1]
+        .stack()
+        .listen(now, server, 4, &settings)
+        .expect("a free port");
     let settings = nodes[0].stack().default_settings();
-    let client = nodes[0].stack().connect(now, None, server, &settings).expect("an attempt");
+    let client = nodes[0]
+        .stack()
+        .connect(now, None, server, &settings)
+        .expect("an attempt");
     let mut ends = [Some(End::new(client, 0)), None];
     for round in 0..100_000 {
         let [a, b] = &mut nodes;
@@ -197,11 +228,18 @@ fn both_mappings_name_the_same_things() {
     let mut node = Node::new(0);
     let settings = node.stack().default_settings();
     let local = SocketAddr::new(HOSTS[0].into(), 80);
-    let listener = node.views[0].listen(now, local, 4, &settings).expect("a free port");
+    let listener = node.views[0]
+        .listen(now, local, 4, &settings)
+        .expect("a free port");
     assert_eq!(node.views[1].listener_addr(listener), Ok(local));
-    assert_eq!(node.views[1].listen(now, local, 4, &settings), Err(SocketError::AddressInUse));
+    assert_eq!(
+        node.views[1].listen(now, local, 4, &settings),
+        Err(SocketError::AddressInUse)
+    );
     let remote = SocketAddr::new(HOSTS[1].into(), 81);
-    let connection = node.views[1].connect(now, None, remote, &settings).expect("an attempt");
+    let connection = node.views[1]
+        .connect(now, None, remote, &settings)
+        .expect("an attempt");
     assert_eq!(node.views[0].state(connection), Ok(State::SynSent));
     node.views[0].abort(connection).expect("held");
     assert_eq!(node.views[1].state(connection), Err(SocketError::NotFound));
