@@ -18,13 +18,15 @@ fn network(seed: u64) -> Network {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut network = Network::new(seed);
     for _ in 0..2 {
-        let mut settings = NodeSettings::default();
-        settings.transmit = Impairments {
-            loss: random.f64() * 0.1,
-            reorder: random.f64() * 0.1,
-            duplicate: random.f64() * 0.05,
-            delay_ns: 5_000_000,
-            ..Impairments::default()
+        let mut settings = NodeSettings {
+            transmit: Impairments {
+                loss: random.f64() * 0.1,
+                reorder: random.f64() * 0.1,
+                duplicate: random.f64() * 0.05,
+                delay_ns: 5_000_000,
+                ..Impairments::default()
+            },
+            ..NodeSettings::default()
         };
         settings.config.tcp.sack = random.bool();
         settings.config.tcp.congestion = CongestionAlgorithm::Reno;
