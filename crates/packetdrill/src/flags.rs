@@ -7,7 +7,7 @@
 //! | --- | --- | --- |
 //! | `local` | address and prefix length; once for IPv4, once for IPv6 | |
 //! | `mtu` | bytes of the largest packet | 1500 |
-//! | `super_frame` | bytes of the largest packet left to be segmented; `mtu` turns it off | 65535 |
+//! | `super_frame` | bytes of the largest packet left to be segmented; `mtu` turns it off | two segments |
 //! | `congestion` | `cubic`, `reno` | `cubic` |
 //! | `initial_window` | segments | 10 |
 //! | `send_buffer`, `receive_buffer` | bytes | 4 MiB, 15 MiB (window scale 8) |
@@ -62,6 +62,9 @@ pub fn parse(text: &str) -> Result<Config, FlagError> {
     if config.ipv4.is_none() && config.ipv6.is_none() {
         return Err(FlagError::NoAddress);
     }
+    if config.link.super_frame == 0 {
+        config.link.super_frame = 2 * u32::from(config.link.mtu);
+    }
     config.link.super_frame = config.link.super_frame.max(config.link.mtu.into());
     Ok(config)
 }
@@ -85,7 +88,10 @@ fn defaults() -> Config {
         tcp,
         ..Config::default()
     };
-    config.link.super_frame = 65535;
+    // Two segments, once the MTU is known: Linux cuts its super-frames to what a
+    // millisecond's pacing lets go, and to no less. Scripts show where they end
+    // by PSH, which Linux sets on each.
+    config.link.super_frame = 0;
     config
 }
 
@@ -176,6 +182,6 @@ mod tests {
         assert!(config.ipv4.is_some() && config.ipv6.is_some());
         assert_eq!(config.tcp.congestion, CongestionAlgorithm::Reno);
         assert_eq!(config.tcp.rto_min, Duration::from_millis(50));
-        assert_eq!((config.link.mtu, config.link.super_frame), (1520, 65535));
+        assert_eq!((config.link.mtu, config.link.super_frame), (1520, 3040));
     }
 }

@@ -15,6 +15,8 @@ use toehold_stack::{CongestionAlgorithm, SocketError, SocketOption};
 
 /// TCP_INQ, which libc does not name on every platform.
 const TCP_INQ: c_int = 36;
+/// TCP_NOTSENT_LOWAT, likewise.
+const TCP_NOTSENT_LOWAT: c_int = 25;
 /// Segment size that a socket without a connection reports (RFC 9293 §3.7.1).
 const DEFAULT_SEGMENT: c_int = 536;
 
@@ -74,6 +76,7 @@ impl State {
             }
             (IPPROTO_TCP, TCP_NODELAY) => c_int::from(settings.no_delay()),
             (IPPROTO_TCP, TCP_CORK) => c_int::from(settings.cork()),
+            (IPPROTO_TCP, TCP_NOTSENT_LOWAT) => settings.unsent_low_water() as c_int,
             (IPPROTO_TCP, TCP_INQ) => c_int::from(socket.report_unread),
             (IPPROTO_TCP, TCP_USER_TIMEOUT) => settings.user_timeout().as_millis() as c_int,
             (IPPROTO_TCP, TCP_MAXSEG) => self.segment_size(fd)?,
@@ -144,6 +147,7 @@ fn tcp_option(name: c_int, value: &[u8]) -> Outcome<Meaning> {
         }
         TCP_USER_TIMEOUT => SocketOption::UserTimeout(Duration::from_millis(positive(value)?.into())),
         TCP_MAXSEG => SocketOption::MaxSegment(u16::try_from(positive(value)?).map_err(|_| Errno::INVAL)?),
+        TCP_NOTSENT_LOWAT => SocketOption::UnsentLowWater(integer(value)? as u32),
         TCP_CONGESTION => SocketOption::Congestion(algorithm(value)?),
         TCP_INQ => return Ok(Meaning::ReportUnread(switch(value)?)),
         _ => return Err(Errno::NOPROTOOPT),

@@ -223,6 +223,7 @@ impl State {
         let send = SendFlags {
             urgent: flags & libc::MSG_OOB != 0,
             more: flags & libc::MSG_MORE != 0,
+            end_of_record: flags & libc::MSG_EOR != 0,
         };
         let outcome = self.stack.send(id, bytes, send).map_err(Errno::from);
         if outcome != Ok(bytes.len()) {

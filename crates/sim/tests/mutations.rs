@@ -224,6 +224,7 @@ impl Victim {
                     SendFlags {
                         urgent: len % 7 == 0,
                         more: len % 5 == 0,
+                        end_of_record: len % 3 == 0,
                     },
                 );
             }

@@ -122,6 +122,7 @@ impl Runner {
         let flags = SendFlags {
             urgent: words.contains(&"urgent"),
             more: words.contains(&"more"),
+            end_of_record: words.contains(&"eor"),
         };
         let bytes: Vec<u8> = (0..len)
             .map(|i| pattern(connection.write_at.wrapping_add(i)))
@@ -472,6 +473,7 @@ fn option(words: &[&str]) -> Result<SocketOption, String> {
         "linger" => SocketOption::Linger(linger(value)?),
         "send_buffer" => SocketOption::SendBuffer(number(value)?),
         "receive_buffer" => SocketOption::ReceiveBuffer(number(value)?),
+        "unsent_low_water" => SocketOption::UnsentLowWater(number(value)?),
         "low_water" => SocketOption::ReceiveLowWater(small()?),
         "max_segment" => SocketOption::MaxSegment(number(value)? as u16),
         "traffic_class" => SocketOption::TrafficClass(small()?),

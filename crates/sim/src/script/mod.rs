@@ -62,7 +62,7 @@
 //! | `L = listen [PORT] [backlog N]` | opens a listener, at port 80 and with a backlog of 16 |
 //! | `C = accept L` | takes a connection that waits |
 //! | `C = connect [PORT]` | begins to connect, to the peer's port 2000 |
-//! | `send C N [more] [urgent]` | queues N bytes |
+//! | `send C N [more] [eor] [urgent]` | queues N bytes |
 //! | `receive C N [peek]` | takes up to N bytes: `=> first:behind`, `=> eof` |
 //! | `receive C 1 urgent` | takes the urgent byte: `=> byte SEQUENCE` |
 //! | `shutdown C read\|write\|both`, `close C`, `abort C` | |
@@ -87,7 +87,7 @@
 //! Options: `nodelay`, `cork`, `quickack`, `keepalive`, `urgent_inline`,
 //! `reuse_address` with `on` or `off`; `keepalive_idle`, `keepalive_interval`,
 //! `user_timeout`, `linger` (or `off`) with seconds; `keepalive_probes`,
-//! `send_buffer`, `receive_buffer`, `low_water`, `max_segment`,
+//! `send_buffer`, `receive_buffer`, `unsent_low_water`, `low_water`, `max_segment`,
 //! `traffic_class` with a number; `congestion` with `reno` or `cubic`.
 //!
 //! # Settings

@@ -251,7 +251,7 @@ impl Connection {
         let (mut total, mut refusal) = (0, None);
         let more = SendFlags {
             more: true,
-            urgent: false,
+            ..SendFlags::default()
         };
         let unsent = left.find_map(|buffer| {
             let queued = match shard.stack.send(self.id, buffer, more) {

@@ -131,6 +131,7 @@ impl Operation for Send<'_> {
             let flags = SendFlags {
                 urgent: self.flags.urgent && last,
                 more: self.flags.more && last,
+                end_of_record: self.flags.end_of_record && last,
             };
             let queued = match shard.stack.send(self.id, &self.bytes[self.done..end], flags) {
                 Ok(queued) => queued,

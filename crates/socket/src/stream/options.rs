@@ -209,6 +209,28 @@ impl TcpStream {
         ))
     }
 
+    /// Bound of what is queued and not yet sent, in bytes (TCP_NOTSENT_LOWAT): the
+    /// stream takes more while less than that waits, and is writable while less
+    /// than half of it does. What is to be sent can so be decided late. `None`:
+    /// as much as the send queue holds.
+    ///
+    /// # Errors
+    ///
+    /// None for a stream that exists.
+    pub fn set_unsent_low_water(&self, bytes: Option<u32>) -> io::Result<()> {
+        self.set_option(SocketOption::UnsentLowWater(bytes.unwrap_or(0)))
+    }
+
+    /// Bound of what is queued and not yet sent, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// None for a stream that exists.
+    pub fn unsent_low_water(&self) -> io::Result<Option<u32>> {
+        let bytes = self.settings()?.unsent_low_water();
+        Ok((bytes > 0).then_some(bytes))
+    }
+
     /// Bound of the receive queue in bytes.
     ///
     /// # Errors
@@ -224,13 +246,27 @@ impl TcpStream {
     ///
     /// As for writing.
     pub fn send_out_of_band(&self, buf: &[u8]) -> io::Result<usize> {
-        self.connection.send(
-            buf,
-            SendFlags {
-                urgent: true,
-                more: false,
-            },
-        )
+        let flags = SendFlags {
+            urgent: true,
+            ..SendFlags::default()
+        };
+        self.connection.send(buf, flags)
+    }
+
+    /// Sends bytes of which the last one ends a record (MSG_EOR): no segment
+    /// holds bytes of this and of the next send. What the peer reads stays a
+    /// stream of bytes. Where the node has no memory left to note the place,
+    /// segments are filled as ever.
+    ///
+    /// # Errors
+    ///
+    /// As for writing; a record that did not fit as a whole has no end yet.
+    pub fn send_record(&self, buf: &[u8]) -> io::Result<usize> {
+        let flags = SendFlags {
+            end_of_record: true,
+            ..SendFlags::default()
+        };
+        self.connection.send(buf, flags)
     }
 
     /// Takes the urgent byte (MSG_OOB). Never waits.

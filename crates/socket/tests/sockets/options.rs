@@ -104,6 +104,38 @@ fn a_cork_holds_back_what_is_no_full_segment() {
 }
 
 #[test]
+fn little_waits_unsent_above_a_low_water_mark() {
+    within(20, || {
+        let nodes = pair();
+        let (mut client, mut server) = connect(&nodes);
+        assert_eq!(client.unsent_low_water().unwrap(), None);
+        client.set_unsent_low_water(Some(1000)).unwrap();
+        assert_eq!(client.unsent_low_water().unwrap(), Some(1000));
+        client.set_nonblocking(true).unwrap();
+        let bytes = pattern(1 << 16);
+        let mut sent = 0;
+        let refused = loop {
+            match client.write(&bytes) {
+                Ok(count) => sent += count,
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(refused.kind(), ErrorKind::WouldBlock);
+        let info = client.info().unwrap();
+        assert!((1000..=1 << 16).contains(&info.unsent), "{info:?}");
+        // A writer that waits goes on whenever what was queued has been sent.
+        client.set_nonblocking(false).unwrap();
+        let more = 1 << 22;
+        std::thread::scope(|scope| {
+            scope.spawn(|| client.write_all(&pattern(more)).unwrap());
+            let mut got = vec![0; sent + more];
+            server.read_exact(&mut got).unwrap();
+            assert!(got[sent..] == pattern(more), "what arrived is not what was sent");
+        });
+    });
+}
+
+#[test]
 fn out_of_band() {
     within(20, || {
         let nodes = pair();

@@ -115,8 +115,7 @@ impl Stack {
         let queueable = tcp.queueable();
         let pcb = &mut tcp.pcbs[index];
         may_send(pcb)?;
-        let room = (pcb.settings.send_buffer as usize).saturating_sub(pcb.send_queue.len());
-        let take = bytes.len().min(room);
+        let take = bytes.len().min(pcb.send_room());
         let queued = pcb
             .send_queue
             .append(&mut tcp.payload, &bytes[..take.min(queueable)]);
@@ -140,6 +139,9 @@ impl Stack {
             pcb.set(flag::MORE);
         } else {
             pcb.clear(flag::MORE);
+        }
+        if flags.end_of_record && queued == bytes.len() {
+            self.tcp.end_record(index, &mut self.counters[0]);
         }
         self.tcp.mark_ready(index);
         Ok(queued)
@@ -402,12 +404,10 @@ fn readiness(pcb: &Pcb, may_queue: bool) -> Readiness {
     let error = pcb.error != 0;
     let queued = pcb.receive_queue.len();
     let low_water = usize::from(pcb.settings.read_low_water.max(1));
-    let room = (pcb.settings.send_buffer as usize).saturating_sub(pcb.send_queue.len());
-    let has_room = room >= pcb.settings.send_buffer as usize / 3;
     let write_closed = closed || pcb.has(flag::FIN_QUEUED);
     Readiness {
         readable: queued >= low_water || read_closed || error,
-        writable: !connecting && (write_closed || error || (has_room && may_queue)),
+        writable: !connecting && (write_closed || error || (pcb.is_roomy() && may_queue)),
         urgent: pcb.urgent_state == urgent_state::HERE,
         read_closed,
         hang_up: closed || (read_closed && write_closed && pcb.has(flag::FIN_RECEIVED)),

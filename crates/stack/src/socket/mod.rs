@@ -125,6 +125,8 @@ pub(crate) mod setting {
 #[repr(C)]
 pub struct Settings {
     pub(crate) bits: u32,
+    /// Bytes not yet sent above which there is no room to queue more; 0: no such mark.
+    pub(crate) unsent_low_water: u32,
     /// Bytes.
     pub(crate) send_buffer: u32,
     /// Bytes.
@@ -151,6 +153,7 @@ impl Settings {
     pub(crate) fn from_config(config: &TcpConfig) -> Self {
         Self {
             bits: 0,
+            unsent_low_water: 0,
             send_buffer: config.send_buffer,
             receive_buffer: config.receive_buffer,
             user_timeout_ms: 0,
@@ -198,6 +201,10 @@ pub struct SendFlags {
     pub urgent: bool,
     /// More follows at once (MSG_MORE).
     pub more: bool,
+    /// A record ends here (MSG_EOR): no segment holds bytes of this and of the
+    /// next send. Where the node has no memory left to note that, segments are
+    /// filled as ever; the bytes are the same.
+    pub end_of_record: bool,
 }
 
 /// How a program receives.

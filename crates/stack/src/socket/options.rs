@@ -40,6 +40,9 @@ pub enum SocketOption {
     /// SO_RCVBUF in bytes; bounded to 2 KiB–16 MiB. Before the handshake it also
     /// sets the window scale.
     ReceiveBuffer(u32),
+    /// TCP_NOTSENT_LOWAT in bytes: a connection is writable while less than half
+    /// of that is queued and unsent. 0: whatever the send buffer holds.
+    UnsentLowWater(u32),
     /// SO_RCVLOWAT in bytes, 1–255.
     ReceiveLowWater(u8),
     /// TCP_MAXSEG in bytes, 88–32767; before the handshake.
@@ -120,6 +123,7 @@ impl Settings {
             }
             SocketOption::SendBuffer(bytes) => self.send_buffer = bytes.clamp(4 << 10, 16 << 20),
             SocketOption::ReceiveBuffer(bytes) => self.receive_buffer = bytes.clamp(2 << 10, 16 << 20),
+            SocketOption::UnsentLowWater(bytes) => self.unsent_low_water = bytes,
             SocketOption::ReceiveLowWater(bytes) => self.read_low_water = bytes,
             SocketOption::MaxSegment(bytes) => self.max_segment = within(bytes, 88, 32767)?,
             SocketOption::TrafficClass(class) => self.traffic_class = class & !0b11,
@@ -152,6 +156,11 @@ impl Settings {
     /// Bytes the send queue holds at most.
     pub fn send_buffer(&self) -> u32 {
         self.send_buffer
+    }
+
+    /// Unsent bytes above which there is no room to queue more; 0: no such mark.
+    pub fn unsent_low_water(&self) -> u32 {
+        self.unsent_low_water
     }
 
     /// Bytes the receive queue holds at most.
@@ -210,6 +219,7 @@ impl Stack {
                 self.tcp.mark_ready(index);
             }
             SocketOption::ReceiveBuffer(_) => self.tcp.window_opened(index),
+            SocketOption::UnsentLowWater(_) => self.tcp.tell_of_room(index),
             _ => {}
         }
         Ok(())

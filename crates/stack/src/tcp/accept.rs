@@ -298,7 +298,6 @@ impl Tcp {
         pcb.set_state(State::SynReceived);
         pcb.set(flag::PASSIVE | flag::RELEASED);
         pcb.listener = listener;
-        pcb.irs = segment.seq;
         pcb.rcv_nxt = segment.seq + 1;
         pcb.rcv_adv = pcb.rcv_nxt + pcb.settings.receive_buffer.min(65535);
         pcb.last_ack_sent = pcb.rcv_nxt;
@@ -398,7 +397,6 @@ impl Tcp {
             return true;
         }
         let mut pcb = self.passive_pcb(cx, listener, segment, &agreed);
-        pcb.irs = segment.seq - 1;
         pcb.rcv_nxt = segment.seq;
         pcb.last_ack_sent = segment.seq;
         pcb.rcv_adv = segment.seq + pcb.settings.receive_buffer.min(65535);

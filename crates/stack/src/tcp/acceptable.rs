@@ -138,7 +138,7 @@ impl Tcp {
     /// A SYN where none belongs. True: go on with the segment's acknowledgement.
     fn syn_in_connection(&mut self, cx: &mut Context<'_>, index: u32, segment: &Segment<'_>) -> bool {
         let pcb = &mut self.pcbs[index];
-        if pcb.state() == State::SynReceived && segment.seq == pcb.irs {
+        if pcb.state() == State::SynReceived && segment.seq == pcb.irs() {
             if segment.has(Flags::ACK) {
                 //= RFC 9293 §3.5 (simultaneous open: the SYN-ACK acknowledges our SYN)
                 return true;

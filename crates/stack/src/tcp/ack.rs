@@ -136,12 +136,8 @@ impl Tcp {
         if let Some(rtt) = progress.rtt_ns {
             pcb.rtt.sample(cx.now, rtt);
         }
-        if pcb.has(flag::WRITER_WAITS) && data > 0 {
-            let room = (pcb.settings.send_buffer as usize).saturating_sub(pcb.send_queue.len());
-            if room >= pcb.settings.send_buffer as usize / 3 {
-                pcb.clear(flag::WRITER_WAITS);
-                self.mark_event(index);
-            }
+        if data > 0 {
+            self.tell_of_room(index);
         }
         let pcb = &self.pcbs[index];
         if pcb.has(flag::FIN_SENT) && ack == pcb.snd_nxt {

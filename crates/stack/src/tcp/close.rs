@@ -116,6 +116,7 @@ impl Tcp {
         }
         self.drop_sent(index);
         self.drop_ranges(index);
+        self.drop_records(index);
         self.mark_event(index);
     }
 

@@ -164,7 +164,6 @@ impl Tcp {
     /// Notes what the peer's SYN says.
     fn take_syn(&mut self, cx: &mut Context<'_>, index: u32, segment: &Segment<'_>) {
         let mut pcb = self.pcbs[index];
-        pcb.irs = segment.seq;
         pcb.rcv_nxt = segment.seq + 1;
         pcb.rcv_adv = pcb.rcv_nxt + pcb.settings.receive_buffer.min(65535);
         pcb.last_ack_sent = pcb.rcv_nxt;

@@ -24,8 +24,10 @@ mod path;
 mod pcb;
 mod peer_gone;
 mod ranges;
+mod records;
 mod reply;
 mod retransmit;
+mod room;
 pub(crate) mod rtt;
 mod sack;
 mod segment;
@@ -45,6 +47,7 @@ pub(crate) use pcb::{Pcb, flag, urgent as urgent_state};
 use self::accept::Listener;
 use self::limbo::Limbo;
 use self::ranges::Range;
+use self::records::RecordEnd;
 use self::reply::Reply;
 use self::sent::{Flight, Sent};
 use self::time_wait::TimeWaits;
@@ -102,6 +105,7 @@ pub(crate) struct Tcp {
     flights: Slab<Flight>,
     limbo: Slab<Limbo>,
     ranges: Slab<Range>,
+    record_ends: Slab<RecordEnd>,
     pub(crate) payload: Payload,
     demux: Demultiplexer,
     listeners: Table<Listener>,
@@ -134,6 +138,7 @@ impl Tcp {
             + Slab::<Flight>::bytes_needed(config.connections)
             + Slab::<Limbo>::bytes_needed(config.connections)
             + Slab::<Range>::bytes_needed(range_capacity(config))
+            + Slab::<RecordEnd>::bytes_needed(records::CAPACITY)
             + Payload::bytes_needed(config.payload_blocks, config.payload_block_len)
             + Demultiplexer::bytes_needed(config.demux, config.connections)
             + Table::<Listener>::bytes_needed(config.listeners as usize)
@@ -155,6 +160,7 @@ impl Tcp {
             flights: carver.slab(config.connections)?,
             limbo: carver.slab(config.connections)?,
             ranges: carver.slab(range_capacity(config))?,
+            record_ends: carver.slab(records::CAPACITY)?,
             demux: Demultiplexer::create(carver, config.demux, config.connections, &config.secret)?,
             listeners: carver.table(config.listeners as usize)?,
             listener_buckets: carver.table(accept::LISTENER_BUCKETS)?,
@@ -369,6 +375,7 @@ impl Tcp {
         self.wheel.cancel(index);
         self.drop_sent(index);
         self.drop_ranges(index);
+        self.drop_records(index);
         let pcb = &mut self.pcbs[index];
         pcb.send_queue.clear(&mut self.payload);
         pcb.receive_queue.clear(&mut self.payload);

@@ -78,6 +78,9 @@ impl Tcp {
         if self.pcbs[index].state().may_transmit() && self.pcbs[index].lost == 0 {
             self.transmit_new(cx, index, out)?;
         }
+        if self.pcbs[index].settings.unsent_low_water > 0 {
+            self.tell_of_room(index);
+        }
         self.pcbs[index].clear(flag::MORE);
         self.transmit_probes(cx, index, out)?;
         self.transmit_ack(cx, index, out)
@@ -211,7 +214,9 @@ impl Tcp {
             return Err(Stopped::Connection);
         }
         let fin = take == data && data < record.len();
-        let flags = self.data_flags(&self.pcbs[index], record.start, take, fin);
+        let pcb = &self.pcbs[index];
+        let pushed = take == data && record.is_pushed() || ends_push(pcb, record.start + take);
+        let flags = data_flags(pcb, take, fin, pushed);
         self.emit(
             cx,
             index,
@@ -274,11 +279,8 @@ impl Tcp {
         let start = pcb.snd_nxt;
         let offset = start.distance(pcb.queue_start()) as usize;
         let fin = last && fin_unsent(pcb);
-        let mut flags = self.data_flags(pcb, start, take, fin);
-        if take > pcb.mss.into() {
-            // What came as one unit may be handed to the program as one.
-            flags |= Flags::PSH;
-        }
+        let pushed = self.ends_record(pcb, start + take) || ends_push(pcb, start + take);
+        let flags = data_flags(pcb, take, fin, pushed);
         self.restart_after_idle(cx.now, index);
         self.emit(
             cx,
@@ -287,7 +289,7 @@ impl Tcp {
             &Emission::data(flags, start, offset, take as usize),
         )?;
         let end = start + take + u32::from(fin);
-        self.push_sent(cx.now, index, start, end);
+        self.push_sent(cx.now, index, (start, end), pushed);
         let (pcb, flight) = self.flying(index);
         if pcb.snd_una == pcb.snd_nxt {
             pcb.waiting_since = cx.now;
@@ -300,6 +302,7 @@ impl Tcp {
             flight.prr.sent(take);
         }
         pcb.clear(flag::PROBE);
+        self.forget_sent_records(index);
         Ok(())
     }
 
@@ -314,8 +317,10 @@ impl Tcp {
     }
 
     /// How many bytes of new data go out next; 0: none now.
-    fn next_chunk(&mut self, now: Instant, index: u32, unsent: u32) -> u32 {
+    fn next_chunk(&mut self, now: Instant, index: u32, queued: u32) -> u32 {
         let pcb = &self.pcbs[index];
+        let unsent = self.within_record(pcb, queued);
+        let followed = unsent < queued;
         let mss = u32::from(pcb.mss);
         let window = (pcb.snd_una + pcb.snd_wnd).after(pcb.snd_nxt);
         let congestion = pcb.congestion.cwnd().saturating_sub(pcb.in_flight());
@@ -335,13 +340,13 @@ impl Tcp {
             let whole = whole_segments(allowed, mss as u16);
             // A super-frame carries a short last segment only if nothing follows
             // that could fill it.
-            return if allowed == unsent && self.may_end_short(now, index, unsent, mss) {
+            return if allowed == unsent && (followed || self.may_end_short(now, index, unsent, mss)) {
                 allowed
             } else {
                 whole
             };
         }
-        if allowed == unsent && self.may_end_short(now, index, unsent, mss) {
+        if allowed == unsent && (followed || self.may_end_short(now, index, unsent, mss)) {
             return allowed;
         }
         //= RFC 9293 §3.8.6.2.1 (the sender's side of silly window avoidance: half the largest window is worth it)
@@ -395,18 +400,6 @@ impl Tcp {
         }
     }
 
-    fn data_flags(&self, pcb: &Pcb, start: Seq, len: u32, fin: bool) -> Flags {
-        let mut flags = Flags::ACK;
-        let pushed = !pcb.settings.has(setting::MORE_ANNOUNCED) || pcb.has(flag::PROBE);
-        if len > 0 && start + len == pcb.queue_end() && pushed {
-            flags |= Flags::PSH;
-        }
-        if fin {
-            flags |= Flags::FIN;
-        }
-        flags
-    }
-
     fn transmit_probes(
         &mut self,
         cx: &mut Context<'_>,
@@ -440,7 +433,7 @@ impl Tcp {
     ) -> Result<(), Stopped> {
         let pcb = &self.pcbs[index];
         let window = (pcb.snd_una + pcb.snd_wnd).after(pcb.snd_nxt);
-        let fresh = pcb.unsent().min(pcb.mss.into());
+        let fresh = self.within_record(pcb, pcb.unsent().min(pcb.mss.into()));
         let at = pcb.sent_tail;
         if pcb.outstanding() == 0 || at == NONE || self.sent[at].is_sacked() {
             self.pcbs[index].clear(flag::TAIL_PROBE);
@@ -473,6 +466,25 @@ impl Tcp {
         flight.tail_probe_end = pcb.snd_nxt;
         Ok(())
     }
+}
+
+/// Whether a segment that ends at `seq` carries the last byte the program pushed.
+//= RFC 9293 §3.9.1 (PSH on the last segment when nothing is left to send)
+fn ends_push(pcb: &Pcb, seq: Seq) -> bool {
+    seq == pcb.queue_end() && !pcb.settings.has(setting::MORE_ANNOUNCED)
+}
+
+/// Flags of a segment with data.
+fn data_flags(pcb: &Pcb, len: u32, fin: bool, pushed: bool) -> Flags {
+    let mut flags = Flags::ACK;
+    // What came as one unit may be handed to the program as one.
+    if len > 0 && (pushed || len > pcb.mss.into()) {
+        flags |= Flags::PSH;
+    }
+    if fin {
+        flags |= Flags::FIN;
+    }
+    flags
 }
 
 /// As many bytes of `len` as make whole segments; all if it is less than one.

@@ -8,7 +8,7 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 use super::congestion::Congestion;
 use super::rtt::Rtt;
 use crate::ip::Path;
-use crate::socket::Settings;
+use crate::socket::{Settings, setting};
 use crate::time::Instant;
 use crate::tuple::FourTuple;
 
@@ -205,7 +205,6 @@ pub(crate) struct Pcb {
     pub(crate) snd_up: Seq,
 
     // Receiving.
-    pub(crate) irs: Seq,
     pub(crate) rcv_nxt: Seq,
     /// Right edge of the window as last advertised.
     pub(crate) rcv_adv: Seq,
@@ -272,8 +271,9 @@ pub(crate) struct Pcb {
     pub(crate) ready_next: u32,
     /// Next on the list of readiness changes.
     pub(crate) event_next: u32,
-    /// Next in the listener's queue.
-    pub(crate) accept_next: u32,
+    /// Next in the listener's queue. Once the program has accepted, and may send:
+    /// last of the ends of records, see [`Pcb::record_end`].
+    pub(super) accept_next: u32,
     /// Listener of a passive connection until it is accepted.
     pub(crate) listener: u32,
     /// Distinguishes this connection from earlier ones in the same slot.
@@ -385,6 +385,28 @@ impl Pcb {
         pcb.waiting_since = Instant::NEVER;
         pcb.reorder_steps = 1;
         pcb
+    }
+
+    /// Last of the ends of records not yet sent, see `records`.
+    #[inline]
+    pub(super) fn record_end(&self) -> u32 {
+        if self.has(flag::IN_ACCEPT_QUEUE) {
+            NONE
+        } else {
+            self.accept_next
+        }
+    }
+
+    /// Initial sequence number of the peer, while in SYN-RECEIVED.
+    pub(super) fn irs(&self) -> Seq {
+        self.rcv_nxt - 1 - self.bytes_received as u32
+    }
+
+    /// Has what is queued sent now, whatever holds it back: the more that the
+    /// program announced did not come in time.
+    pub(crate) fn push_out(&mut self) {
+        self.settings.set(setting::MORE_ANNOUNCED, false);
+        self.set(flag::PROBE);
     }
 
     /// Bytes between the oldest unacknowledged one and the newest sent.

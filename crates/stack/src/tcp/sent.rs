@@ -14,6 +14,7 @@ use crate::time::Instant;
 const SACKED: u32 = 1 << 0;
 const LOST: u32 = 1 << 1;
 const RETRANSMITTED: u32 = 1 << 2;
+const PUSHED: u32 = 1 << 3;
 
 /// A segment in flight.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
@@ -45,6 +46,11 @@ impl Sent {
         self.flags & RETRANSMITTED != 0
     }
 
+    /// Whether its last byte ends what the program pushed, or a record.
+    pub(super) fn is_pushed(&self) -> bool {
+        self.flags & PUSHED != 0
+    }
+
     pub(super) fn mark_sacked(&mut self) {
         self.flags = (self.flags | SACKED) & !LOST;
     }
@@ -60,7 +66,7 @@ impl Sent {
     }
 
     pub(super) fn clear_marks(&mut self) {
-        self.flags &= RETRANSMITTED;
+        self.flags &= RETRANSMITTED | PUSHED;
     }
 }
 
@@ -130,13 +136,19 @@ impl Tcp {
 
     /// Notes that `start..end` was sent for the first time. False: no memory.
     #[inline]
-    pub(super) fn push_sent(&mut self, now: Instant, index: u32, start: Seq, end: Seq) -> bool {
+    pub(super) fn push_sent(
+        &mut self,
+        now: Instant,
+        index: u32,
+        (start, end): (Seq, Seq),
+        pushed: bool,
+    ) -> bool {
         let Some(new) = self.sent.insert(Sent {
             xmit: now,
             start,
             end,
             next: NONE,
-            flags: 0,
+            flags: if pushed { PUSHED } else { 0 },
         }) else {
             return false;
         };
@@ -171,6 +183,7 @@ impl Tcp {
         let first = &mut self.sent[at];
         first.end = seq;
         first.next = new;
+        first.flags &= !PUSHED;
         if self.pcbs[index].sent_tail == at {
             self.pcbs[index].sent_tail = new;
         }

@@ -117,7 +117,7 @@ impl Tcp {
             pcb.backoff = pcb.backoff.saturating_add(1);
             cx.counters.tcp_window_probes += 1;
         }
-        pcb.set(flag::PROBE);
+        pcb.push_out();
         self.mark_ready(index);
     }
 
@@ -127,7 +127,7 @@ impl Tcp {
             State::Closed | State::SynSent | State::SynReceived => {}
             State::FinWait2 if pcb.has(flag::RELEASED) => self.enter_time_wait(cx, index),
             _ if pcb.settings.has(setting::CORK) && pcb.unsent() > 0 => {
-                pcb.set(flag::PROBE);
+                pcb.push_out();
                 self.mark_ready(index);
                 self.start_cork(index, cx.now);
             }

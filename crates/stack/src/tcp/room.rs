@@ -1,0 +1,56 @@
+//! Room in the send queue: how much a program may queue, and when one that
+//! waits is told.
+
+use super::{Pcb, Tcp, flag};
+
+/// Largest burst that is queued at once beyond a low-water mark of unsent bytes.
+const BURST: u32 = 1 << 16;
+
+impl Pcb {
+    /// Bytes a program may queue now.
+    //= RFC 9293 §3.10.2 (SEND: queue the data, or refuse them for lack of room)
+    #[inline]
+    pub(crate) fn send_room(&self) -> usize {
+        let room = (self.settings.send_buffer as usize).saturating_sub(self.send_queue.len());
+        match self.settings.unsent_low_water {
+            0 => room,
+            mark => room.min(self.room_below(mark)),
+        }
+    }
+
+    /// Room under a mark for unsent bytes (TCP_NOTSENT_LOWAT): what can leave at
+    /// once, and a burst beyond, so that a low mark does not make small segments.
+    fn room_below(&self, mark: u32) -> usize {
+        let unsent = self.unsent();
+        if unsent >= mark {
+            return 0;
+        }
+        let window = (self.snd_una + self.snd_wnd).after(self.snd_nxt);
+        let leaves = window.min(self.congestion.cwnd().saturating_sub(self.in_flight()));
+        // Half the peer's largest window, which is what it is sure to take soon.
+        let burst = (self.max_snd_wnd / 2).min(BURST);
+        let burst = burst - burst % u32::from(self.mss).max(1);
+        (leaves.saturating_add(burst.max(mark)) - unsent) as usize
+    }
+
+    /// Whether there is room worth waking a program for.
+    #[inline]
+    pub(crate) fn is_roomy(&self) -> bool {
+        let buffer = self.settings.send_buffer as usize;
+        let mark = self.settings.unsent_low_water;
+        buffer.saturating_sub(self.send_queue.len()) >= buffer / 3
+            && (mark == 0 || u64::from(self.unsent()) * 2 < u64::from(mark))
+    }
+}
+
+impl Tcp {
+    /// Tells a program that waits for room, if there is enough of it.
+    #[inline]
+    pub(crate) fn tell_of_room(&mut self, index: u32) {
+        let pcb = &mut self.pcbs[index];
+        if pcb.has(flag::WRITER_WAITS) && pcb.is_roomy() {
+            pcb.clear(flag::WRITER_WAITS);
+            self.mark_event(index);
+        }
+    }
+}
