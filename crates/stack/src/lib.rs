@@ -186,7 +186,7 @@ impl Stack {
     /// Whether [`Stack::poll_transmit`] has something to do.
     #[inline]
     pub fn has_output(&self) -> bool {
-        self.tcp.has_ready()
+        self.tcp.has_ready() || self.ip.has_output()
     }
 
     /// Runs the timers that are due.

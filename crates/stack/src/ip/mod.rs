@@ -263,6 +263,14 @@ impl Ip {
         }
     }
 
+    /// Whether [`Ip::poll_transmit`] has something for the link.
+    #[inline]
+    pub(crate) fn has_output(&self) -> bool {
+        self.packets.first_ready().is_some()
+            || self.neighbors.has_questions()
+            || self.state[0].has_announcement()
+    }
+
     /// Does what time has come for. Cheap if there is nothing.
     pub(crate) fn handle_timeout(&mut self, now: Instant, counters: &mut Counters) {
         if now < self.state[0].next_deadline() {

@@ -77,6 +77,11 @@ impl State {
         self.announcement = 1;
     }
 
+    #[inline]
+    pub(super) fn has_announcement(&self) -> bool {
+        self.announcement != 0
+    }
+
     pub(super) fn take_announcement(&mut self) -> bool {
         core::mem::take(&mut self.announcement) != 0
     }

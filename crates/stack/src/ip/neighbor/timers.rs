@@ -156,6 +156,12 @@ impl Neighbors {
         }
     }
 
+    /// Whether a question may wait to be asked.
+    #[inline]
+    pub(in super::super) fn has_questions(&self) -> bool {
+        self.questions.front(0) != NONE
+    }
+
     pub(in super::super) fn question_asked(&mut self, neighbor: u32) {
         self.questions.remove(0, neighbor);
         self.records[neighbor].question_due = 0;

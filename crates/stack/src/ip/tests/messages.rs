@@ -56,7 +56,9 @@ fn echo_is_answered_whole() {
             &frame_v4(PEER, OWN, protocol::ICMPV4, &request),
             (14 + 20 + 8 + len).min(192),
         );
+        assert!(bench.ip.has_output());
         let sent = bench.sent();
+        assert!(!bench.ip.has_output());
         let (source, destination, message) = message_in(&sent[0]);
         assert_eq!((sent.len(), source, destination), (1, OWN.into(), PEER.into()));
         let expected = icmpv4::Message::EchoReply {

@@ -50,7 +50,9 @@ fn arp_resolves_and_wakes_who_waits() {
     bench.ip.set_waiting_head(waiting, 42);
     assert_eq!(bench.path(PEER), PathState::Pending { neighbor: waiting });
 
+    assert!(bench.ip.has_output());
     let sent = bench.sent();
+    assert!(!bench.ip.has_output());
     assert_eq!(sent.len(), 1, "one question for two askers");
     assert_eq!(
         sent[0][..12],
