@@ -300,7 +300,7 @@ impl Tcp {
         self.mark_lost(index, head);
     }
 
-    //= RFC 8985 §7.4 (detection of losses a probe repaired)
+    //= RFC 8985 §7.4.2 (detection of a single loss that the probe repaired)
     fn tail_probe_input(
         &mut self,
         cx: &mut Context<'_>,
@@ -321,10 +321,10 @@ impl Tcp {
             // The original was lost, or the duplicate's report is still to come:
             // with D-SACK unknown, RFC 8985 takes it for a loss.
             if pcb.repair() == Repair::Open {
-                pcb.congestion
-                    .on_loss_event(cx.now, pcb.mss.into(), pcb.outstanding());
-                pcb.congestion
-                    .on_recovery_exit(cx.now, pcb.mss.into(), pcb.outstanding());
+                // The loss was in the flight that this acknowledgement has ended.
+                let flight = pcb.outstanding() + progress.acked;
+                pcb.congestion.on_loss_event(cx.now, pcb.mss.into(), flight);
+                pcb.congestion.on_recovery_exit(cx.now, pcb.mss.into(), flight);
             }
         }
     }
