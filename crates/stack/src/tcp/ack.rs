@@ -122,11 +122,6 @@ impl Tcp {
         let pcb = &mut self.pcbs[index];
         progress.acked = ack.distance(pcb.snd_una);
         let data = ack.distance(pcb.queue_start()).min(pcb.send_queue.len() as u32);
-        let data = if ack == pcb.iss + 1 && pcb.snd_una == pcb.iss {
-            0
-        } else {
-            data
-        };
         pcb.send_queue.consume(&mut self.payload, data as usize);
         pcb.bytes_acked += u64::from(data);
         pcb.snd_una = ack;

@@ -37,7 +37,11 @@ impl Tcp {
             return;
         }
         match pcb.state() {
-            State::SynReceived | State::Established => pcb.set_state(State::FinWait1),
+            //= RFC 9293 §3.10.4 (SYN-RECEIVED: queued for processing after entering ESTABLISHED)
+            // Also with nothing queued before it: a peer that has not seen the SYN-ACK
+            // could make nothing of a FIN.
+            State::SynReceived => {}
+            State::Established => pcb.set_state(State::FinWait1),
             State::CloseWait => pcb.set_state(State::LastAck),
             _ => return,
         }

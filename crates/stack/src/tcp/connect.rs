@@ -184,7 +184,12 @@ impl Tcp {
     /// The handshake is done on this side.
     pub(super) fn establish(&mut self, cx: &mut Context<'_>, index: u32, segment: &Segment<'_>) {
         let pcb = &mut self.pcbs[index];
-        pcb.set_state(State::Established);
+        pcb.set_state(if pcb.has(flag::FIN_QUEUED) {
+            // The program closed meanwhile.
+            State::FinWait1
+        } else {
+            State::Established
+        });
         pcb.clear(flag::SYN_PENDING);
         pcb.backoff = 0;
         pcb.waiting_since = Instant::NEVER;

@@ -1,6 +1,6 @@
 //! What a node that is about to end still owes its peers.
 
-use super::{State, Tcp, flag};
+use super::{Pcb, State, Tcp, flag};
 use crate::Stack;
 
 impl Stack {
@@ -18,9 +18,13 @@ impl Stack {
 
 impl Tcp {
     fn undelivered(&self) -> impl Iterator<Item = u32> + '_ {
-        let owes = |state| matches!(state, State::FinWait1 | State::Closing | State::LastAck);
+        let owes = |pcb: &Pcb| match pcb.state() {
+            State::FinWait1 | State::Closing | State::LastAck => true,
+            State::SynReceived => pcb.has(flag::FIN_QUEUED),
+            _ => false,
+        };
         let pcbs = self.pcbs.iter_live();
-        pcbs.filter(move |(_, pcb)| pcb.has(flag::RELEASED) && owes(pcb.state()))
+        pcbs.filter(move |(_, pcb)| pcb.has(flag::RELEASED) && owes(pcb))
             .map(|(index, _)| index)
     }
 

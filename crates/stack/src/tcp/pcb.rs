@@ -228,7 +228,8 @@ pub(crate) struct Pcb {
     pub(crate) snd_wscale: u8,
     pub(crate) rcv_wscale: u8,
 
-    /// Unacknowledged and unsent bytes; its head is `snd_una` (or `iss + 1`).
+    /// Unacknowledged and unsent bytes; its head is `snd_una`. Nothing is queued
+    /// before the handshake is done.
     pub(crate) send_queue: ByteQueue,
     /// Bytes the program has not read; its end is `rcv_nxt`. Bytes ahead of a
     /// gap lie in the same chain beyond the end, see `ranges`.
@@ -426,11 +427,7 @@ impl Pcb {
     /// Sequence number of the first byte in the send queue.
     #[inline]
     pub(crate) fn queue_start(&self) -> Seq {
-        if self.snd_una == self.iss {
-            self.iss + 1
-        } else {
-            self.snd_una
-        }
+        self.snd_una
     }
 
     /// Sequence number behind the last byte in the send queue; a FIN's place.
@@ -445,12 +442,7 @@ impl Pcb {
         if self.has(flag::FIN_SENT) {
             return 0;
         }
-        let next = if self.snd_nxt == self.iss {
-            self.iss + 1
-        } else {
-            self.snd_nxt
-        };
-        self.queue_end().after(next)
+        self.queue_end().after(self.snd_nxt)
     }
 
     /// Bytes the receive queue still has room for.
@@ -472,5 +464,26 @@ impl crate::demux::HasTuple for Pcb {
     #[inline]
     fn tuple(&self) -> &FourTuple {
         &self.tuple
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::TcpConfig;
+
+    /// After 4 GiB the oldest unacknowledged byte may have the number of the SYN.
+    #[test]
+    fn a_stream_may_come_round_to_its_initial_sequence_number() {
+        //= RFC 9293 §3.4
+        let settings = Settings::from_config(&TcpConfig::default());
+        let mut pcb = Pcb::new(FourTuple::new_zeroed(), 1, settings);
+        pcb.set_state(State::Established);
+        pcb.iss = Seq(1000);
+        pcb.snd_una = pcb.iss;
+        pcb.snd_nxt = pcb.iss + 5;
+        assert_eq!((pcb.queue_start(), pcb.outstanding()), (Seq(1000), 5));
+        pcb.snd_nxt = pcb.iss;
+        assert_eq!((pcb.queue_end(), pcb.unsent()), (Seq(1000), 0));
     }
 }
