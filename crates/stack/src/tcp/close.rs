@@ -129,7 +129,8 @@ impl Tcp {
     //= RFC 9293 §3.6.1 (half-closed connections), §3.10.7.4 (TIME-WAIT)
     pub(super) fn enter_time_wait(&mut self, cx: &mut Context<'_>, index: u32) {
         let pcb = &self.pcbs[index];
-        let record = TimeWait::of(pcb, cx.now + self.config.time_wait);
+        let window = (self.window_to_advertise(index) >> pcb.rcv_wscale).min(0xffff) as u16;
+        let record = TimeWait::of(pcb, window, cx.now + self.config.time_wait);
         cx.counters.tcp_time_wait += 1;
         let acknowledge = pcb.has(flag::ACK_NOW);
         if self.time_waits.insert(record) {
@@ -145,11 +146,11 @@ impl Tcp {
 
 impl TimeWait {
     /// The record that remains of a connection.
-    fn of(pcb: &Pcb, deadline: Instant) -> Self {
+    fn of(pcb: &Pcb, window: u16, deadline: Instant) -> Self {
         Self::new(
             pcb.tuple,
-            pcb.snd_nxt,
-            pcb.rcv_nxt,
+            (pcb.snd_nxt, pcb.rcv_nxt),
+            window,
             pcb.has(flag::TIMESTAMPS)
                 .then_some((pcb.ts_recent, pcb.ts_offset)),
             deadline,

@@ -1,7 +1,7 @@
 //! Segments that belong to no control block: resets for strays, SYN-ACKs with
 //! cookies, acknowledgements from TIME-WAIT. They wait in a bounded ring for
 //! the next transmission round; one too many is dropped, for its sender asks
-//! again.
+//! again. Those to this stack itself go the way of all its looped frames.
 
 use toehold_link::{Checksum, Offload, Transmit, TransmitError, Transmitter};
 use toehold_shm::Gather;
@@ -105,6 +105,7 @@ impl Tcp {
     /// Acknowledges from a TIME-WAIT record.
     pub(super) fn reply_time_wait(&mut self, cx: &mut Context<'_>, record: &TimeWait) {
         let mut reply = Reply::new(record.tuple, record.snd_nxt(), record.rcv_nxt(), Flags::ACK);
+        reply.window = record.window();
         if record.has_timestamps() {
             reply.has_timestamps = 1;
             reply.ts_value = (cx.now.millis() as u32).wrapping_add(record.ts_offset);
@@ -190,6 +191,15 @@ impl Tcp {
             checksum: Checksum::Complete,
             segment_size: 0,
         };
+        if path.is_loopback() {
+            if self.push_looped(&buffer[..end], 0).is_err() {
+                // Without room it is dropped: a reply that waited for memory would
+                // keep from leaving what sets memory free.
+                cx.counters.link_full += 1;
+                return Err(TransmitError::Unreachable);
+            }
+            return Ok(());
+        }
         out.transmit(&Transmit {
             headers: &buffer[..end],
             payload: Gather::EMPTY,

@@ -29,18 +29,21 @@ pub(crate) struct TimeWait {
     pub(crate) ts_recent: u32,
     /// What is added to the clock in timestamps, with `timestamps`.
     pub(crate) ts_offset: u32,
+    /// What the header's window field says, scaled.
+    window: u16,
     /// 1: timestamps were agreed on.
-    timestamps: u32,
+    timestamps: u16,
 }
 
 const _: () = assert!(size_of::<TimeWait>() == 64);
 
 impl TimeWait {
-    /// A record; `timestamps` are ts_recent and the offset of ours, if agreed on.
+    /// A record; `window` as in a header, `timestamps` are ts_recent and the
+    /// offset of ours, if agreed on.
     pub(crate) fn new(
         tuple: FourTuple,
-        snd_nxt: Seq,
-        rcv_nxt: Seq,
+        (snd_nxt, rcv_nxt): (Seq, Seq),
+        window: u16,
         timestamps: Option<(u32, u32)>,
         deadline: Instant,
     ) -> Self {
@@ -53,6 +56,7 @@ impl TimeWait {
             rcv_nxt,
             ts_recent,
             ts_offset,
+            window,
             timestamps,
         }
     }
@@ -60,6 +64,13 @@ impl TimeWait {
     /// Whether timestamps were agreed on (RFC 7323).
     pub(crate) fn has_timestamps(&self) -> bool {
         self.timestamps != 0
+    }
+
+    /// The window to advertise: the connection's last, for the edge that the
+    /// peer was told of does not move back.
+    //= RFC 9293 §3.8.6 (a receiver should not shrink the window)
+    pub(crate) fn window(&self) -> u16 {
+        self.window
     }
 
     /// The sequence number behind this side's FIN.
@@ -263,8 +274,8 @@ mod tests {
     fn record(port: u16, entered: Instant) -> TimeWait {
         TimeWait::new(
             tuple(port),
-            Seq(u32::from(port)),
-            Seq(7),
+            (Seq(u32::from(port)), Seq(7)),
+            9,
             Some((5, 6)),
             entered + LIFE,
         )
@@ -274,7 +285,7 @@ mod tests {
     fn records_keep_what_they_were_given() {
         let mut table = table(4);
         let with = record(1, Instant(0));
-        let without = TimeWait::new(tuple(2), Seq(1), Seq(2), None, Instant(3));
+        let without = TimeWait::new(tuple(2), (Seq(1), Seq(2)), 9, None, Instant(3));
         assert!(!table.insert(with));
         assert!(!table.insert(without));
         assert_eq!(table.get(&tuple(1)), Some(with));
@@ -282,6 +293,7 @@ mod tests {
         assert_eq!(table.get(&tuple(3)), None);
         assert!(with.has_timestamps() && !without.has_timestamps());
         assert_eq!((with.snd_nxt(), with.rcv_nxt()), (Seq(1), Seq(7)));
+        assert_eq!(with.window(), 9);
         assert_eq!(table.remove(&tuple(1)), Some(with));
         assert_eq!(table.remove(&tuple(1)), None);
         assert_eq!(table.len(), 1);
