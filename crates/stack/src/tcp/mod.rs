@@ -87,9 +87,10 @@ struct Shard {
     random: u64,
     reply_head: u32,
     reply_tail: u32,
-    /// First of the connections whose program waits for payload memory, see `memory`.
+    /// First and last of the connections whose program waits for payload memory,
+    /// see `memory`.
     memory_waiters: u32,
-    reserved: u32,
+    memory_waiters_tail: u32,
     /// Frames of this stack to itself.
     looped: ByteQueue,
 }
@@ -187,7 +188,7 @@ impl Tcp {
                 reply_head: 0,
                 reply_tail: 0,
                 memory_waiters: 0,
-                reserved: 0,
+                memory_waiters_tail: 0,
                 looped: ByteQueue::EMPTY,
             };
         }
@@ -368,17 +369,22 @@ impl Tcp {
             | flag::IN_ACCEPT_QUEUE
             | flag::FENCE_WANTED
             | flag::IN_LIMBO;
+        if pcb.state() != State::Closed || !pcb.has(flag::RELEASED) {
+            return;
+        }
         let waits = pcb.memory_next != 0;
-        if pcb.state() != State::Closed || !pcb.has(flag::RELEASED) || pcb.has(held) || waits {
+        let stays = pcb.has(held) || waits;
+        // Nobody will read this any more, and those before it on the list of who
+        // waits for memory may wait for just this.
+        self.pcbs[index].receive_queue.clear(&mut self.payload);
+        if stays {
             return;
         }
         self.wheel.cancel(index);
         self.drop_sent(index);
         self.drop_ranges(index);
         self.drop_records(index);
-        let pcb = &mut self.pcbs[index];
-        pcb.send_queue.clear(&mut self.payload);
-        pcb.receive_queue.clear(&mut self.payload);
+        self.pcbs[index].send_queue.clear(&mut self.payload);
         self.pcbs.remove(index);
     }
 }

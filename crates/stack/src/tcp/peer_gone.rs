@@ -27,8 +27,8 @@ impl Tcp {
             .collect();
         for index in lost {
             let error = match self.pcbs[index].state() {
-                State::SynSent => Some(SocketError::HostUnreachable),
-                State::SynReceived | State::CloseWait | State::Closing | State::LastAck => None,
+                State::SynSent | State::SynReceived => Some(SocketError::HostUnreachable),
+                State::CloseWait | State::Closing | State::LastAck => None,
                 _ => Some(SocketError::ConnectionReset),
             };
             self.finish(index, error);

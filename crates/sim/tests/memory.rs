@@ -1,0 +1,134 @@
+//! Payload memory that is short: whoever waits for it is told when it comes
+//! back, whatever became of those who had it.
+
+use core::net::SocketAddr;
+
+use toehold_link::{Transmit, TransmitError, Transmitter};
+use toehold_shm::{Carver, Region};
+use toehold_stack::{Config, ConnectionId, Event, Instant, ReceiveFlags, SendFlags, SocketError, Stack};
+
+const BLOCKS: u32 = 16;
+const BLOCK: usize = 4096;
+/// A quarter is kept for what arrives.
+const QUEUEABLE: usize = (BLOCKS as usize - BLOCKS as usize / 4) * BLOCK;
+const NOW: Instant = Instant(3_600_000_000_000);
+
+/// Nothing leaves: the connections are those of a stack with itself.
+struct Nowhere;
+
+impl Transmitter for Nowhere {
+    fn transmit(&mut self, _: &Transmit<'_>) -> Result<(), TransmitError> {
+        Ok(())
+    }
+}
+
+/// A stack, and this many connections over loopback: the ends that connected,
+/// and those that accepted. A window holds one block.
+fn connected(count: usize) -> (Stack, Vec<ConnectionId>, Vec<ConnectionId>) {
+    let mut config = Config {
+        ethernet: false,
+        connections: 512,
+        listeners: 4,
+        time_wait_records: 16,
+        payload_blocks: BLOCKS,
+        payload_block_len: BLOCK as u32,
+        ..Config::default()
+    };
+    config.tcp.receive_buffer = BLOCK as u32;
+    let region = Region::private(Stack::region_len(&config)).expect("memory");
+    let mut carver = Carver::new(region).expect("fresh");
+    let mut stack = Stack::create(&mut carver, &config).expect("room");
+    let settings = stack.default_settings();
+    let server: SocketAddr = "127.0.0.1:80".parse().expect("an address");
+    let listener = stack.listen(NOW, server, 512, &settings).expect("a free port");
+    let mut ends = (Vec::new(), Vec::new());
+    for _ in 0..count {
+        ends.0
+            .push(stack.connect(NOW, None, server, &settings).expect("room"));
+        told(&mut stack);
+        ends.1.push(stack.accept(listener).expect("it is established"));
+    }
+    told(&mut stack);
+    (stack, ends.0, ends.1)
+}
+
+/// Lets the stack send, and returns whom it has told of something.
+fn told(stack: &mut Stack) -> Vec<ConnectionId> {
+    stack.poll_transmit(NOW, &mut Nowhere);
+    core::iter::from_fn(|| stack.next_event())
+        .filter_map(|event| match event {
+            Event::Connection(id) => Some(id),
+            Event::Listener(_) => None,
+        })
+        .collect()
+}
+
+/// Queues bytes until there is no memory left for more.
+fn fill(stack: &mut Stack, id: ConnectionId) {
+    let mut queued = 0;
+    while let Ok(len) = stack.send(id, &[7; BLOCK], SendFlags::default()) {
+        queued += len;
+        told(stack);
+    }
+    assert!(queued >= QUEUEABLE, "{queued} bytes");
+}
+
+fn try_send(stack: &mut Stack, id: ConnectionId) -> Result<usize, SocketError> {
+    stack.send(id, &[7; 100], SendFlags::default())
+}
+
+#[test]
+fn a_sender_that_waits_for_memory_is_told_when_the_reader_makes_some() {
+    let (mut stack, senders, readers) = connected(2);
+    fill(&mut stack, senders[0]);
+    assert_eq!(try_send(&mut stack, senders[1]), Err(SocketError::WouldBlock));
+    told(&mut stack);
+    let mut buffer = vec![0; QUEUEABLE];
+    let mut woken = false;
+    for _ in 0..100 {
+        let _ = stack.receive(readers[0], &mut buffer, ReceiveFlags::default());
+        woken |= told(&mut stack).contains(&senders[1]);
+    }
+    assert!(woken);
+    assert_eq!(try_send(&mut stack, senders[1]), Ok(100));
+}
+
+#[test]
+fn memory_of_a_connection_that_waited_for_more_comes_back_when_it_is_aborted() {
+    let (mut stack, senders, readers) = connected(2);
+    fill(&mut stack, senders[0]);
+    assert_eq!(try_send(&mut stack, senders[0]), Err(SocketError::WouldBlock));
+    assert_eq!(try_send(&mut stack, senders[1]), Err(SocketError::WouldBlock));
+    stack.abort(senders[0]).expect("it is there");
+    stack.abort(readers[0]).expect("it is there");
+    let mut woken = told(&mut stack);
+    woken.extend(told(&mut stack));
+    assert!(woken.contains(&senders[1]));
+    assert_eq!(try_send(&mut stack, senders[1]), Ok(100));
+    told(&mut stack);
+    assert_eq!(stack.connections(), 2, "nothing is left of the first pair");
+}
+
+#[test]
+fn those_who_wait_for_memory_are_told_in_order_and_no_more_than_there_is_some_for() {
+    let (mut stack, senders, readers) = connected(101);
+    fill(&mut stack, senders[100]);
+    for &id in &senders[..100] {
+        assert_eq!(try_send(&mut stack, id), Err(SocketError::WouldBlock));
+    }
+    told(&mut stack);
+    stack.abort(senders[100]).expect("it is there");
+    stack.abort(readers[100]).expect("it is there");
+    let mut order = Vec::new();
+    for _ in 0..100 {
+        let round: Vec<_> = told(&mut stack)
+            .into_iter()
+            .filter(|id| senders[..100].contains(id))
+            .collect();
+        // The reset to itself makes several rounds of one.
+        assert!(round.len() <= 4 * BLOCKS as usize);
+        order.extend(round);
+    }
+    assert_eq!(order, senders[..100], "each once, the first one first");
+    assert!(!stack.has_output());
+}
