@@ -1,11 +1,12 @@
-//! Any frames, one after the other, into a whole stack that listens: it answers
-//! or drops, and never panics, loops or loses memory.
+//! Any frames, one after the other, into a whole stack that listens, on a link
+//! that is full now and then: it answers or drops, and never panics, loops or
+//! loses memory.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use std::net::SocketAddr;
 use std::time::Duration;
-use toehold_fuzz::{Choices, LOCAL, Sink, config, deliver, pass, settle, stack};
+use toehold_fuzz::{Choices, LOCAL, Sink, check_counters, config, deliver, pass, settle, stack};
 use toehold_stack::Instant;
 use toehold_wire::{checksum, ethernet, ipv4};
 
@@ -26,6 +27,9 @@ fuzz_target!(|input: &[u8]| {
             set_header_checksum(&mut frame);
         }
         deliver(&mut stack, now, &frame, kind & 2 == 0);
+        if kind & 8 != 0 {
+            sink.room = (kind & 16 != 0).then_some(kind >> 5);
+        }
         settle(&mut stack, now, &mut sink);
         if kind & 4 != 0 {
             pass(
@@ -36,7 +40,12 @@ fuzz_target!(|input: &[u8]| {
             );
         }
     }
+    // Resets and answers that are due stay due for as long as the link is full.
+    pass(&mut stack, &mut now, Duration::from_secs(60), &mut sink);
+    sink.room = None;
+    settle(&mut stack, now, &mut sink);
     pass(&mut stack, &mut now, Duration::from_secs(3600), &mut sink);
+    check_counters(&stack, &sink);
     assert_eq!(
         stack.connections(),
         0,

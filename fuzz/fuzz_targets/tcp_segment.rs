@@ -1,12 +1,13 @@
 //! Segments near what a connection expects, between calls of the program and
-//! the passing of time: every state is reached, none of them panics, and when
-//! all is over no memory is in use.
+//! the passing of time, on a link that is full now and then, or for ever: every
+//! state is reached, none of them panics, no timer is lost or fires without end,
+//! and when all is over no memory is in use.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use std::net::SocketAddr;
 use std::time::Duration;
-use toehold_fuzz::{Choices, LOCAL, REMOTE, Sink, config, deliver, pass, settle, stack};
+use toehold_fuzz::{Choices, LOCAL, REMOTE, Sink, check_counters, config, deliver, pass, settle, stack};
 use toehold_stack::{
     ConnectionId, Instant, ListenerId, ReceiveFlags, SendFlags, Shutdown, SocketOption, Stack,
 };
@@ -15,6 +16,8 @@ use toehold_wire::{ipv4, protocol};
 
 const LOCAL_PORT: u16 = 80;
 const REMOTE_PORT: u16 = 4000;
+/// Longest time until something that waits for the link is tried again.
+const RETRY: Duration = Duration::from_millis(1);
 /// Most bytes of a segment's data.
 const MOST_DATA: u16 = 3000;
 
@@ -36,6 +39,8 @@ struct Run<'a> {
     /// What the stack last sent: its sequence number, the one behind it, and what it acknowledged.
     theirs: (Seq, Seq, Seq),
     local_port: u16,
+    /// In the end the link takes nothing for hours.
+    stays_full: bool,
 }
 
 impl<'a> Run<'a> {
@@ -55,6 +60,7 @@ impl<'a> Run<'a> {
             connection: None,
             theirs: (Seq(0), Seq(0), Seq(0)),
             local_port: LOCAL_PORT,
+            stays_full: kind & 16 != 0,
         };
         let settings = run.stack.default_settings();
         let (local, remote) = (
@@ -82,7 +88,8 @@ impl<'a> Run<'a> {
                 let span = Duration::from_millis(u64::from(self.choices.short()));
                 pass(&mut self.stack, &mut self.now, span, &mut self.sink);
             }
-            13 => self.sink.full = !self.sink.full,
+            13 => self.sink.room = self.sink.room.is_none().then_some(0),
+            14 => self.sink.room = Some(self.choices.byte() % 4),
             _ => self.accept(),
         }
         self.settle();
@@ -211,9 +218,13 @@ impl<'a> Run<'a> {
         let _ = self.stack.set_option(self.now, id, option);
     }
 
-    /// Everybody lets go; after a while nothing is left.
+    /// Everybody lets go; after a while nothing is left. On a link that stays
+    /// full at most what waits for it: resets.
     fn end(mut self) {
-        self.sink.full = false;
+        if self.stays_full {
+            self.end_on_a_full_link();
+        }
+        self.sink.room = None;
         if let Some(id) = self.connection.take() {
             let _ = self.stack.abort(id);
         }
@@ -227,8 +238,32 @@ impl<'a> Run<'a> {
             Duration::from_secs(7200),
             &mut self.sink,
         );
+        check_counters(&self.stack, &self.sink);
         assert_eq!(self.stack.connections(), 0);
         assert_eq!(self.stack.payload_blocks_used(), 0);
+    }
+
+    /// The program closes, and nothing leaves: no state lasts.
+    fn end_on_a_full_link(&mut self) {
+        self.sink.room = Some(0);
+        if let Some(id) = self.connection.take() {
+            let _ = self.stack.close(self.now, id);
+        }
+        self.settle();
+        for _ in 0..120 {
+            pass(
+                &mut self.stack,
+                &mut self.now,
+                Duration::from_secs(60),
+                &mut self.sink,
+            );
+        }
+        assert!(
+            self.stack
+                .poll_timeout()
+                .is_none_or(|due| due <= self.now + RETRY),
+            "only the link is waited for"
+        );
     }
 }
 
