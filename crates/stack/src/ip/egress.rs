@@ -71,12 +71,14 @@ impl Ip {
         } else {
             total.max(1)
         };
-        let buffers = match message.hop_limit {
+        let kept = match message.hop_limit {
             // Neighbour discovery, which may take the last ones.
-            HOP_LIMIT_ON_LINK => self.packets.free_buffers(),
-            _ => self.packets.free_buffers().saturating_sub(RESERVED),
+            HOP_LIMIT_ON_LINK => 0,
+            _ => RESERVED,
         };
-        if step == 0 || total.div_ceil(step) > buffers as usize {
+        let parts = if step == 0 { 0 } else { total.div_ceil(step) as u32 };
+        counters.drop_queue_full += u64::from(self.packets.give_way(parts + kept));
+        if step == 0 || parts + kept > self.packets.free_buffers() {
             counters.drop_queue_full += 1;
             return false;
         }
@@ -197,6 +199,7 @@ impl Ip {
 
     /// Queues a whole frame.
     pub(super) fn send_frame(&mut self, frame: &[u8], counters: &mut Counters) {
+        counters.drop_queue_full += u64::from(self.packets.give_way(1));
         match self.packets.allocate(frame.len()) {
             Some(packet) => {
                 self.packets.frame_mut(packet).copy_from_slice(frame);
@@ -207,23 +210,39 @@ impl Ip {
     }
 
     /// Gives the link what is queued: questions to neighbours first, since
-    /// others wait for the answers. False if it had no room for all.
+    /// others wait for the answers. False if it had no room for all. It may be
+    /// full for one neighbour only, who must not hold up the others.
     pub(super) fn transmit_queued(&mut self, out: &mut dyn Transmitter, counters: &mut Counters) -> bool {
+        let mut room = self.transmit_questions(out, counters);
+        let mut at = self.packets.first_ready();
+        while let Some(packet) = at {
+            at = self.packets.next_ready(packet);
+            if transmit(out, self.packets.frame(packet), counters) == Err(TransmitError::Full) {
+                self.packets.mark_refused(packet);
+                room = false;
+            } else {
+                self.packets.drop_ready(packet);
+            }
+        }
+        room
+    }
+
+    fn transmit_questions(&mut self, out: &mut dyn Transmitter, counters: &mut Counters) -> bool {
+        let mut first_refused = None;
         while let Some(question) = self.neighbors.next_question() {
+            if first_refused == Some(question.neighbor) {
+                break;
+            }
             let mut buffer = [0; super::discovery::MAX_QUESTION];
             let len = self.write_question(&question, &mut buffer);
             if len > 0 && transmit(out, &buffer[..len], counters) == Err(TransmitError::Full) {
-                return false;
+                first_refused.get_or_insert(question.neighbor);
+                self.neighbors.question_refused(question.neighbor);
+            } else {
+                self.neighbors.question_asked(question.neighbor);
             }
-            self.neighbors.question_asked(question.neighbor);
         }
-        while let Some(packet) = self.packets.first_ready() {
-            if transmit(out, self.packets.frame(packet), counters) == Err(TransmitError::Full) {
-                return false;
-            }
-            self.packets.drop_first_ready();
-        }
-        true
+        first_refused.is_none()
     }
 }
 

@@ -32,6 +32,8 @@ const READY: u32 = 0;
 struct Packet {
     /// Bytes of the frame in the buffer.
     len: u32,
+    /// Whether the link had no room for it once.
+    refused: u32,
 }
 
 /// The buffers, and the order in which they leave.
@@ -74,7 +76,10 @@ impl Packets {
         if len > self.stride {
             return None;
         }
-        self.records.insert(Packet { len: len as u32 })
+        self.records.insert(Packet {
+            len: len as u32,
+            refused: 0,
+        })
     }
 
     /// Buffers nobody has taken.
@@ -105,11 +110,39 @@ impl Packets {
         (packet != toehold_shm::NONE).then_some(packet)
     }
 
-    /// Removes the first frame that is ready, and frees its buffer.
-    pub(super) fn drop_first_ready(&mut self) {
-        if let Some(packet) = self.lists.pop_front(READY) {
-            self.free(packet);
+    /// The frame that is ready behind another one.
+    pub(super) fn next_ready(&self, packet: u32) -> Option<u32> {
+        let next = self.lists.after(packet);
+        (next != toehold_shm::NONE).then_some(next)
+    }
+
+    /// Removes a frame that is ready, and frees its buffer.
+    pub(super) fn drop_ready(&mut self, packet: u32) {
+        self.lists.remove(READY, packet);
+        self.free(packet);
+    }
+
+    /// Notes that the link had no room for a frame that is ready.
+    pub(super) fn mark_refused(&mut self, packet: u32) {
+        self.records[packet].refused = 1;
+    }
+
+    /// Drops frames the link had no room for, oldest first, until `wanted`
+    /// buffers are free, and returns how many: a neighbour that takes nothing
+    /// must not hold all of them.
+    pub(super) fn give_way(&mut self, wanted: u32) -> u32 {
+        let mut dropped = 0;
+        let mut at = self.first_ready();
+        while let Some(packet) = at
+            && self.free_buffers() < wanted
+        {
+            at = self.next_ready(packet);
+            if self.records[packet].refused != 0 {
+                self.drop_ready(packet);
+                dropped += 1;
+            }
         }
+        dropped
     }
 
     /// Lets a frame wait for `neighbor`. If too many wait already the oldest

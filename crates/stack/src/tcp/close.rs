@@ -110,6 +110,8 @@ impl Tcp {
         let fence = pcb.sent_head != NONE;
         if fence {
             pcb.set(flag::FENCE_WANTED);
+        } else {
+            pcb.send_queue.clear(&mut self.payload);
         }
         self.demux.remove(&tuple, &self.pcbs);
         if half_open {

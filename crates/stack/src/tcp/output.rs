@@ -7,14 +7,19 @@ use toehold_wire::tcp::{Flags, Seq};
 
 use super::emit::Emission;
 use super::pcb::Repair;
-use super::timers::fin_unsent;
+use super::timers::{fin_unsent, waits_to_send};
 use super::{Context, Pcb, State, Tcp, flag};
 use crate::socket::setting;
 use crate::time::Instant;
 
+/// Frames the link may refuse before a transmission round ends. A link is full
+/// for one peer at a time: those that do not read must not hold up the others,
+/// nor cost a round more than this.
+pub(super) const MOST_REFUSED: u32 = 16;
+
 /// Why a connection's turn to transmit ended early.
 pub(super) enum Stopped {
-    /// The link is full: the others have to wait too.
+    /// The link is full, at least for this connection's peer.
     LinkFull,
     /// This connection cannot go on, for a reason of its own.
     Connection,
@@ -38,19 +43,27 @@ impl Tcp {
         if self.memory_is_back() {
             self.wake_memory_waiters();
         }
-        if !self.transmit_replies(cx, out) {
-            return;
-        }
-        while let Some(index) = self.next_ready() {
+        self.transmit_replies(cx, out);
+        let mut refused = 0;
+        let mut first_refused = NONE;
+        while refused < MOST_REFUSED && self.shard[0].ready_head != first_refused {
+            let Some(index) = self.next_ready() else {
+                return;
+            };
             let result = self.transmit_connection(cx, index, out);
             self.arm_retransmit(cx.now, index);
             self.rearm(index);
             if let Err(Stopped::LinkFull) = result {
                 cx.counters.link_full += 1;
+                // Behind the others, which may be for other peers.
                 self.mark_ready(index);
-                return;
+                refused += 1;
+                if first_refused == NONE {
+                    first_refused = index;
+                }
+            } else {
+                self.free_if_done(index);
             }
-            self.free_if_done(index);
         }
     }
 
@@ -156,6 +169,10 @@ impl Tcp {
         self.emit(cx, index, out, &Emission::bare(flags, pcb.iss))?;
         let pcb = &mut self.pcbs[index];
         pcb.clear(flag::SYN_PENDING);
+        if pcb.syn_count == 0 {
+            // How long the link was full says nothing of the path.
+            pcb.backoff = 0;
+        }
         pcb.snd_nxt = pcb.iss + 1;
         pcb.syn_count = pcb.syn_count.saturating_add(1);
         if !pcb.waiting_since.is_set() || pcb.syn_count == 1 {
@@ -259,10 +276,6 @@ impl Tcp {
             if take == 0 && (unsent > 0 || !fin_unsent(&self.pcbs[index])) {
                 return Ok(());
             }
-            if !self.sent_available() {
-                cx.counters.context_memory_out += 1;
-                return Err(Stopped::Connection);
-            }
             self.transmit_chunk(cx, index, take, take == unsent, out)?;
         }
     }
@@ -275,6 +288,11 @@ impl Tcp {
         last: bool,
         out: &mut dyn Transmitter,
     ) -> Result<(), Stopped> {
+        if !self.sent_available() {
+            // What has no record would never be sent again.
+            cx.counters.context_memory_out += 1;
+            return Err(Stopped::Connection);
+        }
         let pcb = &self.pcbs[index];
         let start = pcb.snd_nxt;
         let offset = start.distance(pcb.queue_start()) as usize;
@@ -293,6 +311,8 @@ impl Tcp {
         let (pcb, flight) = self.flying(index);
         if pcb.snd_una == pcb.snd_nxt {
             pcb.waiting_since = cx.now;
+            // How long the link was full says nothing of the path.
+            pcb.backoff = 0;
         }
         pcb.snd_nxt = end;
         if fin {
@@ -419,7 +439,13 @@ impl Tcp {
                 pcb.snd_una - 1
             };
             self.emit(cx, index, out, &Emission::bare(Flags::ACK, seq))?;
-            self.pcbs[index].clear(flag::PROBE);
+            let pcb = &mut self.pcbs[index];
+            pcb.clear(flag::PROBE);
+            if !waits_to_send(pcb) {
+                cx.counters.tcp_keepalive_probes += 1;
+            } else if pcb.snd_wnd == 0 {
+                cx.counters.tcp_window_probes += 1;
+            }
         }
         Ok(())
     }

@@ -61,15 +61,14 @@ impl Tcp {
             let pcb = &mut self.pcbs[index];
             let next = std::mem::replace(&mut pcb.ready_next, NONE);
             pcb.clear(flag::ON_NEIGHBOR);
-            if pcb.state() == State::Closed && !pcb.has(flag::RESET) {
-                self.free_if_done(index);
-            } else if resolved {
-                self.mark_ready(index);
-            } else {
+            if !resolved {
                 self.unreachable(index, SocketError::HostUnreachable);
                 self.rearm(index);
-                self.free_if_done(index);
             }
+            if resolved || self.pcbs[index].has(flag::FENCE_WANTED) {
+                self.mark_ready(index);
+            }
+            self.free_if_done(index);
             index = next;
         }
     }

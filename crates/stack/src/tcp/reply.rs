@@ -1,7 +1,8 @@
 //! Segments that belong to no control block: resets for strays, SYN-ACKs with
 //! cookies, acknowledgements from TIME-WAIT. They wait in a bounded ring for
-//! the next transmission round; one too many is dropped, for its sender asks
-//! again. Those to this stack itself go the way of all its looped frames.
+//! the next transmission round; when there is one too many the oldest is
+//! dropped, for its sender asks again. Those to this stack itself go the way of
+//! all its looped frames.
 
 use toehold_link::{Checksum, Offload, Transmit, TransmitError, Transmitter};
 use toehold_shm::Gather;
@@ -9,6 +10,7 @@ use toehold_wire::checksum;
 use toehold_wire::tcp::{Flags, Header, Options, Seq, Timestamps};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
+use super::output::MOST_REFUSED;
 use super::segment::Segment;
 use super::time_wait::TimeWait;
 use super::{Context, Tcp};
@@ -75,8 +77,13 @@ impl Tcp {
         let shard = &mut self.shard[0];
         if shard.reply_tail.wrapping_sub(shard.reply_head) >= CAPACITY {
             cx.counters.link_full += 1;
-            return;
+            shard.reply_head = shard.reply_head.wrapping_add(1);
         }
+        self.queue_reply(reply);
+    }
+
+    fn queue_reply(&mut self, reply: Reply) {
+        let shard = &mut self.shard[0];
         let slot = shard.reply_tail % CAPACITY;
         shard.reply_tail = shard.reply_tail.wrapping_add(1);
         self.replies[slot as usize] = reply;
@@ -149,13 +156,19 @@ impl Tcp {
         self.push_reply(cx, reply);
     }
 
-    /// Sends what waits. False: the link is full.
-    pub(super) fn transmit_replies(&mut self, cx: &mut Context<'_>, out: &mut dyn Transmitter) -> bool {
-        while self.shard[0].reply_head != self.shard[0].reply_tail {
+    /// Sends what waits, once each. What the link refuses stays, behind the others.
+    pub(super) fn transmit_replies(&mut self, cx: &mut Context<'_>, out: &mut dyn Transmitter) {
+        let mut refused = 0;
+        let end = self.shard[0].reply_tail;
+        while self.shard[0].reply_head != end && refused < MOST_REFUSED {
             let reply = self.replies[(self.shard[0].reply_head % CAPACITY) as usize];
+            self.shard[0].reply_head = self.shard[0].reply_head.wrapping_add(1);
             if let PathState::Ready(path) = cx.ip.path(cx.now, reply.tuple.remote) {
                 match self.transmit_reply(cx, &reply, &path, out) {
-                    Err(TransmitError::Full) => return false,
+                    Err(TransmitError::Full) => {
+                        refused += 1;
+                        self.queue_reply(reply);
+                    }
                     Ok(()) => {
                         cx.counters.tcp_segments_sent += 1;
                         cx.counters.frames_sent += 1;
@@ -165,9 +178,7 @@ impl Tcp {
             } else {
                 cx.counters.drop_unresolved += 1;
             }
-            self.shard[0].reply_head = self.shard[0].reply_head.wrapping_add(1);
         }
-        true
     }
 
     fn transmit_reply(

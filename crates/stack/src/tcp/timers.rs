@@ -77,12 +77,13 @@ impl Tcp {
                 self.rack_detect(cx.now, index);
                 if self.pcbs[index].lost > 0 {
                     self.losses_found(cx, index);
-                } else {
-                    self.arm_retransmit(cx.now, index);
                 }
             }
             RetransmitTimer::Persist => self.probe_timeout(cx, index),
         }
+        // What it asked for may find no way out for as long as the link is full or
+        // the neighbour unknown: the timer runs on all the same.
+        self.arm_retransmit(cx.now, index);
     }
 
     fn syn_timeout(&mut self, cx: &mut Context<'_>, index: u32) {
@@ -90,12 +91,15 @@ impl Tcp {
         let pcb = &mut self.pcbs[index];
         let user_timeout_ns = u64::from(pcb.settings.user_timeout_ms) * 1_000_000;
         let over_time = user_timeout_ns > 0 && cx.now.nanos_since(pcb.waiting_since) >= user_timeout_ns;
-        if pcb.syn_count > limit || over_time {
+        // The second bound is for SYNs that never found a way out.
+        if pcb.syn_count > limit || pcb.backoff >= limit || over_time {
             cx.counters.tcp_aborted_on_timeout += 1;
             self.finish(index, Some(SocketError::TimedOut));
             return;
         }
-        cx.counters.tcp_timeouts += 1;
+        if !pcb.has(flag::SYN_PENDING) {
+            cx.counters.tcp_timeouts += 1;
+        }
         pcb.backoff = pcb.backoff.saturating_add(1);
         pcb.set(flag::SYN_PENDING);
         self.mark_ready(index);
@@ -108,14 +112,15 @@ impl Tcp {
         if pcb.waiting_since == Instant::NEVER {
             pcb.waiting_since = cx.now;
         }
-        let limited = pcb.settings.user_timeout_ms > 0 || pcb.has(flag::RELEASED);
+        // A peer that is slow is waited for; a way to it that is never found is not.
+        let limited = pcb.settings.user_timeout_ms > 0 || pcb.has(flag::RELEASED) || pcb.snd_wnd > 0;
         if limited && self.gives_up(cx, index) {
             return;
         }
         let pcb = &mut self.pcbs[index];
-        if pcb.snd_wnd == 0 {
+        if pcb.snd_wnd == 0 || pcb.has(flag::PROBE) {
+            // No room at the peer, or none on the link since the last time.
             pcb.backoff = pcb.backoff.saturating_add(1);
-            cx.counters.tcp_window_probes += 1;
         }
         pcb.push_out();
         self.mark_ready(index);
@@ -127,8 +132,11 @@ impl Tcp {
             State::Closed | State::SynSent | State::SynReceived => {}
             State::FinWait2 if pcb.has(flag::RELEASED) => self.enter_time_wait(cx, index),
             _ if pcb.settings.has(setting::CORK) && pcb.unsent() > 0 => {
-                pcb.push_out();
-                self.mark_ready(index);
+                if pcb.snd_wnd > 0 {
+                    // A closed window has probes of its own, at growing intervals.
+                    pcb.push_out();
+                    self.mark_ready(index);
+                }
                 self.start_cork(index, cx.now);
             }
             _ => self.keepalive_timeout(cx, index),
@@ -149,6 +157,12 @@ impl Tcp {
             pcb.life_at = if pcb.outstanding() > 0 { again } else { idle_until };
             return;
         }
+        let interval_ns = u64::from(pcb.settings.keepalive_interval_s) * 1_000_000_000;
+        if pcb.has(flag::PROBE) {
+            // The link did not take the last one: it is no probe without an answer.
+            pcb.life_at = cx.now.plus_nanos(interval_ns);
+            return;
+        }
         if pcb.keepalive_probes >= pcb.settings.keepalive_probes {
             cx.counters.tcp_aborted_on_timeout += 1;
             self.abort(index);
@@ -156,11 +170,8 @@ impl Tcp {
             return;
         }
         pcb.keepalive_probes += 1;
-        cx.counters.tcp_keepalive_probes += 1;
         pcb.set(flag::PROBE);
-        pcb.life_at = cx
-            .now
-            .plus_nanos(u64::from(pcb.settings.keepalive_interval_s) * 1_000_000_000);
+        pcb.life_at = cx.now.plus_nanos(interval_ns);
         self.mark_ready(index);
     }
 
@@ -220,9 +231,12 @@ impl Tcp {
         if pcb.state() == State::Closed {
             return (RetransmitTimer::Off, Instant::NEVER);
         }
+        if pcb.outstanding() == 0 && pcb.has(flag::SYN_PENDING) {
+            // The first SYN has not found a way out yet.
+            return (RetransmitTimer::Timeout, self.timeout_anew(now, pcb));
+        }
         if pcb.outstanding() == 0 {
-            let waits = pcb.state().may_transmit() && (pcb.unsent() > 0 || fin_unsent(pcb));
-            if !waits {
+            if !waits_to_send(pcb) {
                 return (RetransmitTimer::Off, Instant::NEVER);
             }
             if pcb.timer() == RetransmitTimer::Persist && pcb.retransmit_at.is_set() {
@@ -240,10 +254,10 @@ impl Tcp {
             self.sent[pcb.sent_head].xmit
         };
         let timeout_at = base.max(sent).plus_nanos(self.timeout_ns(pcb));
-        if timeout_at <= now {
+        if timeout_at <= now && matches!(pcb.timer(), RetransmitTimer::Off | RetransmitTimer::Timeout) {
             return (RetransmitTimer::Timeout, self.timeout_anew(now, pcb));
         }
-        if self.probe_wanted(pcb) {
+        if timeout_at > now && self.probe_wanted(pcb) {
             //= RFC 8985 §7.2 (a probe never waits longer than the retransmission timeout)
             let at = base
                 .max(pcb.last_sent)
@@ -254,12 +268,12 @@ impl Tcp {
         (RetransmitTimer::Timeout, timeout_at.max(now.plus_nanos(1)))
     }
 
-    /// The timer ran out, and what it asked for could not be sent: the link is
-    /// full, or there is no path. It runs anew, and once only.
+    /// The timeout when there is no later transmission it could run from. It runs
+    /// anew from when it last ran out, for what that asked for may still wait for
+    /// the link. One that runs, or that is due and was not yet seen to, stays.
     //= RFC 6298 §5.6 (start the timer, such that it expires after RTO seconds)
     fn timeout_anew(&self, now: Instant, pcb: &Pcb) -> Instant {
-        let runs = pcb.timer() == RetransmitTimer::Timeout && pcb.retransmit_at.is_set();
-        if runs && pcb.retransmit_at > now {
+        if pcb.timer() == RetransmitTimer::Timeout {
             pcb.retransmit_at
         } else {
             now.plus_nanos(self.timeout_ns(pcb))
@@ -304,4 +318,9 @@ impl Tcp {
 
 pub(super) fn fin_unsent(pcb: &Pcb) -> bool {
     pcb.has(flag::FIN_QUEUED) && !pcb.has(flag::FIN_SENT)
+}
+
+/// Whether there is anything that was never sent.
+pub(super) fn waits_to_send(pcb: &Pcb) -> bool {
+    pcb.state().may_transmit() && (pcb.unsent() > 0 || fin_unsent(pcb))
 }

@@ -162,6 +162,12 @@ impl Neighbors {
         self.questions.front(0) != NONE
     }
 
+    /// The link had no room for a question that is due: the others go first.
+    pub(in super::super) fn question_refused(&mut self, neighbor: u32) {
+        self.questions.remove(0, neighbor);
+        self.questions.push_back(0, neighbor);
+    }
+
     pub(in super::super) fn question_asked(&mut self, neighbor: u32) {
         self.questions.remove(0, neighbor);
         self.records[neighbor].question_due = 0;

@@ -3,6 +3,7 @@
 mod egress;
 mod fast;
 mod fragmented;
+mod full_link;
 mod hostile;
 mod messages;
 mod neighbors;
@@ -54,11 +55,16 @@ struct Wire {
     frames: Vec<Vec<u8>>,
     /// Frames it has room for; none: no bound.
     room: Option<usize>,
+    /// Hardware address it has no room for.
+    full_for: Option<[u8; 6]>,
 }
 
 impl Transmitter for Wire {
     fn transmit(&mut self, frame: &Transmit<'_>) -> Result<(), TransmitError> {
         if self.room.is_some_and(|room| self.frames.len() >= room) {
+            return Err(TransmitError::Full);
+        }
+        if self.full_for.is_some_and(|mac| frame.headers.starts_with(&mac)) {
             return Err(TransmitError::Full);
         }
         assert!(frame.payload.is_empty());
