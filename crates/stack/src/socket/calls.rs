@@ -296,6 +296,7 @@ impl Stack {
         let tcp = &mut self.tcp;
         tcp.pcbs[index].set(flag::RELEASED);
         tcp.abort(index);
+        tcp.leave_neighbor(&mut self.ip, index);
         tcp.free_if_done(index);
         Ok(())
     }

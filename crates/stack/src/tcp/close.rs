@@ -69,6 +69,7 @@ impl Tcp {
             _ => self.close_sending(cx, index),
         }
         if self.pcbs.is_live(index) {
+            self.leave_neighbor(cx.ip, index);
             self.rearm(index);
             self.free_if_done(index);
         }

@@ -4,8 +4,11 @@
 use toehold_shm::NONE;
 
 use super::{Context, State, Tcp, flag};
-use crate::ip::{NeighborEvent, PathState};
+use crate::ip::{Ip, NeighborEvent, PathState};
 use crate::socket::SocketError;
+
+/// Connections on a neighbour's list that are passed on the way to one that leaves it.
+const MOST_PASSED: u32 = 256;
 
 impl Tcp {
     /// Makes sure that the connection's path is current. False: it cannot send
@@ -36,6 +39,7 @@ impl Tcp {
             PathState::Pending { neighbor } => {
                 let pcb = &mut self.pcbs[index];
                 if !pcb.has(flag::ON_NEIGHBOR | flag::ON_READY) {
+                    pcb.path.neighbor = neighbor;
                     pcb.ready_next = cx.ip.waiting_head(neighbor);
                     pcb.set(flag::ON_NEIGHBOR);
                     cx.ip.set_waiting_head(neighbor, index);
@@ -46,6 +50,36 @@ impl Tcp {
                 self.unreachable(index, SocketError::NetworkUnreachable);
                 false
             }
+        }
+    }
+
+    /// Takes a closed connection that has nothing left to say off its
+    /// neighbour's list. One far down a long list stays until the neighbour has
+    /// answered or failed to.
+    pub(crate) fn leave_neighbor(&mut self, ip: &mut Ip, index: u32) {
+        let pcb = &self.pcbs[index];
+        if !pcb.has(flag::ON_NEIGHBOR) || pcb.has(flag::RESET) || pcb.state() != State::Closed {
+            return;
+        }
+        let neighbor = pcb.path.neighbor;
+        let (mut previous, mut at) = (NONE, ip.waiting_head(neighbor));
+        for _ in 0..MOST_PASSED {
+            if at == index {
+                let pcb = &mut self.pcbs[index];
+                pcb.clear(flag::ON_NEIGHBOR);
+                let next = std::mem::replace(&mut pcb.ready_next, NONE);
+                if previous == NONE {
+                    ip.set_waiting_head(neighbor, next);
+                } else {
+                    self.pcbs[previous].ready_next = next;
+                }
+                return;
+            }
+            if at == NONE {
+                return;
+            }
+            previous = at;
+            at = self.pcbs[at].ready_next;
         }
     }
 

@@ -1,0 +1,84 @@
+//! What becomes of connection attempts to neighbours that do not answer for
+//! their hardware address.
+
+use core::net::{Ipv4Addr, SocketAddr};
+
+use toehold_link::{Transmit, TransmitError, Transmitter};
+use toehold_shm::{Carver, Region};
+use toehold_stack::{Config, ConnectionId, Instant, SocketError, Stack};
+
+const NOW: Instant = Instant(3_600_000_000_000);
+const CONNECTIONS: u32 = 16;
+
+/// A link that nobody is at the other end of.
+struct Silence;
+
+impl Transmitter for Silence {
+    fn transmit(&mut self, _: &Transmit<'_>) -> Result<(), TransmitError> {
+        Ok(())
+    }
+}
+
+fn stack() -> Stack {
+    let config = Config {
+        ipv4: Some((Ipv4Addr::new(10, 0, 0, 1), 8)),
+        connections: CONNECTIONS,
+        ..Config::default()
+    };
+    let mut carver = Carver::new(Region::private(Stack::region_len(&config)).unwrap()).unwrap();
+    Stack::create(&mut carver, &config).unwrap()
+}
+
+/// As many attempts as there is room for.
+fn fill(stack: &mut Stack) -> Vec<ConnectionId> {
+    let to = SocketAddr::from(([10, 0, 0, 2], 80));
+    let settings = stack.default_settings();
+    let attempts = (0..CONNECTIONS)
+        .map(|_| stack.connect(NOW, None, to, &settings).unwrap())
+        .collect();
+    let full = stack.connect(NOW, None, to, &settings);
+    assert_eq!(full, Err(SocketError::OutOfMemory));
+    // They wait for the neighbour now.
+    stack.poll_transmit(NOW, &mut Silence);
+    attempts
+}
+
+#[test]
+fn an_attempt_given_up_leaves_its_place_at_once() {
+    let mut stack = stack();
+    let mut attempts = fill(&mut stack);
+    // From the ends and from the middle of the neighbour's list.
+    for at in [15, 0, 7, 0] {
+        let given_up = attempts.remove(at);
+        let before = stack.connections();
+        stack.close(NOW, given_up).unwrap();
+        assert_eq!(stack.connections(), before - 1);
+    }
+    stack.abort(attempts.remove(3)).unwrap();
+    assert_eq!(stack.connections(), CONNECTIONS - 5);
+    for attempt in attempts {
+        stack.close(NOW, attempt).unwrap();
+    }
+    assert_eq!(stack.connections(), 0);
+    fill(&mut stack);
+}
+
+#[test]
+fn those_that_still_wait_hear_that_nobody_answers() {
+    let mut stack = stack();
+    let attempts = fill(&mut stack);
+    let (given_up, waiting) = attempts.split_at(5);
+    for attempt in given_up {
+        stack.close(NOW, *attempt).unwrap();
+    }
+    while let Some(at) = stack.poll_timeout().filter(|at| at.since(NOW).as_secs() < 60) {
+        stack.handle_timeout(at);
+        stack.poll_transmit(at, &mut Silence);
+    }
+    for attempt in waiting {
+        assert_eq!(stack.take_error(*attempt), Ok(Some(SocketError::HostUnreachable)));
+        stack.close(NOW, *attempt).unwrap();
+    }
+    while stack.next_event().is_some() {}
+    assert_eq!(stack.connections(), 0);
+}
