@@ -214,6 +214,7 @@ impl Stack {
                 self.tcp.start_keepalive(index, now);
                 self.tcp.rearm(index);
             }
+            SocketOption::UserTimeout(_) => self.tcp.rearm(index),
             SocketOption::QuickAck(true) if pcb.unacked_received > 0 => {
                 pcb.set(flag::ACK_NOW);
                 self.tcp.mark_ready(index);

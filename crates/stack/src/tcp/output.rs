@@ -272,7 +272,7 @@ impl Tcp {
             if unsent == 0 && !fin_unsent(pcb) {
                 return Ok(());
             }
-            let take = self.next_chunk(cx.now, index, unsent);
+            let take = self.next_chunk(index, unsent);
             if take == 0 && (unsent > 0 || !fin_unsent(&self.pcbs[index])) {
                 return Ok(());
             }
@@ -326,6 +326,10 @@ impl Tcp {
         Ok(())
     }
 
+    /// What counts as idle is a retransmission timeout, whose floor lies far above
+    /// the round trips of a local link: a program that pauses for a millisecond
+    /// between messages keeps its window, and one that pauses for longer than the
+    /// floor has let every queue on the path forget it.
     //= RFC 5681 §4.1 (restart from the initial window after an idle retransmission timeout)
     fn restart_after_idle(&mut self, now: Instant, index: u32) {
         let pcb = &self.pcbs[index];
@@ -337,7 +341,7 @@ impl Tcp {
     }
 
     /// How many bytes of new data go out next; 0: none now.
-    fn next_chunk(&mut self, now: Instant, index: u32, queued: u32) -> u32 {
+    fn next_chunk(&mut self, index: u32, queued: u32) -> u32 {
         let pcb = &self.pcbs[index];
         let unsent = self.within_record(pcb, queued);
         let followed = unsent < queued;
@@ -360,13 +364,13 @@ impl Tcp {
             let whole = whole_segments(allowed, mss as u16);
             // A super-frame carries a short last segment only if nothing follows
             // that could fill it.
-            return if allowed == unsent && (followed || self.may_end_short(now, index, unsent, mss)) {
+            return if allowed == unsent && (followed || self.may_end_short(index, unsent, mss)) {
                 allowed
             } else {
                 whole
             };
         }
-        if allowed == unsent && (followed || self.may_end_short(now, index, unsent, mss)) {
+        if allowed == unsent && (followed || self.may_end_short(index, unsent, mss)) {
             return allowed;
         }
         //= RFC 9293 §3.8.6.2.1 (the sender's side of silly window avoidance: half the largest window is worth it)
@@ -381,7 +385,7 @@ impl Tcp {
     }
 
     /// Whether a segment of less than full size may end the queue now.
-    fn may_end_short(&mut self, now: Instant, index: u32, unsent: u32, mss: u32) -> bool {
+    fn may_end_short(&self, index: u32, unsent: u32, mss: u32) -> bool {
         let pcb = &self.pcbs[index];
         if unsent.is_multiple_of(mss) || pcb.has(flag::FIN_QUEUED | flag::PROBE) {
             return true;
@@ -390,7 +394,6 @@ impl Tcp {
             return false;
         }
         if pcb.settings.has(setting::CORK) {
-            self.start_cork(index, now);
             return false;
         }
         //= RFC 9293 §3.7.4 (Nagle: hold a short segment while data are unacknowledged)

@@ -166,6 +166,8 @@ pub(crate) enum RetransmitTimer {
     Reordering = 3,
     /// Zero-window probe (RFC 9293 §3.8.6.1).
     Persist = 4,
+    /// The end of a cork's patience.
+    Cork = 5,
 }
 
 /// State of the urgent mark in the received stream.
@@ -289,7 +291,7 @@ pub(crate) struct Pcb {
     // Times.
     pub(crate) retransmit_at: Instant,
     pub(crate) ack_at: Instant,
-    /// Keepalive, FIN-WAIT-2, cork or linger, see `timers`.
+    /// Keepalive or FIN-WAIT-2, see `timers`.
     pub(crate) life_at: Instant,
     /// When the wheel will call at the latest.
     pub(crate) wheel_at: Instant,
@@ -335,6 +337,7 @@ impl Pcb {
             2 => RetransmitTimer::TailProbe,
             3 => RetransmitTimer::Reordering,
             4 => RetransmitTimer::Persist,
+            5 => RetransmitTimer::Cork,
             _ => RetransmitTimer::Off,
         }
     }

@@ -389,12 +389,10 @@ impl Tcp {
     /// Whether the peer has been silent for too long; ends the connection then.
     pub(super) fn gives_up(&mut self, cx: &mut Context<'_>, index: u32) -> bool {
         let pcb = &self.pcbs[index];
-        let timeout_ms = u64::from(pcb.settings.user_timeout_ms);
-        let waited_ms = cx.now.nanos_since(pcb.waiting_since.min(cx.now)) / 1_000_000;
         let rto_max = self.rto_bounds().max_ns;
-        let over = if timeout_ms > 0 {
-            //= RFC 5482 §3 (the user timeout bounds how long data may stay unacknowledged)
-            waited_ms >= timeout_ms
+        let over = if pcb.settings.user_timeout_ms > 0 {
+            // The program's own limit has a deadline of its own, see `timers`.
+            false
         } else if pcb.snd_wnd == 0 && cx.now.nanos_since(pcb.last_received) < 2 * rto_max {
             //= RFC 9293 §3.8.6 (a peer that took its window back is not given up as long as it answers)
             false

@@ -15,7 +15,8 @@ use crate::time::Instant;
 /// scheduling.
 const PROBE_SLACK_NS: u64 = 2_000_000;
 
-/// How long a corked partial segment waits at most, as on Linux.
+/// How long a corked partial segment waits, with nothing in flight, at most. As
+/// on Linux.
 const CORK_NS: u64 = 200_000_000;
 
 impl Tcp {
@@ -35,12 +36,19 @@ impl Tcp {
         while let Some(index) = self.wheel.pop_expired(cx.now) {
             self.pcbs[index].wheel_at = Instant::NEVER;
             self.run_timers(cx, index);
+            self.leave_neighbor(cx.ip, index);
             self.rearm(index);
             self.free_if_done(index);
         }
     }
 
     fn run_timers(&mut self, cx: &mut Context<'_>, index: u32) {
+        if user_timeout_at(&self.pcbs[index]) <= cx.now {
+            //= RFC 9293 §3.9.1 (data not delivered within the user timeout: abort)
+            cx.counters.tcp_aborted_on_timeout += 1;
+            self.finish(index, Some(SocketError::TimedOut));
+            return;
+        }
         if self.pcbs[index].ack_at <= cx.now {
             //= RFC 9293 §3.8.6.3 (a delayed acknowledgement goes out in time)
             let pcb = &mut self.pcbs[index];
@@ -80,6 +88,10 @@ impl Tcp {
                 }
             }
             RetransmitTimer::Persist => self.probe_timeout(cx, index),
+            RetransmitTimer::Cork => {
+                pcb.push_out();
+                self.mark_ready(index);
+            }
         }
         // What it asked for may find no way out for as long as the link is full or
         // the neighbour unknown: the timer runs on all the same.
@@ -89,10 +101,8 @@ impl Tcp {
     fn syn_timeout(&mut self, cx: &mut Context<'_>, index: u32) {
         let limit = self.config.syn_retries;
         let pcb = &mut self.pcbs[index];
-        let user_timeout_ns = u64::from(pcb.settings.user_timeout_ms) * 1_000_000;
-        let over_time = user_timeout_ns > 0 && cx.now.nanos_since(pcb.waiting_since) >= user_timeout_ns;
         // The second bound is for SYNs that never found a way out.
-        if pcb.syn_count > limit || pcb.backoff >= limit || over_time {
+        if pcb.syn_count > limit || pcb.backoff >= limit {
             cx.counters.tcp_aborted_on_timeout += 1;
             self.finish(index, Some(SocketError::TimedOut));
             return;
@@ -113,7 +123,7 @@ impl Tcp {
             pcb.waiting_since = cx.now;
         }
         // A peer that is slow is waited for; a way to it that is never found is not.
-        let limited = pcb.settings.user_timeout_ms > 0 || pcb.has(flag::RELEASED) || pcb.snd_wnd > 0;
+        let limited = pcb.has(flag::RELEASED) || pcb.snd_wnd > 0;
         if limited && self.gives_up(cx, index) {
             return;
         }
@@ -131,14 +141,6 @@ impl Tcp {
         match pcb.state() {
             State::Closed | State::SynSent | State::SynReceived => {}
             State::FinWait2 if pcb.has(flag::RELEASED) => self.enter_time_wait(cx, index),
-            _ if pcb.settings.has(setting::CORK) && pcb.unsent() > 0 => {
-                if pcb.snd_wnd > 0 {
-                    // A closed window has probes of its own, at growing intervals.
-                    pcb.push_out();
-                    self.mark_ready(index);
-                }
-                self.start_cork(index, cx.now);
-            }
             _ => self.keepalive_timeout(cx, index),
         }
     }
@@ -193,14 +195,6 @@ impl Tcp {
         }
     }
 
-    /// Bounds the wait of a corked partial segment.
-    pub(super) fn start_cork(&mut self, index: u32, now: Instant) {
-        let pcb = &mut self.pcbs[index];
-        if !pcb.life_at.is_set() || pcb.life_at > now.plus_nanos(CORK_NS) {
-            pcb.life_at = now.plus_nanos(CORK_NS);
-        }
-    }
-
     pub(super) fn rto_bounds(&self) -> RtoBounds {
         RtoBounds {
             initial_ns: self.config.rto_initial.as_nanos() as u64,
@@ -239,10 +233,18 @@ impl Tcp {
             if !waits_to_send(pcb) {
                 return (RetransmitTimer::Off, Instant::NEVER);
             }
-            if pcb.timer() == RetransmitTimer::Persist && pcb.retransmit_at.is_set() {
-                return (RetransmitTimer::Persist, pcb.retransmit_at);
-            }
-            return (RetransmitTimer::Persist, now.plus_nanos(self.timeout_ns(pcb)));
+            let (timer, span_ns) = if is_corked(pcb) {
+                (RetransmitTimer::Cork, CORK_NS)
+            } else {
+                (RetransmitTimer::Persist, self.timeout_ns(pcb))
+            };
+            let runs = pcb.timer() == timer && pcb.retransmit_at.is_set();
+            let deadline = if runs {
+                pcb.retransmit_at
+            } else {
+                now.plus_nanos(span_ns)
+            };
+            return (timer, deadline);
         }
         //= RFC 6298 §5.3 (an acknowledgement of new data restarts the timer)
         let base = pcb.waiting_since.min(now);
@@ -308,12 +310,38 @@ impl Tcp {
     #[inline]
     pub(crate) fn rearm(&mut self, index: u32) {
         let pcb = &mut self.pcbs[index];
-        let earliest = pcb.retransmit_at.min(pcb.ack_at).min(pcb.life_at);
+        let earliest = pcb
+            .retransmit_at
+            .min(pcb.ack_at)
+            .min(pcb.life_at)
+            .min(user_timeout_at(pcb));
         if earliest < pcb.wheel_at {
             pcb.wheel_at = earliest;
             self.wheel.schedule(index, earliest);
         }
     }
+}
+
+/// When data, a SYN or a FIN will have waited for an answer for as long as the
+/// program bears it. Every acknowledgement of something new begins the wait anew.
+//= RFC 5482 §1 (how long transmitted data may stay unacknowledged before the connection is closed)
+#[inline]
+fn user_timeout_at(pcb: &Pcb) -> Instant {
+    let span_ms = u64::from(pcb.settings.user_timeout_ms);
+    if span_ms == 0 || !pcb.waiting_since.is_set() || pcb.state() == State::Closed {
+        return Instant::NEVER;
+    }
+    pcb.waiting_since.plus_nanos(span_ms * 1_000_000)
+}
+
+/// Whether the program's cork is all that holds back what is queued, while
+/// nothing is in flight.
+fn is_corked(pcb: &Pcb) -> bool {
+    let unsent = pcb.unsent();
+    pcb.settings.has(setting::CORK)
+        && !pcb.has(flag::FIN_QUEUED)
+        && unsent < u32::from(pcb.mss)
+        && unsent <= pcb.snd_wnd
 }
 
 pub(super) fn fin_unsent(pcb: &Pcb) -> bool {
