@@ -5,7 +5,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use toehold_shm::ring::{Consumer, PeerSection, Producer, Section, connect};
-use toehold_shm::{ByteQueue, Carver, Payload, Region, Slab};
+use toehold_shm::{ByteQueue, Carver, Lease, LeaseGuard, Leased, Parking, Payload, Region, Rest, Slab};
 
 /// Operations a round, and rounds; the median of the rounds is printed.
 const OPERATIONS: u32 = 20_000;
@@ -145,11 +145,41 @@ fn slabs() {
     });
 }
 
+fn leases() {
+    let len = Lease::BYTES_NEEDED + Parking::bytes_needed(1);
+    let region = Region::create("toehold-bench", len).expect("memory");
+    let mut carver = Carver::new(region).expect("fresh");
+    let lease = carver.lease().expect("room");
+    let parking = carver.parking(1).expect("room");
+    measure("lease: acquire and release", || {
+        lease.acquire().expect("open");
+        lease.release();
+    });
+    let leased = Leased::new(lease, 0_u64);
+    measure("lease: lock what is leased, change it, unlock", || {
+        *leased.lock().expect("open") += 1;
+    });
+    let mut guard = leased.lock().expect("open");
+    measure("lease: change what is leased, is it wanted?", || {
+        *guard += 1;
+        black_box(LeaseGuard::is_wanted(&guard));
+    });
+    measure("lease: give way to nobody", || {
+        LeaseGuard::give_way(&mut guard).expect("open");
+    });
+    measure("parking: begin, is it resting?, notify, end", || {
+        parking.begin(0, Rest::Seated);
+        black_box(parking.is_resting(0) && parking.notify(0).is_some());
+        black_box(parking.end(0));
+    });
+}
+
 fn main() {
     // `cargo test` runs this too; there is nothing to test.
     if std::env::args().any(|argument| argument == "--bench") {
         byte_queues();
         rings();
         slabs();
+        leases();
     }
 }

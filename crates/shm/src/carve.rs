@@ -57,7 +57,8 @@ impl Carver {
     ///
     /// Handles give out references into the region. While any handle made by this
     /// carver is used, no other handle to the same region may be used, by this
-    /// process or another: the caller holds the lease that makes it so.
+    /// process or another: the caller holds the lease that makes it so. Words, and
+    /// what is made of them, can be used at any time.
     pub unsafe fn attach(region: Region) -> Self {
         assert_eq!(
             region.access(),

@@ -1,7 +1,8 @@
 //! Regions, slabs, rings and doorbells in shared memory.
 //!
 //! All raw memory of Toehold lies here. Above this crate, state is typed handles
-//! ([`Table`], [`Slab`], [`Payload`]) and bytes of others are [`Gather`]s.
+//! ([`Table`], [`Slab`], [`Payload`]) and bytes of others are [`Gather`]s. Several
+//! processes use the same state in turn, by a [`Lease`], and rest in [`Parking`].
 //!
 //! Everything in a region is plain old data addressed by indices, never by
 //! pointers, so that several processes can map it at different addresses. A
@@ -35,7 +36,10 @@ mod carve;
 mod cell;
 mod copy;
 mod doorbell;
+mod futex;
 mod gather;
+mod lease;
+mod parking;
 mod payload;
 mod region;
 pub mod ring;
@@ -45,16 +49,26 @@ mod stream;
 mod table;
 #[cfg(all(test, not(loom)))]
 mod tests;
+#[cfg(not(loom))]
+mod words;
 
 pub use byte_queue::ByteQueue;
 pub use carve::{Carver, OutOfMemory};
 pub use cell::{CELL_WORDS, Cell, Cells};
 pub use doorbell::Doorbell;
 pub use gather::{Gather, MAX_PARTS};
+pub use lease::Revoked;
+#[cfg(not(loom))]
+pub use lease::{Lease, LeaseGuard, Leased};
+#[cfg(not(loom))]
+pub use parking::Parking;
+pub use parking::Rest;
 pub use payload::{Payload, PayloadArea};
 pub use region::{Access, Region, RegionError};
 pub use slab::Slab;
 pub use table::Table;
+#[cfg(not(loom))]
+pub use words::{Word, Words};
 
 /// Offsets into regions are `u64` between processes and `usize` within.
 const _: () = assert!(size_of::<usize>() == 8, "toehold needs a 64-bit machine");

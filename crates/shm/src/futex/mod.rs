@@ -1,0 +1,42 @@
+//! Sleeping on a word of memory, across processes.
+//!
+//! The protocols of the lease and of parking see the kernel through [`Futex`]
+//! only, so that the very same code runs under loom.
+
+#[cfg(not(loom))]
+mod kernel;
+#[cfg(all(test, loom))]
+pub(crate) mod model;
+
+#[cfg(not(loom))]
+pub(crate) use core::sync::atomic::AtomicU32;
+#[cfg(not(loom))]
+pub(crate) use kernel::now_ns;
+#[cfg(loom)]
+pub(crate) use loom::sync::atomic::AtomicU32;
+
+/// Waking all who sleep: the kernel counts in `int`.
+pub(crate) const ALL: u32 = i32::MAX as u32;
+
+/// How waiting ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Waited {
+    /// The thread slept, and was woken, or interrupted.
+    Slept,
+    /// The word was another one already; the thread did not sleep.
+    Different,
+    /// The time had come.
+    TimedOut,
+}
+
+/// A word that threads of several processes sleep on.
+pub(crate) trait Futex {
+    /// The word.
+    fn word(&self) -> &AtomicU32;
+    /// Sleeps if the word is `expected`, until woken or until a time on the
+    /// monotonic clock. The kernel looks at the word and lines the thread up in
+    /// one step, as seen from [`Futex::wake`].
+    fn wait(&self, expected: u32, until_ns: Option<u64>) -> Waited;
+    /// Wakes those who have slept longest, `threads` of them at most. How many.
+    fn wake(&self, threads: u32) -> usize;
+}

@@ -1,0 +1,220 @@
+//! What may only be touched with the lease.
+
+use core::cell::UnsafeCell;
+use core::fmt;
+use core::marker::PhantomData;
+use core::ops::{Deref, DerefMut};
+use core::sync::atomic::AtomicBool;
+use core::sync::atomic::Ordering::{Acquire, Release};
+
+use super::{Lease, Revoked};
+
+/// A value of this process, the handles to what the processes share, that is to be
+/// used by whoever has the lease.
+///
+/// ```
+/// use toehold_shm::{Carver, Lease, Leased, Region, Table};
+///
+/// let len = Lease::BYTES_NEEDED + Table::<u64>::bytes_needed(1);
+/// let mut carver = Carver::new(Region::private(len)?)?;
+/// let lease = carver.lease()?;
+/// let shared = Leased::new(lease, carver.table::<u64>(1)?);
+///
+/// let mut table = shared.lock()?;
+/// table[0] += 1;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Leased<T> {
+    lease: Lease,
+    /// Whether a guard is in use in this process. The lease's word lies where others
+    /// can write, and anyone can release it: that no two threads of this process have
+    /// the value at once must not depend on it.
+    in_use: AtomicBool,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: a guard is handed out only by whoever changed `in_use` from false to true,
+// so one thread at a time has access to the value.
+unsafe impl<T: Send> Sync for Leased<T> {}
+
+impl<T> Leased<T> {
+    /// Puts a value behind a lease.
+    pub fn new(lease: Lease, value: T) -> Self {
+        Self {
+            lease,
+            in_use: AtomicBool::new(false),
+            value: UnsafeCell::new(value),
+        }
+    }
+
+    /// The lease.
+    #[inline]
+    pub fn lease(&self) -> &Lease {
+        &self.lease
+    }
+
+    /// Waits for the lease, see [`Lease::acquire`].
+    #[inline]
+    pub fn lock(&self) -> Result<LeaseGuard<'_, T>, Revoked> {
+        self.lease.acquire()?;
+        self.enter()
+    }
+
+    /// Takes the lease if it is free.
+    #[inline]
+    pub fn try_lock(&self) -> Option<LeaseGuard<'_, T>> {
+        if self.lease.try_acquire() {
+            self.enter().ok()
+        } else {
+            None
+        }
+    }
+
+    /// Takes the lease from a process that is dead, see [`Lease::seize`]. What it was
+    /// doing is half done.
+    pub fn seize(&self, dead: u16) -> Option<LeaseGuard<'_, T>> {
+        if self.lease.seize(dead) {
+            self.enter().ok()
+        } else {
+            None
+        }
+    }
+
+    /// Whether somebody wants the lease.
+    #[inline]
+    pub fn is_wanted(&self) -> bool {
+        self.lease.is_wanted()
+    }
+
+    /// A guard, the lease having been acquired.
+    #[inline]
+    fn enter(&self) -> Result<LeaseGuard<'_, T>, Revoked> {
+        self.mark()?;
+        Ok(LeaseGuard {
+            leased: self,
+            held: true,
+            _value: PhantomData,
+        })
+    }
+
+    #[inline]
+    fn mark(&self) -> Result<(), Revoked> {
+        if self.in_use.swap(true, Acquire) {
+            // Somebody has broken the lease's word; the one who has the value lets go.
+            Err(Revoked)
+        } else {
+            Ok(())
+        }
+    }
+}
+
+impl<T> fmt::Debug for Leased<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Leased")
+            .field("lease", &self.lease)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The right to use what is behind a lease. Letting go of it releases the lease.
+///
+/// Where it is let go for a while, it may not be had again. Then the guard is of no
+/// use any more and has to be dropped: to use the value after that is a bug, and
+/// panics.
+pub struct LeaseGuard<'a, T> {
+    leased: &'a Leased<T>,
+    held: bool,
+    _value: PhantomData<&'a mut T>,
+}
+
+impl<T> LeaseGuard<'_, T> {
+    /// Lets others have the lease if they want it, and takes it back after that. One
+    /// that sleeps for it comes first. After an error the guard is of no use any more.
+    #[cold]
+    pub fn give_way(guard: &mut Self) -> Result<(), Revoked> {
+        guard.leave();
+        guard.leased.lease.give_way()?;
+        guard.come_back()
+    }
+
+    /// Does something without the lease. After an error, which is that the lease could
+    /// not be had again, the guard is of no use any more.
+    pub fn unlocked<R>(guard: &mut Self, work: impl FnOnce() -> R) -> Result<R, Revoked> {
+        guard.leave();
+        guard.leased.lease.release_checked()?;
+        let result = work();
+        guard.leased.lease.acquire()?;
+        guard.come_back()?;
+        Ok(result)
+    }
+
+    /// Whether somebody else wants the lease.
+    #[inline]
+    pub fn is_wanted(guard: &Self) -> bool {
+        guard.leased.is_wanted()
+    }
+
+    /// Whether the guard is still good for something.
+    #[inline]
+    pub fn is_held(guard: &Self) -> bool {
+        guard.held
+    }
+
+    /// Lets go of the value; the lease is still this process's.
+    #[inline]
+    fn leave(&mut self) {
+        assert!(self.held, "the lease was revoked");
+        self.held = false;
+        self.leased.in_use.store(false, Release);
+    }
+
+    /// The other way round.
+    #[inline]
+    fn come_back(&mut self) -> Result<(), Revoked> {
+        self.leased.mark()?;
+        self.held = true;
+        Ok(())
+    }
+}
+
+impl<T> Deref for LeaseGuard<'_, T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        assert!(self.held, "the lease was revoked");
+        // SAFETY: this guard has set `in_use` and not cleared it since, so it is the
+        // only one; it lends the value out for as long as it is borrowed itself.
+        unsafe { &*self.leased.value.get() }
+    }
+}
+
+impl<T> DerefMut for LeaseGuard<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        assert!(self.held, "the lease was revoked");
+        // SAFETY: as in `deref`.
+        unsafe { &mut *self.leased.value.get() }
+    }
+}
+
+impl<T> Drop for LeaseGuard<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.held {
+            self.leave();
+            self.leased.lease.release();
+        }
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for LeaseGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut debug = f.debug_tuple("LeaseGuard");
+        if self.held {
+            debug.field(&**self).finish()
+        } else {
+            debug.finish_non_exhaustive()
+        }
+    }
+}

@@ -1,0 +1,320 @@
+//! Every interleaving of the lease's protocol, within loom's bounds:
+//! `RUSTFLAGS="--cfg loom" cargo test --release -p toehold-shm --lib lease`.
+//!
+//! Nobody looks by itself after a slice of time here, so a wake-up that does not
+//! come is a deadlock, which loom reports. A process that is killed is a thread that
+//! ends in the middle of the protocol; that the engine has joined it stands for the
+//! kernel's word that it is dead.
+
+use loom::cell::UnsafeCell;
+use loom::sync::Arc;
+use loom::sync::atomic::Ordering::Relaxed;
+use loom::thread;
+
+use super::Revoked;
+use super::protocol::{HANDED, HOLDER, Right, Side, Sleepers, is_wanted};
+use crate::futex::Futex;
+use crate::futex::model::ModelFutex;
+
+const ENGINE: u32 = 1;
+
+struct Node {
+    futex: ModelFutex,
+    /// Loom sees every access to it without the lease.
+    changes: UnsafeCell<u64>,
+}
+
+impl Node {
+    fn new() -> Arc<Node> {
+        Arc::new(Node {
+            futex: ModelFutex::new(),
+            changes: UnsafeCell::new(0),
+        })
+    }
+
+    fn side(&self, me: u32) -> Side<'_, ModelFutex> {
+        Side {
+            futex: &self.futex,
+            me,
+        }
+    }
+
+    /// Only with the lease.
+    fn change(&self) {
+        // SAFETY: loom checks that nobody else has access at the same time.
+        self.changes.with_mut(|changes| unsafe { *changes += 1 });
+    }
+
+    fn acquire_change_release(&self, me: u32) {
+        let side = self.side(me);
+        side.acquire().unwrap();
+        self.change();
+        assert!(side.release());
+    }
+
+    fn is_wanted(&self) -> bool {
+        is_wanted(self.futex.word().load(Relaxed))
+    }
+
+    /// That nothing is left over, and how often the value was changed.
+    fn finish(&self) -> u64 {
+        assert!(self.side(ENGINE).try_acquire());
+        assert!(!self.is_wanted());
+        self.changes.with(|changes| {
+            // SAFETY: as above.
+            unsafe { *changes }
+        })
+    }
+}
+
+fn check(preemptions: usize, threads: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.check(threads);
+}
+
+fn spawn(node: &Arc<Node>, work: impl FnOnce(&Node) + 'static) -> thread::JoinHandle<()> {
+    let node = Arc::clone(node);
+    thread::spawn(move || work(&node))
+}
+
+#[test]
+fn one_at_a_time_and_everybody_in_the_end() {
+    check(3, || {
+        let node = Node::new();
+        let others = [2, 3].map(|me| spawn(&node, move |node| node.acquire_change_release(me)));
+        node.acquire_change_release(ENGINE);
+        others.into_iter().for_each(|other| other.join().unwrap());
+        assert_eq!(node.finish(), 3);
+    });
+}
+
+#[test]
+fn again_and_again() {
+    check(3, || {
+        let node = Node::new();
+        let other = spawn(&node, |node| (0..2).for_each(|_| node.acquire_change_release(2)));
+        (0..2).for_each(|_| node.acquire_change_release(ENGINE));
+        other.join().unwrap();
+        assert_eq!(node.finish(), 4);
+    });
+}
+
+#[test]
+fn who_gives_way_gets_it_back_and_so_does_everybody_else() {
+    check(2, || {
+        let node = Node::new();
+        let side = node.side(ENGINE);
+        side.acquire().unwrap();
+        let others = [2, 3].map(|me| spawn(&node, move |node| node.acquire_change_release(me)));
+        if node.is_wanted() {
+            side.give_way().unwrap();
+        }
+        node.change();
+        assert!(side.release());
+        others.into_iter().for_each(|other| other.join().unwrap());
+        assert_eq!(node.finish(), 3);
+    });
+}
+
+#[test]
+fn two_that_give_way_to_each_other() {
+    check(3, || {
+        let node = Node::new();
+        let twice = |node: &Node, me| {
+            let side = node.side(me);
+            side.acquire().unwrap();
+            node.change();
+            side.give_way().unwrap();
+            node.change();
+            assert!(side.release());
+        };
+        let other = spawn(&node, move |node| twice(node, 2));
+        twice(&node, ENGINE);
+        other.join().unwrap();
+        assert_eq!(node.finish(), 4);
+    });
+}
+
+/// Where a process is killed.
+#[derive(Debug, Clone, Copy)]
+enum Killed {
+    Holding,
+    Wanting,
+    BeforeSleep,
+    /// Woken up from it, in place of somebody else perhaps.
+    AfterSleep,
+    BetweenReleaseAndWake,
+    BetweenHandingOverAndWake,
+    BetweenWakeAndTakingBack,
+}
+
+fn be_killed(node: &Node, killed: Killed) {
+    let side = node.side(2);
+    match killed {
+        Killed::Holding => {
+            side.acquire().unwrap();
+            node.change();
+        }
+        Killed::Wanting => side.want(),
+        Killed::BeforeSleep => {
+            side.announce_sleep(Right::Newcomer);
+        }
+        Killed::AfterSleep => {
+            if let Some(word) = side.announce_sleep(Right::Newcomer) {
+                side.futex.wait(word, None);
+            }
+        }
+        Killed::BetweenReleaseAndWake => {
+            side.acquire().unwrap();
+            side.let_go(0);
+        }
+        Killed::BetweenHandingOverAndWake => {
+            side.acquire().unwrap();
+            side.let_go(HANDED);
+        }
+        Killed::BetweenWakeAndTakingBack => {
+            side.acquire().unwrap();
+            if side.let_go(HANDED) == Some(Sleepers::Some) {
+                side.futex.wake(1);
+            }
+        }
+    }
+}
+
+/// Process 2 is killed while 3 wants the lease; the engine seizes.
+fn killed_beside_one_other(killed: Killed) {
+    check(3, move || {
+        let node = Node::new();
+        let dead = spawn(&node, move |node| be_killed(node, killed));
+        let other = spawn(&node, |node| node.acquire_change_release(3));
+        dead.join().unwrap();
+        let side = node.side(ENGINE);
+        let seized = side.seize(2);
+        assert_eq!(seized, matches!(killed, Killed::Holding));
+        if seized {
+            node.change();
+            assert!(side.release());
+        }
+        other.join().unwrap();
+        // What the dead process left is gone once somebody has had the lease.
+        node.acquire_change_release(ENGINE);
+        assert!(node.finish() >= 2);
+    });
+}
+
+#[test]
+fn killed_while_it_holds_the_lease() {
+    killed_beside_one_other(Killed::Holding);
+}
+
+#[test]
+fn killed_while_it_wants_the_lease() {
+    killed_beside_one_other(Killed::Wanting);
+    killed_beside_one_other(Killed::BeforeSleep);
+}
+
+#[test]
+fn killed_before_it_wakes_a_sleeper() {
+    killed_beside_one_other(Killed::BetweenReleaseAndWake);
+    killed_beside_one_other(Killed::BetweenHandingOverAndWake);
+    killed_beside_one_other(Killed::BetweenWakeAndTakingBack);
+}
+
+/// Gives the lease to one that dies with it, and sleeps for it then.
+fn give_way_change_release(node: &Node) {
+    let side = node.side(4);
+    side.give_way().unwrap();
+    node.change();
+    assert!(side.release());
+}
+
+#[test]
+fn killed_after_the_lease_was_handed_to_it() {
+    check(3, || {
+        let node = Node::new();
+        node.side(4).acquire().unwrap();
+        let dead = spawn(&node, |node| be_killed(node, Killed::AfterSleep));
+        let giver = spawn(&node, give_way_change_release);
+        dead.join().unwrap();
+        assert!(!node.side(ENGINE).seize(2));
+        giver.join().unwrap();
+        node.acquire_change_release(ENGINE);
+        assert_eq!(node.finish(), 2);
+    });
+}
+
+#[test]
+fn killed_after_it_was_woken_in_place_of_another() {
+    check(1, || {
+        let node = Node::new();
+        node.side(4).acquire().unwrap();
+        let dead = spawn(&node, |node| be_killed(node, Killed::AfterSleep));
+        let other = spawn(&node, |node| node.acquire_change_release(3));
+        let giver = spawn(&node, give_way_change_release);
+        dead.join().unwrap();
+        assert!(!node.side(ENGINE).seize(2));
+        other.join().unwrap();
+        giver.join().unwrap();
+        node.acquire_change_release(ENGINE);
+        assert_eq!(node.finish(), 3);
+    });
+}
+
+#[test]
+fn seized_or_released_but_not_both() {
+    check(5, || {
+        let node = Node::new();
+        node.side(2).acquire().unwrap();
+        let other = spawn(&node, |node| {
+            let released = node.side(2).release();
+            let holder = node.futex.word().load(Relaxed) & HOLDER;
+            assert_eq!(released, holder == 0);
+        });
+        let seized = node.side(ENGINE).seize(2);
+        other.join().unwrap();
+        let holder = node.futex.word().load(Relaxed) & HOLDER;
+        assert_eq!(holder, if seized { ENGINE } else { 0 });
+    });
+}
+
+/// One that is wrongly taken for dead while it gives way.
+#[test]
+fn seized_while_it_gives_way() {
+    check(3, || {
+        let node = Node::new();
+        node.side(2).acquire().unwrap();
+        let slow = spawn(&node, |node| {
+            let side = node.side(2);
+            if side.give_way().is_ok() {
+                side.release();
+            }
+        });
+        let other = spawn(&node, |node| node.acquire_change_release(3));
+        let side = node.side(ENGINE);
+        if side.seize(2) {
+            side.release();
+        }
+        slow.join().unwrap();
+        other.join().unwrap();
+        assert_eq!(node.finish(), 1);
+    });
+}
+
+#[test]
+fn closing_wakes_everybody_and_lets_nobody_in() {
+    check(3, || {
+        let node = Node::new();
+        let side = node.side(ENGINE);
+        side.acquire().unwrap();
+        let others = [2, 3].map(|me| {
+            spawn(&node, move |node| {
+                assert_eq!(node.side(me).acquire(), Err(Revoked));
+            })
+        });
+        side.close();
+        others.into_iter().for_each(|other| other.join().unwrap());
+        assert!(side.release() && !side.try_acquire());
+        assert_eq!(side.acquire(), Err(Revoked));
+    });
+}

@@ -1,0 +1,288 @@
+//! The lease's word: who holds it, who wants it, and when to sleep and to wake.
+//!
+//! All there is to know stands in one word, so that all threads agree on the order
+//! of its changes, and no fences are needed: whoever goes to sleep has put the bit
+//! that says so into the very word that the kernel compares, and whoever lets go
+//! finds it there. Taking the lease is an acquire, letting go a release, so one
+//! holder finds what the one before it wrote.
+//!
+//! Any process can be killed between any two steps:
+//!
+//! - *While it holds the lease*: [`Side::seize`] takes it over.
+//! - *While it wants the lease, or sleeps*: the two bits that say so are hints. The
+//!   next one to take the lease drops [`WANTED`], the next to let go [`SLEEPERS`];
+//!   those who still want it, or sleep again, set them again.
+//! - *After it let go, before it woke a sleeper; or after it was woken, before it
+//!   took the lease*: a wake-up is lost. [`Side::seize`] and [`Side::close`] wake
+//!   everybody, and a sleeper looks by itself after a slice of time.
+//!
+//! The word can hold anything: other programs of the node could have scribbled over
+//! it. Only the bits named here are looked at, every loop goes on only if somebody
+//! else has changed the word in the meantime, and a wrong holder can be seized.
+
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+use super::Revoked;
+use crate::futex::{ALL, Futex, Waited};
+
+/// Nobody holds the lease, wants it, or sleeps.
+const FREE: u32 = 0;
+/// The bits of the holder's number; 0 if there is none.
+pub(super) const HOLDER: u32 = 0x7fff;
+/// Nobody gets the lease any more.
+const CLOSED: u32 = 1 << 28;
+/// Free, but only for those who have slept for it: [`Side::give_way`].
+pub(super) const HANDED: u32 = 1 << 29;
+/// Somebody looks again and again whether it is free.
+const WANTED: u32 = 1 << 30;
+/// Somebody sleeps until it is let go, unless one was woken already.
+pub(super) const SLEEPERS: u32 = 1 << 31;
+
+/// Looks of a thread that wants the lease before it goes to sleep, and looks of
+/// one that gave way before it wants the lease back: a few microseconds.
+#[cfg(not(loom))]
+const TRIES: u32 = 64;
+#[cfg(loom)]
+const TRIES: u32 = 1;
+
+/// A sleeper looks by itself as often as this, in case somebody died with the
+/// wake-up it should have passed on.
+#[cfg(not(loom))]
+const SLICE_NS: u64 = 20_000_000;
+
+/// What one process does with the lease.
+#[derive(Debug)]
+pub(super) struct Side<'a, F> {
+    pub(super) futex: &'a F,
+    /// The number of this process: 1 to [`HOLDER`] − 1.
+    pub(super) me: u32,
+}
+
+impl<F: Futex> Side<'_, F> {
+    #[inline]
+    pub(super) fn try_acquire(&self) -> bool {
+        let word = self.futex.word();
+        let taken = word.compare_exchange(FREE, self.me, Acquire, Relaxed);
+        taken.is_ok() || self.take(Right::Newcomer) == Ok(true)
+    }
+
+    #[inline]
+    pub(super) fn acquire(&self) -> Result<(), Revoked> {
+        let word = self.futex.word();
+        match word.compare_exchange(FREE, self.me, Acquire, Relaxed) {
+            Ok(_) => Ok(()),
+            Err(_) => self.acquire_contended(Right::Newcomer),
+        }
+    }
+
+    #[cold]
+    fn acquire_contended(&self, mut right: Right) -> Result<(), Revoked> {
+        loop {
+            for _ in 0..TRIES {
+                if self.take(right)? {
+                    return Ok(());
+                }
+                self.want();
+                spin_loop();
+            }
+            if let Some(word) = self.announce_sleep(right)
+                && self.futex.wait(word, slice()) != Waited::Different
+            {
+                right = Right::Sleeper;
+            }
+        }
+    }
+
+    /// Takes the lease if it is free.
+    pub(super) fn take(&self, right: Right) -> Result<bool, Revoked> {
+        let word = self.futex.word();
+        let mut found = word.load(Relaxed);
+        loop {
+            if is_closed(found) {
+                return Err(Revoked);
+            }
+            if !is_free(found, right) {
+                return Ok(false);
+            }
+            // One that has slept was perhaps woken in place of others that still do,
+            // and had the bit been dropped on its behalf, it would be missing now.
+            let sleepers = if right == Right::Sleeper {
+                SLEEPERS
+            } else {
+                found & SLEEPERS
+            };
+            match word.compare_exchange(found, self.me | sleepers, Acquire, Relaxed) {
+                Ok(_) => return Ok(true),
+                Err(other) => found = other,
+            }
+        }
+    }
+
+    /// Tells the holder.
+    pub(super) fn want(&self) {
+        let word = self.futex.word();
+        if !is_wanted(word.load(Relaxed)) {
+            word.fetch_or(WANTED, Relaxed);
+        }
+    }
+
+    /// Tells the holder that this thread has to be woken. The word to sleep on;
+    /// `None`: the thread should look again.
+    pub(super) fn announce_sleep(&self, right: Right) -> Option<u32> {
+        let word = self.futex.word();
+        let found = word.load(Relaxed);
+        if is_closed(found) || is_free(found, right) {
+            return None;
+        }
+        let asleep = found | SLEEPERS;
+        let announced = found == asleep || word.compare_exchange(found, asleep, Relaxed, Relaxed).is_ok();
+        announced.then_some(asleep)
+    }
+
+    /// False: the lease was not this process's any more.
+    #[inline]
+    pub(super) fn release(&self) -> bool {
+        let word = self.futex.word();
+        word.compare_exchange(self.me, FREE, Release, Relaxed).is_ok() || self.release_contended()
+    }
+
+    #[cold]
+    fn release_contended(&self) -> bool {
+        match self.let_go(FREE) {
+            Some(Sleepers::Some) => {
+                self.futex.wake(1);
+                true
+            }
+            Some(Sleepers::None) => true,
+            None => false,
+        }
+    }
+
+    /// Makes the lease free, or [`HANDED`] if somebody sleeps for it, who has to be
+    /// woken then. `None`: it was not this process's any more.
+    pub(super) fn let_go(&self, handed: u32) -> Option<Sleepers> {
+        let word = self.futex.word();
+        let mut found = word.load(Relaxed);
+        while found & HOLDER == self.me {
+            let (sleepers, handed) = if found & SLEEPERS != 0 {
+                (Sleepers::Some, handed)
+            } else {
+                (Sleepers::None, FREE)
+            };
+            match word.compare_exchange(found, (found & CLOSED) | handed, Release, Relaxed) {
+                Ok(_) => return Some(sleepers),
+                Err(other) => found = other,
+            }
+        }
+        None
+    }
+
+    /// Lets somebody who wants the lease have it, and takes it back after that. One
+    /// that sleeps comes first, and cannot be overtaken while it wakes up, by this
+    /// thread or by newcomers: not until they have slept themselves.
+    #[cold]
+    pub(super) fn give_way(&self) -> Result<(), Revoked> {
+        match self.let_go(HANDED).ok_or(Revoked)? {
+            Sleepers::Some => {
+                let right = if self.futex.wake(1) == 0 {
+                    // Nobody slept: the bit was left over from one that died, or that
+                    // did not go to sleep after all and looks again right now.
+                    Right::Giver
+                } else {
+                    Right::Newcomer
+                };
+                self.acquire_contended(right)
+            }
+            Sleepers::None => {
+                for _ in 0..TRIES {
+                    if self.futex.word().load(Relaxed) & HOLDER != 0 {
+                        break;
+                    }
+                    spin_loop();
+                }
+                self.acquire_contended(Right::Newcomer)
+            }
+        }
+    }
+
+    /// Takes the lease from a process that is dead. False: it did not hold it. In
+    /// either case, nobody waits for anything any more that the process did not do.
+    ///
+    /// What the dead process wrote is ordered before by its end, which the kernel has
+    /// reported.
+    #[cold]
+    pub(super) fn seize(&self, dead: u32) -> bool {
+        let word = self.futex.word();
+        let mut found = word.load(Relaxed);
+        let mut seized = false;
+        while dead != 0 && dead != self.me && found & HOLDER == dead && !seized {
+            let mine = (found & (CLOSED | WANTED | SLEEPERS)) | self.me;
+            match word.compare_exchange(found, mine, AcqRel, Relaxed) {
+                Ok(_) => seized = true,
+                Err(other) => found = other,
+            }
+        }
+        if !seized {
+            // It may have been handed to the dead process. If not, the one woken for
+            // it has to compete with others for once.
+            word.fetch_and(!HANDED, Relaxed);
+        }
+        self.futex.wake(ALL);
+        seized
+    }
+
+    /// Nobody gets the lease any more.
+    #[cold]
+    pub(super) fn close(&self) {
+        self.futex.word().fetch_or(CLOSED, Release);
+        self.futex.wake(ALL);
+    }
+}
+
+/// What a thread may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Right {
+    /// The lease if it is free.
+    Newcomer,
+    /// Also one that was handed over: it was this thread who did, and nobody came.
+    Giver,
+    /// Also one that was handed over: this thread has slept for it.
+    Sleeper,
+}
+
+/// Whether a thread has to be woken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sleepers {
+    None,
+    Some,
+}
+
+#[inline]
+pub(super) fn is_wanted(word: u32) -> bool {
+    word & (WANTED | SLEEPERS) != 0
+}
+
+#[inline]
+pub(super) fn is_closed(word: u32) -> bool {
+    word & CLOSED != 0
+}
+
+#[inline]
+fn is_free(word: u32, right: Right) -> bool {
+    word & HOLDER == 0 && (word & HANDED == 0 || right != Right::Newcomer)
+}
+
+#[cfg(not(loom))]
+fn slice() -> Option<u64> {
+    Some(crate::futex::now_ns() + SLICE_NS)
+}
+
+#[cfg(loom)]
+fn slice() -> Option<u64> {
+    None
+}
+
+#[cfg(not(loom))]
+use core::hint::spin_loop;
+#[cfg(loom)]
+use loom::thread::yield_now as spin_loop;

@@ -1,0 +1,104 @@
+use std::time::Duration;
+
+use super::{Parking, Rest};
+use crate::futex::now_ns;
+use crate::{Access, Carver, Region};
+
+fn parking(slots: u32) -> Parking {
+    let region = Region::private(Parking::bytes_needed(slots)).unwrap();
+    Carver::new(region).unwrap().parking(slots).unwrap()
+}
+
+/// Two mappings of the same slots, as in two processes.
+fn both() -> [Parking; 2] {
+    let region = Region::create("toehold-test", Parking::bytes_needed(4)).unwrap();
+    let fd = region.fd().unwrap().try_clone_to_owned().unwrap();
+    let other = Region::open(fd, Access::ReadWrite).unwrap();
+    // SAFETY: slots can be used by everybody at any time.
+    let mut there = unsafe { Carver::attach(other) };
+    let mut here = Carver::new(region).unwrap();
+    [&mut here, &mut there].map(|carver| carver.parking(4).unwrap())
+}
+
+#[test]
+fn notified_before_or_after_going_to_rest() {
+    let [here, there] = both();
+    for early in [true, false].into_iter().cycle().take(200) {
+        here.begin(3, Rest::Parked);
+        let other = std::thread::spawn({
+            let there = there.clone();
+            move || there.notify(3)
+        });
+        let notified = if early {
+            let notified = other.join();
+            here.park(3, None);
+            notified
+        } else {
+            here.park(3, None);
+            other.join()
+        };
+        assert_eq!(notified.unwrap(), Some(Rest::Parked));
+        assert!(here.end(3));
+    }
+}
+
+#[test]
+fn rests_no_longer_than_until() {
+    let parking = parking(1);
+    parking.begin(0, Rest::Parked);
+    let until = now_ns() + Duration::from_millis(20).as_nanos() as u64;
+    parking.park(0, Some(until));
+    assert!(now_ns() >= until);
+    assert!(!parking.end(0));
+}
+
+#[test]
+fn who_does_not_rest_is_not_notified() {
+    let parking = parking(2);
+    assert_eq!(parking.notify(1), None);
+    assert!(!parking.end(1));
+    parking.begin(1, Rest::Seated);
+    assert!(parking.is_resting(1) && !parking.is_resting(0));
+    assert_eq!(parking.notify(1), Some(Rest::Seated));
+    assert_eq!(parking.notify(1), None, "it was told already");
+    assert!(!parking.is_resting(1));
+    assert!(parking.end(1));
+    assert_eq!(parking.rouse(1), None);
+}
+
+#[test]
+fn one_that_was_marked_by_a_process_that_died_is_roused() {
+    let [here, there] = both();
+    for rest in [Rest::Parked, Rest::Seated] {
+        here.begin(0, rest);
+        // The process dies before it wakes the thread, or rings for it.
+        assert_eq!(super::mark(there.word(0).unwrap()), Some(rest));
+        assert_eq!(there.notify(0), None);
+        assert_eq!(there.rouse(0), Some(rest));
+        assert!(here.end(0));
+    }
+}
+
+#[test]
+fn nonsense_in_a_slot_does_no_harm() {
+    let parking = parking(1);
+    for word in [3, 4, 7, 8, 0x8000_0001, u32::MAX] {
+        parking.begin(0, Rest::Parked);
+        parking
+            .word(0)
+            .unwrap()
+            .store(word, core::sync::atomic::Ordering::Relaxed);
+        parking.park(0, None);
+        assert!(!parking.is_resting(0));
+        assert_eq!((parking.notify(0), parking.rouse(0)), (None, None));
+        parking.end(0);
+        parking.begin(0, Rest::Seated);
+        assert_eq!(parking.notify(0), Some(Rest::Seated));
+    }
+    parking.begin(1, Rest::Parked);
+    parking.park(u32::MAX, None);
+    assert_eq!(
+        (parking.notify(1), parking.is_resting(1), parking.end(1)),
+        (None, false, false)
+    );
+}

@@ -1,0 +1,210 @@
+//! Single words in a region that all of its processes access at any time.
+//!
+//! A [`Table`](crate::Table) gives out `&mut`, so whoever uses one must be alone.
+//! Words are for what is said across that border: who has the lease, who sleeps.
+
+use core::fmt;
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::Arc;
+
+use crate::carve::{Carver, OutOfMemory, PIECE_ALIGN, piece_bytes};
+use crate::{Plain, Region};
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+/// An atomic that [`Words`] can consist of.
+pub trait Word: sealed::Sealed + Send + Sync {
+    /// What it holds.
+    type Value: Plain;
+}
+
+impl sealed::Sealed for AtomicU32 {}
+impl Word for AtomicU32 {
+    type Value = u32;
+}
+
+impl sealed::Sealed for AtomicU64 {}
+impl Word for AtomicU64 {
+    type Value = u64;
+}
+
+/// Words of memory that several processes change at any time, zero when fresh.
+///
+/// A handle is cheap to clone, and every clone, in every process, is of the same
+/// words. They can hold anything at any time: another process of the node may
+/// have written nonsense.
+///
+/// ```
+/// use core::sync::atomic::Ordering::Relaxed;
+/// use toehold_shm::{Carver, Region, Words};
+///
+/// let mut carver = Carver::new(Region::private(Words::bytes_needed(2))?)?;
+/// let here = carver.words(2)?;
+/// let there = here.clone();
+/// here.word(1).store(7, Relaxed);
+/// assert_eq!(there.word(1).load(Relaxed), 7);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Words<W: Word = AtomicU32> {
+    first: NonNull<W>,
+    len: usize,
+    /// From one word to the next, in words.
+    stride: usize,
+    region: Arc<Region>,
+}
+
+// SAFETY: words are atomics in memory that stays mapped as long as the handle, and
+// are only ever accessed as atomics: the carver gives each piece out once, and to
+// another process as words again.
+unsafe impl<W: Word> Send for Words<W> {}
+// SAFETY: as above.
+unsafe impl<W: Word> Sync for Words<W> {}
+
+impl Words<AtomicU32> {
+    /// Words that lie this far from each other are not coupled by any cache.
+    const APART: usize = PIECE_ALIGN / size_of::<AtomicU32>();
+
+    /// Bytes that [`Carver::words`] takes from a region.
+    pub fn bytes_needed(len: usize) -> usize {
+        piece_bytes::<AtomicU32>(len, PIECE_ALIGN)
+    }
+
+    /// Bytes that [`Carver::spaced_words`] takes from a region.
+    pub fn spaced_bytes_needed(len: usize) -> usize {
+        piece_bytes::<AtomicU32>(len.saturating_mul(Self::APART), PIECE_ALIGN)
+    }
+}
+
+impl Words<AtomicU64> {
+    /// Bytes that [`Carver::wide_words`] takes from a region.
+    pub fn wide_bytes_needed(len: usize) -> usize {
+        piece_bytes::<AtomicU64>(len, PIECE_ALIGN)
+    }
+}
+
+impl<W: Word> Words<W> {
+    fn carve(carver: &mut Carver, len: usize, stride: usize) -> Result<Self, OutOfMemory> {
+        const {
+            assert!(size_of::<W>() == size_of::<W::Value>());
+            assert!(align_of::<W>() <= PIECE_ALIGN);
+        }
+        let (first, _) = carver.take::<W::Value>(len.saturating_mul(stride), PIECE_ALIGN)?;
+        Ok(Self {
+            first: first.cast(),
+            len,
+            stride,
+            region: carver.mapping(),
+        })
+    }
+
+    /// How many words there are.
+    #[inline]
+    #[expect(
+        clippy::len_without_is_empty,
+        reason = "a number of words is fixed when carved"
+    )]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The word of that index; `None` if there are not as many.
+    #[inline]
+    pub fn get(&self, index: usize) -> Option<&W> {
+        // SAFETY: the piece has `len` × `stride` words, aligned, in the mapping this
+        // handle keeps alive; every bit pattern is a value of an atomic, which may be
+        // shared with whoever writes it.
+        (index < self.len).then(|| unsafe { self.first.add(index * self.stride).as_ref() })
+    }
+
+    /// The word of that index.
+    ///
+    /// # Panics
+    ///
+    /// If there are not as many.
+    #[inline]
+    pub fn word(&self, index: usize) -> &W {
+        self.get(index)
+            .unwrap_or_else(|| panic!("word {index} of {}", self.len))
+    }
+}
+
+impl<W: Word> Clone for Words<W> {
+    fn clone(&self) -> Self {
+        Self {
+            first: self.first,
+            len: self.len,
+            stride: self.stride,
+            region: Arc::clone(&self.region),
+        }
+    }
+}
+
+impl<W: Word> fmt::Debug for Words<W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Words")
+            .field("len", &self.len)
+            .field("region", &self.region)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Carver {
+    /// `len` words of 32 bits side by side, for such as change seldom or together.
+    pub fn words(&mut self, len: usize) -> Result<Words, OutOfMemory> {
+        Words::carve(self, len, 1)
+    }
+
+    /// `len` words of 32 bits, each on 128 bytes of its own, for such as different
+    /// threads write at the same time.
+    pub fn spaced_words(&mut self, len: usize) -> Result<Words, OutOfMemory> {
+        Words::carve(self, len, Words::APART)
+    }
+
+    /// `len` words of 64 bits side by side.
+    pub fn wide_words(&mut self, len: usize) -> Result<Words<AtomicU64>, OutOfMemory> {
+        Words::carve(self, len, 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::sync::atomic::Ordering::Relaxed;
+
+    use super::*;
+
+    #[test]
+    fn words_lie_where_they_should() {
+        let needed = Words::bytes_needed(5) + Words::spaced_bytes_needed(3) + Words::wide_bytes_needed(2);
+        let mut carver = Carver::new(Region::private(needed).unwrap()).unwrap();
+        let dense = carver.words(5).unwrap();
+        let spaced = carver.spaced_words(3).unwrap();
+        let wide = carver.wide_words(2).unwrap();
+        let distance = |from: &AtomicU32, to: &AtomicU32| to.as_ptr().addr() - from.as_ptr().addr();
+        assert_eq!(distance(dense.word(0), dense.word(4)), 16);
+        assert_eq!(distance(dense.word(0), spaced.word(0)), 128);
+        assert_eq!(distance(spaced.word(0), spaced.word(2)), 256);
+        let from = spaced.word(0).as_ptr().addr();
+        assert_eq!(wide.word(0).as_ptr().addr() - from, 3 * 128);
+        wide.word(1).store(u64::MAX, Relaxed);
+        assert!(wide.get(2).is_none());
+        assert!((0..5).all(|index| dense.word(index).load(Relaxed) == 0));
+    }
+
+    #[test]
+    #[should_panic(expected = "word 2 of 2")]
+    fn a_word_that_is_not_there_is_refused() {
+        let mut carver = Carver::new(Region::private(4096).unwrap()).unwrap();
+        carver.words(2).unwrap().word(2);
+    }
+
+    #[test]
+    fn more_words_than_the_region_holds_are_refused() {
+        let mut carver = Carver::new(Region::private(4096).unwrap()).unwrap();
+        assert!(carver.words(1025).is_err());
+        assert!(carver.spaced_words(usize::MAX).is_err());
+        assert!(carver.spaced_words(32).is_ok());
+    }
+}
