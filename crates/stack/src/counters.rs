@@ -11,6 +11,9 @@ macro_rules! counters {
         pub struct Counters { $($(#[doc = $doc])+ pub $name: u64,)+ }
 
         impl Counters {
+            /// What each counts, in the order of declaration.
+            pub const DOCS: &[&str] = &[$(concat!($($doc),+).trim_ascii(),)+];
+
             /// Every counter with its name, in the order of declaration.
             pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
                 [$((stringify!($name), self.$name),)+].into_iter()

@@ -1,0 +1,364 @@
+//! A client's side of the control protocol: it waits, but never longer than its timeout.
+
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags};
+use rustix::process::geteuid;
+use toehold_link::mq::{InvalidName, NodeName};
+
+use super::host::{Attachment, CaptureRequest, CaptureSummary, Refusal};
+use super::message::{Answer, BUILD, MAX_PACKET, Request, VERSION};
+use super::packet::{self, Packet};
+use super::status::{Counter, NodeStatus, SocketStatus};
+use crate::fabric::Fabric;
+use crate::placement::Placement;
+
+/// How long an answer may take.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A connection to a node's engine process.
+#[derive(Debug)]
+pub struct Connection {
+    socket: OwnedFd,
+    node: NodeName,
+    timeout: Duration,
+    /// An answer is missing: those that come now belong to older questions.
+    broken: bool,
+}
+
+/// Why a node did not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum ControlError {
+    /// The text is no name of a node.
+    #[error(transparent)]
+    Name(#[from] InvalidName),
+    /// Nobody listens.
+    #[error(
+        "no node named {node} runs in fabric {fabric}; start it with `toehold up {node}`, or see `toehold ps`"
+    )]
+    Unknown {
+        /// The node.
+        node: NodeName,
+        /// The fabric.
+        fabric: String,
+    },
+    /// It belongs to somebody else.
+    #[error("node {0} belongs to another user; ask that user, or root")]
+    Foreign(NodeName),
+    /// It said no.
+    #[error("node {node}: {refusal}")]
+    Refused {
+        /// The node.
+        node: NodeName,
+        /// What it said.
+        refusal: Refusal,
+    },
+    /// It said nothing.
+    #[error("node {0} does not answer; its engine process may be stopped (see `toehold ps`)")]
+    TimedOut(NodeName),
+    /// It is gone.
+    #[error("node {0} has ended")]
+    HungUp(NodeName),
+    /// It said something else.
+    #[error("node {0} gave an answer that fits no question; is its engine process of another version?")]
+    Nonsense(NodeName),
+    /// The system refused.
+    #[error("cannot reach node {node}: {source}")]
+    System {
+        /// The node.
+        node: NodeName,
+        /// What the system said.
+        source: Errno,
+    },
+}
+
+impl Connection {
+    /// Connects to a node.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such node, or it belongs to another user.
+    pub fn open(fabric: &Fabric, node: &str) -> Result<Connection, ControlError> {
+        let node: NodeName = node.parse()?;
+        let deadline = Instant::now() + TIMEOUT;
+        let system = |source| ControlError::System { node, source };
+        let socket = loop {
+            match fabric.dial_control(&node) {
+                Ok(socket) => break socket,
+                Err(Errno::INTR) => {}
+                // Others are before us; sockets of this kind cannot be waited for.
+                Err(Errno::AGAIN) if Instant::now() < deadline => {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                Err(Errno::AGAIN) => return Err(ControlError::TimedOut(node)),
+                Err(Errno::NOENT | Errno::CONNREFUSED) => {
+                    let fabric = fabric.name().to_owned();
+                    return Err(ControlError::Unknown { node, fabric });
+                }
+                Err(Errno::ACCESS | Errno::PERM) => return Err(ControlError::Foreign(node)),
+                Err(errno) => return Err(system(errno)),
+            }
+        };
+        let (_, server) = packet::peer(socket.as_fd()).map_err(system)?;
+        let me = geteuid().as_raw();
+        // Whoever may write to the directory could pose as the node.
+        if server != me && server != 0 && me != 0 {
+            return Err(ControlError::Foreign(node));
+        }
+        Ok(Connection {
+            socket,
+            node,
+            timeout: TIMEOUT,
+            broken: false,
+        })
+    }
+
+    /// The same, with another time that an answer may take; 10 s by default.
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Connection {
+        self.timeout = timeout;
+        self
+    }
+
+    /// Readable when the node has ended: it says nothing that was not asked.
+    pub fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// Makes this process one of the node's, until the connection is dropped.
+    ///
+    /// # Errors
+    ///
+    /// If the node refuses, is of another version, or does not answer.
+    pub fn attach(&mut self) -> Result<Attachment, ControlError> {
+        // Root would take another user's memory for its own node's.
+        let server = packet::peer(self.socket.as_fd());
+        let (_, server) = server.map_err(|source| self.system(source))?;
+        if server != geteuid().as_raw() && server != 0 {
+            return Err(ControlError::Foreign(self.node));
+        }
+        let request = Request::Attach {
+            version: VERSION,
+            build: BUILD.to_owned(),
+        };
+        match self.ask(&request, &[])? {
+            (Answer::Attached { process, description }, descriptors) => Ok(Attachment {
+                process,
+                description,
+                descriptors,
+            }),
+            _ => Err(self.nonsense()),
+        }
+    }
+
+    /// The descriptors of a peer, `None` if it has left.
+    ///
+    /// # Errors
+    ///
+    /// If the process has not attached, or the node does not answer.
+    pub fn peer(&mut self, slot: u8, generation: u16) -> Result<Option<Vec<OwnedFd>>, ControlError> {
+        let descriptors = self.descriptors(&Request::Peer { slot, generation })?;
+        Ok((!descriptors.is_empty()).then_some(descriptors))
+    }
+
+    /// Placeholders, whose other ends the node has.
+    ///
+    /// # Errors
+    ///
+    /// If the process has not attached, or the node refuses or does not answer.
+    pub fn holders(&mut self, count: u16) -> Result<Vec<OwnedFd>, ControlError> {
+        self.descriptors(&Request::Holders { count })
+    }
+
+    /// How the node is.
+    ///
+    /// # Errors
+    ///
+    /// If it does not answer.
+    pub fn status(&mut self) -> Result<NodeStatus, ControlError> {
+        match self.ask(&Request::Status, &[])? {
+            (Answer::Status(status), _) => Ok(*status),
+            _ => Err(self.nonsense()),
+        }
+    }
+
+    /// The node's sockets.
+    ///
+    /// # Errors
+    ///
+    /// If it does not answer.
+    pub fn sockets(&mut self) -> Result<Vec<SocketStatus>, ControlError> {
+        match self.ask(&Request::Sockets, &[])? {
+            (Answer::Sockets(sockets), _) => Ok(sockets),
+            _ => Err(self.nonsense()),
+        }
+    }
+
+    /// What the node counts.
+    ///
+    /// # Errors
+    ///
+    /// If it does not answer.
+    pub fn counters(&mut self) -> Result<Vec<Counter>, ControlError> {
+        match self.ask(&Request::Counters, &[])? {
+            (Answer::Counters(counters), _) => Ok(counters),
+            _ => Err(self.nonsense()),
+        }
+    }
+
+    /// Changes who runs the node's stack.
+    ///
+    /// # Errors
+    ///
+    /// If the node refuses or does not answer.
+    pub fn set_placement(&mut self, placement: Placement) -> Result<(), ControlError> {
+        self.done(&Request::SetPlacement { placement }, &[])
+    }
+
+    /// Begins to record the node's frames in a file, as pcapng, until
+    /// [`Connection::stop_capture`] or the connection's end.
+    ///
+    /// # Errors
+    ///
+    /// If the node refuses or does not answer.
+    pub fn start_capture(&mut self, file: File, settings: CaptureRequest) -> Result<(), ControlError> {
+        self.done(&Request::StartCapture { settings }, &[file.into()])
+    }
+
+    /// Ends the recording; the file is complete then.
+    ///
+    /// # Errors
+    ///
+    /// If this connection has not begun one, or the node does not answer.
+    pub fn stop_capture(&mut self) -> Result<CaptureSummary, ControlError> {
+        match self.ask(&Request::StopCapture, &[])? {
+            (Answer::Captured(summary), _) => Ok(summary),
+            _ => Err(self.nonsense()),
+        }
+    }
+
+    /// Ends the node, and waits for its end for at most `patience`.
+    ///
+    /// # Errors
+    ///
+    /// If the node does not answer, or has not ended by then.
+    pub fn down(mut self, patience: Duration) -> Result<(), ControlError> {
+        match self.done(&Request::Down, &[]) {
+            Ok(()) => {}
+            // Somebody else has just done so.
+            Err(ControlError::HungUp(_)) => return Ok(()),
+            Err(error) => return Err(error),
+        }
+        self.timeout = patience;
+        match self.receive() {
+            Err(ControlError::HungUp(_)) => Ok(()),
+            Ok(_) => Err(self.nonsense()),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn done(&mut self, request: &Request, descriptors: &[OwnedFd]) -> Result<(), ControlError> {
+        match self.ask(request, descriptors)? {
+            (Answer::Done, _) => Ok(()),
+            _ => Err(self.nonsense()),
+        }
+    }
+
+    fn descriptors(&mut self, request: &Request) -> Result<Vec<OwnedFd>, ControlError> {
+        match self.ask(request, &[])? {
+            (Answer::Descriptors, descriptors) => Ok(descriptors),
+            _ => Err(self.nonsense()),
+        }
+    }
+
+    fn ask(
+        &mut self,
+        request: &Request,
+        descriptors: &[OwnedFd],
+    ) -> Result<(Answer, Vec<OwnedFd>), ControlError> {
+        if self.broken {
+            return Err(ControlError::HungUp(self.node));
+        }
+        self.broken = true;
+        self.send(request, descriptors)?;
+        let (answer, descriptors) = self.receive()?;
+        self.broken = false;
+        match answer {
+            Answer::Refused(refusal) => Err(ControlError::Refused {
+                node: self.node,
+                refusal,
+            }),
+            answer => Ok((answer, descriptors)),
+        }
+    }
+
+    fn send(&self, request: &Request, descriptors: &[OwnedFd]) -> Result<(), ControlError> {
+        let bytes = serde_json::to_vec(request).map_err(|_| self.nonsense())?;
+        let deadline = Instant::now() + self.timeout;
+        loop {
+            match packet::send(self.socket.as_fd(), &bytes, descriptors, SendFlags::DONTWAIT) {
+                // The node has hung up; it may have said why.
+                Ok(()) | Err(Errno::PIPE | Errno::CONNRESET) => return Ok(()),
+                Err(Errno::AGAIN) => self.wait(PollFlags::OUT, deadline)?,
+                Err(errno) => return Err(self.system(errno)),
+            }
+        }
+    }
+
+    fn receive(&self) -> Result<(Answer, Vec<OwnedFd>), ControlError> {
+        let deadline = Instant::now() + self.timeout;
+        let mut buffer = vec![0; MAX_PACKET];
+        let mut reset = false;
+        let (len, mut descriptors) = loop {
+            match packet::receive(self.socket.as_fd(), &mut buffer, RecvFlags::DONTWAIT) {
+                Ok(Packet::Message(len, descriptors)) => break (len, descriptors),
+                Ok(Packet::HungUp) => return Err(ControlError::HungUp(self.node)),
+                Ok(Packet::Oversized) => return Err(self.nonsense()),
+                Err(Errno::AGAIN) => self.wait(PollFlags::IN, deadline)?,
+                // That what was sent was not read comes first; what the node has
+                // said before it hung up comes after it.
+                Err(Errno::CONNRESET) if !reset => reset = true,
+                Err(_) => return Err(ControlError::HungUp(self.node)),
+            }
+        };
+        let answer = |bytes: &[u8]| serde_json::from_slice(bytes).map_err(|_| self.nonsense());
+        match answer(&buffer[..len])? {
+            Answer::InMemory { bytes } if !descriptors.is_empty() => {
+                let file = descriptors.remove(0);
+                let bytes = packet::from_file(&file, bytes).map_err(|_| self.nonsense())?;
+                Ok((answer(&bytes)?, descriptors))
+            }
+            answer => Ok((answer, descriptors)),
+        }
+    }
+
+    fn wait(&self, flags: PollFlags, deadline: Instant) -> Result<(), ControlError> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(ControlError::TimedOut(self.node));
+        }
+        let timeout = Timespec {
+            tv_sec: left.as_secs() as i64,
+            tv_nsec: i64::from(left.subsec_nanos()),
+        };
+        match poll(&mut [PollFd::new(&self.socket, flags)], Some(&timeout)) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(errno) => Err(self.system(errno)),
+        }
+    }
+
+    fn system(&self, source: Errno) -> ControlError {
+        ControlError::System {
+            node: self.node,
+            source,
+        }
+    }
+
+    fn nonsense(&self) -> ControlError {
+        ControlError::Nonsense(self.node)
+    }
+}

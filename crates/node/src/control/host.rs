@@ -1,0 +1,118 @@
+//! What the control socket's server serves: the node as the engine process has it.
+
+use std::fs::File;
+use std::os::fd::OwnedFd;
+
+use serde::{Deserialize, Serialize};
+
+use super::status::{Counter, SocketStatus, StackStatus};
+use crate::placement::Placement;
+
+/// A node that processes attach to. Calls come from the control thread, one at
+/// a time; a call that takes long holds up every other process that asks.
+pub trait Host: Send + Sync + 'static {
+    /// Gives a process its place in the node.
+    ///
+    /// # Errors
+    ///
+    /// What the process is told instead.
+    fn attach(&self, client: Client) -> Result<Attachment, Refusal>;
+
+    /// A process that had attached is gone: it exited, was killed, or has hung
+    /// up. Comes exactly once for each that attached.
+    fn detached(&self, process: u16);
+
+    /// The descriptors of the peer that has this slot in this generation,
+    /// `None` if it has left.
+    fn peer(&self, slot: u8, generation: u16) -> Option<Vec<OwnedFd>>;
+
+    /// Makes `count` placeholders: for each, the end that is handed to the
+    /// process, while the node keeps the other one and sees when it is closed.
+    ///
+    /// # Errors
+    ///
+    /// What the process is told instead.
+    fn holders(&self, process: u16, count: u16) -> Result<Vec<OwnedFd>, Refusal>;
+
+    /// How the stack is.
+    fn status(&self) -> StackStatus;
+
+    /// Every socket of the node.
+    fn sockets(&self) -> Vec<SocketStatus>;
+
+    /// Everything that the node counts.
+    fn counters(&self) -> Vec<Counter>;
+
+    /// Changes who runs the stack, while it runs.
+    ///
+    /// # Errors
+    ///
+    /// What whoever asked is told instead.
+    fn set_placement(&self, placement: Placement) -> Result<(), Refusal>;
+
+    /// Begins to record the node's frames into the file.
+    ///
+    /// # Errors
+    ///
+    /// What whoever asked is told instead.
+    fn start_capture(&self, file: File, settings: CaptureRequest) -> Result<(), Refusal>;
+
+    /// Ends the recording, if there is one; the file is complete then.
+    fn stop_capture(&self) -> CaptureSummary;
+
+    /// Ends the node: delivers what was written and closed, resets the rest,
+    /// and leaves the fabric. The last call.
+    fn stop(&self);
+}
+
+/// A process that asks to be attached.
+#[derive(Debug)]
+pub struct Client {
+    /// Its process, 0 if it is of a namespace that cannot be seen from here.
+    pub pid: u32,
+    /// Its user.
+    pub uid: u32,
+    /// Readable when the process has ended; absent where the system cannot tell.
+    pub pidfd: Option<OwnedFd>,
+}
+
+/// A process's place in the node.
+#[derive(Debug)]
+pub struct Attachment {
+    /// Number of the process in the node.
+    pub process: u16,
+    /// What the process must know beside the descriptors, as both understand it.
+    pub description: serde_json::Value,
+    /// At most [`super::MAX_DESCRIPTORS`].
+    pub descriptors: Vec<OwnedFd>,
+}
+
+/// What to record, and how.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CaptureRequest {
+    /// Bytes kept of each frame.
+    pub snap_len: u32,
+}
+
+/// What became of a recording's frames.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CaptureSummary {
+    /// Frames seen, in both directions.
+    pub frames: u64,
+    /// Frames that are missing in the file because it did not keep up or failed.
+    pub lost: u64,
+    /// Failed writes. After the first one nothing more is written.
+    pub write_errors: u64,
+}
+
+/// Why a request was refused, in a sentence that says what to do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{0}")]
+pub struct Refusal(pub String);
+
+impl Refusal {
+    /// Says why.
+    pub fn new(why: impl Into<String>) -> Self {
+        Refusal(why.into())
+    }
+}

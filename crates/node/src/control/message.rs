@@ -1,0 +1,78 @@
+//! What is said on a control socket: one JSON object a packet.
+//!
+//! A client asks, the server answers, in turns. An answer that is longer than
+//! a packet comes as [`Answer::InMemory`] with a sealed memory file that holds
+//! it, so that what the server keeps for a client that does not read is small.
+
+use serde::{Deserialize, Serialize};
+
+use super::host::{CaptureRequest, CaptureSummary, Refusal};
+use super::status::{Counter, NodeStatus, SocketStatus};
+use crate::placement::Placement;
+
+/// Version of these messages and of what processes of a node share.
+pub const VERSION: u32 = 1;
+
+/// The build that a process and its node's engine must have in common: they
+/// share memory, whose layout belongs to it.
+pub const BUILD: &str = env!("CARGO_PKG_VERSION");
+
+/// Bytes of a packet, at most.
+pub(super) const MAX_PACKET: usize = 64 << 10;
+
+/// Descriptors that come with a packet, at most.
+pub const MAX_DESCRIPTORS: usize = 64;
+
+/// Placeholders made by one request, at most.
+pub const MAX_HOLDERS: u16 = MAX_DESCRIPTORS as u16;
+
+/// What a client asks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub(super) enum Request {
+    /// To be a process of the node, until it hangs up.
+    Attach { version: u32, build: String },
+    /// The descriptors of a peer.
+    Peer { slot: u8, generation: u16 },
+    /// Placeholders for descriptors.
+    Holders { count: u16 },
+    /// How the node is.
+    Status,
+    /// Its sockets.
+    Sockets,
+    /// What it counts.
+    Counters,
+    /// Who is to run the stack.
+    SetPlacement { placement: Placement },
+    /// To record frames in the file that comes along, until it says stop or hangs up.
+    StartCapture { settings: CaptureRequest },
+    /// To end its recording.
+    StopCapture,
+    /// To end the node.
+    Down,
+}
+
+/// What the server answers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Answer {
+    /// No, because.
+    Refused(Refusal),
+    /// The descriptors come along.
+    Attached {
+        process: u16,
+        description: serde_json::Value,
+    },
+    /// The descriptors come along; without any, the peer has left.
+    Descriptors,
+    Status(Box<NodeStatus>),
+    Sockets(Vec<SocketStatus>),
+    Counters(Vec<Counter>),
+    Captured(CaptureSummary),
+    /// It is done, or, with `Down`, has begun.
+    Done,
+    /// The answer is in the memory file that comes along.
+    InMemory {
+        bytes: u64,
+    },
+}

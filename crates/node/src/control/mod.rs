@@ -1,0 +1,30 @@
+//! The control protocol: what a node's engine process and those who reach it
+//! say to one another, over a Unix socket in the fabric's directory.
+//!
+//! The [`Server`] runs in a thread of the engine process and serves a [`Host`].
+//! It never waits for a client: it keeps at most one answer for each, and drops
+//! those that do not take it. A process attaches over a [`Connection`] and keeps
+//! that open for as long as it is a process of the node; the server sees its end
+//! by the connection's or by the process's, whichever is noticed first (a forked
+//! child may hold a copy of the one, but not of the other).
+//!
+//! Only the node's own user and root are served. What they send is checked all
+//! the same: a program of the node may be broken.
+
+mod connection;
+mod host;
+mod message;
+mod packet;
+mod server;
+mod session;
+mod status;
+#[cfg(test)]
+mod tests;
+
+pub use self::connection::{Connection, ControlError};
+pub use self::host::{Attachment, CaptureRequest, CaptureSummary, Client, Host, Refusal};
+pub use self::message::{BUILD, MAX_DESCRIPTORS, MAX_HOLDERS, VERSION};
+pub(crate) use self::server::Server;
+pub use self::status::{
+    Counter, NodeStatus, ProcessStatus, SocketState, SocketStatus, StackStatus, TcpStatus, TimerStatus,
+};

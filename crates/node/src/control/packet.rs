@@ -1,0 +1,133 @@
+//! Packets with descriptors over a Unix socket, and memory files in their stead.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use nix::sys::socket::getsockopt;
+use nix::sys::socket::sockopt::PeerCredentials;
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, memfd_create};
+use rustix::io::Errno;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
+
+use super::message::MAX_DESCRIPTORS;
+
+/// Bytes of an answer in a memory file, at most: more than a node's bounds allow.
+const MAX_FILE: u64 = 1 << 32;
+
+const SEALS: SealFlags = SealFlags::SHRINK
+    .union(SealFlags::GROW)
+    .union(SealFlags::WRITE)
+    .union(SealFlags::SEAL);
+
+/// A packet as it came.
+#[derive(Debug)]
+pub(super) enum Packet {
+    /// The other side closed it.
+    HungUp,
+    /// More bytes or descriptors than any message has. What came is gone.
+    Oversized,
+    /// So many bytes, and descriptors.
+    Message(usize, Vec<OwnedFd>),
+}
+
+/// The process and the user at the other end, as the kernel knows them; the
+/// process is 0 if it is of a namespace that cannot be seen from here.
+pub(super) fn peer(socket: BorrowedFd<'_>) -> Result<(u32, u32), Errno> {
+    let credentials = getsockopt(&socket, PeerCredentials);
+    let credentials = credentials.map_err(|errno| Errno::from_raw_os_error(errno as i32))?;
+    Ok((credentials.pid() as u32, credentials.uid()))
+}
+
+/// Sends one packet.
+pub(super) fn send(
+    socket: BorrowedFd<'_>,
+    bytes: &[u8],
+    descriptors: &[OwnedFd],
+    flags: SendFlags,
+) -> Result<(), Errno> {
+    let borrowed = descriptors.iter().map(AsFd::as_fd).collect::<Vec<_>>();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !borrowed.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(&borrowed)) {
+        return Err(Errno::INVAL);
+    }
+    loop {
+        let flags = flags | SendFlags::NOSIGNAL;
+        match sendmsg(socket, &[IoSlice::new(bytes)], &mut ancillary, flags) {
+            Err(Errno::INTR) => {}
+            done => return done.map(drop),
+        }
+    }
+}
+
+/// Takes one packet. Descriptors beyond [`MAX_DESCRIPTORS`] never become this
+/// process's: the kernel drops what does not fit.
+///
+/// # Errors
+///
+/// `AGAIN` if there is none; after anything else it is broken.
+pub(super) fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8], flags: RecvFlags) -> Result<Packet, Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let flags = flags | RecvFlags::CMSG_CLOEXEC;
+    let received = loop {
+        match recvmsg(socket, &mut [IoSliceMut::new(buffer)], &mut ancillary, flags) {
+            Ok(received) => break received,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    };
+    let mut descriptors = Vec::new();
+    for message in ancillary.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = message {
+            descriptors.extend(rights);
+        }
+    }
+    let cut = ReturnFlags::TRUNC | ReturnFlags::CTRUNC;
+    if received.flags.intersects(cut) || descriptors.len() > MAX_DESCRIPTORS {
+        return Ok(Packet::Oversized);
+    }
+    if received.bytes == 0 {
+        return Ok(Packet::HungUp);
+    }
+    Ok(Packet::Message(received.bytes, descriptors))
+}
+
+/// Puts bytes into a memory file that cannot change any more.
+pub(super) fn to_file(bytes: &[u8]) -> Result<OwnedFd, Errno> {
+    let file = memfd_create("toehold-answer", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        match rustix::io::write(&file, rest) {
+            Ok(written) => rest = &rest[written..],
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    fcntl_add_seals(&file, SEALS)?;
+    Ok(file)
+}
+
+/// Reads such a file. What is not sealed could be a pipe that never ends.
+pub(super) fn from_file(file: &OwnedFd, len: u64) -> Result<Vec<u8>, Errno> {
+    if len > MAX_FILE || !fcntl_get_seals(file)?.contains(SEALS) {
+        return Err(Errno::INVAL);
+    }
+    let size = rustix::fs::fstat(file)?.st_size as u64;
+    let mut bytes = vec![0; size.min(len) as usize];
+    let mut filled = 0;
+    while filled < bytes.len() {
+        match rustix::io::pread(file, &mut bytes[filled..], filled as u64) {
+            Ok(0) => break,
+            Ok(read) => filled += read,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    bytes.truncate(filled);
+    Ok(bytes)
+}

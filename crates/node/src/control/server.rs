@@ -1,0 +1,454 @@
+//! The server: one thread, one epoll set, no waiting for anybody.
+
+use std::collections::HashMap;
+use std::mem::MaybeUninit;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SocketFlags};
+use rustix::process::geteuid;
+use rustix::time::ClockId;
+
+use super::host::{Client, Host, Refusal};
+use super::message::{Answer, BUILD, MAX_DESCRIPTORS, MAX_HOLDERS, MAX_PACKET, Request, VERSION};
+use super::packet::{self, Packet};
+use super::session::{Limits, Session, outgoing};
+use super::status::NodeStatus;
+use crate::fabric::NodeRecord;
+
+/// Events taken in one go; what is left is found next time.
+const MAX_EVENTS: usize = 64;
+
+/// Requests of one client that are answered before others have their turn.
+const TURN: usize = 8;
+
+/// How long nobody is let in after the system had no descriptor left.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Where an event came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Source {
+    Listener,
+    /// The server is to end.
+    Stop,
+    Session(u64),
+    /// The process of a session.
+    Process(u64),
+}
+
+impl Source {
+    fn token(self) -> EventData {
+        EventData::new_u64(match self {
+            Source::Listener => 0,
+            Source::Stop => 1,
+            Source::Session(id) => 2 | id << 2,
+            Source::Process(id) => 3 | id << 2,
+        })
+    }
+
+    fn from_token(token: u64) -> Source {
+        match token & 3 {
+            0 => Source::Listener,
+            1 => Source::Stop,
+            2 => Source::Session(token >> 2),
+            _ => Source::Process(token >> 2),
+        }
+    }
+}
+
+/// Serves a [`Host`] to the clients of a control socket.
+pub(crate) struct Server {
+    host: Arc<dyn Host>,
+    record: NodeRecord,
+    limits: Limits,
+    began: Instant,
+    epoll: OwnedFd,
+    listener: OwnedFd,
+    _stop: OwnedFd,
+    /// By numbers that are never used again, so that a late event finds nobody.
+    sessions: HashMap<u64, Session>,
+    next_id: u64,
+    /// Nobody is let in until then.
+    paused: Option<Instant>,
+    stopping: bool,
+    buffer: Vec<u8>,
+}
+
+impl Server {
+    /// A server for what comes in at `listener`. It ends when `stop` becomes
+    /// readable or hangs up, or when a client asks for it.
+    ///
+    /// # Errors
+    ///
+    /// If the system has no descriptor left.
+    pub(crate) fn new(
+        listener: OwnedFd,
+        stop: OwnedFd,
+        record: NodeRecord,
+        host: Arc<dyn Host>,
+    ) -> Result<Server, Errno> {
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        epoll::add(&epoll, &listener, Source::Listener.token(), EventFlags::IN)?;
+        epoll::add(&epoll, &stop, Source::Stop.token(), EventFlags::IN)?;
+        Ok(Server {
+            host,
+            record,
+            limits: Limits::default(),
+            began: Instant::now(),
+            epoll,
+            listener,
+            _stop: stop,
+            sessions: HashMap::new(),
+            next_id: 0,
+            paused: None,
+            stopping: false,
+            buffer: vec![0; MAX_PACKET],
+        })
+    }
+
+    /// The same, with other limits.
+    #[cfg(test)]
+    pub(super) fn limits(mut self, limits: Limits) -> Server {
+        self.limits = limits;
+        self
+    }
+
+    /// Serves until it is to end.
+    pub(crate) fn run(&mut self) {
+        while !self.stopping {
+            let mut buffer = [const { MaybeUninit::uninit() }; MAX_EVENTS];
+            let timeout = self.timeout();
+            let events: Vec<Source> = match epoll::wait(&self.epoll, &mut buffer, timeout.as_ref()) {
+                Ok((events, _)) => events
+                    .iter()
+                    .map(|event| Source::from_token(event.data.u64()))
+                    .collect(),
+                Err(_) => Vec::new(),
+            };
+            for event in events {
+                match event {
+                    Source::Listener => self.accept(),
+                    Source::Stop => self.stopping = true,
+                    Source::Session(id) => self.serve(id),
+                    Source::Process(id) => self.hang_up(id),
+                }
+            }
+            self.expire();
+        }
+    }
+
+    /// Time until something is due; none while nothing is.
+    fn timeout(&self) -> Option<Timespec> {
+        let deadlines = self.sessions.values();
+        let deadlines = deadlines.filter_map(|session| session.deadline(self.limits));
+        let next = deadlines.chain(self.paused).min()?;
+        // Rounded up, lest it wakes just before it is due, again and again.
+        let left = next.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
+        Some(Timespec {
+            tv_sec: left.as_secs() as i64,
+            tv_nsec: i64::from(left.subsec_nanos()),
+        })
+    }
+
+    fn expire(&mut self) {
+        let now = Instant::now();
+        let due = |session: &Session| {
+            session
+                .deadline(self.limits)
+                .is_some_and(|deadline| deadline <= now)
+        };
+        let late = self.sessions.iter().filter(|(_, session)| due(session));
+        let late: Vec<u64> = late.map(|(id, _)| *id).collect();
+        for id in late {
+            self.hang_up(id);
+        }
+        if self.paused.is_some_and(|until| until <= now) {
+            self.paused = None;
+            self.watch_listener(EventFlags::IN);
+        }
+    }
+
+    fn watch_listener(&self, flags: EventFlags) {
+        let _ = epoll::modify(&self.epoll, &self.listener, Source::Listener.token(), flags);
+    }
+
+    fn accept(&mut self) {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        match rustix::net::accept_with(&self.listener, flags) {
+            Ok(socket) => self.admit(socket),
+            Err(Errno::AGAIN | Errno::CONNABORTED | Errno::INTR) => {}
+            // Out of descriptors or memory. The listener stays readable: without
+            // a pause this thread would spin.
+            Err(_) => {
+                self.paused = Some(Instant::now() + PAUSE);
+                self.watch_listener(EventFlags::empty());
+            }
+        }
+    }
+
+    fn admit(&mut self, socket: OwnedFd) {
+        let Ok(mut session) = Session::new(socket) else {
+            return;
+        };
+        let why = if session.uid != 0 && session.uid != geteuid().as_raw() {
+            "the node belongs to another user"
+        } else if self.sessions.len() >= self.limits.sessions {
+            "the node has too many clients; try again when some have ended"
+        } else {
+            self.next_id += 1;
+            let id = self.next_id;
+            if self.watch(session.socket(), Source::Session(id)).is_ok() {
+                self.sessions.insert(id, session);
+            }
+            return;
+        };
+        let answer = Answer::Refused(Refusal::new(why));
+        if let Ok(refusal) = outgoing(&answer, Vec::new()) {
+            let _ = session.answer(refusal);
+        }
+    }
+
+    fn watch(&self, descriptor: BorrowedFd<'_>, source: Source) -> Result<(), Errno> {
+        epoll::add(&self.epoll, descriptor, source.token(), EventFlags::IN)
+    }
+
+    /// A client has something to say, or room for an answer, or is gone.
+    fn serve(&mut self, id: u64) {
+        for _ in 0..TURN {
+            let Some(session) = self.sessions.get_mut(&id) else {
+                return;
+            };
+            let was_full = session.is_full();
+            if session.flush().is_err() {
+                return self.hang_up(id);
+            }
+            if session.is_full() {
+                break;
+            }
+            if was_full {
+                self.listen_to(id, EventFlags::IN);
+            }
+            if !self.answer_next(id) {
+                break;
+            }
+        }
+        if self.sessions.get(&id).is_some_and(Session::is_full) {
+            // A hang-up is reported all the same.
+            self.listen_to(id, EventFlags::OUT);
+        }
+    }
+
+    fn listen_to(&self, id: u64, flags: EventFlags) {
+        if let Some(session) = self.sessions.get(&id) {
+            let _ = epoll::modify(&self.epoll, session.socket(), Source::Session(id).token(), flags);
+        }
+    }
+
+    /// Answers a client's next request. False if there is none.
+    fn answer_next(&mut self, id: u64) -> bool {
+        let Some(session) = self.sessions.get(&id) else {
+            return false;
+        };
+        let received = packet::receive(session.socket(), &mut self.buffer, RecvFlags::DONTWAIT);
+        let (len, descriptors) = match received {
+            Ok(Packet::Message(len, descriptors)) => (len, descriptors),
+            Err(Errno::AGAIN) => return false,
+            Ok(Packet::HungUp | Packet::Oversized) | Err(_) => {
+                self.hang_up(id);
+                return false;
+            }
+        };
+        let Ok(request) = serde_json::from_slice::<Request>(&self.buffer[..len]) else {
+            // A client that does not speak the language cannot be helped in it.
+            self.hang_up(id);
+            return false;
+        };
+        let (answer, descriptors) = self
+            .carry_out(id, request, descriptors)
+            .unwrap_or_else(|refusal| (Answer::Refused(refusal), Vec::new()));
+        let packet = outgoing(&answer, descriptors);
+        let sent = self.sessions.get_mut(&id).map(|session| session.answer(packet?));
+        if !matches!(sent, Some(Ok(()))) {
+            self.hang_up(id);
+            return false;
+        }
+        true
+    }
+
+    fn carry_out(
+        &mut self,
+        id: u64,
+        request: Request,
+        given: Vec<OwnedFd>,
+    ) -> Result<(Answer, Vec<OwnedFd>), Refusal> {
+        let answer = match request {
+            Request::Attach { version, build } => return self.attach(id, version, &build),
+            Request::Peer { slot, generation } => {
+                self.process(id)?;
+                let descriptors = self.host.peer(slot, generation).unwrap_or_default();
+                return Ok((Answer::Descriptors, bounded(descriptors)?));
+            }
+            Request::Holders { count } => {
+                let process = self.process(id)?;
+                if count > MAX_HOLDERS {
+                    return Err(Refusal::new(format!(
+                        "at most {MAX_HOLDERS} placeholders at once"
+                    )));
+                }
+                let descriptors = self.host.holders(process, count)?;
+                return Ok((Answer::Descriptors, bounded(descriptors)?));
+            }
+            Request::Status => Answer::Status(Box::new(self.status())),
+            Request::Sockets => Answer::Sockets(self.host.sockets()),
+            Request::Counters => Answer::Counters(self.host.counters()),
+            Request::SetPlacement { placement } => {
+                self.host.set_placement(placement)?;
+                Answer::Done
+            }
+            Request::StartCapture { settings } => {
+                let mut given = given.into_iter();
+                let (Some(file), None) = (given.next(), given.next()) else {
+                    return Err(Refusal::new(
+                        "a capture needs the file it is written to, and no other",
+                    ));
+                };
+                self.host.start_capture(file.into(), settings)?;
+                self.set_captures(id, true);
+                Answer::Done
+            }
+            Request::StopCapture => {
+                if !self.sessions.get(&id).is_some_and(|session| session.captures) {
+                    return Err(Refusal::new("only whoever has begun a capture can end it"));
+                }
+                self.set_captures(id, false);
+                Answer::Captured(self.host.stop_capture())
+            }
+            Request::Down => {
+                self.stopping = true;
+                Answer::Done
+            }
+        };
+        Ok((answer, Vec::new()))
+    }
+
+    fn attach(&mut self, id: u64, version: u32, build: &str) -> Result<(Answer, Vec<OwnedFd>), Refusal> {
+        if version != VERSION || build != BUILD {
+            return Err(Refusal::new(format!(
+                "the node's engine is of toehold {BUILD} (protocol {VERSION}) and the program's library of {build} \
+                 (protocol {version}); start the node again with the same version"
+            )));
+        }
+        let gone = || Refusal::new("the process has ended");
+        let session = self.sessions.get_mut(&id).ok_or_else(gone)?;
+        if session.process.is_some() {
+            return Err(Refusal::new("the connection's process has attached already"));
+        }
+        session.pidfd = session.open_pidfd().map_err(|_| gone())?;
+        let client = Client {
+            pid: session.pid,
+            uid: session.uid,
+            pidfd: session.pidfd.as_ref().and_then(|pidfd| pidfd.try_clone().ok()),
+        };
+        let attachment = self.host.attach(client)?;
+        session.process = Some((attachment.process, SystemTime::now()));
+        if let Some(pidfd) = &session.pidfd {
+            let (token, flags) = (Source::Process(id).token(), EventFlags::IN);
+            // Without it, the connection's end still tells.
+            let _ = epoll::add(&self.epoll, pidfd, token, flags);
+        }
+        let answer = Answer::Attached {
+            process: attachment.process,
+            description: attachment.description,
+        };
+        Ok((answer, bounded(attachment.descriptors)?))
+    }
+
+    /// The client's number in the node.
+    fn process(&self, id: u64) -> Result<u16, Refusal> {
+        let process = self.sessions.get(&id).and_then(|session| session.process);
+        let unattached = || Refusal::new("only a process that has attached can ask for this");
+        process.map(|(process, _)| process).ok_or_else(unattached)
+    }
+
+    fn set_captures(&mut self, id: u64, captures: bool) {
+        if let Some(session) = self.sessions.get_mut(&id) {
+            session.captures = captures;
+        }
+    }
+
+    fn status(&self) -> NodeStatus {
+        let mut processes: Vec<_> = self.sessions.values().filter_map(Session::status).collect();
+        processes.sort_unstable_by_key(|process| process.process);
+        let used = rustix::time::clock_gettime(ClockId::ProcessCPUTime);
+        NodeStatus {
+            node: self.record.clone(),
+            cpu_time: Duration::new(used.tv_sec as u64, used.tv_nsec as u32),
+            uptime: self.began.elapsed(),
+            processes,
+            stack: self.host.status(),
+        }
+    }
+
+    /// Ends a session: its process is no longer one of the node's.
+    fn hang_up(&mut self, id: u64) {
+        let Some(session) = self.sessions.remove(&id) else {
+            return;
+        };
+        // By hand: a forked child may hold copies, which would stay in the set.
+        let _ = epoll::delete(&self.epoll, session.socket());
+        if let Some(pidfd) = &session.pidfd {
+            let _ = epoll::delete(&self.epoll, pidfd);
+        }
+        if session.captures {
+            self.host.stop_capture();
+        }
+        if let Some((process, _)) = session.process {
+            self.host.detached(process);
+        }
+        if self.paused.take().is_some() {
+            self.watch_listener(EventFlags::IN);
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if self.sessions.values().any(|session| session.captures) {
+            self.host.stop_capture();
+        }
+    }
+}
+
+/// A host that gives more descriptors than a packet holds is at fault; its
+/// process is told instead of being left without an answer.
+fn bounded(descriptors: Vec<OwnedFd>) -> Result<Vec<OwnedFd>, Refusal> {
+    if descriptors.len() < MAX_DESCRIPTORS {
+        Ok(descriptors)
+    } else {
+        Err(Refusal::new(
+            "the node has more descriptors to give than a packet holds",
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_tell_where_events_come_from() {
+        let id = u64::MAX >> 3;
+        for source in [
+            Source::Listener,
+            Source::Stop,
+            Source::Session(id),
+            Source::Process(id),
+        ] {
+            assert_eq!(Source::from_token(source.token().u64()), source);
+        }
+    }
+}

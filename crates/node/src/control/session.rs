@@ -1,0 +1,171 @@
+//! One client of the control server: its socket, its process, and the answer it
+//! has not taken yet.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use rustix::io::Errno;
+use rustix::net::SendFlags;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use super::message::{Answer, MAX_PACKET};
+use super::packet;
+use super::status::ProcessStatus;
+
+/// What clients may ask of the server's patience.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    /// Clients at once; more are told so and hung up on.
+    pub(crate) sessions: usize,
+    /// How long an answer waits for its client.
+    pub(crate) slow: Duration,
+    /// How long a client that has not attached may say nothing.
+    pub(crate) idle: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            sessions: 1024,
+            slow: Duration::from_secs(5),
+            idle: Duration::from_secs(60),
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) socket: OwnedFd,
+    pub(super) pid: u32,
+    pub(super) uid: u32,
+    /// Watched once it has attached.
+    pub(super) pidfd: Option<OwnedFd>,
+    /// Its number in the node, and since when.
+    pub(super) process: Option<(u16, SystemTime)>,
+    /// It has begun a capture.
+    pub(super) captures: bool,
+    /// An answer that found its socket full.
+    unsent: Option<(Vec<u8>, Vec<OwnedFd>)>,
+    /// When it asked, or took an answer, last.
+    active: Instant,
+}
+
+/// A packet, ready to be sent.
+pub(super) type Outgoing = (Vec<u8>, Vec<OwnedFd>);
+
+impl Session {
+    pub(super) fn new(socket: OwnedFd) -> Result<Session, Errno> {
+        let (pid, uid) = packet::peer(socket.as_fd())?;
+        Ok(Session {
+            pid,
+            uid,
+            socket,
+            pidfd: None,
+            process: None,
+            captures: false,
+            unsent: None,
+            active: Instant::now(),
+        })
+    }
+
+    /// A descriptor that becomes readable when the client's process ends.
+    ///
+    /// # Errors
+    ///
+    /// `SRCH` if it has ended.
+    pub(super) fn open_pidfd(&self) -> Result<Option<OwnedFd>, Errno> {
+        let Some(pid) = Pid::from_raw(self.pid as i32) else {
+            return Ok(None);
+        };
+        match pidfd_open(pid, PidfdFlags::empty()) {
+            Ok(pidfd) => Ok(Some(pidfd)),
+            Err(Errno::SRCH) => Err(Errno::SRCH),
+            // Forbidden, or out of descriptors: the connection's end has to do.
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// Sends an answer, or keeps it until there is room.
+    ///
+    /// # Errors
+    ///
+    /// If the client is gone.
+    pub(super) fn answer(&mut self, outgoing: Outgoing) -> Result<(), Errno> {
+        self.active = Instant::now();
+        self.unsent = Some(outgoing);
+        self.flush()
+    }
+
+    /// Sends what waits.
+    ///
+    /// # Errors
+    ///
+    /// If the client is gone.
+    pub(super) fn flush(&mut self) -> Result<(), Errno> {
+        let Some((bytes, descriptors)) = &self.unsent else {
+            return Ok(());
+        };
+        match packet::send(self.socket.as_fd(), bytes, descriptors, SendFlags::DONTWAIT) {
+            Ok(()) => {
+                self.unsent = None;
+                self.active = Instant::now();
+                Ok(())
+            }
+            Err(Errno::AGAIN) => Ok(()),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// Whether an answer waits. The client is not listened to meanwhile.
+    pub(super) fn is_full(&self) -> bool {
+        self.unsent.is_some()
+    }
+
+    /// When the client is dropped if nothing happens.
+    pub(super) fn deadline(&self, limits: Limits) -> Option<Instant> {
+        if self.is_full() {
+            Some(self.active + limits.slow)
+        } else if self.process.is_none() && !self.captures {
+            Some(self.active + limits.idle)
+        } else {
+            None
+        }
+    }
+
+    pub(super) fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// What people are told of it.
+    pub(super) fn status(&self) -> Option<ProcessStatus> {
+        let (process, since) = self.process?;
+        let command = std::fs::read_to_string(format!("/proc/{}/comm", self.pid));
+        Some(ProcessStatus {
+            process,
+            pid: self.pid,
+            command: command.map_or_else(|_| String::new(), |name| name.trim_end().to_owned()),
+            since: since
+                .duration_since(UNIX_EPOCH)
+                .map_or(0, |since| since.as_secs()),
+        })
+    }
+}
+
+/// An answer as a packet; one that is too long for that lies in a file instead.
+///
+/// # Errors
+///
+/// If there is no memory for the file, or no descriptor.
+pub(super) fn outgoing(answer: &Answer, descriptors: Vec<OwnedFd>) -> Result<Outgoing, Errno> {
+    let bytes = serde_json::to_vec(answer).map_err(|_| Errno::INVAL)?;
+    if bytes.len() <= MAX_PACKET {
+        return Ok((bytes, descriptors));
+    }
+    let in_memory = Answer::InMemory {
+        bytes: bytes.len() as u64,
+    };
+    let packet = serde_json::to_vec(&in_memory).map_err(|_| Errno::INVAL)?;
+    let mut all = vec![packet::to_file(&bytes)?];
+    all.extend(descriptors);
+    Ok((packet, all))
+}

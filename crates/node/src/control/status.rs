@@ -1,0 +1,276 @@
+//! How a node is, as data: what `toehold ps`, `sockets` and `stat` show.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use toehold_stack::{Counters, Info, State};
+
+use crate::fabric::NodeRecord;
+use crate::placement::Placement;
+
+/// A node at one moment. Rates come from two of them.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct NodeStatus {
+    /// Who the node is.
+    pub node: NodeRecord,
+    /// Processor time the engine process has used.
+    pub cpu_time: Duration,
+    /// Time since the engine process began.
+    pub uptime: Duration,
+    /// Processes that are attached.
+    pub processes: Vec<ProcessStatus>,
+    /// Its stack.
+    pub stack: StackStatus,
+}
+
+/// A process of the node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessStatus {
+    /// Its number in the node.
+    pub process: u16,
+    /// The system's number of it.
+    pub pid: u32,
+    /// What it calls itself; empty if it cannot be read.
+    pub command: String,
+    /// When it attached, in seconds since 1970.
+    pub since: u64,
+}
+
+/// A node's stack at one moment.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StackStatus {
+    /// Who runs it.
+    pub placement: Placement,
+    /// Its independent parts.
+    pub shards: u16,
+    /// Peers whose frames reach it.
+    pub peers: u32,
+    /// Connections, half-open and closing ones included.
+    pub connections: u32,
+    /// Most connections.
+    pub connections_bound: u32,
+    /// Listeners.
+    pub listeners: u32,
+    /// Bytes of payload memory in use.
+    pub payload_used: u64,
+    /// Bytes of payload memory.
+    pub payload_bound: u64,
+    /// Frames received since the node began.
+    pub frames_received: u64,
+    /// Frames sent since the node began.
+    pub frames_sent: u64,
+    /// Whether frames are being recorded.
+    pub capturing: bool,
+}
+
+/// Something the node counts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counter {
+    /// Its name: lower case, with underscores.
+    pub name: String,
+    /// How many since the node began; it only grows.
+    pub value: u64,
+    /// What is counted: a sentence.
+    pub doc: String,
+}
+
+impl Counter {
+    /// Everything that a stack counts.
+    pub fn of_stack(counters: &Counters) -> Vec<Counter> {
+        let counter = |((name, value), doc): ((&str, u64), &&str)| Counter {
+            name: name.to_owned(),
+            value,
+            doc: (*doc).to_owned(),
+        };
+        counters.iter().zip(Counters::DOCS).map(counter).collect()
+    }
+}
+
+/// A socket at one moment, as `ss` shows one.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SocketStatus {
+    /// State, by RFC 9293's names with the hyphens of `ss`: `ESTAB`, `LISTEN`, ….
+    pub state: SocketState,
+    /// Bytes the program has not read; of a listener, connections that wait to be accepted.
+    pub receive_queue: u32,
+    /// Bytes the peer has not acknowledged; of a listener, its backlog.
+    pub send_queue: u32,
+    /// Its own address.
+    pub local: SocketAddr,
+    /// The peer's.
+    pub remote: Option<SocketAddr>,
+    /// The process that owns it, by its number in the node.
+    pub process: Option<u16>,
+    /// The same, by the system's number.
+    pub pid: Option<u32>,
+    /// The shard it belongs to.
+    pub shard: u16,
+    /// What runs: the timer that is due next.
+    pub timer: Option<TimerStatus>,
+    /// TCP's state, of a connection.
+    pub tcp: Option<TcpStatus>,
+}
+
+/// A timer of a connection.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TimerStatus {
+    /// What is due: `retransmission`, `keepalive`, `time-wait`, ….
+    pub kind: String,
+    /// When.
+    pub expires_in: Duration,
+    /// How often it has run out in a row.
+    pub retries: u8,
+}
+
+/// Facts of a connection, as `ss -tin` shows them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TcpStatus {
+    /// Smoothed round trip; zero before the first measurement.
+    pub rtt: Duration,
+    /// Its mean deviation.
+    pub rtt_variation: Duration,
+    /// Smallest round trip seen lately.
+    pub min_rtt: Duration,
+    /// Retransmission timeout, if whoever reports it knows.
+    pub rto: Option<Duration>,
+    /// Largest payload of a segment, bytes.
+    pub mss: u16,
+    /// Congestion window, bytes.
+    pub cwnd: u32,
+    /// Slow start threshold, bytes.
+    pub ssthresh: u32,
+    /// The peer's window, bytes.
+    pub send_window: u32,
+    /// Bytes sent and not acknowledged.
+    pub unacked: u32,
+    /// Bytes queued and never sent.
+    pub unsent: u32,
+    /// Segments retransmitted.
+    pub retransmits: u32,
+    /// Bytes the peer has acknowledged.
+    pub bytes_acked: u64,
+    /// Bytes received in order.
+    pub bytes_received: u64,
+    /// What is in use, by the names of `ss`: `ts`, `sack`, `wscale`, `ecn`.
+    pub options: Vec<String>,
+}
+
+/// States of sockets, by the names of `ss`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "SCREAMING-KEBAB-CASE")]
+#[expect(missing_docs, reason = "RFC 9293 §3.3.2 says what they are")]
+pub enum SocketState {
+    Listen,
+    SynSent,
+    SynRecv,
+    Estab,
+    #[serde(rename = "FIN-WAIT-1")]
+    FinWait1,
+    #[serde(rename = "FIN-WAIT-2")]
+    FinWait2,
+    CloseWait,
+    Closing,
+    LastAck,
+    TimeWait,
+    #[serde(rename = "UNCONN")]
+    Closed,
+}
+
+impl SocketState {
+    /// Its name, as `ss` writes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            SocketState::Listen => "LISTEN",
+            SocketState::SynSent => "SYN-SENT",
+            SocketState::SynRecv => "SYN-RECV",
+            SocketState::Estab => "ESTAB",
+            SocketState::FinWait1 => "FIN-WAIT-1",
+            SocketState::FinWait2 => "FIN-WAIT-2",
+            SocketState::CloseWait => "CLOSE-WAIT",
+            SocketState::Closing => "CLOSING",
+            SocketState::LastAck => "LAST-ACK",
+            SocketState::TimeWait => "TIME-WAIT",
+            SocketState::Closed => "UNCONN",
+        }
+    }
+}
+
+impl From<State> for SocketState {
+    fn from(state: State) -> Self {
+        match state {
+            State::Closed => SocketState::Closed,
+            State::SynSent => SocketState::SynSent,
+            State::SynReceived => SocketState::SynRecv,
+            State::Established => SocketState::Estab,
+            State::FinWait1 => SocketState::FinWait1,
+            State::FinWait2 => SocketState::FinWait2,
+            State::CloseWait => SocketState::CloseWait,
+            State::Closing => SocketState::Closing,
+            State::LastAck => SocketState::LastAck,
+        }
+    }
+}
+
+impl SocketStatus {
+    /// A connection, from what its stack tells. Owner, shard and timer are the
+    /// caller's to fill in.
+    pub fn connection(local: SocketAddr, remote: SocketAddr, info: &Info) -> Self {
+        Self {
+            state: info.state.into(),
+            receive_queue: info.unread,
+            send_queue: info.unacknowledged.saturating_add(info.unsent),
+            local,
+            remote: Some(remote),
+            process: None,
+            pid: None,
+            shard: 0,
+            timer: None,
+            tcp: Some(TcpStatus::from(info)),
+        }
+    }
+
+    /// A listener with `waiting` connections of at most `backlog`.
+    pub fn listener(local: SocketAddr, waiting: u32, backlog: u32) -> Self {
+        Self {
+            state: SocketState::Listen,
+            receive_queue: waiting,
+            send_queue: backlog,
+            local,
+            remote: None,
+            process: None,
+            pid: None,
+            shard: 0,
+            timer: None,
+            tcp: None,
+        }
+    }
+}
+
+impl From<&Info> for TcpStatus {
+    fn from(info: &Info) -> Self {
+        let options = [
+            ("ts", info.timestamps),
+            ("sack", info.sack),
+            ("wscale", info.window_scaling),
+            ("ecn", info.ecn),
+        ];
+        let used = options.into_iter().filter(|(_, used)| *used);
+        Self {
+            rtt: Duration::from_nanos(info.rtt_ns),
+            rtt_variation: Duration::from_nanos(info.rtt_variation_ns),
+            min_rtt: Duration::from_nanos(info.min_rtt_ns),
+            rto: None,
+            mss: info.segment_size,
+            cwnd: info.congestion_window,
+            ssthresh: info.slow_start_threshold,
+            send_window: info.send_window,
+            unacked: info.unacknowledged,
+            unsent: info.unsent,
+            retransmits: info.retransmits,
+            bytes_acked: info.bytes_acked,
+            bytes_received: info.bytes_received,
+            options: used.map(|(name, _)| name.to_owned()).collect(),
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! A server with a host that only notes what it is told.
+
+mod hostile;
+mod processes;
+mod requests;
+
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rustix::net::{RecvFlags, SendFlags};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use tempfile::TempDir;
+
+use super::message::{Answer, MAX_PACKET};
+use super::packet::{self, Packet};
+use super::session::Limits;
+use super::*;
+use crate::Placement;
+use crate::fabric::{Fabric, Place};
+use crate::settings::NodeSettings;
+
+/// Longer than anything here takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What the host was told, in order.
+#[derive(Debug, PartialEq, Eq)]
+enum Told {
+    Attached(u32),
+    Detached(u16),
+    Placement(Placement),
+    CaptureStarted(u32),
+    CaptureStopped,
+}
+
+#[derive(Debug)]
+struct Fake {
+    told: Mutex<Sender<Told>>,
+    processes: AtomicU16,
+    sockets: usize,
+}
+
+impl Fake {
+    fn tell(&self, told: Told) {
+        self.told.lock().unwrap().send(told).unwrap();
+    }
+}
+
+fn memory(contents: &[u8]) -> OwnedFd {
+    packet::to_file(contents).unwrap()
+}
+
+impl Host for Fake {
+    fn attach(&self, client: Client) -> Result<Attachment, Refusal> {
+        self.tell(Told::Attached(client.pid));
+        let process = self.processes.fetch_add(1, Ordering::Relaxed);
+        Ok(Attachment {
+            process,
+            description: serde_json::json!({ "shards": 1 }),
+            descriptors: vec![memory(b"region"), memory(b"bell")],
+        })
+    }
+
+    fn detached(&self, process: u16) {
+        self.tell(Told::Detached(process));
+    }
+
+    fn peer(&self, slot: u8, generation: u16) -> Option<Vec<OwnedFd>> {
+        let section = format!("section {slot}.{generation}");
+        (slot < 8).then(|| vec![memory(section.as_bytes()), memory(b"payload")])
+    }
+
+    fn holders(&self, _: u16, count: u16) -> Result<Vec<OwnedFd>, Refusal> {
+        Ok((0..count).map(|_| memory(b"holder")).collect())
+    }
+
+    fn status(&self) -> StackStatus {
+        StackStatus {
+            connections: 7,
+            ..StackStatus::default()
+        }
+    }
+
+    fn sockets(&self) -> Vec<SocketStatus> {
+        let listener = SocketStatus::listener("10.77.0.1:80".parse().unwrap(), 3, 128);
+        vec![listener; self.sockets]
+    }
+
+    fn counters(&self) -> Vec<Counter> {
+        Counter::of_stack(&toehold_stack::Counters {
+            tcp_retransmits: 5,
+            ..Default::default()
+        })
+    }
+
+    fn set_placement(&self, placement: Placement) -> Result<(), Refusal> {
+        if placement == Placement::Inline {
+            return Err(Refusal::new("not while it rains"));
+        }
+        self.tell(Told::Placement(placement));
+        Ok(())
+    }
+
+    fn start_capture(&self, _: File, settings: CaptureRequest) -> Result<(), Refusal> {
+        self.tell(Told::CaptureStarted(settings.snap_len));
+        Ok(())
+    }
+
+    fn stop_capture(&self) -> CaptureSummary {
+        self.tell(Told::CaptureStopped);
+        CaptureSummary {
+            frames: 9,
+            ..CaptureSummary::default()
+        }
+    }
+
+    fn stop(&self) {}
+}
+
+/// A fabric with a node whose server runs in a thread.
+struct Served {
+    directory: TempDir,
+    told: Receiver<Told>,
+    stop: Option<UnixStream>,
+    thread: Option<JoinHandle<()>>,
+    _place: Place,
+}
+
+impl Served {
+    fn new() -> Served {
+        Self::with(1, Limits::default())
+    }
+
+    fn with(sockets: usize, limits: Limits) -> Served {
+        let directory = tempfile::Builder::new()
+            .prefix("toehold-control-")
+            .tempdir()
+            .unwrap();
+        let fabric = Fabric::open(directory.path().to_str().unwrap()).unwrap();
+        let place = fabric.take("web", &NodeSettings::default(), &[]).unwrap();
+        let (sender, told) = channel();
+        let host = Fake {
+            told: Mutex::new(sender),
+            processes: AtomicU16::new(1),
+            sockets,
+        };
+        let (stop, end) = UnixStream::pair().unwrap();
+        let listener = place.listener().try_clone_to_owned().unwrap();
+        let server = Server::new(listener, end.into(), place.record().clone(), Arc::new(host));
+        let mut server = server.unwrap().limits(limits);
+        Served {
+            directory,
+            told,
+            stop: Some(stop),
+            thread: Some(std::thread::spawn(move || server.run())),
+            _place: place,
+        }
+    }
+
+    fn fabric(&self) -> Fabric {
+        Fabric::open(self.directory.path().to_str().unwrap()).unwrap()
+    }
+
+    fn connect(&self) -> Connection {
+        Connection::open(&self.fabric(), "web").unwrap().timeout(PATIENCE)
+    }
+
+    /// A connection on which anything can be said.
+    fn raw(&self) -> Raw {
+        let socket = self.fabric().dial_control(&"web".parse().unwrap()).unwrap();
+        rustix::io::ioctl_fionbio(&socket, false).unwrap();
+        Raw(socket)
+    }
+
+    fn told(&self) -> Told {
+        self.told.recv_timeout(PATIENCE).unwrap()
+    }
+
+    /// Fails if the host has been told anything that no test has asked about.
+    fn end(mut self) {
+        self.stop.take();
+        self.thread.take().unwrap().join().unwrap();
+        assert_eq!(self.told.try_iter().collect::<Vec<_>>(), []);
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.stop.take();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The socket of a client that keeps no rule.
+struct Raw(OwnedFd);
+
+impl Raw {
+    fn send(&self, bytes: &[u8]) {
+        self.send_with(bytes, &[]);
+    }
+
+    fn send_with(&self, bytes: &[u8], descriptors: &[OwnedFd]) {
+        packet::send(self.0.as_fd(), bytes, descriptors, SendFlags::empty()).unwrap();
+    }
+
+    /// The next answer, `None` if the server has hung up.
+    fn answer(&self) -> Option<Answer> {
+        let mut buffer = vec![0; MAX_PACKET];
+        match packet::receive(self.0.as_fd(), &mut buffer, RecvFlags::empty()) {
+            Ok(Packet::Message(len, _)) => Some(serde_json::from_slice(&buffer[..len]).unwrap()),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! Starting an engine process, and learning whether it runs.
+//!
+//! The new process runs this program again. Its standard output is a pipe on
+//! which it says one thing: that the node runs, or why it does not. No file, no
+//! signal and no guess is involved.
+
+use std::ffi::OsString;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use ipnet::IpNet;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+
+use crate::fabric::NodeRecord;
+use crate::settings::NodeSettings;
+
+/// How long an engine process may take to start.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Bytes of what it says, at most.
+const MAX_REPORT: usize = 64 << 10;
+
+/// An engine process to be started.
+#[derive(Debug, Clone)]
+pub struct Launch {
+    /// The program, and the arguments that make it an engine process.
+    pub program: PathBuf,
+    /// Those arguments; the node's follow them.
+    pub arguments: Vec<OsString>,
+    /// The fabric, by name or directory.
+    pub fabric: String,
+    /// The node.
+    pub node: String,
+    /// The node's settings.
+    pub settings: NodeSettings,
+    /// The fabric's networks, if they are to be others than the default ones.
+    pub networks: Vec<IpNet>,
+    /// Where to its messages go, of which there are none unless something is wrong.
+    pub log: Option<PathBuf>,
+}
+
+/// Why there is no engine process.
+#[derive(Debug, thiserror::Error)]
+pub enum LaunchError {
+    /// The system refused.
+    #[error("cannot start an engine process: {0}")]
+    Start(#[from] io::Error),
+    /// The file for its messages cannot be written.
+    #[error("cannot write the log {path}: {source}")]
+    Log {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// It said why it did not.
+    #[error("{0}")]
+    Failed(String),
+    /// It ended without a word.
+    #[error(
+        "the engine process of {node} ended while it started ({status}); give --log FILE to see what it says"
+    )]
+    Ended {
+        /// The node.
+        node: String,
+        /// How.
+        status: std::process::ExitStatus,
+    },
+    /// It takes too long.
+    #[error("the engine process of {0} did not start within 30 s; it has been stopped")]
+    TimedOut(String),
+}
+
+/// The one thing an engine process says.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Report {
+    Ready(NodeRecord),
+    Failed(String),
+}
+
+impl Launch {
+    /// Starts it, and waits until the node runs or has failed to.
+    ///
+    /// # Errors
+    ///
+    /// What the engine process said, if it failed.
+    pub fn start(&self) -> Result<NodeRecord, LaunchError> {
+        let mut child = self.command()?.spawn()?;
+        let mut said = Vec::new();
+        let heard = match child.stdout.take() {
+            Some(pipe) => listen(pipe, &mut said)?,
+            None => false,
+        };
+        match serde_json::from_slice(&said) {
+            Ok(Report::Ready(record)) => Ok(record),
+            Ok(Report::Failed(why)) => {
+                child.wait()?;
+                Err(LaunchError::Failed(why))
+            }
+            Err(_) if heard => self.ended(child),
+            Err(_) => {
+                child.kill()?;
+                child.wait()?;
+                Err(LaunchError::TimedOut(self.node.clone()))
+            }
+        }
+    }
+
+    fn ended(&self, mut child: Child) -> Result<NodeRecord, LaunchError> {
+        // It may have closed its output and live on.
+        child.kill()?;
+        Err(LaunchError::Ended {
+            node: self.node.clone(),
+            status: child.wait()?,
+        })
+    }
+
+    fn command(&self) -> Result<Command, LaunchError> {
+        let mut command = Command::new(&self.program);
+        command.args(&self.arguments);
+        command.arg("--fabric").arg(&self.fabric);
+        for (setting, value) in self.settings.changed() {
+            command.arg(format!("--{}", setting.name)).arg(value);
+        }
+        for network in &self.networks {
+            command.arg("--network").arg(network.to_string());
+        }
+        command.arg("--").arg(&self.node);
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        command.stderr(match &self.log {
+            Some(_) => Stdio::from(self.open_log()?),
+            None => Stdio::null(),
+        });
+        Ok(command)
+    }
+
+    fn open_log(&self) -> Result<File, LaunchError> {
+        let path = self.log.clone().unwrap_or_default();
+        let opened = OpenOptions::new()
+            .append(true)
+            .create(true)
+            .mode(0o600)
+            .open(&path);
+        opened.map_err(|source| LaunchError::Log { path, source })
+    }
+}
+
+/// Reads until the other side closes the pipe: true; or the time is over.
+fn listen(mut pipe: ChildStdout, said: &mut Vec<u8>) -> io::Result<bool> {
+    let deadline = Instant::now() + TIMEOUT;
+    while said.len() < MAX_REPORT {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(false);
+        }
+        let timeout = Timespec {
+            tv_sec: left.as_secs() as i64,
+            tv_nsec: i64::from(left.subsec_nanos()),
+        };
+        match poll(&mut [PollFd::new(&pipe, PollFlags::IN)], Some(&timeout)) {
+            Ok(0) | Err(Errno::INTR) => continue,
+            Ok(_) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        let mut part = [0; 4096];
+        match pipe.read(&mut part) {
+            Ok(0) => return Ok(true),
+            Ok(len) => said.extend_from_slice(&part[..len]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(true)
+}

@@ -1,0 +1,142 @@
+//! The engine process: it has the node's place in its fabric, its memory and its
+//! descriptors, and serves whoever attaches.
+//!
+//! [`launch`] starts one, [`main`] is one, and an [`Engine`] is what either has
+//! at its heart: a [`Host`] that is served at a [`Place`] by a control thread.
+//! Nothing outlives the process but the node's files, which the next command
+//! that comes by removes.
+
+mod idle;
+mod launch;
+mod process;
+#[cfg(test)]
+mod tests;
+
+use std::io::{self, Write};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use ipnet::IpNet;
+
+use crate::control::{Host, Server};
+use crate::fabric::{Fabric, NodeRecord, Place, TakeError};
+use crate::settings::{InvalidSetting, NodeSettings};
+
+pub use self::idle::Idle;
+pub use self::launch::{Launch, LaunchError};
+pub use self::process::main;
+
+/// What a host may fail with.
+pub type HostError = Box<dyn std::error::Error + Send + Sync>;
+
+/// What an engine is told.
+#[derive(Debug)]
+pub struct Seat {
+    /// The fabric.
+    pub fabric: Fabric,
+    /// The node's name.
+    pub node: String,
+    /// The node's settings.
+    pub settings: NodeSettings,
+    /// Networks of the fabric, if this is its first node and they are to be others
+    /// than the default ones.
+    pub networks: Vec<IpNet>,
+}
+
+/// Why an engine could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A setting is out of range.
+    #[error(transparent)]
+    Setting(#[from] InvalidSetting),
+    /// There is no place for the node in the fabric.
+    #[error(transparent)]
+    Take(#[from] TakeError),
+    /// The node itself could not be made.
+    #[error("cannot make the node: {0}")]
+    Host(#[source] HostError),
+    /// The system has no descriptor or thread left.
+    #[error("cannot start the node's control thread: {0} (see `ulimit -n` and `ulimit -u`)")]
+    Thread(#[source] io::Error),
+}
+
+/// A node that runs in this process. Dropping it ends the node.
+pub struct Engine {
+    place: Place,
+    host: Arc<dyn Host>,
+    stopper: UnixStream,
+    control: Option<JoinHandle<()>>,
+}
+
+impl Engine {
+    /// Takes the node's place in the fabric, makes its host, and serves it.
+    ///
+    /// # Errors
+    ///
+    /// If a setting is out of range, the place is taken, or the host cannot be made.
+    pub fn start(
+        seat: Seat,
+        host: impl FnOnce(&Place, &NodeSettings) -> Result<Arc<dyn Host>, HostError>,
+    ) -> Result<Engine, StartError> {
+        seat.settings.check()?;
+        let place = seat.fabric.take(&seat.node, &seat.settings, &seat.networks)?;
+        let (stopper, stop) = UnixStream::pair().map_err(StartError::Thread)?;
+        let listener = place.listener().try_clone_to_owned();
+        let listener = listener.map_err(StartError::Thread)?;
+        let host = host(&place, &seat.settings).map_err(StartError::Host)?;
+        let mut engine = Engine {
+            place,
+            host,
+            stopper,
+            control: None,
+        };
+        let record = engine.place.record().clone();
+        let server = Server::new(listener, stop.into(), record, Arc::clone(&engine.host));
+        let mut server = server.map_err(|errno| StartError::Thread(errno.into()))?;
+        let thread = std::thread::Builder::new().name("toehold-control".into());
+        let control = thread.spawn(move || server.run()).map_err(StartError::Thread)?;
+        engine.control = Some(control);
+        Ok(engine)
+    }
+
+    /// What everybody knows about the node.
+    pub fn record(&self) -> &NodeRecord {
+        self.place.record()
+    }
+
+    /// Makes signals end the node, once [`Engine::run`] waits for that.
+    ///
+    /// # Errors
+    ///
+    /// If one of them cannot be handled, or the system has no descriptor left.
+    pub fn stop_on(&self, signals: &[i32]) -> io::Result<()> {
+        for &signal in signals {
+            signal_hook::low_level::pipe::register(signal, self.stopper.try_clone()?)?;
+        }
+        Ok(())
+    }
+
+    /// Waits until somebody asks for the node's end, and ends it.
+    pub fn run(mut self) {
+        self.join();
+    }
+
+    fn join(&mut self) {
+        if let Some(control) = self.control.take() {
+            // It has no reason to panic; if it did all the same, that was told,
+            // and the node ends: nobody could reach it any more.
+            let _ = control.join();
+        }
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        // A full socket has been written to before.
+        let _ = self.stopper.write(&[0]);
+        self.join();
+        self.place.withdraw();
+        self.host.stop();
+    }
+}

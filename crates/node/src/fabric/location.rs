@@ -1,0 +1,143 @@
+//! Where the fabrics are: a directory of this user's that nobody else can
+//! change, with a directory for each fabric.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::process::geteuid;
+use toehold_link::mq::NodeName;
+
+use super::{Fabric, FabricError, MAX_ENTRIES};
+
+/// The variable of the environment that says where fabrics are.
+pub(super) const VARIABLE: &str = "TOEHOLD_RUNTIME_DIR";
+
+const OPEN: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+/// The directory of the fabrics that have a name: `$TOEHOLD_RUNTIME_DIR`, for
+/// root `/run/toehold`, for others `$XDG_RUNTIME_DIR/toehold` or else
+/// `/tmp/toehold-UID`.
+///
+/// Root's does not follow its session's: a service and a login shell of root
+/// are to find the same fabrics.
+pub fn root() -> PathBuf {
+    let user = geteuid().as_raw();
+    if let Some(root) = variable(VARIABLE) {
+        return root;
+    }
+    if user == 0 {
+        return "/run/toehold".into();
+    }
+    let own = |path: &PathBuf| fs::metadata(path).is_ok_and(|metadata| metadata.uid() == user);
+    match variable("XDG_RUNTIME_DIR").filter(own) {
+        Some(session) => session.join("toehold"),
+        None => format!("/tmp/toehold-{user}").into(),
+    }
+}
+
+/// A directory that a variable of the environment gives; a relative one would be
+/// another for each process.
+fn variable(name: &str) -> Option<PathBuf> {
+    std::env::var_os(name)
+        .map(PathBuf::from)
+        .filter(|path| path.is_absolute())
+}
+
+pub(super) fn open(name: &str, make: bool) -> Result<Fabric, FabricError> {
+    let missing = |error| match error {
+        FabricError::Directory { source, .. } if source.kind() == io::ErrorKind::NotFound => {
+            FabricError::Missing(name.to_owned())
+        }
+        other => other,
+    };
+    if name.contains('/') {
+        open_directory(name, make).map_err(missing)
+    } else {
+        open_named(&root(), name, make).map_err(missing)
+    }
+}
+
+/// Who may use it is its owner's affair.
+fn open_directory(name: &str, make: bool) -> Result<Fabric, FabricError> {
+    let path = std::path::absolute(name).unwrap_or_else(|_| name.into());
+    if make {
+        let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&path);
+        made.map_err(|source| failed(&path, source))?;
+    }
+    let handle = rustix::fs::open(&path, OPEN, Mode::empty());
+    let handle = handle.map_err(|errno| failed(&path, errno.into()))?;
+    Ok(Fabric {
+        name: name.to_owned(),
+        path,
+        handle,
+    })
+}
+
+pub(super) fn open_named(root: &Path, name: &str, make: bool) -> Result<Fabric, FabricError> {
+    if name.parse::<NodeName>().is_err() {
+        return Err(FabricError::Name(name.to_owned()));
+    }
+    if let Some(parent) = root.parent().filter(|_| make) {
+        fs::create_dir_all(parent).map_err(|source| failed(parent, source))?;
+    }
+    let within = open_own(CWD, root, root, make)?;
+    let path = root.join(name);
+    let handle = open_own(within.as_fd(), Path::new(name), &path, make)?;
+    Ok(Fabric {
+        name: name.to_owned(),
+        path,
+        handle,
+    })
+}
+
+/// Opens a directory that this user owns and nobody else can change, so that
+/// what is in it is this user's work. What `/tmp` holds may be anybody's.
+fn open_own(at: BorrowedFd<'_>, name: &Path, path: &Path, make: bool) -> Result<OwnedFd, FabricError> {
+    if make {
+        match rustix::fs::mkdirat(at, name, Mode::RWXU) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(errno) => return Err(failed(path, errno.into())),
+        }
+    }
+    let unsafe_because = |why| {
+        let path = path.to_owned();
+        Err(FabricError::Unsafe { path, why })
+    };
+    let handle = match rustix::fs::openat(at, name, OPEN | OFlags::NOFOLLOW, Mode::empty()) {
+        Ok(handle) => handle,
+        Err(Errno::LOOP | Errno::NOTDIR) => return unsafe_because("it is no directory"),
+        Err(errno) => return Err(failed(path, errno.into())),
+    };
+    let stat = rustix::fs::fstat(&handle).map_err(|errno| failed(path, errno.into()))?;
+    if stat.st_uid != geteuid().as_raw() {
+        return unsafe_because("it belongs to another user");
+    }
+    if Mode::from_raw_mode(stat.st_mode).intersects(Mode::WGRP | Mode::WOTH) {
+        return unsafe_because("others can write to it");
+    }
+    Ok(handle)
+}
+
+pub(super) fn all() -> Vec<Fabric> {
+    let Ok(entries) = fs::read_dir(root()) else {
+        return Vec::new();
+    };
+    let names = entries
+        .take(MAX_ENTRIES)
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let mut fabrics: Vec<Fabric> = names.filter_map(|name| open(&name, false).ok()).collect();
+    fabrics.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+    fabrics
+}
+
+fn failed(path: &Path, source: io::Error) -> FabricError {
+    FabricError::Directory {
+        path: path.to_owned(),
+        source,
+    }
+}

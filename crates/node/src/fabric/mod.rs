@@ -1,0 +1,317 @@
+//! Fabrics: directories in which nodes find one another.
+//!
+//! A node has three files in its fabric's directory, and removes them when it
+//! leaves: `NAME.sock`, where peers shake hands ([`toehold_link::mq`]), `NAME.ctl`,
+//! where its own processes and people's commands reach it ([`crate::control`]),
+//! and `NAME.json`, its [`NodeRecord`]. Of a node that was killed, they stay until
+//! somebody [sweeps](Fabric::sweep): a control socket that refuses is a dead node's.
+//!
+//! Who may use a fabric is said by its directory's owner and mode, and by nothing else.
+//! What others have written into it is read with bounds, and passed over if it is nonsense.
+
+mod location;
+mod network;
+mod place;
+mod record;
+#[cfg(test)]
+mod tests;
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use toehold_link::mq::{InvalidName, NodeName};
+
+pub use self::location::root;
+pub use self::network::{AssignError, Networks, mac_of_name};
+pub use self::place::{Place, TakeError};
+pub use self::record::NodeRecord;
+
+/// The fabric that is meant where none is named.
+pub const DEFAULT: &str = "default";
+
+/// The variable of the environment that names the fabric.
+pub const VARIABLE: &str = "TOEHOLD_FABRIC";
+
+/// Entries of a directory that are looked at; one with more is not a fabric's.
+const MAX_ENTRIES: usize = 4096;
+
+/// How long to wait for others that change the directory.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
+
+const CONTROL: &str = "ctl";
+const RECORD: &str = "json";
+const LINK: &str = "sock";
+
+/// A fabric's directory.
+#[derive(Debug)]
+pub struct Fabric {
+    name: String,
+    path: PathBuf,
+    /// Everything goes through it: the path may lead elsewhere later, and may be
+    /// longer than a socket's address can be.
+    handle: OwnedFd,
+}
+
+/// Why a fabric cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum FabricError {
+    /// The name is none.
+    #[error(
+        "{0:?} is no name of a fabric: take 1 to 63 letters, digits, '-', '_' or '.', or a directory with a '/' in it"
+    )]
+    Name(String),
+    /// There is no such fabric.
+    #[error("there is no fabric {0}; `toehold up` makes one when it starts its first node")]
+    Missing(String),
+    /// Somebody else could change what is in the directory.
+    #[error(
+        "{path} is not this user's alone: {why}; remove it, or name another directory in {}",
+        location::VARIABLE
+    )]
+    Unsafe {
+        /// The directory.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// The directory cannot be made, opened or written.
+    #[error("cannot use {path} as a fabric's directory: {source}")]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Somebody holds the directory's lock for too long.
+    #[error("{0} stays locked by another process")]
+    Locked(PathBuf),
+}
+
+/// Why a name leads to no node.
+#[derive(Debug, thiserror::Error)]
+pub enum ResolveError {
+    /// The text is no name of a node.
+    #[error(transparent)]
+    Name(#[from] InvalidName),
+    /// No living node has it.
+    #[error("no node named {node} runs in fabric {fabric}; see `toehold ps`")]
+    Unknown {
+        /// The node.
+        node: NodeName,
+        /// The fabric.
+        fabric: String,
+    },
+}
+
+/// Holds the directory's lock.
+pub(crate) struct Lock {
+    _handle: OwnedFd,
+}
+
+impl Fabric {
+    /// Opens a fabric, and makes it if there is none, for this user only. A
+    /// name with a `/` in it is the directory itself; others are looked for in [`root`].
+    ///
+    /// # Errors
+    ///
+    /// If the directory cannot be made or opened, or others could change a fabric
+    /// that is given by name.
+    pub fn open(name: &str) -> Result<Fabric, FabricError> {
+        location::open(name, true)
+    }
+
+    /// Opens a fabric that exists.
+    ///
+    /// # Errors
+    ///
+    /// As [`Fabric::open`], and if there is none.
+    pub fn existing(name: &str) -> Result<Fabric, FabricError> {
+        location::open(name, false)
+    }
+
+    /// Every fabric of this user that has a name.
+    pub fn all() -> Vec<Fabric> {
+        location::all()
+    }
+
+    /// The name it was opened by.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its directory.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The nodes that run, by name.
+    pub fn nodes(&self) -> Vec<NodeRecord> {
+        let living = |name: &NodeName| self.record(name).filter(|_| self.is_alive(name));
+        self.names().iter().filter_map(living).collect()
+    }
+
+    /// The node of this name, if it runs.
+    ///
+    /// ```
+    /// use toehold_node::fabric::Fabric;
+    ///
+    /// # let directory = tempfile::tempdir()?;
+    /// let fabric = Fabric::open(&format!("{}/", directory.path().display()))?;
+    /// let error = fabric.resolve("web").unwrap_err();
+    /// assert!(error.to_string().starts_with("no node named web runs"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If the text is no name, or no living node has it.
+    pub fn resolve(&self, name: &str) -> Result<NodeRecord, ResolveError> {
+        let node: NodeName = name.parse()?;
+        let record = self.record(&node).filter(|_| self.is_alive(&node));
+        record.ok_or_else(|| ResolveError::Unknown {
+            node,
+            fabric: self.name.clone(),
+        })
+    }
+
+    /// Removes what killed nodes have left behind.
+    ///
+    /// # Errors
+    ///
+    /// If the directory stays locked.
+    pub fn sweep(&self) -> Result<(), FabricError> {
+        let _lock = self.lock()?;
+        self.sweep_locked();
+        Ok(())
+    }
+
+    /// Under the lock nobody is between making a socket and listening at it, so
+    /// one that refuses is dead. What belongs to others stays if it cannot be removed.
+    fn sweep_locked(&self) {
+        let dead = |name: &&NodeName| !self.is_alive(name);
+        for name in self.names().iter().filter(dead) {
+            for suffix in [RECORD, CONTROL] {
+                let _ = rustix::fs::unlinkat(&self.handle, file(name, suffix), AtFlags::empty());
+            }
+            if self.refuses(name, LINK) {
+                let _ = rustix::fs::unlinkat(&self.handle, file(name, LINK), AtFlags::empty());
+            }
+        }
+    }
+
+    /// The names of all nodes with a record or a control socket, living or dead.
+    fn names(&self) -> Vec<NodeName> {
+        let Ok(entries) = fs::read_dir(self.through_handle("")) else {
+            return Vec::new();
+        };
+        let name = |entry: io::Result<fs::DirEntry>| {
+            let file = entry.ok()?.file_name();
+            let (name, suffix) = file.to_str()?.rsplit_once('.')?;
+            let ours = suffix == RECORD || suffix == CONTROL;
+            ours.then(|| name.parse().ok()).flatten()
+        };
+        let mut names: Vec<NodeName> = entries.take(MAX_ENTRIES).filter_map(name).collect();
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+
+    /// Whether a node's engine listens. Of another user's node, which does not
+    /// let this one in, it is taken to.
+    fn is_alive(&self, name: &NodeName) -> bool {
+        let known = self.owner(name, CONTROL).is_some();
+        known && !self.refuses(name, CONTROL)
+    }
+
+    /// Whether a node's socket exists and nobody listens at it.
+    fn refuses(&self, name: &NodeName, suffix: &str) -> bool {
+        let nobody = matches!(self.dial(name, suffix), Err(Errno::CONNREFUSED));
+        // Anything else that has the name refuses as well.
+        nobody && self.owner(name, suffix).is_some()
+    }
+
+    /// Connects to a node's socket. Never waits: an owner that does not keep up
+    /// is `AGAIN`, a dead one `CONNREFUSED`.
+    fn dial(&self, name: &NodeName, suffix: &str) -> Result<OwnedFd, Errno> {
+        let socket = socket(SocketFlags::NONBLOCK)?;
+        net::connect(&socket, &self.address(name, suffix)?)?;
+        Ok(socket)
+    }
+
+    /// Connects to a node's control socket, without waiting.
+    pub(crate) fn dial_control(&self, name: &NodeName) -> Result<OwnedFd, Errno> {
+        self.dial(name, CONTROL)
+    }
+
+    fn address(&self, name: &NodeName, suffix: &str) -> Result<SocketAddrUnix, Errno> {
+        SocketAddrUnix::new(self.through_handle(&file(name, suffix)))
+    }
+
+    /// A path that is short enough for any socket's address, however long the
+    /// directory's is.
+    fn through_handle(&self, name: &str) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}/{name}", self.handle.as_raw_fd()))
+    }
+
+    /// The user that a node's socket belongs to.
+    fn owner(&self, name: &NodeName, suffix: &str) -> Option<u32> {
+        let flags = AtFlags::SYMLINK_NOFOLLOW;
+        let stat = rustix::fs::statat(&self.handle, file(name, suffix), flags).ok()?;
+        (FileType::from_raw_mode(stat.st_mode) == FileType::Socket).then_some(stat.st_uid)
+    }
+
+    /// A node's record, if it is one, and of the same user as its control socket.
+    fn record(&self, name: &NodeName) -> Option<NodeRecord> {
+        let (record, owner) = NodeRecord::read(self.handle.as_fd(), &file(name, RECORD))?;
+        let genuine = record.name == *name && self.owner(name, CONTROL) == Some(owner);
+        genuine.then_some(record)
+    }
+
+    /// Any process that can read the directory can hold its lock: never waits
+    /// for it without end. Links take it as well when they make their sockets.
+    pub(crate) fn lock(&self) -> Result<Lock, FabricError> {
+        // A handle of its own: a lock belongs to what open() has made.
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let handle = rustix::fs::openat(&self.handle, ".", flags, Mode::empty());
+        let handle = handle.map_err(|errno| self.failed(errno))?;
+        let deadline = Instant::now() + LOCK_TIMEOUT;
+        loop {
+            match rustix::fs::flock(&handle, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => return Ok(Lock { _handle: handle }),
+                Err(Errno::AGAIN | Errno::INTR) if Instant::now() < deadline => {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                Err(Errno::AGAIN | Errno::INTR) => return Err(FabricError::Locked(self.path.clone())),
+                Err(errno) => return Err(self.failed(errno)),
+            }
+        }
+    }
+
+    fn handle(&self) -> BorrowedFd<'_> {
+        self.handle.as_fd()
+    }
+
+    fn failed(&self, errno: Errno) -> FabricError {
+        FabricError::Directory {
+            path: self.path.clone(),
+            source: errno.into(),
+        }
+    }
+}
+
+/// The name of a node's file.
+fn file(name: &NodeName, suffix: &str) -> String {
+    format!("{name}.{suffix}")
+}
+
+/// A socket for control connections.
+fn socket(flags: SocketFlags) -> Result<OwnedFd, Errno> {
+    let flags = flags | SocketFlags::CLOEXEC;
+    net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+}

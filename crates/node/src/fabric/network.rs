@@ -1,0 +1,169 @@
+//! A fabric's networks, and which address in them is whose.
+
+use std::collections::HashSet;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use serde::{Deserialize, Serialize};
+use toehold_link::mq::NodeName;
+use toehold_wire::Mac;
+
+use super::record::NodeRecord;
+use crate::settings::NodeSettings;
+
+/// The networks that nodes of a fabric get addresses of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Networks {
+    /// The IPv4 network.
+    pub ipv4: Ipv4Net,
+    /// The IPv6 network.
+    pub ipv6: Ipv6Net,
+}
+
+/// Why a node cannot have an address.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AssignError {
+    /// Another node has it.
+    #[error("node {by} has the address {address} already; choose another, or none to be given one")]
+    Taken {
+        /// The address, as text.
+        address: String,
+        /// The node that has it.
+        by: NodeName,
+    },
+    /// Every address of the network is some node's.
+    #[error("network {0} has no address left; start the fabric with a larger --network")]
+    Exhausted(IpNet),
+}
+
+/// What a node gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Addresses {
+    pub(super) mac: Mac,
+    pub(super) ipv4: Ipv4Net,
+    pub(super) ipv6: Ipv6Net,
+}
+
+impl Default for Networks {
+    /// 10.77.0.0/16 and fd77::/64.
+    fn default() -> Self {
+        Self {
+            ipv4: Ipv4Net::new_assert(Ipv4Addr::new(10, 77, 0, 0), 16),
+            ipv6: Ipv6Net::new_assert(Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 0), 64),
+        }
+    }
+}
+
+impl Networks {
+    /// These networks, with those that are given in place of the ones of their family.
+    #[must_use]
+    pub fn with(mut self, given: &[IpNet]) -> Self {
+        for network in given {
+            match network {
+                IpNet::V4(network) => self.ipv4 = network.trunc(),
+                IpNet::V6(network) => self.ipv6 = network.trunc(),
+            }
+        }
+        self
+    }
+
+    /// Finds addresses for a node: those its settings give, or free ones.
+    pub(super) fn assign(
+        &self,
+        name: &NodeName,
+        settings: &NodeSettings,
+        nodes: &[NodeRecord],
+    ) -> Result<Addresses, AssignError> {
+        let mac = free_mac(name, settings.mac, nodes)?;
+        let ipv4 = match settings.ipv4 {
+            Some(given) => {
+                check_free(nodes, given.addr().into())?;
+                given
+            }
+            None => self.free_ipv4(nodes)?,
+        };
+        let ipv6 = match settings.ipv6 {
+            Some(given) => {
+                check_free(nodes, given.addr().into())?;
+                given
+            }
+            None => self.free_ipv6(nodes, ipv4.addr())?,
+        };
+        Ok(Addresses { mac, ipv4, ipv6 })
+    }
+
+    /// The lowest free address.
+    fn free_ipv4(&self, nodes: &[NodeRecord]) -> Result<Ipv4Net, AssignError> {
+        let taken: HashSet<_> = nodes.iter().map(|node| node.ipv4.addr()).collect();
+        let free = self.ipv4.hosts().find(|address| !taken.contains(address));
+        let address = free.ok_or(AssignError::Exhausted(self.ipv4.into()))?;
+        Ok(Ipv4Net::new_assert(address, self.ipv4.prefix_len()))
+    }
+
+    /// The address with the same number in its network as the IPv4 address has
+    /// in its own, so that one is known from the other; or the lowest free one.
+    fn free_ipv6(&self, nodes: &[NodeRecord], ipv4: Ipv4Addr) -> Result<Ipv6Net, AssignError> {
+        let taken: HashSet<_> = nodes.iter().map(|node| node.ipv6.addr()).collect();
+        let base = u128::from(self.ipv6.network());
+        let free = |number: u32| {
+            let address = Ipv6Addr::from(base | u128::from(number));
+            let is_free = self.ipv6.contains(&address) && !taken.contains(&address);
+            is_free.then_some(address)
+        };
+        let number = u32::from(ipv4) & u32::from(self.ipv4.hostmask());
+        let alike = self.ipv4.contains(&ipv4).then_some(number);
+        // One number more than there are nodes is free for certain.
+        let numbers = alike.into_iter().chain(1..=nodes.len() as u32 + 1);
+        let address = numbers
+            .filter(|&number| number != 0)
+            .find_map(free)
+            .ok_or(AssignError::Exhausted(self.ipv6.into()))?;
+        Ok(Ipv6Net::new_assert(address, self.ipv6.prefix_len()))
+    }
+}
+
+fn check_free(nodes: &[NodeRecord], address: IpAddr) -> Result<(), AssignError> {
+    let has_it = |node: &&NodeRecord| {
+        address == IpAddr::from(node.ipv4.addr()) || address == IpAddr::from(node.ipv6.addr())
+    };
+    match nodes.iter().find(has_it) {
+        Some(node) => Err(AssignError::Taken {
+            address: address.to_string(),
+            by: node.name,
+        }),
+        None => Ok(()),
+    }
+}
+
+fn free_mac(name: &NodeName, given: Option<Mac>, nodes: &[NodeRecord]) -> Result<Mac, AssignError> {
+    let taken = |mac: Mac| nodes.iter().find(|node| node.mac == mac);
+    if let Some(mac) = given {
+        return match taken(mac) {
+            Some(node) => Err(AssignError::Taken {
+                address: mac.to_string(),
+                by: node.name,
+            }),
+            None => Ok(mac),
+        };
+    }
+    let mut mac = mac_of_name(name.as_str());
+    // Two names hardly ever have the same one; if they do, the next is as good.
+    while taken(mac).is_some() {
+        mac.0[5] = mac.0[5].wrapping_add(1);
+        if mac.0[5] == 0 {
+            mac.0[4] = mac.0[4].wrapping_add(1);
+        }
+    }
+    Ok(mac)
+}
+
+/// The hardware address that follows from a node's name, locally administered:
+/// the same in every life of a node, and different for different names.
+pub fn mac_of_name(name: &str) -> Mac {
+    // FNV-1a.
+    let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    let [a, b, c, d, e, ..] = (hash ^ hash >> 40).to_le_bytes();
+    Mac([0x02, a, b, c, d, e])
+}

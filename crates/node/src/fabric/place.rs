@@ -1,0 +1,207 @@
+//! A node's place in a fabric: its name, its addresses, and the socket at which
+//! it is reached. Taken under the fabric's lock, given up when dropped.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use ipnet::IpNet;
+use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::net::{self, SocketFlags};
+use toehold_link::mq::{InvalidName, NodeName};
+
+use super::network::{AssignError, Networks};
+use super::record::{self, NodeRecord};
+use super::{CONTROL, Fabric, FabricError, LINK, RECORD, file, socket};
+use crate::settings::NodeSettings;
+
+/// The fabric's networks, where they are not the default ones.
+const NETWORKS: &str = ".networks.json";
+
+/// Connections that wait to be accepted.
+const BACKLOG: i32 = 128;
+
+/// Why a node cannot have its place.
+#[derive(Debug, thiserror::Error)]
+pub enum TakeError {
+    /// The text is no name of a node.
+    #[error(transparent)]
+    Name(#[from] InvalidName),
+    /// The fabric cannot be used.
+    #[error(transparent)]
+    Fabric(#[from] FabricError),
+    /// A living node has the name.
+    #[error(
+        "a node named {0} is running in this fabric; choose another name, or stop it with `toehold down {0}`"
+    )]
+    NameInUse(NodeName),
+    /// There is no address for it.
+    #[error(transparent)]
+    Assign(#[from] AssignError),
+    /// The fabric has other networks.
+    #[error(
+        "the fabric's nodes have addresses of {} and {}; stop them first (`toehold down --all`), or leave --network out",
+        .0.ipv4, .0.ipv6
+    )]
+    OtherNetworks(Networks),
+    /// A file of the fabric is not what it should be.
+    #[error("{0} in the fabric's directory is damaged; remove it")]
+    Damaged(&'static str),
+    /// The node's files cannot be made.
+    #[error("cannot make the node's files in the fabric: {0}")]
+    Files(#[source] io::Error),
+}
+
+/// A node's place. Dropping it removes the node's files.
+#[derive(Debug)]
+pub struct Place {
+    fabric: Fabric,
+    record: NodeRecord,
+    listener: OwnedFd,
+    /// The files, held so that others of the same names, which may be another
+    /// node's, are told from them and never removed.
+    pub(super) files: Vec<(String, OwnedFd)>,
+}
+
+impl Fabric {
+    /// Takes a place for a node of this process: its name, and the addresses its
+    /// settings give, or free ones of the fabric's networks. `networks` are
+    /// the fabric's from now on if no node runs in it.
+    ///
+    /// # Errors
+    ///
+    /// If the name or an address is taken, the fabric has other networks, or its
+    /// directory cannot be written.
+    pub fn take(self, name: &str, settings: &NodeSettings, networks: &[IpNet]) -> Result<Place, TakeError> {
+        let name: NodeName = name.parse()?;
+        let lock = self.lock()?;
+        self.sweep_locked();
+        if self.owner(&name, CONTROL).is_some() || self.dial(&name, LINK).is_ok() {
+            return Err(TakeError::NameInUse(name));
+        }
+        let nodes = self.nodes();
+        let addresses = self.networks(networks, &nodes)?.assign(&name, settings, &nodes)?;
+        let record = NodeRecord {
+            name,
+            mac: addresses.mac,
+            ipv4: addresses.ipv4,
+            ipv6: addresses.ipv6,
+            mtu: settings.mtu,
+            pid: std::process::id(),
+            started: SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .map_or(0, |since| since.as_secs()),
+        };
+        let listener = self.listen(&name).map_err(failed)?;
+        let mut place = Place {
+            fabric: self,
+            record,
+            listener,
+            files: Vec::new(),
+        };
+        place.own(CONTROL)?;
+        let written = record::write(place.fabric.handle(), &file(&name, RECORD), &place.record);
+        written.map_err(failed)?;
+        place.own(RECORD)?;
+        drop(lock);
+        Ok(place)
+    }
+
+    /// The fabric's networks, which a first node may choose.
+    fn networks(&self, given: &[IpNet], nodes: &[NodeRecord]) -> Result<Networks, TakeError> {
+        let current = match record::read(self.handle(), NETWORKS) {
+            Ok((bytes, _)) => serde_json::from_slice(&bytes).map_err(|_| TakeError::Damaged(NETWORKS))?,
+            Err(Errno::NOENT) => Networks::default(),
+            Err(_) => return Err(TakeError::Damaged(NETWORKS)),
+        };
+        let wanted = current.with(given);
+        if wanted == current {
+            return Ok(current);
+        }
+        if !nodes.is_empty() {
+            return Err(TakeError::OtherNetworks(current));
+        }
+        record::write(self.handle(), NETWORKS, &wanted).map_err(failed)?;
+        Ok(wanted)
+    }
+
+    /// A socket that listens under the node's name. Nobody but its user can
+    /// connect, however generous the directory is.
+    fn listen(&self, name: &NodeName) -> Result<OwnedFd, Errno> {
+        let socket = socket(SocketFlags::NONBLOCK)?;
+        net::bind(&socket, &self.address(name, CONTROL)?)?;
+        let mode = Mode::RUSR | Mode::WUSR;
+        let listening = rustix::fs::chmodat(self.handle(), file(name, CONTROL), mode, AtFlags::empty())
+            .and_then(|()| net::listen(&socket, BACKLOG));
+        if let Err(errno) = listening {
+            let _ = rustix::fs::unlinkat(self.handle(), file(name, CONTROL), AtFlags::empty());
+            return Err(errno);
+        }
+        Ok(socket)
+    }
+}
+
+impl Place {
+    /// The fabric.
+    pub fn fabric(&self) -> &Fabric {
+        &self.fabric
+    }
+
+    /// What everybody knows about the node.
+    pub fn record(&self) -> &NodeRecord {
+        &self.record
+    }
+
+    /// The socket at which the node's control connections come in.
+    pub(crate) fn listener(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
+
+    /// Takes the record away: the node is on its way out, and nobody is to be
+    /// led to it any more. Its name stays taken.
+    pub fn withdraw(&mut self) {
+        let record = file(&self.record.name, RECORD);
+        let (gone, kept) = std::mem::take(&mut self.files)
+            .into_iter()
+            .partition(|(name, _)| *name == record);
+        self.files = kept;
+        self.remove(gone);
+    }
+
+    fn own(&mut self, suffix: &str) -> Result<(), TakeError> {
+        let name = file(&self.record.name, suffix);
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let held = rustix::fs::openat(self.fabric.handle(), &name, flags, Mode::empty());
+        self.files.push((name, held.map_err(failed)?));
+        Ok(())
+    }
+
+    /// Whether the file of this name is the one that is held.
+    fn is_own(&self, name: &str, held: &OwnedFd) -> bool {
+        let there = rustix::fs::statat(self.fabric.handle(), name, AtFlags::SYMLINK_NOFOLLOW);
+        match (there, rustix::fs::fstat(held)) {
+            (Ok(there), Ok(held)) => (there.st_dev, there.st_ino) == (held.st_dev, held.st_ino),
+            _ => false,
+        }
+    }
+
+    fn remove(&self, files: Vec<(String, OwnedFd)>) {
+        for (name, held) in files {
+            if self.is_own(&name, &held) {
+                let _ = rustix::fs::unlinkat(self.fabric.handle(), &name, AtFlags::empty());
+            }
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let files = std::mem::take(&mut self.files);
+        self.remove(files);
+    }
+}
+
+fn failed(errno: Errno) -> TakeError {
+    TakeError::Files(errno.into())
+}

@@ -1,0 +1,97 @@
+//! What a node tells everybody about itself: a small JSON file beside its sockets.
+
+use std::io::Read;
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+use ipnet::{Ipv4Net, Ipv6Net};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+use toehold_link::mq::NodeName;
+use toehold_wire::Mac;
+
+use crate::as_text;
+
+/// Bytes of a file that is read, at most.
+const MAX_LEN: u64 = 4096;
+
+/// A file that is being written; whoever holds the fabric's lock writes.
+const NEW: &str = ".new";
+
+/// A node as its fabric knows it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeRecord {
+    /// Its name.
+    #[serde(with = "as_text")]
+    pub name: NodeName,
+    /// Its hardware address.
+    #[serde(with = "as_text")]
+    pub mac: Mac,
+    /// Its IPv4 address, and the length of its network's prefix.
+    pub ipv4: Ipv4Net,
+    /// Its IPv6 address, and the length of its network's prefix.
+    pub ipv6: Ipv6Net,
+    /// Its largest IP packet, bytes.
+    pub mtu: u16,
+    /// Its engine process. Only for people to read: a file is no reason to kill one.
+    pub pid: u32,
+    /// When it was started, in seconds since 1970.
+    pub started: u64,
+}
+
+impl NodeRecord {
+    /// Reads a record and who wrote it; `None` if the file is none.
+    pub(super) fn read(directory: BorrowedFd<'_>, name: &str) -> Option<(NodeRecord, u32)> {
+        let (bytes, owner) = read(directory, name).ok()?;
+        Some((serde_json::from_slice(&bytes).ok()?, owner))
+    }
+}
+
+/// Reads a small file, and whose it is.
+///
+/// Neither a link nor a pipe nor a device can be passed off as one: opening
+/// those could wait without end, or have effects.
+pub(super) fn read(directory: BorrowedFd<'_>, name: &str) -> Result<(Vec<u8>, u32), Errno> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
+    let file = rustix::fs::openat(directory, name, flags, Mode::empty())?;
+    let stat = rustix::fs::fstat(&file)?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        return Err(Errno::INVAL);
+    }
+    let mut bytes = Vec::new();
+    let read = std::fs::File::from(file)
+        .take(MAX_LEN + 1)
+        .read_to_end(&mut bytes);
+    if read.is_err() || bytes.len() as u64 > MAX_LEN {
+        return Err(Errno::FBIG);
+    }
+    Ok((bytes, stat.st_uid))
+}
+
+/// Replaces a small file at once: a reader sees the old one or the new one.
+/// Under the fabric's lock only.
+pub(super) fn write(directory: BorrowedFd<'_>, name: &str, value: &impl Serialize) -> Result<(), Errno> {
+    let bytes = serde_json::to_vec_pretty(value).map_err(|_| Errno::INVAL)?;
+    // What a writer that was killed has left; if it is another's, the next call says so.
+    let _ = rustix::fs::unlinkat(directory, NEW, AtFlags::empty());
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mode = Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::ROTH;
+    let file = rustix::fs::openat(directory, NEW, flags, mode)?;
+    let written =
+        write_all(&file, &bytes).and_then(|()| rustix::fs::renameat(directory, NEW, directory, name));
+    if written.is_err() {
+        let _ = rustix::fs::unlinkat(directory, NEW, AtFlags::empty());
+    }
+    written
+}
+
+fn write_all(file: &OwnedFd, mut bytes: &[u8]) -> Result<(), Errno> {
+    while !bytes.is_empty() {
+        match rustix::io::write(file, bytes) {
+            Ok(written) => bytes = &bytes[written..],
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,114 @@
+//! What a node is told when it is made: one table of settings, from which the
+//! command line, the environment's variables, the checks and the documentation come.
+
+mod table;
+#[cfg(test)]
+mod tests;
+mod value;
+
+pub use self::table::{NodeSettings, TABLE};
+use self::value::Value;
+
+/// A row of the table.
+#[derive(Debug)]
+pub struct Setting {
+    /// Its name: on the command line behind two dashes.
+    pub name: &'static str,
+    /// The variable of the environment that gives it where the command line does not.
+    pub variable: &'static str,
+    /// What stands for its value in the help.
+    pub placeholder: &'static str,
+    /// What values it takes.
+    pub range: &'static str,
+    /// What it does: sentences, and their line breaks.
+    pub doc: &'static str,
+    get: fn(&NodeSettings) -> String,
+    set: fn(&mut NodeSettings, &str) -> Result<(), ()>,
+}
+
+/// A value that a setting cannot take.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{name} cannot be {value:?}; choose {range}")]
+pub struct InvalidSetting {
+    /// Name of the setting.
+    pub name: &'static str,
+    /// What it was to be.
+    pub value: String,
+    /// What it may be.
+    pub range: &'static str,
+}
+
+impl Setting {
+    /// The row of this name.
+    pub fn named(name: &str) -> Option<&'static Setting> {
+        TABLE.iter().find(|setting| setting.name == name)
+    }
+
+    /// The default as text; empty if there is none.
+    pub fn default(&self) -> String {
+        (self.get)(&NodeSettings::default())
+    }
+
+    /// The value as text, which [`Setting::set`] takes again; empty if there is none.
+    pub fn get(&self, settings: &NodeSettings) -> String {
+        (self.get)(settings)
+    }
+
+    /// Sets it from text.
+    ///
+    /// # Errors
+    ///
+    /// If the text is no value of it, or one out of its range.
+    pub fn set(&self, settings: &mut NodeSettings, value: &str) -> Result<(), InvalidSetting> {
+        (self.set)(settings, value).map_err(|()| InvalidSetting {
+            name: self.name,
+            value: value.to_owned(),
+            range: self.range,
+        })
+    }
+
+    /// What it does, in one line.
+    pub fn summary(&self) -> String {
+        let words = self.doc.split_whitespace().collect::<Vec<_>>();
+        words.join(" ")
+    }
+}
+
+impl NodeSettings {
+    /// Checks every setting against its range.
+    ///
+    /// # Errors
+    ///
+    /// The first that is out of it.
+    pub fn check(&self) -> Result<(), InvalidSetting> {
+        TABLE
+            .iter()
+            .try_for_each(|setting| setting.set(&mut self.clone(), &setting.get(self)))
+    }
+
+    /// The settings that differ from their defaults, with their values as text.
+    pub fn changed(&self) -> impl Iterator<Item = (&'static Setting, String)> {
+        let values = TABLE.iter().map(|setting| (setting, setting.get(self)));
+        values.filter(|(setting, value)| *value != setting.default())
+    }
+}
+
+/// The table for people who read documentation: Markdown.
+pub fn document() -> String {
+    let mut text =
+        String::from("| setting | variable | values | default | what |\n| --- | --- | --- | --- | --- |\n");
+    for setting in TABLE {
+        let default = match setting.default() {
+            none if none.is_empty() => "–".to_owned(),
+            value => format!("`{value}`"),
+        };
+        text.push_str(&format!(
+            "| `--{}` | `{}` | {} | {default} | {} |\n",
+            setting.name,
+            setting.variable,
+            setting.range,
+            setting.summary(),
+        ));
+    }
+    text
+}

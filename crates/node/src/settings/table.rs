@@ -1,0 +1,139 @@
+//! The table.
+
+use std::time::Duration;
+
+use ipnet::{Ipv4Net, Ipv6Net};
+use toehold_link::mq::MeshSettings;
+use toehold_wire::Mac;
+
+use super::{Setting, Value};
+use crate::placement::Placement;
+
+/// Makes the structure and the table from the same rows: a documented field
+/// with its default; its name, variable and placeholder; its range in words and in code.
+macro_rules! settings {
+    ($($(#[doc = $doc:literal])+ $field:ident: $type:ty = $default:expr,
+        $name:literal $variable:literal $placeholder:literal, $range:literal $check:expr;)+) => {
+        /// Settings of a node, all with defaults.
+        ///
+        /// ```
+        /// use toehold_node::settings::{NodeSettings, Setting};
+        ///
+        /// let mut settings = NodeSettings::default();
+        /// Setting::named("payload-memory").unwrap().set(&mut settings, "64M")?;
+        /// assert_eq!(settings.payload_memory, 64 << 20);
+        /// assert!(Setting::named("mtu").unwrap().set(&mut settings, "9").is_err());
+        /// # Ok::<(), toehold_node::settings::InvalidSetting>(())
+        /// ```
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        pub struct NodeSettings { $($(#[doc = $doc])+ pub $field: $type,)+ }
+
+        impl Default for NodeSettings {
+            fn default() -> Self {
+                Self { $($field: $default,)+ }
+            }
+        }
+
+        /// Every setting of a node.
+        pub static TABLE: &[Setting] = &[$(Setting {
+            name: $name,
+            variable: $variable,
+            placeholder: $placeholder,
+            range: $range,
+            doc: concat!($($doc, "\n"),+),
+            get: |settings| Value::show(&settings.$field),
+            set: |settings, text| {
+                let value: $type = Value::parse(text).ok_or(())?;
+                let check: fn(&$type) -> bool = $check;
+                if !check(&value) {
+                    return Err(());
+                }
+                settings.$field = value;
+                Ok(())
+            },
+        },)+];
+    };
+}
+
+settings! {
+    /// IPv4 address and the length of its network's prefix. By default the lowest
+    /// that is free in the fabric's network.
+    ipv4: Option<Ipv4Net> = None,
+        "ipv4" "TOEHOLD_IPV4" "ADDRESS/PREFIX", "an address like 10.77.0.1/16"
+        |net| net.is_none_or(is_host);
+
+    /// IPv6 address and the length of its network's prefix. By default the one
+    /// whose last digits are those of the IPv4 address in its network.
+    ipv6: Option<Ipv6Net> = None,
+        "ipv6" "TOEHOLD_IPV6" "ADDRESS/PREFIX", "an address like fd77::1/64"
+        |net| net.is_none_or(|net| !net.addr().is_multicast() && !net.addr().is_unspecified());
+
+    /// Hardware address, unique in the fabric. By default it follows from the
+    /// node's name.
+    mac: Option<Mac> = None,
+        "mac" "TOEHOLD_MAC" "ADDRESS", "an address like 02:00:00:00:00:01"
+        |mac| mac.is_none_or(Mac::is_unicast);
+
+    /// Largest IP packet in bytes. Bulk data cross the fabric in super-frames
+    /// whatever it is.
+    mtu: u16 = 1500,
+        "mtu" "TOEHOLD_MTU" "BYTES", "68 to 65521"
+        |mtu| (MeshSettings::MIN_MTU..=MeshSettings::MAX_MTU).contains(mtu);
+
+    /// Bytes of the ring to each peer.
+    ring: u64 = 1 << 20,
+        "ring" "TOEHOLD_RING" "BYTES", "a power of two from 64K to 16M"
+        |ring| {
+            let bounds = MeshSettings::MIN_RING_CAPACITY as u64..=MeshSettings::MAX_RING_CAPACITY as u64;
+            ring.is_power_of_two() && bounds.contains(ring)
+        };
+
+    /// Most peers at once.
+    peers: u16 = 64,
+        "peers" "TOEHOLD_PEERS" "N", "1 to 128"
+        |peers| (1..=MeshSettings::MAX_PEERS as u16).contains(peers);
+
+    /// Whether peers of the same user read bulk data where they lie in this
+    /// node's memory, which they then can map for reading.
+    zero_copy: bool = true,
+        "zero-copy" "TOEHOLD_ZERO_COPY" "YES|NO", "yes or no"
+        |_| true;
+
+    /// Most connections at once, half-open and closing ones included. Each takes
+    /// about half a KiB of memory from its first use on.
+    connections: u32 = 65_536,
+        "connections" "TOEHOLD_CONNECTIONS" "N", "1 to 16777216"
+        |connections| (1..=1 << 24).contains(connections);
+
+    /// Bytes that may wait in all send and receive queues together. Memory is
+    /// taken up as it is used.
+    payload_memory: u64 = 128 << 20,
+        "payload-memory" "TOEHOLD_PAYLOAD_MEMORY" "BYTES", "1M to 1T"
+        |bytes| (1 << 20..=1 << 40).contains(bytes);
+
+    /// Independent stacks in the node: so many processors can run them at once.
+    shards: u16 = 1,
+        "shards" "TOEHOLD_SHARDS" "N", "1 to 64"
+        |shards| (1..=64).contains(shards);
+
+    /// Who runs the stack: the threads of programs while they are in a call
+    /// (inline), the engine process (engine), or the engine process only while no
+    /// thread is in a call (adaptive).
+    placement: Placement = Placement::Adaptive,
+        "placement" "TOEHOLD_PLACEMENT" "PLACEMENT", "inline, engine or adaptive"
+        |_| true;
+
+    /// How long the end of the node waits for what its programs have written and
+    /// closed to arrive, at most.
+    drain: Duration = Duration::from_secs(2),
+        "drain" "TOEHOLD_DRAIN" "SPAN", "0s to 1h"
+        |span| *span <= Duration::from_secs(3600);
+}
+
+/// Whether the address can belong to a node of its network.
+fn is_host(net: Ipv4Net) -> bool {
+    let address = net.addr();
+    let special = address.is_unspecified() || address.is_multicast() || address.is_broadcast();
+    let edge = net.prefix_len() < 31 && (address == net.network() || address == net.broadcast());
+    !special && !edge
+}
