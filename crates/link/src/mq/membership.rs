@@ -270,6 +270,13 @@ impl Mesh {
             return Err(reason);
         }
         self.check_place(offer, former)?;
+        let mut dead = former
+            .and_then(|slot| self.table.get_mut(slot))
+            .filter(|peer| !peer.is_connected());
+        if dead.as_mut().is_some_and(|peer| peer.has_unread()) {
+            // Its former life's frames come first.
+            return Err(Refusal::TryLater);
+        }
         if let (Verdict::WelcomeInstead, Some(slot)) = (verdict, former) {
             self.statistics.replaced += 1;
             self.remove_peer(slot, Loss::Replaced(introduction.name));
@@ -371,13 +378,28 @@ impl Mesh {
         if self.table.generation(slot) != generation {
             return;
         }
-        let Some(peer) = self.table.get(slot) else { return };
-        if !peer.clear_doorbell() {
-            let name = peer.name;
-            self.statistics.lost += 1;
-            self.remove_peer(slot, Loss::HungUp(name));
-            self.acquaintances.lost(name, self.now_ns);
+        let Some(peer) = self.table.get_mut(slot) else {
+            return;
+        };
+        if peer.clear_doorbell() {
+            return;
         }
+        if peer.has_unread() {
+            // What a node sends last, the ends of its streams, must not be lost
+            // because it did not wait for them to be taken.
+            peer.hang_up();
+            self.events.remove(peer.control());
+        } else {
+            let name = peer.name;
+            self.lose(slot, name);
+        }
+    }
+
+    /// A peer hung up, and all its frames are taken.
+    pub(super) fn lose(&mut self, slot: u8, name: NodeName) {
+        self.statistics.lost += 1;
+        self.remove_peer(slot, Loss::HungUp(name));
+        self.acquaintances.lost(name, self.now_ns);
     }
 
     /// Cuts off a peer that broke the rules.

@@ -209,7 +209,7 @@ impl Mesh {
 
     /// Number of nodes that frames can be exchanged with now.
     pub fn connected(&self) -> usize {
-        self.table.len()
+        self.table.iter().filter(|peer| !peer.is_gone()).count()
     }
 
     /// What the mesh has done so far.
@@ -302,8 +302,10 @@ impl Mesh {
             }
         }
         self.first = position;
-        if let Some((slot, loss)) = lost {
-            self.cut_off(slot, loss);
+        match lost {
+            None => {}
+            Some((slot, Loss::HungUp(name))) => self.lose(slot, name),
+            Some((slot, loss)) => self.cut_off(slot, loss),
         }
         frames
     }

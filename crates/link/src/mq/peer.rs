@@ -43,6 +43,8 @@ pub(super) struct Peer {
     wanted: Option<usize>,
     /// Bytes of frames that the peer was not shown yet.
     unpublished: usize,
+    /// It hung up: what it had sent before is still to be taken.
+    gone: bool,
 }
 
 /// What came of polling a peer.
@@ -74,6 +76,7 @@ impl Peer {
             control,
             wanted: None,
             unpublished: 0,
+            gone: false,
         }
     }
 
@@ -169,7 +172,12 @@ impl Peer {
         while polled.frames < budget {
             let record = match self.consumer.peek() {
                 Ok(Some(record)) => record,
-                Ok(None) => break,
+                Ok(None) => {
+                    if self.gone {
+                        polled.loss = Some(Loss::HungUp(self.name));
+                    }
+                    break;
+                }
                 Err(corrupt) => {
                     polled.loss = Some(Loss::Ring(self.name, corrupt));
                     break;
@@ -236,7 +244,22 @@ impl Peer {
     }
 
     pub(super) fn is_connected(&self) -> bool {
-        control::is_connected(self.control.as_fd())
+        !self.gone && control::is_connected(self.control.as_fd())
+    }
+
+    /// Whether frames wait that were not taken yet. Once the peer has hung up
+    /// there will be no others.
+    pub(super) fn has_unread(&mut self) -> bool {
+        matches!(self.consumer.peek(), Ok(Some(_)))
+    }
+
+    /// Notes that the peer hung up; it is lost when all its frames are taken.
+    pub(super) fn hang_up(&mut self) {
+        self.gone = true;
+    }
+
+    pub(super) fn is_gone(&self) -> bool {
+        self.gone
     }
 
     /// Announces that this node sleeps, and waits for room if a frame found none.
@@ -256,7 +279,7 @@ impl Peer {
             // There is room now: worth one more round, not one after the other.
             self.wanted = None;
         }
-        self.consumer.confirm_sleep() && waits
+        self.consumer.confirm_sleep() && waits && !self.gone
     }
 
     /// Takes the announcements back.

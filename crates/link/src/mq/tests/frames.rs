@@ -291,4 +291,51 @@ fn a_fence_is_passed_when_the_peer_is_done_or_gone() {
     assert_eq!(nodes[0].connected(), 0);
 }
 
-use crate::Fence;
+use crate::{Fence, NeighborChange};
+
+#[test]
+fn frames_of_a_node_that_left_are_taken_before_it_counts_as_gone() {
+    let fabric = Fabric::new();
+    let mut nodes = Vec::from(fabric.pair());
+    assert_eq!(changes(&mut nodes[0]), [NeighborChange::Joined(mac(1))]);
+    for payload in [b"some", b"data", b"fin."] {
+        send(&mut nodes[1], 0, payload).unwrap();
+    }
+    nodes.pop();
+    // The hang-up is noticed before any of them is looked at.
+    drive(&mut nodes, |nodes| nodes[0].connected() == 0);
+    assert_eq!(changes(&mut nodes[0]), []);
+    assert!(!nodes[0].prepare_sleep(), "there is something to take");
+    assert_eq!(take(&mut nodes[0]), [b"some", b"data", b"fin."]);
+    assert_eq!(changes(&mut nodes[0]), [NeighborChange::Left(mac(1))]);
+    assert_eq!(
+        (nodes[0].statistics().lost, nodes[0].statistics().corrupt),
+        (1, 0)
+    );
+}
+
+#[test]
+fn a_restarted_node_waits_for_the_frames_of_its_former_life() {
+    let fabric = Fabric::new();
+    let mut nodes = Vec::from(fabric.pair());
+    send(&mut nodes[1], 0, b"the last word").unwrap();
+    nodes.pop();
+    nodes.push(fabric.join("node-1", 1));
+    // It is there, and is asked to come again as long as they were not taken.
+    drive(&mut nodes, |nodes| nodes[0].statistics().refused > 0);
+    assert_eq!(nodes[1].connected(), 0);
+    assert_eq!(take(&mut nodes[0]), [b"the last word"]);
+    drive(&mut nodes, |nodes| {
+        nodes[1].connected() == 1 && nodes[0].connected() == 1
+    });
+    let joined = NeighborChange::Joined(mac(1));
+    assert_eq!(
+        changes(&mut nodes[0]),
+        [joined, NeighborChange::Left(mac(1)), joined]
+    );
+}
+
+/// Who came and went.
+fn changes(node: &mut Mesh) -> Vec<NeighborChange> {
+    std::iter::from_fn(|| node.next_change()).collect()
+}
