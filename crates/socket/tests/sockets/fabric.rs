@@ -20,11 +20,13 @@ pub(crate) fn join(fabric: &Path, name: &str, host: u8) -> Node {
 
 /// Two nodes of the fabric, driven by nobody but threads that are in a call.
 pub(crate) fn join_pair(fabric: &Path) -> [Node; 2] {
-    [("a", 1), ("b", 2)].map(|(name, host)| {
-        let config = NodeConfig::new(fabric, name).ipv4([10, 0, 0, host], 24);
-        let config = config.payload_memory(64 << 20).drain(Duration::from_millis(100));
-        Node::join(config.placement(Placement::Inline)).expect("a node")
-    })
+    [("a", 1), ("b", 2)].map(|(name, host)| join_inline(fabric, name, host, Duration::from_millis(100)))
+}
+
+fn join_inline(fabric: &Path, name: &str, host: u8, drain: Duration) -> Node {
+    let config = NodeConfig::new(fabric, name).ipv4([10, 0, 0, host], 24);
+    let config = config.payload_memory(64 << 20).drain(drain);
+    Node::join(config.placement(Placement::Inline)).expect("a node")
 }
 
 #[test]
@@ -97,6 +99,28 @@ fn a_node_that_ends_delivers_first() {
         stream.read_to_end(&mut got).unwrap();
         assert!(got == pattern(900_000));
         sender.join().unwrap();
+    });
+}
+
+#[test]
+fn a_node_that_does_not_wait_has_delivered_what_is_in_the_ring() {
+    within(60, || {
+        let fabric = tempfile::tempdir().unwrap();
+        let (a, b) = (
+            join_inline(fabric.path(), "a", 1, Duration::from_millis(100)),
+            join_inline(fabric.path(), "b", 2, Duration::ZERO),
+        );
+        let listener = TcpListener::bind(&a, "10.0.0.1:0").unwrap();
+        let (mut client, mut server) = connect_to(&b, &listener);
+        let data = pattern(10_000);
+        client.write_all(&data).unwrap();
+        // Nobody takes the data, so they and the end of the stream stay in the ring,
+        // and behind them the reset of a node that has no time.
+        drop(client);
+        drop(b);
+        let mut got = Vec::new();
+        server.read_to_end(&mut got).unwrap();
+        assert!(got == data);
     });
 }
 

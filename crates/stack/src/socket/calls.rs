@@ -384,11 +384,16 @@ fn may_send(pcb: &mut Pcb) -> Result<(), SocketError> {
 
 /// What reading an empty queue means.
 fn end_of_stream(pcb: &mut Pcb) -> Result<usize, SocketError> {
+    if pcb.has(flag::FIN_RECEIVED) {
+        // The peer's stream is whole, whatever came after it. As on Linux the error
+        // is for those who still write.
+        return Ok(0);
+    }
     if let Some(error) = SocketError::from_code(pcb.error) {
         pcb.error = 0;
         return Err(error);
     }
-    if pcb.has(flag::FIN_RECEIVED | flag::READ_SHUT) {
+    if pcb.has(flag::READ_SHUT) {
         return Ok(0);
     }
     match pcb.state() {
