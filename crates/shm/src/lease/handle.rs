@@ -90,10 +90,11 @@ impl Lease {
         self.side().acquire()
     }
 
-    /// Lets the lease go, if this process has it.
+    /// Lets the lease go, if this process has it. Whoever rests after that without
+    /// having asked [`Lease::is_closed`] could rest for ever.
     #[inline]
     pub fn release(&self) {
-        self.side().release();
+        let _ = self.side().release();
     }
 
     /// Lets those who want the lease have it, before this thread takes it back. One
@@ -144,19 +145,16 @@ impl Lease {
         seized
     }
 
-    /// Makes every attempt to acquire fail from now on, and wakes up who waits. Any
-    /// process may find that the node is dead.
+    /// Makes every attempt to acquire fail from now on, and wakes up who waits for the
+    /// lease. Any process may find that the node is dead. Those who rest elsewhere are
+    /// to be roused after this.
     pub fn close(&self) {
         self.side().close();
     }
 
     #[inline]
     pub(super) fn release_checked(&self) -> Result<(), Revoked> {
-        if self.side().release() {
-            Ok(())
-        } else {
-            Err(Revoked)
-        }
+        self.side().release()
     }
 
     /// Whether somebody sleeps for the lease, or is about to.

@@ -137,8 +137,9 @@ impl<T> LeaseGuard<'_, T> {
         guard.come_back()
     }
 
-    /// Does something without the lease. After an error, which is that the lease could
-    /// not be had again, the guard is of no use any more.
+    /// Does something without the lease, such as to rest. After an error, which is that
+    /// the lease could not be had again, the guard is of no use any more. If that is
+    /// known before, nothing is done: nobody would wake up who rests then.
     pub fn unlocked<R>(guard: &mut Self, work: impl FnOnce() -> R) -> Result<R, Revoked> {
         guard.leave();
         guard.leased.lease.release_checked()?;

@@ -12,7 +12,7 @@ use loom::sync::atomic::Ordering::Relaxed;
 use loom::thread;
 
 use super::Revoked;
-use super::protocol::{HANDED, HOLDER, Right, Side, Sleepers, is_wanted};
+use super::protocol::{HANDED, HOLDER, Right, SLEEPERS, Side, is_wanted};
 use crate::futex::Futex;
 use crate::futex::model::ModelFutex;
 
@@ -49,7 +49,7 @@ impl Node {
         let side = self.side(me);
         side.acquire().unwrap();
         self.change();
-        assert!(side.release());
+        side.release().unwrap();
     }
 
     fn is_wanted(&self) -> bool {
@@ -111,7 +111,7 @@ fn who_gives_way_gets_it_back_and_so_does_everybody_else() {
             side.give_way().unwrap();
         }
         node.change();
-        assert!(side.release());
+        side.release().unwrap();
         others.into_iter().for_each(|other| other.join().unwrap());
         assert_eq!(node.finish(), 3);
     });
@@ -127,7 +127,7 @@ fn two_that_give_way_to_each_other() {
             node.change();
             side.give_way().unwrap();
             node.change();
-            assert!(side.release());
+            side.release().unwrap();
         };
         let other = spawn(&node, move |node| twice(node, 2));
         twice(&node, ENGINE);
@@ -167,15 +167,15 @@ fn be_killed(node: &Node, killed: Killed) {
         }
         Killed::BetweenReleaseAndWake => {
             side.acquire().unwrap();
-            side.let_go(0);
+            side.let_go(0).unwrap();
         }
         Killed::BetweenHandingOverAndWake => {
             side.acquire().unwrap();
-            side.let_go(HANDED);
+            side.let_go(HANDED).unwrap();
         }
         Killed::BetweenWakeAndTakingBack => {
             side.acquire().unwrap();
-            if side.let_go(HANDED) == Some(Sleepers::Some) {
+            if side.let_go(HANDED).unwrap() & SLEEPERS != 0 {
                 side.futex.wake(1);
             }
         }
@@ -194,7 +194,7 @@ fn killed_beside_one_other(killed: Killed) {
         assert_eq!(seized, matches!(killed, Killed::Holding));
         if seized {
             node.change();
-            assert!(side.release());
+            side.release().unwrap();
         }
         other.join().unwrap();
         // What the dead process left is gone once somebody has had the lease.
@@ -226,7 +226,7 @@ fn give_way_change_release(node: &Node) {
     let side = node.side(4);
     side.give_way().unwrap();
     node.change();
-    assert!(side.release());
+    side.release().unwrap();
 }
 
 #[test]
@@ -267,7 +267,7 @@ fn seized_or_released_but_not_both() {
         let node = Node::new();
         node.side(2).acquire().unwrap();
         let other = spawn(&node, |node| {
-            let released = node.side(2).release();
+            let released = node.side(2).release().is_ok();
             let holder = node.futex.word().load(Relaxed) & HOLDER;
             assert_eq!(released, holder == 0);
         });
@@ -287,13 +287,13 @@ fn seized_while_it_gives_way() {
         let slow = spawn(&node, |node| {
             let side = node.side(2);
             if side.give_way().is_ok() {
-                side.release();
+                let _ = side.release();
             }
         });
         let other = spawn(&node, |node| node.acquire_change_release(3));
         let side = node.side(ENGINE);
         if side.seize(2) {
-            side.release();
+            side.release().unwrap();
         }
         slow.join().unwrap();
         other.join().unwrap();
@@ -314,7 +314,8 @@ fn closing_wakes_everybody_and_lets_nobody_in() {
         });
         side.close();
         others.into_iter().for_each(|other| other.join().unwrap());
-        assert!(side.release() && !side.try_acquire());
+        assert_eq!(side.release(), Err(Revoked), "let go, and told so");
+        assert!(!side.try_acquire());
         assert_eq!(side.acquire(), Err(Revoked));
     });
 }

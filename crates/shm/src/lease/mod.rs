@@ -15,6 +15,8 @@ mod protocol;
 pub use handle::Lease;
 #[cfg(not(loom))]
 pub use leased::{LeaseGuard, Leased};
+#[cfg(all(test, loom))]
+pub(crate) use protocol::Side;
 
 /// The lease cannot be had any more: the node is dead, or this process was taken
 /// for dead.

@@ -52,10 +52,10 @@ const SLICE_NS: u64 = 20_000_000;
 
 /// What one process does with the lease.
 #[derive(Debug)]
-pub(super) struct Side<'a, F> {
-    pub(super) futex: &'a F,
+pub(crate) struct Side<'a, F> {
+    pub(crate) futex: &'a F,
     /// The number of this process: 1 to [`HOLDER`] − 1.
-    pub(super) me: u32,
+    pub(crate) me: u32,
 }
 
 impl<F: Futex> Side<'_, F> {
@@ -67,7 +67,7 @@ impl<F: Futex> Side<'_, F> {
     }
 
     #[inline]
-    pub(super) fn acquire(&self) -> Result<(), Revoked> {
+    pub(crate) fn acquire(&self) -> Result<(), Revoked> {
         let word = self.futex.word();
         match word.compare_exchange(FREE, self.me, Acquire, Relaxed) {
             Ok(_) => Ok(()),
@@ -139,42 +139,40 @@ impl<F: Futex> Side<'_, F> {
         announced.then_some(asleep)
     }
 
-    /// False: the lease was not this process's any more.
+    /// Lets the lease go. An error says that it was not this process's any more, or
+    /// that nobody gets it again.
     #[inline]
-    pub(super) fn release(&self) -> bool {
+    pub(crate) fn release(&self) -> Result<(), Revoked> {
         let word = self.futex.word();
-        word.compare_exchange(self.me, FREE, Release, Relaxed).is_ok() || self.release_contended()
+        match word.compare_exchange(self.me, FREE, Release, Relaxed) {
+            Ok(_) => Ok(()),
+            Err(_) => self.release_contended(),
+        }
     }
 
     #[cold]
-    fn release_contended(&self) -> bool {
-        match self.let_go(FREE) {
-            Some(Sleepers::Some) => {
-                self.futex.wake(1);
-                true
-            }
-            Some(Sleepers::None) => true,
-            None => false,
+    fn release_contended(&self) -> Result<(), Revoked> {
+        let found = self.let_go(FREE)?;
+        if found & SLEEPERS != 0 {
+            self.futex.wake(1);
         }
+        if is_closed(found) { Err(Revoked) } else { Ok(()) }
     }
 
-    /// Makes the lease free, or [`HANDED`] if somebody sleeps for it, who has to be
-    /// woken then. `None`: it was not this process's any more.
-    pub(super) fn let_go(&self, handed: u32) -> Option<Sleepers> {
+    /// Makes the lease free, or `handed` if somebody sleeps for it, who has to be woken
+    /// then. The word before; an error says that the lease was not this process's any
+    /// more.
+    pub(super) fn let_go(&self, handed: u32) -> Result<u32, Revoked> {
         let word = self.futex.word();
         let mut found = word.load(Relaxed);
         while found & HOLDER == self.me {
-            let (sleepers, handed) = if found & SLEEPERS != 0 {
-                (Sleepers::Some, handed)
-            } else {
-                (Sleepers::None, FREE)
-            };
+            let handed = if found & SLEEPERS != 0 { handed } else { FREE };
             match word.compare_exchange(found, (found & CLOSED) | handed, Release, Relaxed) {
-                Ok(_) => return Some(sleepers),
+                Ok(_) => return Ok(found),
                 Err(other) => found = other,
             }
         }
-        None
+        Err(Revoked)
     }
 
     /// Lets somebody who wants the lease have it, and takes it back after that. One
@@ -182,27 +180,21 @@ impl<F: Futex> Side<'_, F> {
     /// thread or by newcomers: not until they have slept themselves.
     #[cold]
     pub(super) fn give_way(&self) -> Result<(), Revoked> {
-        match self.let_go(HANDED).ok_or(Revoked)? {
-            Sleepers::Some => {
-                let right = if self.futex.wake(1) == 0 {
-                    // Nobody slept: the bit was left over from one that died, or that
-                    // did not go to sleep after all and looks again right now.
-                    Right::Giver
-                } else {
-                    Right::Newcomer
-                };
-                self.acquire_contended(right)
-            }
-            Sleepers::None => {
-                for _ in 0..TRIES {
-                    if self.futex.word().load(Relaxed) & HOLDER != 0 {
-                        break;
-                    }
-                    spin_loop();
+        let found = self.let_go(HANDED)?;
+        let mut right = Right::Newcomer;
+        if found & SLEEPERS == 0 {
+            for _ in 0..TRIES {
+                if self.futex.word().load(Relaxed) & HOLDER != 0 {
+                    break;
                 }
-                self.acquire_contended(Right::Newcomer)
+                spin_loop();
             }
+        } else if self.futex.wake(1) == 0 {
+            // Nobody slept: the bit was left over from one that died, or that did not
+            // go to sleep after all and looks again right now.
+            right = Right::Giver;
         }
+        self.acquire_contended(right)
     }
 
     /// Takes the lease from a process that is dead. False: it did not hold it. In
@@ -231,10 +223,12 @@ impl<F: Futex> Side<'_, F> {
         seized
     }
 
-    /// Nobody gets the lease any more.
+    /// Nobody gets the lease any more. Whoever lets go of it after this learns of it
+    /// from [`Side::release`], and whatever was done with the lease before is visible
+    /// to this thread after it: one that went to rest, for instance.
     #[cold]
-    pub(super) fn close(&self) {
-        self.futex.word().fetch_or(CLOSED, Release);
+    pub(crate) fn close(&self) {
+        self.futex.word().fetch_or(CLOSED, AcqRel);
         self.futex.wake(ALL);
     }
 }
@@ -248,13 +242,6 @@ pub(super) enum Right {
     Giver,
     /// Also one that was handed over: this thread has slept for it.
     Sleeper,
-}
-
-/// Whether a thread has to be woken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Sleepers {
-    None,
-    Some,
 }
 
 #[inline]

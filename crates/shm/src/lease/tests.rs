@@ -113,6 +113,17 @@ fn everything_fails_once_closed() {
 }
 
 #[test]
+fn nothing_is_done_without_a_lease_that_was_closed() {
+    let engine = lease();
+    let [program, _] = leased(&engine);
+    let mut guard = program.lock().unwrap();
+    engine.close();
+    let worked = LeaseGuard::unlocked(&mut guard, || unreachable!("it would rest for ever"));
+    assert_eq!(worked, Err::<(), _>(Revoked));
+    assert_eq!(engine.holder(), None);
+}
+
+#[test]
 fn who_was_taken_for_dead_learns_of_it() {
     let engine = lease();
     let [program, _] = leased(&engine);

@@ -7,6 +7,7 @@ use loom::thread;
 
 use super::{Rest, begin, end, is_resting, mark, notify, park, rouse};
 use crate::futex::model::ModelFutex;
+use crate::lease::Side;
 
 /// What is changed with the lease, for which loom's lock stands here.
 #[derive(Default)]
@@ -122,6 +123,31 @@ fn killed_between_mark_and_wake() {
             let _lease = node.lease.lock().unwrap();
             rouse(&node.slot);
         }
+        waiter.join().unwrap();
+    });
+}
+
+/// The node dies while a thread goes to rest: nobody will notify it any more.
+#[test]
+fn closed_while_going_to_rest() {
+    loom::model(|| {
+        let node = Arc::new((ModelFutex::new(), ModelFutex::new()));
+        let waiter = thread::spawn({
+            let node = Arc::clone(&node);
+            move || {
+                let (lease, slot) = &*node;
+                let side = Side { futex: lease, me: 2 };
+                if side.acquire().is_ok() {
+                    begin(slot, Rest::Parked);
+                    if side.release().is_ok() {
+                        park(slot, None);
+                    }
+                }
+            }
+        });
+        let (lease, slot) = &*node;
+        Side { futex: lease, me: 3 }.close();
+        rouse(slot);
         waiter.join().unwrap();
     });
 }

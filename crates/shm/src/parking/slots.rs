@@ -64,8 +64,8 @@ impl Parking {
     }
 
     /// Tells the thread of the slot once more, whether it was told or not: whoever did
-    /// may have died before it woke the thread or rang. After a process has died, and
-    /// after the lease was closed, this is due for every slot.
+    /// may have died before it woke the thread or rang. This is due for every slot after
+    /// a process has died, and after the lease was closed, when it needs no lease.
     pub fn rouse(&self, slot: u32) -> Option<Rest> {
         super::rouse(self.word(slot)?)
     }
