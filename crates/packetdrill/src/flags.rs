@@ -13,6 +13,7 @@
 //! | `send_buffer`, `receive_buffer` | bytes | 4 MiB, 15 MiB (window scale 8) |
 //! | `rto_min`, `rto_initial`, `delayed_ack`, `time_wait`, `fin_wait_2` | milliseconds | 200, 1000, 40, 60000, 60000 |
 //! | `retries`, `syn_retries` | count | 15, 5 |
+//! | `fast_open_key` | 32 hexadecimal digits: the key of Fast Open's cookies | that of packetdrill's scripts |
 //! | `sack`, `timestamps`, `window_scaling`, `ecn` | 0, 1 | 1, 1, 1, 0 |
 
 use core::net::IpAddr;
@@ -69,12 +70,16 @@ pub fn parse(text: &str) -> Result<Config, FlagError> {
     Ok(config)
 }
 
+/// Key of Fast Open's cookies that packetdrill's defaults set.
+const FAST_OPEN_KEY: [u8; 16] = 0xa1a1_a1a1_b2b2_b2b2_c3c3_c3c3_d4d4_d4d4_u128.to_be_bytes();
+
 /// What a script for Linux takes for granted.
 fn defaults() -> Config {
     let tcp = TcpConfig {
         send_buffer: 4 << 20,
         receive_buffer: 15 << 20,
         syn_retries: 5,
+        fast_open_key: Some(FAST_OPEN_KEY),
         ..TcpConfig::default()
     };
     let mut config = Config {
@@ -119,6 +124,10 @@ fn set(config: &mut Config, name: &str, value: &str) -> Option<bool> {
         "fin_wait_2" => tcp.fin_wait_2 = milliseconds(value)?,
         "retries" => tcp.retries = number(value, 0)?,
         "syn_retries" => tcp.syn_retries = number(value, 0)?,
+        "fast_open_key" => {
+            let number = (value.len() == 32).then(|| u128::from_str_radix(value, 16).ok());
+            tcp.fast_open_key = Some(number??.to_be_bytes());
+        }
         "sack" => tcp.sack = switch(value)?,
         "timestamps" => tcp.timestamps = switch(value)?,
         "window_scaling" => tcp.window_scaling = switch(value)?,

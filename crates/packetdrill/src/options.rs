@@ -8,8 +8,8 @@ use libc::{
     IP_FREEBIND, IP_MTU_DISCOVER, IP_TOS, IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP, IPV6_TCLASS, IPV6_V6ONLY,
     SO_ACCEPTCONN, SO_ERROR, SO_KEEPALIVE, SO_LINGER, SO_MARK, SO_OOBINLINE, SO_RCVBUF, SO_RCVLOWAT,
     SO_RCVTIMEO, SO_REUSEADDR, SO_REUSEPORT, SO_SNDBUF, SO_SNDTIMEO, SO_TYPE, SO_ZEROCOPY, SOL_SOCKET,
-    TCP_CONGESTION, TCP_CORK, TCP_KEEPCNT, TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_MAXSEG, TCP_NODELAY,
-    TCP_QUICKACK, TCP_USER_TIMEOUT, c_int,
+    TCP_CONGESTION, TCP_CORK, TCP_FASTOPEN, TCP_KEEPCNT, TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_MAXSEG,
+    TCP_NODELAY, TCP_QUICKACK, TCP_USER_TIMEOUT, c_int,
 };
 use toehold_stack::{CongestionAlgorithm, SocketError, SocketOption};
 
@@ -38,6 +38,9 @@ impl State {
         let now = self.now;
         let socket = self.descriptors.socket(fd)?;
         match meaning(level, name, value)? {
+            Meaning::Stack(SocketOption::FastOpen(limit)) if matches!(socket.kind, Kind::Fresh) => {
+                socket.fast_open = Some(limit);
+            }
             Meaning::Stack(option) => match socket.kind {
                 Kind::Fresh => socket.settings.apply(option)?,
                 Kind::Listening(id) => self.stack.set_listener_option(id, option)?,
@@ -148,6 +151,7 @@ fn tcp_option(name: c_int, value: &[u8]) -> Outcome<Meaning> {
         TCP_USER_TIMEOUT => SocketOption::UserTimeout(Duration::from_millis(positive(value)?.into())),
         TCP_MAXSEG => SocketOption::MaxSegment(u16::try_from(positive(value)?).map_err(|_| Errno::INVAL)?),
         TCP_NOTSENT_LOWAT => SocketOption::UnsentLowWater(integer(value)? as u32),
+        TCP_FASTOPEN => SocketOption::FastOpen(positive(value)?),
         TCP_CONGESTION => SocketOption::Congestion(algorithm(value)?),
         TCP_INQ => return Ok(Meaning::ReportUnread(switch(value)?)),
         _ => return Err(Errno::NOPROTOOPT),

@@ -9,7 +9,7 @@ use core::net::SocketAddr;
 use core::time::Duration;
 use libc::{AF_INET, AF_INET6, c_int};
 use toehold_stack::{
-    ConnectionId, ListenerId, ReceiveFlags, SendFlags, Settings, Shutdown, State as TcpState,
+    ConnectionId, ListenerId, ReceiveFlags, SendFlags, Settings, Shutdown, SocketOption, State as TcpState,
 };
 
 /// What has become of a socket.
@@ -34,6 +34,8 @@ pub(crate) struct Socket {
     /// Whether `recvmsg` reports what is left to read (TCP_INQ).
     pub(crate) report_unread: bool,
     pub(crate) completions: Completions,
+    /// TCP_FASTOPEN, if it was set before it listens.
+    pub(crate) fast_open: Option<u32>,
     bound: Option<SocketAddr>,
     /// `connect` has not reported its outcome yet.
     connecting: bool,
@@ -57,6 +59,7 @@ impl Socket {
             send_timeout: Duration::ZERO,
             report_unread: false,
             completions: Completions::default(),
+            fast_open: None,
             bound: None,
             connecting: false,
         }
@@ -118,6 +121,10 @@ impl State {
             Kind::Fresh => {
                 let local = socket.bound.unwrap_or_else(|| unspecified(socket.domain));
                 let id = self.stack.listen(now, local, backlog, &socket.settings)?;
+                // The scripts' defaults turn Fast Open on for every listener.
+                let limit = socket.fast_open.unwrap_or(backlog);
+                self.stack
+                    .set_listener_option(id, SocketOption::FastOpen(limit))?;
                 socket.kind = Kind::Listening(id);
                 Ok(())
             }
@@ -212,7 +219,7 @@ impl State {
     /// Sends from `bytes`, as much as there is room for.
     pub(crate) fn send(&mut self, fd: i32, bytes: &[u8], flags: c_int) -> Outcome<usize> {
         if flags & libc::MSG_FASTOPEN != 0 {
-            // TCP Fast Open (RFC 7413) is not offered.
+            // This side of TCP Fast Open (RFC 7413) is not there.
             return Err(Errno::OPNOTSUPP);
         }
         let socket = self.descriptors.socket(fd)?;

@@ -228,6 +228,11 @@ pub(crate) fn option_words(options: &Options) -> Vec<String> {
             .collect();
         words.push(format!("sack {}", blocks.join(" ")));
     }
+    words.extend(options.fast_open.map(|option| {
+        let name = if option.is_experimental() { "FOEXP" } else { "FO" };
+        let cookie: String = option.cookie().iter().map(|byte| format!("{byte:02x}")).collect();
+        format!("{name} {cookie}").trim_end().to_owned()
+    }));
     words
 }
 

@@ -99,6 +99,9 @@ pub struct TcpConfig {
     /// Offer ECN (RFC 3168) on connections opened by this side; a peer's offer is
     /// always accepted.
     pub ecn: bool,
+    /// Key of Fast Open's cookies (RFC 7413 §4.1.2), where several nodes serve an
+    /// address; otherwise derived from the node's secret.
+    pub fast_open_key: Option<[u8; 16]>,
     /// First port of the ephemeral range (RFC 6056); it ends at 60999.
     pub ephemeral_first: u16,
 }
@@ -134,6 +137,7 @@ impl Default for TcpConfig {
             timestamps: true,
             window_scaling: true,
             ecn: false,
+            fast_open_key: None,
             ephemeral_first: 32768,
         }
     }

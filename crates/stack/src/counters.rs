@@ -113,6 +113,12 @@ counters! {
     tcp_passive_opens,
     /// SYNs that found the backlog full and were dropped.
     tcp_listen_overflows,
+    /// Connections opened by a SYN with a valid Fast Open cookie.
+    tcp_fast_opens,
+    /// Such SYNs beyond the limit of pending connections.
+    tcp_fast_open_overflows,
+    /// SYN-ACKs that brought a Fast Open cookie.
+    tcp_fast_open_cookies_sent,
     /// SYN cookies sent.
     tcp_syn_cookies_sent,
     /// Connections made from a returned cookie.

@@ -29,6 +29,8 @@ pub(crate) enum Purpose {
     Ports,
     /// SYN cookies.
     Cookies,
+    /// Cookies of Fast Open.
+    FastOpen,
 }
 
 /// A key of SipHash.
@@ -55,6 +57,13 @@ impl Key {
         Self {
             halves: [half(0), half(1)],
         }
+    }
+
+    /// A hash of bytes that others get to see: SipHash-2-4.
+    pub(crate) fn bytes(&self, bytes: &[u8]) -> u64 {
+        let mut hasher = SipHasher24::new_with_keys(self.halves[0], self.halves[1]);
+        hasher.write(bytes);
+        hasher.finish()
     }
 
     /// A hash for tables: SipHash-1-3, which no known attack predicts.
@@ -112,6 +121,7 @@ pub(crate) struct Keys {
     timestamps: Key,
     ports: Key,
     pub(crate) cookies: Key,
+    pub(crate) fast_open: Key,
 }
 
 impl Keys {
@@ -122,7 +132,14 @@ impl Keys {
             timestamps: Key::derive(secret, Purpose::Timestamps),
             ports: Key::derive(secret, Purpose::Ports),
             cookies: Key::derive(secret, Purpose::Cookies),
+            fast_open: Key::derive(secret, Purpose::FastOpen),
         }
+    }
+
+    /// Takes the key of Fast Open's cookies that other nodes have too.
+    pub(crate) fn set_fast_open_key(&mut self, key: &[u8; 16]) {
+        let number = u128::from_le_bytes(*key);
+        self.fast_open.halves = [number as u64, (number >> 64) as u64];
     }
 
     /// The initial sequence number of a connection opened at `now`.

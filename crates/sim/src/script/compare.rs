@@ -100,6 +100,7 @@ impl FlowState {
         }
         let options = &header.options;
         same_option("mss", options.mss, expected.mss)?;
+        same_option("FO", options.fast_open, expected.fast_open)?;
         same_option("wscale", options.window_scale, expected.window_scale)?;
         same_option("sackOK", options.sack_permitted, expected.sack_permitted)?;
         let blocks: Vec<(u32, u32)> = options

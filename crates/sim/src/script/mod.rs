@@ -39,7 +39,8 @@
 //! - flags: `S`YN, `F`IN, `R`ST, `P`SH, `.` for ACK, `U`RG, `E`CE, C`W`R; or `-`;
 //! - sequence numbers, `first:behind(payload)`;
 //! - `ack NUMBER`, `win NUMBER` (as in the header, never scaled), `urg NUMBER`;
-//! - options: `<mss N,sackOK,wscale N,TS val N ecr N,sack A:B C:D,nop,eol>`, or
+//! - options: `<mss N,sackOK,wscale N,TS val N ecr N,sack A:B C:D,FO COOKIE,nop,eol>`
+//!   (`FO` alone asks for a cookie, `FOEXP` is its experimental form), or
 //!   `<raw 020405b4>` byte by byte; in expected packets `<...>` for any.
 //!
 //! An expected packet without `win` may have any window; one without options
@@ -88,7 +89,7 @@
 //! `reuse_address` with `on` or `off`; `keepalive_idle`, `keepalive_interval`,
 //! `user_timeout`, `linger` (or `off`) with seconds; `keepalive_probes`,
 //! `send_buffer`, `receive_buffer`, `unsent_low_water`, `low_water`, `max_segment`,
-//! `traffic_class` with a number; `congestion` with `reno` or `cubic`.
+//! `traffic_class`, `fast_open` (of a listener) with a number; `congestion` with `reno` or `cubic`.
 //!
 //! # Settings
 //!
@@ -97,7 +98,7 @@
 //! `send_buffer`, `receive_buffer`, `initial_window`, `rto_min`, `rto_initial`,
 //! `rto_max`, `delayed_ack`, `retries`, `syn_retries`, `time_wait`,
 //! `fin_wait_2`, `challenge_rate`, `sack`, `timestamps`, `window_scaling`,
-//! `ecn`. Spans are in seconds. SACK, timestamps and window scaling are off
+//! `ecn`, `fast_open_key` (32 hexadecimal digits). Spans are in seconds. SACK, timestamps and window scaling are off
 //! unless a script turns them on. `remote_isn`, `local_isn` (the clock begins
 //! when that number is due), `tolerance`, `push`.
 
@@ -112,7 +113,7 @@ use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
-use toehold_wire::tcp::Flags;
+use toehold_wire::tcp::{FastOpen, Flags};
 
 use self::settings::Setting;
 
@@ -244,6 +245,7 @@ struct OptionList {
     sack_permitted: bool,
     sack: Vec<(u32, u32)>,
     timestamps: Option<(Wild, Wild)>,
+    fast_open: Option<FastOpen>,
     raw: Option<Vec<u8>>,
 }
 

@@ -1,6 +1,6 @@
 //! From a packet's text to a [`Segment`].
 
-use toehold_wire::tcp::Flags;
+use toehold_wire::tcp::{FastOpen, Flags};
 
 use super::parse::number;
 use super::{Flow, OptionList, Segment};
@@ -135,6 +135,12 @@ fn one_option(list: &mut OptionList, text: &str) -> Result<(), String> {
             }
         }
         ["raw", digits] => list.raw = Some(hexadecimal(digits)?),
+        ["FO"] => list.fast_open = FastOpen::new(&[], false),
+        ["FOEXP"] => list.fast_open = FastOpen::new(&[], true),
+        [name @ ("FO" | "FOEXP"), cookie] => {
+            let cookie = FastOpen::new(&hexadecimal(cookie)?, name == "FOEXP");
+            list.fast_open = Some(cookie.ok_or("a cookie has 4 to 16 bytes, an even number")?);
+        }
         ["raw"] => list.raw = Some(Vec::new()),
         _ => return Err(format!("`{text}` is no option")),
     }

@@ -361,6 +361,7 @@ fn options(list: &OptionList, local: impl Fn(u32) -> Seq, timestamp_base: u32) -
         mss: list.mss,
         window_scale: list.window_scale,
         sack_permitted: list.sack_permitted,
+        fast_open: list.fast_open,
         timestamps: list.timestamps.map(|(value, echo)| Timestamps {
             value: value.unwrap_or(0),
             echo: echo.map_or(0, |echo| {

@@ -151,9 +151,16 @@ fn apply_to_tcp(tcp: &mut TcpConfig, name: &str, value: &str) -> Result<(), Stri
         "timestamps" => tcp.timestamps = switch(value)?,
         "window_scaling" => tcp.window_scaling = switch(value)?,
         "ecn" => tcp.ecn = switch(value)?,
+        "fast_open_key" => tcp.fast_open_key = Some(key(value)?),
         _ => return Err(format!("`{name}` is no setting")),
     }
     Ok(())
+}
+
+fn key(value: &str) -> Result<[u8; 16], String> {
+    let number = (value.len() == 32).then(|| u128::from_str_radix(value, 16).ok());
+    let number = number.flatten().ok_or("a key is 32 hexadecimal digits")?;
+    Ok(number.to_be_bytes())
 }
 
 /// Reads the name of an algorithm.

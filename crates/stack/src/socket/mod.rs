@@ -118,6 +118,14 @@ pub(crate) mod setting {
     pub(crate) const V6_ONLY: u32 = 1 << 7;
     /// The last write announced more (MSG_MORE).
     pub(crate) const MORE_ANNOUNCED: u32 = 1 << 8;
+    /// Opened early (RFC 7413): the SYN-ACK is not acknowledged yet.
+    pub(crate) const FAST_OPEN: u32 = 1 << 9;
+    /// The SYN-ACK brings a Fast Open cookie.
+    pub(crate) const FAST_OPEN_COOKIE: u32 = 1 << 10;
+    /// … in the option's experimental form.
+    pub(crate) const FAST_OPEN_EXPERIMENT: u32 = 1 << 11;
+    /// What a connection keeps here for itself; no new one begins with it.
+    pub(crate) const INTERNAL: u32 = MORE_ANNOUNCED | FAST_OPEN | FAST_OPEN_COOKIE | FAST_OPEN_EXPERIMENT;
 }
 
 /// A socket's settings; a listener's are inherited by what it accepts.

@@ -49,6 +49,11 @@ pub enum SocketOption {
     MaxSegment(u16),
     /// IP_TOS or IPV6_TCLASS; the two ECN bits are the stack's.
     TrafficClass(u8),
+    /// TCP_FASTOPEN of a listener: how many connections may wait for the end of
+    /// their handshake that were opened by a SYN with data and a cookie (RFC
+    /// 7413). Such data may arrive twice, so that this is for programs to which
+    /// that does not matter. 0: none.
+    FastOpen(u32),
     /// TCP_CONGESTION.
     Congestion(CongestionAlgorithm),
 }
@@ -128,6 +133,8 @@ impl Settings {
             SocketOption::MaxSegment(bytes) => self.max_segment = within(bytes, 88, 32767)?,
             SocketOption::TrafficClass(class) => self.traffic_class = class & !0b11,
             SocketOption::Congestion(algorithm) => self.congestion = algorithm as u8,
+            // Of listeners only, see `Stack::set_listener_option`.
+            SocketOption::FastOpen(_) => return Err(SocketError::InvalidInput),
         }
         Ok(())
     }
@@ -233,6 +240,10 @@ impl Stack {
     /// `InvalidInput`, `NotFound`.
     pub fn set_listener_option(&mut self, id: ListenerId, option: SocketOption) -> Result<(), SocketError> {
         let index = self.tcp.resolve_listener(id)?;
+        if let SocketOption::FastOpen(limit) = option {
+            self.tcp.set_fast_open(index, limit);
+            return Ok(());
+        }
         self.tcp.listener_settings(index).apply(option)
     }
 

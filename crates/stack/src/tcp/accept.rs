@@ -5,6 +5,7 @@ use toehold_shm::NONE;
 use toehold_wire::tcp::{Flags, Options};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use super::fast_open::Pending;
 use super::segment::Segment;
 use super::{Context, Pcb, State, Tcp, flag};
 use crate::demux::Demux;
@@ -32,6 +33,8 @@ pub(crate) struct Listener {
     queue_len: u32,
     /// Connections in SYN-RECEIVED.
     half_open: u32,
+    /// Connections opened before their handshake is done.
+    pub(super) fast_open: Pending,
     pub(super) event_next: u32,
     /// Next listener with the same port bucket, plus one; 0: none.
     bucket_next: u32,
@@ -102,6 +105,7 @@ impl Tcp {
             queue_tail: NONE,
             queue_len: 0,
             half_open: 0,
+            fast_open: Pending::default(),
             event_next: NONE,
             bucket_next: 0,
             settings,
@@ -160,6 +164,7 @@ impl Tcp {
         for connection in half_open {
             self.abort(connection);
         }
+        self.detach_fast_open(index);
         self.listeners[index as usize].open = 0;
     }
 
@@ -233,7 +238,9 @@ impl Tcp {
             listener.queue_tail = NONE;
         }
         listener.queue_len -= 1;
-        pcb.listener = NONE;
+        if !pcb.is_fast_open() {
+            pcb.listener = NONE;
+        }
         pcb.clear(flag::IN_ACCEPT_QUEUE | flag::RELEASED);
         Some(connection)
     }
@@ -282,6 +289,9 @@ impl Tcp {
         if let Some(index) = self.adopt(cx, pcb) {
             self.listeners[listener as usize].half_open += 1;
             self.mark_ready(index);
+            if segment.options.fast_open.is_some() {
+                self.fast_open_input(cx, listener, index, segment);
+            }
         }
     }
 
@@ -359,7 +369,7 @@ impl Tcp {
         true
     }
 
-    fn enqueue_accepted(&mut self, listener: u32, index: u32) {
+    pub(super) fn enqueue_accepted(&mut self, listener: u32, index: u32) {
         self.pcbs[index].set(flag::IN_ACCEPT_QUEUE);
         self.pcbs[index].accept_next = NONE;
         let state = &mut self.listeners[listener as usize];

@@ -20,6 +20,11 @@ impl Tcp {
         }
         let pcb = &mut self.pcbs[index];
         if !in_window(pcb, segment) {
+            if pcb.is_first_syn(segment) && !segment.has(Flags::ACK) {
+                //= RFC 7413 §4.2.1 (the SYN may come again without its data)
+                pcb.set(flag::SYN_PENDING);
+                return false;
+            }
             cx.counters.tcp_out_of_window += 1;
             if !segment.has(Flags::RST) {
                 //= RFC 9293 §3.10.7.4 (an unacceptable segment is answered with an acknowledgement)
@@ -132,13 +137,14 @@ impl Tcp {
             State::Closing | State::LastAck => None,
             _ => Some(SocketError::ConnectionReset),
         };
+        self.note_fast_open_reset(cx.now, index);
         self.finish(index, error);
     }
 
     /// A SYN where none belongs. True: go on with the segment's acknowledgement.
     fn syn_in_connection(&mut self, cx: &mut Context<'_>, index: u32, segment: &Segment<'_>) -> bool {
         let pcb = &mut self.pcbs[index];
-        if pcb.state() == State::SynReceived && segment.seq == pcb.irs() {
+        if pcb.is_first_syn(segment) {
             if segment.has(Flags::ACK) {
                 //= RFC 9293 §3.5 (simultaneous open: the SYN-ACK acknowledges our SYN)
                 return true;

@@ -118,6 +118,9 @@ impl Tcp {
         if half_open {
             self.forget_half_open(listener);
         }
+        if self.pcbs[index].is_fast_open() {
+            self.end_fast_open(index);
+        }
         if fence {
             self.mark_ready(index);
         }

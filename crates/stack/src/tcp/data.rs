@@ -35,7 +35,7 @@ impl Tcp {
             return;
         }
         let pcb = &self.pcbs[index];
-        let orphan = pcb.has(flag::RELEASED) && pcb.listener == NONE;
+        let orphan = pcb.has(flag::RELEASED) && !pcb.has(flag::IN_ACCEPT_QUEUE);
         let end = segment.data_start() + segment.payload.len() as u32;
         if orphan && end.gt(pcb.rcv_nxt) {
             //= RFC 9293 §3.6.1 (data for a program that has closed: reset)

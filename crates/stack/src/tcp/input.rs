@@ -78,6 +78,9 @@ impl Tcp {
         if pcb.state() == State::SynReceived && !self.handshake_completes(cx, index, segment) {
             return;
         }
+        if self.pcbs[index].is_fast_open() && !self.fast_open_completes(cx, index, segment) {
+            return;
+        }
         if !self.ack_input(cx, index, segment) || self.pcbs[index].state() == State::Closed {
             return;
         }

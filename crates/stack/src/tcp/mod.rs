@@ -15,6 +15,7 @@ mod connect;
 mod data;
 mod drain;
 mod emit;
+mod fast_open;
 mod input;
 mod limbo;
 mod looped;
@@ -172,6 +173,9 @@ impl Tcp {
             keys: Keys::new(&config.secret),
             scratch: Vec::new(),
         };
+        if let Some(key) = &config.tcp.fast_open_key {
+            tcp.keys.set_fast_open_key(key);
+        }
         if carver.is_fresh() {
             tcp.shard[0] = Shard {
                 ready_head: NONE,

@@ -80,8 +80,10 @@ impl Tcp {
         if !self.refresh_path(cx, index) {
             return Err(Stopped::Connection);
         }
-        if matches!(self.pcbs[index].state(), State::SynSent | State::SynReceived) {
+        if self.pcbs[index].has(flag::SYN_PENDING) {
             self.transmit_syn(cx, index, out)?;
+        }
+        if matches!(self.pcbs[index].state(), State::SynSent | State::SynReceived) {
             return self.transmit_ack(cx, index, out);
         }
         if self.pcbs[index].lost > 0 {
@@ -150,11 +152,8 @@ impl Tcp {
         index: u32,
         out: &mut dyn Transmitter,
     ) -> Result<(), Stopped> {
-        if !self.pcbs[index].has(flag::SYN_PENDING) {
-            return Ok(());
-        }
         let pcb = &self.pcbs[index];
-        let answering = pcb.state() == State::SynReceived;
+        let answering = pcb.state() != State::SynSent;
         let mut flags = if answering {
             Flags::SYN | Flags::ACK
         } else {
@@ -173,7 +172,9 @@ impl Tcp {
             // How long the link was full says nothing of the path.
             pcb.backoff = 0;
         }
-        pcb.snd_nxt = pcb.iss + 1;
+        if pcb.snd_nxt == pcb.iss {
+            pcb.snd_nxt = pcb.iss + 1;
+        }
         pcb.syn_count = pcb.syn_count.saturating_add(1);
         if !pcb.waiting_since.is_set() || pcb.syn_count == 1 {
             pcb.waiting_since = cx.now;
@@ -397,7 +398,7 @@ impl Tcp {
             return false;
         }
         //= RFC 9293 §3.7.4 (Nagle: hold a short segment while data are unacknowledged)
-        pcb.settings.has(setting::NO_DELAY) || pcb.outstanding() == 0 || pcb.has(flag::URGENT_OUT)
+        pcb.settings.has(setting::NO_DELAY) || pcb.sent_head == NONE || pcb.has(flag::URGENT_OUT)
     }
 
     /// Largest payload of one frame: a segment, or as many whole ones as the

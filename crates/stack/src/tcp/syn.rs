@@ -5,7 +5,7 @@ use toehold_wire::tcp::{Options, Timestamps};
 
 use super::congestion::Congestion;
 use super::{Context, Pcb, Tcp, flag};
-use crate::socket::Settings;
+use crate::socket::{Settings, setting};
 use crate::time::Instant;
 use crate::tuple::FourTuple;
 
@@ -30,6 +30,7 @@ impl Tcp {
     pub(super) fn new_pcb(&mut self, now: Instant, tuple: FourTuple, settings: Settings) -> Pcb {
         let generation = self.next_generation();
         let mut pcb = Pcb::new(tuple, generation, settings);
+        pcb.settings.set(setting::INTERNAL, false);
         //= RFC 6528 §3
         pcb.iss = self.keys.initial_sequence(&tuple, now);
         pcb.snd_una = pcb.iss;
@@ -56,6 +57,7 @@ impl Tcp {
                 value: pcb.timestamp(cx.now),
                 echo: pcb.ts_recent,
             }),
+            fast_open: self.fast_open_option(pcb),
             ..Options::default()
         }
     }

@@ -73,7 +73,9 @@ impl Tcp {
         pcb.timer_raw = RetransmitTimer::Off as u8;
         match timer {
             RetransmitTimer::Off => {}
-            RetransmitTimer::Timeout if matches!(pcb.state(), State::SynSent | State::SynReceived) => {
+            RetransmitTimer::Timeout
+                if matches!(pcb.state(), State::SynSent | State::SynReceived) || pcb.is_fast_open() =>
+            {
                 self.syn_timeout(cx, index);
             }
             RetransmitTimer::Timeout => self.retransmission_timeout(cx, index),
@@ -249,7 +251,7 @@ impl Tcp {
         //= RFC 6298 §5.3 (an acknowledgement of new data restarts the timer)
         let base = pcb.waiting_since.min(now);
         //= RFC 8985 §7.3 (after a probe the timer runs anew)
-        let sent = if pcb.sent_head == NONE || pcb.has(flag::TAIL_PROBE_OUT) {
+        let sent = if pcb.sent_head == NONE || pcb.has(flag::TAIL_PROBE_OUT) || pcb.is_fast_open() {
             pcb.last_sent
         } else {
             //= RFC 6298 §5.1 (it runs for the oldest segment, from when that was last sent)

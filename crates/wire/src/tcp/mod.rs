@@ -21,6 +21,7 @@
 //! # Ok::<(), toehold_wire::WireError>(())
 //! ```
 
+mod fast_open;
 mod flags;
 mod header;
 mod options;
@@ -29,6 +30,7 @@ mod seq;
 mod tests;
 mod view;
 
+pub use fast_open::FastOpen;
 pub use flags::Flags;
 pub use header::{Header, MAX_HEADER_LEN, MIN_HEADER_LEN, set_checksum};
 pub use options::{MAX_WINDOW_SCALE, Options, SackBlocks, Timestamps};

@@ -1,6 +1,7 @@
 //! Options: their values, their encoding, and the hostile list they arrive in.
 
 use super::Seq;
+use super::fast_open::{self, FastOpen};
 use crate::put;
 
 /// Largest window shift that may be used (RFC 7323 §2.3).
@@ -109,6 +110,8 @@ pub struct Options {
     pub sack: SackBlocks,
     /// Timestamps (RFC 7323 §3.2).
     pub timestamps: Option<Timestamps>,
+    /// Fast Open (RFC 7413 §4.1.1), in a SYN.
+    pub fast_open: Option<FastOpen>,
 }
 
 impl Options {
@@ -119,6 +122,7 @@ impl Options {
         sack_permitted: false,
         sack: SackBlocks::EMPTY,
         timestamps: None,
+        fast_open: None,
     };
 
     /// Reads the bytes between the fixed header and the data. The second value
@@ -177,6 +181,10 @@ impl Options {
             },
             (KIND_SACK, value) => return self.take_sack(value),
             (KIND_MSS | KIND_WINDOW_SCALE | KIND_SACK_PERMITTED, _) => return false,
+            (fast_open::KIND | fast_open::KIND_EXPERIMENT, value) => {
+                // Of an impossible length, or another experiment: not there.
+                self.fast_open = FastOpen::parse(kind, value).or(self.fast_open);
+            }
             //= RFC 9293 §3.1
             // Options that are not implemented are skipped by their length.
             _ => {}
@@ -204,6 +212,8 @@ impl Options {
         self.mss = None;
         //= RFC 2018 §2
         self.sack_permitted = false;
+        //= RFC 7413 §4.1.1 (the option belongs into segments with SYN)
+        self.fast_open = None;
         self
     }
 
@@ -240,20 +250,24 @@ impl Options {
         };
         let mss = if self.mss.is_some() { 4 } else { 0 };
         let scale = if self.window_scale.is_some() { 4 } else { 0 };
-        mss + permitted + timestamps + scale
+        let fast_open = self.fast_open.map_or(0, |option| option.len());
+        mss + permitted + timestamps + scale + fast_open
     }
 
     /// How many SACK blocks have room beside `fixed` bytes of other options.
     #[inline]
     fn sack_that_fit(&self, fixed: usize) -> usize {
-        self.sack.len().min((MAX_LEN - 4 - fixed) / 8)
+        self.sack.len().min(MAX_LEN.saturating_sub(4 + fixed) / 8)
     }
 
     /// Whether timestamps are the only option.
     #[inline]
     pub(super) fn only_timestamps(&self) -> Option<Timestamps> {
-        let others =
-            self.mss.is_some() | self.window_scale.is_some() | self.sack_permitted | !self.sack.is_empty();
+        let others = self.mss.is_some()
+            | self.window_scale.is_some()
+            | self.sack_permitted
+            | !self.sack.is_empty()
+            | self.fast_open.is_some();
         if others { None } else { self.timestamps }
     }
 
@@ -291,6 +305,9 @@ impl Options {
                 [KIND_NOP, KIND_WINDOW_SCALE, 3, shift.min(MAX_WINDOW_SCALE)],
             );
             at += 4;
+        }
+        if let Some(option) = self.fast_open {
+            at += option.emit(&mut buffer[at..]);
         }
         at + self.emit_sack(&mut buffer[at..], at)
     }

@@ -214,9 +214,9 @@ fn the_list_ends_at_its_end_and_padding_is_skipped() {
     assert_eq!(parse(&[1; 40]), (Options::NONE, false));
     assert_eq!(parse(&[]), (Options::NONE, false));
     assert_eq!(parse(&[1, 1, 2, 4, 5, 180, 1, 0]).0.mss, Some(1460));
-    // Unknown: the fast open cookie of RFC 7413.
+    // Unknown.
     assert_eq!(
-        parse(&[34, 6, 1, 2, 3, 4, 4, 2]).0,
+        parse(&[35, 6, 1, 2, 3, 4, 4, 2]).0,
         Options {
             sack_permitted: true,
             ..Options::NONE
@@ -262,6 +262,35 @@ fn sack_blocks_that_have_no_room_are_left_out() {
 }
 
 #[test]
+fn fast_open_cookies_have_four_to_sixteen_bytes() {
+    //= RFC 7413 §4.1.1
+    assert_eq!(parse(&[34, 2]).0.fast_open, FastOpen::new(&[], false));
+    let four = parse(&[34, 6, 1, 2, 3, 4]).0.fast_open.unwrap();
+    assert_eq!(
+        (four.cookie(), four.is_experimental()),
+        (&[1, 2, 3, 4][..], false)
+    );
+    let experimental = parse(&[254, 8, 0xf9, 0x89, 1, 2, 3, 4]).0.fast_open;
+    assert_eq!(experimental, FastOpen::new(&[1, 2, 3, 4], true));
+    for other in [
+        &[34, 4, 1, 2][..],
+        &[34, 7, 1, 2, 3, 4, 5],
+        &[254, 2],
+        &[254, 8, 0xf9, 0x88, 1, 2, 3, 4],
+    ] {
+        assert_eq!(parse(other).0.fast_open, None, "{other:?}");
+    }
+    assert_eq!(FastOpen::new(&[0; 18], false), None);
+    let mut bytes = [0; 12];
+    let len = Options {
+        fast_open: FastOpen::new(&[9; 8], false),
+        ..Options::NONE
+    }
+    .emit(&mut bytes);
+    assert_eq!((len, bytes), (12, [34, 10, 9, 9, 9, 9, 9, 9, 9, 9, 1, 1]));
+}
+
+#[test]
 fn a_checksum_against_the_definition() {
     //= RFC 9293 §3.1
     let mut header = [0; 20];
@@ -294,12 +323,17 @@ fn a_checksum_against_the_definition() {
 prop_compose! {
     fn options()(
         mss: Option<u16>, window_scale in proptest::option::of(0u8..=14), sack_permitted: bool,
-        list in proptest::collection::vec(any::<(u32, u32)>(), 0..=4), timestamps in any::<Option<(u32, u32)>>()
+        list in proptest::collection::vec(any::<(u32, u32)>(), 0..=4), timestamps in any::<Option<(u32, u32)>>(),
+        cookie in proptest::option::of((proptest::collection::vec(any::<u16>(), 0..=8), any::<bool>()))
     ) -> Options {
         Options {
             mss, window_scale, sack_permitted,
             sack: blocks(&list),
             timestamps: timestamps.map(|(value, echo)| Timestamps { value, echo }),
+            fast_open: cookie.and_then(|(words, experimental)| {
+                let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
+                FastOpen::new(&bytes, experimental)
+            }),
         }
     }
 }
@@ -329,7 +363,7 @@ proptest! {
         prop_assert!(!view.options_malformed());
         let mut expected = header;
         if !header.flags.contains(Flags::SYN) {
-            expected.options = Options { mss: None, window_scale: None, sack_permitted: false, ..header.options };
+            expected.options = Options { mss: None, window_scale: None, sack_permitted: false, fast_open: None, ..header.options };
         }
         // Only the last SACK blocks may be missing, and only for want of room.
         let sack = view.options().sack;

@@ -1,0 +1,260 @@
+//! TCP Fast Open (RFC 7413), the listening side: a SYN that returns a cookie
+//! makes a connection at once, whose program reads the SYN's data and answers
+//! before the handshake is done.
+//!
+//! Such a connection is in state ESTABLISHED from the beginning, with
+//! `FAST_OPEN` set and its SYN-ACK unacknowledged, until the peer has shown with
+//! an acknowledgement that it is where it claims to be. A listener bounds how
+//! many there are: beyond, a SYN is what it is without Fast Open. What comes in a
+//! SYN may come twice (RFC 7413 §2.1), so that programs have to ask for this.
+
+use toehold_shm::NONE;
+use toehold_wire::tcp::{FastOpen, Flags};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use super::congestion::Congestion;
+use super::segment::Segment;
+use super::{Context, Pcb, State, Tcp, flag};
+use crate::keyed::Keys;
+use crate::socket::setting;
+use crate::time::Instant;
+use crate::tuple::FourTuple;
+
+/// How long a connection that its peer reset still counts, in seconds: whoever
+/// answers a forged SYN with a reset must not make room for the next one.
+//= RFC 7413 §5.1 (resets must not let an attacker around the limit of pending requests)
+const RESET_COUNTS_S: u32 = 60;
+
+/// A listener's account of connections whose handshake is not done.
+#[derive(Debug, Clone, Copy, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub(super) struct Pending {
+    /// Most of them; 0: Fast Open is off.
+    limit: u32,
+    count: u32,
+    /// Those that their peers reset lately.
+    resets: u32,
+    /// When the last of these came, in seconds.
+    reset_at_s: u32,
+}
+
+impl Pending {
+    fn is_full(&self, now: Instant) -> bool {
+        let lately = seconds(now).wrapping_sub(self.reset_at_s) < RESET_COUNTS_S;
+        let resets = if lately { self.resets } else { 0 };
+        self.count.saturating_add(resets) >= self.limit
+    }
+
+    fn note_reset(&mut self, now: Instant) {
+        let now = seconds(now);
+        if now.wrapping_sub(self.reset_at_s) >= RESET_COUNTS_S {
+            self.resets = 0;
+        }
+        self.resets = self.resets.saturating_add(1);
+        self.reset_at_s = now;
+    }
+}
+
+fn seconds(now: Instant) -> u32 {
+    (now.0 / 1_000_000_000) as u32
+}
+
+impl Keys {
+    /// The cookie of a peer. It depends on both addresses and on nothing else, so
+    /// that nodes which share the key take each other's.
+    //= RFC 7413 §4.1.2 (a function of the client's address and a secret, of 64 bits at least)
+    fn fast_open_cookie(&self, tuple: &FourTuple) -> [u8; 8] {
+        let mut addresses = [0; 32];
+        let width = if tuple.local.is_ipv4() { 4 } else { 16 };
+        addresses[..width].copy_from_slice(&tuple.remote.0[16 - width..]);
+        addresses[width..2 * width].copy_from_slice(&tuple.local.0[16 - width..]);
+        self.fast_open.bytes(&addresses[..2 * width]).to_le_bytes()
+    }
+}
+
+impl Pcb {
+    /// Whether the peer has yet to show that it is where its SYN came from.
+    #[inline]
+    pub(super) fn is_fast_open(&self) -> bool {
+        self.settings.has(setting::FAST_OPEN)
+    }
+
+    /// Whether this segment is the SYN that the connection began with, again.
+    pub(super) fn is_first_syn(&self, segment: &Segment<'_>) -> bool {
+        (self.state() == State::SynReceived || self.is_fast_open())
+            && segment.has(Flags::SYN)
+            && segment.seq == self.irs()
+    }
+}
+
+impl Tcp {
+    /// Bounds the connections of a listener whose handshake is not done; 0 turns
+    /// Fast Open off.
+    pub(crate) fn set_fast_open(&mut self, listener: u32, limit: u32) {
+        self.listeners[listener as usize].fast_open.limit = limit;
+    }
+
+    /// A SYN with the option has made a connection half open. It is opened if the
+    /// cookie is right; else the SYN-ACK brings one.
+    pub(super) fn fast_open_input(
+        &mut self,
+        cx: &mut Context<'_>,
+        listener: u32,
+        index: u32,
+        segment: &Segment<'_>,
+    ) {
+        let pending = self.listeners[listener as usize].fast_open;
+        let Some(option) = segment.options.fast_open.filter(|_| pending.limit > 0) else {
+            return;
+        };
+        if option.cookie() != self.keys.fast_open_cookie(&segment.tuple) {
+            //= RFC 7413 §4.2.2 (a request, or a cookie that is not valid, is answered with one; the data are not taken)
+            cx.counters.tcp_fast_open_cookies_sent += 1;
+            let settings = &mut self.pcbs[index].settings;
+            settings.set(setting::FAST_OPEN_COOKIE, true);
+            settings.set(setting::FAST_OPEN_EXPERIMENT, option.is_experimental());
+            return;
+        }
+        if pending.is_full(cx.now) {
+            //= RFC 7413 §4.2.2 (beyond the limit of pending requests: the regular handshake)
+            cx.counters.tcp_fast_open_overflows += 1;
+            return;
+        }
+        if self.refresh_path(cx, index) {
+            self.fast_open(cx, listener, index, segment);
+        }
+    }
+
+    /// Opens a connection before its handshake is done.
+    //= RFC 7413 §4.2.2 (the data go to the program; it may answer at once)
+    fn fast_open(&mut self, cx: &mut Context<'_>, listener: u32, index: u32, segment: &Segment<'_>) {
+        let mut pcb = self.pcbs[index];
+        self.settle_segment_size(&mut pcb);
+        pcb.set_state(State::Established);
+        pcb.settings.set(setting::FAST_OPEN, true);
+        self.pcbs[index] = pcb;
+        self.forget_half_open(listener);
+        self.listeners[listener as usize].fast_open.count += 1;
+        self.enqueue_accepted(listener, index);
+        cx.counters.tcp_fast_opens += 1;
+        if !segment.payload.is_empty() {
+            self.data_input(cx, index, segment, None);
+        }
+        self.rearm(index);
+    }
+
+    /// What our SYN-ACK says about Fast Open.
+    pub(super) fn fast_open_option(&self, pcb: &Pcb) -> Option<FastOpen> {
+        if !pcb.settings.has(setting::FAST_OPEN_COOKIE) {
+            return None;
+        }
+        let cookie = self.keys.fast_open_cookie(&pcb.tuple);
+        FastOpen::new(&cookie, pcb.settings.has(setting::FAST_OPEN_EXPERIMENT))
+    }
+
+    /// The first acknowledgement on a connection opened early. False: drop the segment.
+    pub(super) fn fast_open_completes(
+        &mut self,
+        cx: &mut Context<'_>,
+        index: u32,
+        segment: &Segment<'_>,
+    ) -> bool {
+        let pcb = &mut self.pcbs[index];
+        //= RFC 9293 §3.10.7.4 (fifth, SYN-RECEIVED: an unacceptable ACK is answered with a reset)
+        if segment.ack.le(pcb.iss) || segment.ack.gt(pcb.snd_nxt) {
+            cx.counters.tcp_bad_acks += 1;
+            self.reply_reset(cx, segment);
+            return false;
+        }
+        if pcb.syn_count == 1 {
+            let sample = cx.now.nanos_since(pcb.waiting_since);
+            pcb.rtt.sample(cx.now, sample);
+        } else {
+            //= RFC 5681 §3.1 (after a lost SYN or SYN-ACK the initial window is one segment)
+            let mss = u32::from(pcb.mss);
+            pcb.congestion = Congestion::new(pcb.settings.algorithm(), mss, mss);
+        }
+        cx.counters.tcp_passive_opens += 1;
+        self.end_fast_open(index);
+        self.start_keepalive(index, cx.now);
+        true
+    }
+
+    /// The peer reset a connection.
+    pub(super) fn note_fast_open_reset(&mut self, now: Instant, index: u32) {
+        let pcb = &self.pcbs[index];
+        if pcb.is_fast_open() && pcb.listener != NONE {
+            self.listeners[pcb.listener as usize].fast_open.note_reset(now);
+        }
+    }
+
+    /// A connection is no longer pending: its handshake is done, or it is over.
+    pub(super) fn end_fast_open(&mut self, index: u32) {
+        let pcb = &mut self.pcbs[index];
+        pcb.settings.set(setting::FAST_OPEN, false);
+        let listener = pcb.listener;
+        if !pcb.has(flag::IN_ACCEPT_QUEUE) {
+            pcb.listener = NONE;
+        }
+        if listener != NONE {
+            let pending = &mut self.listeners[listener as usize].fast_open;
+            pending.count = pending.count.saturating_sub(1);
+        }
+    }
+
+    /// A listener closes: accepted connections that were still its pending ones go on alone.
+    pub(super) fn detach_fast_open(&mut self, listener: u32) {
+        let accepted: Vec<u32> = self
+            .pcbs
+            .iter_live()
+            .filter(|(_, pcb)| pcb.listener == listener && pcb.is_fast_open())
+            .map(|(index, _)| index)
+            .collect();
+        for index in accepted {
+            self.pcbs[index].listener = NONE;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cookies_are_those_of_other_servers_with_the_key() {
+        let mut keys = Keys::new(&[0; 16]);
+        let key = 0xa1a1_a1a1_b2b2_b2b2_c3c3_c3c3_d4d4_d4d4_u128.to_be_bytes();
+        keys.set_fast_open_key(&key);
+        let v4 = FourTuple::new("192.168.0.1:80".parse().unwrap(), "192.0.2.1:9".parse().unwrap());
+        let v6 = FourTuple::new(
+            "[fd3d:a0b:17d6::1]:80".parse().unwrap(),
+            "[fd3d:fa7b:d17d::1]:9".parse().unwrap(),
+        );
+        // As packetdrill's scripts expect them of Linux.
+        assert_eq!(
+            u64::from_be_bytes(keys.fast_open_cookie(&v4)),
+            0x3021_b9d8_8901_7eeb
+        );
+        assert_eq!(
+            u64::from_be_bytes(keys.fast_open_cookie(&v6)),
+            0xc1d1_e974_2a47_a9bc
+        );
+    }
+
+    #[test]
+    fn resets_count_against_the_limit_for_a_minute() {
+        let at = |seconds: u64| Instant(seconds * 1_000_000_000);
+        let mut pending = Pending {
+            limit: 2,
+            ..Pending::default()
+        };
+        assert!(!pending.is_full(at(1000)));
+        pending.note_reset(at(1000));
+        assert!(!pending.is_full(at(1000)));
+        pending.note_reset(at(1030));
+        assert!(pending.is_full(at(1089)));
+        assert!(!pending.is_full(at(1090)));
+        pending.note_reset(at(1090));
+        assert!(!pending.is_full(at(1091)));
+    }
+}
