@@ -232,14 +232,11 @@ impl Tcp {
         }
         // A probe from below the window is answered and otherwise ignored, its
         // acknowledgement too (RFC 9293 §3.10.7.4).
-        if !header.flags.contains(Flags::ACK) || emission.seq.lt(pcb.snd_una) {
+        let syn = header.flags.contains(Flags::SYN);
+        if !header.flags.contains(Flags::ACK) || (emission.seq.lt(pcb.snd_una) && !syn) {
             return;
         }
-        let shift = if header.flags.contains(Flags::SYN) {
-            0
-        } else {
-            pcb.rcv_wscale
-        };
+        let shift = if syn { 0 } else { pcb.rcv_wscale };
         let edge = pcb.rcv_nxt + (u32::from(header.window) << shift);
         if edge.gt(pcb.rcv_adv) {
             pcb.rcv_adv = edge;

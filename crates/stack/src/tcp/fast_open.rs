@@ -3,7 +3,7 @@
 //! before the handshake is done.
 //!
 //! Such a connection is in state ESTABLISHED from the beginning, with
-//! `FAST_OPEN` set and its SYN-ACK unacknowledged, until the peer has shown with
+//! `FAST_OPEN` set, which stands for the SYN-ACK not being acknowledged, until the peer has shown with
 //! an acknowledgement that it is where it claims to be. A listener bounds how
 //! many there are: beyond, a SYN is what it is without Fast Open. What comes in a
 //! SYN may come twice (RFC 7413 §2.1), so that programs have to ask for this.
@@ -131,6 +131,9 @@ impl Tcp {
         let mut pcb = self.pcbs[index];
         self.settle_segment_size(&mut pcb);
         pcb.set_state(State::Established);
+        // Of what is outstanding the SYN is no part: `FAST_OPEN` stands for it.
+        pcb.snd_nxt = pcb.iss + 1;
+        pcb.snd_una = pcb.snd_nxt;
         pcb.settings.set(setting::FAST_OPEN, true);
         self.pcbs[index] = pcb;
         self.forget_half_open(listener);
@@ -166,16 +169,22 @@ impl Tcp {
             self.reply_reset(cx, segment);
             return false;
         }
-        if pcb.syn_count == 1 {
-            let sample = cx.now.nanos_since(pcb.waiting_since);
-            pcb.rtt.sample(cx.now, sample);
-        } else {
+        if pcb.syn_count > 1 {
             //= RFC 5681 §3.1 (after a lost SYN or SYN-ACK the initial window is one segment)
             let mss = u32::from(pcb.mss);
             pcb.congestion = Congestion::new(pcb.settings.algorithm(), mss, mss);
+        } else if pcb.sent_head == NONE {
+            // Data that went out behind the SYN-ACK are measured on their own.
+            let sample = cx.now.nanos_since(pcb.waiting_since);
+            pcb.rtt.sample(cx.now, sample);
+        }
+        pcb.backoff = 0;
+        if pcb.sent_head == NONE {
+            pcb.waiting_since = Instant::NEVER;
         }
         cx.counters.tcp_passive_opens += 1;
         self.end_fast_open(index);
+        self.arm_retransmit(cx.now, index);
         self.start_keepalive(index, cx.now);
         true
     }

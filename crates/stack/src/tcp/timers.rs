@@ -231,7 +231,7 @@ impl Tcp {
             // The first SYN has not found a way out yet.
             return (RetransmitTimer::Timeout, self.timeout_anew(now, pcb));
         }
-        if pcb.outstanding() == 0 {
+        if pcb.outstanding() == 0 && !pcb.is_fast_open() {
             if !waits_to_send(pcb) {
                 return (RetransmitTimer::Off, Instant::NEVER);
             }
