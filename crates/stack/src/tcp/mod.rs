@@ -370,10 +370,10 @@ impl Tcp {
             | flag::ON_NEIGHBOR
             | flag::ON_EVENTS
             | flag::RESET
-            | flag::IN_ACCEPT_QUEUE
             | flag::FENCE_WANTED
             | flag::IN_LIMBO;
-        if pcb.state() != State::Closed || !pcb.has(flag::RELEASED) {
+        // What waits to be accepted has its program still to come, with bytes to read.
+        if pcb.state() != State::Closed || !pcb.has(flag::RELEASED) || pcb.has(flag::IN_ACCEPT_QUEUE) {
             return;
         }
         let waits = pcb.memory_next != 0;
