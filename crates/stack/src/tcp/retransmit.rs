@@ -54,7 +54,7 @@ impl Tcp {
         let entered = news && self.pcbs[index].repair() == Repair::Open;
         if self.pcbs[index].repair() == Repair::Open {
             if news {
-                self.enter_recovery(cx, index);
+                self.enter_recovery(cx, index, progress.delivered);
             } else {
                 self.grow_window(cx, index, progress);
                 self.mark_ready_if_unsent(index);
@@ -79,13 +79,14 @@ impl Tcp {
     /// Losses were found without an acknowledgement: by the reordering timer.
     pub(super) fn losses_found(&mut self, cx: &mut Context<'_>, index: u32) {
         if self.pcbs[index].repair() == Repair::Open {
-            self.enter_recovery(cx, index);
+            self.enter_recovery(cx, index, 0);
             self.pace_recovery(index, &Progress::default(), true, false);
         }
         self.mark_ready(index);
     }
 
-    fn enter_recovery(&mut self, cx: &mut Context<'_>, index: u32) {
+    /// Fast recovery begins, with an acknowledgement that reports `delivered` bytes.
+    fn enter_recovery(&mut self, cx: &mut Context<'_>, index: u32, delivered: u32) {
         cx.counters.tcp_recoveries += 1;
         let (pcb, flight) = self.flying(index);
         let outstanding = pcb.outstanding();
@@ -93,8 +94,16 @@ impl Tcp {
         flight.recover = pcb.snd_nxt;
         flight.repair_ts = 0;
         flight.judged = 0;
-        flight.prr = Prr::new(outstanding);
-        pcb.congestion.on_loss_event(cx.now, pcb.mss.into(), outstanding);
+        // Without SACK what counts as delivered is a guess, here as there.
+        let recover_fs = if pcb.has(flag::SACK) {
+            outstanding.saturating_add(delivered).saturating_sub(pcb.sacked)
+        } else {
+            outstanding
+        };
+        flight.prr = Prr::new(recover_fs);
+        //= RFC 5681 §3.2 (what limited transmit sent beyond the window does not count)
+        let flight_size = outstanding.min(pcb.congestion.cwnd());
+        pcb.congestion.on_loss_event(cx.now, pcb.mss.into(), flight_size);
     }
 
     /// Leaves repair when everything sent before it is acknowledged.
@@ -113,7 +122,7 @@ impl Tcp {
     }
 
     /// Proportional rate reduction: how much may be in flight during recovery.
-    //= RFC 6937 §3
+    //= RFC 9937 §6
     fn pace_recovery(&mut self, index: u32, progress: &Progress, entered: bool, safe_ack: bool) {
         let (pcb, flight) = self.flying(index);
         let in_flight = pcb.in_flight();
