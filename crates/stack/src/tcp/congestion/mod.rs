@@ -198,7 +198,7 @@ impl Congestion {
 
     /// Everything sent before fast recovery began is acknowledged.
     pub(crate) fn on_recovery_exit(&mut self, _now: Instant, mss: u32, _flight: u32) {
-        //= RFC 9937 §6 (cwnd = ssthresh at the end of recovery)
+        //= RFC 9937 §6.4 (cwnd = ssthresh at the end of recovery)
         self.cwnd = self.ssthresh.clamp(mss.max(1), MAX_WINDOW);
         self.flags &= !flag::IN_RECOVERY;
         self.acked = 0;
@@ -206,7 +206,7 @@ impl Congestion {
 
     /// The last reduction was for nothing: what was taken for lost had not been.
     //= RFC 9438 §4.9.1 (restore the window, the threshold and W_max)
-    //= RFC 4015 §3.2 (reversing congestion control state)
+    //= RFC 4015 §3 (reversing congestion control state)
     pub(crate) fn undo(&mut self) {
         if self.undo_cwnd == 0 {
             return;

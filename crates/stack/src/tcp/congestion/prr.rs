@@ -17,8 +17,9 @@ pub(crate) struct Prr {
 }
 
 impl Prr {
-    /// Recovery begins with `flight_bytes` sent and not acknowledged.
-    //= RFC 9937 §6 (initialization)
+    /// Recovery begins with `flight_bytes` sent and neither acknowledged nor
+    /// reported by SACK before the acknowledgement that began it.
+    //= RFC 9937 §6.1 (what was reported before will not count as delivered during recovery)
     pub(crate) fn new(flight_bytes: u32) -> Self {
         Self {
             recover_fs: flight_bytes.max(1),
@@ -32,8 +33,7 @@ impl Prr {
     /// `delivered` bytes were newly acknowledged or reported by SACK;
     /// `in_flight` is the estimate of what the network still holds; `safe_ack`
     /// says that the left edge moved and no further loss was found.
-    //= RFC 6937 §3
-    //= RFC 9937 §6 (on every ACK during fast recovery)
+    //= RFC 9937 §6.2 (on every ACK during fast recovery)
     pub(crate) fn on_ack(
         &mut self,
         delivered: u32,
@@ -59,7 +59,7 @@ impl Prr {
             bound.min(ssthresh - in_flight)
         };
         if self.prr_out == 0 {
-            //= RFC 9937 §6 (force a fast retransmit upon entering recovery)
+            //= RFC 9937 §6.2 (force a fast retransmit upon entering recovery)
             return sendable.max(mss);
         }
         sendable
@@ -100,8 +100,7 @@ mod tests {
 
     #[test]
     fn a_window_is_halved_by_sending_for_every_other_acknowledgement() {
-        //= RFC 9937 §6
-        //= RFC 6937 §3
+        //= RFC 9937 §6.2
         let (sent, in_flight) = recover(20, 1, 10, true);
         assert_eq!(sent[0], 1, "the retransmission goes out at once");
         assert!(sent.iter().all(|&segments| segments <= 1), "{sent:?}");
@@ -111,7 +110,7 @@ mod tests {
 
     #[test]
     fn beta_of_seven_tenths_sends_seven_for_ten() {
-        //= RFC 9937 §6
+        //= RFC 9937 §6.2
         let (sent, in_flight) = recover(100, 1, 70, true);
         assert_eq!(in_flight, 70);
         for tenth in sent.chunks_exact(10).skip(1) {
@@ -121,11 +120,10 @@ mod tests {
 
     #[test]
     fn heavy_losses_are_made_up_for_as_in_slow_start_if_it_is_safe() {
-        //= RFC 6937 §3
         let (sent, in_flight) = recover(20, 15, 10, true);
         assert_eq!(sent, [2, 2, 2, 2, 2]);
         assert_eq!(in_flight, 10);
-        //= RFC 9937 §6
+        //= RFC 9937 §6.2
         let (sent, in_flight) = recover(20, 15, 10, false);
         assert_eq!(sent, [1, 1, 1, 1, 1], "conserved, not more");
         assert_eq!(in_flight, 5);
@@ -133,7 +131,7 @@ mod tests {
 
     #[test]
     fn the_first_retransmission_is_never_held_back() {
-        //= RFC 9937 §6
+        //= RFC 9937 §6.2
         let mut prr = Prr::new(10 * MSS);
         assert_eq!(prr.on_ack(0, 9 * MSS, 5 * MSS, MSS, false), MSS);
         prr.sent(MSS);

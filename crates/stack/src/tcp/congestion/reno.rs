@@ -6,7 +6,7 @@ pub(super) struct Reno;
 
 impl Controller for Reno {
     fn on_ack(window: &mut Congestion, ack: &Ack) {
-        //= RFC 7661 §4.1 (a window that is not used is not validated, and does not grow)
+        //= RFC 7661 §4.3 (a window that is not used is not validated, and does not grow)
         if !ack.cwnd_limited {
             return;
         }

@@ -99,7 +99,7 @@ fn acknowledgements_of_super_frames_count_in_full() {
 
 #[test]
 fn a_window_that_is_not_used_does_not_grow() {
-    //= RFC 7661 §4.1
+    //= RFC 7661 §4.3
     //= RFC 9438 §5.8
     for mut flow in both() {
         for lost in [false, true] {
@@ -206,7 +206,7 @@ fn after_a_timeout_acknowledgements_of_old_data_count_as_one_segment() {
 #[test]
 fn a_spurious_reduction_is_undone() {
     //= RFC 9438 §4.9.1
-    //= RFC 4015 §3.2
+    //= RFC 4015 §3
     for mut flow in both() {
         flow.jump(100);
         for timeout in [false, true] {
