@@ -18,7 +18,7 @@ pub use frame::{Checksum, Fence, MIN_PRIVATE, Offload, Received, Transmit, Trans
 use std::os::fd::BorrowedFd;
 
 /// What a link can do, as a network card's driver would report it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Capabilities {
     /// Largest IP packet in a plain frame, in bytes, without the Ethernet header.
     pub mtu: u16,

@@ -1,23 +1,44 @@
 //! A node: one network identity, shared by the processes of its programs.
 //!
-//! An *engine process* keeps the node alive: it has the node's place in its
-//! fabric and hands every process that attaches what it needs.
+//! Its state lies in a region: the stack, who waits for what, and the lease that
+//! lets one thread at a time touch it, of whatever process. A process that has
+//! attached to the region reaches the state through a [`ShardHandle`]. An
+//! *engine process* keeps the node alive: it has the node's place in its fabric
+//! and hands every process that attaches what it needs.
 //!
-//! | folder | what |
+//! | file or folder | what |
 //! | --- | --- |
+//! | `memory` | what lies in a node's region |
+//! | `shard` | a stack, its link, and who waits for what |
+//! | `wait` | who drives and who rests |
+//! | `driver` | driving while no program does |
+//! | `local` | a node whose engine is this process |
+//! | `config`, `settings` | what a node is told when it is made: by a program, by a command |
+//! | `placement` | who runs the node's stack |
 //! | `fabric` | where nodes find one another: names, addresses, records |
 //! | `control` | what an engine process and those who reach it say to one another |
 //! | `engine` | the engine process |
-//! | `settings` | what a node is told: one table |
-//! | `placement` | who runs the node's stack |
 
 #![forbid(unsafe_code)]
 
 mod as_text;
+mod clock;
+mod config;
 pub mod control;
+mod driver;
 pub mod engine;
+mod error;
 pub mod fabric;
+mod local;
+mod memory;
 mod placement;
 pub mod settings;
+mod shard;
+mod wait;
 
+pub use self::config::{NodeConfig, local_tcp};
+pub use self::error::NodeError;
+pub use self::local::LocalNode;
 pub use self::placement::{InvalidPlacement, Placement};
+pub use self::shard::{Interest, Shard, Subscription};
+pub use self::wait::{Gone, Guard, Operation, ShardHandle, SpinBudget};

@@ -63,8 +63,8 @@ fn main() {
     let fill = || {
         (&client).write_all(&[0; CALLS * SIZE]).unwrap();
         while server.readable_bytes().unwrap() < CALLS * SIZE {
-            nodes[0].drive(Some(Duration::from_millis(1)));
-            nodes[1].drive(Some(Duration::ZERO));
+            nodes[0].drive(Some(Duration::from_millis(1))).unwrap();
+            nodes[1].drive(Some(Duration::ZERO)).unwrap();
         }
     };
     time("read of 64 bytes that are there", CALLS, fill, || {
@@ -81,8 +81,8 @@ fn main() {
             (&server).read_exact(&mut drain).unwrap();
         }
         while client.unacknowledged_bytes().unwrap() > 0 {
-            nodes[0].drive(Some(Duration::from_millis(5)));
-            nodes[1].drive(Some(Duration::ZERO));
+            nodes[0].drive(Some(Duration::from_millis(5))).unwrap();
+            nodes[1].drive(Some(Duration::ZERO)).unwrap();
         }
         client.set_cork(true).unwrap();
     };

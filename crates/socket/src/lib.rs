@@ -14,36 +14,22 @@
 //!
 //! | file | what |
 //! | --- | --- |
-//! | `node`, `config` | making a node, ending it |
+//! | `node` | a node as programs hold it |
 //! | `stream`, `listener`, `poll` | the sockets |
-//! | `wait` | who drives and who rests; with `lock`, `parker`, `spin` |
-//! | `engine` | driving while the program is away |
-//! | `shard`, `interests` | a stack, its link, and who waits for what |
 #![forbid(unsafe_code)]
 
-mod clock;
-mod config;
-mod engine;
 mod error;
-mod interests;
 mod listener;
-mod lock;
 mod node;
-mod parker;
 mod poll;
-mod shard;
-mod spin;
 mod stream;
-mod wait;
 
-pub use config::{NodeConfig, local_tcp};
-pub use engine::Placement;
-pub use error::NodeError;
 pub use listener::{Incoming, TcpListener};
 pub use node::{Node, StackInfo};
 pub use poll::{Event, Events, Interest, Iter, Poll, Registry, Source, Token, Waker};
 pub use stream::{ConnectOptions, Keepalive, TcpStream};
 pub use toehold_link::impair::{ImpairSettings, Impairments};
+pub use toehold_node::{NodeConfig, NodeError, Placement, local_tcp};
 pub use toehold_stack::{
     CongestionAlgorithm, Counters, DemuxStrategy, Info, Settings, SocketOption, State, TcpConfig,
 };

@@ -6,14 +6,12 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use toehold_node::{Operation, Shard, SpinBudget, Subscription};
 use toehold_stack::{Event, ListenerId, Settings, SocketError, SocketOption};
 
 use crate::error::{from_socket, would_block};
-use crate::node::{Membership, Node};
-use crate::shard::Shard;
-use crate::spin::SpinBudget;
+use crate::node::{Node, Shared};
 use crate::stream::{TcpStream, each_address};
-use crate::wait::{Operation, Subscription};
 
 /// Connections that wait to be accepted unless said otherwise, as many as
 /// std's listeners have on Linux.
@@ -28,7 +26,7 @@ pub struct TcpListener {
 }
 
 struct Listener {
-    node: Arc<Membership>,
+    node: Arc<Shared>,
     id: ListenerId,
     nonblocking: AtomicBool,
     spin: SpinBudget,
@@ -56,7 +54,7 @@ impl TcpListener {
         addr: A,
         backlog: u32,
     ) -> io::Result<TcpListener> {
-        let mut settings = node.default_settings();
+        let mut settings = node.default_settings()?;
         // As std does.
         let _ = settings.apply(SocketOption::ReuseAddress(true));
         each_address(addr, |addr| {
@@ -76,7 +74,7 @@ impl TcpListener {
         backlog: u32,
         settings: &Settings,
     ) -> io::Result<TcpListener> {
-        let mut shard = node.shared.enter();
+        let mut shard = node.shared.enter()?;
         shard.tick();
         let now = shard.now;
         let id = shard
@@ -117,13 +115,13 @@ impl TcpListener {
             spin,
         } = &*self.listener;
         let mut operation = Accept { id: *id };
-        let mut shard = node.enter();
+        let mut shard = node.enter()?;
         let mut result = operation.attempt(&mut shard);
         if result.is_none() && nonblocking.load(Relaxed) {
             shard.poll_once(None);
             result = operation.attempt(&mut shard);
         } else if result.is_none() {
-            result = node.block(&mut shard, &mut operation, spin, None);
+            result = node.block(&mut shard, &mut operation, spin, None)?;
         }
         node.settle(&mut shard);
         let connection = result.ok_or_else(would_block)?.map_err(from_socket)?;
@@ -185,18 +183,19 @@ impl TcpListener {
         Ok(None)
     }
 
-    pub(crate) fn source(&self) -> (&Arc<Membership>, Event) {
+    pub(crate) fn source(&self) -> (&Arc<Shared>, Event) {
         (&self.listener.node, Event::Listener(self.listener.id))
     }
 
     fn with<T>(&self, call: impl FnOnce(&mut Shard, ListenerId) -> Result<T, SocketError>) -> io::Result<T> {
-        call(&mut self.listener.node.enter(), self.listener.id).map_err(from_socket)
+        call(&mut *self.listener.node.enter()?, self.listener.id).map_err(from_socket)
     }
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        let mut shard = self.node.enter();
+        // A node that is gone holds nothing.
+        let Ok(mut shard) = self.node.enter() else { return };
         shard.tick();
         shard.forget(Event::Listener(self.id));
         // There is nothing to be done about a listener that is gone already.

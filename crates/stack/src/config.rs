@@ -4,7 +4,7 @@ use core::net::{Ipv4Addr, Ipv6Addr};
 use core::time::Duration;
 
 /// Settings of one stack. Bounds are fixed for its lifetime: they size the region.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
 pub struct Config {
     /// Hardware address. Ignored on links without hardware addresses.
     pub mac: [u8; 6],
@@ -44,7 +44,7 @@ pub struct Config {
 }
 
 /// Demultiplexing strategies.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum DemuxStrategy {
     /// Hash chains, each with a one-entry cache (demux paper §3.4).
     Sequent {
@@ -56,7 +56,7 @@ pub enum DemuxStrategy {
 }
 
 /// Settings of TCP. Spans that name an RFC default to its value.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
 pub struct TcpConfig {
     /// Congestion control of new connections.
     pub congestion: CongestionAlgorithm,
@@ -107,7 +107,7 @@ pub struct TcpConfig {
 }
 
 /// Congestion control algorithms.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[repr(u8)]
 pub enum CongestionAlgorithm {
     /// RFC 5681 and 6582.

@@ -1,70 +1,10 @@
 //! What a poll is asked for, and what it tells.
 
-use std::ops::{BitOr, BitOrAssign};
-
 use toehold_stack::Readiness;
 
 /// A number of the program's that comes back with the events of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Token(pub usize);
-
-/// What a socket is watched for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Interest(u8);
-
-impl Interest {
-    /// Data, the end of the stream, or a connection to accept.
-    pub const READABLE: Interest = Interest(1);
-    /// Room for data, or the end of a connection attempt.
-    pub const WRITABLE: Interest = Interest(2);
-    /// Urgent data.
-    pub const PRIORITY: Interest = Interest(4);
-
-    /// Both.
-    #[must_use]
-    #[allow(clippy::should_implement_trait)]
-    pub const fn add(self, other: Interest) -> Interest {
-        Interest(self.0 | other.0)
-    }
-
-    /// Whether data to read are of interest.
-    pub const fn is_readable(self) -> bool {
-        self.0 & Self::READABLE.0 != 0
-    }
-
-    /// Whether room to write is of interest.
-    pub const fn is_writable(self) -> bool {
-        self.0 & Self::WRITABLE.0 != 0
-    }
-
-    /// Whether urgent data are of interest.
-    pub const fn is_priority(self) -> bool {
-        self.0 & Self::PRIORITY.0 != 0
-    }
-
-    /// Whether this readiness has to be told to one with this interest.
-    pub(super) fn is_met_by(self, readiness: Readiness) -> bool {
-        (self.is_readable() && (readiness.readable || readiness.read_closed))
-            || (self.is_writable() && readiness.writable)
-            || (self.is_priority() && readiness.urgent)
-            || readiness.hang_up
-            || readiness.error
-    }
-}
-
-impl BitOr for Interest {
-    type Output = Interest;
-
-    fn bitor(self, other: Interest) -> Interest {
-        self.add(other)
-    }
-}
-
-impl BitOrAssign for Interest {
-    fn bitor_assign(&mut self, other: Interest) {
-        *self = self.add(other);
-    }
-}
 
 /// A socket is ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,14 +14,7 @@ pub struct Event {
 }
 
 impl Event {
-    /// Only what was asked for, errors and hang-ups excepted.
-    pub(super) fn new(token: Token, interest: Interest, readiness: Readiness) -> Self {
-        let readiness = Readiness {
-            readable: readiness.readable && interest.is_readable(),
-            writable: readiness.writable && interest.is_writable(),
-            urgent: readiness.urgent && interest.is_priority(),
-            ..readiness
-        };
+    pub(super) fn new(token: Token, readiness: Readiness) -> Self {
         Self { token, readiness }
     }
 
@@ -157,10 +90,6 @@ impl Events {
     /// Forgets them.
     pub fn clear(&mut self) {
         self.list.clear();
-    }
-
-    pub(super) fn is_full(&self) -> bool {
-        self.list.len() >= self.capacity
     }
 
     pub(super) fn push(&mut self, event: Event) {

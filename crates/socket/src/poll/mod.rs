@@ -1,10 +1,9 @@
 //! Waiting for many sockets at once, in the manner of mio and `poll(2)`.
 
 mod events;
-mod set;
 
-pub use events::{Event, Events, Interest, Iter, Token};
-pub(crate) use set::PollSet;
+pub use events::{Event, Events, Iter, Token};
+pub use toehold_node::Interest;
 
 use std::fmt;
 use std::io;
@@ -12,16 +11,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::io::Errno;
+use toehold_node::{Guard, Operation, Shard, SpinBudget, Subscription};
 use toehold_stack::Event as SourceEvent;
 
 use crate::error::invalid;
-use crate::interests::Registration;
 use crate::listener::TcpListener;
-use crate::node::{Membership, Node};
-use crate::shard::Shard;
-use crate::spin::SpinBudget;
+use crate::node::{Node, Shared};
 use crate::stream::TcpStream;
-use crate::wait::{Operation, Subscription};
 
 /// Tells which of many sockets are ready.
 ///
@@ -62,8 +58,8 @@ pub struct Registry {
 
 /// A poll as long as a handle of it exists.
 struct Set {
-    node: Arc<Membership>,
-    index: usize,
+    node: Arc<Shared>,
+    index: u32,
 }
 
 /// Something that can be registered: a [`TcpListener`] or a [`TcpStream`].
@@ -73,24 +69,24 @@ impl Source for TcpListener {}
 impl Source for TcpStream {}
 
 mod sealed {
-    use super::{Arc, Membership, SourceEvent, TcpListener, TcpStream};
+    use super::{Arc, Shared, SourceEvent, TcpListener, TcpStream};
 
     pub trait Sealed {
         #[doc(hidden)]
         #[allow(private_interfaces)]
-        fn name(&self) -> (&Arc<Membership>, SourceEvent);
+        fn name(&self) -> (&Arc<Shared>, SourceEvent);
     }
 
     impl Sealed for TcpListener {
         #[allow(private_interfaces)]
-        fn name(&self) -> (&Arc<Membership>, SourceEvent) {
+        fn name(&self) -> (&Arc<Shared>, SourceEvent) {
             self.source()
         }
     }
 
     impl Sealed for TcpStream {
         #[allow(private_interfaces)]
-        fn name(&self) -> (&Arc<Membership>, SourceEvent) {
+        fn name(&self) -> (&Arc<Shared>, SourceEvent) {
             self.source()
         }
     }
@@ -101,10 +97,10 @@ impl Poll {
     ///
     /// # Errors
     ///
-    /// Never; mio's can run out of descriptors.
+    /// ENOBUFS if the node has as many as it may have.
     pub fn new(node: &Node) -> io::Result<Poll> {
         let node = Arc::clone(&node.shared);
-        let index = node.enter().polls.insert(PollSet::default());
+        let index = node.enter()?.open_poll().ok_or(Errno::NOBUFS)?;
         Ok(Poll {
             registry: Registry {
                 set: Arc::new(Set { node, index }),
@@ -124,22 +120,22 @@ impl Poll {
     ///
     /// # Errors
     ///
-    /// `InvalidInput` if `events` has no capacity.
+    /// `InvalidInput` if `events` has no capacity; `NetworkDown` if the node is gone.
     pub fn poll(&mut self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
         let Set { node, index } = &*self.registry.set;
         if events.capacity() == 0 {
-            return Err(invalid("a poll needs room for at least one event"));
+            return Err(invalid("there is no room for events"));
         }
         let mut operation = Wait { poll: *index, events };
-        let mut shard = node.enter();
+        let mut shard = node.enter()?;
+        let at_once = timeout.is_some_and(|timeout| timeout.is_zero());
         if operation.attempt(&mut shard).is_none() {
-            let at_once = timeout.is_some_and(|timeout| timeout.is_zero());
-            // A poll that finds nothing has to look at the link; one that does
+            // One that does not wait has to look at the link; one that does
             // may look too, lest programs that are never idle starve it.
             shard.poll_once(None);
             if operation.attempt(&mut shard).is_none() && !at_once {
                 let deadline = timeout.map(|timeout| shard.now + timeout);
-                node.block(&mut shard, &mut operation, &self.spin, deadline);
+                node.block(&mut shard, &mut operation, &self.spin, deadline)?;
             }
         } else {
             shard.tick();
@@ -158,7 +154,7 @@ impl Registry {
     /// # Errors
     ///
     /// `AlreadyExists` if it is registered with this poll; `InvalidInput` if it
-    /// belongs to another node.
+    /// belongs to another node; ENOBUFS if the node watches as many sockets as it can.
     pub fn register<S: Source + ?Sized>(
         &self,
         source: &S,
@@ -166,24 +162,12 @@ impl Registry {
         interests: Interest,
     ) -> io::Result<()> {
         let (mut shard, name) = self.lock(source)?;
-        if self.find(&shard, name).is_some() {
+        let poll = self.set.index;
+        if shard.registration(poll, name).is_some() {
             return Err(Errno::EXIST.into());
         }
-        let Shard {
-            polls,
-            interests: all,
-            ..
-        } = &mut *shard;
-        let entry = polls[self.set.index].insert(name, token, interests);
-        all.add_registration(
-            name,
-            Registration {
-                poll: self.set.index,
-                entry,
-            },
-        );
-        self.look(&mut shard, entry);
-        Ok(())
+        let registered = shard.register(poll, name, token.0 as u64, interests);
+        registered.map(|_| ()).ok_or(Errno::NOBUFS.into())
     }
 
     /// Changes what is watched, and under which token.
@@ -198,9 +182,8 @@ impl Registry {
         interests: Interest,
     ) -> io::Result<()> {
         let (mut shard, name) = self.lock(source)?;
-        let registration = self.find(&shard, name).ok_or(Errno::NOENT)?;
-        shard.polls[self.set.index].change(registration.entry, token, interests);
-        self.look(&mut shard, registration.entry);
+        let registration = shard.registration(self.set.index, name).ok_or(Errno::NOENT)?;
+        shard.reregister(registration, token.0 as u64, interests);
         Ok(())
     }
 
@@ -211,40 +194,30 @@ impl Registry {
     /// `NotFound` if the socket is not registered.
     pub fn deregister<S: Source + ?Sized>(&self, source: &S) -> io::Result<()> {
         let (mut shard, name) = self.lock(source)?;
-        let registration = self.find(&shard, name).ok_or(Errno::NOENT)?;
-        shard.interests.remove_registration(name, registration);
-        shard.polls[self.set.index].remove(registration.entry);
+        let registration = shard.registration(self.set.index, name).ok_or(Errno::NOENT)?;
+        shard.deregister(registration);
         Ok(())
     }
 
-    fn lock<S: Source + ?Sized>(
-        &self,
-        source: &S,
-    ) -> io::Result<(crate::lock::Guard<'_, Shard>, SourceEvent)> {
+    fn lock<S: Source + ?Sized>(&self, source: &S) -> io::Result<(Guard<'_>, SourceEvent)> {
         let (node, name) = source.name();
         if !Arc::ptr_eq(node, &self.set.node) {
             return Err(invalid("the socket and the poll belong to different nodes"));
         }
-        Ok((self.set.node.enter(), name))
-    }
-
-    fn find(&self, shard: &Shard, name: SourceEvent) -> Option<Registration> {
-        shard.interests.of(name)?.registration_with(self.set.index)
-    }
-
-    /// A new or changed registration may be ready from the start; a thread that
-    /// is polling already has to learn of it.
-    fn look(&self, shard: &mut Shard, entry: usize) {
-        let Shard { polls, .. } = shard;
-        polls[self.set.index].may_be_ready(entry, &self.set.node.bell);
+        Ok((self.set.node.enter()?, name))
     }
 }
 
 /// Wakes a thread that polls, from any other thread.
 #[derive(Debug, Clone)]
 pub struct Waker {
+    entry: Arc<WakerEntry>,
+}
+
+#[derive(Debug)]
+struct WakerEntry {
     registry: Registry,
-    token: Token,
+    index: u32,
 }
 
 impl Waker {
@@ -252,11 +225,14 @@ impl Waker {
     ///
     /// # Errors
     ///
-    /// Never; mio's can run out of descriptors.
+    /// ENOBUFS if the node has no room for it.
     pub fn new(registry: &Registry, token: Token) -> io::Result<Waker> {
+        let Set { node, index } = &*registry.set;
+        let index = node.enter()?.open_waker(*index, token.0 as u64);
+        let index = index.ok_or(Errno::NOBUFS)?;
+        let registry = registry.clone();
         Ok(Waker {
-            registry: registry.clone(),
-            token,
+            entry: Arc::new(WakerEntry { registry, index }),
         })
     }
 
@@ -264,17 +240,26 @@ impl Waker {
     ///
     /// # Errors
     ///
-    /// Never.
+    /// `NetworkDown` if the node is gone.
     pub fn wake(&self) -> io::Result<()> {
-        let Set { node, index } = &*self.registry.set;
-        node.enter().polls[*index].wake(self.token, &node.bell);
+        let WakerEntry { registry, index } = &*self.entry;
+        registry.set.node.enter()?.use_waker(*index);
         Ok(())
+    }
+}
+
+impl Drop for WakerEntry {
+    fn drop(&mut self) {
+        // A node that is gone holds nothing.
+        if let Ok(mut shard) = self.registry.set.node.enter() {
+            shard.deregister(self.index);
+        }
     }
 }
 
 /// Waits for readiness.
 struct Wait<'a> {
-    poll: usize,
+    poll: u32,
     events: &'a mut Events,
 }
 
@@ -282,8 +267,11 @@ impl Operation for Wait<'_> {
     type Output = ();
 
     fn attempt(&mut self, shard: &mut Shard) -> Option<()> {
-        let Shard { polls, stack, .. } = shard;
-        polls[self.poll].collect(stack, self.events);
+        self.events.clear();
+        let room = self.events.capacity();
+        shard.collect(self.poll, room, &mut |token, readiness| {
+            self.events.push(Event::new(Token(token as usize), readiness));
+        });
         (!self.events.is_empty()).then_some(())
     }
 
@@ -294,16 +282,9 @@ impl Operation for Wait<'_> {
 
 impl Drop for Set {
     fn drop(&mut self) {
-        let mut shard = self.node.enter();
-        let set = shard.polls.remove(self.index);
-        for (entry, source) in set.sources() {
-            shard.interests.remove_registration(
-                source,
-                Registration {
-                    poll: self.index,
-                    entry,
-                },
-            );
+        // A node that is gone holds nothing.
+        if let Ok(mut shard) = self.node.enter() {
+            shard.close_poll(self.index);
         }
     }
 }

@@ -6,15 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use toehold_node::{Guard, Operation, Shard, SpinBudget};
 use toehold_stack::{ConnectionId, Event, ReceiveFlags, SendFlags, Shutdown, SocketError};
 
 use super::operations::{Linger, Receive, Send, must_wait};
 use crate::error::{from_socket, invalid, would_block};
-use crate::lock::Guard;
-use crate::node::Membership;
-use crate::shard::Shard;
-use crate::spin::SpinBudget;
-use crate::wait::Operation;
+use crate::node::Shared;
 
 /// A longer write is queued and sent in pieces of about this many bytes.
 const PIECE: usize = 65_536;
@@ -45,7 +42,7 @@ impl Timeout {
 
 /// A connection as long as the program holds it.
 pub(crate) struct Connection {
-    pub(super) node: Arc<Membership>,
+    pub(super) node: Arc<Shared>,
     pub(super) id: ConnectionId,
     pub(super) nonblocking: AtomicBool,
     pub(super) read_timeout: Timeout,
@@ -54,7 +51,7 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(node: Arc<Membership>, id: ConnectionId) -> Self {
+    pub(super) fn new(node: Arc<Shared>, id: ConnectionId) -> Self {
         Self {
             node,
             id,
@@ -74,7 +71,7 @@ impl Connection {
         &self,
         call: impl FnOnce(&mut Shard, ConnectionId) -> Result<T, SocketError>,
     ) -> io::Result<T> {
-        let mut shard = self.node.enter();
+        let mut shard = self.node.enter()?;
         let result = call(&mut shard, self.id);
         self.node.settle(&mut shard);
         result.map_err(from_socket)
@@ -84,14 +81,14 @@ impl Connection {
         if buffer.is_empty() {
             return Ok(0);
         }
-        let mut shard = self.node.enter();
+        let mut shard = self.node.enter()?;
         self.receive_locked(&mut shard, buffer, flags)
     }
 
     #[inline]
     fn receive_locked(
         &self,
-        shard: &mut Guard<'_, Shard>,
+        shard: &mut Guard<'_>,
         buffer: &mut [u8],
         flags: ReceiveFlags,
     ) -> io::Result<usize> {
@@ -100,7 +97,7 @@ impl Connection {
             self.node.settle(shard);
             return result.map_err(from_socket);
         }
-        self.finish(shard, &mut operation, &self.read_timeout)
+        self.finish(shard, &mut operation, &self.read_timeout)?
             .unwrap_or(Err(SocketError::WouldBlock))
             .map_err(from_socket)
     }
@@ -110,12 +107,12 @@ impl Connection {
     #[inline]
     fn finish<O: Operation>(
         &self,
-        shard: &mut Guard<'_, Shard>,
+        shard: &mut Guard<'_>,
         operation: &mut O,
         timeout: &Timeout,
-    ) -> Option<O::Output> {
+    ) -> io::Result<Option<O::Output>> {
         if self.nonblocking.load(Relaxed) {
-            return self.finish_without_waiting(shard, operation);
+            return Ok(self.finish_without_waiting(shard, operation));
         }
         let deadline = timeout.get().map(|span| {
             shard.tick();
@@ -127,7 +124,7 @@ impl Connection {
     /// One look at the link: nobody else may be looking.
     fn finish_without_waiting<O: Operation>(
         &self,
-        shard: &mut Guard<'_, Shard>,
+        shard: &mut Guard<'_>,
         operation: &mut O,
     ) -> Option<O::Output> {
         shard.tick();
@@ -146,7 +143,7 @@ impl Connection {
     pub(super) fn receive_vectored(&self, buffers: &mut [io::IoSliceMut<'_>]) -> io::Result<usize> {
         let mut buffers = buffers.iter_mut().filter(|buffer| !buffer.is_empty());
         let Some(first) = buffers.next() else { return Ok(0) };
-        let mut shard = self.node.enter();
+        let mut shard = self.node.enter()?;
         let mut total = self.receive_locked(&mut shard, first, ReceiveFlags::default())?;
         let mut full = total == first.len();
         for buffer in buffers {
@@ -172,7 +169,7 @@ impl Connection {
         if bytes.is_empty() {
             return Ok(0);
         }
-        let mut shard = self.node.enter();
+        let mut shard = self.node.enter()?;
         if bytes.len() <= PIECE {
             match shard.stack.send(self.id, bytes, flags) {
                 Ok(queued) if queued == bytes.len() => {
@@ -189,7 +186,7 @@ impl Connection {
 
     /// Puts what was queued onto the link.
     #[inline]
-    fn sent(&self, shard: &mut Guard<'_, Shard>) {
+    fn sent(&self, shard: &mut Guard<'_>) {
         shard.tick();
         shard.respond();
         if shard.is_stale() {
@@ -205,7 +202,7 @@ impl Connection {
     /// Goes on with a write of which `queued` bytes are queued already.
     fn send_rest(
         &self,
-        shard: &mut Guard<'_, Shard>,
+        shard: &mut Guard<'_>,
         bytes: &[u8],
         flags: SendFlags,
         queued: usize,
@@ -218,7 +215,7 @@ impl Connection {
                 self.node.settle(shard);
                 Some(result)
             }
-            None => self.finish(shard, &mut operation, &self.write_timeout),
+            None => self.finish(shard, &mut operation, &self.write_timeout)?,
         };
         match result {
             Some(Ok(done)) => Ok(queued + done),
@@ -247,7 +244,7 @@ impl Connection {
             .iter()
             .map(|buffer| &**buffer)
             .filter(|buffer| !buffer.is_empty());
-        let mut shard = self.node.enter();
+        let mut shard = self.node.enter()?;
         let (mut total, mut refusal) = (0, None);
         let more = SendFlags {
             more: true,
@@ -287,17 +284,17 @@ impl Connection {
     }
 
     /// Waits for the acknowledgement of everything if the program asked for that.
-    fn linger(&self, shard: &mut Guard<'_, Shard>) {
+    fn linger(&self, shard: &mut Guard<'_>) -> io::Result<()> {
         let linger = shard
             .stack
             .settings(self.id)
             .ok()
             .and_then(|settings| settings.linger());
         let Some(span) = linger.filter(|span| !span.is_zero()) else {
-            return;
+            return Ok(());
         };
         if std::thread::panicking() || shard.stack.readable_bytes(self.id) != Ok(0) {
-            return;
+            return Ok(());
         }
         let mut operation = Linger { id: self.id };
         let now = shard.now;
@@ -305,17 +302,21 @@ impl Connection {
             shard.respond();
             if operation.attempt(shard).is_none() {
                 let deadline = Some(now + span);
-                self.node.block(shard, &mut operation, &self.spin, deadline);
+                self.node.block(shard, &mut operation, &self.spin, deadline)?;
             }
         }
+        Ok(())
     }
 }
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        let mut shard = self.node.enter();
+        // A node that is gone holds nothing.
+        let Ok(mut shard) = self.node.enter() else { return };
         shard.tick();
-        self.linger(&mut shard);
+        if self.linger(&mut shard).is_err() {
+            return;
+        }
         shard.forget(self.source());
         let now = shard.now;
         // There is nothing to be done about a connection that is gone already.

@@ -13,13 +13,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use toehold_node::Operation;
 use toehold_stack::{ConnectionId, Event, ReceiveFlags, SendFlags, Settings};
 
 use self::connection::Connection;
 use self::operations::Connect;
 use crate::error::{from_socket, invalid, timed_out};
-use crate::node::{Membership, Node};
-use crate::wait::Operation;
+use crate::node::{Node, Shared};
 
 /// A TCP connection between this node and another one, or itself.
 ///
@@ -85,12 +85,12 @@ impl TcpStream {
         let stream = Self::begin(node, addr, options)?;
         let Connection { node, id, spin, .. } = &*stream.connection;
         let mut operation = Connect { id: *id };
-        let mut shard = node.enter();
+        let mut shard = node.enter()?;
         let result = match operation.attempt(&mut shard) {
             Some(result) => Some(result),
             None => {
                 let deadline = options.timeout.map(|timeout| shard.now + timeout);
-                node.block(&mut shard, &mut operation, spin, deadline)
+                node.block(&mut shard, &mut operation, spin, deadline)?
             }
         };
         drop(shard);
@@ -114,7 +114,7 @@ impl TcpStream {
     /// Sends the SYN.
     fn begin(node: &Node, addr: &SocketAddr, options: &ConnectOptions) -> io::Result<TcpStream> {
         let shared = &node.shared;
-        let mut shard = shared.enter();
+        let mut shard = shared.enter()?;
         shard.tick();
         let now = shard.now;
         let settings = options.settings.unwrap_or_else(|| shard.stack.default_settings());
@@ -130,13 +130,13 @@ impl TcpStream {
         Ok(stream)
     }
 
-    pub(crate) fn new(node: Arc<Membership>, id: ConnectionId) -> Self {
+    pub(crate) fn new(node: Arc<Shared>, id: ConnectionId) -> Self {
         TcpStream {
             connection: Arc::new(Connection::new(node, id)),
         }
     }
 
-    pub(crate) fn source(&self) -> (&Arc<Membership>, Event) {
+    pub(crate) fn source(&self) -> (&Arc<Shared>, Event) {
         (&self.connection.node, self.connection.source())
     }
 

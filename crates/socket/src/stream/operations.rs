@@ -1,9 +1,7 @@
 //! The calls on a stream that may have to wait.
 
+use toehold_node::{Operation, Shard, Subscription};
 use toehold_stack::{ConnectionId, Event, Placement, ReceiveFlags, SendFlags, SocketError, State};
-
-use crate::shard::Shard;
-use crate::wait::{Operation, Subscription};
 
 /// A stream waits while nothing can be done, and while it is being connected.
 pub(super) fn must_wait(error: SocketError) -> bool {

@@ -277,7 +277,7 @@ impl TcpStream {
     /// ([`SocketOption::UrgentInline`]); `WouldBlock` if it is announced and
     /// did not arrive yet.
     pub fn recv_out_of_band(&self, buf: &mut [u8]) -> io::Result<usize> {
-        let mut shard = self.connection.node.enter();
+        let mut shard = self.connection.node.enter()?;
         if !shard.stack.readiness(self.connection.id).urgent {
             shard.poll_once(None);
         }

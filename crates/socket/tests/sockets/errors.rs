@@ -19,7 +19,7 @@ fn nobody_listens() {
         assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
         assert_eq!(error.raw_os_error(), Some(Errno::CONNREFUSED.raw_os_error()));
         // The attempt has left nothing behind.
-        assert_eq!(nodes[1].stack_info().connections, 0);
+        assert_eq!(nodes[1].stack_info().unwrap().connections, 0);
     });
 }
 

@@ -51,7 +51,7 @@ fn the_backlog_is_honoured() {
             TcpStream::connect_timeout(&nodes[1], &addr, Duration::from_secs(5)).unwrap();
             drop(waiting);
         });
-        assert!(nodes[0].counters().tcp_listen_overflows > 0);
+        assert!(nodes[0].counters().unwrap().tcp_listen_overflows > 0);
     });
 }
 
@@ -63,8 +63,8 @@ fn closing_a_listener_resets_who_waits() {
         let addr = listener.local_addr().unwrap();
         let mut stream = std::thread::scope(|scope| {
             let driver = scope.spawn(|| {
-                while nodes[0].counters().tcp_passive_opens == 0 {
-                    nodes[0].drive(Some(Duration::from_millis(1)));
+                while nodes[0].counters().unwrap().tcp_passive_opens == 0 {
+                    nodes[0].drive(Some(Duration::from_millis(1))).unwrap();
                 }
             });
             let stream = TcpStream::connect(&nodes[1], addr).unwrap();

@@ -161,7 +161,7 @@ fn writable_until_full_and_again_when_there_is_room() {
             // The reader may need what this side still has to send.
             client.set_nonblocking(false).unwrap();
             while client.unacknowledged_bytes().unwrap() > 4 {
-                nodes[1].drive(Some(Duration::from_millis(1)));
+                nodes[1].drive(Some(Duration::from_millis(1))).unwrap();
             }
         });
     });
@@ -184,7 +184,7 @@ fn the_end_of_a_connection_attempt_is_told() {
             .unwrap();
         let mut seen = HashSet::new();
         while seen.len() < 2 {
-            nodes[0].drive(Some(Duration::ZERO));
+            nodes[0].drive(Some(Duration::ZERO)).unwrap();
             poll.poll(&mut events, Some(Duration::from_millis(1))).unwrap();
             for event in &events {
                 assert!(event.is_writable());

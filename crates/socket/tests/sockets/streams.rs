@@ -223,7 +223,7 @@ fn a_capture_and_a_bad_link() {
             server.shutdown(Shutdown::Write).unwrap();
             // The other side may need what this one has to repeat.
             while !writer.is_finished() {
-                nodes[0].drive(Some(std::time::Duration::from_millis(5)));
+                nodes[0].drive(Some(std::time::Duration::from_millis(5))).unwrap();
             }
         });
         drop((client, server, nodes));

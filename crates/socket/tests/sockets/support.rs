@@ -76,7 +76,7 @@ pub(crate) fn driven<T>(node: &Node, test: impl FnOnce() -> T) -> T {
         let _stop = Stop(&stop);
         scope.spawn(|| {
             while !stop.load(Ordering::Relaxed) {
-                node.drive(Some(Duration::from_millis(2)));
+                node.drive(Some(Duration::from_millis(2))).unwrap();
             }
         });
         test()

@@ -54,7 +54,7 @@ fn many_threads_share_one_stream() {
             writers.into_iter().for_each(|writer| writer.join().unwrap());
             client.shutdown(Shutdown::Write).unwrap();
             while client.info().unwrap().state != State::FinWait2 {
-                nodes[1].drive(Some(Duration::from_millis(10)));
+                nodes[1].drive(Some(Duration::from_millis(10))).unwrap();
             }
         });
         assert_eq!(received.into_inner(), 4 * 200 * 501);

@@ -62,7 +62,7 @@ fn writing_waits_no_longer_than_said() {
                 let len = server.read(&mut buf).unwrap();
                 assert!(len > 0);
                 got.extend_from_slice(&buf[..len]);
-                nodes[1].drive(Some(Duration::ZERO));
+                nodes[1].drive(Some(Duration::ZERO)).unwrap();
             }
             let expected = data.iter().cycle();
             assert!(got.len() == written);
@@ -102,7 +102,7 @@ fn non_blocking_calls_never_wait() {
                 Ok(len) => filled += len,
                 Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
             }
-            nodes[1].drive(Some(Duration::ZERO));
+            nodes[1].drive(Some(Duration::ZERO)).unwrap();
         }
         assert!(client.write(&data).is_ok());
         // The mode is the stream's, not the handle's.
@@ -127,7 +127,7 @@ fn a_non_blocking_accept_and_connect() {
         let mut accepted = None;
         while accepted.is_none() {
             accepted = listener.accept().ok();
-            nodes[1].drive(Some(Duration::ZERO));
+            nodes[1].drive(Some(Duration::ZERO)).unwrap();
         }
         let (mut server, _) = accepted.unwrap();
         while client.write(b"x").is_err() {}

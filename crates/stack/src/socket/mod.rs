@@ -35,6 +35,33 @@ pub enum Event {
     Listener(ListenerId),
 }
 
+impl Event {
+    /// In [`Event::word`]: it names a listener. Indices have fewer bits.
+    const LISTENER: u64 = 1 << 31;
+
+    /// The connection or listener as a word, for tables in shared memory. Never 0:
+    /// generations begin at 1.
+    #[inline]
+    pub fn word(self) -> u64 {
+        match self {
+            Event::Connection(id) => u64::from(id.generation) << 32 | u64::from(id.index),
+            Event::Listener(id) => u64::from(id.generation) << 32 | Self::LISTENER | u64::from(id.index),
+        }
+    }
+
+    /// The connection or listener a word stands for; there may be none such any more.
+    #[inline]
+    pub fn from_word(word: u64) -> Self {
+        let generation = (word >> 32) as u32;
+        let index = word as u32 & (Self::LISTENER as u32 - 1);
+        if word & Self::LISTENER == 0 {
+            Event::Connection(ConnectionId { index, generation })
+        } else {
+            Event::Listener(ListenerId { index, generation })
+        }
+    }
+}
+
 /// What a connection is ready for, as `poll(2)` would tell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Readiness {

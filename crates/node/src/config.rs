@@ -8,13 +8,13 @@ use toehold_link::Capabilities;
 use toehold_link::impair::ImpairSettings;
 use toehold_stack::{Config, DemuxStrategy, TcpConfig};
 
-use crate::engine::Placement;
 use crate::error::NodeError;
+use crate::placement::Placement;
 
 /// Settings of a node, with defaults for all but its names.
 ///
 /// ```
-/// use toehold_socket::NodeConfig;
+/// use toehold_node::NodeConfig;
 ///
 /// let config = NodeConfig::new("/run/user/1000/fabric", "web-1")
 ///     .ipv4([10, 0, 0, 1], 24)

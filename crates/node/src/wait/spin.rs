@@ -24,14 +24,21 @@ const TRIAL_NS: u32 = 12_500;
 
 /// How long to spin, learnt from success. Only used with the shard's lock held.
 #[derive(Debug)]
-pub(crate) struct SpinBudget {
+pub struct SpinBudget {
     ns: AtomicU32,
     /// Waits without a spin since the last one.
     skipped: AtomicU32,
 }
 
+impl Default for SpinBudget {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl SpinBudget {
-    pub(crate) fn new() -> Self {
+    /// As optimistic as the machine allows.
+    pub fn new() -> Self {
         let ns = if single_processor() { 0 } else { LONGEST_NS };
         Self {
             ns: AtomicU32::new(ns),
@@ -41,7 +48,7 @@ impl SpinBudget {
 
     /// How long to spin this time, in nanoseconds.
     #[inline]
-    pub(crate) fn get(&self) -> u64 {
+    pub fn get(&self) -> u64 {
         let ns = self.ns.load(Relaxed);
         if ns >= SHORTEST_NS {
             ns.into()
@@ -60,14 +67,14 @@ impl SpinBudget {
 
     /// What was waited for came while spinning.
     #[inline]
-    pub(crate) fn helped(&self) {
+    pub fn helped(&self) {
         if self.ns.load(Relaxed) != LONGEST_NS {
             self.ns.store(LONGEST_NS, Relaxed);
         }
     }
 
     /// It did not come: spin less the next time.
-    pub(crate) fn in_vain(&self) {
+    pub fn in_vain(&self) {
         self.ns.store(self.ns.load(Relaxed) / 2, Relaxed);
     }
 }
@@ -96,7 +103,7 @@ mod tests {
             ns: AtomicU32::new(LONGEST_NS),
             skipped: AtomicU32::new(0),
         };
-        assert_eq!(budget.get(), LONGEST_NS.into());
+        assert_eq!(budget.get(), u64::from(LONGEST_NS));
         for _ in 0..5 {
             budget.in_vain();
         }
@@ -104,6 +111,6 @@ mod tests {
         let trials = spins.iter().filter(|&&ns| ns != 0).count();
         assert_eq!(trials, usize::from(!single_processor()));
         budget.helped();
-        assert_eq!(budget.get(), LONGEST_NS.into());
+        assert_eq!(budget.get(), u64::from(LONGEST_NS));
     }
 }

@@ -1,0 +1,291 @@
+//! The engine's driver: a thread that runs the shard when no thread of a
+//! program does, or always, as the node's placement says.
+//!
+//! A program that has written and goes on to compute, waits for something else,
+//! or has ended, still owes its peers retransmissions, acknowledgements and
+//! windows. The driver sees to these, like a program's thread that waits: it
+//! sits at the link's descriptor and uses no processor unless something happens.
+//!
+//! Under [`Placement::Adaptive`] it must cost a busy program nothing. So a call
+//! does not tell the driver that it comes and goes; it leaves a mark, and the
+//! driver looks for marks every millisecond. Only when there is none, it takes
+//! its seat; and the next call makes it get up again. While the program waits in
+//! a call for long, the driver looks for nothing at all.
+//!
+//! Under [`Placement::Engine`] programs never run the shard. They leave work
+//! and count it; the driver spins for a while after every piece of it, then
+//! sleeps at the link until a program's bell or a frame wakes it.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::time::Duration;
+
+use toehold_shm::{Carver, LeaseGuard, OutOfMemory, Words};
+use toehold_stack::Instant;
+
+use crate::clock;
+use crate::placement::Placement;
+use crate::shard::{Shard, Subscription};
+use crate::wait::{Gone, Guard, Operation, ShardHandle, SpinBudget};
+
+/// Time between two looks for marks. A program that leaves its calls is without
+/// a driver for so long at most.
+const PERIOD: Duration = Duration::from_millis(1);
+
+/// What the driver does at present.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum Mode {
+    /// There is none, or it does not run yet, or no longer.
+    Absent = 0,
+    /// Looks for marks now and then.
+    Watching = 1,
+    /// Sleeps until the program's threads that wait are done.
+    Resting = 2,
+    /// Sits at the link.
+    Seated = 3,
+}
+
+impl Mode {
+    pub(crate) fn from_word(word: u32) -> Mode {
+        match word {
+            1 => Mode::Watching,
+            2 => Mode::Resting,
+            3 => Mode::Seated,
+            _ => Mode::Absent,
+        }
+    }
+}
+
+/// What programs and the driver tell each other without the lease.
+#[derive(Debug, Clone)]
+pub(crate) struct Signals {
+    words: Words,
+}
+
+/// A call has been made, or has driven, since the driver looked last.
+const MARK: usize = 0;
+/// A [`Placement`].
+const PLACEMENT: usize = 1;
+
+impl Signals {
+    const WORDS: usize = 2;
+
+    pub(crate) fn bytes_needed() -> usize {
+        Words::bytes_needed(Self::WORDS)
+    }
+
+    pub(crate) fn create(carver: &mut Carver) -> Result<Self, OutOfMemory> {
+        Ok(Self {
+            words: carver.words(Self::WORDS)?,
+        })
+    }
+
+    /// Tells the driver that the program is busy with its sockets.
+    #[inline]
+    pub(crate) fn mark(&self) {
+        let mark = self.words.word(MARK);
+        if mark.load(Relaxed) == 0 {
+            mark.store(1, Relaxed);
+        }
+    }
+
+    fn take_mark(&self) -> bool {
+        let mark = self.words.word(MARK);
+        mark.load(Relaxed) != 0 && mark.swap(0, Relaxed) != 0
+    }
+
+    #[inline]
+    pub(crate) fn placement(&self) -> Placement {
+        match self.words.word(PLACEMENT).load(Relaxed) {
+            1 => Placement::Inline,
+            2 => Placement::Engine,
+            _ => Placement::Adaptive,
+        }
+    }
+
+    pub(crate) fn set_placement(&self, placement: Placement) {
+        let word = match placement {
+            Placement::Adaptive => 0,
+            Placement::Inline => 1,
+            Placement::Engine => 2,
+        };
+        self.words.word(PLACEMENT).store(word, Release);
+    }
+}
+
+/// How the driver goes to sleep.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Plan {
+    Watch,
+    Rest,
+    /// At the link, until then.
+    Sit(Option<Instant>),
+}
+
+/// The engine's end of a shard: what its driver sleeps on, and what ends it.
+pub(crate) struct Driver {
+    shard: Arc<ShardHandle>,
+    stop: AtomicBool,
+    spin: SpinBudget,
+}
+
+impl Driver {
+    pub(crate) fn new(shard: Arc<ShardHandle>) -> Driver {
+        Driver {
+            shard,
+            stop: AtomicBool::new(false),
+            spin: SpinBudget::new(),
+        }
+    }
+
+    /// Ends [`Driver::run`], now or when it begins.
+    pub(crate) fn stop(&self) {
+        self.stop.store(true, Release);
+        self.wake();
+    }
+
+    /// Makes the driver look again, after its placement was changed.
+    pub(crate) fn wake(&self) {
+        self.shard.driver_bell.ring();
+        if let Ok(shard) = self.shard.lease.lock() {
+            shard.wake_sleeper();
+        }
+    }
+
+    fn must_stop(&self) -> bool {
+        self.stop.load(Acquire)
+    }
+
+    /// Drives as the placement says, until stopped.
+    ///
+    /// # Errors
+    ///
+    /// If the shard is gone.
+    pub(crate) fn run(&self) -> Result<(), Gone> {
+        let mut plan = Plan::Watch;
+        while !self.must_stop() {
+            let until = match (self.shard.signals.placement(), plan) {
+                (Placement::Engine, _) => {
+                    self.drive_always()?;
+                    plan = Plan::Watch;
+                    continue;
+                }
+                (Placement::Inline, _) | (_, Plan::Rest) => None,
+                (_, Plan::Watch) => Some(clock::now() + PERIOD),
+                (_, Plan::Sit(until)) => until,
+            };
+            let at_link = matches!(plan, Plan::Sit(_));
+            self.shard.sleep(&self.shard.driver_bell, at_link, until);
+            self.shard.driver_bell.clear();
+            // A busy program is not even asked for its lease.
+            if plan != Plan::Watch || !self.shard.signals.take_mark() {
+                plan = self.plan()?;
+            }
+        }
+        self.leave()
+    }
+
+    /// Drives if nobody else does.
+    fn plan(&self) -> Result<Plan, Gone> {
+        let mut shard = self.shard.lease.lock()?;
+        shard.tick();
+        if shard.waiting.seats.mode() == Mode::Seated {
+            shard.disarm();
+        }
+        shard.waiting.seats.set_mode(Mode::Watching);
+        let as_before = shard.waiting.seats.waits_as_before();
+        let adaptive = self.shard.signals.placement() == Placement::Adaptive;
+        if !adaptive || self.shard.signals.take_mark() || shard.waiting.seats.driver().is_some() {
+            Ok(Plan::Watch)
+        } else if as_before {
+            shard.waiting.seats.set_mode(Mode::Resting);
+            Ok(Plan::Rest)
+        } else if shard.waiting.seats.waiting_call().is_some() {
+            Ok(Plan::Watch)
+        } else {
+            self.drive_all(&mut shard)
+        }
+    }
+
+    /// Rounds until there is nothing to do.
+    fn drive_all(&self, shard: &mut Guard<'_>) -> Result<Plan, Gone> {
+        loop {
+            if shard.poll_once(None) == 0 {
+                shard.housekeeping();
+                if shard.arm() {
+                    shard.waiting.seats.set_mode(Mode::Seated);
+                    return Ok(Plan::Sit(shard.next_due()));
+                }
+                // A link that holds frames back never agrees to sleep.
+                LeaseGuard::unlocked(shard, std::thread::yield_now)?;
+            } else if self.shard.lease.is_wanted() {
+                LeaseGuard::give_way(shard)?;
+            }
+            if self.shard.signals.take_mark() || self.must_stop() {
+                return Ok(Plan::Watch);
+            }
+        }
+    }
+
+    /// Drives in the place of all programs, until the placement changes.
+    fn drive_always(&self) -> Result<(), Gone> {
+        let mut shard = self.shard.lease.lock()?;
+        if shard.waiting.seats.mode() == Mode::Seated {
+            shard.disarm();
+        }
+        shard.waiting.seats.set_mode(Mode::Watching);
+        self.shard
+            .block(&mut shard, &mut Always(self), &self.spin, None)?;
+        Ok(())
+    }
+
+    /// Whoever still rests drives from now on.
+    fn leave(&self) -> Result<(), Gone> {
+        let mut shard = self.shard.lease.lock()?;
+        if shard.waiting.seats.mode() == Mode::Seated {
+            shard.disarm();
+        }
+        shard.waiting.seats.set_mode(Mode::Absent);
+        if shard.waiting.seats.driver().is_none() && shard.waiting.seats.somebody_rests() {
+            self.shard.hand_over(&mut shard);
+        }
+        Ok(())
+    }
+}
+
+/// What the driver waits for while it drives for all: the end of that.
+struct Always<'a>(&'a Driver);
+
+impl Operation for Always<'_> {
+    type Output = ();
+
+    const IS_DRIVER: bool = true;
+
+    fn attempt(&mut self, _: &mut Shard) -> Option<()> {
+        let goes_on = self.0.shard.signals.placement() == Placement::Engine && !self.0.must_stop();
+        (!goes_on).then_some(())
+    }
+
+    fn subscription(&self) -> Subscription {
+        Subscription::Nothing
+    }
+}
+
+impl ShardHandle {
+    /// Makes the driver get up from the link.
+    #[cold]
+    pub(crate) fn dislodge(&self, shard: &mut Guard<'_>) {
+        shard.waiting.seats.set_mode(Mode::Watching);
+        shard.disarm();
+        self.driver_bell.ring();
+    }
+
+    /// The last of the program's threads that waited is done.
+    #[cold]
+    pub(crate) fn rouse_driver(&self, shard: &mut Guard<'_>) {
+        shard.waiting.seats.set_mode(Mode::Watching);
+        self.driver_bell.ring();
+    }
+}

@@ -1,0 +1,262 @@
+//! Who wants to know when a connection or listener changes: threads that wait
+//! in a call on it, and polls it is registered with.
+//!
+//! A hash of lists in shared memory. A *key* is what is waited for: the word of
+//! a connection or listener ([`Event::word`]), or of a poll. What is found here
+//! is only as good as the programs of the node: indices are checked, and walks
+//! along lists end after as many steps as there are entries.
+
+use toehold_shm::{Carver, OutOfMemory, Slab, Table};
+use toehold_stack::Event;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// Keys of polls have this bit, which no index of a connection or listener reaches.
+const POLL: u64 = 1 << 30;
+
+/// What is waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Key(u64);
+
+impl Key {
+    #[inline]
+    pub(crate) fn of(source: Event) -> Key {
+        Key(source.word())
+    }
+
+    #[inline]
+    pub(crate) fn of_poll(poll: u32) -> Key {
+        Key(POLL | u64::from(poll))
+    }
+}
+
+/// What an entry is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum Kind {
+    /// A thread that rests; `owner` is its waiter's slot.
+    Thread = 1,
+    /// A connection or listener registered with a poll; `owner` is the poll.
+    Registration = 2,
+    /// Something that makes a poll return when it is told to; `owner` is the poll.
+    Waker = 3,
+}
+
+/// One interest. Links are indices plus one; 0: none.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub(crate) struct Entry {
+    key: u64,
+    /// The program's number for a registration.
+    pub(crate) token: u64,
+    /// Next entry of the bucket.
+    next: u32,
+    kind: u32,
+    pub(crate) owner: u32,
+    /// What a registration is watched for, see [`super::Interest`].
+    pub(crate) interest: u32,
+    /// Not 0: in its poll's queue.
+    pub(crate) queued: u32,
+    /// Next entry of its poll's queue.
+    pub(crate) queue_next: u32,
+    /// Neighbours among the entries of its poll.
+    pub(crate) set_next: u32,
+    pub(crate) set_previous: u32,
+}
+
+impl Entry {
+    pub(crate) fn new(key: Key, kind: Kind, owner: u32) -> Entry {
+        Entry {
+            key: key.0,
+            token: 0,
+            next: 0,
+            kind: kind as u32,
+            owner,
+            interest: 0,
+            queued: 0,
+            queue_next: 0,
+            set_next: 0,
+            set_previous: 0,
+        }
+    }
+
+    pub(crate) fn key(&self) -> Key {
+        Key(self.key)
+    }
+
+    /// The connection or listener of a registration.
+    pub(crate) fn source(&self) -> Event {
+        Event::from_word(self.key)
+    }
+
+    #[inline]
+    pub(crate) fn is(&self, kind: Kind) -> bool {
+        self.kind == kind as u32
+    }
+}
+
+/// All interests of a shard.
+#[derive(Debug)]
+pub(crate) struct Interests {
+    entries: Slab<Entry>,
+    /// First entry of each list.
+    buckets: Table<u32>,
+}
+
+impl Interests {
+    fn buckets(capacity: u32) -> usize {
+        (capacity as usize / 2).next_power_of_two()
+    }
+
+    pub(crate) fn bytes_needed(capacity: u32) -> usize {
+        Slab::<Entry>::bytes_needed(capacity) + Table::<u32>::bytes_needed(Self::buckets(capacity))
+    }
+
+    pub(crate) fn create(carver: &mut Carver, capacity: u32) -> Result<Self, OutOfMemory> {
+        Ok(Self {
+            entries: carver.slab(capacity)?,
+            buckets: carver.table(Self::buckets(capacity))?,
+        })
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, index: u32) -> Option<&Entry> {
+        self.entries.get(index)
+    }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self, index: u32) -> Option<&mut Entry> {
+        self.entries.get_mut(index)
+    }
+
+    /// `None`: there are as many interests as there may be.
+    pub(crate) fn insert(&mut self, entry: Entry) -> Option<u32> {
+        let bucket = self.bucket(entry.key());
+        let next = self.buckets[bucket];
+        let index = self.entries.insert(Entry { next, ..entry })?;
+        self.buckets[bucket] = index + 1;
+        Some(index)
+    }
+
+    /// Takes the entry out. Its poll's lists are the poll's affair.
+    pub(crate) fn remove(&mut self, index: u32) {
+        let Some(entry) = self.entries.get(index) else {
+            return;
+        };
+        let (bucket, after) = (self.bucket(entry.key()), entry.next);
+        let first = self.buckets[bucket];
+        let before = self.walk(first).find(|(_, entry)| entry.next == index + 1);
+        match before.map(|(before, _)| before) {
+            Some(before) => self.entries[before].next = after,
+            None if first == index + 1 => self.buckets[bucket] = after,
+            None => {}
+        }
+        self.entries.remove(index);
+    }
+
+    /// The entries with this key.
+    #[inline]
+    pub(crate) fn of(&self, key: Key) -> impl Iterator<Item = (u32, &Entry)> {
+        self.walk(self.buckets[self.bucket(key)])
+            .filter(move |(_, entry)| entry.key == key.0)
+    }
+
+    /// The first entry of this key and kind that belongs to `owner`.
+    pub(crate) fn find(&self, key: Key, kind: Kind, owner: u32) -> Option<u32> {
+        self.of(key)
+            .find(|(_, entry)| entry.is(kind) && entry.owner == owner)
+            .map(|(index, _)| index)
+    }
+
+    #[inline]
+    fn walk(&self, first: u32) -> impl Iterator<Item = (u32, &Entry)> {
+        let mut link = first;
+        (0..self.entries.len()).map_while(move |_| {
+            let index = link.checked_sub(1)?;
+            let entry = self.entries.get(index)?;
+            link = entry.next;
+            Some((index, entry))
+        })
+    }
+
+    /// The keys are this node's own numbers: nobody outside can choose them to collide.
+    #[inline]
+    fn bucket(&self, key: Key) -> usize {
+        let product = u128::from(key.0) * 0x9e37_79b9_7f4a_7c15;
+        (product as u64 ^ (product >> 64) as u64) as usize & (self.buckets.len() - 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use toehold_shm::Region;
+
+    use super::*;
+
+    fn interests(capacity: u32) -> Interests {
+        let region = Region::private(Interests::bytes_needed(capacity)).unwrap();
+        Interests::create(&mut Carver::new(region).unwrap(), capacity).unwrap()
+    }
+
+    fn key(number: u32) -> Key {
+        Key::of(Event::from_word(u64::from(number) << 32 | u64::from(number % 3)))
+    }
+
+    #[test]
+    fn every_key_finds_its_own_entries_whatever_the_order_of_removal() {
+        let mut interests = interests(64);
+        let entries: Vec<u32> = (0..60)
+            .map(|number| {
+                let entry = Entry::new(key(number / 2), Kind::Thread, number);
+                interests.insert(entry).unwrap()
+            })
+            .collect();
+        for &index in entries.iter().step_by(3) {
+            interests.remove(index);
+            interests.remove(index);
+        }
+        for number in 0..30 {
+            let mut owners: Vec<u32> = interests.of(key(number)).map(|(_, entry)| entry.owner).collect();
+            owners.sort_unstable();
+            let expected: Vec<u32> = [number * 2, number * 2 + 1]
+                .into_iter()
+                .filter(|owner| owner % 3 != 0)
+                .collect();
+            assert_eq!(owners, expected, "key {number}");
+        }
+        for &index in &entries {
+            interests.remove(index);
+        }
+        assert!(interests.is_empty());
+    }
+
+    #[test]
+    fn what_is_full_says_so() {
+        let mut interests = interests(2);
+        for _ in 0..2 {
+            assert!(interests.insert(Entry::new(key(1), Kind::Thread, 0)).is_some());
+        }
+        assert!(interests.insert(Entry::new(key(1), Kind::Thread, 0)).is_none());
+    }
+
+    #[test]
+    fn a_scribbled_list_ends() {
+        let mut interests = interests(8);
+        let first = interests.insert(Entry::new(key(1), Kind::Thread, 0)).unwrap();
+        interests.entries[first].next = first + 1;
+        assert!(interests.of(key(1)).count() <= 8);
+        interests.entries[first].next = 77;
+        assert_eq!(interests.of(key(1)).count(), 1);
+    }
+
+    #[test]
+    fn polls_and_sources_never_share_a_key() {
+        let source = Event::from_word(1 << 32);
+        assert_ne!(Key::of(source), Key::of_poll(0));
+        assert_eq!(Key::of(source), Key::of(Event::from_word(source.word())));
+    }
+}

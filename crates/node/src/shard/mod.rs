@@ -1,0 +1,414 @@
+//! A shard: a stack, the link it uses, and who waits for it.
+//!
+//! This is one process's handles to state that lies in the node's region, and
+//! what it needs beside them. Everything here happens under the shard's lease
+//! and never waits.
+
+mod interests;
+mod polls;
+mod seats;
+
+pub use polls::Interest;
+pub(crate) use seats::WAITERS;
+
+use toehold_link::{Link, NeighborChange};
+use toehold_shm::{Carver, Doorbell, OutOfMemory, Parking, Rest};
+use toehold_stack::{Event, Instant, Placement, Readiness, Stack};
+
+use self::interests::{Entry, Interests, Key, Kind};
+use self::polls::Polls;
+use self::seats::Seats;
+use crate::clock;
+
+/// Most frames taken from the link before they are answered.
+const BURST: usize = 64;
+
+/// How much time may pass between two looks at the timers while frames flow.
+/// The stack's timers are no more precise than this.
+const HOUSEKEEPING_NS: u64 = 50_000;
+
+/// A program that only ever writes looks for acknowledgements this often.
+const STALE_NS: u64 = 2_000;
+
+/// When to try again to send what the link had no room for, if nothing else
+/// happens before: most links cannot tell when there is room again.
+const FULL_LINK_RETRY_NS: u64 = 1_000_000;
+
+/// What wakes a thread that rests.
+#[derive(Debug, Clone, Copy)]
+pub enum Subscription {
+    /// A change of a connection or listener.
+    Source(Event),
+    /// A source registered with a poll.
+    Poll(u32),
+    /// Nothing but the need for a driver.
+    Nothing,
+}
+
+impl Subscription {
+    fn key(self) -> Option<Key> {
+        match self {
+            Subscription::Source(source) => Some(Key::of(source)),
+            Subscription::Poll(poll) => Some(Key::of_poll(poll)),
+            Subscription::Nothing => None,
+        }
+    }
+}
+
+/// Who waits for what, and who drives: the part of a shard's state that is
+/// neither stack nor link.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    pub(crate) interests: Interests,
+    pub(crate) polls: Polls,
+    pub(crate) seats: Seats,
+    pub(crate) parking: Parking,
+}
+
+impl Waiting {
+    /// `interests`: threads that wait and registrations with polls, at most.
+    pub(crate) fn bytes_needed(interests: u32) -> usize {
+        Interests::bytes_needed(interests) + Polls::bytes_needed() + Seats::bytes_needed()
+    }
+
+    pub(crate) fn create(carver: &mut Carver, interests: u32, parking: Parking) -> Result<Self, OutOfMemory> {
+        Ok(Self {
+            interests: Interests::create(carver, interests)?,
+            polls: Polls::create(carver)?,
+            seats: Seats::create(carver)?,
+            parking,
+        })
+    }
+
+    /// Wakes the threads that wait for `key`.
+    fn wake(&self, key: Key, bell: &Doorbell) {
+        for (_, entry) in self.interests.of(key).filter(|(_, entry)| entry.is(Kind::Thread)) {
+            self.notify(entry.owner, bell);
+        }
+    }
+
+    /// Wakes a thread that rests.
+    pub(crate) fn notify(&self, slot: u32, bell: &Doorbell) {
+        if self.parking.notify(slot) == Some(Rest::Seated) {
+            bell.ring();
+        }
+    }
+}
+
+/// One stack and all that belongs to it, as one process sees it.
+pub struct Shard {
+    /// The stack.
+    pub stack: Stack,
+    link: Box<dyn Link>,
+    /// The time of this round.
+    pub now: Instant,
+    /// When this process last asked the link for frames.
+    received_at: Instant,
+    housekeeping_at: Instant,
+    /// Length of the frame that came last, a guess at that of the next.
+    frame_len: usize,
+    pub(crate) waiting: Waiting,
+    /// Wakes the thread that sleeps at the link.
+    bell: Doorbell,
+}
+
+impl Shard {
+    pub(crate) fn new(stack: Stack, link: Box<dyn Link>, waiting: Waiting, bell: Doorbell) -> Self {
+        let now = clock::now();
+        Self {
+            stack,
+            link,
+            now,
+            received_at: now,
+            housekeeping_at: now,
+            frame_len: 0,
+            waiting,
+            bell,
+        }
+    }
+
+    /// Begins a round: reads the clock.
+    #[inline]
+    pub fn tick(&mut self) {
+        self.now = clock::now();
+    }
+
+    /// Hands a burst of frames to the stack; data for `placement` go straight
+    /// into its buffer. Returns how many frames there were.
+    #[inline]
+    pub fn receive(&mut self, placement: Option<&mut Placement<'_>>) -> usize {
+        self.received_at = self.now;
+        match placement {
+            None => self.receive_burst(BURST, None),
+            Some(placement) => self.receive_into(placement),
+        }
+    }
+
+    /// No more frames than the program's buffer will probably hold: what is
+    /// beyond has to be copied twice.
+    #[inline]
+    fn receive_into(&mut self, placement: &mut Placement<'_>) -> usize {
+        let mut frames = 0;
+        loop {
+            let room = placement.buffer.len() - placement.filled;
+            let expected = room / self.frame_len.max(64);
+            if frames > 0 && expected == 0 {
+                return frames;
+            }
+            let budget = expected.clamp(1, BURST);
+            let got = self.receive_burst(budget, Some(placement));
+            frames += got;
+            if got < budget || placement.filled == 0 || frames >= BURST {
+                return frames;
+            }
+        }
+    }
+
+    #[inline]
+    fn receive_burst(&mut self, budget: usize, mut placement: Option<&mut Placement<'_>>) -> usize {
+        let Self {
+            stack,
+            link,
+            now,
+            frame_len,
+            ..
+        } = self;
+        link.receive(now.0, budget, &mut |frame| {
+            *frame_len = frame.len();
+            stack.handle_frame_into(*now, frame, placement.as_deref_mut());
+        })
+    }
+
+    /// Does what came of the frames or of a program's call: sends, and wakes.
+    #[inline]
+    pub fn respond(&mut self) {
+        if self.stack.has_output() {
+            self.transmit();
+        }
+        self.dispatch();
+    }
+
+    /// Sends everything that can be sent now.
+    #[inline]
+    pub fn transmit(&mut self) {
+        self.stack.poll_transmit(self.now, &mut *self.link);
+        self.link.flush();
+    }
+
+    /// Tells those concerned what has changed.
+    #[inline]
+    pub(crate) fn dispatch(&mut self) {
+        while let Some(event) = self.stack.next_event() {
+            if !self.waiting.interests.is_empty() {
+                self.tell(Key::of(event));
+            }
+        }
+    }
+
+    fn tell(&mut self, key: Key) {
+        let mut registered = None;
+        for (index, entry) in self.waiting.interests.of(key) {
+            if entry.is(Kind::Thread) {
+                self.waiting.notify(entry.owner, &self.bell);
+            } else if entry.queued == 0 {
+                registered = Some(index);
+            }
+        }
+        // One after the other, for each changes its entry.
+        while let Some(index) = registered {
+            self.may_be_ready(index);
+            registered = self
+                .waiting
+                .interests
+                .of(key)
+                .find(|(other, entry)| *other != index && entry.queued == 0 && !entry.is(Kind::Thread))
+                .map(|(index, _)| index);
+        }
+    }
+
+    /// Queues a registration, or a waker, and wakes who waits for its poll.
+    fn may_be_ready(&mut self, index: u32) {
+        let Waiting { interests, polls, .. } = &mut self.waiting;
+        polls.may_be_ready(interests, index);
+        if let Some(poll) = self.waiting.interests.get(index).map(|entry| entry.owner) {
+            self.waiting.wake(Key::of_poll(poll), &self.bell);
+        }
+    }
+
+    /// Whether a program that calls often, but never has to wait, should look
+    /// at the link all the same.
+    #[inline]
+    pub fn is_stale(&self) -> bool {
+        self.now.nanos_since(self.received_at) > STALE_NS && self.waiting.seats.driver().is_none()
+    }
+
+    /// A round without waiting, for callers that never wait.
+    pub fn poll_once(&mut self, placement: Option<&mut Placement<'_>>) -> usize {
+        self.tick();
+        let frames = self.receive(placement);
+        if self.housekeeping_due() {
+            self.housekeeping();
+        } else {
+            self.respond();
+        }
+        frames
+    }
+
+    /// Whether it is time for [`Shard::housekeeping`].
+    #[inline]
+    pub fn housekeeping_due(&self) -> bool {
+        self.now >= self.housekeeping_at
+    }
+
+    /// Runs timers, takes in who joined or left, sends what waits. Also the
+    /// round before sleeping: what is not done here is not done until the next wake-up.
+    pub fn housekeeping(&mut self) {
+        self.housekeeping_at = self.now.plus_nanos(HOUSEKEEPING_NS);
+        if self.stack.poll_timeout().is_some_and(|at| at <= self.now) {
+            self.stack.handle_timeout(self.now);
+        }
+        while let Some(change) = self.link.next_change() {
+            match change {
+                NeighborChange::Joined(_) => self.stack.announce(),
+                NeighborChange::Left(mac) => self.stack.neighbor_gone(mac),
+            }
+        }
+        self.transmit();
+        self.dispatch();
+    }
+
+    /// When the stack has to be driven next even if nothing arrives.
+    pub(crate) fn next_due(&self) -> Option<Instant> {
+        let retry = self
+            .stack
+            .has_output()
+            .then(|| self.now.plus_nanos(FULL_LINK_RETRY_NS));
+        clock::earlier(self.stack.poll_timeout(), retry)
+    }
+
+    /// Announces to the link that nobody looks any more. False: something has
+    /// arrived, do another round.
+    pub(crate) fn arm(&mut self) -> bool {
+        if !self.waiting.seats.is_armed() {
+            let armed = self.link.prepare_sleep();
+            self.waiting.seats.set_armed(armed);
+        }
+        self.waiting.seats.is_armed()
+    }
+
+    /// Takes the announcement back.
+    #[inline]
+    pub(crate) fn disarm(&mut self) {
+        if self.waiting.seats.is_armed() {
+            self.waiting.seats.set_armed(false);
+            self.tick();
+            self.link.finish_sleep(self.now.0);
+            // What the link noticed in the meantime is taken in soon.
+            self.housekeeping_at = self.now;
+        }
+    }
+
+    /// The link.
+    pub fn link(&self) -> &dyn Link {
+        &*self.link
+    }
+
+    pub(crate) fn bell(&self) -> &Doorbell {
+        &self.bell
+    }
+
+    /// Lists a thread that is about to rest among those to be woken. False: there
+    /// is no room for it.
+    pub(crate) fn subscribe(&mut self, subscription: Subscription, slot: u32) -> bool {
+        let key = subscription.key();
+        key.is_none_or(|key| {
+            let entry = Entry::new(key, Kind::Thread, slot);
+            self.waiting.interests.insert(entry).is_some()
+        })
+    }
+
+    pub(crate) fn unsubscribe(&mut self, subscription: Subscription, slot: u32) {
+        let interests = &mut self.waiting.interests;
+        if let Some(entry) = subscription
+            .key()
+            .and_then(|key| interests.find(key, Kind::Thread, slot))
+        {
+            interests.remove(entry);
+        }
+    }
+
+    /// The program lets go of a connection or listener: no poll watches it any
+    /// more, and whoever still waits for it finds out.
+    pub fn forget(&mut self, source: Event) {
+        let key = Key::of(source);
+        self.waiting.wake(key, &self.bell);
+        let Waiting { interests, polls, .. } = &mut self.waiting;
+        loop {
+            let registration = interests.of(key).find(|(_, entry)| !entry.is(Kind::Thread));
+            let Some(registration) = registration.map(|(index, _)| index) else {
+                return;
+            };
+            polls.remove(interests, registration);
+        }
+    }
+
+    /// A new poll; `None` if there are as many as a node may have.
+    pub fn open_poll(&mut self) -> Option<u32> {
+        self.waiting.polls.open()
+    }
+
+    /// Ends a poll.
+    pub fn close_poll(&mut self, poll: u32) {
+        let Waiting { interests, polls, .. } = &mut self.waiting;
+        polls.close(interests, poll);
+    }
+
+    /// The registration of a source with a poll.
+    pub fn registration(&self, poll: u32, source: Event) -> Option<u32> {
+        self.waiting
+            .interests
+            .find(Key::of(source), Kind::Registration, poll)
+    }
+
+    /// Registers a source with a poll. `None`: there is no room for it.
+    pub fn register(&mut self, poll: u32, source: Event, token: u64, interest: Interest) -> Option<u32> {
+        let index = self.insert(poll, Key::of(source), Kind::Registration, token, interest)?;
+        // It may be ready from the start.
+        self.may_be_ready(index);
+        Some(index)
+    }
+
+    /// Changes a registration.
+    pub fn reregister(&mut self, registration: u32, token: u64, interest: Interest) {
+        Polls::change(&mut self.waiting.interests, registration, token, interest);
+        self.may_be_ready(registration);
+    }
+
+    /// A waker of a poll. `None`: there is no room for it.
+    pub fn open_waker(&mut self, poll: u32, token: u64) -> Option<u32> {
+        self.insert(poll, Key::of_poll(poll), Kind::Waker, token, Interest::READABLE)
+    }
+
+    /// Makes the waker's poll return.
+    pub fn use_waker(&mut self, waker: u32) {
+        self.may_be_ready(waker);
+    }
+
+    /// Ends a registration or a waker.
+    pub fn deregister(&mut self, registration: u32) {
+        let Waiting { interests, polls, .. } = &mut self.waiting;
+        polls.remove(interests, registration);
+    }
+
+    fn insert(&mut self, poll: u32, key: Key, kind: Kind, token: u64, interest: Interest) -> Option<u32> {
+        let Waiting { interests, polls, .. } = &mut self.waiting;
+        polls.insert(interests, key, kind, poll, token, interest)
+    }
+
+    /// Calls `tell` with what is ready of a poll's sources, `room` times at most.
+    pub fn collect(&mut self, poll: u32, room: usize, tell: &mut dyn FnMut(u64, Readiness)) {
+        let Self { waiting, stack, .. } = self;
+        let Waiting { interests, polls, .. } = waiting;
+        polls.collect(interests, stack, poll, room, tell);
+    }
+}

@@ -1,0 +1,381 @@
+//! Polls: sets of connections and listeners, and which of them may be ready.
+//!
+//! The stack tells of changes; a level is what remains of them. So a source
+//! that was found ready stays in the queue and is looked at again next time,
+//! and one that was not leaves it until the stack tells of another change.
+//!
+//! A registration is an [`Entry`] of the shard's interests, linked into its
+//! poll's set and, while it may be ready, into its poll's queue.
+
+use std::ops::{BitOr, BitOrAssign};
+
+use toehold_shm::{Carver, OutOfMemory, Slab};
+use toehold_stack::{Event, Readiness, Stack};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use super::interests::{Entry, Interests, Key, Kind};
+
+/// Polls of a node at once, at most.
+const CAPACITY: u32 = 1 << 14;
+
+/// What a registration is watched for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Interest(u8);
+
+impl Interest {
+    /// Data, the end of the stream, or a connection to accept.
+    pub const READABLE: Interest = Interest(1);
+    /// Room for data, or the end of a connection attempt.
+    pub const WRITABLE: Interest = Interest(2);
+    /// Urgent data.
+    pub const PRIORITY: Interest = Interest(4);
+
+    /// Both.
+    #[must_use]
+    #[allow(clippy::should_implement_trait)]
+    pub const fn add(self, other: Interest) -> Interest {
+        Interest(self.0 | other.0)
+    }
+
+    /// Whether data to read are of interest.
+    pub const fn is_readable(self) -> bool {
+        self.0 & Self::READABLE.0 != 0
+    }
+
+    /// Whether room to write is of interest.
+    pub const fn is_writable(self) -> bool {
+        self.0 & Self::WRITABLE.0 != 0
+    }
+
+    /// Whether urgent data are of interest.
+    pub const fn is_priority(self) -> bool {
+        self.0 & Self::PRIORITY.0 != 0
+    }
+
+    /// What of this readiness is to be told to one with this interest; `None` if
+    /// there is nothing to tell. Errors and hang-ups are told in any case.
+    fn select(self, readiness: Readiness) -> Option<Readiness> {
+        let told = Readiness {
+            readable: readiness.readable && self.is_readable(),
+            writable: readiness.writable && self.is_writable(),
+            urgent: readiness.urgent && self.is_priority(),
+            ..readiness
+        };
+        let ended = readiness.read_closed && self.is_readable();
+        (told.readable || told.writable || told.urgent || ended || told.hang_up || told.error).then_some(told)
+    }
+}
+
+impl BitOr for Interest {
+    type Output = Interest;
+
+    fn bitor(self, other: Interest) -> Interest {
+        self.add(other)
+    }
+}
+
+impl BitOrAssign for Interest {
+    fn bitor_assign(&mut self, other: Interest) {
+        *self = self.add(other);
+    }
+}
+
+/// One poll. Links are indices of entries plus one; 0: none.
+#[derive(Debug, Clone, Copy, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+struct Poll {
+    queue_first: u32,
+    queue_last: u32,
+    queued: u32,
+    set_first: u32,
+}
+
+/// All polls of a shard.
+#[derive(Debug)]
+pub(crate) struct Polls {
+    polls: Slab<Poll>,
+}
+
+impl Polls {
+    pub(crate) fn bytes_needed() -> usize {
+        Slab::<Poll>::bytes_needed(CAPACITY)
+    }
+
+    pub(crate) fn create(carver: &mut Carver) -> Result<Self, OutOfMemory> {
+        Ok(Self {
+            polls: carver.slab(CAPACITY)?,
+        })
+    }
+
+    /// A new poll; `None` if there are as many as there may be.
+    pub(crate) fn open(&mut self) -> Option<u32> {
+        self.polls.insert(Poll::default())
+    }
+
+    /// Ends a poll and all its registrations.
+    pub(crate) fn close(&mut self, interests: &mut Interests, poll: u32) {
+        while let Some(entry) = self
+            .polls
+            .get(poll)
+            .and_then(|poll| poll.set_first.checked_sub(1))
+        {
+            if !self.remove(interests, entry) {
+                break;
+            }
+        }
+        self.polls.remove(poll);
+    }
+
+    /// Registers `key` with the poll, in its queue from the start.
+    pub(crate) fn insert(
+        &mut self,
+        interests: &mut Interests,
+        key: Key,
+        kind: Kind,
+        poll: u32,
+        token: u64,
+        interest: Interest,
+    ) -> Option<u32> {
+        let state = self.polls.get_mut(poll)?;
+        let mut entry = Entry::new(key, kind, poll);
+        entry.token = token;
+        entry.interest = interest.0.into();
+        entry.set_next = state.set_first;
+        let index = interests.insert(entry)?;
+        let next = std::mem::replace(&mut state.set_first, index + 1);
+        if let Some(next) = next.checked_sub(1).and_then(|next| interests.get_mut(next)) {
+            next.set_previous = index + 1;
+        }
+        Some(index)
+    }
+
+    /// Changes what a registration is watched for.
+    pub(crate) fn change(interests: &mut Interests, entry: u32, token: u64, interest: Interest) {
+        if let Some(entry) = interests.get_mut(entry) {
+            entry.token = token;
+            entry.interest = interest.0.into();
+        }
+    }
+
+    /// Ends a registration. False: it is none.
+    pub(crate) fn remove(&mut self, interests: &mut Interests, index: u32) -> bool {
+        let Some(&entry) = interests.get(index).filter(|entry| !entry.is(Kind::Thread)) else {
+            return false;
+        };
+        if entry.queued != 0 {
+            self.unqueue(interests, &entry, index);
+        }
+        let (previous, next) = (entry.set_previous.checked_sub(1), entry.set_next.checked_sub(1));
+        match previous.and_then(|previous| interests.get_mut(previous)) {
+            Some(previous) => previous.set_next = entry.set_next,
+            None => {
+                if let Some(poll) = self.polls.get_mut(entry.owner) {
+                    poll.set_first = entry.set_next;
+                }
+            }
+        }
+        if let Some(next) = next.and_then(|next| interests.get_mut(next)) {
+            next.set_previous = entry.set_previous;
+        }
+        interests.remove(index);
+        true
+    }
+
+    /// Takes an entry out of the middle of its poll's queue.
+    fn unqueue(&mut self, interests: &mut Interests, entry: &Entry, index: u32) {
+        let Some(poll) = self.polls.get_mut(entry.owner) else {
+            return;
+        };
+        poll.queued = poll.queued.saturating_sub(1);
+        if poll.queue_first == index + 1 {
+            poll.queue_first = entry.queue_next;
+            if poll.queue_first == 0 {
+                poll.queue_last = 0;
+            }
+            return;
+        }
+        let mut before = poll.queue_first;
+        for _ in 0..poll.queued {
+            let Some(place) = before.checked_sub(1).and_then(|at| interests.get_mut(at)) else {
+                return;
+            };
+            if place.queue_next == index + 1 {
+                place.queue_next = entry.queue_next;
+                if poll.queue_last == index + 1 {
+                    poll.queue_last = before;
+                }
+                return;
+            }
+            before = place.queue_next;
+        }
+    }
+
+    /// The entry's source has changed, or its waker was used. Whoever waits for
+    /// the poll has to be told, which is not done here.
+    pub(crate) fn may_be_ready(&mut self, interests: &mut Interests, index: u32) {
+        let Some(entry) = interests.get_mut(index).filter(|entry| entry.queued == 0) else {
+            return;
+        };
+        entry.queued = 1;
+        entry.queue_next = 0;
+        let Some(poll) = self.polls.get_mut(entry.owner) else {
+            return;
+        };
+        poll.queued += 1;
+        let last = std::mem::replace(&mut poll.queue_last, index + 1);
+        match last.checked_sub(1).and_then(|last| interests.get_mut(last)) {
+            Some(last) => last.queue_next = index + 1,
+            None => poll.queue_first = index + 1,
+        }
+    }
+
+    fn pop(&mut self, interests: &mut Interests, poll: u32) -> Option<(u32, Entry)> {
+        let poll = self.polls.get_mut(poll)?;
+        let index = poll.queue_first.checked_sub(1)?;
+        let entry = interests.get_mut(index)?;
+        poll.queue_first = entry.queue_next;
+        if poll.queue_first == 0 {
+            poll.queue_last = 0;
+        }
+        poll.queued = poll.queued.saturating_sub(1);
+        entry.queued = 0;
+        Some((index, *entry))
+    }
+
+    /// Tells what is ready, in turn: whoever was told last is looked at last.
+    /// Calls `tell` at most `room` times.
+    pub(crate) fn collect(
+        &mut self,
+        interests: &mut Interests,
+        stack: &mut Stack,
+        poll: u32,
+        room: usize,
+        tell: &mut dyn FnMut(u64, Readiness),
+    ) {
+        let queued = self.polls.get(poll).map_or(0, |poll| poll.queued);
+        let mut told = 0;
+        for _ in 0..queued {
+            if told == room {
+                return;
+            }
+            let Some((index, entry)) = self.pop(interests, poll) else {
+                return;
+            };
+            let interest = Interest(entry.interest as u8);
+            let ready = if entry.is(Kind::Waker) {
+                Some(Readiness {
+                    readable: true,
+                    ..Readiness::default()
+                })
+            } else {
+                interest.select(readiness(stack, entry.source(), interest))
+            };
+            if let Some(ready) = ready {
+                tell(entry.token, ready);
+                told += 1;
+                if !entry.is(Kind::Waker) {
+                    self.may_be_ready(interests, index);
+                }
+            }
+        }
+    }
+}
+
+fn readiness(stack: &mut Stack, source: Event, interest: Interest) -> Readiness {
+    match source {
+        Event::Connection(id) => {
+            let readiness = stack.readiness(id);
+            if interest.is_writable() && !readiness.writable {
+                // Room is told of only if somebody wants it.
+                stack.want_write(id);
+            }
+            readiness
+        }
+        Event::Listener(id) => {
+            let waiting = stack.accept_queue_len(id);
+            Readiness {
+                readable: waiting != Ok(0),
+                error: waiting.is_err(),
+                ..Readiness::default()
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use toehold_shm::Region;
+
+    use super::*;
+
+    fn sets() -> (Polls, Interests) {
+        let region = Region::private(Polls::bytes_needed() + Interests::bytes_needed(64)).unwrap();
+        let mut carver = Carver::new(region).unwrap();
+        let polls = Polls::create(&mut carver).unwrap();
+        (polls, Interests::create(&mut carver, 64).unwrap())
+    }
+
+    fn register(polls: &mut Polls, interests: &mut Interests, poll: u32, number: u32) -> u32 {
+        let key = Key::of(Event::from_word(1 << 32 | u64::from(number)));
+        let token = number.into();
+        polls
+            .insert(
+                interests,
+                key,
+                Kind::Registration,
+                poll,
+                token,
+                Interest::READABLE,
+            )
+            .unwrap()
+    }
+
+    fn queue(polls: &mut Polls, interests: &mut Interests, poll: u32) -> Vec<u64> {
+        std::iter::from_fn(|| polls.pop(interests, poll))
+            .map(|(_, entry)| entry.token)
+            .collect()
+    }
+
+    #[test]
+    fn the_queue_keeps_its_order_when_entries_leave_it() {
+        for gone in [vec![0], vec![4], vec![2], vec![0, 1, 4], vec![0, 1, 2, 3, 4]] {
+            let (mut polls, mut interests) = sets();
+            let poll = polls.open().unwrap();
+            let entries: Vec<u32> = (0..5)
+                .map(|number| register(&mut polls, &mut interests, poll, number))
+                .collect();
+            for &entry in entries.iter().chain(&entries) {
+                polls.may_be_ready(&mut interests, entry);
+            }
+            for &number in &gone {
+                assert!(polls.remove(&mut interests, entries[number]));
+            }
+            let expected: Vec<u64> = (0..5)
+                .filter(|number| !gone.contains(&(*number as usize)))
+                .collect();
+            assert_eq!(
+                queue(&mut polls, &mut interests, poll),
+                expected,
+                "without {gone:?}"
+            );
+            if let Some(&left) = entries.iter().find(|&&entry| interests.get(entry).is_some()) {
+                polls.may_be_ready(&mut interests, left);
+                assert_eq!(queue(&mut polls, &mut interests, poll).len(), 1);
+            }
+        }
+    }
+
+    #[test]
+    fn closing_a_poll_ends_its_registrations_and_no_others() {
+        let (mut polls, mut interests) = sets();
+        let (first, second) = (polls.open().unwrap(), polls.open().unwrap());
+        for number in 0..10 {
+            register(&mut polls, &mut interests, first, number);
+        }
+        let kept = register(&mut polls, &mut interests, second, 3);
+        polls.close(&mut interests, first);
+        assert!(interests.get(kept).is_some());
+        polls.close(&mut interests, second);
+        assert!(interests.is_empty());
+    }
+}

@@ -1,0 +1,244 @@
+//! Who drives the shard, and who rests until it is needed: shared memory.
+//!
+//! A *ticket* numbers a call that waits. A *waiter* is a thread that rests; its
+//! slot is also that of its word in [`toehold_shm::Parking`].
+
+use toehold_shm::{Carver, OutOfMemory, Slab, Table};
+use toehold_stack::Instant;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::driver::Mode;
+
+/// Threads of a node that rest at once, at most; those beyond yield instead.
+pub(crate) const WAITERS: u32 = 1 << 12;
+
+/// All zeroes: nobody drives and nobody rests. Links are slots plus one; 0: none.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+struct State {
+    /// The call that drives: the one that most lately began to wait. 0: none.
+    driver: u64,
+    last_ticket: u64,
+    /// When the thread that sleeps at the link wakes up by itself.
+    sleeper_until: Instant,
+    /// The call that drove or slept at the link when the engine's driver looked last. 0: none.
+    seen: u64,
+    /// The process that drives.
+    driver_process: u32,
+    /// The thread that sleeps at the link.
+    sleeper: u32,
+    parked_first: u32,
+    parked_last: u32,
+    /// Not 0: the link was told that the node sleeps.
+    armed: u32,
+    /// What the engine's driver does, a [`Mode`].
+    mode: u32,
+}
+
+/// A thread that rests.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub(crate) struct Waiter {
+    /// The call it waits in.
+    pub(crate) ticket: u64,
+    pub(crate) process: u32,
+    next: u32,
+    previous: u32,
+    /// Not 0: among the parked.
+    parked: u32,
+}
+
+/// The seats of a shard.
+#[derive(Debug)]
+pub(crate) struct Seats {
+    state: Table<State>,
+    pub(crate) waiters: Slab<Waiter>,
+}
+
+impl Seats {
+    pub(crate) fn bytes_needed() -> usize {
+        Table::<State>::bytes_needed(1) + Slab::<Waiter>::bytes_needed(WAITERS)
+    }
+
+    pub(crate) fn create(carver: &mut Carver) -> Result<Self, OutOfMemory> {
+        Ok(Self {
+            state: carver.table(1)?,
+            waiters: carver.slab(WAITERS)?,
+        })
+    }
+
+    #[inline]
+    pub(crate) fn driver(&self) -> Option<u64> {
+        Some(self.state[0].driver).filter(|&ticket| ticket != 0)
+    }
+
+    #[inline]
+    pub(crate) fn set_driver(&mut self, process: u16, ticket: u64) {
+        let state = &mut self.state[0];
+        state.driver = ticket;
+        state.driver_process = process.into();
+    }
+
+    #[inline]
+    pub(crate) fn clear_driver(&mut self) {
+        self.state[0].driver = 0;
+    }
+
+    /// The number of a call that begins to wait.
+    #[inline]
+    pub(crate) fn next_ticket(&mut self) -> u64 {
+        let state = &mut self.state[0];
+        state.last_ticket = state.last_ticket.wrapping_add(1).max(1);
+        state.last_ticket
+    }
+
+    /// The slot of the thread that sleeps at the link, and until when.
+    #[inline]
+    pub(crate) fn sleeper(&self) -> Option<(u32, Instant)> {
+        let state = &self.state[0];
+        Some((state.sleeper.checked_sub(1)?, state.sleeper_until))
+    }
+
+    /// `until` may be [`Instant::NEVER`].
+    pub(crate) fn set_sleeper(&mut self, slot: u32, until: Instant) {
+        let state = &mut self.state[0];
+        state.sleeper = slot + 1;
+        state.sleeper_until = until;
+    }
+
+    pub(crate) fn clear_sleeper(&mut self) {
+        self.state[0].sleeper = 0;
+    }
+
+    #[inline]
+    pub(crate) fn is_armed(&self) -> bool {
+        self.state[0].armed != 0
+    }
+
+    #[inline]
+    pub(crate) fn set_armed(&mut self, armed: bool) {
+        self.state[0].armed = armed.into();
+    }
+
+    #[inline]
+    pub(crate) fn mode(&self) -> Mode {
+        Mode::from_word(self.state[0].mode)
+    }
+
+    pub(crate) fn set_mode(&mut self, mode: Mode) {
+        self.state[0].mode = mode as u32;
+    }
+
+    /// The call that drives or sleeps at the link, by its ticket.
+    pub(crate) fn waiting_call(&self) -> Option<u64> {
+        self.driver().or_else(|| {
+            let (slot, _) = self.sleeper()?;
+            self.waiters.get(slot).map(|waiter| waiter.ticket)
+        })
+    }
+
+    /// Whether the same call waits as when this was last asked.
+    pub(crate) fn waits_as_before(&mut self) -> bool {
+        let waiting = self.waiting_call().unwrap_or(0);
+        std::mem::replace(&mut self.state[0].seen, waiting) == waiting && waiting != 0
+    }
+
+    #[inline]
+    pub(crate) fn somebody_rests(&self) -> bool {
+        let state = &self.state[0];
+        state.sleeper != 0 || state.parked_first != 0
+    }
+
+    /// A slot for a thread that is about to rest; `None` if all are taken.
+    pub(crate) fn take_slot(&mut self, process: u16, ticket: u64) -> Option<u32> {
+        self.waiters.insert(Waiter {
+            ticket,
+            process: process.into(),
+            next: 0,
+            previous: 0,
+            parked: 0,
+        })
+    }
+
+    /// The thread is awake, or dead.
+    pub(crate) fn give_slot(&mut self, slot: u32) {
+        self.unpark(slot);
+        if self.sleeper().is_some_and(|(sleeper, _)| sleeper == slot) {
+            self.clear_sleeper();
+        }
+        self.waiters.remove(slot);
+    }
+
+    /// Puts a waiter behind all others that are parked.
+    pub(crate) fn park(&mut self, slot: u32) {
+        let last = std::mem::replace(&mut self.state[0].parked_last, slot + 1);
+        if let Some(waiter) = self.waiters.get_mut(slot) {
+            waiter.parked = 1;
+            waiter.previous = last;
+            waiter.next = 0;
+        }
+        match last.checked_sub(1).and_then(|last| self.waiters.get_mut(last)) {
+            Some(last) => last.next = slot + 1,
+            None => self.state[0].parked_first = slot + 1,
+        }
+    }
+
+    /// Takes a waiter from among the parked, if it is there.
+    pub(crate) fn unpark(&mut self, slot: u32) {
+        let Some(waiter) = self.waiters.get_mut(slot).filter(|waiter| waiter.parked != 0) else {
+            return;
+        };
+        waiter.parked = 0;
+        let (previous, next) = (waiter.previous, waiter.next);
+        match previous
+            .checked_sub(1)
+            .and_then(|slot| self.waiters.get_mut(slot))
+        {
+            Some(previous) => previous.next = next,
+            None => self.state[0].parked_first = next,
+        }
+        match next.checked_sub(1).and_then(|slot| self.waiters.get_mut(slot)) {
+            Some(next) => next.previous = previous,
+            None => self.state[0].parked_last = previous,
+        }
+    }
+
+    /// Waiters that are parked, the one that came first first.
+    pub(crate) fn parked(&self) -> impl Iterator<Item = u32> {
+        let mut link = self.state[0].parked_first;
+        (0..self.waiters.len()).map_while(move |_| {
+            let slot = link.checked_sub(1)?;
+            link = self.waiters.get(slot)?.next;
+            Some(slot)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use toehold_shm::Region;
+
+    use super::*;
+
+    #[test]
+    fn the_parked_stay_in_order_while_some_leave() {
+        let region = Region::private(Seats::bytes_needed()).unwrap();
+        let mut seats = Seats::create(&mut Carver::new(region).unwrap()).unwrap();
+        let slots: Vec<u32> = (0..6).map(|ticket| seats.take_slot(1, ticket).unwrap()).collect();
+        slots.iter().for_each(|&slot| seats.park(slot));
+        for gone in [0, 5, 2] {
+            seats.unpark(slots[gone]);
+            seats.unpark(slots[gone]);
+        }
+        assert_eq!(seats.parked().collect::<Vec<_>>(), [slots[1], slots[3], slots[4]]);
+        seats.park(slots[0]);
+        seats.set_sleeper(slots[3], Instant::NEVER);
+        seats.give_slot(slots[3]);
+        assert_eq!(seats.sleeper(), None);
+        assert_eq!(seats.parked().collect::<Vec<_>>(), [slots[1], slots[4], slots[0]]);
+        for &slot in &slots {
+            seats.give_slot(slot);
+        }
+        assert!(!seats.somebody_rests());
+    }
+}

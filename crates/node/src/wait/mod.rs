@@ -1,0 +1,295 @@
+//! Waiting: a call that cannot be served at once drives the shard itself, or
+//! rests until another one has done so.
+//!
+//! Of the threads that wait, in all processes of the node, one *drives*: it
+//! looks for frames. It is the one
+//! that most lately began to wait, since it is the most likely to get something
+//! soon. One more may be *seated*: it sleeps on the link's descriptor. All
+//! others are *parked* and rely on these two.
+//!
+//! *Invariant*, whenever the lease is free: if any thread rests, then there is a
+//! driver, or the link is armed and a thread seated that wakes up in time for
+//! the stack's timers, or a thread that rests was notified and is about to run,
+//! or the engine drives. A wake-up is never lost, because what is waited for is
+//! looked at with the lease held after every moment without it, and because
+//! those who rest are listed among the shard's interests before the lease is
+//! let go. When a process dies, the engine takes its threads from their seats.
+
+mod rest;
+pub(crate) mod spin;
+
+use std::hint::spin_loop;
+use std::os::fd::OwnedFd;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use toehold_shm::{Doorbell, LeaseGuard, Leased, Parking, Revoked};
+use toehold_stack::Instant;
+
+pub use self::spin::SpinBudget;
+use crate::clock;
+use crate::driver::{Mode, Signals};
+use crate::placement::Placement;
+use crate::shard::{Shard, Subscription};
+
+/// Looks at the link between two looks at the clock: together about as long as
+/// reading the clock takes.
+const LOOKS: u32 = 8;
+
+/// The shard, for the time that this thread holds its lease.
+pub type Guard<'a> = LeaseGuard<'a, Shard>;
+
+/// A call of the program.
+pub trait Operation {
+    /// What it comes to.
+    type Output;
+
+    /// Whether it is the engine's driver that waits, which drives whatever the
+    /// node's placement is.
+    const IS_DRIVER: bool = false;
+
+    /// Tries. `None`: not yet.
+    fn attempt(&mut self, shard: &mut Shard) -> Option<Self::Output>;
+
+    /// Takes frames from the link.
+    #[inline]
+    fn receive(&mut self, shard: &mut Shard) -> usize {
+        shard.receive(None)
+    }
+
+    /// What to be woken for.
+    fn subscription(&self) -> Subscription;
+}
+
+/// The node is gone, or what it held: its engine died, or had to begin anew
+/// because a program died while it ran the stack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the node is gone")]
+pub struct Gone;
+
+impl From<Revoked> for Gone {
+    fn from(_: Revoked) -> Self {
+        Gone
+    }
+}
+
+/// One process's way to a shard.
+pub struct ShardHandle {
+    pub(crate) lease: Leased<Shard>,
+    pub(crate) signals: Signals,
+    pub(crate) parking: Parking,
+    /// Wakes the thread that sleeps on the link's descriptor.
+    pub(crate) bell: Doorbell,
+    /// Wakes the engine's driver.
+    pub(crate) driver_bell: Doorbell,
+    /// The link's descriptor, to sleep on without the lease.
+    pub(crate) descriptor: Option<OwnedFd>,
+    /// The slot of this process.
+    pub(crate) process: u16,
+}
+
+/// How driving ended.
+enum Drive<T> {
+    Done(T),
+    TimedOut,
+    /// Spinning did not help.
+    Idle,
+    /// A call that began to wait later drives now.
+    Displaced,
+}
+
+impl ShardHandle {
+    /// Begins a call of the program.
+    ///
+    /// # Errors
+    ///
+    /// If there is nothing left to call.
+    #[inline]
+    pub fn enter(&self) -> Result<Guard<'_>, Gone> {
+        self.signals.mark();
+        let mut shard = self.lease.lock()?;
+        if shard.waiting.seats.mode() == Mode::Seated {
+            self.dislodge(&mut shard);
+        }
+        Ok(shard)
+    }
+
+    /// Waits until an operation that has just failed is done, `deadline` at
+    /// most; `None` if that has passed.
+    ///
+    /// # Errors
+    ///
+    /// If the node goes away in the meantime. The guard is of no use then.
+    pub fn block<O: Operation>(
+        &self,
+        shard: &mut Guard<'_>,
+        operation: &mut O,
+        spin: &SpinBudget,
+        deadline: Option<Instant>,
+    ) -> Result<Option<O::Output>, Gone> {
+        let ticket = self.take_wheel(shard, self.drives::<O>());
+        let mut budget_ns = spin.get();
+        let output = loop {
+            if !self.drives::<O>() {
+                match self.wait_for_driver(shard, operation, ticket, spin, deadline)? {
+                    Some(output) => break Some(output),
+                    None if is_over(shard.now, deadline) => break None,
+                    None => continue,
+                }
+            }
+            match self.drive(shard, operation, ticket, budget_ns, deadline)? {
+                Drive::Done(output) => {
+                    if budget_ns > 0 {
+                        spin.helped();
+                    }
+                    break Some(output);
+                }
+                Drive::TimedOut => break None,
+                Drive::Idle if budget_ns > 0 => spin.in_vain(),
+                Drive::Idle | Drive::Displaced => {}
+            }
+            self.rest(shard, operation.subscription(), ticket, deadline)?;
+            if let Some(output) = operation.attempt(shard) {
+                break Some(output);
+            }
+            budget_ns = if shard.waiting.seats.driver().is_none() {
+                spin.get()
+            } else {
+                0
+            };
+        };
+        self.leave(shard, ticket);
+        Ok(output)
+    }
+
+    /// Whether threads that wait for this operation drive.
+    #[inline]
+    fn drives<O: Operation>(&self) -> bool {
+        O::IS_DRIVER || self.signals.placement() != Placement::Engine
+    }
+
+    /// Rounds until the operation is done, as long as this call is the driver.
+    #[inline]
+    fn drive<O: Operation>(
+        &self,
+        shard: &mut Guard<'_>,
+        operation: &mut O,
+        ticket: u64,
+        budget_ns: u64,
+        deadline: Option<Instant>,
+    ) -> Result<Drive<O::Output>, Gone> {
+        if !self.may_drive(shard, ticket) {
+            return Ok(if is_over(shard.now, deadline) {
+                Drive::TimedOut
+            } else {
+                Drive::Displaced
+            });
+        }
+        shard.tick();
+        let mut idle_since = shard.now;
+        loop {
+            let mut looks = 1;
+            let mut frames = operation.receive(shard);
+            while frames == 0 && looks < LOOKS && budget_ns > 0 {
+                spin_loop();
+                frames = operation.receive(shard);
+                looks += 1;
+            }
+            if frames > 0 {
+                shard.respond();
+                if let Some(output) = operation.attempt(shard) {
+                    return Ok(Drive::Done(output));
+                }
+                idle_since = shard.now;
+            }
+            let idle = shard.now.nanos_since(idle_since) >= budget_ns && frames == 0;
+            if idle || shard.housekeeping_due() {
+                self.signals.mark();
+                shard.housekeeping();
+                if let Some(output) = operation.attempt(shard) {
+                    return Ok(Drive::Done(output));
+                }
+            }
+            if is_over(shard.now, deadline) {
+                return Ok(Drive::TimedOut);
+            }
+            if idle {
+                return Ok(Drive::Idle);
+            }
+            self.look(shard)?;
+            // Others may have driven meanwhile, and this call is not listed
+            // among those to be told.
+            if let Some(output) = operation.attempt(shard) {
+                return Ok(Drive::Done(output));
+            }
+            if !self.may_drive(shard, ticket) {
+                return Ok(Drive::Displaced);
+            }
+        }
+    }
+
+    /// Lets others have the lease between two looks for frames, if they want it.
+    #[inline]
+    fn look(&self, shard: &mut Guard<'_>) -> Result<(), Gone> {
+        if self.lease.is_wanted() {
+            LeaseGuard::give_way(shard)?;
+        }
+        // The peer may be the other thread of this core.
+        spin_loop();
+        shard.tick();
+        Ok(())
+    }
+
+    /// Waits for a doorbell, and for the link's descriptor if wanted.
+    pub(crate) fn sleep(&self, bell: &Doorbell, link: bool, until: Option<Instant>) {
+        let left = until.map(|until| clock::timespec(until.since(clock::now())));
+        let bell = PollFd::new(bell, PollFlags::IN);
+        // A signal ends the sleep early, which does no harm.
+        let _ = match &self.descriptor {
+            Some(descriptor) if link => {
+                poll(&mut [bell, PollFd::new(descriptor, PollFlags::IN)], left.as_ref())
+            }
+            _ => poll(&mut [bell], left.as_ref()),
+        };
+    }
+
+    /// The end of a call that did not wait: tells those concerned what it changed.
+    #[inline]
+    pub fn settle(&self, shard: &mut Guard<'_>) {
+        if shard.stack.has_output() {
+            shard.tick();
+            shard.transmit();
+        }
+        shard.dispatch();
+        if shard.waiting.seats.sleeper().is_some() && shard.waiting.seats.driver().is_none() {
+            shard.check_sleeper();
+        }
+    }
+
+    /// Numbers a call that begins to wait, and makes it the driver if it drives.
+    #[inline]
+    fn take_wheel(&self, shard: &mut Guard<'_>, drives: bool) -> u64 {
+        let ticket = shard.waiting.seats.next_ticket();
+        if drives {
+            shard.waiting.seats.set_driver(self.process, ticket);
+            shard.disarm();
+        }
+        ticket
+    }
+
+    /// Whether a call that drives is the driver; it becomes the driver if there is none.
+    #[inline]
+    fn may_drive(&self, shard: &mut Guard<'_>, ticket: u64) -> bool {
+        match shard.waiting.seats.driver() {
+            Some(driver) => driver == ticket,
+            None => {
+                shard.waiting.seats.set_driver(self.process, ticket);
+                shard.disarm();
+                true
+            }
+        }
+    }
+}
+
+fn is_over(now: Instant, deadline: Option<Instant>) -> bool {
+    deadline.is_some_and(|deadline| now >= deadline)
+}

@@ -1,0 +1,213 @@
+//! How a thread rests, and how the last one to drive leaves the shard to those
+//! who rest.
+
+use std::hint::spin_loop;
+
+use toehold_shm::{LeaseGuard, Rest};
+use toehold_stack::Instant;
+
+use super::{Gone, Guard, LOOKS, Operation, ShardHandle, SpinBudget};
+use crate::clock;
+use crate::driver::Mode;
+use crate::shard::{Shard, Subscription};
+
+/// Rounds that a call which is about to leave drives on behalf of those who
+/// rest, before it wakes one of them to do so.
+const LAST_ROUNDS: usize = 3;
+
+impl ShardHandle {
+    /// Sleeps until there is reason to look again.
+    #[cold]
+    pub(super) fn rest(
+        &self,
+        shard: &mut Guard<'_>,
+        subscription: Subscription,
+        ticket: u64,
+        deadline: Option<Instant>,
+    ) -> Result<(), Gone> {
+        let undriven = shard.waiting.seats.driver().is_none_or(|driver| driver == ticket);
+        if undriven {
+            // From here on nobody drives; what came since the last look is
+            // reason enough not to rest.
+            shard.waiting.seats.clear_driver();
+            if !settle_sleeper(shard) {
+                // A link that has frames inside which are not due yet never
+                // agrees to sleep. The others may use the time.
+                return Ok(LeaseGuard::unlocked(shard, std::thread::yield_now)?);
+            }
+        }
+        let Some(slot) = shard.waiting.seats.take_slot(self.process, ticket) else {
+            return Ok(LeaseGuard::unlocked(shard, std::thread::yield_now)?);
+        };
+        if shard.subscribe(subscription, slot) {
+            let rested = if shard.waiting.seats.sleeper().is_none() {
+                let until = if undriven {
+                    clock::earlier(deadline, shard.next_due())
+                } else {
+                    deadline
+                };
+                self.sit(shard, slot, until)
+            } else {
+                self.park(shard, slot, deadline)
+            };
+            rested?;
+            shard.tick();
+            shard.unsubscribe(subscription, slot);
+        } else {
+            LeaseGuard::unlocked(shard, std::thread::yield_now)?;
+        }
+        shard.waiting.seats.give_slot(slot);
+        Ok(())
+    }
+
+    /// Rests until the engine's driver has done something about an operation.
+    #[cold]
+    pub(super) fn wait_for_driver<O: Operation>(
+        &self,
+        shard: &mut Guard<'_>,
+        operation: &mut O,
+        ticket: u64,
+        spin: &SpinBudget,
+        deadline: Option<Instant>,
+    ) -> Result<Option<O::Output>, Gone> {
+        if shard.waiting.seats.driver() == Some(ticket) {
+            // The placement has changed while this call drove.
+            shard.waiting.seats.clear_driver();
+        }
+        shard.check_sleeper();
+        let subscription = operation.subscription();
+        let Some(slot) = shard.waiting.seats.take_slot(self.process, ticket) else {
+            LeaseGuard::unlocked(shard, std::thread::yield_now)?;
+            return Ok(operation.attempt(shard));
+        };
+        if shard.subscribe(subscription, slot) {
+            self.parking.begin(slot, Rest::Parked);
+            shard.waiting.seats.park(slot);
+            let budget_ns = spin.get();
+            let mut in_time = false;
+            LeaseGuard::unlocked(shard, || {
+                in_time = self.spin_parked(slot, budget_ns);
+                self.parking.park(slot, deadline.map(|deadline| deadline.0));
+            })?;
+            match in_time {
+                true => spin.helped(),
+                false if budget_ns > 0 => spin.in_vain(),
+                false => {}
+            }
+            self.parking.end(slot);
+            shard.unsubscribe(subscription, slot);
+        } else {
+            LeaseGuard::unlocked(shard, std::thread::yield_now)?;
+        }
+        shard.waiting.seats.give_slot(slot);
+        shard.tick();
+        Ok(operation.attempt(shard))
+    }
+
+    /// Spins until notified, for some time at most. Whether that happened.
+    fn spin_parked(&self, slot: u32, budget_ns: u64) -> bool {
+        let end = clock::now().plus_nanos(budget_ns);
+        while self.parking.is_resting(slot) {
+            for _ in 0..LOOKS {
+                spin_loop();
+            }
+            if clock::now() >= end {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Sleeps on the link's descriptor.
+    fn sit(&self, shard: &mut Guard<'_>, slot: u32, until: Option<Instant>) -> Result<(), Gone> {
+        self.parking.begin(slot, Rest::Seated);
+        let wake_at = until.unwrap_or(Instant::NEVER);
+        shard.waiting.seats.set_sleeper(slot, wake_at);
+        LeaseGuard::unlocked(shard, || self.sleep(&self.bell, true, until))?;
+        shard.waiting.seats.clear_sleeper();
+        if self.parking.end(slot) {
+            self.bell.clear();
+        }
+        shard.disarm();
+        Ok(())
+    }
+
+    /// Sleeps until somebody who drives says otherwise.
+    fn park(&self, shard: &mut Guard<'_>, slot: u32, until: Option<Instant>) -> Result<(), Gone> {
+        self.parking.begin(slot, Rest::Parked);
+        shard.waiting.seats.park(slot);
+        LeaseGuard::unlocked(shard, || self.parking.park(slot, until.map(|until| until.0)))?;
+        self.parking.end(slot);
+        shard.waiting.seats.unpark(slot);
+        Ok(())
+    }
+
+    /// The end of a call that has waited.
+    #[inline]
+    pub(super) fn leave(&self, shard: &mut Guard<'_>, ticket: u64) {
+        if shard.waiting.seats.driver() == Some(ticket) {
+            shard.waiting.seats.clear_driver();
+        }
+        if shard.waiting.seats.driver().is_none() {
+            if shard.waiting.seats.somebody_rests() {
+                self.hand_over(shard);
+            } else if shard.waiting.seats.mode() == Mode::Resting {
+                self.rouse_driver(shard);
+            }
+        }
+    }
+
+    /// Nobody drives any more: sees to it that those who rest wake up when needed.
+    #[cold]
+    pub(crate) fn hand_over(&self, shard: &mut Guard<'_>) {
+        if shard.waiting.seats.sleeper().is_some() {
+            for _ in 0..LAST_ROUNDS {
+                if settle_sleeper(shard) {
+                    return;
+                }
+                shard.poll_once(None);
+            }
+            shard.wake_sleeper();
+        } else if let Some(parked) = shard.waiting.seats.parked().next() {
+            // One that was notified before leaves the queue, or waits again,
+            // only after having come by here itself.
+            if shard
+                .waiting
+                .seats
+                .parked()
+                .all(|slot| self.parking.is_resting(slot))
+            {
+                shard.waiting.notify(parked, shard.bell());
+            }
+        }
+    }
+}
+
+/// Arms the link, on behalf of the thread that is seated if there is one,
+/// and makes sure that it wakes up in time. False: something has arrived.
+fn settle_sleeper(shard: &mut Shard) -> bool {
+    if !shard.arm() {
+        return false;
+    }
+    shard.check_sleeper();
+    true
+}
+
+impl Shard {
+    /// Wakes the thread that is seated if it would sleep too long.
+    #[cold]
+    pub(super) fn check_sleeper(&mut self) {
+        let Some((slot, until)) = self.waiting.seats.sleeper() else {
+            return;
+        };
+        if self.next_due().is_some_and(|due| until > due) {
+            self.waiting.notify(slot, self.bell());
+        }
+    }
+
+    pub(crate) fn wake_sleeper(&self) {
+        if let Some((slot, _)) = self.waiting.seats.sleeper() {
+            self.waiting.notify(slot, self.bell());
+        }
+    }
+}
