@@ -167,6 +167,7 @@ impl<'a> Run<'a> {
         let flags = SendFlags {
             urgent: kind & 1 != 0,
             more: kind & 2 != 0,
+            end_of_record: kind & 4 != 0,
         };
         let _ = self.stack.send(id, &vec![kind; usize::from(len)], flags);
     }

@@ -4,12 +4,14 @@
 //! Both come with the stable compiler but are switched on by unstable flags,
 //! which is what `RUSTC_BOOTSTRAP` is for; nothing else needs a nightly one.
 
+use crate::fuzz_record;
 use crate::requirements::{self, FOR_FUZZING};
 use crate::shell::{cargo, command, output, root, run as run_shown, target};
 use anyhow::{Context, Result, bail, ensure};
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Stdio;
+use std::time::Instant;
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
@@ -24,6 +26,9 @@ pub(crate) struct Arguments {
     /// Afterwards put what was found into fuzz/corpus, as few inputs as cover the same code.
     #[arg(long)]
     keep: bool,
+    /// Write what came of it to docs/fuzzing.md, if nothing failed.
+    #[arg(long, conflicts_with = "replay")]
+    record: bool,
 }
 
 impl Arguments {
@@ -34,6 +39,7 @@ impl Arguments {
             seconds: 0,
             replay: true,
             keep: false,
+            record: false,
         }
     }
 }
@@ -51,10 +57,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let targets = chosen(arguments)?;
     build()?;
     let mut failed = Vec::new();
+    let mut passed = Vec::new();
     for name in &targets {
         let outcome = Target::new(name).and_then(|target| target.run(arguments));
         match outcome {
-            Ok(line) => println!("fuzz {name}: ok, {line}"),
+            Ok(outcome) => {
+                println!("fuzz {name}: ok, {outcome}");
+                passed.push((name.as_str(), outcome));
+            }
             Err(error) => {
                 println!("fuzz {name}: FAILED, {error:#}");
                 failed.push(name.as_str());
@@ -62,6 +72,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         }
     }
     ensure!(failed.is_empty(), "failed: {}", failed.join(", "));
+    if arguments.record {
+        fuzz_record::write(&passed)?;
+    }
     Ok(())
 }
 
@@ -154,35 +167,55 @@ impl Target {
         Ok(target)
     }
 
-    /// Runs the target and returns the line that closes its log.
-    fn run(&self, arguments: &Arguments) -> Result<String> {
-        if arguments.replay {
-            return self.fuzzer(&["-runs=0".into(), self.kept.clone().into()]);
-        }
-        let time = format!("-max_total_time={}", arguments.seconds);
-        let line = self.fuzzer(&[time.into(), self.found.clone().into(), self.kept.clone().into()])?;
+    /// Runs the target and returns what came of it.
+    fn run(&self, arguments: &Arguments) -> Result<Outcome> {
+        let begun = Instant::now();
+        let log = if arguments.replay {
+            self.fuzzer(&["-runs=0".into(), self.kept.clone().into()])?
+        } else {
+            let time = format!("-max_total_time={}", arguments.seconds);
+            self.fuzzer(&[time.into(), self.found.clone().into(), self.kept.clone().into()])?
+        };
+        let seconds = begun.elapsed().as_secs();
         if arguments.keep {
             self.keep()?;
         }
-        Ok(line)
+        let inputs = std::fs::read_dir(&self.kept)?.count();
+        Ok(Outcome::new(&log, seconds, inputs))
     }
 
-    /// Replaces the kept inputs by a small set with the coverage of all.
+    /// Replaces the kept inputs by a small set with the coverage of all. Those
+    /// that have a name, and not a hash, stay.
     fn keep(&self) -> Result<()> {
         let merged = built().join("merged").join(&self.name);
         let _ = std::fs::remove_dir_all(&merged);
         std::fs::create_dir_all(&merged)?;
         let places = [&merged, &self.kept, &self.found].map(|place| place.clone().into());
         self.fuzzer(&[&["-set_cover_merge=1".into()], places.as_slice()].concat())?;
-        std::fs::remove_dir_all(&self.kept)?;
-        std::fs::create_dir_all(&self.kept)?;
+        let mut named = Vec::new();
+        for entry in std::fs::read_dir(&self.kept)? {
+            let path = entry?.path();
+            let name = path
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned();
+            if name.len() == 40 && name.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+                std::fs::remove_file(path)?;
+            } else {
+                named.push(std::fs::read(path)?);
+            }
+        }
         for entry in std::fs::read_dir(&merged)? {
             let entry = entry?;
-            std::fs::copy(entry.path(), self.kept.join(entry.file_name()))?;
+            if !named.contains(&std::fs::read(entry.path())?) {
+                std::fs::copy(entry.path(), self.kept.join(entry.file_name()))?;
+            }
         }
         Ok(())
     }
 
+    /// Runs the program and returns its log.
     fn fuzzer(&self, arguments: &[OsString]) -> Result<String> {
         let artifacts = built().join("artifacts").join(&self.name);
         std::fs::create_dir_all(&artifacts)?;
@@ -204,7 +237,7 @@ impl Target {
             let cause: Vec<_> = log.lines().filter(|line| is_cause(line)).take(4).collect();
             bail!("{}\n  log: {}", cause.join("\n  "), self.log.display());
         }
-        Ok(closing(&log, &self.kept))
+        Ok(log)
     }
 }
 
@@ -214,23 +247,48 @@ fn is_cause(line: &str) -> bool {
         .any(|mark| line.contains(mark))
 }
 
-/// Runs, speed and coverage from a libFuzzer log.
-fn closing(log: &str, kept: &Path) -> String {
-    let stat = |name: &str| {
-        let line = log.lines().find(|line| line.contains(&format!("stat::{name}:")));
-        line.and_then(|line| line.split_whitespace().last())
-            .unwrap_or("0")
-            .to_owned()
-    };
-    let edges = log.lines().rev().find_map(|line| {
-        let (_, rest) = line.split_once(" cov: ")?;
-        rest.split_whitespace().next()
-    });
-    let inputs = std::fs::read_dir(kept).map_or(0, |entries| entries.count());
-    format!(
-        "{} runs, {} a second, {} edges, {inputs} inputs kept",
-        stat("number_of_executed_units"),
-        stat("average_exec_per_sec"),
-        edges.unwrap_or("0"),
-    )
+/// What came of a target without a failure.
+pub(crate) struct Outcome {
+    /// Inputs tried.
+    pub(crate) runs: u64,
+    pub(crate) seconds: u64,
+    /// Edges of the control flow that were taken.
+    pub(crate) edges: u64,
+    /// Inputs in fuzz/corpus.
+    pub(crate) inputs: usize,
+}
+
+impl Outcome {
+    /// Takes a libFuzzer log apart.
+    fn new(log: &str, seconds: u64, inputs: usize) -> Self {
+        let runs = log.lines().find_map(|line| {
+            let (_, count) = line.split_once("stat::number_of_executed_units:")?;
+            count.trim().parse().ok()
+        });
+        let edges = log.lines().rev().find_map(|line| {
+            let (_, rest) = line.split_once(" cov: ")?;
+            rest.split_whitespace().next()?.parse().ok()
+        });
+        Self {
+            runs: runs.unwrap_or(0),
+            seconds,
+            edges: edges.unwrap_or(0),
+            inputs,
+        }
+    }
+}
+
+impl std::fmt::Display for Outcome {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self {
+            runs,
+            seconds,
+            edges,
+            inputs,
+        } = self;
+        write!(
+            f,
+            "{runs} runs in {seconds} s, {edges} edges, {inputs} inputs kept"
+        )
+    }
 }

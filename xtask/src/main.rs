@@ -8,6 +8,7 @@ mod ci;
 mod clauses;
 mod demo;
 mod fuzz;
+mod fuzz_record;
 mod readme;
 mod requirements;
 mod shell;
