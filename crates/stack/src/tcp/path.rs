@@ -73,6 +73,9 @@ impl Tcp {
                 } else {
                     self.pcbs[previous].ready_next = next;
                 }
+                if self.pcbs[index].has(flag::FENCE_WANTED) {
+                    self.mark_ready(index);
+                }
                 return;
             }
             if at == NONE {
