@@ -165,7 +165,8 @@ impl TcpListener {
         self.with(|shard, id| shard.stack.set_backlog(id, backlog))
     }
 
-    /// Sets an option of the connections that are accepted from now on.
+    /// Sets an option of the connections that are accepted from now on;
+    /// [`SocketOption::FastOpen`] is one of the listener itself.
     ///
     /// # Errors
     ///
