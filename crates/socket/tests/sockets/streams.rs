@@ -80,6 +80,17 @@ fn a_node_can_talk_to_itself() {
 }
 
 #[test]
+fn a_node_refuses_its_own_connection_to_a_closed_port() {
+    within(20, || {
+        let node = Node::join(config("alone", 9)).unwrap();
+        for closed in ["127.0.0.1:9", "10.0.0.9:9", "[::1]:9", "[fd00::9]:9"] {
+            let error = TcpStream::connect(&node, closed).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::ConnectionRefused, "{closed}");
+        }
+    });
+}
+
+#[test]
 fn half_close() {
     within(20, || {
         let nodes = pair();
