@@ -403,6 +403,10 @@ impl Tcp {
 
     /// Largest payload of one frame: a segment, or as many whole ones as the
     /// link's super-frame holds.
+    ///
+    /// A packet's length has 16 bits, headers included, so a write of 65536 bytes
+    /// takes two frames, as it does on Linux. To hold the short one back for the
+    /// next write would be Nagle's algorithm over again.
     #[inline]
     pub(super) fn largest_chunk(&self, pcb: &Pcb) -> u32 {
         let mss = u32::from(pcb.mss);
