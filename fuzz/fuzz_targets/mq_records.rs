@@ -8,7 +8,9 @@ use rustix::fs::{MemfdFlags, SealFlags};
 use std::os::fd::{AsFd, OwnedFd};
 use toehold_fuzz::Choices;
 use toehold_link::mq::fuzzing::{Payload, read_record};
-use toehold_shm::ring::{Consumer, PeerSection, Producer, Section, VERSION, connect};
+use toehold_shm::ring::{
+    Consumer, ConsumerState, PeerSection, Producer, ProducerState, Section, VERSION, connect,
+};
 use toehold_shm::{Access, Region};
 
 const CAPACITY: u64 = 4096;
@@ -29,7 +31,9 @@ fuzz_target!(|input: &[u8]| {
         return;
     };
     let payload = Payload::new(payload_memory(), 1024, 4096).expect("in bounds");
-    let (mut producer, mut consumer) = connect(own, peer);
+    let rings = connect(own, peer);
+    let (mut sent, mut received) = (ProducerState::default(), ConsumerState::default());
+    let (mut producer, mut consumer) = (rings.producer(&mut sent), rings.consumer(&mut received));
     while !choices.is_over() {
         let alive = match choices.byte() % 8 {
             0 => {
@@ -98,7 +102,7 @@ fn plausible_record(liar: &OwnedFd, position: u64, choices: &mut Choices<'_>) {
     write(liar, place, &word.to_ne_bytes());
 }
 
-fn receive(consumer: &mut Consumer, payload: &Payload) -> bool {
+fn receive(consumer: &mut Consumer<'_>, payload: &Payload) -> bool {
     for _ in 0..8 {
         match consumer.peek() {
             Err(_) => return false,
@@ -117,7 +121,7 @@ fn receive(consumer: &mut Consumer, payload: &Payload) -> bool {
     true
 }
 
-fn send(producer: &mut Producer, choices: &mut Choices<'_>) -> bool {
+fn send(producer: &mut Producer<'_>, choices: &mut Choices<'_>) -> bool {
     let len = usize::from(choices.short() % 2200);
     if let Ok(mut record) = producer.reserve(1, len) {
         record.fill(len as u8);
@@ -129,7 +133,7 @@ fn send(producer: &mut Producer, choices: &mut Choices<'_>) -> bool {
         .is_ok_and(|consumed| consumed <= producer.position())
 }
 
-fn sleep(producer: &mut Producer, consumer: &mut Consumer, choices: &mut Choices<'_>) -> bool {
+fn sleep(producer: &mut Producer<'_>, consumer: &mut Consumer<'_>, choices: &mut Choices<'_>) -> bool {
     if consumer.release() || consumer.prepare_sleep() {
         let _ = consumer.room_wanted();
         consumer.finish_sleep();

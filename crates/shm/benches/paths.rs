@@ -4,8 +4,10 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use toehold_shm::ring::{Consumer, PeerSection, Producer, Section, connect};
-use toehold_shm::{ByteQueue, Carver, Lease, LeaseGuard, Leased, Parking, Payload, Region, Rest, Slab};
+use toehold_shm::ring::{ConsumerState, PeerSection, ProducerState, Rings, Section, connect};
+use toehold_shm::{
+    ByteQueue, Carver, Lease, LeaseGuard, Leased, Parking, Payload, Region, Rest, Slab, Table,
+};
 
 /// Operations a round, and rounds; the median of the rounds is printed.
 const OPERATIONS: u32 = 20_000;
@@ -33,15 +35,15 @@ fn payload() -> Payload {
     carver.payload(256, 16384).expect("room")
 }
 
-fn ring() -> (Producer, Consumer) {
+fn ring() -> [Rings; 2] {
     let sections =
         [1, 2].map(|incarnation| Section::create("toehold-bench", 1 << 20, incarnation).expect("memory"));
     let [peer_of_there, peer_of_here] = sections.each_ref().map(|section| {
-        let fd = section.fd().try_clone_to_owned().expect("descriptor");
+        let fd = section.read_only_fd().expect("descriptor");
         PeerSection::open(fd, 1 << 20).expect("a section")
     });
     let [here, there] = sections;
-    (connect(here, peer_of_here).0, connect(there, peer_of_there).1)
+    [connect(here, peer_of_here), connect(there, peer_of_there)]
 }
 
 fn byte_queues() {
@@ -86,14 +88,21 @@ fn byte_queues() {
 }
 
 fn rings() {
-    let (mut producer, mut consumer) = ring();
+    let [here, there] = ring();
+    // As in a node: what the ends remember lies in shared memory.
+    let len = Table::<ProducerState>::bytes_needed(1) + Table::<ConsumerState>::bytes_needed(1);
+    let mut carver = Carver::new(Region::create("toehold-bench", len).expect("memory")).expect("fresh");
+    let mut sent_state = carver.table::<ProducerState>(1).expect("room");
+    let mut received_state = carver.table::<ConsumerState>(1).expect("room");
     let (bytes, mut into) = ([7_u8; 128], [0_u8; 128]);
-    let send = |producer: &mut Producer| {
+    let send = |state: &mut ProducerState| {
+        let mut producer = here.producer(state);
         let mut record = producer.reserve(1, 128).expect("room");
         record.copy_from_slice(black_box(&bytes));
         record.commit();
     };
-    let mut drain = |consumer: &mut Consumer| {
+    let mut drain = || {
+        let mut consumer = there.consumer(&mut received_state[0]);
         while let Some(record) = consumer.peek().expect("honest") {
             record.copy_to(0, &mut into);
             black_box(&into);
@@ -101,28 +110,29 @@ fn rings() {
         }
         let _ = consumer.release();
     };
+    let sent_state = &mut sent_state[0];
     measure("ring: 128 B there and consumed, each published", || {
-        send(&mut producer);
-        let _ = producer.publish();
-        drain(&mut consumer);
+        send(sent_state);
+        let _ = here.producer(sent_state).publish();
+        drain();
     });
     measure("ring: 128 B there and consumed, bursts of 16", || {
-        send(&mut producer);
-        if producer.position() / 192 % 16 == 0 {
-            let _ = producer.publish();
-            drain(&mut consumer);
+        send(sent_state);
+        if (sent_state.position() / 192).is_multiple_of(16) {
+            let _ = here.producer(sent_state).publish();
+            drain();
         }
     });
-    let _ = producer.publish();
-    drain(&mut consumer);
+    let _ = here.producer(sent_state).publish();
+    drain();
     let mut sent = 0;
     measure("ring: reserve, fill, commit, publish 128 B", || {
-        send(&mut producer);
-        let _ = producer.publish();
+        send(sent_state);
+        let _ = here.producer(sent_state).publish();
         sent += 1;
         if sent == 4000 {
             sent = 0;
-            drain(&mut consumer);
+            drain();
         }
     });
 }

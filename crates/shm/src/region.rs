@@ -255,6 +255,16 @@ impl Region {
         }
     }
 
+    /// Lets go of the descriptor; the memory stays mapped.
+    pub fn close_fd(&mut self) {
+        self.fd = None;
+    }
+
+    /// Unmaps the memory and keeps the descriptor, if there is one.
+    pub fn into_fd(mut self) -> Option<OwnedFd> {
+        self.fd.take()
+    }
+
     pub(crate) fn base_mut(&self) -> NonNull<u8> {
         self.base
     }

@@ -30,12 +30,14 @@ pub(super) fn agree() -> bool {
     false
 }
 
-/// The sleeper's half for rings of this process, once for however many it sleeps on:
-/// between [`announce_sleep`](super::Consumer::announce_sleep) and
-/// [`confirm_sleep`](super::Consumer::confirm_sleep). False: do not sleep, whoever
-/// sleeps now may not be woken.
-pub fn fence_before_sleep() -> bool {
-    sleeper(agree())
+/// The sleeper's half, once for however many rings it sleeps on: between
+/// [`announce_sleep`](super::Consumer::announce_sleep) and
+/// [`confirm_sleep`](super::Consumer::confirm_sleep). `everywhere`: this side promised
+/// that for any of the rings, see
+/// [`Rings::fences_everywhere`](super::Rings::fences_everywhere). False: do not sleep,
+/// whoever sleeps now may not be woken.
+pub fn fence_before_sleep(everywhere: bool) -> bool {
+    sleeper(everywhere)
 }
 
 /// The sender's half; `light` if the sleeper makes up for it.

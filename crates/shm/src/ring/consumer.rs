@@ -4,20 +4,21 @@ use core::fmt;
 use core::marker::PhantomData;
 
 use super::Corrupt;
+use super::incoming::Incoming;
 use super::layout::RecordHeader;
-use super::protocol::Incoming;
-use super::section::Direction;
+use super::rings::Direction;
 use crate::Gather;
 
 /// Reads records, one at a time, in the order they were committed.
-pub struct Consumer {
-    incoming: Incoming<Direction>,
+pub struct Consumer<'a> {
+    incoming: Incoming<'a, Direction>,
     /// The record that was looked at and not passed yet.
     peeked: Option<RecordHeader>,
 }
 
-impl Consumer {
-    pub(super) fn new(incoming: Incoming<Direction>) -> Self {
+impl<'a> Consumer<'a> {
+    #[inline]
+    pub(super) fn new(incoming: Incoming<'a, Direction>) -> Self {
         Self {
             incoming,
             peeked: None,
@@ -32,7 +33,7 @@ impl Consumer {
             self.peeked = self.incoming.next()?;
         }
         let record = self.peeked.map(|header| Record {
-            first: self.incoming.words.body(self.incoming.position()).as_ptr(),
+            first: self.incoming.ring.words.body(self.incoming.position()).as_ptr(),
             header,
             _ring: PhantomData,
         });
@@ -100,7 +101,7 @@ impl Consumer {
     }
 }
 
-impl fmt::Debug for Consumer {
+impl fmt::Debug for Consumer<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Consumer")
             .field("position", &self.position())

@@ -5,8 +5,11 @@ use loom::cell::UnsafeCell;
 use loom::sync::{Arc, Notify};
 use loom::thread;
 
+use super::incoming::Incoming;
 use super::layout::RecordHeader;
-use super::protocol::{AtomicU64, Fences, Incoming, Outgoing, ReserveError, Words};
+use super::outgoing::Outgoing;
+use super::protocol::{AtomicU64, Fences, ReserveError, Ring, Words};
+use super::state::{ConsumerState, ProducerState};
 
 /// A ring of four lines, one of which always stays free. Records are one line
 /// long and carry a number; loom sees every unordered access to that.
@@ -53,7 +56,23 @@ impl Words for Model {
     }
 }
 
-fn ring() -> (Outgoing<Model>, Incoming<Model>) {
+struct Sender(Ring<Model>, ProducerState);
+
+impl Sender {
+    fn end(&mut self) -> Outgoing<'_, Model> {
+        self.0.outgoing(&mut self.1)
+    }
+}
+
+struct Receiver(Ring<Model>, ConsumerState);
+
+impl Receiver {
+    fn end(&mut self) -> Incoming<'_, Model> {
+        self.0.incoming(&mut self.1)
+    }
+}
+
+fn ring() -> (Sender, Receiver) {
     let model = Model(Arc::new(Memory {
         headers: std::array::from_fn(|_| AtomicU64::new(0)),
         bodies: std::array::from_fn(|_| UnsafeCell::new(0)),
@@ -61,17 +80,24 @@ fn ring() -> (Outgoing<Model>, Incoming<Model>) {
         sleeping: AtomicU64::new(0),
         starving: AtomicU64::new(0),
     }));
+    let ring = |words| Ring {
+        words,
+        capacity: CAPACITY,
+        fences: FENCES,
+    };
     (
-        Outgoing::new(model.clone(), CAPACITY, FENCES),
-        Incoming::new(model, CAPACITY, FENCES),
+        Sender(ring(model.clone()), ProducerState::default()),
+        Receiver(ring(model), ConsumerState::default()),
     )
 }
 
 /// Commits a record that carries `number`.
-fn send(outgoing: &mut Outgoing<Model>, number: u64) -> Result<(), ReserveError> {
+fn send(sender: &mut Sender, number: u64) -> Result<(), ReserveError> {
+    let mut outgoing = sender.end();
     let position = outgoing.reserve(8)?;
     // SAFETY: loom checks that nobody else has access at the same time.
     outgoing
+        .ring
         .words
         .body(position)
         .with_mut(|body| unsafe { *body = number });
@@ -80,10 +106,12 @@ fn send(outgoing: &mut Outgoing<Model>, number: u64) -> Result<(), ReserveError>
 }
 
 /// Takes the next record, if there is one.
-fn take(incoming: &mut Incoming<Model>) -> Option<u64> {
+fn take(receiver: &mut Receiver) -> Option<u64> {
+    let mut incoming = receiver.end();
     let header = incoming.next().expect("the producer keeps the rules")?;
     // SAFETY: as above.
     let number = incoming
+        .ring
         .words
         .body(incoming.position())
         .with(|body| unsafe { *body });
@@ -109,7 +137,7 @@ fn records_arrive_whole_and_in_order_through_reused_space() {
                     thread::yield_now();
                 }
                 if number != 1 && number != 4 {
-                    outgoing.publish();
+                    outgoing.end().publish();
                 }
             }
         });
@@ -122,7 +150,7 @@ fn records_arrive_whole_and_in_order_through_reused_space() {
             };
             assert_eq!(got, number);
             if number != 2 {
-                incoming.release();
+                incoming.end().release();
             }
         }
         producer.join().unwrap();
@@ -138,7 +166,7 @@ fn a_burst_is_seen_whole_or_not_at_all() {
             for number in 1..=3 {
                 send(&mut outgoing, number).unwrap();
             }
-            outgoing.publish();
+            outgoing.end().publish();
         });
         if let Some(first) = take(&mut incoming) {
             let rest = [take(&mut incoming), take(&mut incoming), take(&mut incoming)];
@@ -157,7 +185,7 @@ fn no_wake_up_of_the_consumer_is_lost() {
         let producer = thread::spawn(move || {
             for number in 1..=2 {
                 send(&mut outgoing, number).unwrap();
-                if outgoing.publish() {
+                if outgoing.end().publish() {
                     ringer.notify();
                 }
             }
@@ -167,10 +195,10 @@ fn no_wake_up_of_the_consumer_is_lost() {
             if let Some(number) = take(&mut incoming) {
                 received += 1;
                 assert_eq!(number, received);
-            } else if incoming.prepare_sleep() {
+            } else if incoming.end().prepare_sleep() {
                 // A wake-up that does not come is a deadlock, which loom reports.
                 doorbell.wait();
-                incoming.finish_sleep();
+                incoming.end().finish_sleep();
             }
         }
         producer.join().unwrap();
@@ -186,12 +214,12 @@ fn no_wake_up_of_the_producer_is_lost() {
         let producer = thread::spawn(move || {
             for number in 1..=4 {
                 while send(&mut outgoing, number) == Err(ReserveError::Full) {
-                    if outgoing.prepare_wait(8) {
+                    if outgoing.end().prepare_wait(8) {
                         room.wait();
-                        outgoing.finish_wait();
+                        outgoing.end().finish_wait();
                     }
                 }
-                if outgoing.publish() {
+                if outgoing.end().publish() {
                     records.notify();
                 }
             }
@@ -204,15 +232,15 @@ fn no_wake_up_of_the_producer_is_lost() {
                 assert_eq!(number, received);
                 continue;
             }
-            if incoming.release() {
+            if incoming.end().release() {
                 room.notify();
             }
-            if incoming.prepare_sleep() {
-                if incoming.room_wanted() {
+            if incoming.end().prepare_sleep() {
+                if incoming.end().room_wanted() {
                     room.notify();
                 }
                 records.wait();
-                incoming.finish_sleep();
+                incoming.end().finish_sleep();
             }
         }
         producer.join().unwrap();

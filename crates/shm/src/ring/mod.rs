@@ -1,19 +1,23 @@
 //! Byte rings between two nodes, one for each direction.
 //!
 //! Each node owns a [`Section`] of shared memory, which it hands to the other one
-//! to map for reading ([`PeerSection`]). Out of the two, [`connect`] makes a
-//! [`Producer`] and a [`Consumer`].
+//! to map for reading ([`PeerSection`]). Out of the two, [`connect`] makes [`Rings`],
+//! which have a [`Producer`] and a [`Consumer`]. What these two remember is plain data
+//! ([`ProducerState`], [`ConsumerState`]), so that several processes of a node can take
+//! turns: each maps the sections for itself.
 //!
 //! ```
-//! use toehold_shm::ring::{PeerSection, Section, connect};
+//! use toehold_shm::ring::{ConsumerState, PeerSection, ProducerState, Section, connect};
 //!
 //! // Two nodes; in real life two processes, that send the descriptors to each other.
 //! let here = Section::create("here", 1 << 16, 17)?;
 //! let there = Section::create("there", 1 << 16, 18)?;
-//! let peer_of_here = PeerSection::open(there.fd().try_clone_to_owned()?, 1 << 20)?;
-//! let peer_of_there = PeerSection::open(here.fd().try_clone_to_owned()?, 1 << 20)?;
-//! let (mut producer, _) = connect(here, peer_of_here);
-//! let (_, mut consumer) = connect(there, peer_of_there);
+//! let peer_of_here = PeerSection::open(there.read_only_fd()?, 1 << 20)?;
+//! let peer_of_there = PeerSection::open(here.read_only_fd()?, 1 << 20)?;
+//! let (here, there) = (connect(here, peer_of_here), connect(there, peer_of_there));
+//! let (mut sent, mut received) = (ProducerState::default(), ConsumerState::default());
+//! let mut producer = here.producer(&mut sent);
+//! let mut consumer = there.consumer(&mut received);
 //!
 //! let mut record = producer.reserve(1, 5)?;
 //! record.copy_from_slice(b"hello");
@@ -42,45 +46,79 @@
 
 mod barrier;
 mod consumer;
+mod incoming;
 mod layout;
+mod outgoing;
 mod producer;
 mod protocol;
+mod rings;
 mod section;
+mod state;
 
 pub use barrier::fence_before_sleep;
 pub use consumer::{Consumer, Record};
 pub use layout::VERSION;
 pub use producer::{Producer, Reservation};
 pub use protocol::ReserveError;
-pub use section::{PeerSection, Section, SectionError, connect};
+pub use rings::{Place, Rings, connect};
+pub use section::{PeerSection, Section, SectionError};
+pub use state::{ConsumerState, ProducerState};
 
 /// A rule of the ring that the other side broke.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[repr(u8)]
 pub enum Corrupt {
     /// A consumer's position that no record begins or ends at.
     #[error("the consumer's position is not aligned")]
-    ConsumedUnaligned,
+    ConsumedUnaligned = 1,
     /// A consumer's position before an earlier one.
     #[error("the consumer's position went backwards")]
-    ConsumedBackwards,
+    ConsumedBackwards = 2,
     /// A consumer's position beyond what was sent.
     #[error("the consumer's position is ahead of the producer's")]
-    ConsumedAhead,
+    ConsumedAhead = 3,
     /// A record of kind 0.
     #[error("a record has no kind")]
-    RecordKind,
+    RecordKind = 4,
     /// A record that was not written for this position.
     #[error("a record's sequence number belongs to another position")]
-    RecordSequence,
+    RecordSequence = 5,
     /// A record longer than the ring allows.
     #[error("a record is longer than the ring allows")]
-    RecordLength,
+    RecordLength = 6,
     /// A record that would reach beyond the end of the ring.
     #[error("a record crosses the end of the ring")]
-    RecordCrossesEnd,
+    RecordCrossesEnd = 7,
     /// Padding that does not end at the end of the ring.
     #[error("padding does not end at the end of the ring")]
-    Padding,
+    Padding = 8,
+}
+
+impl Corrupt {
+    const ALL: [Corrupt; 8] = [
+        Corrupt::ConsumedUnaligned,
+        Corrupt::ConsumedBackwards,
+        Corrupt::ConsumedAhead,
+        Corrupt::RecordKind,
+        Corrupt::RecordSequence,
+        Corrupt::RecordLength,
+        Corrupt::RecordCrossesEnd,
+        Corrupt::Padding,
+    ];
+
+    /// The rule as a number that is never 0, to be kept in shared memory.
+    #[inline]
+    pub fn code(self) -> u64 {
+        self as u64
+    }
+
+    /// The rule with this number. 0 is none; one that no rule has stands for any.
+    #[inline]
+    pub fn from_code(code: u64) -> Option<Corrupt> {
+        let index = code.checked_sub(1)?;
+        let known = usize::try_from(index).ok().and_then(|index| Self::ALL.get(index));
+        Some(known.copied().unwrap_or(Corrupt::ConsumedAhead))
+    }
 }
 
 #[cfg(all(test, loom))]

@@ -2,21 +2,22 @@
 
 use core::fmt;
 use core::ops::{Deref, DerefMut};
-use core::sync::atomic::Ordering;
 
 use super::Corrupt;
 use super::layout::{PADDING, RecordHeader};
-use super::protocol::{Outgoing, ReserveError, Words};
-use super::section::Direction;
+use super::outgoing::Outgoing;
+use super::protocol::ReserveError;
+use super::rings::Direction;
 use crate::copy::prepare_write;
 
 /// Writes records. They are seen by the other side once published, a burst at a time.
-pub struct Producer {
-    outgoing: Outgoing<Direction>,
+pub struct Producer<'a> {
+    outgoing: Outgoing<'a, Direction>,
 }
 
-impl Producer {
-    pub(super) fn new(outgoing: Outgoing<Direction>) -> Self {
+impl<'a> Producer<'a> {
+    #[inline]
+    pub(super) fn new(outgoing: Outgoing<'a, Direction>) -> Self {
         Self { outgoing }
     }
 
@@ -37,14 +38,15 @@ impl Producer {
         assert!(kind != 0 && kind != PADDING, "record kinds are from 1 to 65534");
         let position = self.outgoing.reserve(len as u64)?;
         let header = RecordHeader::new(position, kind, len as u32);
-        let body = self.outgoing.words.body(position);
-        // SAFETY: `reserve` found `len` bytes behind the header at `position` in the
-        // ring that are not in use: the consumer has released them. Only this process
-        // can write them, and only through this reservation, which borrows the
-        // producer. They are initialised: zero, or of an earlier record.
+        let Outgoing { ring, state } = &mut self.outgoing;
+        let body = ring.words.body(position);
+        // SAFETY: whatever the state said, `reserve` found `len` bytes behind the header
+        // at `position` in the ring. Only processes of this node can write them, and of
+        // these only the one whose state of the producer it is, through this reservation,
+        // which borrows the state. They are initialised: zero, or of an earlier record.
         let bytes = unsafe { core::slice::from_raw_parts_mut(body.as_ptr(), len) };
         Ok(Reservation {
-            outgoing: &mut self.outgoing,
+            outgoing: Outgoing { ring, state },
             header,
             bytes,
         })
@@ -69,13 +71,6 @@ impl Producer {
     #[inline]
     pub fn consumed(&mut self) -> Result<u64, Corrupt> {
         self.outgoing.consumed()
-    }
-
-    /// What the other side says now of how far it has finished, unchecked. For
-    /// questions whose wrong answer would harm the other side only.
-    #[inline]
-    pub fn consumed_now(&self) -> u64 {
-        self.outgoing.words.consumed().load(Ordering::Acquire)
     }
 
     /// Announces that this side waits for room for a record of `len` bytes, to be
@@ -105,7 +100,7 @@ impl Producer {
     }
 }
 
-impl fmt::Debug for Producer {
+impl fmt::Debug for Producer<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Producer")
             .field("position", &self.position())
@@ -116,7 +111,7 @@ impl fmt::Debug for Producer {
 /// Room for a record, to be filled. What it holds before is bytes of earlier records.
 #[derive(Debug)]
 pub struct Reservation<'a> {
-    outgoing: &'a mut Outgoing<Direction>,
+    outgoing: Outgoing<'a, Direction>,
     header: RecordHeader,
     bytes: &'a mut [u8],
 }
@@ -124,9 +119,9 @@ pub struct Reservation<'a> {
 impl Reservation<'_> {
     /// Makes it a record, to be seen by the other side with the next publication.
     #[inline]
-    pub fn commit(self) {
+    pub fn commit(mut self) {
         self.outgoing.commit(self.header);
-        let next = self.outgoing.words.body(self.outgoing.position());
+        let next = self.outgoing.ring.words.body(self.outgoing.position());
         prepare_write(next.as_ptr(), self.bytes.len());
     }
 }

@@ -2,15 +2,11 @@
 
 use core::ptr::NonNull;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::Arc;
 
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::layout::{
-    CONSUMED, MAGIC, MAX_CAPACITY, MIN_CAPACITY, RECORDS, SLEEPING, STARVING, SectionHeader, VERSION,
-};
-use super::protocol::{AtomicU64, Fences, Incoming, Outgoing, Words};
-use super::{Consumer, Producer, barrier};
+use super::barrier;
+use super::layout::{MAGIC, MAX_CAPACITY, MIN_CAPACITY, RECORDS, SectionHeader, VERSION};
 use crate::copy::copy_racing;
 use crate::{Access, Region, RegionError};
 
@@ -40,11 +36,11 @@ pub enum SectionError {
 }
 
 /// This side's section: what it sends lies here, and how far it has received.
-/// Only this process can ever write it.
+/// Only processes of this node can write it.
 #[derive(Debug)]
 pub struct Section {
-    region: Region,
-    header: SectionHeader,
+    pub(super) region: Region,
+    pub(super) header: SectionHeader,
 }
 
 impl Section {
@@ -53,7 +49,7 @@ impl Section {
     /// random number by which the other side tells it from any other.
     pub fn create(name: &str, capacity: u64, incarnation: u64) -> Result<Self, SectionError> {
         check_capacity(capacity, MAX_CAPACITY)?;
-        let region = Region::create_exclusive(name, RECORDS + capacity as usize)?;
+        let region = Region::create(name, RECORDS + capacity as usize)?;
         let records = RECORDS as u32;
         let header = SectionHeader {
             magic: MAGIC,
@@ -74,9 +70,28 @@ impl Section {
         Ok(Self { region, header })
     }
 
-    /// The memory, for the other side, which can map it for reading only.
+    /// Maps a section that another process of this node has made, with what was sent
+    /// and received so far. Whoever sleeps on its ring has to keep the promise that
+    /// was made when the section was, see [`Rings::fences_everywhere`](super::Rings).
+    pub fn attach(fd: OwnedFd) -> Result<Self, SectionError> {
+        let region = Region::open(fd, Access::ReadWrite)?;
+        let header = read_header(&region, MAX_CAPACITY)?;
+        Ok(Self { region, header })
+    }
+
+    /// The memory, for other processes of this node.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.region.fd().expect("a section is never private")
+    }
+
+    /// The memory, for the other side. Another user can map it for reading only.
+    pub fn read_only_fd(&self) -> Result<OwnedFd, SectionError> {
+        Ok(self.region.read_only_fd()?)
+    }
+
+    /// Unmaps the section and keeps its memory.
+    pub fn into_fd(self) -> OwnedFd {
+        self.region.into_fd().expect("a section is never private")
     }
 
     /// The number given at creation.
@@ -99,8 +114,8 @@ impl Section {
 /// The other side's section, for reading only. Its header was copied and checked.
 #[derive(Debug)]
 pub struct PeerSection {
-    region: Region,
-    header: SectionHeader,
+    pub(super) region: Region,
+    pub(super) header: SectionHeader,
 }
 
 impl PeerSection {
@@ -108,30 +123,13 @@ impl PeerSection {
     /// `max_capacity` bytes.
     pub fn open(fd: OwnedFd, max_capacity: u64) -> Result<Self, SectionError> {
         let region = Region::open(fd, Access::ReadOnly)?;
-        let mut bytes = [0; size_of::<SectionHeader>()];
-        if region.len() < RECORDS {
-            return Err(SectionError::Truncated {
-                len: region.len(),
-                capacity: MIN_CAPACITY,
-            });
-        }
-        // SAFETY: the region is longer than the header, and mapped for reading only.
-        unsafe { copy_racing(region.base(), bytes.as_mut_ptr(), bytes.len()) };
-        let header = SectionHeader::read_from_bytes(&bytes).map_err(|_| SectionError::NotASection)?;
-        if header.magic != MAGIC {
-            return Err(SectionError::NotASection);
-        }
-        if header.version != VERSION || header.records != RECORDS as u32 {
-            return Err(SectionError::Version(header.version));
-        }
-        check_capacity(header.capacity, max_capacity)?;
-        if ((region.len() - RECORDS) as u64) < header.capacity {
-            return Err(SectionError::Truncated {
-                len: region.len(),
-                capacity: header.capacity,
-            });
-        }
+        let header = read_header(&region, max_capacity)?;
         Ok(Self { region, header })
+    }
+
+    /// Unmaps the section and keeps its memory.
+    pub fn into_fd(self) -> OwnedFd {
+        self.region.into_fd().expect("a section is never private")
     }
 
     /// The number the other side gave its section.
@@ -150,24 +148,6 @@ impl PeerSection {
     }
 }
 
-/// Makes the ends of the two rings between this side and the other. The other side
-/// does the same with its own section and this one's.
-pub fn connect(own: Section, peer: PeerSection) -> (Producer, Consumer) {
-    let (outgoing, incoming) = (own.capacity(), peer.capacity());
-    // What the peer says decides over its own wake-ups only.
-    let fences = Fences {
-        own: own.header.fences_everywhere == 1,
-        other: barrier::agree() && peer.header.fences_everywhere == 1,
-    };
-    let (own, peer) = (Arc::new(own.region), Arc::new(peer.region));
-    let sent = Direction::new(Arc::clone(&own), Arc::clone(&peer), outgoing);
-    let received = Direction::new(peer, own, incoming);
-    (
-        Producer::new(Outgoing::new(sent, outgoing, fences)),
-        Consumer::new(Incoming::new(received, incoming, fences)),
-    )
-}
-
 fn check_capacity(capacity: u64, most: u64) -> Result<(), SectionError> {
     let fits = capacity.is_power_of_two() && (MIN_CAPACITY..=most.min(MAX_CAPACITY)).contains(&capacity);
     if fits {
@@ -177,84 +157,31 @@ fn check_capacity(capacity: u64, most: u64) -> Result<(), SectionError> {
     }
 }
 
-/// The memory of one direction, in two sections: the producer's with the records,
-/// the consumer's with its position. One of the two is mapped for reading only.
-#[derive(Debug)]
-pub(super) struct Direction {
-    records: NonNull<u8>,
-    mask: u64,
-    consumed: NonNull<AtomicU64>,
-    sleeping: NonNull<AtomicU64>,
-    starving: NonNull<AtomicU64>,
-    _producer: Arc<Region>,
-    _consumer: Arc<Region>,
-}
-
-// SAFETY: the pointers lead into mappings that live as long as the value, whatever
-// thread it is on; through `&Direction` there are only atomic accesses.
-unsafe impl Send for Direction {}
-// SAFETY: as above.
-unsafe impl Sync for Direction {}
-
-impl Direction {
-    /// Both regions are known to be as long as the layout says.
-    fn new(producer: Arc<Region>, consumer: Arc<Region>, capacity: u64) -> Self {
-        assert!(producer.len() as u64 >= RECORDS as u64 + capacity && consumer.len() >= RECORDS);
-        // SAFETY: all offsets lie within the first RECORDS bytes of a section.
-        let word = |region: &Region, offset| unsafe { region.base_mut().add(offset).cast::<AtomicU64>() };
-        Self {
-            // SAFETY: the producer's section is longer than RECORDS.
-            records: unsafe { producer.base_mut().add(RECORDS) },
-            mask: capacity - 1,
-            consumed: word(&consumer, CONSUMED),
-            sleeping: word(&consumer, SLEEPING),
-            starving: word(&producer, STARVING),
-            _producer: producer,
-            _consumer: consumer,
-        }
+/// What a section says of itself, if it is one with a ring of at most `max_capacity`
+/// bytes.
+fn read_header(region: &Region, max_capacity: u64) -> Result<SectionHeader, SectionError> {
+    let mut bytes = [0; size_of::<SectionHeader>()];
+    if region.len() < RECORDS {
+        return Err(SectionError::Truncated {
+            len: region.len(),
+            capacity: MIN_CAPACITY,
+        });
     }
-
-    /// Address of what lies behind the header of the record at `position`.
-    #[inline]
-    pub(super) fn body(&self, position: u64) -> NonNull<u8> {
-        // SAFETY: the masked position is the header's place in the ring; the layout
-        // leaves room for a header at every place where one may begin.
-        unsafe {
-            self.records
-                .add((position & self.mask) as usize + super::layout::HEADER_LEN as usize)
-        }
+    // SAFETY: the region is longer than the header, to which no reference is ever made.
+    unsafe { copy_racing(region.base(), bytes.as_mut_ptr(), bytes.len()) };
+    let header = SectionHeader::read_from_bytes(&bytes).map_err(|_| SectionError::NotASection)?;
+    if header.magic != MAGIC {
+        return Err(SectionError::NotASection);
     }
-}
-
-impl Words for Direction {
-    #[inline]
-    fn header(&self, position: u64) -> &AtomicU64 {
-        debug_assert!(position.is_multiple_of(super::layout::RECORD_ALIGN));
-        // SAFETY: the masked position lies in the ring and is aligned as all positions
-        // are; headers are accessed as atomics only, never through the bytes of records.
-        unsafe {
-            self.records
-                .add((position & self.mask) as usize)
-                .cast::<AtomicU64>()
-                .as_ref()
-        }
+    if header.version != VERSION || header.records != RECORDS as u32 {
+        return Err(SectionError::Version(header.version));
     }
-
-    #[inline]
-    fn consumed(&self) -> &AtomicU64 {
-        // SAFETY: an aligned word of a mapped section, accessed as an atomic only.
-        unsafe { self.consumed.as_ref() }
+    check_capacity(header.capacity, max_capacity)?;
+    if ((region.len() - RECORDS) as u64) < header.capacity {
+        return Err(SectionError::Truncated {
+            len: region.len(),
+            capacity: header.capacity,
+        });
     }
-
-    #[inline]
-    fn sleeping(&self) -> &AtomicU64 {
-        // SAFETY: as above.
-        unsafe { self.sleeping.as_ref() }
-    }
-
-    #[inline]
-    fn starving(&self) -> &AtomicU64 {
-        // SAFETY: as above.
-        unsafe { self.starving.as_ref() }
-    }
+    Ok(header)
 }

@@ -10,31 +10,71 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::layout::{
     CONSUMED, HEADER_LEN, MAGIC, PADDING, RECORDS, RecordHeader, SLEEPING, STARVING, VERSION, record_size,
 };
-use super::{Consumer, Corrupt, PeerSection, Producer, ReserveError, Section, SectionError, connect};
+use super::{
+    Consumer, ConsumerState, Corrupt, PeerSection, Place, Producer, ProducerState, ReserveError, Rings,
+    Section, SectionError, connect,
+};
 use crate::{Carver, Doorbell, Region, Table};
 
 const CAPACITY: u64 = 4096;
 
+/// A sending end with its state.
+struct Sender {
+    rings: Rings,
+    state: ProducerState,
+}
+
+impl Sender {
+    fn new(rings: Rings) -> Self {
+        let state = ProducerState::default();
+        Self { rings, state }
+    }
+
+    fn end(&mut self) -> Producer<'_> {
+        self.rings.producer(&mut self.state)
+    }
+}
+
+/// A receiving end with its state.
+struct Receiver {
+    rings: Rings,
+    state: ConsumerState,
+}
+
+impl Receiver {
+    fn new(rings: Rings) -> Self {
+        let state = ConsumerState::default();
+        Self { rings, state }
+    }
+
+    fn end(&mut self) -> Consumer<'_> {
+        self.rings.consumer(&mut self.state)
+    }
+}
+
 /// The two ends of one ring, each in mappings of its own.
-fn ring(capacity: u64) -> (Producer, Consumer) {
+fn ring(capacity: u64) -> (Sender, Receiver) {
     let sections = [1, 2].map(|incarnation| Section::create("toehold-test", capacity, incarnation).unwrap());
     let peers = sections
         .each_ref()
-        .map(|section| PeerSection::open(section.fd().try_clone_to_owned().unwrap(), capacity).unwrap());
+        .map(|section| PeerSection::open(section.read_only_fd().unwrap(), capacity).unwrap());
     let ([here, there], [peer_of_there, peer_of_here]) = (sections, peers);
-    let (producer, _) = connect(here, peer_of_here);
-    let (_, consumer) = connect(there, peer_of_there);
-    (producer, consumer)
+    (
+        Sender::new(connect(here, peer_of_here)),
+        Receiver::new(connect(there, peer_of_there)),
+    )
 }
 
-fn send(producer: &mut Producer, kind: u16, bytes: &[u8]) -> Result<(), ReserveError> {
+fn send(sender: &mut Sender, kind: u16, bytes: &[u8]) -> Result<(), ReserveError> {
+    let mut producer = sender.end();
     let mut record = producer.reserve(kind, bytes.len())?;
     record.copy_from_slice(bytes);
     record.commit();
     Ok(())
 }
 
-fn take(consumer: &mut Consumer) -> Option<(u16, Vec<u8>)> {
+fn take(receiver: &mut Receiver) -> Option<(u16, Vec<u8>)> {
+    let mut consumer = receiver.end();
     let record = consumer.peek().expect("the producer keeps the rules")?;
     let mut bytes = vec![0; record.len()];
     assert_eq!(record.copy_to(0, &mut bytes), bytes.len());
@@ -80,24 +120,24 @@ proptest! {
                         // With a line for the next header, and padding shorter than the record.
                         Err(error) => {
                             prop_assert_eq!(error, ReserveError::Full);
-                            let used = producer.position() - released;
+                            let used = producer.end().position() - released;
                             prop_assert!(used + 2 * record_size(len as u64) > CAPACITY - 64);
                         }
                     }
                 }
-                Step::Drop(len) => drop(producer.reserve(1, len)),
+                Step::Drop(len) => drop(producer.end().reserve(1, len)),
                 Step::Publish => {
-                    prop_assert!(!producer.publish());
+                    prop_assert!(!producer.end().publish());
                     visible.append(&mut committed);
                 }
                 Step::Take => prop_assert_eq!(take(&mut consumer), visible.pop_front()),
                 Step::Release => {
-                    prop_assert!(!consumer.release());
-                    released = consumer.position();
-                    prop_assert_eq!(producer.consumed(), Ok(released));
+                    prop_assert!(!consumer.end().release());
+                    released = consumer.end().position();
+                    prop_assert_eq!(producer.end().consumed(), Ok(released));
                 }
             }
-            prop_assert!(producer.position() - released <= CAPACITY - 64);
+            prop_assert!(producer.end().position() - released <= CAPACITY - 64);
         }
     }
 }
@@ -105,38 +145,42 @@ proptest! {
 #[test]
 fn lengths_have_their_bounds() {
     let (mut producer, mut consumer) = ring(CAPACITY);
-    assert_eq!(producer.max_record(), 2040);
-    assert_eq!(producer.reserve(1, 2041).unwrap_err(), ReserveError::TooLong);
+    assert_eq!(producer.end().max_record(), 2040);
     assert_eq!(
-        producer.reserve(1, usize::MAX).unwrap_err(),
+        producer.end().reserve(1, 2041).unwrap_err(),
+        ReserveError::TooLong
+    );
+    assert_eq!(
+        producer.end().reserve(1, usize::MAX).unwrap_err(),
         ReserveError::TooLong
     );
     // Whatever the position, an empty ring has room for the longest record.
     for lap in 0..200 {
         send(&mut producer, 1, &[lap as u8; 30]).unwrap();
         send(&mut producer, 2, &[]).unwrap();
-        let _ = producer.publish();
+        let _ = producer.end().publish();
         assert_eq!(take(&mut consumer).unwrap().1.len(), 30);
         assert_eq!(take(&mut consumer).unwrap(), (2, vec![]));
-        let _ = consumer.release();
+        let _ = consumer.end().release();
         send(&mut producer, 3, &[lap as u8; 2040]).unwrap();
-        let _ = producer.publish();
+        let _ = producer.end().publish();
         assert_eq!(take(&mut consumer), Some((3, vec![lap as u8; 2040])));
-        let _ = consumer.release();
+        let _ = consumer.end().release();
     }
 }
 
 #[test]
 #[should_panic(expected = "record kinds")]
 fn the_kind_of_padding_is_not_for_others() {
-    let _ = ring(CAPACITY).0.reserve(PADDING, 1);
+    let _ = ring(CAPACITY).0.end().reserve(PADDING, 1);
 }
 
 #[test]
 fn slices_of_a_record_stay_inside() {
     let (mut producer, mut consumer) = ring(CAPACITY);
     send(&mut producer, 1, b"0123456789").unwrap();
-    let _ = producer.publish();
+    let _ = producer.end().publish();
+    let mut consumer = consumer.end();
     let record = consumer.peek().unwrap().unwrap();
     let copy = |offset, len| {
         let mut bytes = vec![0; record.slice(offset, len).len()];
@@ -210,9 +254,15 @@ impl Liar {
     }
 
     /// The honest other side.
-    fn victim(&mut self) -> (Producer, Consumer) {
+    fn victim(&mut self) -> (Sender, Receiver) {
+        let own = Section::create("toehold-test", CAPACITY, 1).unwrap();
+        let own_again = Section::attach(own.fd().try_clone_to_owned().unwrap()).unwrap();
         let peer = self.peer.take().unwrap_or_else(|| self.open(CAPACITY).unwrap());
-        connect(Section::create("toehold-test", CAPACITY, 1).unwrap(), peer)
+        let peer_again = self.open(CAPACITY).unwrap();
+        (
+            Sender::new(connect(own, peer)),
+            Receiver::new(connect(own_again, peer_again)),
+        )
     }
 
     /// What the other side says of `header` where it expects the first record.
@@ -220,7 +270,7 @@ impl Liar {
         let mut liar = Self::new();
         let (_, mut consumer) = liar.victim();
         liar.header(0, header);
-        consumer.peek().map(|record| record.unwrap().len())
+        consumer.end().peek().map(|record| record.unwrap().len())
     }
 }
 
@@ -301,13 +351,15 @@ fn lies_near_the_end_are_found() {
     // Up to 64 bytes before the end.
     for (position, len) in [(0, 2040), (2048, 1976)] {
         liar.header(position, RecordHeader::new(position, 1, len));
-        assert!(consumer.peek().unwrap().is_some());
-        consumer.advance();
+        assert!(take(&mut consumer).is_some());
     }
-    assert_eq!(consumer.position(), CAPACITY - 64);
+    assert_eq!(consumer.end().position(), CAPACITY - 64);
     let mut verdict = |kind, len| {
         liar.header(CAPACITY - 64, RecordHeader::new(CAPACITY - 64, kind, len));
-        consumer.peek().map(|record| record.map(|record| record.len()))
+        consumer
+            .end()
+            .peek()
+            .map(|record| record.map(|record| record.len()))
     };
     assert_eq!(verdict(1, 57), Err(Corrupt::RecordCrossesEnd));
     assert_eq!(verdict(1, 2040), Err(Corrupt::RecordCrossesEnd));
@@ -323,13 +375,14 @@ fn endless_padding_is_no_endless_loop() {
     for position in (0..CAPACITY).step_by(64) {
         liar.header(position, RecordHeader::new(position, PADDING, 56));
     }
-    assert_eq!(consumer.peek().unwrap_err(), Corrupt::Padding);
+    assert_eq!(consumer.end().peek().unwrap_err(), Corrupt::Padding);
 }
 
 #[test]
 fn a_header_changed_after_the_look_changes_nothing() {
     let mut liar = Liar::new();
     let (_, mut consumer) = liar.victim();
+    let mut consumer = consumer.end();
     liar.header(0, RecordHeader::new(0, 1, 100));
     assert_eq!(consumer.peek().unwrap().unwrap().len(), 100);
     liar.header(0, RecordHeader::new(0, 7, 2000));
@@ -348,20 +401,20 @@ fn lies_in_the_consumers_position_are_found() {
         for _ in 0..3 {
             send(&mut producer, 1, &[0; 100]).unwrap();
         }
-        let _ = producer.publish();
+        let _ = producer.end().publish();
         send(&mut producer, 1, &[0; 100]).unwrap();
         liar.poke(CONSUMED, 128);
-        assert_eq!(producer.consumed(), Ok(128));
+        assert_eq!(producer.end().consumed(), Ok(128));
         liar.poke(CONSUMED, second);
-        let verdict = producer.consumed();
+        let verdict = producer.end().consumed();
         if let Err(fault) = verdict {
             // An error is final, and found by reserving as well.
             liar.poke(CONSUMED, 256);
-            assert_eq!(producer.consumed(), verdict);
+            assert_eq!(producer.end().consumed(), verdict);
             while send(&mut producer, 1, &[0; 1000]).is_ok() {}
             let refused = send(&mut producer, 1, &[0; 2040]).unwrap_err();
             assert_eq!(refused, ReserveError::Corrupt(fault));
-            assert!(!producer.prepare_wait(2040));
+            assert!(!producer.end().prepare_wait(2040));
         }
         verdict
     };
@@ -383,12 +436,12 @@ fn a_liar_that_always_sleeps_is_rung_once_a_sleep() {
     for sleep in [1, 1, 1, 3, 3, u64::MAX, u64::MAX, 2, 4] {
         liar.poke(SLEEPING, sleep);
         send(&mut producer, 1, &[]).unwrap();
-        rings += u32::from(producer.publish());
+        rings += u32::from(producer.end().publish());
     }
     assert_eq!(rings, 3);
     // Nor does one that always starves.
     liar.poke(STARVING, 1);
-    assert!(!consumer.room_wanted() && !consumer.release());
+    assert!(!consumer.end().room_wanted() && !consumer.end().release());
 }
 
 proptest! {
@@ -404,36 +457,37 @@ proptest! {
                 0..64 => liar.poke(RECORDS + at * 64, word),
                 // Nearly right: the next header, a few bits off.
                 64..120 => {
-                    let position = consumer.position();
+                    let position = consumer.end().position();
                     let right = RecordHeader::new(position, 1 + u16::from(how % 4), (word % 2048) as u32).to_word();
                     let wrong = if how < 40 { 1 << (word % 64) } else { 0 };
                     liar.poke(RECORDS + (position % CAPACITY) as usize, right ^ wrong);
                 }
                 120..123 => liar.poke(CONSUMED, word),
-                123..126 => liar.poke(CONSUMED, producer.position() & !63),
+                123..126 => liar.poke(CONSUMED, producer.end().position() & !63),
                 126..128 => liar.poke(SLEEPING, word),
                 _ => liar.poke(STARVING, word),
             }
-            let before = consumer.position();
-            if let Ok(Some(record)) = consumer.peek() {
+            let before = consumer.end().position();
+            let mut end = consumer.end();
+            if let Ok(Some(record)) = end.peek() {
                 prop_assert!(record.kind() != 0 && record.len() <= 2040);
                 let (len, slice) = (record.len(), record.slice(0, usize::MAX));
                 prop_assert_eq!(slice.len(), len);
                 let mut copy = vec![0; len];
                 prop_assert_eq!(slice.copy_to(0, &mut copy), len);
-                consumer.advance();
-                let end = consumer.position();
-                let start = end - record_size(len as u64);
-                prop_assert!(start >= before && start / CAPACITY == (end - 1) / CAPACITY);
+                end.advance();
+                let after = end.position();
+                let start = after - record_size(len as u64);
+                prop_assert!(start >= before && start / CAPACITY == (after - 1) / CAPACITY);
                 prop_assert!(start % CAPACITY + HEADER_LEN + len as u64 <= CAPACITY);
             }
-            let _ = consumer.release();
-            let _ = consumer.prepare_sleep();
-            consumer.finish_sleep();
+            let _ = consumer.end().release();
+            let _ = consumer.end().prepare_sleep();
+            consumer.end().finish_sleep();
             let _ = send(&mut producer, 1, &vec![0; usize::from(how) * 8]);
-            let _ = producer.publish();
-            if let Ok(consumed) = producer.consumed() {
-                prop_assert!(consumed <= producer.position());
+            let _ = producer.end().publish();
+            if let Ok(consumed) = producer.end().consumed() {
+                prop_assert!(consumed <= producer.end().position());
             }
         }
     }
@@ -442,17 +496,17 @@ proptest! {
 #[test]
 fn a_sleep_announced_twice_is_rung_for_again() {
     let (mut producer, mut consumer) = ring(CAPACITY);
-    assert!(consumer.prepare_sleep());
+    assert!(consumer.end().prepare_sleep());
     send(&mut producer, 1, &[]).unwrap();
-    assert!(producer.publish());
+    assert!(producer.end().publish());
     // The consumer wakes, and forgets to take its announcement back.
     assert!(take(&mut consumer).is_some());
-    assert!(consumer.prepare_sleep());
+    assert!(consumer.end().prepare_sleep());
     send(&mut producer, 1, &[]).unwrap();
-    assert!(producer.publish());
-    assert!(!consumer.prepare_sleep(), "there is a record");
+    assert!(producer.end().publish());
+    assert!(!consumer.end().prepare_sleep(), "there is a record");
     send(&mut producer, 1, &[]).unwrap();
-    assert!(!producer.publish(), "nobody sleeps");
+    assert!(!producer.end().publish(), "nobody sleeps");
 }
 
 /// Waits for a ring. False: none came in time.
@@ -495,10 +549,10 @@ fn records_arrive_intact_from_another_thread() {
                     }
                 }
                 if number % 3 == 0 {
-                    let _ = producer.publish();
+                    let _ = producer.end().publish();
                 }
             }
-            let _ = producer.publish();
+            let _ = producer.end().publish();
             number
         });
         let end = Instant::now() + Duration::from_millis(700);
@@ -508,10 +562,10 @@ fn records_arrive_intact_from_another_thread() {
                 assert_eq!((kind, &bytes), (1 + (number % 100) as u16, &contents(number)));
                 number += 1;
                 if number % 5 == 0 {
-                    let _ = consumer.release();
+                    let _ = consumer.end().release();
                 }
             }
-            let _ = consumer.release();
+            let _ = consumer.end().release();
             if stop.swap(Instant::now() > end, Relaxed) {
                 break sender.join().unwrap();
             }
@@ -539,17 +593,17 @@ fn neither_side_sleeps_through_a_wake_up() {
                 for _ in 0..number % 23 + 1 {
                     let bytes = contents(number);
                     while send(&mut producer, 1, &bytes).is_err() {
-                        if producer.publish() {
+                        if producer.end().publish() {
                             records.ring();
                         }
-                        if producer.prepare_wait(bytes.len()) {
+                        if producer.end().prepare_wait(bytes.len()) {
                             assert!(wait(room), "the producer was not woken");
-                            producer.finish_wait();
+                            producer.end().finish_wait();
                         }
                     }
                     number += 1;
                 }
-                if producer.publish() {
+                if producer.end().publish() {
                     records.ring();
                 }
             }
@@ -565,20 +619,20 @@ fn neither_side_sleeps_through_a_wake_up() {
                 }
                 assert_eq!(bytes, contents(number));
                 number += 1;
-                if number % 11 == 0 && consumer.release() {
+                if number % 11 == 0 && consumer.end().release() {
                     room.ring();
                 }
             }
-            if consumer.release() {
+            if consumer.end().release() {
                 room.ring();
             }
-            if consumer.prepare_sleep() {
-                if consumer.room_wanted() {
+            if consumer.end().prepare_sleep() {
+                if consumer.end().room_wanted() {
                     room.ring();
                 }
                 sleeps += 1;
                 assert!(wait(records), "the consumer was not woken");
-                consumer.finish_sleep();
+                consumer.end().finish_sleep();
             }
         }
         assert_eq!(number, sender.join().unwrap());
@@ -589,11 +643,150 @@ fn neither_side_sleeps_through_a_wake_up() {
 /// Kind of a stream's last record.
 const LAST: u16 = 9;
 
-fn send_last(producer: &mut Producer, records: &Doorbell) {
+fn send_last(producer: &mut Sender, records: &Doorbell) {
     while send(producer, LAST, &[]).is_err() {
         std::thread::yield_now();
     }
-    if producer.publish() {
+    if producer.end().publish() {
         records.ring();
     }
+}
+
+/// Two mappings of each side, as two processes of a node have them, that take turns:
+/// whichever drives goes on where the other one stopped, in the middle of a burst too.
+#[test]
+fn any_mapping_goes_on_where_another_stopped() {
+    let sections = [1, 2].map(|number| Section::create("toehold-test", CAPACITY, number).unwrap());
+    let map = |own: &Section, peer: &Section| {
+        let own = Section::attach(own.fd().try_clone_to_owned().unwrap()).unwrap();
+        assert_eq!(own.capacity(), CAPACITY);
+        connect(
+            own,
+            PeerSection::open(peer.read_only_fd().unwrap(), CAPACITY).unwrap(),
+        )
+    };
+    let [here, there] = &sections;
+    let senders = [(); 2].map(|()| map(here, there));
+    let receivers = [(); 3].map(|()| map(there, here));
+    let (mut sent, mut received) = (ProducerState::default(), ConsumerState::default());
+    let (mut taken, mut number) = (0_u64, 0_u64);
+    for turn in 0..5000 {
+        let mut producer = senders[turn % 2].producer(&mut sent);
+        let bytes = contents(number);
+        if let Ok(mut record) = producer.reserve(1, bytes.len()) {
+            record.copy_from_slice(&bytes);
+            record.commit();
+            number += 1;
+        }
+        if turn % 3 == 0 {
+            assert!(!senders[turn % 2].producer(&mut sent).publish());
+        }
+        let mut consumer = receivers[turn % 3].consumer(&mut received);
+        if let Some(record) = consumer.peek().unwrap() {
+            let mut bytes = vec![0; record.len()];
+            record.copy_to(0, &mut bytes);
+            assert_eq!(bytes, contents(taken));
+            consumer.advance();
+            taken += 1;
+        }
+        if turn % 5 == 0 {
+            let _ = consumer.release();
+        }
+    }
+    assert!(taken > 1000, "only {taken} records");
+    // What one mapping announces, another one takes back.
+    let _ = senders[0].producer(&mut sent).publish();
+    while receivers[0].consumer(&mut received).peek().unwrap().is_some() {
+        let mut consumer = receivers[1].consumer(&mut received);
+        let _ = consumer.peek();
+        consumer.advance();
+    }
+    let _ = receivers[0].consumer(&mut received).release();
+    assert!(receivers[0].consumer(&mut received).prepare_sleep());
+    receivers[1].consumer(&mut received).finish_sleep();
+    assert!(senders[1].producer(&mut sent).reserve(1, 0).is_ok_and(|record| {
+        record.commit();
+        true
+    }));
+    assert!(
+        !senders[0].producer(&mut sent).publish(),
+        "nobody sleeps any more"
+    );
+}
+
+#[test]
+fn a_place_tells_of_the_next_record() {
+    let (mut producer, mut consumer) = ring(CAPACITY);
+    let mut place = Place::default();
+    assert!(!place.is_filled(), "it is no place yet");
+    for lap in 0..200_u64 {
+        consumer.rings.watch(&consumer.state, &mut place);
+        assert!(!place.is_filled());
+        send(&mut producer, 1, &contents(lap)).unwrap();
+        assert!(!place.is_filled(), "not published");
+        let _ = producer.end().publish();
+        assert!(place.is_filled());
+        assert!(take(&mut consumer).is_some());
+        let _ = consumer.end().release();
+    }
+    drop((producer, consumer));
+    let _ = place.is_filled();
+}
+
+/// What the two ends remember lies in memory that others of the node may have
+/// scribbled on: nothing leaves the ring, panics, or goes on for ever.
+#[test]
+fn no_state_leads_outside_the_ring() {
+    use zerocopy::FromBytes;
+
+    let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut next = move || {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        // Small and nearly aligned numbers, and any.
+        match random % 4 {
+            0 => random >> 40,
+            1 => random >> 40 & !63,
+            2 => u64::MAX - (random >> 56),
+            _ => random,
+        }
+    };
+    let (mut producer, mut consumer) = ring(CAPACITY);
+    for _ in 0..20_000 {
+        let words: [u64; 8] = std::array::from_fn(|_| next());
+        producer.state = ProducerState::read_from_bytes(zerocopy::IntoBytes::as_bytes(&words)).unwrap();
+        let words: [u64; 8] = std::array::from_fn(|_| next());
+        consumer.state = ConsumerState::read_from_bytes(zerocopy::IntoBytes::as_bytes(&words)).unwrap();
+        for len in [0, 100, 2040] {
+            let _ = send(&mut producer, 1, &vec![7; len]);
+        }
+        let _ = (producer.end().publish(), producer.end().consumed());
+        if producer.end().prepare_wait(100) {
+            producer.end().finish_wait();
+        }
+        for _ in 0..3 {
+            let mut end = consumer.end();
+            if let Ok(Some(record)) = end.peek() {
+                assert_eq!(record.copy_to(0, &mut [0; 4096]), record.len());
+                end.advance();
+            }
+        }
+        let _ = (consumer.end().release(), consumer.end().room_wanted());
+        if consumer.end().prepare_sleep() {
+            consumer.end().finish_sleep();
+        }
+        let mut place = Place::default();
+        consumer.rings.watch(&consumer.state, &mut place);
+        let _ = place.is_filled();
+    }
+}
+
+#[test]
+fn rules_survive_their_code() {
+    assert_eq!(Corrupt::from_code(0), None);
+    for code in 1..=8 {
+        assert_eq!(Corrupt::from_code(code).map(Corrupt::code), Some(code));
+    }
+    assert!(Corrupt::from_code(9).is_some() && Corrupt::from_code(u64::MAX).is_some());
 }

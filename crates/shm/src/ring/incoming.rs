@@ -1,0 +1,143 @@
+//! The receiving side of the protocol.
+
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use super::layout::{PADDING, RecordHeader, max_record};
+use super::protocol::{Ring, Words, next_sleep};
+use super::state::ConsumerState;
+use super::{Corrupt, barrier};
+
+/// The consumer's side. Its state may hold anything: then what is received makes no
+/// sense, but lies in the ring.
+#[derive(Debug)]
+pub(super) struct Incoming<'a, W> {
+    pub(super) ring: &'a Ring<W>,
+    pub(super) state: &'a mut ConsumerState,
+}
+
+impl<W: Words> Incoming<'_, W> {
+    /// Where the next record is expected.
+    #[inline]
+    pub(super) fn position(&self) -> u64 {
+        self.state.position
+    }
+
+    /// Header of the next record, if it is there. It was read once and is checked:
+    /// all of the record lies in the ring.
+    #[inline]
+    pub(super) fn next(&mut self) -> Result<Option<RecordHeader>, Corrupt> {
+        loop {
+            let word = self.ring.words.header(self.state.position).load(Acquire);
+            if word == 0 {
+                return Ok(None);
+            }
+            let header = RecordHeader::from_word(word);
+            self.check(header)?;
+            if header.kind != PADDING {
+                return Ok(Some(header));
+            }
+            // Padding ends at the end, and none as long as the whole ring passes the
+            // check: the loop runs twice at most.
+            self.state.position = self.state.position.wrapping_add(header.size());
+        }
+    }
+
+    /// Goes on behind the record that has `header`.
+    #[inline]
+    pub(super) fn advance(&mut self, header: RecordHeader) {
+        self.state.position = self.state.position.wrapping_add(header.size());
+    }
+
+    /// Lets the producer reuse what was consumed. True: it waits and must be rung.
+    #[inline]
+    pub(super) fn release(&mut self) -> bool {
+        if self.state.position == self.state.released {
+            return false;
+        }
+        self.state.released = self.state.position;
+        self.ring.words.consumed().store(self.state.position, Release);
+        // Enough if the other side fences for both. Otherwise a wait that is being
+        // announced may go unseen here, and `room_wanted` finds it.
+        barrier::sender(true);
+        self.starves()
+    }
+
+    /// Whether the producer waits for space that it may not know to be free yet.
+    #[inline]
+    pub(super) fn room_wanted(&mut self) -> bool {
+        barrier::sender(self.ring.fences.other);
+        self.starves()
+    }
+
+    #[inline]
+    fn starves(&mut self) -> bool {
+        let wait = self.ring.words.starving().load(Relaxed);
+        let state = &mut *self.state;
+        if wait.is_multiple_of(2) || wait == state.rung_wait || state.released == state.rung_position {
+            return false;
+        }
+        (state.rung_wait, state.rung_position) = (wait, state.released);
+        true
+    }
+
+    /// Announces that this side will sleep. False: a record is there, and nothing
+    /// was announced.
+    #[inline]
+    pub(super) fn prepare_sleep(&mut self) -> bool {
+        self.announce_sleep();
+        if barrier::sleeper(self.ring.fences.own) {
+            self.confirm_sleep()
+        } else {
+            self.finish_sleep();
+            false
+        }
+    }
+
+    /// The first half of [`Incoming::prepare_sleep`]; a fence has to follow.
+    #[inline]
+    pub(super) fn announce_sleep(&mut self) {
+        self.state.sleeps = next_sleep(self.state.sleeps);
+        self.ring.words.sleeping().store(self.state.sleeps, Relaxed);
+    }
+
+    /// The second half.
+    #[inline]
+    pub(super) fn confirm_sleep(&mut self) -> bool {
+        let empty = self.ring.words.header(self.state.position).load(Relaxed) == 0;
+        if !empty {
+            self.finish_sleep();
+        }
+        empty
+    }
+
+    /// Takes the announcement back, if there is one.
+    #[inline]
+    pub(super) fn finish_sleep(&mut self) {
+        if self.state.sleeps % 2 == 1 {
+            self.state.sleeps = self.state.sleeps.wrapping_add(1);
+            self.ring.words.sleeping().store(self.state.sleeps, Relaxed);
+        }
+    }
+
+    /// Whether a header the other side wrote can be that of the next record.
+    #[inline]
+    fn check(&self, header: RecordHeader) -> Result<(), Corrupt> {
+        let left = self.ring.to_end(self.state.position);
+        let size = header.size();
+        let expected = RecordHeader::new(self.state.position, header.kind, header.len);
+        let fault = if header.kind == 0 {
+            Corrupt::RecordKind
+        } else if header.sequence != expected.sequence {
+            Corrupt::RecordSequence
+        } else if u64::from(header.len) > max_record(self.ring.capacity) {
+            Corrupt::RecordLength
+        } else if size > left {
+            Corrupt::RecordCrossesEnd
+        } else if header.kind == PADDING && size != left {
+            Corrupt::Padding
+        } else {
+            return Ok(());
+        };
+        Err(fault)
+    }
+}

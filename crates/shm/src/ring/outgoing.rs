@@ -1,0 +1,157 @@
+//! The sending side of the protocol.
+
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use super::layout::{HEADER_LEN, PADDING, RECORD_ALIGN, RecordHeader, max_record, record_size};
+use super::protocol::{ReserveError, Ring, Words, next_sleep};
+use super::state::ProducerState;
+use super::{Corrupt, barrier};
+
+/// The producer's side. Its state may hold anything: then what is sent makes no
+/// sense, but lies in the ring.
+#[derive(Debug)]
+pub(super) struct Outgoing<'a, W> {
+    pub(super) ring: &'a Ring<W>,
+    pub(super) state: &'a mut ProducerState,
+}
+
+impl<W: Words> Outgoing<'_, W> {
+    #[inline]
+    pub(super) fn max_record(&self) -> u64 {
+        max_record(self.ring.capacity)
+    }
+
+    /// End of the last committed record.
+    #[inline]
+    pub(super) fn position(&self) -> u64 {
+        self.state.position
+    }
+
+    /// Finds space for a record of `len` bytes and returns its position. The record
+    /// is there once committed.
+    #[inline]
+    pub(super) fn reserve(&mut self, len: u64) -> Result<u64, ReserveError> {
+        if len > self.max_record() {
+            return Err(ReserveError::TooLong);
+        }
+        let padding = self.padding(len);
+        let needed = padding + record_size(len);
+        if needed > self.space() {
+            self.consumed()?;
+            if needed > self.space() {
+                return Err(ReserveError::Full);
+            }
+        }
+        if padding > 0 {
+            let len = padding - HEADER_LEN;
+            self.commit(RecordHeader::new(self.state.position, PADDING, len as u32));
+        }
+        Ok(self.state.position)
+    }
+
+    /// Completes the record at the present position, whose bytes are written.
+    #[inline]
+    pub(super) fn commit(&mut self, header: RecordHeader) {
+        if self.state.position == self.state.published {
+            self.state.first = header.to_word();
+        } else {
+            // Out of the consumer's reach until the burst's first record is.
+            self.ring
+                .words
+                .header(self.state.position)
+                .store(header.to_word(), Relaxed);
+        }
+        self.state.position = self.state.position.wrapping_add(header.size());
+    }
+
+    /// Lets the consumer see what was committed. True: it sleeps and must be rung.
+    #[inline]
+    pub(super) fn publish(&mut self) -> bool {
+        if self.state.position == self.state.published {
+            return false;
+        }
+        self.ring.words.header(self.state.position).store(0, Relaxed);
+        self.ring
+            .words
+            .header(self.state.published)
+            .store(self.state.first, Release);
+        self.state.published = self.state.position;
+        barrier::sender(self.ring.fences.other);
+        let sleep = self.ring.words.sleeping().load(Relaxed);
+        sleep % 2 == 1 && core::mem::replace(&mut self.state.rung, sleep) != sleep
+    }
+
+    /// The consumer's position now.
+    #[inline]
+    pub(super) fn consumed(&mut self) -> Result<u64, Corrupt> {
+        if let Some(fault) = Corrupt::from_code(self.state.fault) {
+            return Err(fault);
+        }
+        let consumed = self.ring.words.consumed().load(Acquire);
+        if consumed == self.state.consumed {
+            return Ok(consumed);
+        }
+        let fault = if !consumed.is_multiple_of(RECORD_ALIGN) {
+            Corrupt::ConsumedUnaligned
+        } else if consumed < self.state.consumed {
+            Corrupt::ConsumedBackwards
+        } else if consumed > self.state.published {
+            Corrupt::ConsumedAhead
+        } else {
+            self.state.consumed = consumed;
+            return Ok(consumed);
+        };
+        self.state.fault = fault.code();
+        Err(fault)
+    }
+
+    /// Announces that this side waits for space for a record of `len` bytes. False:
+    /// there is no need to wait, and nothing was announced.
+    pub(super) fn prepare_wait(&mut self, len: u64) -> bool {
+        self.announce_wait();
+        if barrier::sleeper(self.ring.fences.own) {
+            self.confirm_wait(len)
+        } else {
+            self.finish_wait();
+            false
+        }
+    }
+
+    /// The first half of [`Outgoing::prepare_wait`]; a fence has to follow.
+    pub(super) fn announce_wait(&mut self) {
+        self.state.waits = next_sleep(self.state.waits);
+        self.ring.words.starving().store(self.state.waits, Relaxed);
+    }
+
+    /// The second half.
+    pub(super) fn confirm_wait(&mut self, len: u64) -> bool {
+        let full = self.consumed().is_ok() && self.padding(len) + record_size(len) > self.space();
+        if !full {
+            self.finish_wait();
+        }
+        full
+    }
+
+    /// Takes the announcement back, if there is one.
+    pub(super) fn finish_wait(&mut self) {
+        if self.state.waits % 2 == 1 {
+            self.state.waits = self.state.waits.wrapping_add(1);
+            self.ring.words.starving().store(self.state.waits, Relaxed);
+        }
+    }
+
+    /// Bytes before the end that a record of `len` bytes would have to skip.
+    #[inline]
+    fn padding(&self, len: u64) -> u64 {
+        let to_end = self.ring.to_end(self.state.position);
+        if record_size(len) > to_end { to_end } else { 0 }
+    }
+
+    /// Bytes that can be used, as far as known. One line always stays free: the
+    /// zero header after the last record.
+    #[inline]
+    fn space(&self) -> u64 {
+        let used = self.state.position.wrapping_sub(self.state.consumed);
+        (self.ring.capacity - RECORD_ALIGN).saturating_sub(used)
+    }
+}
