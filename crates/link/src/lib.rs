@@ -12,8 +12,10 @@ pub mod mq;
 mod random;
 #[cfg(test)]
 mod test_frames;
+mod watch;
 
 pub use frame::{Checksum, Fence, MIN_PRIVATE, Offload, Received, Transmit, TransmitError, Transmitter};
+pub use watch::Watch;
 
 use std::os::fd::BorrowedFd;
 
@@ -72,6 +74,16 @@ pub trait Link: Transmitter + Send {
     fn next_change(&mut self) -> Option<NeighborChange> {
         None
     }
+
+    /// Fills `watch` with the places where the next frames will appear, so that a
+    /// thread can look for frames while another one drives, or nobody does. False: the
+    /// link cannot be watched, or not now; drive it instead. A watch tells of frames
+    /// only: look at the link itself now and then for anything else, and before
+    /// sleeping.
+    fn watch(&self, watch: &mut Watch) -> bool {
+        watch.clear();
+        false
+    }
 }
 
 /// A node that appeared on a link, or disappeared from it.
@@ -115,5 +127,9 @@ impl<L: Link + ?Sized> Link for Box<L> {
 
     fn next_change(&mut self) -> Option<NeighborChange> {
         (**self).next_change()
+    }
+
+    fn watch(&self, watch: &mut Watch) -> bool {
+        (**self).watch(watch)
     }
 }

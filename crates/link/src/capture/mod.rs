@@ -23,7 +23,7 @@ pub use self::recorder::CaptureStatistics;
 use self::recorder::Recorder;
 use crate::checksum::complete;
 use crate::{
-    Capabilities, Fence, Link, NeighborChange, Offload, Received, Transmit, TransmitError, Transmitter,
+    Capabilities, Fence, Link, NeighborChange, Offload, Received, Transmit, TransmitError, Transmitter, Watch,
 };
 
 /// Recorded frames reach the file at the latest this long after the last hand-over.
@@ -263,5 +263,9 @@ impl<L: Link> Link for Capture<L> {
 
     fn next_change(&mut self) -> Option<NeighborChange> {
         self.link.next_change()
+    }
+
+    fn watch(&self, watch: &mut Watch) -> bool {
+        self.link.watch(watch)
     }
 }

@@ -1,23 +1,20 @@
-//! Who is a peer: dialling nodes and answering them, and losing them.
-//!
-//! Everything here is driven by [`Mesh::housekeeping`], a few microseconds
-//! every now and then, and when a sleeper was woken. Nothing here waits.
+//! Calls between nodes: dialling them and answering them, until both agree or one
+//! refuses. Nothing here waits.
 
-use std::os::fd::{AsFd, OwnedFd};
-use std::time::Duration;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 use toehold_shm::ring::Section;
 
+use super::change::{Change, Joined, PeerDescriptors};
 use super::control::{self, Packet};
 use super::events::Source;
 use super::handshake::{Handshake, MAX_HANDSHAKES, Offer, Role, Standing, TIMEOUT_NS, Verdict, refuse};
-use super::mesh::Mesh;
-use super::message::{MESSAGE_LEN, Message, Refusal};
+use super::members::Member;
+use super::membership::Membership;
+use super::message::{Introduction, MESSAGE_LEN, Message, Refusal};
 use super::name::NodeName;
-use super::peer::Peer;
 use super::statistics::Loss;
-use crate::NeighborChange;
 
 /// Connections accepted in one go.
 const MAX_ACCEPT: usize = 16;
@@ -28,20 +25,9 @@ const MAX_DIAL: usize = 8;
 /// How long to leave callers waiting when there are no descriptors left.
 const ACCEPT_PAUSE_NS: u64 = 100_000_000;
 
-impl Mesh {
-    /// Does what has come up. Costs one system call if nothing has.
-    pub(super) fn housekeeping(&mut self) {
-        self.now_ns = self.elapsed_ns();
-        self.resume_listening();
-        for source in self.events.take() {
-            match source {
-                Source::Listener => self.accept(),
-                Source::Timer => self.events.set_timer(None),
-                Source::Handshake(id) => self.continue_handshake(id),
-                Source::Peer { slot, generation } => self.clear_doorbell(slot, generation),
-            }
-        }
-        self.end_late_handshakes();
+impl Membership {
+    /// Dials the nodes that are due.
+    pub(super) fn dial_due(&mut self) {
         for _ in 0..MAX_DIAL {
             let Some(name) = self.acquaintances.take_due(self.now_ns) else {
                 break;
@@ -50,27 +36,7 @@ impl Mesh {
         }
     }
 
-    /// Sets the timer for whatever is due next; the node is about to sleep.
-    pub(super) fn arm_timer(&mut self) {
-        let deadlines = self.handshakes.iter().map(|handshake| handshake.deadline_ns);
-        let due = deadlines
-            .chain(self.acquaintances.next_attempt_ns())
-            .chain(self.listening_from_ns)
-            .min();
-        self.events
-            .set_timer(due.map(|due| Duration::from_nanos(due.saturating_sub(self.now_ns))));
-    }
-
-    /// Whether a node is being dialled or answered.
-    pub(super) fn is_shaking_hands(&self) -> bool {
-        !self.handshakes.is_empty()
-            || self
-                .acquaintances
-                .next_attempt_ns()
-                .is_some_and(|at| at <= self.now_ns)
-    }
-
-    fn accept(&mut self) {
+    pub(super) fn accept(&mut self) {
         for _ in 0..MAX_ACCEPT {
             match control::accept(self.listener.as_fd()) {
                 Ok(Some(socket)) => self.begin_answering(socket),
@@ -87,7 +53,7 @@ impl Mesh {
         }
     }
 
-    fn resume_listening(&mut self) {
+    pub(super) fn resume_listening(&mut self) {
         if self.listening_from_ns.is_some_and(|from| from <= self.now_ns)
             && self.events.add(self.listener.as_fd(), Source::Listener).is_ok()
         {
@@ -117,7 +83,7 @@ impl Mesh {
 
     fn dial(&mut self, name: NodeName) {
         let known =
-            self.table.by_name(&name).is_some() || self.handshakes.iter().any(|known| known.dials(&name));
+            self.members.by_name(&name).is_some() || self.handshakes.iter().any(|known| known.dials(&name));
         if known || name == self.identity.name {
             return;
         }
@@ -133,16 +99,29 @@ impl Mesh {
     }
 
     fn say_hello(&mut self, name: NodeName, socket: OwnedFd) -> Result<(), Refusal> {
-        if !self.table.has_room() || self.handshakes.len() >= MAX_HANDSHAKES {
+        if !self.has_room() || self.handshakes.len() >= MAX_HANDSHAKES {
             return Err(Refusal::Crowded);
         }
         let uid = control::peer_uid(socket.as_fd()).map_err(|_| Refusal::NoResources)?;
         let section = self.identity.make_section()?;
-        self.identity
-            .introduce(socket.as_fd(), Message::Hello, &section, uid)?;
+        self.introduce(socket.as_fd(), Message::Hello, &section, uid)?;
         self.add_handshake(socket, uid, Role::Dialling { name, section })
             .ok_or(Refusal::NoResources)?;
         Ok(())
+    }
+
+    /// Sends a hello or a welcome, with a sender to this node's bell that no other peer
+    /// has.
+    fn introduce(
+        &self,
+        socket: BorrowedFd<'_>,
+        kind: fn(Introduction) -> Message,
+        section: &Section,
+        uid: u32,
+    ) -> Result<(), Refusal> {
+        let doorbell = self.belfry.sender().map_err(|_| Refusal::NoResources)?;
+        self.identity
+            .introduce(socket, kind, section, doorbell.as_fd(), uid)
     }
 
     fn add_handshake(&mut self, socket: OwnedFd, uid: u32, role: Role) -> Option<u32> {
@@ -166,7 +145,7 @@ impl Mesh {
         handshake
     }
 
-    fn continue_handshake(&mut self, id: u32) {
+    pub(super) fn continue_handshake(&mut self, id: u32) {
         let Some(position) = self.handshakes.iter().position(|handshake| handshake.id == id) else {
             return;
         };
@@ -234,7 +213,7 @@ impl Mesh {
             Err(reason) => return self.refuse(handshake, reason),
         };
         // A hang-up in this moment is noticed as that of a peer.
-        let sent = self.identity.introduce(
+        let sent = self.introduce(
             handshake.socket.as_fd(),
             Message::Welcome,
             &section,
@@ -254,7 +233,7 @@ impl Mesh {
         if self.acquaintances.is_kept_away(&introduction.name, self.now_ns) {
             return Err(Refusal::TryLater);
         }
-        let former = self.table.by_name(&introduction.name);
+        let former = self.members.by_name(&introduction.name);
         let standing = Standing {
             names: [self.identity.name, introduction.name],
             dialling: self
@@ -262,7 +241,7 @@ impl Mesh {
                 .iter()
                 .any(|handshake| handshake.dials(&introduction.name)),
             peer: former
-                .and_then(|slot| self.table.get(slot))
+                .and_then(|slot| self.members.get(slot))
                 .map(|peer| (peer.incarnation, peer.is_connected())),
         };
         let verdict = standing.judge(introduction.incarnation);
@@ -270,16 +249,9 @@ impl Mesh {
             return Err(reason);
         }
         self.check_place(offer, former)?;
-        let mut dead = former
-            .and_then(|slot| self.table.get_mut(slot))
-            .filter(|peer| !peer.is_connected());
-        if dead.as_mut().is_some_and(|peer| peer.has_unread()) {
-            // Its former life's frames come first.
-            return Err(Refusal::TryLater);
-        }
         if let (Verdict::WelcomeInstead, Some(slot)) = (verdict, former) {
             self.statistics.replaced += 1;
-            self.remove_peer(slot, Loss::Replaced(introduction.name));
+            self.remove(slot, Loss::Replaced(introduction.name));
         }
         Ok(())
     }
@@ -287,11 +259,11 @@ impl Mesh {
     /// Whether there is a slot and nobody else has the address. `former`: the
     /// slot that would become free.
     fn check_place(&self, offer: &Offer, former: Option<u8>) -> Result<(), Refusal> {
-        let taken = self.table.find(super::table::pack(offer.introduction.mac));
+        let taken = self.members.by_mac(offer.introduction.mac);
         if taken.is_some() && taken != former {
             return Err(Refusal::DuplicateAddress);
         }
-        if former.is_none() && !self.table.has_room() {
+        if former.is_none() && !self.has_room() {
             return Err(Refusal::Crowded);
         }
         Ok(())
@@ -310,7 +282,7 @@ impl Mesh {
         };
         let verdict = if offer.introduction.name != *name {
             Err(Refusal::Malformed)
-        } else if self.table.by_name(name).is_some() {
+        } else if self.members.by_name(name).is_some() {
             Err(Refusal::AlreadyConnected)
         } else {
             self.check_place(&offer, None)
@@ -325,28 +297,55 @@ impl Mesh {
     }
 
     fn establish(&mut self, socket: OwnedFd, uid: u32, section: Section, offer: Offer) {
-        let (name, mac) = (offer.introduction.name, offer.introduction.mac);
-        let shares = self.identity.payload_for(uid).is_some();
-        let peer = Peer::new(socket, section, offer, uid == self.identity.uid, shares);
-        let Ok((slot, generation)) = self.table.insert(peer) else {
-            return self
-                .acquaintances
-                .failed(name, Some(Refusal::Crowded), self.now_ns);
-        };
-        let watched = self
-            .table
-            .get(slot)
-            .map(|peer| self.events.add(peer.control(), Source::Peer { slot, generation }));
-        if !matches!(watched, Some(Ok(()))) {
-            // Its death would go unnoticed.
-            self.table.remove(slot);
-            return self
-                .acquaintances
-                .failed(name, Some(Refusal::NoResources), self.now_ns);
+        let name = offer.introduction.name;
+        if let Err(reason) = self.add_member(socket, uid, section, offer) {
+            return self.acquaintances.failed(name, Some(reason), self.now_ns);
         }
         self.statistics.connected += 1;
-        self.changes.add(NeighborChange::Joined(mac));
         self.acquaintances.connected(name, self.now_ns);
+    }
+
+    fn add_member(
+        &mut self,
+        control: OwnedFd,
+        uid: u32,
+        section: Section,
+        offer: Offer,
+    ) -> Result<(), Refusal> {
+        let (slot, generation) = self.members.vacancy().ok_or(Refusal::Crowded)?;
+        let descriptors = PeerDescriptors {
+            own_section: section.into_fd(),
+            peer_section: offer.section,
+            doorbell: offer.doorbell,
+            payload: offer.payload,
+        };
+        let of_port = descriptors.try_clone().map_err(|_| Refusal::NoResources)?;
+        // Otherwise its death would go unnoticed.
+        self.events
+            .add(control.as_fd(), Source::Peer { slot, generation })
+            .map_err(|_| Refusal::NoResources)?;
+        let introduction = offer.introduction;
+        self.changes.push_back(Change::Joined(Box::new(Joined {
+            slot,
+            generation,
+            name: introduction.name,
+            mac: introduction.mac,
+            incarnation: introduction.incarnation,
+            same_user: uid == self.identity.uid,
+            shares_payload: self.identity.payload_for(uid).is_some(),
+            payload: introduction.payload,
+            ring_capacity: offer.ring_capacity,
+            descriptors: of_port,
+        })));
+        let member = Member {
+            name: introduction.name,
+            mac: introduction.mac,
+            incarnation: introduction.incarnation,
+            control,
+            descriptors,
+        };
+        self.members.insert((slot, generation), member);
+        Ok(())
     }
 
     fn refuse(&mut self, handshake: Handshake, reason: Refusal) {
@@ -362,7 +361,7 @@ impl Mesh {
         }
     }
 
-    fn end_late_handshakes(&mut self) {
+    pub(super) fn end_late_handshakes(&mut self) {
         while let Some(late) = self
             .handshakes
             .iter()
@@ -370,55 +369,6 @@ impl Mesh {
         {
             let handshake = self.take_handshake(late);
             self.refuse(handshake, Refusal::TimedOut);
-        }
-    }
-
-    /// A ring woke this node, or the peer hung up.
-    fn clear_doorbell(&mut self, slot: u8, generation: u16) {
-        if self.table.generation(slot) != generation {
-            return;
-        }
-        let Some(peer) = self.table.get_mut(slot) else {
-            return;
-        };
-        if peer.clear_doorbell() {
-            return;
-        }
-        if peer.has_unread() {
-            // What a node sends last, the ends of its streams, must not be lost
-            // because it did not wait for them to be taken.
-            peer.hang_up();
-            self.events.remove(peer.control());
-        } else {
-            let name = peer.name;
-            self.lose(slot, name);
-        }
-    }
-
-    /// A peer hung up, and all its frames are taken.
-    pub(super) fn lose(&mut self, slot: u8, name: NodeName) {
-        self.statistics.lost += 1;
-        self.remove_peer(slot, Loss::HungUp(name));
-        self.acquaintances.lost(name, self.now_ns);
-    }
-
-    /// Cuts off a peer that broke the rules.
-    pub(super) fn cut_off(&mut self, slot: u8, loss: Loss) {
-        let Some(name) = self.table.get(slot).map(|peer| peer.name) else {
-            return;
-        };
-        self.statistics.corrupt += 1;
-        self.remove_peer(slot, loss);
-        self.acquaintances.offended(name, self.now_ns);
-    }
-
-    fn remove_peer(&mut self, slot: u8, loss: Loss) {
-        if let Some(peer) = self.table.remove(slot) {
-            self.events.remove(peer.control());
-            self.sent.remove(slot);
-            self.released.remove(slot);
-            self.last_loss = Some(loss);
-            self.changes.add(NeighborChange::Left(peer.mac));
         }
     }
 }

@@ -1,35 +1,110 @@
-//! Peers that came and went, for the driver to ask about.
+//! What the process that connects nodes tells those that exchange frames.
 
-use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
 
-use crate::NeighborChange;
+use rustix::io::Errno;
 
-/// Changes kept for a driver that does not ask; then the oldest are forgotten.
-const MAX_CHANGES: usize = 512;
+use super::name::NodeName;
+use super::statistics::Loss;
 
-#[derive(Debug, Default)]
-pub(super) struct Changes {
-    queue: VecDeque<NeighborChange>,
-    /// Something was added outside of the calls after which drivers ask.
-    unannounced: bool,
+/// A peer came or went. To be applied to the node's port in the order in which
+/// they were told.
+#[derive(Debug)]
+pub enum Change {
+    /// Frames can be exchanged with a peer from now on.
+    Joined(Box<Joined>),
+    /// A peer is gone.
+    Left {
+        /// The slot it had.
+        slot: u8,
+        /// Which occupant of the slot it was.
+        generation: u16,
+    },
 }
 
-impl Changes {
-    pub(super) fn add(&mut self, change: NeighborChange) {
-        if self.queue.len() >= MAX_CHANGES {
-            self.queue.pop_front();
-        }
-        self.queue.push_back(change);
-        self.unannounced = true;
+/// A peer to exchange frames with.
+#[derive(Debug)]
+pub struct Joined {
+    /// The slot it has from now on.
+    pub slot: u8,
+    /// Which occupant of the slot it is: never 0.
+    pub generation: u16,
+    /// Its name.
+    pub name: NodeName,
+    /// Its hardware address.
+    pub mac: [u8; 6],
+    /// Which life of the node this is.
+    pub incarnation: u64,
+    /// Whether it runs as the same user.
+    pub same_user: bool,
+    /// Whether it can read this node's payload memory.
+    pub shares_payload: bool,
+    /// Where its payload memory lies in what was handed over: offset and length.
+    pub payload: Option<(u64, u64)>,
+    /// Bytes of the ring that it sends through.
+    pub ring_capacity: u64,
+    /// What makes its memory this process's.
+    pub descriptors: PeerDescriptors,
+}
+
+/// What a process of the node needs to exchange frames with a peer.
+#[derive(Debug)]
+pub struct PeerDescriptors {
+    /// The section that this node writes.
+    pub own_section: OwnedFd,
+    /// The section that the peer writes.
+    pub peer_section: OwnedFd,
+    /// What rings the peer's bell.
+    pub doorbell: OwnedFd,
+    /// The peer's payload memory, if it gave any.
+    pub payload: Option<OwnedFd>,
+}
+
+impl PeerDescriptors {
+    /// The same ones again.
+    ///
+    /// # Errors
+    ///
+    /// If there are no descriptors left.
+    pub fn try_clone(&self) -> Result<PeerDescriptors, Errno> {
+        let clone = |descriptor| rustix::io::fcntl_dupfd_cloexec(descriptor, 0);
+        Ok(PeerDescriptors {
+            own_section: clone(&self.own_section)?,
+            peer_section: clone(&self.peer_section)?,
+            doorbell: clone(&self.doorbell)?,
+            payload: self.payload.as_ref().map(clone).transpose()?,
+        })
     }
 
-    pub(super) fn next(&mut self) -> Option<NeighborChange> {
-        self.queue.pop_front()
+    /// In the order of the fields, to be sent to another process of the node.
+    pub fn into_list(self) -> Vec<OwnedFd> {
+        let mut list = vec![self.own_section, self.peer_section, self.doorbell];
+        list.extend(self.payload);
+        list
     }
 
-    /// True once after something was added since the driver last had a reason to ask.
-    #[inline]
-    pub(super) fn take_unannounced(&mut self) -> bool {
-        std::mem::take(&mut self.unannounced)
+    /// Of what [`PeerDescriptors::into_list`] gave. `None` unless there are three or
+    /// four.
+    pub fn from_list(list: Vec<OwnedFd>) -> Option<PeerDescriptors> {
+        let mut list = list.into_iter();
+        let descriptors = PeerDescriptors {
+            own_section: list.next()?,
+            peer_section: list.next()?,
+            doorbell: list.next()?,
+            payload: list.next(),
+        };
+        list.next().is_none().then_some(descriptors)
     }
+}
+
+/// A peer that broke the rules. No more frames are exchanged with it; its connection
+/// is still to be closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Condemned {
+    /// The slot it has.
+    pub slot: u8,
+    /// Which occupant of the slot it is.
+    pub generation: u16,
+    /// What it did.
+    pub loss: Loss,
 }

@@ -1,11 +1,5 @@
 //! The control connection between two nodes: a Unix socket that carries the
-//! handshake, then a byte for every ring of the doorbell, and whose hang-up
-//! tells of the other node's death.
-//!
-//! Why the doorbell is no eventfd: an eventfd is one open file shared by both
-//! sides, and either may make it blocking, read it empty or write it full; the
-//! other side's next ring or clear would then hang. The two ends of a socket
-//! share nothing, and every call here says MSG_DONTWAIT.
+//! handshake, then nothing, and whose hang-up tells of the other node's death.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -20,7 +14,7 @@ use rustix::net::{
 };
 
 /// Most descriptors a message may bring.
-pub(super) const MAX_DESCRIPTORS: usize = 2;
+pub(super) const MAX_DESCRIPTORS: usize = 3;
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 64;
@@ -119,22 +113,6 @@ pub(super) fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Packet {
         return Packet::HungUp;
     }
     Packet::Message(received.bytes, descriptors)
-}
-
-/// Rings the other node's doorbell. If its queue of rings is full it has been
-/// rung often enough; if it is gone, the hang-up will tell.
-pub(super) fn ring(socket: BorrowedFd<'_>) {
-    let _ = net::send(socket, b"!", SEND);
-}
-
-/// Takes a ring that came in; a sleeper is rung for once, so there is hardly ever
-/// a second one. False: the other side hung up. Descriptors that come along are
-/// dropped by the kernel.
-pub(super) fn clear(socket: BorrowedFd<'_>) -> bool {
-    match net::recv(socket, &mut [0; 8], RecvFlags::DONTWAIT) {
-        Ok((_, len)) => len != 0,
-        Err(errno) => matches!(errno, Errno::AGAIN | Errno::INTR),
-    }
 }
 
 /// Whether the other side has not hung up.

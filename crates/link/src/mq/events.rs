@@ -23,8 +23,10 @@ pub(super) enum Source {
     Timer,
     /// A packet or the end of a handshake's connection.
     Handshake(u32),
-    /// A ring or the end of a peer's connection.
+    /// The end of a peer's connection.
     Peer { slot: u8, generation: u16 },
+    /// A ring of the node's own bell, where that is among the events.
+    Bell,
 }
 
 impl Source {
@@ -32,6 +34,7 @@ impl Source {
         match self {
             Source::Listener => 0,
             Source::Timer => 1,
+            Source::Bell => 4,
             Source::Handshake(id) => 2 | u64::from(id) << 8,
             Source::Peer { slot, generation } => 3 | u64::from(slot) << 8 | u64::from(generation) << 16,
         }
@@ -42,6 +45,7 @@ impl Source {
             0 => Source::Listener,
             1 => Source::Timer,
             2 => Source::Handshake((token >> 8) as u32),
+            4 => Source::Bell,
             _ => Source::Peer {
                 slot: (token >> 8) as u8,
                 generation: (token >> 16) as u16,
@@ -79,12 +83,12 @@ impl Events {
     }
 
     pub(super) fn add(&self, descriptor: BorrowedFd<'_>, source: Source) -> Result<(), Errno> {
-        epoll::add(
-            &self.epoll,
-            descriptor,
-            EventData::new_u64(source.token()),
-            EventFlags::IN | EventFlags::RDHUP,
-        )
+        // A peer has nothing to say any more; whatever it does say wakes nobody.
+        let flags = match source {
+            Source::Peer { .. } => EventFlags::RDHUP,
+            _ => EventFlags::IN | EventFlags::RDHUP,
+        };
+        epoll::add(&self.epoll, descriptor, EventData::new_u64(source.token()), flags)
     }
 
     /// Has to be called before the descriptor is closed: a child process may

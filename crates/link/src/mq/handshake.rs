@@ -9,6 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use toehold_shm::ring::{PeerSection, Section, SectionError};
 use toehold_shm::{Access, PayloadArea, Region, RegionError};
 
+use super::bell;
 use super::control;
 use super::directory::Directory;
 use super::message::{Introduction, Message, Refusal};
@@ -36,14 +37,18 @@ pub(super) struct Identity {
 /// This node's payload memory, ready to be handed over.
 #[derive(Debug)]
 pub(super) struct SharedPayload {
-    pub(super) area: PayloadArea,
+    offset: u64,
+    len: u64,
     descriptor: OwnedFd,
 }
 
 impl SharedPayload {
-    pub(super) fn new(area: PayloadArea) -> Result<SharedPayload, RegionError> {
-        let descriptor = area.region().read_only_fd()?;
-        Ok(SharedPayload { area, descriptor })
+    pub(super) fn new(area: &PayloadArea) -> Result<SharedPayload, RegionError> {
+        Ok(SharedPayload {
+            offset: area.offset() as u64,
+            len: area.len() as u64,
+            descriptor: area.region().read_only_fd()?,
+        })
     }
 }
 
@@ -52,7 +57,7 @@ impl Identity {
         let mut incarnation = [0; 8];
         rustix::rand::getrandom(&mut incarnation, rustix::rand::GetRandomFlags::empty())
             .map_err(JoinError::Random)?;
-        let payload = settings.payload.clone().map(SharedPayload::new).transpose();
+        let payload = settings.payload.as_ref().map(SharedPayload::new).transpose();
         Ok(Identity {
             name: settings.name,
             mac: settings.mac,
@@ -74,12 +79,14 @@ impl Identity {
         self.payload.as_ref().filter(|_| uid == self.uid)
     }
 
-    /// Sends a hello or a welcome with `section`, the memory this node writes.
+    /// Sends a hello or a welcome with `section`, the memory this node writes, and
+    /// what rings this node's bell.
     pub(super) fn introduce(
         &self,
         socket: BorrowedFd<'_>,
         kind: fn(Introduction) -> Message,
         section: &Section,
+        doorbell: BorrowedFd<'_>,
         uid: u32,
     ) -> Result<(), Refusal> {
         let payload = self.payload_for(uid);
@@ -87,9 +94,10 @@ impl Identity {
             incarnation: self.incarnation,
             name: self.name,
             mac: self.mac,
-            payload: payload.map(|shared| (shared.area.offset() as u64, shared.area.len() as u64)),
+            payload: payload.map(|shared| (shared.offset, shared.len)),
         };
-        let mut descriptors = vec![section.fd()];
+        let section = section.read_only_fd().map_err(|_| Refusal::NoResources)?;
+        let mut descriptors = vec![section.as_fd(), doorbell];
         descriptors.extend(payload.map(|shared| shared.descriptor.as_fd()));
         control::send(socket, &kind(introduction).emit(), &descriptors).map_err(|_| Refusal::NoResources)
     }
@@ -130,8 +138,10 @@ impl Handshake {
 #[derive(Debug)]
 pub(super) struct Offer {
     pub(super) introduction: Introduction,
-    pub(super) section: PeerSection,
-    pub(super) payload: Option<PayloadView>,
+    pub(super) ring_capacity: u64,
+    pub(super) section: OwnedFd,
+    pub(super) doorbell: OwnedFd,
+    pub(super) payload: Option<OwnedFd>,
 }
 
 impl Offer {
@@ -153,23 +163,34 @@ impl Offer {
         if directory.owner(&introduction.name) != Some(uid) {
             return Err(Refusal::NotOwner);
         }
-        let wanted = 1 + usize::from(introduction.payload.is_some());
+        let wanted = 2 + usize::from(introduction.payload.is_some());
         if descriptors.len() != wanted {
             return Err(Refusal::Malformed);
         }
         let mut descriptors = descriptors.into_iter();
         let section = open_section(descriptors.next(), introduction.incarnation)?;
+        let doorbell = descriptors.next().ok_or(Refusal::Malformed)?;
+        if !bell::is_sender(doorbell.as_fd()) {
+            return Err(Refusal::BadDoorbell);
+        }
         // Memory of another user is not worth its risks: its frames come inline.
-        let payload = match introduction.payload.filter(|_| uid == identity.uid) {
+        let offered = introduction.payload.filter(|_| uid == identity.uid);
+        let payload = match offered {
             Some((offset, len)) => {
                 let region = open_region(descriptors.next())?;
-                Some(PayloadView::new(region, offset, len).ok_or(Refusal::BadMemory)?)
+                let view = PayloadView::new(region, offset, len).ok_or(Refusal::BadMemory)?;
+                view.into_fd()
             }
             None => None,
         };
         Ok(Offer {
-            introduction,
-            section,
+            introduction: Introduction {
+                payload: offered,
+                ..introduction
+            },
+            ring_capacity: section.capacity(),
+            section: section.into_fd(),
+            doorbell,
             payload,
         })
     }

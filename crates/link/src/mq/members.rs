@@ -1,135 +1,99 @@
-//! Peers by slot and by hardware address.
+//! The nodes that are connected, as the process that connects them knows them.
 
+use std::os::fd::{AsFd, OwnedFd};
+
+use super::change::PeerDescriptors;
+use super::control;
 use super::name::NodeName;
-use super::peer::Peer;
+
+/// A node that exchanges frames with this one.
+#[derive(Debug)]
+pub(super) struct Member {
+    pub(super) name: NodeName,
+    pub(super) mac: [u8; 6],
+    pub(super) incarnation: u64,
+    /// Its hang-up tells of the node's death.
+    pub(super) control: OwnedFd,
+    /// For processes of this node that come later.
+    pub(super) descriptors: PeerDescriptors,
+}
+
+impl Member {
+    pub(super) fn is_connected(&self) -> bool {
+        control::is_connected(self.control.as_fd())
+    }
+}
 
 /// A slot keeps its place for as long as its peer lives; the generation tells
 /// its present occupant from earlier ones.
 #[derive(Debug, Default)]
 struct Slot {
     generation: u16,
-    peer: Option<Box<Peer>>,
+    member: Option<Member>,
 }
 
-/// Up to 128 peers. Look-ups by address compare a few packed words in a row:
-/// for so few that is as fast as a hash, and nobody can choose bad addresses.
+/// Up to as many peers as the settings allow, by slot.
 #[derive(Debug)]
-pub(super) struct Table {
+pub(super) struct Members {
     slots: Vec<Slot>,
-    /// Slots in use, in no order, and the addresses of their peers.
-    live: Vec<u8>,
-    addresses: Vec<u64>,
-    /// The slot that the last look-up found.
-    recent: (u64, u8),
 }
 
-/// A hardware address as a word; never zero for a valid one.
-#[inline]
-pub(super) fn pack(mac: [u8; 6]) -> u64 {
-    let [a, b, c, d, e, f] = mac;
-    u64::from_le_bytes([a, b, c, d, e, f, 0, 0])
-}
-
-impl Table {
-    pub(super) fn new(max_peers: usize) -> Table {
+impl Members {
+    pub(super) fn new(max_peers: usize) -> Members {
         let slots = std::iter::repeat_with(Slot::default).take(max_peers).collect();
-        Table {
-            slots,
-            live: Vec::with_capacity(max_peers),
-            addresses: Vec::with_capacity(max_peers),
-            recent: (0, 0),
-        }
+        Members { slots }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (u8, &Member)> {
+        let slots = self.slots.iter().enumerate();
+        slots.filter_map(|(slot, entry)| Some((slot as u8, entry.member.as_ref()?)))
     }
 
     /// Number of peers.
-    #[inline]
     pub(super) fn len(&self) -> usize {
-        self.live.len()
+        self.iter().count()
     }
 
-    /// The slot at `position` of those in use.
-    #[inline]
-    pub(super) fn live(&self, position: usize) -> Option<u8> {
-        self.live.get(position).copied()
+    pub(super) fn get(&self, slot: u8) -> Option<&Member> {
+        self.slots.get(usize::from(slot))?.member.as_ref()
     }
 
-    /// The slot whose peer has the address.
-    #[inline]
-    pub(super) fn route(&mut self, mac: [u8; 6]) -> Option<u8> {
-        let address = pack(mac);
-        if self.recent.0 == address {
-            return Some(self.recent.1);
-        }
-        let slot = self.find(address)?;
-        self.recent = (address, slot);
-        Some(slot)
-    }
-
-    /// The same without keeping what was found.
-    #[inline]
-    pub(super) fn find(&self, address: u64) -> Option<u8> {
-        let position = self.addresses.iter().position(|&known| known == address)?;
-        self.live(position)
-    }
-
-    #[inline]
-    pub(super) fn get(&self, slot: u8) -> Option<&Peer> {
-        self.slots.get(usize::from(slot))?.peer.as_deref()
-    }
-
-    #[inline]
-    pub(super) fn get_mut(&mut self, slot: u8) -> Option<&mut Peer> {
-        self.slots.get_mut(usize::from(slot))?.peer.as_deref_mut()
-    }
-
-    /// Which occupant of the slot the present one is; never 0 for a peer.
-    #[inline]
-    pub(super) fn generation(&self, slot: u8) -> u16 {
-        self.slots
-            .get(usize::from(slot))
-            .map_or(0, |slot| slot.generation)
+    /// The occupant of the slot, if it is the one of this generation.
+    pub(super) fn of_generation(&self, slot: u8, generation: u16) -> Option<&Member> {
+        let slot = self.slots.get(usize::from(slot))?;
+        slot.member.as_ref().filter(|_| slot.generation == generation)
     }
 
     pub(super) fn by_name(&self, name: &NodeName) -> Option<u8> {
-        self.live
-            .iter()
-            .copied()
-            .find(|&slot| self.get(slot).is_some_and(|peer| peer.name == *name))
+        self.iter()
+            .find(|(_, member)| member.name == *name)
+            .map(|(slot, _)| slot)
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Peer> {
-        self.live.iter().filter_map(|&slot| self.get(slot))
+    pub(super) fn by_mac(&self, mac: [u8; 6]) -> Option<u8> {
+        self.iter()
+            .find(|(_, member)| member.mac == mac)
+            .map(|(slot, _)| slot)
     }
 
-    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Peer> {
-        self.slots.iter_mut().filter_map(|slot| slot.peer.as_deref_mut())
+    /// A free slot, and the generation of its next occupant; never 0.
+    pub(super) fn vacancy(&self) -> Option<(u8, u16)> {
+        let index = self.slots.iter().position(|slot| slot.member.is_none())?;
+        let generation = self.slots[index].generation.checked_add(1).unwrap_or(1);
+        Some((index as u8, generation))
     }
 
-    /// Whether another peer can be inserted.
-    pub(super) fn has_room(&self) -> bool {
-        self.live.len() < self.slots.len()
-    }
-
-    /// Puts a peer into a free slot; gives it back if there is none.
-    pub(super) fn insert(&mut self, peer: Peer) -> Result<(u8, u16), Box<Peer>> {
-        let Some(index) = self.slots.iter().position(|slot| slot.peer.is_none()) else {
-            return Err(Box::new(peer));
-        };
-        let slot = &mut self.slots[index];
-        slot.generation = slot.generation.checked_add(1).unwrap_or(1);
-        self.live.push(index as u8);
-        self.addresses.push(pack(peer.mac));
-        slot.peer = Some(Box::new(peer));
-        Ok((index as u8, slot.generation))
-    }
-
-    pub(super) fn remove(&mut self, slot: u8) -> Option<Box<Peer>> {
-        let peer = self.slots.get_mut(usize::from(slot))?.peer.take()?;
-        if let Some(position) = self.live.iter().position(|&live| live == slot) {
-            self.live.swap_remove(position);
-            self.addresses.swap_remove(position);
+    /// Puts a peer into the slot that [`Members::vacancy`] gave.
+    pub(super) fn insert(&mut self, (slot, generation): (u8, u16), member: Member) {
+        if let Some(entry) = self.slots.get_mut(usize::from(slot)) {
+            entry.generation = generation;
+            entry.member = Some(member);
         }
-        self.recent = (0, 0);
-        Some(peer)
+    }
+
+    /// The peer and its generation; the slot is free again.
+    pub(super) fn remove(&mut self, slot: u8) -> Option<(u16, Member)> {
+        let entry = self.slots.get_mut(usize::from(slot))?;
+        Some((entry.generation, entry.member.take()?))
     }
 }

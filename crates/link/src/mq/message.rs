@@ -11,14 +11,15 @@ use super::name::{MAX_NAME, NodeName};
 
 /// Version of the handshake, of the records and of what they mean. Sections have
 /// one of their own.
-pub(super) const VERSION: u16 = 1;
+pub(super) const VERSION: u16 = 2;
 
 const MAGIC: [u8; 8] = *b"toehold\0";
 const KIND_HELLO: u16 = 1;
 const KIND_WELCOME: u16 = 2;
 const KIND_REFUSAL: u16 = 3;
 
-/// Descriptors come in this order: section, then payload memory if flagged.
+/// Descriptors come in this order: section, what rings the sender's bell, then payload
+/// memory if flagged.
 const FLAG_PAYLOAD: u16 = 1;
 
 /// Bytes of a message.
@@ -55,7 +56,7 @@ pub(super) struct Introduction {
     pub(super) incarnation: u64,
     pub(super) name: NodeName,
     pub(super) mac: [u8; 6],
-    /// Payload memory in the second descriptor: offset and length in bytes.
+    /// Payload memory in the third descriptor: offset and length in bytes.
     pub(super) payload: Option<(u64, u64)>,
 }
 
@@ -110,10 +111,13 @@ pub enum Refusal {
     /// Memory or descriptors could not be had.
     #[error("the node is out of memory or descriptors")]
     NoResources = 12,
+    /// What was handed over to ring is no Unix datagram socket.
+    #[error("the doorbell handed over is not acceptable")]
+    BadDoorbell = 13,
 }
 
 impl Refusal {
-    const ALL: [Refusal; 12] = [
+    const ALL: [Refusal; 13] = [
         Refusal::Version,
         Refusal::Malformed,
         Refusal::DuplicateAddress,
@@ -126,6 +130,7 @@ impl Refusal {
         Refusal::TryLater,
         Refusal::TimedOut,
         Refusal::NoResources,
+        Refusal::BadDoorbell,
     ];
 
     fn from_code(code: u16) -> Refusal {

@@ -1,11 +1,17 @@
 //! Message queues between processes: virtual Ethernet over shared memory.
 //!
-//! A [`Mesh`] connects a node with every other node of a fabric, which is a
-//! directory with a socket for each of them. Two nodes that have shaken hands
-//! hold a *section* of shared memory each, which the other one maps for reading
-//! only: in it lie the ring of the frames they send and what the other side has
-//! to know about the ring they receive from. Frames go straight to the peer
-//! that has the destination address; group frames are sent to each peer.
+//! A node is connected with every other node of a fabric, which is a directory with
+//! a socket for each of them. Two nodes that have shaken hands hold a *section* of
+//! shared memory each, which the other one maps for reading only: in it lie the ring
+//! of the frames they send and what the other side has to know about the ring they
+//! receive from. Frames go straight to the peer that has the destination address;
+//! group frames are sent to each peer.
+//!
+//! A node may be several processes. One of them holds its [`Membership`], which knows
+//! who is a peer. All of them have handles of its [`Port`], which frames go through:
+//! what that remembers lies in the node's region, and each process maps the sections
+//! for itself. Whichever sleeps is woken by the node's [`Bell`]. A [`Mesh`] is all of
+//! it in one process.
 //!
 //! Everything a peer writes, into memory or into the control connection, is
 //! taken for hostile: checked, counted, and answered by cutting the link to that
@@ -13,17 +19,22 @@
 //!
 //! | file | what |
 //! | --- | --- |
-//! | `mesh` | the link: sending, receiving, sleeping |
-//! | `membership` | who is a peer: dialling, answering, losing |
-//! | `handshake` | what two nodes check before they exchange frames |
-//! | `message` | layout of the handshake |
+//! | `port`, `traffic` | the data path: who is there; sending, receiving, sleeping |
+//! | `state`, `mapping` | what a port remembers, in the region; what each process maps |
 //! | `peer`, `record` | frames in and out of a pair of rings; their layout |
-//! | `table`, `slots`, `position` | peers by slot and by address; sets of them; fences |
-//! | `acquaintance`, `changes` | whom to dial again, and when; who came and went |
+//! | `slots`, `position` | sets of peers; fences |
+//! | `membership`, `members` | who is a peer, and how it is lost |
+//! | `calls`, `handshake`, `message` | dialling and answering; what is checked; its layout |
+//! | `change` | what a membership tells a port |
+//! | `acquaintance` | whom to dial again, and when |
+//! | `bell` | what wakes a sleeping node |
 //! | `control`, `directory`, `events` | sockets, their files, epoll |
+//! | `mesh` | membership and port in one process |
 
 mod acquaintance;
-mod changes;
+mod bell;
+mod calls;
+mod change;
 mod control;
 mod directory;
 mod events;
@@ -31,24 +42,33 @@ mod events;
 #[doc(hidden)]
 pub mod fuzzing;
 mod handshake;
+mod mapping;
+mod members;
 mod membership;
 mod mesh;
 mod message;
 mod name;
 mod peer;
+mod port;
 mod position;
 mod record;
 mod settings;
 mod slots;
+mod state;
 mod statistics;
-mod table;
 #[cfg(test)]
 mod tests;
+mod traffic;
 
+pub use self::bell::Bell;
+pub use self::change::{Change, Condemned, Joined, PeerDescriptors};
 pub use self::directory::DirectoryError;
+pub use self::mapping::MapError;
+pub use self::membership::Membership;
 pub use self::mesh::Mesh;
 pub use self::message::Refusal;
 pub use self::name::{InvalidName, NodeName};
+pub use self::port::{Port, PortError};
 pub use self::record::BadRecord;
-pub use self::settings::{JoinError, MeshSettings};
-pub use self::statistics::{Loss, MeshStatistics, PeerInfo, PeerState, PeerStatistics};
+pub use self::settings::{JoinError, MeshSettings, PortConfig};
+pub use self::statistics::{Loss, MembershipStatistics, PeerInfo, PeerState, PeerStatistics, PortStatistics};

@@ -1,19 +1,16 @@
-//! A peer: the pair of rings and the control connection shared with it.
+//! A peer: the pair of rings shared with it.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-
-use toehold_shm::ring::{Consumer, Producer, ReserveError, Section, connect};
+use toehold_shm::ring::{Consumer, Producer, ReserveError};
 use toehold_shm::{MAX_PARTS, PayloadArea};
 use zerocopy::IntoBytes;
 
-use super::control;
-use super::handshake::Offer;
-use super::name::NodeName;
+use super::mapping::Mapping;
 use super::record::{
-    self, HEADER_LEN, Header, INLINE, MAX_REFERENCED_HEADERS, PayloadView, Private, REFERENCE_FROM,
-    REFERENCE_LEN, REFERENCED, Reference,
+    self, HEADER_LEN, Header, INLINE, MAX_REFERENCED_HEADERS, Private, REFERENCE_FROM, REFERENCE_LEN,
+    REFERENCED, Reference,
 };
-use super::statistics::{Loss, PeerStatistics};
+use super::state::{Offence, PeerRecord};
+use super::statistics::PeerStatistics;
 use crate::{Received, Transmit};
 
 /// Bytes of a section in front of the ring.
@@ -24,66 +21,21 @@ const SECTION_OVERHEAD: usize = 4096;
 /// at the same time.
 const BURST_BYTES: usize = 32 << 10;
 
-/// A node that exchanges frames with this one.
+/// A node that exchanges frames with this one, to whoever drives at the moment.
 #[derive(Debug)]
-pub(super) struct Peer {
-    pub(super) name: NodeName,
-    pub(super) mac: [u8; 6],
-    pub(super) incarnation: u64,
-    pub(super) same_user: bool,
-    /// Whether the peer can read this node's payload memory.
-    pub(super) shares_payload: bool,
-    pub(super) statistics: PeerStatistics,
-    pub(super) producer: Producer,
-    consumer: Consumer,
-    /// The peer's payload memory.
-    payload: Option<PayloadView>,
-    control: OwnedFd,
-    /// Bytes of the record that last found no room.
-    wanted: Option<usize>,
-    /// Bytes of frames that the peer was not shown yet.
-    unpublished: usize,
-    /// It hung up: what it had sent before is still to be taken.
-    gone: bool,
+pub(super) struct Peer<'a> {
+    pub(super) record: &'a mut PeerRecord,
+    pub(super) mapping: &'a Mapping,
 }
 
 /// What came of polling a peer.
 pub(super) struct Polled {
     pub(super) frames: usize,
     /// Why the peer has to be cut off.
-    pub(super) loss: Option<Loss>,
+    pub(super) offence: Option<Offence>,
 }
 
-impl Peer {
-    pub(super) fn new(
-        control: OwnedFd,
-        section: Section,
-        offer: Offer,
-        same_user: bool,
-        shares: bool,
-    ) -> Peer {
-        let (producer, consumer) = connect(section, offer.section);
-        Peer {
-            name: offer.introduction.name,
-            mac: offer.introduction.mac,
-            incarnation: offer.introduction.incarnation,
-            same_user,
-            shares_payload: shares,
-            statistics: PeerStatistics::default(),
-            producer,
-            consumer,
-            payload: offer.payload,
-            control,
-            wanted: None,
-            unpublished: 0,
-            gone: false,
-        }
-    }
-
-    pub(super) fn control(&self) -> BorrowedFd<'_> {
-        self.control.as_fd()
-    }
-
+impl Peer<'_> {
     /// Puts a frame into the ring. `own` is this node's payload memory.
     #[inline]
     pub(super) fn send(
@@ -91,7 +43,7 @@ impl Peer {
         frame: &Transmit<'_>,
         own: Option<&PayloadArea>,
     ) -> Result<(), ReserveError> {
-        let by_reference = self.shares_payload
+        let by_reference = self.record.shares_payload()
             && frame.payload.len() >= REFERENCE_FROM
             && frame.headers.len() <= MAX_REFERENCED_HEADERS;
         let references = if by_reference {
@@ -104,11 +56,12 @@ impl Peer {
             None => self.put_inline(frame),
         };
         if sent.is_ok() {
-            self.wanted = None;
-            self.statistics.frames_sent += 1;
-            self.statistics.bytes_sent += frame.len() as u64;
-            self.unpublished += frame.len();
-            if self.unpublished >= BURST_BYTES {
+            let record = &mut *self.record;
+            record.wanted = 0;
+            count(&mut record.statistics.frames_sent, 1);
+            count(&mut record.statistics.bytes_sent, frame.len());
+            count(&mut record.unpublished, frame.len());
+            if record.unpublished >= BURST_BYTES as u64 {
                 self.publish();
             }
         }
@@ -118,7 +71,8 @@ impl Peer {
     #[inline]
     fn put_inline(&mut self, frame: &Transmit<'_>) -> Result<(), ReserveError> {
         let len = HEADER_LEN + frame.len();
-        let mut record = match self.producer.reserve(INLINE, len) {
+        let mut producer = self.mapping.rings.producer(&mut self.record.outgoing);
+        let mut record = match producer.reserve(INLINE, len) {
             Ok(record) => record,
             Err(error) => return Err(self.no_room(error, len)),
         };
@@ -134,7 +88,8 @@ impl Peer {
     #[inline]
     fn put_references(&mut self, frame: &Transmit<'_>, references: &[Reference]) -> Result<(), ReserveError> {
         let len = HEADER_LEN + references.len() * REFERENCE_LEN + frame.headers.len();
-        let mut record = match self.producer.reserve(REFERENCED, len) {
+        let mut producer = self.mapping.rings.producer(&mut self.record.outgoing);
+        let mut record = match producer.reserve(REFERENCED, len) {
             Ok(record) => record,
             Err(error) => return Err(self.no_room(error, len)),
         };
@@ -144,14 +99,14 @@ impl Peer {
         places.copy_from_slice(references.as_bytes());
         headers.copy_from_slice(frame.headers);
         record.commit();
-        self.statistics.frames_sent_by_reference += 1;
+        count(&mut self.record.statistics.frames_sent_by_reference, 1);
         Ok(())
     }
 
     #[cold]
     fn no_room(&mut self, error: ReserveError, len: usize) -> ReserveError {
         if error == ReserveError::Full {
-            self.wanted = Some(len);
+            self.record.wanted = len as u64;
         }
         error
     }
@@ -164,129 +119,120 @@ impl Peer {
         private: &mut Private,
         handler: &mut dyn FnMut(&Received<'_>),
     ) -> Polled {
+        let Peer { record, mapping } = self;
+        let PeerRecord {
+            incoming, statistics, ..
+        } = &mut **record;
+        let mut consumer = mapping.rings.consumer(incoming);
         let mut polled = Polled {
             frames: 0,
-            loss: None,
+            offence: None,
+        };
+        // Gives the space of the frames taken, `bytes` long, back to the peer.
+        let mut release = |consumer: &mut Consumer<'_>, bytes: usize| {
+            count(&mut statistics.bytes_received, bytes);
+            if consumer.release() {
+                ring(mapping, statistics);
+            }
         };
         let mut unreleased = 0;
         while polled.frames < budget {
-            let record = match self.consumer.peek() {
+            let record = match consumer.peek() {
                 Ok(Some(record)) => record,
-                Ok(None) => {
-                    if self.gone {
-                        polled.loss = Some(Loss::HungUp(self.name));
-                    }
-                    break;
-                }
+                Ok(None) => break,
                 Err(corrupt) => {
-                    polled.loss = Some(Loss::Ring(self.name, corrupt));
+                    polled.offence = Some(Offence::Ring(corrupt));
                     break;
                 }
             };
-            match record::open(&record, self.payload.as_ref(), private) {
+            match record::open(&record, mapping.payload.as_ref(), private) {
                 Ok(frame) => {
                     unreleased += frame.len();
                     handler(&frame);
                 }
                 Err(bad) => {
-                    polled.loss = Some(Loss::Record(self.name, bad));
+                    polled.offence = Some(Offence::Record(bad));
                     break;
                 }
             }
-            self.consumer.advance();
+            consumer.advance();
             polled.frames += 1;
             if unreleased >= BURST_BYTES {
-                self.release(std::mem::take(&mut unreleased));
+                release(&mut consumer, std::mem::take(&mut unreleased));
             }
         }
         if polled.frames != 0 {
-            self.statistics.frames_received += polled.frames as u64;
-            self.release(unreleased);
+            release(&mut consumer, unreleased);
+            count(&mut statistics.frames_received, polled.frames);
         }
         polled
-    }
-
-    /// Gives the space of the frames taken, `bytes` long, back to the peer.
-    #[inline]
-    fn release(&mut self, bytes: usize) {
-        self.statistics.bytes_received += bytes as u64;
-        if self.consumer.release() {
-            self.ring();
-        }
     }
 
     /// Lets the peer see what was sent, and wakes it if it sleeps.
     #[inline]
     pub(super) fn publish(&mut self) {
-        self.unpublished = 0;
-        if self.producer.publish() {
-            self.ring();
+        self.record.unpublished = 0;
+        if self.mapping.rings.producer(&mut self.record.outgoing).publish() {
+            ring(self.mapping, &mut self.record.statistics);
         }
     }
 
     /// Wakes the peer if it waits for room that it was given.
     #[inline]
     pub(super) fn wake_if_starving(&mut self) {
-        if self.consumer.room_wanted() {
-            self.ring();
+        if self.consumer().room_wanted() {
+            ring(self.mapping, &mut self.record.statistics);
         }
-    }
-
-    #[cold]
-    fn ring(&mut self) {
-        self.statistics.rings += 1;
-        control::ring(self.control.as_fd());
-    }
-
-    /// Takes a ring that came in. False: the peer hung up.
-    pub(super) fn clear_doorbell(&self) -> bool {
-        control::clear(self.control.as_fd())
-    }
-
-    pub(super) fn is_connected(&self) -> bool {
-        !self.gone && control::is_connected(self.control.as_fd())
-    }
-
-    /// Whether frames wait that were not taken yet. Once the peer has hung up
-    /// there will be no others.
-    pub(super) fn has_unread(&mut self) -> bool {
-        matches!(self.consumer.peek(), Ok(Some(_)))
-    }
-
-    /// Notes that the peer hung up; it is lost when all its frames are taken.
-    pub(super) fn hang_up(&mut self) {
-        self.gone = true;
-    }
-
-    pub(super) fn is_gone(&self) -> bool {
-        self.gone
     }
 
     /// Announces that this node sleeps, and waits for room if a frame found none.
     /// A fence has to follow, see `shm`'s rings.
     pub(super) fn announce_sleep(&mut self) {
-        self.consumer.announce_sleep();
-        if self.wanted.is_some() {
-            self.producer.announce_wait();
+        self.consumer().announce_sleep();
+        if self.record.wanted != 0 {
+            self.producer().announce_wait();
         }
     }
 
     /// Whether there is nothing to do, after the fence.
     pub(super) fn confirm_sleep(&mut self) -> bool {
         self.wake_if_starving();
-        let waits = self.wanted.is_none_or(|len| self.producer.confirm_wait(len));
+        let wanted = self.record.wanted;
+        let waits = wanted == 0 || self.producer().confirm_wait(wanted as usize);
         if !waits {
             // There is room now: worth one more round, not one after the other.
-            self.wanted = None;
+            self.record.wanted = 0;
         }
-        self.consumer.confirm_sleep() && waits && !self.gone
+        self.consumer().confirm_sleep() && waits
     }
 
     /// Takes the announcements back.
     pub(super) fn finish_sleep(&mut self) {
-        self.consumer.finish_sleep();
-        self.producer.finish_wait();
+        self.consumer().finish_sleep();
+        self.producer().finish_wait();
     }
+
+    #[inline]
+    fn producer(&mut self) -> Producer<'_> {
+        self.mapping.rings.producer(&mut self.record.outgoing)
+    }
+
+    #[inline]
+    fn consumer(&mut self) -> Consumer<'_> {
+        self.mapping.rings.consumer(&mut self.record.incoming)
+    }
+}
+
+#[cold]
+fn ring(mapping: &Mapping, statistics: &mut PeerStatistics) {
+    count(&mut statistics.rings, 1);
+    mapping.ring();
+}
+
+/// Adds to a counter that may hold anything.
+#[inline]
+pub(super) fn count(counter: &mut u64, more: usize) {
+    *counter = counter.wrapping_add(more as u64);
 }
 
 /// Where the frame's payload lies in this node's payload memory; `None` unless
@@ -309,5 +255,5 @@ fn refer(frame: &Transmit<'_>, area: &PayloadArea) -> Option<([Reference; MAX_PA
 
 /// Bytes this node provides for a peer with a ring of `ring_capacity` bytes.
 pub(super) fn memory(ring_capacity: usize) -> usize {
-    SECTION_OVERHEAD + ring_capacity + size_of::<Peer>()
+    SECTION_OVERHEAD + ring_capacity + size_of::<PeerRecord>() + size_of::<Mapping>()
 }

@@ -4,6 +4,7 @@
 //! Reading decides only on bytes that were copied to private memory first.
 
 use core::mem::size_of;
+use std::os::fd::OwnedFd;
 
 use toehold_shm::ring::Record;
 use toehold_shm::{Gather, MAX_PARTS, Region};
@@ -72,6 +73,7 @@ pub(super) type Private = [u8; HEADER_LEN + WHOLE];
 
 /// What is wrong with a record. Whoever writes such a one is no Toehold node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[repr(u8)]
 pub enum BadRecord {
     /// Shorter than its header and an Ethernet header.
     #[error("the record is too short")]
@@ -88,6 +90,27 @@ pub enum BadRecord {
     /// A reference outside of the payload memory that was handed over.
     #[error("a reference points outside of the payload memory")]
     OutOfBounds,
+}
+
+impl BadRecord {
+    const ALL: [BadRecord; 5] = [
+        BadRecord::TooShort,
+        BadRecord::TooLong,
+        BadRecord::Unknown,
+        BadRecord::References,
+        BadRecord::OutOfBounds,
+    ];
+
+    /// What is wrong as a number, to be kept in shared memory.
+    pub(super) fn code(self) -> u64 {
+        self as u64
+    }
+
+    /// The other way; a number that nothing has stands for anything.
+    pub(super) fn from_code(code: u64) -> BadRecord {
+        let known = usize::try_from(code).ok().and_then(|code| Self::ALL.get(code));
+        known.copied().unwrap_or(BadRecord::Unknown)
+    }
 }
 
 impl Header {
@@ -205,6 +228,11 @@ impl PayloadView {
             start: offset,
             end,
         })
+    }
+
+    /// Unmaps the memory and keeps its descriptor.
+    pub(super) fn into_fd(self) -> Option<OwnedFd> {
+        self.region.into_fd()
     }
 
     fn gather(&self, references: &[u8]) -> Result<Gather<'_>, BadRecord> {

@@ -4,9 +4,11 @@ use std::path::PathBuf;
 
 use rustix::io::Errno;
 use toehold_shm::PayloadArea;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::directory::DirectoryError;
 use super::name::NodeName;
+use super::port::PortError;
 use super::record::{HEADER_LEN, MAX_LINK_HEADER, MAX_PACKET};
 use crate::Capabilities;
 
@@ -14,7 +16,43 @@ use crate::Capabilities;
 /// bytes, the frame's, and the link header.
 const RECORD_OVERHEAD: usize = 8 + HEADER_LEN + MAX_LINK_HEADER;
 
-/// Settings of a [`super::Mesh`].
+/// Most peers a node can have.
+pub(super) const MAX_PEERS: usize = 128;
+
+/// What the processes of a node have to agree upon about its [`super::Port`]: plain
+/// data, to be kept in the node's region.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct PortConfig {
+    /// The node's hardware address.
+    pub mac: [u8; 6],
+    /// Largest IP packet of a plain frame, in bytes.
+    pub mtu: u16,
+    /// Bytes of the ring to each peer.
+    pub ring_capacity: u32,
+    /// Most peers at once.
+    pub max_peers: u32,
+}
+
+impl PortConfig {
+    /// What frames such a port carries.
+    pub fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            mtu: self.mtu,
+            super_frame: max_packet(self.ring_capacity as usize) as u32,
+            checksum_offload: true,
+            local: true,
+            any_thread: true,
+        }
+    }
+}
+
+/// Longest IP packet whose record fits into a ring: half of it, less headers.
+fn max_packet(ring_capacity: usize) -> usize {
+    MAX_PACKET.min((ring_capacity / 2).saturating_sub(RECORD_OVERHEAD))
+}
+
+/// Settings of a [`super::Mesh`], or of its two halves.
 #[derive(Debug, Clone)]
 pub struct MeshSettings {
     /// The fabric: a directory, made for this user only if it does not exist.
@@ -44,7 +82,7 @@ impl MeshSettings {
     /// Greatest MTU.
     pub const MAX_MTU: u16 = 65_521;
     /// Most peers a mesh can have.
-    pub const MAX_PEERS: usize = 128;
+    pub const MAX_PEERS: usize = MAX_PEERS;
 
     /// MTU 1500, rings of 1 MiB, up to 64 peers, no payload memory.
     pub fn new(directory: impl Into<PathBuf>, name: NodeName, mac: [u8; 6]) -> MeshSettings {
@@ -70,7 +108,7 @@ impl MeshSettings {
         if !self.ring_capacity.is_power_of_two() || !bounds.contains(&self.ring_capacity) {
             return Err(JoinError::RingCapacity(self.ring_capacity));
         }
-        if usize::from(self.mtu) > self.max_packet() {
+        if usize::from(self.mtu) > max_packet(self.ring_capacity) {
             return Err(JoinError::RingTooSmall {
                 mtu: self.mtu,
                 ring_capacity: self.ring_capacity,
@@ -82,19 +120,14 @@ impl MeshSettings {
         Ok(())
     }
 
-    pub(super) fn capabilities(&self) -> Capabilities {
-        Capabilities {
+    /// What the port of such a node has to be.
+    pub fn port_config(&self) -> PortConfig {
+        PortConfig {
+            mac: self.mac,
             mtu: self.mtu,
-            super_frame: self.max_packet() as u32,
-            checksum_offload: true,
-            local: true,
-            any_thread: true,
+            ring_capacity: self.ring_capacity as u32,
+            max_peers: self.max_peers as u32,
         }
-    }
-
-    /// Longest IP packet whose record fits into the ring: half of it, less headers.
-    fn max_packet(&self) -> usize {
-        MAX_PACKET.min(self.ring_capacity / 2 - RECORD_OVERHEAD)
     }
 }
 
@@ -127,6 +160,15 @@ pub enum JoinError {
     /// The payload memory cannot be shared.
     #[error("the payload memory cannot be handed to peers: {0}")]
     Payload(#[source] toehold_shm::RegionError),
+    /// The node's doorbell cannot be made.
+    #[error("cannot make the node's doorbell: {0} (is /proc mounted?)")]
+    Bell(#[source] Errno),
+    /// The memory for a port of this process's own cannot be made.
+    #[error(transparent)]
+    Memory(#[from] toehold_shm::RegionError),
+    /// The port cannot be made.
+    #[error(transparent)]
+    Port(#[from] PortError),
     /// The system refused a descriptor.
     #[error("cannot set up the node's event descriptors: {0} (see `ulimit -n`)")]
     Events(#[source] Errno),

@@ -1,12 +1,14 @@
-//! What a mesh and its peers have done and dropped, and why.
+//! What a node and its peers have done and dropped, and why.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::message::Refusal;
 use super::name::NodeName;
 use super::record::BadRecord;
 
-/// Counters of a [`super::Mesh`], since it joined.
+/// Counters of a [`super::Membership`], since it joined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct MeshStatistics {
+pub struct MembershipStatistics {
     /// Handshakes that made a peer.
     pub connected: u64,
     /// Handshakes this node refused, for any reason.
@@ -27,6 +29,12 @@ pub struct MeshStatistics {
     pub lost: u64,
     /// Peers cut off because of what they wrote into the ring.
     pub corrupt: u64,
+}
+
+/// Counters of a [`super::Port`], since it was created.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct PortStatistics {
     /// Frames not sent because nobody has the destination address.
     pub unreachable: u64,
     /// Frames not sent because they are too short or too long.
@@ -34,7 +42,8 @@ pub struct MeshStatistics {
 }
 
 /// Counters of one peer, since the present connection was made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
 pub struct PeerStatistics {
     /// Frames put into the ring.
     pub frames_sent: u64,
@@ -92,6 +101,9 @@ pub enum Loss {
     /// It hung up.
     #[error("{0} hung up")]
     HungUp(NodeName),
+    /// This node had no memory to keep it.
+    #[error("there was no memory for {0}")]
+    Disconnected(NodeName),
     /// A new incarnation took its place.
     #[error("{0} was restarted")]
     Replaced(NodeName),

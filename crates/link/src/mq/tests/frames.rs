@@ -100,7 +100,7 @@ fn bounds_of_frames_are_kept() {
     assert_eq!(try_len(32_752, 8000), Ok(()));
     assert_eq!(try_len(32_753, 8000), Err(TransmitError::TooLong));
     assert_eq!(try_len(13, 0), Err(TransmitError::TooLong));
-    assert_eq!(a.statistics().bad_length, 3);
+    assert_eq!(a.port_statistics().bad_length, 3);
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn group_frames_reach_everybody_and_unknown_addresses_nobody() {
         }
     }
     assert_eq!(send(&mut nodes[0], 77, b"?"), Err(TransmitError::Unreachable));
-    assert_eq!(nodes[0].statistics().unreachable, 1);
+    assert_eq!(nodes[0].port_statistics().unreachable, 1);
     for (from, to) in [(0, 1), (1, 3), (3, 0), (2, 1)] {
         send(&mut nodes[from], to as u8, &[from as u8, to as u8]).unwrap();
         assert_eq!(take(&mut nodes[to]), [[from as u8, to as u8]]);

@@ -2,6 +2,7 @@
 //! pair beside the liar, to which nothing must happen.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixDatagram;
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::io::{Errno, pwrite};
@@ -27,6 +28,9 @@ struct Liar {
     name: NodeName,
     number: u8,
     section: OwnedFd,
+    bell: UnixDatagram,
+    /// What rings it.
+    doorbell: UnixDatagram,
     /// What makes the name its own.
     _listener: OwnedFd,
     socket: OwnedFd,
@@ -59,7 +63,10 @@ impl Liar {
         let own = name(&format!("liar-{number}"));
         let path = fabric.path().join(format!("{own}.sock"));
         let _ = std::fs::remove_file(&path);
+        let (bell, doorbell) = UnixDatagram::pair().unwrap();
         Liar {
+            bell,
+            doorbell,
             name: own,
             number,
             section: section(CAPACITY, INCARNATION),
@@ -83,7 +90,10 @@ impl Liar {
     }
 
     fn hello(&self) {
-        self.say(&Message::Hello(self.introduction()), &[self.section.as_fd()]);
+        self.say(
+            &Message::Hello(self.introduction()),
+            &[self.section.as_fd(), self.doorbell.as_fd()],
+        );
     }
 
     /// Why it is refused; `None` if the node just hangs up.
@@ -181,7 +191,7 @@ fn assert_cut_off(reason: impl Fn(NodeName) -> Loss, lie: impl FnOnce(&mut Liar)
     liar.hello();
     assert_eq!(liar.refusal(&mut nodes), Some(Refusal::TryLater));
     drive(&mut nodes, |nodes| {
-        if nodes[0].connected() < 2 && nodes[0].handshakes.is_empty() {
+        if nodes[0].connected() < 2 && nodes[0].membership.handshakes.is_empty() {
             liar.socket = control::dial(&fabric.path().join("node-0.sock")).unwrap();
             liar.section = section(CAPACITY, INCARNATION);
             liar.hello();
@@ -265,7 +275,7 @@ fn refer(references: u8, places: &[[u8; 16]], headers: usize) -> Result<usize, B
     };
     liar.say(
         &Message::Hello(introduction),
-        &[liar.section.as_fd(), payload.as_fd()],
+        &[liar.section.as_fd(), liar.doorbell.as_fd(), payload.as_fd()],
     );
     drive(&mut nodes, |nodes| nodes[0].connected() == 2);
     assert_eq!(ftruncate(&payload, 4096), Err(Errno::PERM), "sealed");
@@ -366,7 +376,7 @@ fn any_record_at_all_is_a_frame_or_a_cut() {
             turn(&mut nodes[0]);
         }
         // Forget the offence: every round has its chance.
-        nodes[0].acquaintances = crate::mq::acquaintance::Acquaintances::new(1);
+        nodes[0].membership.acquaintances = crate::mq::acquaintance::Acquaintances::new(1);
     }
     assert_unharmed(&mut nodes);
 }
@@ -388,11 +398,12 @@ fn hello_with(change: impl FnOnce(&mut Introduction), descriptors: &[BorrowedFd<
 #[test]
 fn descriptors_that_are_no_section_are_refused() {
     let unchanged = |_: &mut Introduction| {};
+    let (bell, _other) = UnixDatagram::pair().unwrap();
     let none = hello_with(unchanged, &[]);
     assert_eq!(none, Some(Refusal::Malformed));
     let good = section(CAPACITY, INCARNATION);
     assert_eq!(
-        hello_with(unchanged, &[good.as_fd(), good.as_fd()]),
+        hello_with(unchanged, &[good.as_fd(), bell.as_fd(), good.as_fd()]),
         Some(Refusal::Malformed)
     );
 
@@ -419,14 +430,26 @@ fn descriptors_that_are_no_section_are_refused() {
     bad.push(("memory shorter than it says", short));
     for (what, descriptor) in &bad {
         assert_eq!(
-            hello_with(unchanged, &[descriptor.as_fd()]),
+            hello_with(unchanged, &[descriptor.as_fd(), bell.as_fd()]),
             Some(Refusal::BadMemory),
             "{what}"
         );
     }
     let newer = section(CAPACITY, INCARNATION);
     pwrite(&newer, &99u16.to_ne_bytes(), 8).unwrap();
-    assert_eq!(hello_with(unchanged, &[newer.as_fd()]), Some(Refusal::Version));
+    assert_eq!(
+        hello_with(unchanged, &[newer.as_fd(), bell.as_fd()]),
+        Some(Refusal::Version)
+    );
+
+    // What is to be rung has to be a Unix datagram socket.
+    let (stream, _other) = std::os::unix::net::UnixStream::pair().unwrap();
+    let udp = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let event = toehold_shm::Doorbell::new().unwrap();
+    for doorbell in [good.as_fd(), stream.as_fd(), udp.as_fd(), event.as_fd()] {
+        let refused = hello_with(unchanged, &[good.as_fd(), doorbell]);
+        assert_eq!(refused, Some(Refusal::BadDoorbell));
+    }
 
     // Payload memory has to be what it is said to be, too.
     let payload =
@@ -434,15 +457,21 @@ fn descriptors_that_are_no_section_are_refused() {
     let good_payload = memory(1 << 20, SealFlags::SHRINK);
     let unsealed = memory(1 << 20, SealFlags::GROW);
     assert_eq!(
-        hello_with(payload(0, 1 << 20), &[good.as_fd()]),
+        hello_with(payload(0, 1 << 20), &[good.as_fd(), bell.as_fd()]),
         Some(Refusal::Malformed)
     );
     assert_eq!(
-        hello_with(payload(0, 1 << 20), &[good.as_fd(), unsealed.as_fd()]),
+        hello_with(
+            payload(0, 1 << 20),
+            &[good.as_fd(), bell.as_fd(), unsealed.as_fd()]
+        ),
         Some(Refusal::BadMemory)
     );
     for (offset, len) in [(0, (1 << 20) + 1), (1, 1 << 20), (u64::MAX, 2), (2, u64::MAX)] {
-        let refused = hello_with(payload(offset, len), &[good.as_fd(), good_payload.as_fd()]);
+        let refused = hello_with(
+            payload(offset, len),
+            &[good.as_fd(), bell.as_fd(), good_payload.as_fd()],
+        );
         assert_eq!(refused, Some(Refusal::BadMemory), "{offset} {len}");
     }
 }
@@ -450,19 +479,29 @@ fn descriptors_that_are_no_section_are_refused() {
 #[test]
 fn false_names_and_addresses_are_refused() {
     let good = section(CAPACITY, INCARNATION);
+    let (bell, _other) = UnixDatagram::pair().unwrap();
     let own = |introduction: &mut Introduction| introduction.name = name("node-0");
-    assert_eq!(hello_with(own, &[good.as_fd()]), Some(Refusal::Malformed));
+    assert_eq!(
+        hello_with(own, &[good.as_fd(), bell.as_fd()]),
+        Some(Refusal::Malformed)
+    );
     let nobodys = |introduction: &mut Introduction| introduction.name = name("nobody");
-    assert_eq!(hello_with(nobodys, &[good.as_fd()]), Some(Refusal::NotOwner));
+    assert_eq!(
+        hello_with(nobodys, &[good.as_fd(), bell.as_fd()]),
+        Some(Refusal::NotOwner)
+    );
     for taken in [0, 1] {
         let address = |introduction: &mut Introduction| introduction.mac = mac(taken);
         assert_eq!(
-            hello_with(address, &[good.as_fd()]),
+            hello_with(address, &[good.as_fd(), bell.as_fd()]),
             Some(Refusal::DuplicateAddress)
         );
     }
     let group = |introduction: &mut Introduction| introduction.mac = [0xff; 6];
-    assert_eq!(hello_with(group, &[good.as_fd()]), Some(Refusal::BadAddress));
+    assert_eq!(
+        hello_with(group, &[good.as_fd(), bell.as_fd()]),
+        Some(Refusal::BadAddress)
+    );
 }
 
 #[test]
@@ -476,12 +515,13 @@ fn nonsense_instead_of_a_hello_is_refused() {
         mac: mac(9),
         payload: None,
     });
+    let (bell, _other) = UnixDatagram::pair().unwrap();
     let many = [good.as_fd(); 2];
     let long = [hello.emit().to_vec(), vec![0]].concat();
     let says: [(&[u8], &[BorrowedFd<'_>]); 6] = [
         (b"GET / HTTP/1.1\r\n\r\n", &[]),
-        (&hello.emit()[..50], &[good.as_fd()]),
-        (&long, &[good.as_fd()]),
+        (&hello.emit()[..50], &[good.as_fd(), bell.as_fd()]),
+        (&long, &[good.as_fd(), bell.as_fd()]),
         (&[0; 112], &many),
         (&Message::Refusal(Refusal::Version).emit(), &[]),
         (
@@ -500,7 +540,7 @@ fn nonsense_instead_of_a_hello_is_refused() {
         control::send(liar.socket.as_fd(), bytes, descriptors).unwrap();
         let refusal = liar.refusal(&mut nodes);
         assert!(matches!(refusal, None | Some(Refusal::Malformed)), "{refusal:?}");
-        assert!(nodes[0].handshakes.is_empty());
+        assert!(nodes[0].membership.handshakes.is_empty());
     }
     assert_unharmed(&mut nodes);
 }
@@ -517,8 +557,8 @@ fn silent_callers_are_hung_up_on_and_do_not_keep_others_out() {
         .collect();
     nodes.push(fabric.join("node-2", 2));
     drive(&mut nodes, |nodes| nodes.iter().all(|node| node.connected() == 2));
-    assert!(nodes[0].handshakes.len() <= crate::mq::handshake::MAX_HANDSHAKES);
-    drive(&mut nodes, |nodes| nodes[0].handshakes.is_empty());
+    assert!(nodes[0].membership.handshakes.len() <= crate::mq::handshake::MAX_HANDSHAKES);
+    drive(&mut nodes, |nodes| nodes[0].membership.handshakes.is_empty());
     assert_eq!(nodes[0].statistics().timed_out, 200);
     drop(silent);
     assert_unharmed(&mut nodes);
@@ -538,7 +578,7 @@ fn a_call_that_ends_anywhere_leaves_nothing() {
         }
         drop(liar);
         drive(&mut nodes, |nodes| {
-            nodes[0].connected() == 1 && nodes[0].handshakes.is_empty()
+            nodes[0].connected() == 1 && nodes[0].membership.handshakes.is_empty()
         });
     }
     assert_unharmed(&mut nodes);
@@ -567,23 +607,54 @@ fn a_peer_that_stops_reading_fills_its_own_ring_only() {
     assert_eq!(send(&mut nodes[0], 9, b"?"), Err(TransmitError::Unreachable));
 }
 
+/// What a node gave a liar to ring it.
+fn doorbell_of_node(liar: &Liar) -> OwnedFd {
+    let mut buffer = [0; MESSAGE_LEN];
+    let Packet::Message(_, descriptors) = control::receive(liar.socket.as_fd(), &mut buffer) else {
+        panic!("no welcome")
+    };
+    descriptors.into_iter().nth(1).unwrap()
+}
+
+fn shout(doorbell: &OwnedFd, bytes: &[u8]) -> Result<usize, Errno> {
+    rustix::net::send(doorbell, bytes, rustix::net::SendFlags::DONTWAIT)
+}
+
 #[test]
 fn rings_without_end_do_not_keep_a_node_from_its_work() {
     let fabric = Fabric::new();
     let mut nodes = fabric.pair();
     let liar = Liar::befriend(&fabric, &mut nodes, 9);
-    let (reader, _writer) = std::io::pipe().unwrap();
+    let doorbell = doorbell_of_node(&liar);
+    // The end it was given is blocking now, and says nothing to anybody else.
+    rustix::io::ioctl_fionbio(&doorbell, false).unwrap();
     let mut rung = 0;
-    // With descriptors, which must not become the node's.
-    while control::send(liar.socket.as_fd(), b"!!!!!!!!!!!!", &[reader.as_fd()]).is_ok() {
+    while shout(&doorbell, b"!!!!!!!!!!!!").is_ok() {
         rung += 1;
     }
-    assert!(rung > 10);
+    assert!(rung > 5);
     for _ in 0..50 {
-        nodes.iter_mut().for_each(turn);
+        while shout(&doorbell, &[7; 3000]).is_ok() {}
+        // A full queue of rings is a ring for everybody: whoever sleeps wakes up.
         assert_unharmed(&mut nodes);
-        let _ = control::send(liar.socket.as_fd(), b"!", &[]);
+        if nodes[0].prepare_sleep() {
+            send(&mut nodes[1], 0, b"wake up").unwrap();
+            super::sleep::sleep_on(&mut nodes[0]);
+            assert_eq!(take(&mut nodes[0]), [b"wake up"]);
+        }
     }
+    // Nor does a connection that should be silent, with descriptors that must not
+    // become the node's.
+    let (reader, _writer) = std::io::pipe().unwrap();
+    while control::send(liar.socket.as_fd(), b"!", &[reader.as_fd()]).is_ok() {}
+    nodes.iter_mut().for_each(turn);
+    assert_unharmed(&mut nodes);
+    assert!(nodes[0].prepare_sleep());
+    assert!(
+        !super::sleep::wait(&nodes[0], Duration::from_millis(20)),
+        "nothing happened"
+    );
+    nodes[0].finish_sleep(next_ms());
     assert_eq!(nodes[0].connected(), 2);
     // The node rings a liar that says it sleeps and never takes its rings.
     liar.word(SLEEPING, 1);
@@ -591,7 +662,41 @@ fn rings_without_end_do_not_keep_a_node_from_its_work() {
         liar.word(SLEEPING, sleep * 2 + 1);
         let _ = send(&mut nodes[0], 9, b"wake up");
     }
+    let mut rings = 0;
+    liar.bell.set_nonblocking(true).unwrap();
+    while liar.bell.recv(&mut [0; 8]).is_ok() {
+        rings += 1;
+    }
+    assert!(rings > 5, "rung {rings} times");
     assert_unharmed(&mut nodes);
+}
+
+#[test]
+fn a_doorbell_that_leads_nowhere_harms_its_owner_only() {
+    let fabric = Fabric::new();
+    let mut nodes = fabric.pair();
+    let mut liar = Liar::dial(&fabric, "node-0", 9);
+    // Not connected; connected to a socket that is gone; to one that is full.
+    let (full, _sleeper) = UnixDatagram::pair().unwrap();
+    full.set_nonblocking(true).unwrap();
+    while full.send(b"!").is_ok() {}
+    full.set_nonblocking(false).unwrap();
+    let gone = UnixDatagram::pair().unwrap().0;
+    for doorbell in [UnixDatagram::unbound().unwrap(), gone, full] {
+        liar.socket = control::dial(&fabric.path().join("node-0.sock")).unwrap();
+        liar.section = section(CAPACITY, INCARNATION);
+        liar.doorbell = doorbell;
+        liar.hello();
+        drive(&mut nodes, |nodes| nodes[0].connected() == 2);
+        for sleep in 0..100 {
+            liar.word(SLEEPING, sleep * 2 + 1);
+            send(&mut nodes[0], 9, b"wake up").unwrap();
+        }
+        assert_unharmed(&mut nodes);
+        let (other, _) = std::os::unix::net::UnixStream::pair().unwrap();
+        liar.socket = other.into();
+        drive(&mut nodes, |nodes| nodes[0].connected() == 1);
+    }
 }
 
 #[test]
@@ -631,7 +736,7 @@ fn nothing_is_heard_of_refused_welcomes() {
         }
     }
     drive(&mut nodes, |nodes| {
-        nodes.iter().all(|node| node.handshakes.is_empty())
+        nodes.iter().all(|node| node.membership.handshakes.is_empty())
     });
     assert_eq!((nodes[0].connected(), nodes[1].connected()), (1, 1));
     assert_unharmed(&mut nodes);

@@ -1,7 +1,10 @@
 //! Who is a peer of whom.
 
+use toehold_shm::ring::Corrupt;
+
 use super::*;
 use crate::NeighborChange;
+use crate::mq::state::Offence;
 use crate::mq::{DirectoryError, JoinError, Loss, PeerState, Refusal};
 
 fn state(node: &Mesh, peer: &str) -> Option<PeerState> {
@@ -9,6 +12,13 @@ fn state(node: &Mesh, peer: &str) -> Option<PeerState> {
         .into_iter()
         .find(|info| info.name == name(peer))
         .map(|info| info.state)
+}
+
+/// Makes a node believe that a peer broke the rules.
+fn offend(node: &mut Mesh, peer: &str) {
+    let slot = node.membership.members.by_name(&name(peer)).unwrap();
+    node.port.condemn(slot, Offence::Ring(Corrupt::Padding));
+    node.expel();
 }
 
 #[test]
@@ -52,7 +62,7 @@ fn of_simultaneous_handshakes_exactly_one_goes_on() {
         let (mut a, mut b) = (fabric.join("a", 0), fabric.join("b", 1));
         // Neither knows of the other's call when it makes its own.
         for (node, other) in [(&mut a, "b"), (&mut b, "a")] {
-            node.acquaintances.found(name(other), 0);
+            node.membership.acquaintances.found(name(other), 0);
         }
         let mut nodes = [a, b];
         drive(&mut nodes, |nodes| nodes.iter().all(|node| node.connected() == 1));
@@ -66,7 +76,7 @@ fn of_simultaneous_handshakes_exactly_one_goes_on() {
         assert!(
             nodes
                 .iter()
-                .all(|node| node.statistics().connected == 1 && node.handshakes.is_empty())
+                .all(|node| node.statistics().connected == 1 && node.membership.handshakes.is_empty())
         );
     }
 }
@@ -286,8 +296,7 @@ fn a_lost_connection_between_living_nodes_is_made_again() {
     let mut nodes = fabric.pair();
     for _ in 0..3 {
         // Cut from one side only, as after an offence.
-        let slot = nodes[0].table.by_name(&name("node-1")).unwrap();
-        nodes[0].cut_off(slot, Loss::HungUp(name("node-1")));
+        offend(&mut nodes[0], "node-1");
         assert_eq!(nodes[0].connected(), 0);
         drive(&mut nodes, |nodes| {
             nodes[1].statistics().lost != 0 && nodes.iter().all(|node| node.connected() == 1)
@@ -315,8 +324,7 @@ fn a_driver_hears_of_a_peer_cut_off_before_it_sleeps() {
     let a = &mut nodes[0];
     assert_eq!(a.next_change(), Some(NeighborChange::Joined(mac(1))));
     a.receive(0, 1, &mut |_| {});
-    let slot = a.table.by_name(&name("node-1")).unwrap();
-    a.cut_off(slot, Loss::HungUp(name("node-1")));
+    offend(a, "node-1");
     assert!(!a.prepare_sleep(), "there is something to ask about");
     assert_eq!(a.next_change(), Some(NeighborChange::Left(mac(1))));
     assert!(a.prepare_sleep());

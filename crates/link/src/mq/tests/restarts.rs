@@ -76,7 +76,7 @@ fn a_thousand_restarts_leak_nothing() {
         }
     }
     drive(&mut nodes, |nodes| {
-        nodes[0].connected() == 0 && nodes[0].handshakes.is_empty()
+        nodes[0].connected() == 0 && nodes[0].membership.handshakes.is_empty()
     });
     let (descriptors_before, mappings_before, resident_before) = before.unwrap();
     assert_eq!(descriptors(), descriptors_before);
@@ -125,8 +125,8 @@ fn a_node_without_descriptors_recovers() {
     let _call = super::super::control::dial(&fabric.path().join("node-0.sock")).unwrap();
     turn(&mut nodes[0]);
     assert!(nodes[0].statistics().accept_errors > 0);
-    assert!(nodes[0].listening_from_ns.is_some());
+    assert!(nodes[0].membership.listening_from_ns.is_some());
     hoard.clear();
     drive(&mut nodes, |nodes| nodes.iter().all(|node| node.connected() == 2));
-    assert!(nodes[0].listening_from_ns.is_none());
+    assert!(nodes[0].membership.listening_from_ns.is_none());
 }

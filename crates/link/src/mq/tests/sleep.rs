@@ -5,25 +5,33 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::*;
 
 /// Waits until a node prepared for sleep is woken. False: nobody woke it in time.
-fn wait(node: &Mesh, timeout: Duration) -> bool {
+pub(super) fn wait(node: &Mesh, timeout: Duration) -> bool {
     let timeout = Timespec {
         tv_sec: timeout.as_secs() as i64,
         tv_nsec: i64::from(timeout.subsec_nanos()),
     };
-    let mut state = [PollFd::from_borrowed_fd(node.events.descriptor(), PollFlags::IN)];
+    let mut state = [PollFd::from_borrowed_fd(
+        node.descriptor().unwrap(),
+        PollFlags::IN,
+    )];
     poll(&mut state, Some(&timeout)).unwrap() == 1
 }
 
 /// Sleeps, if there is nothing to do.
 fn sleep(node: &mut Mesh) {
     if node.prepare_sleep() {
-        assert!(
-            wait(node, PATIENCE),
-            "a wake-up was lost: {:?}",
-            describe(std::slice::from_ref(node))
-        );
-        node.finish_sleep(next_ms());
+        sleep_on(node);
     }
+}
+
+/// Sleeps, having been prepared for it.
+pub(super) fn sleep_on(node: &mut Mesh) {
+    assert!(
+        wait(node, PATIENCE),
+        "a wake-up was lost: {:?}",
+        describe(std::slice::from_ref(node))
+    );
+    node.finish_sleep(next_ms());
 }
 
 #[test]

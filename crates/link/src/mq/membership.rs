@@ -1,0 +1,345 @@
+//! A node's membership in a fabric: who is a peer. For one process of the node,
+//! which stands for the node's life: when it ends, however that happens, all peers
+//! see it at once.
+//!
+//! It never touches rings, and needs no lease: what comes of it is told as
+//! [`Change`]s, to be applied to the node's [`Port`](super::Port).
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use toehold_shm::PayloadArea;
+
+use super::acquaintance::Acquaintances;
+use super::bell::{Belfry, Bell};
+use super::change::{Change, Condemned, PeerDescriptors};
+use super::directory::{Directory, Place};
+use super::events::{Events, Source};
+use super::handshake::{Handshake, Identity, SharedPayload};
+use super::members::Members;
+use super::name::NodeName;
+use super::settings::{JoinError, MeshSettings};
+use super::statistics::{Loss, MembershipStatistics, PeerInfo, PeerState};
+
+/// A node's place in a fabric, and its connections with the nodes that are there.
+///
+/// ```
+/// use std::time::Duration;
+/// use toehold_link::mq::{Membership, MeshSettings, Port};
+/// use toehold_shm::{Carver, Region};
+///
+/// let fabric = std::env::temp_dir().join(format!("toehold-member-{}", std::process::id()));
+/// let settings = MeshSettings::new(&fabric, "alone".parse()?, [2, 0, 0, 0, 0, 1]);
+/// let mut membership = Membership::join(&settings)?;
+///
+/// // The port lies in the node's region, and any of its processes can use it.
+/// let region = Region::create("node", Port::bytes_needed(settings.max_peers))?;
+/// let mut carver = Carver::new(region)?;
+/// let mut port = Port::create(&mut carver, &settings.port_config(), membership.bell()?, None)?;
+///
+/// // Now and then, and whenever its descriptor is readable:
+/// membership.housekeeping();
+/// while let Some(change) = membership.next_change() {
+///     // With the node's lease.
+///     let _ = port.apply(change);
+/// }
+/// while let Some(condemned) = port.condemned() {
+///     membership.cut_off(condemned);
+/// }
+/// membership.leave();
+/// # std::fs::remove_dir(&fabric)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Membership {
+    pub(super) identity: Identity,
+    pub(super) members: Members,
+    /// Not told yet: at most two for each slot, see [`Membership::has_room`].
+    pub(super) changes: VecDeque<Change>,
+    pub(super) belfry: Belfry,
+    pub(super) directory: Directory,
+    pub(super) listener: OwnedFd,
+    pub(super) events: Events,
+    pub(super) handshakes: Vec<Handshake>,
+    pub(super) last_handshake: u32,
+    pub(super) acquaintances: Acquaintances,
+    /// When to accept again after having run out of descriptors.
+    pub(super) listening_from_ns: Option<u64>,
+    pub(super) statistics: MembershipStatistics,
+    last_loss: Option<Loss>,
+    /// Housekeeping has a clock of its own.
+    origin: Instant,
+    pub(super) now_ns: u64,
+    /// Its drop removes the socket's file; last, when nobody can dial any more.
+    _place: Place,
+}
+
+impl Membership {
+    /// Takes the node's place in the fabric and begins to dial the nodes that
+    /// are there.
+    ///
+    /// # Errors
+    ///
+    /// If a setting is out of range, the name is taken, or the system refuses
+    /// files or descriptors.
+    pub fn join(settings: &MeshSettings) -> Result<Membership, JoinError> {
+        settings.check()?;
+        let identity = Identity::new(settings)?;
+        let directory = Directory::open(&settings.directory)?;
+        let events = Events::new().map_err(JoinError::Events)?;
+        let (listener, place) = directory.take(&settings.name)?;
+        let belfry = Belfry::new(directory.handle()).map_err(JoinError::Bell)?;
+        events
+            .add(listener.as_fd(), Source::Listener)
+            .map_err(JoinError::Events)?;
+        let mut acquaintances = Acquaintances::new(identity.incarnation);
+        // Whoever comes later finds this node's socket and dials it.
+        for name in directory
+            .names()
+            .into_iter()
+            .filter(|name| *name != settings.name)
+        {
+            acquaintances.found(name, 0);
+        }
+        Ok(Membership {
+            members: Members::new(settings.max_peers),
+            changes: VecDeque::new(),
+            identity,
+            belfry,
+            directory,
+            listener,
+            events,
+            handshakes: Vec::new(),
+            last_handshake: 0,
+            acquaintances,
+            listening_from_ns: None,
+            statistics: MembershipStatistics::default(),
+            last_loss: None,
+            origin: Instant::now(),
+            now_ns: 0,
+            _place: place,
+        })
+    }
+
+    /// Leaves the fabric: peers see it at once. So they do when this process dies.
+    pub fn leave(self) {}
+
+    /// Does what has come up: answers, dials, notices who is gone. Costs one system
+    /// call if there is nothing. Never waits.
+    pub fn housekeeping(&mut self) {
+        self.now_ns = self.elapsed_ns();
+        self.resume_listening();
+        for source in self.events.take() {
+            match source {
+                Source::Listener => self.accept(),
+                Source::Timer => self.events.set_timer(None),
+                Source::Handshake(id) => self.continue_handshake(id),
+                Source::Peer { slot, generation } => self.hung_up(slot, generation),
+                // Its owner clears it.
+                Source::Bell => {}
+            }
+        }
+        self.end_late_handshakes();
+        self.dial_due();
+        self.arm_timer();
+    }
+
+    /// Becomes readable when there is housekeeping to do.
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.events.descriptor()
+    }
+
+    /// The next peer that came or went since housekeeping was done.
+    pub fn next_change(&mut self) -> Option<Change> {
+        self.changes.pop_front()
+    }
+
+    /// Shakes hands with the nodes that are there until all have answered, or
+    /// `timeout` has passed. True: nobody is awaited any more.
+    pub fn settle(&mut self, timeout: Duration) -> bool {
+        let deadline = Instant::now() + timeout;
+        loop {
+            self.housekeeping();
+            if !self.is_shaking_hands() {
+                return true;
+            }
+            if !self.wait(deadline) {
+                return false;
+            }
+        }
+    }
+
+    /// Waits until there is housekeeping to do. False: the time is over.
+    pub(super) fn wait(&self, deadline: Instant) -> bool {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let timeout = Timespec {
+            tv_sec: left.as_secs() as i64,
+            tv_nsec: i64::from(left.subsec_nanos()),
+        };
+        let mut state = [PollFd::from_borrowed_fd(self.descriptor(), PollFlags::IN)];
+        let _ = poll(&mut state, Some(&timeout));
+        !left.is_zero()
+    }
+
+    /// Hands `area` to peers that join from now on, for frames that are sent by
+    /// reference.
+    ///
+    /// # Errors
+    ///
+    /// If the memory has no descriptor that can be handed over.
+    pub fn attach_payload(&mut self, area: &PayloadArea) -> Result<(), JoinError> {
+        self.identity.payload = Some(SharedPayload::new(area).map_err(JoinError::Payload)?);
+        Ok(())
+    }
+
+    /// A handle of the node's bell, for a process of the node, with a sender of its own.
+    ///
+    /// # Errors
+    ///
+    /// If there are no descriptors left.
+    pub fn bell(&self) -> Result<Bell, JoinError> {
+        self.belfry.bell().map_err(JoinError::Bell)
+    }
+
+    /// What another process of the node needs to exchange frames with a peer; `None`
+    /// if the peer has left.
+    ///
+    /// # Errors
+    ///
+    /// If there are no descriptors left.
+    pub fn descriptors(&self, slot: u8, generation: u16) -> Result<Option<PeerDescriptors>, Errno> {
+        let member = self.members.of_generation(slot, generation);
+        member.map(|member| member.descriptors.try_clone()).transpose()
+    }
+
+    /// The node's name.
+    pub fn name(&self) -> NodeName {
+        self.identity.name
+    }
+
+    /// Which life of the node this is: random.
+    pub fn incarnation(&self) -> u64 {
+        self.identity.incarnation
+    }
+
+    /// The nodes this one knows of and is not connected with.
+    pub fn others(&self) -> Vec<PeerInfo> {
+        let known = self.acquaintances.iter();
+        let others = known.filter(|known| self.members.by_name(&known.name).is_none());
+        let info = others.map(|known| {
+            let dialling = self
+                .handshakes
+                .iter()
+                .any(|handshake| handshake.dials(&known.name));
+            let away = PeerState::Away {
+                refusal: known.last_refusal,
+            };
+            PeerInfo {
+                name: known.name,
+                state: if dialling { PeerState::Dialling } else { away },
+            }
+        });
+        info.collect()
+    }
+
+    /// Number of nodes that this one is connected with.
+    pub fn connected(&self) -> usize {
+        self.members.len()
+    }
+
+    /// What was done so far.
+    pub fn statistics(&self) -> MembershipStatistics {
+        self.statistics
+    }
+
+    /// How the last peer was lost.
+    pub fn last_loss(&self) -> Option<Loss> {
+        self.last_loss
+    }
+
+    /// Closes the connection with a peer that broke the rules, and keeps the node away
+    /// for a while that grows with every offence.
+    pub fn cut_off(&mut self, condemned: Condemned) {
+        let Condemned {
+            slot,
+            generation,
+            loss,
+        } = condemned;
+        let Some(member) = self.members.of_generation(slot, generation) else {
+            return;
+        };
+        let name = member.name;
+        self.statistics.corrupt += 1;
+        self.remove(slot, loss);
+        self.acquaintances.offended(name, self.now_ns);
+        self.arm_timer();
+    }
+
+    /// Closes the connection with a peer that this node cannot keep, for lack of
+    /// memory. It is made again a little later.
+    pub fn disconnect(&mut self, slot: u8, generation: u16) {
+        if let Some(name) = self
+            .members
+            .of_generation(slot, generation)
+            .map(|member| member.name)
+        {
+            self.remove(slot, Loss::Disconnected(name));
+            self.acquaintances.lost(name, self.now_ns);
+            self.arm_timer();
+        }
+    }
+
+    /// Whether there is room for another peer. Not while its owner does not ask for
+    /// changes.
+    pub(super) fn has_room(&self) -> bool {
+        self.members.vacancy().is_some() && self.changes.len() < 2 * MeshSettings::MAX_PEERS
+    }
+
+    /// The end of a peer's connection.
+    fn hung_up(&mut self, slot: u8, generation: u16) {
+        let member = self.members.of_generation(slot, generation);
+        if let Some(name) = member
+            .filter(|member| !member.is_connected())
+            .map(|member| member.name)
+        {
+            self.statistics.lost += 1;
+            self.remove(slot, Loss::HungUp(name));
+            self.acquaintances.lost(name, self.now_ns);
+        }
+    }
+
+    pub(super) fn remove(&mut self, slot: u8, loss: Loss) {
+        if let Some((generation, member)) = self.members.remove(slot) {
+            self.events.remove(member.control.as_fd());
+            self.last_loss = Some(loss);
+            self.changes.push_back(Change::Left { slot, generation });
+        }
+    }
+
+    /// Sets the timer for whatever is due next.
+    fn arm_timer(&mut self) {
+        let deadlines = self.handshakes.iter().map(|handshake| handshake.deadline_ns);
+        let due = deadlines
+            .chain(self.acquaintances.next_attempt_ns())
+            .chain(self.listening_from_ns)
+            .min();
+        self.events
+            .set_timer(due.map(|due| Duration::from_nanos(due.saturating_sub(self.now_ns))));
+    }
+
+    /// Whether a node is being dialled or answered.
+    pub(super) fn is_shaking_hands(&self) -> bool {
+        !self.handshakes.is_empty()
+            || self
+                .acquaintances
+                .next_attempt_ns()
+                .is_some_and(|at| at <= self.now_ns)
+    }
+
+    fn elapsed_ns(&self) -> u64 {
+        self.origin.elapsed().as_nanos() as u64
+    }
+}

@@ -1,0 +1,208 @@
+//! A node's port on its fabric: what frames go through, for every process of the
+//! node.
+//!
+//! Its state lies in the node's region; whoever holds the node's lease uses it. A
+//! process only keeps its mappings of the peers' memory for itself. It never waits,
+//! and knows nothing of how peers come and go but what it is told.
+
+use toehold_shm::{Carver, OutOfMemory, PayloadArea};
+
+use super::bell::Bell;
+use super::change::{Change, Condemned, Joined, PeerDescriptors};
+use super::mapping::{MapError, Mapping, Mappings};
+use super::record::Private;
+use super::settings::{MAX_PEERS, PortConfig};
+use super::state::{Offence, State};
+use super::statistics::{PeerInfo, PortStatistics};
+use crate::Capabilities;
+
+/// A process's handle of its node's port.
+///
+/// The process that connects the node with others applies their
+/// [changes](super::Membership::next_change); any other finds
+/// [peers that it has not mapped](Port::unmapped), gets their descriptors from that
+/// process, and [maps](Port::map) them. In the meantime their frames are left for
+/// somebody else, and frames for them find the link full.
+///
+/// All of this, and all that [`Link`](crate::Link) offers, is for the holder of the
+/// node's lease.
+#[derive(Debug)]
+pub struct Port {
+    pub(super) state: State,
+    pub(super) config: PortConfig,
+    pub(super) capabilities: Capabilities,
+    pub(super) mappings: Mappings,
+    pub(super) bell: Bell,
+    /// This node's payload memory, where this process maps it.
+    pub(super) payload: Option<PayloadArea>,
+    pub(super) private: Box<Private>,
+}
+
+/// Why there is no port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum PortError {
+    /// The region is too small.
+    #[error(transparent)]
+    OutOfMemory(#[from] OutOfMemory),
+    /// The number of peers is out of range.
+    #[error("{0} is no number of peers; choose 1 to 128")]
+    MaxPeers(u32),
+    /// The region holds a port that was made differently.
+    #[error("the node's port was made with other settings")]
+    Mismatch,
+}
+
+impl Port {
+    /// Bytes that a port for up to `max_peers` peers takes from a region.
+    pub fn bytes_needed(max_peers: usize) -> usize {
+        State::bytes_needed(max_peers)
+    }
+
+    /// Makes a port in a fresh region, or a handle to the one in an attached region.
+    /// `bell` is what wakes the node, and `payload` where this process maps the
+    /// memory that frames may be sent by reference to.
+    ///
+    /// # Errors
+    ///
+    /// If there is no room for it, or a port of another configuration.
+    pub fn create(
+        carver: &mut Carver,
+        config: &PortConfig,
+        bell: Bell,
+        payload: Option<PayloadArea>,
+    ) -> Result<Port, PortError> {
+        let max_peers = config.max_peers as usize;
+        if !(1..=MAX_PEERS).contains(&max_peers) {
+            return Err(PortError::MaxPeers(config.max_peers));
+        }
+        let mut state = State::carve(carver, max_peers)?;
+        if carver.is_fresh() {
+            state.head_mut().config = *config;
+        } else if state.head().config != *config {
+            return Err(PortError::Mismatch);
+        }
+        Ok(Port {
+            state,
+            config: *config,
+            capabilities: config.capabilities(),
+            mappings: Mappings::new(max_peers),
+            bell,
+            payload,
+            private: Box::new([0; size_of::<Private>()]),
+        })
+    }
+
+    /// Tells where this process maps the memory that frames may be sent by reference
+    /// to. Peers that were not given it get copies.
+    pub fn attach_payload(&mut self, area: PayloadArea) {
+        self.payload = Some(area);
+    }
+
+    /// The slot and generation of a peer that frames can be exchanged with, but not by
+    /// this process yet. As long as there is one, this process cannot sleep for the
+    /// node.
+    pub fn unmapped(&self) -> Option<(u8, u16)> {
+        self.mappings.missing(&self.state)
+    }
+
+    /// Maps the memory of a peer.
+    ///
+    /// # Errors
+    ///
+    /// If the peer has left in the meantime, the memory cannot be mapped, or it is not
+    /// the peer's.
+    pub fn map(&mut self, slot: u8, generation: u16, descriptors: PeerDescriptors) -> Result<(), MapError> {
+        let record = self.state.get(slot).filter(|record| record.is_live());
+        let record = record
+            .filter(|record| record.generation == u32::from(generation))
+            .ok_or(MapError::Gone)?;
+        let mapping = Mapping::new(record, descriptors)?;
+        self.mappings.insert(slot, mapping);
+        Ok(())
+    }
+
+    /// Takes a peer in that joined, and maps it, or forgets one that left. For the
+    /// process that connects the node, in the order of the changes. Wakes whoever
+    /// sleeps for the node, since it has not announced that to the new peer.
+    ///
+    /// # Errors
+    ///
+    /// If the peer's memory cannot be mapped by this process. The peer has joined for
+    /// all others.
+    pub fn apply(&mut self, change: Change) -> Result<(), MapError> {
+        let applied = match change {
+            Change::Joined(joined) => self.join(*joined),
+            Change::Left { slot, generation } => {
+                self.leave(slot, generation);
+                Ok(())
+            }
+        };
+        if self.state.head().sleeping != 0 {
+            self.bell.ring();
+        }
+        applied
+    }
+
+    fn join(&mut self, joined: Joined) -> Result<(), MapError> {
+        self.state.insert(&joined);
+        self.map(joined.slot, joined.generation, joined.descriptors)
+    }
+
+    fn leave(&mut self, slot: u8, generation: u16) {
+        if self
+            .state
+            .get(slot)
+            .is_some_and(|record| record.generation == u32::from(generation))
+        {
+            self.state.remove(slot);
+            self.state.head_mut().condemned.remove(slot);
+        }
+        self.mappings.sweep(&self.state);
+    }
+
+    /// A peer that broke the rules, and whose connection is to be
+    /// [closed](super::Membership::cut_off). Told once.
+    pub fn condemned(&mut self) -> Option<Condemned> {
+        while let Some(slot) = self.state.head_mut().condemned.pop() {
+            let record = self.state.get(slot);
+            if let Some((generation, loss)) =
+                record.and_then(|record| Some((record.generation as u16, record.loss()?)))
+            {
+                return Some(Condemned {
+                    slot,
+                    generation,
+                    loss,
+                });
+            }
+        }
+        None
+    }
+
+    /// Whether there is such a peer.
+    #[inline]
+    pub fn has_condemned(&self) -> bool {
+        !self.state.head().condemned.is_empty()
+    }
+
+    /// Peers that frames are exchanged with.
+    pub fn peers(&self) -> Vec<PeerInfo> {
+        self.state.infos()
+    }
+
+    /// Number of peers that frames are exchanged with.
+    pub fn connected(&self) -> usize {
+        self.state.len()
+    }
+
+    /// What was not sent, and why.
+    pub fn statistics(&self) -> PortStatistics {
+        self.state.head().statistics
+    }
+
+    /// No more frames are exchanged with a peer, for it broke the rules.
+    #[cold]
+    pub(super) fn condemn(&mut self, slot: u8, offence: Offence) {
+        self.state.condemn(slot, offence);
+        self.mappings.sweep(&self.state);
+    }
+}

@@ -1,0 +1,379 @@
+//! What a port remembers: plain data in the node's region, which whoever holds the
+//! node's lease goes on with.
+//!
+//! Any contents are survived: indices are checked, numbers wrap, loops are bounded.
+
+use toehold_shm::ring::{ConsumerState, Corrupt, ProducerState};
+use toehold_shm::{Carver, OutOfMemory, Table};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use super::change::Joined;
+use super::name::{MAX_NAME, NodeName};
+use super::record::BadRecord;
+use super::settings::{MAX_PEERS, PortConfig};
+use super::slots::Slots;
+use super::statistics::{Loss, PeerInfo, PeerState, PeerStatistics, PortStatistics};
+use crate::NeighborChange;
+
+/// Changes kept for a driver that does not ask; then the oldest are forgotten.
+const MAX_CHANGES: usize = 512;
+
+/// The mark of a peer that joined among the changes; its address is below.
+const JOINED: u64 = 1 << 48;
+
+/// What there is once.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub(super) struct Head {
+    pub(super) config: PortConfig,
+    pub(super) statistics: PortStatistics,
+    /// The address and the slot that the last look-up found.
+    recent: [u64; 2],
+    /// Peers that frames were put into the rings of since the last flush.
+    pub(super) sent: Slots,
+    /// Peers that were given room since the last flush.
+    pub(super) released: Slots,
+    /// Peers that broke the rules and are still connected.
+    pub(super) condemned: Slots,
+    /// Number of times that a peer came or went.
+    pub(super) epoch: u64,
+    /// Position among the peers where the next round begins.
+    pub(super) first: u32,
+    /// Whether the sleep of this node was announced to its peers.
+    pub(super) sleeping: u32,
+    /// Whether a change was added outside of the calls after which drivers ask.
+    pub(super) unannounced: u32,
+    first_change: u32,
+    changes: u32,
+    live: u32,
+    /// Slots of the peers that frames are exchanged with, in no order.
+    slots: [u8; MAX_PEERS],
+}
+
+/// A slot for a peer.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C, align(64))]
+pub(super) struct PeerRecord {
+    pub(super) outgoing: ProducerState,
+    pub(super) incoming: ConsumerState,
+    pub(super) statistics: PeerStatistics,
+    /// Bytes of the record that last found no room, or 0.
+    pub(super) wanted: u64,
+    /// Bytes of frames that the peer was not shown yet.
+    pub(super) unpublished: u64,
+    /// Which occupant of the slot it is, or was last; 0 for none.
+    pub(super) generation: u32,
+    /// [`LIVE`] and others.
+    flags: u32,
+    /// What the peer did, if it is condemned: [`Offence::code`].
+    offence: u64,
+    pub(super) incarnation: u64,
+    pub(super) payload_offset: u64,
+    pub(super) payload_len: u64,
+    /// Bytes of the ring that the peer sends through.
+    pub(super) ring_capacity: u64,
+    mac: [u8; 6],
+    reserved: u8,
+    name_len: u8,
+    name: [u8; MAX_NAME],
+    unused: [u8; 57],
+}
+
+const _: () = {
+    assert!(size_of::<PeerRecord>() == 384);
+    assert!(MAX_NAME == 63);
+};
+
+/// Frames are exchanged with the peer.
+const LIVE: u32 = 1;
+const SAME_USER: u32 = 2;
+/// The peer can read this node's payload memory.
+const SHARES_PAYLOAD: u32 = 4;
+/// The peer gave its payload memory.
+const GIVES_PAYLOAD: u32 = 8;
+
+/// What a peer broke.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Offence {
+    Ring(Corrupt),
+    Record(BadRecord),
+}
+
+impl Offence {
+    const RECORD: u64 = 1 << 8;
+
+    fn code(self) -> u64 {
+        match self {
+            Offence::Ring(corrupt) => corrupt.code(),
+            Offence::Record(bad) => Self::RECORD | bad.code(),
+        }
+    }
+
+    fn loss(code: u64, name: NodeName) -> Option<Loss> {
+        if code & Self::RECORD != 0 {
+            Some(Loss::Record(name, BadRecord::from_code(code & !Self::RECORD)))
+        } else {
+            Corrupt::from_code(code).map(|corrupt| Loss::Ring(name, corrupt))
+        }
+    }
+}
+
+impl PeerRecord {
+    fn new(joined: &Joined) -> PeerRecord {
+        let flag = |set: bool, flag: u32| if set { flag } else { 0 };
+        let bytes = joined.name.as_str().as_bytes();
+        let mut name = [0; MAX_NAME];
+        name[..bytes.len()].copy_from_slice(bytes);
+        let (payload_offset, payload_len) = joined.payload.unwrap_or_default();
+        PeerRecord {
+            outgoing: ProducerState::default(),
+            incoming: ConsumerState::default(),
+            statistics: PeerStatistics::default(),
+            wanted: 0,
+            unpublished: 0,
+            generation: joined.generation.into(),
+            flags: LIVE
+                | flag(joined.same_user, SAME_USER)
+                | flag(joined.shares_payload, SHARES_PAYLOAD)
+                | flag(joined.payload.is_some(), GIVES_PAYLOAD),
+            offence: 0,
+            incarnation: joined.incarnation,
+            payload_offset,
+            payload_len,
+            ring_capacity: joined.ring_capacity,
+            mac: joined.mac,
+            reserved: 0,
+            name_len: bytes.len() as u8,
+            name,
+            unused: [0; 57],
+        }
+    }
+
+    #[inline]
+    pub(super) fn is_live(&self) -> bool {
+        self.flags & LIVE != 0
+    }
+
+    #[inline]
+    pub(super) fn shares_payload(&self) -> bool {
+        self.flags & SHARES_PAYLOAD != 0
+    }
+
+    pub(super) fn gives_payload(&self) -> bool {
+        self.flags & GIVES_PAYLOAD != 0
+    }
+
+    /// `None` if it was scribbled on.
+    fn name(&self) -> Option<NodeName> {
+        NodeName::from_bytes(self.name.get(..usize::from(self.name_len))?).ok()
+    }
+
+    fn info(&self) -> Option<PeerInfo> {
+        Some(PeerInfo {
+            name: self.name()?,
+            state: PeerState::Connected {
+                mac: self.mac,
+                incarnation: self.incarnation,
+                same_user: self.flags & SAME_USER != 0,
+                statistics: self.statistics,
+            },
+        })
+    }
+
+    /// What it did, if it is condemned.
+    pub(super) fn loss(&self) -> Option<Loss> {
+        Offence::loss(self.offence, self.name()?)
+    }
+}
+
+/// A hardware address as a word; never zero for a valid one.
+#[inline]
+pub(super) fn pack(mac: [u8; 6]) -> u64 {
+    let [a, b, c, d, e, f] = mac;
+    u64::from_le_bytes([a, b, c, d, e, f, 0, 0])
+}
+
+/// A process's handles to all of it.
+#[derive(Debug)]
+pub(super) struct State {
+    head: Table<Head>,
+    records: Table<PeerRecord>,
+    /// Addresses of the live peers, as in [`Head::slots`]. Look-ups compare a few
+    /// packed words in a row: for so few that is as fast as a hash, and nobody can
+    /// choose bad addresses.
+    addresses: Table<u64>,
+    changes: Table<u64>,
+}
+
+impl State {
+    pub(super) fn bytes_needed(max_peers: usize) -> usize {
+        Table::<Head>::bytes_needed(1)
+            + Table::<PeerRecord>::bytes_needed(max_peers)
+            + Table::<u64>::bytes_needed(max_peers)
+            + Table::<u64>::bytes_needed(MAX_CHANGES)
+    }
+
+    pub(super) fn carve(carver: &mut Carver, max_peers: usize) -> Result<State, OutOfMemory> {
+        Ok(State {
+            head: carver.table(1)?,
+            records: carver.table(max_peers)?,
+            addresses: carver.table(max_peers)?,
+            changes: carver.table(MAX_CHANGES)?,
+        })
+    }
+
+    #[inline]
+    pub(super) fn head(&self) -> &Head {
+        &self.head[0]
+    }
+
+    #[inline]
+    pub(super) fn head_mut(&mut self) -> &mut Head {
+        &mut self.head[0]
+    }
+
+    /// Number of live peers.
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        (self.head().live as usize).min(self.records.len())
+    }
+
+    /// The slot at `position` of those of live peers.
+    #[inline]
+    pub(super) fn live(&self, position: usize) -> Option<u8> {
+        let slots = self.head().slots.get(..self.len())?;
+        slots.get(position).copied()
+    }
+
+    #[inline]
+    pub(super) fn get(&self, slot: u8) -> Option<&PeerRecord> {
+        self.records.get(usize::from(slot))
+    }
+
+    #[inline]
+    pub(super) fn get_mut(&mut self, slot: u8) -> Option<&mut PeerRecord> {
+        self.records.get_mut(usize::from(slot))
+    }
+
+    /// Live peers and their slots.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u8, &PeerRecord)> {
+        let slots = self.head().slots.iter().take(self.len());
+        slots.filter_map(|&slot| Some((slot, self.get(slot)?)))
+    }
+
+    pub(super) fn infos(&self) -> Vec<PeerInfo> {
+        self.iter().filter_map(|(_, record)| record.info()).collect()
+    }
+
+    /// The slot whose peer has the address.
+    #[inline]
+    pub(super) fn route(&mut self, mac: [u8; 6]) -> Option<u8> {
+        let address = pack(mac);
+        let [recent, slot] = self.head().recent;
+        if recent == address {
+            return Some(slot as u8);
+        }
+        let slot = self.find(address)?;
+        self.head_mut().recent = [address, slot.into()];
+        Some(slot)
+    }
+
+    /// The same without keeping what was found.
+    #[inline]
+    pub(super) fn find(&self, address: u64) -> Option<u8> {
+        let known = self.addresses.get(..self.len())?;
+        self.live(known.iter().position(|&known| known == address)?)
+    }
+
+    /// Puts a peer into its slot.
+    pub(super) fn insert(&mut self, joined: &Joined) {
+        self.remove(joined.slot);
+        let position = self.len();
+        let (Some(record), Some(address)) = (
+            self.records.get_mut(usize::from(joined.slot)),
+            self.addresses.get_mut(position),
+        ) else {
+            return;
+        };
+        *record = PeerRecord::new(joined);
+        *address = pack(joined.mac);
+        let head = self.head_mut();
+        head.condemned.remove(joined.slot);
+        if let Some(slot) = head.slots.get_mut(position) {
+            *slot = joined.slot;
+            head.live = position as u32 + 1;
+        }
+        head.epoch = head.epoch.wrapping_add(1);
+        self.add_change(NeighborChange::Joined(joined.mac));
+    }
+
+    /// No more frames are exchanged with the slot's peer, if it has one.
+    pub(super) fn remove(&mut self, slot: u8) {
+        let Some(record) = self.get_mut(slot).filter(|record| record.is_live()) else {
+            return;
+        };
+        record.flags &= !LIVE;
+        let mac = record.mac;
+        let last = self.len().saturating_sub(1);
+        if let Some(position) = (0..self.len()).find(|&position| self.live(position) == Some(slot)) {
+            let moved = self.addresses.get(last).copied().unwrap_or_default();
+            if let Some(address) = self.addresses.get_mut(position) {
+                *address = moved;
+            }
+            let head = self.head_mut();
+            head.slots.swap(position, last);
+            head.live = last as u32;
+        }
+        let head = self.head_mut();
+        head.recent = [0; 2];
+        head.sent.remove(slot);
+        head.released.remove(slot);
+        head.epoch = head.epoch.wrapping_add(1);
+        self.add_change(NeighborChange::Left(mac));
+    }
+
+    /// No more frames are exchanged with the slot's peer, for it broke the rules.
+    pub(super) fn condemn(&mut self, slot: u8, offence: Offence) {
+        let Some(record) = self.get_mut(slot).filter(|record| record.is_live()) else {
+            return;
+        };
+        record.offence = offence.code();
+        self.remove(slot);
+        self.head_mut().condemned.insert(slot);
+    }
+
+    fn add_change(&mut self, change: NeighborChange) {
+        let head = &mut self.head[0];
+        let (first, count) = (head.first_change as usize, head.changes as usize);
+        let at = first.wrapping_add(count) % MAX_CHANGES;
+        if count >= MAX_CHANGES {
+            head.first_change = ((first + 1) % MAX_CHANGES) as u32;
+            head.changes = MAX_CHANGES as u32;
+        } else {
+            head.changes += 1;
+        }
+        head.unannounced = 1;
+        if let Some(place) = self.changes.get_mut(at) {
+            *place = match change {
+                NeighborChange::Joined(mac) => JOINED | pack(mac),
+                NeighborChange::Left(mac) => pack(mac),
+            };
+        }
+    }
+
+    pub(super) fn next_change(&mut self) -> Option<NeighborChange> {
+        let head = &mut self.head[0];
+        let count = (head.changes as usize).min(MAX_CHANGES);
+        head.changes = count.checked_sub(1)? as u32;
+        let at = head.first_change as usize % MAX_CHANGES;
+        head.first_change = ((at + 1) % MAX_CHANGES) as u32;
+        let word = *self.changes.get(at)?;
+        let [a, b, c, d, e, f, ..] = word.to_le_bytes();
+        let mac = [a, b, c, d, e, f];
+        Some(if word & JOINED != 0 {
+            NeighborChange::Joined(mac)
+        } else {
+            NeighborChange::Left(mac)
+        })
+    }
+}
