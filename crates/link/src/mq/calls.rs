@@ -205,6 +205,13 @@ impl Membership {
 
     /// A node said hello.
     fn answer(&mut self, handshake: Handshake, offer: Offer) {
+        let former = self.members.by_name(&offer.introduction.name);
+        if let Some(slot) = former {
+            self.notice_hang_up(slot);
+            if self.members.get(slot).is_some_and(|member| member.gone) {
+                return self.wait_for_former(handshake, offer);
+            }
+        }
         if let Err(reason) = self.judge(&offer) {
             return self.refuse(handshake, reason);
         }
@@ -225,6 +232,36 @@ impl Membership {
         }
         self.cancel_dialling(&offer.introduction.name);
         self.establish(handshake.socket, handshake.uid, section, offer);
+    }
+
+    /// The node's former life has hung up, and its frames come first.
+    fn wait_for_former(&mut self, handshake: Handshake, offer: Offer) {
+        let name = offer.introduction.name;
+        while let Some(position) = self.waiting(&name) {
+            let earlier = self.handshakes.remove(position);
+            self.refuse(earlier, Refusal::Simultaneous);
+        }
+        let role = Role::Waiting(Box::new(offer));
+        self.handshakes.push(Handshake { role, ..handshake });
+    }
+
+    fn waiting(&self, name: &NodeName) -> Option<usize> {
+        let waits = |handshake: &Handshake| match &handshake.role {
+            Role::Waiting(offer) => offer.introduction.name == *name,
+            _ => false,
+        };
+        self.handshakes.iter().position(waits)
+    }
+
+    /// Answers a node that waited for the end of its former life.
+    pub(super) fn answer_waiting(&mut self, name: &NodeName) {
+        if let Some(position) = self.waiting(name) {
+            let handshake = self.handshakes.remove(position);
+            let (role, rest) = handshake.split();
+            if let Role::Waiting(offer) = role {
+                self.answer(rest, *offer);
+            }
+        }
     }
 
     /// Whether the node that sent a hello may become a peer now. Makes way for it.
@@ -251,7 +288,7 @@ impl Membership {
         self.check_place(offer, former)?;
         if let (Verdict::WelcomeInstead, Some(slot)) = (verdict, former) {
             self.statistics.replaced += 1;
-            self.remove(slot, Loss::Replaced(introduction.name));
+            self.dismiss(slot, Loss::Replaced(introduction.name));
         }
         Ok(())
     }
@@ -342,6 +379,7 @@ impl Membership {
             mac: introduction.mac,
             incarnation: introduction.incarnation,
             control,
+            gone: false,
             descriptors,
         };
         self.members.insert((slot, generation), member);
@@ -368,7 +406,12 @@ impl Membership {
             .position(|handshake| handshake.deadline_ns <= self.now_ns)
         {
             let handshake = self.take_handshake(late);
-            self.refuse(handshake, Refusal::TimedOut);
+            let reason = match handshake.role {
+                // This node's fault.
+                Role::Waiting(_) => Refusal::TryLater,
+                _ => Refusal::TimedOut,
+            };
+            self.refuse(handshake, reason);
         }
     }
 }

@@ -13,12 +13,14 @@ use super::statistics::Loss;
 pub enum Change {
     /// Frames can be exchanged with a peer from now on.
     Joined(Box<Joined>),
-    /// A peer is gone.
+    /// A peer is gone. What it had sent before is still taken, unless it is `at_once`.
     Left {
-        /// The slot it had.
+        /// The slot it has.
         slot: u8,
-        /// Which occupant of the slot it was.
+        /// Which occupant of the slot it is.
         generation: u16,
+        /// Nothing of it counts any more.
+        at_once: bool,
     },
 }
 
@@ -97,14 +99,14 @@ impl PeerDescriptors {
     }
 }
 
-/// A peer that broke the rules. No more frames are exchanged with it; its connection
-/// is still to be closed.
+/// A peer that no frames are exchanged with any more: it hung up and all it had sent
+/// is taken, or it broke the rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Condemned {
-    /// The slot it has.
+pub struct Departed {
+    /// The slot it had.
     pub slot: u8,
-    /// Which occupant of the slot it is.
+    /// Which occupant of the slot it was.
     pub generation: u16,
-    /// What it did.
-    pub loss: Loss,
+    /// What it did, if it broke the rules.
+    pub offence: Option<Loss>,
 }

@@ -126,9 +126,17 @@ pub(super) enum Role {
     Answering,
     /// This node dialled and said hello; the welcome is awaited.
     Dialling { name: NodeName, section: Section },
+    /// The other node dialled and said hello; its former life has to end first.
+    Waiting(Box<Offer>),
 }
 
 impl Handshake {
+    /// What was awaited, and the connection as it began.
+    pub(super) fn split(mut self) -> (Role, Handshake) {
+        let role = std::mem::replace(&mut self.role, Role::Answering);
+        (role, self)
+    }
+
     pub(super) fn dials(&self, whom: &NodeName) -> bool {
         matches!(&self.role, Role::Dialling { name, .. } if name == whom)
     }

@@ -14,13 +14,15 @@ pub(super) struct Member {
     pub(super) incarnation: u64,
     /// Its hang-up tells of the node's death.
     pub(super) control: OwnedFd,
+    /// It hung up; the port may still have frames of it.
+    pub(super) gone: bool,
     /// For processes of this node that come later.
     pub(super) descriptors: PeerDescriptors,
 }
 
 impl Member {
     pub(super) fn is_connected(&self) -> bool {
-        control::is_connected(self.control.as_fd())
+        !self.gone && control::is_connected(self.control.as_fd())
     }
 }
 
@@ -49,9 +51,10 @@ impl Members {
         slots.filter_map(|(slot, entry)| Some((slot as u8, entry.member.as_ref()?)))
     }
 
-    /// Number of peers.
-    pub(super) fn len(&self) -> usize {
-        self.iter().count()
+    /// Peers that have not hung up.
+    pub(super) fn connected(&self) -> impl Iterator<Item = &Member> {
+        let members = self.iter().map(|(_, member)| member);
+        members.filter(|member| !member.gone)
     }
 
     pub(super) fn get(&self, slot: u8) -> Option<&Member> {
@@ -62,6 +65,15 @@ impl Members {
     pub(super) fn of_generation(&self, slot: u8, generation: u16) -> Option<&Member> {
         let slot = self.slots.get(usize::from(slot))?;
         slot.member.as_ref().filter(|_| slot.generation == generation)
+    }
+
+    /// Which occupant of the slot the present one is.
+    pub(super) fn generation(&self, slot: u8) -> Option<u16> {
+        self.slots.get(usize::from(slot)).map(|slot| slot.generation)
+    }
+
+    pub(super) fn get_mut(&mut self, slot: u8) -> Option<&mut Member> {
+        self.slots.get_mut(usize::from(slot))?.member.as_mut()
     }
 
     pub(super) fn by_name(&self, name: &NodeName) -> Option<u8> {

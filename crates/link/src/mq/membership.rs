@@ -15,7 +15,7 @@ use toehold_shm::PayloadArea;
 
 use super::acquaintance::Acquaintances;
 use super::bell::{Belfry, Bell};
-use super::change::{Change, Condemned, PeerDescriptors};
+use super::change::{Change, Departed, PeerDescriptors};
 use super::directory::{Directory, Place};
 use super::events::{Events, Source};
 use super::handshake::{Handshake, Identity, SharedPayload};
@@ -46,8 +46,8 @@ use super::statistics::{Loss, MembershipStatistics, PeerInfo, PeerState};
 ///     // With the node's lease.
 ///     let _ = port.apply(change);
 /// }
-/// while let Some(condemned) = port.condemned() {
-///     membership.cut_off(condemned);
+/// while let Some(departed) = port.departed() {
+///     membership.let_go(departed);
 /// }
 /// membership.leave();
 /// # std::fs::remove_dir(&fabric)?;
@@ -137,7 +137,11 @@ impl Membership {
                 Source::Listener => self.accept(),
                 Source::Timer => self.events.set_timer(None),
                 Source::Handshake(id) => self.continue_handshake(id),
-                Source::Peer { slot, generation } => self.hung_up(slot, generation),
+                Source::Peer { slot, generation } => {
+                    if self.members.of_generation(slot, generation).is_some() {
+                        self.notice_hang_up(slot);
+                    }
+                }
                 // Its owner clears it.
                 Source::Bell => {}
             }
@@ -228,7 +232,7 @@ impl Membership {
     /// The nodes this one knows of and is not connected with.
     pub fn others(&self) -> Vec<PeerInfo> {
         let known = self.acquaintances.iter();
-        let others = known.filter(|known| self.members.by_name(&known.name).is_none());
+        let others = known.filter(|known| self.members.connected().all(|member| member.name != known.name));
         let info = others.map(|known| {
             let dialling = self
                 .handshakes
@@ -247,7 +251,7 @@ impl Membership {
 
     /// Number of nodes that this one is connected with.
     pub fn connected(&self) -> usize {
-        self.members.len()
+        self.members.connected().count()
     }
 
     /// What was done so far.
@@ -260,36 +264,43 @@ impl Membership {
         self.last_loss
     }
 
-    /// Closes the connection with a peer that broke the rules, and keeps the node away
-    /// for a while that grows with every offence.
-    pub fn cut_off(&mut self, condemned: Condemned) {
-        let Condemned {
+    /// Lets go of a peer that the port is done with. One that broke the rules is kept
+    /// away for a while that grows with every offence. Its slot is free for others, and
+    /// a new life of the node may be waiting for that.
+    pub fn let_go(&mut self, departed: Departed) {
+        let Departed {
             slot,
             generation,
-            loss,
-        } = condemned;
-        let Some(member) = self.members.of_generation(slot, generation) else {
+            offence,
+        } = departed;
+        let Some(name) = self.name_of(slot, generation) else {
             return;
         };
-        let name = member.name;
-        self.statistics.corrupt += 1;
-        self.remove(slot, loss);
-        self.acquaintances.offended(name, self.now_ns);
+        self.remove(slot, offence.unwrap_or(Loss::HungUp(name)));
+        if offence.is_some() {
+            self.statistics.corrupt += 1;
+            self.acquaintances.offended(name, self.now_ns);
+        } else {
+            self.statistics.lost += 1;
+            self.acquaintances.lost(name, self.now_ns);
+        }
+        self.answer_waiting(&name);
         self.arm_timer();
     }
 
     /// Closes the connection with a peer that this node cannot keep, for lack of
     /// memory. It is made again a little later.
     pub fn disconnect(&mut self, slot: u8, generation: u16) {
-        if let Some(name) = self
-            .members
-            .of_generation(slot, generation)
-            .map(|member| member.name)
-        {
-            self.remove(slot, Loss::Disconnected(name));
+        if let Some(name) = self.name_of(slot, generation) {
+            self.dismiss(slot, Loss::Disconnected(name));
             self.acquaintances.lost(name, self.now_ns);
             self.arm_timer();
         }
+    }
+
+    fn name_of(&self, slot: u8, generation: u16) -> Option<NodeName> {
+        let member = self.members.of_generation(slot, generation);
+        member.map(|member| member.name)
     }
 
     /// Whether there is room for another peer. Not while its owner does not ask for
@@ -298,25 +309,43 @@ impl Membership {
         self.members.vacancy().is_some() && self.changes.len() < 2 * MeshSettings::MAX_PEERS
     }
 
-    /// The end of a peer's connection.
-    fn hung_up(&mut self, slot: u8, generation: u16) {
-        let member = self.members.of_generation(slot, generation);
-        if let Some(name) = member
-            .filter(|member| !member.is_connected())
-            .map(|member| member.name)
-        {
-            self.statistics.lost += 1;
-            self.remove(slot, Loss::HungUp(name));
-            self.acquaintances.lost(name, self.now_ns);
+    /// If a peer has hung up: tells the port to take what is left, and keeps the slot
+    /// until it has.
+    pub(super) fn notice_hang_up(&mut self, slot: u8) {
+        let Some(generation) = self.members.generation(slot) else {
+            return;
+        };
+        let Some(member) = self.members.get_mut(slot) else {
+            return;
+        };
+        if member.gone || member.is_connected() {
+            return;
+        }
+        member.gone = true;
+        self.events.remove(member.control.as_fd());
+        self.changes.push_back(Change::Left {
+            slot,
+            generation,
+            at_once: false,
+        });
+    }
+
+    /// Makes an end with a peer, whatever it has sent.
+    pub(super) fn dismiss(&mut self, slot: u8, loss: Loss) {
+        if let Some(generation) = self.remove(slot, loss) {
+            self.changes.push_back(Change::Left {
+                slot,
+                generation,
+                at_once: true,
+            });
         }
     }
 
-    pub(super) fn remove(&mut self, slot: u8, loss: Loss) {
-        if let Some((generation, member)) = self.members.remove(slot) {
-            self.events.remove(member.control.as_fd());
-            self.last_loss = Some(loss);
-            self.changes.push_back(Change::Left { slot, generation });
-        }
+    fn remove(&mut self, slot: u8, loss: Loss) -> Option<u16> {
+        let (generation, member) = self.members.remove(slot)?;
+        self.events.remove(member.control.as_fd());
+        self.last_loss = Some(loss);
+        Some(generation)
     }
 
     /// Sets the timer for whatever is due next.

@@ -151,28 +151,31 @@ impl Mesh {
         // A ring that comes now is for a sleep that is over.
         self.port.bell.clear();
         self.membership.housekeeping();
-        self.apply_changes();
+        self.agree();
     }
 
-    fn apply_changes(&mut self) {
-        while let Some(change) = self.membership.next_change() {
-            let joined = match &change {
-                Change::Joined(joined) => Some((joined.slot, joined.generation)),
-                Change::Left { .. } => None,
-            };
-            if let (Err(_), Some((slot, generation))) = (self.port.apply(change), joined) {
-                self.membership.disconnect(slot, generation);
+    /// Lets membership and port agree on who is a peer.
+    #[cold]
+    pub(super) fn agree(&mut self) {
+        loop {
+            if let Some(change) = self.membership.next_change() {
+                self.apply(change);
+            } else if let Some(departed) = self.port.departed() {
+                self.membership.let_go(departed);
+            } else {
+                return;
             }
         }
     }
 
-    /// Cuts off peers that broke the rules.
-    #[cold]
-    pub(super) fn expel(&mut self) {
-        while let Some(condemned) = self.port.condemned() {
-            self.membership.cut_off(condemned);
+    fn apply(&mut self, change: Change) {
+        let joined = match &change {
+            Change::Joined(joined) => Some((joined.slot, joined.generation)),
+            Change::Left { .. } => None,
+        };
+        if let (Err(_), Some((slot, generation))) = (self.port.apply(change), joined) {
+            self.membership.disconnect(slot, generation);
         }
-        self.apply_changes();
     }
 }
 
@@ -180,8 +183,8 @@ impl Transmitter for Mesh {
     #[inline]
     fn transmit(&mut self, frame: &Transmit<'_>) -> Result<(), TransmitError> {
         let sent = self.port.transmit(frame);
-        if sent.is_err() && self.port.has_condemned() {
-            self.expel();
+        if sent.is_err() && self.port.has_departed() {
+            self.agree();
         }
         sent
     }
@@ -207,8 +210,8 @@ impl Link for Mesh {
     #[inline]
     fn receive(&mut self, now_ns: u64, budget: usize, handler: &mut dyn FnMut(&Received<'_>)) -> usize {
         let frames = self.port.receive(now_ns, budget, handler);
-        if self.port.has_condemned() {
-            self.expel();
+        if self.port.has_departed() {
+            self.agree();
         }
         self.empty_calls = if frames == 0 { self.empty_calls + 1 } else { 0 };
         let since_ns = now_ns.wrapping_sub(self.last_housekeeping_ns);

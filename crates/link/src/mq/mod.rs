@@ -61,7 +61,7 @@ mod tests;
 mod traffic;
 
 pub use self::bell::Bell;
-pub use self::change::{Change, Condemned, Joined, PeerDescriptors};
+pub use self::change::{Change, Departed, Joined, PeerDescriptors};
 pub use self::directory::DirectoryError;
 pub use self::mapping::MapError;
 pub use self::membership::Membership;

@@ -33,6 +33,8 @@ pub(super) struct Polled {
     pub(super) frames: usize,
     /// Why the peer has to be cut off.
     pub(super) offence: Option<Offence>,
+    /// It hung up, and all its frames are taken.
+    pub(super) is_over: bool,
 }
 
 impl Peer<'_> {
@@ -127,6 +129,7 @@ impl Peer<'_> {
         let mut polled = Polled {
             frames: 0,
             offence: None,
+            is_over: false,
         };
         // Gives the space of the frames taken, `bytes` long, back to the peer.
         let mut release = |consumer: &mut Consumer<'_>, bytes: usize| {
@@ -165,7 +168,16 @@ impl Peer<'_> {
             release(&mut consumer, unreleased);
             count(&mut statistics.frames_received, polled.frames);
         }
+        if record.is_gone() {
+            polled.is_over = record.is_at_last() || !self.has_unread();
+        }
         polled
+    }
+
+    /// Whether frames wait that were not taken yet. Once the peer has hung up there
+    /// will be no others.
+    pub(super) fn has_unread(&mut self) -> bool {
+        !matches!(self.consumer().peek(), Ok(None))
     }
 
     /// Lets the peer see what was sent, and wakes it if it sleeps.
@@ -203,7 +215,7 @@ impl Peer<'_> {
             // There is room now: worth one more round, not one after the other.
             self.record.wanted = 0;
         }
-        self.consumer().confirm_sleep() && waits
+        self.consumer().confirm_sleep() && waits && !self.record.is_gone()
     }
 
     /// Takes the announcements back.

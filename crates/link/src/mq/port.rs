@@ -8,7 +8,7 @@
 use toehold_shm::{Carver, OutOfMemory, PayloadArea};
 
 use super::bell::Bell;
-use super::change::{Change, Condemned, Joined, PeerDescriptors};
+use super::change::{Change, Departed, Joined, PeerDescriptors};
 use super::mapping::{MapError, Mapping, Mappings};
 use super::record::Private;
 use super::settings::{MAX_PEERS, PortConfig};
@@ -132,8 +132,12 @@ impl Port {
     pub fn apply(&mut self, change: Change) -> Result<(), MapError> {
         let applied = match change {
             Change::Joined(joined) => self.join(*joined),
-            Change::Left { slot, generation } => {
-                self.leave(slot, generation);
+            Change::Left {
+                slot,
+                generation,
+                at_once,
+            } => {
+                self.leave(slot, generation, at_once);
                 Ok(())
             }
         };
@@ -148,40 +152,41 @@ impl Port {
         self.map(joined.slot, joined.generation, joined.descriptors)
     }
 
-    fn leave(&mut self, slot: u8, generation: u16) {
-        if self
-            .state
-            .get(slot)
-            .is_some_and(|record| record.generation == u32::from(generation))
-        {
-            self.state.remove(slot);
-            self.state.head_mut().condemned.remove(slot);
+    fn leave(&mut self, slot: u8, generation: u16, at_once: bool) {
+        let record = self.state.get(slot);
+        if record.is_none_or(|record| record.generation != u32::from(generation)) {
+            return;
         }
-        self.mappings.sweep(&self.state);
+        let peer = self.mappings.peer(&mut self.state, slot);
+        let stays = peer.filter(|_| !at_once).is_some_and(|mut peer| {
+            let unread = peer.has_unread();
+            if unread {
+                peer.record.hang_up();
+            }
+            unread
+        });
+        if !stays {
+            self.dismiss(slot, None);
+        }
     }
 
-    /// A peer that broke the rules, and whose connection is to be
-    /// [closed](super::Membership::cut_off). Told once.
-    pub fn condemned(&mut self) -> Option<Condemned> {
-        while let Some(slot) = self.state.head_mut().condemned.pop() {
-            let record = self.state.get(slot);
-            if let Some((generation, loss)) =
-                record.and_then(|record| Some((record.generation as u16, record.loss()?)))
-            {
-                return Some(Condemned {
-                    slot,
-                    generation,
-                    loss,
-                });
-            }
-        }
-        None
+    /// A peer that is done with. To be [told](super::Membership::let_go) to the
+    /// membership by its owner after each change and now and then, so that the slot can
+    /// be used again, and a peer that broke the rules is cut off. Told once.
+    pub fn departed(&mut self) -> Option<Departed> {
+        let slot = self.state.head_mut().departed.pop()?;
+        let record = self.state.get(slot)?;
+        Some(Departed {
+            slot,
+            generation: record.generation as u16,
+            offence: record.loss(),
+        })
     }
 
     /// Whether there is such a peer.
     #[inline]
-    pub fn has_condemned(&self) -> bool {
-        !self.state.head().condemned.is_empty()
+    pub fn has_departed(&self) -> bool {
+        !self.state.head().departed.is_empty()
     }
 
     /// Peers that frames are exchanged with.
@@ -191,7 +196,7 @@ impl Port {
 
     /// Number of peers that frames are exchanged with.
     pub fn connected(&self) -> usize {
-        self.state.len()
+        self.state.connected().count()
     }
 
     /// What was not sent, and why.
@@ -199,10 +204,10 @@ impl Port {
         self.state.head().statistics
     }
 
-    /// No more frames are exchanged with a peer, for it broke the rules.
+    /// No more frames are exchanged with a peer: it is gone, or broke a rule.
     #[cold]
-    pub(super) fn condemn(&mut self, slot: u8, offence: Offence) {
-        self.state.condemn(slot, offence);
+    pub(super) fn dismiss(&mut self, slot: u8, offence: Option<Offence>) {
+        self.state.dismiss(slot, offence);
         self.mappings.sweep(&self.state);
     }
 }

@@ -33,8 +33,8 @@ pub(super) struct Head {
     pub(super) sent: Slots,
     /// Peers that were given room since the last flush.
     pub(super) released: Slots,
-    /// Peers that broke the rules and are still connected.
-    pub(super) condemned: Slots,
+    /// Slots whose peers left or broke the rules, to be told to the membership.
+    pub(super) departed: Slots,
     /// Number of times that a peer came or went.
     pub(super) epoch: u64,
     /// Position among the peers where the next round begins.
@@ -72,11 +72,13 @@ pub(super) struct PeerRecord {
     pub(super) payload_len: u64,
     /// Bytes of the ring that the peer sends through.
     pub(super) ring_capacity: u64,
+    /// If the peer is gone: the position up to which its frames are taken.
+    last: u64,
     mac: [u8; 6],
     reserved: u8,
     name_len: u8,
     name: [u8; MAX_NAME],
-    unused: [u8; 57],
+    unused: [u8; 49],
 }
 
 const _: () = {
@@ -91,6 +93,8 @@ const SAME_USER: u32 = 2;
 const SHARES_PAYLOAD: u32 = 4;
 /// The peer gave its payload memory.
 const GIVES_PAYLOAD: u32 = 8;
+/// The peer hung up: what it had sent before is still to be taken.
+const GONE: u32 = 16;
 
 /// What a peer broke.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -141,11 +145,12 @@ impl PeerRecord {
             payload_offset,
             payload_len,
             ring_capacity: joined.ring_capacity,
+            last: 0,
             mac: joined.mac,
             reserved: 0,
             name_len: bytes.len() as u8,
             name,
-            unused: [0; 57],
+            unused: [0; 49],
         }
     }
 
@@ -161,6 +166,26 @@ impl PeerRecord {
 
     pub(super) fn gives_payload(&self) -> bool {
         self.flags & GIVES_PAYLOAD != 0
+    }
+
+    #[inline]
+    pub(super) fn is_gone(&self) -> bool {
+        self.flags & GONE != 0
+    }
+
+    /// Notes that the peer hung up. What it sent before, the ends of its streams, must
+    /// not be lost because it did not wait for it to be taken; but no more than its
+    /// ring holds, should somebody go on writing there.
+    pub(super) fn hang_up(&mut self) {
+        if !self.is_gone() {
+            self.flags |= GONE;
+            self.last = self.incoming.position().wrapping_add(self.ring_capacity);
+        }
+    }
+
+    /// Whether a peer that is gone has no more frames to be taken.
+    pub(super) fn is_at_last(&self) -> bool {
+        self.last.wrapping_sub(self.incoming.position()) as i64 <= 0
     }
 
     /// `None` if it was scribbled on.
@@ -262,7 +287,13 @@ impl State {
     }
 
     pub(super) fn infos(&self) -> Vec<PeerInfo> {
-        self.iter().filter_map(|(_, record)| record.info()).collect()
+        self.connected().filter_map(PeerRecord::info).collect()
+    }
+
+    /// Live peers that have not hung up.
+    pub(super) fn connected(&self) -> impl Iterator<Item = &PeerRecord> {
+        let records = self.iter().map(|(_, record)| record);
+        records.filter(|record| !record.is_gone())
     }
 
     /// The slot whose peer has the address.
@@ -298,7 +329,7 @@ impl State {
         *record = PeerRecord::new(joined);
         *address = pack(joined.mac);
         let head = self.head_mut();
-        head.condemned.remove(joined.slot);
+        head.departed.remove(joined.slot);
         if let Some(slot) = head.slots.get_mut(position) {
             *slot = joined.slot;
             head.live = position as u32 + 1;
@@ -332,14 +363,14 @@ impl State {
         self.add_change(NeighborChange::Left(mac));
     }
 
-    /// No more frames are exchanged with the slot's peer, for it broke the rules.
-    pub(super) fn condemn(&mut self, slot: u8, offence: Offence) {
+    /// The same, to be told to the membership: the peer is gone, or has broken a rule.
+    pub(super) fn dismiss(&mut self, slot: u8, offence: Option<Offence>) {
         let Some(record) = self.get_mut(slot).filter(|record| record.is_live()) else {
             return;
         };
-        record.offence = offence.code();
+        record.offence = offence.map_or(0, Offence::code);
         self.remove(slot);
-        self.head_mut().condemned.insert(slot);
+        self.head_mut().departed.insert(slot);
     }
 
     fn add_change(&mut self, change: NeighborChange) {

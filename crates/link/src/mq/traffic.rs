@@ -26,7 +26,7 @@ impl Port {
             if sent {
                 self.state.head_mut().sent.insert(slot);
             } else if let Some(record) = self.state.get_mut(slot) {
-                // A peer that broke the rules is condemned when next spoken to alone.
+                // A peer that broke the rules is dismissed when next spoken to alone.
                 count(&mut record.statistics.group_frames_dropped, 1);
             }
         }
@@ -46,7 +46,7 @@ impl Port {
                 TransmitError::TooLong
             }
             ReserveError::Corrupt(corrupt) => {
-                self.condemn(slot, Offence::Ring(corrupt));
+                self.dismiss(slot, Some(Offence::Ring(corrupt)));
                 TransmitError::Unreachable
             }
         }
@@ -72,8 +72,8 @@ impl Port {
                     self.state.head_mut().released.insert(slot);
                     frames += polled.frames;
                 }
-                if let Some(offence) = polled.offence {
-                    lost = Some((slot, offence));
+                if polled.offence.is_some() || polled.is_over {
+                    lost = Some((slot, polled.offence));
                 }
             }
             position = if position + 1 == peers { 0 } else { position + 1 };
@@ -83,7 +83,7 @@ impl Port {
         }
         self.state.head_mut().first = position as u32;
         if let Some((slot, offence)) = lost {
-            self.condemn(slot, offence);
+            self.dismiss(slot, offence);
         }
         frames
     }

@@ -52,4 +52,12 @@ impl ProducerState {
     }
 }
 
+impl ConsumerState {
+    /// End of the last record passed, in bytes since the beginning.
+    #[inline]
+    pub fn position(&self) -> u64 {
+        self.position
+    }
+}
+
 const _: () = assert!(size_of::<ProducerState>() == 64 && size_of::<ConsumerState>() == 64);

@@ -17,8 +17,8 @@ fn state(node: &Mesh, peer: &str) -> Option<PeerState> {
 /// Makes a node believe that a peer broke the rules.
 fn offend(node: &mut Mesh, peer: &str) {
     let slot = node.membership.members.by_name(&name(peer)).unwrap();
-    node.port.condemn(slot, Offence::Ring(Corrupt::Padding));
-    node.expel();
+    node.port.dismiss(slot, Some(Offence::Ring(Corrupt::Padding)));
+    node.agree();
 }
 
 #[test]
