@@ -1,6 +1,5 @@
 //! The hidden command that a measurement's processes run.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
@@ -16,17 +15,12 @@ pub(crate) fn run() -> ExitCode {
 
 /// Starts this program again as a side.
 pub(crate) fn launcher() -> Result<Launcher> {
-    Ok(Launcher {
-        program: program()?,
-        arguments: vec![NAME.into()],
-    })
-}
-
-/// This program, to start it again.
-pub(crate) fn program() -> Result<PathBuf> {
     // The link and not what it points at: it goes on leading to this very program
     // when the file has been replaced by a new build meanwhile.
     let program = "/proc/self/exe";
     std::fs::metadata(program).context("cannot find this program again (is /proc mounted?)")?;
-    Ok(program.into())
+    Ok(Launcher {
+        program: program.into(),
+        arguments: vec![NAME.into()],
+    })
 }

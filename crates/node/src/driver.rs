@@ -68,9 +68,11 @@ pub(crate) struct Signals {
 const MARK: usize = 0;
 /// A [`Placement`].
 const PLACEMENT: usize = 1;
+/// Counts the peers that joined.
+const PEERS: usize = 2;
 
 impl Signals {
-    const WORDS: usize = 2;
+    const WORDS: usize = 3;
 
     pub(crate) fn bytes_needed() -> usize {
         Words::bytes_needed(Self::WORDS)
@@ -94,6 +96,17 @@ impl Signals {
     fn take_mark(&self) -> bool {
         let mark = self.words.word(MARK);
         mark.load(Relaxed) != 0 && mark.swap(0, Relaxed) != 0
+    }
+
+    /// Tells the programs that there are peers to be mapped.
+    pub(crate) fn peer_joined(&self) {
+        self.words.word(PEERS).fetch_add(1, Release);
+    }
+
+    /// How many peers have joined so far.
+    #[inline]
+    pub(crate) fn peers_joined(&self) -> u32 {
+        self.words.word(PEERS).load(Acquire)
     }
 
     #[inline]
@@ -148,7 +161,7 @@ impl Driver {
 
     /// Makes the driver look again, after its placement was changed.
     pub(crate) fn wake(&self) {
-        self.shard.driver_bell.ring();
+        self.shard.bells.driver.ring();
         if let Ok(shard) = self.shard.lease.lock() {
             shard.wake_sleeper();
         }
@@ -177,8 +190,8 @@ impl Driver {
                 (_, Plan::Sit(until)) => until,
             };
             let at_link = matches!(plan, Plan::Sit(_));
-            self.shard.sleep(&self.shard.driver_bell, at_link, until);
-            self.shard.driver_bell.clear();
+            self.shard.sleep(&self.shard.bells.driver, at_link, until);
+            self.shard.bells.driver.clear();
             // A busy program is not even asked for its lease.
             if plan != Plan::Watch || !self.shard.signals.take_mark() {
                 plan = self.plan()?;
@@ -274,18 +287,43 @@ impl Operation for Always<'_> {
 }
 
 impl ShardHandle {
+    /// Delivers what was written and closed, for some time at most; what is left
+    /// then is reset. Nobody else uses the shard any more.
+    pub(crate) fn drain(&self, longest: Duration) -> Result<(), Gone> {
+        let mut shard = self.lease.lock()?;
+        let deadline = clock::now() + longest;
+        loop {
+            shard.tick();
+            let frames = shard.receive(None);
+            shard.housekeeping();
+            if shard.stack.undelivered() == 0 || shard.now >= deadline {
+                break;
+            }
+            if frames == 0 && shard.arm() {
+                let until = clock::earlier(Some(deadline), shard.next_due());
+                LeaseGuard::unlocked(&mut shard, || {
+                    self.sleep(&self.bells.sleeper, true, until);
+                })?;
+                shard.disarm();
+            }
+        }
+        shard.stack.abort_undelivered();
+        shard.transmit();
+        Ok(())
+    }
+
     /// Makes the driver get up from the link.
     #[cold]
     pub(crate) fn dislodge(&self, shard: &mut Guard<'_>) {
         shard.waiting.seats.set_mode(Mode::Watching);
         shard.disarm();
-        self.driver_bell.ring();
+        self.bells.driver.ring();
     }
 
     /// The last of the program's threads that waited is done.
     #[cold]
     pub(crate) fn rouse_driver(&self, shard: &mut Guard<'_>) {
         shard.waiting.seats.set_mode(Mode::Watching);
-        self.driver_bell.ring();
+        self.bells.driver.ring();
     }
 }

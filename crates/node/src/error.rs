@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use rustix::io::Errno;
-use toehold_link::mq::{InvalidName, JoinError};
+use toehold_link::mq::{InvalidName, JoinError, PortError};
 use toehold_shm::{OutOfMemory, RegionError};
 
 /// Why a node could not be made.
@@ -35,6 +35,9 @@ pub enum NodeError {
     /// The memory is too small for the stack.
     #[error("the node's memory: {0}")]
     Carve(#[from] OutOfMemory),
+    /// There is no port for the stack.
+    #[error("the node's port: {0}")]
+    Port(#[from] PortError),
     /// The capture cannot be written.
     #[error("cannot write the capture to {path}: {source}")]
     Capture {
@@ -65,7 +68,7 @@ impl From<NodeError> for io::Error {
             NodeError::Name(_) | NodeError::Prefix(_) | NodeError::Bound { .. } => {
                 io::ErrorKind::InvalidInput
             }
-            NodeError::Region(_) | NodeError::Carve(_) => io::ErrorKind::OutOfMemory,
+            NodeError::Region(_) | NodeError::Carve(_) | NodeError::Port(_) => io::ErrorKind::OutOfMemory,
             NodeError::Capture { source, .. }
             | NodeError::Descriptors(source)
             | NodeError::Thread(source) => source.kind(),

@@ -13,6 +13,7 @@
 //! | `wait` | who drives and who rests |
 //! | `driver` | driving while no program does |
 //! | `local` | a node whose engine is this process |
+//! | `attached`, `attachment` | a node whose engine is another process |
 //! | `config`, `settings` | what a node is told when it is made: by a program, by a command |
 //! | `placement` | who runs the node's stack |
 //! | `fabric` | where nodes find one another: names, addresses, records |
@@ -22,6 +23,8 @@
 #![forbid(unsafe_code)]
 
 mod as_text;
+mod attached;
+mod attachment;
 mod clock;
 mod config;
 pub mod control;
@@ -36,9 +39,10 @@ pub mod settings;
 mod shard;
 mod wait;
 
+pub use self::attached::{AttachError, AttachedNode};
 pub use self::config::{NodeConfig, local_tcp};
 pub use self::error::NodeError;
 pub use self::local::LocalNode;
 pub use self::placement::{InvalidPlacement, Placement};
-pub use self::shard::{Interest, Shard, Subscription};
-pub use self::wait::{Gone, Guard, Operation, ShardHandle, SpinBudget};
+pub use self::shard::{Interest, Possession, Shard, Subscription};
+pub use self::wait::{Gone, Guard, Operation, Ownership, ShardHandle, SpinBudget};

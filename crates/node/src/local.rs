@@ -5,30 +5,27 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
 use toehold_link::capture::{Capture, CaptureSettings};
 use toehold_link::impair::Impair;
 use toehold_link::loopback::{Loopback, LoopbackSettings};
 use toehold_link::mq::{Mesh, MeshSettings};
 use toehold_link::{Capabilities, Link};
-use toehold_shm::{Carver, Doorbell, LeaseGuard, Leased, Region};
+use toehold_shm::{Carver, Leased, Region};
 use toehold_stack::Config;
 
-use crate::clock;
 use crate::config::NodeConfig;
 use crate::driver::Driver;
 use crate::error::NodeError;
 use crate::memory::{Layout, Pieces};
 use crate::placement::Placement;
-use crate::shard::Shard;
-use crate::wait::{Gone, ShardHandle};
+use crate::shard::{Bells, NodeLink, Shard};
+use crate::wait::ShardHandle;
 
 /// How long joining waits for the nodes that are there already. They answer
 /// only while they are driven; one that comes late is none the worse for it.
 const SETTLE: Duration = Duration::from_millis(100);
-
-/// The slot of the engine among the processes of its node.
-const ENGINE: u16 = 1;
 
 /// A node of this process. Its end delivers what its programs have written and closed.
 pub struct LocalNode {
@@ -113,22 +110,18 @@ impl LocalNode {
             .descriptor()
             .map(|descriptor| descriptor.try_clone_to_owned());
         let descriptor = descriptor.transpose().map_err(NodeError::Descriptors)?;
-        let doorbell = || Doorbell::new().map_err(|errno| NodeError::Descriptors(errno.into()));
-        let bell = doorbell()?;
-        let second = bell
-            .try_clone()
-            .map_err(|errno| NodeError::Descriptors(errno.into()))?;
-        let mut shard = Shard::new(pieces.stack, link, pieces.waiting, second);
+        let bells = Bells::new().map_err(no_descriptors)?;
+        let second = bells.try_clone().map_err(no_descriptors)?;
+        let mut shard = Shard::new(pieces.stack, NodeLink::Other(link), pieces.waiting, second);
         shard.housekeeping();
         pieces.signals.set_placement(config.placement);
         let shard = Arc::new(ShardHandle {
-            lease: Leased::new(pieces.lease.with_holder(ENGINE), shard),
+            lease: Leased::new(pieces.lease, shard),
             signals: pieces.signals,
             parking: pieces.parking,
-            bell,
-            driver_bell: doorbell()?,
+            bells,
             descriptor,
-            process: ENGINE,
+            attachment: None,
         });
         let driver = match config.placement {
             Placement::Inline => None,
@@ -152,30 +145,6 @@ impl LocalNode {
     pub fn shard(&self) -> &ShardHandle {
         &self.shard
     }
-
-    /// Delivers what was written and closed, for as long as the node was told to.
-    fn drain(&self) -> Result<(), Gone> {
-        let mut shard = self.shard.lease.lock()?;
-        let deadline = clock::now() + self.drain;
-        loop {
-            shard.tick();
-            let frames = shard.receive(None);
-            shard.housekeeping();
-            if shard.stack.undelivered() == 0 || shard.now >= deadline {
-                break;
-            }
-            if frames == 0 && shard.arm() {
-                let until = clock::earlier(Some(deadline), shard.next_due());
-                LeaseGuard::unlocked(&mut shard, || {
-                    self.shard.sleep(&self.shard.bell, true, until);
-                })?;
-                shard.disarm();
-            }
-        }
-        shard.stack.abort_undelivered();
-        shard.transmit();
-        Ok(())
-    }
 }
 
 impl Drop for LocalNode {
@@ -187,11 +156,15 @@ impl Drop for LocalNode {
             let _ = thread.join();
         }
         // A node that is gone has nothing to deliver.
-        let _ = self.drain();
+        let _ = self.shard.drain(self.drain);
     }
 }
 
-fn start_driver(shard: Arc<ShardHandle>) -> Result<(Arc<Driver>, JoinHandle<()>), NodeError> {
+pub(crate) fn no_descriptors(errno: Errno) -> NodeError {
+    NodeError::Descriptors(errno.into())
+}
+
+pub(crate) fn start_driver(shard: Arc<ShardHandle>) -> Result<(Arc<Driver>, JoinHandle<()>), NodeError> {
     let driver = Arc::new(Driver::new(shard));
     let thread = std::thread::Builder::new().name("toehold-driver".into());
     let running = Arc::clone(&driver);
@@ -203,12 +176,12 @@ fn start_driver(shard: Arc<ShardHandle>) -> Result<(Arc<Driver>, JoinHandle<()>)
 }
 
 fn make_pieces(config: &NodeConfig, link: Capabilities) -> Result<Pieces, NodeError> {
-    let layout = Layout::new(stack_config(config, link)?);
+    let layout = Layout::new(stack_config(config, link)?, None);
     let region = Region::create(&format!("toehold-{}", config.name), layout.region_len())?;
     Ok(layout.carve(&mut Carver::new(region)?)?)
 }
 
-fn stack_config(config: &NodeConfig, link: Capabilities) -> Result<Config, NodeError> {
+pub(crate) fn stack_config(config: &NodeConfig, link: Capabilities) -> Result<Config, NodeError> {
     let (secret, seed) = match config.seed {
         Some(seed) => (u128::from(seed) << 64 | u128::from(seed.swap_bytes()), seed),
         None => {

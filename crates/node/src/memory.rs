@@ -4,6 +4,7 @@
 //! makes the same calls with the same [`Layout`], and finds the same pieces.
 
 use serde::{Deserialize, Serialize};
+use toehold_link::mq::{Port, PortConfig};
 use toehold_shm::{Carver, Lease, OutOfMemory, Parking};
 use toehold_stack::{Config, Stack};
 
@@ -15,8 +16,10 @@ use crate::shard::{WAITERS, Waiting};
 pub(crate) struct Layout {
     /// Of the stack, its secrets included.
     pub(crate) stack: Config,
-    /// Threads that wait and registrations with polls, at most.
+    /// Threads that wait and registrations with polls, at most; possessions likewise.
     pub(crate) interests: u32,
+    /// Of the node's port, if processes share it.
+    pub(crate) port: Option<PortConfig>,
 }
 
 /// The pieces of a region that do not depend on the node's link.
@@ -29,10 +32,14 @@ pub(crate) struct Pieces {
 }
 
 impl Layout {
-    pub(crate) fn new(stack: Config) -> Layout {
+    pub(crate) fn new(stack: Config, port: Option<PortConfig>) -> Layout {
         // Every connection in two polls at once, and some threads.
         let interests = stack.connections.saturating_mul(2).saturating_add(2 * WAITERS);
-        Layout { stack, interests }
+        Layout {
+            stack,
+            interests,
+            port,
+        }
     }
 
     /// Bytes of region that the pieces take, at most.
@@ -42,9 +49,13 @@ impl Layout {
             + Signals::bytes_needed()
             + Waiting::bytes_needed(self.interests)
             + Stack::region_len(&self.stack)
+            + self
+                .port
+                .map_or(0, |port| Port::bytes_needed(port.max_peers as usize))
     }
 
-    /// Carves the pieces, in a fresh region or an attached one.
+    /// Carves the pieces, in a fresh region or an attached one. The port, if there is
+    /// one, comes after them.
     pub(crate) fn carve(&self, carver: &mut Carver) -> Result<Pieces, OutOfMemory> {
         let lease = carver.lease()?;
         let parking = carver.parking(WAITERS)?;

@@ -29,7 +29,8 @@ pub use node::{Node, StackInfo};
 pub use poll::{Event, Events, Interest, Iter, Poll, Registry, Source, Token, Waker};
 pub use stream::{ConnectOptions, Keepalive, TcpStream};
 pub use toehold_link::impair::{ImpairSettings, Impairments};
-pub use toehold_node::{NodeConfig, NodeError, Placement, local_tcp};
+pub use toehold_node::fabric::Fabric;
+pub use toehold_node::{AttachError, NodeConfig, NodeError, Placement, local_tcp};
 pub use toehold_stack::{
     CongestionAlgorithm, Counters, DemuxStrategy, Info, Settings, SocketOption, State, TcpConfig,
 };

@@ -6,7 +6,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use toehold_node::{Operation, Shard, SpinBudget, Subscription};
+use toehold_node::{Operation, Ownership, Possession, Shard, SpinBudget, Subscription};
 use toehold_stack::{Event, ListenerId, Settings, SocketError, SocketOption};
 
 use crate::error::{from_socket, would_block};
@@ -28,6 +28,7 @@ pub struct TcpListener {
 struct Listener {
     node: Arc<Shared>,
     id: ListenerId,
+    ownership: Ownership,
     nonblocking: AtomicBool,
     spin: SpinBudget,
 }
@@ -81,10 +82,19 @@ impl TcpListener {
             .stack
             .listen(now, addr, backlog, settings)
             .map_err(from_socket)?;
+        let possession = Possession::Source(Event::Listener(id));
+        let ownership = match node.shared.own(&mut shard, possession) {
+            Ok(ownership) => ownership,
+            Err(error) => {
+                let _ = shard.stack.close_listener(id);
+                return Err(error);
+            }
+        };
         drop(shard);
         let listener = Listener {
             node: Arc::clone(&node.shared),
             id,
+            ownership,
             nonblocking: AtomicBool::new(false),
             spin: SpinBudget::new(),
         };
@@ -113,6 +123,7 @@ impl TcpListener {
             id,
             nonblocking,
             spin,
+            ..
         } = &*self.listener;
         let mut operation = Accept { id: *id };
         let mut shard = node.enter()?;
@@ -126,8 +137,7 @@ impl TcpListener {
         node.settle(&mut shard);
         let connection = result.ok_or_else(would_block)?.map_err(from_socket)?;
         let peer = shard.stack.peer_addr(connection).map_err(from_socket)?;
-        drop(shard);
-        Ok((TcpStream::new(Arc::clone(node), connection), peer))
+        Ok((TcpStream::new(node, &mut shard, connection)?, peer))
     }
 
     /// The connections that come, one after the other, for ever.
@@ -201,6 +211,7 @@ impl Drop for Listener {
         shard.forget(Event::Listener(self.id));
         // There is nothing to be done about a listener that is gone already.
         let _ = shard.stack.close_listener(self.id);
+        self.node.disown(&mut shard, self.ownership);
         shard.respond();
         self.node.settle(&mut shard);
     }

@@ -5,8 +5,13 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::io::Errno;
 use toehold_link::{Capabilities, Link};
-use toehold_node::{Guard, LocalNode, NodeConfig, NodeError, Operation, Shard, SpinBudget, Subscription};
+use toehold_node::fabric::Fabric;
+use toehold_node::{
+    AttachError, AttachedNode, Guard, LocalNode, NodeConfig, NodeError, Operation, Ownership, Possession,
+    Shard, ShardHandle, SpinBudget, Subscription,
+};
 use toehold_stack::{Counters, Settings};
 
 use crate::error::gone;
@@ -53,9 +58,17 @@ pub struct Node {
 
 /// What all handles of a node share.
 pub(crate) struct Shared {
-    local: LocalNode,
+    place: Place,
     /// Of calls that concern no socket.
     spin: SpinBudget,
+}
+
+/// Where the node's engine is.
+enum Place {
+    /// In this process.
+    Here(LocalNode),
+    /// In another one.
+    Elsewhere(AttachedNode),
 }
 
 /// What a node's stack holds at the moment.
@@ -72,10 +85,29 @@ pub struct StackInfo {
 }
 
 impl Shared {
+    #[inline]
+    fn handle(&self) -> &ShardHandle {
+        match &self.place {
+            Place::Here(node) => node.shard(),
+            Place::Elsewhere(node) => node.shard(),
+        }
+    }
+
     /// Begins a call.
     #[inline]
     pub(crate) fn enter(&self) -> io::Result<Guard<'_>> {
-        self.local.shard().enter().map_err(gone)
+        self.handle().enter().map_err(gone)
+    }
+
+    /// Notes that this process has something that has to be closed when it ends.
+    pub(crate) fn own(&self, shard: &mut Guard<'_>, possession: Possession) -> io::Result<Ownership> {
+        let owned = self.handle().own(shard, possession);
+        owned.ok_or_else(|| Errno::NOBUFS.into())
+    }
+
+    /// It was closed.
+    pub(crate) fn disown(&self, shard: &mut Guard<'_>, ownership: Ownership) {
+        self.handle().disown(shard, ownership);
     }
 
     /// Waits until an operation that has just failed is done, `deadline` at
@@ -87,14 +119,14 @@ impl Shared {
         spin: &SpinBudget,
         deadline: Option<toehold_stack::Instant>,
     ) -> io::Result<Option<O::Output>> {
-        let handle = self.local.shard();
-        handle.block(shard, operation, spin, deadline).map_err(gone)
+        let waited = self.handle().block(shard, operation, spin, deadline);
+        waited.map_err(gone)
     }
 
     /// Ends a call that did not wait.
     #[inline]
     pub(crate) fn settle(&self, shard: &mut Guard<'_>) {
-        self.local.shard().settle(shard);
+        self.handle().settle(shard);
     }
 }
 
@@ -107,7 +139,7 @@ impl Node {
     /// If a setting is out of range, the name is taken, or the system refuses
     /// memory, files or descriptors: the error says what to do.
     pub fn join(config: NodeConfig) -> Result<Node, NodeError> {
-        LocalNode::join(config).map(Node::new)
+        LocalNode::join(config).map(Node::local)
     }
 
     /// Makes a node on a link. Its hardware address is the link's; what the
@@ -117,7 +149,7 @@ impl Node {
     ///
     /// If a setting is out of range, or the system refuses memory or descriptors.
     pub fn with_link(config: NodeConfig, link: Box<dyn Link>) -> Result<Node, NodeError> {
-        LocalNode::with_link(config, link).map(Node::new)
+        LocalNode::with_link(config, link).map(Node::local)
     }
 
     /// Two nodes of one process with a cable between them: for tests. Fabrics do
@@ -127,19 +159,39 @@ impl Node {
     ///
     /// If a setting is out of range, or the system refuses memory or descriptors.
     pub fn in_process_pair(configs: [NodeConfig; 2]) -> Result<[Node; 2], NodeError> {
-        Ok(LocalNode::pair(configs)?.map(Node::new))
+        Ok(LocalNode::pair(configs)?.map(Node::local))
     }
 
-    fn new(local: LocalNode) -> Node {
+    /// Attaches to a node that runs in an engine process, as `toehold up` starts one:
+    /// this process shares its address, its ports and its bounds with all others that
+    /// are attached to it. What the process still has when it ends is closed as the
+    /// kernel would close it.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such node, it belongs to another user, or the system refuses
+    /// memory or descriptors: the error says what to do.
+    pub fn attach(fabric: &Fabric, name: &str) -> Result<Node, AttachError> {
+        AttachedNode::attach(fabric, name).map(|node| Node::new(Place::Elsewhere(node)))
+    }
+
+    fn local(node: LocalNode) -> Node {
+        Node::new(Place::Here(node))
+    }
+
+    fn new(place: Place) -> Node {
         let spin = SpinBudget::new();
         Node {
-            shared: Arc::new(Shared { local, spin }),
+            shared: Arc::new(Shared { place, spin }),
         }
     }
 
     /// The node's name.
     pub fn name(&self) -> &str {
-        self.shared.local.name()
+        match &self.shared.place {
+            Place::Here(node) => node.name(),
+            Place::Elsewhere(node) => node.name(),
+        }
     }
 
     /// Sends, receives and acknowledges on behalf of all sockets of the node,

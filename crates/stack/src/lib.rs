@@ -231,6 +231,21 @@ impl Stack {
         self.tcp.payload.capacity() - self.tcp.payload.free_blocks()
     }
 
+    /// Most connections in context memory.
+    pub fn connections_bound(&self) -> u32 {
+        self.tcp.pcbs.capacity()
+    }
+
+    /// Bytes of payload memory in use.
+    pub fn payload_bytes_used(&self) -> u64 {
+        u64::from(self.payload_blocks_used()) * self.tcp.payload.block_len() as u64
+    }
+
+    /// Bytes of payload memory.
+    pub fn payload_bytes_bound(&self) -> u64 {
+        u64::from(self.tcp.payload.capacity()) * self.tcp.payload.block_len() as u64
+    }
+
     /// Bytes of context memory a connection takes while it is idle.
     pub fn context_bytes_per_connection(&self) -> usize {
         self.context_bytes

@@ -21,7 +21,19 @@ pub(super) const MAX_PEERS: usize = 128;
 
 /// What the processes of a node have to agree upon about its [`super::Port`]: plain
 /// data, to be kept in the node's region.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    FromBytes,
+    IntoBytes,
+    KnownLayout,
+    Immutable,
+    serde::Serialize,
+    serde::Deserialize,
+)]
 #[repr(C)]
 pub struct PortConfig {
     /// The node's hardware address.

@@ -117,7 +117,7 @@ impl Server {
         self
     }
 
-    /// Serves until it is to end. Clients are hung up on when it is dropped.
+    /// Serves until it is to end.
     pub(crate) fn run(&mut self) {
         while !self.stopping {
             let mut buffer = [const { MaybeUninit::uninit() }; MAX_EVENTS];
@@ -138,9 +138,6 @@ impl Server {
                 }
             }
             self.expire();
-        }
-        if self.sessions.values().any(|session| session.captures) {
-            self.host.stop_capture();
         }
     }
 
@@ -414,6 +411,14 @@ impl Server {
         }
         if self.paused.take().is_some() {
             self.watch_listener(EventFlags::IN);
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if self.sessions.values().any(|session| session.captures) {
+            self.host.stop_capture();
         }
     }
 }

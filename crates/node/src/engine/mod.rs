@@ -6,6 +6,7 @@
 //! Nothing outlives the process but the node's files, which the next command
 //! that comes by removes.
 
+mod host;
 mod idle;
 mod launch;
 mod process;
@@ -23,6 +24,7 @@ use crate::control::{Host, Server};
 use crate::fabric::{Fabric, NodeRecord, Place, TakeError};
 use crate::settings::{InvalidSetting, NodeSettings};
 
+pub use self::host::StackHost;
 pub use self::idle::Idle;
 pub use self::launch::{Launch, LaunchError};
 pub use self::process::main;
@@ -63,13 +65,10 @@ pub enum StartError {
 
 /// A node that runs in this process. Dropping it ends the node.
 pub struct Engine {
+    place: Place,
     host: Arc<dyn Host>,
     stopper: UnixStream,
-    control: Option<JoinHandle<Server>>,
-    place: Place,
-    /// After its end. Its clients see that last of all, when the node's name is
-    /// free again: so it is the last field.
-    ended: Option<Server>,
+    control: Option<JoinHandle<()>>,
 }
 
 impl Engine {
@@ -89,22 +88,16 @@ impl Engine {
         let listener = listener.map_err(StartError::Thread)?;
         let host = host(&place, &seat.settings).map_err(StartError::Host)?;
         let mut engine = Engine {
+            place,
             host,
             stopper,
             control: None,
-            place,
-            ended: None,
         };
         let record = engine.place.record().clone();
         let server = Server::new(listener, stop.into(), record, Arc::clone(&engine.host));
         let mut server = server.map_err(|errno| StartError::Thread(errno.into()))?;
         let thread = std::thread::Builder::new().name("toehold-control".into());
-        let control = thread
-            .spawn(move || {
-                server.run();
-                server
-            })
-            .map_err(StartError::Thread)?;
+        let control = thread.spawn(move || server.run()).map_err(StartError::Thread)?;
         engine.control = Some(control);
         Ok(engine)
     }
@@ -135,7 +128,7 @@ impl Engine {
         if let Some(control) = self.control.take() {
             // It has no reason to panic; if it did all the same, that was told,
             // and the node ends: nobody could reach it any more.
-            self.ended = control.join().ok();
+            let _ = control.join();
         }
     }
 }

@@ -158,6 +158,15 @@ impl Interests {
         self.entries.remove(index);
     }
 
+    /// Removes what a thread waits for that will not do so itself.
+    pub(crate) fn remove_threads(&mut self, slot: u32) {
+        let entries = self.entries.iter_live();
+        let own = entries.filter(|(_, entry)| entry.is(Kind::Thread) && entry.owner == slot);
+        for index in own.map(|(index, _)| index).collect::<Vec<_>>() {
+            self.remove(index);
+        }
+    }
+
     /// The entries with this key.
     #[inline]
     pub(crate) fn of(&self, key: Key) -> impl Iterator<Item = (u32, &Entry)> {

@@ -5,17 +5,23 @@
 //! and never waits.
 
 mod interests;
+mod link;
+mod owners;
 mod polls;
 mod seats;
 
+pub(crate) use link::NodeLink;
+pub use owners::Possession;
 pub use polls::Interest;
 pub(crate) use seats::WAITERS;
 
-use toehold_link::{Link, NeighborChange};
+use rustix::io::Errno;
+use toehold_link::{Link, NeighborChange, Watch};
 use toehold_shm::{Carver, Doorbell, OutOfMemory, Parking, Rest};
 use toehold_stack::{Event, Instant, Placement, Readiness, Stack};
 
 use self::interests::{Entry, Interests, Key, Kind};
+use self::owners::Owners;
 use self::polls::Polls;
 use self::seats::Seats;
 use crate::clock;
@@ -61,6 +67,7 @@ impl Subscription {
 pub(crate) struct Waiting {
     pub(crate) interests: Interests,
     pub(crate) polls: Polls,
+    pub(crate) owners: Owners,
     pub(crate) seats: Seats,
     pub(crate) parking: Parking,
 }
@@ -68,13 +75,17 @@ pub(crate) struct Waiting {
 impl Waiting {
     /// `interests`: threads that wait and registrations with polls, at most.
     pub(crate) fn bytes_needed(interests: u32) -> usize {
-        Interests::bytes_needed(interests) + Polls::bytes_needed() + Seats::bytes_needed()
+        Interests::bytes_needed(interests)
+            + Polls::bytes_needed()
+            + Owners::bytes_needed(interests)
+            + Seats::bytes_needed()
     }
 
     pub(crate) fn create(carver: &mut Carver, interests: u32, parking: Parking) -> Result<Self, OutOfMemory> {
         Ok(Self {
             interests: Interests::create(carver, interests)?,
             polls: Polls::create(carver)?,
+            owners: Owners::create(carver, interests)?,
             seats: Seats::create(carver)?,
             parking,
         })
@@ -99,7 +110,7 @@ impl Waiting {
 pub struct Shard {
     /// The stack.
     pub stack: Stack,
-    link: Box<dyn Link>,
+    pub(crate) link: NodeLink,
     /// The time of this round.
     pub now: Instant,
     /// When this process last asked the link for frames.
@@ -108,12 +119,40 @@ pub struct Shard {
     /// Length of the frame that came last, a guess at that of the next.
     frame_len: usize,
     pub(crate) waiting: Waiting,
-    /// Wakes the thread that sleeps at the link.
-    bell: Doorbell,
+    bells: Bells,
+}
+
+/// What wakes whom in a node. Its processes trust one another.
+#[derive(Debug)]
+pub(crate) struct Bells {
+    /// The thread that sleeps at the link.
+    pub(crate) sleeper: Doorbell,
+    /// The engine's driver.
+    pub(crate) driver: Doorbell,
+    /// The engine's thread that connects the node with others.
+    pub(crate) fabric: Doorbell,
+}
+
+impl Bells {
+    pub(crate) fn new() -> Result<Self, Errno> {
+        Ok(Self {
+            sleeper: Doorbell::new()?,
+            driver: Doorbell::new()?,
+            fabric: Doorbell::new()?,
+        })
+    }
+
+    pub(crate) fn try_clone(&self) -> Result<Self, Errno> {
+        Ok(Self {
+            sleeper: self.sleeper.try_clone()?,
+            driver: self.driver.try_clone()?,
+            fabric: self.fabric.try_clone()?,
+        })
+    }
 }
 
 impl Shard {
-    pub(crate) fn new(stack: Stack, link: Box<dyn Link>, waiting: Waiting, bell: Doorbell) -> Self {
+    pub(crate) fn new(stack: Stack, link: NodeLink, waiting: Waiting, bells: Bells) -> Self {
         let now = clock::now();
         Self {
             stack,
@@ -123,7 +162,7 @@ impl Shard {
             housekeeping_at: now,
             frame_len: 0,
             waiting,
-            bell,
+            bells,
         }
     }
 
@@ -179,6 +218,12 @@ impl Shard {
         })
     }
 
+    /// Fills `watch` with what to look at, without the lease, for the next frame.
+    #[inline]
+    pub(crate) fn watch(&self, watch: &mut Watch) -> bool {
+        self.link.watch(watch)
+    }
+
     /// Does what came of the frames or of a program's call: sends, and wakes.
     #[inline]
     pub fn respond(&mut self) {
@@ -191,7 +236,7 @@ impl Shard {
     /// Sends everything that can be sent now.
     #[inline]
     pub fn transmit(&mut self) {
-        self.stack.poll_transmit(self.now, &mut *self.link);
+        self.stack.poll_transmit(self.now, &mut self.link);
         self.link.flush();
     }
 
@@ -209,7 +254,7 @@ impl Shard {
         let mut registered = None;
         for (index, entry) in self.waiting.interests.of(key) {
             if entry.is(Kind::Thread) {
-                self.waiting.notify(entry.owner, &self.bell);
+                self.waiting.notify(entry.owner, &self.bells.sleeper);
             } else if entry.queued == 0 {
                 registered = Some(index);
             }
@@ -231,7 +276,7 @@ impl Shard {
         let Waiting { interests, polls, .. } = &mut self.waiting;
         polls.may_be_ready(interests, index);
         if let Some(poll) = self.waiting.interests.get(index).map(|entry| entry.owner) {
-            self.waiting.wake(Key::of_poll(poll), &self.bell);
+            self.waiting.wake(Key::of_poll(poll), &self.bells.sleeper);
         }
     }
 
@@ -260,6 +305,10 @@ impl Shard {
         self.now >= self.housekeeping_at
     }
 
+    pub(crate) fn housekeeping_at(&self) -> Instant {
+        self.housekeeping_at
+    }
+
     /// Runs timers, takes in who joined or left, sends what waits. Also the
     /// round before sleeping: what is not done here is not done until the next wake-up.
     pub fn housekeeping(&mut self) {
@@ -272,6 +321,9 @@ impl Shard {
                 NeighborChange::Joined(_) => self.stack.announce(),
                 NeighborChange::Left(mac) => self.stack.neighbor_gone(mac),
             }
+        }
+        if self.link.port().is_some_and(|port| port.has_departed()) {
+            self.bells.fabric.ring();
         }
         self.transmit();
         self.dispatch();
@@ -310,11 +362,11 @@ impl Shard {
 
     /// The link.
     pub fn link(&self) -> &dyn Link {
-        &*self.link
+        &self.link
     }
 
     pub(crate) fn bell(&self) -> &Doorbell {
-        &self.bell
+        &self.bells.sleeper
     }
 
     /// Lists a thread that is about to rest among those to be woken. False: there
@@ -341,7 +393,7 @@ impl Shard {
     /// more, and whoever still waits for it finds out.
     pub fn forget(&mut self, source: Event) {
         let key = Key::of(source);
-        self.waiting.wake(key, &self.bell);
+        self.waiting.wake(key, &self.bells.sleeper);
         let Waiting { interests, polls, .. } = &mut self.waiting;
         loop {
             let registration = interests.of(key).find(|(_, entry)| !entry.is(Kind::Thread));
@@ -410,5 +462,35 @@ impl Shard {
         let Self { waiting, stack, .. } = self;
         let Waiting { interests, polls, .. } = waiting;
         polls.collect(interests, stack, poll, room, tell);
+    }
+
+    /// A process of the node is gone: nothing of it rests or drives any more, and
+    /// what it had is closed as the kernel would.
+    pub(crate) fn forget_process(&mut self, process: u16) {
+        if self.waiting.seats.driver_process() == Some(process) {
+            self.waiting.seats.clear_driver();
+        }
+        for slot in self.waiting.seats.waiters_of(process) {
+            self.waiting.seats.give_slot(slot);
+            self.waiting.interests.remove_threads(slot);
+        }
+        self.tick();
+        for possession in self.waiting.owners.take(process) {
+            match possession {
+                Possession::Source(source) => self.close(source),
+                Possession::Poll(poll) => self.close_poll(poll),
+            }
+        }
+        self.respond();
+    }
+
+    /// Closes a connection or listener that no process has any more.
+    fn close(&mut self, source: Event) {
+        self.forget(source);
+        // There is nothing to be done about one that is gone already.
+        let _ = match source {
+            Event::Connection(id) => self.stack.close(self.now, id),
+            Event::Listener(id) => self.stack.close_listener(id),
+        };
     }
 }

@@ -72,6 +72,11 @@ impl Seats {
         Some(self.state[0].driver).filter(|&ticket| ticket != 0)
     }
 
+    /// The process of the call that drives.
+    pub(crate) fn driver_process(&self) -> Option<u16> {
+        self.driver().map(|_| self.state[0].driver_process as u16)
+    }
+
     #[inline]
     pub(crate) fn set_driver(&mut self, process: u16, ticket: u64) {
         let state = &mut self.state[0];
@@ -211,6 +216,13 @@ impl Seats {
             link = self.waiters.get(slot)?.next;
             Some(slot)
         })
+    }
+
+    /// Slots of the waiters of a process.
+    pub(crate) fn waiters_of(&self, process: u16) -> Vec<u32> {
+        let waiters = self.waiters.iter_live();
+        let own = waiters.filter(|(_, waiter)| waiter.process == u32::from(process));
+        own.map(|(slot, _)| slot).collect()
     }
 }
 

@@ -2,7 +2,7 @@
 //! rests until another one has done so.
 //!
 //! Of the threads that wait, in all processes of the node, one *drives*: it
-//! looks for frames. It is the one
+//! looks for frames, without the lease as long as there are none. It is the one
 //! that most lately began to wait, since it is the most likely to get something
 //! soon. One more may be *seated*: it sleeps on the link's descriptor. All
 //! others are *parked* and rely on these two.
@@ -19,17 +19,19 @@ mod rest;
 pub(crate) mod spin;
 
 use std::hint::spin_loop;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, poll};
+use toehold_link::Watch;
 use toehold_shm::{Doorbell, LeaseGuard, Leased, Parking, Revoked};
 use toehold_stack::Instant;
 
 pub use self::spin::SpinBudget;
+use crate::attachment::Attachment;
 use crate::clock;
 use crate::driver::{Mode, Signals};
 use crate::placement::Placement;
-use crate::shard::{Shard, Subscription};
+use crate::shard::{Bells, Possession, Shard, Subscription};
 
 /// Looks at the link between two looks at the clock: together about as long as
 /// reading the clock takes.
@@ -77,15 +79,16 @@ pub struct ShardHandle {
     pub(crate) lease: Leased<Shard>,
     pub(crate) signals: Signals,
     pub(crate) parking: Parking,
-    /// Wakes the thread that sleeps on the link's descriptor.
-    pub(crate) bell: Doorbell,
-    /// Wakes the engine's driver.
-    pub(crate) driver_bell: Doorbell,
+    pub(crate) bells: Bells,
     /// The link's descriptor, to sleep on without the lease.
     pub(crate) descriptor: Option<OwnedFd>,
-    /// The slot of this process.
-    pub(crate) process: u16,
+    /// What connects this process with the node's engine, if that is another one.
+    pub(crate) attachment: Option<Attachment>,
 }
+
+/// That this process has something, see [`ShardHandle::own`].
+#[derive(Debug, Clone, Copy)]
+pub struct Ownership(Option<u32>);
 
 /// How driving ended.
 enum Drive<T> {
@@ -110,7 +113,49 @@ impl ShardHandle {
         if shard.waiting.seats.mode() == Mode::Seated {
             self.dislodge(&mut shard);
         }
+        self.map_peers(&mut shard)?;
+        if let Some(attachment) = &self.attachment
+            && !attachment.seems_alive()
+        {
+            drop(shard);
+            self.check_engine()?;
+            return Ok(self.lease.lock()?);
+        }
         Ok(shard)
+    }
+
+    /// Maps peers that joined since this process last did so.
+    #[inline]
+    fn map_peers(&self, shard: &mut Guard<'_>) -> Result<(), Gone> {
+        match &self.attachment {
+            Some(attachment) if attachment.misses_peers(&self.signals) => {
+                attachment.map_peers(&self.signals, shard)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The number of this process in the node.
+    fn process(&self) -> u16 {
+        self.lease.lease().me()
+    }
+
+    /// Notes that this process has a connection, listener or poll, which is to be
+    /// closed when the process ends. `None`: there is no room for that.
+    pub fn own(&self, shard: &mut Guard<'_>, possession: Possession) -> Option<Ownership> {
+        if self.attachment.is_none() {
+            // The node ends with this process.
+            return Some(Ownership(None));
+        }
+        let record = shard.waiting.owners.insert(self.process(), possession)?;
+        Some(Ownership(Some(record)))
+    }
+
+    /// It was closed.
+    pub fn disown(&self, shard: &mut Guard<'_>, ownership: Ownership) {
+        if let Ownership(Some(record)) = ownership {
+            shard.waiting.owners.remove(record);
+        }
     }
 
     /// Waits until an operation that has just failed is done, `deadline` at
@@ -187,13 +232,7 @@ impl ShardHandle {
         shard.tick();
         let mut idle_since = shard.now;
         loop {
-            let mut looks = 1;
-            let mut frames = operation.receive(shard);
-            while frames == 0 && looks < LOOKS && budget_ns > 0 {
-                spin_loop();
-                frames = operation.receive(shard);
-                looks += 1;
-            }
+            let frames = operation.receive(shard);
             if frames > 0 {
                 shard.respond();
                 if let Some(output) = operation.attempt(shard) {
@@ -204,6 +243,7 @@ impl ShardHandle {
             let idle = shard.now.nanos_since(idle_since) >= budget_ns && frames == 0;
             if idle || shard.housekeeping_due() {
                 self.signals.mark();
+                self.map_peers(shard)?;
                 shard.housekeeping();
                 if let Some(output) = operation.attempt(shard) {
                     return Ok(Drive::Done(output));
@@ -215,7 +255,8 @@ impl ShardHandle {
             if idle {
                 return Ok(Drive::Idle);
             }
-            self.look(shard)?;
+            let until = idle_since.plus_nanos(budget_ns).min(shard.housekeeping_at());
+            self.look(shard, clock::earlier(Some(until), deadline).unwrap_or(until))?;
             // Others may have driven meanwhile, and this call is not listed
             // among those to be told.
             if let Some(output) = operation.attempt(shard) {
@@ -227,29 +268,46 @@ impl ShardHandle {
         }
     }
 
-    /// Lets others have the lease between two looks for frames, if they want it.
+    /// Looks for frames, until there seem to be some or until a point in time:
+    /// without the lease, if the link can be looked at in that way.
     #[inline]
-    fn look(&self, shard: &mut Guard<'_>) -> Result<(), Gone> {
-        if self.lease.is_wanted() {
-            LeaseGuard::give_way(shard)?;
+    fn look(&self, shard: &mut Guard<'_>, until: Instant) -> Result<(), Gone> {
+        let mut watch = Watch::new();
+        if shard.watch(&mut watch) {
+            let mut now = shard.now;
+            LeaseGuard::unlocked(shard, || now = spin_until(&watch, until))?;
+            shard.now = now;
+        } else {
+            if self.lease.is_wanted() {
+                LeaseGuard::give_way(shard)?;
+            }
+            // The peer may be the other thread of this core.
+            spin_loop();
+            shard.tick();
         }
-        // The peer may be the other thread of this core.
-        spin_loop();
-        shard.tick();
         Ok(())
     }
 
-    /// Waits for a doorbell, and for the link's descriptor if wanted.
+    /// Waits for a doorbell, for the link's descriptor if wanted, and for the end of
+    /// the engine.
     pub(crate) fn sleep(&self, bell: &Doorbell, link: bool, until: Option<Instant>) {
         let left = until.map(|until| clock::timespec(until.since(clock::now())));
-        let bell = PollFd::new(bell, PollFlags::IN);
+        let mut descriptors = [const { None }; 3];
+        descriptors[0] = Some(bell.as_fd());
+        descriptors[1] = self.descriptor.as_ref().filter(|_| link).map(AsFd::as_fd);
+        descriptors[2] = self.attachment.as_ref().map(Attachment::engine);
+        let mut used = 0;
+        let mut polled = [
+            PollFd::new(bell, PollFlags::IN),
+            PollFd::new(bell, PollFlags::IN),
+            PollFd::new(bell, PollFlags::IN),
+        ];
+        for descriptor in descriptors.into_iter().flatten() {
+            polled[used] = PollFd::from_borrowed_fd(descriptor, PollFlags::IN);
+            used += 1;
+        }
         // A signal ends the sleep early, which does no harm.
-        let _ = match &self.descriptor {
-            Some(descriptor) if link => {
-                poll(&mut [bell, PollFd::new(descriptor, PollFlags::IN)], left.as_ref())
-            }
-            _ => poll(&mut [bell], left.as_ref()),
-        };
+        let _ = poll(&mut polled[..used], left.as_ref());
     }
 
     /// The end of a call that did not wait: tells those concerned what it changed.
@@ -270,7 +328,7 @@ impl ShardHandle {
     fn take_wheel(&self, shard: &mut Guard<'_>, drives: bool) -> u64 {
         let ticket = shard.waiting.seats.next_ticket();
         if drives {
-            shard.waiting.seats.set_driver(self.process, ticket);
+            shard.waiting.seats.set_driver(self.process(), ticket);
             shard.disarm();
         }
         ticket
@@ -282,10 +340,28 @@ impl ShardHandle {
         match shard.waiting.seats.driver() {
             Some(driver) => driver == ticket,
             None => {
-                shard.waiting.seats.set_driver(self.process, ticket);
+                shard.waiting.seats.set_driver(self.process(), ticket);
                 shard.disarm();
                 true
             }
+        }
+    }
+}
+
+/// Spins until there seem to be frames, or until a point in time; what time it is then.
+#[inline]
+fn spin_until(watch: &Watch, until: Instant) -> Instant {
+    loop {
+        for _ in 0..LOOKS {
+            if watch.changed() {
+                return clock::now();
+            }
+            // The peer may be the other thread of this core.
+            spin_loop();
+        }
+        let now = clock::now();
+        if now >= until {
+            return now;
         }
     }
 }

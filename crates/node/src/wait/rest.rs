@@ -2,6 +2,7 @@
 //! who rest.
 
 use std::hint::spin_loop;
+use std::time::Duration;
 
 use toehold_shm::{LeaseGuard, Rest};
 use toehold_stack::Instant;
@@ -14,6 +15,9 @@ use crate::shard::{Shard, Subscription};
 /// Rounds that a call which is about to leave drives on behalf of those who
 /// rest, before it wakes one of them to do so.
 const LAST_ROUNDS: usize = 3;
+
+/// How long a thread sleeps at most before it looks whether the engine lives.
+const SLICE: Duration = Duration::from_millis(200);
 
 impl ShardHandle {
     /// Sleeps until there is reason to look again.
@@ -36,7 +40,7 @@ impl ShardHandle {
                 return Ok(LeaseGuard::unlocked(shard, std::thread::yield_now)?);
             }
         }
-        let Some(slot) = shard.waiting.seats.take_slot(self.process, ticket) else {
+        let Some(slot) = shard.waiting.seats.take_slot(self.process(), ticket) else {
             return Ok(LeaseGuard::unlocked(shard, std::thread::yield_now)?);
         };
         if shard.subscribe(subscription, slot) {
@@ -76,7 +80,7 @@ impl ShardHandle {
         }
         shard.check_sleeper();
         let subscription = operation.subscription();
-        let Some(slot) = shard.waiting.seats.take_slot(self.process, ticket) else {
+        let Some(slot) = shard.waiting.seats.take_slot(self.process(), ticket) else {
             LeaseGuard::unlocked(shard, std::thread::yield_now)?;
             return Ok(operation.attempt(shard));
         };
@@ -87,8 +91,8 @@ impl ShardHandle {
             let mut in_time = false;
             LeaseGuard::unlocked(shard, || {
                 in_time = self.spin_parked(slot, budget_ns);
-                self.parking.park(slot, deadline.map(|deadline| deadline.0));
-            })?;
+                self.park_until(slot, deadline)
+            })??;
             match in_time {
                 true => spin.helped(),
                 false if budget_ns > 0 => spin.in_vain(),
@@ -123,10 +127,13 @@ impl ShardHandle {
         self.parking.begin(slot, Rest::Seated);
         let wake_at = until.unwrap_or(Instant::NEVER);
         shard.waiting.seats.set_sleeper(slot, wake_at);
-        LeaseGuard::unlocked(shard, || self.sleep(&self.bell, true, until))?;
+        LeaseGuard::unlocked(shard, || {
+            self.sleep(&self.bells.sleeper, true, until);
+            self.check_engine()
+        })??;
         shard.waiting.seats.clear_sleeper();
         if self.parking.end(slot) {
-            self.bell.clear();
+            self.bells.sleeper.clear();
         }
         shard.disarm();
         Ok(())
@@ -136,10 +143,44 @@ impl ShardHandle {
     fn park(&self, shard: &mut Guard<'_>, slot: u32, until: Option<Instant>) -> Result<(), Gone> {
         self.parking.begin(slot, Rest::Parked);
         shard.waiting.seats.park(slot);
-        LeaseGuard::unlocked(shard, || self.parking.park(slot, until.map(|until| until.0)))?;
+        LeaseGuard::unlocked(shard, || self.park_until(slot, until))??;
         self.parking.end(slot);
         shard.waiting.seats.unpark(slot);
         Ok(())
+    }
+
+    /// Sleeps on a word of memory, and looks now and then whether the engine lives: the
+    /// kernel tells those who sleep at the link, and nobody else.
+    fn park_until(&self, slot: u32, until: Option<Instant>) -> Result<(), Gone> {
+        if self.attachment.is_none() {
+            self.parking.park(slot, until.map(|until| until.0));
+            return Ok(());
+        }
+        loop {
+            let slice = clock::now() + SLICE;
+            let end = clock::earlier(until, Some(slice)).unwrap_or(slice);
+            self.parking.park(slot, Some(end.0));
+            self.check_engine()?;
+            if !self.parking.is_resting(slot) || until.is_some_and(|until| clock::now() >= until) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Fails if the engine is gone; tells everybody else so.
+    pub(super) fn check_engine(&self) -> Result<(), Gone> {
+        match &self.attachment {
+            Some(attachment) if !attachment.is_alive() => {
+                self.lease.lease().close();
+                for slot in 0..self.parking.slots() {
+                    if self.parking.rouse(slot) == Some(Rest::Seated) {
+                        self.bells.sleeper.ring();
+                    }
+                }
+                Err(Gone)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The end of a call that has waited.

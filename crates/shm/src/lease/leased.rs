@@ -8,6 +8,7 @@ use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::{Acquire, Release};
 
 use super::{Lease, Revoked};
+use crate::{Carver, Region};
 
 /// A value of this process, the handles to what the processes share, that is to be
 /// used by whoever has the lease.
@@ -45,6 +46,30 @@ impl<T> Leased<T> {
             in_use: AtomicBool::new(false),
             value: UnsafeCell::new(value),
         }
+    }
+
+    /// Makes this process's handles to a region that other processes of its node use
+    /// already, and puts them behind the region's lease. `make` does what was done in the
+    /// fresh region, in the same order; a [fingerprint](Carver::fingerprint) that differs
+    /// from the one there means that it did not, and it should fail then.
+    ///
+    /// # Errors
+    ///
+    /// Those of `make`.
+    ///
+    /// # Panics
+    ///
+    /// If the region was opened for reading only.
+    pub fn attach<E>(
+        region: Region,
+        make: impl FnOnce(&mut Carver) -> Result<(Lease, T), E>,
+    ) -> Result<Self, E> {
+        // SAFETY: the handles end up behind the lease, through which all processes that
+        // have the region for writing, which is one node's only, reach theirs; what `make`
+        // may keep beside them are atomic words, which need no lease.
+        let mut carver = unsafe { Carver::attach(region) };
+        let (lease, value) = make(&mut carver)?;
+        Ok(Self::new(lease, value))
     }
 
     /// The lease.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use toehold_node::{Guard, Operation, Shard, SpinBudget, Subscription};
+use toehold_node::{Guard, Operation, Ownership, Possession, Shard, SpinBudget, Subscription};
 use toehold_stack::Event as SourceEvent;
 
 use crate::error::invalid;
@@ -60,6 +60,7 @@ pub struct Registry {
 struct Set {
     node: Arc<Shared>,
     index: u32,
+    ownership: Ownership,
 }
 
 /// Something that can be registered: a [`TcpListener`] or a [`TcpStream`].
@@ -100,11 +101,23 @@ impl Poll {
     /// ENOBUFS if the node has as many as it may have.
     pub fn new(node: &Node) -> io::Result<Poll> {
         let node = Arc::clone(&node.shared);
-        let index = node.enter()?.open_poll().ok_or(Errno::NOBUFS)?;
+        let mut shard = node.enter()?;
+        let index = shard.open_poll().ok_or(Errno::NOBUFS)?;
+        let ownership = match node.own(&mut shard, Possession::Poll(index)) {
+            Ok(ownership) => ownership,
+            Err(error) => {
+                shard.close_poll(index);
+                return Err(error);
+            }
+        };
+        drop(shard);
+        let set = Set {
+            node,
+            index,
+            ownership,
+        };
         Ok(Poll {
-            registry: Registry {
-                set: Arc::new(Set { node, index }),
-            },
+            registry: Registry { set: Arc::new(set) },
             spin: SpinBudget::new(),
         })
     }
@@ -122,7 +135,7 @@ impl Poll {
     ///
     /// `InvalidInput` if `events` has no capacity; `NetworkDown` if the node is gone.
     pub fn poll(&mut self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
-        let Set { node, index } = &*self.registry.set;
+        let Set { node, index, .. } = &*self.registry.set;
         if events.capacity() == 0 {
             return Err(invalid("there is no room for events"));
         }
@@ -227,7 +240,7 @@ impl Waker {
     ///
     /// ENOBUFS if the node has no room for it.
     pub fn new(registry: &Registry, token: Token) -> io::Result<Waker> {
-        let Set { node, index } = &*registry.set;
+        let Set { node, index, .. } = &*registry.set;
         let index = node.enter()?.open_waker(*index, token.0 as u64);
         let index = index.ok_or(Errno::NOBUFS)?;
         let registry = registry.clone();
@@ -285,6 +298,7 @@ impl Drop for Set {
         // A node that is gone holds nothing.
         if let Ok(mut shard) = self.node.enter() {
             shard.close_poll(self.index);
+            self.node.disown(&mut shard, self.ownership);
         }
     }
 }

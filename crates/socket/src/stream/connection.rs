@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use toehold_node::{Guard, Operation, Shard, SpinBudget};
+use toehold_node::{Guard, Operation, Ownership, Shard, SpinBudget};
 use toehold_stack::{ConnectionId, Event, ReceiveFlags, SendFlags, Shutdown, SocketError};
 
 use super::operations::{Linger, Receive, Send, must_wait};
@@ -44,6 +44,7 @@ impl Timeout {
 pub(crate) struct Connection {
     pub(super) node: Arc<Shared>,
     pub(super) id: ConnectionId,
+    ownership: Ownership,
     pub(super) nonblocking: AtomicBool,
     pub(super) read_timeout: Timeout,
     pub(super) write_timeout: Timeout,
@@ -51,10 +52,11 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(node: Arc<Shared>, id: ConnectionId) -> Self {
+    pub(super) fn new(node: Arc<Shared>, id: ConnectionId, ownership: Ownership) -> Self {
         Self {
             node,
             id,
+            ownership,
             nonblocking: AtomicBool::new(false),
             read_timeout: Timeout::default(),
             write_timeout: Timeout::default(),
@@ -321,6 +323,7 @@ impl Drop for Connection {
         let now = shard.now;
         // There is nothing to be done about a connection that is gone already.
         let _ = shard.stack.close(now, self.id);
+        self.node.disown(&mut shard, self.ownership);
         shard.respond();
         self.node.settle(&mut shard);
     }

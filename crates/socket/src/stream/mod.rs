@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use toehold_node::Operation;
+use toehold_node::{Guard, Operation, Possession};
 use toehold_stack::{ConnectionId, Event, ReceiveFlags, SendFlags, Settings};
 
 use self::connection::Connection;
@@ -122,7 +122,7 @@ impl TcpStream {
             .stack
             .connect(now, options.local, *addr, &settings)
             .map_err(from_socket)?;
-        let stream = Self::new(Arc::clone(shared), id);
+        let stream = Self::new(shared, &mut shard, id)?;
         shard.respond();
         // The question for the peer's hardware address is no output of TCP's.
         shard.transmit();
@@ -130,9 +130,17 @@ impl TcpStream {
         Ok(stream)
     }
 
-    pub(crate) fn new(node: Arc<Shared>, id: ConnectionId) -> Self {
-        TcpStream {
-            connection: Arc::new(Connection::new(node, id)),
+    /// A connection that this process has from now on.
+    pub(crate) fn new(node: &Arc<Shared>, shard: &mut Guard<'_>, id: ConnectionId) -> io::Result<Self> {
+        let possession = Possession::Source(Event::Connection(id));
+        match node.own(shard, possession) {
+            Ok(ownership) => Ok(TcpStream {
+                connection: Arc::new(Connection::new(Arc::clone(node), id, ownership)),
+            }),
+            Err(error) => {
+                let _ = shard.stack.abort(id);
+                Err(error)
+            }
         }
     }
 

@@ -3,6 +3,7 @@
 //! [`crate::Stack`], in the files beside this one.
 
 mod calls;
+mod list;
 mod options;
 
 pub use options::{Info, SocketOption};

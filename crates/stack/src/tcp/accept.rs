@@ -220,6 +220,20 @@ impl Tcp {
         self.listeners[index as usize].queue_len
     }
 
+    pub(crate) fn backlog(&self, index: u32) -> u32 {
+        self.listeners[index as usize].backlog
+    }
+
+    /// Every listener there is.
+    pub(crate) fn open_listeners(&self) -> impl Iterator<Item = ListenerId> {
+        let listeners = self.listeners.iter().zip(0..);
+        let open = listeners.filter(|(listener, _)| listener.is_open());
+        open.map(|(listener, index)| ListenerId {
+            index,
+            generation: listener.generation,
+        })
+    }
+
     /// Takes the oldest connection that waits.
     pub(crate) fn accept(&mut self, index: u32) -> Result<ConnectionId, SocketError> {
         let connection = self.pop_accepted(index).ok_or(SocketError::WouldBlock)?;

@@ -3,9 +3,7 @@
 mod frames;
 mod hostile;
 mod membership;
-mod port;
 mod processes;
-mod programs;
 mod restarts;
 mod sleep;
 

@@ -1,0 +1,163 @@
+//! A node whose engine is another process: attaching to its memory.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use toehold_link::Link;
+use toehold_link::mq::{Bell, Port, PortError};
+use toehold_shm::{Access, Doorbell, Leased, OutOfMemory, Region, RegionError};
+
+use crate::attachment::Attachment;
+use crate::control::{Connection, ControlError};
+use crate::fabric::Fabric;
+use crate::memory::Layout;
+use crate::shard::{Bells, NodeLink, Shard};
+use crate::wait::ShardHandle;
+
+/// What an engine tells a process that attaches, beside the descriptors.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Description {
+    pub(crate) layout: Layout,
+    /// What the engine's carver came to.
+    pub(crate) fingerprint: u64,
+}
+
+/// The descriptors of an attachment, in this order.
+pub(crate) struct Descriptors {
+    pub(crate) region: OwnedFd,
+    pub(crate) bells: Bells,
+    pub(crate) port: Bell,
+}
+
+impl Descriptors {
+    pub(crate) fn into_list(self) -> Vec<OwnedFd> {
+        let [receiver, sender] = self.port.into_descriptors();
+        let Bells {
+            sleeper,
+            driver,
+            fabric,
+        } = self.bells;
+        let doorbells = [sleeper, driver, fabric].map(Doorbell::into_fd);
+        let mut list = vec![self.region];
+        list.extend(doorbells);
+        list.extend([receiver, sender]);
+        list
+    }
+
+    fn from_list(list: Vec<OwnedFd>) -> Option<Descriptors> {
+        let [region, sleeper, driver, fabric, receiver, sender] = list.try_into().ok()?;
+        Some(Descriptors {
+            region,
+            bells: Bells {
+                sleeper: Doorbell::from_fd(sleeper),
+                driver: Doorbell::from_fd(driver),
+                fabric: Doorbell::from_fd(fabric),
+            },
+            port: Bell::from_descriptors([receiver, sender]),
+        })
+    }
+}
+
+/// Why a process could not attach to a node.
+#[derive(Debug, thiserror::Error)]
+pub enum AttachError {
+    /// The node cannot be reached, or refuses.
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    /// The engine speaks of something else than this build.
+    #[error("the node's engine is of another build than this program; start it again with the same version")]
+    Build,
+    /// The node's memory cannot be mapped.
+    #[error("cannot map the node's memory: {0}")]
+    Region(#[from] RegionError),
+    /// The node's memory is shorter than it should be.
+    #[error("the node's memory: {0}")]
+    Carve(#[from] OutOfMemory),
+    /// The node's port is not what the engine said.
+    #[error("the node's port: {0}")]
+    Port(#[from] PortError),
+    /// The system has no descriptor left.
+    #[error("cannot keep the node's descriptors: {0} (see `ulimit -n`)")]
+    Descriptors(#[from] std::io::Error),
+}
+
+/// This process's part in a node of another process. Its end closes what the
+/// process still has.
+pub struct AttachedNode {
+    shard: Arc<ShardHandle>,
+    name: String,
+}
+
+impl AttachedNode {
+    /// Attaches to a node of a fabric.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such node, it belongs to somebody else, or the system
+    /// refuses memory or descriptors: the error says what to do.
+    pub fn attach(fabric: &Fabric, node: &str) -> Result<AttachedNode, AttachError> {
+        let mut connection = Connection::open(fabric, node)?;
+        let attachment = connection.attach()?;
+        let description: Description =
+            serde_json::from_value(attachment.description).map_err(|_| AttachError::Build)?;
+        let descriptors = Descriptors::from_list(attachment.descriptors).ok_or(AttachError::Build)?;
+        let shard = join(connection, attachment.process, &description, descriptors)?;
+        Ok(AttachedNode {
+            shard: Arc::new(shard),
+            name: node.to_owned(),
+        })
+    }
+
+    /// The node's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The way to its shard.
+    #[inline]
+    pub fn shard(&self) -> &ShardHandle {
+        &self.shard
+    }
+}
+
+fn join(
+    connection: Connection,
+    process: u16,
+    description: &Description,
+    descriptors: Descriptors,
+) -> Result<ShardHandle, AttachError> {
+    let Description { layout, fingerprint } = description;
+    let port_config = layout.port.ok_or(AttachError::Build)?;
+    let region = Region::open(descriptors.region, Access::ReadWrite)?;
+    let bells = descriptors.bells.try_clone().map_err(std::io::Error::from)?;
+    let mut outside = None;
+    let lease = Leased::attach(region, |carver| {
+        let pieces = layout.carve(carver)?;
+        let payload = pieces.stack.payload_area();
+        let port = Port::create(carver, &port_config, descriptors.port, Some(payload))?;
+        if carver.fingerprint() != *fingerprint {
+            return Err(AttachError::Build);
+        }
+        let sleep_on = port
+            .descriptor()
+            .map(|descriptor| descriptor.as_fd().try_clone_to_owned());
+        outside = Some((pieces.signals, pieces.parking, sleep_on.transpose()?));
+        let shard = Shard::new(
+            pieces.stack,
+            NodeLink::Port(Box::new(port)),
+            pieces.waiting,
+            bells,
+        );
+        Ok((pieces.lease.with_holder(process), shard))
+    })?;
+    let (signals, parking, descriptor) = outside.ok_or(AttachError::Build)?;
+    Ok(ShardHandle {
+        lease,
+        signals,
+        parking,
+        bells: descriptors.bells,
+        descriptor,
+        attachment: Some(Attachment::new(connection)?),
+    })
+}

@@ -1,0 +1,93 @@
+//! The link of a shard: the node's port on its fabric, or any other link of a
+//! node whose engine is this process.
+
+use std::os::fd::BorrowedFd;
+
+use toehold_link::mq::Port;
+use toehold_link::{
+    Capabilities, Fence, Link, NeighborChange, Received, Transmit, TransmitError, Transmitter, Watch,
+};
+
+/// A link. The port is told apart because it can do more than others: the node's
+/// processes share it.
+pub(crate) enum NodeLink {
+    Port(Box<Port>),
+    Other(Box<dyn Link>),
+}
+
+impl NodeLink {
+    /// The port, if it is one.
+    #[inline]
+    pub(crate) fn port(&mut self) -> Option<&mut Port> {
+        match self {
+            NodeLink::Port(port) => Some(port),
+            NodeLink::Other(_) => None,
+        }
+    }
+}
+
+/// Calls the same method of the link that it is.
+macro_rules! delegate {
+    ($self:ident, $link:ident => $call:expr) => {
+        match $self {
+            NodeLink::Port($link) => $call,
+            NodeLink::Other($link) => $call,
+        }
+    };
+}
+
+impl Transmitter for NodeLink {
+    #[inline]
+    fn transmit(&mut self, frame: &Transmit<'_>) -> Result<(), TransmitError> {
+        delegate!(self, link => link.transmit(frame))
+    }
+
+    fn fence(&self, destination: [u8; 6]) -> Fence {
+        delegate!(self, link => link.fence(destination))
+    }
+
+    fn passed(&self, fence: Fence) -> bool {
+        delegate!(self, link => link.passed(fence))
+    }
+}
+
+impl Link for NodeLink {
+    fn capabilities(&self) -> Capabilities {
+        delegate!(self, link => link.capabilities())
+    }
+
+    fn address(&self) -> [u8; 6] {
+        delegate!(self, link => link.address())
+    }
+
+    #[inline]
+    fn receive(&mut self, now_ns: u64, budget: usize, handler: &mut dyn FnMut(&Received<'_>)) -> usize {
+        delegate!(self, link => link.receive(now_ns, budget, handler))
+    }
+
+    #[inline]
+    fn flush(&mut self) {
+        delegate!(self, link => link.flush());
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        delegate!(self, link => link.descriptor())
+    }
+
+    fn prepare_sleep(&mut self) -> bool {
+        delegate!(self, link => link.prepare_sleep())
+    }
+
+    fn finish_sleep(&mut self, now_ns: u64) {
+        delegate!(self, link => link.finish_sleep(now_ns));
+    }
+
+    fn next_change(&mut self) -> Option<NeighborChange> {
+        delegate!(self, link => link.next_change())
+    }
+
+    #[inline]
+    fn watch(&self, watch: &mut Watch) -> bool {
+        delegate!(self, link => link.watch(watch))
+    }
+}

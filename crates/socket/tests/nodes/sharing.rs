@@ -1,0 +1,46 @@
+//! Programs of one node and of others talk to each other.
+
+use std::io::{Read, Write};
+
+use toehold_node::Placement;
+use toehold_socket::{TcpListener, TcpStream};
+
+use crate::support::World;
+
+fn echo(placement: Placement) {
+    let world = World::new(&["server", "client"], placement);
+    let (server, client) = (world.attach("server"), world.attach("client"));
+    let address = (world.address(0), 7);
+    let listener = TcpListener::bind(&server, address).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut bytes = [0; 100];
+            while let Ok(len @ 1..) = stream.read(&mut bytes) {
+                stream.write_all(&bytes[..len]).unwrap();
+            }
+        });
+        let mut stream = TcpStream::connect(&client, address).unwrap();
+        for round in 0..1000_u32 {
+            stream.write_all(&round.to_le_bytes()).unwrap();
+            let mut answer = [0; 4];
+            stream.read_exact(&mut answer).unwrap();
+            assert_eq!(u32::from_le_bytes(answer), round);
+        }
+    });
+}
+
+#[test]
+fn attached_programs_talk_inline() {
+    echo(Placement::Inline);
+}
+
+#[test]
+fn attached_programs_talk_through_their_engines() {
+    echo(Placement::Engine);
+}
+
+#[test]
+fn attached_programs_talk_adaptively() {
+    echo(Placement::Adaptive);
+}
