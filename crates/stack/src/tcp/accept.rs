@@ -345,6 +345,24 @@ impl Tcp {
         Some(index)
     }
 
+    /// Whether an acknowledgement in SYN-RECEIVED is of this side's SYN; resets its
+    /// sender otherwise.
+    pub(super) fn acknowledges_syn(
+        &mut self,
+        cx: &mut Context<'_>,
+        index: u32,
+        segment: &Segment<'_>,
+    ) -> bool {
+        let pcb = &self.pcbs[index];
+        //= RFC 9293 §3.10.7.4 (fifth, SYN-RECEIVED: an unacceptable ACK is answered with a reset)
+        let acceptable = !segment.ack.le(pcb.iss) && !segment.ack.gt(pcb.snd_nxt);
+        if !acceptable {
+            cx.counters.tcp_bad_acks += 1;
+            self.reply_reset(cx, segment);
+        }
+        acceptable
+    }
+
     /// An acknowledgement in SYN-RECEIVED. True: the connection is established.
     pub(super) fn handshake_completes(
         &mut self,
@@ -352,14 +370,10 @@ impl Tcp {
         index: u32,
         segment: &Segment<'_>,
     ) -> bool {
-        let pcb = &mut self.pcbs[index];
-        //= RFC 9293 §3.10.7.4 (fifth, SYN-RECEIVED: an unacceptable ACK is answered with a reset)
-        if segment.ack.le(pcb.iss) || segment.ack.gt(pcb.snd_nxt) {
-            cx.counters.tcp_bad_acks += 1;
-            self.reply_reset(cx, segment);
+        if !self.acknowledges_syn(cx, index, segment) {
             return false;
         }
-        let listener = pcb.listener;
+        let listener = self.pcbs[index].listener;
         if listener != NONE && self.listeners[listener as usize].is_full() {
             // The peer believes it is connected; it will repeat its data, or
             // this side its SYN-ACK, until there is room.

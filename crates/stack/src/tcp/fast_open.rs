@@ -162,13 +162,10 @@ impl Tcp {
         index: u32,
         segment: &Segment<'_>,
     ) -> bool {
-        let pcb = &mut self.pcbs[index];
-        //= RFC 9293 §3.10.7.4 (fifth, SYN-RECEIVED: an unacceptable ACK is answered with a reset)
-        if segment.ack.le(pcb.iss) || segment.ack.gt(pcb.snd_nxt) {
-            cx.counters.tcp_bad_acks += 1;
-            self.reply_reset(cx, segment);
+        if !self.acknowledges_syn(cx, index, segment) {
             return false;
         }
+        let pcb = &mut self.pcbs[index];
         if pcb.syn_count > 1 {
             //= RFC 5681 §3.1 (after a lost SYN or SYN-ACK the initial window is one segment)
             let mss = u32::from(pcb.mss);

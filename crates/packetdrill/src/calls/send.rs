@@ -1,0 +1,85 @@
+//! Sending.
+
+use super::{count, input, node};
+use crate::abi::User;
+use crate::errno::{Errno, Outcome};
+use crate::message;
+use crate::node::{Node, State};
+use crate::sockets::{Direction, patience_of};
+use core::ffi::{c_int, c_void};
+use libc::{iovec, msghdr, size_t, sockaddr, socklen_t, ssize_t};
+
+fn send_from(node: &Node, fd: c_int, bytes: &[u8], flags: c_int) -> Outcome<usize> {
+    let patience = |state: &mut State| patience_of(&mut state.descriptors, fd, Direction::Send, flags);
+    let mut sent = 0;
+    let outcome = node.call_waiting(patience, |state| {
+        sent += state.send(fd, &bytes[sent..], flags)?;
+        if sent < bytes.len() {
+            Err(Errno::AGAIN)
+        } else {
+            Ok(())
+        }
+    });
+    if sent > 0 && flags & libc::MSG_ZEROCOPY != 0 {
+        node.call(|state| {
+            let wanted = state.descriptors.socket(fd)?.completions.wanted;
+            if wanted {
+                state.sent_zerocopy(fd, sent)
+            } else {
+                Ok(())
+            }
+        })?;
+    }
+    if sent > 0 { Ok(sent) } else { outcome.map(|()| 0) }
+}
+
+pub(super) unsafe extern "C" fn write(user: User, fd: c_int, from: *const c_void, len: size_t) -> ssize_t {
+    // SAFETY: as the module's doc says.
+    unsafe { send(user, fd, from, len, 0) }
+}
+
+pub(super) unsafe extern "C" fn writev(user: User, fd: c_int, parts: *const iovec, number: c_int) -> ssize_t {
+    let outcome = (|| {
+        let number = usize::try_from(number).map_err(|_| Errno::INVAL)?;
+        // SAFETY: as the module's doc says.
+        let (node, bytes) = unsafe { (node(user), message::gather(message::parts(parts, number)?)?) };
+        send_from(node, fd, &bytes, 0)
+    })();
+    count(outcome)
+}
+
+pub(super) unsafe extern "C" fn send(
+    user: User,
+    fd: c_int,
+    from: *const c_void,
+    len: size_t,
+    flags: c_int,
+) -> ssize_t {
+    // SAFETY: as the module's doc says.
+    let (node, from) = unsafe { (node(user), input(from, len)) };
+    count(from.and_then(|from| send_from(node, fd, from, flags)))
+}
+
+pub(super) unsafe extern "C" fn sendto(
+    user: User,
+    fd: c_int,
+    from: *const c_void,
+    len: size_t,
+    flags: c_int,
+    _to: *const sockaddr,
+    _to_len: socklen_t,
+) -> ssize_t {
+    // SAFETY: as the module's doc says. A stream goes where it is connected to.
+    unsafe { send(user, fd, from, len, flags) }
+}
+
+pub(super) unsafe extern "C" fn sendmsg(user: User, fd: c_int, from: *const msghdr, flags: c_int) -> ssize_t {
+    let outcome = (|| {
+        // SAFETY: as the module's doc says.
+        let (node, from) = unsafe { (node(user), from.as_ref().ok_or(Errno::FAULT)?) };
+        // SAFETY: as the module's doc says.
+        let bytes = unsafe { message::gather(message::parts(from.msg_iov, from.msg_iovlen)?)? };
+        send_from(node, fd, &bytes, flags)
+    })();
+    count(outcome)
+}
