@@ -373,7 +373,8 @@ impl Tcp {
         if !self.acknowledges_syn(cx, index, segment) {
             return false;
         }
-        let listener = self.pcbs[index].listener;
+        let pcb = &mut self.pcbs[index];
+        let listener = pcb.listener;
         if listener != NONE && self.listeners[listener as usize].is_full() {
             // The peer believes it is connected; it will repeat its data, or
             // this side its SYN-ACK, until there is room.
