@@ -2,6 +2,7 @@
 
 mod bench;
 mod interrupt;
+mod nodes;
 mod side;
 mod version;
 
@@ -12,7 +13,7 @@ use clap::{Parser, Subcommand};
 /// A TCP offload engine in software, and the laboratory that shows what it buys.
 #[derive(Debug, Parser)]
 #[command(name = "toehold", version = version::LINE, arg_required_else_help = true, disable_help_subcommand = true)]
-#[command(after_help = "Example:\n  toehold bench sockets --quick")]
+#[command(after_help = "Examples:\n  toehold up web db\n  toehold ps\n  toehold bench sockets --quick")]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -21,7 +22,17 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     Bench(bench::Arguments),
+    Up(nodes::up::Arguments),
+    Down(nodes::down::Arguments),
+    Ps(nodes::ps::Arguments),
+    Placement(nodes::placement::Arguments),
+    Sockets(nodes::sockets::Arguments),
+    Stat(nodes::stat::Arguments),
+    Capture(nodes::capture::Arguments),
     Version(version::Arguments),
+    /// The engine process of a node; started by `up`, never by hand.
+    #[command(name = nodes::engine::NAME, hide = true)]
+    Engine(nodes::engine::Arguments),
     /// One process of a measurement; started by `bench`, never by hand.
     #[command(name = side::NAME, hide = true)]
     Side,
@@ -30,6 +41,14 @@ enum Command {
 fn main() -> ExitCode {
     let done = match Arguments::parse().command {
         Command::Bench(arguments) => bench::run(arguments),
+        Command::Up(arguments) => nodes::up::run(arguments),
+        Command::Down(arguments) => nodes::down::run(&arguments),
+        Command::Ps(arguments) => nodes::ps::run(&arguments),
+        Command::Placement(arguments) => nodes::placement::run(&arguments),
+        Command::Sockets(arguments) => nodes::sockets::run(&arguments),
+        Command::Stat(arguments) => nodes::stat::run(&arguments),
+        Command::Capture(arguments) => nodes::capture::run(&arguments),
+        Command::Engine(arguments) => nodes::engine::run(arguments),
         Command::Version(arguments) => version::run(&arguments),
         Command::Side => return side::run(),
     };

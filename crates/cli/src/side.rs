@@ -1,5 +1,6 @@
 //! The hidden command that a measurement's processes run.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
@@ -15,12 +16,17 @@ pub(crate) fn run() -> ExitCode {
 
 /// Starts this program again as a side.
 pub(crate) fn launcher() -> Result<Launcher> {
+    Ok(Launcher {
+        program: program()?,
+        arguments: vec![NAME.into()],
+    })
+}
+
+/// This program, to start it again.
+pub(crate) fn program() -> Result<PathBuf> {
     // The link and not what it points at: it goes on leading to this very program
     // when the file has been replaced by a new build meanwhile.
     let program = "/proc/self/exe";
     std::fs::metadata(program).context("cannot find this program again (is /proc mounted?)")?;
-    Ok(Launcher {
-        program: program.into(),
-        arguments: vec![NAME.into()],
-    })
+    Ok(program.into())
 }

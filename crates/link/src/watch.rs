@@ -44,3 +44,22 @@ impl Watch {
         Some(place)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_watch_has_its_bound() {
+        let mut watch = Watch::new();
+        for _ in 0..2 {
+            assert!(!watch.changed());
+            for _ in 0..MAX_PLACES {
+                assert!(watch.add().is_some());
+            }
+            assert!(watch.add().is_none());
+            assert!(!watch.changed(), "nothing was set");
+            watch.clear();
+        }
+    }
+}

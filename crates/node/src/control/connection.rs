@@ -129,6 +129,23 @@ impl Connection {
         self.socket.as_fd()
     }
 
+    /// Waits for the node's end, or until `timeout` has passed or a signal comes.
+    /// Returns whether it has ended.
+    ///
+    /// # Errors
+    ///
+    /// If the system refuses.
+    pub fn wait_for_end(&self, timeout: Duration) -> Result<bool, ControlError> {
+        match poll(
+            &mut [PollFd::new(&self.socket, PollFlags::RDHUP)],
+            Some(&timespec(timeout)),
+        ) {
+            Ok(ready) => Ok(ready > 0),
+            Err(Errno::INTR) => Ok(false),
+            Err(errno) => Err(self.system(errno)),
+        }
+    }
+
     /// Makes this process one of the node's, until the connection is dropped.
     ///
     /// # Errors
@@ -341,11 +358,7 @@ impl Connection {
         if left.is_zero() {
             return Err(ControlError::TimedOut(self.node));
         }
-        let timeout = Timespec {
-            tv_sec: left.as_secs() as i64,
-            tv_nsec: i64::from(left.subsec_nanos()),
-        };
-        match poll(&mut [PollFd::new(&self.socket, flags)], Some(&timeout)) {
+        match poll(&mut [PollFd::new(&self.socket, flags)], Some(&timespec(left))) {
             Ok(_) | Err(Errno::INTR) => Ok(()),
             Err(errno) => Err(self.system(errno)),
         }
@@ -360,5 +373,12 @@ impl Connection {
 
     fn nonsense(&self) -> ControlError {
         ControlError::Nonsense(self.node)
+    }
+}
+
+fn timespec(span: Duration) -> Timespec {
+    Timespec {
+        tv_sec: span.as_secs() as i64,
+        tv_nsec: i64::from(span.subsec_nanos()),
     }
 }

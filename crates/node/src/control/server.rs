@@ -117,7 +117,7 @@ impl Server {
         self
     }
 
-    /// Serves until it is to end.
+    /// Serves until it is to end. Clients are hung up on when it is dropped.
     pub(crate) fn run(&mut self) {
         while !self.stopping {
             let mut buffer = [const { MaybeUninit::uninit() }; MAX_EVENTS];
@@ -138,6 +138,9 @@ impl Server {
                 }
             }
             self.expire();
+        }
+        if self.sessions.values().any(|session| session.captures) {
+            self.host.stop_capture();
         }
     }
 
@@ -411,14 +414,6 @@ impl Server {
         }
         if self.paused.take().is_some() {
             self.watch_listener(EventFlags::IN);
-        }
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        if self.sessions.values().any(|session| session.captures) {
-            self.host.stop_capture();
         }
     }
 }

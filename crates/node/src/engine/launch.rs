@@ -18,7 +18,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::fabric::NodeRecord;
-use crate::settings::NodeSettings;
+use crate::settings::{NodeSettings, TABLE};
 
 /// How long an engine process may take to start.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -126,6 +126,10 @@ impl Launch {
         let mut command = Command::new(&self.program);
         command.args(&self.arguments);
         command.arg("--fabric").arg(&self.fabric);
+        // What the environment says has been heard, and perhaps overruled.
+        for setting in TABLE {
+            command.env_remove(setting.variable);
+        }
         for (setting, value) in self.settings.changed() {
             command.arg(format!("--{}", setting.name)).arg(value);
         }

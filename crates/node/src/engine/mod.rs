@@ -65,10 +65,13 @@ pub enum StartError {
 
 /// A node that runs in this process. Dropping it ends the node.
 pub struct Engine {
-    place: Place,
     host: Arc<dyn Host>,
     stopper: UnixStream,
-    control: Option<JoinHandle<()>>,
+    control: Option<JoinHandle<Server>>,
+    place: Place,
+    /// After its end. Its clients see that last of all, when the node's name is
+    /// free again: so it is the last field.
+    ended: Option<Server>,
 }
 
 impl Engine {
@@ -88,16 +91,22 @@ impl Engine {
         let listener = listener.map_err(StartError::Thread)?;
         let host = host(&place, &seat.settings).map_err(StartError::Host)?;
         let mut engine = Engine {
-            place,
             host,
             stopper,
             control: None,
+            place,
+            ended: None,
         };
         let record = engine.place.record().clone();
         let server = Server::new(listener, stop.into(), record, Arc::clone(&engine.host));
         let mut server = server.map_err(|errno| StartError::Thread(errno.into()))?;
         let thread = std::thread::Builder::new().name("toehold-control".into());
-        let control = thread.spawn(move || server.run()).map_err(StartError::Thread)?;
+        let control = thread
+            .spawn(move || {
+                server.run();
+                server
+            })
+            .map_err(StartError::Thread)?;
         engine.control = Some(control);
         Ok(engine)
     }
@@ -128,7 +137,7 @@ impl Engine {
         if let Some(control) = self.control.take() {
             // It has no reason to panic; if it did all the same, that was told,
             // and the node ends: nobody could reach it any more.
-            let _ = control.join();
+            self.ended = control.join().ok();
         }
     }
 }

@@ -24,7 +24,7 @@ const CAPACITY: u64 = 64 << 10;
 const INCARNATION: u64 = 0xbad;
 
 /// A process that knows the protocol and has no manners.
-struct Liar {
+pub(super) struct Liar {
     name: NodeName,
     number: u8,
     section: OwnedFd,
@@ -59,7 +59,7 @@ fn section(capacity: u64, incarnation: u64) -> OwnedFd {
 
 impl Liar {
     /// Dials `node`, and has said nothing yet.
-    fn dial(fabric: &Fabric, node: &str, number: u8) -> Liar {
+    pub(super) fn dial(fabric: &Fabric, node: &str, number: u8) -> Liar {
         let own = name(&format!("liar-{number}"));
         let path = fabric.path().join(format!("{own}.sock"));
         let _ = std::fs::remove_file(&path);
@@ -89,11 +89,21 @@ impl Liar {
         control::send(self.socket.as_fd(), &message.emit(), descriptors).unwrap();
     }
 
-    fn hello(&self) {
+    pub(super) fn hello(&self) {
         self.say(
             &Message::Hello(self.introduction()),
             &[self.section.as_fd(), self.doorbell.as_fd()],
         );
+    }
+
+    pub(super) fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// Closes the connection, and keeps the section.
+    pub(super) fn hang_up(&mut self) {
+        let (other, _) = std::os::unix::net::UnixStream::pair().unwrap();
+        self.socket = other.into();
     }
 
     /// Why it is refused; `None` if the node just hangs up.
@@ -132,7 +142,7 @@ impl Liar {
     }
 
     /// A record with any header: true length, kind and sequence if not told otherwise.
-    fn record(&mut self, kind: u16, body: &[u8]) {
+    pub(super) fn record(&mut self, kind: u16, body: &[u8]) {
         let size = (body.len() as u64 + 8).next_multiple_of(64);
         let place = RECORDS + self.position % CAPACITY;
         self.word(RECORDS + (self.position + size) % CAPACITY, 0);
@@ -693,8 +703,7 @@ fn a_doorbell_that_leads_nowhere_harms_its_owner_only() {
             send(&mut nodes[0], 9, b"wake up").unwrap();
         }
         assert_unharmed(&mut nodes);
-        let (other, _) = std::os::unix::net::UnixStream::pair().unwrap();
-        liar.socket = other.into();
+        liar.hang_up();
         drive(&mut nodes, |nodes| nodes[0].connected() == 1);
     }
 }

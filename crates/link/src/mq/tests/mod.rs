@@ -3,7 +3,9 @@
 mod frames;
 mod hostile;
 mod membership;
+mod port;
 mod processes;
+mod programs;
 mod restarts;
 mod sleep;
 

@@ -1,0 +1,120 @@
+//! `toehold capture`: records a node's frames.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use toehold_node::control::{CaptureRequest, CaptureSummary, Connection};
+
+use super::{Within, positive_span, print_json};
+use crate::interrupt;
+
+/// How often a wait looks whether it was interrupted: a signal that comes just
+/// before it is noticed then.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// Records a node's frames in a pcapng file, as Wireshark and tshark read it
+///
+/// Until Ctrl-C, or for a while. The traffic is not held up; frames that the
+/// file does not keep up with are missing in it, and counted.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  toehold capture web -w web.pcapng --duration 10s
+  toehold capture web -w - | tshark -r -")]
+pub(crate) struct Arguments {
+    /// Name of the node
+    node: String,
+
+    /// The file, replacing what is there; - is standard output
+    #[arg(short, long = "write", value_name = "FILE")]
+    write: PathBuf,
+
+    #[command(flatten)]
+    within: Within,
+
+    /// How long [default: until Ctrl-C]
+    #[arg(long, value_name = "SPAN", value_parser = positive_span)]
+    duration: Option<Duration>,
+
+    /// Bytes kept of each frame
+    #[arg(long, value_name = "BYTES", default_value_t = 262_144, value_parser = clap::value_parser!(u32).range(64..=262_144))]
+    snap_len: u32,
+
+    /// Say as JSON what became of the frames
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let mut node = arguments.within.connect(&arguments.node)?;
+    let stop = interrupt::flag()?;
+    let new = !arguments.write.exists();
+    let file = open(&arguments.write)?;
+    let settings = CaptureRequest {
+        snap_len: arguments.snap_len,
+    };
+    if let Err(error) = node.start_capture(file, settings) {
+        if new && !is_stdout(&arguments.write) {
+            let _ = std::fs::remove_file(&arguments.write);
+        }
+        return Err(error.into());
+    }
+    wait(&node, arguments.duration, &stop)?;
+    let summary = node.stop_capture()?;
+    say(&summary, arguments)?;
+    Ok(if summary.write_errors == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+fn is_stdout(path: &Path) -> bool {
+    path == Path::new("-")
+}
+
+/// The node writes, but this command opens: with its user's rights.
+fn open(path: &Path) -> Result<File> {
+    let opened = if is_stdout(path) {
+        io::stdout().as_fd().try_clone_to_owned().map(File::from)
+    } else {
+        File::create(path)
+    };
+    opened.with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Waits for the end of the time, of the node, or of this command.
+fn wait(node: &Connection, duration: Option<Duration>, stop: &AtomicBool) -> Result<()> {
+    let deadline = duration.map(|duration| Instant::now() + duration);
+    while !stop.load(Ordering::Relaxed) {
+        let left = deadline.map_or(LOOK, |deadline| {
+            deadline.saturating_duration_since(Instant::now())
+        });
+        if left.is_zero() || node.wait_for_end(left.min(LOOK))? {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn say(summary: &CaptureSummary, arguments: &Arguments) -> Result<()> {
+    if arguments.json && !is_stdout(&arguments.write) {
+        return print_json(summary);
+    }
+    eprintln!(
+        "{} frames, {} of them missing in the file",
+        summary.frames, summary.lost
+    );
+    if summary.write_errors > 0 {
+        eprintln!(
+            "toehold: writing {} failed; the file ends where it did (is the disk full?)",
+            arguments.write.display()
+        );
+    }
+    Ok(())
+}

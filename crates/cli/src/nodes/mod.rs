@@ -1,0 +1,88 @@
+//! The commands about nodes that run. A file a command; this one has what they share.
+
+pub(crate) mod capture;
+pub(crate) mod down;
+pub(crate) mod engine;
+pub(crate) mod placement;
+pub(crate) mod ps;
+mod settings;
+pub(crate) mod sockets;
+pub(crate) mod stat;
+mod table;
+pub(crate) mod up;
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow};
+use serde::Serialize;
+use toehold_node::control::Connection;
+use toehold_node::fabric::{self, Fabric};
+
+/// Which fabric: the same for every command.
+#[derive(Debug, clap::Args)]
+struct Within {
+    /// The fabric: a name, or a directory with a `/` in it
+    #[arg(long, value_name = "FABRIC", env = fabric::VARIABLE, default_value = fabric::DEFAULT)]
+    fabric: String,
+}
+
+impl Within {
+    fn existing(&self) -> Result<Fabric> {
+        Ok(Fabric::existing(&self.fabric)?)
+    }
+
+    fn connect(&self, node: &str) -> Result<Connection> {
+        Ok(Connection::open(&self.existing()?, node)?)
+    }
+}
+
+fn print_json(value: &impl Serialize) -> Result<()> {
+    println!("{}", serde_json::to_string_pretty(value)?);
+    Ok(())
+}
+
+/// A span as people write one, for the command line.
+fn span(text: &str) -> Result<Duration> {
+    humantime::parse_duration(text).with_context(|| format!("{text:?} is no span like 10s or 500ms"))
+}
+
+/// A span that is something.
+fn positive_span(text: &str) -> Result<Duration> {
+    let span = span(text)?;
+    let positive = (!span.is_zero()).then_some(span);
+    positive.ok_or_else(|| anyhow!("a span of nothing; choose one like 1s"))
+}
+
+/// A span in the one or two units that matter.
+fn short(span: Duration) -> String {
+    let seconds = Duration::from_secs(span.as_secs());
+    let text = humantime::format_duration(seconds).to_string();
+    text.split(' ').take(2).collect::<Vec<_>>().join(" ")
+}
+
+/// Bytes in the unit that fits.
+fn bytes(bytes: u64) -> String {
+    let units = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let unit = (bytes.max(1).ilog2() / 10).min(4);
+    if unit == 0 {
+        return format!("{bytes} B");
+    }
+    let value = bytes as f64 / f64::from(1 << 10).powi(unit as i32);
+    format!("{value:.1} {}", units[unit as usize])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_and_bytes_are_short() {
+        assert_eq!(short(Duration::from_millis(90_061_500)), "1day 1h");
+        assert_eq!(short(Duration::from_millis(500)), "0s");
+        assert_eq!(
+            [0, 1023, 1536, 128 << 20, u64::MAX].map(bytes),
+            ["0 B", "1023 B", "1.5 KiB", "128.0 MiB", "16777216.0 TiB"]
+        );
+        assert!(positive_span("0s").is_err());
+    }
+}

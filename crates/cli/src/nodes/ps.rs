@@ -1,0 +1,117 @@
+//! `toehold ps`: the nodes that run.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Result;
+use serde::Serialize;
+use toehold_node::control::{Connection, NodeStatus};
+use toehold_node::fabric::{self, Fabric, NodeRecord};
+
+use super::{print_json, short, table};
+
+/// How long a node may take to say how it is.
+const TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Lists the nodes that run
+///
+/// Files that killed nodes have left behind are removed on the way.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  toehold ps
+  toehold ps --fabric lab --json | jq '.[].node.ipv4'")]
+pub(crate) struct Arguments {
+    /// Only this fabric: a name, or a directory with a `/` in it [default: all that have a name]
+    #[arg(long, value_name = "FABRIC", env = fabric::VARIABLE)]
+    fabric: Option<String>,
+
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// A line of the list.
+#[derive(Debug, Serialize)]
+struct Line {
+    fabric: String,
+    directory: PathBuf,
+    node: NodeRecord,
+    /// How it is, if it says so.
+    status: Option<NodeStatus>,
+    /// Why it does not.
+    error: Option<String>,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let fabrics = match &arguments.fabric {
+        Some(name) => vec![Fabric::existing(name)?],
+        None => Fabric::all(),
+    };
+    let mut lines = Vec::new();
+    for fabric in fabrics {
+        if let Err(error) = fabric.sweep() {
+            eprintln!("toehold: what killed nodes have left stays there: {error:#}");
+        }
+        lines.extend(fabric.nodes().into_iter().map(|node| line(&fabric, node)));
+    }
+    if arguments.json {
+        print_json(&lines)?;
+    } else if lines.is_empty() {
+        eprintln!("no node runs; start one with `toehold up NODE`");
+    } else {
+        show(&lines);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn line(fabric: &Fabric, node: NodeRecord) -> Line {
+    let connection = Connection::open(fabric, node.name.as_str());
+    let status = connection.and_then(|connection| connection.timeout(TIMEOUT).status());
+    let (status, error) = match status {
+        Ok(status) => (Some(status), None),
+        Err(error) => (None, Some(error.to_string())),
+    };
+    Line {
+        fabric: fabric.name().to_owned(),
+        directory: fabric.path().to_owned(),
+        node,
+        status,
+        error,
+    }
+}
+
+fn show(lines: &[Line]) {
+    let columns = [
+        "fabric",
+        "node",
+        "IPv4",
+        "IPv6",
+        "placement",
+        "process",
+        "up",
+        "programs",
+        "connections",
+        "peers",
+    ];
+    let mut table = table::new(&columns, 5);
+    for line in lines {
+        let of = |say: fn(&NodeStatus) -> String| line.status.as_ref().map_or_else(|| "?".to_owned(), say);
+        table.add_row([
+            line.fabric.clone(),
+            line.node.name.to_string(),
+            line.node.ipv4.to_string(),
+            line.node.ipv6.to_string(),
+            of(|status| status.stack.placement.to_string()),
+            line.node.pid.to_string(),
+            of(|status| short(status.uptime)),
+            of(|status| status.processes.len().to_string()),
+            of(|status| status.stack.connections.to_string()),
+            of(|status| status.stack.peers.to_string()),
+        ]);
+    }
+    println!("{table}");
+    for error in lines.iter().filter_map(|line| line.error.as_ref()) {
+        eprintln!("toehold: {error}");
+    }
+}

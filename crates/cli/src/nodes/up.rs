@@ -1,0 +1,134 @@
+//! `toehold up`: starts nodes.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+use ipnet::IpNet;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use toehold_node::engine::{Engine, Launch, Seat};
+use toehold_node::fabric::{Fabric, NodeRecord};
+
+use super::settings::Settings;
+use super::{Within, engine, print_json, table};
+use crate::side;
+
+/// Starts nodes: an engine process for each
+///
+/// A node has a name, addresses, and memory that its programs share. It lives
+/// until `toehold down`. Programs that run on it come and go.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  toehold up web db
+  toehold up web --ipv4 10.77.0.80/16 --connections 1000000
+  toehold up --fabric lab --network 192.168.7.0/24 a b c --json
+  toehold up web --foreground
+
+Exit status: 0, or 1 if a node could not be started.")]
+pub(crate) struct Arguments {
+    /// Names of the nodes
+    #[arg(value_name = "NODE", required = true)]
+    nodes: Vec<String>,
+
+    #[command(flatten)]
+    within: Within,
+
+    /// A network that the fabric's nodes get addresses of, IPv4 or IPv6; only with
+    /// a fabric's first nodes [default: 10.77.0.0/16 and fd77::/64]
+    #[arg(long, value_name = "ADDRESS/PREFIX")]
+    network: Vec<IpNet>,
+
+    /// Append what the engine processes say to FILE; nothing unless something is wrong
+    #[arg(long, value_name = "FILE", conflicts_with = "foreground")]
+    log: Option<PathBuf>,
+
+    /// Be the engine process of the one node, until Ctrl-C or `toehold down`
+    #[arg(long)]
+    foreground: bool,
+
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    settings: Settings,
+}
+
+pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
+    let settings = &arguments.settings.0;
+    let own = settings.ipv4.is_some() || settings.ipv6.is_some() || settings.mac.is_some();
+    if own && arguments.nodes.len() > 1 {
+        bail!("several nodes cannot have one address; start them one by one, or without addresses");
+    }
+    if arguments.foreground {
+        return foreground(arguments);
+    }
+    let mut records = Vec::new();
+    let mut failed = false;
+    for node in &arguments.nodes {
+        match launch(&arguments, node) {
+            Ok(record) => records.push(record),
+            Err(error) => {
+                failed = true;
+                eprintln!("toehold: cannot start {node}: {error:#}");
+            }
+        }
+    }
+    show(&records, arguments.json)?;
+    Ok(if failed {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    })
+}
+
+fn launch(arguments: &Arguments, node: &str) -> Result<NodeRecord> {
+    let launch = Launch {
+        program: side::program()?,
+        arguments: vec![engine::NAME.into()],
+        fabric: arguments.within.fabric.clone(),
+        node: node.to_owned(),
+        settings: arguments.settings.0.clone(),
+        networks: arguments.network.clone(),
+        log: arguments.log.clone(),
+    };
+    Ok(launch.start()?)
+}
+
+fn foreground(arguments: Arguments) -> Result<ExitCode> {
+    let [node] = &arguments.nodes[..] else {
+        bail!("only one node can be in the foreground; start the others without --foreground");
+    };
+    let seat = Seat {
+        fabric: Fabric::open(&arguments.within.fabric)?,
+        node: node.clone(),
+        settings: arguments.settings.0,
+        networks: arguments.network,
+    };
+    let engine = Engine::start(seat, engine::Node::host)?;
+    engine.stop_on(&[SIGINT, SIGTERM, SIGHUP])?;
+    show(&[engine.record().clone()], arguments.json)?;
+    engine.run();
+    Ok(ExitCode::SUCCESS)
+}
+
+fn show(records: &[NodeRecord], json: bool) -> Result<()> {
+    if json {
+        return print_json(&records);
+    }
+    if records.is_empty() {
+        return Ok(());
+    }
+    let mut table = table::new(&["node", "IPv4", "IPv6", "hardware", "process"], 4);
+    for record in records {
+        table.add_row([
+            record.name.to_string(),
+            record.ipv4.to_string(),
+            record.ipv6.to_string(),
+            record.mac.to_string(),
+            record.pid.to_string(),
+        ]);
+    }
+    println!("{table}");
+    Ok(())
+}

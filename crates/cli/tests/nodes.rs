@@ -1,0 +1,344 @@
+//! The commands about nodes as a person runs them: real engine processes, in
+//! fabrics of the test's own.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Long enough for any step here on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Where the fabrics of a test are. Its nodes end with it.
+struct Fabrics(TempDir);
+
+impl Fabrics {
+    fn new() -> Fabrics {
+        Fabrics(
+            tempfile::Builder::new()
+                .prefix("toehold-nodes-")
+                .tempdir()
+                .unwrap(),
+        )
+    }
+
+    fn command(&self, line: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_toehold"));
+        command.args(line.split_whitespace());
+        command.env("TOEHOLD_RUNTIME_DIR", self.0.path());
+        command.env_remove("TOEHOLD_FABRIC").stdin(Stdio::null());
+        command
+    }
+
+    /// Returns when nobody holds the command's output any more: an engine
+    /// process that kept it would make this wait without end.
+    fn run(&self, line: &str) -> Output {
+        self.command(line).output().unwrap()
+    }
+
+    fn succeeds(&self, line: &str) -> String {
+        let output = self.run(line);
+        assert!(output.status.success(), "{line}: {}", text(&output.stderr));
+        text(&output.stdout)
+    }
+
+    fn fails(&self, line: &str) -> String {
+        let output = self.run(line);
+        assert_eq!(output.status.code().map(|code| code != 0), Some(true), "{line}");
+        text(&output.stderr)
+    }
+
+    fn json(&self, line: &str) -> Value {
+        serde_json::from_str(&self.succeeds(line)).unwrap()
+    }
+
+    fn files(&self) -> Vec<String> {
+        let Ok(entries) = fs::read_dir(self.0.path().join("default")) else {
+            return Vec::new();
+        };
+        let mut names: Vec<_> = entries
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+
+    fn engine(&self, node: &str) -> Pid {
+        let path = self.0.path().join(format!("default/{node}.json"));
+        let record: Value = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
+        Pid::from_raw(record["pid"].as_i64().unwrap() as i32).unwrap()
+    }
+}
+
+impl Drop for Fabrics {
+    fn drop(&mut self) {
+        let _ = self.run("down --all");
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// Waits until somebody else has done something, which takes no time but a
+/// busy machine's.
+fn eventually(what: &str, done: impl Fn() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !done() {
+        assert!(Instant::now() < deadline, "{what} does not come about");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn is_gone(process: Pid) -> bool {
+    // A dead one that nobody has waited for is gone as well.
+    let stat = fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero()));
+    test_kill_process(process).is_err() || stat.is_ok_and(|stat| stat.contains(") Z "))
+}
+
+#[test]
+fn nodes_come_and_go() {
+    let fabrics = Fabrics::new();
+    let started = fabrics.json("up web db --json");
+    assert_eq!(started[0]["ipv4"], "10.77.0.1/16");
+    assert_eq!(started[1]["ipv6"], "fd77::2/64");
+    let running = fabrics.json("ps --json");
+    let names: Vec<_> = running
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|line| &line["node"]["name"])
+        .collect();
+    assert_eq!(names, ["db", "web"]);
+    for line in running.as_array().unwrap() {
+        assert_eq!(line["fabric"], "default");
+        assert_eq!(line["status"]["node"], line["node"]);
+        assert_eq!(line["status"]["stack"]["connections_bound"], 65536);
+        assert_eq!(line["status"]["processes"], Value::Array(Vec::new()));
+    }
+    let table = fabrics.succeeds("ps");
+    assert!(
+        table.contains("10.77.0.2/16") && table.contains("adaptive"),
+        "{table}"
+    );
+    let engines = ["web", "db"].map(|node| fabrics.engine(node));
+    fabrics.succeeds("down web db");
+    assert_eq!(fabrics.files(), [""; 0]);
+    for engine in engines {
+        eventually("the engine process's end", || is_gone(engine));
+    }
+    assert_eq!(fabrics.json("ps --json"), Value::Array(Vec::new()));
+    assert!(text(&fabrics.run("ps").stderr).contains("toehold up NODE"));
+}
+
+#[test]
+fn an_engine_process_is_on_its_own() {
+    let fabrics = Fabrics::new();
+    fabrics.succeeds("up web");
+    let engine = fabrics.engine("web");
+    assert_eq!(rustix::process::getsid(Some(engine)).unwrap(), engine);
+    let link = |name: &str| fs::read_link(format!("/proc/{}/{name}", engine.as_raw_nonzero())).unwrap();
+    for descriptor in ["fd/0", "fd/1", "fd/2"] {
+        assert_eq!(link(descriptor), PathBuf::from("/dev/null"));
+    }
+    assert_eq!(link("cwd"), PathBuf::from("/"));
+}
+
+#[test]
+fn a_name_that_runs_is_taken_and_a_bad_one_refused() {
+    let fabrics = Fabrics::new();
+    fabrics.succeeds("up web");
+    let said = fabrics.fails("up web");
+    assert!(said.contains("is running in this fabric"), "{said}");
+    for bad in [".web", "a/b", "wéb"] {
+        let said = fabrics.fails(&format!("up {bad}"));
+        assert!(said.contains("a node's name has"), "{said}");
+    }
+    // One that fails does not keep the others from running.
+    let output = fabrics.run("up web db --json");
+    assert_eq!(output.status.code(), Some(1));
+    let started: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(
+        (&started[0]["name"], started.as_array().unwrap().len()),
+        (&"db".into(), 1)
+    );
+    // The same name in another fabric is another node.
+    fabrics.succeeds("up --fabric other web");
+    assert_eq!(fabrics.json("ps --json").as_array().unwrap().len(), 3);
+    assert_eq!(
+        fabrics.json("ps --fabric other --json").as_array().unwrap().len(),
+        1
+    );
+    fabrics.succeeds("down --fabric other --all");
+}
+
+#[test]
+fn a_killed_engine_process_leaves_only_what_the_next_command_cleans() {
+    let fabrics = Fabrics::new();
+    fabrics.succeeds("up web db");
+    for node in ["web", "db"] {
+        let engine = fabrics.engine(node);
+        kill_process(engine, Signal::KILL).unwrap();
+        eventually("its death", || is_gone(engine));
+    }
+    assert_eq!(fabrics.files().len(), 4);
+    let up = fabrics.json("up db --json");
+    assert_eq!(up[0]["ipv4"], "10.77.0.1/16");
+    kill_process(fabrics.engine("db"), Signal::KILL).unwrap();
+    eventually("the end of its node", || {
+        fabrics.json("ps --json") == Value::Array(Vec::new())
+    });
+    assert_eq!(fabrics.files(), [""; 0]);
+    assert!(fabrics.fails("down db").contains("no node named db"));
+}
+
+#[test]
+fn a_signal_ends_a_node_orderly() {
+    let fabrics = Fabrics::new();
+    fabrics.succeeds("up web");
+    let engine = fabrics.engine("web");
+    kill_process(engine, Signal::TERM).unwrap();
+    eventually("the engine process's end", || is_gone(engine));
+    assert_eq!(fabrics.files(), [""; 0]);
+}
+
+#[test]
+fn a_node_in_the_foreground_is_this_process() {
+    let fabrics = Fabrics::new();
+    for signal in [Signal::INT, Signal::HUP] {
+        let mut command = fabrics.command("up web --foreground");
+        let mut node = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(node.stdout.take().unwrap()).lines();
+        assert!(lines.any(|line| line.unwrap().contains("10.77.0.1/16")));
+        assert_eq!(fabrics.engine("web"), Pid::from_child(&node));
+        kill_process(Pid::from_child(&node), signal).unwrap();
+        assert!(node.wait().unwrap().success());
+        assert_eq!(fabrics.files(), [""; 0]);
+    }
+    assert!(fabrics.fails("up a b --foreground").contains("only one node"));
+}
+
+#[test]
+fn settings_come_from_the_command_line_and_the_environment() {
+    let fabrics = Fabrics::new();
+    let up = |line: &str| {
+        let mut command = fabrics.command(line);
+        command
+            .env("TOEHOLD_MTU", "9000")
+            .env("TOEHOLD_CONNECTIONS", "77");
+        assert!(command.output().unwrap().status.success());
+    };
+    // The default, given by hand, wins over the variable.
+    up("up web --mtu 1500 --payload-memory 64M --placement engine --mac 02:00:00:00:00:07");
+    up("up db --ipv4 10.77.3.1/16");
+    let nodes = fabrics.json("ps --json");
+    let (db, web) = (&nodes[0], &nodes[1]);
+    assert_eq!(
+        (&db["node"]["mtu"], &web["node"]["mtu"]),
+        (&9000.into(), &1500.into())
+    );
+    assert_eq!(db["node"]["ipv6"], "fd77::301/64");
+    assert_eq!(web["node"]["mac"], "02:00:00:00:00:07");
+    let stack = &web["status"]["stack"];
+    assert_eq!(stack["connections_bound"], 77);
+    assert_eq!(stack["payload_bound"], 64 << 20);
+    assert_eq!(stack["placement"], "engine");
+    assert!(fabrics.fails("up x --mtu 9").contains("choose 68 to 65521"));
+    assert!(
+        fabrics
+            .fails("up x y --ipv4 10.77.0.9/16")
+            .contains("cannot have one address")
+    );
+    assert!(
+        fabrics
+            .fails("up x --ipv4 10.77.3.1/8")
+            .contains("node db has the address")
+    );
+}
+
+#[test]
+fn the_first_node_brings_the_fabrics_networks() {
+    let fabrics = Fabrics::new();
+    let started = fabrics.json("up a b --network 192.168.7.0/24 --json");
+    assert_eq!(started[1]["ipv4"], "192.168.7.2/24");
+    let said = fabrics.fails("up c --network 10.0.0.0/8");
+    assert!(said.contains("192.168.7.0/24"), "{said}");
+}
+
+#[test]
+fn a_node_is_asked_and_told() {
+    let fabrics = Fabrics::new();
+    fabrics.succeeds("up web");
+    fabrics.succeeds("placement web inline");
+    assert_eq!(
+        fabrics.json("stat web --json")["status"]["stack"]["placement"],
+        "inline"
+    );
+    assert!(
+        fabrics
+            .fails("placement web sideways")
+            .contains("inline, engine, adaptive")
+    );
+    let shown = fabrics.succeeds("stat web --interval 1ms");
+    assert!(
+        shown.contains("% of a core now") && shown.contains("128.0 MiB"),
+        "{shown}"
+    );
+    let metrics = fabrics.succeeds("stat web --prometheus");
+    assert!(metrics.contains("toehold_connections_bound{fabric=\"default\",node=\"web\"} 65536"));
+    assert_eq!(fabrics.json("sockets web --json"), Value::Array(Vec::new()));
+    assert!(fabrics.succeeds("sockets web").starts_with("State"));
+    for command in ["sockets", "stat", "down"] {
+        let said = fabrics.fails(&format!("{command} db"));
+        assert!(said.contains("no node named db runs"), "{said}");
+    }
+    let said = fabrics.fails("stat --fabric none web");
+    assert!(said.contains("there is no fabric none"), "{said}");
+}
+
+#[test]
+fn a_capture_that_is_refused_leaves_no_file() {
+    let fabrics = Fabrics::new();
+    fabrics.succeeds("up web");
+    let path = fabrics.0.path().join("web.pcapng");
+    let output = fabrics.run(&format!("capture web -w {}", path.display()));
+    assert_eq!(output.status.code(), Some(1));
+    assert!(!path.exists());
+    let said = fabrics.fails("capture web -w /proc/none --duration 1ms");
+    assert!(said.contains("cannot write /proc/none"), "{said}");
+}
+
+#[test]
+fn a_fabric_can_be_a_directory() {
+    let fabrics = Fabrics::new();
+    let run = |line: &str| {
+        let output = fabrics
+            .command(line)
+            .current_dir(fabrics.0.path())
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{line}: {}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    run("up --fabric ./here/lab web");
+    assert!(fabrics.0.path().join("here/lab/web.ctl").exists());
+    let listed = run("ps --fabric here/lab/ --json");
+    assert!(listed.contains("\"name\": \"web\""), "{listed}");
+    run("down --fabric ./here/lab web");
+}
+
+#[test]
+fn an_engine_process_that_says_nothing_leaves_its_words_in_the_log() {
+    let fabrics = Fabrics::new();
+    let log = fabrics.0.path().join("log");
+    fabrics.succeeds(&format!("up web --log {}", log.display()));
+    let link = format!("/proc/{}/fd/2", fabrics.engine("web").as_raw_nonzero());
+    assert_eq!(fs::read_link(link).unwrap(), log);
+    let said = fabrics.fails("up db --log /proc/none");
+    assert!(said.contains("cannot write the log /proc/none"), "{said}");
+}
