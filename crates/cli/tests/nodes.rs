@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
+use toehold_node::control::{Connection, ControlError};
+use toehold_node::fabric::Fabric;
 
 /// Long enough for any step here on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -341,4 +343,27 @@ fn an_engine_process_that_says_nothing_leaves_its_words_in_the_log() {
     assert_eq!(fs::read_link(link).unwrap(), log);
     let said = fabrics.fails("up db --log /proc/none");
     assert!(said.contains("cannot write the log /proc/none"), "{said}");
+}
+
+/// The listening socket stays readable while nobody can be let in.
+#[test]
+fn a_node_that_is_out_of_descriptors_serves_those_it_has_and_recovers() {
+    let fabrics = Fabrics::new();
+    let program = fabrics.command("up web");
+    let mut limited = Command::new("sh");
+    limited.args(["-c", "ulimit -n 24; exec \"$0\" up web"]);
+    limited.arg(program.get_program()).stdin(Stdio::null());
+    limited.env("TOEHOLD_RUNTIME_DIR", fabrics.0.path());
+    assert!(limited.output().unwrap().status.success());
+    let directory = fabrics.0.path().join("default");
+    let fabric = Fabric::open(directory.to_str().unwrap()).unwrap();
+    let connect = || Connection::open(&fabric, "web").unwrap().timeout(PATIENCE);
+    let mut crowd: Vec<_> = (0..60).map(|_| connect()).collect();
+    for _ in 0..10 {
+        crowd[0].status().unwrap();
+    }
+    let unserved = crowd.pop().unwrap().timeout(Duration::from_millis(20)).status();
+    assert!(matches!(unserved, Err(ControlError::TimedOut(_))), "{unserved:?}");
+    drop(crowd);
+    connect().status().unwrap();
 }

@@ -1,7 +1,7 @@
 //! The control protocol: what a node's engine process and those who reach it
 //! say to one another, over a Unix socket in the fabric's directory.
 //!
-//! The [`Server`] runs in a thread of the engine process and serves a [`Host`].
+//! The server runs in a thread of the engine process and serves a [`Host`].
 //! It never waits for a client: it keeps at most one answer for each, and drops
 //! those that do not take it. A process attaches over a [`Connection`] and keeps
 //! that open for as long as it is a process of the node; the server sees its end
@@ -15,6 +15,7 @@ mod connection;
 mod host;
 mod message;
 mod packet;
+mod requests;
 mod server;
 mod session;
 mod status;

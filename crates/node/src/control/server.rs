@@ -1,23 +1,22 @@
-//! The server: one thread, one epoll set, no waiting for anybody.
+//! The server: one thread, one epoll set, no waiting for anybody. What it does
+//! when it is asked is in `requests`.
 
 use std::collections::HashMap;
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SocketFlags};
 use rustix::process::geteuid;
-use rustix::time::ClockId;
 
-use super::host::{Client, Host, Refusal};
-use super::message::{Answer, BUILD, MAX_DESCRIPTORS, MAX_HOLDERS, MAX_PACKET, Request, VERSION};
+use super::host::{Host, Refusal};
+use super::message::{Answer, MAX_PACKET, Request};
 use super::packet::{self, Packet};
 use super::session::{Limits, Session, outgoing};
-use super::status::NodeStatus;
 use crate::fabric::NodeRecord;
 
 /// Events taken in one go; what is left is found next time.
@@ -31,7 +30,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 /// Where an event came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Source {
+pub(super) enum Source {
     Listener,
     /// The server is to end.
     Stop,
@@ -41,7 +40,7 @@ enum Source {
 }
 
 impl Source {
-    fn token(self) -> EventData {
+    pub(super) fn token(self) -> EventData {
         EventData::new_u64(match self {
             Source::Listener => 0,
             Source::Stop => 1,
@@ -62,19 +61,19 @@ impl Source {
 
 /// Serves a [`Host`] to the clients of a control socket.
 pub(crate) struct Server {
-    host: Arc<dyn Host>,
-    record: NodeRecord,
+    pub(super) host: Arc<dyn Host>,
+    pub(super) record: NodeRecord,
     limits: Limits,
-    began: Instant,
-    epoll: OwnedFd,
+    pub(super) began: Instant,
+    pub(super) epoll: OwnedFd,
     listener: OwnedFd,
     _stop: OwnedFd,
     /// By numbers that are never used again, so that a late event finds nobody.
-    sessions: HashMap<u64, Session>,
+    pub(super) sessions: HashMap<u64, Session>,
     next_id: u64,
     /// Nobody is let in until then.
     paused: Option<Instant>,
-    stopping: bool,
+    pub(super) stopping: bool,
     buffer: Vec<u8>,
 }
 
@@ -282,120 +281,6 @@ impl Server {
         true
     }
 
-    fn carry_out(
-        &mut self,
-        id: u64,
-        request: Request,
-        given: Vec<OwnedFd>,
-    ) -> Result<(Answer, Vec<OwnedFd>), Refusal> {
-        let answer = match request {
-            Request::Attach { version, build } => return self.attach(id, version, &build),
-            Request::Peer { slot, generation } => {
-                self.process(id)?;
-                let descriptors = self.host.peer(slot, generation).unwrap_or_default();
-                return Ok((Answer::Descriptors, bounded(descriptors)?));
-            }
-            Request::Holders { count } => {
-                let process = self.process(id)?;
-                if count > MAX_HOLDERS {
-                    return Err(Refusal::new(format!(
-                        "at most {MAX_HOLDERS} placeholders at once"
-                    )));
-                }
-                let descriptors = self.host.holders(process, count)?;
-                return Ok((Answer::Descriptors, bounded(descriptors)?));
-            }
-            Request::Status => Answer::Status(Box::new(self.status())),
-            Request::Sockets => Answer::Sockets(self.host.sockets()),
-            Request::Counters => Answer::Counters(self.host.counters()),
-            Request::SetPlacement { placement } => {
-                self.host.set_placement(placement)?;
-                Answer::Done
-            }
-            Request::StartCapture { settings } => {
-                let mut given = given.into_iter();
-                let (Some(file), None) = (given.next(), given.next()) else {
-                    return Err(Refusal::new(
-                        "a capture needs the file it is written to, and no other",
-                    ));
-                };
-                self.host.start_capture(file.into(), settings)?;
-                self.set_captures(id, true);
-                Answer::Done
-            }
-            Request::StopCapture => {
-                if !self.sessions.get(&id).is_some_and(|session| session.captures) {
-                    return Err(Refusal::new("only whoever has begun a capture can end it"));
-                }
-                self.set_captures(id, false);
-                Answer::Captured(self.host.stop_capture())
-            }
-            Request::Down => {
-                self.stopping = true;
-                Answer::Done
-            }
-        };
-        Ok((answer, Vec::new()))
-    }
-
-    fn attach(&mut self, id: u64, version: u32, build: &str) -> Result<(Answer, Vec<OwnedFd>), Refusal> {
-        if version != VERSION || build != BUILD {
-            return Err(Refusal::new(format!(
-                "the node's engine is of toehold {BUILD} (protocol {VERSION}) and the program's library of {build} \
-                 (protocol {version}); start the node again with the same version"
-            )));
-        }
-        let gone = || Refusal::new("the process has ended");
-        let session = self.sessions.get_mut(&id).ok_or_else(gone)?;
-        if session.process.is_some() {
-            return Err(Refusal::new("the connection's process has attached already"));
-        }
-        session.pidfd = session.open_pidfd().map_err(|_| gone())?;
-        let client = Client {
-            pid: session.pid,
-            uid: session.uid,
-            pidfd: session.pidfd.as_ref().and_then(|pidfd| pidfd.try_clone().ok()),
-        };
-        let attachment = self.host.attach(client)?;
-        session.process = Some((attachment.process, SystemTime::now()));
-        if let Some(pidfd) = &session.pidfd {
-            let (token, flags) = (Source::Process(id).token(), EventFlags::IN);
-            // Without it, the connection's end still tells.
-            let _ = epoll::add(&self.epoll, pidfd, token, flags);
-        }
-        let answer = Answer::Attached {
-            process: attachment.process,
-            description: attachment.description,
-        };
-        Ok((answer, bounded(attachment.descriptors)?))
-    }
-
-    /// The client's number in the node.
-    fn process(&self, id: u64) -> Result<u16, Refusal> {
-        let process = self.sessions.get(&id).and_then(|session| session.process);
-        let unattached = || Refusal::new("only a process that has attached can ask for this");
-        process.map(|(process, _)| process).ok_or_else(unattached)
-    }
-
-    fn set_captures(&mut self, id: u64, captures: bool) {
-        if let Some(session) = self.sessions.get_mut(&id) {
-            session.captures = captures;
-        }
-    }
-
-    fn status(&self) -> NodeStatus {
-        let mut processes: Vec<_> = self.sessions.values().filter_map(Session::status).collect();
-        processes.sort_unstable_by_key(|process| process.process);
-        let used = rustix::time::clock_gettime(ClockId::ProcessCPUTime);
-        NodeStatus {
-            node: self.record.clone(),
-            cpu_time: Duration::new(used.tv_sec as u64, used.tv_nsec as u32),
-            uptime: self.began.elapsed(),
-            processes,
-            stack: self.host.status(),
-        }
-    }
-
     /// Ends a session: its process is no longer one of the node's.
     fn hang_up(&mut self, id: u64) {
         let Some(session) = self.sessions.remove(&id) else {
@@ -415,18 +300,6 @@ impl Server {
         if self.paused.take().is_some() {
             self.watch_listener(EventFlags::IN);
         }
-    }
-}
-
-/// A host that gives more descriptors than a packet holds is at fault; its
-/// process is told instead of being left without an answer.
-fn bounded(descriptors: Vec<OwnedFd>) -> Result<Vec<OwnedFd>, Refusal> {
-    if descriptors.len() < MAX_DESCRIPTORS {
-        Ok(descriptors)
-    } else {
-        Err(Refusal::new(
-            "the node has more descriptors to give than a packet holds",
-        ))
     }
 }
 

@@ -1,0 +1,142 @@
+//! What the server does when it is asked.
+
+use std::os::fd::OwnedFd;
+use std::time::{Duration, SystemTime};
+
+use rustix::event::epoll::{self, EventFlags};
+use rustix::time::ClockId;
+
+use super::host::{Client, Refusal};
+use super::message::{Answer, BUILD, MAX_DESCRIPTORS, MAX_HOLDERS, Request, VERSION};
+use super::server::{Server, Source};
+use super::session::Session;
+use super::status::NodeStatus;
+
+impl Server {
+    /// Does what a client asks for, with the descriptors that came along.
+    pub(super) fn carry_out(
+        &mut self,
+        id: u64,
+        request: Request,
+        given: Vec<OwnedFd>,
+    ) -> Result<(Answer, Vec<OwnedFd>), Refusal> {
+        let answer = match request {
+            Request::Attach { version, build } => return self.attach(id, version, &build),
+            Request::Peer { slot, generation } => {
+                self.process(id)?;
+                let descriptors = self.host.peer(slot, generation).unwrap_or_default();
+                return Ok((Answer::Descriptors, bounded(descriptors)?));
+            }
+            Request::Holders { count } => {
+                let process = self.process(id)?;
+                if count > MAX_HOLDERS {
+                    return Err(Refusal::new(format!(
+                        "at most {MAX_HOLDERS} placeholders at once"
+                    )));
+                }
+                let descriptors = self.host.holders(process, count)?;
+                return Ok((Answer::Descriptors, bounded(descriptors)?));
+            }
+            Request::Status => Answer::Status(Box::new(self.status())),
+            Request::Sockets => Answer::Sockets(self.host.sockets()),
+            Request::Counters => Answer::Counters(self.host.counters()),
+            Request::SetPlacement { placement } => {
+                self.host.set_placement(placement)?;
+                Answer::Done
+            }
+            Request::StartCapture { settings } => {
+                let mut given = given.into_iter();
+                let (Some(file), None) = (given.next(), given.next()) else {
+                    return Err(Refusal::new(
+                        "a capture needs the file it is written to, and no other",
+                    ));
+                };
+                self.host.start_capture(file.into(), settings)?;
+                self.set_captures(id, true);
+                Answer::Done
+            }
+            Request::StopCapture => {
+                if !self.sessions.get(&id).is_some_and(|session| session.captures) {
+                    return Err(Refusal::new("only whoever has begun a capture can end it"));
+                }
+                self.set_captures(id, false);
+                Answer::Captured(self.host.stop_capture())
+            }
+            Request::Down => {
+                self.stopping = true;
+                Answer::Done
+            }
+        };
+        Ok((answer, Vec::new()))
+    }
+
+    fn attach(&mut self, id: u64, version: u32, build: &str) -> Result<(Answer, Vec<OwnedFd>), Refusal> {
+        if version != VERSION || build != BUILD {
+            return Err(Refusal::new(format!(
+                "the node's engine is of toehold {BUILD} (protocol {VERSION}) and the program's library of {build} \
+                 (protocol {version}); start the node again with the same version"
+            )));
+        }
+        let gone = || Refusal::new("the process has ended");
+        let session = self.sessions.get_mut(&id).ok_or_else(gone)?;
+        if session.process.is_some() {
+            return Err(Refusal::new("the connection's process has attached already"));
+        }
+        session.pidfd = session.open_pidfd().map_err(|_| gone())?;
+        let client = Client {
+            pid: session.pid,
+            uid: session.uid,
+            pidfd: session.pidfd.as_ref().and_then(|pidfd| pidfd.try_clone().ok()),
+        };
+        let attachment = self.host.attach(client)?;
+        session.process = Some((attachment.process, SystemTime::now()));
+        if let Some(pidfd) = &session.pidfd {
+            let (token, flags) = (Source::Process(id).token(), EventFlags::IN);
+            // Without it, the connection's end still tells.
+            let _ = epoll::add(&self.epoll, pidfd, token, flags);
+        }
+        let answer = Answer::Attached {
+            process: attachment.process,
+            description: attachment.description,
+        };
+        Ok((answer, bounded(attachment.descriptors)?))
+    }
+
+    /// The client's number in the node.
+    fn process(&self, id: u64) -> Result<u16, Refusal> {
+        let process = self.sessions.get(&id).and_then(|session| session.process);
+        let unattached = || Refusal::new("only a process that has attached can ask for this");
+        process.map(|(process, _)| process).ok_or_else(unattached)
+    }
+
+    fn set_captures(&mut self, id: u64, captures: bool) {
+        if let Some(session) = self.sessions.get_mut(&id) {
+            session.captures = captures;
+        }
+    }
+
+    fn status(&self) -> NodeStatus {
+        let mut processes: Vec<_> = self.sessions.values().filter_map(Session::status).collect();
+        processes.sort_unstable_by_key(|process| process.process);
+        let used = rustix::time::clock_gettime(ClockId::ProcessCPUTime);
+        NodeStatus {
+            node: self.record.clone(),
+            cpu_time: Duration::new(used.tv_sec as u64, used.tv_nsec as u32),
+            uptime: self.began.elapsed(),
+            processes,
+            stack: self.host.status(),
+        }
+    }
+}
+
+/// A host that gives more descriptors than a packet holds is at fault; its
+/// process is told instead of being left without an answer.
+fn bounded(descriptors: Vec<OwnedFd>) -> Result<Vec<OwnedFd>, Refusal> {
+    if descriptors.len() < MAX_DESCRIPTORS {
+        Ok(descriptors)
+    } else {
+        Err(Refusal::new(
+            "the node has more descriptors to give than a packet holds",
+        ))
+    }
+}
