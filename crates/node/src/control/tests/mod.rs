@@ -1,12 +1,13 @@
 //! A server with a host that only notes what it is told.
 
 mod hostile;
+mod orders;
 mod processes;
 mod requests;
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -42,6 +43,7 @@ enum Told {
 struct Fake {
     told: Mutex<Sender<Told>>,
     processes: AtomicU16,
+    captures: AtomicBool,
     sockets: usize,
 }
 
@@ -107,11 +109,15 @@ impl Host for Fake {
     }
 
     fn start_capture(&self, _: File, settings: CaptureRequest) -> Result<(), Refusal> {
+        if self.captures.swap(true, Ordering::Relaxed) {
+            return Err(Refusal::new("one at a time"));
+        }
         self.tell(Told::CaptureStarted(settings.snap_len));
         Ok(())
     }
 
     fn stop_capture(&self) -> CaptureSummary {
+        assert!(self.captures.swap(false, Ordering::Relaxed));
         self.tell(Told::CaptureStopped);
         CaptureSummary {
             frames: 9,
@@ -127,7 +133,7 @@ struct Served {
     directory: TempDir,
     told: Receiver<Told>,
     stop: Option<UnixStream>,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<JoinHandle<Server>>,
     _place: Place,
 }
 
@@ -147,6 +153,7 @@ impl Served {
         let host = Fake {
             told: Mutex::new(sender),
             processes: AtomicU16::new(1),
+            captures: AtomicBool::new(false),
             sockets,
         };
         let (stop, end) = UnixStream::pair().unwrap();
@@ -157,7 +164,10 @@ impl Served {
             directory,
             told,
             stop: Some(stop),
-            thread: Some(std::thread::spawn(move || server.run())),
+            thread: Some(std::thread::spawn(move || {
+                server.run();
+                server
+            })),
             _place: place,
         }
     }
@@ -181,11 +191,17 @@ impl Served {
         self.told.recv_timeout(PATIENCE).unwrap()
     }
 
-    /// Fails if the host has been told anything that no test has asked about.
-    fn end(mut self) {
+    /// Ends the server. What it has left, and what the host was told that no test
+    /// has asked about.
+    fn finish(mut self) -> (Server, Vec<Told>) {
         self.stop.take();
-        self.thread.take().unwrap().join().unwrap();
-        assert_eq!(self.told.try_iter().collect::<Vec<_>>(), []);
+        let server = self.thread.take().unwrap().join().unwrap();
+        (server, self.told.try_iter().collect())
+    }
+
+    /// Fails if the host has been told anything that no test has asked about.
+    fn end(self) {
+        assert_eq!(self.finish().1, []);
     }
 }
 

@@ -144,12 +144,18 @@ fn a_capture_that_runs_is_ended_with_the_server() {
 
 #[test]
 fn a_node_that_is_told_to_end_ends() {
-    let served = Served::new();
+    let mut served = Served::new();
     let mut other = served.connect();
     other.status().unwrap();
-    served.connect().down(PATIENCE).unwrap();
+    let node = served.connect();
+    let down = std::thread::spawn(move || node.down(PATIENCE));
+    let server = served.thread.take().unwrap().join().unwrap();
+    // The node is not gone before the server is.
+    assert!(!down.is_finished() && !other.wait_for_end(Duration::ZERO).unwrap());
+    drop(server);
+    down.join().unwrap().unwrap();
+    assert!(other.wait_for_end(PATIENCE).unwrap());
     assert!(matches!(other.status(), Err(ControlError::HungUp(_))));
-    served.end();
 }
 
 #[test]
