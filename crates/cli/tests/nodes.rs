@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use serde_json::Value;
 use tempfile::TempDir;
 use toehold_node::control::{Connection, ControlError};
@@ -97,10 +98,18 @@ fn eventually(what: &str, done: impl Fn() -> bool) {
     }
 }
 
-fn is_gone(process: Pid) -> bool {
-    // A dead one that nobody has waited for is gone as well.
-    let stat = fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero()));
-    test_kill_process(process).is_err() || stat.is_ok_and(|stat| stat.contains(") Z "))
+/// Waits until all of a process is gone: its first thread may be dead while
+/// others still have its sockets.
+fn wait_for_end(process: Pid) {
+    let Ok(process) = pidfd_open(process, PidfdFlags::empty()) else {
+        return;
+    };
+    let timeout = Timespec {
+        tv_sec: PATIENCE.as_secs() as i64,
+        tv_nsec: 0,
+    };
+    let ended = poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&timeout));
+    assert_eq!(ended, Ok(1), "the process does not end");
 }
 
 #[test]
@@ -123,6 +132,10 @@ fn nodes_come_and_go() {
         assert_eq!(line["status"]["stack"]["connections_bound"], 65536);
         assert_eq!(line["status"]["processes"], Value::Array(Vec::new()));
     }
+    let peers = |line: &Value| line["status"]["stack"]["peers"] == 1;
+    eventually("their meeting", || {
+        fabrics.json("ps --json").as_array().unwrap().iter().all(peers)
+    });
     let table = fabrics.succeeds("ps");
     assert!(
         table.contains("10.77.0.2/16") && table.contains("adaptive"),
@@ -132,7 +145,7 @@ fn nodes_come_and_go() {
     fabrics.succeeds("down web db");
     assert_eq!(fabrics.files(), [""; 0]);
     for engine in engines {
-        eventually("the engine process's end", || is_gone(engine));
+        wait_for_end(engine);
     }
     assert_eq!(fabrics.json("ps --json"), Value::Array(Vec::new()));
     assert!(text(&fabrics.run("ps").stderr).contains("toehold up NODE"));
@@ -186,15 +199,15 @@ fn a_killed_engine_process_leaves_only_what_the_next_command_cleans() {
     for node in ["web", "db"] {
         let engine = fabrics.engine(node);
         kill_process(engine, Signal::KILL).unwrap();
-        eventually("its death", || is_gone(engine));
+        wait_for_end(engine);
     }
-    assert_eq!(fabrics.files().len(), 4);
+    assert_eq!(fabrics.files().len(), 6);
     let up = fabrics.json("up db --json");
     assert_eq!(up[0]["ipv4"], "10.77.0.1/16");
-    kill_process(fabrics.engine("db"), Signal::KILL).unwrap();
-    eventually("the end of its node", || {
-        fabrics.json("ps --json") == Value::Array(Vec::new())
-    });
+    let engine = fabrics.engine("db");
+    kill_process(engine, Signal::KILL).unwrap();
+    wait_for_end(engine);
+    assert_eq!(fabrics.json("ps --json"), Value::Array(Vec::new()));
     assert_eq!(fabrics.files(), [""; 0]);
     assert!(fabrics.fails("down db").contains("no node named db"));
 }
@@ -205,7 +218,7 @@ fn a_signal_ends_a_node_orderly() {
     fabrics.succeeds("up web");
     let engine = fabrics.engine("web");
     kill_process(engine, Signal::TERM).unwrap();
-    eventually("the engine process's end", || is_gone(engine));
+    wait_for_end(engine);
     assert_eq!(fabrics.files(), [""; 0]);
 }
 
@@ -351,14 +364,14 @@ fn a_node_that_is_out_of_descriptors_serves_those_it_has_and_recovers() {
     let fabrics = Fabrics::new();
     let program = fabrics.command("up web");
     let mut limited = Command::new("sh");
-    limited.args(["-c", "ulimit -n 24; exec \"$0\" up web"]);
+    limited.args(["-c", "ulimit -n 48; exec \"$0\" up web"]);
     limited.arg(program.get_program()).stdin(Stdio::null());
     limited.env("TOEHOLD_RUNTIME_DIR", fabrics.0.path());
     assert!(limited.output().unwrap().status.success());
     let directory = fabrics.0.path().join("default");
     let fabric = Fabric::open(directory.to_str().unwrap()).unwrap();
     let connect = || Connection::open(&fabric, "web").unwrap().timeout(PATIENCE);
-    let mut crowd: Vec<_> = (0..60).map(|_| connect()).collect();
+    let mut crowd: Vec<_> = (0..100).map(|_| connect()).collect();
     for _ in 0..10 {
         crowd[0].status().unwrap();
     }

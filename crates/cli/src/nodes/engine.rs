@@ -8,7 +8,7 @@ use toehold_node::engine::{self, Seat};
 use toehold_node::fabric::Fabric;
 
 /// What makes the node that an engine process serves.
-pub(super) use toehold_node::engine::Idle as Node;
+pub(super) use toehold_node::engine::StackHost as Node;
 
 use super::Within;
 use super::settings::Settings;

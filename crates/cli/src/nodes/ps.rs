@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use serde::Serialize;
-use toehold_node::control::{Connection, NodeStatus};
+use toehold_node::control::{Connection, ControlError, NodeStatus};
 use toehold_node::fabric::{self, Fabric, NodeRecord};
 
 use super::{print_json, short, table};
@@ -53,7 +53,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         if let Err(error) = fabric.sweep() {
             eprintln!("toehold: what killed nodes have left stays there: {error:#}");
         }
-        lines.extend(fabric.nodes().into_iter().map(|node| line(&fabric, node)));
+        lines.extend(fabric.nodes().into_iter().filter_map(|node| line(&fabric, node)));
     }
     if arguments.json {
         print_json(&lines)?;
@@ -65,20 +65,22 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn line(fabric: &Fabric, node: NodeRecord) -> Line {
+/// `None` if the node has just ended.
+fn line(fabric: &Fabric, node: NodeRecord) -> Option<Line> {
     let connection = Connection::open(fabric, node.name.as_str());
     let status = connection.and_then(|connection| connection.timeout(TIMEOUT).status());
     let (status, error) = match status {
         Ok(status) => (Some(status), None),
+        Err(ControlError::HungUp(_) | ControlError::Unknown { .. }) => return None,
         Err(error) => (None, Some(error.to_string())),
     };
-    Line {
+    Some(Line {
         fabric: fabric.name().to_owned(),
         directory: fabric.path().to_owned(),
         node,
         status,
         error,
-    }
+    })
 }
 
 fn show(lines: &[Line]) {

@@ -1,4 +1,4 @@
-//! A host without a stack: it has a place in the fabric and says how it is.
+//! A host without a stack, for tests of what is around it.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -14,18 +14,14 @@ use crate::settings::NodeSettings;
 
 /// A node that only occupies its place. Nobody can attach to it.
 #[derive(Debug)]
-pub struct Idle {
+pub(super) struct Idle {
     settings: NodeSettings,
     placement: Mutex<Placement>,
 }
 
 impl Idle {
     /// For [`super::Engine::start`].
-    ///
-    /// # Errors
-    ///
-    /// None.
-    pub fn host(_: &Place, settings: &NodeSettings) -> Result<Arc<dyn Host>, HostError> {
+    pub(super) fn host(_: &Place, settings: &NodeSettings) -> Result<Arc<dyn Host>, HostError> {
         Ok(Arc::new(Idle {
             settings: settings.clone(),
             placement: Mutex::new(settings.placement),

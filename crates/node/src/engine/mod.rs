@@ -7,6 +7,7 @@
 //! that comes by removes.
 
 mod host;
+#[cfg(test)]
 mod idle;
 mod launch;
 mod process;
@@ -25,7 +26,6 @@ use crate::fabric::{Fabric, NodeRecord, Place, TakeError};
 use crate::settings::{InvalidSetting, NodeSettings};
 
 pub use self::host::StackHost;
-pub use self::idle::Idle;
 pub use self::launch::{Launch, LaunchError};
 pub use self::process::main;
 

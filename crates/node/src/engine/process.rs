@@ -29,9 +29,9 @@ pub fn main(
     raise_descriptor_limit();
     match start(seat, host) {
         Ok(engine) => {
-            report(&Report::Ready(engine.record().clone()));
             // A working directory would keep its file system busy.
             let _ = std::env::set_current_dir("/");
+            report(&Report::Ready(engine.record().clone()));
             engine.run();
             ExitCode::SUCCESS
         }

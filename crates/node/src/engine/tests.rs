@@ -1,6 +1,7 @@
 use std::io;
 use std::time::Duration;
 
+use super::idle::Idle;
 use super::*;
 use crate::Placement;
 use crate::control::{Connection, ControlError};
