@@ -71,8 +71,6 @@ pub struct Region {
     access: Access,
     /// Created here and not carved yet: still zero.
     fresh: bool,
-    /// Nobody else can ever map it for writing.
-    exclusive: bool,
 }
 
 // SAFETY: a region is an address range that stays mapped until it is dropped,
@@ -87,13 +85,7 @@ impl Region {
     /// other processes can map. Nobody can change its length any more.
     /// `name` shows up in `/proc/PID/maps`.
     pub fn create(name: &str, len: usize) -> Result<Self, RegionError> {
-        Self::create_memfd(name, len, false)
-    }
-
-    /// Like [`Region::create`], but this mapping is the only one that can ever
-    /// write: others can map the memory for reading, whatever descriptor they get.
-    pub fn create_exclusive(name: &str, len: usize) -> Result<Self, RegionError> {
-        Self::create_memfd(name, len, true)
+        Self::create_memfd(name, len)
     }
 
     /// Makes memory of at least `len` bytes, rounded up to whole pages, for this
@@ -112,7 +104,6 @@ impl Region {
             fd: None,
             access: Access::ReadWrite,
             fresh: true,
-            exclusive: false,
         })
     }
 
@@ -140,11 +131,10 @@ impl Region {
             fd: Some(fd),
             access,
             fresh: false,
-            exclusive: false,
         })
     }
 
-    fn create_memfd(name: &str, len: usize, exclusive: bool) -> Result<Self, RegionError> {
+    fn create_memfd(name: &str, len: usize) -> Result<Self, RegionError> {
         let len = round_up_to_page(len)?;
         let fd = memfd(name).map_err(RegionError::Create)?;
         fs::ftruncate(&fd, len as u64).map_err(RegionError::Create)?;
@@ -158,12 +148,8 @@ impl Region {
             fd: None,
             access: Access::ReadWrite,
             fresh: true,
-            exclusive,
         };
-        let mut seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
-        if exclusive {
-            seals |= SealFlags::FUTURE_WRITE;
-        }
+        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
         fs::fcntl_add_seals(&fd, seals).map_err(RegionError::Create)?;
         region.fd = Some(fd);
         Ok(region)
@@ -194,14 +180,9 @@ impl Region {
 
     /// A descriptor of the same memory that can be mapped for reading only, for
     /// other nodes. Other users cannot turn it into a writable one; a process of
-    /// the same user can, unless the region is exclusive.
+    /// the same user can.
     pub fn read_only_fd(&self) -> Result<OwnedFd, RegionError> {
         let fd = self.fd.as_ref().ok_or(RegionError::Private)?;
-        if self.exclusive {
-            return fd
-                .try_clone()
-                .map_err(|error| RegionError::Reopen(Errno::from_io_error(&error).unwrap_or(Errno::MFILE)));
-        }
         let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(fd));
         fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).map_err(RegionError::Reopen)
     }

@@ -36,7 +36,8 @@ pub enum SectionError {
 }
 
 /// This side's section: what it sends lies here, and how far it has received.
-/// Only processes of this node can write it.
+/// Only this node writes it: other users cannot, and of this user only processes that
+/// reopen it behind its back.
 #[derive(Debug)]
 pub struct Section {
     pub(super) region: Region,

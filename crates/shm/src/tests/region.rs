@@ -110,21 +110,6 @@ fn a_read_only_descriptor_cannot_be_mapped_for_writing() {
 }
 
 #[test]
-fn exclusive_memory_cannot_be_mapped_for_writing_by_any_descriptor() {
-    let region = Region::create_exclusive("toehold-test", 4096).unwrap();
-    assert_eq!(map_for_writing(region.fd().unwrap()), Err(Errno::PERM));
-    assert_eq!(map_for_writing(region.read_only_fd().unwrap()), Err(Errno::PERM));
-    assert_eq!(rustix::io::write(region.fd().unwrap(), &[1]), Err(Errno::PERM));
-    let peer = Region::open(region.read_only_fd().unwrap(), Access::ReadOnly).unwrap();
-    // The mapping made before still writes, and the peer sees it.
-    let mut table = Carver::new(region).unwrap().table::<u8>(4).unwrap();
-    table.copy_from_slice(b"seen");
-    let mut seen = [0; 4];
-    assert_eq!(peer.gather(0, 4).unwrap().copy_to(0, &mut seen), 4);
-    assert_eq!(&seen, b"seen");
-}
-
-#[test]
 fn gathers_stay_inside_and_come_from_memory_of_others_only() {
     let region = Region::create("toehold-test", 4096).unwrap();
     let peer = Region::open(region.read_only_fd().unwrap(), Access::ReadOnly).unwrap();
