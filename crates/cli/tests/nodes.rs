@@ -2,7 +2,7 @@
 //! fabrics of the test's own.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -13,6 +13,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 use toehold_node::control::{Connection, ControlError};
 use toehold_node::fabric::Fabric;
+use toehold_socket::{Node, TcpListener, TcpStream};
 
 /// Long enough for any step here on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -379,4 +380,65 @@ fn a_node_that_is_out_of_descriptors_serves_those_it_has_and_recovers() {
     assert!(matches!(unserved, Err(ControlError::TimedOut(_))), "{unserved:?}");
     drop(crowd);
     connect().status().unwrap();
+}
+
+/// Two programs, which this process plays, on nodes whose engines are processes
+/// of their own.
+#[test]
+fn what_programs_do_on_their_nodes_is_seen() {
+    let fabrics = Fabrics::new();
+    fabrics.succeeds("up web db");
+    let fabric = Fabric::open(fabrics.0.path().join("default").to_str().unwrap()).unwrap();
+    let (web, db) = (
+        Node::attach(&fabric, "web").unwrap(),
+        Node::attach(&fabric, "db").unwrap(),
+    );
+    let listener = TcpListener::bind(&web, "10.77.0.1:80").unwrap();
+    let mut client = TcpStream::connect(&db, "10.77.0.1:80").unwrap();
+    let (mut server, _) = listener.accept().unwrap();
+    client.write_all(b"to be read later").unwrap();
+    server.read_exact(&mut [0; 6]).unwrap();
+
+    let me = std::process::id();
+    let listed = fabrics.json("sockets web --json");
+    let of_state = |state: &str| {
+        let mut all = listed.as_array().unwrap().iter();
+        all.find(|socket| socket["state"] == state)
+            .unwrap_or_else(|| panic!("no {state} in {listed}"))
+    };
+    assert_eq!(of_state("LISTEN")["local"], "10.77.0.1:80");
+    let connection = of_state("ESTAB");
+    assert_eq!(connection["remote"], client.local_addr().unwrap().to_string());
+    assert_eq!(connection["receive_queue"], 10);
+    assert_eq!(connection["tcp"]["bytes_received"], 16);
+    assert_eq!(
+        (&connection["pid"], &of_state("LISTEN")["pid"]),
+        (&me.into(), &me.into())
+    );
+    let shown = fabrics.succeeds("sockets web");
+    assert!(shown.contains("\nESTAB          10      0"), "{shown}");
+
+    let status = &fabrics.json("stat web --json")["status"];
+    assert_eq!(status["processes"][0]["pid"], me);
+    assert_eq!(status["stack"]["connections"], 1);
+    assert_eq!(status["stack"]["listeners"], 1);
+    let counters = fabrics.json("stat db --json")["counters"].clone();
+    let opens = |counter: &&Value| counter["name"] == "tcp_active_opens";
+    assert_eq!(
+        counters.as_array().unwrap().iter().find(opens).unwrap()["value"],
+        1
+    );
+    let processes = |line: &Value| line["status"]["processes"].as_array().unwrap().len();
+    let running = || {
+        fabrics
+            .json("ps --json")
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(processes)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(running(), [1, 1]);
+    drop((client, server, listener, web, db));
+    eventually("the programs' leave", || running() == [0, 0]);
 }

@@ -1,5 +1,6 @@
 //! What the server does when it is asked.
 
+use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, SystemTime};
 
@@ -10,7 +11,7 @@ use super::host::{Client, Refusal};
 use super::message::{Answer, BUILD, MAX_DESCRIPTORS, MAX_HOLDERS, Request, VERSION};
 use super::server::{Server, Source};
 use super::session::Session;
-use super::status::NodeStatus;
+use super::status::{NodeStatus, SocketStatus};
 
 impl Server {
     /// Does what a client asks for, with the descriptors that came along.
@@ -38,7 +39,7 @@ impl Server {
                 return Ok((Answer::Descriptors, bounded(descriptors)?));
             }
             Request::Status => Answer::Status(Box::new(self.status())),
-            Request::Sockets => Answer::Sockets(self.host.sockets()),
+            Request::Sockets => Answer::Sockets(self.sockets()),
             Request::Counters => Answer::Counters(self.host.counters()),
             Request::SetPlacement { placement } => {
                 self.host.set_placement(placement)?;
@@ -113,6 +114,17 @@ impl Server {
         if let Some(session) = self.sessions.get_mut(&id) {
             session.captures = captures;
         }
+    }
+
+    /// The node's sockets, with the processes that the host knows by number only.
+    fn sockets(&self) -> Vec<SocketStatus> {
+        let numbered = |session: &Session| Some((session.process?.0, session.pid));
+        let pids: HashMap<_, _> = self.sessions.values().filter_map(numbered).collect();
+        let mut sockets = self.host.sockets();
+        for socket in &mut sockets {
+            socket.pid = socket.process.and_then(|process| pids.get(&process).copied());
+        }
+        sockets
     }
 
     fn status(&self) -> NodeStatus {

@@ -102,7 +102,7 @@ pub struct SocketStatus {
     pub remote: Option<SocketAddr>,
     /// The process that owns it, by its number in the node.
     pub process: Option<u16>,
-    /// The same, by the system's number.
+    /// The same, by the system's number; the server fills it in.
     pub pid: Option<u32>,
     /// The shard it belongs to.
     pub shard: u16,
