@@ -59,7 +59,7 @@ pub use doorbell::Doorbell;
 pub use gather::{Gather, MAX_PARTS};
 pub use lease::Revoked;
 #[cfg(not(loom))]
-pub use lease::{Lease, LeaseGuard, Leased};
+pub use lease::{Lease, LeaseGuard, Leased, Vigil};
 #[cfg(not(loom))]
 pub use parking::Parking;
 pub use parking::Rest;

@@ -3,10 +3,12 @@
 use core::fmt;
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::Arc;
 
 use super::Revoked;
 use super::protocol::{HOLDER, Side, is_closed, is_wanted};
 use crate::carve::{Carver, OutOfMemory};
+use crate::futex::{Waited, now_ns};
 use crate::words::Words;
 
 /// Words of a lease: all on one cache line, since whoever looks at one of them
@@ -39,7 +41,12 @@ const LEN: usize = 2;
 pub struct Lease {
     words: Words,
     me: u32,
+    vigil: Option<Vigil>,
 }
+
+/// What a thread does that has slept for the lease in vain, a few times a second: to
+/// look whether the engine still lives, which alone sees others die.
+pub type Vigil = Arc<dyn Fn() + Send + Sync>;
 
 impl Lease {
     /// Bytes that a lease takes from a region.
@@ -53,6 +60,7 @@ impl Lease {
         Ok(Self {
             words: carver.words(LEN)?,
             me: u32::from(Self::ENGINE),
+            vigil: None,
         })
     }
 
@@ -68,6 +76,16 @@ impl Lease {
         Self {
             words: self.words.clone(),
             me: u32::from(process),
+            vigil: None,
+        }
+    }
+
+    /// The same lease, whose threads keep watch while they wait for it.
+    #[must_use]
+    pub fn with_vigil(self, vigil: Vigil) -> Self {
+        Self {
+            vigil: Some(vigil),
+            ..self
         }
     }
 
@@ -87,7 +105,21 @@ impl Lease {
     /// Waits for the lease: a few microseconds awake, then asleep.
     #[inline]
     pub fn acquire(&self) -> Result<(), Revoked> {
-        self.side().acquire()
+        self.side().acquire(|waited| self.keep_watch(waited)).map(drop)
+    }
+
+    /// The same, until a time in nanoseconds on the monotonic clock, or some
+    /// hundredths of a second longer. False: somebody else has it all the time.
+    pub fn acquire_until(&self, until_ns: u64) -> Result<bool, Revoked> {
+        let goes_on = |waited| self.keep_watch(waited) && now_ns() < until_ns;
+        self.side().acquire(goes_on)
+    }
+
+    fn keep_watch(&self, waited: Waited) -> bool {
+        if let (Waited::TimedOut, Some(vigil)) = (waited, &self.vigil) {
+            vigil();
+        }
+        true
     }
 
     /// Lets the lease go, if this process has it. Whoever rests after that without
@@ -100,7 +132,8 @@ impl Lease {
     /// Lets those who want the lease have it, before this thread takes it back. One
     /// that sleeps for it comes first and is not overtaken.
     pub fn give_way(&self) -> Result<(), Revoked> {
-        self.side().give_way()
+        let goes_on = |waited| self.keep_watch(waited);
+        self.side().give_way(goes_on).map(drop)
     }
 
     /// Whether somebody wants the lease. A hint: it may have died since.

@@ -85,6 +85,14 @@ impl<T> Leased<T> {
         self.enter()
     }
 
+    /// The same, for some time at most, see [`Lease::acquire_until`].
+    pub fn lock_until(&self, until_ns: u64) -> Result<Option<LeaseGuard<'_, T>>, Revoked> {
+        match self.lease.acquire_until(until_ns)? {
+            true => self.enter().map(Some),
+            false => Ok(None),
+        }
+    }
+
     /// Takes the lease if it is free.
     #[inline]
     pub fn try_lock(&self) -> Option<LeaseGuard<'_, T>> {
@@ -118,6 +126,7 @@ impl<T> Leased<T> {
         Ok(LeaseGuard {
             leased: self,
             held: true,
+            panicking: std::thread::panicking(),
             _value: PhantomData,
         })
     }
@@ -146,9 +155,14 @@ impl<T> fmt::Debug for Leased<T> {
 /// Where it is let go for a while, it may not be had again. Then the guard is of no
 /// use any more and has to be dropped: to use the value after that is a bug, and
 /// panics.
+///
+/// A thread that panics with the guard leaves what is behind the lease half done.
+/// Then nobody gets the lease any more, as if the process had died with it.
 pub struct LeaseGuard<'a, T> {
     leased: &'a Leased<T>,
     held: bool,
+    /// The thread was panicking already when it took the lease.
+    panicking: bool,
     _value: PhantomData<&'a mut T>,
 }
 
@@ -228,6 +242,9 @@ impl<T> Drop for LeaseGuard<'_, T> {
     #[inline]
     fn drop(&mut self) {
         if self.held {
+            if std::thread::panicking() && !self.panicking {
+                self.leased.lease.close();
+            }
             self.leave();
             self.leased.lease.release();
         }

@@ -13,10 +13,14 @@ use loom::thread;
 
 use super::Revoked;
 use super::protocol::{HANDED, HOLDER, Right, SLEEPERS, Side, is_wanted};
-use crate::futex::Futex;
 use crate::futex::model::ModelFutex;
+use crate::futex::{Futex, Waited};
 
 const ENGINE: u32 = 1;
+
+fn forever(_: Waited) -> bool {
+    true
+}
 
 struct Node {
     futex: ModelFutex,
@@ -47,7 +51,7 @@ impl Node {
 
     fn acquire_change_release(&self, me: u32) {
         let side = self.side(me);
-        side.acquire().unwrap();
+        side.acquire(forever).unwrap();
         self.change();
         side.release().unwrap();
     }
@@ -105,10 +109,10 @@ fn who_gives_way_gets_it_back_and_so_does_everybody_else() {
     check(2, || {
         let node = Node::new();
         let side = node.side(ENGINE);
-        side.acquire().unwrap();
+        side.acquire(forever).unwrap();
         let others = [2, 3].map(|me| spawn(&node, move |node| node.acquire_change_release(me)));
         if node.is_wanted() {
-            side.give_way().unwrap();
+            side.give_way(forever).unwrap();
         }
         node.change();
         side.release().unwrap();
@@ -123,9 +127,9 @@ fn two_that_give_way_to_each_other() {
         let node = Node::new();
         let twice = |node: &Node, me| {
             let side = node.side(me);
-            side.acquire().unwrap();
+            side.acquire(forever).unwrap();
             node.change();
-            side.give_way().unwrap();
+            side.give_way(forever).unwrap();
             node.change();
             side.release().unwrap();
         };
@@ -153,7 +157,7 @@ fn be_killed(node: &Node, killed: Killed) {
     let side = node.side(2);
     match killed {
         Killed::Holding => {
-            side.acquire().unwrap();
+            side.acquire(forever).unwrap();
             node.change();
         }
         Killed::Wanting => side.want(),
@@ -166,15 +170,15 @@ fn be_killed(node: &Node, killed: Killed) {
             }
         }
         Killed::BetweenReleaseAndWake => {
-            side.acquire().unwrap();
+            side.acquire(forever).unwrap();
             side.let_go(0).unwrap();
         }
         Killed::BetweenHandingOverAndWake => {
-            side.acquire().unwrap();
+            side.acquire(forever).unwrap();
             side.let_go(HANDED).unwrap();
         }
         Killed::BetweenWakeAndTakingBack => {
-            side.acquire().unwrap();
+            side.acquire(forever).unwrap();
             if side.let_go(HANDED).unwrap() & SLEEPERS != 0 {
                 side.futex.wake(1);
             }
@@ -224,7 +228,7 @@ fn killed_before_it_wakes_a_sleeper() {
 /// Gives the lease to one that dies with it, and sleeps for it then.
 fn give_way_change_release(node: &Node) {
     let side = node.side(4);
-    side.give_way().unwrap();
+    side.give_way(forever).unwrap();
     node.change();
     side.release().unwrap();
 }
@@ -233,7 +237,7 @@ fn give_way_change_release(node: &Node) {
 fn killed_after_the_lease_was_handed_to_it() {
     check(3, || {
         let node = Node::new();
-        node.side(4).acquire().unwrap();
+        node.side(4).acquire(forever).unwrap();
         let dead = spawn(&node, |node| be_killed(node, Killed::AfterSleep));
         let giver = spawn(&node, give_way_change_release);
         dead.join().unwrap();
@@ -248,7 +252,7 @@ fn killed_after_the_lease_was_handed_to_it() {
 fn killed_after_it_was_woken_in_place_of_another() {
     check(1, || {
         let node = Node::new();
-        node.side(4).acquire().unwrap();
+        node.side(4).acquire(forever).unwrap();
         let dead = spawn(&node, |node| be_killed(node, Killed::AfterSleep));
         let other = spawn(&node, |node| node.acquire_change_release(3));
         let giver = spawn(&node, give_way_change_release);
@@ -265,7 +269,7 @@ fn killed_after_it_was_woken_in_place_of_another() {
 fn seized_or_released_but_not_both() {
     check(5, || {
         let node = Node::new();
-        node.side(2).acquire().unwrap();
+        node.side(2).acquire(forever).unwrap();
         let other = spawn(&node, |node| {
             let released = node.side(2).release().is_ok();
             let holder = node.futex.word().load(Relaxed) & HOLDER;
@@ -283,10 +287,10 @@ fn seized_or_released_but_not_both() {
 fn seized_while_it_gives_way() {
     check(3, || {
         let node = Node::new();
-        node.side(2).acquire().unwrap();
+        node.side(2).acquire(forever).unwrap();
         let slow = spawn(&node, |node| {
             let side = node.side(2);
-            if side.give_way().is_ok() {
+            if side.give_way(forever).is_ok() {
                 let _ = side.release();
             }
         });
@@ -306,16 +310,35 @@ fn closing_wakes_everybody_and_lets_nobody_in() {
     check(3, || {
         let node = Node::new();
         let side = node.side(ENGINE);
-        side.acquire().unwrap();
+        side.acquire(forever).unwrap();
         let others = [2, 3].map(|me| {
             spawn(&node, move |node| {
-                assert_eq!(node.side(me).acquire(), Err(Revoked));
+                assert_eq!(node.side(me).acquire(forever), Err(Revoked));
             })
         });
         side.close();
         others.into_iter().for_each(|other| other.join().unwrap());
         assert_eq!(side.release(), Err(Revoked), "let go, and told so");
         assert!(!side.try_acquire());
-        assert_eq!(side.acquire(), Err(Revoked));
+        assert_eq!(side.acquire(forever), Err(Revoked));
+    });
+}
+
+#[test]
+fn one_that_gives_up_takes_no_wake_up_with_it() {
+    loom::model(|| {
+        let node = Node::new();
+        node.side(2).acquire(forever).unwrap();
+        let waiting = spawn(&node, |node| node.acquire_change_release(3));
+        let impatient = spawn(&node, |node| {
+            let side = node.side(4);
+            if side.acquire(|_| false).unwrap() {
+                side.release().unwrap();
+            }
+        });
+        node.side(2).release().unwrap();
+        waiting.join().unwrap();
+        impatient.join().unwrap();
+        assert_eq!(node.finish(), 1);
     });
 }

@@ -12,7 +12,7 @@ mod leased;
 mod protocol;
 
 #[cfg(not(loom))]
-pub use handle::Lease;
+pub use handle::{Lease, Vigil};
 #[cfg(not(loom))]
 pub use leased::{LeaseGuard, Leased};
 #[cfg(all(test, loom))]

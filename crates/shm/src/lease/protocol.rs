@@ -66,31 +66,54 @@ impl<F: Futex> Side<'_, F> {
         taken.is_ok() || self.take(Right::Newcomer) == Ok(true)
     }
 
+    /// Waits for the lease. Asks `goes_on` after every sleep, with what that came to. False: it said no.
     #[inline]
-    pub(crate) fn acquire(&self) -> Result<(), Revoked> {
+    pub(crate) fn acquire(&self, goes_on: impl FnMut(Waited) -> bool) -> Result<bool, Revoked> {
         let word = self.futex.word();
         match word.compare_exchange(FREE, self.me, Acquire, Relaxed) {
-            Ok(_) => Ok(()),
-            Err(_) => self.acquire_contended(Right::Newcomer),
+            Ok(_) => Ok(true),
+            Err(_) => self.acquire_contended(Right::Newcomer, goes_on),
         }
     }
 
     #[cold]
-    fn acquire_contended(&self, mut right: Right) -> Result<(), Revoked> {
+    fn acquire_contended(
+        &self,
+        mut right: Right,
+        mut goes_on: impl FnMut(Waited) -> bool,
+    ) -> Result<bool, Revoked> {
         loop {
             for _ in 0..TRIES {
                 if self.take(right)? {
-                    return Ok(());
+                    return Ok(true);
                 }
                 self.want();
                 spin_loop();
             }
-            if let Some(word) = self.announce_sleep(right)
-                && self.futex.wait(word, slice()) != Waited::Different
-            {
+            let Some(word) = self.announce_sleep(right) else {
+                continue;
+            };
+            let waited = self.futex.wait(word, slice());
+            if waited != Waited::Different {
                 right = Right::Sleeper;
             }
+            if !goes_on(waited) {
+                return self.give_up(right);
+            }
         }
+    }
+
+    /// The last try of one that does not wait any longer. It was perhaps woken in
+    /// place of others that still sleep: then they need their bit, or the lease.
+    fn give_up(&self, right: Right) -> Result<bool, Revoked> {
+        let taken = self.take(right)?;
+        if !taken && right == Right::Sleeper {
+            let found = self.futex.word().fetch_or(SLEEPERS, Relaxed);
+            if found & HOLDER == 0 {
+                self.futex.wake(1);
+            }
+        }
+        Ok(taken)
     }
 
     /// Takes the lease if it is free.
@@ -179,7 +202,7 @@ impl<F: Futex> Side<'_, F> {
     /// that sleeps comes first, and cannot be overtaken while it wakes up, by this
     /// thread or by newcomers: not until they have slept themselves.
     #[cold]
-    pub(super) fn give_way(&self) -> Result<(), Revoked> {
+    pub(super) fn give_way(&self, goes_on: impl FnMut(Waited) -> bool) -> Result<bool, Revoked> {
         let found = self.let_go(HANDED)?;
         let mut right = Right::Newcomer;
         if found & SLEEPERS == 0 {
@@ -194,7 +217,7 @@ impl<F: Futex> Side<'_, F> {
             // go to sleep after all and looks again right now.
             right = Right::Giver;
         }
-        self.acquire_contended(right)
+        self.acquire_contended(right, goes_on)
     }
 
     /// Takes the lease from a process that is dead. False: it did not hold it. In

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::{Lease, LeaseGuard, Leased, Revoked};
+use crate::futex::now_ns;
 use crate::{Carver, Region};
 
 fn lease() -> Lease {
@@ -207,3 +208,55 @@ proptest! {
 }
 
 mod processes;
+
+#[test]
+fn who_waits_for_a_dead_engine_keeps_watch() {
+    let engine = lease();
+    engine.acquire().unwrap();
+    let word = engine.clone();
+    // What the vigil of a process comes to that finds the engine dead.
+    let program = engine.with_holder(2).with_vigil(Arc::new(move || word.close()));
+    assert_eq!(program.acquire(), Err(Revoked));
+}
+
+#[test]
+fn one_that_waits_for_some_time_gives_up() {
+    let engine = lease();
+    let program = engine.with_holder(2);
+    engine.acquire().unwrap();
+    assert_eq!(program.acquire_until(now_ns() + 1), Ok(false));
+    engine.release();
+    assert_eq!(program.acquire_until(0), Ok(true));
+    assert_eq!(engine.holder(), Some(2));
+}
+
+#[test]
+fn a_panic_with_the_guard_closes_the_lease() {
+    let lease = lease();
+    let [breaking, waiting] = leased(&lease);
+    let panicked = std::thread::spawn(move || {
+        let mut guard = breaking.lock().unwrap();
+        *guard += 1;
+        panic!("in the middle of a change");
+    });
+    assert!(panicked.join().is_err());
+    assert!(waiting.lock().is_err() && lease.is_closed());
+}
+
+#[test]
+fn a_panic_elsewhere_does_not_close_the_lease() {
+    struct Last(Arc<Leased<u64>>);
+    impl Drop for Last {
+        fn drop(&mut self) {
+            *self.0.lock().unwrap() += 1;
+        }
+    }
+    let lease = lease();
+    let [using, other] = leased(&lease);
+    let panicked = std::thread::spawn(move || {
+        let _last = Last(using);
+        panic!("with nothing half done");
+    });
+    assert!(panicked.join().is_err());
+    assert!(other.lock().is_ok());
+}
