@@ -11,6 +11,7 @@ use toehold_shm::{Access, Doorbell, Leased, OutOfMemory, Region, RegionError};
 use crate::attachment::Attachment;
 use crate::control::{Connection, ControlError};
 use crate::fabric::Fabric;
+use crate::lookout::Lookout;
 use crate::memory::Layout;
 use crate::shard::{Bells, NodeLink, Shard};
 use crate::wait::ShardHandle;
@@ -131,6 +132,9 @@ fn join(
     let port_config = layout.port.ok_or(AttachError::Build)?;
     let region = Region::open(descriptors.region, Access::ReadWrite)?;
     let bells = descriptors.bells.try_clone().map_err(std::io::Error::from)?;
+    let engine = connection.socket().try_clone_to_owned()?;
+    let sleeper = descriptors.bells.sleeper.try_clone();
+    let sleeper = sleeper.map_err(std::io::Error::from)?;
     let mut outside = None;
     let lease = Leased::attach(region, |carver| {
         let pieces = layout.carve(carver)?;
@@ -142,22 +146,34 @@ fn join(
         let sleep_on = port
             .descriptor()
             .map(|descriptor| descriptor.as_fd().try_clone_to_owned());
-        outside = Some((pieces.signals, pieces.parking, sleep_on.transpose()?));
+        let lease = pieces.lease.with_holder(process);
+        let lookout = Arc::new(Lookout {
+            engine,
+            lease: lease.clone(),
+            parking: pieces.parking.clone(),
+            sleeper,
+        });
+        let watching = Arc::clone(&lookout);
+        let lease = lease.with_vigil(Arc::new(move || {
+            // Whoever waits for the lease finds it closed.
+            let _ = watching.check();
+        }));
+        outside = Some((pieces.signals, pieces.parking, sleep_on.transpose()?, lookout));
         let shard = Shard::new(
             pieces.stack,
             NodeLink::Port(Box::new(port)),
             pieces.waiting,
             bells,
         );
-        Ok((pieces.lease.with_holder(process), shard))
+        Ok((lease, shard))
     })?;
-    let (signals, parking, descriptor) = outside.ok_or(AttachError::Build)?;
+    let (signals, parking, descriptor, lookout) = outside.ok_or(AttachError::Build)?;
     Ok(ShardHandle {
         lease,
         signals,
         parking,
         bells: descriptors.bells,
         descriptor,
-        attachment: Some(Attachment::new(connection)?),
+        attachment: Some(Attachment::new(connection, lookout)),
     })
 }

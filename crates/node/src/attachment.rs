@@ -1,67 +1,81 @@
 //! What connects a process with its node's engine.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::AtomicU32;
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::{Arc, Mutex, TryLockError};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use toehold_link::mq::PeerDescriptors;
 use toehold_shm::LeaseGuard;
+use toehold_stack::Instant;
 
+use crate::clock;
 use crate::control::{Connection, ControlError};
 use crate::driver::Signals;
+use crate::lookout::Lookout;
 use crate::wait::{Gone, Guard};
 
-/// Calls between two looks whether the engine still lives, for programs that call
-/// and never wait.
-const CALLS: u32 = 4096;
+/// How often a process looks whether the engine still lives, if it calls and never
+/// waits. The kernel tells those who wait.
+const PERIOD_NS: u64 = 100_000_000;
+
+/// Calls between two looks at the clock.
+const CALLS: u32 = 16;
 
 /// The connection of an attached process. Its end is how the engine learns of the
 /// process's, and the process of the engine's.
 #[derive(Debug)]
 pub(crate) struct Attachment {
     connection: Mutex<Connection>,
-    /// The same socket, to be looked at while the connection is in use.
-    engine: OwnedFd,
+    lookout: Arc<Lookout>,
+    /// When this process looked last whether the engine lives, in nanoseconds.
+    looked_at: AtomicU64,
     /// How many peers had joined when this process last mapped those it missed.
     mapped: AtomicU32,
     calls: AtomicU32,
 }
 
 impl Attachment {
-    pub(crate) fn new(connection: Connection) -> std::io::Result<Attachment> {
-        let engine = connection.socket().try_clone_to_owned()?;
-        Ok(Attachment {
+    pub(crate) fn new(connection: Connection, lookout: Arc<Lookout>) -> Attachment {
+        Attachment {
             connection: Mutex::new(connection),
-            engine,
+            lookout,
+            looked_at: AtomicU64::new(0),
             mapped: AtomicU32::new(0),
             calls: AtomicU32::new(0),
-        })
+        }
     }
 
     /// Becomes readable when the engine is gone.
     pub(crate) fn engine(&self) -> BorrowedFd<'_> {
-        self.engine.as_fd()
+        self.lookout.engine()
     }
 
-    /// Whether the engine lives. One system call.
-    pub(crate) fn is_alive(&self) -> bool {
-        let mut state = [PollFd::new(&self.engine, PollFlags::empty())];
-        let now = Timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        };
-        let _ = poll(&mut state, Some(&now));
-        !state[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
+    /// Fails if the engine is gone; tells everybody else so. One system call.
+    pub(crate) fn check(&self) -> Result<(), Gone> {
+        self.lookout.check()
     }
 
-    /// The same, once in so many calls; true in between.
+    /// The same, at most once a period.
     #[inline]
-    pub(crate) fn seems_alive(&self) -> bool {
+    pub(crate) fn check_at(&self, now: Instant) -> Result<(), Gone> {
+        if now.0.saturating_sub(self.looked_at.load(Relaxed)) < PERIOD_NS {
+            return Ok(());
+        }
+        self.looked_at.store(now.0, Relaxed);
+        self.check()
+    }
+
+    /// The same, for calls that do not know the time.
+    #[inline]
+    pub(crate) fn count_call(&self) -> Result<(), Gone> {
         let calls = self.calls.load(Relaxed).wrapping_add(1);
         self.calls.store(calls, Relaxed);
-        !calls.is_multiple_of(CALLS) || self.is_alive()
+        if calls.is_multiple_of(CALLS) {
+            self.check_at(clock::now())
+        } else {
+            Ok(())
+        }
     }
 
     /// Whether peers have joined that this process did not map.
@@ -94,7 +108,13 @@ impl Attachment {
     }
 
     fn ask(&self, slot: u8, generation: u16) -> Result<Option<PeerDescriptors>, Gone> {
-        let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut connection = match self.connection.try_lock() {
+            Ok(connection) => connection,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            // Another thread maps all of them, for the whole process. The engine may
+            // be stopped and answer late.
+            Err(TryLockError::WouldBlock) => return Ok(None),
+        };
         match connection.peer(slot, generation) {
             Ok(list) => Ok(list.and_then(PeerDescriptors::from_list)),
             Err(ControlError::HungUp(_)) => Err(Gone),

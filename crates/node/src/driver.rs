@@ -157,14 +157,15 @@ impl Driver {
     pub(crate) fn stop(&self) {
         self.stop.store(true, Release);
         self.wake();
-    }
-
-    /// Makes the driver look again, after its placement was changed.
-    pub(crate) fn wake(&self) {
-        self.shard.bells.driver.ring();
         if let Ok(shard) = self.shard.lease.lock() {
             shard.wake_sleeper();
         }
+    }
+
+    /// Makes the driver look again, after its placement was changed. One that drives
+    /// for all sleeps where others sleep, see [`Shard::wake_sleeper`].
+    pub(crate) fn wake(&self) {
+        self.shard.bells.driver.ring();
     }
 
     fn must_stop(&self) -> bool {

@@ -13,7 +13,7 @@
 //! | `wait` | who drives and who rests |
 //! | `driver` | driving while no program does |
 //! | `local` | a node whose engine is this process |
-//! | `attached`, `attachment` | a node whose engine is another process |
+//! | `attached`, `attachment`, `lookout` | a node whose engine is another process |
 //! | `config`, `settings` | what a node is told when it is made: by a program, by a command |
 //! | `placement` | who runs the node's stack |
 //! | `fabric` | where nodes find one another: names, addresses, records |
@@ -33,6 +33,7 @@ pub mod engine;
 mod error;
 pub mod fabric;
 mod local;
+mod lookout;
 mod memory;
 mod placement;
 pub mod settings;

@@ -3,9 +3,11 @@
 //! The order of the pieces is the layout ([`Carver`]): a process that attaches
 //! makes the same calls with the same [`Layout`], and finds the same pieces.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use serde::{Deserialize, Serialize};
 use toehold_link::mq::{Port, PortConfig};
-use toehold_shm::{Carver, Lease, OutOfMemory, Parking};
+use toehold_shm::{Carver, Lease, OutOfMemory, Parking, Words};
 use toehold_stack::{Config, Stack};
 
 use crate::driver::Signals;
@@ -29,6 +31,28 @@ pub(crate) struct Pieces {
     pub(crate) signals: Signals,
     pub(crate) waiting: Waiting,
     pub(crate) stack: Stack,
+    pub(crate) marks: Marks,
+}
+
+/// Words between the pieces that nobody has a reason to write to, once the engine
+/// has: whoever writes nonsense all over the region changes them.
+#[derive(Debug, Clone)]
+pub(crate) struct Marks {
+    words: [Words; 2],
+}
+
+impl Marks {
+    pub(crate) fn set(&self, value: u32) {
+        self.words
+            .iter()
+            .for_each(|words| words.word(0).store(value, Relaxed));
+    }
+
+    pub(crate) fn are(&self, value: u32) -> bool {
+        self.words
+            .iter()
+            .all(|words| words.word(0).load(Relaxed) == value)
+    }
 }
 
 impl Layout {
@@ -45,6 +69,7 @@ impl Layout {
     /// Bytes of region that the pieces take, at most.
     pub(crate) fn region_len(&self) -> usize {
         Lease::BYTES_NEEDED
+            + 2 * Words::bytes_needed(1)
             + Parking::bytes_needed(WAITERS)
             + Signals::bytes_needed()
             + Waiting::bytes_needed(self.interests)
@@ -59,12 +84,19 @@ impl Layout {
     pub(crate) fn carve(&self, carver: &mut Carver) -> Result<Pieces, OutOfMemory> {
         let lease = carver.lease()?;
         let parking = carver.parking(WAITERS)?;
+        let signals = Signals::create(carver)?;
+        let waiting = Waiting::create(carver, self.interests, parking.clone())?;
+        let before = carver.words(1)?;
+        let stack = Stack::create(carver, &self.stack)?;
         Ok(Pieces {
             lease,
-            signals: Signals::create(carver)?,
-            waiting: Waiting::create(carver, self.interests, parking.clone())?,
             parking,
-            stack: Stack::create(carver, &self.stack)?,
+            signals,
+            waiting,
+            stack,
+            marks: Marks {
+                words: [before, carver.words(1)?],
+            },
         })
     }
 }

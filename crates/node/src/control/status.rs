@@ -60,6 +60,18 @@ pub struct StackStatus {
     pub frames_received: u64,
     /// Frames sent since the node began.
     pub frames_sent: u64,
+    /// Threads that rest in a call until something happens.
+    #[serde(default)]
+    pub waiters: u32,
+    /// What threads that wait and polls are told about.
+    #[serde(default)]
+    pub interests: u32,
+    /// Polls.
+    #[serde(default)]
+    pub polls: u32,
+    /// Connections, listeners and polls that processes have.
+    #[serde(default)]
+    pub possessions: u32,
     /// Whether frames are being recorded.
     pub capturing: bool,
 }

@@ -118,6 +118,10 @@ impl Interests {
         })
     }
 
+    pub(crate) fn len(&self) -> u32 {
+        self.entries.len()
+    }
+
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.entries.is_empty()

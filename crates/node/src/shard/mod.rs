@@ -91,6 +91,16 @@ impl Waiting {
         })
     }
 
+    /// How many threads rest, interests, polls and possessions there are.
+    pub(crate) fn lengths(&self) -> [u32; 4] {
+        [
+            self.seats.waiters.len(),
+            self.interests.len(),
+            self.polls.len(),
+            self.owners.len(),
+        ]
+    }
+
     /// Wakes the threads that wait for `key`.
     fn wake(&self, key: Key, bell: &Doorbell) {
         for (_, entry) in self.interests.of(key).filter(|(_, entry)| entry.is(Kind::Thread)) {
@@ -473,6 +483,7 @@ impl Shard {
         for slot in self.waiting.seats.waiters_of(process) {
             self.waiting.seats.give_slot(slot);
             self.waiting.interests.remove_threads(slot);
+            self.waiting.parking.end(slot);
         }
         self.tick();
         for possession in self.waiting.owners.take(process) {

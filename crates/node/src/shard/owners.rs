@@ -41,6 +41,10 @@ impl Owners {
         })
     }
 
+    pub(crate) fn len(&self) -> u32 {
+        self.records.len()
+    }
+
     /// Notes who has it; `None` if there is no room for that.
     pub(crate) fn insert(&mut self, process: u16, possession: Possession) -> Option<u32> {
         let (what, is_poll) = match possession {

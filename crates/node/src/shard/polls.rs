@@ -107,6 +107,10 @@ impl Polls {
         })
     }
 
+    pub(crate) fn len(&self) -> u32 {
+        self.polls.len()
+    }
+
     /// A new poll; `None` if there are as many as there may be.
     pub(crate) fn open(&mut self) -> Option<u32> {
         self.polls.insert(Poll::default())

@@ -114,12 +114,8 @@ impl ShardHandle {
             self.dislodge(&mut shard);
         }
         self.map_peers(&mut shard)?;
-        if let Some(attachment) = &self.attachment
-            && !attachment.seems_alive()
-        {
-            drop(shard);
-            self.check_engine()?;
-            return Ok(self.lease.lock()?);
+        if let Some(attachment) = &self.attachment {
+            attachment.count_call()?;
         }
         Ok(shard)
     }
@@ -243,6 +239,9 @@ impl ShardHandle {
             let idle = shard.now.nanos_since(idle_since) >= budget_ns && frames == 0;
             if idle || shard.housekeeping_due() {
                 self.signals.mark();
+                if let Some(attachment) = &self.attachment {
+                    attachment.check_at(shard.now)?;
+                }
                 self.map_peers(shard)?;
                 shard.housekeeping();
                 if let Some(output) = operation.attempt(shard) {
@@ -289,8 +288,8 @@ impl ShardHandle {
     }
 
     /// Waits for a doorbell, for the link's descriptor if wanted, and for the end of
-    /// the engine.
-    pub(crate) fn sleep(&self, bell: &Doorbell, link: bool, until: Option<Instant>) {
+    /// the engine. Whether the doorbell has rung.
+    pub(crate) fn sleep(&self, bell: &Doorbell, link: bool, until: Option<Instant>) -> bool {
         let left = until.map(|until| clock::timespec(until.since(clock::now())));
         let mut descriptors = [const { None }; 3];
         descriptors[0] = Some(bell.as_fd());
@@ -308,6 +307,7 @@ impl ShardHandle {
         }
         // A signal ends the sleep early, which does no harm.
         let _ = poll(&mut polled[..used], left.as_ref());
+        polled[0].revents().contains(PollFlags::IN)
     }
 
     /// The end of a call that did not wait: tells those concerned what it changed.
@@ -320,6 +320,10 @@ impl ShardHandle {
         shard.dispatch();
         if shard.waiting.seats.sleeper().is_some() && shard.waiting.seats.driver().is_none() {
             shard.check_sleeper();
+        }
+        if let Some(attachment) = &self.attachment {
+            // The next call says what came of it.
+            let _ = attachment.check_at(shard.now);
         }
     }
 

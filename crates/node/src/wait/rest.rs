@@ -8,6 +8,7 @@ use toehold_shm::{LeaseGuard, Rest};
 use toehold_stack::Instant;
 
 use super::{Gone, Guard, LOOKS, Operation, ShardHandle, SpinBudget};
+use crate::attachment::Attachment;
 use crate::clock;
 use crate::driver::Mode;
 use crate::shard::{Shard, Subscription};
@@ -127,12 +128,14 @@ impl ShardHandle {
         self.parking.begin(slot, Rest::Seated);
         let wake_at = until.unwrap_or(Instant::NEVER);
         shard.waiting.seats.set_sleeper(slot, wake_at);
+        let mut rung = false;
         LeaseGuard::unlocked(shard, || {
-            self.sleep(&self.bells.sleeper, true, until);
+            rung = self.sleep(&self.bells.sleeper, true, until);
             self.check_engine()
         })??;
         shard.waiting.seats.clear_sleeper();
-        if self.parking.end(slot) {
+        // It may have rung for one that is dead.
+        if self.parking.end(slot) || rung {
             self.bells.sleeper.clear();
         }
         shard.disarm();
@@ -168,19 +171,8 @@ impl ShardHandle {
     }
 
     /// Fails if the engine is gone; tells everybody else so.
-    pub(super) fn check_engine(&self) -> Result<(), Gone> {
-        match &self.attachment {
-            Some(attachment) if !attachment.is_alive() => {
-                self.lease.lease().close();
-                for slot in 0..self.parking.slots() {
-                    if self.parking.rouse(slot) == Some(Rest::Seated) {
-                        self.bells.sleeper.ring();
-                    }
-                }
-                Err(Gone)
-            }
-            _ => Ok(()),
-        }
+    fn check_engine(&self) -> Result<(), Gone> {
+        self.attachment.as_ref().map_or(Ok(()), Attachment::check)
     }
 
     /// The end of a call that has waited.
@@ -189,6 +181,12 @@ impl ShardHandle {
         if shard.waiting.seats.driver() == Some(ticket) {
             shard.waiting.seats.clear_driver();
         }
+        self.care(shard);
+    }
+
+    /// Sees to it that somebody looks after the shard, if there is no driver.
+    #[inline]
+    pub(crate) fn care(&self, shard: &mut Guard<'_>) {
         if shard.waiting.seats.driver().is_none() {
             if shard.waiting.seats.somebody_rests() {
                 self.hand_over(shard);

@@ -3,33 +3,52 @@
 //! A node usually has one. It begins another one, with new memory, when a program
 //! has died while it ran the stack, which may then be in any state.
 
-use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::{Acquire, Release};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, poll};
 use toehold_link::Link;
-use toehold_link::mq::{Change, Membership, MeshSettings, PeerDescriptors, Port, PortConfig};
-use toehold_shm::{Carver, Leased, Region, Rest};
+use toehold_link::mq::{Membership, MeshSettings, PeerDescriptors, Port, PortConfig};
+use toehold_shm::{Carver, Lease, Leased, Region};
 
+use super::connections::Connections;
 use crate::attached::{Description, Descriptors};
+use crate::clock;
 use crate::config::NodeConfig;
 use crate::driver::Driver;
 use crate::error::NodeError;
-use crate::local::{no_descriptors, stack_config, start_driver};
-use crate::memory::Layout;
+use crate::local::{no_descriptors, stack_config};
+use crate::lookout::rouse_all;
+use crate::memory::{Layout, Marks};
 use crate::shard::{Bells, NodeLink, Shard};
-use crate::wait::{Gone, ShardHandle};
+use crate::wait::ShardHandle;
 
 /// How long the beginning waits for the nodes that are there already.
 const SETTLE: Duration = Duration::from_millis(100);
 
+/// How long an orderly end may take beside what is left to be delivered. Only a
+/// program that was stopped while it ran the stack makes it take that long.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// A moment: many times as long as anybody has the lease.
+const TURN: Duration = Duration::from_millis(100);
+
+/// How long a thread may take to see that the lease was closed. It does not hold the
+/// lease for longer than a burst of frames takes, unless it does so for ever.
+const END: Duration = Duration::from_secs(5);
+
 pub(super) struct Life {
     description: Description,
     region: Arc<Region>,
+    marks: Marks,
+    /// What the marks are.
+    mark: u32,
+    /// When the lease is closed if it cannot be had, in nanoseconds.
+    closes_at: Arc<AtomicU64>,
     pub(super) shard: Arc<ShardHandle>,
     driver: Arc<Driver>,
     driving: Option<JoinHandle<()>>,
@@ -39,8 +58,9 @@ pub(super) struct Life {
 }
 
 impl Life {
-    /// Takes the node's place in its fabric, and makes its memory and threads.
-    pub(super) fn begin(config: &NodeConfig) -> Result<Life, NodeError> {
+    /// Takes the node's place in its fabric, and makes its memory and threads, which
+    /// say so when they end.
+    pub(super) fn begin(config: &NodeConfig, alarm: &Sender<()>) -> Result<Life, NodeError> {
         let settings = mesh_settings(config)?;
         let mut membership = Membership::join(&settings)?;
         let port_config = PortConfig {
@@ -67,9 +87,12 @@ impl Life {
         let second = bells.try_clone().map_err(no_descriptors)?;
         let link = NodeLink::Port(Box::new(port));
         pieces.signals.set_placement(config.placement);
+        let mark = layout.stack.seed as u32 | 1;
+        pieces.marks.set(mark);
         let shard = Shard::new(pieces.stack, link, pieces.waiting, second);
+        let closes_at = Arc::new(AtomicU64::new(u64::MAX));
         let shard = Arc::new(ShardHandle {
-            lease: Leased::new(pieces.lease, shard),
+            lease: Leased::new(closing(pieces.lease, &closes_at), shard),
             signals: pieces.signals,
             parking: pieces.parking,
             bells,
@@ -77,21 +100,27 @@ impl Life {
             attachment: None,
         });
         membership.settle(SETTLE);
-        let fabric = Arc::new(Connections {
-            membership: Mutex::new(membership),
-            shard: Arc::clone(&shard),
-            stop: AtomicBool::new(false),
-        });
+        let fabric = Arc::new(Connections::new(membership, Arc::clone(&shard)));
         // A shard that was just made is not gone.
         let _ = fabric.round();
-        let connecting = fabric.start()?;
-        let (driver, driving) = start_driver(Arc::clone(&shard))?;
+        let events = fabric.events().map_err(NodeError::Descriptors)?;
+        let connections = Arc::clone(&fabric);
+        let connecting = start("toehold-fabric", alarm, move || connections.run(&events))?;
+        let driver = Arc::new(Driver::new(Arc::clone(&shard)));
+        let running = Arc::clone(&driver);
+        let driving = start("toehold-driver", alarm, move || {
+            // If the shard is gone there is nothing to drive.
+            let _ = running.run();
+        })?;
         Ok(Life {
             description: Description {
                 layout,
                 fingerprint: carver.fingerprint(),
             },
             region: carver.mapping(),
+            marks: pieces.marks,
+            mark,
+            closes_at,
             shard,
             driver,
             driving: Some(driving),
@@ -123,66 +152,67 @@ impl Life {
     pub(super) fn set_placement(&self, placement: crate::Placement) {
         self.shard.signals.set_placement(placement);
         self.driver.wake();
+        self.fabric.wake_sleeper();
     }
 
     /// A process of the node is dead. False: it died while it ran the stack, and this
-    /// life with it.
+    /// life with it. Never waits for the lease, which another one may have that is dead
+    /// as well.
+    #[must_use]
     pub(super) fn bury(&self, process: u16) -> bool {
-        if self.shard.lease.seize(process).is_some() {
+        let lease = self.shard.lease.lease();
+        if lease.seize(process) {
+            lease.close();
             return false;
         }
         // It may have died between marking a thread and waking it.
-        self.rouse_all();
-        if let Ok(mut shard) = self.shard.lease.lock() {
-            shard.forget_process(process);
-            self.shard.settle(&mut shard);
-            let seats = &shard.waiting.seats;
-            if seats.driver().is_none() && seats.somebody_rests() {
-                self.shard.hand_over(&mut shard);
-            }
-        }
+        rouse_all(&self.shard.parking, &self.shard.bells.sleeper);
+        self.fabric.bury(process);
         true
     }
 
-    fn rouse_all(&self) {
-        let parking = &self.shard.parking;
-        for slot in 0..parking.slots() {
-            if parking.rouse(slot) == Some(Rest::Seated) {
-                self.shard.bells.sleeper.ring();
-            }
-        }
+    /// Whether the lease can be had within a moment: with a guard that does nothing.
+    pub(super) fn comes_round(&self) -> bool {
+        let until = clock::now() + TURN;
+        // A lease that is closed is noticed elsewhere.
+        self.shard
+            .lease
+            .lock_until(until.0)
+            .is_ok_and(|guard| guard.is_some())
+    }
+
+    /// Whether a process of that number is dead, and something of it still there.
+    pub(super) fn is_burying(&self, process: u16) -> bool {
+        self.fabric.is_burying(process)
+    }
+
+    /// Whether this life is lost.
+    pub(super) fn is_over(&self) -> bool {
+        let ended = |thread: &Option<JoinHandle<()>>| thread.as_ref().is_none_or(JoinHandle::is_finished);
+        self.shard.lease.lease().is_closed()
+            || ended(&self.driving)
+            || ended(&self.connecting)
+            || !self.marks.are(self.mark)
     }
 
     /// Ends this life at once: whoever holds something of it is told so.
-    pub(super) fn abandon(&mut self) {
+    fn abandon(&mut self) {
         self.shard.lease.lease().close();
-        self.rouse_all();
-        self.stop_threads();
+        rouse_all(&self.shard.parking, &self.shard.bells.sleeper);
+        self.driver.stop();
+        self.fabric.stop();
+        let threads = [self.driving.take(), self.connecting.take()];
+        threads.into_iter().flatten().for_each(join);
     }
 
     /// Ends this life when what was written and closed has been delivered.
     pub(super) fn end(&mut self) {
-        self.stop_driver();
+        let closes_at = clock::now() + self.drain + FAREWELL;
+        self.closes_at.store(closes_at.0, Relaxed);
+        self.driver.stop();
         // A shard that is gone has nothing to deliver.
         let _ = self.shard.drain(self.drain);
         self.abandon();
-    }
-
-    fn stop_driver(&mut self) {
-        if let Some(driving) = self.driving.take() {
-            self.driver.stop();
-            // It has no reason to panic; if it did all the same, that was told.
-            let _ = driving.join();
-        }
-    }
-
-    fn stop_threads(&mut self) {
-        self.stop_driver();
-        if let Some(connecting) = self.connecting.take() {
-            self.fabric.stop.store(true, Release);
-            self.shard.bells.fabric.ring();
-            let _ = connecting.join();
-        }
     }
 }
 
@@ -192,84 +222,58 @@ impl Drop for Life {
     }
 }
 
-/// The node's connections with others, in a thread of their own: it tells the port
-/// who comes and goes.
-struct Connections {
-    membership: Mutex<Membership>,
-    shard: Arc<ShardHandle>,
-    stop: AtomicBool,
+/// A lease that the engine's threads, while they wait for it, close when its time has come.
+fn closing(lease: Lease, closes_at: &Arc<AtomicU64>) -> Lease {
+    let closes_at = Arc::clone(closes_at);
+    let closed = lease.clone();
+    lease.with_vigil(Arc::new(move || {
+        if clock::now().0 >= closes_at.load(Relaxed) {
+            closed.close();
+        }
+    }))
 }
 
-impl Connections {
-    fn lock(&self) -> MutexGuard<'_, Membership> {
-        self.membership.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn start(self: &Arc<Self>) -> Result<JoinHandle<()>, NodeError> {
-        let events = self.lock().descriptor().try_clone_to_owned();
-        let events = events.map_err(NodeError::Descriptors)?;
-        let connections = Arc::clone(self);
-        let thread = std::thread::Builder::new().name("toehold-fabric".into());
-        thread
-            .spawn(move || connections.run(&events))
-            .map_err(NodeError::Thread)
-    }
-
-    fn run(&self, events: &OwnedFd) {
-        let bell = &self.shard.bells.fabric;
-        while !self.stop.load(Acquire) {
-            let mut state = [
-                PollFd::from_borrowed_fd(events.as_fd(), PollFlags::IN),
-                PollFd::new(bell, PollFlags::IN),
-            ];
-            // A signal ends the sleep early, which does no harm.
-            let _ = poll(&mut state, None);
-            bell.clear();
-            if self.round().is_err() {
-                return;
-            }
+/// Starts a thread that says so when it ends, however it does.
+fn start(
+    name: &str,
+    alarm: &Sender<()>,
+    run: impl FnOnce() + Send + 'static,
+) -> Result<JoinHandle<()>, NodeError> {
+    struct Last(Sender<()>);
+    impl Drop for Last {
+        fn drop(&mut self) {
+            // Nobody listens to the end of a node that was asked to end.
+            let _ = self.0.send(());
         }
     }
+    let last = Last(alarm.clone());
+    let thread = std::thread::Builder::new().name(name.to_owned());
+    let thread = thread.spawn(move || {
+        let _last = last;
+        run();
+    });
+    thread.map_err(NodeError::Thread)
+}
 
-    /// Does what has come up, until nothing is left.
-    fn round(&self) -> Result<(), Gone> {
-        loop {
-            let mut membership = self.lock();
-            membership.housekeeping();
-            let changes: Vec<Change> = std::iter::from_fn(|| membership.next_change()).collect();
-            drop(membership);
-            let mut shard = self.shard.lease.lock()?;
-            let mut unmapped = Vec::new();
-            let Some(port) = shard.link.port() else {
-                return Ok(());
-            };
-            let mut joined = false;
-            for change in changes {
-                let peer = match &change {
-                    Change::Joined(peer) => Some((peer.slot, peer.generation)),
-                    Change::Left { .. } => None,
-                };
-                joined |= peer.is_some();
-                if port.apply(change).is_err() {
-                    unmapped.extend(peer);
-                }
-            }
-            let departed: Vec<_> = std::iter::from_fn(|| port.departed()).collect();
-            if joined {
-                self.shard.signals.peer_joined();
-            }
-            shard.housekeeping();
-            drop(shard);
-            if unmapped.is_empty() && departed.is_empty() {
-                return Ok(());
-            }
-            let mut membership = self.lock();
-            unmapped
-                .into_iter()
-                .for_each(|(slot, generation)| membership.disconnect(slot, generation));
-            departed.into_iter().for_each(|peer| membership.let_go(peer));
+/// Waits for the end of a thread, the lease being closed. One that has lost its way in
+/// memory that a program has written nonsense to would never end, and nothing can stop
+/// it but the end of the process, which its peers and programs survive.
+fn join(thread: JoinHandle<()>) {
+    let deadline = Instant::now() + END;
+    while !thread.is_finished() {
+        if Instant::now() >= deadline {
+            give_up("a thread does not end");
         }
+        std::thread::sleep(Duration::from_millis(1));
     }
+    // If it has panicked, that was told.
+    let _ = thread.join();
+}
+
+/// Ends the process: the node cannot go on.
+pub(super) fn give_up(why: &str) -> ! {
+    eprintln!("the node's memory is damaged, and {why}: the engine ends");
+    std::process::abort()
 }
 
 fn mesh_settings(config: &NodeConfig) -> Result<MeshSettings, NodeError> {

@@ -30,6 +30,7 @@ fn look(shard: &ShardHandle) -> Option<LeaseGuard<'_, Shard>> {
 /// How the stack is; `None` if it cannot be looked at now.
 pub(super) fn status(handle: &ShardHandle) -> Option<StackStatus> {
     let mut shard = look(handle)?;
+    let [waiters, interests, polls, possessions] = shard.waiting.lengths();
     let peers = shard.link.port().map_or(0, |port| port.connected() as u32);
     let stack = &shard.stack;
     let counters = stack.counters();
@@ -44,6 +45,10 @@ pub(super) fn status(handle: &ShardHandle) -> Option<StackStatus> {
         listeners: listeners as u32,
         payload_used: stack.payload_bytes_used(),
         payload_bound: stack.payload_bytes_bound(),
+        waiters,
+        interests,
+        polls,
+        possessions,
         frames_received: counters.frames_received,
         frames_sent: counters.frames_sent,
         ..StackStatus::default()

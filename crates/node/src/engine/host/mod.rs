@@ -1,16 +1,21 @@
 //! The node as its engine process has it: memory that other processes attach to.
 
+mod connections;
 mod life;
 mod look;
+mod vitals;
 
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use toehold_link::mq::PeerDescriptors;
 
-use self::life::Life;
+use self::life::{Life, give_up};
+use self::vitals::{Finding, PERIOD, Vitals};
 use super::HostError;
 use crate::config::NodeConfig;
 use crate::control::{
@@ -36,13 +41,24 @@ pub struct StackHost {
 struct State {
     /// `None`: the node has ended, or could not begin anew.
     life: Option<Life>,
+    ended: bool,
     /// How many lives were lost.
     resets: u64,
-    /// Of every process, the life that it is attached to.
-    processes: BTreeMap<u16, u64>,
+    processes: BTreeMap<u16, Process>,
+    /// What the threads of a life say that they have ended with.
+    alarm: Sender<()>,
     placement: Placement,
     /// What was seen last, for when the stack cannot be looked at.
     last: StackStatus,
+}
+
+/// A process that has attached.
+#[derive(Debug, Clone, Copy)]
+struct Process {
+    /// The life that it is attached to.
+    life: u64,
+    /// The system's number of it.
+    pid: u32,
 }
 
 impl StackHost {
@@ -53,22 +69,54 @@ impl StackHost {
     /// If a setting is out of range, or the system refuses memory, files,
     /// descriptors or threads.
     pub fn host(place: &Place, settings: &NodeSettings) -> Result<Arc<dyn Host>, HostError> {
-        Ok(Arc::new(StackHost::begin(node_config(place, settings))?))
+        let (alarm, alarms) = mpsc::channel();
+        let host = Arc::new(StackHost::begin(node_config(place, settings), alarm)?);
+        let watched = Arc::downgrade(&host);
+        let thread = std::thread::Builder::new().name("toehold-vitals".into());
+        thread.spawn(move || watch(&watched, &alarms))?;
+        Ok(host)
     }
 
-    fn begin(config: NodeConfig) -> Result<StackHost, NodeError> {
-        let life = Life::begin(&config)?;
+    fn begin(config: NodeConfig, alarm: Sender<()>) -> Result<StackHost, NodeError> {
+        let life = Life::begin(&config, &alarm)?;
         let placement = config.placement;
         Ok(StackHost {
             config,
             state: Mutex::new(State {
                 life: Some(life),
+                ended: false,
                 resets: 0,
                 processes: BTreeMap::new(),
+                alarm,
                 placement,
                 last: StackStatus::default(),
             }),
         })
+    }
+
+    /// Looks whether the life is lost, and begins another one if it is.
+    fn examine(&self, vitals: &mut Vitals) {
+        let mut state = self.lock();
+        let current = state.resets;
+        let processes = state.processes.iter();
+        let processes = processes.filter(|(_, process)| process.life == current);
+        let pids = processes
+            .map(|(number, process)| (*number, process.pid))
+            .collect();
+        match state.life.as_ref().map(|life| vitals.examine(life, &pids)) {
+            None | Some(Finding::Well) => {}
+            Some(Finding::Lost) => state.reset(&self.config),
+            Some(Finding::Stuck) => give_up("a thread does not come back"),
+        }
+    }
+
+    /// Looks at the stack, if it can be looked at now. What it finds there may be
+    /// nonsense that a program has written, and make it panic.
+    fn look<R>(&self, look: impl FnOnce(&Life) -> Option<R>) -> Option<R> {
+        let state = self.lock();
+        let life = state.life().ok()?;
+        // The lease is closed after a panic, and nothing of this life is used any more.
+        catch_unwind(AssertUnwindSafe(|| look(life))).ok()?
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -76,17 +124,22 @@ impl StackHost {
     }
 }
 
+/// Looks every now and then, and whenever a thread of a life has ended, how the life
+/// is; until there is no host any more.
+fn watch(host: &Weak<StackHost>, alarms: &Receiver<()>) {
+    let mut vitals = Vitals::default();
+    while alarms.recv_timeout(PERIOD) != Err(RecvTimeoutError::Disconnected) {
+        let Some(host) = host.upgrade() else { return };
+        host.examine(&mut vitals);
+    }
+}
+
 impl State {
     /// A number for a process: the lowest that is free.
-    fn number(&self) -> Option<u16> {
-        let mut free = ENGINE + 1;
-        for &taken in self.processes.keys() {
-            if taken != free {
-                break;
-            }
-            free += 1;
-        }
-        (self.processes.len() < MAX_PROCESSES).then_some(free)
+    fn number(&self, life: &Life) -> Option<u16> {
+        let last = ENGINE + MAX_PROCESSES as u16;
+        let mut numbers = ENGINE + 1..=last;
+        numbers.find(|number| !self.processes.contains_key(number) && !life.is_burying(*number))
     }
 
     /// Begins another life in place of one that is lost.
@@ -96,7 +149,15 @@ impl State {
         self.resets += 1;
         let config = config.clone().placement(self.placement);
         // If there is nothing to begin with, whoever attaches is told so.
-        self.life = Life::begin(&config).ok();
+        self.life = Life::begin(&config, &self.alarm).ok();
+    }
+
+    /// Begins another life if this one is lost and nobody has noticed, or if there was
+    /// nothing to begin with.
+    fn revive(&mut self, config: &NodeConfig) {
+        if !self.ended && self.life.as_ref().is_none_or(Life::is_over) {
+            self.reset(config);
+        }
     }
 
     fn life(&self) -> Result<&Life, Refusal> {
@@ -106,18 +167,23 @@ impl State {
 }
 
 impl Host for StackHost {
-    fn attach(&self, _: Client) -> Result<Attachment, Refusal> {
+    fn attach(&self, client: Client) -> Result<Attachment, Refusal> {
         let mut state = self.lock();
+        state.revive(&self.config);
+        let life = state.life()?;
         let process = state
-            .number()
+            .number(life)
             .ok_or_else(|| Refusal::new("it has as many processes as it can have"))?;
-        let offer = state.life()?.offer();
+        let offer = life.offer();
         let (description, descriptors) =
             offer.map_err(|error| Refusal::new(format!("it has no descriptors left: {error}")))?;
         let description = serde_json::to_value(&description)
             .map_err(|error| Refusal::new(format!("it cannot be described: {error}")))?;
-        let life = state.resets;
-        state.processes.insert(process, life);
+        let joined = Process {
+            life: state.resets,
+            pid: client.pid,
+        };
+        state.processes.insert(process, joined);
         Ok(Attachment {
             process,
             description,
@@ -127,9 +193,9 @@ impl Host for StackHost {
 
     fn detached(&self, process: u16) {
         let mut state = self.lock();
-        let current = state.processes.remove(&process) == Some(state.resets);
-        let buried = !current || state.life().is_ok_and(|life| life.bury(process));
-        if !buried {
+        let left = state.processes.remove(&process);
+        let current = left.is_some_and(|left| left.life == state.resets);
+        if current && state.life.as_ref().is_some_and(|life| !life.bury(process)) {
             state.reset(&self.config);
         }
     }
@@ -144,8 +210,8 @@ impl Host for StackHost {
     }
 
     fn status(&self) -> StackStatus {
+        let seen = self.look(|life| look::status(&life.shard));
         let mut state = self.lock();
-        let seen = state.life().ok().and_then(|life| look::status(&life.shard));
         if let Some(seen) = seen {
             state.last = seen;
         }
@@ -157,18 +223,16 @@ impl Host for StackHost {
     }
 
     fn sockets(&self) -> Vec<SocketStatus> {
-        let state = self.lock();
-        let sockets = state.life().ok().and_then(|life| look::sockets(&life.shard));
+        let sockets = self.look(|life| look::sockets(&life.shard));
         sockets.unwrap_or_default()
     }
 
     fn counters(&self) -> Vec<Counter> {
-        let state = self.lock();
-        let counters = state.life().ok().and_then(|life| look::counters(&life.shard));
+        let counters = self.look(|life| look::counters(&life.shard));
         let mut counters = counters.unwrap_or_default();
         counters.push(Counter {
             name: "node_resets".to_owned(),
-            value: state.resets,
+            value: self.lock().resets,
             doc: "Times the node began anew because a program died while it ran the stack.".to_owned(),
         });
         counters
@@ -190,7 +254,10 @@ impl Host for StackHost {
     }
 
     fn stop(&self) {
-        let life = self.lock().life.take();
+        let mut state = self.lock();
+        state.ended = true;
+        let life = state.life.take();
+        drop(state);
         if let Some(mut life) = life {
             life.end();
         }

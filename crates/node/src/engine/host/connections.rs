@@ -1,0 +1,153 @@
+//! The node's connections with others, in a thread of their own: it tells the port
+//! who comes and goes, and buries the node's processes that are dead. What it does
+//! with the lease, nobody has to wait for.
+
+use std::collections::BTreeSet;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use toehold_link::mq::{Change, Membership};
+
+use crate::wait::{Gone, ShardHandle};
+
+/// Peers that are done with, of which one round takes leave.
+const MAX_DEPARTED: usize = 256;
+
+pub(super) struct Connections {
+    membership: Mutex<Membership>,
+    shard: Arc<ShardHandle>,
+    /// Processes that are dead, and something of them still there.
+    dead: Mutex<BTreeSet<u16>>,
+    wake_sleeper: AtomicBool,
+    stop: AtomicBool,
+}
+
+impl Connections {
+    pub(super) fn new(membership: Membership, shard: Arc<ShardHandle>) -> Connections {
+        Connections {
+            membership: Mutex::new(membership),
+            shard,
+            dead: Mutex::default(),
+            wake_sleeper: AtomicBool::new(false),
+            stop: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Membership> {
+        self.membership.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn dead(&self) -> MutexGuard<'_, BTreeSet<u16>> {
+        self.dead.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Closes what a dead process had, soon.
+    pub(super) fn bury(&self, process: u16) {
+        self.dead().insert(process);
+        self.shard.bells.fabric.ring();
+    }
+
+    pub(super) fn is_burying(&self, process: u16) -> bool {
+        self.dead().contains(&process)
+    }
+
+    /// Makes the thread look again that sleeps at the link, soon.
+    pub(super) fn wake_sleeper(&self) {
+        self.wake_sleeper.store(true, Release);
+        self.shard.bells.fabric.ring();
+    }
+
+    /// Ends [`Connections::run`].
+    pub(super) fn stop(&self) {
+        self.stop.store(true, Release);
+        self.shard.bells.fabric.ring();
+    }
+
+    /// Readable when the membership has something to do.
+    pub(super) fn events(&self) -> std::io::Result<OwnedFd> {
+        self.lock().descriptor().try_clone_to_owned()
+    }
+
+    /// Does what comes up, until stopped or the shard is gone.
+    pub(super) fn run(&self, events: &OwnedFd) {
+        let bell = &self.shard.bells.fabric;
+        while !self.stop.load(Acquire) {
+            let mut state = [
+                PollFd::from_borrowed_fd(events.as_fd(), PollFlags::IN),
+                PollFd::new(bell, PollFlags::IN),
+            ];
+            // A signal ends the sleep early, which does no harm.
+            let _ = poll(&mut state, None);
+            bell.clear();
+            if self.care().is_err() || self.round().is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Does what the control thread has left to this one.
+    fn care(&self) -> Result<(), Gone> {
+        let dead = self.dead().clone();
+        let wake_sleeper = self.wake_sleeper.swap(false, Acquire);
+        if dead.is_empty() && !wake_sleeper {
+            return Ok(());
+        }
+        let mut shard = self.shard.lease.lock()?;
+        for &process in &dead {
+            shard.forget_process(process);
+        }
+        if wake_sleeper {
+            shard.wake_sleeper();
+        }
+        self.shard.settle(&mut shard);
+        self.shard.care(&mut shard);
+        drop(shard);
+        self.dead().retain(|process| !dead.contains(process));
+        Ok(())
+    }
+
+    /// Does what has come up, until nothing is left.
+    pub(super) fn round(&self) -> Result<(), Gone> {
+        loop {
+            let mut membership = self.lock();
+            membership.housekeeping();
+            let changes: Vec<Change> = std::iter::from_fn(|| membership.next_change()).collect();
+            drop(membership);
+            let mut shard = self.shard.lease.lock()?;
+            let mut unmapped = Vec::new();
+            let Some(port) = shard.link.port() else {
+                return Ok(());
+            };
+            let mut joined = false;
+            for change in changes {
+                let peer = match &change {
+                    Change::Joined(peer) => Some((peer.slot, peer.generation)),
+                    Change::Left { .. } => None,
+                };
+                joined |= peer.is_some();
+                if port.apply(change).is_err() {
+                    unmapped.extend(peer);
+                }
+            }
+            let departed: Vec<_> = std::iter::from_fn(|| port.departed())
+                .take(MAX_DEPARTED)
+                .collect();
+            if joined {
+                self.shard.signals.peer_joined();
+            }
+            shard.housekeeping();
+            drop(shard);
+            if unmapped.is_empty() && departed.is_empty() {
+                return Ok(());
+            }
+            let mut membership = self.lock();
+            unmapped
+                .into_iter()
+                .for_each(|(slot, generation)| membership.disconnect(slot, generation));
+            departed.into_iter().for_each(|peer| membership.let_go(peer));
+        }
+    }
+}
