@@ -1,5 +1,8 @@
 //! Nodes that several processes share, and what becomes of them when processes die.
 
-mod support;
-
+mod engine_killed;
+mod killed;
+mod processes;
+mod programs;
 mod sharing;
+mod support;

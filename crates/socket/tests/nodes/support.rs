@@ -1,12 +1,17 @@
 //! A fabric with nodes whose engines run in this process, as they would in their own.
 
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 use toehold_node::Placement;
+use toehold_node::control::{Connection, NodeStatus};
 use toehold_node::engine::{Engine, Seat, StackHost};
 use toehold_node::settings::NodeSettings;
-use toehold_socket::{Fabric, Node};
+use toehold_socket::{Fabric, Node, TcpListener};
 
 /// A fabric of its own, and the engines of its nodes.
 pub(crate) struct World {
@@ -17,7 +22,9 @@ pub(crate) struct World {
 impl World {
     pub(crate) fn new(names: &[&str], placement: Placement) -> World {
         let directory = tempfile::tempdir().unwrap();
-        let engines = names.iter().map(|name| start(directory.path(), name, placement));
+        let engines = names
+            .iter()
+            .map(|name| start_engine(directory.path(), name, placement));
         World {
             engines: engines.collect(),
             directory,
@@ -33,19 +40,22 @@ impl World {
     }
 
     /// The node's IPv4 address.
-    pub(crate) fn address(&self, node: usize) -> std::net::Ipv4Addr {
+    pub(crate) fn address(&self, node: usize) -> Ipv4Addr {
         self.engines[node].record().ipv4.addr()
     }
 }
 
-pub(crate) fn attach(fabric: &Path, node: &str) -> Node {
-    let fabric = Fabric::open(fabric.to_str().unwrap()).unwrap();
-    Node::attach(&fabric, node).unwrap()
+pub(crate) fn fabric(path: &Path) -> Fabric {
+    Fabric::open(path.to_str().unwrap()).unwrap()
 }
 
-fn start(fabric: &Path, name: &str, placement: Placement) -> Engine {
+pub(crate) fn attach(path: &Path, node: &str) -> Node {
+    Node::attach(&fabric(path), node).unwrap()
+}
+
+pub(crate) fn start_engine(path: &Path, name: &str, placement: Placement) -> Engine {
     let seat = Seat {
-        fabric: Fabric::open(fabric.to_str().unwrap()).unwrap(),
+        fabric: fabric(path),
         node: name.to_owned(),
         settings: NodeSettings {
             placement,
@@ -54,4 +64,106 @@ fn start(fabric: &Path, name: &str, placement: Placement) -> Engine {
         networks: Vec::new(),
     };
     Engine::start(seat, StackHost::host).unwrap()
+}
+
+/// How a node is.
+pub(crate) fn status(path: &Path, node: &str) -> NodeStatus {
+    Connection::open(&fabric(path), node).unwrap().status().unwrap()
+}
+
+/// How often a node has begun anew.
+pub(crate) fn resets(path: &Path, node: &str) -> u64 {
+    let counters = Connection::open(&fabric(path), node).unwrap().counters().unwrap();
+    let counter = counters.iter().find(|counter| counter.name == "node_resets");
+    counter.unwrap().value
+}
+
+/// That a node holds nothing of anybody any more.
+pub(crate) fn assert_empty(path: &Path, node: &str) {
+    eventually("the node holds something of somebody who is gone", || {
+        let stack = status(path, node).stack;
+        let held = [
+            stack.connections,
+            stack.listeners,
+            stack.waiters,
+            stack.interests,
+            stack.polls,
+            stack.possessions,
+        ];
+        let held = (held, stack.payload_used);
+        (held == ([0; 6], 0)).then_some(()).ok_or(held)
+    });
+}
+
+/// Waits until it is so; fails, with what is instead, if it never is.
+pub(crate) fn eventually<T, E: std::fmt::Debug>(what: &str, mut test: impl FnMut() -> Result<T, E>) -> T {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        match test() {
+            Ok(value) => return value,
+            Err(instead) => assert!(Instant::now() < deadline, "{what}: {instead:?}"),
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Serves echoes on a node until the process ends: whatever becomes of its connections.
+pub(crate) fn serve_echoes(node: &Node, address: Ipv4Addr) -> SocketAddr {
+    let listener = TcpListener::bind(node, (address, 0)).unwrap();
+    let local = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        while let Ok((mut stream, _)) = listener.accept() {
+            std::thread::spawn(move || {
+                let mut bytes = vec![0; 1 << 14];
+                while let Ok(len @ 1..) = stream.read(&mut bytes) {
+                    if stream.write_all(&bytes[..len]).is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+    });
+    local
+}
+
+/// Fails instead of hanging.
+pub(crate) fn within<T: Send + 'static>(seconds: u64, test: impl FnOnce() -> T + Send + 'static) -> T {
+    let (done, result) = mpsc::channel();
+    let thread = std::thread::spawn(move || done.send(test()));
+    match result.recv_timeout(Duration::from_secs(seconds)) {
+        Ok(value) => value,
+        Err(mpsc::RecvTimeoutError::Disconnected) => {
+            std::panic::resume_unwind(thread.join().expect_err("it sent nothing"))
+        }
+        Err(mpsc::RecvTimeoutError::Timeout) => panic!("no end after {seconds} s"),
+    }
+}
+
+/// Bytes that tell where they belong.
+pub(crate) fn pattern(len: usize) -> Vec<u8> {
+    (0..len as u32)
+        .map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8)
+        .collect()
+}
+
+/// Numbers that a seed determines (splitmix64).
+#[derive(Debug, Clone)]
+pub(crate) struct Random(u64);
+
+impl Random {
+    pub(crate) fn new(seed: u64) -> Random {
+        Random(seed)
+    }
+
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
 }
