@@ -60,7 +60,7 @@ pub struct StackStatus {
     pub frames_received: u64,
     /// Frames sent since the node began.
     pub frames_sent: u64,
-    /// Threads that rest in a call until something happens.
+    /// Threads of programs that rest in a call until something happens.
     #[serde(default)]
     pub waiters: u32,
     /// What threads that wait and polls are told about.

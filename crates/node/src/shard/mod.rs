@@ -91,10 +91,10 @@ impl Waiting {
         })
     }
 
-    /// How many threads rest, interests, polls and possessions there are.
+    /// How many threads of programs rest, interests, polls and possessions there are.
     pub(crate) fn lengths(&self) -> [u32; 4] {
         [
-            self.seats.waiters.len(),
+            self.seats.programs_that_rest(),
             self.interests.len(),
             self.polls.len(),
             self.owners.len(),

@@ -3,7 +3,7 @@
 //! A *ticket* numbers a call that waits. A *waiter* is a thread that rests; its
 //! slot is also that of its word in [`toehold_shm::Parking`].
 
-use toehold_shm::{Carver, OutOfMemory, Slab, Table};
+use toehold_shm::{Carver, Lease, OutOfMemory, Slab, Table};
 use toehold_stack::Instant;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -216,6 +216,13 @@ impl Seats {
             link = self.waiters.get(slot)?.next;
             Some(slot)
         })
+    }
+
+    /// Threads that rest, but for the engine's own driver.
+    pub(crate) fn programs_that_rest(&self) -> u32 {
+        let waiters = self.waiters.iter_live();
+        let engine = u32::from(Lease::ENGINE);
+        waiters.filter(|(_, waiter)| waiter.process != engine).count() as u32
     }
 
     /// Slots of the waiters of a process.
