@@ -291,22 +291,17 @@ impl ShardHandle {
     /// the engine. Whether the doorbell has rung.
     pub(crate) fn sleep(&self, bell: &Doorbell, link: bool, until: Option<Instant>) -> bool {
         let left = until.map(|until| clock::timespec(until.since(clock::now())));
-        let mut descriptors = [const { None }; 3];
-        descriptors[0] = Some(bell.as_fd());
-        descriptors[1] = self.descriptor.as_ref().filter(|_| link).map(AsFd::as_fd);
-        descriptors[2] = self.attachment.as_ref().map(Attachment::engine);
-        let mut used = 0;
-        let mut polled = [
-            PollFd::new(bell, PollFlags::IN),
-            PollFd::new(bell, PollFlags::IN),
-            PollFd::new(bell, PollFlags::IN),
+        // Whatever there is none of, the bell stands in for.
+        let bell = bell.as_fd();
+        let link = self.descriptor.as_ref().filter(|_| link);
+        let descriptors = [
+            bell,
+            link.map_or(bell, AsFd::as_fd),
+            self.attachment.as_ref().map_or(bell, Attachment::engine),
         ];
-        for descriptor in descriptors.into_iter().flatten() {
-            polled[used] = PollFd::from_borrowed_fd(descriptor, PollFlags::IN);
-            used += 1;
-        }
+        let mut polled = descriptors.map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN));
         // A signal ends the sleep early, which does no harm.
-        let _ = poll(&mut polled[..used], left.as_ref());
+        let _ = poll(&mut polled, left.as_ref());
         polled[0].revents().contains(PollFlags::IN)
     }
 
