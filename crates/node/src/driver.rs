@@ -8,13 +8,15 @@
 //!
 //! Under [`Placement::Adaptive`] it must cost a busy program nothing. So a call
 //! does not tell the driver that it comes and goes; it leaves a mark, and the
-//! driver looks for marks every millisecond. Only when there is none, it takes
-//! its seat; and the next call makes it get up again. While the program waits in
-//! a call for long, the driver looks for nothing at all.
+//! driver looks for marks every millisecond, and less often if it finds one every
+//! time. Only when there is none, it takes its seat; and the next call makes it
+//! get up again. While the program waits in a call for long, the driver looks for
+//! nothing at all.
 //!
-//! Under [`Placement::Engine`] programs never run the shard. They leave work
-//! and count it; the driver spins for a while after every piece of it, then
-//! sleeps at the link until a program's bell or a frame wakes it.
+//! Under [`Placement::Engine`] it is the only one to take frames from the link.
+//! Programs queue and send what they write, with the lease, and rest until the
+//! driver has done something about what they wait for. It spins for a while after
+//! every frame, then sleeps at the link.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -30,8 +32,15 @@ use crate::shard::{Shard, Subscription};
 use crate::wait::{Gone, Guard, Operation, ShardHandle, SpinBudget};
 
 /// Time between two looks for marks. A program that leaves its calls is without
-/// a driver for so long at most.
+/// a driver for so long at most, unless it was busy for long.
 const PERIOD: Duration = Duration::from_millis(1);
+
+/// Looks in a row that found marks after which a period more goes by between two of
+/// them: a look takes a few microseconds of a processor that may be the program's.
+const BUSY: u32 = 16;
+
+/// Most periods between two looks.
+const MOST_PERIODS: u32 = 8;
 
 /// What the driver does at present.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -179,6 +188,8 @@ impl Driver {
     /// If the shard is gone.
     pub(crate) fn run(&self) -> Result<(), Gone> {
         let mut plan = Plan::Watch;
+        // Looks in a row that found marks.
+        let mut busy = 0_u32;
         while !self.must_stop() {
             let until = match (self.shard.signals.placement(), plan) {
                 (Placement::Engine, _) => {
@@ -187,14 +198,17 @@ impl Driver {
                     continue;
                 }
                 (Placement::Inline, _) | (_, Plan::Rest) => None,
-                (_, Plan::Watch) => Some(clock::now() + PERIOD),
+                (_, Plan::Watch) => Some(clock::now() + PERIOD * (1 + busy / BUSY).min(MOST_PERIODS)),
                 (_, Plan::Sit(until)) => until,
             };
             let at_link = matches!(plan, Plan::Sit(_));
             self.shard.sleep(&self.shard.bells.driver, at_link, until);
             self.shard.bells.driver.clear();
             // A busy program is not even asked for its lease.
-            if plan != Plan::Watch || !self.shard.signals.take_mark() {
+            if plan == Plan::Watch && self.shard.signals.take_mark() {
+                busy = busy.saturating_add(1);
+            } else {
+                busy = 0;
                 plan = self.plan()?;
             }
         }
