@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use toehold_link::Link;
 use toehold_link::mq::{Bell, Port, PortError};
-use toehold_shm::{Access, Doorbell, Leased, OutOfMemory, Region, RegionError};
+use toehold_shm::{Access, Doorbell, Leased, OutOfMemory, PerProcess, Process, Region, RegionError};
 
 use crate::attachment::Attachment;
 use crate::control::{Connection, ControlError};
@@ -14,7 +14,7 @@ use crate::fabric::Fabric;
 use crate::lookout::Lookout;
 use crate::memory::Layout;
 use crate::shard::{Bells, NodeLink, Shard};
-use crate::wait::ShardHandle;
+use crate::wait::{Gone, ShardHandle};
 
 /// What an engine tells a process that attaches, beside the descriptors.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -22,6 +22,8 @@ pub(crate) struct Description {
     pub(crate) layout: Layout,
     /// What the engine's carver came to.
     pub(crate) fingerprint: u64,
+    /// Tells this memory from what the node has had before and will have after it.
+    pub(crate) life: u64,
 }
 
 /// The descriptors of an attachment, in this order.
@@ -83,11 +85,14 @@ pub enum AttachError {
     Descriptors(#[from] std::io::Error),
 }
 
-/// This process's part in a node of another process. Its end closes what the
-/// process still has.
+/// This process's part in a node of another process. A forked child attaches anew,
+/// when it first needs to.
 pub struct AttachedNode {
-    shard: Arc<ShardHandle>,
+    shard: PerProcess<ShardHandle>,
+    process: Process,
+    fabric: Fabric,
     name: String,
+    life: u64,
 }
 
 impl AttachedNode {
@@ -98,16 +103,30 @@ impl AttachedNode {
     /// If there is no such node, it belongs to somebody else, or the system
     /// refuses memory or descriptors: the error says what to do.
     pub fn attach(fabric: &Fabric, node: &str) -> Result<AttachedNode, AttachError> {
-        let mut connection = Connection::open(fabric, node)?;
-        let attachment = connection.attach()?;
-        let description: Description =
-            serde_json::from_value(attachment.description).map_err(|_| AttachError::Build)?;
-        let descriptors = Descriptors::from_list(attachment.descriptors).ok_or(AttachError::Build)?;
-        let shard = join(connection, attachment.process, &description, descriptors)?;
+        let process = Process::this().map_err(std::io::Error::from)?;
+        let (shard, life) = open(fabric, node, process)?;
         Ok(AttachedNode {
-            shard: Arc::new(shard),
+            shard: PerProcess::new(process, shard),
+            process,
+            fabric: fabric.try_clone()?,
             name: node.to_owned(),
+            life,
         })
+    }
+
+    /// The same in a process that was forked. What its parent has in memory, this
+    /// process has copies of that nobody will ever bring into order.
+    #[cold]
+    fn attach_anew(&self) -> Result<&ShardHandle, Gone> {
+        if let Some(attachment) = self.shard.inherited().and_then(|shard| shard.attachment.as_ref()) {
+            attachment.pool().abandon();
+        }
+        match open(&self.fabric, &self.name, self.process) {
+            Ok((shard, life)) if life == self.life => Ok(self.shard.publish(shard)),
+            // Another node of that name, or the same one after it began anew; or the
+            // next call may be luckier.
+            _ => Err(Gone),
+        }
     }
 
     /// The node's name.
@@ -115,20 +134,48 @@ impl AttachedNode {
         &self.name
     }
 
-    /// The way to its shard.
+    /// The way to its shard, if this process has attached: a forked child has not, as
+    /// long as it does not use anything.
     #[inline]
-    pub fn shard(&self) -> &ShardHandle {
-        &self.shard
+    pub fn shard_in_use(&self) -> Option<&ShardHandle> {
+        self.shard.get()
     }
+
+    /// The way to its shard.
+    ///
+    /// # Errors
+    ///
+    /// If this process was forked and cannot attach.
+    #[inline]
+    pub fn shard(&self) -> Result<&ShardHandle, Gone> {
+        match self.shard.get() {
+            Some(shard) => Ok(shard),
+            None => self.attach_anew(),
+        }
+    }
+}
+
+/// Attaches to what the node is at present.
+fn open(fabric: &Fabric, node: &str, process: Process) -> Result<(ShardHandle, u64), AttachError> {
+    let mut connection = Connection::open(fabric, node)?;
+    let attached = connection.attach()?;
+    let description: Description =
+        serde_json::from_value(attached.description).map_err(|_| AttachError::Build)?;
+    let descriptors = Descriptors::from_list(attached.descriptors).ok_or(AttachError::Build)?;
+    let number = attached.process;
+    let shard = join(connection, (process, number), &description, descriptors)?;
+    Ok((shard, description.life))
 }
 
 fn join(
     connection: Connection,
-    process: u16,
+    (process, number): (Process, u16),
     description: &Description,
     descriptors: Descriptors,
 ) -> Result<ShardHandle, AttachError> {
-    let Description { layout, fingerprint } = description;
+    let Description {
+        layout, fingerprint, ..
+    } = description;
     let port_config = layout.port.ok_or(AttachError::Build)?;
     let region = Region::open(descriptors.region, Access::ReadWrite)?;
     let bells = descriptors.bells.try_clone().map_err(std::io::Error::from)?;
@@ -146,7 +193,7 @@ fn join(
         let sleep_on = port
             .descriptor()
             .map(|descriptor| descriptor.as_fd().try_clone_to_owned());
-        let lease = pieces.lease.with_holder(process);
+        let lease = pieces.lease.with_holder(number);
         let lookout = Arc::new(Lookout {
             engine,
             lease: lease.clone(),
@@ -174,6 +221,6 @@ fn join(
         parking,
         bells: descriptors.bells,
         descriptor,
-        attachment: Some(Attachment::new(connection, lookout)),
+        attachment: Some(Attachment::new(connection, lookout, process)),
     })
 }

@@ -1,17 +1,19 @@
 //! What connects a process with its node's engine.
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex, TryLockError};
 
+use rustix::net::Shutdown;
 use toehold_link::mq::PeerDescriptors;
-use toehold_shm::LeaseGuard;
+use toehold_shm::{LeaseGuard, Process};
 use toehold_stack::Instant;
 
 use crate::clock;
 use crate::control::{Connection, ControlError};
 use crate::driver::Signals;
+use crate::holder::{Holder, HolderError, Pool};
 use crate::lookout::Lookout;
 use crate::wait::{Gone, Guard};
 
@@ -27,6 +29,7 @@ const CALLS: u32 = 16;
 #[derive(Debug)]
 pub(crate) struct Attachment {
     connection: Mutex<Connection>,
+    pool: Pool,
     lookout: Arc<Lookout>,
     /// When this process looked last whether the engine lives, in nanoseconds.
     looked_at: AtomicU64,
@@ -36,14 +39,32 @@ pub(crate) struct Attachment {
 }
 
 impl Attachment {
-    pub(crate) fn new(connection: Connection, lookout: Arc<Lookout>) -> Attachment {
+    pub(crate) fn new(connection: Connection, lookout: Arc<Lookout>, process: Process) -> Attachment {
         Attachment {
             connection: Mutex::new(connection),
+            pool: Pool::new(process),
             lookout,
             looked_at: AtomicU64::new(0),
             mapped: AtomicU32::new(0),
             calls: AtomicU32::new(0),
         }
+    }
+
+    /// The holders that are spare.
+    #[inline]
+    pub(crate) fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    /// A holder for something new.
+    #[inline]
+    pub(crate) fn holder(&self) -> Result<Holder, HolderError> {
+        self.pool.take(&self.connection)
+    }
+
+    /// The holder that a descriptor is.
+    pub(crate) fn identify(&self, descriptor: OwnedFd) -> Result<Holder, HolderError> {
+        self.pool.identify(&self.connection, descriptor)
     }
 
     /// Becomes readable when the engine is gone.
@@ -120,5 +141,12 @@ impl Attachment {
             Err(ControlError::HungUp(_)) => Err(Gone),
             Err(_) => Ok(None),
         }
+    }
+}
+
+impl Drop for Attachment {
+    /// Detaches, although a forked child may have a copy of the connection.
+    fn drop(&mut self) {
+        let _ = rustix::net::shutdown(self.engine(), Shutdown::Both);
     }
 }

@@ -14,6 +14,7 @@
 //! | `driver` | driving while no program does |
 //! | `local` | a node whose engine is this process |
 //! | `attached`, `attachment`, `lookout` | a node whose engine is another process |
+//! | `holder` | descriptors that keep connections and listeners open |
 //! | `config`, `settings` | what a node is told when it is made: by a program, by a command |
 //! | `placement` | who runs the node's stack |
 //! | `fabric` | where nodes find one another: names, addresses, records |
@@ -32,6 +33,7 @@ mod driver;
 pub mod engine;
 mod error;
 pub mod fabric;
+mod holder;
 mod local;
 mod lookout;
 mod memory;
@@ -43,7 +45,8 @@ mod wait;
 pub use self::attached::{AttachError, AttachedNode};
 pub use self::config::{NodeConfig, local_tcp};
 pub use self::error::NodeError;
+pub use self::holder::{Holder, HolderError};
 pub use self::local::LocalNode;
 pub use self::placement::{InvalidPlacement, Placement};
-pub use self::shard::{Interest, Possession, Shard, Subscription};
+pub use self::shard::{Interest, Shard, Subscription};
 pub use self::wait::{Gone, Guard, Operation, Ownership, ShardHandle, SpinBudget};

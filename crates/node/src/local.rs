@@ -185,9 +185,8 @@ pub(crate) fn stack_config(config: &NodeConfig, link: Capabilities) -> Result<Co
     let (secret, seed) = match config.seed {
         Some(seed) => (u128::from(seed) << 64 | u128::from(seed.swap_bytes()), seed),
         None => {
-            let bytes = random()?;
-            let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
-            (u128::from(word(0)) << 64 | u128::from(word(8)), word(16))
+            let secret = u128::from(random()?) << 64 | u128::from(random()?);
+            (secret, random()?)
         }
     };
     Ok(Config {
@@ -197,11 +196,11 @@ pub(crate) fn stack_config(config: &NodeConfig, link: Capabilities) -> Result<Co
     })
 }
 
-fn random() -> Result<[u8; 24], NodeError> {
-    let mut bytes = [0; 24];
+pub(crate) fn random() -> Result<u64, NodeError> {
+    let mut bytes = [0; 8];
     // Less than 256 bytes come whole and without interruption.
     getrandom(&mut bytes, GetRandomFlags::empty()).map_err(NodeError::Random)?;
-    Ok(bytes)
+    Ok(u64::from_le_bytes(bytes))
 }
 
 fn captured(config: &NodeConfig, link: Box<dyn Link>) -> Result<Box<dyn Link>, NodeError> {

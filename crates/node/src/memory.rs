@@ -13,13 +13,18 @@ use toehold_stack::{Config, Stack};
 use crate::driver::Signals;
 use crate::shard::{WAITERS, Waiting};
 
+/// Holders beyond twice as many as there can be sockets.
+const SPARE_HOLDERS: u32 = 1 << 13;
+
 /// What the pieces of a region depend on.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Layout {
     /// Of the stack, its secrets included.
     pub(crate) stack: Config,
-    /// Threads that wait and registrations with polls, at most; possessions likewise.
+    /// Threads that wait and registrations with polls, at most.
     pub(crate) interests: u32,
+    /// Holders of connections and listeners, at most; spare ones count.
+    pub(crate) holders: u32,
     /// Of the node's port, if processes share it.
     pub(crate) port: Option<PortConfig>,
 }
@@ -59,7 +64,11 @@ impl Layout {
     pub(crate) fn new(stack: Config, port: Option<PortConfig>) -> Layout {
         // Every connection in two polls at once, and some threads.
         let interests = stack.connections.saturating_mul(2).saturating_add(2 * WAITERS);
+        // As many as there are sockets, and some to spare for every process.
+        let sockets = stack.connections.saturating_add(stack.listeners);
+        let holders = sockets.saturating_mul(2).saturating_add(SPARE_HOLDERS);
         Layout {
+            holders: if port.is_some() { holders } else { 0 },
             stack,
             interests,
             port,
@@ -72,7 +81,7 @@ impl Layout {
             + 2 * Words::bytes_needed(1)
             + Parking::bytes_needed(WAITERS)
             + Signals::bytes_needed()
-            + Waiting::bytes_needed(self.interests)
+            + Waiting::bytes_needed(self.interests, self.holders)
             + Stack::region_len(&self.stack)
             + self
                 .port
@@ -85,7 +94,7 @@ impl Layout {
         let lease = carver.lease()?;
         let parking = carver.parking(WAITERS)?;
         let signals = Signals::create(carver)?;
-        let waiting = Waiting::create(carver, self.interests, parking.clone())?;
+        let waiting = Waiting::create(carver, (self.interests, self.holders), parking.clone())?;
         let before = carver.words(1)?;
         let stack = Stack::create(carver, &self.stack)?;
         Ok(Pieces {

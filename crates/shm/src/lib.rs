@@ -41,6 +41,8 @@ mod gather;
 mod lease;
 mod parking;
 mod payload;
+#[cfg(not(loom))]
+mod process;
 mod region;
 pub mod ring;
 mod slab;
@@ -64,6 +66,8 @@ pub use lease::{Lease, LeaseGuard, Leased, Vigil};
 pub use parking::Parking;
 pub use parking::Rest;
 pub use payload::{Payload, PayloadArea};
+#[cfg(not(loom))]
+pub use process::{PerProcess, Process};
 pub use region::{Access, Region, RegionError};
 pub use slab::Slab;
 pub use table::Table;

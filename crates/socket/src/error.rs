@@ -3,7 +3,7 @@
 use std::io;
 
 use rustix::io::Errno;
-use toehold_node::Gone;
+use toehold_node::{Gone, HolderError};
 use toehold_stack::SocketError;
 
 /// What the kernel would have said.
@@ -37,6 +37,18 @@ pub(crate) fn from_socket(error: SocketError) -> io::Error {
 /// The node is gone, with all its connections.
 pub(crate) fn gone(_: Gone) -> io::Error {
     Errno::NETDOWN.into()
+}
+
+pub(crate) fn from_holder(error: HolderError) -> io::Error {
+    match error {
+        HolderError::Gone(error) => gone(error),
+        HolderError::System(errno) => errno.into(),
+        HolderError::Foreign => invalid("the descriptor is no such socket of this node"),
+        HolderError::Private => io::Error::new(
+            io::ErrorKind::Unsupported,
+            "sockets of a node that only this process uses have no descriptors; attach to one of an engine",
+        ),
+    }
 }
 
 /// EAGAIN: what a call without anything to do says, and one whose timeout has passed.

@@ -3,13 +3,14 @@
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use toehold_node::{Operation, Ownership, Possession, Shard, SpinBudget, Subscription};
+use toehold_node::{Holder, HolderError, Operation, Shard, SpinBudget, Subscription};
 use toehold_stack::{Event, ListenerId, Settings, SocketError, SocketOption};
 
-use crate::error::{from_socket, would_block};
+use crate::error::{from_holder, from_socket, invalid, would_block};
 use crate::node::{Node, Shared};
 use crate::stream::{TcpStream, each_address};
 
@@ -28,7 +29,8 @@ pub struct TcpListener {
 struct Listener {
     node: Arc<Shared>,
     id: ListenerId,
-    ownership: Ownership,
+    /// Taken when it is dropped, and not before.
+    holder: Option<Holder>,
     nonblocking: AtomicBool,
     spin: SpinBudget,
 }
@@ -75,32 +77,64 @@ impl TcpListener {
         backlog: u32,
         settings: &Settings,
     ) -> io::Result<TcpListener> {
-        let mut shard = node.shared.enter()?;
-        shard.tick();
-        let now = shard.now;
-        let id = shard
-            .stack
-            .listen(now, addr, backlog, settings)
-            .map_err(from_socket)?;
-        let possession = Possession::Source(Event::Listener(id));
-        let ownership = match node.shared.own(&mut shard, possession) {
-            Ok(ownership) => ownership,
-            Err(error) => {
-                let _ = shard.stack.close_listener(id);
-                return Err(error);
-            }
-        };
-        drop(shard);
+        let (holder, id) = node.shared.make(|shard| {
+            shard.tick();
+            let now = shard.now;
+            let listened = shard.stack.listen(now, addr, backlog, settings);
+            let id = listened.map_err(from_socket)?;
+            Ok((Event::Listener(id), id))
+        })?;
+        Ok(Self::new(node, id, holder))
+    }
+
+    fn new(node: &Node, id: ListenerId, holder: Holder) -> TcpListener {
         let listener = Listener {
             node: Arc::clone(&node.shared),
             id,
-            ownership,
+            holder: Some(holder),
             nonblocking: AtomicBool::new(false),
             spin: SpinBudget::new(),
         };
-        Ok(TcpListener {
+        TcpListener {
             listener: Arc::new(listener),
-        })
+        }
+    }
+
+    /// The listener that a descriptor is, which another process, or the program that this
+    /// process ran before, had by [`TcpListener::descriptor`] or [`TcpListener::into_fd`].
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` if it is none of this node's, `Unsupported` if the node is only
+    /// this process's.
+    pub fn from_fd(node: &Node, descriptor: OwnedFd) -> io::Result<TcpListener> {
+        match node.shared.identify(descriptor)? {
+            (holder, Event::Listener(id)) => Ok(Self::new(node, id, holder)),
+            _ => Err(invalid("the descriptor is a connection, and no listener")),
+        }
+    }
+
+    /// The descriptor that keeps the listener open: whoever has a copy can make a
+    /// listener of it, [`TcpListener::from_fd`]. It does not survive `exec` unless told
+    /// so, and nothing but that can be done with it.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` if the node is only this process's.
+    pub fn descriptor(&self) -> io::Result<BorrowedFd<'_>> {
+        let holder = self.listener.holder.as_ref();
+        let descriptor = holder.map_or(Err(HolderError::Private), Holder::descriptor);
+        descriptor.map_err(from_holder)
+    }
+
+    /// The descriptor in place of the listener, which stays open as long as somebody has
+    /// the descriptor.
+    ///
+    /// # Errors
+    ///
+    /// As [`TcpListener::descriptor`]; EMFILE if there is no room for another descriptor.
+    pub fn into_fd(self) -> io::Result<OwnedFd> {
+        self.descriptor()?.try_clone_to_owned()
     }
 
     /// Where it listens.
@@ -126,18 +160,20 @@ impl TcpListener {
             ..
         } = &*self.listener;
         let mut operation = Accept { id: *id };
-        let mut shard = node.enter()?;
-        let mut result = operation.attempt(&mut shard);
-        if result.is_none() && nonblocking.load(Relaxed) {
-            shard.poll_once(None);
-            result = operation.attempt(&mut shard);
-        } else if result.is_none() {
-            result = node.block(&mut shard, &mut operation, spin, None)?;
-        }
-        node.settle(&mut shard);
-        let connection = result.ok_or_else(would_block)?.map_err(from_socket)?;
-        let peer = shard.stack.peer_addr(connection).map_err(from_socket)?;
-        Ok((TcpStream::new(node, &mut shard, connection)?, peer))
+        let (holder, (connection, peer)) = node.make(|shard| {
+            let mut result = operation.attempt(shard);
+            if result.is_none() && nonblocking.load(Relaxed) {
+                shard.poll_once(None);
+                result = operation.attempt(shard);
+            } else if result.is_none() {
+                result = node.block(shard, &mut operation, spin, None)?;
+            }
+            let accepted = result.ok_or_else(would_block)?;
+            let connection = accepted.map_err(from_socket)?;
+            let peer = shard.stack.peer_addr(connection).map_err(from_socket)?;
+            Ok((Event::Connection(connection), (connection, peer)))
+        })?;
+        Ok((TcpStream::new(node, connection, holder), peer))
     }
 
     /// The connections that come, one after the other, for ever.
@@ -205,15 +241,11 @@ impl TcpListener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        // A node that is gone holds nothing.
-        let Ok(mut shard) = self.node.enter() else { return };
-        shard.tick();
-        shard.forget(Event::Listener(self.id));
-        // There is nothing to be done about a listener that is gone already.
-        let _ = shard.stack.close_listener(self.id);
-        self.node.disown(&mut shard, self.ownership);
-        shard.respond();
-        self.node.settle(&mut shard);
+        if let Some(holder) = self.holder.take() {
+            let source = Event::Listener(self.id);
+            // A node that is gone holds nothing.
+            let _ = self.node.unmake(holder, source, |_| Ok(()));
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,12 +10,12 @@ use rustix::io::Errno;
 use toehold_link::{Capabilities, Link};
 use toehold_node::fabric::Fabric;
 use toehold_node::{
-    AttachError, AttachedNode, Guard, LocalNode, NodeConfig, NodeError, Operation, Ownership, Possession,
+    AttachError, AttachedNode, Gone, Guard, Holder, LocalNode, NodeConfig, NodeError, Operation, Ownership,
     Shard, ShardHandle, SpinBudget, Subscription,
 };
-use toehold_stack::{Counters, Settings};
+use toehold_stack::{Counters, Event, Settings};
 
-use crate::error::gone;
+use crate::error::{from_holder, gone};
 
 /// A node of a fabric. A handle: clones stand for the same node.
 ///
@@ -86,28 +87,108 @@ pub struct StackInfo {
 
 impl Shared {
     #[inline]
-    fn handle(&self) -> &ShardHandle {
+    fn handle(&self) -> Result<&ShardHandle, Gone> {
         match &self.place {
-            Place::Here(node) => node.shard(),
+            Place::Here(node) => Ok(node.shard()),
             Place::Elsewhere(node) => node.shard(),
+        }
+    }
+
+    /// The same, if this process has used it before; a forked child need not begin to
+    /// just to let go of what it has copies of.
+    #[inline]
+    fn handle_in_use(&self) -> Option<&ShardHandle> {
+        match &self.place {
+            Place::Here(node) => Some(node.shard()),
+            Place::Elsewhere(node) => node.shard_in_use(),
         }
     }
 
     /// Begins a call.
     #[inline]
     pub(crate) fn enter(&self) -> io::Result<Guard<'_>> {
-        self.handle().enter().map_err(gone)
+        self.handle().and_then(ShardHandle::enter).map_err(gone)
     }
 
-    /// Notes that this process has something that has to be closed when it ends.
-    pub(crate) fn own(&self, shard: &mut Guard<'_>, possession: Possession) -> io::Result<Ownership> {
-        let owned = self.handle().own(shard, possession);
+    /// The number of this process in the node; 0 if it was forked and has none yet.
+    pub(crate) fn process(&self) -> u16 {
+        self.handle_in_use().map_or(0, ShardHandle::process)
+    }
+
+    /// Makes a connection or listener, and what keeps it open. An error of `make` is
+    /// the error.
+    pub(crate) fn make<T>(
+        &self,
+        make: impl FnOnce(&mut Guard<'_>) -> io::Result<(Event, T)>,
+    ) -> io::Result<(Holder, T)> {
+        let handle = self.handle().map_err(gone)?;
+        let holder = handle.holder().map_err(from_holder)?;
+        let mut shard = handle.enter().map_err(gone)?;
+        let made = make(&mut shard).and_then(|(source, made)| {
+            if handle.hold(&mut shard, &holder, source) {
+                return Ok(made);
+            }
+            shard.close(source);
+            Err(Errno::NFILE.into())
+        });
+        if Guard::is_held(&shard) {
+            handle.settle(&mut shard);
+        }
+        drop(shard);
+        match made {
+            Ok(made) => Ok((holder, made)),
+            Err(error) => {
+                handle.give_back(holder);
+                Err(error)
+            }
+        }
+    }
+
+    /// Lets go of a connection or listener: closes it by `close`, unless another process
+    /// may have it too, and then it is closed once nobody has it.
+    pub(crate) fn unmake(
+        &self,
+        holder: Holder,
+        source: Event,
+        close: impl FnOnce(&mut Guard<'_>) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let Some(handle) = self.handle_in_use() else {
+            return Ok(());
+        };
+        // Of a node that is gone, nothing is left to be closed.
+        let mut shard = handle.enter().map_err(gone)?;
+        if !handle.is_exclusive(&holder) {
+            shard.unwatch(source, handle.process());
+            return Ok(());
+        }
+        shard.tick();
+        close(&mut shard)?;
+        shard.close(source);
+        handle.release(&mut shard, &holder);
+        shard.respond();
+        handle.settle(&mut shard);
+        drop(shard);
+        handle.give_back(holder);
+        Ok(())
+    }
+
+    /// The connection or listener that a descriptor is.
+    pub(crate) fn identify(&self, descriptor: OwnedFd) -> io::Result<(Holder, Event)> {
+        let handle = self.handle().map_err(gone)?;
+        handle.identify(descriptor).map_err(from_holder)
+    }
+
+    /// Notes that this process has a poll that has to be closed when it ends.
+    pub(crate) fn own(&self, shard: &mut Guard<'_>, poll: u32) -> io::Result<Ownership> {
+        let owned = self.handle().map_err(gone)?.own(shard, poll);
         owned.ok_or_else(|| Errno::NOBUFS.into())
     }
 
     /// It was closed.
     pub(crate) fn disown(&self, shard: &mut Guard<'_>, ownership: Ownership) {
-        self.handle().disown(shard, ownership);
+        if let Ok(handle) = self.handle() {
+            handle.disown(shard, ownership);
+        }
     }
 
     /// Waits until an operation that has just failed is done, `deadline` at
@@ -119,14 +200,16 @@ impl Shared {
         spin: &SpinBudget,
         deadline: Option<toehold_stack::Instant>,
     ) -> io::Result<Option<O::Output>> {
-        let waited = self.handle().block(shard, operation, spin, deadline);
-        waited.map_err(gone)
+        let handle = self.handle().map_err(gone)?;
+        handle.block(shard, operation, spin, deadline).map_err(gone)
     }
 
     /// Ends a call that did not wait.
     #[inline]
     pub(crate) fn settle(&self, shard: &mut Guard<'_>) {
-        self.handle().settle(shard);
+        if let Ok(handle) = self.handle() {
+            handle.settle(shard);
+        }
     }
 }
 
@@ -164,8 +247,12 @@ impl Node {
 
     /// Attaches to a node that runs in an engine process, as `toehold up` starts one:
     /// this process shares its address, its ports and its bounds with all others that
-    /// are attached to it. What the process still has when it ends is closed as the
-    /// kernel would close it.
+    /// are attached to it.
+    ///
+    /// Connections and listeners are kept open by descriptors, like the kernel's: a
+    /// forked child has its parent's, they can be [given](crate::TcpStream::into_fd) to
+    /// other processes, and are closed once nobody has them, however that came about.
+    /// Polls are not shared: a forked child makes its own.
     ///
     /// # Errors
     ///

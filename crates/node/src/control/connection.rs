@@ -28,6 +28,9 @@ pub struct Connection {
     timeout: Duration,
     /// An answer is missing: those that come now belong to older questions.
     broken: bool,
+    /// Descriptors are missing that came along with the last answer: there was no room
+    /// for them.
+    cut: bool,
 }
 
 /// Why a node did not do what it was asked.
@@ -114,6 +117,7 @@ impl Connection {
             node,
             timeout: TIMEOUT,
             broken: false,
+            cut: false,
         })
     }
 
@@ -182,13 +186,35 @@ impl Connection {
         Ok((!descriptors.is_empty()).then_some(descriptors))
     }
 
-    /// Placeholders, whose other ends the node has.
+    /// Holders, whose other ends the node has, and their numbers: at least one, but
+    /// perhaps fewer than `count`.
     ///
     /// # Errors
     ///
-    /// If the process has not attached, or the node refuses or does not answer.
-    pub fn holders(&mut self, count: u16) -> Result<Vec<OwnedFd>, ControlError> {
-        self.descriptors(&Request::Holders { count })
+    /// If the process has not attached, or the node refuses or does not answer;
+    /// EMFILE if this process has no room for descriptors.
+    pub fn holders(&mut self, count: u16) -> Result<Vec<(u32, OwnedFd)>, ControlError> {
+        let (answer, descriptors) = self.exchange(&Request::Holders { count }, &[])?;
+        match answer {
+            Answer::Holders(_) if descriptors.is_empty() => Err(self.system(Errno::MFILE)),
+            // The first of them came along.
+            Answer::Holders(numbers) => Ok(numbers.into_iter().zip(descriptors).collect()),
+            _ => Err(self.nonsense()),
+        }
+    }
+
+    /// The number of the holder that a descriptor is.
+    ///
+    /// # Errors
+    ///
+    /// If the process has not attached, or the descriptor is no holder of the node.
+    pub fn identify(&mut self, descriptor: BorrowedFd<'_>) -> Result<u32, ControlError> {
+        let copy = rustix::io::fcntl_dupfd_cloexec(descriptor, 0);
+        let copy = copy.map_err(|errno| self.system(errno))?;
+        match self.ask(&Request::Identify, &[copy])? {
+            (Answer::Holders(numbers), _) => numbers.first().copied().ok_or_else(|| self.nonsense()),
+            _ => Err(self.nonsense()),
+        }
     }
 
     /// How the node is.
@@ -297,6 +323,20 @@ impl Connection {
         request: &Request,
         descriptors: &[OwnedFd],
     ) -> Result<(Answer, Vec<OwnedFd>), ControlError> {
+        match self.exchange(request, descriptors)? {
+            (_, descriptors) if self.cut => {
+                drop(descriptors);
+                Err(self.system(Errno::MFILE))
+            }
+            answered => Ok(answered),
+        }
+    }
+
+    fn exchange(
+        &mut self,
+        request: &Request,
+        descriptors: &[OwnedFd],
+    ) -> Result<(Answer, Vec<OwnedFd>), ControlError> {
         if self.broken {
             return Err(ControlError::HungUp(self.node));
         }
@@ -326,13 +366,20 @@ impl Connection {
         }
     }
 
-    fn receive(&self) -> Result<(Answer, Vec<OwnedFd>), ControlError> {
+    fn receive(&mut self) -> Result<(Answer, Vec<OwnedFd>), ControlError> {
         let deadline = Instant::now() + self.timeout;
         let mut buffer = vec![0; MAX_PACKET];
         let mut reset = false;
         let (len, mut descriptors) = loop {
             match packet::receive(self.socket.as_fd(), &mut buffer, RecvFlags::DONTWAIT) {
-                Ok(Packet::Message(len, descriptors)) => break (len, descriptors),
+                Ok(Packet::Message(len, descriptors)) => {
+                    self.cut = false;
+                    break (len, descriptors);
+                }
+                Ok(Packet::Cut(len, descriptors)) => {
+                    self.cut = true;
+                    break (len, descriptors);
+                }
                 Ok(Packet::HungUp) => return Err(ControlError::HungUp(self.node)),
                 Ok(Packet::Oversized) => return Err(self.nonsense()),
                 Err(Errno::AGAIN) => self.wait(PollFlags::IN, deadline)?,

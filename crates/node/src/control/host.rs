@@ -1,7 +1,7 @@
 //! What the control socket's server serves: the node as the engine process has it.
 
 use std::fs::File;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 use serde::{Deserialize, Serialize};
 
@@ -26,13 +26,29 @@ pub trait Host: Send + Sync + 'static {
     /// `None` if it has left.
     fn peer(&self, slot: u8, generation: u16) -> Option<Vec<OwnedFd>>;
 
-    /// Makes `count` placeholders: for each, the end that is handed to the
-    /// process, while the node keeps the other one and sees when it is closed.
+    /// Makes holders, at most `count` and at least one: for each, its number and the
+    /// end that is handed to the process, while the node keeps the other one and sees
+    /// when the first is closed.
     ///
     /// # Errors
     ///
     /// What the process is told instead.
-    fn holders(&self, process: u16, count: u16) -> Result<Vec<OwnedFd>, Refusal>;
+    fn holders(&self, process: u16, count: u16) -> Result<Vec<(u32, OwnedFd)>, Refusal>;
+
+    /// The number of the holder that a descriptor is.
+    ///
+    /// # Errors
+    ///
+    /// What the process is told instead.
+    fn identify(&self, process: u16, descriptor: OwnedFd) -> Result<u32, Refusal>;
+
+    /// What becomes readable when [`Host::handle_events`] is to be called.
+    fn events(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    /// Does what has come up by itself.
+    fn handle_events(&self) {}
 
     /// How the stack is.
     fn status(&self) -> StackStatus;

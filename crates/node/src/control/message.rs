@@ -11,7 +11,7 @@ use super::status::{Counter, NodeStatus, SocketStatus};
 use crate::placement::Placement;
 
 /// Version of these messages and of what processes of a node share.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// The build that a process and its node's engine must have in common: they
 /// share memory, whose layout belongs to it.
@@ -23,8 +23,8 @@ pub(super) const MAX_PACKET: usize = 64 << 10;
 /// Descriptors that come with a packet, at most.
 pub const MAX_DESCRIPTORS: usize = 64;
 
-/// Placeholders made by one request, at most.
-pub const MAX_HOLDERS: u16 = MAX_DESCRIPTORS as u16;
+/// Holders made by one request, at most.
+pub const MAX_HOLDERS: u16 = 32;
 
 /// What a client asks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,8 +34,10 @@ pub(super) enum Request {
     Attach { version: u32, build: String },
     /// The descriptors of a peer.
     Peer { slot: u8, generation: u16 },
-    /// Placeholders for descriptors.
+    /// Holders for connections and listeners.
     Holders { count: u16 },
+    /// Which of the holders the descriptor that comes along is.
+    Identify,
     /// How the node is.
     Status,
     /// Its sockets.
@@ -65,6 +67,8 @@ pub(super) enum Answer {
     },
     /// The descriptors come along; without any, the peer has left.
     Descriptors,
+    /// Their numbers, in order; where they were asked for, the descriptors come along.
+    Holders(Vec<u32>),
     Status(Box<NodeStatus>),
     Sockets(Vec<SocketStatus>),
     Counters(Vec<Counter>),

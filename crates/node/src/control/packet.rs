@@ -32,6 +32,9 @@ pub(super) enum Packet {
     Oversized,
     /// So many bytes, and descriptors.
     Message(usize, Vec<OwnedFd>),
+    /// The same, but this process has no room for more descriptors: some are missing,
+    /// at the end.
+    Cut(usize, Vec<OwnedFd>),
 }
 
 /// The process and the user at the other end, as the kernel knows them; the
@@ -64,8 +67,8 @@ pub(super) fn send(
     }
 }
 
-/// Takes one packet. Descriptors beyond [`MAX_DESCRIPTORS`] never become this
-/// process's: the kernel drops what does not fit.
+/// Takes one packet. Descriptors beyond [`MAX_DESCRIPTORS`], or beyond what this
+/// process may have, never become its own: the kernel drops them.
 ///
 /// # Errors
 ///
@@ -87,14 +90,18 @@ pub(super) fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8], flags: RecvFlag
             descriptors.extend(rights);
         }
     }
-    let cut = ReturnFlags::TRUNC | ReturnFlags::CTRUNC;
-    if received.flags.intersects(cut) || descriptors.len() > MAX_DESCRIPTORS {
+    let cut = received.flags.contains(ReturnFlags::CTRUNC);
+    let full = descriptors.len() >= MAX_DESCRIPTORS;
+    if received.flags.contains(ReturnFlags::TRUNC) || cut && full || descriptors.len() > MAX_DESCRIPTORS {
         return Ok(Packet::Oversized);
     }
     if received.bytes == 0 {
         return Ok(Packet::HungUp);
     }
-    Ok(Packet::Message(received.bytes, descriptors))
+    Ok(match cut {
+        true => Packet::Cut(received.bytes, descriptors),
+        false => Packet::Message(received.bytes, descriptors),
+    })
 }
 
 /// Puts bytes into a memory file that cannot change any more.

@@ -31,12 +31,18 @@ impl Server {
             Request::Holders { count } => {
                 let process = self.process(id)?;
                 if count > MAX_HOLDERS {
-                    return Err(Refusal::new(format!(
-                        "at most {MAX_HOLDERS} placeholders at once"
-                    )));
+                    return Err(Refusal::new(format!("at most {MAX_HOLDERS} holders at once")));
                 }
-                let descriptors = self.host.holders(process, count)?;
-                return Ok((Answer::Descriptors, bounded(descriptors)?));
+                let (numbers, descriptors) = self.host.holders(process, count)?.into_iter().unzip();
+                return Ok((Answer::Holders(numbers), bounded(descriptors)?));
+            }
+            Request::Identify => {
+                let process = self.process(id)?;
+                let mut given = given.into_iter();
+                let (Some(descriptor), None) = (given.next(), given.next()) else {
+                    return Err(Refusal::new("one descriptor can be identified at a time"));
+                };
+                Answer::Holders(vec![self.host.identify(process, descriptor)?])
             }
             Request::Status => Answer::Status(Box::new(self.status())),
             Request::Sockets => Answer::Sockets(self.sockets()),

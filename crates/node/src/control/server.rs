@@ -37,6 +37,8 @@ pub(super) enum Source {
     Session(u64),
     /// The process of a session.
     Process(u64),
+    /// What the host sees to.
+    Host,
 }
 
 impl Source {
@@ -44,6 +46,7 @@ impl Source {
         EventData::new_u64(match self {
             Source::Listener => 0,
             Source::Stop => 1,
+            Source::Host => 1 | 1 << 2,
             Source::Session(id) => 2 | id << 2,
             Source::Process(id) => 3 | id << 2,
         })
@@ -52,7 +55,8 @@ impl Source {
     fn from_token(token: u64) -> Source {
         match token & 3 {
             0 => Source::Listener,
-            1 => Source::Stop,
+            1 if token == 1 => Source::Stop,
+            1 => Source::Host,
             2 => Source::Session(token >> 2),
             _ => Source::Process(token >> 2),
         }
@@ -93,6 +97,9 @@ impl Server {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, &listener, Source::Listener.token(), EventFlags::IN)?;
         epoll::add(&epoll, &stop, Source::Stop.token(), EventFlags::IN)?;
+        if let Some(events) = host.events() {
+            epoll::add(&epoll, events, Source::Host.token(), EventFlags::IN)?;
+        }
         Ok(Server {
             host,
             record,
@@ -134,6 +141,7 @@ impl Server {
                     Source::Stop => self.stopping = true,
                     Source::Session(id) => self.serve(id),
                     Source::Process(id) => self.hang_up(id),
+                    Source::Host => self.host.handle_events(),
                 }
             }
             self.expire();
@@ -257,7 +265,8 @@ impl Server {
         };
         let received = packet::receive(session.socket(), &mut self.buffer, RecvFlags::DONTWAIT);
         let (len, descriptors) = match received {
-            Ok(Packet::Message(len, descriptors)) => (len, descriptors),
+            Ok(Packet::Message(len, descriptors)) => (len, Some(descriptors)),
+            Ok(Packet::Cut(len, _)) => (len, None),
             Err(Errno::AGAIN) => return false,
             Ok(Packet::HungUp | Packet::Oversized) | Err(_) => {
                 self.hang_up(id);
@@ -269,9 +278,11 @@ impl Server {
             self.hang_up(id);
             return false;
         };
-        let (answer, descriptors) = self
-            .carry_out(id, request, descriptors)
-            .unwrap_or_else(|refusal| (Answer::Refused(refusal), Vec::new()));
+        let answered = match descriptors {
+            Some(descriptors) => self.carry_out(id, request, descriptors),
+            None => Err(Refusal::new("it has no descriptors left (see `ulimit -n`)")),
+        };
+        let (answer, descriptors) = answered.unwrap_or_else(|refusal| (Answer::Refused(refusal), Vec::new()));
         let packet = outgoing(&answer, descriptors);
         let sent = self.sessions.get_mut(&id).map(|session| session.answer(packet?));
         if !matches!(sent, Some(Ok(()))) {
@@ -313,6 +324,7 @@ mod tests {
         for source in [
             Source::Listener,
             Source::Stop,
+            Source::Host,
             Source::Session(id),
             Source::Process(id),
         ] {

@@ -44,7 +44,11 @@ impl Host for Idle {
         None
     }
 
-    fn holders(&self, _: u16, _: u16) -> Result<Vec<OwnedFd>, Refusal> {
+    fn holders(&self, _: u16, _: u16) -> Result<Vec<(u32, OwnedFd)>, Refusal> {
+        Err(no_stack())
+    }
+
+    fn identify(&self, _: u16, _: OwnedFd) -> Result<u32, Refusal> {
         Err(no_stack())
     }
 

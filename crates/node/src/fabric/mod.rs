@@ -140,6 +140,19 @@ impl Fabric {
         location::all()
     }
 
+    /// A second handle.
+    ///
+    /// # Errors
+    ///
+    /// If there are no descriptors left.
+    pub fn try_clone(&self) -> std::io::Result<Fabric> {
+        Ok(Fabric {
+            name: self.name.clone(),
+            path: self.path.clone(),
+            handle: self.handle.try_clone()?,
+        })
+    }
+
     /// The name it was opened by.
     pub fn name(&self) -> &str {
         &self.name

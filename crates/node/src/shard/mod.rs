@@ -4,6 +4,7 @@
 //! what it needs beside them. Everything here happens under the shard's lease
 //! and never waits.
 
+mod holders;
 mod interests;
 mod link;
 mod owners;
@@ -11,7 +12,6 @@ mod polls;
 mod seats;
 
 pub(crate) use link::NodeLink;
-pub use owners::Possession;
 pub use polls::Interest;
 pub(crate) use seats::WAITERS;
 
@@ -20,6 +20,7 @@ use toehold_link::{Link, NeighborChange, Watch};
 use toehold_shm::{Carver, Doorbell, OutOfMemory, Parking, Rest};
 use toehold_stack::{Event, Instant, Placement, Readiness, Stack};
 
+use self::holders::Holders;
 use self::interests::{Entry, Interests, Key, Kind};
 use self::owners::Owners;
 use self::polls::Polls;
@@ -68,24 +69,31 @@ pub(crate) struct Waiting {
     pub(crate) interests: Interests,
     pub(crate) polls: Polls,
     pub(crate) owners: Owners,
+    pub(crate) holders: Holders,
     pub(crate) seats: Seats,
     pub(crate) parking: Parking,
 }
 
 impl Waiting {
     /// `interests`: threads that wait and registrations with polls, at most.
-    pub(crate) fn bytes_needed(interests: u32) -> usize {
+    pub(crate) fn bytes_needed(interests: u32, holders: u32) -> usize {
         Interests::bytes_needed(interests)
             + Polls::bytes_needed()
-            + Owners::bytes_needed(interests)
+            + Owners::bytes_needed(polls::CAPACITY)
+            + Holders::bytes_needed(holders)
             + Seats::bytes_needed()
     }
 
-    pub(crate) fn create(carver: &mut Carver, interests: u32, parking: Parking) -> Result<Self, OutOfMemory> {
+    pub(crate) fn create(
+        carver: &mut Carver,
+        (interests, holders): (u32, u32),
+        parking: Parking,
+    ) -> Result<Self, OutOfMemory> {
         Ok(Self {
             interests: Interests::create(carver, interests)?,
             polls: Polls::create(carver)?,
-            owners: Owners::create(carver, interests)?,
+            owners: Owners::create(carver, polls::CAPACITY)?,
+            holders: Holders::create(carver, holders)?,
             seats: Seats::create(carver)?,
             parking,
         })
@@ -97,7 +105,7 @@ impl Waiting {
             self.seats.programs_that_rest(),
             self.interests.len(),
             self.polls.len(),
-            self.owners.len(),
+            self.owners.len().saturating_add(self.holders.len()),
         ]
     }
 
@@ -414,6 +422,22 @@ impl Shard {
         }
     }
 
+    /// One process lets go of a connection or listener that others may still have: none
+    /// of its polls watches it any more.
+    pub fn unwatch(&mut self, source: Event, process: u16) {
+        let Waiting {
+            interests,
+            polls,
+            owners,
+            ..
+        } = &mut self.waiting;
+        for poll in owners.of(process) {
+            if let Some(registration) = interests.find(Key::of(source), Kind::Registration, poll) {
+                polls.remove(interests, registration);
+            }
+        }
+    }
+
     /// A new poll; `None` if there are as many as a node may have.
     pub fn open_poll(&mut self) -> Option<u32> {
         self.waiting.polls.open()
@@ -475,7 +499,7 @@ impl Shard {
     }
 
     /// A process of the node is gone: nothing of it rests or drives any more, and
-    /// what it had is closed as the kernel would.
+    /// its polls are closed. Its connections and listeners are gone with their holders.
     pub(crate) fn forget_process(&mut self, process: u16) {
         if self.waiting.seats.driver_process() == Some(process) {
             self.waiting.seats.clear_driver();
@@ -486,17 +510,25 @@ impl Shard {
             self.waiting.parking.end(slot);
         }
         self.tick();
-        for possession in self.waiting.owners.take(process) {
-            match possession {
-                Possession::Source(source) => self.close(source),
-                Possession::Poll(poll) => self.close_poll(poll),
+        for poll in self.waiting.owners.take(process) {
+            self.close_poll(poll);
+        }
+        self.respond();
+    }
+
+    /// Holders that no process has any more: closes what they stood for.
+    pub(crate) fn forget_holders(&mut self, holders: &[u32]) {
+        self.tick();
+        for &holder in holders {
+            if let Some(source) = self.waiting.holders.take(holder) {
+                self.close(source);
             }
         }
         self.respond();
     }
 
-    /// Closes a connection or listener that no process has any more.
-    fn close(&mut self, source: Event) {
+    /// Closes a connection or listener as the kernel would.
+    pub fn close(&mut self, source: Event) {
         self.forget(source);
         // There is nothing to be done about one that is gone already.
         let _ = match source {

@@ -16,7 +16,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use super::interests::{Entry, Interests, Key, Kind};
 
 /// Polls of a node at once, at most.
-const CAPACITY: u32 = 1 << 14;
+pub(super) const CAPACITY: u32 = 1 << 14;
 
 /// What a registration is watched for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

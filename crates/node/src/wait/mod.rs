@@ -24,14 +24,15 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::event::{PollFd, PollFlags, poll};
 use toehold_link::Watch;
 use toehold_shm::{Doorbell, LeaseGuard, Leased, Parking, Revoked};
-use toehold_stack::Instant;
+use toehold_stack::{Event, Instant};
 
 pub use self::spin::SpinBudget;
 use crate::attachment::Attachment;
 use crate::clock;
 use crate::driver::{Mode, Signals};
+use crate::holder::{Holder, HolderError};
 use crate::placement::Placement;
-use crate::shard::{Bells, Possession, Shard, Subscription};
+use crate::shard::{Bells, Shard, Subscription};
 
 /// Looks at the link between two looks at the clock: together about as long as
 /// reading the clock takes.
@@ -86,7 +87,7 @@ pub struct ShardHandle {
     pub(crate) attachment: Option<Attachment>,
 }
 
-/// That this process has something, see [`ShardHandle::own`].
+/// That this process has a poll, see [`ShardHandle::own`].
 #[derive(Debug, Clone, Copy)]
 pub struct Ownership(Option<u32>);
 
@@ -132,18 +133,81 @@ impl ShardHandle {
     }
 
     /// The number of this process in the node.
-    fn process(&self) -> u16 {
+    #[inline]
+    pub fn process(&self) -> u16 {
         self.lease.lease().me()
     }
 
-    /// Notes that this process has a connection, listener or poll, which is to be
-    /// closed when the process ends. `None`: there is no room for that.
-    pub fn own(&self, shard: &mut Guard<'_>, possession: Possession) -> Option<Ownership> {
+    /// Something that will keep a connection or listener open. To be taken before the
+    /// lease: it may have to be asked for.
+    ///
+    /// # Errors
+    ///
+    /// If this process or the engine has no descriptors left, or the node is gone.
+    #[inline]
+    pub fn holder(&self) -> Result<Holder, HolderError> {
+        match &self.attachment {
+            Some(attachment) => attachment.holder(),
+            None => Ok(Holder::PRIVATE),
+        }
+    }
+
+    /// Lets a holder stand for a connection or listener. False: it cannot.
+    #[inline]
+    pub fn hold(&self, shard: &mut Guard<'_>, holder: &Holder, source: Event) -> bool {
+        let set = |number| shard.waiting.holders.set(number, self.process(), source);
+        holder.number().is_none_or(set)
+    }
+
+    /// Whether nobody but this process has what a holder stands for. If so, it is to be
+    /// closed by this process, and by the engine otherwise.
+    #[inline]
+    pub fn is_exclusive(&self, holder: &Holder) -> bool {
+        let attachment = self.attachment.as_ref();
+        attachment.is_none_or(|attachment| attachment.pool().is_exclusive(holder))
+    }
+
+    /// Lets a holder stand for nothing any more: it was closed.
+    #[inline]
+    pub fn release(&self, shard: &mut Guard<'_>, holder: &Holder) {
+        if let Some(number) = holder.number() {
+            shard.waiting.holders.take(number);
+        }
+    }
+
+    /// Gives back a holder that stands for nothing. To be called without the lease.
+    #[inline]
+    pub fn give_back(&self, holder: Holder) {
+        if let Some(attachment) = &self.attachment {
+            attachment.pool().give_back(holder);
+        }
+    }
+
+    /// The connection or listener that a descriptor is, which another process has given
+    /// to this one, and its holder.
+    ///
+    /// # Errors
+    ///
+    /// If it is none of this node's, or the node is gone.
+    pub fn identify(&self, descriptor: OwnedFd) -> Result<(Holder, Event), HolderError> {
+        let attachment = self.attachment.as_ref().ok_or(HolderError::Private)?;
+        let holder = attachment.identify(descriptor)?;
+        let shard = self.enter()?;
+        let source = holder
+            .number()
+            .and_then(|number| shard.waiting.holders.get(number));
+        drop(shard);
+        Ok((holder, source.ok_or(HolderError::Foreign)?))
+    }
+
+    /// Notes that this process has a poll, which is to be closed when the process ends.
+    /// `None`: there is no room for that.
+    pub fn own(&self, shard: &mut Guard<'_>, poll: u32) -> Option<Ownership> {
         if self.attachment.is_none() {
             // The node ends with this process.
             return Some(Ownership(None));
         }
-        let record = shard.waiting.owners.insert(self.process(), possession)?;
+        let record = shard.waiting.owners.insert(self.process(), poll)?;
         Some(Ownership(Some(record)))
     }
 

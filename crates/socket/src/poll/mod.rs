@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use toehold_node::{Guard, Operation, Ownership, Possession, Shard, SpinBudget, Subscription};
+use toehold_node::{Guard, Operation, Ownership, Shard, SpinBudget, Subscription};
 use toehold_stack::Event as SourceEvent;
 
 use crate::error::invalid;
@@ -60,6 +60,8 @@ pub struct Registry {
 struct Set {
     node: Arc<Shared>,
     index: u32,
+    /// The process that made it. A forked child has a copy, and has no use for it.
+    process: u16,
     ownership: Ownership,
 }
 
@@ -103,7 +105,7 @@ impl Poll {
         let node = Arc::clone(&node.shared);
         let mut shard = node.enter()?;
         let index = shard.open_poll().ok_or(Errno::NOBUFS)?;
-        let ownership = match node.own(&mut shard, Possession::Poll(index)) {
+        let ownership = match node.own(&mut shard, index) {
             Ok(ownership) => ownership,
             Err(error) => {
                 shard.close_poll(index);
@@ -112,6 +114,7 @@ impl Poll {
         };
         drop(shard);
         let set = Set {
+            process: node.process(),
             node,
             index,
             ownership,
@@ -133,14 +136,15 @@ impl Poll {
     ///
     /// # Errors
     ///
-    /// `InvalidInput` if `events` has no capacity; `NetworkDown` if the node is gone.
+    /// `InvalidInput` if `events` has no capacity; `NetworkDown` if the node is gone; EBADF
+    /// if the poll is that of the process which this one was forked from.
     pub fn poll(&mut self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
         let Set { node, index, .. } = &*self.registry.set;
         if events.capacity() == 0 {
             return Err(invalid("there is no room for events"));
         }
         let mut operation = Wait { poll: *index, events };
-        let mut shard = node.enter()?;
+        let mut shard = self.registry.set.enter()?;
         let at_once = timeout.is_some_and(|timeout| timeout.is_zero());
         if operation.attempt(&mut shard).is_none() {
             // One that does not wait has to look at the link; one that does
@@ -217,7 +221,7 @@ impl Registry {
         if !Arc::ptr_eq(node, &self.set.node) {
             return Err(invalid("the socket and the poll belong to different nodes"));
         }
-        Ok((self.set.node.enter()?, name))
+        Ok((self.set.enter()?, name))
     }
 }
 
@@ -240,8 +244,8 @@ impl Waker {
     ///
     /// ENOBUFS if the node has no room for it.
     pub fn new(registry: &Registry, token: Token) -> io::Result<Waker> {
-        let Set { node, index, .. } = &*registry.set;
-        let index = node.enter()?.open_waker(*index, token.0 as u64);
+        let set = &registry.set;
+        let index = set.enter()?.open_waker(set.index, token.0 as u64);
         let index = index.ok_or(Errno::NOBUFS)?;
         let registry = registry.clone();
         Ok(Waker {
@@ -256,7 +260,7 @@ impl Waker {
     /// `NetworkDown` if the node is gone.
     pub fn wake(&self) -> io::Result<()> {
         let WakerEntry { registry, index } = &*self.entry;
-        registry.set.node.enter()?.use_waker(*index);
+        registry.set.enter()?.use_waker(*index);
         Ok(())
     }
 }
@@ -264,7 +268,7 @@ impl Waker {
 impl Drop for WakerEntry {
     fn drop(&mut self) {
         // A node that is gone holds nothing.
-        if let Ok(mut shard) = self.registry.set.node.enter() {
+        if let Ok(mut shard) = self.registry.set.enter() {
             shard.deregister(self.index);
         }
     }
@@ -293,10 +297,21 @@ impl Operation for Wait<'_> {
     }
 }
 
+impl Set {
+    /// Begins a call on the poll.
+    fn enter(&self) -> io::Result<Guard<'_>> {
+        if self.node.process() == self.process {
+            self.node.enter()
+        } else {
+            Err(Errno::BADF.into())
+        }
+    }
+}
+
 impl Drop for Set {
     fn drop(&mut self) {
         // A node that is gone holds nothing.
-        if let Ok(mut shard) = self.node.enter() {
+        if let Ok(mut shard) = self.enter() {
             shard.close_poll(self.index);
             self.node.disown(&mut shard, self.ownership);
         }

@@ -2,15 +2,16 @@
 //! and its end.
 
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use toehold_node::{Guard, Operation, Ownership, Shard, SpinBudget};
+use toehold_node::{Guard, Holder, HolderError, Operation, Shard, SpinBudget};
 use toehold_stack::{ConnectionId, Event, ReceiveFlags, SendFlags, Shutdown, SocketError};
 
 use super::operations::{Linger, Receive, Send, must_wait};
-use crate::error::{from_socket, invalid, would_block};
+use crate::error::{from_holder, from_socket, invalid, would_block};
 use crate::node::Shared;
 
 /// A longer write is queued and sent in pieces of about this many bytes.
@@ -44,7 +45,8 @@ impl Timeout {
 pub(crate) struct Connection {
     pub(super) node: Arc<Shared>,
     pub(super) id: ConnectionId,
-    ownership: Ownership,
+    /// Taken when it is dropped, and not before.
+    holder: Option<Holder>,
     pub(super) nonblocking: AtomicBool,
     pub(super) read_timeout: Timeout,
     pub(super) write_timeout: Timeout,
@@ -52,11 +54,11 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(node: Arc<Shared>, id: ConnectionId, ownership: Ownership) -> Self {
+    pub(super) fn new(node: Arc<Shared>, id: ConnectionId, holder: Holder) -> Self {
         Self {
             node,
             id,
-            ownership,
+            holder: Some(holder),
             nonblocking: AtomicBool::new(false),
             read_timeout: Timeout::default(),
             write_timeout: Timeout::default(),
@@ -66,6 +68,13 @@ impl Connection {
 
     pub(super) fn source(&self) -> Event {
         Event::Connection(self.id)
+    }
+
+    /// What keeps it open.
+    pub(super) fn descriptor(&self) -> io::Result<BorrowedFd<'_>> {
+        let holder = self.holder.as_ref();
+        let descriptor = holder.map_or(Err(HolderError::Private), Holder::descriptor);
+        descriptor.map_err(from_holder)
     }
 
     /// Does something that never waits.
@@ -313,18 +322,11 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        // A node that is gone holds nothing.
-        let Ok(mut shard) = self.node.enter() else { return };
-        shard.tick();
-        if self.linger(&mut shard).is_err() {
-            return;
+        if let Some(holder) = self.holder.take() {
+            // A node that is gone holds nothing.
+            let _ = self
+                .node
+                .unmake(holder, self.source(), |shard| self.linger(shard));
         }
-        shard.forget(self.source());
-        let now = shard.now;
-        // There is nothing to be done about a connection that is gone already.
-        let _ = shard.stack.close(now, self.id);
-        self.node.disown(&mut shard, self.ownership);
-        shard.respond();
-        self.node.settle(&mut shard);
     }
 }

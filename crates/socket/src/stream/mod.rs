@@ -9,11 +9,12 @@ pub use options::Keepalive;
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::{Shutdown, SocketAddr, ToSocketAddrs};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use toehold_node::{Guard, Operation, Possession};
+use toehold_node::{Holder, Operation};
 use toehold_stack::{ConnectionId, Event, ReceiveFlags, SendFlags, Settings};
 
 use self::connection::Connection;
@@ -113,35 +114,62 @@ impl TcpStream {
 
     /// Sends the SYN.
     fn begin(node: &Node, addr: &SocketAddr, options: &ConnectOptions) -> io::Result<TcpStream> {
-        let shared = &node.shared;
-        let mut shard = shared.enter()?;
-        shard.tick();
-        let now = shard.now;
-        let settings = options.settings.unwrap_or_else(|| shard.stack.default_settings());
-        let id = shard
-            .stack
-            .connect(now, options.local, *addr, &settings)
-            .map_err(from_socket)?;
-        let stream = Self::new(shared, &mut shard, id)?;
-        shard.respond();
-        // The question for the peer's hardware address is no output of TCP's.
-        shard.transmit();
-        shared.settle(&mut shard);
-        Ok(stream)
+        let (holder, id) = node.shared.make(|shard| {
+            shard.tick();
+            let now = shard.now;
+            let settings = options.settings.unwrap_or_else(|| shard.stack.default_settings());
+            let begun = shard.stack.connect(now, options.local, *addr, &settings);
+            let id = begun.map_err(from_socket)?;
+            shard.respond();
+            // The question for the peer's hardware address is no output of TCP's.
+            shard.transmit();
+            Ok((Event::Connection(id), id))
+        })?;
+        Ok(Self::new(&node.shared, id, holder))
     }
 
     /// A connection that this process has from now on.
-    pub(crate) fn new(node: &Arc<Shared>, shard: &mut Guard<'_>, id: ConnectionId) -> io::Result<Self> {
-        let possession = Possession::Source(Event::Connection(id));
-        match node.own(shard, possession) {
-            Ok(ownership) => Ok(TcpStream {
-                connection: Arc::new(Connection::new(Arc::clone(node), id, ownership)),
-            }),
-            Err(error) => {
-                let _ = shard.stack.abort(id);
-                Err(error)
-            }
+    pub(crate) fn new(node: &Arc<Shared>, id: ConnectionId, holder: Holder) -> Self {
+        TcpStream {
+            connection: Arc::new(Connection::new(Arc::clone(node), id, holder)),
         }
+    }
+
+    /// The connection that a descriptor is, which another process, or the program that
+    /// this process ran before, had by [`TcpStream::descriptor`] or [`TcpStream::into_fd`].
+    /// Processes that have the same connection share its bytes and settings, but not its
+    /// timeouts and its mode.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` if it is none of this node's, `Unsupported` if the node is only
+    /// this process's.
+    pub fn from_fd(node: &Node, descriptor: OwnedFd) -> io::Result<TcpStream> {
+        match node.shared.identify(descriptor)? {
+            (holder, Event::Connection(id)) => Ok(Self::new(&node.shared, id, holder)),
+            _ => Err(invalid("the descriptor is a listener, and no connection")),
+        }
+    }
+
+    /// The descriptor that keeps the connection open: whoever has a copy can make a
+    /// stream of it, [`TcpStream::from_fd`]. It does not survive `exec` unless told so,
+    /// and nothing but that can be done with it: neither bytes nor readiness go through it.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` if the node is only this process's.
+    pub fn descriptor(&self) -> io::Result<BorrowedFd<'_>> {
+        self.connection.descriptor()
+    }
+
+    /// The descriptor in place of the stream. The connection stays open as long as
+    /// somebody has the descriptor.
+    ///
+    /// # Errors
+    ///
+    /// As [`TcpStream::descriptor`]; EMFILE if there is no room for another descriptor.
+    pub fn into_fd(self) -> io::Result<OwnedFd> {
+        self.descriptor()?.try_clone_to_owned()
     }
 
     pub(crate) fn source(&self) -> (&Arc<Shared>, Event) {

@@ -79,7 +79,7 @@ impl Program {
     fn hold_the_lease(self) {
         let fabric = toehold_socket::Fabric::open(self.fabric.to_str().unwrap()).unwrap();
         let node = toehold_node::AttachedNode::attach(&fabric, &self.node).unwrap();
-        let _guard = node.shard().enter().unwrap();
+        let _guard = node.shard().unwrap().enter().unwrap();
         println!("ready");
         loop {
             std::thread::park();

@@ -57,6 +57,11 @@ fn memory(contents: &[u8]) -> OwnedFd {
     packet::to_file(contents).unwrap()
 }
 
+fn contents(descriptor: &OwnedFd) -> String {
+    let len = rustix::fs::fstat(descriptor).unwrap().st_size as u64;
+    String::from_utf8(packet::from_file(descriptor, len).unwrap()).unwrap()
+}
+
 impl Host for Fake {
     fn attach(&self, client: Client) -> Result<Attachment, Refusal> {
         self.tell(Told::Attached(client.pid));
@@ -77,8 +82,16 @@ impl Host for Fake {
         (slot < 8).then(|| vec![memory(section.as_bytes()), memory(b"payload")])
     }
 
-    fn holders(&self, _: u16, count: u16) -> Result<Vec<OwnedFd>, Refusal> {
-        Ok((0..count).map(|_| memory(b"holder")).collect())
+    fn holders(&self, _: u16, count: u16) -> Result<Vec<(u32, OwnedFd)>, Refusal> {
+        let holder = |number: u16| (number.into(), memory(format!("holder {number}").as_bytes()));
+        Ok((0..count).map(holder).collect())
+    }
+
+    fn identify(&self, _: u16, descriptor: OwnedFd) -> Result<u32, Refusal> {
+        match contents(&descriptor).strip_prefix("holder ") {
+            Some(number) => Ok(number.parse().unwrap()),
+            None => Err(Refusal::new("that is none")),
+        }
     }
 
     fn status(&self) -> StackStatus {

@@ -3,11 +3,6 @@ use std::time::Instant;
 
 use super::*;
 
-fn contents(descriptor: &OwnedFd) -> String {
-    let len = rustix::fs::fstat(descriptor).unwrap().st_size as u64;
-    String::from_utf8(packet::from_file(descriptor, len).unwrap()).unwrap()
-}
-
 fn refusal<T: std::fmt::Debug>(asked: Result<T, ControlError>) -> String {
     match asked.unwrap_err() {
         ControlError::Refused { refusal, .. } => refusal.0,
@@ -65,7 +60,12 @@ fn who_attaches_gets_descriptors_and_a_number() {
     let peer = node.peer(3, 9).unwrap().unwrap();
     assert_eq!(contents(&peer[0]), "section 3.9");
     assert!(node.peer(8, 1).unwrap().is_none());
-    assert_eq!(node.holders(5).unwrap().len(), 5);
+    let mut holders = node.holders(5).unwrap();
+    assert_eq!(holders.len(), 5);
+    let (number, holder) = holders.remove(3);
+    assert_eq!((number, node.identify(holder.as_fd()).unwrap()), (3, 3));
+    assert!(refusal(node.identify(memory(b"region").as_fd())).contains("none"));
+    assert_eq!(node.holders(MAX_HOLDERS).unwrap().len(), usize::from(MAX_HOLDERS));
     assert!(refusal(node.holders(u16::MAX)).starts_with("at most"));
     assert!(refusal(node.attach()).contains("already"));
     let process = &node.status().unwrap().processes[0];

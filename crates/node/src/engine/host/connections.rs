@@ -1,6 +1,6 @@
 //! The node's connections with others, in a thread of their own: it tells the port
-//! who comes and goes, and buries the node's processes that are dead. What it does
-//! with the lease, nobody has to wait for.
+//! who comes and goes, and buries the node's processes that are dead and what nobody
+//! holds any more. What it does with the lease, nobody has to wait for.
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, OwnedFd};
@@ -16,11 +16,21 @@ use crate::wait::{Gone, ShardHandle};
 /// Peers that are done with, of which one round takes leave.
 const MAX_DEPARTED: usize = 256;
 
+/// Holders that no process has any more.
+#[derive(Debug, Default)]
+struct Holders {
+    /// What they stood for is still to be closed.
+    gone: Vec<u32>,
+    /// They stand for nothing.
+    freed: Vec<u32>,
+}
+
 pub(super) struct Connections {
     membership: Mutex<Membership>,
     shard: Arc<ShardHandle>,
     /// Processes that are dead, and something of them still there.
     dead: Mutex<BTreeSet<u16>>,
+    holders: Mutex<Holders>,
     wake_sleeper: AtomicBool,
     stop: AtomicBool,
 }
@@ -31,6 +41,7 @@ impl Connections {
             membership: Mutex::new(membership),
             shard,
             dead: Mutex::default(),
+            holders: Mutex::default(),
             wake_sleeper: AtomicBool::new(false),
             stop: AtomicBool::new(false),
         }
@@ -48,6 +59,21 @@ impl Connections {
     pub(super) fn bury(&self, process: u16) {
         self.dead().insert(process);
         self.shard.bells.fabric.ring();
+    }
+
+    fn holders(&self) -> MutexGuard<'_, Holders> {
+        self.holders.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Closes what nobody holds any more, soon.
+    pub(super) fn let_go(&self, holders: Vec<u32>) {
+        self.holders().gone.extend(holders);
+        self.shard.bells.fabric.ring();
+    }
+
+    /// Holders of which that was done.
+    pub(super) fn freed(&self) -> Vec<u32> {
+        std::mem::take(&mut self.holders().freed)
     }
 
     pub(super) fn is_burying(&self, process: u16) -> bool {
@@ -91,14 +117,17 @@ impl Connections {
     /// Does what the control thread has left to this one.
     fn care(&self) -> Result<(), Gone> {
         let dead = self.dead().clone();
+        let gone = std::mem::take(&mut self.holders().gone);
         let wake_sleeper = self.wake_sleeper.swap(false, Acquire);
-        if dead.is_empty() && !wake_sleeper {
+        if dead.is_empty() && gone.is_empty() && !wake_sleeper {
             return Ok(());
         }
-        let mut shard = self.shard.lease.lock()?;
+        // Like a call of a program: whoever drives has to know of what is closed here.
+        let mut shard = self.shard.enter()?;
         for &process in &dead {
             shard.forget_process(process);
         }
+        shard.forget_holders(&gone);
         if wake_sleeper {
             shard.wake_sleeper();
         }
@@ -106,6 +135,7 @@ impl Connections {
         self.shard.care(&mut shard);
         drop(shard);
         self.dead().retain(|process| !dead.contains(process));
+        self.holders().freed.extend(gone);
         Ok(())
     }
 

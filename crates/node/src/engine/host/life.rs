@@ -21,7 +21,7 @@ use crate::clock;
 use crate::config::NodeConfig;
 use crate::driver::Driver;
 use crate::error::NodeError;
-use crate::local::{no_descriptors, stack_config};
+use crate::local::{no_descriptors, random, stack_config};
 use crate::lookout::rouse_all;
 use crate::memory::{Layout, Marks};
 use crate::shard::{Bells, NodeLink, Shard};
@@ -116,6 +116,7 @@ impl Life {
             description: Description {
                 layout,
                 fingerprint: carver.fingerprint(),
+                life: random()?,
             },
             region: carver.mapping(),
             marks: pieces.marks,
@@ -184,6 +185,22 @@ impl Life {
     /// Whether a process of that number is dead, and something of it still there.
     pub(super) fn is_burying(&self, process: u16) -> bool {
         self.fabric.is_burying(process)
+    }
+
+    /// Holders of this node, at most.
+    pub(super) fn holders(&self) -> u32 {
+        self.description.layout.holders
+    }
+
+    /// No process has these holders any more. What they stood for is closed soon, and
+    /// their numbers are [free](Life::freed) then.
+    pub(super) fn let_go(&self, holders: Vec<u32>) {
+        self.fabric.let_go(holders);
+    }
+
+    /// Holders that stand for nothing any more.
+    pub(super) fn freed(&self) -> Vec<u32> {
+        self.fabric.freed()
     }
 
     /// Whether this life is lost.

@@ -58,7 +58,7 @@ pub(super) fn status(handle: &ShardHandle) -> Option<StackStatus> {
 /// The stack's sockets.
 pub(super) fn sockets(handle: &ShardHandle) -> Option<Vec<SocketStatus>> {
     let shard = look(handle)?;
-    let owners: HashMap<Event, u16> = shard.waiting.owners.owners().collect();
+    let owners: HashMap<Event, u16> = shard.waiting.holders.owners().collect();
     let sockets = shard.stack.sockets();
     let seen = sockets.filter_map(|socket| {
         let mut status = socket_status(&shard, socket)?;

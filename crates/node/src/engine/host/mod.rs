@@ -1,19 +1,21 @@
 //! The node as its engine process has it: memory that other processes attach to.
 
 mod connections;
+mod ends;
 mod life;
 mod look;
 mod vitals;
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use toehold_link::mq::PeerDescriptors;
 
+use self::ends::Ends;
 use self::life::{Life, give_up};
 use self::vitals::{Finding, PERIOD, Vitals};
 use super::HostError;
@@ -23,6 +25,7 @@ use crate::control::{
 };
 use crate::error::NodeError;
 use crate::fabric::Place;
+use crate::local::no_descriptors;
 use crate::placement::Placement;
 use crate::settings::NodeSettings;
 
@@ -36,6 +39,8 @@ const MAX_PROCESSES: usize = 1 << 12;
 pub struct StackHost {
     config: NodeConfig,
     state: Mutex<State>,
+    /// Readable when a holder is gone.
+    events: OwnedFd,
 }
 
 struct State {
@@ -45,6 +50,7 @@ struct State {
     /// How many lives were lost.
     resets: u64,
     processes: BTreeMap<u16, Process>,
+    ends: Ends,
     /// What the threads of a life say that they have ended with.
     alarm: Sender<()>,
     placement: Placement,
@@ -80,13 +86,17 @@ impl StackHost {
     fn begin(config: NodeConfig, alarm: Sender<()>) -> Result<StackHost, NodeError> {
         let life = Life::begin(&config, &alarm)?;
         let placement = config.placement;
+        let ends = Ends::new().map_err(no_descriptors)?;
+        let events = ends.events().try_clone_to_owned();
         Ok(StackHost {
             config,
+            events: events.map_err(NodeError::Descriptors)?,
             state: Mutex::new(State {
                 life: Some(life),
                 ended: false,
                 resets: 0,
                 processes: BTreeMap::new(),
+                ends,
                 alarm,
                 placement,
                 last: StackStatus::default(),
@@ -146,6 +156,7 @@ impl State {
     fn reset(&mut self, config: &NodeConfig) {
         // It has to be out of the other one's way first.
         drop(self.life.take());
+        self.ends.clear();
         self.resets += 1;
         let config = config.clone().placement(self.placement);
         // If there is nothing to begin with, whoever attaches is told so.
@@ -157,6 +168,14 @@ impl State {
     fn revive(&mut self, config: &NodeConfig) {
         if !self.ended && self.life.as_ref().is_none_or(Life::is_over) {
             self.reset(config);
+        }
+    }
+
+    /// The life that a process has attached to, if it is the present one.
+    fn life_of(&self, process: u16) -> Result<&Life, Refusal> {
+        match self.processes.get(&process) {
+            Some(process) if process.life == self.resets => self.life(),
+            _ => Err(Refusal::new("it has begun anew; attach again")),
         }
     }
 
@@ -205,8 +224,32 @@ impl Host for StackHost {
         descriptors.map(PeerDescriptors::into_list)
     }
 
-    fn holders(&self, _: u16, _: u16) -> Result<Vec<OwnedFd>, Refusal> {
-        Err(Refusal::new("its sockets have no descriptors"))
+    fn holders(&self, process: u16, count: u16) -> Result<Vec<(u32, OwnedFd)>, Refusal> {
+        let mut state = self.lock();
+        let life = state.life_of(process)?;
+        let (capacity, freed) = (life.holders(), life.freed());
+        state.ends.release(freed);
+        let made = state.ends.make(count, capacity);
+        made.map_err(|errno| Refusal::new(format!("it has no descriptors left: {errno} (see `ulimit -n`)")))
+    }
+
+    fn identify(&self, process: u16, descriptor: OwnedFd) -> Result<u32, Refusal> {
+        let state = self.lock();
+        state.life_of(process)?;
+        let number = state.ends.identify(descriptor.as_fd());
+        number.ok_or_else(|| Refusal::new("the descriptor is none of its sockets"))
+    }
+
+    fn events(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.events.as_fd())
+    }
+
+    fn handle_events(&self) {
+        let mut state = self.lock();
+        let gone = state.ends.gone();
+        if let Some(life) = &state.life {
+            life.let_go(gone);
+        }
     }
 
     fn status(&self) -> StackStatus {

@@ -1,0 +1,180 @@
+//! The engine's ends of the holders: pairs of sockets whose other ends are the
+//! descriptors of connections and listeners.
+
+use std::collections::HashMap;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair, sockopt};
+
+/// Holders that are seen to be gone in one go; more are found the next time.
+const AT_ONCE: usize = 64;
+
+/// The ends, by the numbers of their holders.
+#[derive(Debug)]
+pub(super) struct Ends {
+    epoll: OwnedFd,
+    ends: Vec<Option<End>>,
+    /// Numbers that may be given again.
+    free: Vec<u32>,
+    /// The system's name of each holder's other end.
+    numbers: HashMap<u64, u32>,
+}
+
+#[derive(Debug)]
+struct End {
+    _socket: OwnedFd,
+    cookie: u64,
+}
+
+impl Ends {
+    pub(super) fn new() -> Result<Ends, Errno> {
+        Ok(Ends {
+            epoll: epoll::create(CreateFlags::CLOEXEC)?,
+            ends: Vec::new(),
+            free: Vec::new(),
+            numbers: HashMap::new(),
+        })
+    }
+
+    /// Readable when a holder's other end is gone.
+    pub(super) fn events(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+
+    /// Makes holders, as many as wanted or as the system lets, whose numbers are below
+    /// `capacity`.
+    ///
+    /// # Errors
+    ///
+    /// If it does not let any.
+    pub(super) fn make(&mut self, count: u16, capacity: u32) -> Result<Vec<(u32, OwnedFd)>, Errno> {
+        let mut made = Vec::new();
+        for _ in 0..count {
+            match self.make_one(capacity) {
+                Ok(holder) => made.push(holder),
+                Err(errno) if made.is_empty() => return Err(errno),
+                Err(_) => break,
+            }
+        }
+        Ok(made)
+    }
+
+    fn make_one(&mut self, capacity: u32) -> Result<(u32, OwnedFd), Errno> {
+        let number = self.free.last().copied().unwrap_or(self.ends.len() as u32);
+        if number >= capacity {
+            return Err(Errno::NFILE);
+        }
+        let (socket, other) = socketpair(
+            AddressFamily::UNIX,
+            SocketType::STREAM,
+            SocketFlags::CLOEXEC,
+            None,
+        )?;
+        let cookie = sockopt::socket_cookie(&other)?;
+        // That the other end is gone is told unasked.
+        epoll::add(
+            &self.epoll,
+            &socket,
+            EventData::new_u64(number.into()),
+            EventFlags::empty(),
+        )?;
+        let end = Some(End {
+            _socket: socket,
+            cookie,
+        });
+        match self.free.pop() {
+            Some(_) => self.ends[number as usize] = end,
+            None => self.ends.push(end),
+        }
+        self.numbers.insert(cookie, number);
+        Ok((number, other))
+    }
+
+    /// The number of the holder that a descriptor is.
+    pub(super) fn identify(&self, descriptor: BorrowedFd<'_>) -> Option<u32> {
+        let cookie = sockopt::socket_cookie(descriptor).ok()?;
+        self.numbers.get(&cookie).copied()
+    }
+
+    /// Takes the holders that nobody has any more. Their numbers are not given again
+    /// before they are [released](Ends::release).
+    pub(super) fn gone(&mut self) -> Vec<u32> {
+        let mut buffer = [const { MaybeUninit::uninit() }; AT_ONCE];
+        let at_once = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        let gone: Vec<u32> = match epoll::wait(&self.epoll, &mut buffer, Some(&at_once)) {
+            Ok((events, _)) => events.iter().map(|event| event.data.u64() as u32).collect(),
+            // A signal; the next time will do.
+            Err(_) => Vec::new(),
+        };
+        for &number in &gone {
+            if let Some(end) = self.ends.get_mut(number as usize).and_then(Option::take) {
+                self.numbers.remove(&end.cookie);
+            }
+        }
+        gone
+    }
+
+    /// Numbers that were taken are free again.
+    pub(super) fn release(&mut self, numbers: Vec<u32>) {
+        self.free.extend(numbers);
+    }
+
+    /// All of them are: what they stood for is gone.
+    pub(super) fn clear(&mut self) {
+        self.ends.clear();
+        self.free.clear();
+        self.numbers.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_gone_is_told_once_and_numbers_come_again() {
+        let mut ends = Ends::new().unwrap();
+        let mut made = ends.make(3, 16).unwrap();
+        assert_eq!(
+            made.iter().map(|(number, _)| *number).collect::<Vec<_>>(),
+            [0, 1, 2]
+        );
+        assert!(ends.gone().is_empty());
+        let (number, first) = made.remove(1);
+        let copy = first.try_clone().unwrap();
+        assert_eq!(ends.identify(copy.as_fd()), Some(number));
+        drop(first);
+        assert!(ends.gone().is_empty());
+        drop(copy);
+        assert_eq!(ends.gone(), [1]);
+        assert!(ends.gone().is_empty());
+        assert_eq!(ends.make(1, 16).unwrap()[0].0, 3);
+        ends.release(vec![1]);
+        let again = ends.make(2, 16).unwrap();
+        assert_eq!(
+            again.iter().map(|(number, _)| *number).collect::<Vec<_>>(),
+            [1, 4]
+        );
+        assert_eq!(ends.identify(again[0].1.as_fd()), Some(1));
+    }
+
+    #[test]
+    fn there_are_no_more_than_there_may_be() {
+        let mut ends = Ends::new().unwrap();
+        let made = ends.make(5, 4).unwrap();
+        assert_eq!(made.len(), 4);
+        assert_eq!(ends.make(1, 4).unwrap_err(), Errno::NFILE);
+        ends.clear();
+        let (other, _mine) = std::os::unix::net::UnixStream::pair().unwrap();
+        assert_eq!(ends.identify(other.as_fd()), None);
+        assert_eq!(ends.identify(made[0].1.as_fd()), None);
+        assert_eq!(ends.make(1, 4).unwrap().len(), 1);
+    }
+}

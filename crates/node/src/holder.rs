@@ -1,0 +1,235 @@
+//! What this process has its connections and listeners by.
+//!
+//! A connection of an attached process is held by a descriptor, one end of a pair of
+//! Unix sockets of which the node's engine has the other end: the engine closes the
+//! connection when no process has a copy of the descriptor any more, however that
+//! came about. The pairs are made by the engine, some at a time, and used again and
+//! again: a process that opens and closes connections that it shares with nobody
+//! asks the system for nothing.
+//!
+//! Whether a descriptor is shared cannot be asked of the system. It may be if this
+//! process has forked since it got the descriptor, or has given it away; then
+//! nobody but the engine closes the connection.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rustix::io::Errno;
+use toehold_shm::Process;
+
+use crate::control::{Connection, ControlError, MAX_HOLDERS};
+use crate::wait::Gone;
+
+/// Holders that are asked for at first; twice as many every time, up to what a
+/// request may be for.
+const FIRST: u16 = 4;
+
+/// Holders that wait to be used again, at most. More are closed.
+const SPARE: usize = 64;
+
+/// What keeps a connection or listener open. Dropping it, without having given it
+/// back, lets go of it on behalf of this process.
+#[derive(Debug)]
+pub struct Holder(Option<Held>);
+
+#[derive(Debug)]
+struct Held {
+    number: u32,
+    socket: OwnedFd,
+    origin: Origin,
+    /// A copy of the descriptor may be anywhere.
+    given_away: AtomicBool,
+}
+
+/// Which process got a holder, and when.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Origin {
+    process: u32,
+    forks: u32,
+}
+
+impl Origin {
+    #[inline]
+    fn now(process: Process) -> Origin {
+        Origin {
+            process: process.number(),
+            forks: process.forks(),
+        }
+    }
+}
+
+/// Why there is no holder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum HolderError {
+    /// The node is gone.
+    #[error(transparent)]
+    Gone(#[from] Gone),
+    /// This process or the engine has no descriptors left, or no memory.
+    #[error("cannot make a descriptor for the socket: {0} (see `ulimit -n`)")]
+    System(Errno),
+    /// The descriptor is no connection or listener of this node.
+    #[error("the descriptor is no connection or listener of this node")]
+    Foreign,
+    /// Sockets of a node whose engine is this process have no descriptors.
+    #[error("sockets of a node that only this process uses have no descriptors; attach to one of an engine")]
+    Private,
+}
+
+impl HolderError {
+    fn of(error: ControlError, refused: HolderError) -> HolderError {
+        match error {
+            ControlError::System { source, .. } => HolderError::System(source),
+            ControlError::Refused { .. } => refused,
+            ControlError::TimedOut(_) => HolderError::System(Errno::TIMEDOUT),
+            _ => HolderError::Gone(Gone),
+        }
+    }
+}
+
+impl Holder {
+    /// Of a node that only this process uses.
+    pub(crate) const PRIVATE: Holder = Holder(None);
+
+    /// Its number, unless the node is only this process's.
+    #[inline]
+    pub(crate) fn number(&self) -> Option<u32> {
+        self.0.as_ref().map(|held| held.number)
+    }
+
+    /// The descriptor. Whoever gets it may make copies, so that the connection or
+    /// listener is from now on closed by the engine, once nobody has one.
+    ///
+    /// # Errors
+    ///
+    /// If there is none.
+    pub fn descriptor(&self) -> Result<BorrowedFd<'_>, HolderError> {
+        let held = self.0.as_ref().ok_or(HolderError::Private)?;
+        held.given_away.store(true, Relaxed);
+        Ok(held.socket.as_fd())
+    }
+
+    /// As [`Holder::descriptor`], for good: what it stands for stays open.
+    ///
+    /// # Errors
+    ///
+    /// If there is none.
+    pub fn into_descriptor(self) -> Result<OwnedFd, HolderError> {
+        Ok(self.0.ok_or(HolderError::Private)?.socket)
+    }
+}
+
+/// The holders of one process that stand for nothing at present.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    process: Process,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    spare: Vec<Held>,
+    /// How many to ask for next.
+    batch: u16,
+}
+
+impl Pool {
+    pub(crate) fn new(process: Process) -> Pool {
+        let spare = Vec::new();
+        Pool {
+            process,
+            state: Mutex::new(State { spare, batch: FIRST }),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A holder for something new. Asks the engine if none is spare.
+    pub(crate) fn take(&self, connection: &Mutex<Connection>) -> Result<Holder, HolderError> {
+        let mut state = self.lock();
+        // Those that a child may have copies of are of no use.
+        while let Some(held) = state.spare.pop() {
+            if self.is_unshared(&held) {
+                return Ok(Holder(Some(held)));
+            }
+            state.batch = FIRST;
+        }
+        let mut connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
+        let asked = self.ask(&mut connection, state.batch);
+        state.spare = match asked {
+            // There may be room for one.
+            Err(HolderError::System(_)) if state.batch > 1 => {
+                state.batch = 1;
+                self.ask(&mut connection, 1)?
+            }
+            asked => asked?,
+        };
+        state.batch = state.batch.saturating_mul(2).min(MAX_HOLDERS);
+        let held = state.spare.pop();
+        held.map(|held| Holder(Some(held)))
+            .ok_or(HolderError::System(Errno::NFILE))
+    }
+
+    fn ask(&self, connection: &mut Connection, count: u16) -> Result<Vec<Held>, HolderError> {
+        // Before they are there: a fork in between makes copies.
+        let origin = Origin::now(self.process);
+        let given = connection.holders(count);
+        let given = given.map_err(|error| HolderError::of(error, HolderError::System(Errno::NFILE)))?;
+        let held = given.into_iter().map(|(number, socket)| Held {
+            number,
+            socket,
+            origin,
+            given_away: AtomicBool::new(false),
+        });
+        Ok(held.collect())
+    }
+
+    /// Keeps a holder that stands for nothing any more, or closes it.
+    pub(crate) fn give_back(&self, holder: Holder) {
+        let Some(held) = holder.0.filter(|held| self.is_unshared(held)) else {
+            return;
+        };
+        let mut state = self.lock();
+        if state.spare.len() < SPARE {
+            state.spare.push(held);
+        }
+    }
+
+    /// Whether no process but this one can have the holder.
+    #[inline]
+    pub(crate) fn is_exclusive(&self, holder: &Holder) -> bool {
+        holder.0.as_ref().is_none_or(|held| self.is_unshared(held))
+    }
+
+    #[inline]
+    fn is_unshared(&self, held: &Held) -> bool {
+        held.origin == Origin::now(self.process) && !held.given_away.load(Relaxed)
+    }
+
+    /// The holder that a descriptor is, which came from anywhere.
+    pub(crate) fn identify(
+        &self,
+        connection: &Mutex<Connection>,
+        socket: OwnedFd,
+    ) -> Result<Holder, HolderError> {
+        let mut connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = connection.identify(socket.as_fd());
+        let number = number.map_err(|error| HolderError::of(error, HolderError::Foreign))?;
+        Ok(Holder(Some(Held {
+            number,
+            socket,
+            origin: Origin::now(self.process),
+            given_away: AtomicBool::new(true),
+        })))
+    }
+
+    /// Closes a forked child's copies of what was spare in its parent, unless a thread
+    /// of the parent was just about to change that.
+    pub(crate) fn abandon(&self) {
+        if let Ok(mut state) = self.state.try_lock() {
+            state.spare.clear();
+        }
+    }
+}

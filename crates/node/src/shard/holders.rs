@@ -1,0 +1,121 @@
+//! Which connection or listener a holder stands for.
+//!
+//! A *holder* is a pair of connected Unix sockets: programs have one end as the
+//! descriptor of a connection or listener, the engine has the other end and sees
+//! when nobody has the first one any more. The engine gives out their numbers,
+//! which are the indices of this table.
+
+use toehold_shm::{Carver, OutOfMemory, Table};
+use toehold_stack::Event;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+struct Record {
+    /// The word of a connection or listener; 0: of none.
+    source: u64,
+    /// The process that took it last.
+    process: u32,
+    reserved: u32,
+}
+
+/// So that nobody looks at memory that was never used, which would take it.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+struct Head {
+    /// No holder from this number on has ever stood for anything.
+    touched: u32,
+    /// How many stand for something.
+    used: u32,
+}
+
+/// What the holders of all processes of a node stand for.
+#[derive(Debug)]
+pub(crate) struct Holders {
+    head: Table<Head>,
+    records: Table<Record>,
+}
+
+impl Holders {
+    pub(crate) fn bytes_needed(capacity: u32) -> usize {
+        Table::<Head>::bytes_needed(1) + Table::<Record>::bytes_needed(capacity as usize)
+    }
+
+    pub(crate) fn create(carver: &mut Carver, capacity: u32) -> Result<Self, OutOfMemory> {
+        Ok(Self {
+            head: carver.table(1)?,
+            records: carver.table(capacity as usize)?,
+        })
+    }
+
+    /// From now on the holder stands for this. False: there is no such holder.
+    #[inline]
+    pub(crate) fn set(&mut self, number: u32, process: u16, source: Event) -> bool {
+        let Some(record) = self.records.get_mut(number as usize) else {
+            return false;
+        };
+        let head = &mut self.head[0];
+        if record.source == 0 {
+            head.used = head.used.wrapping_add(1);
+        }
+        head.touched = head.touched.max(number + 1);
+        record.source = source.word();
+        record.process = process.into();
+        true
+    }
+
+    /// How many stand for something.
+    pub(crate) fn len(&self) -> u32 {
+        self.head[0].used
+    }
+
+    /// What the holder stands for.
+    pub(crate) fn get(&self, number: u32) -> Option<Event> {
+        let record = self.records.get(number as usize)?;
+        (record.source != 0).then(|| Event::from_word(record.source))
+    }
+
+    /// What the holder stood for; from now on it stands for nothing.
+    #[inline]
+    pub(crate) fn take(&mut self, number: u32) -> Option<Event> {
+        let source = self.get(number)?;
+        self.records[number as usize].source = 0;
+        let head = &mut self.head[0];
+        head.used = head.used.wrapping_sub(1);
+        Some(source)
+    }
+
+    /// Whose the connections and listeners are.
+    pub(crate) fn owners(&self) -> impl Iterator<Item = (Event, u16)> {
+        let touched = self.records.iter().take(self.head[0].touched as usize);
+        let used = touched.filter(|record| record.source != 0);
+        used.map(|record| (Event::from_word(record.source), record.process as u16))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use toehold_shm::Region;
+
+    use super::*;
+
+    #[test]
+    fn a_holder_stands_for_one_thing_until_that_is_taken() {
+        let region = Region::private(Holders::bytes_needed(4)).unwrap();
+        let mut holders = Holders::create(&mut Carver::new(region).unwrap(), 4).unwrap();
+        let source = |number| Event::from_word(1_u64 << 32 | number);
+        assert!(holders.set(0, 2, source(5)) && holders.set(3, 4, source(6)));
+        assert!(!holders.set(4, 2, source(7)));
+        assert_eq!(
+            holders.owners().collect::<Vec<_>>(),
+            [(source(5), 2), (source(6), 4)]
+        );
+        assert_eq!(holders.get(3), Some(source(6)));
+        assert_eq!(holders.take(3), Some(source(6)));
+        assert_eq!(
+            (holders.get(3), holders.take(3), holders.take(9)),
+            (None, None, None)
+        );
+        assert_eq!((holders.owners().count(), holders.len()), (1, 1));
+    }
+}

@@ -1,0 +1,236 @@
+//! Processes that fork, and what they share then.
+
+use std::collections::HashSet;
+use std::io::{Read, Write};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use toehold_socket::{Events, Interest, Node, Poll, TcpListener, TcpStream, Token};
+
+use crate::roles::{Program, address, forked, node, reap, say, wait, world};
+
+const CHILDREN: usize = 3;
+const ROUNDS: usize = 5;
+
+fn pid(stream: &mut TcpStream) -> u32 {
+    let mut bytes = [0; 4];
+    stream.read_exact(&mut bytes).unwrap();
+    u32::from_le_bytes(bytes)
+}
+
+fn echo(stream: &mut TcpStream) {
+    let mut bytes = [0; 100];
+    while let Ok(len @ 1..) = stream.read(&mut bytes) {
+        stream.write_all(&bytes[..len]).unwrap();
+    }
+}
+
+fn exchange(stream: &mut TcpStream, word: &[u8]) {
+    stream.write_all(word).unwrap();
+    let mut answer = vec![0; word.len()];
+    stream.read_exact(&mut answer).unwrap();
+    assert_eq!(answer, word);
+}
+
+/// The parent closes its listener, which the children go on accepting from.
+pub(crate) fn children_accept() {
+    let listener = TcpListener::bind(&node("server"), address(7)).unwrap();
+    let children: Vec<Pid> = (0..CHILDREN)
+        .map(|_| {
+            forked(|| {
+                for _ in 0..ROUNDS {
+                    let (mut stream, _) = listener.accept().unwrap();
+                    stream.write_all(&std::process::id().to_le_bytes()).unwrap();
+                    assert_eq!(stream.read(&mut [0]).unwrap(), 0);
+                }
+            })
+        })
+        .collect();
+    drop(listener);
+    say("ready");
+    children.into_iter().for_each(reap);
+}
+
+#[test]
+fn several_children_accept_from_one_listener() {
+    let world = world();
+    let mut server = Program::start("children-accept", &world);
+    server.hear();
+    let client = world.attach("client");
+    let address = (world.address(0), 7);
+    let mut all = HashSet::new();
+    for _ in 0..ROUNDS {
+        // Each child has one at a time.
+        let mut streams: Vec<_> = (0..CHILDREN)
+            .map(|_| TcpStream::connect(&client, address).unwrap())
+            .collect();
+        let pids: HashSet<u32> = streams.iter_mut().map(pid).collect();
+        assert_eq!(pids.len(), CHILDREN);
+        assert!(!pids.contains(&server.child.id()));
+        all.extend(pids);
+    }
+    assert_eq!(all.len(), CHILDREN);
+    server.finish();
+    // The last of them has taken the listener along.
+    while TcpStream::connect(&client, address).is_ok() {}
+}
+
+/// Both write to one connection; the child first.
+pub(crate) fn parent_goes_on() {
+    let mut stream = TcpStream::connect(&node("client"), address(7)).unwrap();
+    exchange(&mut stream, b"before");
+    let child = forked(|| exchange(&mut stream, b"the child"));
+    reap(child);
+    exchange(&mut stream, b"the parent");
+}
+
+#[test]
+fn a_connection_outlives_a_child_that_shares_it() {
+    let world = world();
+    let server = world.attach("server");
+    let listener = TcpListener::bind(&server, (world.address(0), 7)).unwrap();
+    let program = Program::start("parent-goes-on", &world);
+    let (mut stream, _) = listener.accept().unwrap();
+    echo(&mut stream);
+    program.finish();
+}
+
+/// A child echoes, and its parent waits to be killed.
+pub(crate) fn child_echoes() {
+    let mut stream = TcpStream::connect(&node("client"), address(7)).unwrap();
+    exchange(&mut stream, b"the parent");
+    let child = forked(|| echo(&mut stream));
+    say(child);
+    wait();
+}
+
+#[test]
+fn a_connection_ends_with_the_last_of_two_that_are_killed() {
+    let world = world();
+    let server = world.attach("server");
+    let listener = TcpListener::bind(&server, (world.address(0), 7)).unwrap();
+    let mut program = Program::start("child-echoes", &world);
+    let (mut stream, _) = listener.accept().unwrap();
+    let mut word = [0; 10];
+    stream.read_exact(&mut word).unwrap();
+    stream.write_all(&word).unwrap();
+    let child = Pid::from_raw(program.hear().parse().unwrap());
+    exchange(&mut stream, b"both live");
+    program.kill();
+    exchange(&mut stream, b"the child lives");
+    kill(child, Signal::SIGKILL).unwrap();
+    assert_eq!(stream.read(&mut [0]).unwrap(), 0);
+}
+
+/// One thread is always in a socket call, another one forks.
+pub(crate) fn fork_while_busy() {
+    let client = node("client");
+    let mut stream = TcpStream::connect(&client, address(7)).unwrap();
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                exchange(&mut stream, b"the busy thread");
+            }
+        });
+        for _ in 0..20 {
+            let child = forked(|| {
+                let mut stream = TcpStream::connect(&client, address(7)).unwrap();
+                exchange(&mut stream, b"a child");
+            });
+            reap(child);
+        }
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn a_thread_in_a_call_does_not_disturb_a_fork() {
+    let world = world();
+    let server = world.attach("server");
+    let listener = TcpListener::bind(&server, (world.address(0), 7)).unwrap();
+    let program = Program::start("busy-forker", &world);
+    let threads: Vec<_> = (0..21)
+        .map(|_| {
+            let (mut stream, _) = listener.accept().unwrap();
+            std::thread::spawn(move || echo(&mut stream))
+        })
+        .collect();
+    program.finish();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+}
+
+/// The child has copies of all descriptors that its parent had, spare ones included,
+/// and never closes one.
+pub(crate) fn fork_a_silent_child() {
+    let client = node("client");
+    drop(TcpStream::connect(&client, address(7)).unwrap());
+    let child = forked(wait);
+    let stream = TcpStream::connect(&client, address(7)).unwrap();
+    say(child);
+    wait();
+    drop(stream);
+}
+
+#[test]
+fn a_silent_child_does_not_keep_later_connections_of_its_parent_open() {
+    let world = world();
+    let server = world.attach("server");
+    let listener = TcpListener::bind(&server, (world.address(0), 7)).unwrap();
+    let mut program = Program::start("silent-child", &world);
+    drop(listener.accept().unwrap());
+    let (mut later, _) = listener.accept().unwrap();
+    let child = Pid::from_raw(program.hear().parse().unwrap());
+    program.kill();
+    assert_eq!(later.read(&mut [0]).unwrap(), 0);
+    // It has lived until now.
+    kill(child, Signal::SIGKILL).unwrap();
+}
+
+/// The parent's poll is none of the child's; what the child does to its copy is lost.
+pub(crate) fn fork_with_a_poll() {
+    let client = node("client");
+    let mut copied = Some((
+        TcpStream::connect(&client, address(7)).unwrap(),
+        Poll::new(&client).unwrap(),
+    ));
+    let (stream, poll) = copied.as_mut().unwrap();
+    poll.registry()
+        .register(stream, Token(1), Interest::READABLE)
+        .unwrap();
+    let child = forked(|| {
+        use_a_poll_in_a_child(&client, copied.as_mut().unwrap());
+        drop(copied.take());
+    });
+    reap(child);
+    let (mut stream, mut poll) = copied.unwrap();
+    stream.write_all(b"the parent").unwrap();
+    let mut events = Events::with_capacity(4);
+    poll.poll(&mut events, None).unwrap();
+    assert_eq!(events.iter().next().unwrap().token(), Token(1));
+}
+
+fn use_a_poll_in_a_child(client: &Node, (stream, poll): &mut (TcpStream, Poll)) {
+    let mut events = Events::with_capacity(4);
+    let refused = poll.poll(&mut events, None).unwrap_err();
+    assert_eq!(refused.raw_os_error(), Some(nix::libc::EBADF));
+    let mut own = Poll::new(client).unwrap();
+    own.registry()
+        .register(stream, Token(2), Interest::READABLE)
+        .unwrap();
+    stream.write_all(b"the child").unwrap();
+    own.poll(&mut events, None).unwrap();
+    assert_eq!(events.iter().next().unwrap().token(), Token(2));
+    stream.read_exact(&mut [0; 9]).unwrap();
+}
+
+#[test]
+fn a_child_has_polls_of_its_own() {
+    let world = world();
+    let server = world.attach("server");
+    let listener = TcpListener::bind(&server, (world.address(0), 7)).unwrap();
+    let program = Program::start("polls", &world);
+    let (mut stream, _) = listener.accept().unwrap();
+    echo(&mut stream);
+    program.finish();
+}
