@@ -12,7 +12,7 @@ use toehold_link::impair::Impair;
 use toehold_link::loopback::{Loopback, LoopbackSettings};
 use toehold_link::mq::{Mesh, MeshSettings};
 use toehold_link::{Capabilities, Link};
-use toehold_shm::{Carver, Leased, Region};
+use toehold_shm::{Carver, Leased, Process, Region, RegionError};
 use toehold_stack::Config;
 
 use crate::config::NodeConfig;
@@ -33,6 +33,9 @@ pub struct LocalNode {
     driver: Option<(Arc<Driver>, JoinHandle<()>)>,
     drain: Duration,
     name: String,
+    process: Process,
+    /// The number of the process that made it.
+    maker: u32,
 }
 
 impl LocalNode {
@@ -105,6 +108,7 @@ impl LocalNode {
     }
 
     fn assemble(config: NodeConfig, pieces: Pieces, link: Box<dyn Link>) -> Result<LocalNode, NodeError> {
+        let process = Process::this().map_err(RegionError::Create)?;
         let link = captured(&config, link)?;
         let descriptor = link
             .descriptor()
@@ -128,6 +132,8 @@ impl LocalNode {
             Placement::Engine | Placement::Adaptive => Some(start_driver(Arc::clone(&shard))?),
         };
         Ok(LocalNode {
+            process,
+            maker: process.number(),
             shard,
             driver,
             drain: config.drain,
@@ -148,8 +154,13 @@ impl LocalNode {
 }
 
 impl Drop for LocalNode {
-    /// Nobody holds a socket any more.
+    /// Nobody holds a socket any more. A forked child's copy is no node: what it shares
+    /// with its parent's is left alone.
     fn drop(&mut self) {
+        if self.process.number() != self.maker {
+            std::mem::forget((Arc::clone(&self.shard), self.driver.take()));
+            return;
+        }
         if let Some((driver, thread)) = self.driver.take() {
             driver.stop();
             // It has no reason to panic; if it did all the same, that was told.

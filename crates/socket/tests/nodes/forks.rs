@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use toehold_socket::{Events, Interest, Node, Poll, TcpListener, TcpStream, Token};
+use toehold_socket::{Events, Interest, Node, NodeConfig, Poll, TcpListener, TcpStream, Token};
 
 use crate::roles::{Program, address, forked, node, reap, say, wait, world};
 
@@ -95,11 +95,20 @@ fn a_connection_outlives_a_child_that_shares_it() {
     program.finish();
 }
 
-/// A child echoes, and its parent waits to be killed.
+/// A child answers twice, and its parent and it wait to be killed, neither of them in a
+/// call: one that dies while it runs the stack resets the node.
 pub(crate) fn child_echoes() {
     let mut stream = TcpStream::connect(&node("client"), address(7)).unwrap();
     exchange(&mut stream, b"the parent");
-    let child = forked(|| echo(&mut stream));
+    let child = forked(|| {
+        for _ in 0..2 {
+            let mut bytes = [0; 5];
+            stream.read_exact(&mut bytes).unwrap();
+            stream.write_all(&bytes).unwrap();
+        }
+        say("answered");
+        wait();
+    });
     say(child);
     wait();
 }
@@ -115,9 +124,10 @@ fn a_connection_ends_with_the_last_of_two_that_are_killed() {
     stream.read_exact(&mut word).unwrap();
     stream.write_all(&word).unwrap();
     let child = Pid::from_raw(program.hear().parse().unwrap());
-    exchange(&mut stream, b"both live");
+    exchange(&mut stream, b"both ");
     program.kill();
-    exchange(&mut stream, b"the child lives");
+    exchange(&mut stream, b"child");
+    assert_eq!(program.hear(), "answered");
     kill(child, Signal::SIGKILL).unwrap();
     assert_eq!(stream.read(&mut [0]).unwrap(), 0);
 }
@@ -233,4 +243,25 @@ fn a_child_has_polls_of_its_own() {
     let (mut stream, _) = listener.accept().unwrap();
     echo(&mut stream);
     program.finish();
+}
+
+/// A child that lets go of its copy of a node that only its parent can use.
+pub(crate) fn fork_with_a_private_node() {
+    let config = NodeConfig::alone("alone").ipv4([10, 0, 0, 1], 24);
+    let mut copied = Some(Node::join(config).unwrap());
+    reap(forked(|| drop(copied.take())));
+    let node = copied.unwrap();
+    let listener = TcpListener::bind(&node, "10.0.0.1:7").unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| echo(&mut listener.accept().unwrap().0));
+        exchange(
+            &mut TcpStream::connect(&node, "10.0.0.1:7").unwrap(),
+            b"as before",
+        );
+    });
+}
+
+#[test]
+fn a_child_leaves_the_private_node_of_its_parent_alone() {
+    Program::start("private", &world()).finish();
 }
