@@ -252,7 +252,7 @@ impl ShardHandle {
                 Drive::Idle if budget_ns > 0 => spin.in_vain(),
                 Drive::Idle | Drive::Displaced => {}
             }
-            self.rest(shard, operation.subscription(), ticket, deadline)?;
+            self.rest(shard, operation.subscription(), ticket, deadline, O::IS_DRIVER)?;
             if let Some(output) = operation.attempt(shard) {
                 break Some(output);
             }

@@ -20,6 +20,9 @@ const LAST_ROUNDS: usize = 3;
 /// How long a thread sleeps at most before it looks whether the engine lives.
 const SLICE: Duration = Duration::from_millis(200);
 
+/// How long the engine waits for the seat at the link if somebody else has it.
+const SEAT_TAKEN_NS: u64 = 1_000_000;
+
 impl ShardHandle {
     /// Sleeps until there is reason to look again.
     #[cold]
@@ -29,6 +32,7 @@ impl ShardHandle {
         subscription: Subscription,
         ticket: u64,
         deadline: Option<Instant>,
+        is_engine: bool,
     ) -> Result<(), Gone> {
         let undriven = shard.waiting.seats.driver().is_none_or(|driver| driver == ticket);
         if undriven {
@@ -52,6 +56,12 @@ impl ShardHandle {
                     deadline
                 };
                 self.sit(shard, slot, until)
+            } else if is_engine {
+                // A program's thread still sits there, from before the engine drove for
+                // all. It will not drive any more, and gives up its seat as soon as it
+                // runs. Nobody knows when that is, so the engine comes again.
+                shard.wake_sleeper();
+                self.park(shard, slot, Some(shard.now.plus_nanos(SEAT_TAKEN_NS)))
             } else {
                 self.park(shard, slot, deadline)
             };

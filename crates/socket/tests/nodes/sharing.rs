@@ -3,9 +3,10 @@
 use std::io::{Read, Write};
 
 use toehold_node::Placement;
+use toehold_node::control::Connection;
 use toehold_socket::{TcpListener, TcpStream};
 
-use crate::support::World;
+use crate::support::{World, eventually, fabric, status};
 
 fn echo(placement: Placement) {
     let world = World::new(&["server", "client"], placement);
@@ -43,4 +44,27 @@ fn attached_programs_talk_through_their_engines() {
 #[test]
 fn attached_programs_talk_adaptively() {
     echo(Placement::Adaptive);
+}
+
+/// The engine's driver parked behind the program's thread, which no longer drove
+/// when it woke up: nobody did.
+#[test]
+fn an_engine_gets_the_seat_of_a_program_that_slept_at_the_link() {
+    let world = World::new(&["server", "client"], Placement::Adaptive);
+    let (server, client) = (world.attach("server"), world.attach("client"));
+    let address = (world.address(0), 7);
+    let listener = TcpListener::bind(&server, address).unwrap();
+    std::thread::scope(|scope| {
+        let accepted = scope.spawn(|| listener.accept().unwrap());
+        eventually("the thread does not rest", || {
+            let resting = status(world.path(), "server").stack.waiters;
+            (resting == 1).then_some(()).ok_or(resting)
+        });
+        let mut engine = Connection::open(&fabric(world.path()), "server").unwrap();
+        engine.set_placement(Placement::Engine).unwrap();
+        let mut stream = TcpStream::connect(&client, address).unwrap();
+        let (mut served, _) = accepted.join().unwrap();
+        stream.write_all(b"after").unwrap();
+        served.read_exact(&mut [0; 5]).unwrap();
+    });
 }
