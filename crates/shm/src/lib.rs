@@ -49,6 +49,8 @@ mod slab;
 #[cfg(all(target_arch = "x86_64", not(any(loom, miri))))]
 mod stream;
 mod table;
+#[cfg(not(loom))]
+mod tape;
 #[cfg(all(test, not(loom)))]
 mod tests;
 #[cfg(not(loom))]
@@ -71,6 +73,8 @@ pub use process::{PerProcess, Process};
 pub use region::{Access, Region, RegionError};
 pub use slab::Slab;
 pub use table::Table;
+#[cfg(not(loom))]
+pub use tape::{Label, Tape, TapeReader};
 #[cfg(not(loom))]
 pub use words::{Word, Words};
 

@@ -1,0 +1,320 @@
+//! A tape in a region: records of bytes that whoever holds the lease appends, and
+//! one thread, which needs no lease, plays back.
+//!
+//! The writer never waits, and wakes nobody: what there is no room for is dropped
+//! and counted. While nobody plays, all that a writer does is to look at one word,
+//! and the pages of the tape are never touched.
+
+#[cfg(test)]
+mod tests;
+
+use core::fmt;
+use core::ptr::NonNull;
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::Arc;
+
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+
+use crate::carve::{Carver, OutOfMemory, PIECE_ALIGN, piece_bytes};
+use crate::copy::copy_racing;
+use crate::{Gather, Region, Words};
+
+/// What is told of a record beside its bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct Label {
+    /// When it was appended.
+    pub timestamp_ns: u64,
+    /// Bytes before any were cut off.
+    pub original_len: u32,
+    /// What the writer wants the reader to know.
+    pub kind: u32,
+}
+
+/// What precedes a record's bytes.
+#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+struct Header {
+    label: Label,
+    /// Records lost since the tape was made.
+    lost: u64,
+    /// Bytes that follow; [`REWIND`] if nothing does before the tape's end.
+    len: u32,
+    unused: u32,
+}
+
+const HEADER: usize = size_of::<Header>();
+const _: () = assert!(HEADER == 32 && PIECE_ALIGN.is_multiple_of(HEADER));
+
+/// The next record is at the tape's beginning.
+const REWIND: u32 = u32::MAX;
+
+/// A header, and the bytes of a record up to whole headers: so none crosses the end.
+const fn room_for(len: usize) -> usize {
+    HEADER + len.next_multiple_of(HEADER)
+}
+
+/// Positions count bytes since the tape was made, and never go back.
+const WRITTEN: usize = 0;
+const LOST: usize = 1;
+
+/// The writer's end; it belongs to whoever holds the lease.
+pub struct Tape {
+    first: NonNull<u8>,
+    capacity: usize,
+    /// Bytes kept of each record; 0 while nobody plays.
+    limit: Words,
+    /// The writer's: where it goes on, and what it has lost.
+    written: Words<AtomicU64>,
+    /// The reader's: where it goes on.
+    taken: Words<AtomicU64>,
+    region: Arc<Region>,
+}
+
+// SAFETY: the bytes stay mapped as long as the handle. They are written through
+// `&mut Tape` only, which the lease makes the only one, and read as raw memory.
+unsafe impl Send for Tape {}
+
+impl Tape {
+    /// Bytes that [`Carver::tape`] takes from a region.
+    pub fn bytes_needed(capacity: usize) -> usize {
+        Words::bytes_needed(1)
+            + Words::wide_bytes_needed(2)
+            + Words::wide_bytes_needed(1)
+            + piece_bytes::<u8>(capacity, PIECE_ALIGN)
+    }
+
+    /// Whether somebody plays: otherwise there is no need to append.
+    #[inline]
+    pub fn is_played(&self) -> bool {
+        self.limit.word(0).load(Relaxed) != 0
+    }
+
+    /// Appends a record of `beginning` and `rest`, or of as much of them as is wanted.
+    pub fn append(&mut self, timestamp_ns: u64, kind: u32, beginning: &[u8], rest: &Gather<'_>) {
+        let whole = beginning.len() + rest.len();
+        let limit = self.limit.word(0).load(Relaxed) as usize;
+        let len = whole.min(limit);
+        let Some((at, next)) = self.make_room(room_for(len)) else {
+            let lost = self.written.word(LOST);
+            lost.store(lost.load(Relaxed).wrapping_add(1), Relaxed);
+            return;
+        };
+        let header = Header {
+            label: Label {
+                timestamp_ns,
+                original_len: u32::try_from(whole).unwrap_or(u32::MAX),
+                kind,
+            },
+            lost: self.written.word(LOST).load(Relaxed),
+            len: len as u32,
+            unused: 0,
+        };
+        let (head, bytes) = self.bytes_mut(at, HEADER + len).split_at_mut(HEADER);
+        head.copy_from_slice(header.as_bytes());
+        let (first, behind) = bytes.split_at_mut(beginning.len().min(len));
+        first.copy_from_slice(&beginning[..first.len()]);
+        rest.copy_to(0, behind);
+        self.written.word(WRITTEN).store(next, Release);
+    }
+
+    /// Where a record that takes `needed` bytes begins, and the position behind it.
+    fn make_room(&mut self, needed: usize) -> Option<(usize, u64)> {
+        // What is nonsense here was written by a process of the node that is not in
+        // its right mind: the tape may be useless then, but stays within its bounds.
+        let written = self.written.word(WRITTEN).load(Relaxed) & !(HEADER as u64 - 1);
+        let taken = self.taken.word(0).load(Acquire);
+        let used = usize::try_from(written.wrapping_sub(taken)).ok()?;
+        let free = self.capacity.checked_sub(used)?;
+        let at = (written % self.capacity as u64) as usize;
+        let to_end = self.capacity - at;
+        if needed <= to_end {
+            return (needed <= free).then(|| (at, written.wrapping_add(needed as u64)));
+        }
+        if to_end + needed > free {
+            return None;
+        }
+        let rewind = Header {
+            len: REWIND,
+            ..Header::new_zeroed()
+        };
+        self.bytes_mut(at, HEADER).copy_from_slice(rewind.as_bytes());
+        Some((0, written.wrapping_add((to_end + needed) as u64)))
+    }
+
+    fn bytes_mut(&mut self, at: usize, len: usize) -> &mut [u8] {
+        assert!(at <= self.capacity && len <= self.capacity - at);
+        // SAFETY: the part lies in the piece, which stays mapped as long as `self`, and
+        // has not been published: readers, who make no references, do not look at it.
+        // `&mut self` makes this reference the only one.
+        unsafe { core::slice::from_raw_parts_mut(self.first.as_ptr().add(at), len) }
+    }
+
+    /// The other end, for one thread at a time: two would take each other's records.
+    pub fn reader(&self) -> TapeReader {
+        TapeReader {
+            first: self.first,
+            capacity: self.capacity,
+            limit: self.limit.clone(),
+            written: self.written.clone(),
+            taken: self.taken.clone(),
+            position: 0,
+            lost: 0,
+            _region: Arc::clone(&self.region),
+        }
+    }
+}
+
+impl fmt::Debug for Tape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tape")
+            .field("capacity", &self.capacity)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The reader's end of a [`Tape`]. Of its clones one is used at a time.
+#[derive(Clone)]
+pub struct TapeReader {
+    first: NonNull<u8>,
+    capacity: usize,
+    limit: Words,
+    written: Words<AtomicU64>,
+    taken: Words<AtomicU64>,
+    position: u64,
+    /// Records lost that were told of.
+    lost: u64,
+    _region: Arc<Region>,
+}
+
+// SAFETY: the bytes stay mapped as long as the handle, and are read as raw memory.
+unsafe impl Send for TapeReader {}
+
+impl TapeReader {
+    /// Begins: from now on the first `limit` bytes of each record are kept.
+    pub fn start(&mut self, limit: u32) {
+        // What came late to an earlier reader is of no interest.
+        self.position = self.written.word(WRITTEN).load(Acquire);
+        self.lost = self.written.word(LOST).load(Relaxed);
+        self.taken.word(0).store(self.position, Relaxed);
+        self.limit.word(0).store(limit, Release);
+    }
+
+    /// Nothing more is recorded. What was can still be read.
+    pub fn stop(&mut self) {
+        self.limit.word(0).store(0, Relaxed);
+    }
+
+    /// Appends the bytes of the oldest record to `into`, if there is one, and tells of
+    /// it. The number is of records that were lost since the one before.
+    pub fn read(&mut self, into: &mut Vec<u8>) -> Option<(Label, u64)> {
+        let written = self.written.word(WRITTEN).load(Acquire);
+        let available = written.wrapping_sub(self.position);
+        if available == 0 {
+            return None;
+        }
+        match self.take(available, into) {
+            Some((header, next)) => {
+                self.advance(next);
+                Some((header.label, self.count_lost(header.lost)))
+            }
+            None => {
+                // Nonsense: who wrote it is not in its right mind. Go on behind it.
+                self.advance(written);
+                self.lost = self.lost.wrapping_sub(1);
+                None
+            }
+        }
+    }
+
+    /// Records that were lost since the last one that was read.
+    pub fn lost(&mut self) -> u64 {
+        let lost = self.written.word(LOST).load(Relaxed);
+        self.count_lost(lost)
+    }
+
+    fn count_lost(&mut self, lost: u64) -> u64 {
+        let more = lost.wrapping_sub(self.lost);
+        self.lost = lost;
+        more
+    }
+
+    fn advance(&mut self, position: u64) {
+        self.position = position;
+        self.taken.word(0).store(position, Release);
+    }
+
+    /// Copies the record at the present position, and says where the next one is.
+    /// `None`: what is there is no record.
+    fn take(&self, available: u64, into: &mut Vec<u8>) -> Option<(Header, u64)> {
+        let mut available = usize::try_from(available).ok().filter(|&n| n <= self.capacity)?;
+        let mut position = self.position;
+        let mut header = self.header(position, available)?;
+        if header.len == REWIND {
+            let to_end = self.capacity - (position % self.capacity as u64) as usize;
+            available = available.checked_sub(to_end)?;
+            position = position.wrapping_add(to_end as u64);
+            header = self.header(position, available)?;
+        }
+        let len = header.len as usize;
+        let at = (position % self.capacity as u64) as usize;
+        let needed = room_for(len);
+        if needed > available || needed > self.capacity - at {
+            return None;
+        }
+        let start = into.len();
+        into.resize(start + len, 0);
+        self.copy_out(at + HEADER, &mut into[start..]);
+        Some((header, position.wrapping_add(needed as u64)))
+    }
+
+    fn header(&self, position: u64, available: usize) -> Option<Header> {
+        let at = (position % self.capacity as u64) as usize;
+        if available < HEADER || !at.is_multiple_of(HEADER) {
+            return None;
+        }
+        let mut header = Header::new_zeroed();
+        self.copy_out(at, header.as_mut_bytes());
+        Some(header)
+    }
+
+    fn copy_out(&self, at: usize, into: &mut [u8]) {
+        assert!(at <= self.capacity && into.len() <= self.capacity - at);
+        // SAFETY: the part lies in the piece, which stays mapped as long as `self`; it
+        // has been published, so that no reference to it is left; `into` is our own.
+        unsafe { copy_racing(self.first.as_ptr().add(at), into.as_mut_ptr(), into.len()) };
+    }
+}
+
+impl fmt::Debug for TapeReader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TapeReader")
+            .field("capacity", &self.capacity)
+            .field("position", &self.position)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Carver {
+    /// A tape of `capacity` bytes.
+    ///
+    /// # Panics
+    ///
+    /// If `capacity` is no power of two, or less than 4096.
+    pub fn tape(&mut self, capacity: usize) -> Result<Tape, OutOfMemory> {
+        assert!(capacity.is_power_of_two() && capacity >= 4096);
+        let limit = self.words(1)?;
+        let written = self.wide_words(2)?;
+        let taken = self.wide_words(1)?;
+        let (first, _) = self.take::<u8>(capacity, PIECE_ALIGN)?;
+        Ok(Tape {
+            first,
+            capacity,
+            limit,
+            written,
+            taken,
+            region: self.mapping(),
+        })
+    }
+}
