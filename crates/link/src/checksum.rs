@@ -19,15 +19,29 @@ const MAX_EXTENSIONS: usize = 8;
 /// `offload` says [`Checksum::Complete`]. Other frames, and what is not TCP or
 /// UDP over a well-formed IP header, are left untouched.
 pub(crate) fn complete(frame: &mut [u8], ethernet: bool, offload: &mut Offload) {
+    complete_beginning(frame, ethernet, frame.len(), offload);
+}
+
+/// The same for the beginning of a frame that has `original_len` bytes. If that is not
+/// all of it, its transport checksum cannot be filled in.
+pub(crate) fn complete_beginning(
+    frame: &mut [u8],
+    ethernet: bool,
+    original_len: usize,
+    offload: &mut Offload,
+) {
     if offload.checksum != Checksum::Partial {
         return;
     }
-    let super_frame = offload.segment_size != 0;
     let start = if ethernet { network_offset(frame) } else { Some(0) };
-    if let Some(packet) = start.and_then(|at| frame.get_mut(at..)) {
+    if let Some(at) = start
+        && let Some(packet) = frame.get_mut(at..)
+    {
+        // The lengths of other frames are there already, and may leave padding out.
+        let super_len = (offload.segment_size != 0).then_some(original_len - at);
         match packet.first().map(|byte| byte >> 4) {
-            Some(4) => complete_ipv4(packet, super_frame),
-            Some(6) => complete_ipv6(packet, super_frame),
+            Some(4) => complete_ipv4(packet, super_len),
+            Some(6) => complete_ipv6(packet, super_len),
             _ => {}
         }
     }
@@ -48,12 +62,12 @@ fn network_offset(frame: &[u8]) -> Option<usize> {
     None
 }
 
-fn complete_ipv4(packet: &mut [u8], super_frame: bool) {
+fn complete_ipv4(packet: &mut [u8], super_len: Option<usize>) {
     let header_len = usize::from(packet[0] & 0x0f) * 4;
     if header_len < IPV4_HEADER || packet.len() < header_len {
         return;
     }
-    if super_frame && let Ok(len) = u16::try_from(packet.len()) {
+    if let Some(Ok(len)) = super_len.map(u16::try_from) {
         packet[2..4].copy_from_slice(&len.to_be_bytes());
     }
     let total_len = usize::from(u16::from_be_bytes([packet[2], packet[3]]));
@@ -70,11 +84,11 @@ fn complete_ipv4(packet: &mut [u8], super_frame: bool) {
     complete_transport(sum(&header[12..20]), protocol, transport);
 }
 
-fn complete_ipv6(packet: &mut [u8], super_frame: bool) {
+fn complete_ipv6(packet: &mut [u8], super_len: Option<usize>) {
     if packet.len() < IPV6_HEADER {
         return;
     }
-    if super_frame && let Ok(len) = u16::try_from(packet.len() - IPV6_HEADER) {
+    if let Some(Ok(len)) = super_len.map(|len| u16::try_from(len - IPV6_HEADER)) {
         packet[4..6].copy_from_slice(&len.to_be_bytes());
     }
     let total_len = IPV6_HEADER + usize::from(u16::from_be_bytes([packet[4], packet[5]]));
@@ -173,6 +187,22 @@ mod tests {
         let frame = completed(frame, 1460);
         assert_eq!(frame[16..18], 9040u16.to_be_bytes());
         assert_sums(&frame[26..34], TCP, &frame[34..]);
+    }
+
+    #[test]
+    fn the_beginning_of_a_super_frame_has_the_length_of_all_of_it() {
+        let mut frame = tcp_ipv4(&[7; 9000]);
+        frame[16..18].fill(0);
+        let (len, checksum) = (frame.len(), frame[50..52].to_vec());
+        frame.truncate(64);
+        let mut offload = Offload {
+            segment_size: 1460,
+            ..PARTIAL
+        };
+        complete_beginning(&mut frame, true, len, &mut offload);
+        assert_eq!(frame[16..18], 9040u16.to_be_bytes());
+        assert_eq!(finish(sum(&frame[14..34])), 0);
+        assert_eq!(frame[50..52], checksum);
     }
 
     #[test]

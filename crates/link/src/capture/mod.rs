@@ -1,11 +1,13 @@
-//! A decorator that writes what crosses a link into a pcapng file, as Wireshark
-//! and tshark read it.
+//! Writing what crosses a link into a pcapng file, as Wireshark and tshark read it.
 //!
-//! It copies every frame, finishes in the copy what the sender left to the link
-//! (lengths, checksums), and never holds the traffic up (`recorder.rs`).
+//! A decorator does it for a link of one process, a [`Tap`] for one that several
+//! processes drive. Both copy every frame, finish in the copy what the sender left to
+//! the link (lengths, checksums), and never hold the traffic up (`recorder.rs`).
 
+mod file;
 mod pcapng;
 mod recorder;
+mod tap;
 #[cfg(test)]
 mod tests;
 
@@ -17,10 +19,12 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use toehold_shm::Gather;
 
+pub use self::file::CaptureFile;
 pub use self::pcapng::LinkType;
 use self::pcapng::{Flags, Packet};
 pub use self::recorder::CaptureStatistics;
 use self::recorder::Recorder;
+pub use self::tap::{Player, Tap};
 use crate::checksum::complete;
 use crate::{
     Capabilities, Fence, Link, NeighborChange, Offload, Received, Transmit, TransmitError, Transmitter, Watch,
@@ -112,8 +116,7 @@ impl<L: Link> Capture<L> {
         settings: &CaptureSettings,
     ) -> io::Result<Capture<L>> {
         let mut preamble = Vec::new();
-        pcapng::section_header(&mut preamble, concat!("Toehold ", env!("CARGO_PKG_VERSION")));
-        pcapng::interface_description(
+        pcapng::preamble(
             &mut preamble,
             settings.link_type,
             settings.snap_len,

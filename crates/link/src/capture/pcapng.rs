@@ -51,8 +51,14 @@ pub(super) struct Packet<'a> {
     pub(super) lost: u64,
 }
 
+/// What a file begins with.
+pub(super) fn preamble(out: &mut Vec<u8>, link_type: LinkType, snap_len: u32, name: &str, mac: [u8; 6]) {
+    section_header(out, concat!("Toehold ", env!("CARGO_PKG_VERSION")));
+    interface_description(out, link_type, snap_len, name, mac);
+}
+
 /// Opens the file. The section's length is left open, as for a live capture.
-pub(super) fn section_header(out: &mut Vec<u8>, application: &str) {
+fn section_header(out: &mut Vec<u8>, application: &str) {
     block(out, SECTION_HEADER, |out| {
         put_u32(out, BYTE_ORDER_MAGIC);
         out.extend_from_slice(&1u16.to_ne_bytes());
@@ -64,13 +70,7 @@ pub(super) fn section_header(out: &mut Vec<u8>, application: &str) {
 }
 
 /// Describes the one interface of the section, number 0, with time stamps in nanoseconds.
-pub(super) fn interface_description(
-    out: &mut Vec<u8>,
-    link_type: LinkType,
-    snap_len: u32,
-    name: &str,
-    mac: [u8; 6],
-) {
+fn interface_description(out: &mut Vec<u8>, link_type: LinkType, snap_len: u32, name: &str, mac: [u8; 6]) {
     block(out, INTERFACE_DESCRIPTION, |out| {
         out.extend_from_slice(&(link_type as u16).to_ne_bytes());
         out.extend_from_slice(&0u16.to_ne_bytes());

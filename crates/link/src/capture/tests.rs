@@ -3,6 +3,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::*;
+use toehold_shm::{Carver, Region};
+
 use crate::Checksum;
 use crate::loopback::{Loopback, LoopbackSettings};
 use crate::test_frames::{PARTIAL, receive_all, send, tcp_ipv4, tcp_ipv6_vlan, udp_ipv4};
@@ -347,4 +349,133 @@ fn tshark_finds_nothing_to_complain_about() {
     );
     assert_eq!(String::from_utf8_lossy(&all.stdout).lines().count(), 3);
     assert_eq!(String::from_utf8_lossy(&bad.stdout), "");
+}
+
+/// A tap in memory of its own, and a file that it plays into.
+fn tap(snap_len: u32) -> (Tap, Player, CaptureFile, Shared) {
+    let region = Region::private(Tap::bytes_needed()).unwrap();
+    let tap = Tap::create(&mut Carver::new(region).unwrap()).unwrap();
+    let out = Shared::default();
+    let file = CaptureFile::new(Box::new(out.clone()), snap_len, "web", MAC);
+    let mut player = tap.player();
+    player.start(snap_len);
+    (tap, player, file, out)
+}
+
+fn sent<'a>(headers: &'a [u8], payload: &'a [u8], offload: Offload) -> Transmit<'a> {
+    Transmit {
+        headers,
+        payload: Gather::from_slice(payload),
+        offload,
+    }
+}
+
+#[test]
+fn what_is_tapped_reads_as_what_is_captured() {
+    let (mut tap, mut player, mut file, out) = tap(1000);
+    let frame = tcp_ipv4(&[7; 50]);
+    tap.record_sent(30, &sent(&frame[..54], &frame[54..], PARTIAL));
+    // Of another processor's clock, which is behind.
+    let inbound = Received {
+        private: &frame[..60],
+        rest: Gather::from_slice(&frame[60..]),
+        offload: PARTIAL,
+    };
+    tap.record_received(20, &inbound);
+    player.stop();
+    assert!(!tap.is_open());
+    player.play(&mut file, 1_000_000_000_000);
+    player.settle(&mut file);
+    file.end(1_000_000_000_040);
+
+    let file = out.0.lock().unwrap();
+    let blocks = blocks(&file);
+    let kinds: Vec<u32> = blocks.iter().map(|block| block.0).collect();
+    assert_eq!(kinds, [0x0a0d_0d0a, 1, 6, 6, 5]);
+    let packets = packets(&blocks);
+    let mut expected = frame.clone();
+    complete(&mut expected, true, &mut PARTIAL.clone());
+    for (packet, flags) in packets.iter().zip([0b110, 0b101]) {
+        assert_eq!((packet.timestamp_ns, packet.flags), (1_000_000_000_030, flags));
+        assert_eq!((packet.data, packet.original_len), (&expected[..], frame.len()));
+    }
+}
+
+#[test]
+fn a_tapped_super_frame_is_cut_and_says_how_long_it_was() {
+    let (mut tap, mut player, mut file, out) = tap(64);
+    let mut frame = tcp_ipv4(&[7; 9000]);
+    frame[16..18].fill(0);
+    let offload = Offload {
+        segment_size: 1460,
+        ..PARTIAL
+    };
+    tap.record_sent(0, &sent(&frame[..54], &frame[54..], offload));
+    player.play(&mut file, 0);
+    file.end(0);
+    let file = out.0.lock().unwrap();
+    let blocks = blocks(&file);
+    let packets = packets(&blocks);
+    assert_eq!((packets[0].data.len(), packets[0].original_len), (64, 9054));
+    assert_eq!(packets[0].data[16..18], 9040u16.to_be_bytes());
+}
+
+#[test]
+fn frames_that_nobody_plays_in_time_are_counted() {
+    let (mut tap, mut player, mut file, out) = tap(262_144);
+    let frame = tcp_ipv4(&[7; 65_000]);
+    for _ in 0..100 {
+        tap.record_sent(0, &sent(&frame[..54], &frame[54..], PARTIAL));
+    }
+    player.play(&mut file, 0);
+    assert_eq!(file.statistics().frames, 64);
+    tap.record_sent(0, &sent(&frame[..54], &frame[54..], PARTIAL));
+    player.play(&mut file, 0);
+    for _ in 0..100 {
+        tap.record_sent(0, &sent(&frame[..54], &frame[54..], PARTIAL));
+    }
+    player.stop();
+    player.play(&mut file, 0);
+    player.settle(&mut file);
+    file.end(0);
+    let statistics = file.statistics();
+    assert_eq!((statistics.frames, statistics.write_errors), (201, 0));
+    let file = out.0.lock().unwrap();
+    let blocks = blocks(&file);
+    let packets = packets(&blocks).len() as u64;
+    assert_eq!(packets, 201 - statistics.lost);
+}
+
+/// A disk that is full after so many bytes.
+struct Full(usize);
+
+impl Write for Full {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 = self
+            .0
+            .checked_sub(bytes.len())
+            .ok_or(io::ErrorKind::StorageFull)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_tapped_file_that_fails_stays_as_it_is() {
+    let (mut tap, mut player, _, _) = tap(262_144);
+    let mut file = CaptureFile::new(Box::new(Full(1000)), 262_144, "web", MAC);
+    for round in 0..3 {
+        tap.record_sent(round, &sent(&tcp_ipv4(&[7; 500]), &[], PARTIAL));
+        player.play(&mut file, 0);
+    }
+    file.end(0);
+    let expected = CaptureStatistics {
+        frames: 3,
+        lost: 2,
+        write_errors: 1,
+    };
+    assert_eq!(file.statistics(), expected);
 }
