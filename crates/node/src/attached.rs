@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use toehold_link::Link;
+use toehold_link::capture::Tap;
 use toehold_link::mq::{Bell, Port, PortError};
 use toehold_shm::{Access, Doorbell, Leased, OutOfMemory, PerProcess, Process, Region, RegionError};
 
@@ -186,6 +187,7 @@ fn join(
     let lease = Leased::attach(region, |carver| {
         let pieces = layout.carve(carver)?;
         let payload = pieces.stack.payload_area();
+        let tap = Tap::create(carver)?;
         let port = Port::create(carver, &port_config, descriptors.port, Some(payload))?;
         if carver.fingerprint() != *fingerprint {
             return Err(AttachError::Build);
@@ -208,7 +210,7 @@ fn join(
         outside = Some((pieces.signals, pieces.parking, sleep_on.transpose()?, lookout));
         let shard = Shard::new(
             pieces.stack,
-            NodeLink::Port(Box::new(port)),
+            NodeLink::Port(Box::new(port), tap),
             pieces.waiting,
             bells,
         );

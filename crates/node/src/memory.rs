@@ -6,6 +6,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use serde::{Deserialize, Serialize};
+use toehold_link::capture::Tap;
 use toehold_link::mq::{Port, PortConfig};
 use toehold_shm::{Carver, Lease, OutOfMemory, Parking, Words};
 use toehold_stack::{Config, Stack};
@@ -83,13 +84,13 @@ impl Layout {
             + Signals::bytes_needed()
             + Waiting::bytes_needed(self.interests, self.holders)
             + Stack::region_len(&self.stack)
-            + self
-                .port
-                .map_or(0, |port| Port::bytes_needed(port.max_peers as usize))
+            + self.port.map_or(0, |port| {
+                Tap::bytes_needed() + Port::bytes_needed(port.max_peers as usize)
+            })
     }
 
-    /// Carves the pieces, in a fresh region or an attached one. The port, if there is
-    /// one, comes after them.
+    /// Carves the pieces, in a fresh region or an attached one. The tap and the
+    /// port, if there is one, come after them.
     pub(crate) fn carve(&self, carver: &mut Carver) -> Result<Pieces, OutOfMemory> {
         let lease = carver.lease()?;
         let parking = carver.parking(WAITERS)?;

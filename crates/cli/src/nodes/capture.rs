@@ -8,7 +8,8 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use toehold_node::control::{CaptureRequest, CaptureSummary, Connection};
 
 use super::{Within, positive_span, print_json};
@@ -64,8 +65,18 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         }
         return Err(error.into());
     }
-    wait(&node, arguments.duration, &stop)?;
-    let summary = node.stop_capture()?;
+    if wait(&node, arguments, &stop)? == End::Node {
+        bail!(
+            "{} has ended; {} holds what was recorded until then",
+            arguments.node,
+            arguments.write.display()
+        );
+    }
+    let mut summary = node.stop_capture()?;
+    if is_stdout(&arguments.write) && is_unread() {
+        // Whoever read it has had enough.
+        summary.write_errors = 0;
+    }
     say(&summary, arguments)?;
     Ok(if summary.write_errors == 0 {
         ExitCode::SUCCESS
@@ -88,18 +99,42 @@ fn open(path: &Path) -> Result<File> {
     opened.with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Waits for the end of the time, of the node, or of this command.
-fn wait(node: &Connection, duration: Option<Duration>, stop: &AtomicBool) -> Result<()> {
-    let deadline = duration.map(|duration| Instant::now() + duration);
-    while !stop.load(Ordering::Relaxed) {
+/// What ends a capture.
+#[derive(Debug, PartialEq, Eq)]
+enum End {
+    /// Its time is over, or nobody wants it any more.
+    Asked,
+    /// The node's own.
+    Node,
+}
+
+/// Waits for the end of the time, of the node, of this command, or of whoever reads it.
+fn wait(node: &Connection, arguments: &Arguments, stop: &AtomicBool) -> Result<End> {
+    let deadline = arguments.duration.map(|duration| Instant::now() + duration);
+    let piped = is_stdout(&arguments.write);
+    while !(stop.load(Ordering::Relaxed) || piped && is_unread()) {
         let left = deadline.map_or(LOOK, |deadline| {
             deadline.saturating_duration_since(Instant::now())
         });
-        if left.is_zero() || node.wait_for_end(left.min(LOOK))? {
+        if left.is_zero() {
             break;
         }
+        if node.wait_for_end(left.min(LOOK))? {
+            return Ok(End::Node);
+        }
     }
-    Ok(())
+    Ok(End::Asked)
+}
+
+/// Whether standard output is a pipe that nobody reads any more.
+fn is_unread() -> bool {
+    let stdout = io::stdout();
+    let mut state = [PollFd::new(&stdout, PollFlags::empty())];
+    let now = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    poll(&mut state, Some(&now)).is_ok() && state[0].revents().contains(PollFlags::ERR)
 }
 
 fn say(summary: &CaptureSummary, arguments: &Arguments) -> Result<()> {

@@ -7,8 +7,6 @@
 //! that comes by removes.
 
 mod host;
-#[cfg(test)]
-mod idle;
 mod launch;
 mod process;
 #[cfg(test)]

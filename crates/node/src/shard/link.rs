@@ -3,15 +3,18 @@
 
 use std::os::fd::BorrowedFd;
 
+use toehold_link::capture::Tap;
 use toehold_link::mq::Port;
 use toehold_link::{
     Capabilities, Fence, Link, NeighborChange, Received, Transmit, TransmitError, Transmitter, Watch,
 };
 
+use crate::clock;
+
 /// A link. The port is told apart because it can do more than others: the node's
-/// processes share it.
+/// processes share it, and record what crosses it, whichever of them drives.
 pub(crate) enum NodeLink {
-    Port(Box<Port>),
+    Port(Box<Port>, Tap),
     Other(Box<dyn Link>),
 }
 
@@ -20,7 +23,7 @@ impl NodeLink {
     #[inline]
     pub(crate) fn port(&mut self) -> Option<&mut Port> {
         match self {
-            NodeLink::Port(port) => Some(port),
+            NodeLink::Port(port, _) => Some(port),
             NodeLink::Other(_) => None,
         }
     }
@@ -30,7 +33,7 @@ impl NodeLink {
 macro_rules! delegate {
     ($self:ident, $link:ident => $call:expr) => {
         match $self {
-            NodeLink::Port($link) => $call,
+            NodeLink::Port($link, _) => $call,
             NodeLink::Other($link) => $call,
         }
     };
@@ -39,7 +42,16 @@ macro_rules! delegate {
 impl Transmitter for NodeLink {
     #[inline]
     fn transmit(&mut self, frame: &Transmit<'_>) -> Result<(), TransmitError> {
-        delegate!(self, link => link.transmit(frame))
+        match self {
+            NodeLink::Port(port, tap) => {
+                port.transmit(frame)?;
+                if tap.is_open() {
+                    tap.record_sent(clock::now().0, frame);
+                }
+                Ok(())
+            }
+            NodeLink::Other(link) => link.transmit(frame),
+        }
     }
 
     fn fence(&self, destination: [u8; 6]) -> Fence {
@@ -62,7 +74,14 @@ impl Link for NodeLink {
 
     #[inline]
     fn receive(&mut self, now_ns: u64, budget: usize, handler: &mut dyn FnMut(&Received<'_>)) -> usize {
-        delegate!(self, link => link.receive(now_ns, budget, handler))
+        match self {
+            NodeLink::Port(port, tap) if tap.is_open() => port.receive(now_ns, budget, &mut |frame| {
+                tap.record_received(clock::now().0, frame);
+                handler(frame);
+            }),
+            NodeLink::Port(port, _) => port.receive(now_ns, budget, handler),
+            NodeLink::Other(link) => link.receive(now_ns, budget, handler),
+        }
     }
 
     #[inline]

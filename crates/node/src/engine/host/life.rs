@@ -12,6 +12,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use toehold_link::Link;
+use toehold_link::capture::{Player, Tap};
 use toehold_link::mq::{Membership, MeshSettings, PeerDescriptors, Port, PortConfig};
 use toehold_shm::{Carver, Lease, Leased, Region};
 
@@ -49,6 +50,7 @@ pub(super) struct Life {
     mark: u32,
     /// When the lease is closed if it cannot be had, in nanoseconds.
     closes_at: Arc<AtomicU64>,
+    player: Player,
     pub(super) shard: Arc<ShardHandle>,
     driver: Arc<Driver>,
     driving: Option<JoinHandle<()>>,
@@ -78,6 +80,8 @@ impl Life {
         if config.zero_copy {
             membership.attach_payload(&payload)?;
         }
+        let tap = Tap::create(&mut carver)?;
+        let player = tap.player();
         let port = Port::create(&mut carver, &port_config, membership.bell()?, Some(payload))?;
         let descriptor = port
             .descriptor()
@@ -85,7 +89,7 @@ impl Life {
         let descriptor = descriptor.transpose().map_err(NodeError::Descriptors)?;
         let bells = Bells::new().map_err(no_descriptors)?;
         let second = bells.try_clone().map_err(no_descriptors)?;
-        let link = NodeLink::Port(Box::new(port));
+        let link = NodeLink::Port(Box::new(port), tap);
         pieces.signals.set_placement(config.placement);
         let mark = layout.stack.seed as u32 | 1;
         pieces.marks.set(mark);
@@ -122,6 +126,7 @@ impl Life {
             marks: pieces.marks,
             mark,
             closes_at,
+            player,
             shard,
             driver,
             driving: Some(driving),
@@ -147,6 +152,11 @@ impl Life {
     /// What a process needs to exchange frames with a peer.
     pub(super) fn peer(&self, slot: u8, generation: u16) -> Option<PeerDescriptors> {
         self.fabric.lock().descriptors(slot, generation).ok()?
+    }
+
+    /// What plays the frames that cross the link; of all these, one at a time.
+    pub(super) fn player(&self) -> Player {
+        self.player.clone()
     }
 
     /// Changes who drives.

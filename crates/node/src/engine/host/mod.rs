@@ -4,6 +4,7 @@ mod connections;
 mod ends;
 mod life;
 mod look;
+mod recording;
 mod vitals;
 
 use std::collections::BTreeMap;
@@ -17,6 +18,7 @@ use toehold_link::mq::PeerDescriptors;
 
 use self::ends::Ends;
 use self::life::{Life, give_up};
+use self::recording::Recording;
 use self::vitals::{Finding, PERIOD, Vitals};
 use super::HostError;
 use crate::config::NodeConfig;
@@ -54,6 +56,7 @@ struct State {
     /// What the threads of a life say that they have ended with.
     alarm: Sender<()>,
     placement: Placement,
+    recording: Option<Recording>,
     /// What was seen last, for when the stack cannot be looked at.
     last: StackStatus,
 }
@@ -99,6 +102,7 @@ impl StackHost {
                 ends,
                 alarm,
                 placement,
+                recording: None,
                 last: StackStatus::default(),
             }),
         })
@@ -161,6 +165,9 @@ impl State {
         let config = config.clone().placement(self.placement);
         // If there is nothing to begin with, whoever attaches is told so.
         self.life = Life::begin(&config, &self.alarm).ok();
+        if let (Some(recording), Some(life)) = (&self.recording, &self.life) {
+            recording.go_on_with(life.player());
+        }
     }
 
     /// Begins another life if this one is lost and nobody has noticed, or if there was
@@ -261,6 +268,7 @@ impl Host for StackHost {
         StackStatus {
             placement: state.placement,
             shards: 1,
+            capturing: state.recording.is_some(),
             ..state.last.clone()
         }
     }
@@ -288,12 +296,24 @@ impl Host for StackHost {
         Ok(())
     }
 
-    fn start_capture(&self, _: File, _: CaptureRequest) -> Result<(), Refusal> {
-        Err(Refusal::new("its frames cannot be recorded by this version"))
+    fn start_capture(&self, file: File, request: CaptureRequest) -> Result<(), Refusal> {
+        let mut state = self.lock();
+        if state.recording.is_some() {
+            return Err(Refusal::new(
+                "its frames are being recorded already; end that capture first",
+            ));
+        }
+        let player = state.life()?.player();
+        let recording = Recording::start(player, file, request, &self.config)
+            .map_err(|error| Refusal::new(format!("it cannot start a thread: {error}")))?;
+        state.recording = Some(recording);
+        Ok(())
     }
 
     fn stop_capture(&self) -> CaptureSummary {
-        CaptureSummary::default()
+        // The file may be slow: nobody else waits for it.
+        let recording = self.lock().recording.take();
+        recording.map(Recording::end).unwrap_or_default()
     }
 
     fn stop(&self) {
@@ -304,6 +324,7 @@ impl Host for StackHost {
         if let Some(mut life) = life {
             life.end();
         }
+        self.stop_capture();
     }
 }
 

@@ -1,117 +1,22 @@
 //! The commands about nodes as a person runs them: real engine processes, in
 //! fabrics of the test's own.
 
+mod capture;
+mod support;
+
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use tempfile::TempDir;
 use toehold_node::control::{Connection, ControlError};
 use toehold_node::fabric::Fabric;
 use toehold_socket::{Node, TcpListener, TcpStream};
 
-/// Long enough for any step here on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// Where the fabrics of a test are. Its nodes end with it.
-struct Fabrics(TempDir);
-
-impl Fabrics {
-    fn new() -> Fabrics {
-        Fabrics(
-            tempfile::Builder::new()
-                .prefix("toehold-nodes-")
-                .tempdir()
-                .unwrap(),
-        )
-    }
-
-    fn command(&self, line: &str) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_toehold"));
-        command.args(line.split_whitespace());
-        command.env("TOEHOLD_RUNTIME_DIR", self.0.path());
-        command.env_remove("TOEHOLD_FABRIC").stdin(Stdio::null());
-        command
-    }
-
-    /// Returns when nobody holds the command's output any more: an engine
-    /// process that kept it would make this wait without end.
-    fn run(&self, line: &str) -> Output {
-        self.command(line).output().unwrap()
-    }
-
-    fn succeeds(&self, line: &str) -> String {
-        let output = self.run(line);
-        assert!(output.status.success(), "{line}: {}", text(&output.stderr));
-        text(&output.stdout)
-    }
-
-    fn fails(&self, line: &str) -> String {
-        let output = self.run(line);
-        assert_eq!(output.status.code().map(|code| code != 0), Some(true), "{line}");
-        text(&output.stderr)
-    }
-
-    fn json(&self, line: &str) -> Value {
-        serde_json::from_str(&self.succeeds(line)).unwrap()
-    }
-
-    fn files(&self) -> Vec<String> {
-        let Ok(entries) = fs::read_dir(self.0.path().join("default")) else {
-            return Vec::new();
-        };
-        let mut names: Vec<_> = entries
-            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-            .collect();
-        names.sort();
-        names
-    }
-
-    fn engine(&self, node: &str) -> Pid {
-        let path = self.0.path().join(format!("default/{node}.json"));
-        let record: Value = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
-        Pid::from_raw(record["pid"].as_i64().unwrap() as i32).unwrap()
-    }
-}
-
-impl Drop for Fabrics {
-    fn drop(&mut self) {
-        let _ = self.run("down --all");
-    }
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
-}
-
-/// Waits until somebody else has done something, which takes no time but a
-/// busy machine's.
-fn eventually(what: &str, done: impl Fn() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !done() {
-        assert!(Instant::now() < deadline, "{what} does not come about");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-/// Waits until all of a process is gone: its first thread may be dead while
-/// others still have its sockets.
-fn wait_for_end(process: Pid) {
-    let Ok(process) = pidfd_open(process, PidfdFlags::empty()) else {
-        return;
-    };
-    let timeout = Timespec {
-        tv_sec: PATIENCE.as_secs() as i64,
-        tv_nsec: 0,
-    };
-    let ended = poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&timeout));
-    assert_eq!(ended, Ok(1), "the process does not end");
-}
+use crate::support::{Fabrics, PATIENCE, eventually, text, wait_for_end};
 
 #[test]
 fn nodes_come_and_go() {
@@ -315,18 +220,6 @@ fn a_node_is_asked_and_told() {
     }
     let said = fabrics.fails("stat --fabric none web");
     assert!(said.contains("there is no fabric none"), "{said}");
-}
-
-#[test]
-fn a_capture_that_is_refused_leaves_no_file() {
-    let fabrics = Fabrics::new();
-    fabrics.succeeds("up web");
-    let path = fabrics.0.path().join("web.pcapng");
-    let output = fabrics.run(&format!("capture web -w {}", path.display()));
-    assert_eq!(output.status.code(), Some(1));
-    assert!(!path.exists());
-    let said = fabrics.fails("capture web -w /proc/none --duration 1ms");
-    assert!(said.contains("cannot write /proc/none"), "{said}");
 }
 
 #[test]

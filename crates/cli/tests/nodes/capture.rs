@@ -1,0 +1,177 @@
+//! Recording what programs exchange, while they do.
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use toehold_node::fabric::Fabric;
+use toehold_socket::{Node, TcpListener, TcpStream};
+
+use crate::support::{Fabrics, eventually, text};
+
+/// Both ends of a connection between two nodes.
+fn connected(fabrics: &Fabrics) -> (TcpStream, TcpStream) {
+    let fabric = Fabric::open(fabrics.0.path().join("default").to_str().unwrap()).unwrap();
+    let [a, b] = ["a", "b"].map(|node| Node::attach(&fabric, node).unwrap());
+    let listener = TcpListener::bind(&a, "10.77.0.1:7").unwrap();
+    let client = TcpStream::connect(&b, "10.77.0.1:7").unwrap();
+    let (server, _) = listener.accept().unwrap();
+    (server, client)
+}
+
+fn exchange(from: &mut TcpStream, to: &mut TcpStream, message: &[u8], rounds: usize) {
+    let mut received = vec![0; message.len()];
+    for _ in 0..rounds {
+        from.write_all(message).unwrap();
+        to.read_exact(&mut received).unwrap();
+        assert_eq!(received, message);
+    }
+}
+
+/// A capture that has begun.
+fn capture(fabrics: &Fabrics, file: &Path, arguments: &str) -> Child {
+    let line = format!("capture a -w {} {arguments}", file.display());
+    let mut command = fabrics.command(&line);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let capture = command.spawn().unwrap();
+    // The file's first bytes are written when the node records.
+    eventually("the capture's beginning", || {
+        fs::metadata(file).is_ok_and(|file| file.len() > 0)
+    });
+    capture
+}
+
+fn end(capture: Child) -> Value {
+    kill_process(Pid::from_child(&capture), Signal::INT).unwrap();
+    let output = capture.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// The frames of a file: bytes that were kept, and bytes that there were.
+fn frames(file: &Path) -> Vec<(Vec<u8>, usize)> {
+    let mut bytes = Vec::new();
+    File::open(file).unwrap().read_to_end(&mut bytes).unwrap();
+    let word = |at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().unwrap());
+    let (mut at, mut frames) = (0, Vec::new());
+    while at < bytes.len() {
+        if word(at) == 6 {
+            let kept = word(at + 20) as usize;
+            frames.push((bytes[at + 28..at + 28 + kept].to_vec(), word(at + 24) as usize));
+        }
+        at += word(at + 4) as usize;
+    }
+    assert_eq!(at, bytes.len());
+    frames
+}
+
+fn holds(frame: &[u8], message: &[u8]) -> bool {
+    frame.windows(message.len()).any(|window| window == message)
+}
+
+/// Packets that tshark finds fault with; `None` if there is no tshark.
+fn complaints(file: &Path) -> Option<String> {
+    let wrong = "_ws.malformed || _ws.expert.severity >= 6291456 || tcp.checksum.status == 0 \
+                 || ip.checksum.status == 0 || tcp.analysis.lost_segment || tcp.analysis.ack_lost_segment";
+    let mut tshark = Command::new("tshark");
+    tshark.arg("-r").arg(file).args(["-o", "tcp.check_checksum:TRUE"]);
+    tshark.args(["-o", "ip.check_checksum:TRUE", "-Y", wrong]);
+    let Ok(output) = tshark.output() else {
+        eprintln!("NOT CHECKED: tshark is not installed");
+        return None;
+    };
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    Some(text(&output.stdout))
+}
+
+#[test]
+fn a_capture_has_every_frame_whoever_drives() {
+    let fabrics = Fabrics::new();
+    fabrics.succeeds("up a b");
+    let file = fabrics.0.path().join("a.pcapng");
+    let recording = capture(&fabrics, &file, "--json");
+    let (mut server, mut client) = connected(&fabrics);
+    exchange(&mut client, &mut server, b"driven by the program", 20);
+    fabrics.succeeds("placement a engine");
+    exchange(&mut server, &mut client, b"driven by the engine", 20);
+    // Long enough to be a super-frame whose payload is read in place.
+    exchange(&mut server, &mut client, &[0x5a; 20_000], 1);
+    let summary = end(recording);
+    assert_eq!(
+        (&summary["lost"], &summary["write_errors"]),
+        (&0.into(), &0.into())
+    );
+    let frames = frames(&file);
+    assert_eq!(summary["frames"], frames.len());
+    for message in [&b"driven by the program"[..], b"driven by the engine"] {
+        assert_eq!(
+            frames.iter().filter(|(frame, _)| holds(frame, message)).count(),
+            20
+        );
+    }
+    assert!(frames.iter().any(|(frame, _)| holds(frame, &[0x5a; 5000])));
+    assert!(complaints(&file).is_none_or(|complaints| complaints.is_empty()));
+}
+
+#[test]
+fn a_capture_keeps_the_beginnings_of_frames_if_asked() {
+    let fabrics = Fabrics::new();
+    fabrics.succeeds("up a b");
+    let file = fabrics.0.path().join("a.pcapng");
+    let recording = capture(&fabrics, &file, "--json --snap-len 80");
+    let (mut server, mut client) = connected(&fabrics);
+    exchange(&mut client, &mut server, &[0x5a; 20_000], 1);
+    assert_eq!(end(recording)["lost"], 0);
+    let frames = frames(&file);
+    assert!(frames.iter().all(|(frame, len)| frame.len() == *len.min(&80)));
+    assert!(frames.iter().any(|(_, len)| *len > 5000));
+    assert!(complaints(&file).is_none_or(|complaints| complaints.is_empty()));
+}
+
+#[test]
+fn a_node_is_recorded_once_at_a_time_and_until_whoever_asked_is_gone() {
+    let fabrics = Fabrics::new();
+    fabrics.succeeds("up a b");
+    let file = fabrics.0.path().join("a.pcapng");
+    let mut recording = capture(&fabrics, &file, "");
+    let second = fabrics.0.path().join("second.pcapng");
+    let line = format!("capture a -w {} --duration 1ms", second.display());
+    let said = fabrics.fails(&line);
+    assert!(said.contains("being recorded already"), "{said}");
+    assert!(!second.exists());
+    let capturing = || fabrics.json("stat a --json")["status"]["stack"]["capturing"].clone();
+    assert_eq!(capturing(), true);
+    recording.kill().unwrap();
+    recording.wait().unwrap();
+    eventually("the end of the first capture", || capturing() == false);
+    fabrics.succeeds(&line);
+    let said = fabrics.fails("capture a -w /proc/none --duration 1ms");
+    assert!(said.contains("cannot write /proc/none"), "{said}");
+}
+
+#[test]
+fn a_capture_ends_with_the_node_or_with_whoever_reads_it() {
+    let fabrics = Fabrics::new();
+    fabrics.succeeds("up a b");
+    let mut piped = fabrics.command("capture a -w -");
+    let mut piped = piped.stdout(Stdio::piped()).spawn().unwrap();
+    let mut magic = [0; 4];
+    piped.stdout.take().unwrap().read_exact(&mut magic).unwrap();
+    assert_eq!(magic, [0x0a, 0x0d, 0x0d, 0x0a]);
+    assert!(piped.wait().unwrap().success());
+
+    let file = fabrics.0.path().join("a.pcapng");
+    let recording = capture(&fabrics, &file, "");
+    fabrics.succeeds("down a");
+    let output = recording.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output.stderr);
+    assert!(
+        said.contains("a has ended") && said.contains("a.pcapng"),
+        "{said}"
+    );
+    frames(&file);
+}

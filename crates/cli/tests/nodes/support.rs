@@ -1,0 +1,108 @@
+//! Fabrics of a test's own, and the command in them.
+
+use std::fs;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Long enough for any step here on a busy machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Where the fabrics of a test are. Its nodes end with it.
+pub(crate) struct Fabrics(pub(crate) TempDir);
+
+impl Fabrics {
+    pub(crate) fn new() -> Fabrics {
+        Fabrics(
+            tempfile::Builder::new()
+                .prefix("toehold-nodes-")
+                .tempdir()
+                .unwrap(),
+        )
+    }
+
+    pub(crate) fn command(&self, line: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_toehold"));
+        command.args(line.split_whitespace());
+        command.env("TOEHOLD_RUNTIME_DIR", self.0.path());
+        command.env_remove("TOEHOLD_FABRIC").stdin(Stdio::null());
+        command
+    }
+
+    /// Returns when nobody holds the command's output any more: an engine
+    /// process that kept it would make this wait without end.
+    pub(crate) fn run(&self, line: &str) -> Output {
+        self.command(line).output().unwrap()
+    }
+
+    pub(crate) fn succeeds(&self, line: &str) -> String {
+        let output = self.run(line);
+        assert!(output.status.success(), "{line}: {}", text(&output.stderr));
+        text(&output.stdout)
+    }
+
+    pub(crate) fn fails(&self, line: &str) -> String {
+        let output = self.run(line);
+        assert_eq!(output.status.code().map(|code| code != 0), Some(true), "{line}");
+        text(&output.stderr)
+    }
+
+    pub(crate) fn json(&self, line: &str) -> Value {
+        serde_json::from_str(&self.succeeds(line)).unwrap()
+    }
+
+    pub(crate) fn files(&self) -> Vec<String> {
+        let Ok(entries) = fs::read_dir(self.0.path().join("default")) else {
+            return Vec::new();
+        };
+        let mut names: Vec<_> = entries
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+
+    pub(crate) fn engine(&self, node: &str) -> Pid {
+        let path = self.0.path().join(format!("default/{node}.json"));
+        let record: Value = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
+        Pid::from_raw(record["pid"].as_i64().unwrap() as i32).unwrap()
+    }
+}
+
+impl Drop for Fabrics {
+    fn drop(&mut self) {
+        let _ = self.run("down --all");
+    }
+}
+
+pub(crate) fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// Waits until somebody else has done something, which takes no time but a
+/// busy machine's.
+pub(crate) fn eventually(what: &str, done: impl Fn() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !done() {
+        assert!(Instant::now() < deadline, "{what} does not come about");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Waits until all of a process is gone: its first thread may be dead while
+/// others still have its sockets.
+pub(crate) fn wait_for_end(process: Pid) {
+    let Ok(process) = pidfd_open(process, PidfdFlags::empty()) else {
+        return;
+    };
+    let timeout = Timespec {
+        tv_sec: PATIENCE.as_secs() as i64,
+        tv_nsec: 0,
+    };
+    let ended = poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&timeout));
+    assert_eq!(ended, Ok(1), "the process does not end");
+}

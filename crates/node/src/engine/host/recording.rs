@@ -1,0 +1,224 @@
+//! A capture: a thread that writes what the node's processes record.
+
+use std::fs::File;
+use std::io;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use toehold_link::capture::{CaptureFile, Player};
+
+use crate::clock;
+use crate::config::NodeConfig;
+use crate::control::{CaptureRequest, CaptureSummary};
+
+/// How often the thread looks for frames. Nobody wakes it, so that recording costs a
+/// driver no system call. In that time the tape takes 4 GB/s.
+const PERIOD: Duration = Duration::from_millis(1);
+
+/// How long an end waits for the file, which may be a pipe that nobody reads.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Bytes of each frame that can be kept.
+const SNAP_LENS: std::ops::RangeInclusive<u32> = 64..=262_144;
+
+pub(super) struct Recording {
+    snap_len: u32,
+    /// Other memory to go on with. Its end is the recording's.
+    changes: Sender<Player>,
+    /// Hangs up when the file is complete.
+    done: Receiver<()>,
+    summary: Arc<Mutex<CaptureSummary>>,
+}
+
+impl Recording {
+    /// Records from now on.
+    pub(super) fn start(
+        mut player: Player,
+        file: File,
+        request: CaptureRequest,
+        config: &NodeConfig,
+    ) -> io::Result<Recording> {
+        let snap_len = request.snap_len.clamp(*SNAP_LENS.start(), *SNAP_LENS.end());
+        let file = CaptureFile::new(Box::new(file), snap_len, &config.name, config.hardware_address());
+        let (changes, to_come) = channel();
+        let (running, done) = channel();
+        let summary = Arc::new(Mutex::new(CaptureSummary::default()));
+        player.start(snap_len);
+        let mut writer = Writer {
+            player,
+            file,
+            epoch_ns: epoch_ns(),
+            summary: Arc::clone(&summary),
+        };
+        let mut unused = writer.player.clone();
+        let thread = std::thread::Builder::new().name("toehold-capture".into());
+        let spawned = thread.spawn(move || {
+            writer.run(&to_come);
+            writer.end();
+            drop(running);
+        });
+        if let Err(error) = spawned {
+            unused.stop();
+            return Err(error);
+        }
+        Ok(Recording {
+            snap_len,
+            changes,
+            done,
+            summary,
+        })
+    }
+
+    /// Records what is played there, instead of what was.
+    pub(super) fn go_on_with(&self, mut player: Player) {
+        player.start(self.snap_len);
+        // A thread that is no more has no need to know.
+        let _ = self.changes.send(player);
+    }
+
+    /// Ends the recording, and the file unless that does not take what is written.
+    pub(super) fn end(self) -> CaptureSummary {
+        drop(self.changes);
+        let in_time = self.done.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Disconnected);
+        let mut summary = *lock(&self.summary);
+        if !in_time {
+            summary.write_errors = summary.write_errors.max(1);
+        }
+        summary
+    }
+}
+
+/// What the thread has. It waits for the file, and nobody for it.
+struct Writer {
+    player: Player,
+    file: CaptureFile,
+    /// The clock's time 0, since 1970.
+    epoch_ns: u64,
+    summary: Arc<Mutex<CaptureSummary>>,
+}
+
+impl Writer {
+    fn run(&mut self, changes: &Receiver<Player>) {
+        loop {
+            self.play();
+            match changes.recv_timeout(PERIOD) {
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return self.finish(),
+                Ok(player) => {
+                    self.finish();
+                    self.player = player;
+                }
+            }
+        }
+    }
+
+    fn play(&mut self) {
+        self.player.play(&mut self.file, self.epoch_ns);
+        self.tell();
+    }
+
+    /// What was recorded before now is all there is to come.
+    fn finish(&mut self) {
+        self.player.stop();
+        self.player.play(&mut self.file, self.epoch_ns);
+        self.player.settle(&mut self.file);
+        self.tell();
+    }
+
+    fn end(&mut self) {
+        self.file.end(self.epoch_ns + clock::now().0);
+        self.tell();
+    }
+
+    fn tell(&self) {
+        let statistics = self.file.statistics();
+        *lock(&self.summary) = CaptureSummary {
+            frames: statistics.frames,
+            lost: statistics.lost,
+            write_errors: statistics.write_errors,
+        };
+    }
+}
+
+fn lock(summary: &Mutex<CaptureSummary>) -> MutexGuard<'_, CaptureSummary> {
+    summary.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// When the drivers' clock was at 0. Taken once, so that a file's times go on evenly
+/// even if somebody sets the time of day.
+fn epoch_ns() -> u64 {
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    (since_1970.as_nanos() as u64).saturating_sub(clock::now().0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Seek};
+    use std::os::fd::OwnedFd;
+
+    use toehold_link::capture::Tap;
+    use toehold_link::{Offload, Transmit};
+    use toehold_shm::{Carver, Gather, Region};
+
+    use super::*;
+
+    const REQUEST: CaptureRequest = CaptureRequest { snap_len: 100 };
+
+    fn tap() -> Tap {
+        let region = Region::private(Tap::bytes_needed()).unwrap();
+        Tap::create(&mut Carver::new(region).unwrap()).unwrap()
+    }
+
+    fn send(tap: &mut Tap, byte: u8) {
+        assert!(tap.is_open());
+        let frame = Transmit {
+            headers: &[byte; 60],
+            payload: Gather::EMPTY,
+            offload: Offload::default(),
+        };
+        tap.record_sent(clock::now().0, &frame);
+    }
+
+    fn start(tap: &Tap, file: File) -> Recording {
+        Recording::start(tap.player(), file, REQUEST, &NodeConfig::new("unused", "web")).unwrap()
+    }
+
+    #[test]
+    fn a_recording_goes_on_when_the_node_begins_anew() {
+        let mut file = tempfile::tempfile().unwrap();
+        let (mut before, mut after) = (tap(), tap());
+        let recording = start(&before, file.try_clone().unwrap());
+        send(&mut before, 0xa1);
+        recording.go_on_with(after.player());
+        send(&mut after, 0xa2);
+        let summary = recording.end();
+        assert_eq!((summary.frames, summary.lost, summary.write_errors), (2, 0, 0));
+        assert!(!before.is_open() && !after.is_open());
+        let mut bytes = Vec::new();
+        file.rewind().unwrap();
+        file.read_to_end(&mut bytes).unwrap();
+        let of = |byte: u8| bytes.iter().filter(|&&other| other == byte).count();
+        assert!(of(0xa1) >= 60 && of(0xa2) >= 60);
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_written_costs_its_frames_only() {
+        let mut tap = tap();
+        let recording = start(&tap, File::options().write(true).open("/dev/full").unwrap());
+        send(&mut tap, 1);
+        let summary = recording.end();
+        assert_eq!((summary.frames, summary.lost, summary.write_errors), (1, 1, 1));
+    }
+
+    #[test]
+    fn a_pipe_that_nobody_reads_does_not_hold_up_the_end() {
+        let (_reader, writer) = io::pipe().unwrap();
+        let mut tap = tap();
+        let recording = start(&tap, OwnedFd::from(writer).into());
+        for _ in 0..2000 {
+            send(&mut tap, 1);
+        }
+        assert_eq!(recording.end().write_errors, 1);
+    }
+}
