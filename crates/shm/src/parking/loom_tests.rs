@@ -137,7 +137,7 @@ fn closed_while_going_to_rest() {
             move || {
                 let (lease, slot) = &*node;
                 let side = Side { futex: lease, me: 2 };
-                if side.acquire().is_ok() {
+                if side.acquire(|_| true).is_ok() {
                     begin(slot, Rest::Parked);
                     if side.release().is_ok() {
                         park(slot, None);
