@@ -28,7 +28,7 @@ use toehold_stack::Instant;
 
 use crate::clock;
 use crate::placement::Placement;
-use crate::shard::{Shard, Subscription};
+use crate::shard::{Pulse, Shard, Subscription};
 use crate::wait::{Gone, Guard, Operation, ShardHandle, SpinBudget};
 
 /// Time between two looks for marks. A program that leaves its calls is without
@@ -41,6 +41,10 @@ const BUSY: u32 = 16;
 
 /// Most periods between two looks.
 const MOST_PERIODS: u32 = 8;
+
+/// How long others may drive or sleep at the link without any sign of life before
+/// the driver looks after them: their process may be stopped.
+const PATIENCE: Duration = Duration::from_millis(250);
 
 /// What the driver does at present.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -146,6 +150,13 @@ enum Plan {
     Sit(Option<Instant>),
 }
 
+/// Who drove or slept at the link when the driver looked, and since when.
+#[derive(Debug, Default)]
+struct Seen {
+    pulse: Option<Pulse>,
+    since: Instant,
+}
+
 /// The engine's end of a shard: what its driver sleeps on, and what ends it.
 pub(crate) struct Driver {
     shard: Arc<ShardHandle>,
@@ -190,6 +201,7 @@ impl Driver {
         let mut plan = Plan::Watch;
         // Looks in a row that found marks.
         let mut busy = 0_u32;
+        let mut seen = Seen::default();
         while !self.must_stop() {
             let until = match (self.shard.signals.placement(), plan) {
                 (Placement::Engine, _) => {
@@ -197,7 +209,8 @@ impl Driver {
                     plan = Plan::Watch;
                     continue;
                 }
-                (Placement::Inline, _) | (_, Plan::Rest) => None,
+                (Placement::Inline, _) => None,
+                (_, Plan::Rest) => Some(clock::now() + PATIENCE),
                 (_, Plan::Watch) => Some(clock::now() + PERIOD * (1 + busy / BUSY).min(MOST_PERIODS)),
                 (_, Plan::Sit(until)) => until,
             };
@@ -209,16 +222,17 @@ impl Driver {
                 busy = busy.saturating_add(1);
             } else {
                 busy = 0;
-                plan = self.plan()?;
+                plan = self.plan(&mut seen)?;
             }
         }
         self.leave()
     }
 
     /// Drives if nobody else does.
-    fn plan(&self) -> Result<Plan, Gone> {
+    fn plan(&self, seen: &mut Seen) -> Result<Plan, Gone> {
         let mut shard = self.shard.lease.lock()?;
         shard.tick();
+        self.relieve_stopped(&mut shard, seen);
         if shard.waiting.seats.mode() == Mode::Seated {
             shard.disarm();
         }
@@ -234,6 +248,19 @@ impl Driver {
             Ok(Plan::Watch)
         } else {
             self.drive_all(&mut shard)
+        }
+    }
+
+    /// Takes somebody else from its seat who has not moved for too long.
+    fn relieve_stopped(&self, shard: &mut Guard<'_>, seen: &mut Seen) {
+        let pulse = shard.waiting.seats.pulse();
+        let waits = shard.waiting.seats.waiting_call().is_some();
+        if !waits || seen.pulse != Some(pulse) {
+            seen.pulse = Some(pulse);
+            seen.since = shard.now;
+        } else if shard.now.nanos_since(seen.since) >= PATIENCE.as_nanos() as u64 {
+            self.shard.relieve(shard, pulse);
+            seen.since = shard.now;
         }
     }
 

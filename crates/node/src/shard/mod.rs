@@ -13,7 +13,7 @@ mod seats;
 
 pub(crate) use link::NodeLink;
 pub use polls::Interest;
-pub(crate) use seats::WAITERS;
+pub(crate) use seats::{Pulse, WAITERS};
 
 use rustix::io::Errno;
 use toehold_link::{Link, NeighborChange, Watch};

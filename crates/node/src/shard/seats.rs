@@ -33,6 +33,9 @@ struct State {
     armed: u32,
     /// What the engine's driver does, a [`Mode`].
     mode: u32,
+    /// Counts what whoever drives does from time to time.
+    beat: u32,
+    reserved: u32,
 }
 
 /// A thread that rests.
@@ -46,6 +49,14 @@ pub(crate) struct Waiter {
     previous: u32,
     /// Not 0: among the parked.
     parked: u32,
+}
+
+/// Who drove or slept at the link at one moment, and how far it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Pulse {
+    driver: u64,
+    sleeper: u32,
+    beat: u32,
 }
 
 /// The seats of a shard.
@@ -89,6 +100,23 @@ impl Seats {
         self.state[0].driver = 0;
     }
 
+    /// Whoever drives still does.
+    #[inline]
+    pub(crate) fn beat(&mut self) {
+        let state = &mut self.state[0];
+        state.beat = state.beat.wrapping_add(1);
+    }
+
+    /// Changes within a fraction of a millisecond while somebody drives.
+    pub(crate) fn pulse(&self) -> Pulse {
+        let state = &self.state[0];
+        Pulse {
+            driver: state.driver,
+            sleeper: state.sleeper,
+            beat: state.beat,
+        }
+    }
+
     /// The number of a call that begins to wait.
     #[inline]
     pub(crate) fn next_ticket(&mut self) -> u64 {
@@ -113,6 +141,13 @@ impl Seats {
 
     pub(crate) fn clear_sleeper(&mut self) {
         self.state[0].sleeper = 0;
+    }
+
+    /// The thread of the slot does not sleep at the link any more.
+    pub(crate) fn leave_link(&mut self, slot: u32) {
+        if self.sleeper().is_some_and(|(sleeper, _)| sleeper == slot) {
+            self.clear_sleeper();
+        }
     }
 
     #[inline]
@@ -168,9 +203,7 @@ impl Seats {
     /// The thread is awake, or dead.
     pub(crate) fn give_slot(&mut self, slot: u32) {
         self.unpark(slot);
-        if self.sleeper().is_some_and(|(sleeper, _)| sleeper == slot) {
-            self.clear_sleeper();
-        }
+        self.leave_link(slot);
         self.waiters.remove(slot);
     }
 

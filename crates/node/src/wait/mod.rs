@@ -13,7 +13,8 @@
 //! or the engine drives. A wake-up is never lost, because what is waited for is
 //! looked at with the lease held after every moment without it, and because
 //! those who rest are listed among the shard's interests before the lease is
-//! let go. When a process dies, the engine takes its threads from their seats.
+//! let go. When a process dies, the engine takes its threads from their seats. When
+//! one is stopped, those who rest find out by themselves, and take its place.
 
 mod rest;
 pub(crate) mod spin;
@@ -307,6 +308,7 @@ impl ShardHandle {
                     attachment.check_at(shard.now)?;
                 }
                 self.map_peers(shard)?;
+                shard.waiting.seats.beat();
                 shard.housekeeping();
                 if let Some(output) = operation.attempt(shard) {
                     return Ok(Drive::Done(output));

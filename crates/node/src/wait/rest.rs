@@ -11,13 +11,14 @@ use super::{Gone, Guard, LOOKS, Operation, ShardHandle, SpinBudget};
 use crate::attachment::Attachment;
 use crate::clock;
 use crate::driver::Mode;
-use crate::shard::{Shard, Subscription};
+use crate::shard::{Pulse, Shard, Subscription};
 
 /// Rounds that a call which is about to leave drives on behalf of those who
 /// rest, before it wakes one of them to do so.
 const LAST_ROUNDS: usize = 3;
 
-/// How long a thread sleeps at most before it looks whether the engine lives.
+/// How long a thread sleeps at most before it looks whether the engine lives, and
+/// whether somebody else moves.
 const SLICE: Duration = Duration::from_millis(200);
 
 /// How long the engine waits for the seat at the link if somebody else has it.
@@ -143,7 +144,11 @@ impl ShardHandle {
             rung = self.sleep(&self.bells.sleeper, true, until);
             self.check_engine()
         })??;
-        shard.waiting.seats.clear_sleeper();
+        shard.waiting.seats.leave_link(slot);
+        if shard.waiting.seats.mode() == Mode::Seated {
+            // The engine has taken this thread's place.
+            self.dislodge(shard);
+        }
         // It may have rung for one that is dead.
         if self.parking.end(slot) || rung {
             self.bells.sleeper.clear();
@@ -152,29 +157,63 @@ impl ShardHandle {
         Ok(())
     }
 
-    /// Sleeps until somebody who drives says otherwise.
+    /// Sleeps until somebody who drives says otherwise, or somebody has to be relieved.
     fn park(&self, shard: &mut Guard<'_>, slot: u32, until: Option<Instant>) -> Result<(), Gone> {
         self.parking.begin(slot, Rest::Parked);
         shard.waiting.seats.park(slot);
-        LeaseGuard::unlocked(shard, || self.park_until(slot, until))??;
+        loop {
+            let pulse = shard.waiting.seats.pulse();
+            LeaseGuard::unlocked(shard, || self.park_for_a_slice(slot, until))??;
+            let woken = !self.parking.is_resting(slot) || self.attachment.is_none();
+            if woken || until.is_some_and(|until| clock::now() >= until) || self.relieve(shard, pulse) {
+                break;
+            }
+        }
         self.parking.end(slot);
         shard.waiting.seats.unpark(slot);
         Ok(())
     }
 
-    /// Sleeps on a word of memory, and looks now and then whether the engine lives: the
-    /// kernel tells those who sleep at the link, and nobody else.
-    fn park_until(&self, slot: u32, until: Option<Instant>) -> Result<(), Gone> {
+    /// Takes whoever has not moved for a slice of time from its seat: its process is
+    /// stopped, most likely. When it goes on, it finds out. False: nobody is to be
+    /// relieved.
+    #[cold]
+    pub(crate) fn relieve(&self, shard: &mut Guard<'_>, before: Pulse) -> bool {
+        if shard.waiting.seats.pulse() != before {
+            return false;
+        }
+        if shard.waiting.seats.driver().is_some() {
+            shard.waiting.seats.clear_driver();
+        } else if shard.waiting.seats.sleeper().is_some() {
+            // It may well have slept for so long, if there was nothing to do.
+            if shard.poll_once(None) == 0 {
+                return false;
+            }
+            shard.waiting.seats.clear_sleeper();
+        }
+        // Otherwise somebody was woken to drive, and did not come.
+        true
+    }
+
+    /// Sleeps on a word of memory, for a slice of time if the engine is another process:
+    /// the kernel tells those who sleep at the link of its death, and nobody else.
+    fn park_for_a_slice(&self, slot: u32, until: Option<Instant>) -> Result<(), Gone> {
         if self.attachment.is_none() {
             self.parking.park(slot, until.map(|until| until.0));
             return Ok(());
         }
+        let slice = clock::now() + SLICE;
+        let end = clock::earlier(until, Some(slice)).unwrap_or(slice);
+        self.parking.park(slot, Some(end.0));
+        self.check_engine()
+    }
+
+    /// The same, until notified.
+    fn park_until(&self, slot: u32, until: Option<Instant>) -> Result<(), Gone> {
         loop {
-            let slice = clock::now() + SLICE;
-            let end = clock::earlier(until, Some(slice)).unwrap_or(slice);
-            self.parking.park(slot, Some(end.0));
-            self.check_engine()?;
-            if !self.parking.is_resting(slot) || until.is_some_and(|until| clock::now() >= until) {
+            self.park_for_a_slice(slot, until)?;
+            let woken = !self.parking.is_resting(slot) || self.attachment.is_none();
+            if woken || until.is_some_and(|until| clock::now() >= until) {
                 return Ok(());
             }
         }
