@@ -29,14 +29,14 @@ fn engine_is_killed(rounds: u64, seed: u64) {
             seed,
         };
         let engine = Process::start(part("engine", random.next()));
-        let mut programs = [(); 2].map(|()| Process::start(part("callers", random.next())));
+        let programs = [(); 2].map(|()| Process::start(part("callers", random.next())));
         let holder = (round % 2 == 0).then(|| Process::start(part("holder", 0)));
         std::thread::sleep(Duration::from_micros(random.below(300_000)));
         engine.kill();
         drop(engine);
         let killed = Instant::now();
         drop(holder);
-        for program in &mut programs {
+        for program in &programs {
             let mut missing = CALLERS.to_vec();
             while !missing.is_empty() {
                 let line = program.line();
@@ -79,6 +79,7 @@ fn who_waits_for_the_lease_of_a_killed_engine_learns_of_it() {
         };
         let engine = Process::start(part("engine"));
         let holder = Process::start(part("holder"));
+        holder.says("has the lease");
         let node = attach(world.path(), "short");
         let waiting = std::thread::spawn(move || node.stack_info().unwrap_err());
         engine.kill();

@@ -21,7 +21,7 @@ use crate::support::{
 const PROGRAMS: usize = 3;
 
 /// A program that goes on whatever happens to others.
-struct Witness {
+pub(crate) struct Witness {
     thread: JoinHandle<()>,
     stop: Arc<AtomicBool>,
     /// Echoes that came back.
@@ -31,7 +31,7 @@ struct Witness {
 }
 
 impl Witness {
-    fn start(path: &Path, node: &str, peer: SocketAddr) -> Witness {
+    pub(crate) fn start(path: &Path, node: &str, peer: SocketAddr) -> Witness {
         let stop = Arc::new(AtomicBool::new(false));
         let [echoes, losses] = [(); 2].map(|()| Arc::new(AtomicU64::new(0)));
         let (path, node): (PathBuf, _) = (path.to_owned(), node.to_owned());
@@ -58,7 +58,7 @@ impl Witness {
     }
 
     /// Waits for some more echoes.
-    fn goes_on(&self) {
+    pub(crate) fn goes_on(&self) {
         let before = self.echoes.load(Relaxed);
         eventually("a program does not go on", || {
             let echoes = self.echoes.load(Relaxed) - before;
@@ -67,7 +67,7 @@ impl Witness {
     }
 
     /// How often its node was gone.
-    fn end(self) -> u64 {
+    pub(crate) fn end(self) -> u64 {
         self.stop.store(true, Release);
         self.thread.join().unwrap();
         self.losses.load(Relaxed)

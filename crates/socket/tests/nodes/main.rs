@@ -1,5 +1,7 @@
 //! Nodes that several processes share, and what becomes of them when processes die.
 
+mod attaching;
+mod bounds;
 mod descriptors;
 mod engine_killed;
 mod exhaustion;
@@ -8,5 +10,7 @@ mod killed;
 mod processes;
 mod programs;
 mod roles;
+mod scribbled;
 mod sharing;
+mod stopped;
 mod support;

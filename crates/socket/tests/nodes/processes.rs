@@ -1,11 +1,15 @@
 //! Processes of nodes: this very program once more, which plays a role.
 
+use std::fs::DirEntry;
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, Receiver};
 
 use rustix::process::{Pid, Signal, kill_process};
+
+use crate::support::eventually;
 
 pub(crate) const ROLE: &str = "TOEHOLD_TEST_NODES_ROLE";
 pub(crate) const FABRIC: &str = "TOEHOLD_TEST_NODES_FABRIC";
@@ -27,8 +31,8 @@ pub(crate) struct Part<'a> {
 /// A process that is killed at the latest when it is dropped.
 pub(crate) struct Process {
     child: Child,
-    /// Kept open, for the child prints to it.
-    output: BufReader<ChildStdout>,
+    /// What it says.
+    lines: Receiver<String>,
 }
 
 impl Process {
@@ -46,22 +50,30 @@ impl Process {
         }
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let output = BufReader::new(child.stdout.take().unwrap());
-        let mut process = Process { child, output };
-        process.said("ready");
+        let (say, lines) = mpsc::channel();
+        std::thread::spawn(move || {
+            let mut lines = output.lines().map_while(Result::ok);
+            // Nobody may listen any more, and it goes on all the same.
+            lines.try_for_each(|line| say.send(line))
+        });
+        let process = Process { child, lines };
+        process.says("ready");
         process
     }
 
     /// Waits until it says so.
-    fn said(&mut self, word: &str) {
+    pub(crate) fn says(&self, word: &str) {
         while !self.line().ends_with(word) {}
     }
 
     /// The next thing it says.
-    pub(crate) fn line(&mut self) -> String {
-        let mut line = String::new();
-        let read = self.output.read_line(&mut line).unwrap();
-        assert!(read > 0, "it has ended without a word");
-        line.trim_end().to_owned()
+    pub(crate) fn line(&self) -> String {
+        self.lines.recv().expect("it has ended without a word")
+    }
+
+    /// Forgets what it has said.
+    pub(crate) fn hush(&self) {
+        self.lines.try_iter().for_each(drop);
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -81,6 +93,17 @@ impl Process {
     /// Waits for its end; whether it was a success.
     pub(crate) fn succeeds(mut self) -> bool {
         self.child.wait().unwrap().success()
+    }
+
+    /// Waits until all of its threads sleep.
+    pub(crate) fn rests(&self) {
+        eventually("it does not rest", || {
+            let threads = std::fs::read_dir(format!("/proc/{}/task", self.pid())).unwrap();
+            let stat = |thread: DirEntry| std::fs::read_to_string(thread.path().join("stat")).ok();
+            let stats = threads.filter_map(|thread| stat(thread.unwrap()));
+            let awake = stats.filter(|stat| !stat.contains(") S ")).count();
+            (awake == 0).then_some(()).ok_or(awake)
+        });
     }
 
     /// How many descriptors it has.

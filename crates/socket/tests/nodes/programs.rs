@@ -1,14 +1,17 @@
 //! What the processes of tests do.
 
+use std::fs::OpenOptions;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::SocketAddr;
-use std::path::PathBuf;
-use std::time::Duration;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use toehold_socket::{Events, Interest, Node, Poll, TcpListener, TcpStream, Token};
 
 use crate::processes::{FABRIC, NODE, PEER, ROLE, SEED};
-use crate::support::{Random, attach, pattern, start_engine};
+use crate::support::{Random, World, attach, eventually, fabric, pattern, start_engine};
 
 /// A process's part; passes at once when run as a test.
 #[test]
@@ -30,6 +33,11 @@ fn program() {
         "load" => program.load(),
         "callers" => program.callers(),
         "holder" => program.hold_the_lease(),
+        "steady" => program.echo_steadily(),
+        "reader" => program.read(),
+        "scribbler" => program.scribble(),
+        "starved" => program.attach_without_descriptors(),
+        "tidy" => program.leave_nothing(),
         other => panic!("no role {other}"),
     }
 }
@@ -77,13 +85,120 @@ impl Program {
 
     /// Has the lease and does not give it back.
     fn hold_the_lease(self) {
-        let fabric = toehold_socket::Fabric::open(self.fabric.to_str().unwrap()).unwrap();
-        let node = toehold_node::AttachedNode::attach(&fabric, &self.node).unwrap();
-        let _guard = node.shard().unwrap().enter().unwrap();
+        let node = toehold_node::AttachedNode::attach(&fabric(&self.fabric), &self.node).unwrap();
         println!("ready");
+        // The node may have begun anew meanwhile.
+        let _guard = node.shard().unwrap().enter();
+        println!("has the lease");
         loop {
             std::thread::park();
         }
+    }
+
+    /// Echoes without ever failing, and says so now and then.
+    fn echo_steadily(mut self) {
+        let node = self.attach();
+        let mut stream = TcpStream::connect(&node, self.peer()).unwrap();
+        println!("ready");
+        let data = pattern(1 << 16);
+        loop {
+            let said = Instant::now();
+            while said.elapsed() < Duration::from_millis(20) {
+                let len = 1 + self.random.below(data.len() as u64) as usize;
+                echo(&mut stream, &data[..len]).unwrap();
+            }
+            println!("goes on");
+        }
+    }
+
+    /// Waits in a call, and in nothing else.
+    fn read(self) {
+        let node = self.attach();
+        let mut stream = TcpStream::connect(&node, self.peer()).unwrap();
+        println!("ready");
+        while stream.read_exact(&mut [0; 1]).is_ok() {
+            println!("was told");
+        }
+    }
+
+    /// Writes nonsense all over its node's memory: zeroes, ones, or anything.
+    fn scribble(mut self) {
+        let _node = self.attach();
+        let region = region_of(&self.node);
+        let region = OpenOptions::new().write(true).open(region).unwrap();
+        println!("ready");
+        let len = region.metadata().unwrap().len();
+        let kind = self.random.0 % 3;
+        let mut at = 0;
+        while at < len {
+            let words = (0..1 << 17).map(|_| match kind {
+                0 => 0,
+                1 => u64::MAX,
+                _ => self.random.next(),
+            });
+            let bytes: Vec<u8> = words.flat_map(u64::to_ne_bytes).collect();
+            let bytes = &bytes[..bytes.len().min((len - at) as usize)];
+            region.write_all_at(bytes, at).unwrap();
+            at += bytes.len() as u64;
+        }
+        println!("has scribbled");
+        loop {
+            std::thread::park();
+        }
+    }
+
+    /// Attaches with ever more descriptors, until it can.
+    fn attach_without_descriptors(self) {
+        println!("ready");
+        let fabric = fabric(&self.fabric);
+        let limit = |current| {
+            let maximum = getrlimit(Resource::Nofile).maximum;
+            let current = Some(current);
+            setrlimit(Resource::Nofile, Rlimit { current, maximum }).unwrap();
+        };
+        let open = std::fs::read_dir("/proc/self/fd").unwrap().count() as u64 - 1;
+        let mut refused = 0;
+        for more in 0..100 {
+            limit(open + more);
+            let attached = Node::attach(&fabric, &self.node);
+            limit(open + 100);
+            match attached {
+                Ok(_) => break,
+                Err(_) => refused += 1,
+            }
+            assert_eq!(descriptors() as u64, open, "a descriptor is left");
+        }
+        assert!((5..100).contains(&refused), "refused {refused} times");
+        echo_once(&self.attach(), self.peer());
+        println!("done");
+    }
+
+    /// Has a world of its own, and nothing is left of it.
+    fn leave_nothing(self) {
+        let before = (descriptors(), mapped(), threads());
+        for placement in [toehold_node::Placement::Adaptive, toehold_node::Placement::Engine] {
+            let mut world = World::new(&["server", "client"], placement);
+            let listener = TcpListener::bind(&world.attach("server"), (world.address(0), 7)).unwrap();
+            let serving = std::thread::spawn(move || {
+                let (mut stream, _) = listener.accept().unwrap();
+                stream.write_all(b"x").unwrap();
+            });
+            let mut stream = TcpStream::connect(&world.attach("client"), (world.address(0), 7)).unwrap();
+            stream.read_exact(&mut [0; 1]).unwrap();
+            serving.join().unwrap();
+            drop(stream);
+            world.end_engines();
+            assert_eq!(
+                std::fs::read_dir(world.path()).unwrap().count(),
+                0,
+                "files are left"
+            );
+        }
+        eventually("something is left", || {
+            let now = (descriptors(), mapped(), threads());
+            (now == before).then_some(()).ok_or((now, before))
+        });
+        println!("ready");
     }
 
     /// A thread for each kind of call, all of which wait when the process says that it
@@ -132,6 +247,36 @@ impl Program {
         });
         println!("done");
     }
+}
+
+fn descriptors() -> usize {
+    // One is the directory.
+    std::fs::read_dir("/proc/self/fd").unwrap().count() - 1
+}
+
+fn threads() -> usize {
+    std::fs::read_dir("/proc/self/task").unwrap().count()
+}
+
+/// Mappings of memory files.
+fn mapped() -> usize {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    maps.lines().filter(|line| line.contains("/memfd:")).count()
+}
+
+/// The memory of a node that this process has attached to.
+fn region_of(node: &str) -> PathBuf {
+    let name = format!("/memfd:toehold-{node} (deleted)");
+    let mut descriptors = std::fs::read_dir("/proc/self/fd")
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    let region =
+        descriptors.find(|path| std::fs::read_link(path).is_ok_and(|target| target == Path::new(&name)));
+    region.unwrap()
+}
+
+pub(crate) fn echo_once(node: &Node, peer: SocketAddr) {
+    echo(&mut TcpStream::connect(node, peer).unwrap(), &pattern(5000)).unwrap();
 }
 
 /// A call that does not wait, now and then.

@@ -31,6 +31,11 @@ impl World {
         }
     }
 
+    /// Ends the engines before the directory.
+    pub(crate) fn end_engines(&mut self) {
+        self.engines.clear();
+    }
+
     pub(crate) fn path(&self) -> &Path {
         self.directory.path()
     }
@@ -59,6 +64,8 @@ pub(crate) fn start_engine(path: &Path, name: &str, placement: Placement) -> Eng
         node: name.to_owned(),
         settings: NodeSettings {
             placement,
+            connections: 4096,
+            payload_memory: 32 << 20,
             ..NodeSettings::default()
         },
         networks: Vec::new(),
@@ -148,7 +155,7 @@ pub(crate) fn pattern(len: usize) -> Vec<u8> {
 
 /// Numbers that a seed determines (splitmix64).
 #[derive(Debug, Clone)]
-pub(crate) struct Random(u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
     pub(crate) fn new(seed: u64) -> Random {

@@ -1,0 +1,60 @@
+//! Programs write nonsense all over their node's memory.
+
+use toehold_node::Placement;
+
+use crate::killed::Witness;
+use crate::processes::{Part, Process};
+use crate::programs::echo_once;
+use crate::support::{Random, World, attach, eventually, resets, serve_echoes, within};
+
+fn memory_is_scribbled_over(rounds: u64, seed: u64) {
+    println!("seed {seed}");
+    let world = World::new(&["server", "other"], Placement::Adaptive);
+    let path = world.path();
+    let peer = serve_echoes(&world.attach("server"), world.address(0));
+    let elsewhere = Witness::start(path, "other", peer);
+    let mut random = Random::new(seed);
+    let start = |role, seed| {
+        Process::start(Part {
+            role,
+            fabric: path,
+            node: "busy",
+            peer: Some(peer),
+            seed,
+        })
+    };
+    let engine = start("engine", random.next());
+    for round in 0..rounds {
+        let before = resets(path, "busy");
+        let load = (round % 4 != 0).then(|| start("load", random.next()));
+        // Zeroes, ones, or anything, in turn.
+        let scribbler = start("scribbler", random.next() / 3 * 3 + round % 3);
+        scribbler.says("has scribbled");
+        eventually("a node goes on in memory full of nonsense", || {
+            let resets = resets(path, "busy");
+            (resets > before).then_some(()).ok_or(resets)
+        });
+        elsewhere.goes_on();
+        drop((scribbler, load));
+        echo_once(&attach(path, "busy"), peer);
+    }
+    let node = attach(path, "busy");
+    echo_once(&node, peer);
+    assert_eq!(
+        elsewhere.end(),
+        0,
+        "a program of another node lost its connection"
+    );
+    drop(engine);
+}
+
+#[test]
+fn a_node_survives_nonsense_in_its_memory() {
+    within(300, || memory_is_scribbled_over(6, 8));
+}
+
+#[test]
+#[ignore = "slow: a node's memory is ruined a hundred times"]
+fn a_node_survives_nonsense_in_its_memory_again_and_again() {
+    within(1200, || memory_is_scribbled_over(100, 9));
+}

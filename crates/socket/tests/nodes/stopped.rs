@@ -1,0 +1,138 @@
+//! Processes are stopped for a while, and go on as if nothing had been.
+
+use std::io::Write;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use toehold_node::Placement;
+use toehold_socket::TcpListener;
+
+use crate::killed::Witness;
+use crate::processes::{Part, Process};
+use crate::support::{Random, World, assert_empty, resets, serve_echoes, status, within};
+
+/// Who is stopped, for how long.
+fn is_stopped(who: &str, rounds: u64, longest_ms: u64, seed: u64) {
+    println!("seed {seed}");
+    let world = World::new(&["server", "other"], Placement::Adaptive);
+    let path = world.path();
+    let peer = serve_echoes(&world.attach("server"), world.address(0));
+    let elsewhere = Witness::start(path, "other", peer);
+    let mut random = Random::new(seed);
+    let mut start = |role| {
+        Process::start(Part {
+            role,
+            fabric: path,
+            node: "busy",
+            peer: Some(peer),
+            seed: random.next(),
+        })
+    };
+    let engine = start("engine");
+    let programs = [start("steady"), start("steady")];
+    let mut random = Random::new(!seed);
+    for _ in 0..rounds {
+        let victim = if who == "engine" { &engine } else { &programs[0] };
+        std::thread::sleep(Duration::from_micros(random.below(50_000)));
+        victim.signal(Signal::STOP);
+        std::thread::sleep(Duration::from_millis(random.below(longest_ms)));
+        elsewhere.goes_on();
+        victim.signal(Signal::CONT);
+        for program in &programs {
+            program.hush();
+            program.says("goes on");
+        }
+    }
+    assert_eq!(
+        elsewhere.end(),
+        0,
+        "a program of another node lost its connection"
+    );
+}
+
+#[test]
+fn a_stopped_program_loses_nothing() {
+    within(120, || is_stopped("program", 10, 500, 4));
+}
+
+#[test]
+fn a_stopped_engine_costs_nobody_anything() {
+    within(120, || is_stopped("engine", 10, 500, 5));
+}
+
+#[test]
+#[ignore = "slow: processes are stopped for seconds"]
+fn processes_are_stopped_for_seconds() {
+    within(1200, || {
+        is_stopped("program", 30, 6000, 6);
+        is_stopped("engine", 30, 6000, 7);
+    });
+}
+
+/// Whoever began to wait last sleeps at the link, on behalf of all others.
+#[test]
+fn a_program_that_is_stopped_in_a_call_does_not_stop_others() {
+    within(120, || {
+        let world = World::new(&["server", "busy"], Placement::Adaptive);
+        let server = world.attach("server");
+        let listener = TcpListener::bind(&server, (world.address(0), 0)).unwrap();
+        let start = || {
+            let process = Process::start(Part {
+                role: "reader",
+                fabric: world.path(),
+                node: "busy",
+                peer: Some(listener.local_addr().unwrap()),
+                seed: 0,
+            });
+            process.rests();
+            (process, listener.accept().unwrap().0)
+        };
+        let (told, mut stream) = start();
+        let mut others = Vec::new();
+        for _ in 0..5 {
+            let (stopped, other_stream) = start();
+            stopped.signal(Signal::STOP);
+            stream.write_all(b"x").unwrap();
+            told.says("was told");
+            stopped.signal(Signal::CONT);
+            stopped.rests();
+            told.rests();
+            // Were it killed now, it could have the lease.
+            others.push((stopped, other_stream));
+        }
+    });
+}
+
+/// A stopped program has the lease, others die, and then it is killed.
+#[test]
+fn who_dies_while_a_stopped_program_has_the_lease_is_buried_after_it() {
+    within(120, || {
+        let world = World::new(&["server", "busy"], Placement::Adaptive);
+        let path = world.path();
+        let peer = serve_echoes(&world.attach("server"), world.address(0));
+        let start = |role, seed| {
+            Process::start(Part {
+                role,
+                fabric: path,
+                node: "busy",
+                peer: Some(peer),
+                seed,
+            })
+        };
+        let load = [start("load", 1), start("load", 2)];
+        let holder = start("holder", 3);
+        holder.says("has the lease");
+        holder.signal(Signal::STOP);
+        let mut load = load.into_iter();
+        drop(load.next());
+        // The engine answers although nobody can have the lease.
+        assert!(status(path, "busy").processes.len() <= 3);
+        drop(load.next());
+        drop(holder);
+        let after = Witness::start(path, "busy", peer);
+        after.goes_on();
+        after.end();
+        assert_eq!(resets(path, "busy"), 1);
+        assert_empty(path, "busy");
+    });
+}
