@@ -2,8 +2,8 @@
 //! rests until another one has done so.
 //!
 //! Of the threads that wait, in all processes of the node, one *drives*: it
-//! looks for frames, without the lease as long as there are none. It is the one
-//! that most lately began to wait, since it is the most likely to get something
+//! looks for frames, after a short while without the lease. It is the one that
+//! most lately began to wait, since it is the most likely to get something
 //! soon. One more may be *seated*: it sleeps on the link's descriptor. All
 //! others are *parked* and rely on these two.
 //!
@@ -38,6 +38,12 @@ use crate::shard::{Bells, Shard, Subscription};
 /// Looks at the link between two looks at the clock: together about as long as
 /// reading the clock takes.
 const LOOKS: u32 = 8;
+
+/// How long a thread that looks for frames keeps the lease while nobody wants it. An
+/// answer that comes at once waits for no lease then, and still a thread that loses its
+/// processor while it looks hardly ever has the lease. The engine's driver does not keep
+/// it: it waits for nothing itself, and programs want the lease for every call.
+const KEEP_LEASE_NS: u64 = 5_000;
 
 /// The shard, for the time that this thread holds its lease.
 pub type Guard<'a> = LeaseGuard<'a, Shard>;
@@ -292,13 +298,21 @@ impl ShardHandle {
         }
         shard.tick();
         let mut idle_since = shard.now;
+        let keep_ns = if O::IS_DRIVER {
+            0
+        } else {
+            budget_ns.min(KEEP_LEASE_NS)
+        };
         loop {
-            let frames = operation.receive(shard);
+            let frames = self.receive(shard, operation, keep_ns > 0);
             if frames > 0 {
                 shard.respond();
                 if let Some(output) = operation.attempt(shard) {
                     return Ok(Drive::Done(output));
                 }
+            }
+            shard.tick();
+            if frames > 0 {
                 idle_since = shard.now;
             }
             let idle = shard.now.nanos_since(idle_since) >= budget_ns && frames == 0;
@@ -320,6 +334,9 @@ impl ShardHandle {
             if idle {
                 return Ok(Drive::Idle);
             }
+            if shard.now.nanos_since(idle_since) < keep_ns && !self.lease.is_wanted() {
+                continue;
+            }
             let until = idle_since.plus_nanos(budget_ns).min(shard.housekeeping_at());
             self.look(shard, clock::earlier(Some(until), deadline).unwrap_or(until))?;
             // Others may have driven meanwhile, and this call is not listed
@@ -333,23 +350,34 @@ impl ShardHandle {
         }
     }
 
-    /// Looks for frames, until there seem to be some or until a point in time:
-    /// without the lease, if the link can be looked at in that way.
+    /// Takes frames from the link, looking for them a few times if that may pay and
+    /// nobody wants the lease.
     #[inline]
+    fn receive<O: Operation>(&self, shard: &mut Shard, operation: &mut O, again: bool) -> usize {
+        let mut frames = operation.receive(shard);
+        let mut looks = 1;
+        while frames == 0 && again && looks < LOOKS && !self.lease.is_wanted() {
+            // The peer may be the other thread of this core.
+            spin_loop();
+            frames = operation.receive(shard);
+            looks += 1;
+        }
+        frames
+    }
+
+    /// Looks for frames without the lease, until there seem to be some or until a
+    /// point in time. If the link cannot be looked at in that way, lets others have
+    /// the lease if they want it.
+    #[cold]
     fn look(&self, shard: &mut Guard<'_>, until: Instant) -> Result<(), Gone> {
         let mut watch = Watch::new();
         if shard.watch(&mut watch) {
-            let mut now = shard.now;
-            LeaseGuard::unlocked(shard, || now = spin_until(&watch, until))?;
-            shard.now = now;
-        } else {
-            if self.lease.is_wanted() {
-                LeaseGuard::give_way(shard)?;
-            }
-            // The peer may be the other thread of this core.
-            spin_loop();
-            shard.tick();
+            LeaseGuard::unlocked(shard, || spin_until(&watch, until))?;
+        } else if self.lease.is_wanted() {
+            LeaseGuard::give_way(shard)?;
         }
+        // Time never goes back for a stack: others may have run it meanwhile.
+        shard.tick();
         Ok(())
     }
 
@@ -413,20 +441,18 @@ impl ShardHandle {
     }
 }
 
-/// Spins until there seem to be frames, or until a point in time; what time it is then.
-#[inline]
-fn spin_until(watch: &Watch, until: Instant) -> Instant {
+/// Spins until there seem to be frames, or until a point in time.
+fn spin_until(watch: &Watch, until: Instant) {
     loop {
         for _ in 0..LOOKS {
             if watch.changed() {
-                return clock::now();
+                return;
             }
             // The peer may be the other thread of this core.
             spin_loop();
         }
-        let now = clock::now();
-        if now >= until {
-            return now;
+        if clock::now() >= until {
+            return;
         }
     }
 }
