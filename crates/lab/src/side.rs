@@ -11,7 +11,7 @@ use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 
 use crate::control::{Line, Reply, Request};
-use crate::testbed::{Candidate, Context, Testbed, TestbedError};
+use crate::testbed::{Candidate, Context, EngineOrder, Testbed, TestbedError};
 use crate::workload::{Pace, Workload};
 
 /// A side's end of the conversation with the runner.
@@ -25,6 +25,9 @@ pub struct Control(Line);
 pub fn main(candidates: &[Candidate]) -> ExitCode {
     // Whoever started this process is its only purpose.
     let bound = set_pdeathsig(Signal::SIGKILL).map_err(io::Error::from);
+    if let Some(order) = EngineOrder::received() {
+        return order.carry_out();
+    }
     match bound.and_then(|()| converse(candidates)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -35,8 +35,9 @@ fn main() -> ExitCode {
     if std::env::args().nth(1).as_deref() == Some(SIDE) {
         return side::main(&candidates());
     }
-    let tests: [Test; 7] = [
+    let tests: [Test; 8] = [
         ("real_candidates_are_measured", real_candidates_are_measured),
+        ("every_placement_is_measured", every_placement_is_measured),
         (
             "a_refusal_is_recorded_with_its_output_and_the_others_go_on",
             a_refusal_is_recorded,
@@ -184,6 +185,24 @@ fn of<'a>(samples: &'a [Sample], candidate: &'a str) -> impl Iterator<Item = &'a
 fn assert_unix_went_on(plan: &Plan, samples: &[Sample]) {
     let measured = of(samples, "unix").filter(|sample| matches!(sample.outcome, Outcome::Measured { .. }));
     assert_eq!(measured.count(), plan.workloads.len() * plan.rounds as usize);
+}
+
+/// With engine processes, which end with the sides that started them.
+fn every_placement_is_measured() -> Result<(), Failed> {
+    let mut workloads = some_workloads();
+    workloads.push(Workload::WakeUp);
+    let samples = run_quietly(&plan(
+        &["private", "inline", "adaptive", "engine"],
+        workloads,
+        30_000,
+    ));
+    assert_eq!(samples.len(), 2 * 4 * 4);
+    for sample in &samples {
+        if !matches!(sample.outcome, Outcome::Measured { .. }) {
+            return Err(format!("{sample:?}").into());
+        }
+    }
+    Ok(())
 }
 
 fn real_candidates_are_measured() -> Result<(), Failed> {

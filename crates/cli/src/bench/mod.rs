@@ -1,5 +1,7 @@
 //! `toehold bench`: measurements. A file an experiment; this one carries them out.
 
+mod measuring;
+mod placement;
 mod sockets;
 
 use std::io::Write;
@@ -28,6 +30,7 @@ pub(crate) struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Experiment {
     Sockets(sockets::Arguments),
+    Placement(placement::Arguments),
 }
 
 /// Where results go: the same for every experiment.
@@ -46,6 +49,7 @@ struct Output {
 pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     match arguments.experiment {
         Experiment::Sockets(arguments) => sockets::run(arguments),
+        Experiment::Placement(arguments) => placement::run(arguments),
     }
 }
 

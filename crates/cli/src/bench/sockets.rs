@@ -2,12 +2,13 @@
 
 use std::process::ExitCode;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use clap::builder::PossibleValuesParser;
 use toehold_lab::experiment::sockets::{self, Options};
-use toehold_lab::{Settings, Size, host, testbed};
+use toehold_lab::{Size, testbed};
 
 use super::Output;
+use super::measuring::Measuring;
 
 /// Latency, throughput, CPU use and connection rate of stream sockets
 ///
@@ -22,10 +23,6 @@ use super::Output;
 
 Exit status: 0, or 1 if a candidate failed, or 130 if interrupted.")]
 pub(super) struct Arguments {
-    /// Few sizes and short measurements: under 40 seconds
-    #[arg(long)]
-    quick: bool,
-
     /// What to measure, in the order of the columns [default: all]
     #[arg(long, value_delimiter = ',', value_name = "NAME,…", value_parser = names(), hide_possible_values = true)]
     #[arg(help = candidates_help())]
@@ -35,30 +32,17 @@ pub(super) struct Arguments {
     #[arg(long, value_delimiter = ',', value_name = "SIZE,…")]
     sizes: Vec<Size>,
 
-    /// How often everything is measured [default: 9; quick: 5]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
-    rounds: Option<u32>,
-
-    /// How long each measurement takes, in milliseconds [default: 250; quick: 80]
-    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=60_000))]
-    span: Option<u64>,
-
-    /// Decides the order within each round [default: another one each time]
-    #[arg(long, value_name = "N")]
-    seed: Option<u64>,
-
-    /// The cores of the server's and the client's process [default: the first two]
-    #[arg(long, value_delimiter = ',', value_name = "SERVER,CLIENT")]
-    cores: Option<Vec<usize>>,
+    #[command(flatten)]
+    measuring: Measuring,
 
     #[command(flatten)]
     output: Output,
 }
 
 pub(super) fn run(arguments: Arguments) -> Result<ExitCode> {
-    let quick = arguments.quick;
+    let quick = arguments.measuring.quick;
     let all = || {
-        testbed::ALL
+        testbed::SOCKETS
             .iter()
             .map(|candidate| candidate.name.to_owned())
             .collect()
@@ -78,49 +62,19 @@ pub(super) fn run(arguments: Arguments) -> Result<ExitCode> {
         } else {
             arguments.candidates
         },
-        rounds: arguments.rounds.unwrap_or(if quick { 5 } else { 9 }),
-        seed: arguments
-            .seed
-            .unwrap_or_else(|| u64::from(std::process::id()) ^ clock()),
-        settings: Settings {
-            warm_up_ms: if quick { 20 } else { 50 },
-            span_ms: arguments.span.unwrap_or(if quick { 80 } else { 250 }),
-            patience_ms: if quick { 5_000 } else { 10_000 },
-            cores: cores(arguments.cores)?,
-            congestion: "reno".into(),
-        },
+        rounds: arguments.measuring.rounds(),
+        seed: arguments.measuring.seed(),
+        settings: arguments.measuring.settings()?,
     };
     super::carry_out(sockets::plan(options), &arguments.output)
 }
 
-/// Nanoseconds of the current second: different in runs that follow one another.
-fn clock() -> u64 {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    now.map_or(0, |now| u64::from(now.subsec_nanos()))
-}
-
-fn cores(chosen: Option<Vec<usize>>) -> Result<[usize; 2]> {
-    let usable = host::usable_cores();
-    let chosen = match chosen {
-        Some(chosen) => chosen,
-        None => usable.iter().copied().take(2).collect(),
-    };
-    if let Some(core) = chosen.iter().find(|core| !usable.contains(core)) {
-        bail!("this process may not run on core {core}; it may on {usable:?}");
-    }
-    match chosen[..] {
-        [server, client] => Ok([server, client]),
-        [only] => Ok([only, only]),
-        _ => bail!("--cores takes two numbers, as in --cores 0,1"),
-    }
-}
-
 fn names() -> PossibleValuesParser {
-    PossibleValuesParser::new(testbed::ALL.iter().map(|candidate| candidate.name))
+    PossibleValuesParser::new(testbed::SOCKETS.iter().map(|candidate| candidate.name))
 }
 
 fn candidates_help() -> String {
-    let lines = testbed::ALL
+    let lines = testbed::SOCKETS
         .iter()
         .map(|candidate| format!("\n- {}: {}", candidate.name, candidate.about));
     format!(

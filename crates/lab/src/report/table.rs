@@ -9,7 +9,7 @@ use crate::statistics::Estimate;
 use crate::workload::{Quantity, Workload};
 
 /// Most columns of ratios; with more, only those of the first candidate are shown.
-const RATIO_COLUMNS: usize = 5;
+const RATIO_COLUMNS: usize = 6;
 
 /// How much of a failed candidate's output is shown, in lines. All of it is saved.
 const OUTPUT_LINES: usize = 5;
@@ -86,7 +86,7 @@ type Group = (&'static str, fn(&Workload) -> bool);
 /// A table for each kind of workload.
 const GROUPS: [Group; 3] = [
     ("Latency: half a round trip", |workload| {
-        matches!(workload, Workload::PingPong { .. })
+        matches!(workload, Workload::PingPong { .. } | Workload::WakeUp)
     }),
     ("Throughput, one way", is_stream),
     (

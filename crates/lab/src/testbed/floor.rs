@@ -9,7 +9,8 @@
 //! It bounds what a single message takes. A stream of small messages can be faster than
 //! it is here, where each is published by itself.
 //!
-//! There are no connections to speak of, so [`Workload::Connect`] is not supported.
+//! There are no connections to speak of, so [`Workload::Connect`] is not supported, and
+//! nobody sleeps, so [`Workload::WakeUp`] is not.
 
 use std::fs::File;
 use std::hint::spin_loop;
@@ -48,7 +49,7 @@ impl Testbed for Floor {
     type Connection = FloorConnection;
 
     fn supports(workload: &Workload) -> bool {
-        *workload != Workload::Connect
+        !matches!(workload, Workload::Connect | Workload::WakeUp)
     }
 
     fn enter(_: &Context) -> Result<Self, TestbedError> {

@@ -5,6 +5,7 @@
 //! client; [`Testbed::join`] in the server, then in the client. From then on both go
 //! through one workload after the other, each over connections of its own.
 
+mod attached;
 mod floor;
 mod kernel_loopback;
 mod kernel_tcp;
@@ -23,15 +24,40 @@ use crate::experiment::Settings;
 use crate::side::{self, Control};
 use crate::workload::Workload;
 
-/// Everything that can be measured on sockets, in the order of the report's columns.
+/// Everything that can be measured.
 pub const ALL: &[Candidate] = &[
-    Candidate::of::<toehold::Toehold>(),
+    Candidate::of::<toehold::Toehold<toehold::Own>>(),
+    Candidate::of::<kernel_veth::KernelVeth>(),
+    Candidate::of::<kernel_veth::KernelVethSpinning>(),
+    Candidate::of::<kernel_loopback::KernelLoopback>(),
+    Candidate::of::<unix::Unix>(),
+    Candidate::of::<floor::Floor>(),
+    Candidate::of::<toehold::Toehold<toehold::Private>>(),
+    Candidate::of::<toehold::Toehold<attached::Inline>>(),
+    Candidate::of::<toehold::Toehold<attached::Adaptive>>(),
+    Candidate::of::<toehold::Toehold<attached::Engine>>(),
+];
+
+/// What is measured beside one another on where a stack runs, in the order of columns.
+pub const PLACEMENTS: &[Candidate] = &[
+    Candidate::of::<toehold::Toehold<toehold::Private>>(),
+    Candidate::of::<toehold::Toehold<attached::Inline>>(),
+    Candidate::of::<toehold::Toehold<attached::Adaptive>>(),
+    Candidate::of::<toehold::Toehold<attached::Engine>>(),
+    Candidate::of::<kernel_veth::KernelVeth>(),
+];
+
+/// What is measured beside one another on sockets, in the order of the report's columns.
+pub const SOCKETS: &[Candidate] = &[
+    Candidate::of::<toehold::Toehold<toehold::Own>>(),
     Candidate::of::<kernel_veth::KernelVeth>(),
     Candidate::of::<kernel_veth::KernelVethSpinning>(),
     Candidate::of::<kernel_loopback::KernelLoopback>(),
     Candidate::of::<unix::Unix>(),
     Candidate::of::<floor::Floor>(),
 ];
+
+pub(crate) use attached::EngineOrder;
 
 /// One side of a stream connection. Dropping it closes it.
 pub trait Connection: Read + Write {

@@ -1,4 +1,5 @@
-//! Toehold: two nodes in one fabric, each driven inline by its only thread.
+//! Toehold: two nodes in one fabric, each with one program. Where a node's stack runs
+//! is a parameter.
 
 use std::io;
 use std::net::{Ipv4Addr, Shutdown, SocketAddr};
@@ -9,18 +10,61 @@ use super::{Connection, Context, Role, Testbed, TestbedError};
 use crate::workload::Workload;
 
 /// The network the two nodes share with nobody.
-const NETWORK: [u8; 3] = [10, 77, 0];
+const NETWORK: [u8; 2] = [10, 77];
+pub(super) const PREFIX: u8 = 16;
+
+/// Where a node's stack runs.
+pub(super) trait Place: Sized {
+    const NAME: &'static str;
+    const ABOUT: &'static str;
+
+    /// Makes the node, and what has to live as long.
+    fn take(context: &Context, name: &'static str, address: Ipv4Addr) -> Result<(Node, Self), TestbedError>;
+}
+
+/// In the program, which has it for itself.
+pub(super) struct Own;
+
+impl Place for Own {
+    const NAME: &'static str = "toehold";
+    const ABOUT: &'static str = "Toehold over shared-memory message queues, driven inline";
+
+    fn take(context: &Context, name: &'static str, address: Ipv4Addr) -> Result<(Node, Self), TestbedError> {
+        join(context, name, address).map(|node| (node, Self))
+    }
+}
+
+/// The same under the name it has beside other places.
+pub(super) struct Private;
+
+impl Place for Private {
+    const NAME: &'static str = "private";
+    const ABOUT: &'static str = "a stack that the program has for itself";
+
+    fn take(context: &Context, name: &'static str, address: Ipv4Addr) -> Result<(Node, Self), TestbedError> {
+        join(context, name, address).map(|node| (node, Self))
+    }
+}
+
+fn join(context: &Context, name: &str, address: Ipv4Addr) -> Result<Node, TestbedError> {
+    // From inside, the names of the fabric's sockets are short wherever it lies.
+    std::env::set_current_dir(&context.scratch)
+        .map_err(|error| TestbedError::failed("enter the fabric's directory", error))?;
+    Node::join(NodeConfig::new(".", name).ipv4(address, PREFIX))
+        .map_err(|error| TestbedError::Failed(error.to_string()))
+}
 
 /// One of the two nodes.
 #[derive(Debug)]
-pub(super) struct Toehold {
+pub(super) struct Toehold<P> {
     node: Node,
     address: Ipv4Addr,
+    _place: P,
 }
 
-impl Testbed for Toehold {
-    const NAME: &'static str = "toehold";
-    const ABOUT: &'static str = "Toehold over shared-memory message queues, driven inline";
+impl<P: Place> Testbed for Toehold<P> {
+    const NAME: &'static str = P::NAME;
+    const ABOUT: &'static str = P::ABOUT;
     type Listener = TcpListener;
     type Connection = TcpStream;
 
@@ -29,14 +73,14 @@ impl Testbed for Toehold {
             Role::Server => ("server", 1),
             Role::Client => ("client", 2),
         };
-        let [a, b, c] = NETWORK;
-        let address = Ipv4Addr::new(a, b, c, host);
-        // From inside, the names of the fabric's sockets are short wherever it lies.
-        std::env::set_current_dir(&context.scratch)
-            .map_err(|error| TestbedError::failed("enter the fabric's directory", error))?;
-        let node = Node::join(NodeConfig::new(".", name).ipv4(address, 24))
-            .map_err(|error| TestbedError::Failed(error.to_string()))?;
-        Ok(Self { node, address })
+        let [a, b] = NETWORK;
+        let address = Ipv4Addr::new(a, b, 0, host);
+        let (node, place) = P::take(context, name, address)?;
+        Ok(Self {
+            node,
+            address,
+            _place: place,
+        })
     }
 
     fn listen(&mut self, _: &Workload) -> io::Result<(TcpListener, String)> {

@@ -65,7 +65,7 @@ impl Workload {
     /// order depend on the workload only.
     pub fn metrics(&self, client: &Side, server: &Side) -> Vec<Metric> {
         match self {
-            Self::PingPong { .. } => self.latency(client, server),
+            Self::PingPong { .. } | Self::WakeUp => self.latency(client, server),
             Self::Stream { .. } | Self::Bulk => self.throughput(client, server),
             Self::Connect => self.connections(client, server),
         }

@@ -23,6 +23,12 @@ use crate::samples::Side;
 use crate::size::Size;
 use crate::testbed::Testbed;
 
+/// Bytes of a message that wakes the other side up.
+const WAKE_UP_MESSAGE: usize = 64;
+
+/// How long both sides of a wake-up have nothing to do: far longer than anybody spins.
+const WAKE_UP_PAUSE: Duration = Duration::from_millis(1);
+
 /// Bytes of each write of a bulk stream, iperf3's default: 128 KiB.
 const BULK_WRITE: usize = 128 << 10;
 
@@ -35,6 +41,8 @@ pub enum Workload {
         /// Bytes of a message.
         size: Size,
     },
+    /// The same with pauses, so that both sides sleep: what waking up costs.
+    WakeUp,
     /// The client writes messages as fast as they are taken, the server reads.
     Stream {
         /// Bytes of a write.
@@ -66,10 +74,11 @@ impl From<&Settings> for Pace {
 
 impl Workload {
     /// Stable name, the first part of the names of its metrics: `latency_64B`,
-    /// `stream_1K`, `stream`, `connect`.
+    /// `wakeup`, `stream_1K`, `stream`, `connect`.
     pub fn name(&self) -> String {
         match self {
             Self::PingPong { size } => format!("latency_{size}"),
+            Self::WakeUp => "wakeup".into(),
             Self::Stream { size } => format!("stream_{size}"),
             Self::Bulk => "stream".into(),
             Self::Connect => "connect".into(),
@@ -80,6 +89,7 @@ impl Workload {
     pub fn title(&self) -> String {
         match self {
             Self::PingPong { size } => format!("ping-pong, {size}"),
+            Self::WakeUp => "wake-up, 64B".into(),
             Self::Stream { size } => format!("stream, {size} writes"),
             Self::Bulk => "bulk stream".into(),
             Self::Connect => "connections".into(),
@@ -95,6 +105,7 @@ impl Workload {
     ) -> io::Result<Side> {
         match self {
             Self::PingPong { size } => ping_pong::serve(testbed.accept(listener)?, size.bytes(), pace),
+            Self::WakeUp => ping_pong::serve(testbed.accept(listener)?, WAKE_UP_MESSAGE, pace),
             Self::Stream { size } => stream::serve(testbed.accept(listener)?, size.bytes(), pace),
             Self::Bulk => stream::serve(testbed.accept(listener)?, BULK_WRITE, pace),
             Self::Connect => connect::serve(testbed, listener, pace),
@@ -105,7 +116,8 @@ impl Workload {
     pub fn drive<T: Testbed>(&self, testbed: &mut T, address: &str, pace: &Pace) -> io::Result<Side> {
         let mut connect = || testbed.connect(address, self);
         match self {
-            Self::PingPong { size } => ping_pong::drive(connect()?, size.bytes(), pace),
+            Self::PingPong { size } => ping_pong::drive(connect()?, size.bytes(), Duration::ZERO, pace),
+            Self::WakeUp => ping_pong::drive(connect()?, WAKE_UP_MESSAGE, WAKE_UP_PAUSE, pace),
             Self::Stream { size } => stream::drive(connect()?, size.bytes(), pace),
             Self::Bulk => stream::drive(connect()?, BULK_WRITE, pace),
             Self::Connect => connect::drive(connect, pace),

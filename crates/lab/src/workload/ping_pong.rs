@@ -38,7 +38,13 @@ pub(super) fn serve(mut connection: impl Connection, size: usize, pace: &Pace) -
     })
 }
 
-pub(super) fn drive(connection: impl Connection, size: usize, pace: &Pace) -> io::Result<Side> {
+/// `pause` is spent asleep between two round trips.
+pub(super) fn drive(
+    connection: impl Connection,
+    size: usize,
+    pause: Duration,
+    pace: &Pace,
+) -> io::Result<Side> {
     let mut client = Client {
         connection,
         message: vec![0x5a; size],
@@ -49,6 +55,7 @@ pub(super) fn drive(connection: impl Connection, size: usize, pace: &Pace) -> io
     while client.sent < MIN_WARM_UP || began.elapsed() < pace.warm_up {
         client.send()?;
         client.receive()?;
+        rest(pause);
     }
 
     let mut recorder = Recorder::new();
@@ -72,6 +79,10 @@ pub(super) fn drive(connection: impl Connection, size: usize, pace: &Pace) -> io
         if now >= end {
             break;
         }
+        if !pause.is_zero() {
+            rest(pause);
+            sent_at = Instant::now();
+        }
     }
     recorder.record(nanoseconds(round_trip.unwrap_or_default()));
 
@@ -84,6 +95,12 @@ pub(super) fn drive(connection: impl Connection, size: usize, pace: &Pace) -> io
         durations: Some(recorder.counts()),
         ..side
     })
+}
+
+fn rest(pause: Duration) {
+    if !pause.is_zero() {
+        std::thread::sleep(pause);
+    }
 }
 
 struct Client<C> {

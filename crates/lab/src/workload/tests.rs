@@ -73,6 +73,18 @@ fn both_sides_of_a_ping_pong_count_the_same_bytes() {
 }
 
 #[test]
+fn pauses_are_no_part_of_a_wake_up() {
+    let (client, server) = run(Workload::WakeUp);
+    assert_eq!(client.total_bytes, server.total_bytes);
+    let durations = client.durations.unwrap();
+    assert_eq!(2 * durations.total(), client.messages);
+    // Both fit into the span, one beside the other.
+    let fastest_ns = durations.quantile_ns(0.0).unwrap();
+    let pauses_ns = (durations.total() - 1) * WAKE_UP_PAUSE.as_nanos() as u64;
+    assert!(durations.total() * fastest_ns + pauses_ns <= client.span_ns);
+}
+
+#[test]
 fn both_sides_of_a_stream_count_the_same_bytes() {
     for workload in [
         Workload::Stream {
@@ -110,7 +122,7 @@ fn an_answer_that_is_not_the_message_is_an_error() {
             }
         }
     });
-    let error = ping_pong::drive(ours, 64, &PACE).unwrap_err();
+    let error = ping_pong::drive(ours, 64, Duration::ZERO, &PACE).unwrap_err();
     assert!(error.to_string().contains("not the message"), "{error}");
     liar.join().unwrap();
 }

@@ -1,0 +1,72 @@
+//! How measurements are taken: the same for every experiment.
+
+use anyhow::{Result, bail};
+use toehold_lab::{Settings, host};
+
+/// What a person may choose.
+#[derive(Debug, clap::Args)]
+pub(super) struct Measuring {
+    /// Few sizes and short measurements: under a minute
+    #[arg(long)]
+    pub(super) quick: bool,
+
+    /// How often everything is measured [default: 9; quick: 5]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: Option<u32>,
+
+    /// How long each measurement takes, in milliseconds [default: 250; quick: 80]
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=60_000))]
+    span: Option<u64>,
+
+    /// Decides the order within each round [default: another one each time]
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+
+    /// The cores of the server's and the client's process [default: the first two]
+    #[arg(long, value_delimiter = ',', value_name = "SERVER,CLIENT")]
+    cores: Option<Vec<usize>>,
+}
+
+impl Measuring {
+    pub(super) fn rounds(&self) -> u32 {
+        self.rounds.unwrap_or(if self.quick { 5 } else { 9 })
+    }
+
+    pub(super) fn seed(&self) -> u64 {
+        self.seed
+            .unwrap_or_else(|| u64::from(std::process::id()) ^ clock())
+    }
+
+    pub(super) fn settings(&self) -> Result<Settings> {
+        let quick = self.quick;
+        Ok(Settings {
+            warm_up_ms: if quick { 20 } else { 50 },
+            span_ms: self.span.unwrap_or(if quick { 80 } else { 250 }),
+            patience_ms: if quick { 5_000 } else { 10_000 },
+            cores: cores(self.cores.clone())?,
+            congestion: "reno".into(),
+        })
+    }
+}
+
+/// Nanoseconds of the current second: different in runs that follow one another.
+fn clock() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    now.map_or(0, |now| u64::from(now.subsec_nanos()))
+}
+
+fn cores(chosen: Option<Vec<usize>>) -> Result<[usize; 2]> {
+    let usable = host::usable_cores();
+    let chosen = match chosen {
+        Some(chosen) => chosen,
+        None => usable.iter().copied().take(2).collect(),
+    };
+    if let Some(core) = chosen.iter().find(|core| !usable.contains(core)) {
+        bail!("this process may not run on core {core}; it may on {usable:?}");
+    }
+    match chosen[..] {
+        [server, client] => Ok([server, client]),
+        [only] => Ok([only, only]),
+        _ => bail!("--cores takes two numbers, as in --cores 0,1"),
+    }
+}

@@ -1,0 +1,163 @@
+//! Nodes whose engine is a process of its own, to which the program attaches.
+//!
+//! The engine process is this program once more, started by the side that needs it. It
+//! runs on that side's core, and ends with it: it is in its group, and the kernel ends it
+//! when the thread that started it does. What it uses is not in the side's figures.
+
+use std::io::{BufRead, BufReader};
+use std::net::Ipv4Addr;
+use std::process::{Child, Command, ExitCode, Stdio};
+
+use serde::{Deserialize, Serialize};
+use toehold_node::engine::{self, HostError, Seat, StackHost};
+use toehold_node::fabric::Fabric;
+use toehold_node::settings::{NodeSettings, Setting};
+use toehold_socket::Node;
+
+use super::toehold::{PREFIX, Place};
+use super::{Context, TestbedError};
+
+/// The variable that makes a side's process an engine.
+const VARIABLE: &str = "TOEHOLD_LAB_ENGINE";
+
+/// What an engine that runs says.
+const READY: &str = "ready";
+
+/// What an engine process is told.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct EngineOrder {
+    fabric: String,
+    node: String,
+    /// Names and values.
+    settings: Vec<(String, String)>,
+}
+
+impl EngineOrder {
+    /// The order that this process was started with, if it was.
+    pub(crate) fn received() -> Option<Self> {
+        serde_json::from_str(&std::env::var(VARIABLE).ok()?).ok()
+    }
+
+    /// Is the node's engine until the process is ended.
+    pub(crate) fn carry_out(self) -> ExitCode {
+        match self.start() {
+            Ok(engine) => {
+                println!("{READY}");
+                engine.run();
+                ExitCode::SUCCESS
+            }
+            Err(error) => {
+                println!("{error}");
+                ExitCode::FAILURE
+            }
+        }
+    }
+
+    fn start(self) -> Result<engine::Engine, HostError> {
+        let mut settings = NodeSettings::default();
+        for (name, value) in &self.settings {
+            let setting = Setting::named(name).ok_or_else(|| format!("there is no setting {name}"))?;
+            setting.set(&mut settings, value)?;
+        }
+        let seat = Seat {
+            fabric: Fabric::open(&self.fabric)?,
+            node: self.node,
+            settings,
+            networks: Vec::new(),
+        };
+        Ok(engine::Engine::start(seat, StackHost::host)?)
+    }
+}
+
+/// An engine process, which ends with this.
+#[derive(Debug)]
+struct Process(Child);
+
+impl Process {
+    /// Starts it, and waits until its node runs.
+    fn start(order: &EngineOrder) -> Result<Self, TestbedError> {
+        let failed = |error| TestbedError::failed("start an engine process", error);
+        let order = serde_json::to_string(order).map_err(|error| failed(error.into()))?;
+        let child = Command::new("/proc/self/exe")
+            .args(std::env::args_os().skip(1))
+            .env(VARIABLE, order)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(failed)?;
+        let mut process = Process(child);
+        let mut said = String::new();
+        if let Some(output) = process.0.stdout.take() {
+            BufReader::new(output).read_line(&mut said).map_err(failed)?;
+        }
+        match said.trim() {
+            READY => Ok(process),
+            "" => Err(TestbedError::Failed(
+                "the engine process ended without a word".into(),
+            )),
+            reason => Err(TestbedError::Failed(format!("the engine process: {reason}"))),
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may be gone already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn attach(
+    context: &Context,
+    name: &'static str,
+    address: Ipv4Addr,
+    placement: &str,
+) -> Result<(Node, Process), TestbedError> {
+    let fabric = context.scratch.display().to_string();
+    let setting = |name: &str, value: String| (name.to_owned(), value);
+    let process = Process::start(&EngineOrder {
+        fabric: fabric.clone(),
+        node: name.into(),
+        settings: vec![
+            setting("ipv4", format!("{address}/{PREFIX}")),
+            setting("placement", placement.into()),
+        ],
+    })?;
+    let fabric = Fabric::existing(&fabric).map_err(|error| TestbedError::Failed(error.to_string()))?;
+    let node = Node::attach(&fabric, name).map_err(|error| TestbedError::Failed(error.to_string()))?;
+    Ok((node, process))
+}
+
+/// Attached to a node of a placement.
+macro_rules! attached {
+    ($($(#[doc = $doc:literal])+ $name:ident: $placement:literal, $about:literal;)+) => {$(
+        $(#[doc = $doc])+
+        pub(super) struct $name {
+            _engine: Process,
+        }
+
+        impl Place for $name {
+            const NAME: &'static str = $placement;
+            const ABOUT: &'static str = $about;
+
+            fn take(
+                context: &Context,
+                name: &'static str,
+                address: Ipv4Addr,
+            ) -> Result<(Node, Self), TestbedError> {
+                let (node, engine) = attach(context, name, address, $placement)?;
+                Ok((node, Self { _engine: engine }))
+            }
+        }
+    )+};
+}
+
+attached! {
+    /// The program's thread runs the stack.
+    Inline: "inline", "a program attached to a node, which runs the stack in its calls";
+    /// The engine process does.
+    Engine: "engine", "the same, the engine process on the program's core runs the stack";
+    /// The program's thread does, or else the engine process.
+    Adaptive: "adaptive", "the same, the engine process runs the stack while no call does";
+}
