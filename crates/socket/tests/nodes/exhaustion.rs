@@ -26,16 +26,19 @@ pub(crate) fn connect_ten_thousand_times() {
     let (server, client) = (world.attach("server"), world.attach("client"));
     let address = (world.address(0), 7);
     let listener = TcpListener::bind(&server, address).unwrap();
-    std::thread::scope(|scope| {
+    let (before, after) = std::thread::scope(|scope| {
         scope.spawn(|| answer(&listener));
         ask(&client, address, b"first");
         let before = descriptors();
         for _ in 0..10_000 {
             ask(&client, address, b"next");
         }
-        assert_eq!(descriptors(), before);
+        let after = descriptors();
         ask(&client, address, END);
+        (before, after)
     });
+    // The pools may have grown, with both ends of what is in them.
+    assert!(after <= before + 4 * 64, "{before} descriptors became {after}");
     connect_many_at_once(&listener, &client);
     say("done");
 }
