@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::builder::PossibleValuesParser;
-use toehold_lab::experiment::placement::{self, Options};
+use toehold_lab::experiment::{Options, placement};
 use toehold_lab::testbed;
 
 use super::Output;

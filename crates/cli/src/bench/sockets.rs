@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::builder::PossibleValuesParser;
-use toehold_lab::experiment::sockets::{self, Options};
+use toehold_lab::experiment::{Options, sockets};
 use toehold_lab::{Size, testbed};
 
 use super::Output;

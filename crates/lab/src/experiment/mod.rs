@@ -1,7 +1,10 @@
 //! What is measured: experiments as plans, and plans as data.
 
+mod options;
 pub mod placement;
 pub mod sockets;
+
+pub use options::Options;
 
 use serde::{Deserialize, Serialize};
 

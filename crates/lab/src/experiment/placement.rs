@@ -1,7 +1,6 @@
 //! `placement`: what it costs where a node's stack runs.
 
-use super::{Comparison, Plan, Settings};
-use crate::size::Size;
+use super::{Comparison, Options, Plan};
 use crate::workload::Workload;
 
 /// Sizes of messages in a ping-pong unless told otherwise.
@@ -20,21 +19,6 @@ const COMPARISONS: [(&str, &str); 6] = [
     ("adaptive", "kernel-veth"),
     ("engine", "kernel-veth"),
 ];
-
-/// What a person may choose.
-#[derive(Debug, Clone)]
-pub struct Options {
-    /// Sizes of messages.
-    pub sizes: Vec<Size>,
-    /// Names of candidates.
-    pub candidates: Vec<String>,
-    /// Rounds.
-    pub rounds: u32,
-    /// Decides the order.
-    pub seed: u64,
-    /// How each measurement is taken.
-    pub settings: Settings,
-}
 
 /// The plan: each size as ping-pong, a wake-up, a bulk stream, connections.
 pub fn plan(options: Options) -> Plan {
@@ -66,6 +50,7 @@ pub fn plan(options: Options) -> Plan {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::Settings;
     use crate::testbed;
 
     fn plan_of(candidates: Vec<String>) -> Plan {

@@ -1,7 +1,6 @@
 //! `sockets`: what a program sees through a stream socket, stack beside stack.
 
-use super::{Comparison, Plan, Settings};
-use crate::size::Size;
+use super::{Comparison, Options, Plan};
 use crate::workload::Workload;
 
 /// Sizes of messages measured unless told otherwise.
@@ -12,21 +11,6 @@ pub const QUICK_SIZES: [&str; 3] = ["64", "1K", "64K"];
 
 /// What everything is compared with; without it, the first candidate that is left.
 const USUAL_BASELINE: &str = "kernel-veth";
-
-/// What a person may choose.
-#[derive(Debug, Clone)]
-pub struct Options {
-    /// Sizes of messages.
-    pub sizes: Vec<Size>,
-    /// Names of candidates.
-    pub candidates: Vec<String>,
-    /// Rounds.
-    pub rounds: u32,
-    /// Decides the order.
-    pub seed: u64,
-    /// How each measurement is taken.
-    pub settings: Settings,
-}
 
 /// The plan: each size as ping-pong and as stream, a bulk stream, connections.
 pub fn plan(options: Options) -> Plan {
@@ -75,6 +59,7 @@ fn comparisons(candidates: &[String]) -> Vec<Comparison> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::size::Size;
 
     fn names(names: &[&str]) -> Vec<String> {
         names.iter().map(|&name| name.to_owned()).collect()

@@ -1,6 +1,5 @@
 use super::*;
-use crate::experiment::Settings;
-use crate::experiment::sockets::{self, Options};
+use crate::experiment::{Options, Settings, sockets};
 use crate::samples::{Counts, CpuUse, Side};
 
 fn plan() -> Plan {
