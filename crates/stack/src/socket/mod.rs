@@ -3,10 +3,12 @@
 //! [`crate::Stack`], in the files beside this one.
 
 mod calls;
+mod info;
 mod list;
 mod options;
 
-pub use options::{Info, SocketOption};
+pub use info::Info;
+pub use options::SocketOption;
 
 use core::time::Duration;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
