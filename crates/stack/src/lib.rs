@@ -31,7 +31,7 @@ pub use config::{Config, CongestionAlgorithm, DemuxStrategy, TcpConfig};
 pub use counters::{Counters, Work};
 pub use socket::{
     ConnectionId, Event, Info, ListenerId, Placement, Readiness, ReceiveFlags, SendFlags, Settings, Shutdown,
-    SocketError, SocketOption,
+    SocketError, SocketOption, Timer, TimerKind,
 };
 pub use tcp::State;
 pub use time::Instant;

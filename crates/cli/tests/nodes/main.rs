@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use toehold_node::control::{Connection, ControlError};
 use toehold_node::fabric::Fabric;
-use toehold_socket::{Node, TcpListener, TcpStream};
+use toehold_socket::{Keepalive, Node, TcpListener, TcpStream};
 
 use crate::support::{Fabrics, PATIENCE, eventually, text, wait_for_end};
 
@@ -288,6 +288,7 @@ fn what_programs_do_on_their_nodes_is_seen() {
     );
     let listener = TcpListener::bind(&web, "10.77.0.1:80").unwrap();
     let mut client = TcpStream::connect(&db, "10.77.0.1:80").unwrap();
+    client.set_keepalive(Some(Keepalive::default())).unwrap();
     let (mut server, _) = listener.accept().unwrap();
     client.write_all(b"to be read later").unwrap();
     server.read_exact(&mut [0; 6]).unwrap();
@@ -311,6 +312,13 @@ fn what_programs_do_on_their_nodes_is_seen() {
     let shown = fabrics.succeeds("sockets web");
     assert!(shown.contains("\nESTAB          10      0"), "{shown}");
 
+    // Nothing is on its way: what runs is what the program asked for.
+    let shown = fabrics.succeeds("sockets db");
+    assert!(shown.contains(" timer:(keepalive,119min,0)\n"), "{shown}");
+    assert!(shown.contains(" rto:") && shown.contains(" rtt:"), "{shown}");
+    let listed = fabrics.json("sockets db --json");
+    assert_eq!(listed[0]["timers"][0]["kind"], "keepalive");
+
     let status = &fabrics.json("stat web --json")["status"];
     assert_eq!(status["processes"][0]["pid"], me);
     assert_eq!(status["stack"]["connections"], 1);
@@ -332,6 +340,20 @@ fn what_programs_do_on_their_nodes_is_seen() {
             .collect::<Vec<_>>()
     };
     assert_eq!(running(), [1, 1]);
-    drop((client, server, listener, web, db));
+    drop(client);
+    assert_eq!(server.read(&mut [0; 16]).unwrap(), 10);
+    assert_eq!(server.read(&mut [0; 16]).unwrap(), 0);
+    drop(server);
+    // Of what closed first something remains that nobody holds.
+    eventually("the connection's end", || {
+        let listed = fabrics.json("sockets db --json");
+        listed[0]["state"] == "TIME-WAIT" && listed[0]["pid"] == Value::Null
+    });
+    let shown = fabrics.succeeds("sockets db");
+    assert!(
+        shown.contains("sec,0)\n") && shown.contains(" timer:(timewait,"),
+        "{shown}"
+    );
+    drop((listener, web, db));
     eventually("the programs' leave", || running() == [0, 0]);
 }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use toehold_stack::{Counters, Info, State};
+use toehold_stack::{Counters, Info, Instant, State, Timer, TimerKind};
 
 use crate::fabric::NodeRecord;
 use crate::placement::Placement;
@@ -118,8 +118,9 @@ pub struct SocketStatus {
     pub pid: Option<u32>,
     /// The shard it belongs to.
     pub shard: u16,
-    /// What runs: the timer that is due next.
-    pub timer: Option<TimerStatus>,
+    /// The timers that run, the one that is due next first.
+    #[serde(default)]
+    pub timers: Vec<TimerStatus>,
     /// TCP's state, of a connection.
     pub tcp: Option<TcpStatus>,
 }
@@ -129,10 +130,32 @@ pub struct SocketStatus {
 pub struct TimerStatus {
     /// What is due: `retransmission`, `keepalive`, `time-wait`, ….
     pub kind: String,
-    /// When.
+    /// When; zero if it is due and was not seen to yet.
     pub expires_in: Duration,
     /// How often it has run out in a row.
     pub retries: u8,
+}
+
+impl TimerStatus {
+    fn new(timer: &Timer, now: Instant) -> Self {
+        let kind = match timer.kind {
+            TimerKind::Retransmission => "retransmission",
+            TimerKind::TailProbe => "tail-probe",
+            TimerKind::Reordering => "reordering",
+            TimerKind::Persist => "persist",
+            TimerKind::Cork => "cork",
+            TimerKind::DelayedAck => "delayed-ack",
+            TimerKind::Keepalive => "keepalive",
+            TimerKind::FinWait2 => "fin-wait-2",
+            TimerKind::UserTimeout => "user-timeout",
+            TimerKind::TimeWait => "time-wait",
+        };
+        Self {
+            kind: kind.to_owned(),
+            expires_in: timer.due.since(now),
+            retries: timer.retries,
+        }
+    }
 }
 
 /// Facts of a connection, as `ss -tin` shows them.
@@ -144,8 +167,8 @@ pub struct TcpStatus {
     pub rtt_variation: Duration,
     /// Smallest round trip seen lately.
     pub min_rtt: Duration,
-    /// Retransmission timeout, if whoever reports it knows.
-    pub rto: Option<Duration>,
+    /// Retransmission timeout, with its present backoff.
+    pub rto: Duration,
     /// Largest payload of a segment, bytes.
     pub mss: u16,
     /// Congestion window, bytes.
@@ -225,9 +248,11 @@ impl From<State> for SocketState {
 }
 
 impl SocketStatus {
-    /// A connection, from what its stack tells. Owner, shard and timer are the
+    /// A connection, from what its stack tells `now`. Owner and shard are the
     /// caller's to fill in.
-    pub fn connection(local: SocketAddr, remote: SocketAddr, info: &Info) -> Self {
+    pub fn connection(local: SocketAddr, remote: SocketAddr, info: &Info, now: Instant) -> Self {
+        let mut timers: Vec<_> = info.timers.into_iter().flatten().collect();
+        timers.sort_unstable_by_key(|timer| timer.due);
         Self {
             state: info.state.into(),
             receive_queue: info.unread,
@@ -237,8 +262,18 @@ impl SocketStatus {
             process: None,
             pid: None,
             shard: 0,
-            timer: None,
+            timers: timers.iter().map(|timer| TimerStatus::new(timer, now)).collect(),
             tcp: Some(TcpStatus::from(info)),
+        }
+    }
+
+    /// What remains of a connection that this side closed first.
+    pub fn time_wait(local: SocketAddr, remote: SocketAddr, timer: &Timer, now: Instant) -> Self {
+        Self {
+            state: SocketState::TimeWait,
+            remote: Some(remote),
+            timers: vec![TimerStatus::new(timer, now)],
+            ..Self::listener(local, 0, 0)
         }
     }
 
@@ -253,7 +288,7 @@ impl SocketStatus {
             process: None,
             pid: None,
             shard: 0,
-            timer: None,
+            timers: Vec::new(),
             tcp: None,
         }
     }
@@ -272,7 +307,7 @@ impl From<&Info> for TcpStatus {
             rtt: Duration::from_nanos(info.rtt_ns),
             rtt_variation: Duration::from_nanos(info.rtt_variation_ns),
             min_rtt: Duration::from_nanos(info.min_rtt_ns),
-            rto: None,
+            rto: Duration::from_nanos(info.rto_ns),
             mss: info.segment_size,
             cwnd: info.congestion_window,
             ssthresh: info.slow_start_threshold,

@@ -4,7 +4,7 @@ use core::net::SocketAddr;
 use core::time::Duration;
 
 use toehold_stack::{
-    ConnectionId, Info, ReceiveFlags, SendFlags, Shutdown, SocketError, SocketOption, State,
+    ConnectionId, Info, Instant, ReceiveFlags, SendFlags, Shutdown, SocketError, SocketOption, State, Timer,
 };
 use toehold_wire::{icmpv4, icmpv6, ipv4, ipv6, protocol};
 
@@ -15,7 +15,7 @@ use super::run::{Connection, Named, Runner};
 use super::settings::congestion;
 
 /// Everything a line may do besides packets.
-pub(super) const VERBS: [&str; 22] = [
+pub(super) const VERBS: [&str; 23] = [
     "listen",
     "accept",
     "connect",
@@ -32,6 +32,7 @@ pub(super) const VERBS: [&str; 22] = [
     "ready",
     "at_mark",
     "info",
+    "timers",
     "counter",
     "connections",
     "blocks",
@@ -259,6 +260,7 @@ impl Runner {
                     .map_err(|error| error.to_string())?;
                 related(field, info_field(&info, field)?, operator, value)
             }
+            "timers" => self.timers(words),
             "state" => {
                 let connection = self.connection(words)?;
                 let state: Result<State, SocketError> = self.host.stack.state(connection.id);
@@ -291,6 +293,22 @@ impl Runner {
                 text("at_mark", if at_mark { "yes" } else { "no" }.into(), words)
             }
             _ => self.ready(words),
+        }
+    }
+
+    fn timers(&mut self, words: &[&str]) -> Result<(), String> {
+        let connection = self.connection(words)?;
+        let info = self.host.stack.info(connection.id);
+        let timers = info
+            .map_err(|error| error.to_string())?
+            .timers
+            .into_iter()
+            .flatten();
+        let found: Vec<_> = timers.map(|timer| timer_words(&timer, self.now())).collect();
+        if found == words[1..] {
+            Ok(())
+        } else {
+            Err(format!("the timers are {found:?}"))
         }
     }
 
@@ -418,6 +436,12 @@ fn equal(what: &str, found: u64, words: &[&str]) -> Result<(), String> {
     related(what, found, "==", words.first().ok_or("how many?")?)
 }
 
+/// A timer in the words of a script.
+fn timer_words(timer: &Timer, now: Instant) -> String {
+    let left_ms = timer.due.nanos_since(now) / 1_000_000;
+    format!("{:?}:{left_ms}:{}", timer.kind, timer.retries)
+}
+
 fn related(what: &str, found: u64, operator: &str, value: &str) -> Result<(), String> {
     let wanted: u64 = value.parse().map_err(|_| format!("`{value}` is no number"))?;
     let holds = match operator {
@@ -436,6 +460,7 @@ fn related(what: &str, found: u64, operator: &str, value: &str) -> Result<(), St
 fn info_field(info: &Info, field: &str) -> Result<u64, String> {
     Ok(match field {
         "rtt_ms" => info.rtt_ns / 1_000_000,
+        "rto_ms" => info.rto_ns / 1_000_000,
         "congestion_window" => info.congestion_window.into(),
         "slow_start_threshold" => info.slow_start_threshold.into(),
         "segment_size" => info.segment_size.into(),

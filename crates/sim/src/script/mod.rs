@@ -74,6 +74,7 @@
 //! | `error C NAME` | takes the pending error; `None` |
 //! | `ready C [not] readable\|writable\|urgent\|read_closed\|hang_up\|error …` | checks readiness |
 //! | `at_mark C yes\|no` | |
+//! | `timers C KIND:MS:RETRIES …` | compares the timers that run, by `TimerKind`, with the time they have left |
 //! | `info C FIELD OP N` | compares a field of `Info`: `==`, `<=`, `>=` |
 //! | `counter NAME OP N` | compares a counter of the stack |
 //! | `connections N`, `blocks N` | checks what is in use |

@@ -1,8 +1,11 @@
 //! What can be asked about a connection.
 
+use core::net::SocketAddr;
+
 use super::{ConnectionId, SocketError};
 use crate::Stack;
-use crate::tcp::{State, flag};
+use crate::tcp::{Pcb, RetransmitTimer, State, Tcp, flag, user_timeout_at};
+use crate::time::Instant;
 
 /// Facts about a connection, as TCP_INFO gives them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,6 +18,8 @@ pub struct Info {
     pub rtt_variation_ns: u64,
     /// Smallest round trip seen lately, nanoseconds.
     pub min_rtt_ns: u64,
+    /// Retransmission timeout with its present backoff, nanoseconds.
+    pub rto_ns: u64,
     /// Congestion window, bytes.
     pub congestion_window: u32,
     /// Slow start threshold, bytes.
@@ -43,21 +48,54 @@ pub struct Info {
     pub window_scaling: bool,
     /// ECN is in use.
     pub ecn: bool,
+    /// The timers that run.
+    pub timers: [Option<Timer>; 4],
 }
 
-impl Stack {
-    /// Facts about a connection.
-    ///
-    /// # Errors
-    ///
-    /// `NotFound`.
-    pub fn info(&self, id: ConnectionId) -> Result<Info, SocketError> {
-        let pcb = &self.tcp.pcbs[self.tcp.resolve(id)?];
-        Ok(Info {
+/// A timer that runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Timer {
+    /// What it is for.
+    pub kind: TimerKind,
+    /// When it runs out.
+    pub due: Instant,
+    /// How often it has run out in a row.
+    pub retries: u8,
+}
+
+/// What a timer is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TimerKind {
+    /// Retransmission timeout (RFC 6298).
+    Retransmission,
+    /// Tail loss probe (RFC 8985 §7.2).
+    TailProbe,
+    /// RACK's reordering window (RFC 8985 §6.2 step 5).
+    Reordering,
+    /// Zero-window probe (RFC 9293 §3.8.6.1).
+    Persist,
+    /// The end of a cork's patience.
+    Cork,
+    /// Delayed acknowledgement (RFC 9293 §3.8.6.3).
+    DelayedAck,
+    /// Keepalive (RFC 9293 §3.8.4).
+    Keepalive,
+    /// How long a connection that its program let go of stays in FIN-WAIT-2.
+    FinWait2,
+    /// How long the program bears silence (RFC 5482).
+    UserTimeout,
+    /// Twice the life of a segment (RFC 9293 §3.6.1).
+    TimeWait,
+}
+
+impl Tcp {
+    fn info(&self, pcb: &Pcb) -> Info {
+        Info {
             state: pcb.state(),
             rtt_ns: pcb.rtt.srtt_ns(),
             rtt_variation_ns: pcb.rtt.rttvar_ns(),
             min_rtt_ns: pcb.rtt.min_ns(),
+            rto_ns: self.timeout_ns(pcb),
             congestion_window: pcb.congestion.cwnd(),
             slow_start_threshold: pcb.congestion.ssthresh(),
             segment_size: pcb.mss,
@@ -72,6 +110,71 @@ impl Stack {
             sack: pcb.has(flag::SACK),
             window_scaling: pcb.has(flag::WINDOW_SCALING),
             ecn: pcb.has(flag::ECN),
+            timers: running_timers(pcb),
+        }
+    }
+}
+
+fn running_timers(pcb: &Pcb) -> [Option<Timer>; 4] {
+    let running = |kind, due: Instant, retries| due.is_set().then_some(Timer { kind, due, retries });
+    let repeated = match pcb.timer() {
+        RetransmitTimer::Off => None,
+        RetransmitTimer::Timeout => Some(TimerKind::Retransmission),
+        RetransmitTimer::TailProbe => Some(TimerKind::TailProbe),
+        RetransmitTimer::Reordering => Some(TimerKind::Reordering),
+        RetransmitTimer::Persist => Some(TimerKind::Persist),
+        RetransmitTimer::Cork => Some(TimerKind::Cork),
+    };
+    let life = if pcb.state() == State::FinWait2 && pcb.has(flag::RELEASED) {
+        TimerKind::FinWait2
+    } else {
+        TimerKind::Keepalive
+    };
+    [
+        repeated.and_then(|kind| running(kind, pcb.retransmit_at, pcb.backoff)),
+        running(TimerKind::DelayedAck, pcb.ack_at, 0),
+        running(life, pcb.life_at, pcb.keepalive_probes),
+        running(TimerKind::UserTimeout, user_timeout_at(pcb), 0),
+    ]
+}
+
+impl Stack {
+    /// Facts about a connection.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`.
+    pub fn info(&self, id: ConnectionId) -> Result<Info, SocketError> {
+        Ok(self.tcp.info(&self.tcp.pcbs[self.tcp.resolve(id)?]))
+    }
+
+    /// The connections that outlive their program's hold on them, by their own
+    /// address and the peer's. Takes time in proportion to the most there ever were.
+    pub fn released(&self) -> impl Iterator<Item = (SocketAddr, SocketAddr, Info)> {
+        let released = self
+            .tcp
+            .pcbs
+            .iter_live()
+            .filter(|(_, pcb)| pcb.has(flag::RELEASED));
+        released.map(|(_, pcb)| {
+            (
+                pcb.tuple.local_addr(),
+                pcb.tuple.remote_addr(),
+                self.tcp.info(pcb),
+            )
+        })
+    }
+
+    /// What remains of connections that this side closed first, by the same addresses.
+    /// Takes time in proportion to the most there ever were.
+    pub fn time_waits(&self) -> impl Iterator<Item = (SocketAddr, SocketAddr, Timer)> {
+        self.tcp.time_waits.iter().map(|record| {
+            let timer = Timer {
+                kind: TimerKind::TimeWait,
+                due: record.deadline,
+                retries: 0,
+            };
+            (record.tuple.local_addr(), record.tuple.remote_addr(), timer)
         })
     }
 }

@@ -7,7 +7,7 @@ mod info;
 mod list;
 mod options;
 
-pub use info::Info;
+pub use info::{Info, Timer, TimerKind};
 pub use options::SocketOption;
 
 use core::time::Duration;

@@ -43,7 +43,8 @@ use toehold_shm::{ByteQueue, Carver, NONE, OutOfMemory, Payload, Slab, Table};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 pub use pcb::State;
-pub(crate) use pcb::{Pcb, flag, urgent as urgent_state};
+pub(crate) use pcb::{Pcb, RetransmitTimer, flag, urgent as urgent_state};
+pub(crate) use timers::user_timeout_at;
 
 use self::accept::Listener;
 use self::limbo::Limbo;
@@ -114,7 +115,7 @@ pub(crate) struct Tcp {
     /// Heads of the lists of listeners by port, plus one; 0: none.
     listener_buckets: Table<u32>,
     wheel: Wheel,
-    time_waits: TimeWaits,
+    pub(crate) time_waits: TimeWaits,
     shard: Table<Shard>,
     replies: Table<Reply>,
     keys: Keys,

@@ -141,6 +141,11 @@ impl TimeWaits {
         Ok(new)
     }
 
+    /// All records, in no order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &TimeWait> {
+        self.records.iter_live().map(|(_, record)| record)
+    }
+
     /// Number of records.
     #[cfg(test)]
     pub(crate) fn len(&self) -> u32 {

@@ -206,7 +206,7 @@ impl Tcp {
     }
 
     /// Retransmission timeout with its backoff, in nanoseconds.
-    fn timeout_ns(&self, pcb: &Pcb) -> u64 {
+    pub(crate) fn timeout_ns(&self, pcb: &Pcb) -> u64 {
         pcb.rtt.rto(&self.rto_bounds(), pcb.backoff)
     }
 
@@ -328,7 +328,7 @@ impl Tcp {
 /// program bears it. Every acknowledgement of something new begins the wait anew.
 //= RFC 5482 §1 (how long transmitted data may stay unacknowledged before the connection is closed)
 #[inline]
-fn user_timeout_at(pcb: &Pcb) -> Instant {
+pub(crate) fn user_timeout_at(pcb: &Pcb) -> Instant {
     let span_ms = u64::from(pcb.settings.user_timeout_ms);
     if span_ms == 0 || !pcb.waiting_since.is_set() || pcb.state() == State::Closed {
         return Instant::NEVER;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use toehold_shm::LeaseGuard;
 use toehold_stack::Event;
 
+use crate::clock;
 use crate::control::{Counter, SocketStatus, StackStatus};
 use crate::shard::Shard;
 use crate::wait::ShardHandle;
@@ -55,20 +56,25 @@ pub(super) fn status(handle: &ShardHandle) -> Option<StackStatus> {
     })
 }
 
-/// The stack's sockets.
+/// The stack's sockets, those that no program holds any more included.
 pub(super) fn sockets(handle: &ShardHandle) -> Option<Vec<SocketStatus>> {
     let shard = look(handle)?;
     let owners: HashMap<Event, u16> = shard.waiting.holders.owners().collect();
-    let sockets = shard.stack.sockets();
-    let seen = sockets.filter_map(|socket| {
-        let mut status = socket_status(&shard, socket)?;
+    let now = clock::now();
+    let held = shard.stack.sockets().filter_map(|socket| {
+        let mut status = socket_status(&shard, socket, now)?;
         status.process = owners.get(&socket).copied();
         Some(status)
     });
-    Some(seen.collect())
+    let released = shard.stack.released();
+    let released = released.map(|(local, remote, info)| SocketStatus::connection(local, remote, &info, now));
+    let time_waits = shard.stack.time_waits();
+    let time_waits =
+        time_waits.map(|(local, remote, timer)| SocketStatus::time_wait(local, remote, &timer, now));
+    Some(held.chain(released).chain(time_waits).collect())
 }
 
-fn socket_status(shard: &Shard, socket: Event) -> Option<SocketStatus> {
+fn socket_status(shard: &Shard, socket: Event, now: toehold_stack::Instant) -> Option<SocketStatus> {
     let stack = &shard.stack;
     match socket {
         Event::Listener(id) => Some(SocketStatus::listener(
@@ -80,6 +86,7 @@ fn socket_status(shard: &Shard, socket: Event) -> Option<SocketStatus> {
             stack.local_addr(id).ok()?,
             stack.peer_addr(id).ok()?,
             &stack.info(id).ok()?,
+            now,
         )),
     }
 }
