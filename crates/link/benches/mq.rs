@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, sched_setaffinity};
 use toehold_link::mq::{Mesh, MeshSettings};
+use toehold_link::steering::Flow;
 use toehold_link::{Checksum, Link, Offload, Received, Transmit, Transmitter};
 use toehold_shm::{Carver, Gather, Payload, Region};
 
@@ -195,6 +196,7 @@ fn stream(len: usize, by_reference: bool, samples: usize) -> f64 {
     let frames = (40_000_000 / (len + 2000)).clamp(1000, 10_000);
     // Blocks are written again only when the other side is done with them.
     let in_flight = Source::BLOCKS as usize / len.div_ceil(BLOCK_LEN as usize) - 1;
+    let flow = Flow::between(([1; 16], 1), ([2; 16], 2));
     let mut fences = VecDeque::new();
     let mut sample = || {
         let start = Instant::now();
@@ -215,13 +217,13 @@ fn stream(len: usize, by_reference: bool, samples: usize) -> f64 {
             while pair.here.transmit(&frame).is_err() {
                 pair.here.flush();
             }
-            fences.push_back(pair.here.fence(MACS[1]));
+            fences.push_back(pair.here.fence(MACS[1], &flow));
             if number % 16 == 0 {
                 pair.here.flush();
             }
         }
         pair.here.flush();
-        let end = pair.here.fence(MACS[1]);
+        let end = pair.here.fence(MACS[1], &flow);
         while !pair.here.passed(end) {}
         start.elapsed().as_nanos() as f64 / frames as f64
     };

@@ -3,6 +3,8 @@
 
 use toehold_shm::Gather;
 
+use crate::steering::Flow;
+
 /// What the sender of a frame leaves to the link, or a link found out about a frame.
 ///
 /// The same facts as a virtio-net header carries.
@@ -106,12 +108,12 @@ pub trait Transmitter {
     /// visible to the other side by the driver's `flush` at the latest.
     fn transmit(&mut self, frame: &Transmit<'_>) -> Result<(), TransmitError>;
 
-    /// Marks the present end of what was sent to the node that has `destination`
-    /// as its hardware address. Payload of earlier frames may be read in place
+    /// Marks the present end of what was sent of a connection to the node that has
+    /// `destination` as its hardware address. Payload of earlier frames may be read in place
     /// by that node until [`Transmitter::passed`] says otherwise; a stack must
     /// not reuse it before, unless the other stack acknowledged it.
-    fn fence(&self, destination: [u8; 6]) -> Fence {
-        let _ = destination;
+    fn fence(&self, destination: [u8; 6], flow: &Flow) -> Fence {
+        let _ = (destination, flow);
         Fence::default()
     }
 
@@ -128,8 +130,8 @@ impl<T: Transmitter + ?Sized> Transmitter for Box<T> {
         (**self).transmit(frame)
     }
 
-    fn fence(&self, destination: [u8; 6]) -> Fence {
-        (**self).fence(destination)
+    fn fence(&self, destination: [u8; 6], flow: &Flow) -> Fence {
+        (**self).fence(destination, flow)
     }
 
     fn passed(&self, fence: Fence) -> bool {

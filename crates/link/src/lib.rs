@@ -10,6 +10,7 @@ pub mod impair;
 pub mod loopback;
 pub mod mq;
 mod random;
+pub mod steering;
 #[cfg(test)]
 mod test_frames;
 mod watch;

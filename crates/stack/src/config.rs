@@ -3,6 +3,8 @@
 use core::net::{Ipv4Addr, Ipv6Addr};
 use core::time::Duration;
 
+use toehold_link::steering::Steering;
+
 /// Settings of one stack. Bounds are fixed for its lifetime: they size the region.
 #[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
 pub struct Config {
@@ -21,7 +23,11 @@ pub struct Config {
     pub link: toehold_link::Capabilities,
     /// Whether frames begin with an Ethernet header; otherwise with the IP header.
     pub ethernet: bool,
-    /// Secret of the keyed hashes: sequence numbers, cookies, flow look-up.
+    /// Which of the node's shards this is: the stack takes the connections that belong to
+    /// it. Every shard hears what is not of a connection, and the first one answers.
+    pub steering: Steering,
+    /// Secret of the keyed hashes: sequence numbers, cookies, flow look-up. The same for
+    /// all shards of a node, so that each knows the cookies that the others gave.
     pub secret: [u8; 16],
     /// Seed of everything random that needs no secrecy.
     pub seed: u64,
@@ -159,6 +165,7 @@ impl Default for Config {
                 any_thread: true,
             },
             ethernet: true,
+            steering: Steering::SOLE,
             secret: [0; 16],
             seed: 0,
             demux: DemuxStrategy::FlowTable,

@@ -35,6 +35,8 @@ counters! {
     drop_ethertype,
     /// Dropped: an IP packet for an address this stack does not have.
     drop_not_local,
+    /// Dropped: for another shard of the node to take or to answer.
+    drop_other_shard,
     /// Dropped: a source address that cannot be one (multicast, broadcast, own).
     drop_bad_source,
     /// Dropped: a transport or IP header checksum that does not fit.

@@ -1,6 +1,7 @@
 //! What names a connection.
 
 use core::net::{IpAddr, Ipv6Addr, SocketAddr};
+use toehold_link::steering::Flow;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// An IP address of either family; IPv4 in its IPv6-mapped form.
@@ -73,6 +74,12 @@ impl FourTuple {
     /// This stack's end.
     pub fn local_addr(&self) -> SocketAddr {
         SocketAddr::new(self.local.into(), self.local_port)
+    }
+
+    /// The connection as those see it who steer it to one of a node's shards.
+    #[inline]
+    pub fn flow(&self) -> Flow {
+        Flow::between((self.local.0, self.local_port), (self.remote.0, self.remote_port))
     }
 
     /// The peer's end.

@@ -26,6 +26,7 @@ pub use self::recorder::CaptureStatistics;
 use self::recorder::Recorder;
 pub use self::tap::{Player, Tap};
 use crate::checksum::complete;
+use crate::steering::Flow;
 use crate::{
     Capabilities, Fence, Link, NeighborChange, Offload, Received, Transmit, TransmitError, Transmitter, Watch,
 };
@@ -215,8 +216,8 @@ impl<L: Link> Transmitter for Capture<L> {
         Ok(())
     }
 
-    fn fence(&self, destination: [u8; 6]) -> Fence {
-        self.link.fence(destination)
+    fn fence(&self, destination: [u8; 6], flow: &Flow) -> Fence {
+        self.link.fence(destination, flow)
     }
 
     fn passed(&self, fence: Fence) -> bool {

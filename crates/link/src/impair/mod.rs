@@ -15,6 +15,7 @@ use toehold_shm::Gather;
 
 use self::path::Path;
 use crate::loopback::copy_frame;
+use crate::steering::Flow;
 use crate::{
     Capabilities, Fence, Link, MIN_PRIVATE, NeighborChange, Received, Transmit, TransmitError, Transmitter,
 };
@@ -192,10 +193,10 @@ impl<L: Link> Transmitter for Impair<L> {
         Ok(())
     }
 
-    fn fence(&self, destination: [u8; 6]) -> Fence {
+    fn fence(&self, destination: [u8; 6], flow: &Flow) -> Fence {
         // Impaired frames are copies: nobody reads the payload of the original.
         if self.outgoing.is_transparent() {
-            self.link.fence(destination)
+            self.link.fence(destination, flow)
         } else {
             Fence::default()
         }

@@ -2,7 +2,7 @@
 //! again, and whom to keep away for a while.
 
 use super::message::Refusal;
-use super::name::NodeName;
+use super::name::MemberName;
 
 /// Most nodes remembered; the one least likely to come back makes room.
 const MAX_REMEMBERED: usize = 256;
@@ -19,7 +19,7 @@ const FORGIVEN_AFTER_NS: u64 = 10_000_000_000;
 
 #[derive(Debug)]
 pub(super) struct Acquaintance {
-    pub(super) name: NodeName,
+    pub(super) name: MemberName,
     /// When to dial; `None` while connected or dialling.
     next_attempt_ns: Option<u64>,
     /// Until when its own calls are refused.
@@ -52,18 +52,18 @@ impl Acquaintances {
     }
 
     /// A node was found: dial it at once.
-    pub(super) fn found(&mut self, name: NodeName, now_ns: u64) {
+    pub(super) fn found(&mut self, name: MemberName, now_ns: u64) {
         self.entry(name).next_attempt_ns = Some(now_ns);
     }
 
     /// Whether its calls are answered with [`Refusal::TryLater`].
-    pub(super) fn is_kept_away(&self, name: &NodeName, now_ns: u64) -> bool {
+    pub(super) fn is_kept_away(&self, name: &MemberName, now_ns: u64) -> bool {
         self.get(name)
             .is_some_and(|known| now_ns < known.refused_until_ns)
     }
 
     /// The next node to be dialled now; it is not due again until told so.
-    pub(super) fn take_due(&mut self, now_ns: u64) -> Option<NodeName> {
+    pub(super) fn take_due(&mut self, now_ns: u64) -> Option<MemberName> {
         let due = |known: &&mut Acquaintance| known.next_attempt_ns.is_some_and(|at| at <= now_ns);
         let known = self.list.iter_mut().find(due)?;
         known.next_attempt_ns = None;
@@ -75,7 +75,7 @@ impl Acquaintances {
         self.list.iter().filter_map(|known| known.next_attempt_ns).min()
     }
 
-    pub(super) fn connected(&mut self, name: NodeName, now_ns: u64) {
+    pub(super) fn connected(&mut self, name: MemberName, now_ns: u64) {
         let known = self.entry(name);
         known.next_attempt_ns = None;
         known.connected_since_ns = Some(now_ns);
@@ -84,7 +84,7 @@ impl Acquaintances {
     }
 
     /// A handshake came to nothing.
-    pub(super) fn failed(&mut self, name: NodeName, reason: Option<Refusal>, now_ns: u64) {
+    pub(super) fn failed(&mut self, name: MemberName, reason: Option<Refusal>, now_ns: u64) {
         let delay_ns = self.failure_delay_ns(name);
         let known = self.entry(name);
         known.last_refusal = reason;
@@ -92,7 +92,7 @@ impl Acquaintances {
     }
 
     /// Its socket is missing or dead.
-    pub(super) fn missing(&mut self, name: NodeName, now_ns: u64) {
+    pub(super) fn missing(&mut self, name: MemberName, now_ns: u64) {
         let delay_ns = self.failure_delay_ns(name);
         let known = self.entry(name);
         known.missing += 1;
@@ -104,7 +104,7 @@ impl Acquaintances {
     }
 
     /// The peer hung up.
-    pub(super) fn lost(&mut self, name: NodeName, now_ns: u64) {
+    pub(super) fn lost(&mut self, name: MemberName, now_ns: u64) {
         self.forgive(name, now_ns);
         let delay_ns = self.failure_delay_ns(name);
         self.entry(name).next_attempt_ns = Some(now_ns.saturating_add(delay_ns));
@@ -112,7 +112,7 @@ impl Acquaintances {
 
     /// The peer broke the rules: the link to it was cut, and stays so for a
     /// while that grows with every offence.
-    pub(super) fn offended(&mut self, name: NodeName, now_ns: u64) {
+    pub(super) fn offended(&mut self, name: MemberName, now_ns: u64) {
         self.forgive(name, now_ns);
         let delay_ns = self.failure_delay_ns(name);
         let known = self.entry(name);
@@ -120,7 +120,7 @@ impl Acquaintances {
         known.next_attempt_ns = Some(known.refused_until_ns);
     }
 
-    fn forgive(&mut self, name: NodeName, now_ns: u64) {
+    fn forgive(&mut self, name: MemberName, now_ns: u64) {
         let known = self.entry(name);
         let connected_ns = known
             .connected_since_ns
@@ -132,7 +132,7 @@ impl Acquaintances {
     }
 
     /// Doubles with every failure, plus up to a quarter at random.
-    fn failure_delay_ns(&mut self, name: NodeName) -> u64 {
+    fn failure_delay_ns(&mut self, name: MemberName) -> u64 {
         self.jitter ^= self.jitter << 13;
         self.jitter ^= self.jitter >> 7;
         self.jitter ^= self.jitter << 17;
@@ -143,11 +143,11 @@ impl Acquaintances {
         delay_ns + jitter % (delay_ns / 4)
     }
 
-    fn get(&self, name: &NodeName) -> Option<&Acquaintance> {
+    fn get(&self, name: &MemberName) -> Option<&Acquaintance> {
         self.list.iter().find(|known| known.name == *name)
     }
 
-    fn entry(&mut self, name: NodeName) -> &mut Acquaintance {
+    fn entry(&mut self, name: MemberName) -> &mut Acquaintance {
         let at = self
             .list
             .iter()
@@ -185,7 +185,7 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    fn name(number: usize) -> NodeName {
+    fn name(number: usize) -> MemberName {
         format!("node-{number}").parse().unwrap()
     }
 

@@ -13,7 +13,7 @@ use super::handshake::{Handshake, MAX_HANDSHAKES, Offer, Role, Standing, TIMEOUT
 use super::members::Member;
 use super::membership::Membership;
 use super::message::{Introduction, MESSAGE_LEN, Message, Refusal};
-use super::name::NodeName;
+use super::name::{MemberName, NodeName};
 use super::statistics::Loss;
 
 /// Connections accepted in one go.
@@ -81,10 +81,10 @@ impl Membership {
         }
     }
 
-    fn dial(&mut self, name: NodeName) {
+    fn dial(&mut self, name: MemberName) {
         let known =
             self.members.by_name(&name).is_some() || self.handshakes.iter().any(|known| known.dials(&name));
-        if known || name == self.identity.name {
+        if known || name.node == self.identity.name.node {
             return;
         }
         match control::dial(&self.directory.socket_path(&name)) {
@@ -98,7 +98,7 @@ impl Membership {
         }
     }
 
-    fn say_hello(&mut self, name: NodeName, socket: OwnedFd) -> Result<(), Refusal> {
+    fn say_hello(&mut self, name: MemberName, socket: OwnedFd) -> Result<(), Refusal> {
         if !self.has_room() || self.handshakes.len() >= MAX_HANDSHAKES {
             return Err(Refusal::Crowded);
         }
@@ -205,12 +205,13 @@ impl Membership {
 
     /// A node said hello.
     fn answer(&mut self, handshake: Handshake, offer: Offer) {
-        let former = self.members.by_name(&offer.introduction.name);
-        if let Some(slot) = former {
+        let former = self.members.all(|member| member.is_former(&offer.introduction));
+        for &slot in &former {
             self.notice_hang_up(slot);
-            if self.members.get(slot).is_some_and(|member| member.gone) {
-                return self.wait_for_former(handshake, offer);
-            }
+        }
+        let is_gone = |slot: &u8| self.members.get(*slot).is_some_and(|member| member.gone);
+        if former.iter().any(is_gone) {
+            return self.wait_for_former(handshake, offer);
         }
         if let Err(reason) = self.judge(&offer) {
             return self.refuse(handshake, reason);
@@ -245,7 +246,7 @@ impl Membership {
         self.handshakes.push(Handshake { role, ..handshake });
     }
 
-    fn waiting(&self, name: &NodeName) -> Option<usize> {
+    fn waiting(&self, name: &MemberName) -> Option<usize> {
         let waits = |handshake: &Handshake| match &handshake.role {
             Role::Waiting(offer) => offer.introduction.name == *name,
             _ => false,
@@ -253,11 +254,18 @@ impl Membership {
         self.handshakes.iter().position(waits)
     }
 
-    /// Answers a node that waited for the end of its former life.
+    /// Answers a node that waited for the end of its former life. It may have to wait
+    /// for more of that.
     pub(super) fn answer_waiting(&mut self, name: &NodeName) {
-        if let Some(position) = self.waiting(name) {
-            let handshake = self.handshakes.remove(position);
-            let (role, rest) = handshake.split();
+        let (waiting, others) = std::mem::take(&mut self.handshakes)
+            .into_iter()
+            .partition(|handshake| match &handshake.role {
+                Role::Waiting(offer) => offer.introduction.name.node == *name,
+                _ => false,
+            });
+        self.handshakes = others;
+        for handshake in waiting {
+            let (role, rest) = Handshake::split(handshake);
             if let Role::Waiting(offer) = role {
                 self.answer(rest, *offer);
             }
@@ -286,19 +294,27 @@ impl Membership {
             return Err(reason);
         }
         self.check_place(offer, former)?;
-        if let (Verdict::WelcomeInstead, Some(slot)) = (verdict, former) {
+        let name = introduction.name.node;
+        for slot in self.members.all(|member| member.is_former(introduction)) {
             self.statistics.replaced += 1;
-            self.dismiss(slot, Loss::Replaced(introduction.name));
+            self.dismiss(slot, Loss::Replaced(name));
         }
         Ok(())
     }
 
-    /// Whether there is a slot and nobody else has the address. `former`: the
-    /// slot that would become free.
+    /// Whether there is a slot, nobody else has the address, and the node's other shards
+    /// say the same of it. `former`: the slot that would become free.
     fn check_place(&self, offer: &Offer, former: Option<u8>) -> Result<(), Refusal> {
-        let taken = self.members.by_mac(offer.introduction.mac);
-        if taken.is_some() && taken != former {
+        let introduction = &offer.introduction;
+        if self.members.is_taken(introduction.mac, &introduction.name.node) {
             return Err(Refusal::DuplicateAddress);
+        }
+        let contradicts = |member: &Member| {
+            let same_node = member.name.node == introduction.name.node;
+            same_node && !member.is_former(introduction) && !member.agrees(introduction)
+        };
+        if !self.members.all(contradicts).is_empty() {
+            return Err(Refusal::Malformed);
         }
         if former.is_none() && !self.has_room() {
             return Err(Refusal::Crowded);
@@ -306,7 +322,7 @@ impl Membership {
         Ok(())
     }
 
-    fn cancel_dialling(&mut self, name: &NodeName) {
+    fn cancel_dialling(&mut self, name: &MemberName) {
         while let Some(position) = self.handshakes.iter().position(|handshake| handshake.dials(name)) {
             drop(self.take_handshake(position));
         }
@@ -321,6 +337,13 @@ impl Membership {
             Err(Refusal::Malformed)
         } else if self.members.by_name(name).is_some() {
             Err(Refusal::AlreadyConnected)
+        } else if !self
+            .members
+            .all(|member| member.is_former(&offer.introduction))
+            .is_empty()
+        {
+            // Some shards of the node's former life are still there.
+            Err(Refusal::TryLater)
         } else {
             self.check_place(&offer, None)
         };
@@ -365,8 +388,9 @@ impl Membership {
         self.changes.push_back(Change::Joined(Box::new(Joined {
             slot,
             generation,
-            name: introduction.name,
+            name: introduction.name.node,
             mac: introduction.mac,
+            steering: introduction.steering,
             incarnation: introduction.incarnation,
             same_user: uid == self.identity.uid,
             shares_payload: self.identity.payload_for(uid).is_some(),
@@ -378,6 +402,7 @@ impl Membership {
             name: introduction.name,
             mac: introduction.mac,
             incarnation: introduction.incarnation,
+            steering: introduction.steering,
             control,
             gone: false,
             descriptors,

@@ -6,6 +6,7 @@ use rustix::io::Errno;
 
 use super::name::NodeName;
 use super::statistics::Loss;
+use crate::steering::Steering;
 
 /// A peer came or went. To be applied to the node's port in the order in which
 /// they were told.
@@ -35,6 +36,8 @@ pub struct Joined {
     pub name: NodeName,
     /// Its hardware address.
     pub mac: [u8; 6],
+    /// Which of its node's shards it is, and how to find the one of a connection.
+    pub steering: Steering,
     /// Which life of the node this is.
     pub incarnation: u64,
     /// Whether it runs as the same user.

@@ -1,4 +1,4 @@
-//! The fabric's directory: one socket a node, found by name.
+//! The fabric's directory: one socket for each shard of a node, found by name.
 //!
 //! Owns the rules about these files: who may replace one, which are dead, and
 //! that a node removes its own and no other.
@@ -14,7 +14,7 @@ use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::control;
-use super::name::NodeName;
+use super::name::{MemberName, NodeName};
 
 const SUFFIX: &str = ".sock";
 
@@ -96,18 +96,18 @@ impl Directory {
         self.handle.as_fd()
     }
 
-    pub(super) fn socket_path(&self, name: &NodeName) -> PathBuf {
+    pub(super) fn socket_path(&self, name: &MemberName) -> PathBuf {
         self.path.join(format!("{name}{SUFFIX}"))
     }
 
     /// The user that owns the node's socket.
-    pub(super) fn owner(&self, name: &NodeName) -> Option<u32> {
+    pub(super) fn owner(&self, name: &MemberName) -> Option<u32> {
         let metadata = fs::symlink_metadata(self.socket_path(name)).ok()?;
         metadata.file_type().is_socket().then(|| metadata.uid())
     }
 
     /// The names of all nodes, living or dead.
-    pub(super) fn names(&self) -> Vec<NodeName> {
+    pub(super) fn names(&self) -> Vec<MemberName> {
         let Ok(entries) = fs::read_dir(&self.path) else {
             return Vec::new();
         };
@@ -120,20 +120,20 @@ impl Directory {
                 .parse()
                 .ok()
         };
-        let mut names: Vec<NodeName> = entries.take(MAX_ENTRIES).filter_map(name).collect();
+        let mut names: Vec<MemberName> = entries.take(MAX_ENTRIES).filter_map(name).collect();
         names.sort_unstable();
         names
     }
 
     /// Takes `name`: a socket that listens under it, in place of a dead one.
-    pub(super) fn take(&self, name: &NodeName) -> Result<(OwnedFd, Place), DirectoryError> {
+    pub(super) fn take(&self, name: &MemberName) -> Result<(OwnedFd, Place), DirectoryError> {
         self.lock()?;
         let taken = self.take_locked(name);
         let _ = rustix::fs::flock(&self.handle, FlockOperation::Unlock);
         taken
     }
 
-    fn take_locked(&self, name: &NodeName) -> Result<(OwnedFd, Place), DirectoryError> {
+    fn take_locked(&self, name: &MemberName) -> Result<(OwnedFd, Place), DirectoryError> {
         let path = self.socket_path(name);
         let mut listening = control::listen(&path);
         if let Err(Errno::ADDRINUSE) = listening {
@@ -155,14 +155,14 @@ impl Directory {
 
     /// Removes the socket of an owner that died. Under the lock nobody is
     /// between making a socket and listening on it, so one that refuses is dead.
-    fn remove_dead(&self, name: &NodeName, path: &Path) -> Result<(), DirectoryError> {
+    fn remove_dead(&self, name: &MemberName, path: &Path) -> Result<(), DirectoryError> {
         if self.owner(name).is_none() && path.symlink_metadata().is_ok() {
             return Err(DirectoryError::NotASocket(path.to_owned()));
         }
         match control::dial(path) {
             Err(Errno::CONNREFUSED) => {}
             Err(Errno::NOENT) => return Ok(()),
-            _ => return Err(DirectoryError::NameInUse(*name)),
+            _ => return Err(DirectoryError::NameInUse(name.node)),
         }
         fs::remove_file(path).map_err(|source| DirectoryError::Listen {
             path: path.to_owned(),

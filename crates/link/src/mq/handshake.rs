@@ -13,9 +13,10 @@ use super::bell;
 use super::control;
 use super::directory::Directory;
 use super::message::{Introduction, Message, Refusal};
-use super::name::NodeName;
+use super::name::MemberName;
 use super::record::PayloadView;
 use super::settings::{JoinError, MeshSettings};
+use crate::steering::Steering;
 
 /// How long the other side may take for its next message.
 pub(super) const TIMEOUT_NS: u64 = 1_000_000_000;
@@ -26,8 +27,9 @@ pub(super) const MAX_HANDSHAKES: usize = 64;
 /// Who this node is.
 #[derive(Debug)]
 pub(super) struct Identity {
-    pub(super) name: NodeName,
+    pub(super) name: MemberName,
     pub(super) mac: [u8; 6],
+    pub(super) steering: Steering,
     pub(super) incarnation: u64,
     pub(super) uid: u32,
     pub(super) ring_capacity: usize,
@@ -54,14 +56,13 @@ impl SharedPayload {
 
 impl Identity {
     pub(super) fn new(settings: &MeshSettings) -> Result<Identity, JoinError> {
-        let mut incarnation = [0; 8];
-        rustix::rand::getrandom(&mut incarnation, rustix::rand::GetRandomFlags::empty())
-            .map_err(JoinError::Random)?;
+        let incarnation = settings.incarnation.map_or_else(random, Ok)?;
         let payload = settings.payload.as_ref().map(SharedPayload::new).transpose();
         Ok(Identity {
-            name: settings.name,
+            name: settings.member(),
             mac: settings.mac,
-            incarnation: u64::from_ne_bytes(incarnation),
+            steering: settings.steering,
+            incarnation,
             uid: rustix::process::geteuid().as_raw(),
             ring_capacity: settings.ring_capacity,
             payload: payload.map_err(JoinError::Payload)?,
@@ -94,6 +95,7 @@ impl Identity {
             incarnation: self.incarnation,
             name: self.name,
             mac: self.mac,
+            steering: self.steering,
             payload: payload.map(|shared| (shared.offset, shared.len)),
         };
         let section = section.read_only_fd().map_err(|_| Refusal::NoResources)?;
@@ -101,6 +103,12 @@ impl Identity {
         descriptors.extend(payload.map(|shared| shared.descriptor.as_fd()));
         control::send(socket, &kind(introduction).emit(), &descriptors).map_err(|_| Refusal::NoResources)
     }
+}
+
+fn random() -> Result<u64, JoinError> {
+    let mut bytes = [0; 8];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()).map_err(JoinError::Random)?;
+    Ok(u64::from_ne_bytes(bytes))
 }
 
 /// Tells the other side why not, if it still listens.
@@ -125,7 +133,7 @@ pub(super) enum Role {
     /// The other node dialled; its hello is awaited.
     Answering,
     /// This node dialled and said hello; the welcome is awaited.
-    Dialling { name: NodeName, section: Section },
+    Dialling { name: MemberName, section: Section },
     /// The other node dialled and said hello; its former life has to end first.
     Waiting(Box<Offer>),
 }
@@ -137,7 +145,7 @@ impl Handshake {
         (role, self)
     }
 
-    pub(super) fn dials(&self, whom: &NodeName) -> bool {
+    pub(super) fn dials(&self, whom: &MemberName) -> bool {
         matches!(&self.role, Role::Dialling { name, .. } if name == whom)
     }
 }
@@ -161,7 +169,7 @@ impl Offer {
         descriptors: Vec<OwnedFd>,
         uid: u32,
     ) -> Result<Offer, Refusal> {
-        if introduction.name == identity.name {
+        if introduction.name.node == identity.name.node {
             return Err(Refusal::Malformed);
         }
         if introduction.mac == identity.mac {
@@ -239,7 +247,7 @@ pub(super) enum Verdict {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Standing {
     /// This node's name, and the other one's.
-    pub(super) names: [NodeName; 2],
+    pub(super) names: [MemberName; 2],
     /// This node has said hello to the other one and awaits its welcome.
     pub(super) dialling: bool,
     /// Incarnation of the peer of that name, and whether its connection lives.

@@ -4,14 +4,17 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use super::change::PeerDescriptors;
 use super::control;
-use super::name::NodeName;
+use super::message::Introduction;
+use super::name::{MemberName, NodeName};
+use crate::steering::Steering;
 
 /// A node that exchanges frames with this one.
 #[derive(Debug)]
 pub(super) struct Member {
-    pub(super) name: NodeName,
+    pub(super) name: MemberName,
     pub(super) mac: [u8; 6],
     pub(super) incarnation: u64,
+    pub(super) steering: Steering,
     /// Its hang-up tells of the node's death.
     pub(super) control: OwnedFd,
     /// It hung up; the port may still have frames of it.
@@ -23,6 +26,19 @@ pub(super) struct Member {
 impl Member {
     pub(super) fn is_connected(&self) -> bool {
         !self.gone && control::is_connected(self.control.as_fd())
+    }
+
+    /// Whether it belongs to what a node was before it said this, or says otherwise of
+    /// the shard it is.
+    pub(super) fn is_former(&self, introduction: &Introduction) -> bool {
+        self.name.node == introduction.name.node
+            && (self.name == introduction.name || self.incarnation != introduction.incarnation)
+    }
+
+    /// Whether two shards that say they are of one node can be.
+    pub(super) fn agrees(&self, introduction: &Introduction) -> bool {
+        let Steering { count, key, .. } = introduction.steering;
+        (self.mac, self.steering.count, self.steering.key) == (introduction.mac, count, key)
     }
 }
 
@@ -76,16 +92,22 @@ impl Members {
         self.slots.get_mut(usize::from(slot))?.member.as_mut()
     }
 
-    pub(super) fn by_name(&self, name: &NodeName) -> Option<u8> {
+    pub(super) fn by_name(&self, name: &MemberName) -> Option<u8> {
         self.iter()
             .find(|(_, member)| member.name == *name)
             .map(|(slot, _)| slot)
     }
 
-    pub(super) fn by_mac(&self, mac: [u8; 6]) -> Option<u8> {
+    /// Whether another node has the address.
+    pub(super) fn is_taken(&self, mac: [u8; 6], name: &NodeName) -> bool {
         self.iter()
-            .find(|(_, member)| member.mac == mac)
-            .map(|(slot, _)| slot)
+            .any(|(_, member)| member.mac == mac && member.name.node != *name)
+    }
+
+    /// Those that something is true of.
+    pub(super) fn all(&self, is: impl Fn(&Member) -> bool) -> Vec<u8> {
+        let found = self.iter().filter(|(_, member)| is(member));
+        found.map(|(slot, _)| slot).collect()
     }
 
     /// A free slot, and the generation of its next occupant; never 0.

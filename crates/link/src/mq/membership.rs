@@ -20,7 +20,7 @@ use super::directory::{Directory, Place};
 use super::events::{Events, Source};
 use super::handshake::{Handshake, Identity, SharedPayload};
 use super::members::Members;
-use super::name::NodeName;
+use super::name::{MemberName, NodeName};
 use super::settings::{JoinError, MeshSettings};
 use super::statistics::{Loss, MembershipStatistics, PeerInfo, PeerState};
 
@@ -90,7 +90,7 @@ impl Membership {
         let identity = Identity::new(settings)?;
         let directory = Directory::open(&settings.directory)?;
         let events = Events::new().map_err(JoinError::Events)?;
-        let (listener, place) = directory.take(&settings.name)?;
+        let (listener, place) = directory.take(&settings.member())?;
         let belfry = Belfry::new(directory.handle()).map_err(JoinError::Bell)?;
         events
             .add(listener.as_fd(), Source::Listener)
@@ -100,7 +100,7 @@ impl Membership {
         for name in directory
             .names()
             .into_iter()
-            .filter(|name| *name != settings.name)
+            .filter(|name| name.node != settings.name)
         {
             acquaintances.found(name, 0);
         }
@@ -221,7 +221,7 @@ impl Membership {
 
     /// The node's name.
     pub fn name(&self) -> NodeName {
-        self.identity.name
+        self.identity.name.node
     }
 
     /// Which life of the node this is: random.
@@ -242,7 +242,8 @@ impl Membership {
                 refusal: known.last_refusal,
             };
             PeerInfo {
-                name: known.name,
+                name: known.name.node,
+                shard: known.name.shard,
                 state: if dialling { PeerState::Dialling } else { away },
             }
         });
@@ -276,7 +277,7 @@ impl Membership {
         let Some(name) = self.name_of(slot, generation) else {
             return;
         };
-        self.remove(slot, offence.unwrap_or(Loss::HungUp(name)));
+        self.remove(slot, offence.unwrap_or(Loss::HungUp(name.node)));
         if offence.is_some() {
             self.statistics.corrupt += 1;
             self.acquaintances.offended(name, self.now_ns);
@@ -284,7 +285,7 @@ impl Membership {
             self.statistics.lost += 1;
             self.acquaintances.lost(name, self.now_ns);
         }
-        self.answer_waiting(&name);
+        self.answer_waiting(&name.node);
         self.arm_timer();
     }
 
@@ -292,13 +293,13 @@ impl Membership {
     /// memory. It is made again a little later.
     pub fn disconnect(&mut self, slot: u8, generation: u16) {
         if let Some(name) = self.name_of(slot, generation) {
-            self.dismiss(slot, Loss::Disconnected(name));
+            self.dismiss(slot, Loss::Disconnected(name.node));
             self.acquaintances.lost(name, self.now_ns);
             self.arm_timer();
         }
     }
 
-    fn name_of(&self, slot: u8, generation: u16) -> Option<NodeName> {
+    fn name_of(&self, slot: u8, generation: u16) -> Option<MemberName> {
         let member = self.members.of_generation(slot, generation);
         member.map(|member| member.name)
     }

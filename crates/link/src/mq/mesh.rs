@@ -13,6 +13,7 @@ use super::peer;
 use super::port::Port;
 use super::settings::{JoinError, MeshSettings};
 use super::statistics::{Loss, MembershipStatistics, PeerInfo, PortStatistics};
+use crate::steering::Flow;
 use crate::{
     Capabilities, Fence, Link, NeighborChange, Received, Transmit, TransmitError, Transmitter, Watch,
 };
@@ -189,8 +190,8 @@ impl Transmitter for Mesh {
         sent
     }
 
-    fn fence(&self, destination: [u8; 6]) -> Fence {
-        self.port.fence(destination)
+    fn fence(&self, destination: [u8; 6], flow: &Flow) -> Fence {
+        self.port.fence(destination, flow)
     }
 
     fn passed(&self, fence: Fence) -> bool {

@@ -7,11 +7,12 @@ use core::mem::{offset_of, size_of};
 
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
-use super::name::{MAX_NAME, NodeName};
+use super::name::{MAX_NAME, MemberName, NodeName};
+use crate::steering::Steering;
 
 /// Version of the handshake, of the records and of what they mean. Sections have
 /// one of their own.
-pub(super) const VERSION: u16 = 2;
+pub(super) const VERSION: u16 = 3;
 
 const MAGIC: [u8; 8] = *b"toehold\0";
 const KIND_HELLO: u16 = 1;
@@ -37,13 +38,15 @@ struct Layout {
     payload_offset: u64,
     payload_len: u64,
     mac: [u8; 6],
-    reserved: u16,
+    shard: u8,
+    shards: u8,
+    steering_key: [u8; 16],
     name_len: u8,
     name: [u8; MAX_NAME],
 }
 
 const _: () = {
-    assert!(size_of::<Layout>() == 112);
+    assert!(size_of::<Layout>() == 128);
     assert!(offset_of!(Layout, version) == 8);
     assert!(offset_of!(Layout, reason) == 12);
     assert!(offset_of!(Layout, incarnation) == 16);
@@ -54,8 +57,10 @@ const _: () = {
 pub(super) struct Introduction {
     /// Random; another value under the same name is another life of the node.
     pub(super) incarnation: u64,
-    pub(super) name: NodeName,
+    pub(super) name: MemberName,
     pub(super) mac: [u8; 6],
+    /// Which of the node's shards it is, and how to find the one of a connection.
+    pub(super) steering: Steering,
     /// Payload memory in the third descriptor: offset and length in bytes.
     pub(super) payload: Option<(u64, u64)>,
 }
@@ -162,14 +167,18 @@ impl Message {
                 incarnation,
                 name,
                 mac,
+                steering,
                 payload,
             },
         ) = introduction;
         layout.kind = kind;
         layout.incarnation = *incarnation;
         layout.mac = *mac;
-        layout.name_len = name.as_str().len() as u8;
-        layout.name[..name.as_str().len()].copy_from_slice(name.as_str().as_bytes());
+        let Steering { index, count, key } = steering;
+        (layout.shard, layout.shards, layout.steering_key) = (*index, *count, *key);
+        let name = name.node.as_str().as_bytes();
+        layout.name_len = name.len() as u8;
+        layout.name[..name.len()].copy_from_slice(name);
         if let Some((offset, len)) = payload {
             layout.flags = FLAG_PAYLOAD;
             (layout.payload_offset, layout.payload_len) = (*offset, *len);
@@ -202,15 +211,27 @@ impl Layout {
             .name
             .get(..usize::from(self.name_len))
             .ok_or(Refusal::Malformed)?;
-        let name = NodeName::from_bytes(name).map_err(|_| Refusal::Malformed)?;
+        let node = NodeName::from_bytes(name).map_err(|_| Refusal::Malformed)?;
+        let steering = Steering {
+            index: self.shard,
+            count: self.shards,
+            key: self.steering_key,
+        };
+        if !steering.is_valid() {
+            return Err(Refusal::Malformed);
+        }
         if self.mac[0] & 1 == 1 || self.mac == [0; 6] {
             return Err(Refusal::BadAddress);
         }
         let payload = (self.flags & FLAG_PAYLOAD != 0).then_some((self.payload_offset, self.payload_len));
         Ok(Introduction {
             incarnation: self.incarnation,
-            name,
+            name: MemberName {
+                node,
+                shard: self.shard,
+            },
             mac: self.mac,
+            steering,
             payload,
         })
     }
@@ -227,6 +248,7 @@ mod tests {
             incarnation: 0x1234_5678_9abc_def0,
             name: "alpha".parse().unwrap(),
             mac: [2, 0, 0, 0, 0, 7],
+            steering: Steering::SOLE,
             payload: Some((4096, 1 << 24)),
         }
     }
@@ -237,6 +259,15 @@ mod tests {
             Message::Hello(introduction()),
             Message::Welcome(Introduction {
                 payload: None,
+                ..introduction()
+            }),
+            Message::Hello(Introduction {
+                name: "alpha#2".parse().unwrap(),
+                steering: Steering {
+                    index: 2,
+                    count: 5,
+                    key: *b"a node's own key",
+                },
                 ..introduction()
             }),
         ] {
@@ -275,6 +306,9 @@ mod tests {
         assert_eq!(with(|layout| layout.name[1] = b'/'), Err(Refusal::Malformed));
         assert_eq!(with(|layout| layout.name[0] = b'.'), Err(Refusal::Malformed));
         assert_eq!(with(|layout| layout.kind = 77), Err(Refusal::Malformed));
+        assert_eq!(with(|layout| layout.shard = 1), Err(Refusal::Malformed));
+        assert_eq!(with(|layout| layout.shards = 0), Err(Refusal::Malformed));
+        assert_eq!(with(|layout| layout.shards = 17), Err(Refusal::Malformed));
     }
 
     proptest! {

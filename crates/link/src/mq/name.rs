@@ -3,6 +3,8 @@
 use core::fmt;
 use core::str::FromStr;
 
+use crate::steering::MAX_SHARDS;
+
 /// Longest name in bytes.
 pub(super) const MAX_NAME: usize = 63;
 
@@ -20,6 +22,51 @@ pub(super) const MAX_NAME: usize = 63;
 pub struct NodeName {
     bytes: [u8; MAX_NAME],
     len: u8,
+}
+
+/// One shard of a node as a member of the fabric.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct MemberName {
+    pub(super) node: NodeName,
+    pub(super) shard: u8,
+}
+
+impl MemberName {
+    /// What stands between the node's name and the number of a shard. No name has it.
+    const MARK: char = '#';
+}
+
+impl From<NodeName> for MemberName {
+    /// A node's first shard, which has the node's name.
+    fn from(node: NodeName) -> MemberName {
+        MemberName { node, shard: 0 }
+    }
+}
+
+impl FromStr for MemberName {
+    type Err = InvalidName;
+
+    /// There is one way to write a name.
+    fn from_str(name: &str) -> Result<Self, InvalidName> {
+        let Some((node, shard)) = name.split_once(Self::MARK) else {
+            return Ok(name.parse::<NodeName>()?.into());
+        };
+        let number = shard.parse().map_err(|_| InvalidName)?;
+        let plain = (1..MAX_SHARDS).contains(&number) && number.to_string() == shard;
+        let node = node.parse()?;
+        plain
+            .then_some(MemberName { node, shard: number })
+            .ok_or(InvalidName)
+    }
+}
+
+impl fmt::Display for MemberName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.shard {
+            0 => self.node.fmt(f),
+            shard => write!(f, "{}{}{shard}", self.node, Self::MARK),
+        }
+    }
 }
 
 /// The text is no name of a node.
@@ -65,5 +112,24 @@ impl fmt::Display for NodeName {
 impl fmt::Debug for NodeName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(self.as_str(), f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shards_of_a_node_have_names_that_no_node_has() {
+        for text in ["web", "web#1", "web#15", "a.b-c_d#9"] {
+            let name: MemberName = text.parse().unwrap();
+            assert_eq!(name.to_string(), text);
+            assert_eq!(name.shard != 0, text.parse::<NodeName>().is_err());
+        }
+        for text in [
+            "web#0", "web#16", "web#01", "web#+1", "web#", "#1", "web#1#1", "web# 1",
+        ] {
+            assert_eq!(text.parse::<MemberName>(), Err(InvalidName), "{text}");
+        }
     }
 }

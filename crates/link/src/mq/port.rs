@@ -194,7 +194,7 @@ impl Port {
         self.state.infos()
     }
 
-    /// Number of peers that frames are exchanged with.
+    /// Number of peers that frames are exchanged with, each of their shards.
     pub fn connected(&self) -> usize {
         self.state.connected().count()
     }

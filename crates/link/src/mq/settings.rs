@@ -7,10 +7,11 @@ use toehold_shm::PayloadArea;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::directory::DirectoryError;
-use super::name::NodeName;
+use super::name::{MemberName, NodeName};
 use super::port::PortError;
 use super::record::{HEADER_LEN, MAX_LINK_HEADER, MAX_PACKET};
 use crate::Capabilities;
+use crate::steering::Steering;
 
 /// What is in a ring's record beside the packet: the ring's own header of 8
 /// bytes, the frame's, and the link header.
@@ -42,7 +43,7 @@ pub struct PortConfig {
     pub mtu: u16,
     /// Bytes of the ring to each peer.
     pub ring_capacity: u32,
-    /// Most peers at once.
+    /// Most peers at once, each of their shards.
     pub max_peers: u32,
 }
 
@@ -77,11 +78,17 @@ pub struct MeshSettings {
     pub mtu: u16,
     /// Bytes of the ring to each peer: a power of two, 64 KiB to 16 MiB.
     pub ring_capacity: usize,
-    /// Most peers at once: 1 to 128.
+    /// Most peers at once: 1 to 128. One with several shards counts once for each.
     pub max_peers: usize,
     /// The node's payload memory, if frames may be sent by reference to it.
     /// Peers of the same user map its region for reading.
     pub payload: Option<PayloadArea>,
+    /// Which of the node's shards this is. All of them have the node's name and hardware
+    /// address, each one rings and bell of its own.
+    pub steering: Steering,
+    /// Which life of the node this is, the same for all of its shards; random if not
+    /// given. A node with several shards has to give it.
+    pub incarnation: Option<u64>,
 }
 
 impl MeshSettings {
@@ -106,6 +113,16 @@ impl MeshSettings {
             ring_capacity: 1 << 20,
             max_peers: 64,
             payload: None,
+            steering: Steering::SOLE,
+            incarnation: None,
+        }
+    }
+
+    /// Whom others know it as.
+    pub(super) fn member(&self) -> MemberName {
+        MemberName {
+            node: self.name,
+            shard: self.steering.index,
         }
     }
 
@@ -128,6 +145,9 @@ impl MeshSettings {
         }
         if !(1..=Self::MAX_PEERS).contains(&self.max_peers) {
             return Err(JoinError::MaxPeers(self.max_peers));
+        }
+        if !self.steering.is_valid() {
+            return Err(JoinError::Shard(self.steering));
         }
         Ok(())
     }
@@ -166,6 +186,9 @@ pub enum JoinError {
     /// The number of peers is out of range.
     #[error("{0} is no number of peers; choose 1 to 128")]
     MaxPeers(usize),
+    /// There is no such shard.
+    #[error("{0:?} cannot be; a node has 1 to 16 shards, counted from 0")]
+    Shard(Steering),
     /// The fabric's directory does not let the node in.
     #[error(transparent)]
     Directory(#[from] DirectoryError),

@@ -14,6 +14,7 @@ use super::settings::{MAX_PEERS, PortConfig};
 use super::slots::Slots;
 use super::statistics::{Loss, PeerInfo, PeerState, PeerStatistics, PortStatistics};
 use crate::NeighborChange;
+use crate::steering::Steering;
 
 /// Changes kept for a driver that does not ask; then the oldest are forgotten.
 const MAX_CHANGES: usize = 512;
@@ -75,10 +76,14 @@ pub(super) struct PeerRecord {
     /// If the peer is gone: the position up to which its frames are taken.
     last: u64,
     mac: [u8; 6],
-    reserved: u8,
+    /// Which shard of its node it is.
+    shard: u8,
     name_len: u8,
     name: [u8; MAX_NAME],
-    unused: [u8; 49],
+    /// How many shards its node has.
+    shards: u8,
+    steering_key: [u8; 16],
+    unused: [u8; 32],
 }
 
 const _: () = {
@@ -95,6 +100,8 @@ const SHARES_PAYLOAD: u32 = 4;
 const GIVES_PAYLOAD: u32 = 8;
 /// The peer hung up: what it had sent before is still to be taken.
 const GONE: u32 = 16;
+/// The peer's node has several shards.
+const SHARDED: u32 = 32;
 
 /// What a peer broke.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -139,7 +146,8 @@ impl PeerRecord {
             flags: LIVE
                 | flag(joined.same_user, SAME_USER)
                 | flag(joined.shares_payload, SHARES_PAYLOAD)
-                | flag(joined.payload.is_some(), GIVES_PAYLOAD),
+                | flag(joined.payload.is_some(), GIVES_PAYLOAD)
+                | flag(joined.steering.count > 1, SHARDED),
             offence: 0,
             incarnation: joined.incarnation,
             payload_offset,
@@ -147,10 +155,12 @@ impl PeerRecord {
             ring_capacity: joined.ring_capacity,
             last: 0,
             mac: joined.mac,
-            reserved: 0,
+            shard: joined.steering.index,
             name_len: bytes.len() as u8,
             name,
-            unused: [0; 49],
+            shards: joined.steering.count,
+            steering_key: joined.steering.key,
+            unused: [0; 32],
         }
     }
 
@@ -171,6 +181,21 @@ impl PeerRecord {
     #[inline]
     pub(super) fn is_gone(&self) -> bool {
         self.flags & GONE != 0
+    }
+
+    /// Whether frames for the peer's node have to be steered.
+    #[inline]
+    pub(super) fn is_sharded(&self) -> bool {
+        self.flags & SHARDED != 0
+    }
+
+    /// How connections are spread over the shards of the peer's node.
+    pub(super) fn steering(&self) -> Steering {
+        Steering {
+            index: self.shard,
+            count: self.shards.max(1),
+            key: self.steering_key,
+        }
     }
 
     /// Notes that the peer hung up. What it sent before, the ends of its streams, must
@@ -196,6 +221,7 @@ impl PeerRecord {
     fn info(&self) -> Option<PeerInfo> {
         Some(PeerInfo {
             name: self.name()?,
+            shard: self.shard,
             state: PeerState::Connected {
                 mac: self.mac,
                 incarnation: self.incarnation,
@@ -218,12 +244,18 @@ pub(super) fn pack(mac: [u8; 6]) -> u64 {
     u64::from_le_bytes([a, b, c, d, e, f, 0, 0])
 }
 
+/// The same for one of the shards that have the address; of the first one, the address.
+#[inline]
+pub(super) fn pack_shard(mac: [u8; 6], shard: u8) -> u64 {
+    pack(mac) | u64::from(shard) << 48
+}
+
 /// A process's handles to all of it.
 #[derive(Debug)]
 pub(super) struct State {
     head: Table<Head>,
     records: Table<PeerRecord>,
-    /// Addresses of the live peers, as in [`Head::slots`]. Look-ups compare a few
+    /// Addresses of the live peers, as in [`Head::slots`], see [`pack_shard`]. Look-ups compare a few
     /// packed words in a row: for so few that is as fast as a hash, and nobody can
     /// choose bad addresses.
     addresses: Table<u64>,
@@ -316,6 +348,14 @@ impl State {
         self.live(known.iter().position(|&known| known == address)?)
     }
 
+    /// The slots of all peers that have the address: the shards of one node.
+    pub(super) fn shards_of(&self, mac: [u8; 6]) -> Slots {
+        let mut slots = Slots::default();
+        let shards = self.iter().filter(|(_, record)| record.mac == mac);
+        shards.for_each(|(slot, _)| slots.insert(slot));
+        slots
+    }
+
     /// Puts a peer into its slot.
     pub(super) fn insert(&mut self, joined: &Joined) {
         self.remove(joined.slot);
@@ -327,7 +367,7 @@ impl State {
             return;
         };
         *record = PeerRecord::new(joined);
-        *address = pack(joined.mac);
+        *address = pack_shard(joined.mac, joined.steering.index);
         let head = self.head_mut();
         head.departed.remove(joined.slot);
         if let Some(slot) = head.slots.get_mut(position) {
@@ -360,11 +400,25 @@ impl State {
         head.sent.remove(slot);
         head.released.remove(slot);
         head.epoch = head.epoch.wrapping_add(1);
-        self.add_change(NeighborChange::Left(mac));
+        // A node is there until the last of its shards has gone: their frames still count.
+        if self.shards_of(mac).is_empty() {
+            self.add_change(NeighborChange::Left(mac));
+        }
     }
 
     /// The same, to be told to the membership: the peer is gone, or has broken a rule.
+    /// In that case it is its node that cannot be trusted, with all shards.
     pub(super) fn dismiss(&mut self, slot: u8, offence: Option<Offence>) {
+        let sharded = self.get(slot).filter(|record| record.is_sharded());
+        if let Some(mac) = sharded.filter(|_| offence.is_some()).map(|record| record.mac) {
+            self.shards_of(mac)
+                .take()
+                .for_each(|slot| self.dismiss_one(slot, offence));
+        }
+        self.dismiss_one(slot, offence);
+    }
+
+    fn dismiss_one(&mut self, slot: u8, offence: Option<Offence>) {
         let Some(record) = self.get_mut(slot).filter(|record| record.is_live()) else {
             return;
         };

@@ -68,6 +68,8 @@ pub struct PeerStatistics {
 pub struct PeerInfo {
     /// The node's name.
     pub name: NodeName,
+    /// Which of its shards.
+    pub shard: u8,
     /// How things stand with it.
     pub state: PeerState,
 }

@@ -9,7 +9,8 @@ use super::port::Port;
 use super::position::Position;
 use super::record::{MAX_LINK_HEADER, MIN_FRAME};
 use super::slots::Slots;
-use super::state::{Offence, PeerRecord, pack};
+use super::state::{Offence, PeerRecord, pack_shard};
+use crate::steering::Flow;
 use crate::{
     Capabilities, Fence, Link, NeighborChange, Received, Transmit, TransmitError, Transmitter, Watch,
 };
@@ -29,6 +30,66 @@ impl Port {
                 // A peer that broke the rules is dismissed when next spoken to alone.
                 count(&mut record.statistics.group_frames_dropped, 1);
             }
+        }
+    }
+
+    /// Puts a frame into the ring of the shard that it is for. One that is for no shard
+    /// alone goes to all of the node's, as group frames go to all nodes.
+    #[inline(never)]
+    fn transmit_steered(
+        &mut self,
+        frame: &Transmit<'_>,
+        destination: [u8; 6],
+        first: u8,
+    ) -> Result<(), TransmitError> {
+        let Some(flow) = Flow::of_frame(frame.headers) else {
+            return self.transmit_to_shards(frame, destination);
+        };
+        let steering = self
+            .state
+            .get(first)
+            .map(PeerRecord::steering)
+            .unwrap_or_default();
+        let shard = steering.shard_of(&flow);
+        match self.state.find(pack_shard(destination, shard)) {
+            Some(slot) => self.transmit_to(frame, slot),
+            None => {
+                count(&mut self.state.head_mut().statistics.unreachable, 1);
+                Err(TransmitError::Unreachable)
+            }
+        }
+    }
+
+    /// What one shard has no room for is dropped, and told if it was the only one.
+    #[cold]
+    fn transmit_to_shards(
+        &mut self,
+        frame: &Transmit<'_>,
+        destination: [u8; 6],
+    ) -> Result<(), TransmitError> {
+        let mut result = Err(TransmitError::Unreachable);
+        for slot in self.state.shards_of(destination).take() {
+            let sent = self.transmit_to(frame, slot);
+            if result.is_err() {
+                result = sent;
+            }
+        }
+        result
+    }
+
+    #[inline]
+    fn transmit_to(&mut self, frame: &Transmit<'_>, slot: u8) -> Result<(), TransmitError> {
+        let sent = match self.mappings.peer(&mut self.state, slot) {
+            Some(mut peer) => peer.send(frame, self.payload.as_ref()),
+            // Somebody else has to, or this process a little later.
+            None => Err(ReserveError::Full),
+        };
+        match sent {
+            Ok(()) => {
+                self.state.head_mut().sent.insert(slot);
+                Ok(())
+            }
+            Err(error) => Err(self.not_sent(slot, error)),
         }
     }
 
@@ -156,25 +217,21 @@ impl Transmitter for Port {
             count(&mut self.state.head_mut().statistics.unreachable, 1);
             return Err(TransmitError::Unreachable);
         };
-        let sent = match self.mappings.peer(&mut self.state, slot) {
-            Some(mut peer) => peer.send(frame, self.payload.as_ref()),
-            // Somebody else has to, or this process a little later.
-            None => Err(ReserveError::Full),
-        };
-        match sent {
-            Ok(()) => {
-                self.state.head_mut().sent.insert(slot);
-                Ok(())
-            }
-            Err(error) => Err(self.not_sent(slot, error)),
+        if self.state.get(slot).is_some_and(PeerRecord::is_sharded) {
+            return self.transmit_steered(frame, destination, slot);
         }
+        self.transmit_to(frame, slot)
     }
 
-    fn fence(&self, destination: [u8; 6]) -> Fence {
-        let peer = self
-            .state
-            .find(pack(destination))
-            .and_then(|slot| Some((slot, self.state.get(slot)?)));
+    fn fence(&self, destination: [u8; 6], flow: &Flow) -> Fence {
+        let shard = |shard| {
+            let slot = self.state.find(pack_shard(destination, shard))?;
+            Some((slot, self.state.get(slot)?))
+        };
+        let peer = match shard(0) {
+            Some((_, record)) if record.is_sharded() => shard(record.steering().shard_of(flow)),
+            peer => peer,
+        };
         match peer {
             Some((slot, record)) if record.shares_payload() => Position {
                 slot,

@@ -5,6 +5,7 @@ use std::os::fd::BorrowedFd;
 
 use toehold_link::capture::Tap;
 use toehold_link::mq::Port;
+use toehold_link::steering::Flow;
 use toehold_link::{
     Capabilities, Fence, Link, NeighborChange, Received, Transmit, TransmitError, Transmitter, Watch,
 };
@@ -54,8 +55,8 @@ impl Transmitter for NodeLink {
         }
     }
 
-    fn fence(&self, destination: [u8; 6]) -> Fence {
-        delegate!(self, link => link.fence(destination))
+    fn fence(&self, destination: [u8; 6], flow: &Flow) -> Fence {
+        delegate!(self, link => link.fence(destination, flow))
     }
 
     fn passed(&self, fence: Fence) -> bool {

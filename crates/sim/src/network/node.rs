@@ -134,8 +134,8 @@ impl Transmitter for Tap<'_> {
         Ok(())
     }
 
-    fn fence(&self, destination: [u8; 6]) -> Fence {
-        self.link.fence(destination)
+    fn fence(&self, destination: [u8; 6], flow: &Flow) -> Fence {
+        self.link.fence(destination, flow)
     }
 
     fn passed(&self, fence: Fence) -> bool {

@@ -35,6 +35,9 @@ impl Ip {
             self.learn_from_arp(arrival, &packet, to_own);
         }
         if to_own && packet.operation == Operation::Request {
+            if !self.speaks {
+                return dropped(&mut counters.drop_other_shard);
+            }
             let reply = Packet {
                 operation: Operation::Reply,
                 sender_mac: Mac(self.own.mac),

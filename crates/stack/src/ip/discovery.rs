@@ -54,10 +54,12 @@ impl Ip {
             return Ingress::Done;
         }
         let asker = addresses::from_v6(source);
-        if source.is_unspecified() {
+        if source.is_unspecified() && self.speaks {
             //= RFC 4861 §7.2.4
             // Somebody wants this address for itself: everybody hears that it is taken.
             self.advertise(arrival.now, target, ALL_NODES, false, counters);
+        }
+        if source.is_unspecified() {
             return Ingress::Done;
         }
         if !self.own.is_on_link(&asker) {
@@ -65,6 +67,9 @@ impl Ip {
         }
         if let Some(mac) = source_link {
             self.learn(arrival.now, &asker, mac.0, Evidence::Spoke { create: true });
+        }
+        if !self.speaks {
+            return dropped(&mut counters.drop_other_shard);
         }
         //= RFC 4861 §7.2.4
         self.advertise(arrival.now, target, source, true, counters);

@@ -155,6 +155,10 @@ impl Ip {
     }
 
     fn answer_echo(&mut self, arrival: &Arrival<'_>, echo: &Echo, counters: &mut Counters) {
+        if !self.speaks {
+            counters.drop_other_shard += 1;
+            return;
+        }
         let scratch = core::mem::take(&mut self.scratch);
         let outgoing = Outgoing {
             source: echo.source,

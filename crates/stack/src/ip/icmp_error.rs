@@ -46,8 +46,12 @@ impl Ip {
         self.scratch = scratch;
     }
 
-    /// Reports the packet that begins with `original` to its sender.
+    /// Reports the packet that begins with `original` to its sender. Every shard of the
+    /// node has it, and one report is enough.
     fn report(&mut self, now: Instant, original: &[u8], report: Report, counters: &mut Counters) {
+        if !self.speaks {
+            return;
+        }
         let mut buffer = [0; MAX_MESSAGE_V6];
         let outgoing = match original.first().map(|byte| byte >> 4) {
             Some(4) => self.error_message_v4(original, report, &mut buffer),

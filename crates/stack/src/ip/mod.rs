@@ -69,6 +69,8 @@ const LOOPBACK_MTU: u16 = u16::MAX;
 pub(crate) struct Ip {
     own: Addresses,
     link: LinkShape,
+    /// Whether this stack answers for its node: its first shard.
+    speaks: bool,
     state: Table<State>,
     neighbors: Neighbors,
     packets: Packets,
@@ -104,6 +106,7 @@ impl Ip {
         Ok(Self {
             own: Addresses::new(config),
             link: LinkShape::new(config),
+            speaks: config.steering.index == 0,
             state,
             neighbors: Neighbors::create(carver, config)?,
             packets: Packets::create(carver, config.link.mtu, neighbor::capacity(config))?,
@@ -254,7 +257,7 @@ impl Ip {
     /// stays.
     pub(crate) fn poll_transmit(&mut self, now: Instant, out: &mut dyn Transmitter, counters: &mut Counters) {
         self.neighbors.settle(counters);
-        if self.state[0].take_announcement() {
+        if self.state[0].take_announcement() && self.speaks {
             self.announce_v4(counters);
             self.announce_v6(now, counters);
         }

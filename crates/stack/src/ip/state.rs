@@ -3,6 +3,7 @@
 use super::waiting::Packets;
 use crate::config::Config;
 use crate::time::Instant;
+use toehold_link::steering::Steering;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// What operations on one part of the IP layer may change of the others.
@@ -30,8 +31,10 @@ pub(super) struct State {
     error_tokens: u32,
     epoch: u32,
     fragment_id: u32,
+    fragment_id_step: u32,
     /// Not 0: the neighbours are to be told of this stack.
     announcement: u32,
+    reserved: u32,
 }
 
 impl State {
@@ -43,8 +46,10 @@ impl State {
             epoch: 1,
             //= RFC 7739 §5
             // The first identification is hard to guess for who does not know the seed.
-            fragment_id: (config.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32,
+            fragment_id: first_fragment_id(config),
+            fragment_id_step: config.steering.count.into(),
             announcement: 0,
+            reserved: 0,
         }
     }
 
@@ -105,7 +110,14 @@ impl State {
     //= RFC 6864 §4.2
     //= RFC 8200 §4.5
     pub(super) fn next_fragment_id(&mut self) -> u32 {
-        self.fragment_id = self.fragment_id.wrapping_add(1);
+        self.fragment_id = self.fragment_id.wrapping_add(self.fragment_id_step);
         self.fragment_id
     }
+}
+
+/// The shards of a node take turns, so that no two of them give the same one.
+fn first_fragment_id(config: &Config) -> u32 {
+    let Steering { index, count, .. } = config.steering;
+    let first = (config.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32;
+    (first - first % u32::from(count.max(1))).wrapping_add(index.into())
 }

@@ -85,7 +85,9 @@ impl Stack {
         Ok(())
     }
 
-    /// Begins to connect. `local` may be unspecified in address, port or both.
+    /// Begins to connect. `local` may be unspecified in address, port or both. A port
+    /// that is given has to make the connection one of this shard's, see
+    /// [`Stack::shard_for`].
     /// The outcome shows in [`Stack::readiness`] and [`Stack::take_error`].
     ///
     /// # Errors
@@ -101,6 +103,14 @@ impl Stack {
         let local = local.map_or((Address::UNSPECIFIED, 0), |a| (Address::from(a.ip()), a.port()));
         let (tcp, mut cx) = self.split(now);
         tcp.connect(&mut cx, local, (remote.ip().into(), remote.port()), *settings)
+    }
+
+    /// The shard of the node in which [`Stack::connect`] is to be called with this local
+    /// address. `None`: in any.
+    pub fn shard_for(&self, local: Option<SocketAddr>, remote: SocketAddr) -> Option<u8> {
+        let local = local?;
+        let ends = [local, remote].map(|end| (Address::from(end.ip()), end.port()));
+        self.tcp.shard_of(&self.ip, ends[0], ends[1])
     }
 
     /// Queues bytes for sending and returns how many found room.

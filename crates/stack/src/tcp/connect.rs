@@ -6,6 +6,7 @@ use super::congestion::Congestion;
 use super::segment::Segment;
 use super::{Context, State, Tcp, flag};
 use crate::demux::Demux;
+use crate::ip::Ip;
 use crate::socket::{ConnectionId, Settings, SocketError};
 use crate::time::Instant;
 use crate::tuple::{Address, FourTuple};
@@ -46,10 +47,29 @@ impl Tcp {
         };
         if local.1 == 0 {
             tuple.local_port = self.choose_port(cx, tuple)?;
+        } else if !self.steering.is_own(&tuple.flow()) {
+            return Err(SocketError::AddressNotAvailable);
         } else if !self.tuple_free(cx, &tuple) {
             return Err(SocketError::AddressInUse);
         }
         self.open(cx, tuple, settings)
+    }
+
+    /// The shard that a connection between these ends belongs to; `None` if the port is
+    /// left open, and with it the shard, or if there is no such connection.
+    pub(crate) fn shard_of(&self, ip: &Ip, local: (Address, u16), remote: (Address, u16)) -> Option<u8> {
+        let address = if local.0.is_unspecified() {
+            ip.source_for(remote.0)?
+        } else {
+            local.0
+        };
+        let tuple = FourTuple {
+            local: address,
+            remote: remote.0,
+            local_port: local.1,
+            remote_port: remote.1,
+        };
+        (local.1 != 0).then(|| self.steering.shard_of(&tuple.flow()))
     }
 
     fn open(
@@ -98,6 +118,7 @@ impl Tcp {
         reusable
     }
 
+    /// One with which the connection belongs to this shard.
     //= RFC 6056 §3.3.3 (algorithm 3, simple hash-based port selection)
     fn choose_port(&mut self, cx: &mut Context<'_>, mut tuple: FourTuple) -> Result<u16, SocketError> {
         let first = self.config.ephemeral_first.min(LAST_PORT);
@@ -108,7 +129,10 @@ impl Tcp {
             let step = self.shard[0].next_port;
             self.shard[0].next_port = step.wrapping_add(1);
             tuple.local_port = first + (offset.wrapping_add(step) % count) as u16;
-            if !self.port_has_listener(&tuple) && self.tuple_free(cx, &tuple) {
+            if self.steering.is_own(&tuple.flow())
+                && !self.port_has_listener(&tuple)
+                && self.tuple_free(cx, &tuple)
+            {
                 return Ok(tuple.local_port);
             }
         }

@@ -31,6 +31,10 @@ impl Tcp {
         };
         if let Some(index) = self.demux.lookup(&segment.tuple, &self.pcbs) {
             self.connection_input(cx, index, &segment, placement);
+        } else if !self.steering.is_own(&segment.tuple.flow()) {
+            // Its shard has it too, or the sender does not know where it belongs. To
+            // answer would end a connection that is another shard's.
+            cx.counters.drop_other_shard += 1;
         } else if let Some(record) = self.time_waits.get(&segment.tuple) {
             self.time_wait_input(cx, &record, &segment);
         } else if let Some(listener) = self.find_listener(&segment.tuple) {
@@ -158,7 +162,11 @@ impl Tcp {
     pub(crate) fn icmp_error(&mut self, cx: &mut Context<'_>, error: &crate::ip::IcmpError) {
         use crate::ip::IcmpErrorKind as Kind;
         let Some(index) = self.demux.lookup(&error.tuple, &self.pcbs) else {
-            cx.counters.drop_icmp += 1;
+            if self.steering.is_own(&error.tuple.flow()) {
+                cx.counters.drop_icmp += 1;
+            } else {
+                cx.counters.drop_other_shard += 1;
+            }
             return;
         };
         let pcb = &self.pcbs[index];

@@ -22,7 +22,7 @@ impl Tcp {
     pub(super) fn enter_limbo(&mut self, index: u32, out: &dyn Transmitter) {
         let pcb = &mut self.pcbs[index];
         pcb.clear(flag::FENCE_WANTED);
-        let fence = out.fence(pcb.path.destination);
+        let fence = out.fence(pcb.path.destination, &pcb.tuple.flow());
         if out.passed(fence) {
             pcb.send_queue.clear(&mut self.payload);
             return;

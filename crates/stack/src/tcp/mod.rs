@@ -39,6 +39,7 @@ pub(crate) mod time_wait;
 mod timers;
 mod urgent;
 
+use toehold_link::steering::Steering;
 use toehold_shm::{ByteQueue, Carver, NONE, OutOfMemory, Payload, Slab, Table};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -100,6 +101,7 @@ struct Shard {
 /// Every connection of a stack.
 pub(crate) struct Tcp {
     pub(crate) config: TcpConfig,
+    steering: Steering,
     checksum_offload: bool,
     /// The link carries super-frames.
     super_frames: bool,
@@ -155,6 +157,7 @@ impl Tcp {
     pub(crate) fn create(carver: &mut Carver, config: &Config) -> Result<Self, OutOfMemory> {
         let mut tcp = Self {
             config: config.tcp.clone(),
+            steering: config.steering,
             checksum_offload: config.link.checksum_offload,
             super_frames: config.link.super_frame > config.link.mtu.into(),
             payload: carver.payload(config.payload_blocks, config.payload_block_len)?,

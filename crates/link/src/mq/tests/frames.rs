@@ -265,16 +265,16 @@ fn a_fence_is_passed_when_the_peer_is_done_or_gone() {
     let fabric = Fabric::new();
     let payload = shared_payload(4);
     let [mut a, mut b] = with_payload(&fabric, &payload);
-    assert_eq!(b.fence(mac(0)), Fence::default(), "b shares no payload");
-    assert_eq!(a.fence([0xff; 6]), Fence::default());
+    assert_eq!(b.fence(mac(0), &flow()), Fence::default(), "b shares no payload");
+    assert_eq!(a.fence([0xff; 6], &flow()), Fence::default());
     assert!(a.passed(Fence::default()));
 
-    let before = a.fence(mac(1));
+    let before = a.fence(mac(1), &flow());
     assert!(a.passed(before), "nothing was sent");
     send_gather(&mut a, mac(1), Gather::from_slice(payload.bytes(0))).unwrap();
-    let first = a.fence(mac(1));
+    let first = a.fence(mac(1), &flow());
     send_gather(&mut a, mac(1), Gather::from_slice(payload.bytes(0))).unwrap();
-    let second = a.fence(mac(1));
+    let second = a.fence(mac(1), &flow());
     assert!(!a.passed(first) && !a.passed(second));
     // The burst of one: its record is given back after the handler has run.
     assert_eq!(b.receive(0, 1, &mut |_| assert!(!a.passed(first))), 1);
@@ -283,7 +283,7 @@ fn a_fence_is_passed_when_the_peer_is_done_or_gone() {
     assert!(a.passed(second));
 
     send_gather(&mut a, mac(1), Gather::from_slice(payload.bytes(0))).unwrap();
-    let third = a.fence(mac(1));
+    let third = a.fence(mac(1), &flow());
     assert!(!a.passed(third));
     drop(b);
     let mut nodes = [a];

@@ -10,8 +10,10 @@ use rustix::io::{Errno, pwrite};
 use super::*;
 use crate::mq::control::{self, Packet};
 use crate::mq::message::{Introduction, MESSAGE_LEN, Message};
+use crate::mq::name::MemberName;
 use crate::mq::record::{HEADER_LEN, MAX_FRAME};
 use crate::mq::{BadRecord, Loss, Refusal};
+use crate::steering::Steering;
 use toehold_shm::ring::{Corrupt, VERSION};
 
 // The ring's layout, as `shm` documents it.
@@ -27,6 +29,7 @@ const INCARNATION: u64 = 0xbad;
 pub(super) struct Liar {
     name: NodeName,
     number: u8,
+    steering: Steering,
     section: OwnedFd,
     bell: UnixDatagram,
     /// What rings it.
@@ -60,8 +63,17 @@ fn section(capacity: u64, incarnation: u64) -> OwnedFd {
 impl Liar {
     /// Dials `node`, and has said nothing yet.
     pub(super) fn dial(fabric: &Fabric, node: &str, number: u8) -> Liar {
+        Self::dial_as(fabric, node, number, Steering::SOLE)
+    }
+
+    /// The same, as one of its shards.
+    pub(super) fn dial_as(fabric: &Fabric, node: &str, number: u8, steering: Steering) -> Liar {
         let own = name(&format!("liar-{number}"));
-        let path = fabric.path().join(format!("{own}.sock"));
+        let member = MemberName {
+            node: own,
+            shard: steering.index,
+        };
+        let path = fabric.path().join(format!("{member}.sock"));
         let _ = std::fs::remove_file(&path);
         let (bell, doorbell) = UnixDatagram::pair().unwrap();
         Liar {
@@ -69,6 +81,7 @@ impl Liar {
             doorbell,
             name: own,
             number,
+            steering,
             section: section(CAPACITY, INCARNATION),
             _listener: control::listen(&path).unwrap(),
             socket: control::dial(&fabric.path().join(format!("{node}.sock"))).unwrap(),
@@ -79,8 +92,12 @@ impl Liar {
     fn introduction(&self) -> Introduction {
         Introduction {
             incarnation: INCARNATION,
-            name: self.name,
+            name: MemberName {
+                node: self.name,
+                shard: self.steering.index,
+            },
             mac: mac(self.number),
+            steering: self.steering,
             payload: None,
         }
     }
@@ -107,7 +124,7 @@ impl Liar {
     }
 
     /// Why it is refused; `None` if the node just hangs up.
-    fn refusal(&self, nodes: &mut [Mesh]) -> Option<Refusal> {
+    pub(super) fn refusal(&self, nodes: &mut [Mesh]) -> Option<Refusal> {
         let deadline = Instant::now() + PATIENCE;
         let mut buffer = [0; MESSAGE_LEN];
         loop {
@@ -149,6 +166,16 @@ impl Liar {
         self.write(place + 8, body);
         self.word(place, self.header(body.len() as u32, kind));
         self.position += size;
+    }
+
+    /// A record of a kind that there is not.
+    pub(super) fn break_the_ring(&mut self) {
+        self.record(77, &body(0, 0, 0, &[0; 20]));
+    }
+
+    /// Says that it has the address of another one.
+    pub(super) fn steal_address(&mut self, number: u8) {
+        self.number = number;
     }
 
     fn header(&self, len: u32, kind: u16) -> u64 {
@@ -490,12 +517,12 @@ fn descriptors_that_are_no_section_are_refused() {
 fn false_names_and_addresses_are_refused() {
     let good = section(CAPACITY, INCARNATION);
     let (bell, _other) = UnixDatagram::pair().unwrap();
-    let own = |introduction: &mut Introduction| introduction.name = name("node-0");
+    let own = |introduction: &mut Introduction| introduction.name = name("node-0").into();
     assert_eq!(
         hello_with(own, &[good.as_fd(), bell.as_fd()]),
         Some(Refusal::Malformed)
     );
-    let nobodys = |introduction: &mut Introduction| introduction.name = name("nobody");
+    let nobodys = |introduction: &mut Introduction| introduction.name = name("nobody").into();
     assert_eq!(
         hello_with(nobodys, &[good.as_fd(), bell.as_fd()]),
         Some(Refusal::NotOwner)
@@ -521,8 +548,9 @@ fn nonsense_instead_of_a_hello_is_refused() {
     let good = section(CAPACITY, INCARNATION);
     let hello = Message::Hello(Introduction {
         incarnation: INCARNATION,
-        name: name("liar-9"),
+        name: name("liar-9").into(),
         mac: mac(9),
+        steering: Steering::SOLE,
         payload: None,
     });
     let (bell, _other) = UnixDatagram::pair().unwrap();
@@ -532,13 +560,14 @@ fn nonsense_instead_of_a_hello_is_refused() {
         (b"GET / HTTP/1.1\r\n\r\n", &[]),
         (&hello.emit()[..50], &[good.as_fd(), bell.as_fd()]),
         (&long, &[good.as_fd(), bell.as_fd()]),
-        (&[0; 112], &many),
+        (&[0; MESSAGE_LEN], &many),
         (&Message::Refusal(Refusal::Version).emit(), &[]),
         (
             &Message::Welcome(Introduction {
-                name: name("x"),
+                name: name("x").into(),
                 incarnation: 1,
                 mac: mac(7),
+                steering: Steering::SOLE,
                 payload: None,
             })
             .emit(),
@@ -722,6 +751,7 @@ fn nothing_is_heard_of_refused_welcomes() {
             incarnation: INCARNATION,
             name,
             mac: mac(9),
+            steering: Steering::SOLE,
             payload: None,
         })
         .emit()

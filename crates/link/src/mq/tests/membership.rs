@@ -16,7 +16,7 @@ fn state(node: &Mesh, peer: &str) -> Option<PeerState> {
 
 /// Makes a node believe that a peer broke the rules.
 fn offend(node: &mut Mesh, peer: &str) {
-    let slot = node.membership.members.by_name(&name(peer)).unwrap();
+    let slot = node.membership.members.by_name(&name(peer).into()).unwrap();
     node.port.dismiss(slot, Some(Offence::Ring(Corrupt::Padding)));
     node.agree();
 }
@@ -62,7 +62,7 @@ fn of_simultaneous_handshakes_exactly_one_goes_on() {
         let (mut a, mut b) = (fabric.join("a", 0), fabric.join("b", 1));
         // Neither knows of the other's call when it makes its own.
         for (node, other) in [(&mut a, "b"), (&mut b, "a")] {
-            node.membership.acquaintances.found(name(other), 0);
+            node.membership.acquaintances.found(name(other).into(), 0);
         }
         let mut nodes = [a, b];
         drive(&mut nodes, |nodes| nodes.iter().all(|node| node.connected() == 1));

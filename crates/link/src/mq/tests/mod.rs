@@ -7,6 +7,7 @@ mod port;
 mod processes;
 mod programs;
 mod restarts;
+mod shards;
 mod sleep;
 
 use std::path::{Path, PathBuf};
@@ -17,6 +18,7 @@ use std::time::{Duration, Instant};
 use toehold_shm::{Carver, Gather, Payload, Region};
 
 use super::{Mesh, MeshSettings, NodeName};
+use crate::steering::Flow;
 use crate::test_frames::{PARTIAL, frame_to, whole};
 use crate::{Checksum, Link, Offload, Received, Transmit, TransmitError, Transmitter};
 
@@ -70,6 +72,11 @@ impl Drop for Fabric {
 
 fn mac(number: u8) -> [u8; 6] {
     [2, 0, 0, 0, 0, number]
+}
+
+/// Any connection: nodes with one shard need not know which.
+fn flow() -> Flow {
+    Flow::between(([1; 16], 1), ([2; 16], 2))
 }
 
 fn name(name: &str) -> NodeName {

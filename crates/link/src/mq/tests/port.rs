@@ -220,7 +220,7 @@ fn payload_sent_by_one_handle_is_fenced_for_all() {
         },
     };
     node.ports[0].transmit(&frame).unwrap();
-    let fence = node.ports[1].fence(mac(1));
+    let fence = node.ports[1].fence(mac(1), &flow());
     assert_ne!(fence, Fence::default());
     node.ports[1].flush();
     assert_eq!(statistics(&node.ports[1]).frames_sent_by_reference, 1);
@@ -513,7 +513,7 @@ fn a_scribbled_state_is_survived() {
                 let _ = (put(port, 1, &[1; 700]), put(port, 255, b"to all"));
                 let _ = crate::test_frames::send(port, &frame_to([0xff; 6], mac(0), &[2; 60]), PARTIAL);
                 port.flush();
-                let fence = port.fence(mac(1));
+                let fence = port.fence(mac(1), &flow());
                 let _ = (port.passed(fence), port.passed(Fence(random.next())));
                 let _ = (port.peers(), port.connected(), port.statistics(), port.unmapped());
                 let mut watch = Watch::new();

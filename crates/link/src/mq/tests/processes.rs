@@ -135,7 +135,7 @@ fn a_stopped_process_blocks_nobody() {
     drive(&mut nodes, |nodes| nodes[0].connected() == 2);
     send(&mut nodes[0], 3, b"past the stopped one").unwrap();
     assert_eq!(take(&mut nodes[1]), [b"past the stopped one"]);
-    let fence = nodes[0].fence(mac(1));
+    let fence = nodes[0].fence(mac(1), &flow());
     assert!(nodes[0].passed(fence), "no payload of this node is shared");
     rustix::process::kill_process(pid, rustix::process::Signal::CONT).unwrap();
     // The stopped process goes on and empties its ring.

@@ -1,0 +1,151 @@
+//! Which of a node's shards a frame is for, as a network card with several queues
+//! decides it.
+//!
+//! A *shard* is one of several independent stacks of a node. A connection belongs to one
+//! of them, found by a keyed hash of its ends. The hash does not tell one end from the
+//! other, so that a connection between two sockets of one node belongs to one shard. The
+//! key keeps those away who only choose the ends of connections; nodes of the same
+//! fabric know it, because they put a frame where it belongs.
+//!
+//! Whatever is not plainly a TCP segment belongs to every shard. Nothing but the ends is
+//! looked at here, and whether what looks like a segment is one is for the stack to say.
+
+use core::hash::Hasher;
+
+use siphasher::sip::SipHasher13;
+use toehold_wire::{ethernet, ipv4, ipv6, protocol};
+
+/// Most shards of a node.
+pub const MAX_SHARDS: u8 = 16;
+
+/// Which shard of a node one is, and how its connections are spread over them.
+#[derive(Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Steering {
+    /// Number of the shard, from 0 on. The first one speaks for the node where that is
+    /// to be done once.
+    pub index: u8,
+    /// How many there are: 1 to [`MAX_SHARDS`].
+    pub count: u8,
+    /// The key of the hash; without meaning if there is one shard.
+    pub key: [u8; 16],
+}
+
+impl Steering {
+    /// Of a node with one shard.
+    pub const SOLE: Steering = Steering {
+        index: 0,
+        count: 1,
+        key: [0; 16],
+    };
+
+    /// Whether there can be such a shard.
+    pub fn is_valid(&self) -> bool {
+        self.count <= MAX_SHARDS && self.index < self.count
+    }
+
+    /// The shard of the node that a connection belongs to.
+    #[inline]
+    pub fn shard_of(&self, flow: &Flow) -> u8 {
+        if self.count == 1 {
+            return 0;
+        }
+        let mut hasher = SipHasher13::new_with_key(&self.key);
+        flow.feed(&mut hasher);
+        // The high bits of a product spread over any number without a remainder.
+        (u128::from(hasher.finish()) * u128::from(self.count) >> 64) as u8
+    }
+
+    /// Whether a connection belongs to this shard.
+    #[inline]
+    pub fn is_own(&self, flow: &Flow) -> bool {
+        self.count == 1 || self.shard_of(flow) == self.index
+    }
+}
+
+impl Default for Steering {
+    fn default() -> Self {
+        Self::SOLE
+    }
+}
+
+impl core::fmt::Debug for Steering {
+    /// Never shows the key.
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "shard {} of {}", self.index, self.count)
+    }
+}
+
+/// One end of a connection: an IP address, IPv4's in its IPv6-mapped form, and a port.
+pub type End = ([u8; 16], u16);
+
+/// The ends of a connection, in no order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Flow {
+    ends: [End; 2],
+}
+
+impl Flow {
+    /// Between two ends.
+    #[inline]
+    pub fn between(one: End, other: End) -> Flow {
+        let ends = if one <= other { [one, other] } else { [other, one] };
+        Flow { ends }
+    }
+
+    /// The connection of the TCP segment in an Ethernet frame that begins with these
+    /// bytes. `None`: it is none, or one that hides behind a VLAN tag or extension
+    /// headers, or in fragments.
+    pub fn of_frame(frame: &[u8]) -> Option<Flow> {
+        let (ethernet, packet) = frame.split_at_checked(ethernet::HEADER_LEN)?;
+        match ethernet.last_chunk()? {
+            [0x08, 0x00] => Self::of_ipv4(packet),
+            [0x86, 0xdd] => Self::of_ipv6(packet),
+            _ => None,
+        }
+    }
+
+    fn of_ipv4(packet: &[u8]) -> Option<Flow> {
+        let header: &[u8; ipv4::HEADER_LEN] = packet.first_chunk()?;
+        // The mask leaves out a reserved bit and "don't fragment".
+        let whole = u16::from_be_bytes([header[6], header[7]]) & 0x3fff == 0;
+        if header[0] >> 4 != 4 || header[9] != protocol::TCP || !whole {
+            return None;
+        }
+        let mapped = |at: usize| {
+            let mut address = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0, 0, 0, 0];
+            address[12..].copy_from_slice(&header[at..at + 4]);
+            address
+        };
+        Self::of_ports(
+            packet.get(usize::from(header[0] & 0xf) * 4..)?,
+            mapped(12),
+            mapped(16),
+        )
+    }
+
+    fn of_ipv6(packet: &[u8]) -> Option<Flow> {
+        let (header, segment) = packet.split_first_chunk::<{ ipv6::HEADER_LEN }>()?;
+        if header[0] >> 4 != 6 || header[6] != protocol::TCP {
+            return None;
+        }
+        let address = |at: usize| header[at..at + 16].try_into().ok();
+        Self::of_ports(segment, address(8)?, address(24)?)
+    }
+
+    fn of_ports(segment: &[u8], source: [u8; 16], destination: [u8; 16]) -> Option<Flow> {
+        let &[a, b, c, d] = segment.first_chunk()?;
+        let ports = [u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])];
+        Some(Self::between((source, ports[0]), (destination, ports[1])))
+    }
+
+    #[inline]
+    fn feed(&self, hasher: &mut impl Hasher) {
+        let [(one, port), (other, other_port)] = &self.ends;
+        hasher.write(one);
+        hasher.write(other);
+        hasher.write_u32(u32::from(*port) << 16 | u32::from(*other_port));
+    }
+}
+
+#[cfg(test)]
+mod tests;

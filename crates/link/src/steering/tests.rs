@@ -1,0 +1,190 @@
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use proptest::prelude::*;
+use toehold_wire::ethernet::EtherType;
+use toehold_wire::{Mac, ipv4, ipv6};
+
+use super::*;
+
+fn steering(count: u8, key: u128) -> Steering {
+    Steering {
+        index: 0,
+        count,
+        key: key.to_le_bytes(),
+    }
+}
+
+fn octets(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
+        IpAddr::V6(v6) => v6.octets(),
+    }
+}
+
+/// The beginning of a frame with a TCP segment, without its checksums.
+fn frame(source: (IpAddr, u16), destination: (IpAddr, u16)) -> Vec<u8> {
+    let mut bytes = vec![0; 80];
+    let is_v4 = source.0.is_ipv4();
+    let header = ethernet::Header {
+        dst: Mac([2, 0, 0, 0, 0, 1]),
+        src: Mac([2, 0, 0, 0, 0, 2]),
+        vlan: None,
+        ethertype: if is_v4 { EtherType::IPV4 } else { EtherType::IPV6 },
+    };
+    let mut at = header.emit(&mut bytes);
+    at += match (source.0, destination.0) {
+        (IpAddr::V4(src), IpAddr::V4(dst)) => ipv4::Header {
+            tos: 0,
+            id: 0,
+            dont_fragment: true,
+            more_fragments: false,
+            fragment_offset: 0,
+            ttl: 64,
+            protocol: protocol::TCP,
+            src,
+            dst,
+            payload_len: 20,
+        }
+        .emit(&mut bytes[at..]),
+        (IpAddr::V6(src), IpAddr::V6(dst)) => ipv6::Header {
+            payload_len: 20,
+            next_header: protocol::TCP,
+            hop_limit: 64,
+            ..ipv6::Header::new(src, dst)
+        }
+        .emit(&mut bytes[at..]),
+        _ => unreachable!("both of one family"),
+    };
+    bytes[at..at + 2].copy_from_slice(&source.1.to_be_bytes());
+    bytes[at + 2..at + 4].copy_from_slice(&destination.1.to_be_bytes());
+    bytes.truncate(at + 20);
+    bytes
+}
+
+fn addresses() -> impl Strategy<Value = [IpAddr; 2]> {
+    prop_oneof![
+        any::<[u32; 2]>().prop_map(|pair| pair.map(|bits| IpAddr::V4(Ipv4Addr::from(bits)))),
+        any::<[u128; 2]>().prop_map(|pair| pair.map(|bits| IpAddr::V6(Ipv6Addr::from(bits)))),
+    ]
+}
+
+proptest! {
+    /// Whoever sends a frame, and whichever way it goes, finds the shard that the stack
+    /// finds which has the connection's addresses and ports and no frame.
+    #[test]
+    fn both_ends_and_both_directions_find_the_same_shard(
+        [one, other] in addresses(),
+        ports: [u16; 2],
+        key: u128,
+        count in 1..=MAX_SHARDS,
+    ) {
+        let steering = steering(count, key);
+        let (a, b) = ((one, ports[0]), (other, ports[1]));
+        let flow = Flow::between((octets(one), ports[0]), (octets(other), ports[1]));
+        for bytes in [frame(a, b), frame(b, a)] {
+            prop_assert_eq!(Flow::of_frame(&bytes), Some(flow));
+        }
+        prop_assert!(steering.shard_of(&flow) < count);
+        let owners = (0..count).filter(|&index| Steering { index, ..steering }.is_own(&flow));
+        prop_assert_eq!(owners.count(), 1);
+    }
+
+    #[test]
+    fn any_bytes_have_a_connection_or_none(bytes in prop::collection::vec(any::<u8>(), 0..100), kind in 0..3) {
+        let mut bytes = bytes;
+        if let Some(ethertype) = bytes.get_mut(12..14) {
+            match kind {
+                0 => ethertype.copy_from_slice(&[0x08, 0x00]),
+                1 => ethertype.copy_from_slice(&[0x86, 0xdd]),
+                _ => {}
+            }
+        }
+        let _ = Flow::of_frame(&bytes);
+    }
+}
+
+#[test]
+fn connections_are_spread_evenly_whatever_they_have_in_common() {
+    const CONNECTIONS: u32 = 16_000;
+    let server = Ipv4Addr::new(10, 0, 0, 1).to_ipv6_mapped().octets();
+    // Ports in a row from one client, and clients in a row from one port.
+    let client = |number: u32, many: bool| {
+        let address = Ipv4Addr::from(0x0a00_0100 + if many { number } else { 0 });
+        let port = if many { 4000 } else { 32_768 + number as u16 };
+        (address.to_ipv6_mapped().octets(), port)
+    };
+    for (count, key) in [(2, 1), (3, 2), (4, 3), (7, 4), (16, 5)] {
+        for many in [false, true] {
+            let steering = steering(count, key);
+            let mut shards = vec![0_u32; count.into()];
+            for number in 0..CONNECTIONS {
+                let flow = Flow::between((server, 80), client(number, many));
+                shards[usize::from(steering.shard_of(&flow))] += 1;
+            }
+            let expected = CONNECTIONS / u32::from(count);
+            // Seven standard deviations of what chance does.
+            let slack = 7 * expected.isqrt();
+            assert!(
+                shards.iter().all(|&shard| shard.abs_diff(expected) < slack),
+                "{shards:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn another_key_is_another_spread() {
+    let server = ([1; 16], 80);
+    let differ = (0..1000).filter(|&port| {
+        let flow = Flow::between(server, ([2; 16], port));
+        steering(4, 1).shard_of(&flow) != steering(4, 2).shard_of(&flow)
+    });
+    // Three quarters of them by chance.
+    assert!((650..850).contains(&differ.count()));
+}
+
+#[test]
+fn what_is_not_plainly_a_segment_belongs_to_all() {
+    let v4 = |last| IpAddr::V4(Ipv4Addr::new(10, 0, 0, last));
+    let v6 = |last| IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, last));
+    let plain = frame((v4(1), 1000), (v4(2), 80));
+    let plain_v6 = frame((v6(1), 1000), (v6(2), 80));
+    let changed = |plain: &[u8], at: usize, value: u8| {
+        let mut bytes = plain.to_vec();
+        bytes[at] = value;
+        Flow::of_frame(&bytes)
+    };
+    // UDP, a first and a later fragment, ARP, another version.
+    for (at, value) in [(23, 17), (20, 0x20), (21, 1), (13, 0x06), (14, 0x65)] {
+        assert_eq!(changed(&plain, at, value), None, "byte {at}");
+    }
+    assert_eq!(
+        changed(&plain, 20, 0),
+        Flow::of_frame(&plain),
+        "may be fragmented"
+    );
+    // A fragment header, and an IPv4 packet in its place.
+    for (at, value) in [(20, 44), (14, 0x45)] {
+        assert_eq!(changed(&plain_v6, at, value), None, "byte {at}");
+    }
+    // Options in front of the ports, which are not there then.
+    assert_eq!(changed(&plain, 14, 0x4f), None);
+    for len in 0..38 {
+        assert_eq!(Flow::of_frame(&plain[..len]), None, "{len} bytes");
+    }
+}
+
+#[test]
+fn there_is_no_shard_beyond_the_last() {
+    let valid = |index, count| {
+        Steering {
+            index,
+            count,
+            key: [0; 16],
+        }
+        .is_valid()
+    };
+    assert!(Steering::SOLE.is_valid() && valid(15, 16) && valid(0, 2));
+    assert!(!valid(1, 1) && !valid(0, 0) && !valid(16, 17) && !valid(3, 2));
+    assert!(!format!("{:?}", steering(3, 0xdead_beef)).contains("de"));
+}
