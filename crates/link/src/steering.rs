@@ -52,7 +52,7 @@ impl Steering {
         let mut hasher = SipHasher13::new_with_key(&self.key);
         flow.feed(&mut hasher);
         // The high bits of a product spread over any number without a remainder.
-        (u128::from(hasher.finish()) * u128::from(self.count) >> 64) as u8
+        ((u128::from(hasher.finish()) * u128::from(self.count)) >> 64) as u8
     }
 
     /// Whether a connection belongs to this shard.
