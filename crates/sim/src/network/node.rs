@@ -134,7 +134,7 @@ impl Transmitter for Tap<'_> {
         Ok(())
     }
 
-    fn fence(&self, destination: [u8; 6], flow: &Flow) -> Fence {
+    fn fence(&self, destination: [u8; 6], flow: &toehold_link::steering::Flow) -> Fence {
         self.link.fence(destination, flow)
     }
 

@@ -207,7 +207,7 @@ impl Transmitter for Port {
         }
     }
 
-    fn fence(&self, destination: [u8; 6], _: &Flow) -> Fence {
+    fn fence(&self, destination: [u8; 6], _: &toehold_link::steering::Flow) -> Fence {
         let switch = lock(&self.switch);
         let to = switch
             .inboxes
