@@ -1,7 +1,7 @@
 //! `cargo xtask test`: all tests, on a machine that may be new.
 //!
 //! A test that needs more than Rust is marked `#[ignore = "needs tshark"]`
-//! (programs, `root` or `namespaces`, separated by commas), one that takes long
+//! (programs, `root`, `namespaces` or `tun`, separated by commas), one that takes long
 //! `#[ignore = "slow: why"]`. Plain `cargo test` counts those as ignored; this
 //! task runs the former where their needs are met, the latter with `--slow`,
 //! and says loudly what it could not run.
@@ -154,6 +154,7 @@ impl Marked {
 fn is_met(need: &str) -> bool {
     match need {
         "root" => requirements::is_root(),
+        "tun" => std::path::Path::new("/dev/net/tun").exists(),
         "namespaces" => succeeds(&mut command("unshare", ["--net", "true"])),
         program => requirements::is_there(program),
     }

@@ -7,12 +7,17 @@ pub mod capture;
 mod checksum;
 mod frame;
 pub mod impair;
+pub mod interface;
+mod layout;
 pub mod loopback;
 pub mod mq;
 mod random;
+mod segment;
 pub mod steering;
+pub mod tap;
 #[cfg(test)]
 mod test_frames;
+mod vnet;
 mod watch;
 
 pub use frame::{Checksum, Fence, MIN_PRIVATE, Offload, Received, Transmit, TransmitError, Transmitter};

@@ -1,0 +1,94 @@
+use std::path::Path;
+
+use super::*;
+
+#[test]
+fn names_that_no_interface_has_are_refused() {
+    for name in [
+        "",
+        "a-name-too-long-by-far",
+        "a/b",
+        "a b",
+        "..",
+        "ü",
+        "a%d",
+        "a\0b",
+    ] {
+        assert!(
+            matches!(check_name(name), Err(InterfaceError::BadName(_))),
+            "{name}"
+        );
+    }
+    for name in ["lo", "toe0", "a-b_c.15", "exactly-fifteen"] {
+        assert!(check_name(name).is_ok(), "{name}");
+    }
+}
+
+#[test]
+fn the_loopback_device_is_seen_without_privilege() {
+    let mut loopback = Interface::open(&Namespace::Own, "lo").unwrap();
+    assert_eq!(loopback.index(), 1);
+    let state = loopback.state().unwrap();
+    assert_eq!(state.address, [0; 6]);
+    assert!(state.mtu > 1500);
+}
+
+#[test]
+fn what_is_missing_is_named() {
+    let error = Interface::open(&Namespace::Own, "no-such-device").unwrap_err();
+    assert!(matches!(error, InterfaceError::Missing(_)));
+    assert!(error.to_string().contains("no-such-device"));
+    let error = Namespace::at(Path::new("/run/netns/no-such-namespace")).unwrap_err();
+    assert!(error.to_string().contains("/run/netns/no-such-namespace"));
+    // A file, but no namespace.
+    let file = Namespace::at(Path::new("/proc/self/status")).unwrap();
+    let error = Interface::open(&file, "lo").unwrap_err();
+    assert!(matches!(
+        error,
+        InterfaceError::Namespace(NamespaceError::Enter(_))
+    ));
+}
+
+#[test]
+#[ignore = "needs namespaces"]
+fn an_interface_in_another_namespace_is_configured() {
+    let namespace = Namespace::create().unwrap();
+    let mut loopback = Interface::open(&namespace, "lo").unwrap();
+    assert!(!loopback.state().unwrap().up);
+    loopback.set_up(true).unwrap();
+    loopback.set_mtu(4000).unwrap();
+    for _ in 0..2 {
+        loopback.add_address("10.1.2.3".parse().unwrap(), 24).unwrap();
+        loopback.add_address("fd00::3".parse().unwrap(), 64).unwrap();
+        loopback.add_route("10.9.0.0".parse().unwrap(), 16, None).unwrap();
+        loopback
+            .add_route("0.0.0.0".parse().unwrap(), 0, Some("10.1.2.4".parse().unwrap()))
+            .unwrap();
+        loopback.add_route("fd01::".parse().unwrap(), 32, None).unwrap();
+    }
+    let state = loopback.state().unwrap();
+    assert_eq!((state.up, state.mtu), (true, 4000));
+    let bound = namespace
+        .run(|| std::net::UdpSocket::bind("10.1.2.3:0").map(drop))
+        .unwrap();
+    assert!(bound.is_ok(), "{bound:?}");
+    let routed = namespace.run(|| {
+        let socket = std::net::UdpSocket::bind("0.0.0.0:0")?;
+        socket.connect("192.0.2.1:9")?;
+        socket.local_addr()
+    });
+    assert_eq!(
+        routed.unwrap().unwrap().ip(),
+        "10.1.2.3".parse::<IpAddr>().unwrap()
+    );
+    let unreachable = loopback.add_route(
+        "10.10.0.0".parse().unwrap(),
+        16,
+        Some("10.77.0.1".parse().unwrap()),
+    );
+    assert!(
+        matches!(unreachable, Err(InterfaceError::Refused { .. })),
+        "{unreachable:?}"
+    );
+    assert!(matches!(loopback.delete(), Err(InterfaceError::Refused { .. })));
+}

@@ -1,0 +1,187 @@
+//! The system calls of TAP devices.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use toehold_shm::{Gather, MAX_PARTS};
+
+use super::{Offloads, TapError, TapSettings};
+use crate::vnet::HEADER_LEN;
+
+const TUN: &str = "/dev/net/tun";
+/// Pieces of a frame in private memory: virtio-net header, headers, what follows them.
+const MAX_PIECES: usize = 3;
+
+/// One queue of a TAP device.
+#[derive(Debug)]
+pub(super) struct Device {
+    descriptor: OwnedFd,
+}
+
+/// `struct ifreq` with a name and flags.
+#[repr(C)]
+struct Request {
+    name: [u8; 16],
+    flags: libc::c_short,
+    unused: [u8; 22],
+}
+const _: () = assert!(size_of::<Request>() == size_of::<libc::ifreq>());
+
+/// Whether a device is made, or gets one more queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Attach {
+    Create,
+    AnotherQueue,
+}
+
+impl Device {
+    /// Makes a device, or opens a queue, in the namespace of the calling thread.
+    pub(super) fn open(settings: &TapSettings, attach: Attach) -> Result<Device, TapError> {
+        let name = &settings.name;
+        let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let descriptor = rustix::fs::open(TUN, flags, Mode::empty()).map_err(|error| match error {
+            Errno::NOENT | Errno::NXIO | Errno::NODEV => TapError::NoDriver,
+            Errno::ACCESS | Errno::PERM => TapError::NoAccess,
+            error => system("open a queue", name, error),
+        })?;
+        let device = Device { descriptor };
+        let mut request = Request {
+            name: [0; 16],
+            flags: flags_of(settings, attach),
+            unused: [0; 22],
+        };
+        // The name was checked: it leaves room for the zero at its end.
+        request.name[..name.len()].copy_from_slice(name.as_bytes());
+        // SAFETY: TUNSETIFF reads and writes a `struct ifreq`, which this is.
+        unsafe { device.control(libc::TUNSETIFF, (&raw mut request).cast()) }.map_err(
+            |error| match error {
+                Errno::PERM | Errno::ACCESS => TapError::NotPermitted(name.clone()),
+                // An interface of another kind gives EINVAL.
+                Errno::BUSY | Errno::EXIST | Errno::INVAL => TapError::NameTaken(name.clone()),
+                error => system("make the interface", name, error),
+            },
+        )?;
+        if settings.vnet_header {
+            let mut len = HEADER_LEN as libc::c_int;
+            // SAFETY: TUNSETVNETHDRSZ reads an int.
+            unsafe { device.control(libc::TUNSETVNETHDRSZ, (&raw mut len).cast()) }
+                .map_err(|error| system("set the header", name, error))?;
+        }
+        Ok(device)
+    }
+
+    /// The queue behind a descriptor from another process.
+    pub(super) fn from_fd(descriptor: OwnedFd) -> Device {
+        Device { descriptor }
+    }
+
+    pub(super) fn into_fd(self) -> OwnedFd {
+        self.descriptor
+    }
+
+    /// Tells the kernel what it may leave to this end, as far as it knows it; returns
+    /// what that is.
+    pub(super) fn set_offloads(&self, wanted: Offloads) -> Offloads {
+        let mut offloads = wanted.consistent();
+        loop {
+            let flags = offloads.flags() as usize as *mut libc::c_void;
+            // SAFETY: the argument of TUNSETOFFLOAD is a number.
+            if unsafe { self.control(libc::TUNSETOFFLOAD, flags) }.is_ok() {
+                return offloads;
+            }
+            match offloads.reduced() {
+                Some(fewer) => offloads = fewer,
+                None => return Offloads::NONE,
+            }
+        }
+    }
+
+    /// Plugs the cable in or out.
+    pub(super) fn set_carrier(&self, carrier: bool) -> Result<(), Errno> {
+        let mut carrier = libc::c_int::from(carrier);
+        // SAFETY: TUNSETCARRIER reads an int.
+        unsafe { self.control(libc::TUNSETCARRIER, (&raw mut carrier).cast()) }
+    }
+
+    /// # Safety
+    ///
+    /// `argument` is what the request takes.
+    unsafe fn control(&self, request: libc::Ioctl, argument: *mut libc::c_void) -> Result<(), Errno> {
+        // SAFETY: the descriptor is open, and the caller vouches for the argument.
+        match unsafe { libc::ioctl(self.descriptor.as_raw_fd(), request, argument) } {
+            -1 => Err(last_error()),
+            _ => Ok(()),
+        }
+    }
+
+    /// The next frame with its header. The kernel cuts what does not fit.
+    pub(super) fn read(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
+        rustix::io::retry_on_intr(|| rustix::io::read(&self.descriptor, &mut *buffer))
+    }
+
+    /// Hands over a frame: a few pieces, and the rest where it lies.
+    pub(super) fn write(&self, pieces: [&[u8]; MAX_PIECES], rest: &Gather<'_>) -> Result<(), Errno> {
+        let nothing = libc::iovec {
+            iov_base: std::ptr::null_mut(),
+            iov_len: 0,
+        };
+        let mut places = [nothing; MAX_PIECES + MAX_PARTS];
+        let private = pieces.iter().map(|piece| (piece.as_ptr(), piece.len()));
+        let mut used = 0;
+        for ((first, len), place) in private.chain(rest.parts()).zip(&mut places) {
+            *place = libc::iovec {
+                iov_base: first.cast_mut().cast(),
+                iov_len: len,
+            };
+            used += 1;
+        }
+        loop {
+            // SAFETY: the kernel only reads `used` places, all of which are readable for
+            // the length of this call: slices, and parts as their gather promises. That
+            // others may write parts meanwhile is the kernel's copy's affair.
+            let written = unsafe { libc::writev(self.descriptor.as_raw_fd(), places.as_ptr(), used) };
+            match written {
+                0.. => return Ok(()),
+                _ => match last_error() {
+                    Errno::INTR => {}
+                    error => return Err(error),
+                },
+            }
+        }
+    }
+}
+
+impl AsFd for Device {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+}
+
+fn flags_of(settings: &TapSettings, attach: Attach) -> libc::c_short {
+    let mut flags = libc::IFF_TAP | libc::IFF_NO_PI;
+    if settings.vnet_header {
+        flags |= libc::IFF_VNET_HDR;
+    }
+    if settings.multi_queue {
+        flags |= libc::IFF_MULTI_QUEUE;
+    }
+    if attach == Attach::Create {
+        // Somebody else's device is not taken over.
+        flags |= libc::IFF_TUN_EXCL;
+    }
+    // The highest bit is one of them.
+    flags as libc::c_short
+}
+
+fn last_error() -> Errno {
+    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
+}
+
+pub(super) fn system(action: &'static str, name: &str, error: Errno) -> TapError {
+    TapError::System {
+        action,
+        name: name.to_owned(),
+        error,
+    }
+}

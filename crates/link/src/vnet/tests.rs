@@ -1,0 +1,190 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::checksum::complete;
+use crate::test_frames::{PARTIAL, frame_to, tcp_ipv4, tcp_ipv6_vlan, udp_ipv4};
+
+fn super_frame(segment_size: u16) -> Offload {
+    Offload {
+        segment_size,
+        ..PARTIAL
+    }
+}
+
+fn described(frame: &mut [u8], offload: Offload) -> Header {
+    let layout = Layout::of(frame);
+    let len = frame.len();
+    Header::describe(layout.as_ref(), frame, len, offload)
+}
+
+#[test]
+fn what_is_described_is_understood() {
+    for offload in [PARTIAL, super_frame(1000), Offload::default()] {
+        for make in [tcp_ipv4, tcp_ipv6_vlan, udp_ipv4] {
+            let mut frame = make(&[7; 3000]);
+            let header = described(&mut frame, offload);
+            assert_eq!(header.judge(&mut frame), Ok(offload));
+        }
+    }
+}
+
+#[test]
+fn the_kernel_finds_a_sum_to_go_on_from() {
+    for make in [tcp_ipv4, tcp_ipv6_vlan, udp_ipv4] {
+        let mut frame = make(b"some payload");
+        let mut expected = frame.clone();
+        complete(&mut expected, true, &mut PARTIAL.clone());
+        let header = described(&mut frame, PARTIAL);
+        // What a kernel without hardware does (skb_checksum_help).
+        let (start, at) = (
+            usize::from(header.checksum_start),
+            usize::from(header.checksum_offset),
+        );
+        let checksum = finish(sum(&frame[start..]));
+        frame[start + at..start + at + 2].copy_from_slice(&checksum.to_be_bytes());
+        assert_eq!(frame[start..], expected[start..]);
+    }
+}
+
+#[test]
+fn congestion_is_told_of() {
+    let mut frame = tcp_ipv4(&[0; 3000]);
+    frame[47] |= 0x80;
+    let header = described(&mut frame, super_frame(1000));
+    assert_eq!(header.gso_type, GSO_TCP_V4 | GSO_ECN);
+    assert_eq!(header.judge(&mut frame), Ok(super_frame(1000)));
+}
+
+#[test]
+fn a_super_frame_of_one_segment_is_none() {
+    let mut frame = tcp_ipv4(&[0; 900]);
+    let header = described(&mut frame, super_frame(1000));
+    assert_eq!(header.judge(&mut frame), Ok(PARTIAL));
+}
+
+#[test]
+fn a_checksum_somewhere_else_is_filled_in() {
+    // As if of a protocol inside of another.
+    let mut frame = frame_to([2; 6], [4; 6], &[1; 100]);
+    let header = Header {
+        flags: NEEDS_CHECKSUM,
+        checksum_start: 20,
+        checksum_offset: 16,
+        ..Header::default()
+    };
+    assert_eq!(
+        header.judge(&mut frame),
+        Ok(Checksum::Complete).map(|checksum| Offload {
+            checksum,
+            segment_size: 0
+        })
+    );
+    let mut expected = frame_to([2; 6], [4; 6], &[1; 100]);
+    let value = finish(sum(&expected[20..]));
+    expected[36..38].copy_from_slice(&value.to_be_bytes());
+    assert_eq!(frame, expected);
+}
+
+#[test]
+fn odd_headers_are_refused() {
+    let good = described(&mut tcp_ipv4(&[0; 3000]), super_frame(1000));
+    let refused = |header: Header, mut frame: Vec<u8>| header.judge(&mut frame).unwrap_err();
+    let tcp = || tcp_ipv4(&[0; 3000]);
+    assert_eq!(
+        refused(Header { gso_type: 3, ..good }, tcp()),
+        BadHeader::UnknownKind
+    );
+    assert_eq!(
+        refused(
+            Header {
+                gso_type: GSO_ECN,
+                ..good
+            },
+            tcp()
+        ),
+        BadHeader::UnknownKind
+    );
+    assert_eq!(
+        refused(
+            Header {
+                gso_type: GSO_UDP,
+                ..good
+            },
+            tcp()
+        ),
+        BadHeader::WrongKind
+    );
+    assert_eq!(refused(good, tcp_ipv6_vlan(&[0; 3000])), BadHeader::WrongKind);
+    assert_eq!(
+        refused(good, frame_to([2; 6], [4; 6], &[0; 3000])),
+        BadHeader::WrongKind
+    );
+    assert_eq!(
+        refused(Header { gso_size: 0, ..good }, tcp()),
+        BadHeader::SegmentSize
+    );
+    assert_eq!(
+        refused(Header { gso_size: 1, ..good }, tcp()),
+        BadHeader::SegmentSize
+    );
+    assert_eq!(refused(good, tcp_ipv4(&[])), BadHeader::SegmentSize);
+    assert_eq!(refused(good, tcp_ipv4(&[0; 65_540])), BadHeader::SegmentSize);
+    assert_eq!(
+        refused(Header { flags: 0, ..good }, tcp()),
+        BadHeader::ChecksumPlace
+    );
+    assert_eq!(
+        refused(
+            Header {
+                checksum_start: 40,
+                ..good
+            },
+            tcp()
+        ),
+        BadHeader::ChecksumPlace
+    );
+    assert_eq!(refused(good, vec![0; 13]), BadHeader::TooShort);
+    let beyond = Header {
+        flags: NEEDS_CHECKSUM,
+        checksum_start: 20,
+        checksum_offset: 0xffff,
+        ..Header::default()
+    };
+    assert_eq!(refused(beyond, tcp()), BadHeader::ChecksumPlace);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(4000))]
+    #[test]
+    fn any_header_before_any_frame_is_answered(
+        header: [u8; HEADER_LEN], kind in 0usize..8, payload_len in 0usize..2000, cut in 0usize..2100,
+        noise in proptest::collection::vec((0usize..100, any::<u8>()), 0..4),
+    ) {
+        let payload = vec![0x5a; payload_len];
+        let mut frame = match kind {
+            0 | 1 => tcp_ipv4(&payload),
+            2 | 3 => tcp_ipv6_vlan(&payload),
+            4 | 5 => udp_ipv4(&payload),
+            _ => frame_to([2; 6], [4; 6], &payload),
+        };
+        let mut header = Header::read_from_bytes(&header).unwrap();
+        if kind % 2 == 0 {
+            // Nearly right, so that the later checks are reached.
+            let right = described(&mut frame, super_frame(500));
+            header = Header { gso_size: header.gso_size, checksum_start: header.checksum_start % 100, ..right };
+        }
+        for (at, byte) in noise {
+            if let Some(place) = frame.get_mut(at) {
+                *place = byte;
+            }
+        }
+        frame.truncate(cut);
+        if let Ok(offload) = header.judge(&mut frame) {
+            prop_assert!(frame.len() >= MIN_FRAME);
+            if offload.segment_size != 0 {
+                let layout = Layout::of(&frame).unwrap();
+                prop_assert!(frame.len() - layout.payload > usize::from(offload.segment_size));
+            }
+        }
+    }
+}
