@@ -162,7 +162,7 @@ impl ByteQueue {
     /// by [`ByteQueue::write_at`]. Bytes never placed are not taken in.
     #[inline]
     pub fn extend(&mut self, n: usize) {
-        let placed = (self.reach - self.len) as usize;
+        let placed = self.reach.saturating_sub(self.len) as usize;
         debug_assert!(n <= placed, "only {placed} bytes lie behind the end");
         self.len += n.min(placed) as u32;
     }
@@ -201,8 +201,9 @@ impl ByteQueue {
     pub fn consume(&mut self, payload: &mut Payload, n: usize) {
         let n = n.min(self.len()) as u32;
         self.len -= n;
-        self.reach -= n;
-        self.start += n;
+        // Less than there is only in memory that somebody else has written to.
+        self.reach = self.reach.saturating_sub(n);
+        self.start = self.start.wrapping_add(n);
         let passed = self.start >> payload.shift();
         if passed > 0 {
             self.drop_blocks(payload, passed);
@@ -294,8 +295,8 @@ impl ByteQueue {
     /// `None`, and nothing changed, if there is not enough memory for that.
     #[inline]
     fn block_to_fill(&mut self, payload: &mut Payload, index: u32) -> Option<u32> {
-        if index + 1 == self.blocks {
-            return Some(self.tail - 1);
+        if index.checked_add(1) == Some(self.blocks) {
+            return self.tail.checked_sub(1);
         }
         if index < self.blocks {
             let block = self.find(payload, index)?;
@@ -310,12 +311,12 @@ impl ByteQueue {
             if self.blocks == 0 {
                 self.head = block + 1;
             } else {
-                payload.set_next(self.tail - 1, block);
+                payload.set_next(self.tail.wrapping_sub(1), block);
             }
             self.tail = block + 1;
             self.blocks += 1;
         }
-        Some(self.tail - 1)
+        self.tail.checked_sub(1)
     }
 
     /// Where the byte at `offset` lies: its block, its offset in it, and the bytes
@@ -336,17 +337,19 @@ impl ByteQueue {
     /// The block that has `index` blocks before it.
     #[inline]
     fn find(&self, payload: &Payload, index: u32) -> Option<u32> {
-        if index >= self.blocks {
+        // The second bound is for memory that somebody else has written to: a chain that
+        // bites its tail has an end for everybody who follows it.
+        if index >= self.blocks || index >= payload.capacity() {
             return None;
         }
         if index + 1 == self.blocks {
-            return Some(self.tail - 1);
+            return self.tail.checked_sub(1);
         }
         let from_cursor = self.cursor != 0 && self.cursor_index <= index;
         let (mut block, mut at) = if from_cursor {
             (self.cursor - 1, self.cursor_index)
         } else {
-            (self.head - 1, 0)
+            (self.head.wrapping_sub(1), 0)
         };
         while at < index && block != NONE {
             block = payload.next(block);
@@ -357,8 +360,8 @@ impl ByteQueue {
 
     /// Gives back the first `passed` blocks, all of whose bytes were consumed.
     fn drop_blocks(&mut self, payload: &mut Payload, passed: u32) {
-        for _ in 0..passed.min(self.blocks) {
-            let first = self.head - 1;
+        for _ in 0..passed.min(self.blocks).min(payload.capacity()) {
+            let first = self.head.wrapping_sub(1);
             let next = payload.next(first);
             payload.retire(first);
             self.head = next.wrapping_add(1);

@@ -46,6 +46,7 @@ mod process;
 mod region;
 pub mod ring;
 mod slab;
+mod steps;
 #[cfg(all(target_arch = "x86_64", not(any(loom, miri))))]
 mod stream;
 mod table;
@@ -72,6 +73,7 @@ pub use payload::{Payload, PayloadArea};
 pub use process::{PerProcess, Process};
 pub use region::{Access, Region, RegionError};
 pub use slab::Slab;
+pub use steps::Steps;
 pub use table::Table;
 #[cfg(not(loom))]
 pub use tape::{Label, Tape, TapeReader};

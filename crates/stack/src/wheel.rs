@@ -168,8 +168,8 @@ impl Wheel {
             if self.slots[slot].earliest > now {
                 return None;
             }
-            let id = self.slots[slot].first - 1;
-            self.hub[0].examined += 1;
+            let id = self.first_of(slot);
+            self.hub[0].examined = self.hub[0].examined.wrapping_add(1);
             if self.entries[id as usize].deadline <= now {
                 self.unlink(id);
                 return Some(id);
@@ -191,11 +191,23 @@ impl Wheel {
         None
     }
 
+    /// The first entry of a slot that has some.
+    ///
+    /// # Panics
+    ///
+    /// If it has none: somebody else has written to the memory.
+    #[inline]
+    fn first_of(&self, slot: usize) -> u32 {
+        let first = self.slots[slot].first;
+        assert_ne!(first, 0, "a slot of the wheel is damaged");
+        first - 1
+    }
+
     /// Takes the first entry of a slot out if it is due, or else moves it to its
     /// place as seen from the wheel's time.
     fn take_or_move(&mut self, slot: usize, now: u64) -> Option<u32> {
-        let id = self.slots[slot].first - 1;
-        self.hub[0].examined += 1;
+        let id = self.first_of(slot);
+        self.hub[0].examined = self.hub[0].examined.wrapping_add(1);
         self.unlink(id);
         if self.entries[id as usize].deadline <= now {
             return Some(id);
@@ -260,13 +272,16 @@ impl Wheel {
         if next != 0 {
             self.entries[(next - 1) as usize].previous = previous;
         }
-        if previous & FIRST != 0 {
-            self.slots[(previous & !FIRST) as usize].first = next;
-            if next == 0 {
-                self.note_empty((previous & !FIRST) as usize);
-            }
+        let before = if previous & FIRST != 0 {
+            &mut self.slots[(previous & !FIRST) as usize].first
         } else {
-            self.entries[(previous - 1) as usize].next = next;
+            &mut self.entries[previous.wrapping_sub(1) as usize].next
+        };
+        // Otherwise whoever takes entries out until none is left might find this one again.
+        assert_eq!(*before, id + 1, "the wheel is damaged");
+        *before = next;
+        if previous & FIRST != 0 && next == 0 {
+            self.note_empty((previous & !FIRST) as usize);
         }
     }
 

@@ -122,6 +122,10 @@ impl Interests {
         self.entries.len()
     }
 
+    pub(crate) fn capacity(&self) -> u32 {
+        self.entries.capacity()
+    }
+
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.entries.is_empty()
@@ -188,7 +192,7 @@ impl Interests {
     #[inline]
     fn walk(&self, first: u32) -> impl Iterator<Item = (u32, &Entry)> {
         let mut link = first;
-        (0..self.entries.len()).map_while(move |_| {
+        (0..self.entries.len().min(self.entries.capacity())).map_while(move |_| {
             let index = link.checked_sub(1)?;
             let entry = self.entries.get(index)?;
             link = entry.next;

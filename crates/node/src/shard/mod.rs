@@ -17,7 +17,7 @@ pub(crate) use seats::{Pulse, WAITERS};
 
 use rustix::io::Errno;
 use toehold_link::{Link, NeighborChange, Watch};
-use toehold_shm::{Carver, Doorbell, OutOfMemory, Parking, Rest};
+use toehold_shm::{Carver, Doorbell, OutOfMemory, Parking, Rest, Steps};
 use toehold_stack::{Event, Instant, Placement, Readiness, Stack};
 
 use self::holders::Holders;
@@ -278,7 +278,9 @@ impl Shard {
             }
         }
         // One after the other, for each changes its entry.
+        let mut steps = Steps::along(self.waiting.interests.capacity());
         while let Some(index) = registered {
+            steps.count();
             self.may_be_ready(index);
             registered = self
                 .waiting

@@ -1,6 +1,6 @@
 //! What the processes of tests do.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::SocketAddr;
 use std::os::unix::fs::FileExt;
@@ -12,6 +12,12 @@ use toehold_socket::{Events, Interest, Node, Poll, TcpListener, TcpStream, Token
 
 use crate::processes::{FABRIC, NODE, PEER, ROLE, SEED};
 use crate::support::{Random, World, attach, eventually, fabric, pattern, start_engine};
+
+/// Ways to write nonsense to all of a node's memory.
+pub(crate) const FULL_WAYS: u64 = 3;
+
+/// The same, and ways to write some here and there first.
+pub(crate) const WAYS: u64 = FULL_WAYS + 4;
 
 /// A process's part; passes at once when run as a test.
 #[test]
@@ -125,10 +131,15 @@ impl Program {
     fn scribble(mut self) {
         let _node = self.attach();
         let region = region_of(&self.node);
-        let region = OpenOptions::new().write(true).open(region).unwrap();
+        let region = OpenOptions::new().read(true).write(true).open(region).unwrap();
         println!("ready");
         let len = region.metadata().unwrap().len();
-        let kind = self.random.0 % 3;
+        let kind = self.random.0 % WAYS;
+        if kind >= FULL_WAYS {
+            self.scribble_here_and_there(kind, &region, len);
+            println!("has begun");
+            std::thread::sleep(Duration::from_millis(self.random.below(500)));
+        }
         let mut at = 0;
         while at < len {
             let words = (0..1 << 17).map(|_| match kind {
@@ -144,6 +155,41 @@ impl Program {
         println!("has scribbled");
         loop {
             std::thread::park();
+        }
+    }
+
+    /// Writes to some of what the node uses: most of its region it never touches.
+    fn scribble_here_and_there(&mut self, kind: u64, region: &File, len: u64) {
+        const PAGE: u64 = 4096;
+        let used: Vec<u64> = (0..len / PAGE)
+            .map(|page| page * PAGE)
+            .filter(|&page| {
+                let mut bytes = [0; PAGE as usize];
+                region.read_exact_at(&mut bytes, page).unwrap();
+                bytes.iter().any(|&byte| byte != 0)
+            })
+            .collect();
+        for _ in 0..1 << self.random.below(10) {
+            let page = |random: &mut Random| used[random.below(used.len() as u64) as usize];
+            let (a, b) = (page(&mut self.random), page(&mut self.random));
+            let mut bytes = [[0; PAGE as usize]; 2];
+            region.read_exact_at(&mut bytes[0], a).unwrap();
+            region.read_exact_at(&mut bytes[1], b).unwrap();
+            let at = self.random.below(PAGE / 8) as usize * 8;
+            match kind - FULL_WAYS {
+                // Words.
+                0 => bytes[0][at..at + 8].copy_from_slice(&self.random.next().to_ne_bytes()),
+                // Bits.
+                1 => bytes[0][at] ^= 1 << self.random.below(8),
+                // Pages change places.
+                2 => bytes.swap(0, 1),
+                // A page of ones.
+                _ => bytes[0].fill(0xff),
+            }
+            region.write_all_at(&bytes[0], a).unwrap();
+            if kind - FULL_WAYS == 2 {
+                region.write_all_at(&bytes[1], b).unwrap();
+            }
         }
     }
 

@@ -4,7 +4,7 @@
 //! first. The hash is keyed, since chains of an attacker's choosing would be as
 //! long as he likes.
 
-use toehold_shm::{Carver, NONE, OutOfMemory, Table};
+use toehold_shm::{Carver, NONE, OutOfMemory, Steps, Table};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::{Demux, DemuxCounters, Full, Tuples, same};
@@ -85,7 +85,9 @@ impl Sequent {
     ) -> Option<(u32, u32)> {
         let mut previous = 0;
         let mut link = self.chains[chain].first;
+        let mut steps = Steps::along(self.next.len() as u32);
         while let Some(id) = link.checked_sub(1) {
+            steps.count();
             if self.examine(id, tuple, tuples) {
                 return Some((id, previous));
             }
@@ -144,7 +146,7 @@ impl Demux for Sequent {
         if self.chains[chain].cache == id + 1 {
             self.chains[chain].cache = 0;
         }
-        self.head[0].len -= 1;
+        self.head[0].len = self.head[0].len.wrapping_sub(1);
         Some(id)
     }
 

@@ -215,7 +215,9 @@ impl Ip {
     pub(super) fn transmit_queued(&mut self, out: &mut dyn Transmitter, counters: &mut Counters) -> bool {
         let mut room = self.transmit_questions(out, counters);
         let mut at = self.packets.first_ready();
+        let mut steps = self.packets.steps();
         while let Some(packet) = at {
+            steps.count();
             at = self.packets.next_ready(packet);
             if transmit(out, self.packets.frame(packet), counters) == Err(TransmitError::Full) {
                 self.packets.mark_refused(packet);

@@ -6,7 +6,7 @@
 use crate::tuple::Address;
 use core::hash::Hasher;
 use siphasher::sip::SipHasher13;
-use toehold_shm::{Carver, NONE, OutOfMemory, Table};
+use toehold_shm::{Carver, NONE, OutOfMemory, Steps, Table};
 
 /// Maps addresses to record numbers. The records, with their addresses, belong
 /// to somebody else, who answers for a record's address.
@@ -45,7 +45,9 @@ impl AddressIndex {
     /// The record of `address`; `address_of` tells a record's address.
     pub(super) fn find(&self, address: &Address, address_of: impl Fn(u32) -> Address) -> Option<u32> {
         let mut at = self.heads[self.bucket(address)];
+        let mut steps = Steps::along(self.next.len() as u32);
         while at != NONE {
+            steps.count();
             if address_of(at) == *address {
                 return Some(at);
             }
@@ -69,7 +71,9 @@ impl AddressIndex {
             return;
         }
         let mut at = self.heads[bucket];
+        let mut steps = Steps::along(self.next.len() as u32);
         while at != NONE {
+            steps.count();
             if self.next[at as usize] == record {
                 self.next[at as usize] = after;
                 return;

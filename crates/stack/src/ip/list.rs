@@ -66,19 +66,28 @@ impl Lists {
     }
 
     /// Takes `id` off `list`, which it must be on.
+    ///
+    /// # Panics
+    ///
+    /// If those beside it do not know of it: somebody else has written to the memory.
+    /// Whoever takes numbers off until none is left would not come to an end.
     pub(super) fn remove(&mut self, list: u32, id: u32) {
         let link = self.links[id as usize];
         let ends = &mut self.lists[list as usize];
-        if link.front == NONE {
-            ends.front = link.back;
-        } else {
-            self.links[link.front as usize].back = link.back;
-        }
-        if link.back == NONE {
-            ends.back = link.front;
-        } else {
-            self.links[link.back as usize].front = link.front;
-        }
+        let before = match link.front {
+            NONE => &mut ends.front,
+            front => &mut self.links[front as usize].back,
+        };
+        assert_eq!(*before, id, "a list is damaged");
+        *before = link.back;
+        let behind = match link.back {
+            NONE => &mut ends.back,
+            back => &mut self.links[back as usize].front,
+        };
+        assert_eq!(*behind, id, "a list is damaged");
+        *behind = link.front;
+        // Nor in a list that bites its tail.
+        self.links[id as usize] = NOTHING;
     }
 
     pub(super) fn pop_front(&mut self, list: u32) -> Option<u32> {

@@ -5,7 +5,7 @@
 //! never lie here.
 
 use super::list::Lists;
-use toehold_shm::{Carver, OutOfMemory, Slab, Table};
+use toehold_shm::{Carver, OutOfMemory, Slab, Steps, Table};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Frames that may wait for one neighbour's hardware address.
@@ -84,7 +84,12 @@ impl Packets {
 
     /// Buffers nobody has taken.
     pub(super) fn free_buffers(&self) -> u32 {
-        self.records.capacity() - self.records.len()
+        self.records.capacity().saturating_sub(self.records.len())
+    }
+
+    /// For walks along frames that are ready.
+    pub(super) fn steps(&self) -> Steps {
+        Steps::along(self.records.capacity())
     }
 
     pub(super) fn free(&mut self, packet: u32) {
@@ -133,9 +138,11 @@ impl Packets {
     pub(super) fn give_way(&mut self, wanted: u32) -> u32 {
         let mut dropped = 0;
         let mut at = self.first_ready();
+        let mut steps = self.steps();
         while let Some(packet) = at
             && self.free_buffers() < wanted
         {
+            steps.count();
             at = self.next_ready(packet);
             if self.records[packet].refused != 0 {
                 self.drop_ready(packet);
@@ -152,7 +159,7 @@ impl Packets {
         let list = neighbor + 1;
         let mut waiting = 0;
         let mut at = self.lists.front(list);
-        while at != toehold_shm::NONE {
+        while at != toehold_shm::NONE && waiting < MOST_PER_NEIGHBOR {
             waiting += 1;
             at = self.lists.after(at);
         }

@@ -188,7 +188,9 @@ impl Tcp {
     /// Indices of the listeners whose port falls into the same bucket.
     fn listeners_on(&self, port: u16) -> impl Iterator<Item = u32> + '_ {
         let first = self.listener_buckets[bucket_of(port)].checked_sub(1);
-        std::iter::successors(first, |&i| self.listeners[i as usize].bucket_next.checked_sub(1))
+        let next = |&i: &u32| self.listeners[i as usize].bucket_next.checked_sub(1);
+        // Memory that somebody else has written to may bend the chain into a ring.
+        std::iter::successors(first, next).take(self.listeners.len())
     }
 
     fn index_listener(&mut self, index: u32) {
@@ -251,7 +253,7 @@ impl Tcp {
         if listener.queue_head == NONE {
             listener.queue_tail = NONE;
         }
-        listener.queue_len -= 1;
+        listener.queue_len = listener.queue_len.wrapping_sub(1);
         if !pcb.is_fast_open() {
             pcb.listener = NONE;
         }
@@ -301,7 +303,8 @@ impl Tcp {
         pcb.set(flag::SYN_PENDING);
         pcb.waiting_since = cx.now;
         if let Some(index) = self.adopt(cx, pcb) {
-            self.listeners[listener as usize].half_open += 1;
+            let half_open = &mut self.listeners[listener as usize].half_open;
+            *half_open = half_open.wrapping_add(1);
             self.mark_ready(index);
             if segment.options.fast_open.is_some() {
                 self.fast_open_input(cx, listener, index, segment);
@@ -390,7 +393,8 @@ impl Tcp {
             let mut pcb = self.pcbs[index];
             self.settle_segment_size(&mut pcb);
             self.pcbs[index] = pcb;
-            self.listeners[listener as usize].half_open -= 1;
+            let half_open = &mut self.listeners[listener as usize].half_open;
+            *half_open = half_open.wrapping_sub(1);
             self.enqueue_accepted(listener, index);
             cx.counters.tcp_passive_opens += 1;
         }
@@ -402,7 +406,7 @@ impl Tcp {
         self.pcbs[index].set(flag::IN_ACCEPT_QUEUE);
         self.pcbs[index].accept_next = NONE;
         let state = &mut self.listeners[listener as usize];
-        state.queue_len += 1;
+        state.queue_len = state.queue_len.wrapping_add(1);
         let tail = std::mem::replace(&mut state.queue_tail, index);
         if tail == NONE {
             state.queue_head = index;
@@ -445,7 +449,8 @@ impl Tcp {
         if let Some(index) = self.adopt(cx, pcb) {
             cx.counters.tcp_syn_cookies_accepted += 1;
             self.pcbs[index].waiting_since = Instant::NEVER;
-            self.listeners[listener as usize].half_open += 1;
+            let half_open = &mut self.listeners[listener as usize].half_open;
+            *half_open = half_open.wrapping_add(1);
             self.pcbs[index].snd_una = segment.ack - 1;
             if self.refresh_path(cx, index) && self.handshake_completes(cx, index, segment) {
                 self.finish_cookie(cx, index, segment);

@@ -2,7 +2,7 @@
 //! where they lie: the bytes stay until the link says that it has passed them.
 
 use toehold_link::{Fence, Transmitter};
-use toehold_shm::NONE;
+use toehold_shm::{NONE, Steps};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::{Tcp, flag};
@@ -42,7 +42,9 @@ impl Tcp {
     /// Frees the bytes of closed connections that the peer can no longer read.
     pub(super) fn sweep_limbo(&mut self, out: &dyn Transmitter) {
         let mut at = std::mem::replace(&mut self.shard[0].limbo_head, NONE);
+        let mut steps = Steps::along(self.limbo.capacity());
         while at != NONE {
+            steps.count();
             let Limbo {
                 fence,
                 connection,

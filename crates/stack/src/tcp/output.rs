@@ -2,7 +2,7 @@
 //! the windows allow, a FIN, probes, and at last a bare acknowledgement.
 
 use toehold_link::{TransmitError, Transmitter};
-use toehold_shm::{MAX_PARTS, NONE};
+use toehold_shm::{MAX_PARTS, NONE, Steps};
 use toehold_wire::tcp::{Flags, Seq};
 
 use super::emit::Emission;
@@ -191,7 +191,9 @@ impl Tcp {
     ) -> Result<(), Stopped> {
         let mut at = self.pcbs[index].sent_head;
         let mut first = self.pcbs[index].repair() != Repair::Open;
+        let mut steps = Steps::along(self.sent.capacity());
         while at != NONE && self.pcbs[index].lost > 0 {
+            steps.count();
             if !self.sent[at].is_lost() {
                 at = self.sent[at].next;
                 continue;
@@ -422,7 +424,7 @@ impl Tcp {
             .saturating_sub(headers)
             .min(nameable);
         if largest > mss {
-            largest - largest % mss
+            largest - largest % mss.max(1)
         } else {
             mss
         }

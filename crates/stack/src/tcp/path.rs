@@ -1,7 +1,7 @@
 //! The way to a connection's peer: hardware addresses that are not known yet,
 //! and segment sizes that follow the path's MTU.
 
-use toehold_shm::NONE;
+use toehold_shm::{NONE, Steps};
 
 use super::{Context, State, Tcp, flag};
 use crate::ip::{Ip, NeighborEvent, PathState};
@@ -129,7 +129,9 @@ impl Tcp {
             return;
         }
         let mut sent = self.pcbs[index].sent_head;
+        let mut steps = Steps::along(self.sent.capacity());
         while sent != NONE {
+            steps.count();
             let record = &self.sent[sent];
             let next = record.next;
             if record.end.distance(record.start) > u32::from(self.pcbs[index].mss) {

@@ -1,7 +1,7 @@
 //! Ranges received ahead of a gap. Their bytes lie in the receive queue's chain
 //! at their final place; the records only say which bytes those are.
 
-use toehold_shm::NONE;
+use toehold_shm::{NONE, Steps};
 use toehold_wire::tcp::Seq;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -60,7 +60,9 @@ impl Tcp {
     //= RFC 2883 §4.2 (a duplicate above the acknowledgement, followed by the block that holds it)
     fn is_kept(&mut self, cx: &mut Context<'_>, index: u32, start: Seq, end: Seq) -> bool {
         let mut at = self.pcbs[index].ranges;
+        let mut steps = Steps::along(self.ranges.capacity());
         while at != NONE && self.ranges[at].end.lt(end) {
+            steps.count();
             at = self.ranges[at].next;
         }
         if at == NONE || self.ranges[at].start.gt(start) {
@@ -174,7 +176,9 @@ impl Tcp {
         if at == NONE {
             return;
         }
+        let mut steps = Steps::along(self.ranges.capacity());
         while at != NONE {
+            steps.count();
             let next = self.ranges[at].next;
             self.ranges.remove(at);
             at = next;

@@ -8,7 +8,7 @@
 //! A place that finds no memory is left out: the segments are larger then, and
 //! the bytes are the same.
 
-use toehold_shm::NONE;
+use toehold_shm::{NONE, Steps};
 use toehold_wire::tcp::Seq;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -71,7 +71,9 @@ impl Tcp {
     /// Forgets the ends that were sent up to.
     #[inline]
     pub(super) fn forget_sent_records(&mut self, index: u32) {
+        let mut steps = Steps::along(self.record_ends.capacity());
         while self.pcbs[index].record_end() != NONE {
+            steps.count();
             let last = self.pcbs[index].record_end();
             let first = self.record_ends[last].next;
             if self.record_ends[first].end.gt(self.pcbs[index].snd_nxt) {
@@ -83,7 +85,9 @@ impl Tcp {
 
     /// Forgets all ends.
     pub(super) fn drop_records(&mut self, index: u32) {
+        let mut steps = Steps::along(self.record_ends.capacity());
         while self.pcbs[index].record_end() != NONE {
+            steps.count();
             let last = self.pcbs[index].record_end();
             self.remove_first(index, last, self.record_ends[last].next);
         }

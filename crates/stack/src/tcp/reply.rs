@@ -5,7 +5,7 @@
 //! all its looped frames.
 
 use toehold_link::{Checksum, Offload, Transmit, TransmitError, Transmitter};
-use toehold_shm::Gather;
+use toehold_shm::{Gather, Steps};
 use toehold_wire::checksum;
 use toehold_wire::tcp::{Flags, Header, Options, Seq, Timestamps};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
@@ -160,7 +160,9 @@ impl Tcp {
     pub(super) fn transmit_replies(&mut self, cx: &mut Context<'_>, out: &mut dyn Transmitter) {
         let mut refused = 0;
         let end = self.shard[0].reply_tail;
+        let mut steps = Steps::along(CAPACITY);
         while self.shard[0].reply_head != end && refused < MOST_REFUSED {
+            steps.count();
             let reply = self.replies[(self.shard[0].reply_head % CAPACITY) as usize];
             self.shard[0].reply_head = self.shard[0].reply_head.wrapping_add(1);
             if let PathState::Ready(path) = cx.ip.path(cx.now, reply.tuple.remote) {

@@ -2,7 +2,7 @@
 //! without, the retransmission timeout (RFC 6298), and the recoveries that
 //! prove unneeded (RFC 3522).
 
-use toehold_shm::NONE;
+use toehold_shm::{NONE, Steps};
 
 use super::ack::Progress;
 use super::congestion::Prr;
@@ -181,7 +181,9 @@ impl Tcp {
         pcb.set_repair(Repair::Open);
         pcb.lost = 0;
         let mut at = pcb.sent_head;
+        let mut steps = Steps::along(self.sent.capacity());
         while at != NONE {
+            steps.count();
             if self.sent[at].is_lost() {
                 self.sent[at].clear_marks();
             }
@@ -239,7 +241,9 @@ impl Tcp {
         let mut at = pcb.sent_head;
         let window = self.reordering_window_ns(index);
         let mut wait = 0u64;
+        let mut steps = Steps::along(self.sent.capacity());
         while at != NONE {
+            steps.count();
             let record = self.sent[at];
             let before = record.xmit < rack_xmit || (record.xmit == rack_xmit && record.end.lt(rack_end));
             if before && !record.is_sacked() && !record.is_lost() {
@@ -365,7 +369,9 @@ impl Tcp {
         self.doubt_sack(index);
         //= RFC 6298 §5.4 (retransmit the earliest segment); RFC 8985 §6.3 marks the rest lost with it
         let mut at = self.pcbs[index].sent_head;
+        let mut steps = Steps::along(self.sent.capacity());
         while at != NONE {
+            steps.count();
             self.mark_lost(index, at);
             at = self.sent[at].next;
         }
@@ -386,7 +392,9 @@ impl Tcp {
         if at == NONE || !self.sent[at].is_sacked() {
             return;
         }
+        let mut steps = Steps::along(self.sent.capacity());
         while at != NONE {
+            steps.count();
             if self.sent[at].is_sacked() {
                 self.sent[at].clear_marks();
             }

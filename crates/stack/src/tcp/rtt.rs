@@ -117,7 +117,8 @@ impl Rtt {
             //= RFC 6298 §2.4 (never below the floor)
             // As on Linux the floor bounds the variation's part: a timeout that leaves
             // less than that for the peer's delays would only find out about them.
-            self.srtt_ns() + self.rttvar_quarters.max(GRANULARITY_NS).max(bounds.min_ns)
+            self.srtt_ns()
+                .saturating_add(self.rttvar_quarters.max(GRANULARITY_NS).max(bounds.min_ns))
         } else {
             //= RFC 6298 §2.1
             bounds.initial_ns

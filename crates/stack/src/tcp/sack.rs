@@ -1,7 +1,7 @@
 //! Selective acknowledgements: blocks that arrive (RFC 2018, 6675) and blocks
 //! that go out, duplicates included (RFC 2883).
 
-use toehold_shm::NONE;
+use toehold_shm::{NONE, Steps};
 use toehold_wire::tcp::{SackBlocks, Seq};
 
 use super::ack::Progress;
@@ -53,7 +53,10 @@ impl Tcp {
         progress: &mut Progress,
     ) {
         let mut at = self.pcbs[index].sent_head;
+        // A record that is split here is looked at twice.
+        let mut steps = Steps::along(self.sent.capacity().saturating_mul(2));
         while at != NONE && self.sent[at].start.lt(right) {
+            steps.count();
             let record = self.sent[at];
             if record.end.le(left) || record.is_sacked() {
                 at = record.next;
@@ -113,7 +116,9 @@ impl Tcp {
             blocks.push(latest.start, latest.end);
         }
         let mut at = pcb.ranges;
+        let mut steps = Steps::along(self.ranges.capacity());
         while at != NONE && blocks.len() < 4 {
+            steps.count();
             let range = &self.ranges[at];
             if at != pcb.latest_range {
                 blocks.push(range.start, range.end);

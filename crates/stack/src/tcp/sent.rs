@@ -1,7 +1,7 @@
 //! Records of the segments in flight: a list per connection in order of
 //! sequence, empty when the connection is idle. A super-frame is one record.
 
-use toehold_shm::NONE;
+use toehold_shm::{NONE, Steps};
 use toehold_wire::tcp::Seq;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -193,11 +193,13 @@ impl Tcp {
     /// Takes records below `ack` away, and learns from them.
     #[inline]
     pub(super) fn release_sent(&mut self, cx: &Context<'_>, index: u32, ack: Seq, progress: &mut Progress) {
+        let mut steps = Steps::along(self.sent.capacity());
         loop {
             let at = self.pcbs[index].sent_head;
             if at == NONE {
                 return;
             }
+            steps.count();
             let mut record = self.sent[at];
             if record.start.ge(ack) {
                 return;
@@ -224,11 +226,11 @@ impl Tcp {
         let len = record.len();
         let pcb = &mut self.pcbs[index];
         if record.is_sacked() {
-            pcb.sacked -= len;
+            pcb.sacked = pcb.sacked.wrapping_sub(len);
             return;
         }
         if record.is_lost() {
-            pcb.lost -= len;
+            pcb.lost = pcb.lost.wrapping_sub(len);
         }
         progress.delivered += len;
         progress.repaired |= record.is_retransmitted();
@@ -264,7 +266,9 @@ impl Tcp {
         pcb.sent_tail = NONE;
         pcb.sacked = 0;
         pcb.lost = 0;
+        let mut steps = Steps::along(self.sent.capacity());
         while at != NONE {
+            steps.count();
             let next = self.sent[at].next;
             self.sent.remove(at);
             at = next;

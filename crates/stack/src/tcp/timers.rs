@@ -3,7 +3,7 @@
 //! armed for. A deadline that moves away costs nothing: the wheel calls at the
 //! old one, finds nothing due, and is armed anew.
 
-use toehold_shm::NONE;
+use toehold_shm::{NONE, Steps};
 
 use super::pcb::{Repair, RetransmitTimer};
 use super::rtt::RtoBounds;
@@ -33,7 +33,10 @@ impl Tcp {
     /// Runs every timer that is due.
     pub(crate) fn handle_timeout(&mut self, cx: &mut Context<'_>) {
         self.time_waits.expire(cx.now);
+        // What a connection waits for next is later than now.
+        let mut steps = Steps::along(self.pcbs.capacity());
         while let Some(index) = self.wheel.pop_expired(cx.now) {
+            steps.count();
             self.pcbs[index].wheel_at = Instant::NEVER;
             self.run_timers(cx, index);
             self.leave_neighbor(cx.ip, index);

@@ -44,10 +44,10 @@ impl Neighbors {
             state.paths_changed();
         }
         if before == Incomplete {
-            self.tally[0].incomplete -= 1;
+            self.tally[0].incomplete = self.tally[0].incomplete.wrapping_sub(1);
         }
         if next == Incomplete {
-            self.tally[0].incomplete += 1;
+            self.tally[0].incomplete = self.tally[0].incomplete.wrapping_add(1);
         }
         self.states.remove(before as u32, neighbor);
         self.states.push_back(next as u32, neighbor);
