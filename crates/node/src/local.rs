@@ -146,10 +146,11 @@ impl LocalNode {
         &self.name
     }
 
-    /// The way to its shard.
+    /// The way to its shard. `None` in a forked child: what it has a copy of is its
+    /// parent's, memory and threads included.
     #[inline]
-    pub fn shard(&self) -> &ShardHandle {
-        &self.shard
+    pub fn shard(&self) -> Option<&ShardHandle> {
+        (self.process.number() == self.maker).then_some(&*self.shard)
     }
 }
 

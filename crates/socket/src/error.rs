@@ -39,6 +39,15 @@ pub(crate) fn gone(_: Gone) -> io::Error {
     Errno::NETDOWN.into()
 }
 
+/// The node is that of the process which this one was forked from.
+#[cold]
+pub(crate) fn parents() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::NetworkDown,
+        "this node belongs to the parent process; attach to a node of an engine, or make one after the fork",
+    )
+}
+
 pub(crate) fn from_holder(error: HolderError) -> io::Error {
     match error {
         HolderError::Gone(error) => gone(error),

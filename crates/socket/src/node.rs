@@ -10,12 +10,12 @@ use rustix::io::Errno;
 use toehold_link::{Capabilities, Link};
 use toehold_node::fabric::Fabric;
 use toehold_node::{
-    AttachError, AttachedNode, Gone, Guard, Holder, LocalNode, NodeConfig, NodeError, Operation, Ownership,
-    Shard, ShardHandle, SpinBudget, Subscription,
+    AttachError, AttachedNode, Guard, Holder, LocalNode, NodeConfig, NodeError, Operation, Ownership, Shard,
+    ShardHandle, SpinBudget, Subscription,
 };
 use toehold_stack::{Counters, Event, Settings};
 
-use crate::error::{from_holder, gone};
+use crate::error::{from_holder, gone, parents};
 
 /// A node of a fabric. A handle: clones stand for the same node.
 ///
@@ -87,10 +87,10 @@ pub struct StackInfo {
 
 impl Shared {
     #[inline]
-    fn handle(&self) -> Result<&ShardHandle, Gone> {
+    fn handle(&self) -> io::Result<&ShardHandle> {
         match &self.place {
-            Place::Here(node) => Ok(node.shard()),
-            Place::Elsewhere(node) => node.shard(),
+            Place::Here(node) => node.shard().ok_or_else(parents),
+            Place::Elsewhere(node) => node.shard().map_err(gone),
         }
     }
 
@@ -99,7 +99,7 @@ impl Shared {
     #[inline]
     fn handle_in_use(&self) -> Option<&ShardHandle> {
         match &self.place {
-            Place::Here(node) => Some(node.shard()),
+            Place::Here(node) => node.shard(),
             Place::Elsewhere(node) => node.shard_in_use(),
         }
     }
@@ -107,7 +107,7 @@ impl Shared {
     /// Begins a call.
     #[inline]
     pub(crate) fn enter(&self) -> io::Result<Guard<'_>> {
-        self.handle().and_then(ShardHandle::enter).map_err(gone)
+        self.handle()?.enter().map_err(gone)
     }
 
     /// The number of this process in the node; 0 if it was forked and has none yet.
@@ -121,7 +121,7 @@ impl Shared {
         &self,
         make: impl FnOnce(&mut Guard<'_>) -> io::Result<(Event, T)>,
     ) -> io::Result<(Holder, T)> {
-        let handle = self.handle().map_err(gone)?;
+        let handle = self.handle()?;
         let holder = handle.holder().map_err(from_holder)?;
         let mut shard = handle.enter().map_err(gone)?;
         let made = make(&mut shard).and_then(|(source, made)| {
@@ -174,13 +174,13 @@ impl Shared {
 
     /// The connection or listener that a descriptor is.
     pub(crate) fn identify(&self, descriptor: OwnedFd) -> io::Result<(Holder, Event)> {
-        let handle = self.handle().map_err(gone)?;
+        let handle = self.handle()?;
         handle.identify(descriptor).map_err(from_holder)
     }
 
     /// Notes that this process has a poll that has to be closed when it ends.
     pub(crate) fn own(&self, shard: &mut Guard<'_>, poll: u32) -> io::Result<Ownership> {
-        let owned = self.handle().map_err(gone)?.own(shard, poll);
+        let owned = self.handle()?.own(shard, poll);
         owned.ok_or_else(|| Errno::NOBUFS.into())
     }
 
@@ -200,7 +200,7 @@ impl Shared {
         spin: &SpinBudget,
         deadline: Option<toehold_stack::Instant>,
     ) -> io::Result<Option<O::Output>> {
-        let handle = self.handle().map_err(gone)?;
+        let handle = self.handle()?;
         handle.block(shard, operation, spin, deadline).map_err(gone)
     }
 
@@ -215,7 +215,8 @@ impl Shared {
 
 impl Node {
     /// Makes the node and joins its fabric, if it has one. Its engine is a thread
-    /// of this process.
+    /// of this process, and nobody else's: in a forked child every call on the node and
+    /// its sockets fails with `NetworkDown`.
     ///
     /// # Errors
     ///

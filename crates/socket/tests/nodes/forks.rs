@@ -261,6 +261,44 @@ pub(crate) fn fork_with_a_private_node() {
     });
 }
 
+/// A child that uses what only its parent can use, while that uses it as well.
+pub(crate) fn use_a_private_node_in_a_child() {
+    let config = NodeConfig::alone("alone").ipv4([10, 0, 0, 1], 24);
+    let node = Node::join(config).unwrap();
+    let listener = TcpListener::bind(&node, "10.0.0.1:7").unwrap();
+    let mut poll = Poll::new(&node).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| echo(&mut listener.accept().unwrap().0));
+        let mut stream = TcpStream::connect(&node, "10.0.0.1:7").unwrap();
+        exchange(&mut stream, b"before");
+        reap(forked(|| {
+            let refused = |result: std::io::Result<()>| {
+                let error = result.unwrap_err();
+                assert_eq!(error.kind(), std::io::ErrorKind::NetworkDown);
+                assert!(error.to_string().contains("belongs to the parent process"));
+            };
+            refused(stream.write_all(b"the child"));
+            refused(stream.read(&mut [0; 9]).map(drop));
+            refused(stream.set_nodelay(true));
+            refused(stream.shutdown(std::net::Shutdown::Both));
+            refused(TcpStream::connect(&node, "10.0.0.1:7").map(drop));
+            refused(TcpListener::bind(&node, "10.0.0.1:8").map(drop));
+            refused(listener.accept().map(drop));
+            refused(Poll::new(&node).map(drop));
+            refused(node.counters().map(drop));
+            refused(node.drive(None).map(drop));
+            let polled = poll.poll(&mut Events::with_capacity(4), None).unwrap_err();
+            assert_eq!(polled.raw_os_error(), Some(nix::libc::EBADF));
+        }));
+        exchange(&mut stream, b"after");
+    });
+}
+
+#[test]
+fn a_child_cannot_use_the_private_node_of_its_parent() {
+    Program::start("private-calls", &world()).finish();
+}
+
 #[test]
 fn a_child_leaves_the_private_node_of_its_parent_alone() {
     Program::start("private", &world()).finish();

@@ -30,6 +30,7 @@ fn a_program() {
         "busy-forker" => forks::fork_while_busy,
         "silent-child" => forks::fork_a_silent_child,
         "polls" => forks::fork_with_a_poll,
+        "private-calls" => forks::use_a_private_node_in_a_child,
         "private" => forks::fork_with_a_private_node,
         "writer" => descriptors::write_and_wait,
         "reader" => descriptors::wait_with_unread_bytes,
