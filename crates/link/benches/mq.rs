@@ -101,7 +101,7 @@ fn echo(mesh: &mut Mesh, buffer: &mut [u8]) {
         let payload = Gather::from_slice(&buffer[..len]);
         let _ = mesh.transmit(&Transmit {
             headers: &headers(0),
-            payload,
+            payload: &payload,
             offload: offload(len),
         });
         mesh.flush();
@@ -173,7 +173,7 @@ fn ping_pong(len: usize, by_reference: bool, samples: usize) -> f64 {
             let payload = source.write(len);
             let frame = Transmit {
                 headers: &headers(1),
-                payload,
+                payload: &payload,
                 offload: offload(len),
             };
             while pair.here.transmit(&frame).is_err() {}
@@ -211,7 +211,7 @@ fn stream(len: usize, by_reference: bool, samples: usize) -> f64 {
             let payload = source.write(len);
             let frame = Transmit {
                 headers: &headers(1),
-                payload,
+                payload: &payload,
                 offload: offload(len),
             };
             while pair.here.transmit(&frame).is_err() {

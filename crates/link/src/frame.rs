@@ -37,7 +37,7 @@ pub struct Transmit<'a> {
     /// Ethernet, IP and transport headers; for small frames the payload too.
     pub headers: &'a [u8],
     /// The rest of the frame, where it lies (commonly in payload memory).
-    pub payload: Gather<'a>,
+    pub payload: &'a Gather<'a>,
     /// What is left to the link.
     pub offload: Offload,
 }

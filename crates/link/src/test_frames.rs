@@ -69,7 +69,7 @@ pub(crate) const PARTIAL: Offload = Offload {
 pub(crate) fn send(link: &mut impl Link, bytes: &[u8], offload: Offload) -> Result<(), TransmitError> {
     link.transmit(&Transmit {
         headers: bytes,
-        payload: Gather::EMPTY,
+        payload: &Gather::EMPTY,
         offload,
     })
 }

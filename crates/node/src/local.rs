@@ -64,7 +64,11 @@ impl LocalNode {
             mesh.attach_payload(pieces.stack.payload_area())?;
         }
         mesh.settle(SETTLE);
-        Self::assemble(config, pieces, Box::new(mesh))
+        let link = match config.capture {
+            None => NodeLink::Mesh(Box::new(mesh)),
+            Some(_) => NodeLink::Other(captured(&config, Box::new(mesh))?),
+        };
+        Self::assemble(config, pieces, link)
     }
 
     fn alone(config: NodeConfig) -> Result<LocalNode, NodeError> {
@@ -84,6 +88,7 @@ impl LocalNode {
         }
         let config = config.mac(link.address());
         let pieces = make_pieces(&config, link.capabilities())?;
+        let link = NodeLink::Other(captured(&config, link)?);
         Self::assemble(config, pieces, link)
     }
 
@@ -107,16 +112,15 @@ impl LocalNode {
         }
     }
 
-    fn assemble(config: NodeConfig, pieces: Pieces, link: Box<dyn Link>) -> Result<LocalNode, NodeError> {
+    fn assemble(config: NodeConfig, pieces: Pieces, link: NodeLink) -> Result<LocalNode, NodeError> {
         let process = Process::this().map_err(RegionError::Create)?;
-        let link = captured(&config, link)?;
         let descriptor = link
             .descriptor()
             .map(|descriptor| descriptor.try_clone_to_owned());
         let descriptor = descriptor.transpose().map_err(NodeError::Descriptors)?;
         let bells = Bells::new().map_err(no_descriptors)?;
         let second = bells.try_clone().map_err(no_descriptors)?;
-        let mut shard = Shard::new(pieces.stack, NodeLink::Other(link), pieces.waiting, second);
+        let mut shard = Shard::new(pieces.stack, link, pieces.waiting, second);
         shard.housekeeping();
         pieces.signals.set_placement(config.placement);
         let shard = Arc::new(ShardHandle {

@@ -218,6 +218,12 @@ impl ByteQueue {
     #[inline]
     pub fn gather<'a>(&mut self, payload: &'a Payload, offset: usize, len: usize) -> Gather<'a> {
         let len = len.min(self.len().saturating_sub(offset));
+        if let Some((block, within, run)) = self.locate(payload, offset)
+            && len <= run
+        {
+            (self.cursor, self.cursor_index) = (block + 1, self.block_index(payload, offset));
+            return Gather::from_slice(&payload.bytes(block)[within..within + len]);
+        }
         let mut gather = Gather::EMPTY;
         let mut done = 0;
         while done < len {

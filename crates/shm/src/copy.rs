@@ -160,10 +160,14 @@ pub(crate) fn copy_away(from: &[u8], to: &mut [u8]) {
 #[inline]
 pub(crate) fn prepare_write(first: *const u8, len: usize) {
     #[cfg(target_arch = "x86_64")]
-    for at in (0..len.min(FORESIGHT)).step_by(64) {
+    {
         use core::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
-        // SAFETY: a hint; it faults at no address.
-        unsafe { _mm_prefetch::<_MM_HINT_ET0>(first.wrapping_add(at).cast()) };
+        let mut at = 0;
+        while at < len.min(FORESIGHT) {
+            // SAFETY: a hint; it faults at no address.
+            unsafe { _mm_prefetch::<_MM_HINT_ET0>(first.wrapping_add(at).cast()) };
+            at += 64;
+        }
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = (first, len);

@@ -212,7 +212,7 @@ impl<L: Link> Transmitter for Capture<L> {
     fn transmit(&mut self, frame: &Transmit<'_>) -> Result<(), TransmitError> {
         self.link.transmit(frame)?;
         self.tape
-            .record(false, frame.headers, &frame.payload, frame.offload);
+            .record(false, frame.headers, frame.payload, frame.offload);
         Ok(())
     }
 

@@ -58,7 +58,7 @@ impl Tap {
     /// Records a frame that was sent.
     #[cold]
     pub fn record_sent(&mut self, now_ns: u64, frame: &Transmit<'_>) {
-        self.record(now_ns, 0, frame.headers, &frame.payload, frame.offload);
+        self.record(now_ns, 0, frame.headers, frame.payload, frame.offload);
     }
 
     fn record(&mut self, now_ns: u64, direction: u32, beginning: &[u8], rest: &Gather<'_>, offload: Offload) {

@@ -362,10 +362,10 @@ fn tap(snap_len: u32) -> (Tap, Player, CaptureFile, Shared) {
     (tap, player, file, out)
 }
 
-fn sent<'a>(headers: &'a [u8], payload: &'a [u8], offload: Offload) -> Transmit<'a> {
+fn sent<'a>(headers: &'a [u8], payload: &'a Gather<'a>, offload: Offload) -> Transmit<'a> {
     Transmit {
         headers,
-        payload: Gather::from_slice(payload),
+        payload,
         offload,
     }
 }

@@ -166,7 +166,7 @@ impl<L: Link> Impair<L> {
         let count = outgoing.release(self.now_ns, usize::MAX, |frame| {
             let sent = Transmit {
                 headers: &frame.bytes,
-                payload: Gather::EMPTY,
+                payload: &Gather::EMPTY,
                 offload: frame.offload,
             };
             match link.transmit(&sent) {

@@ -14,6 +14,11 @@ impl Slots {
     }
 
     #[inline]
+    pub(super) fn contains(&self, slot: u8) -> bool {
+        self.0[usize::from(slot >> 6 & 1)] & 1 << (slot & 63) != 0
+    }
+
+    #[inline]
     pub(super) fn remove(&mut self, slot: u8) {
         self.0[usize::from(slot >> 6 & 1)] &= !(1 << (slot & 63));
     }

@@ -32,7 +32,7 @@ pub(super) struct Head {
     recent: [u64; 2],
     /// Peers that frames were put into the rings of since the last flush.
     pub(super) sent: Slots,
-    /// Peers that were given room since the last flush.
+    /// Peers that were given room since the last flush, and do not fence for both.
     pub(super) released: Slots,
     /// Slots whose peers left or broke the rules, to be told to the membership.
     pub(super) departed: Slots,

@@ -79,8 +79,15 @@ impl Port {
 
     #[inline]
     fn transmit_to(&mut self, frame: &Transmit<'_>, slot: u8) -> Result<(), TransmitError> {
+        let begun = self.state.head().sent.contains(slot);
         let sent = match self.mappings.peer(&mut self.state, slot) {
-            Some(mut peer) => peer.send(frame, self.payload.as_ref()),
+            Some(mut peer) => peer.send(frame, self.payload.as_ref()).inspect(|()| {
+                if !begun {
+                    // The peer begins with the first frame of a burst, often the only
+                    // one, while the sender does what else there is to be done for it.
+                    peer.publish();
+                }
+            }),
             // Somebody else has to, or this process a little later.
             None => Err(ReserveError::Full),
         };
@@ -129,10 +136,11 @@ impl Port {
             };
             if let Some(mut peer) = self.mappings.peer(&mut self.state, slot) {
                 let polled = peer.poll(budget - frames, &mut self.private, handler);
-                if polled.frames != 0 {
+                let fenced = peer.mapping.rings.is_fenced_for();
+                if polled.frames != 0 && !fenced {
                     self.state.head_mut().released.insert(slot);
-                    frames += polled.frames;
                 }
+                frames += polled.frames;
                 if polled.offence.is_some() || polled.is_over {
                     lost = Some((slot, polled.offence));
                 }
@@ -142,7 +150,9 @@ impl Port {
                 break;
             }
         }
-        self.state.head_mut().first = position as u32;
+        if peers > 1 {
+            self.state.head_mut().first = position as u32;
+        }
         if let Some((slot, offence)) = lost {
             self.dismiss(slot, offence);
         }

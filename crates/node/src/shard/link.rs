@@ -4,7 +4,7 @@
 use std::os::fd::BorrowedFd;
 
 use toehold_link::capture::Tap;
-use toehold_link::mq::Port;
+use toehold_link::mq::{Mesh, Port};
 use toehold_link::steering::Flow;
 use toehold_link::{
     Capabilities, Fence, Link, NeighborChange, Received, Transmit, TransmitError, Transmitter, Watch,
@@ -13,9 +13,11 @@ use toehold_link::{
 use crate::clock;
 
 /// A link. The port is told apart because it can do more than others: the node's
-/// processes share it, and record what crosses it, whichever of them drives.
+/// processes share it, and record what crosses it, whichever of them drives. The mesh
+/// is told apart because it is what a node with a process of its own has.
 pub(crate) enum NodeLink {
     Port(Box<Port>, Tap),
+    Mesh(Box<Mesh>),
     Other(Box<dyn Link>),
 }
 
@@ -25,7 +27,7 @@ impl NodeLink {
     pub(crate) fn port(&mut self) -> Option<&mut Port> {
         match self {
             NodeLink::Port(port, _) => Some(port),
-            NodeLink::Other(_) => None,
+            NodeLink::Mesh(_) | NodeLink::Other(_) => None,
         }
     }
 }
@@ -35,6 +37,7 @@ macro_rules! delegate {
     ($self:ident, $link:ident => $call:expr) => {
         match $self {
             NodeLink::Port($link, _) => $call,
+            NodeLink::Mesh($link) => $call,
             NodeLink::Other($link) => $call,
         }
     };
@@ -51,6 +54,7 @@ impl Transmitter for NodeLink {
                 }
                 Ok(())
             }
+            NodeLink::Mesh(link) => link.transmit(frame),
             NodeLink::Other(link) => link.transmit(frame),
         }
     }
@@ -81,6 +85,7 @@ impl Link for NodeLink {
                 handler(frame);
             }),
             NodeLink::Port(port, _) => port.receive(now_ns, budget, handler),
+            NodeLink::Mesh(link) => link.receive(now_ns, budget, handler),
             NodeLink::Other(link) => link.receive(now_ns, budget, handler),
         }
     }

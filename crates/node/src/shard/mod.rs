@@ -208,7 +208,8 @@ impl Shard {
         let mut frames = 0;
         loop {
             let room = placement.buffer.len() - placement.filled;
-            let expected = room / self.frame_len.max(64);
+            let usual = self.frame_len.max(64);
+            let expected = if room < usual { 0 } else { room / usual };
             if frames > 0 && expected == 0 {
                 return frames;
             }

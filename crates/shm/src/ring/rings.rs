@@ -70,6 +70,13 @@ impl Rings {
         self.sent.fences.own
     }
 
+    /// Whether the other side fences for both: then nothing that it waits for goes
+    /// unseen, and [`Consumer::room_wanted`] has not to be asked after each release.
+    #[inline]
+    pub fn is_fenced_for(&self) -> bool {
+        self.received.fences.other
+    }
+
     /// Marks where the next record for this side will appear.
     #[inline]
     pub fn watch(&self, state: &ConsumerState, place: &mut Place) {

@@ -162,7 +162,7 @@ impl Switch {
         if self.inboxes[to].frames.len() >= MOST_FRAMES {
             return Err(TransmitError::Full);
         }
-        let body = self.body(from, &frame.payload);
+        let body = self.body(from, frame.payload);
         let inbox = &mut self.inboxes[to];
         inbox.entered[from] += 1;
         inbox.frames.push_back(Frame {

@@ -305,7 +305,7 @@ fn emit_part(buffer: &mut [u8], message: &Message<'_>, part: Part) -> usize {
 fn transmit(out: &mut dyn Transmitter, frame: &[u8], counters: &mut Counters) -> Result<(), TransmitError> {
     let result = out.transmit(&Transmit {
         headers: frame,
-        payload: Gather::EMPTY,
+        payload: &Gather::EMPTY,
         offload: Offload::default(),
     });
     match result {

@@ -42,6 +42,7 @@ impl Lists {
     }
 
     /// First number of a list, or [`NONE`].
+    #[inline]
     pub(super) fn front(&self, list: u32) -> u32 {
         self.lists[list as usize].front
     }

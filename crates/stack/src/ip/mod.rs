@@ -255,8 +255,16 @@ impl Ip {
     /// Gives the link what is queued: questions to neighbours, answers, errors,
     /// and what waited for a hardware address. What the link has no room for
     /// stays.
+    #[inline]
     pub(crate) fn poll_transmit(&mut self, now: Instant, out: &mut dyn Transmitter, counters: &mut Counters) {
         self.neighbors.settle(counters);
+        if self.has_output() {
+            self.transmit_own(now, out, counters);
+        }
+    }
+
+    #[cold]
+    fn transmit_own(&mut self, now: Instant, out: &mut dyn Transmitter, counters: &mut Counters) {
         if self.state[0].take_announcement() && self.speaks {
             self.announce_v4(counters);
             self.announce_v6(now, counters);

@@ -110,6 +110,7 @@ impl Packets {
         self.lists.push_back(READY, packet);
     }
 
+    #[inline]
     pub(super) fn first_ready(&self) -> Option<u32> {
         let packet = self.lists.front(READY);
         (packet != toehold_shm::NONE).then_some(packet)

@@ -4,7 +4,7 @@
 use toehold_wire::tcp::Flags;
 
 use super::segment::Segment;
-use super::{Context, State, Tcp, flag};
+use super::{Context, Pcb, State, Tcp, flag};
 use crate::socket::SocketError;
 use crate::time::Instant;
 
@@ -64,25 +64,6 @@ impl Tcp {
             return false;
         }
         true
-    }
-
-    /// Remembers the timestamp of a segment whose acknowledgement was acceptable.
-    //= RFC 7323 §4.3 (2: of the segment that moves the left edge)
-    #[inline]
-    pub(super) fn remember_timestamp(&mut self, now: Instant, index: u32, segment: &Segment<'_>) {
-        let pcb = &mut self.pcbs[index];
-        let Some(timestamps) = segment.options.timestamps else {
-            return;
-        };
-        if !pcb.has(flag::TIMESTAMPS) || segment.seq.gt(pcb.last_ack_sent) {
-            return;
-        }
-        let now_ms = now.millis() as u32;
-        let newer = timestamps.value.wrapping_sub(pcb.ts_recent) as i32 >= 0;
-        if newer || now_ms.wrapping_sub(pcb.ts_recent_at) >= PAWS_IDLE_MS {
-            pcb.ts_recent = timestamps.value;
-            pcb.ts_recent_at = now_ms;
-        }
     }
 
     /// Answers a segment that is out of place; one without data only as the
@@ -159,10 +140,30 @@ impl Tcp {
     }
 }
 
+impl Pcb {
+    /// Remembers the timestamp of a segment whose acknowledgement was acceptable.
+    //= RFC 7323 §4.3 (2: of the segment that moves the left edge)
+    #[inline]
+    pub(super) fn remember_timestamp(&mut self, now: Instant, segment: &Segment<'_>) {
+        let Some(timestamps) = segment.options.timestamps else {
+            return;
+        };
+        if !self.has(flag::TIMESTAMPS) || segment.seq.gt(self.last_ack_sent) {
+            return;
+        }
+        let now_ms = now.millis() as u32;
+        let newer = timestamps.value.wrapping_sub(self.ts_recent) as i32 >= 0;
+        if newer || now_ms.wrapping_sub(self.ts_recent_at) >= PAWS_IDLE_MS {
+            self.ts_recent = timestamps.value;
+            self.ts_recent_at = now_ms;
+        }
+    }
+}
+
 /// Whether any part of the segment may be of interest. Wider than RFC 9293's
 /// table at the left edge, where it takes what was not yet acknowledged, so
 /// that the acknowledgements on reordered segments count.
-fn in_window(pcb: &super::Pcb, segment: &Segment<'_>) -> bool {
+fn in_window(pcb: &Pcb, segment: &Segment<'_>) -> bool {
     let end = segment.seq + segment.len();
     end.ge(pcb.last_ack_sent.min(pcb.rcv_nxt)) && segment.seq.le(pcb.rcv_adv.max(pcb.rcv_nxt))
 }

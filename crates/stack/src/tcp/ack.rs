@@ -7,7 +7,7 @@ use toehold_wire::tcp::Seq;
 use super::congestion;
 use super::pcb::Repair;
 use super::segment::Segment;
-use super::{Context, State, Tcp, flag};
+use super::{Context, Pcb, State, Tcp, flag};
 use crate::time::Instant;
 
 /// What one acknowledgement brought.
@@ -49,7 +49,7 @@ impl Tcp {
             return false;
         }
         let window_before = pcb.snd_wnd;
-        let window_changed = self.update_window(index, segment);
+        let window_changed = pcb.note_window(segment);
         let highest_before = self.highest_sacked(index);
         let mut progress = Progress {
             highest_before,
@@ -92,29 +92,10 @@ impl Tcp {
         true
     }
 
-    /// Takes the peer's window if the segment is not older than what is known.
-    //= RFC 9293 §3.10.7.4 (SND.WL1 and SND.WL2 keep old segments from updating the window)
-    #[inline]
-    fn update_window(&mut self, index: u32, segment: &Segment<'_>) -> bool {
-        let pcb = &mut self.pcbs[index];
-        let fresh = pcb.snd_wl1.lt(segment.seq)
-            || (pcb.snd_wl1 == segment.seq && pcb.snd_wl2.le(segment.ack))
-            || segment.ack.gt(pcb.snd_una);
-        if !fresh || segment.ack.lt(pcb.snd_una) {
-            return false;
-        }
-        let window = u32::from(segment.window) << pcb.snd_wscale;
-        pcb.snd_wl1 = segment.seq;
-        pcb.snd_wl2 = segment.ack;
-        let changed = window != pcb.snd_wnd;
-        pcb.snd_wnd = window;
-        pcb.max_snd_wnd = pcb.max_snd_wnd.max(window);
-        changed
-    }
-
     /// Moves the left edge of the send window.
-    fn advance(&mut self, cx: &mut Context<'_>, index: u32, ack: Seq, progress: &mut Progress) {
-        self.release_sent(cx, index, ack, progress);
+    #[inline]
+    pub(super) fn advance(&mut self, cx: &mut Context<'_>, index: u32, ack: Seq, progress: &mut Progress) {
+        self.release_sent(cx.now, index, ack, progress);
         if progress.repaired {
             //= RFC 6298 §3 (what had arrived behind a gap waited for its repair: no measure of the path)
             progress.rtt_ns = None;
@@ -176,5 +157,27 @@ impl Tcp {
             mss: pcb.mss.into(),
             in_recovery: pcb.repair() == Repair::Recovery,
         });
+    }
+}
+
+impl Pcb {
+    /// Takes the peer's window if the segment is not older than what is known.
+    /// Whether it is another one now.
+    //= RFC 9293 §3.10.7.4 (SND.WL1 and SND.WL2 keep old segments from updating the window)
+    #[inline]
+    pub(super) fn note_window(&mut self, segment: &Segment<'_>) -> bool {
+        let fresh = self.snd_wl1.lt(segment.seq)
+            || (self.snd_wl1 == segment.seq && self.snd_wl2.le(segment.ack))
+            || segment.ack.gt(self.snd_una);
+        if !fresh || segment.ack.lt(self.snd_una) {
+            return false;
+        }
+        let window = u32::from(segment.window) << self.snd_wscale;
+        self.snd_wl1 = segment.seq;
+        self.snd_wl2 = segment.ack;
+        let changed = window != self.snd_wnd;
+        self.snd_wnd = window;
+        self.max_snd_wnd = self.max_snd_wnd.max(window);
+        changed
     }
 }

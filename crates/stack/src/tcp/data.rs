@@ -13,12 +13,12 @@ use toehold_shm::NONE;
 pub(super) const INTERACTIVE_NS: u64 = 40_000_000;
 
 /// The part of a segment that is new and within the window.
-struct Fresh {
-    start: Seq,
+pub(super) struct Fresh {
+    pub(super) start: Seq,
     /// Where in the segment's payload it begins.
-    offset: usize,
-    len: usize,
-    fin: bool,
+    pub(super) offset: usize,
+    pub(super) len: usize,
+    pub(super) fin: bool,
 }
 
 impl Tcp {
@@ -120,7 +120,7 @@ impl Tcp {
     /// Puts in-order bytes where they belong: into the waiting program's buffer,
     /// the rest into the queue. Returns how many, and whether all went direct.
     #[inline]
-    fn take_in_order(
+    pub(super) fn take_in_order(
         &mut self,
         cx: &mut Context<'_>,
         index: u32,
@@ -183,7 +183,7 @@ impl Tcp {
 
     //= RFC 9293 §3.8.6.3 (an acknowledgement at least for every second full segment, and within 0.5 s)
     #[inline]
-    fn schedule_ack(&mut self, now: Instant, index: u32, taken: u32, at_once: bool) {
+    pub(super) fn schedule_ack(&mut self, now: Instant, index: u32, taken: u32, at_once: bool) {
         let delay = self.config.delayed_ack;
         let segments = self.config.ack_every.saturating_sub(1).max(1);
         let pcb = &mut self.pcbs[index];

@@ -60,7 +60,8 @@ impl Tcp {
         out: &mut dyn Transmitter,
         emission: &Emission,
     ) -> Result<(), TransmitError> {
-        let header = self.header(cx, index, emission);
+        let mut buffer = [0u8; HEADER_ROOM];
+        let written = self.write_headers(cx, index, emission, &mut buffer);
         let pcb = &mut self.pcbs[index];
         let payload = pcb
             .send_queue
@@ -69,29 +70,11 @@ impl Tcp {
             // More blocks than one frame can name: the caller's chunk is too long.
             return Err(TransmitError::TooLong);
         }
-        //= RFC 3168 §6.1.5 (retransmissions are not ECN-capable)
-        let ecn = if pcb.has(flag::ECN) && emission.is_new_data(pcb) {
-            ECT_0
-        } else {
-            0
-        };
-        let tos = pcb.settings.traffic_class | ecn;
-        let mut buffer = [0u8; HEADER_ROOM];
-        let transport_len = header.len() + emission.len;
-        let ip_len = cx.ip.emit_headers(
-            &mut buffer,
-            &pcb.path,
-            pcb.tuple.local,
-            pcb.tuple.remote,
-            toehold_wire::protocol::TCP,
-            tos,
-            transport_len,
-        );
-        let end = ip_len + header.emit(&mut buffer[ip_len..]);
+        let end = written.transport + written.transport_len;
         let looped = pcb.path.is_loopback();
         let partial = self.checksum_offload || looped;
         if !partial {
-            fill_checksum(&mut buffer[ip_len..end], pcb, payload);
+            fill_checksum(&mut buffer[written.transport..end], pcb, &payload);
         }
         let segment_size = if emission.len > usize::from(pcb.mss) {
             pcb.mss
@@ -108,7 +91,7 @@ impl Tcp {
         };
         let frame = Transmit {
             headers: &buffer[..end],
-            payload,
+            payload: &payload,
             offload,
         };
         if looped {
@@ -124,11 +107,47 @@ impl Tcp {
         } else {
             out.transmit(&frame)?;
         }
-        self.note_sent(cx, index, &header, emission);
+        self.note_sent(cx, index, &written, emission);
         Ok(())
     }
 
+    /// Writes Ethernet, IP and TCP headers into `buffer`. The checksum is zero.
     #[inline]
+    fn write_headers(
+        &mut self,
+        cx: &mut Context<'_>,
+        index: u32,
+        emission: &Emission,
+        buffer: &mut [u8; HEADER_ROOM],
+    ) -> Written {
+        let pcb = &self.pcbs[index];
+        if is_plain(pcb, emission) {
+            // Written out for this shape of header: nearly all have it.
+            let header = Header {
+                flags: emission.flags,
+                window: (self.window_to_advertise(index) >> pcb.rcv_wscale).min(0xffff) as u16,
+                ack: pcb.rcv_nxt,
+                options: Options {
+                    timestamps: Some(timestamps(cx, pcb)),
+                    ..Options::NONE
+                },
+                ..bare_header(pcb, emission.seq)
+            };
+            let tos = pcb.settings.traffic_class;
+            return write(cx, pcb, &header, tos, emission.len, buffer);
+        }
+        let header = self.header(cx, index, emission);
+        let pcb = &self.pcbs[index];
+        //= RFC 3168 §6.1.5 (retransmissions are not ECN-capable)
+        let ecn = if pcb.has(flag::ECN) && emission.is_new_data(pcb) {
+            ECT_0
+        } else {
+            0
+        };
+        let tos = pcb.settings.traffic_class | ecn;
+        write(cx, pcb, &header, tos, emission.len, buffer)
+    }
+
     fn header(&mut self, cx: &Context<'_>, index: u32, emission: &Emission) -> Header {
         let syn = emission.flags.contains(Flags::SYN);
         let window = self.window_to_advertise(index);
@@ -157,9 +176,6 @@ impl Tcp {
         //= RFC 7323 §2.2 (the window in a SYN is never scaled)
         let shift = if syn { 0 } else { pcb.rcv_wscale };
         Header {
-            src_port: pcb.tuple.local_port,
-            dst_port: pcb.tuple.remote_port,
-            seq: emission.seq,
             ack: if flags.contains(Flags::ACK) {
                 pcb.rcv_nxt
             } else {
@@ -169,6 +185,7 @@ impl Tcp {
             window: (window >> shift).min(0xffff) as u16,
             urgent,
             options,
+            ..bare_header(pcb, emission.seq)
         }
     }
 
@@ -178,10 +195,7 @@ impl Tcp {
         if pcb.has(flag::TIMESTAMPS)
             && (!emission.flags.contains(Flags::RST) || emission.flags.contains(Flags::ACK))
         {
-            options.timestamps = Some(Timestamps {
-                value: pcb.timestamp(cx.now),
-                echo: pcb.ts_recent,
-            });
+            options.timestamps = Some(timestamps(cx, pcb));
         }
         if pcb.has(flag::SACK) && emission.len == 0 && (pcb.ranges != NONE || pcb.has(flag::DSACK)) {
             options.sack = self.blocks_to_report(pcb);
@@ -214,7 +228,7 @@ impl Tcp {
 
     /// Everything that a segment on its way settles.
     #[inline]
-    fn note_sent(&mut self, cx: &mut Context<'_>, index: u32, header: &Header, emission: &Emission) {
+    fn note_sent(&mut self, cx: &mut Context<'_>, index: u32, header: &Written, emission: &Emission) {
         cx.counters.tcp_segments_sent += 1;
         cx.counters.frames_sent += 1;
         let pcb = &mut self.pcbs[index];
@@ -252,8 +266,75 @@ impl Tcp {
     }
 }
 
+/// What stands in the headers of a frame.
+struct Written {
+    /// Where the TCP header begins.
+    transport: usize,
+    /// Its length in bytes.
+    transport_len: usize,
+    flags: Flags,
+    window: u16,
+}
+
+/// Whether the header has no option but timestamps, and nothing to announce.
+#[inline]
+fn is_plain(pcb: &Pcb, emission: &Emission) -> bool {
+    let announces = flag::ECN | flag::URGENT_OUT | flag::DSACK;
+    pcb.flags & (flag::TIMESTAMPS | announces) == flag::TIMESTAMPS
+        && emission.flags & (Flags::SYN | Flags::RST | Flags::ACK) == Flags::ACK
+        && pcb.ranges == NONE
+}
+
+/// A header of the connection that says nothing yet.
+#[inline]
+fn bare_header(pcb: &Pcb, seq: Seq) -> Header {
+    Header {
+        src_port: pcb.tuple.local_port,
+        dst_port: pcb.tuple.remote_port,
+        seq,
+        ..Header::default()
+    }
+}
+
+#[inline]
+fn timestamps(cx: &Context<'_>, pcb: &Pcb) -> Timestamps {
+    Timestamps {
+        value: pcb.timestamp(cx.now),
+        echo: pcb.ts_recent,
+    }
+}
+
+/// Writes the headers of a segment with `len` bytes of payload.
+#[inline(always)]
+fn write(
+    cx: &mut Context<'_>,
+    pcb: &Pcb,
+    header: &Header,
+    tos: u8,
+    len: usize,
+    buffer: &mut [u8; HEADER_ROOM],
+) -> Written {
+    let transport_len = header.len();
+    let transport = cx.ip.emit_headers(
+        buffer,
+        &pcb.path,
+        pcb.tuple.local,
+        pcb.tuple.remote,
+        toehold_wire::protocol::TCP,
+        tos,
+        transport_len + len,
+    );
+    header.emit(&mut buffer[transport..]);
+    Written {
+        transport,
+        transport_len,
+        flags: header.flags,
+        window: header.window,
+    }
+}
+
 /// Completes the checksum of a header in front of its payload.
-fn fill_checksum(header: &mut [u8], pcb: &Pcb, payload: Gather<'_>) {
+fn fill_checksum(header: &mut [u8], pcb: &Pcb, payload: &Gather<'_>) {
     let transport_len = (header.len() + payload.len()) as u32;
     let pseudo = checksum::pseudo_header(
         pcb.tuple.local.into(),

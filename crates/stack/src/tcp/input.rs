@@ -18,29 +18,37 @@ impl Tcp {
         packet: &TcpPacket<'_>,
         placement: Option<&mut Placement<'_>>,
     ) {
-        let segment = match Segment::parse(packet) {
-            Ok(segment) => segment,
-            Err(Refusal::Malformed) => {
-                cx.counters.drop_malformed += 1;
-                return;
-            }
-            Err(Refusal::Checksum) => {
-                cx.counters.drop_checksum += 1;
-                return;
-            }
-        };
+        // By reference: a segment is large, and parsed in its place.
+        match &Segment::parse(packet) {
+            Ok(segment) => self.segment_input(cx, segment, placement),
+            Err(Refusal::Malformed) => cx.counters.drop_malformed += 1,
+            Err(Refusal::Checksum) => cx.counters.drop_checksum += 1,
+        }
+    }
+
+    #[inline]
+    fn segment_input(
+        &mut self,
+        cx: &mut Context<'_>,
+        segment: &Segment<'_>,
+        placement: Option<&mut Placement<'_>>,
+    ) {
         if let Some(index) = self.demux.lookup(&segment.tuple, &self.pcbs) {
-            self.connection_input(cx, index, &segment, placement);
+            if self.predicts(index, segment) {
+                self.predicted_input(cx, index, segment, placement);
+            } else {
+                self.connection_input(cx, index, segment, placement);
+            }
         } else if !self.steering.is_own(&segment.tuple.flow()) {
             // Its shard has it too, or the sender does not know where it belongs. To
             // answer would end a connection that is another shard's.
             cx.counters.drop_other_shard += 1;
         } else if let Some(record) = self.time_waits.get(&segment.tuple) {
-            self.time_wait_input(cx, &record, &segment);
+            self.time_wait_input(cx, &record, segment);
         } else if let Some(listener) = self.find_listener(&segment.tuple) {
-            self.listen_input(cx, listener, &segment);
+            self.listen_input(cx, listener, segment);
         } else {
-            self.no_connection_input(cx, &segment);
+            self.no_connection_input(cx, segment);
         }
     }
 
@@ -88,7 +96,7 @@ impl Tcp {
         if !self.ack_input(cx, index, segment) || self.pcbs[index].state() == State::Closed {
             return;
         }
-        self.remember_timestamp(cx.now, index, segment);
+        self.pcbs[index].remember_timestamp(cx.now, segment);
         self.ecn_input(cx, index, segment);
         if segment.has(Flags::URG) {
             self.urgent_input(index, segment);

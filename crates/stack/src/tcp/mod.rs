@@ -24,6 +24,7 @@ mod output;
 mod path;
 mod pcb;
 mod peer_gone;
+mod prediction;
 mod ranges;
 mod records;
 mod reply;
@@ -52,6 +53,7 @@ use self::limbo::Limbo;
 use self::ranges::Range;
 use self::records::RecordEnd;
 use self::reply::Reply;
+use self::rtt::RtoBounds;
 use self::sent::{Flight, Sent};
 use self::time_wait::TimeWaits;
 use crate::config::{Config, TcpConfig};
@@ -102,6 +104,8 @@ struct Shard {
 pub(crate) struct Tcp {
     pub(crate) config: TcpConfig,
     steering: Steering,
+    /// From the configuration.
+    rto_bounds: RtoBounds,
     checksum_offload: bool,
     /// The link carries super-frames.
     super_frames: bool,
@@ -121,6 +125,11 @@ pub(crate) struct Tcp {
     shard: Table<Shard>,
     replies: Table<Reply>,
     keys: Keys,
+    /// Takes nothing for predicted.
+    #[cfg(test)]
+    long_way_only: bool,
+    #[cfg(test)]
+    predictions: u64,
     /// A looped frame's bytes on their way into the queue.
     scratch: Vec<u8>,
 }
@@ -158,6 +167,7 @@ impl Tcp {
         let mut tcp = Self {
             config: config.tcp.clone(),
             steering: config.steering,
+            rto_bounds: RtoBounds::new(&config.tcp),
             checksum_offload: config.link.checksum_offload,
             super_frames: config.link.super_frame > config.link.mtu.into(),
             payload: carver.payload(config.payload_blocks, config.payload_block_len)?,
@@ -175,6 +185,10 @@ impl Tcp {
             shard: carver.table(1)?,
             replies: carver.table(reply::CAPACITY as usize)?,
             keys: Keys::new(&config.secret),
+            #[cfg(test)]
+            long_way_only: false,
+            #[cfg(test)]
+            predictions: 0,
             scratch: Vec::new(),
         };
         if let Some(key) = &config.tcp.fast_open_key {
@@ -269,6 +283,7 @@ impl Tcp {
     }
 
     /// Whether any connection waits for a transmission round.
+    #[inline]
     pub(crate) fn has_ready(&self) -> bool {
         let shard = &self.shard[0];
         shard.ready_head != NONE
@@ -317,7 +332,16 @@ impl Tcp {
     }
 
     /// The next connection or listener whose readiness may have changed.
+    #[inline]
     pub(crate) fn next_event(&mut self) -> Option<Event> {
+        if self.shard[0].event_head == NONE {
+            None
+        } else {
+            self.take_event()
+        }
+    }
+
+    fn take_event(&mut self) -> Option<Event> {
         loop {
             let entry = self.shard[0].event_head;
             if entry == NONE {
@@ -368,7 +392,14 @@ impl Tcp {
     }
 
     /// Frees a block that neither the network, nor the program, nor a list needs.
+    #[inline]
     pub(crate) fn free_if_done(&mut self, index: u32) {
+        if self.pcbs[index].state() == State::Closed {
+            self.free_closed(index);
+        }
+    }
+
+    fn free_closed(&mut self, index: u32) {
         let pcb = &self.pcbs[index];
         let held = flag::ON_READY
             | flag::ON_NEIGHBOR
@@ -377,7 +408,7 @@ impl Tcp {
             | flag::FENCE_WANTED
             | flag::IN_LIMBO;
         // What waits to be accepted has its program still to come, with bytes to read.
-        if pcb.state() != State::Closed || !pcb.has(flag::RELEASED) || pcb.has(flag::IN_ACCEPT_QUEUE) {
+        if !pcb.has(flag::RELEASED) || pcb.has(flag::IN_ACCEPT_QUEUE) {
             return;
         }
         let waits = pcb.memory_next != 0;

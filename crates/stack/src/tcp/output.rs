@@ -67,6 +67,7 @@ impl Tcp {
         }
     }
 
+    #[inline]
     fn transmit_connection(
         &mut self,
         cx: &mut Context<'_>,
@@ -96,8 +97,11 @@ impl Tcp {
         if self.pcbs[index].settings.unsent_low_water > 0 {
             self.tell_of_room(index);
         }
-        self.pcbs[index].clear(flag::MORE);
-        self.transmit_probes(cx, index, out)?;
+        let pcb = &mut self.pcbs[index];
+        pcb.clear(flag::MORE);
+        if pcb.has(flag::TAIL_PROBE | flag::PROBE) {
+            self.transmit_probes(cx, index, out)?;
+        }
         self.transmit_ack(cx, index, out)
     }
 
@@ -336,7 +340,7 @@ impl Tcp {
     //= RFC 5681 §4.1 (restart from the initial window after an idle retransmission timeout)
     fn restart_after_idle(&mut self, now: Instant, index: u32) {
         let pcb = &self.pcbs[index];
-        if pcb.outstanding() > 0 || now.nanos_since(pcb.last_sent) < pcb.rtt.rto(&self.rto_bounds(), 0) {
+        if pcb.outstanding() > 0 || now.nanos_since(pcb.last_sent) < pcb.rtt.rto(&self.rto_bounds, 0) {
             return;
         }
         let window = self.config.initial_window * u32::from(pcb.mss);
@@ -357,9 +361,10 @@ impl Tcp {
             self.pcbs[index].set(flag::WINDOW_LIMITED);
             return 0;
         }
-        let allowed = data
-            .min(congestion.max(if nothing_out { mss } else { 0 }))
-            .min(self.largest_chunk(pcb));
+        let mut allowed = data.min(congestion.max(if nothing_out { mss } else { 0 }));
+        if allowed > mss {
+            allowed = allowed.min(self.largest_chunk(pcb));
+        }
         if allowed >= mss {
             if allowed < unsent && congestion < window {
                 self.pcbs[index].set(flag::WINDOW_LIMITED);
@@ -390,17 +395,10 @@ impl Tcp {
     /// Whether a segment of less than full size may end the queue now.
     fn may_end_short(&self, index: u32, unsent: u32, mss: u32) -> bool {
         let pcb = &self.pcbs[index];
-        if unsent.is_multiple_of(mss) || pcb.has(flag::FIN_QUEUED | flag::PROBE) {
-            return true;
-        }
-        if pcb.has(flag::MORE) {
-            return false;
-        }
-        if pcb.settings.has(setting::CORK) {
-            return false;
-        }
+        let held = pcb.has(flag::MORE) || pcb.settings.has(setting::CORK);
         //= RFC 9293 §3.7.4 (Nagle: hold a short segment while data are unacknowledged)
-        pcb.settings.has(setting::NO_DELAY) || pcb.sent_head == NONE || pcb.has(flag::URGENT_OUT)
+        let may = pcb.settings.has(setting::NO_DELAY) || pcb.sent_head == NONE || pcb.has(flag::URGENT_OUT);
+        may && !held || pcb.has(flag::FIN_QUEUED | flag::PROBE) || unsent.is_multiple_of(mss)
     }
 
     /// Largest payload of one frame: a segment, or as many whole ones as the

@@ -38,19 +38,19 @@ pub enum State {
 }
 
 impl State {
+    #[inline]
     fn from_u8(value: u8) -> Self {
-        const ALL: [State; 9] = [
-            State::Closed,
-            State::SynSent,
-            State::SynReceived,
-            State::Established,
-            State::FinWait1,
-            State::FinWait2,
-            State::CloseWait,
-            State::Closing,
-            State::LastAck,
-        ];
-        ALL.get(usize::from(value)).copied().unwrap_or(State::Closed)
+        match value {
+            1 => State::SynSent,
+            2 => State::SynReceived,
+            3 => State::Established,
+            4 => State::FinWait1,
+            5 => State::FinWait2,
+            6 => State::CloseWait,
+            7 => State::Closing,
+            8 => State::LastAck,
+            _ => State::Closed,
+        }
     }
 
     /// Whether the handshake is done and the connection not yet over.
@@ -311,6 +311,7 @@ pub(crate) struct Pcb {
 const _: () = assert!(size_of::<Pcb>() <= 480);
 
 impl Pcb {
+    #[inline]
     pub(crate) fn state(&self) -> State {
         State::from_u8(self.state_raw)
     }

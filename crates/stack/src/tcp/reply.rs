@@ -215,7 +215,7 @@ impl Tcp {
         }
         out.transmit(&Transmit {
             headers: &buffer[..end],
-            payload: Gather::EMPTY,
+            payload: &Gather::EMPTY,
             offload,
         })
     }

@@ -8,8 +8,8 @@ use super::ack::Progress;
 use super::congestion::Prr;
 use super::pcb::{Repair, RetransmitTimer};
 use super::segment::Segment;
-use super::sent::Sent;
-use super::{Context, Tcp, flag};
+use super::sent::{Flight, Sent};
+use super::{Context, Pcb, Tcp, flag};
 use crate::socket::SocketError;
 use crate::time::Instant;
 
@@ -188,26 +188,6 @@ impl Tcp {
                 self.sent[at].clear_marks();
             }
             at = self.sent[at].next;
-        }
-    }
-
-    /// A segment was delivered: the latest one sent so far, perhaps.
-    //= RFC 8985 §6.2 (steps 1 and 2)
-    pub(super) fn rack_update(&mut self, now: Instant, index: u32, record: &Sent) {
-        let (pcb, flight) = self.flying(index);
-        let rtt = now.nanos_since(record.xmit);
-        if record.is_retransmitted() && rtt < pcb.rtt.min_ns() {
-            // Most likely the original arrived, not the retransmission.
-            return;
-        }
-        // As on Linux the round trip is that of the last segment looked at, so that
-        // an acknowledgement held back for a gap does not make others look lost.
-        flight.rack_rtt_ns = rtt;
-        if record.xmit > flight.rack_xmit
-            || (record.xmit == flight.rack_xmit && record.end.gt(flight.rack_end))
-        {
-            flight.rack_xmit = record.xmit;
-            flight.rack_end = record.end;
         }
     }
 
@@ -406,7 +386,7 @@ impl Tcp {
     /// Whether the peer has been silent for too long; ends the connection then.
     pub(super) fn gives_up(&mut self, cx: &mut Context<'_>, index: u32) -> bool {
         let pcb = &self.pcbs[index];
-        let rto_max = self.rto_bounds().max_ns;
+        let rto_max = self.rto_bounds.max_ns;
         let over = if pcb.settings.user_timeout_ms > 0 {
             // The program's own limit has a deadline of its own, see `timers`.
             false
@@ -422,5 +402,25 @@ impl Tcp {
             self.finish(index, Some(SocketError::TimedOut));
         }
         over
+    }
+}
+
+impl Flight {
+    /// A segment was delivered: the latest one sent so far, perhaps.
+    //= RFC 8985 §6.2 (steps 1 and 2)
+    #[inline]
+    pub(super) fn rack_update(&mut self, now: Instant, pcb: &Pcb, record: &Sent) {
+        let rtt = now.nanos_since(record.xmit);
+        if record.is_retransmitted() && rtt < pcb.rtt.min_ns() {
+            // Most likely the original arrived, not the retransmission.
+            return;
+        }
+        // As on Linux the round trip is that of the last segment looked at, so that
+        // an acknowledgement held back for a gap does not make others look lost.
+        self.rack_rtt_ns = rtt;
+        if record.xmit > self.rack_xmit || (record.xmit == self.rack_xmit && record.end.gt(self.rack_end)) {
+            self.rack_xmit = record.xmit;
+            self.rack_end = record.end;
+        }
     }
 }

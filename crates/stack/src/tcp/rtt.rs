@@ -3,6 +3,7 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use crate::config::TcpConfig;
 use crate::time::Instant;
 
 /// Samples above this count as this: no path of ours is longer.
@@ -28,6 +29,17 @@ pub(crate) struct RtoBounds {
     pub(crate) min_ns: u64,
     /// Never longer, whatever the backoff.
     pub(crate) max_ns: u64,
+}
+
+impl RtoBounds {
+    /// Those of a configuration.
+    pub(crate) fn new(config: &TcpConfig) -> Self {
+        Self {
+            initial_ns: config.rto_initial.as_nanos() as u64,
+            min_ns: config.rto_min.as_nanos() as u64,
+            max_ns: config.rto_max.as_nanos() as u64,
+        }
+    }
 }
 
 /// Round-trip time of a connection. All zeroes: nothing measured yet.

@@ -98,8 +98,8 @@ impl Tcp {
         pcb.sacked += len;
         progress.delivered += len;
         progress.sack_news = true;
+        flight.rack_update(cx.now, pcb, &record);
         self.sent[at].mark_sacked();
-        self.rack_update(cx.now, index, &record);
     }
 
     /// The blocks our acknowledgements report: a duplicate, then the range most

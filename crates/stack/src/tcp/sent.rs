@@ -8,7 +8,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use super::ack::Progress;
 use super::congestion::Prr;
 use super::pcb::{Pcb, Repair};
-use super::{Context, Tcp, flag};
+use super::{Tcp, flag};
 use crate::time::Instant;
 
 const SACKED: u32 = 1 << 0;
@@ -192,60 +192,30 @@ impl Tcp {
 
     /// Takes records below `ack` away, and learns from them.
     #[inline]
-    pub(super) fn release_sent(&mut self, cx: &Context<'_>, index: u32, ack: Seq, progress: &mut Progress) {
+    pub(super) fn release_sent(&mut self, now: Instant, index: u32, ack: Seq, progress: &mut Progress) {
         let mut steps = Steps::along(self.sent.capacity());
-        loop {
-            let at = self.pcbs[index].sent_head;
-            if at == NONE {
-                return;
-            }
+        let pcb = &mut self.pcbs[index];
+        while pcb.sent_head != NONE {
+            let at = pcb.sent_head;
             steps.count();
-            let mut record = self.sent[at];
+            let record = &mut self.sent[at];
             if record.start.ge(ack) {
                 return;
             }
-            let whole = record.end.le(ack);
-            if !whole {
-                self.sent[at].start = ack;
-                record.end = ack;
-            }
-            self.account_delivered(cx, index, &record, progress);
-            if !whole {
+            let mut delivered = *record;
+            if record.end.gt(ack) {
+                record.start = ack;
+                delivered.end = ack;
+                account_delivered(now, pcb, &mut self.flights[pcb.flight], &delivered, progress);
                 return;
             }
-            self.pcbs[index].sent_head = record.next;
-            if record.next == NONE {
-                self.pcbs[index].sent_tail = NONE;
+            account_delivered(now, pcb, &mut self.flights[pcb.flight], &delivered, progress);
+            pcb.sent_head = delivered.next;
+            if delivered.next == NONE {
+                pcb.sent_tail = NONE;
             }
             self.sent.remove(at);
         }
-    }
-
-    /// Bytes of `record` were delivered cumulatively.
-    fn account_delivered(&mut self, cx: &Context<'_>, index: u32, record: &Sent, progress: &mut Progress) {
-        let len = record.len();
-        let pcb = &mut self.pcbs[index];
-        if record.is_sacked() {
-            pcb.sacked = pcb.sacked.wrapping_sub(len);
-            return;
-        }
-        if record.is_lost() {
-            pcb.lost = pcb.lost.wrapping_sub(len);
-        }
-        progress.delivered += len;
-        progress.repaired |= record.is_retransmitted();
-        //= RFC 6298 §3 (Karn: no samples from segments sent more than once)
-        if !record.is_retransmitted() && progress.rtt_ns.is_none() {
-            progress.rtt_ns = Some(cx.now.nanos_since(record.xmit));
-        }
-        if !record.is_retransmitted()
-            && progress
-                .highest_before
-                .is_some_and(|highest| record.end.lt(highest))
-        {
-            pcb.set(flag::REORDERING);
-        }
-        self.rack_update(cx.now, index, record);
     }
 
     /// Marks a record lost, once.
@@ -276,4 +246,36 @@ impl Tcp {
         self.pcbs[index].set_repair(Repair::Open);
         self.land(index);
     }
+}
+
+/// Bytes of `record` were delivered cumulatively.
+#[inline]
+fn account_delivered(
+    now: Instant,
+    pcb: &mut Pcb,
+    flight: &mut Flight,
+    record: &Sent,
+    progress: &mut Progress,
+) {
+    let len = record.len();
+    if record.is_sacked() {
+        pcb.sacked = pcb.sacked.wrapping_sub(len);
+        return;
+    }
+    if record.is_lost() {
+        pcb.lost = pcb.lost.wrapping_sub(len);
+    }
+    progress.delivered += len;
+    progress.repaired |= record.is_retransmitted();
+    //= RFC 6298 §3 (Karn: no samples from segments sent more than once)
+    if !record.is_retransmitted() && progress.rtt_ns.is_none() {
+        progress.rtt_ns = Some(now.nanos_since(record.xmit));
+    }
+    let below = progress
+        .highest_before
+        .is_some_and(|highest| record.end.lt(highest));
+    if below && !record.is_retransmitted() {
+        pcb.set(flag::REORDERING);
+    }
+    flight.rack_update(now, pcb, record);
 }

@@ -6,7 +6,6 @@
 use toehold_shm::{NONE, Steps};
 
 use super::pcb::{Repair, RetransmitTimer};
-use super::rtt::RtoBounds;
 use super::{Context, Pcb, State, Tcp, flag};
 use crate::socket::{SocketError, setting};
 use crate::time::Instant;
@@ -200,17 +199,9 @@ impl Tcp {
         }
     }
 
-    pub(super) fn rto_bounds(&self) -> RtoBounds {
-        RtoBounds {
-            initial_ns: self.config.rto_initial.as_nanos() as u64,
-            min_ns: self.config.rto_min.as_nanos() as u64,
-            max_ns: self.config.rto_max.as_nanos() as u64,
-        }
-    }
-
     /// Retransmission timeout with its backoff, in nanoseconds.
     pub(crate) fn timeout_ns(&self, pcb: &Pcb) -> u64 {
-        pcb.rtt.rto(&self.rto_bounds(), pcb.backoff)
+        pcb.rtt.rto(&self.rto_bounds, pcb.backoff)
     }
 
     /// Sets the retransmission timer to what the connection now needs. Called
@@ -305,7 +296,7 @@ impl Tcp {
         let single = pcb.outstanding() <= u32::from(pcb.mss);
         two_trips
             + if single {
-                self.rto_bounds().min_ns
+                self.rto_bounds.min_ns
             } else {
                 PROBE_SLACK_NS
             }

@@ -54,7 +54,7 @@ impl Header {
     /// # Panics
     ///
     /// If the buffer is shorter than [`Header::len`].
-    #[inline]
+    #[inline(always)]
     pub fn emit(&self, buffer: &mut [u8]) -> usize {
         if let Some(timestamps) = self.options.only_timestamps() {
             const LEN: usize = MIN_HEADER_LEN + ALIGNED_TIMESTAMPS_LEN;

@@ -176,7 +176,7 @@ fn send_gather(node: &mut Mesh, to: [u8; 6], payload: Gather<'_>) -> Result<(), 
     };
     let sent = node.transmit(&Transmit {
         headers: &headers,
-        payload,
+        payload: &payload,
         offload,
     });
     node.flush();

@@ -131,7 +131,7 @@ fn send(node: &mut Mesh, to: u8, payload: &[u8]) -> Result<(), TransmitError> {
     };
     let sent = node.transmit(&Transmit {
         headers: &frame,
-        payload: Gather::EMPTY,
+        payload: &Gather::EMPTY,
         offload,
     });
     node.flush();

@@ -213,7 +213,7 @@ fn payload_sent_by_one_handle_is_fenced_for_all() {
     let headers = frame_to(mac(1), mac(0), &[0xab; 52]);
     let frame = Transmit {
         headers: &headers,
-        payload: Gather::from_slice(payload.bytes(2)),
+        payload: &Gather::from_slice(payload.bytes(2)),
         offload: Offload {
             checksum: Checksum::Partial,
             segment_size: 1448,

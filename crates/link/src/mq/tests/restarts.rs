@@ -51,7 +51,7 @@ fn a_thousand_restarts_leak_nothing() {
         nodes[1]
             .transmit(&Transmit {
                 headers: &headers,
-                payload: gather,
+                payload: &gather,
                 offload,
             })
             .unwrap();

@@ -174,7 +174,7 @@ mod tests {
         assert!(tap.is_open());
         let frame = Transmit {
             headers: &[byte; 60],
-            payload: Gather::EMPTY,
+            payload: &Gather::EMPTY,
             offload: Offload::default(),
         };
         tap.record_sent(clock::now().0, &frame);

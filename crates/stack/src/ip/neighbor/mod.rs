@@ -306,6 +306,7 @@ impl Neighbors {
     }
 
     /// Moves what was counted while no counters were at hand.
+    #[inline]
     pub(super) fn settle(&mut self, counters: &mut Counters) {
         let tally = &mut self.tally[0];
         counters.neighbor_evictions += u64::from(core::mem::take(&mut tally.evicted));

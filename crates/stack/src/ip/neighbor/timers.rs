@@ -174,7 +174,16 @@ impl Neighbors {
     }
 
     /// The next neighbour TCP waits for that has answered (true) or not (false).
+    #[inline]
     pub(in super::super) fn next_event(&mut self) -> Option<(u32, bool)> {
+        if self.events.front(0) == NONE {
+            None
+        } else {
+            self.take_event()
+        }
+    }
+
+    fn take_event(&mut self) -> Option<(u32, bool)> {
         while let Some(neighbor) = self.events.pop_front(0) {
             let record = &mut self.records[neighbor];
             let event = core::mem::replace(&mut record.event, QUIET);
