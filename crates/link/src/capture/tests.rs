@@ -374,7 +374,10 @@ fn sent<'a>(headers: &'a [u8], payload: &'a Gather<'a>, offload: Offload) -> Tra
 fn what_is_tapped_reads_as_what_is_captured() {
     let (mut tap, mut player, mut file, out) = tap(1000);
     let frame = tcp_ipv4(&[7; 50]);
-    tap.record_sent(30, &sent(&frame[..54], &frame[54..], PARTIAL));
+    tap.record_sent(
+        30,
+        &sent(&frame[..54], &Gather::from_slice(&frame[54..]), PARTIAL),
+    );
     // Of another processor's clock, which is behind.
     let inbound = Received {
         private: &frame[..60],
@@ -410,7 +413,7 @@ fn a_tapped_super_frame_is_cut_and_says_how_long_it_was() {
         segment_size: 1460,
         ..PARTIAL
     };
-    tap.record_sent(0, &sent(&frame[..54], &frame[54..], offload));
+    tap.record_sent(0, &sent(&frame[..54], &Gather::from_slice(&frame[54..]), offload));
     player.play(&mut file, 0);
     file.end(0);
     let file = out.0.lock().unwrap();
@@ -425,14 +428,14 @@ fn frames_that_nobody_plays_in_time_are_counted() {
     let (mut tap, mut player, mut file, out) = tap(262_144);
     let frame = tcp_ipv4(&[7; 65_000]);
     for _ in 0..100 {
-        tap.record_sent(0, &sent(&frame[..54], &frame[54..], PARTIAL));
+        tap.record_sent(0, &sent(&frame[..54], &Gather::from_slice(&frame[54..]), PARTIAL));
     }
     player.play(&mut file, 0);
     assert_eq!(file.statistics().frames, 64);
-    tap.record_sent(0, &sent(&frame[..54], &frame[54..], PARTIAL));
+    tap.record_sent(0, &sent(&frame[..54], &Gather::from_slice(&frame[54..]), PARTIAL));
     player.play(&mut file, 0);
     for _ in 0..100 {
-        tap.record_sent(0, &sent(&frame[..54], &frame[54..], PARTIAL));
+        tap.record_sent(0, &sent(&frame[..54], &Gather::from_slice(&frame[54..]), PARTIAL));
     }
     player.stop();
     player.play(&mut file, 0);
@@ -468,7 +471,7 @@ fn a_tapped_file_that_fails_stays_as_it_is() {
     let (mut tap, mut player, _, _) = tap(262_144);
     let mut file = CaptureFile::new(Box::new(Full(1000)), 262_144, "web", MAC);
     for round in 0..3 {
-        tap.record_sent(round, &sent(&tcp_ipv4(&[7; 500]), &[], PARTIAL));
+        tap.record_sent(round, &sent(&tcp_ipv4(&[7; 500]), &Gather::EMPTY, PARTIAL));
         player.play(&mut file, 0);
     }
     file.end(0);
