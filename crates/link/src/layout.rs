@@ -257,7 +257,7 @@ mod tests {
             split in 0usize..300, offset in 0usize..300, len in 0usize..300,
         ) {
             let (headers, payload) = bytes.split_at(split.min(bytes.len()));
-            let frame = Transmit { headers, payload: Gather::from_slice(payload), offload: Offload::default() };
+            let frame = Transmit { headers, payload: &Gather::from_slice(payload), offload: Offload::default() };
             let offset = offset.min(bytes.len());
             let len = len.min(bytes.len() - offset);
             let mut copy = vec![0; len];

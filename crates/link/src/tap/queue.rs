@@ -210,7 +210,7 @@ impl Tap {
         own.copy_from_slice(described);
         let header = Header::describe(layout, own, frame.len(), frame.offload);
         let header = &header.as_bytes()[..self.header_len()];
-        self.device.write([header, own, left], &frame.payload)
+        self.device.write([header, own, left], frame.payload)
     }
 
     /// Finishes a frame here that the kernel cannot be told about.
@@ -241,7 +241,7 @@ impl Tap {
             copy_from(frame, segment.payload.start, payload);
             let piece = Transmit {
                 headers: &bytes,
-                payload: Gather::EMPTY,
+                payload: &Gather::EMPTY,
                 offload: Offload {
                     checksum: Checksum::Partial,
                     segment_size: 0,

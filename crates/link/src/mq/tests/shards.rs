@@ -72,7 +72,7 @@ fn segment(from: u8, to: u8, port: u16, payload: &[u8]) -> Vec<u8> {
 fn transmit(mesh: &mut Mesh, frame: &[u8]) -> Result<(), TransmitError> {
     let sent = mesh.transmit(&Transmit {
         headers: frame,
-        payload: Gather::EMPTY,
+        payload: &Gather::EMPTY,
         offload: PARTIAL,
     });
     mesh.flush();
@@ -134,7 +134,7 @@ fn what_is_of_no_connection_reaches_all_shards() {
     assert_eq!(
         one[1].transmit(&Transmit {
             headers: &frame_to(mac(9), mac(0), b"nobody"),
-            payload: Gather::EMPTY,
+            payload: &Gather::EMPTY,
             offload: PARTIAL,
         }),
         Err(TransmitError::Unreachable)
@@ -162,7 +162,7 @@ fn payload_is_kept_until_the_shard_that_reads_it_has() {
         let owner = usize::from(steering(0, 2).shard_of(&flow));
         let sent = sender[0].transmit(&Transmit {
             headers: &segment(0, 1, port, &[]),
-            payload: queue.gather(&payload, 0, 1000),
+            payload: &queue.gather(&payload, 0, 1000),
             offload: PARTIAL,
         });
         assert_eq!(sent, Ok(()));
