@@ -126,9 +126,11 @@ fn program() {
                 control::send(socket.as_fd(), b"mapped", &[]).unwrap();
             }
             [DIE] => {
-                // In the middle of a round: records committed, nothing shown.
-                let frame = frame_to(mac(1), mac(0), &[0xdd; 1000]);
-                crate::test_frames::send(&mut port, &frame, PARTIAL).unwrap();
+                // In the middle of a round: records committed, all but the first not shown.
+                for content in [0xaa, 0xdd] {
+                    let frame = frame_to(mac(1), mac(0), &[content; 1000]);
+                    crate::test_frames::send(&mut port, &frame, PARTIAL).unwrap();
+                }
                 control::send(socket.as_fd(), b"dying", &[]).unwrap();
             }
             _ => panic!("{message:?}"),
@@ -175,8 +177,10 @@ fn processes_of_a_node_take_turns_and_the_death_of_one_ends_one_life() {
         // The program dies with the lease. Its node begins a new life with all new memory.
         assert_eq!(program.tell(&[DIE], Vec::new()), b"dying");
         drop((program, node));
+        let seen = take(&mut peer);
         drive(std::slice::from_mut(&mut peer), |peer| peer[0].connected() == 0);
-        assert!(take(&mut peer).is_empty(), "what was not shown is not seen");
+        assert_eq!(seen, [[0xaa; 1000]], "what was not shown is not seen");
+        assert!(take(&mut peer).is_empty());
     }
     let joined = NeighborChange::Joined(mac(0));
     let left = NeighborChange::Left(mac(0));

@@ -15,7 +15,7 @@ fn forward(from: &mut Tap, to: &mut Tap) -> usize {
     let mut pass = |frame: &Received<'_>| {
         let frame = Transmit {
             headers: frame.private,
-            payload: frame.rest,
+            payload: &frame.rest,
             offload: frame.offload,
         };
         // What is not taken is lost, as on any cable.
