@@ -17,6 +17,7 @@ pub mod steering;
 pub mod tap;
 #[cfg(test)]
 mod test_frames;
+pub mod udp;
 mod vnet;
 mod watch;
 

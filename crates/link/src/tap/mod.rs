@@ -5,7 +5,7 @@
 //! checksums stay undone, as between a driver and a network card (`vnet.rs`).
 //!
 //! The device lasts as long as its descriptors. What somebody else does to it (sets it
-//! down, deletes it) is a counted drop or [`Unreachable`](TransmitError::Unreachable),
+//! down, deletes it) is a counted drop or [`Unreachable`](crate::TransmitError::Unreachable),
 //! never an end of the process.
 
 mod device;

@@ -1,0 +1,197 @@
+//! What two nodes agree on before frames flow: a random token each, which datagrams to
+//! its maker have to carry.
+//!
+//! Whoever carries a token has seen the hello that it came in. So a token that is made
+//! anew for each introduction tells a peer's new life from recordings of an old one, and
+//! no clock and no memory of the past is needed. A peer's hello with a token of the past
+//! disturbs nothing: it is answered with a new token, and the present association goes on
+//! until that one comes back.
+
+/// Sequence numbers behind the highest one that may still arrive.
+const WINDOW: u64 = 1024;
+
+/// A token handed to a peer, and the datagrams that came with it.
+#[derive(Debug)]
+pub(super) struct Inbound {
+    token: u64,
+    /// The next sequence number if nothing overtakes anything.
+    next: u64,
+    /// Which of the [`WINDOW`] numbers before `next` have come, by number modulo.
+    seen: [u64; (WINDOW / 64) as usize],
+}
+
+impl Inbound {
+    pub(super) fn new(token: u64) -> Inbound {
+        Inbound {
+            token,
+            next: 0,
+            seen: [0; (WINDOW / 64) as usize],
+        }
+    }
+
+    /// Notes a datagram. False if it has come before, or is too old to tell.
+    pub(super) fn accept(&mut self, sequence: u64) -> bool {
+        if sequence == u64::MAX || sequence.saturating_add(WINDOW) < self.next {
+            return false;
+        }
+        if sequence >= self.next {
+            let skipped = (sequence - self.next).min(WINDOW);
+            for number in sequence - skipped..=sequence {
+                self.set(number, false);
+            }
+            self.next = sequence + 1;
+        }
+        let is_new = !self.get(sequence);
+        self.set(sequence, true);
+        is_new
+    }
+
+    fn get(&self, sequence: u64) -> bool {
+        let at = sequence % WINDOW;
+        self.seen[(at / 64) as usize] >> (at % 64) & 1 == 1
+    }
+
+    fn set(&mut self, sequence: u64, seen: bool) {
+        let at = sequence % WINDOW;
+        let word = &mut self.seen[(at / 64) as usize];
+        *word = *word & !(1 << (at % 64)) | u64::from(seen) << (at % 64);
+    }
+}
+
+/// This node's side of an association with a peer.
+#[derive(Debug, Default)]
+pub(super) struct Association {
+    /// Of the peer's present life.
+    current: Option<Inbound>,
+    /// Handed out and not yet seen again.
+    offered: Option<Inbound>,
+    /// What the peer wants to see.
+    outbound: Option<u64>,
+}
+
+/// What a datagram's token says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// It belongs to the present association.
+    Current,
+    /// It is the first of a new one.
+    Fresh,
+    /// It came before.
+    Replayed,
+    /// It is none that is known now.
+    Unknown,
+}
+
+impl Association {
+    /// The peer's token, if there is an association.
+    pub(super) fn outbound(&self) -> Option<u64> {
+        self.outbound
+    }
+
+    /// Judges a datagram that is authentic, if there is a key.
+    pub(super) fn judge(&mut self, token: u64, sequence: u64) -> Verdict {
+        if let Some(current) = self.current.as_mut().filter(|inbound| inbound.token == token) {
+            return match current.accept(sequence) {
+                true => Verdict::Current,
+                false => Verdict::Replayed,
+            };
+        }
+        match self.offered.take_if(|inbound| inbound.token == token) {
+            Some(mut inbound) => {
+                inbound.accept(sequence);
+                self.current = Some(inbound);
+                // Its token belongs to another life; the new one comes with a hello.
+                self.outbound = None;
+                Verdict::Fresh
+            }
+            None => Verdict::Unknown,
+        }
+    }
+
+    /// Takes the token from a hello whose own token was in order.
+    pub(super) fn adopt(&mut self, token: u64) {
+        self.outbound = Some(token);
+    }
+
+    /// The token to hand to the peer: that of the present association, or one to begin
+    /// another.
+    pub(super) fn offer(&mut self, anew: bool, random: impl FnOnce() -> u64) -> u64 {
+        match &self.current {
+            Some(current) if !anew => current.token,
+            _ => {
+                self.offered
+                    .get_or_insert_with(|| Inbound::new(random().max(1)))
+                    .token
+            }
+        }
+    }
+
+    /// The peer is silent: begin again.
+    pub(super) fn forget(&mut self) {
+        *self = Association::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn an_old_life_cannot_be_replayed() {
+        let mut ours = Association::default();
+        let first = ours.offer(false, || 11);
+        assert_eq!(ours.judge(5, 0), Verdict::Unknown);
+        assert_eq!(ours.judge(first, 0), Verdict::Fresh);
+        ours.adopt(100);
+        assert_eq!(ours.judge(first, 1), Verdict::Current);
+        assert_eq!(ours.judge(first, 1), Verdict::Replayed);
+        // Somebody says hello who does not know the token.
+        let second = ours.offer(true, || 12);
+        assert_eq!(ours.judge(first, 2), Verdict::Current, "nothing has changed yet");
+        assert_eq!(ours.outbound(), Some(100));
+        assert_eq!(ours.judge(second, 0), Verdict::Fresh);
+        assert_eq!(ours.outbound(), None);
+        assert_eq!(ours.judge(first, 3), Verdict::Unknown);
+    }
+
+    #[test]
+    fn a_token_is_offered_until_it_is_used() {
+        let mut ours = Association::default();
+        let first = ours.offer(false, || 11);
+        assert_eq!(ours.offer(true, || 12), first);
+        ours.judge(first, 0);
+        assert_eq!(ours.offer(false, || 13), first);
+        assert_ne!(ours.offer(true, || 14), first);
+    }
+
+    #[test]
+    fn the_window_has_its_bounds() {
+        let mut inbound = Inbound::new(1);
+        assert!(inbound.accept(5000));
+        assert!(inbound.accept(5001 - WINDOW));
+        assert!(!inbound.accept(5000 - WINDOW));
+        assert!(!inbound.accept(u64::MAX));
+        assert!(inbound.accept(u64::MAX - 1));
+        assert!(!inbound.accept(u64::MAX - 1));
+        assert!(inbound.accept(u64::MAX - 2));
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_is_accepted_twice(steps in proptest::collection::vec((any::<bool>(), 0u64..2500), 1..300)) {
+            let mut inbound = Inbound::new(1);
+            let (mut seen, mut highest) = (HashSet::new(), 0u64);
+            for (ahead, distance) in steps {
+                let sequence = if ahead { highest + distance } else { highest.saturating_sub(distance) };
+                let old = sequence + WINDOW <= highest;
+                let expected = seen.insert(sequence) && !old;
+                prop_assert_eq!(inbound.accept(sequence), expected, "{} after {}", sequence, highest);
+                highest = highest.max(sequence);
+            }
+        }
+    }
+}

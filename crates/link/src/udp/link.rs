@@ -1,0 +1,588 @@
+//! The link: frames to and from all peers over one socket.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::epoll;
+use rustix::io::Errno;
+use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
+use toehold_shm::{Gather, MAX_PARTS};
+
+use super::address_table::AddressTable;
+use super::association::Verdict;
+use super::fragments::Outcome;
+use super::header::{Envelope, Hello, Kind, NoHeader, Record};
+use super::inbox::{Datagram, Inbox};
+use super::merge::Row;
+use super::outbox::lead;
+use super::peer::{Common, Peer, Tick, random};
+use super::seal::Seal;
+use super::settings::{MAX_PEERS, canonical, check_peer};
+use super::socket::Socket;
+use super::{UdpError, UdpPeerInfo, UdpSettings, UdpStatistics};
+use crate::layout::{Layout, copy_from};
+use crate::{
+    Capabilities, Checksum, Link, MIN_PRIVATE, NeighborChange, Offload, Received, Transmit, TransmitError,
+    Transmitter,
+};
+
+/// Longest IP packet.
+const MAX_PACKET: usize = 65_535;
+/// Longest header in front of it: Ethernet with two VLAN tags.
+const MAX_LINK_HEADER: usize = 22;
+/// Shortest frame: its Ethernet header.
+const MIN_FRAME: usize = 14;
+/// How often the link looks at the time, in nanoseconds.
+const TICK_NS: u64 = 100_000_000;
+/// How often learned addresses are looked through, in nanoseconds.
+const AGE_NS: u64 = 10_000_000_000;
+/// How often a sleeper is woken to do so.
+const WAKE_NS: u64 = 250_000_000;
+/// Calls that take datagrams in one round, so that a flood of bad ones ends.
+const MAX_REFILLS: usize = 8;
+
+/// A link to the nodes of other hosts.
+#[derive(Debug)]
+pub struct UdpLink {
+    common: Common,
+    bind: SocketAddr,
+    mtu: u16,
+    peers: Vec<Peer>,
+    by_socket: HashMap<SocketAddr, usize>,
+    /// Hardware addresses of the peers themselves, which nobody else can have.
+    by_node: HashMap<[u8; 6], usize>,
+    learned: AddressTable,
+    inbox: Inbox,
+    /// A frame that was taken out of the inbox and not yet handed over.
+    held: Option<Located>,
+    scratch: Vec<u8>,
+    changes: VecDeque<NeighborChange>,
+    statistics: UdpStatistics,
+    now_ns: u64,
+    tick_ns: u64,
+    age_ns: u64,
+    /// Readable when the socket is, or the timer.
+    waiting: OwnedFd,
+    timer: OwnedFd,
+}
+
+/// A frame that arrived.
+#[derive(Debug)]
+struct Located {
+    place: Place,
+    checksum: Checksum,
+}
+
+#[derive(Debug)]
+enum Place {
+    /// In the inbox.
+    Inbox(Range<usize>),
+    /// Put together of fragments.
+    Whole(Vec<u8>),
+}
+
+impl UdpLink {
+    /// Makes a link, which begins to look for its peers when it is driven.
+    ///
+    /// # Errors
+    ///
+    /// The settings are impossible, or the kernel refuses the socket.
+    pub fn open(settings: &UdpSettings) -> Result<UdpLink, UdpError> {
+        settings.check()?;
+        let socket = Socket::open(settings.bind)?;
+        if settings.offload {
+            // Without, there are more calls.
+            let _ = socket.join_received();
+        }
+        let system = |action| move |error| UdpError::System { action, error };
+        let (waiting, timer) = sleeping_place(&socket).map_err(system("make what to sleep on"))?;
+        let common = Common {
+            fabric: settings.fabric,
+            sender: random() as u32,
+            address: settings.address,
+            seal: settings.key.as_ref().map(Seal::new),
+            datagram: usize::from(settings.datagram.min(65_000)),
+            segments: settings.offload,
+            socket,
+        };
+        let mut link = UdpLink {
+            common,
+            bind: settings.bind,
+            mtu: settings.mtu,
+            peers: Vec::new(),
+            by_socket: HashMap::new(),
+            by_node: HashMap::new(),
+            learned: AddressTable::default(),
+            inbox: Inbox::new(),
+            held: None,
+            scratch: Vec::new(),
+            changes: VecDeque::new(),
+            statistics: UdpStatistics::default(),
+            now_ns: 0,
+            tick_ns: 0,
+            age_ns: 0,
+            waiting,
+            timer,
+        };
+        for &peer in &settings.peers {
+            link.add_peer(peer)?;
+        }
+        Ok(link)
+    }
+
+    /// Adds a peer. One that is there already stays what it is, and this node itself is
+    /// none: the same list may serve all nodes.
+    ///
+    /// # Errors
+    ///
+    /// No peer can be there, or there are too many.
+    pub fn add_peer(&mut self, peer: SocketAddr) -> Result<(), UdpError> {
+        check_peer(self.bind, peer)?;
+        let peer = canonical(peer);
+        if Some(peer) == self.local_address() || self.by_socket.contains_key(&peer) {
+            return Ok(());
+        }
+        if self.peers.len() == MAX_PEERS {
+            return Err(UdpError::TooManyPeers(MAX_PEERS + 1));
+        }
+        self.by_socket.insert(peer, self.peers.len());
+        self.peers.push(Peer::new(peer, &self.common));
+        Ok(())
+    }
+
+    /// Where the link listens.
+    pub fn local_address(&self) -> Option<SocketAddr> {
+        self.common.socket.local_address().map(canonical)
+    }
+
+    /// What was carried and dropped.
+    pub fn statistics(&self) -> UdpStatistics {
+        self.statistics
+    }
+
+    /// The peers, in the order of the settings.
+    pub fn peers(&self) -> impl Iterator<Item = UdpPeerInfo> {
+        self.peers.iter().map(Peer::info)
+    }
+
+    fn tick(&mut self) {
+        if self.now_ns < self.tick_ns {
+            return;
+        }
+        self.tick_ns = self.now_ns + TICK_NS;
+        for index in 0..self.peers.len() {
+            self.statistics.fragments_dropped += self.peers[index].fragments.expire(self.now_ns);
+            if self.peers[index].tick(&self.common, self.now_ns) == Tick::Lost {
+                self.peers[index].association.forget();
+                self.lose(index);
+            }
+        }
+        if self.now_ns >= self.age_ns {
+            self.age_ns = self.now_ns + AGE_NS;
+            self.learned.age(self.now_ns);
+        }
+    }
+
+    /// The association with a peer has ended.
+    fn lose(&mut self, index: usize) {
+        if let Some(address) = self.peers[index].address {
+            self.by_node.remove(&address);
+            self.note(NeighborChange::Left(address));
+        }
+        self.learned.forget(index);
+        self.peers[index].disconnect();
+    }
+
+    /// A driver that never asks for changes does not hold them all.
+    fn note(&mut self, change: NeighborChange) {
+        if self.changes.len() >= 4 * self.peers.len().max(1) {
+            self.changes.pop_front();
+        }
+        self.changes.push_back(change);
+    }
+
+    /// Judges a datagram, and takes it in hand if it has frames.
+    fn open_datagram(&mut self, datagram: &Datagram) {
+        let bytes = &self.inbox.bytes[datagram.range.clone()];
+        let Some(&index) = self.by_socket.get(&datagram.from) else {
+            self.statistics.strangers += 1;
+            return;
+        };
+        let envelope = match Envelope::parse(bytes) {
+            Ok((envelope, _)) if !datagram.is_cut => envelope,
+            Ok(_) | Err(NoHeader::Malformed) => return self.statistics.malformed += 1,
+            Err(NoHeader::Version) => return self.statistics.other_version += 1,
+        };
+        if envelope.fabric != self.common.fabric {
+            return self.statistics.other_fabric += 1;
+        }
+        let is_authentic = match &self.common.seal {
+            Some(seal) => envelope.sealed && seal.is_intact(bytes),
+            None => !envelope.sealed,
+        };
+        if !is_authentic {
+            return self.statistics.not_authentic += 1;
+        }
+        if envelope.sender == self.common.sender {
+            return self.statistics.reflected += 1;
+        }
+        let body = datagram.range.start + lead(envelope.sealed)..datagram.range.end;
+        let verdict = self.peers[index]
+            .association
+            .judge(envelope.token, envelope.sequence);
+        match verdict {
+            Verdict::Replayed => return self.statistics.replayed += 1,
+            // What was is over; a hello will say what is.
+            Verdict::Fresh => self.lose(index),
+            Verdict::Current | Verdict::Unknown => {}
+        }
+        let is_known = verdict != Verdict::Unknown;
+        if is_known {
+            self.peers[index].heard_ns = self.now_ns;
+            self.peers[index].statistics.datagrams_received += 1;
+        }
+        match envelope.kind {
+            Kind::Frames if is_known => self.inbox.open(index, body),
+            Kind::Frames => self.statistics.unknown_token += 1,
+            Kind::Hello => match Hello::parse(&self.inbox.bytes[body]) {
+                Some(hello) => self.greet(index, &hello, is_known),
+                None => self.statistics.malformed += 1,
+            },
+        }
+    }
+
+    /// Takes a hello. Only one that carries this node's token changes anything.
+    fn greet(&mut self, index: usize, hello: &Hello, is_known: bool) {
+        if !is_known {
+            return self.peers[index].send_hello(&self.common, self.now_ns, hello.token(), true);
+        }
+        let peer = &self.peers[index];
+        let is_same =
+            peer.association.outbound() == Some(hello.token()) && peer.address == Some(hello.address);
+        if !is_same {
+            self.lose(index);
+            // Two nodes with one hardware address: the first one keeps it.
+            if hello.address == self.common.address || self.by_node.contains_key(&hello.address) {
+                return self.statistics.not_learned += 1;
+            }
+            self.peers[index].association.adopt(hello.token());
+            self.peers[index].connect(hello.address);
+            self.by_node.insert(hello.address, index);
+            self.note(NeighborChange::Joined(hello.address));
+        }
+        if hello.wants_answer() {
+            self.peers[index].send_hello(&self.common, self.now_ns, hello.token(), false);
+        }
+    }
+
+    /// The next frame of what has come.
+    fn locate(&mut self) -> Option<Located> {
+        loop {
+            match self.inbox.next_record() {
+                Some(Ok((record, range))) => {
+                    if let Some(located) = self.frame_of(&record, range) {
+                        return Some(located);
+                    }
+                }
+                Some(Err(())) => self.statistics.malformed += 1,
+                None => {
+                    let datagram = self.inbox.next_datagram()?;
+                    self.open_datagram(&datagram);
+                }
+            }
+        }
+    }
+
+    /// The frame that a record is, or completes.
+    fn frame_of(&mut self, record: &Record, range: Range<usize>) -> Option<Located> {
+        let peer = self.inbox.peer;
+        let (place, checksum) = match record.fragment {
+            None => (Place::Inbox(range), record.checksum),
+            Some(fragment) => {
+                let part = &self.inbox.bytes[range];
+                let fragments = &mut self.peers[peer].fragments;
+                let (outcome, given_up) = fragments.take(fragment, part, record.checksum, self.now_ns);
+                self.statistics.fragments_dropped += given_up;
+                match outcome {
+                    Outcome::Waiting => return None,
+                    Outcome::Odd => {
+                        self.statistics.fragments_dropped += 1;
+                        return None;
+                    }
+                    Outcome::Whole(bytes, checksum) => (Place::Whole(bytes), checksum),
+                }
+            }
+        };
+        let located = Located { place, checksum };
+        let frame = located.bytes(&self.inbox);
+        if !(MIN_FRAME..=usize::from(self.mtu) + MAX_LINK_HEADER).contains(&frame.len()) {
+            self.statistics.bad_length += 1;
+            return None;
+        }
+        self.peers[peer].statistics.frames_received += 1;
+        let source = frame
+            .get(6..12)
+            .and_then(|bytes| bytes.first_chunk::<6>())
+            .copied();
+        if let Some(source) = source.filter(|source| source[0] & 1 == 0)
+            && !self.by_node.contains_key(&source)
+            && !self.learned.learn(source, peer, self.now_ns)
+        {
+            self.statistics.not_learned += 1;
+        }
+        Some(located)
+    }
+
+    /// Hands over a frame, with the segments that come right behind it.
+    fn hand_over(&mut self, first: Located, handler: &mut dyn FnMut(&Received<'_>)) {
+        let Place::Inbox(range) = first.place else {
+            let (private, rest) = split(first.bytes(&self.inbox));
+            return handler(&Received {
+                private,
+                rest: Gather::from_slice(rest),
+                offload: offload(first.checksum, 0),
+            });
+        };
+        let mut more: [Range<usize>; MAX_PARTS] = core::array::from_fn(|_| 0..0);
+        let mut count = 0;
+        let mut row = match first.checksum {
+            Checksum::Partial => Row::begin(&self.inbox.bytes[range.clone()]),
+            Checksum::Complete | Checksum::Verified => None,
+        };
+        while let Some(row) = &mut row
+            && count < more.len()
+            && let Some(next) = self.locate()
+        {
+            let payload = match &next.place {
+                Place::Inbox(at) if next.checksum == Checksum::Partial => {
+                    let (head, bytes) = (&self.inbox.bytes[range.clone()], &self.inbox.bytes[at.clone()]);
+                    row.add(head, bytes).map(|payload| at.start + payload..at.end)
+                }
+                _ => None,
+            };
+            let Some(payload) = payload else {
+                self.held = Some(next);
+                break;
+            };
+            more[count] = payload;
+            count += 1;
+        }
+        let mut segment_size = 0;
+        if let Some(row) = row.filter(|_| count != 0) {
+            row.finish(&mut self.inbox.bytes[range.clone()]);
+            segment_size = row.size() as u16;
+            self.statistics.merged += 1;
+        }
+        let private = &self.inbox.bytes[range];
+        let mut rest = Gather::EMPTY;
+        for payload in &more[..count] {
+            rest.push(&self.inbox.bytes[payload.clone()]);
+        }
+        handler(&Received {
+            private,
+            rest,
+            offload: offload(first.checksum, segment_size),
+        });
+    }
+
+    /// Stages a frame for a peer, and sends when there is enough.
+    fn stage(&mut self, index: usize, frame: &Transmit<'_>) -> Result<(), TransmitError> {
+        let peer = &mut self.peers[index];
+        if peer.outbox.is_full() {
+            self.statistics.send_calls += peer.send(&mut self.common, self.now_ns);
+            if peer.outbox.is_full() {
+                return Err(TransmitError::Full);
+            }
+        }
+        peer.stage(&self.common, frame);
+        if peer.outbox.has_enough() {
+            self.statistics.send_calls += peer.send(&mut self.common, self.now_ns);
+        }
+        Ok(())
+    }
+
+    /// To all peers. One that takes no more does not keep it from the others.
+    fn replicate(&mut self, frame: &Transmit<'_>) -> Result<(), TransmitError> {
+        let mut reached = false;
+        for index in 0..self.peers.len() {
+            if self.peers[index].is_connected() {
+                reached = true;
+                self.statistics.group_frames_dropped += u64::from(self.stage(index, frame).is_err());
+            }
+        }
+        match reached {
+            true => Ok(()),
+            false => {
+                self.statistics.unreachable += 1;
+                Err(TransmitError::Unreachable)
+            }
+        }
+    }
+
+    /// Whether a super-frame can be cut at all: its headers are known, and its checksum is
+    /// not wrong, as that of each segment would be right.
+    fn can_be_cut(&mut self, frame: &Transmit<'_>) -> bool {
+        let Some(layout) = Layout::of(frame.headers) else {
+            self.statistics.bad_length += 1;
+            return false;
+        };
+        if frame.offload.checksum != Checksum::Complete {
+            return true;
+        }
+        self.scratch.resize(frame.len(), 0);
+        copy_from(frame, 0, &mut self.scratch);
+        let is_intact = layout.is_intact(&self.scratch);
+        self.statistics.bad_checksums += u64::from(!is_intact);
+        is_intact
+    }
+}
+
+impl Located {
+    fn bytes<'a>(&'a self, inbox: &'a Inbox) -> &'a [u8] {
+        match &self.place {
+            Place::Inbox(range) => &inbox.bytes[range.clone()],
+            Place::Whole(bytes) => bytes,
+        }
+    }
+}
+
+fn split(frame: &[u8]) -> (&[u8], &[u8]) {
+    frame.split_at(frame.len().min(MIN_PRIVATE))
+}
+
+fn offload(checksum: Checksum, segment_size: u16) -> Offload {
+    Offload {
+        checksum,
+        segment_size,
+    }
+}
+
+impl Transmitter for UdpLink {
+    fn transmit(&mut self, frame: &Transmit<'_>) -> Result<(), TransmitError> {
+        let is_super = frame.offload.segment_size != 0;
+        let packet = if is_super {
+            MAX_PACKET
+        } else {
+            usize::from(self.mtu)
+        };
+        let destination = match frame.headers.first_chunk::<6>() {
+            Some(destination) if (MIN_FRAME..=packet + MAX_LINK_HEADER).contains(&frame.len()) => {
+                *destination
+            }
+            _ => {
+                self.statistics.bad_length += 1;
+                return Err(TransmitError::TooLong);
+            }
+        };
+        if is_super && !self.can_be_cut(frame) {
+            return Ok(());
+        }
+        if destination[0] & 1 == 1 {
+            // Nobody there is no reason to hold the sender up: it speaks to whoever listens.
+            let _ = self.replicate(frame);
+            return Ok(());
+        }
+        let known = self.by_node.get(&destination).copied();
+        let Some(index) = known.or_else(|| self.learned.find(destination)) else {
+            self.statistics.flooded += 1;
+            return self.replicate(frame);
+        };
+        if !self.peers[index].is_connected() {
+            self.statistics.unreachable += 1;
+            return Err(TransmitError::Unreachable);
+        }
+        let staged = self.stage(index, frame);
+        self.statistics.full += u64::from(staged.is_err());
+        staged
+    }
+}
+
+impl Link for UdpLink {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            mtu: self.mtu,
+            super_frame: MAX_PACKET as u32,
+            checksum_offload: true,
+            local: false,
+            any_thread: false,
+        }
+    }
+
+    fn address(&self) -> [u8; 6] {
+        self.common.address
+    }
+
+    fn receive(&mut self, now_ns: u64, budget: usize, handler: &mut dyn FnMut(&Received<'_>)) -> usize {
+        self.now_ns = now_ns;
+        self.tick();
+        let (mut count, mut refills) = (0, 0);
+        while count < budget {
+            if let Some(frame) = self.held.take().or_else(|| self.locate()) {
+                self.hand_over(frame, handler);
+                count += 1;
+                continue;
+            }
+            refills += 1;
+            self.statistics.receive_calls += 1;
+            if refills > MAX_REFILLS || self.inbox.refill(&self.common.socket).is_err() {
+                break;
+            }
+        }
+        count
+    }
+
+    fn flush(&mut self) {
+        for peer in &mut self.peers {
+            if !peer.outbox.is_empty() {
+                self.statistics.send_calls += peer.send(&mut self.common, self.now_ns);
+            }
+        }
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.waiting.as_fd())
+    }
+
+    /// Nothing has to be announced: what waits makes the descriptor readable. But frames
+    /// that were taken out of the socket do not, nor does room in it.
+    fn prepare_sleep(&mut self) -> bool {
+        self.flush();
+        self.held.is_none() && !self.inbox.has_more() && self.peers.iter().all(|peer| peer.outbox.is_empty())
+    }
+
+    fn finish_sleep(&mut self, now_ns: u64) {
+        self.now_ns = now_ns;
+        let mut expirations = [0; 8];
+        let _ = rustix::io::read(&self.timer, &mut expirations);
+    }
+
+    fn next_change(&mut self) -> Option<NeighborChange> {
+        self.changes.pop_front()
+    }
+}
+
+/// What becomes readable with the socket, and every [`WAKE_NS`]: peers are to be told that
+/// this node lives.
+fn sleeping_place(socket: &Socket) -> Result<(OwnedFd, OwnedFd), Errno> {
+    let timer = rustix::time::timerfd_create(
+        TimerfdClockId::Monotonic,
+        TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC,
+    )?;
+    let pause = Timespec {
+        tv_sec: 0,
+        tv_nsec: WAKE_NS as i64,
+    };
+    let every = Itimerspec {
+        it_interval: pause,
+        it_value: pause,
+    };
+    rustix::time::timerfd_settime(&timer, TimerfdTimerFlags::empty(), &every)?;
+    let waiting = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    for (number, descriptor) in [socket.as_fd(), timer.as_fd()].into_iter().enumerate() {
+        let data = epoll::EventData::new_u64(number as u64);
+        epoll::add(&waiting, descriptor, data, epoll::EventFlags::IN)?;
+    }
+    Ok((waiting, timer))
+}

@@ -1,0 +1,198 @@
+//! Datagrams that no link would send.
+
+use std::net::UdpSocket;
+
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+
+use super::fake_peer::FakePeer;
+use super::*;
+use crate::test_frames::frame_to;
+use crate::udp::header::{Envelope, Fragment, Kind, Record};
+use crate::{Checksum, NeighborChange};
+
+#[test]
+fn strangers_are_counted() {
+    let mut links = fabric(1, |_| {});
+    let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
+    stranger
+        .send_to(b"anything", links[0].local_address().unwrap())
+        .unwrap();
+    until(&mut links, 0, |links, _| links[0].statistics().strangers == 1);
+}
+
+#[test]
+fn every_refusal_has_its_counter() {
+    let mut peer = FakePeer::new(Some([3; 32]));
+    peer.connect(1000);
+    let good = peer.envelope;
+    let body = peer.frames(&[frame_to(address(1), address(2), b"good")]);
+    let datagram = peer.datagram(&good, &body);
+    let mut changed = datagram.clone();
+    changed[2] = 9;
+    peer.send_until(&changed, |counted| counted.other_version == 1);
+    peer.send_until(&datagram[..10], |counted| counted.malformed == 1);
+    let mut changed = datagram.clone();
+    *changed.last_mut().unwrap() ^= 1;
+    peer.send_until(&changed, |counted| counted.not_authentic == 1);
+    peer.send_until(
+        &peer.datagram(&Envelope { fabric: 5, ..good }, &body),
+        |counted| counted.other_fabric == 1,
+    );
+    peer.send_until(&peer.datagram(&Envelope { token: 5, ..good }, &body), |counted| {
+        counted.unknown_token == 1
+    });
+    let naked = FakePeer::new(None).datagram(
+        &Envelope {
+            sealed: false,
+            ..good
+        },
+        &body,
+    );
+    peer.send_until(&naked, |counted| counted.not_authentic == 2);
+    let good = Envelope { sequence: 50, ..good };
+    peer.send_until(&peer.datagram(&good, b"no record"), |counted| {
+        counted.malformed == 2
+    });
+    let short = peer.frames(&[vec![0; 13]]);
+    let good = Envelope { sequence: 51, ..good };
+    peer.send_until(&peer.datagram(&good, &short), |counted| counted.bad_length == 1);
+    let long = peer.frames(&[vec![0; 1523]]);
+    let good = Envelope { sequence: 52, ..good };
+    peer.send_until(&peer.datagram(&good, &long), |counted| counted.bad_length == 2);
+    assert_eq!(
+        changes(&mut peer.link[0]),
+        [NeighborChange::Joined(address(2))],
+        "nothing was disturbed"
+    );
+}
+
+#[test]
+fn a_datagram_that_comes_again_is_dropped() {
+    for key in [None, Some([3; 32])] {
+        let mut peer = FakePeer::new(key);
+        peer.connect(1000);
+        let frame = frame_to(address(1), address(2), b"once");
+        let datagram = peer.datagram(&peer.envelope, &peer.frames(std::slice::from_ref(&frame)));
+        peer.send(&datagram);
+        let arrived = peer.send_until(&datagram, |counted| counted.replayed == 1);
+        assert_eq!(arrived, [frame]);
+    }
+}
+
+/// Somebody has recorded a node's former life, hello and all, and plays it back.
+#[test]
+fn an_old_life_that_is_played_back_changes_nothing() {
+    let mut peer = FakePeer::new(Some([3; 32]));
+    peer.connect(1000);
+    let frame = frame_to(address(1), address(2), b"old");
+    let old = peer.datagram(
+        &Envelope {
+            sequence: 9,
+            ..peer.envelope
+        },
+        &peer.frames(&[frame]),
+    );
+    peer.connect(2000);
+    changes(&mut peer.link[0]);
+    assert_eq!(
+        peer.send_until(&old, |counted| counted.unknown_token == 1),
+        [] as [Vec<u8>; 0]
+    );
+    let frame = frame_to(address(1), address(2), b"new");
+    peer.send(&peer.datagram(&peer.envelope, &peer.frames(std::slice::from_ref(&frame))));
+    let arrived = until(&mut peer.link, 0, |_, arrived| !arrived[0].is_empty());
+    assert_eq!(arrived[0][0].0, frame);
+    assert_eq!(changes(&mut peer.link[0]), []);
+}
+
+#[test]
+fn a_node_does_not_hear_itself() {
+    let mut peer = FakePeer::new(Some([3; 32]));
+    let mut datagram = [0; 2000];
+    until(&mut peer.link, 0, |_, _| true);
+    let len = peer.socket.recv(&mut datagram).unwrap();
+    peer.send_until(&datagram[..len], |counted| counted.reflected == 1);
+}
+
+/// An address of a node cannot be taken over by somebody behind another one.
+#[test]
+fn a_nodes_own_address_is_not_learned_elsewhere() {
+    let mut peer = FakePeer::new(None);
+    peer.connect(1000);
+    let mut other = lone(3, |_| {});
+    other.add_peer(peer.link[0].local_address().unwrap()).unwrap();
+    let socket = other.local_address().unwrap();
+    peer.link[0].add_peer(socket).unwrap();
+    peer.link.push(other);
+    until(&mut peer.link, 0, |links, _| links.iter().all(all_connected));
+    let claim = frame_to(address(1), address(3), b"I am node 3");
+    peer.send(&peer.datagram(&peer.envelope, &peer.frames(&[claim])));
+    until(&mut peer.link, 0, |_, arrived| !arrived[0].is_empty());
+    let frame = frame_to(address(3), address(1), b"to node 3");
+    crate::test_frames::send(&mut peer.link[0], &frame, Offload::default()).unwrap();
+    let arrived = until(&mut peer.link, 0, |_, arrived| !arrived[1].is_empty());
+    assert_eq!(arrived[1][0].0, frame);
+}
+
+/// Every datagram of a peer is either taken or counted, and none does harm.
+#[test]
+fn any_datagram_of_a_peer_is_answered() {
+    let peer = std::cell::RefCell::new(FakePeer::new(None));
+    peer.borrow_mut().connect(1000);
+    let records = proptest::collection::vec(
+        (
+            any::<bool>(),
+            0u32..3,
+            any::<u16>(),
+            any::<u16>(),
+            0usize..200,
+            any::<u8>(),
+        ),
+        0..6,
+    );
+    let noise = proptest::collection::vec((0usize..300, any::<u8>()), 0..4);
+    let strategy = (records, noise, 0usize..2000, any::<bool>());
+    let mut sequence = 1;
+    let sequence = std::cell::RefCell::new(&mut sequence);
+    TestRunner::new(Config::with_cases(3000))
+        .run(&strategy, |(records, noise, cut, hello)| {
+            let mut peer = peer.borrow_mut();
+            let mut body = Vec::new();
+            for (whole, id, offset, total, len, byte) in records {
+                let fragment = Fragment {
+                    id: id.into(),
+                    offset: offset.into(),
+                    total: total.into(),
+                };
+                let fragment = (!whole).then_some(fragment);
+                Record {
+                    fragment,
+                    checksum: Checksum::Partial,
+                    len,
+                }
+                .emit(&mut body);
+                body.resize(body.len() + len, byte);
+            }
+            **sequence.borrow_mut() += 1;
+            let kind = if hello { Kind::Hello } else { Kind::Frames };
+            let envelope = Envelope {
+                sequence: **sequence.borrow(),
+                kind,
+                ..peer.envelope
+            };
+            let mut datagram = peer.datagram(&envelope, &body);
+            for (at, byte) in noise {
+                if let Some(place) = datagram.get_mut(at) {
+                    *place = byte;
+                }
+            }
+            datagram.truncate(cut);
+            peer.send(&datagram);
+            until(&mut peer.link, 0, |_, _| true);
+            Ok(())
+        })
+        .unwrap();
+    // Whatever was said, it can begin anew.
+    peer.borrow_mut().connect(3000);
+}
