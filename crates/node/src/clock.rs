@@ -2,15 +2,14 @@
 
 use std::time::Duration;
 
-use rustix::time::{ClockId, Timespec, clock_gettime};
+use rustix::time::Timespec;
 use toehold_stack::Instant;
 
 /// The present time. Costs about as much as three dozen instructions: read it
 /// once a round.
 #[inline]
 pub(crate) fn now() -> Instant {
-    let time = clock_gettime(ClockId::Monotonic);
-    Instant(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+    Instant(toehold_shm::monotonic_ns())
 }
 
 /// A span as the system wants it.

@@ -34,6 +34,8 @@
 mod byte_queue;
 mod carve;
 mod cell;
+#[cfg(not(loom))]
+mod clock;
 mod copy;
 mod doorbell;
 mod futex;
@@ -60,6 +62,8 @@ mod words;
 pub use byte_queue::ByteQueue;
 pub use carve::{Carver, OutOfMemory};
 pub use cell::{CELL_WORDS, Cell, Cells};
+#[cfg(not(loom))]
+pub use clock::monotonic_ns;
 pub use doorbell::Doorbell;
 pub use gather::{Gather, MAX_PARTS};
 pub use lease::Revoked;
