@@ -83,7 +83,7 @@ impl Machine {
         }
     }
 
-    fn now(&self) -> Instant {
+    pub(crate) fn now(&self) -> Instant {
         // From a second on: nothing looks as if it had happened at the beginning of time.
         Instant(1_000_000_000 + self.began.elapsed().as_nanos() as u64)
     }
