@@ -6,6 +6,8 @@
 //! no clock and no memory of the past is needed. A peer's hello with a token of the past
 //! disturbs nothing: it is answered with a new token, and the present association goes on
 //! until that one comes back.
+//! Only who has just asked takes such an answer up, so that nobody else can have the two
+//! begin anew.
 
 /// Sequence numbers behind the highest one that may still arrive.
 const WINDOW: u64 = 1024;

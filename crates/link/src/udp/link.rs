@@ -247,13 +247,17 @@ impl UdpLink {
             Kind::Frames if is_known => self.inbox.open(index, body),
             Kind::Frames => self.statistics.unknown_token += 1,
             Kind::Hello => match Hello::parse(&self.inbox.bytes[body]) {
+                // An answer to nothing that this node said: to answer it would let whoever
+                // replays old hellos have two nodes begin anew again and again.
+                Some(_) if !is_known && envelope.token != 0 => self.statistics.unknown_token += 1,
                 Some(hello) => self.greet(index, &hello, is_known),
                 None => self.statistics.malformed += 1,
             },
         }
     }
 
-    /// Takes a hello. Only one that carries this node's token changes anything.
+    /// Takes a hello. Only one that carries this node's token changes anything; one that
+    /// carries none is answered with a token to come back with.
     fn greet(&mut self, index: usize, hello: &Hello, is_known: bool) {
         if !is_known {
             return self.peers[index].send_hello(&self.common, self.now_ns, hello.token(), true);

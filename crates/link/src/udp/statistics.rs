@@ -38,7 +38,7 @@ pub struct UdpStatistics {
     pub reflected: u64,
     /// Datagrams that came before, or too late to tell.
     pub replayed: u64,
-    /// Frames of an association that is none now.
+    /// Datagrams of an association that is none now.
     pub unknown_token: u64,
     /// Fragments that belong to nothing, and frames that were not completed.
     pub fragments_dropped: u64,

@@ -7,11 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::*;
-use crate::{Received, Transmit, Transmitter};
+use crate::capture::{Capture, CaptureSettings};
+use crate::{Received, Transmit};
 
 /// Forwards what comes from one to the other. Super-frames and unfinished checksums
 /// stay what they are.
-fn forward(from: &mut Tap, to: &mut Tap) -> usize {
+fn forward(from: &mut impl Link, to: &mut impl Link) -> usize {
     let mut pass = |frame: &Received<'_>| {
         let frame = Transmit {
             headers: frame.private,
@@ -25,9 +26,8 @@ fn forward(from: &mut Tap, to: &mut Tap) -> usize {
 }
 
 /// Drives both ends of a cable until told to stop.
-fn cable(ends: &mut [Tap; 2], done: &AtomicBool) {
+fn cable(a: &mut impl Link, b: &mut impl Link, done: &AtomicBool) {
     while !done.load(Ordering::Relaxed) {
-        let [a, b] = ends;
         if forward(a, b) + forward(b, a) != 0 {
             continue;
         }
@@ -53,7 +53,8 @@ fn connected(hosts: [Host; 2], act: impl FnOnce([&Namespace; 2]) + Send) -> [Tap
             let _stop = Stop(&done);
             act(namespaces);
         });
-        cable(&mut ends, &done);
+        let [a, b] = &mut ends;
+        cable(a, b, &done);
         if let Err(panic) = program.join() {
             std::panic::resume_unwind(panic);
         }
@@ -242,10 +243,10 @@ fn any_address(like: IpAddr) -> SocketAddr {
 #[ignore = "needs namespaces, tun"]
 fn several_queues_carry_one_hosts_streams() {
     let hosts = hosts(|settings| settings.multi_queue = true);
-    let mut more = [&hosts[0], &hosts[1]].map(|host| host.tap.another_queue(&host.namespace).unwrap());
+    let [mut a, mut b] = [&hosts[0], &hosts[1]].map(|host| host.tap.another_queue(&host.namespace).unwrap());
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        scope.spawn(|| cable(&mut more, &done));
+        scope.spawn(|| cable(&mut a, &mut b, &done));
         let _stop = Stop(&done);
         connected(hosts, |namespaces| {
             std::thread::scope(|scope| {
@@ -264,4 +265,47 @@ fn the_mtu_bounds_what_the_kernel_sends() {
         tcp(namespaces, Host::addresses(1)[0], LEN);
     });
     assert!(counted.iter().all(|end| end.bad_length == 0), "{counted:?}");
+}
+
+/// Super-frames and unfinished checksums, as tshark reads them from a capture: complete.
+#[test]
+#[ignore = "needs namespaces, tun, tshark"]
+fn tshark_finds_nothing_wrong_in_what_crosses() {
+    let [a, b] = hosts(|_| {});
+    let path = std::env::temp_dir().join(format!("toehold-tap-{}.pcapng", std::process::id()));
+    let mut near = Capture::create(a.tap, &path, &CaptureSettings::default()).unwrap();
+    let mut far = b.tap;
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let namespaces = [&a.namespace, &b.namespace];
+        let done = &done;
+        scope.spawn(move || {
+            let _stop = Stop(done);
+            for address in Host::addresses(1) {
+                tcp(namespaces, address, LEN / 8);
+            }
+        });
+        cable(&mut near, &mut far, done);
+    });
+    assert_eq!(near.statistics().lost, 0);
+    drop(near);
+    let count = |filter: &str| {
+        let output = std::process::Command::new("tshark")
+            .args(["-o", "tcp.check_checksum:TRUE", "-o", "ip.check_checksum:TRUE"])
+            .args(["-Y", filter, "-r"])
+            .arg(&path)
+            .output()
+            .expect("tshark runs");
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        output.stdout.iter().filter(|&&byte| byte == b'\n').count()
+    };
+    let wrong = count("ip.checksum.status == 0 || tcp.checksum.status == 0");
+    let (right, long) = (count("tcp.checksum.status == 1"), count("tcp.len > 1500"));
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!(wrong, 0);
+    assert!(right > 0 && long > 0, "{right} frames, {long} long ones");
 }

@@ -4,11 +4,12 @@ use std::net::UdpSocket;
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
+use zerocopy::IntoBytes;
 
 use super::fake_peer::FakePeer;
 use super::*;
 use crate::test_frames::frame_to;
-use crate::udp::header::{Envelope, Fragment, Kind, Record};
+use crate::udp::header::{Envelope, Fragment, Hello, Kind, Record};
 use crate::{Checksum, NeighborChange};
 
 #[test]
@@ -104,6 +105,29 @@ fn an_old_life_that_is_played_back_changes_nothing() {
     let arrived = until(&mut peer.link, 0, |_, arrived| !arrived[0].is_empty());
     assert_eq!(arrived[0][0].0, frame);
     assert_eq!(changes(&mut peer.link[0]), []);
+}
+
+/// It would bring the other node to give up an association that is in order.
+#[test]
+fn a_hello_that_answers_nothing_is_not_answered() {
+    let mut peer = FakePeer::new(None);
+    peer.connect(1000);
+    let hello = Hello::new(2000, address(2), true);
+    let envelope = Envelope {
+        kind: Kind::Hello,
+        token: 5,
+        ..peer.envelope
+    };
+    let stray = peer.datagram(&envelope, hello.as_bytes());
+    peer.send_until(&stray, |counted| counted.unknown_token == 1);
+    peer.socket.set_nonblocking(true).unwrap();
+    let mut datagram = [0; 2000];
+    while let Ok(len) = peer.socket.recv(&mut datagram) {
+        let (envelope, _) = Envelope::parse(&datagram[..len]).unwrap();
+        assert_ne!(envelope.token, 2000, "it was answered");
+    }
+    let joined = NeighborChange::Joined(address(2));
+    assert_eq!(changes(&mut peer.link[0]), [joined]);
 }
 
 #[test]
