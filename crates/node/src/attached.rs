@@ -14,7 +14,7 @@ use crate::control::{Connection, ControlError};
 use crate::fabric::Fabric;
 use crate::lookout::Lookout;
 use crate::memory::Layout;
-use crate::shard::{Bells, NodeLink, Shard};
+use crate::shard::{Bells, NodeLink, Shard, serve};
 use crate::wait::{Gone, ShardHandle};
 
 /// What an engine tells a process that attaches, beside the descriptors.
@@ -207,7 +207,9 @@ fn join(
             // Whoever waits for the lease finds it closed.
             let _ = watching.check();
         }));
-        outside = Some((pieces.signals, pieces.parking, sleep_on.transpose()?, lookout));
+        let channels = pieces.stack.channels().clone();
+        let waiting = (pieces.parking, channels);
+        outside = Some((pieces.signals, waiting, sleep_on.transpose()?, lookout));
         let shard = Shard::new(
             pieces.stack,
             NodeLink::Port(Box::new(port), tap),
@@ -216,11 +218,12 @@ fn join(
         );
         Ok((lease, shard))
     })?;
-    let (signals, parking, descriptor, lookout) = outside.ok_or(AttachError::Build)?;
+    let (signals, (parking, channels), descriptor, lookout) = outside.ok_or(AttachError::Build)?;
     Ok(ShardHandle {
-        lease,
+        lease: lease.serving(serve),
         signals,
         parking,
+        channels,
         bells: descriptors.bells,
         descriptor,
         attachment: Some(Attachment::new(connection, lookout, process)),

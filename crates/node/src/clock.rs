@@ -5,10 +5,10 @@ use std::time::Duration;
 use rustix::time::Timespec;
 use toehold_stack::Instant;
 
-/// The present time. Costs about as much as three dozen instructions: read it
+/// The present time, as a node's stack counts it. Costs about as much as three dozen instructions: read it
 /// once a round.
 #[inline]
-pub(crate) fn now() -> Instant {
+pub fn now() -> Instant {
     Instant(toehold_shm::monotonic_ns())
 }
 

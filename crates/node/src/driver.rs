@@ -13,10 +13,10 @@
 //! get up again. While the program waits in a call for long, the driver looks for
 //! nothing at all.
 //!
-//! Under [`Placement::Engine`] it is the only one to take frames from the link.
-//! Programs queue and send what they write, with the lease, and rest until the
-//! driver has done something about what they wait for. It spins for a while after
-//! every frame, then sleeps at the link.
+//! Under [`Placement::Engine`] it is the only one to take frames from the link and to
+//! send any. Programs write and read along the lanes of their connections' channels, and
+//! leave it requests. It spins for a while after every frame and request if that has
+//! helped before, then sleeps at the link.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -177,9 +177,8 @@ impl Driver {
     pub(crate) fn stop(&self) {
         self.stop.store(true, Release);
         self.wake();
-        if let Ok(shard) = self.shard.lease.lock() {
-            shard.wake_sleeper();
-        }
+        // It may sleep where others do, and in memory that was ruined nothing says so.
+        self.shard.bells.sleeper.ring();
     }
 
     /// Makes the driver look again, after its placement was changed. One that drives
@@ -291,9 +290,16 @@ impl Driver {
             shard.disarm();
         }
         shard.waiting.seats.set_mode(Mode::Watching);
-        self.shard
-            .block(&mut shard, &mut Always(self), &self.spin, None)?;
-        Ok(())
+        let channels = &self.shard.channels;
+        channels.attend();
+        let driven = self.shard.block(&mut shard, &mut Always(self), &self.spin, None);
+        channels.retire();
+        if driven.is_ok() {
+            shard.serve();
+        }
+        // Whoever has left its bytes to this thread sees to them itself from now on.
+        channels.wake_all();
+        driven.map(drop)
     }
 
     /// Whoever still rests drives from now on.
@@ -317,6 +323,10 @@ impl Operation for Always<'_> {
     type Output = ();
 
     const IS_DRIVER: bool = true;
+
+    fn receive(&mut self, shard: &mut Shard) -> usize {
+        usize::from(shard.serve()) + shard.receive(None)
+    }
 
     fn attempt(&mut self, _: &mut Shard) -> Option<()> {
         let goes_on = self.0.shard.signals.placement() == Placement::Engine && !self.0.must_stop();

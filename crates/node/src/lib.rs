@@ -42,7 +42,10 @@ pub mod settings;
 mod shard;
 mod wait;
 
+pub use toehold_shm::{Direction, Lane, LaneState, Moved};
+
 pub use self::attached::{AttachError, AttachedNode};
+pub use self::clock::now;
 pub use self::config::{NodeConfig, local_tcp};
 pub use self::error::NodeError;
 pub use self::holder::{Holder, HolderError};

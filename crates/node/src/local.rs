@@ -20,7 +20,7 @@ use crate::driver::Driver;
 use crate::error::NodeError;
 use crate::memory::{Layout, Pieces};
 use crate::placement::Placement;
-use crate::shard::{Bells, NodeLink, Shard};
+use crate::shard::{Bells, NodeLink, Shard, serve};
 use crate::wait::ShardHandle;
 
 /// How long joining waits for the nodes that are there already. They answer
@@ -120,11 +120,13 @@ impl LocalNode {
         let descriptor = descriptor.transpose().map_err(NodeError::Descriptors)?;
         let bells = Bells::new().map_err(no_descriptors)?;
         let second = bells.try_clone().map_err(no_descriptors)?;
+        let channels = pieces.stack.channels().clone();
         let mut shard = Shard::new(pieces.stack, link, pieces.waiting, second);
         shard.housekeeping();
         pieces.signals.set_placement(config.placement);
         let shard = Arc::new(ShardHandle {
-            lease: Leased::new(pieces.lease, shard),
+            lease: Leased::new(pieces.lease, shard).serving(serve),
+            channels,
             signals: pieces.signals,
             parking: pieces.parking,
             bells,

@@ -78,10 +78,11 @@ impl ByteQueue {
             self.len(),
             bytes.len(),
             |payload, block, within, done, len| {
-                let (to, behind) = payload.bytes_mut(block)[within..].split_at_mut(len);
+                let left = payload.block_len() - within - len;
+                let to = payload.part_mut(block, within, len);
                 copy_away(&bytes[done..done + len], to);
                 if len < LONG_WRITE {
-                    prepare_write(behind.as_ptr(), behind.len().min(len));
+                    prepare_write(to.as_ptr().wrapping_add(len), left.min(len));
                 }
             },
         );
@@ -121,7 +122,7 @@ impl ByteQueue {
     ) -> usize {
         let len = len.min(gather.len().saturating_sub(from));
         self.place(payload, offset, len, |payload, block, within, done, len| {
-            gather.copy_to(from + done, &mut payload.bytes_mut(block)[within..within + len]);
+            gather.copy_to(from + done, payload.part_mut(block, within, len));
         })
     }
 
@@ -187,10 +188,7 @@ impl ByteQueue {
                 break;
             };
             let run = run.min(len - done);
-            copy_bytes(
-                &payload.bytes(block)[within..within + run],
-                &mut into[done..done + run],
-            );
+            copy_bytes(payload.part(block, within, run), &mut into[done..done + run]);
             done += run;
         }
         done
@@ -231,7 +229,7 @@ impl ByteQueue {
                 break;
             };
             let run = run.min(len - done);
-            if !gather.push(&payload.bytes(block)[within..within + run]) {
+            if !gather.push(payload.part(block, within, run)) {
                 break;
             }
             self.cursor = block + 1;
@@ -256,6 +254,49 @@ impl ByteQueue {
         self.tail = last + 1;
         self.blocks = last_index + 1;
         (self.cursor, self.cursor_index) = (0, 0);
+    }
+
+    /// Holds memory for at least the next `room` bytes, as far as there is any, and makes
+    /// all of what it holds part of what may be [extended](ByteQueue::extend) over: it is
+    /// others who fill it, by a [`Lane`](crate::Lane). How many bytes that are.
+    pub fn claim(&mut self, payload: &mut Payload, room: usize) -> usize {
+        let end = (self.start as usize + self.len()).saturating_add(room);
+        while room > 0 && ((self.blocks as usize) << payload.shift()) < end {
+            if self.block_to_fill(payload, self.blocks).is_none() {
+                break;
+            }
+        }
+        let held = (self.blocks as usize) << payload.shift();
+        self.reach = self.reach.max(held.saturating_sub(self.start as usize) as u32);
+        self.claimed()
+    }
+
+    /// Bytes behind the end that were placed or claimed.
+    #[inline]
+    pub fn claimed(&self) -> usize {
+        self.reach.saturating_sub(self.len) as usize
+    }
+
+    /// The block that the byte at `offset` lies in, or will.
+    #[inline]
+    pub fn block_at(&self, payload: &Payload, offset: usize) -> Option<u32> {
+        self.find(payload, self.block_index(payload, offset))
+    }
+
+    /// How far from the start of a block the byte at `offset` lies, or will.
+    #[inline]
+    pub fn within(&self, payload: &Payload, offset: usize) -> usize {
+        (self.start as usize + offset) & (payload.block_len() - 1)
+    }
+
+    /// Lets a queue that holds no memory begin at so many bytes from the start of a block.
+    /// One that holds some goes on where it is.
+    #[inline]
+    pub fn begin_at(&mut self, payload: &Payload, within: usize) {
+        if self.blocks == 0 {
+            debug_assert!(self.reach == 0);
+            self.start = (within & (payload.block_len() - 1)) as u32;
+        }
     }
 
     /// Forgets all bytes and gives all blocks back.

@@ -34,6 +34,7 @@
 mod byte_queue;
 mod carve;
 mod cell;
+mod channel;
 #[cfg(not(loom))]
 mod clock;
 mod copy;
@@ -62,6 +63,9 @@ mod words;
 pub use byte_queue::ByteQueue;
 pub use carve::{Carver, OutOfMemory};
 pub use cell::{CELL_WORDS, Cell, Cells};
+pub use channel::{Bounds, Direction, LANE_BLOCKS, LaneState, Left, Moved};
+#[cfg(not(loom))]
+pub use channel::{Channels, Lane, LaneLock};
 #[cfg(not(loom))]
 pub use clock::monotonic_ns;
 pub use doorbell::Doorbell;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::carve::{Carver, OutOfMemory, piece_bytes};
-use crate::copy::copy_bytes;
+use crate::channel::SharedBytes;
 use crate::{NONE, Region, Table};
 
 /// Where the blocks begin: on a page, so that the memory can be mapped by itself.
@@ -203,8 +203,7 @@ impl Payload {
     /// If there is no such block.
     #[inline]
     pub fn bytes(&self, block: u32) -> &[u8] {
-        let start = (block as usize) << self.shift;
-        &self.area[start..start + self.block_len()]
+        self.part(block, 0, self.block_len())
     }
 
     /// The bytes of a block.
@@ -214,9 +213,35 @@ impl Payload {
     /// If there is no such block.
     #[inline]
     pub fn bytes_mut(&mut self, block: u32) -> &mut [u8] {
-        let start = (block as usize) << self.shift;
-        let len = self.block_len();
-        &mut self.area[start..start + len]
+        self.part_mut(block, 0, self.block_len())
+    }
+
+    /// Some bytes of a block. What lies beside them may be another's at the time, by a
+    /// [`Lane`](crate::Lane).
+    ///
+    /// # Panics
+    ///
+    /// If there is no such block, or it is shorter.
+    #[inline]
+    pub(crate) fn part(&self, block: u32, within: usize, len: usize) -> &[u8] {
+        assert!(within + len <= self.block_len());
+        self.area.part(((block as usize) << self.shift) + within, len)
+    }
+
+    /// The same, for changing them.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such block, or it is shorter.
+    #[inline]
+    pub(crate) fn part_mut(&mut self, block: u32, within: usize, len: usize) -> &mut [u8] {
+        assert!(within + len <= self.block_len());
+        self.area.part_mut(((block as usize) << self.shift) + within, len)
+    }
+
+    /// The bytes of all blocks, for those who use some of them without the lease.
+    pub(crate) fn share(&self) -> SharedBytes {
+        SharedBytes::new(self.area.first(), self.area.len(), self.shift, self.area.region())
     }
 
     /// Copies `len` bytes from one place to another; the two may be in one block.
@@ -227,12 +252,20 @@ impl Payload {
     pub(crate) fn copy_within(&mut self, from: (u32, usize), to: (u32, usize), len: usize) {
         let start = |(block, offset): (u32, usize)| {
             assert!(offset + len <= self.block_len());
-            ((block as usize) << self.shift) + offset
+            let start = ((block as usize) << self.shift) + offset;
+            assert!(start + len <= self.area.len());
+            start
         };
         let (from, to) = (start(from), start(to));
-        match self.area.get_disjoint_mut([from..from + len, to..to + len]) {
-            Ok([from, to]) => copy_bytes(from, to),
-            Err(_) => self.area.copy_within(from..from + len, to),
+        let first = self.area.first().as_ptr();
+        // SAFETY: both lie in the area, which is borrowed mutably; the first way is taken
+        // for such as do not overlap.
+        unsafe {
+            if from.abs_diff(to) >= len {
+                crate::copy::copy(first.add(from), first.add(to), len);
+            } else {
+                core::ptr::copy(first.add(from), first.add(to), len);
+            }
         }
     }
 

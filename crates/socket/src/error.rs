@@ -9,7 +9,7 @@ use toehold_stack::SocketError;
 /// What the kernel would have said.
 fn errno(error: SocketError) -> Errno {
     match error {
-        SocketError::WouldBlock => Errno::AGAIN,
+        SocketError::WouldBlock | SocketError::Taken => Errno::AGAIN,
         SocketError::NotConnected => Errno::NOTCONN,
         SocketError::ConnectionRefused => Errno::CONNREFUSED,
         SocketError::ConnectionReset => Errno::CONNRESET,

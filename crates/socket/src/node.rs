@@ -87,7 +87,7 @@ pub struct StackInfo {
 
 impl Shared {
     #[inline]
-    fn handle(&self) -> io::Result<&ShardHandle> {
+    pub(crate) fn handle(&self) -> io::Result<&ShardHandle> {
         match &self.place {
             Place::Here(node) => node.shard().ok_or_else(parents),
             Place::Elsewhere(node) => node.shard().map_err(gone),

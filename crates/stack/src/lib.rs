@@ -208,7 +208,11 @@ impl Stack {
     /// The next connection or listener whose readiness may have changed.
     #[inline]
     pub fn next_event(&mut self) -> Option<Event> {
-        self.tcp.next_event()
+        let event = self.tcp.next_event();
+        if let Some(Event::Connection(id)) = event {
+            self.tcp.publish(id.index);
+        }
+        event
     }
 
     /// What the stack has counted.

@@ -269,10 +269,13 @@ fn ruin_many(seeds: core::ops::Range<u64>) {
     });
     let runs = runs.unwrap();
     let mut last = None;
-    while let Ok(seed) = seen.recv_timeout(PATIENCE) {
-        last = Some(seed);
+    loop {
+        match seen.recv_timeout(PATIENCE) {
+            Ok(seed) => last = Some(seed),
+            Err(mpsc::RecvTimeoutError::Timeout) => panic!("seed {last:?} does not come back"),
+            Err(mpsc::RecvTimeoutError::Disconnected) => break,
+        }
     }
-    assert!(runs.is_finished(), "seed {last:?} does not come back");
     // Otherwise nothing has come of what was written.
     assert!(runs.join().unwrap() > 0, "no memory was ruined");
 }

@@ -10,14 +10,16 @@ mod link;
 mod owners;
 mod polls;
 mod seats;
+mod served;
 
 pub(crate) use link::NodeLink;
 pub use polls::Interest;
 pub(crate) use seats::{Pulse, WAITERS};
+pub(crate) use served::serve;
 
 use rustix::io::Errno;
 use toehold_link::{Link, NeighborChange, Watch};
-use toehold_shm::{Carver, Doorbell, OutOfMemory, Parking, Rest, Steps};
+use toehold_shm::{Carver, Channels, Doorbell, OutOfMemory, Parking, Rest, Steps};
 use toehold_stack::{Event, Instant, Placement, Readiness, Stack};
 
 use self::holders::Holders;
@@ -138,6 +140,7 @@ pub struct Shard {
     frame_len: usize,
     pub(crate) waiting: Waiting,
     bells: Bells,
+    channels: Channels,
 }
 
 /// What wakes whom in a node. Its processes trust one another.
@@ -173,6 +176,7 @@ impl Shard {
     pub(crate) fn new(stack: Stack, link: NodeLink, waiting: Waiting, bells: Bells) -> Self {
         let now = clock::now();
         Self {
+            channels: stack.channels().clone(),
             stack,
             link,
             now,
@@ -263,6 +267,11 @@ impl Shard {
     #[inline]
     pub(crate) fn dispatch(&mut self) {
         while let Some(event) = self.stack.next_event() {
+            if let Event::Connection(id) = event
+                && let Some(channel) = self.stack.channel(id)
+            {
+                self.channels.wake(channel);
+            }
             if !self.waiting.interests.is_empty() {
                 self.tell(Key::of(event));
             }
@@ -516,6 +525,8 @@ impl Shard {
         for poll in self.waiting.owners.take(process) {
             self.close_poll(poll);
         }
+        self.channels.bury(process);
+        self.serve();
         self.respond();
     }
 

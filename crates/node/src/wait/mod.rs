@@ -16,6 +16,7 @@
 //! let go. When a process dies, the engine takes its threads from their seats. When
 //! one is stopped, those who rest find out by themselves, and take its place.
 
+mod lanes;
 mod rest;
 pub(crate) mod spin;
 
@@ -24,7 +25,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use toehold_link::Watch;
-use toehold_shm::{Doorbell, LeaseGuard, Leased, Parking, Revoked};
+use toehold_shm::{Channels, Doorbell, LeaseGuard, Leased, Parking, Revoked};
 use toehold_stack::{Event, Instant};
 
 pub use self::spin::SpinBudget;
@@ -44,6 +45,9 @@ const LOOKS: u32 = 8;
 /// processor while it looks hardly ever has the lease. The engine's driver does not keep
 /// it: it waits for nothing itself, and programs want the lease for every call.
 const KEEP_LEASE_NS: u64 = 5_000;
+
+/// What comes after a shorter pause than this would have come in time anyway.
+const SHORT_PAUSE_NS: u64 = 2_000;
 
 /// The shard, for the time that this thread holds its lease.
 pub type Guard<'a> = LeaseGuard<'a, Shard>;
@@ -87,6 +91,8 @@ pub struct ShardHandle {
     pub(crate) lease: Leased<Shard>,
     pub(crate) signals: Signals,
     pub(crate) parking: Parking,
+    /// Where this process leaves and takes bytes without the lease.
+    pub(crate) channels: Channels,
     pub(crate) bells: Bells,
     /// The link's descriptor, to sleep on without the lease.
     pub(crate) descriptor: Option<OwnedFd>,
@@ -117,7 +123,22 @@ impl ShardHandle {
     #[inline]
     pub fn enter(&self) -> Result<Guard<'_>, Gone> {
         self.signals.mark();
-        let mut shard = self.lease.lock()?;
+        let shard = self.lease.lock()?;
+        self.entered(shard)
+    }
+
+    /// The same, if nobody has the lease.
+    #[inline]
+    pub fn try_enter(&self) -> Result<Option<Guard<'_>>, Gone> {
+        self.signals.mark();
+        match self.lease.try_lock() {
+            Some(shard) => self.entered(shard).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    #[inline]
+    fn entered<'a>(&'a self, mut shard: Guard<'a>) -> Result<Guard<'a>, Gone> {
         if shard.waiting.seats.mode() == Mode::Seated {
             self.dislodge(&mut shard);
         }
@@ -125,6 +146,8 @@ impl ShardHandle {
         if let Some(attachment) = &self.attachment {
             attachment.count_call()?;
         }
+        // What this thread has left a request for comes before what it does now.
+        shard.serve();
         Ok(shard)
     }
 
@@ -248,7 +271,7 @@ impl ShardHandle {
                     None => continue,
                 }
             }
-            match self.drive(shard, operation, ticket, budget_ns, deadline)? {
+            match self.drive(shard, operation, ticket, (budget_ns, spin), deadline)? {
                 Drive::Done(output) => {
                     if budget_ns > 0 {
                         spin.helped();
@@ -286,7 +309,7 @@ impl ShardHandle {
         shard: &mut Guard<'_>,
         operation: &mut O,
         ticket: u64,
-        budget_ns: u64,
+        (budget_ns, spin): (u64, &SpinBudget),
         deadline: Option<Instant>,
     ) -> Result<Drive<O::Output>, Gone> {
         if !self.may_drive(shard, ticket) {
@@ -313,6 +336,10 @@ impl ShardHandle {
             }
             shard.tick();
             if frames > 0 {
+                if O::IS_DRIVER && shard.now.nanos_since(idle_since) > SHORT_PAUSE_NS {
+                    // It never has done what it waits for.
+                    spin.helped();
+                }
                 idle_since = shard.now;
             }
             let idle = shard.now.nanos_since(idle_since) >= budget_ns && frames == 0;
@@ -338,7 +365,8 @@ impl ShardHandle {
                 continue;
             }
             let until = idle_since.plus_nanos(budget_ns).min(shard.housekeeping_at());
-            self.look(shard, clock::earlier(Some(until), deadline).unwrap_or(until))?;
+            let until = clock::earlier(Some(until), deadline).unwrap_or(until);
+            self.look(shard, until, O::IS_DRIVER)?;
             // Others may have driven meanwhile, and this call is not listed
             // among those to be told.
             if let Some(output) = operation.attempt(shard) {
@@ -369,10 +397,11 @@ impl ShardHandle {
     /// point in time. If the link cannot be looked at in that way, lets others have
     /// the lease if they want it.
     #[cold]
-    fn look(&self, shard: &mut Guard<'_>, until: Instant) -> Result<(), Gone> {
+    fn look(&self, shard: &mut Guard<'_>, until: Instant, is_driver: bool) -> Result<(), Gone> {
         let mut watch = Watch::new();
         if shard.watch(&mut watch) {
-            LeaseGuard::unlocked(shard, || spin_until(&watch, until))?;
+            let requests = is_driver.then_some(&self.channels);
+            LeaseGuard::unlocked(shard, || spin_until(&watch, requests, until))?;
         } else if self.lease.is_wanted() {
             LeaseGuard::give_way(shard)?;
         }
@@ -441,11 +470,12 @@ impl ShardHandle {
     }
 }
 
-/// Spins until there seem to be frames, or until a point in time.
-fn spin_until(watch: &Watch, until: Instant) {
+/// Spins until there seem to be frames, or requests of those who look after them, or until
+/// a point in time.
+fn spin_until(watch: &Watch, requests: Option<&Channels>, until: Instant) {
     loop {
         for _ in 0..LOOKS {
-            if watch.changed() {
+            if watch.changed() || requests.is_some_and(Channels::has_requests) {
                 return;
             }
             // The peer may be the other thread of this core.

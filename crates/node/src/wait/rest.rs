@@ -19,7 +19,7 @@ const LAST_ROUNDS: usize = 3;
 
 /// How long a thread sleeps at most before it looks whether the engine lives, and
 /// whether somebody else moves.
-const SLICE: Duration = Duration::from_millis(200);
+pub(super) const SLICE: Duration = Duration::from_millis(200);
 
 /// How long the engine waits for the seat at the link if somebody else has it.
 const SEAT_TAKEN_NS: u64 = 1_000_000;
@@ -56,7 +56,7 @@ impl ShardHandle {
                 } else {
                     deadline
                 };
-                self.sit(shard, slot, until)
+                self.sit(shard, slot, until, is_engine)
             } else if is_engine {
                 // A program's thread still sits there, from before the engine drove for
                 // all. It will not drive any more, and gives up its seat as soon as it
@@ -135,13 +135,25 @@ impl ShardHandle {
     }
 
     /// Sleeps on the link's descriptor.
-    fn sit(&self, shard: &mut Guard<'_>, slot: u32, until: Option<Instant>) -> Result<(), Gone> {
+    fn sit(
+        &self,
+        shard: &mut Guard<'_>,
+        slot: u32,
+        until: Option<Instant>,
+        is_engine: bool,
+    ) -> Result<(), Gone> {
         self.parking.begin(slot, Rest::Seated);
         let wake_at = until.unwrap_or(Instant::NEVER);
         shard.waiting.seats.set_sleeper(slot, wake_at);
         let mut rung = false;
         LeaseGuard::unlocked(shard, || {
-            rung = self.sleep(&self.bells.sleeper, true, until);
+            // Whoever leaves a request for the engine's driver rings if it sleeps.
+            if !is_engine || self.channels.doze() {
+                rung = self.sleep(&self.bells.sleeper, true, until);
+            }
+            if is_engine {
+                self.channels.attend();
+            }
             self.check_engine()
         })??;
         shard.waiting.seats.leave_link(slot);
@@ -220,7 +232,7 @@ impl ShardHandle {
     }
 
     /// Fails if the engine is gone; tells everybody else so.
-    fn check_engine(&self) -> Result<(), Gone> {
+    pub(super) fn check_engine(&self) -> Result<(), Gone> {
         self.attachment.as_ref().map_or(Ok(()), Attachment::check)
     }
 
@@ -284,7 +296,7 @@ fn settle_sleeper(shard: &mut Shard) -> bool {
 impl Shard {
     /// Wakes the thread that is seated if it would sleep too long.
     #[cold]
-    pub(super) fn check_sleeper(&mut self) {
+    pub(crate) fn check_sleeper(&mut self) {
         let Some((slot, until)) = self.waiting.seats.sleeper() else {
             return;
         };

@@ -9,11 +9,11 @@ mod kernel;
 pub(crate) mod model;
 
 #[cfg(not(loom))]
-pub(crate) use core::sync::atomic::AtomicU32;
+pub(crate) use core::sync::atomic::{AtomicU32, AtomicU64, fence};
 #[cfg(not(loom))]
 pub(crate) use kernel::now_ns;
 #[cfg(loom)]
-pub(crate) use loom::sync::atomic::AtomicU32;
+pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, fence};
 
 /// Waking all who sleep: the kernel counts in `int`.
 pub(crate) const ALL: u32 = i32::MAX as u32;

@@ -136,7 +136,8 @@ impl Lease {
         self.side().give_way(goes_on).map(drop)
     }
 
-    /// Whether somebody wants the lease. A hint: it may have died since.
+    /// Whether somebody wants the lease, or something to be done with it. A hint: it may
+    /// have died since.
     #[inline]
     pub fn is_wanted(&self) -> bool {
         is_wanted(self.state().load(Relaxed))
@@ -185,9 +186,23 @@ impl Lease {
         self.side().close();
     }
 
+    /// Takes the lease if it is free, and otherwise tells whoever has it that a request was
+    /// left, which that one serves before it lets go.
     #[inline]
-    pub(super) fn release_checked(&self) -> Result<(), Revoked> {
-        self.side().release()
+    pub(super) fn try_acquire_or_request(&self) -> Result<bool, Revoked> {
+        self.side().take_or_request()
+    }
+
+    /// False: a request was left, and has to be served before the next try.
+    #[inline]
+    pub(super) fn release_unless_requested(&self) -> Result<bool, Revoked> {
+        self.side().release_unless_requested()
+    }
+
+    /// Whether a request was left, which is to be served now.
+    #[inline]
+    pub(super) fn take_requested(&self) -> bool {
+        self.side().take_requested()
     }
 
     /// Whether somebody sleeps for the lease, or is about to.

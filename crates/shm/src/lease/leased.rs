@@ -31,6 +31,8 @@ pub struct Leased<T> {
     /// can write, and anyone can release it: that no two threads of this process have
     /// the value at once must not depend on it.
     in_use: AtomicBool,
+    /// Serves what others have left for whoever has the lease.
+    serve: fn(&mut T),
     value: UnsafeCell<T>,
 }
 
@@ -44,8 +46,16 @@ impl<T> Leased<T> {
         Self {
             lease,
             in_use: AtomicBool::new(false),
+            serve: |_| {},
             value: UnsafeCell::new(value),
         }
+    }
+
+    /// The same, where others leave requests for whoever has the lease, which `serve`
+    /// serves.
+    #[must_use]
+    pub fn serving(self, serve: fn(&mut T)) -> Self {
+        Self { serve, ..self }
     }
 
     /// Makes this process's handles to a region that other processes of its node use
@@ -100,6 +110,16 @@ impl<T> Leased<T> {
             self.enter().ok()
         } else {
             None
+        }
+    }
+
+    /// Takes the lease if it is free. `None`: whoever has it serves the request that was
+    /// left before this call, and that nobody else has served yet.
+    #[inline]
+    pub fn try_lock_or_request(&self) -> Result<Option<LeaseGuard<'_, T>>, Revoked> {
+        match self.lease.try_acquire_or_request()? {
+            true => self.enter().map(Some),
+            false => Ok(None),
         }
     }
 
@@ -167,10 +187,17 @@ pub struct LeaseGuard<'a, T> {
 }
 
 impl<T> LeaseGuard<'_, T> {
-    /// Lets others have the lease if they want it, and takes it back after that. One
-    /// that sleeps for it comes first. After an error the guard is of no use any more.
+    /// Serves requests, and lets others have the lease if they want it, and takes it back
+    /// after that. One that sleeps for it comes first. After an error the guard is of no
+    /// use any more.
     #[cold]
     pub fn give_way(guard: &mut Self) -> Result<(), Revoked> {
+        if guard.leased.lease.take_requested() {
+            (guard.leased.serve)(guard);
+            if !guard.leased.is_wanted() {
+                return Ok(());
+            }
+        }
         guard.leave();
         guard.leased.lease.give_way()?;
         guard.come_back()
@@ -180,8 +207,7 @@ impl<T> LeaseGuard<'_, T> {
     /// the lease could not be had again, the guard is of no use any more. If that is
     /// known before, nothing is done: nobody would wake up who rests then.
     pub fn unlocked<R>(guard: &mut Self, work: impl FnOnce() -> R) -> Result<R, Revoked> {
-        guard.leave();
-        guard.leased.lease.release_checked()?;
+        guard.let_go()?;
         let result = work();
         guard.leased.lease.acquire()?;
         guard.come_back()?;
@@ -200,6 +226,23 @@ impl<T> LeaseGuard<'_, T> {
         guard.held
     }
 
+    /// Lets the lease go once nothing is left to be served. Nobody leaves many requests in
+    /// a row without waiting for the lease, so this comes to an end.
+    #[inline]
+    fn let_go(&mut self) -> Result<(), Revoked> {
+        loop {
+            self.leave();
+            if self.leased.lease.release_unless_requested()? {
+                return Ok(());
+            }
+            self.come_back()?;
+            // A guard that is being dropped is not dropped again by a panic.
+            let bomb = Bomb(&self.leased.lease);
+            (self.leased.serve)(self);
+            core::mem::forget(bomb);
+        }
+    }
+
     /// Lets go of the value; the lease is still this process's.
     #[inline]
     fn leave(&mut self) {
@@ -214,6 +257,15 @@ impl<T> LeaseGuard<'_, T> {
         self.leased.mark()?;
         self.held = true;
         Ok(())
+    }
+}
+
+/// Closes the lease of one who panics while it serves requests.
+struct Bomb<'a>(&'a Lease);
+
+impl Drop for Bomb<'_> {
+    fn drop(&mut self) {
+        self.0.close();
     }
 }
 
@@ -244,9 +296,12 @@ impl<T> Drop for LeaseGuard<'_, T> {
         if self.held {
             if std::thread::panicking() && !self.panicking {
                 self.leased.lease.close();
+                self.leave();
+                self.leased.lease.release();
+            } else {
+                // There is nothing to be done about one that was revoked.
+                let _ = self.let_go();
             }
-            self.leave();
-            self.leased.lease.release();
         }
     }
 }

@@ -15,7 +15,6 @@ mod protocol;
 pub use handle::{Lease, Vigil};
 #[cfg(not(loom))]
 pub use leased::{LeaseGuard, Leased};
-#[cfg(all(test, loom))]
 pub(crate) use protocol::Side;
 
 /// The lease cannot be had any more: the node is dead, or this process was taken

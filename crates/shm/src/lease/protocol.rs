@@ -16,6 +16,13 @@
 //!   took the lease*: a wake-up is lost. [`Side::seize`] and [`Side::close`] wake
 //!   everybody, and a sleeper looks by itself after a slice of time.
 //!
+//! A thread that wants something done with the lease, but does not want to wait for it,
+//! leaves a request elsewhere and puts [`REQUESTED`] into the word, if it does not find
+//! it free: [`Side::take_or_request`]. The holder can only let go of a word that has not
+//! the bit, after having taken it out and served what was left:
+//! [`Side::release_unless_requested`]. So no request is overlooked, and nobody needs a
+//! fence for that either.
+//!
 //! The word can hold anything: other programs of the node could have scribbled over
 //! it. Only the bits named here are looked at, every loop goes on only if somebody
 //! else has changed the word in the meantime, and a wrong holder can be seized.
@@ -29,6 +36,8 @@ use crate::futex::{ALL, Futex, Waited};
 const FREE: u32 = 0;
 /// The bits of the holder's number; 0 if there is none.
 pub(super) const HOLDER: u32 = 0x7fff;
+/// A request was left for the holder.
+const REQUESTED: u32 = 1 << 27;
 /// Nobody gets the lease any more.
 const CLOSED: u32 = 1 << 28;
 /// Free, but only for those who have slept for it: [`Side::give_way`].
@@ -60,7 +69,7 @@ pub(crate) struct Side<'a, F> {
 
 impl<F: Futex> Side<'_, F> {
     #[inline]
-    pub(super) fn try_acquire(&self) -> bool {
+    pub(crate) fn try_acquire(&self) -> bool {
         let word = self.futex.word();
         let taken = word.compare_exchange(FREE, self.me, Acquire, Relaxed);
         taken.is_ok() || self.take(Right::Newcomer) == Ok(true)
@@ -134,7 +143,8 @@ impl<F: Futex> Side<'_, F> {
             } else {
                 found & SLEEPERS
             };
-            match word.compare_exchange(found, self.me | sleepers, Acquire, Relaxed) {
+            let taken = self.me | sleepers | (found & REQUESTED);
+            match word.compare_exchange(found, taken, Acquire, Relaxed) {
                 Ok(_) => return Ok(true),
                 Err(other) => found = other,
             }
@@ -144,7 +154,7 @@ impl<F: Futex> Side<'_, F> {
     /// Tells the holder.
     pub(super) fn want(&self) {
         let word = self.futex.word();
-        if !is_wanted(word.load(Relaxed)) {
+        if word.load(Relaxed) & (WANTED | SLEEPERS) == 0 {
             word.fetch_or(WANTED, Relaxed);
         }
     }
@@ -169,17 +179,96 @@ impl<F: Futex> Side<'_, F> {
         let word = self.futex.word();
         match word.compare_exchange(self.me, FREE, Release, Relaxed) {
             Ok(_) => Ok(()),
-            Err(_) => self.release_contended(),
+            Err(_) => self.release_contended().map(drop),
         }
     }
 
+    /// The word before.
     #[cold]
-    fn release_contended(&self) -> Result<(), Revoked> {
+    fn release_contended(&self) -> Result<u32, Revoked> {
         let found = self.let_go(FREE)?;
         if found & SLEEPERS != 0 {
             self.futex.wake(1);
         }
-        if is_closed(found) { Err(Revoked) } else { Ok(()) }
+        if is_closed(found) { Err(Revoked) } else { Ok(found) }
+    }
+
+    /// Takes the lease if it is free, and otherwise tells the holder of a request that
+    /// was left before. True: it was taken.
+    #[inline]
+    pub(crate) fn take_or_request(&self) -> Result<bool, Revoked> {
+        let word = self.futex.word();
+        if word.compare_exchange(FREE, self.me, Acquire, Relaxed).is_ok() {
+            return Ok(true);
+        }
+        loop {
+            if self.take(Right::Newcomer)? {
+                return Ok(true);
+            }
+            let found = word.load(Relaxed);
+            let unfree = !is_closed(found) && !is_free(found, Right::Newcomer);
+            // The order of the two is that of what was left and the word that tells of it.
+            if unfree
+                && word
+                    .compare_exchange(found, found | REQUESTED, Release, Relaxed)
+                    .is_ok()
+            {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Lets the lease go, unless a request was left: then it is still this process's, and
+    /// the request to be served before this is called again. True: it was let go.
+    #[inline]
+    pub(crate) fn release_unless_requested(&self) -> Result<bool, Revoked> {
+        let word = self.futex.word();
+        match word.compare_exchange(self.me, FREE, Release, Relaxed) {
+            Ok(_) => Ok(true),
+            Err(found) => self.release_if_served(found),
+        }
+    }
+
+    #[cold]
+    fn release_if_served(&self, mut found: u32) -> Result<bool, Revoked> {
+        let word = self.futex.word();
+        while found & HOLDER == self.me {
+            let requested = found & REQUESTED != 0 && !is_closed(found);
+            let next = if requested {
+                found & !REQUESTED
+            } else {
+                found & CLOSED
+            };
+            match word.compare_exchange(found, next, AcqRel, Relaxed) {
+                Ok(_) if requested => return Ok(false),
+                Ok(_) if found & SLEEPERS != 0 => self.futex.wake(1),
+                Ok(_) => 0,
+                Err(other) => {
+                    found = other;
+                    continue;
+                }
+            };
+            return if is_closed(found) { Err(Revoked) } else { Ok(true) };
+        }
+        Err(Revoked)
+    }
+
+    /// Whether a request was left, which is to be served now.
+    #[inline]
+    pub(super) fn take_requested(&self) -> bool {
+        let word = self.futex.word();
+        word.load(Relaxed) & REQUESTED != 0 && word.fetch_and(!REQUESTED, Acquire) & REQUESTED != 0
+    }
+
+    /// Lets the lease go and tells whether a request was left, which is to be served all
+    /// the same.
+    #[inline]
+    pub(crate) fn release_heeding(&self) -> Result<bool, Revoked> {
+        let word = self.futex.word();
+        match word.compare_exchange(self.me, FREE, Release, Relaxed) {
+            Ok(_) => Ok(false),
+            Err(_) => self.release_contended().map(|found| found & REQUESTED != 0),
+        }
     }
 
     /// Makes the lease free, or `handed` if somebody sleeps for it, who has to be woken
@@ -189,8 +278,15 @@ impl<F: Futex> Side<'_, F> {
         let word = self.futex.word();
         let mut found = word.load(Relaxed);
         while found & HOLDER == self.me {
+            // Whoever gives way comes back, or another one comes first, and serves it.
+            let kept = if handed == FREE {
+                CLOSED
+            } else {
+                CLOSED | REQUESTED
+            };
+            let kept = found & kept;
             let handed = if found & SLEEPERS != 0 { handed } else { FREE };
-            match word.compare_exchange(found, (found & CLOSED) | handed, Release, Relaxed) {
+            match word.compare_exchange(found, kept | handed, Release, Relaxed) {
                 Ok(_) => return Ok(found),
                 Err(other) => found = other,
             }
@@ -202,7 +298,7 @@ impl<F: Futex> Side<'_, F> {
     /// that sleeps comes first, and cannot be overtaken while it wakes up, by this
     /// thread or by newcomers: not until they have slept themselves.
     #[cold]
-    pub(super) fn give_way(&self, goes_on: impl FnMut(Waited) -> bool) -> Result<bool, Revoked> {
+    pub(crate) fn give_way(&self, goes_on: impl FnMut(Waited) -> bool) -> Result<bool, Revoked> {
         let found = self.let_go(HANDED)?;
         let mut right = Right::Newcomer;
         if found & SLEEPERS == 0 {
@@ -226,12 +322,12 @@ impl<F: Futex> Side<'_, F> {
     /// What the dead process wrote is ordered before by its end, which the kernel has
     /// reported.
     #[cold]
-    pub(super) fn seize(&self, dead: u32) -> bool {
+    pub(crate) fn seize(&self, dead: u32) -> bool {
         let word = self.futex.word();
         let mut found = word.load(Relaxed);
         let mut seized = false;
         while dead != 0 && dead != self.me && found & HOLDER == dead && !seized {
-            let mine = (found & (CLOSED | WANTED | SLEEPERS)) | self.me;
+            let mine = (found & (CLOSED | WANTED | SLEEPERS | REQUESTED)) | self.me;
             match word.compare_exchange(found, mine, AcqRel, Relaxed) {
                 Ok(_) => seized = true,
                 Err(other) => found = other,
@@ -269,7 +365,7 @@ pub(super) enum Right {
 
 #[inline]
 pub(super) fn is_wanted(word: u32) -> bool {
-    word & (WANTED | SLEEPERS) != 0
+    word & (WANTED | SLEEPERS | REQUESTED) != 0
 }
 
 #[inline]

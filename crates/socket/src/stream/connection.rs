@@ -4,21 +4,27 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use toehold_node::{Guard, Holder, HolderError, Operation, Shard, SpinBudget};
+use toehold_node::{Direction, Guard, Holder, HolderError, Operation, Shard, ShardHandle, SpinBudget};
 use toehold_stack::{ConnectionId, Event, ReceiveFlags, SendFlags, Shutdown, SocketError};
 
-use super::operations::{Linger, Receive, Send, must_wait};
-use crate::error::{from_holder, from_socket, invalid, would_block};
+use super::operations::Linger;
+use crate::error::{from_holder, from_socket, gone, invalid};
 use crate::node::Shared;
 
 /// A longer write is queued and sent in pieces of about this many bytes.
-const PIECE: usize = 65_536;
+pub(super) const PIECE: usize = 65_536;
 
-/// Bytes of a super-frame that are no payload, at most.
-const HEADERS: usize = 120;
+/// Longer copies are made without the lease.
+const LONG: usize = 16 << 10;
+
+/// Most requests that one connection leaves in a row for others to serve.
+const MOST_LEFT: u32 = 8;
+
+/// There is no channel of that number.
+const NO_CHANNEL: u32 = u32::MAX;
 
 /// How long calls wait; no time at all stands for ever.
 #[derive(Debug, Default)]
@@ -51,6 +57,18 @@ pub(crate) struct Connection {
     pub(super) read_timeout: Timeout,
     pub(super) write_timeout: Timeout,
     pub(super) spin: SpinBudget,
+    /// The connection's channel, once this process knows of one.
+    channel: AtomicU32,
+    /// Requests that were left in a row for others to serve.
+    left: AtomicU32,
+}
+
+/// How a call goes about its bytes.
+enum Way<'a> {
+    /// With the lease.
+    Leased(Guard<'a>),
+    /// Along a lane of the connection's channel.
+    Along(u32),
 }
 
 impl Connection {
@@ -63,6 +81,8 @@ impl Connection {
             read_timeout: Timeout::default(),
             write_timeout: Timeout::default(),
             spin: SpinBudget::new(),
+            channel: AtomicU32::new(NO_CHANNEL),
+            left: AtomicU32::new(0),
         }
     }
 
@@ -77,221 +97,119 @@ impl Connection {
         descriptor.map_err(from_holder)
     }
 
-    /// Does something that never waits.
+    /// Does something that never waits, but for another thread's copy.
     pub(super) fn with<T>(
         &self,
-        call: impl FnOnce(&mut Shard, ConnectionId) -> Result<T, SocketError>,
+        call: impl Fn(&mut Shard, ConnectionId) -> Result<T, SocketError>,
     ) -> io::Result<T> {
-        let mut shard = self.node.enter()?;
-        let result = call(&mut shard, self.id);
-        self.node.settle(&mut shard);
-        result.map_err(from_socket)
+        loop {
+            let mut shard = self.node.enter()?;
+            let result = call(&mut shard, self.id);
+            self.node.settle(&mut shard);
+            let channel = shard.stack.channel(self.id);
+            drop(shard);
+            match (result, channel) {
+                (Err(SocketError::Taken), Some(channel)) => self.await_lane(channel, Direction::Send)?,
+                (result, _) => return result.map_err(from_socket),
+            }
+        }
     }
 
     pub(super) fn receive(&self, buffer: &mut [u8], flags: ReceiveFlags) -> io::Result<usize> {
         if buffer.is_empty() {
             return Ok(0);
         }
-        let mut shard = self.node.enter()?;
-        self.receive_locked(&mut shard, buffer, flags)
-    }
-
-    #[inline]
-    fn receive_locked(
-        &self,
-        shard: &mut Guard<'_>,
-        buffer: &mut [u8],
-        flags: ReceiveFlags,
-    ) -> io::Result<usize> {
-        let mut operation = Receive::new(self.id, buffer, flags);
-        if let Some(result) = operation.attempt(shard) {
-            self.node.settle(shard);
-            return result.map_err(from_socket);
+        match self.way(Direction::Receive, !flags.urgent, buffer.len())? {
+            Way::Leased(mut shard) => self.receive_leased(&mut shard, buffer, flags),
+            Way::Along(channel) => self.receive_along(channel, buffer, flags),
         }
-        self.finish(shard, &mut operation, &self.read_timeout)?
-            .unwrap_or(Err(SocketError::WouldBlock))
-            .map_err(from_socket)
-    }
-
-    /// Goes on with an operation that could not be done at once: waits, or
-    /// tries once more if the stream never waits. `None`: still not done.
-    #[inline]
-    fn finish<O: Operation>(
-        &self,
-        shard: &mut Guard<'_>,
-        operation: &mut O,
-        timeout: &Timeout,
-    ) -> io::Result<Option<O::Output>> {
-        if self.nonblocking.load(Relaxed) {
-            return Ok(self.finish_without_waiting(shard, operation));
-        }
-        let deadline = timeout.get().map(|span| {
-            shard.tick();
-            shard.now + span
-        });
-        self.node.block(shard, operation, &self.spin, deadline)
-    }
-
-    /// One look at the link: nobody else may be looking.
-    fn finish_without_waiting<O: Operation>(
-        &self,
-        shard: &mut Guard<'_>,
-        operation: &mut O,
-    ) -> Option<O::Output> {
-        shard.tick();
-        operation.receive(shard);
-        shard.respond();
-        if shard.housekeeping_due() {
-            shard.housekeeping();
-        }
-        let output = operation.attempt(shard);
-        self.node.settle(shard);
-        output
-    }
-
-    /// Receives into the first buffer, waiting if it has to, and into the
-    /// others what is there.
-    pub(super) fn receive_vectored(&self, buffers: &mut [io::IoSliceMut<'_>]) -> io::Result<usize> {
-        let mut buffers = buffers.iter_mut().filter(|buffer| !buffer.is_empty());
-        let Some(first) = buffers.next() else { return Ok(0) };
-        let mut shard = self.node.enter()?;
-        let mut total = self.receive_locked(&mut shard, first, ReceiveFlags::default())?;
-        let mut full = total == first.len();
-        for buffer in buffers {
-            if !full {
-                break;
-            }
-            // An error, or the end of the stream, is for the next call.
-            let readiness = shard.stack.readiness(self.id);
-            if readiness.error || shard.stack.readable_bytes(self.id) == Ok(0) {
-                break;
-            }
-            let Ok(received) = shard.stack.receive(self.id, buffer, ReceiveFlags::default()) else {
-                break;
-            };
-            total += received;
-            full = received == buffer.len();
-        }
-        self.node.settle(&mut shard);
-        Ok(total)
     }
 
     pub(super) fn send(&self, bytes: &[u8], flags: SendFlags) -> io::Result<usize> {
         if bytes.is_empty() {
             return Ok(0);
         }
-        let mut shard = self.node.enter()?;
-        if bytes.len() <= PIECE {
-            match shard.stack.send(self.id, bytes, flags) {
-                Ok(queued) if queued == bytes.len() => {
-                    self.sent(&mut shard);
-                    return Ok(queued);
-                }
-                Ok(queued) => return self.send_rest(&mut shard, &bytes[queued..], flags, queued),
-                Err(error) if must_wait(error) => {}
-                Err(error) => return Err(from_socket(error)),
-            }
+        match self.way(Direction::Send, flags == SendFlags::default(), bytes.len())? {
+            Way::Leased(mut shard) => self.send_leased(&mut shard, bytes, flags),
+            Way::Along(channel) => self.send_along(channel, bytes),
         }
-        self.send_rest(&mut shard, bytes, flags, 0)
     }
 
-    /// Puts what was queued onto the link.
+    /// How to send or receive so many bytes; `plain` if there is nothing special about it.
     #[inline]
-    fn sent(&self, shard: &mut Guard<'_>) {
-        shard.tick();
-        shard.respond();
-        if shard.is_stale() {
-            shard.receive(None);
-            shard.respond();
-            if shard.housekeeping_due() {
-                shard.housekeeping();
-            }
+    fn way(&self, direction: Direction, plain: bool, len: usize) -> io::Result<Way<'_>> {
+        let node = self.node.handle()?;
+        let channel = self.channel.load(Relaxed);
+        if channel == NO_CHANNEL {
+            return self.first_way(node, len);
         }
-        self.node.settle(shard);
+        if !plain {
+            return self.enter_free(direction).map(Way::Leased);
+        }
+        if node.channels().is_attended() || (len > LONG && self.is_long(node, channel, direction)) {
+            return Ok(Way::Along(channel));
+        }
+        if self.left.load(Relaxed) >= MOST_LEFT {
+            // Others have done enough for this one.
+            self.left.store(0, Relaxed);
+            return self.enter_free(direction).map(Way::Leased);
+        }
+        match node.try_enter().map_err(gone)? {
+            Some(shard) if !shard.stack.is_taken(self.id, direction) => {
+                self.left.store(0, Relaxed);
+                Ok(Way::Leased(shard))
+            }
+            _ => Ok(Way::Along(channel)),
+        }
     }
 
-    /// Goes on with a write of which `queued` bytes are queued already.
-    fn send_rest(
-        &self,
-        shard: &mut Guard<'_>,
-        bytes: &[u8],
-        flags: SendFlags,
-        queued: usize,
-    ) -> io::Result<usize> {
-        let mut operation = Send::new(self.id, bytes, flags, self.piece(shard));
-        shard.tick();
-        shard.respond();
-        let result = match operation.attempt(shard) {
-            Some(result) => {
-                self.node.settle(shard);
-                Some(result)
-            }
-            None => self.finish(shard, &mut operation, &self.write_timeout)?,
+    /// The same for a connection of which no channel is known. It gets one if that pays.
+    #[inline]
+    fn first_way<'a>(&self, node: &'a ShardHandle, len: usize) -> io::Result<Way<'a>> {
+        let entered = node.try_enter().map_err(gone)?;
+        let opens = entered.is_none() || len > LONG || node.channels().is_attended();
+        let mut shard = match entered {
+            Some(shard) => shard,
+            None => node.enter().map_err(gone)?,
         };
-        match result {
-            Some(Ok(done)) => Ok(queued + done),
-            Some(Err(error)) if queued == 0 => Err(from_socket(error)),
-            None if queued + operation.done() == 0 => Err(would_block()),
-            // What was queued counts; the next call gets what stopped this one.
-            _ => Ok(queued + operation.done()),
+        if opens && let Some(channel) = shard.stack.open_channel(self.id) {
+            self.channel.store(channel, Relaxed);
+        }
+        Ok(Way::Leased(shard))
+    }
+
+    /// Whether a long copy can be made along a lane at once. Where nothing has come yet,
+    /// waiting for it with the lease brings it without a copy in between.
+    fn is_long(&self, node: &ShardHandle, channel: u32, direction: Direction) -> bool {
+        let lane = node.channels().lane(channel, direction);
+        let owner = self.source().word();
+        direction == Direction::Send || lane.is_some_and(|lane| lane.bounds(owner).len > LONG)
+    }
+
+    /// Takes the lease at a moment when no other thread copies in that direction.
+    pub(super) fn enter_free(&self, direction: Direction) -> io::Result<Guard<'_>> {
+        loop {
+            let shard = self.node.enter()?;
+            if !shard.stack.is_taken(self.id, direction) {
+                return Ok(shard);
+            }
+            let channel = shard.stack.channel(self.id);
+            drop(shard);
+            self.await_lane(channel.unwrap_or(NO_CHANNEL), direction)?;
         }
     }
 
-    /// As many whole segments as make one super-frame.
-    fn piece(&self, shard: &Shard) -> usize {
-        let segment = shard
-            .stack
-            .info(self.id)
-            .map_or(1, |info| usize::from(info.segment_size).max(1));
-        let frame = (shard.link().capabilities().super_frame as usize)
-            .min(PIECE)
-            .saturating_sub(HEADERS);
-        (frame - frame % segment).max(segment)
+    fn await_lane(&self, channel: u32, direction: Direction) -> io::Result<()> {
+        let node = self.node.handle()?;
+        node.await_lane(channel, direction).map_err(gone)
     }
 
-    /// Queues all buffers before anything is sent, so that they share segments.
-    pub(super) fn send_vectored(&self, buffers: &[io::IoSlice<'_>]) -> io::Result<usize> {
-        let mut left = buffers
-            .iter()
-            .map(|buffer| &**buffer)
-            .filter(|buffer| !buffer.is_empty());
-        let mut shard = self.node.enter()?;
-        let (mut total, mut refusal) = (0, None);
-        let more = SendFlags {
-            more: true,
-            ..SendFlags::default()
-        };
-        let unsent = left.find_map(|buffer| {
-            let queued = match shard.stack.send(self.id, buffer, more) {
-                Ok(queued) => queued,
-                Err(error) => {
-                    refusal = Some(error);
-                    0
-                }
-            };
-            total += queued;
-            (queued < buffer.len()).then(|| &buffer[queued..])
-        });
-        if let Some(error) = refusal.filter(|&error| total == 0 && !must_wait(error)) {
-            return Err(from_socket(error));
-        }
-        if total > 0 {
-            // Now all of it may go.
-            let _ = shard.stack.send(self.id, &[], SendFlags::default());
-            self.sent(&mut shard);
-        }
-        for buffer in unsent.into_iter().chain(left) {
-            let before = total;
-            match self.send_rest(&mut shard, buffer, SendFlags::default(), 0) {
-                Ok(done) => total += done,
-                Err(error) if total == 0 => return Err(error),
-                Err(_) => break,
-            }
-            if total - before < buffer.len() {
-                break;
-            }
-        }
-        Ok(total)
+    /// Leaves a request for whoever has the lease.
+    pub(super) fn leave_request(&self, node: &ShardHandle, channel: u32) -> io::Result<()> {
+        let served = node.leave_request(channel).map_err(gone)?;
+        let left = if served { 0 } else { self.left.load(Relaxed) + 1 };
+        self.left.store(left, Relaxed);
+        Ok(())
     }
 
     /// Waits for the acknowledgement of everything if the program asked for that.

@@ -1,6 +1,8 @@
 //! Streams: connections as programs hold them.
 
 mod connection;
+mod lanes;
+mod leased;
 mod operations;
 mod options;
 

@@ -3,9 +3,13 @@
 use toehold_node::{Operation, Shard, Subscription};
 use toehold_stack::{ConnectionId, Event, Placement, ReceiveFlags, SendFlags, SocketError, State};
 
-/// A stream waits while nothing can be done, and while it is being connected.
+/// A stream waits while nothing can be done, while it is being connected, and while another
+/// thread copies along its channel.
 pub(super) fn must_wait(error: SocketError) -> bool {
-    matches!(error, SocketError::WouldBlock | SocketError::InProgress)
+    matches!(
+        error,
+        SocketError::WouldBlock | SocketError::InProgress | SocketError::Taken
+    )
 }
 
 /// Waits for the end of the handshake.

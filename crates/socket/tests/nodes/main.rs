@@ -7,6 +7,7 @@ mod engine_killed;
 mod exhaustion;
 mod forks;
 mod killed;
+mod lanes;
 mod processes;
 mod programs;
 mod roles;

@@ -63,7 +63,7 @@ pub(crate) fn start_engine(path: &Path, name: &str, placement: Placement) -> Eng
         fabric: fabric(path),
         node: name.to_owned(),
         settings: NodeSettings {
-            placement,
+            placement: in_placement(placement),
             connections: 4096,
             payload_memory: 32 << 20,
             ..NodeSettings::default()
@@ -71,6 +71,16 @@ pub(crate) fn start_engine(path: &Path, name: &str, placement: Placement) -> Eng
         networks: Vec::new(),
     };
     Engine::start(seat, StackHost::host).unwrap()
+}
+
+/// In which placement the tests are run that would be in the usual one.
+pub(crate) const PLACEMENT: &str = "TOEHOLD_TEST_PLACEMENT";
+
+fn in_placement(placement: Placement) -> Placement {
+    match std::env::var(PLACEMENT) {
+        Ok(name) if placement == Placement::default() => name.parse().unwrap(),
+        _ => placement,
+    }
 }
 
 /// How a node is.

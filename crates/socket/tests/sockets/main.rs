@@ -4,6 +4,7 @@
 mod engine;
 mod errors;
 mod fabric;
+mod lanes;
 mod listeners;
 mod options;
 mod polls;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use toehold_socket::{ConnectOptions, Keepalive, SocketOption, State, TcpListener, TcpStream};
 
-use crate::support::{connect, connect_to, pair, pattern, within};
+use crate::support::{connect, connect_to, pair, pattern, stepwise_pair, within};
 
 #[test]
 fn what_is_set_can_be_asked() {
@@ -84,7 +84,7 @@ fn settings_before_the_handshake() {
 #[test]
 fn a_cork_holds_back_what_is_no_full_segment() {
     within(20, || {
-        let nodes = pair();
+        let nodes = stepwise_pair();
         let (mut client, mut server) = connect(&nodes);
         client.set_nodelay(true).unwrap();
         client.set_cork(true).unwrap();
@@ -106,7 +106,7 @@ fn a_cork_holds_back_what_is_no_full_segment() {
 #[test]
 fn little_waits_unsent_above_a_low_water_mark() {
     within(20, || {
-        let nodes = pair();
+        let nodes = stepwise_pair();
         let (mut client, mut server) = connect(&nodes);
         assert_eq!(client.unsent_low_water().unwrap(), None);
         client.set_unsent_low_water(Some(1000)).unwrap();

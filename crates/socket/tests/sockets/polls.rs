@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use toehold_socket::{Events, Interest, Node, Poll, TcpListener, TcpStream, Token, Waker};
 
-use crate::support::{connect, pair, pattern, within};
+use crate::support::{connect, pair, pattern, stepwise_pair, within};
 
 fn tokens(events: &Events) -> Vec<usize> {
     events.iter().map(|event| event.token().0).collect()
@@ -128,7 +128,7 @@ fn readiness_is_a_level() {
 #[test]
 fn writable_until_full_and_again_when_there_is_room() {
     within(30, || {
-        let nodes = pair();
+        let nodes = stepwise_pair();
         let (mut client, mut server) = connect(&nodes);
         client.set_nonblocking(true).unwrap();
         let mut poll = Poll::new(&nodes[1]).unwrap();
@@ -223,7 +223,7 @@ fn urgent_data_are_a_priority() {
 #[test]
 fn more_are_ready_than_there_is_room_for() {
     within(20, || {
-        let nodes = pair();
+        let nodes = stepwise_pair();
         let mut poll = Poll::new(&nodes[0]).unwrap();
         let streams: Vec<_> = (0..10).map(|_| connect(&nodes)).collect();
         for (name, (client, server)) in streams.iter().enumerate() {

@@ -14,11 +14,31 @@ pub(crate) fn config(name: &str, host: u8) -> NodeConfig {
         .connections(4096)
         .payload_memory(64 << 20)
         .drain(Duration::from_millis(100))
+        .placement(placement())
+}
+
+/// In which placement the tests are run that do not say so themselves.
+pub(crate) const PLACEMENT: &str = "TOEHOLD_TEST_PLACEMENT";
+
+fn placement() -> Placement {
+    let name = std::env::var(PLACEMENT);
+    name.map_or(Placement::default(), |name| name.parse().unwrap())
 }
 
 /// Two nodes with a cable between them, 10.0.0.1 and 10.0.0.2.
 pub(crate) fn pair() -> [Node; 2] {
     Node::in_process_pair([config("a", 1), config("b", 2)]).expect("two nodes")
+}
+
+/// The same, for tests that look at what one call has left for the next: not driven by an
+/// engine while calls are made.
+pub(crate) fn stepwise_pair() -> [Node; 2] {
+    let placement = match placement() {
+        Placement::Engine => Placement::Adaptive,
+        other => other,
+    };
+    let configs = [config("a", 1), config("b", 2)].map(|config| config.placement(placement));
+    Node::in_process_pair(configs).expect("two nodes")
 }
 
 /// The same, driven by nobody but threads that are in a call.

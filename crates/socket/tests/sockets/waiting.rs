@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use toehold_socket::{SocketOption, TcpListener, TcpStream};
 
-use crate::support::{connect, inline_pair, pair, pattern, within};
+use crate::support::{connect, inline_pair, pair, pattern, stepwise_pair, within};
 
 #[test]
 fn reading_waits_no_longer_than_said() {
@@ -74,7 +74,7 @@ fn writing_waits_no_longer_than_said() {
 #[test]
 fn non_blocking_calls_never_wait() {
     within(20, || {
-        let nodes = pair();
+        let nodes = stepwise_pair();
         let (mut client, mut server) = connect(&nodes);
         client.set_nonblocking(true).unwrap();
         assert_eq!(
@@ -113,7 +113,7 @@ fn non_blocking_calls_never_wait() {
 #[test]
 fn a_non_blocking_accept_and_connect() {
     within(20, || {
-        let nodes = pair();
+        let nodes = stepwise_pair();
         let listener = TcpListener::bind(&nodes[0], "10.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         assert_eq!(listener.accept().unwrap_err().kind(), ErrorKind::WouldBlock);

@@ -2,6 +2,8 @@
 
 use core::net::SocketAddr;
 
+use toehold_shm::Direction;
+
 use super::{
     ConnectionId, ListenerId, Readiness, ReceiveFlags, SendFlags, Settings, Shutdown, SocketError, setting,
 };
@@ -118,9 +120,19 @@ impl Stack {
     /// # Errors
     ///
     /// `WouldBlock` if there is no room at all, `InProgress` before the
-    /// handshake is done, `BrokenPipe` after a shutdown, or the connection's error.
+    /// handshake is done, `BrokenPipe` after a shutdown, or the connection's error;
+    /// `Taken` if another thread writes at the moment.
     pub fn send(&mut self, id: ConnectionId, bytes: &[u8], flags: SendFlags) -> Result<usize, SocketError> {
         let index = self.tcp.resolve(id)?;
+        if self.tcp.pcbs[index].channel().is_some() {
+            return self.send_beside_channel(index, bytes, flags);
+        }
+        self.queue(index, bytes, flags)
+    }
+
+    /// The same, for a connection whose send queue is nobody else's now.
+    #[inline]
+    pub(super) fn queue(&mut self, index: u32, bytes: &[u8], flags: SendFlags) -> Result<usize, SocketError> {
         let tcp = &mut self.tcp;
         let queueable = tcp.queueable();
         let pcb = &mut tcp.pcbs[index];
@@ -162,7 +174,7 @@ impl Stack {
     /// # Errors
     ///
     /// `WouldBlock`, `NotConnected`, `InvalidInput` (no urgent byte to take),
-    /// or the connection's error, once.
+    /// or the connection's error, once; `Taken` if another thread reads at the moment.
     pub fn receive(
         &mut self,
         id: ConnectionId,
@@ -170,6 +182,20 @@ impl Stack {
         flags: ReceiveFlags,
     ) -> Result<usize, SocketError> {
         let index = self.tcp.resolve(id)?;
+        if self.tcp.pcbs[index].channel().is_some() {
+            return self.receive_beside_channel(index, buffer, flags);
+        }
+        self.take(index, buffer, flags)
+    }
+
+    /// The same, for a connection whose receive queue is nobody else's now.
+    #[inline]
+    pub(super) fn take(
+        &mut self,
+        index: u32,
+        buffer: &mut [u8],
+        flags: ReceiveFlags,
+    ) -> Result<usize, SocketError> {
         if flags.urgent {
             return self.receive_urgent(index, buffer, flags);
         }
@@ -250,8 +276,10 @@ impl Stack {
     ///
     /// `NotFound`.
     pub fn at_mark(&self, id: ConnectionId) -> Result<bool, SocketError> {
-        let pcb = &self.tcp.pcbs[self.tcp.resolve(id)?];
-        let head = pcb.rcv_nxt - u32::from(pcb.has(flag::FIN_RECEIVED)) - pcb.receive_queue.len() as u32;
+        let index = self.tcp.resolve(id)?;
+        let pcb = &self.tcp.pcbs[index];
+        let unread = self.tcp.unread(index) as u32;
+        let head = pcb.rcv_nxt - u32::from(pcb.has(flag::FIN_RECEIVED)) - unread;
         Ok(pcb.urgent_state != urgent_state::NONE && pcb.rcv_up == head)
     }
 
@@ -261,7 +289,7 @@ impl Stack {
     ///
     /// `NotFound`.
     pub fn readable_bytes(&self, id: ConnectionId) -> Result<usize, SocketError> {
-        Ok(self.tcp.pcbs[self.tcp.resolve(id)?].receive_queue.len())
+        Ok(self.tcp.unread(self.tcp.resolve(id)?))
     }
 
     /// Bytes not yet acknowledged by the peer (SIOCOUTQ).
@@ -270,18 +298,23 @@ impl Stack {
     ///
     /// `NotFound`.
     pub fn unacknowledged_bytes(&self, id: ConnectionId) -> Result<usize, SocketError> {
-        Ok(self.tcp.pcbs[self.tcp.resolve(id)?].send_queue.len())
+        let index = self.tcp.resolve(id)?;
+        Ok(self.tcp.pcbs[index].send_queue.len() + self.tcp.unabsorbed(index))
     }
 
     /// Shuts one or both directions.
     ///
     /// # Errors
     ///
-    /// `NotConnected`, `NotFound`.
+    /// `NotConnected`, `NotFound`; `Taken` if another thread is about to write.
     pub fn shutdown(&mut self, now: Instant, id: ConnectionId, how: Shutdown) -> Result<(), SocketError> {
         let index = self.tcp.resolve(id)?;
+        // Nobody is to write between what is queued and the FIN.
+        self.tcp.enter_lane(index, Direction::Send)?;
         let (tcp, mut cx) = self.split(now);
-        tcp.shutdown(&mut cx, index, how)
+        let result = tcp.shutdown(&mut cx, index, how);
+        tcp.leave_lane(index, Direction::Send);
+        result
     }
 
     /// Lets go of a connection; what is queued is still sent, then a FIN.
@@ -304,6 +337,7 @@ impl Stack {
     pub fn abort(&mut self, id: ConnectionId) -> Result<(), SocketError> {
         let index = self.tcp.resolve(id)?;
         let tcp = &mut self.tcp;
+        tcp.close_channel(index);
         tcp.pcbs[index].set(flag::RELEASED);
         tcp.abort(index);
         tcp.leave_neighbor(&mut self.ip, index);
@@ -323,7 +357,8 @@ impl Stack {
                 ..Readiness::default()
             };
         };
-        readiness(&self.tcp.pcbs[index], self.tcp.may_queue())
+        let lengths = (self.tcp.unread(index), self.tcp.unabsorbed(index));
+        readiness(&self.tcp.pcbs[index], lengths, self.tcp.may_queue())
     }
 
     /// What a connection is ready for if writing: asks to be told of room.
@@ -343,9 +378,9 @@ impl Stack {
     /// `NotFound`.
     pub fn take_error(&mut self, id: ConnectionId) -> Result<Option<SocketError>, SocketError> {
         let index = self.tcp.resolve(id)?;
-        Ok(SocketError::from_code(std::mem::take(
-            &mut self.tcp.pcbs[index].error,
-        )))
+        let error = std::mem::take(&mut self.tcp.pcbs[index].error);
+        self.tcp.publish(index);
+        Ok(SocketError::from_code(error))
     }
 
     /// This side's address.
@@ -413,17 +448,18 @@ fn end_of_stream(pcb: &mut Pcb) -> Result<usize, SocketError> {
     }
 }
 
-fn readiness(pcb: &Pcb, may_queue: bool) -> Readiness {
+/// `queued`: bytes that the program has not read; `written`: bytes that it has written and
+/// that are not in the send queue yet.
+fn readiness(pcb: &Pcb, (queued, written): (usize, usize), may_queue: bool) -> Readiness {
     let closed = pcb.state() == State::Closed;
     let connecting = matches!(pcb.state(), State::SynSent | State::SynReceived);
     let read_closed = closed || pcb.has(flag::FIN_RECEIVED | flag::READ_SHUT);
     let error = pcb.error != 0;
-    let queued = pcb.receive_queue.len();
     let low_water = usize::from(pcb.settings.read_low_water.max(1));
     let write_closed = closed || pcb.has(flag::FIN_QUEUED);
     Readiness {
         readable: queued >= low_water || read_closed || error,
-        writable: !connecting && (write_closed || error || (pcb.is_roomy() && may_queue)),
+        writable: !connecting && (write_closed || error || (pcb.is_roomy_behind(written) && may_queue)),
         urgent: pcb.urgent_state == urgent_state::HERE,
         read_closed,
         hang_up: closed || (read_closed && write_closed && pcb.has(flag::FIN_RECEIVED)),

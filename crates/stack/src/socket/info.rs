@@ -89,7 +89,8 @@ pub enum TimerKind {
 }
 
 impl Tcp {
-    fn info(&self, pcb: &Pcb) -> Info {
+    fn info(&self, index: u32) -> Info {
+        let pcb = &self.pcbs[index];
         Info {
             state: pcb.state(),
             rtt_ns: pcb.rtt.srtt_ns(),
@@ -102,7 +103,7 @@ impl Tcp {
             send_window: pcb.snd_wnd,
             unacknowledged: pcb.outstanding(),
             unsent: pcb.unsent(),
-            unread: pcb.receive_queue.len() as u32,
+            unread: self.unread(index) as u32,
             retransmits: pcb.retransmits,
             bytes_acked: pcb.bytes_acked,
             bytes_received: pcb.bytes_received,
@@ -145,7 +146,7 @@ impl Stack {
     ///
     /// `NotFound`.
     pub fn info(&self, id: ConnectionId) -> Result<Info, SocketError> {
-        Ok(self.tcp.info(&self.tcp.pcbs[self.tcp.resolve(id)?]))
+        Ok(self.tcp.info(self.tcp.resolve(id)?))
     }
 
     /// The connections that outlive their program's hold on them, by their own
@@ -156,11 +157,11 @@ impl Stack {
             .pcbs
             .iter_live()
             .filter(|(_, pcb)| pcb.has(flag::RELEASED));
-        released.map(|(_, pcb)| {
+        released.map(|(index, pcb)| {
             (
                 pcb.tuple.local_addr(),
                 pcb.tuple.remote_addr(),
-                self.tcp.info(pcb),
+                self.tcp.info(index),
             )
         })
     }

@@ -3,6 +3,7 @@
 //! [`crate::Stack`], in the files beside this one.
 
 mod calls;
+mod channel;
 mod info;
 mod list;
 mod options;
@@ -134,6 +135,9 @@ socket_errors! {
     Protocol = 17 => "protocol error",
     /// EACCES: prohibited by a router or firewall.
     Prohibited = 18 => "communication prohibited",
+    /// EAGAIN: another thread copies bytes of that direction along the connection's
+    /// channel, for a moment. Whoever waits for the connection is told when it is done.
+    Taken = 19 => "another thread uses the socket",
 }
 
 /// Bits of [`Settings::bits`].
@@ -154,8 +158,11 @@ pub(crate) mod setting {
     pub(crate) const FAST_OPEN_COOKIE: u32 = 1 << 10;
     /// … in the option's experimental form.
     pub(crate) const FAST_OPEN_EXPERIMENT: u32 = 1 << 11;
+    /// It has a channel, see [`crate::tcp::Pcb::channel`].
+    pub(crate) const CHANNEL: u32 = 1 << 12;
     /// What a connection keeps here for itself; no new one begins with it.
-    pub(crate) const INTERNAL: u32 = MORE_ANNOUNCED | FAST_OPEN | FAST_OPEN_COOKIE | FAST_OPEN_EXPERIMENT;
+    pub(crate) const INTERNAL: u32 =
+        MORE_ANNOUNCED | FAST_OPEN | FAST_OPEN_COOKIE | FAST_OPEN_EXPERIMENT | CHANNEL;
 }
 
 /// A socket's settings; a listener's are inherited by what it accepts.

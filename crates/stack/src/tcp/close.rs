@@ -55,6 +55,7 @@ impl Tcp {
 
     /// The program lets go of the connection.
     pub(crate) fn close(&mut self, cx: &mut Context<'_>, index: u32) {
+        self.close_channel(index);
         let pcb = &mut self.pcbs[index];
         pcb.set(flag::RELEASED);
         let unread = !pcb.receive_queue.is_empty();
@@ -112,7 +113,7 @@ impl Tcp {
         if fence {
             pcb.set(flag::FENCE_WANTED);
         } else {
-            pcb.send_queue.clear(&mut self.payload);
+            self.drop_queued(index);
         }
         self.demux.remove(&tuple, &self.pcbs);
         if half_open {

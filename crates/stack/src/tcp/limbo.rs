@@ -24,7 +24,7 @@ impl Tcp {
         pcb.clear(flag::FENCE_WANTED);
         let fence = out.fence(pcb.path.destination, &pcb.tuple.flow());
         if out.passed(fence) {
-            pcb.send_queue.clear(&mut self.payload);
+            self.drop_queued(index);
             return;
         }
         pcb.set(flag::IN_LIMBO);
@@ -52,9 +52,8 @@ impl Tcp {
             } = self.limbo[at];
             if out.passed(Fence(fence)) {
                 self.limbo.remove(at);
-                let pcb = &mut self.pcbs[connection];
-                pcb.clear(flag::IN_LIMBO);
-                pcb.send_queue.clear(&mut self.payload);
+                self.pcbs[connection].clear(flag::IN_LIMBO);
+                self.drop_queued(connection);
                 self.free_if_done(connection);
             } else {
                 self.limbo[at].next = std::mem::replace(&mut self.shard[0].limbo_head, at);

@@ -9,6 +9,7 @@
 pub(crate) mod accept;
 mod acceptable;
 mod ack;
+mod channel;
 mod close;
 pub(crate) mod congestion;
 mod connect;
@@ -41,7 +42,7 @@ mod timers;
 mod urgent;
 
 use toehold_link::steering::Steering;
-use toehold_shm::{ByteQueue, Carver, NONE, OutOfMemory, Payload, Slab, Table};
+use toehold_shm::{ByteQueue, Carver, Channels, NONE, OutOfMemory, Payload, Slab, Table};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 pub use pcb::State;
@@ -49,6 +50,7 @@ pub(crate) use pcb::{Pcb, RetransmitTimer, flag, urgent as urgent_state};
 pub(crate) use timers::user_timeout_at;
 
 use self::accept::Listener;
+use self::channel::Channel;
 use self::limbo::Limbo;
 use self::ranges::Range;
 use self::records::RecordEnd;
@@ -116,6 +118,9 @@ pub(crate) struct Tcp {
     ranges: Slab<Range>,
     record_ends: Slab<RecordEnd>,
     pub(crate) payload: Payload,
+    pub(crate) channels: Channels,
+    /// What the holder of the lease knows of each channel that is in use.
+    open_channels: Slab<Channel>,
     demux: Demultiplexer,
     listeners: Table<Listener>,
     /// Heads of the lists of listeners by port, plus one; 0: none.
@@ -154,6 +159,8 @@ impl Tcp {
             + Slab::<Range>::bytes_needed(range_capacity(config))
             + Slab::<RecordEnd>::bytes_needed(records::CAPACITY)
             + Payload::bytes_needed(config.payload_blocks, config.payload_block_len)
+            + Channels::bytes_needed(channel::capacity(config))
+            + Slab::<Channel>::bytes_needed(channel::capacity(config))
             + Demultiplexer::bytes_needed(config.demux, config.connections)
             + Table::<Listener>::bytes_needed(config.listeners as usize)
             + Table::<u32>::bytes_needed(accept::LISTENER_BUCKETS)
@@ -164,13 +171,16 @@ impl Tcp {
     }
 
     pub(crate) fn create(carver: &mut Carver, config: &Config) -> Result<Self, OutOfMemory> {
+        let payload = carver.payload(config.payload_blocks, config.payload_block_len)?;
         let mut tcp = Self {
             config: config.tcp.clone(),
             steering: config.steering,
             rto_bounds: RtoBounds::new(&config.tcp),
             checksum_offload: config.link.checksum_offload,
             super_frames: config.link.super_frame > config.link.mtu.into(),
-            payload: carver.payload(config.payload_blocks, config.payload_block_len)?,
+            channels: carver.channels(channel::capacity(config), &payload)?,
+            open_channels: carver.slab(channel::capacity(config))?,
+            payload,
             pcbs: carver.slab(config.connections)?,
             sent: carver.slab(sent_capacity(config))?,
             flights: carver.slab(config.connections)?,

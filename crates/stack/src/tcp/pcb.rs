@@ -277,7 +277,8 @@ pub(crate) struct Pcb {
     /// Next in the listener's queue. Once the program has accepted, and may send:
     /// last of the ends of records, see [`Pcb::record_end`].
     pub(super) accept_next: u32,
-    /// Listener of a passive connection until it is accepted.
+    /// Listener of a passive connection until it is accepted; after that its channel,
+    /// see [`Pcb::channel`].
     pub(crate) listener: u32,
     /// Distinguishes this connection from earlier ones in the same slot.
     pub(crate) generation: u32,
@@ -400,6 +401,12 @@ impl Pcb {
         } else {
             self.accept_next
         }
+    }
+
+    /// The channel through which its program may send and receive without the lease.
+    #[inline]
+    pub(crate) fn channel(&self) -> Option<u32> {
+        self.settings.has(setting::CHANNEL).then_some(self.listener)
     }
 
     /// Initial sequence number of the peer, while in SYN-RECEIVED.

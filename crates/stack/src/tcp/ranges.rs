@@ -185,5 +185,6 @@ impl Tcp {
         }
         // Blocks that held only bytes beyond a gap go back.
         self.pcbs[index].receive_queue.trim(&mut self.payload);
+        self.keep_place(index);
     }
 }

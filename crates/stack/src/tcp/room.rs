@@ -36,10 +36,16 @@ impl Pcb {
     /// Whether there is room worth waking a program for.
     #[inline]
     pub(crate) fn is_roomy(&self) -> bool {
+        self.is_roomy_behind(0)
+    }
+
+    /// The same, behind bytes that are not in the queue yet.
+    #[inline]
+    pub(crate) fn is_roomy_behind(&self, more: usize) -> bool {
         let buffer = self.settings.send_buffer as usize;
         let mark = self.settings.unsent_low_water;
-        buffer.saturating_sub(self.send_queue.len()) >= buffer / 3
-            && (mark == 0 || u64::from(self.unsent()) * 2 < u64::from(mark))
+        buffer.saturating_sub(self.send_queue.len() + more) >= buffer / 3
+            && (mark == 0 || (u64::from(self.unsent()) + more as u64) * 2 < u64::from(mark))
     }
 }
 

@@ -25,7 +25,7 @@ use crate::error::NodeError;
 use crate::local::{no_descriptors, random, stack_config};
 use crate::lookout::rouse_all;
 use crate::memory::{Layout, Marks};
-use crate::shard::{Bells, NodeLink, Shard};
+use crate::shard::{Bells, NodeLink, Shard, serve};
 use crate::wait::ShardHandle;
 
 /// How long the beginning waits for the nodes that are there already.
@@ -93,10 +93,12 @@ impl Life {
         pieces.signals.set_placement(config.placement);
         let mark = layout.stack.seed as u32 | 1;
         pieces.marks.set(mark);
+        let channels = pieces.stack.channels().clone();
         let shard = Shard::new(pieces.stack, link, pieces.waiting, second);
         let closes_at = Arc::new(AtomicU64::new(u64::MAX));
         let shard = Arc::new(ShardHandle {
-            lease: Leased::new(closing(pieces.lease, &closes_at), shard),
+            lease: Leased::new(closing(pieces.lease, &closes_at), shard).serving(serve),
+            channels,
             signals: pieces.signals,
             parking: pieces.parking,
             bells,

@@ -1,0 +1,176 @@
+//! Calls that need no lease: along the lanes of a connection's channel.
+//!
+//! A program's thread fills or reads a lane, and leaves a request if the stack should know.
+//! Under [`Placement::Engine`](crate::Placement::Engine) the engine's driver takes it, and
+//! the thread waits for what comes of it on the lane itself. Otherwise whoever has the
+//! lease takes it, and if nobody has it, the thread does so itself.
+
+use std::hint::spin_loop;
+
+use toehold_shm::{Channels, Direction, Lane, LaneLock, LaneState, Left};
+use toehold_stack::Instant;
+
+use super::rest::SLICE;
+use super::{Gone, LOOKS, ShardHandle, SpinBudget, is_over};
+use crate::attachment::Attachment;
+use crate::clock;
+
+impl ShardHandle {
+    /// The channels of the node's connections.
+    #[inline]
+    pub fn channels(&self) -> &Channels {
+        &self.channels
+    }
+
+    /// One direction of a connection's channel, to be used by one thread at a time.
+    ///
+    /// # Errors
+    ///
+    /// If the node goes away while another thread has it.
+    #[inline]
+    pub fn lock_lane<'a>(&self, lane: Lane<'a>) -> Result<LaneLock<'a>, Gone> {
+        lane.lock(self.process(), || self.check().is_ok()).ok_or(Gone)
+    }
+
+    /// Leaves a request, after something was done with a channel. False: another thread,
+    /// which has the lease, serves it.
+    ///
+    /// # Errors
+    ///
+    /// If there is nobody left to serve it.
+    #[inline]
+    pub fn leave_request(&self, channel: u32) -> Result<bool, Gone> {
+        match self.channels.leave_request(channel) {
+            Left::Attended => {}
+            Left::MustRing => self.bells.sleeper.ring(),
+            Left::Unattended => return self.serve_unless_held(),
+        }
+        Ok(true)
+    }
+
+    /// A call begins that may do without the lease: looks now and then whether the node is
+    /// still there.
+    ///
+    /// # Errors
+    ///
+    /// If it is gone.
+    #[inline]
+    pub fn begin_call(&self) -> Result<(), Gone> {
+        self.attachment.as_ref().map_or(Ok(()), Attachment::count_call)
+    }
+
+    fn serve_unless_held(&self) -> Result<bool, Gone> {
+        self.signals.mark();
+        let Some(shard) = self.lease.try_lock_or_request()? else {
+            return Ok(false);
+        };
+        let mut shard = self.entered(shard)?;
+        shard.serve();
+        if shard.is_stale() {
+            shard.receive(None);
+            shard.respond();
+            if shard.housekeeping_due() {
+                shard.housekeeping();
+            }
+        }
+        self.settle(&mut shard);
+        Ok(true)
+    }
+
+    /// Waits without the lease until there is something to do with a lane, until nobody
+    /// attends to it any more, or until `deadline`. False: that has passed.
+    ///
+    /// # Errors
+    ///
+    /// If the node goes away in the meantime.
+    pub fn wait_for_lane(
+        &self,
+        lane: Lane<'_>,
+        owner: u64,
+        spin: &SpinBudget,
+        deadline: Option<Instant>,
+    ) -> Result<bool, Gone> {
+        let ready = || {
+            let bounds = lane.bounds(owner);
+            bounds.len > 0 || bounds.state != LaneState::Open || !self.channels.is_attended()
+        };
+        let budget_ns = spin.get();
+        if spin_while(&ready, budget_ns) {
+            spin.helped();
+            return Ok(true);
+        }
+        if budget_ns > 0 {
+            spin.in_vain();
+        }
+        while !ready() {
+            if is_over(clock::now(), deadline) {
+                return Ok(false);
+            }
+            let slice = clock::now() + SLICE;
+            let until = clock::earlier(deadline, Some(slice)).unwrap_or(slice);
+            lane.wait(Some(until.0), ready);
+            if clock::now() >= slice {
+                self.check()?;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Fails if the node is gone.
+    fn check(&self) -> Result<(), Gone> {
+        if self.lease.lease().is_closed() {
+            return Err(Gone);
+        }
+        self.check_engine()
+    }
+
+    /// Waits until no other thread goes along a lane.
+    ///
+    /// # Errors
+    ///
+    /// If the node goes away in the meantime.
+    pub fn await_lane(&self, channel: u32, direction: Direction) -> Result<(), Gone> {
+        if let Some(lane) = self.channels.lane(channel, direction)
+            && self.lock_lane(lane)?.release()
+        {
+            self.tell_waiters(channel)?;
+        }
+        Ok(())
+    }
+
+    /// Has those told who wait for a connection with the lease, and whom a thread that
+    /// went along one of its lanes was in the way of.
+    ///
+    /// # Errors
+    ///
+    /// If the node is gone.
+    #[cold]
+    pub fn tell_waiters(&self, channel: u32) -> Result<(), Gone> {
+        if let Some(lane) = self.channels.lane(channel, Direction::Receive) {
+            lane.want();
+        }
+        self.leave_request(channel).map(drop)
+    }
+}
+
+/// Whether it became ready within some time.
+fn spin_while(ready: &impl Fn() -> bool, budget_ns: u64) -> bool {
+    if ready() {
+        return true;
+    }
+    if budget_ns == 0 {
+        return false;
+    }
+    let end = clock::now().plus_nanos(budget_ns);
+    loop {
+        for _ in 0..LOOKS {
+            if ready() {
+                return true;
+            }
+            spin_loop();
+        }
+        if clock::now() >= end {
+            return false;
+        }
+    }
+}

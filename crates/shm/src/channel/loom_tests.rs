@@ -1,0 +1,317 @@
+//! Every interleaving of lanes and requests, within loom's bounds:
+//! `RUSTFLAGS="--cfg loom" cargo test --release -p toehold-shm --lib channel`.
+//!
+//! A wake-up or a request that is lost is a deadlock, which loom reports, or bytes that
+//! nobody has taken when all threads are done.
+
+use loom::cell::UnsafeCell;
+use loom::sync::Arc;
+use loom::thread;
+
+use super::LaneState;
+use super::lane::Record;
+use super::requests::{Left, Requests};
+use crate::futex::model::ModelFutex;
+use crate::futex::{AtomicU32, Futex, Waited};
+use crate::lease::Side;
+use loom::sync::atomic::Ordering::{AcqRel, Relaxed};
+
+const OWNER: u64 = 7;
+/// Blocks of two bytes.
+const SHIFT: u32 = 1;
+
+struct Node {
+    lease: ModelFutex,
+    lane: Record<ModelFutex>,
+    requests: Requests,
+    /// The bytes of the lane: loom sees every access at the wrong time.
+    bytes: [UnsafeCell<u8>; 2],
+    /// What the stack has taken in. Only with the lease.
+    taken: UnsafeCell<u64>,
+    /// What the attendant sleeps on.
+    bell: ModelFutex,
+    /// The holder of the lease was asked for by one that did not get the lane's lock.
+    told: AtomicU32,
+    /// What was taken in, for who has no lease.
+    progress: AtomicU32,
+}
+
+impl Node {
+    fn new() -> Arc<Node> {
+        let node = Node {
+            lease: ModelFutex::new(),
+            lane: Record::new(ModelFutex::new),
+            requests: Requests::new(),
+            bytes: [UnsafeCell::new(0), UnsafeCell::new(0)],
+            taken: UnsafeCell::new(0),
+            bell: ModelFutex::new(),
+            told: AtomicU32::new(0),
+            progress: AtomicU32::new(0),
+        };
+        node.lane.begin(OWNER, 0);
+        node.lane.publish(2, 0, LaneState::Open);
+        Arc::new(node)
+    }
+
+    fn lease(&self, me: u32) -> Side<'_, ModelFutex> {
+        Side {
+            futex: &self.lease,
+            me,
+        }
+    }
+
+    fn lock(&self, me: u32) -> Side<'_, ModelFutex> {
+        let futex = self.lane.lock();
+        Side { futex, me }
+    }
+
+    /// A program's thread writes a byte.
+    fn fill(&self, me: u32) {
+        self.lock(me).acquire(|_| true).unwrap();
+        let bounds = self.lane.bounds(OWNER, SHIFT);
+        assert!(bounds.len > 0 && bounds.state == LaneState::Open);
+        // SAFETY: loom checks that nobody else has access at the same time.
+        self.bytes[bounds.done as usize].with_mut(|byte| unsafe { *byte = 1 + bounds.done as u8 });
+        self.lane.advance(bounds.done + 1);
+        if self.lock(me).release_heeding().unwrap() {
+            self.told.store(1, Relaxed);
+        }
+    }
+
+    /// With the lease.
+    fn serve(&self) {
+        self.requests.take(|number| {
+            assert_eq!(number, 3);
+            let done = self.lane.done();
+            self.taken.with_mut(|taken| {
+                // SAFETY: loom checks that nobody else has access at the same time.
+                let taken = unsafe { &mut *taken };
+                for position in *taken..done {
+                    // SAFETY: as above.
+                    let byte = self.bytes[position as usize].with(|byte| unsafe { *byte });
+                    assert_eq!(byte, 1 + position as u8);
+                }
+                *taken = done;
+                self.progress.store(done as u32, Relaxed);
+            });
+        });
+    }
+
+    fn let_go(&self, me: u32) {
+        while !self.lease(me).release_unless_requested().unwrap() {
+            self.serve();
+        }
+    }
+
+    /// Leaves a request, and serves it if nobody else will.
+    fn request(&self, me: u32) {
+        match self.requests.leave(3) {
+            Left::Attended => {}
+            Left::MustRing => {
+                // As the kernel does it.
+                self.bell.word().swap(1, AcqRel);
+                self.bell.wake(1);
+            }
+            Left::Unattended => {
+                if self.lease(me).take_or_request().unwrap() {
+                    self.serve();
+                    self.let_go(me);
+                }
+            }
+        }
+    }
+
+    /// Goes on attending until so much is taken.
+    fn attend(&self, me: u32, until: u32) {
+        while self.progress.load(Relaxed) < until {
+            self.lease(me).acquire(|_| true).unwrap();
+            self.serve();
+            self.let_go(me);
+            if self.progress.load(Relaxed) < until && self.requests.doze() {
+                while self.bell.word().load(Relaxed) == 0 {
+                    let _: Waited = self.bell.wait(0, None);
+                }
+                self.bell.word().swap(0, AcqRel);
+                self.requests.attend();
+            }
+        }
+        self.retire(me);
+    }
+
+    fn retire(&self, me: u32) {
+        self.requests.retire();
+        self.lease(me).acquire(|_| true).unwrap();
+        self.serve();
+        self.let_go(me);
+    }
+
+    /// That everything was taken, without anybody looking now.
+    fn finish(&self, bytes: u64) {
+        assert!(!self.requests.are_there());
+        // SAFETY: loom checks that nobody else has access at the same time.
+        assert_eq!(self.taken.with(|taken| unsafe { *taken }), bytes);
+        assert!(self.lease(1).try_acquire());
+    }
+}
+
+fn check(preemptions: usize, threads: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.check(threads);
+}
+
+fn spawn(node: &Arc<Node>, work: impl FnOnce(&Node) + 'static) -> thread::JoinHandle<()> {
+    let node = Arc::clone(node);
+    thread::spawn(move || work(&node))
+}
+
+#[test]
+fn a_request_is_served_by_its_maker_or_by_the_holder() {
+    check(3, || {
+        let node = Node::new();
+        let writer = spawn(&node, |node| {
+            node.fill(2);
+            node.request(2);
+        });
+        let holder = spawn(&node, |node| {
+            node.lease(3).acquire(|_| true).unwrap();
+            node.let_go(3);
+        });
+        writer.join().unwrap();
+        holder.join().unwrap();
+        node.finish(1);
+    });
+}
+
+#[test]
+fn two_leave_requests_while_a_third_has_the_lease() {
+    check(2, || {
+        let node = Node::new();
+        let writers = [2, 3].map(|me| {
+            spawn(&node, move |node| {
+                node.fill(me);
+                node.request(me);
+            })
+        });
+        node.lease(4).acquire(|_| true).unwrap();
+        node.let_go(4);
+        writers.into_iter().for_each(|writer| writer.join().unwrap());
+        node.finish(2);
+    });
+}
+
+#[test]
+fn who_gives_way_or_comes_after_serves_what_was_left() {
+    check(2, || {
+        let node = Node::new();
+        let writer = spawn(&node, |node| {
+            node.fill(2);
+            node.request(2);
+        });
+        let other = spawn(&node, |node| {
+            node.lease(3).acquire(|_| true).unwrap();
+            node.let_go(3);
+        });
+        node.lease(4).acquire(|_| true).unwrap();
+        node.lease(4).give_way(|_| true).unwrap();
+        node.let_go(4);
+        writer.join().unwrap();
+        other.join().unwrap();
+        node.finish(1);
+    });
+}
+
+#[test]
+fn an_attendant_that_sleeps_is_rung() {
+    check(3, || {
+        let node = Node::new();
+        node.requests.attend();
+        let attendant = spawn(&node, |node| node.attend(1, 2));
+        for _ in 0..2 {
+            node.fill(2);
+            node.request(2);
+        }
+        attendant.join().unwrap();
+        node.finish(2);
+    });
+}
+
+#[test]
+fn what_is_left_while_the_attendant_retires_is_served() {
+    check(3, || {
+        let node = Node::new();
+        node.requests.attend();
+        let attendant = spawn(&node, |node| node.retire(1));
+        node.fill(2);
+        node.request(2);
+        attendant.join().unwrap();
+        node.finish(1);
+    });
+}
+
+#[test]
+fn who_does_not_get_the_lock_is_told_when_it_is_free() {
+    check(3, || {
+        let node = Node::new();
+        let writer = spawn(&node, |node| node.fill(2));
+        let got = node.lock(1).take_or_request().unwrap();
+        if got {
+            node.lock(1).release().unwrap();
+        }
+        writer.join().unwrap();
+        let told = node.told.load(Relaxed) == 1;
+        assert!(got || told);
+    });
+}
+
+#[test]
+fn no_change_of_a_lane_is_missed() {
+    check(3, || {
+        let node = Node::new();
+        node.lane.advance(2);
+        let stack = spawn(&node, |node| {
+            node.lane.publish(3, 0, LaneState::Open);
+            node.lane.wake();
+            node.lane.publish(3, 0, LaneState::Ending);
+            node.lane.wake();
+        });
+        for done in [2, 3] {
+            loop {
+                let ready = || {
+                    let bounds = node.lane.bounds(OWNER, SHIFT);
+                    bounds.len > (done - 2) || bounds.state == LaneState::Ending
+                };
+                if ready() {
+                    break;
+                }
+                node.lane.announce_wait();
+                if !ready() {
+                    node.lane.wait(None);
+                }
+            }
+        }
+        assert_eq!(node.lane.bounds(OWNER, SHIFT).len, 1);
+        stack.join().unwrap();
+    });
+}
+
+/// A process is killed with the lock, in the middle of a copy.
+#[test]
+fn killed_with_the_lock() {
+    check(3, || {
+        let node = Node::new();
+        let dead = spawn(&node, |node| {
+            node.lock(2).acquire(|_| true).unwrap();
+        });
+        let waiter = spawn(&node, |node| {
+            node.fill(3);
+            node.request(3);
+        });
+        dead.join().unwrap();
+        if node.lock(1).seize(2) {
+            node.lock(1).release().unwrap();
+        }
+        waiter.join().unwrap();
+        node.finish(1);
+    });
+}

@@ -1,0 +1,172 @@
+//! What the calls on a stream do without the lease: along the lanes of its channel.
+
+use std::io;
+use std::sync::atomic::Ordering::Relaxed;
+
+use toehold_node::{Direction, Lane, LaneState, Moved, Operation, Shard, ShardHandle, Subscription};
+use toehold_stack::{ConnectionId, Event, Instant, ReceiveFlags, SendFlags};
+
+use super::connection::{Connection, PIECE, Timeout};
+use crate::error::{gone, would_block};
+
+impl Connection {
+    /// Sends along the channel, as far as that goes; what is special is done with the lease.
+    pub(super) fn send_along(&self, channel: u32, bytes: &[u8]) -> io::Result<usize> {
+        let node = self.node.handle()?;
+        node.begin_call().map_err(gone)?;
+        let Some(lane) = node.channels().lane(channel, Direction::Send) else {
+            return self.send_special(bytes);
+        };
+        let mut deadline = None;
+        let mut done = 0;
+        loop {
+            let end = bytes.len().min(done + PIECE);
+            let moved = self.fill(node, (channel, lane), &bytes[done..end])?;
+            done += moved.len;
+            if done == bytes.len() {
+                return Ok(done);
+            }
+            if moved.state != LaneState::Open {
+                // What was written counts; the next call gets what stopped this one.
+                return if done > 0 {
+                    Ok(done)
+                } else {
+                    self.send_special(bytes)
+                };
+            }
+            if moved.left > 0 {
+                continue;
+            }
+            if self.nonblocking.load(Relaxed) {
+                // There may well be room that was not shown on the lane.
+                return match self.send_special(&bytes[done..]) {
+                    Ok(sent) => Ok(done + sent),
+                    Err(_) if done > 0 => Ok(done),
+                    error => error,
+                };
+            }
+            let deadline = *deadline.get_or_insert_with(|| until(&self.write_timeout));
+            match self.await_room(node, (channel, lane), deadline) {
+                Ok(true) => {}
+                Ok(false) if done == 0 => return Err(would_block()),
+                Err(error) if done == 0 => return Err(error),
+                _ => return Ok(done),
+            }
+        }
+    }
+
+    /// Fills a lane, and leaves a request.
+    fn fill(&self, node: &ShardHandle, (channel, lane): (u32, Lane<'_>), bytes: &[u8]) -> io::Result<Moved> {
+        let mut lock = node.lock_lane(lane).map_err(gone)?;
+        let moved = lock.write(self.source().word(), bytes);
+        let asked = lock.release();
+        let full = moved.len < bytes.len() && moved.state == LaneState::Open;
+        if full {
+            lane.want();
+        }
+        if asked {
+            node.tell_waiters(channel).map_err(gone)?;
+        } else if moved.len > 0 || full {
+            self.leave_request(node, channel)?;
+        }
+        Ok(moved)
+    }
+
+    /// Waits for room, of which there was none. False: the time has come.
+    fn await_room(
+        &self,
+        node: &ShardHandle,
+        (channel, lane): (u32, Lane<'_>),
+        deadline: Option<Instant>,
+    ) -> io::Result<bool> {
+        let owner = self.source().word();
+        if node.channels().is_attended() {
+            return node
+                .wait_for_lane(lane, owner, &self.spin, deadline)
+                .map_err(gone);
+        }
+        let mut operation = Room { id: self.id, channel };
+        let mut shard = self.node.enter()?;
+        if operation.attempt(&mut shard).is_some() {
+            self.node.settle(&mut shard);
+            return Ok(true);
+        }
+        Ok(self
+            .finish(&mut shard, &mut operation, &self.write_timeout)?
+            .is_some())
+    }
+
+    /// What cannot be sent along the channel.
+    #[cold]
+    fn send_special(&self, bytes: &[u8]) -> io::Result<usize> {
+        let mut shard = self.enter_free(Direction::Send)?;
+        self.send_leased(&mut shard, bytes, SendFlags::default())
+    }
+
+    /// Receives along the channel what is there, or is coming under the engine's care;
+    /// otherwise with the lease.
+    pub(super) fn receive_along(
+        &self,
+        channel: u32,
+        buffer: &mut [u8],
+        flags: ReceiveFlags,
+    ) -> io::Result<usize> {
+        let node = self.node.handle()?;
+        node.begin_call().map_err(gone)?;
+        let owner = self.source().word();
+        let mut deadline = None;
+        while let Some(lane) = node.channels().lane(channel, Direction::Receive) {
+            let mut lock = node.lock_lane(lane).map_err(gone)?;
+            let moved = lock.read(owner, buffer, flags.peek);
+            if lock.release() {
+                node.tell_waiters(channel).map_err(gone)?;
+            } else if moved.due {
+                self.leave_request(node, channel)?;
+            }
+            if moved.len > 0 {
+                return Ok(moved.len);
+            }
+            if moved.state != LaneState::Open || !node.channels().is_attended() {
+                break;
+            }
+            let deadline = *deadline.get_or_insert_with(|| until(&self.read_timeout));
+            let waits = !self.nonblocking.load(Relaxed);
+            let came = waits && {
+                let came = node.wait_for_lane(lane, owner, &self.spin, deadline);
+                came.map_err(gone)?
+            };
+            if !came {
+                return Err(would_block());
+            }
+        }
+        let mut shard = self.enter_free(Direction::Receive)?;
+        self.receive_leased(&mut shard, buffer, flags)
+    }
+}
+
+/// When a call that begins to wait now has waited for long enough.
+fn until(timeout: &Timeout) -> Option<Instant> {
+    timeout.get().map(|span| toehold_node::now() + span)
+}
+
+/// Waits for room on the lane of a channel.
+struct Room {
+    id: ConnectionId,
+    channel: u32,
+}
+
+impl Operation for Room {
+    type Output = ();
+
+    fn attempt(&mut self, shard: &mut Shard) -> Option<()> {
+        let owner = Event::Connection(self.id).word();
+        shard.stack.want_room(self.channel);
+        let lane = shard.stack.channels().lane(self.channel, Direction::Send)?;
+        let bounds = lane.bounds(owner);
+        (bounds.len > 0 || bounds.state != LaneState::Open).then_some(())
+    }
+
+    fn subscription(&self) -> Subscription {
+        Subscription::Source(Event::Connection(self.id))
+    }
+}

@@ -1,0 +1,216 @@
+//! What the calls on a stream do with the lease.
+
+use std::io;
+use std::sync::atomic::Ordering::Relaxed;
+
+use toehold_node::{Direction, Guard, Operation, Shard};
+use toehold_stack::{ReceiveFlags, SendFlags, SocketError};
+
+use super::connection::{Connection, PIECE, Timeout};
+use super::operations::{Receive, Send, must_wait};
+use crate::error::{from_socket, would_block};
+
+/// Bytes of a super-frame that are no payload, at most.
+const HEADERS: usize = 120;
+
+impl Connection {
+    #[inline]
+    pub(super) fn receive_leased(
+        &self,
+        shard: &mut Guard<'_>,
+        buffer: &mut [u8],
+        flags: ReceiveFlags,
+    ) -> io::Result<usize> {
+        let mut operation = Receive::new(self.id, buffer, flags);
+        if let Some(result) = operation.attempt(shard) {
+            self.node.settle(shard);
+            return result.map_err(from_socket);
+        }
+        self.finish(shard, &mut operation, &self.read_timeout)?
+            .unwrap_or(Err(SocketError::WouldBlock))
+            .map_err(from_socket)
+    }
+
+    /// Goes on with an operation that could not be done at once: waits, or
+    /// tries once more if the stream never waits. `None`: still not done.
+    #[inline]
+    pub(super) fn finish<O: Operation>(
+        &self,
+        shard: &mut Guard<'_>,
+        operation: &mut O,
+        timeout: &Timeout,
+    ) -> io::Result<Option<O::Output>> {
+        if self.nonblocking.load(Relaxed) {
+            return Ok(self.finish_without_waiting(shard, operation));
+        }
+        let deadline = timeout.get().map(|span| {
+            shard.tick();
+            shard.now + span
+        });
+        self.node.block(shard, operation, &self.spin, deadline)
+    }
+
+    /// One look at the link: nobody else may be looking.
+    fn finish_without_waiting<O: Operation>(
+        &self,
+        shard: &mut Guard<'_>,
+        operation: &mut O,
+    ) -> Option<O::Output> {
+        shard.tick();
+        operation.receive(shard);
+        shard.respond();
+        if shard.housekeeping_due() {
+            shard.housekeeping();
+        }
+        let output = operation.attempt(shard);
+        self.node.settle(shard);
+        output
+    }
+
+    /// Receives into the first buffer, waiting if it has to, and into the
+    /// others what is there.
+    pub(super) fn receive_vectored(&self, buffers: &mut [io::IoSliceMut<'_>]) -> io::Result<usize> {
+        let mut buffers = buffers.iter_mut().filter(|buffer| !buffer.is_empty());
+        let Some(first) = buffers.next() else { return Ok(0) };
+        let mut shard = self.enter_free(Direction::Receive)?;
+        let mut total = self.receive_leased(&mut shard, first, ReceiveFlags::default())?;
+        let mut full = total == first.len();
+        for buffer in buffers {
+            if !full {
+                break;
+            }
+            // An error, or the end of the stream, is for the next call.
+            let readiness = shard.stack.readiness(self.id);
+            if readiness.error || shard.stack.readable_bytes(self.id) == Ok(0) {
+                break;
+            }
+            let Ok(received) = shard.stack.receive(self.id, buffer, ReceiveFlags::default()) else {
+                break;
+            };
+            total += received;
+            full = received == buffer.len();
+        }
+        self.node.settle(&mut shard);
+        Ok(total)
+    }
+
+    #[inline]
+    pub(super) fn send_leased(
+        &self,
+        shard: &mut Guard<'_>,
+        bytes: &[u8],
+        flags: SendFlags,
+    ) -> io::Result<usize> {
+        if bytes.len() <= PIECE {
+            match shard.stack.send(self.id, bytes, flags) {
+                Ok(queued) if queued == bytes.len() => {
+                    self.sent(shard);
+                    return Ok(queued);
+                }
+                Ok(queued) => return self.send_rest(shard, &bytes[queued..], flags, queued),
+                Err(error) if must_wait(error) => {}
+                Err(error) => return Err(from_socket(error)),
+            }
+        }
+        self.send_rest(shard, bytes, flags, 0)
+    }
+
+    /// Puts what was queued onto the link.
+    #[inline]
+    fn sent(&self, shard: &mut Guard<'_>) {
+        shard.tick();
+        shard.respond();
+        if shard.is_stale() {
+            shard.receive(None);
+            shard.respond();
+            if shard.housekeeping_due() {
+                shard.housekeeping();
+            }
+        }
+        self.node.settle(shard);
+    }
+
+    /// Goes on with a write of which `queued` bytes are queued already.
+    fn send_rest(
+        &self,
+        shard: &mut Guard<'_>,
+        bytes: &[u8],
+        flags: SendFlags,
+        queued: usize,
+    ) -> io::Result<usize> {
+        let mut operation = Send::new(self.id, bytes, flags, self.piece(shard));
+        shard.tick();
+        shard.respond();
+        let result = match operation.attempt(shard) {
+            Some(result) => {
+                self.node.settle(shard);
+                Some(result)
+            }
+            None => self.finish(shard, &mut operation, &self.write_timeout)?,
+        };
+        match result {
+            Some(Ok(done)) => Ok(queued + done),
+            Some(Err(error)) if queued == 0 => Err(from_socket(error)),
+            None if queued + operation.done() == 0 => Err(would_block()),
+            // What was queued counts; the next call gets what stopped this one.
+            _ => Ok(queued + operation.done()),
+        }
+    }
+
+    /// As many whole segments as make one super-frame.
+    fn piece(&self, shard: &Shard) -> usize {
+        let segment = shard
+            .stack
+            .info(self.id)
+            .map_or(1, |info| usize::from(info.segment_size).max(1));
+        let frame = (shard.link().capabilities().super_frame as usize)
+            .min(PIECE)
+            .saturating_sub(HEADERS);
+        (frame - frame % segment).max(segment)
+    }
+
+    /// Queues all buffers before anything is sent, so that they share segments.
+    pub(super) fn send_vectored(&self, buffers: &[io::IoSlice<'_>]) -> io::Result<usize> {
+        let mut left = buffers
+            .iter()
+            .map(|buffer| &**buffer)
+            .filter(|buffer| !buffer.is_empty());
+        let mut shard = self.enter_free(Direction::Send)?;
+        let (mut total, mut refusal) = (0, None);
+        let more = SendFlags {
+            more: true,
+            ..SendFlags::default()
+        };
+        let unsent = left.find_map(|buffer| {
+            let queued = match shard.stack.send(self.id, buffer, more) {
+                Ok(queued) => queued,
+                Err(error) => {
+                    refusal = Some(error);
+                    0
+                }
+            };
+            total += queued;
+            (queued < buffer.len()).then(|| &buffer[queued..])
+        });
+        if let Some(error) = refusal.filter(|&error| total == 0 && !must_wait(error)) {
+            return Err(from_socket(error));
+        }
+        if total > 0 {
+            // Now all of it may go.
+            let _ = shard.stack.send(self.id, &[], SendFlags::default());
+            self.sent(&mut shard);
+        }
+        for buffer in unsent.into_iter().chain(left) {
+            let before = total;
+            match self.send_rest(&mut shard, buffer, SendFlags::default(), 0) {
+                Ok(done) => total += done,
+                Err(error) if total == 0 => return Err(error),
+                Err(_) => break,
+            }
+            if total - before < buffer.len() {
+                break;
+            }
+        }
+        Ok(total)
+    }
+}

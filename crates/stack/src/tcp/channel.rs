@@ -1,0 +1,419 @@
+//! Channels: the ends of the two queues that a program uses without the lease.
+//!
+//! Memory behind the end of the send queue is *claimed* for the program to fill; what it
+//! has filled is *absorbed* into the queue when the holder of the lease next looks. The
+//! head of the receive queue is the program's to read; what it has read is absorbed
+//! likewise. What a queue holds is told by *publishing* it: with every event of the
+//! connection, and with everything that is absorbed.
+//!
+//! Bytes that were published are touched by nobody else until they are absorbed, whatever
+//! becomes of the connection: their blocks stay the queue's until the program has let go.
+
+use toehold_shm::{Channels, Direction, Lane, LaneState};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use super::{Pcb, State, Tcp, flag, urgent_state};
+use crate::config::Config;
+use crate::socket::{Event, SocketError, setting};
+use toehold_shm::NONE;
+
+/// Most bytes claimed ahead: what a program may write before it is looked at.
+const MOST_AHEAD: u32 = 256 << 10;
+
+/// Most bytes that a program reads without a request, so that their memory comes back.
+const MOST_UNTOLD: u32 = 64 << 10;
+
+/// What is known of a channel by the holder of the lease only.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub(super) struct Channel {
+    /// The lane's position of the send queue's end.
+    sent: u64,
+    /// How far the program may write.
+    send_limit: u64,
+    /// The lane's position of the receive queue's head.
+    read: u64,
+    /// How far the program may read.
+    receive_limit: u64,
+    connection: u32,
+    /// Bytes to be claimed ahead: more than the program has written between two looks.
+    ahead: u32,
+    /// Not 0: the program has asked for room, and waits for it.
+    hungry: u32,
+    /// Bytes of the queue that is in use when [`Tcp::enter_lane`] was called.
+    entered_with: u32,
+}
+
+/// Channels of a stack.
+pub(super) fn capacity(config: &Config) -> u32 {
+    config.connections.min(Channels::MOST)
+}
+
+impl Tcp {
+    fn lane(&self, channel: u32, direction: Direction) -> Option<Lane<'_>> {
+        self.channels.lane(channel, direction)
+    }
+
+    /// The channel of a connection, which it gets if need be and possible.
+    pub(crate) fn open_channel(&mut self, index: u32) -> Option<u32> {
+        let pcb = &self.pcbs[index];
+        if let Some(channel) = pcb.channel() {
+            return Some(channel);
+        }
+        // The place of the channel's number may still be the listener's.
+        if !pcb.state().is_synchronized() || pcb.listener != NONE || pcb.has(flag::IN_ACCEPT_QUEUE) {
+            return None;
+        }
+        let sent = pcb.send_queue.within(&self.payload, pcb.send_queue.len()) as u64;
+        let read = pcb.receive_queue.within(&self.payload, 0) as u64;
+        let channel = self.open_channels.insert(Channel {
+            sent,
+            send_limit: sent,
+            read,
+            receive_limit: read,
+            connection: index,
+            ahead: self.payload.block_len() as u32,
+            hungry: 0,
+            entered_with: 0,
+        })?;
+        let owner = Event::Connection(self.connection_id(index)).word();
+        self.channels.begin(channel, owner, [sent, read]);
+        let pcb = &mut self.pcbs[index];
+        pcb.listener = channel;
+        pcb.settings.set(setting::CHANNEL, true);
+        self.publish(index);
+        Some(channel)
+    }
+
+    /// The program has let go of the connection: takes in what it has written last, and
+    /// gives back what was claimed for it.
+    pub(crate) fn close_channel(&mut self, index: u32) {
+        let Some(channel) = self.pcbs[index].channel() else {
+            return;
+        };
+        self.absorb(index);
+        let pcb = &mut self.pcbs[index];
+        pcb.settings.set(setting::CHANNEL, false);
+        pcb.listener = NONE;
+        pcb.send_queue.trim(&mut self.payload);
+        self.channels.end(channel);
+        self.open_channels.remove(channel);
+    }
+
+    /// Does what a program has left a request for.
+    pub(crate) fn serve(&mut self, channel: u32) {
+        let Some(index) = self.open_channels.get(channel).map(|channel| channel.connection) else {
+            return;
+        };
+        if !self.pcbs.is_live(index) || self.pcbs[index].channel() != Some(channel) {
+            return;
+        }
+        self.absorb(index);
+        let wants = |direction| {
+            self.lane(channel, direction)
+                .is_some_and(|lane| lane.take_wants())
+        };
+        let (room, news) = (wants(Direction::Send), wants(Direction::Receive));
+        if room {
+            self.open_channels[channel].hungry = 1;
+            self.await_room(index);
+        }
+        if news {
+            self.mark_event(index);
+        }
+        self.publish(index);
+    }
+
+    /// The program waits for room: it is told if there is some already.
+    fn await_room(&mut self, index: u32) {
+        if self.pcbs[index].is_roomy() && self.may_queue() {
+            return self.mark_event(index);
+        }
+        self.pcbs[index].set(flag::WRITER_WAITS);
+        if !self.may_queue() {
+            self.await_memory(index);
+        }
+    }
+
+    /// Channels that are in use.
+    pub(crate) fn open_channels(&self) -> u32 {
+        self.open_channels.len()
+    }
+
+    /// Begins to use a queue that has a lane.
+    pub(crate) fn enter_lane(&mut self, index: u32, direction: Direction) -> Result<(), SocketError> {
+        let Some(channel) = self.pcbs[index].channel() else {
+            return Ok(());
+        };
+        if !self.lane(channel, direction).is_some_and(|lane| lane.enter()) {
+            return Err(SocketError::Taken);
+        }
+        self.absorb(index);
+        self.keep_place(index);
+        // What is used from here on was not absorbed, but is the queue's.
+        let queue = match direction {
+            Direction::Send => &self.pcbs[index].send_queue,
+            Direction::Receive => &self.pcbs[index].receive_queue,
+        };
+        self.open_channels[channel].entered_with = queue.len() as u32;
+        Ok(())
+    }
+
+    /// The end of that: the lane goes on where the queue does.
+    pub(crate) fn leave_lane(&mut self, index: u32, direction: Direction) {
+        let pcb = &self.pcbs[index];
+        let Some(channel) = pcb.channel() else { return };
+        let before = u64::from(self.open_channels[channel].entered_with);
+        let known = &mut self.open_channels[channel];
+        let position = match direction {
+            Direction::Send => {
+                let queued = (pcb.send_queue.len() as u64).saturating_sub(before);
+                known.sent = known.sent.wrapping_add(queued);
+                known.sent
+            }
+            Direction::Receive => {
+                let taken = before.saturating_sub(pcb.receive_queue.len() as u64);
+                known.read = known.read.wrapping_add(taken);
+                known.read
+            }
+        };
+        self.keep_place(index);
+        let Some(lane) = self.lane(channel, direction) else {
+            return;
+        };
+        lane.advance(position);
+        let asked = lane.leave();
+        self.publish(index);
+        if asked {
+            self.mark_event(index);
+        }
+    }
+
+    /// Bytes that the program has not read.
+    #[inline]
+    pub(crate) fn unread(&self, index: u32) -> usize {
+        let pcb = &self.pcbs[index];
+        match pcb.channel() {
+            None => pcb.receive_queue.len(),
+            Some(channel) => {
+                let read = self.progress(channel, Direction::Receive) as usize;
+                pcb.receive_queue.len().saturating_sub(read)
+            }
+        }
+    }
+
+    /// Bytes that the program has written and that are not in the send queue yet.
+    #[inline]
+    pub(crate) fn unabsorbed(&self, index: u32) -> usize {
+        let channel = self.pcbs[index].channel();
+        channel.map_or(0, |channel| self.progress(channel, Direction::Send) as usize)
+    }
+
+    /// Bytes that the program has come further than is known. Nonsense counts for nothing.
+    fn progress(&self, channel: u32, direction: Direction) -> u64 {
+        let (Some(known), Some(lane)) = (self.open_channels.get(channel), self.lane(channel, direction))
+        else {
+            return 0;
+        };
+        let (at, limit) = match direction {
+            Direction::Send => (known.sent, known.send_limit),
+            Direction::Receive => (known.read, known.receive_limit),
+        };
+        let more = lane.done().wrapping_sub(at);
+        if more <= limit.saturating_sub(at) { more } else { 0 }
+    }
+
+    /// Takes in what the program has written and read.
+    #[inline]
+    pub(crate) fn absorb(&mut self, index: u32) {
+        if let Some(channel) = self.pcbs[index].channel() {
+            self.absorb_written(index, channel);
+            self.absorb_read(index, channel);
+        }
+    }
+
+    fn absorb_written(&mut self, index: u32, channel: u32) {
+        let more = self.progress(channel, Direction::Send);
+        if more == 0 {
+            return;
+        }
+        let most = MOST_AHEAD.max(self.payload.block_len() as u32);
+        let known = &mut self.open_channels[channel];
+        known.sent = known.sent.wrapping_add(more);
+        known.hungry = 0;
+        known.ahead = (more as u32)
+            .saturating_mul(2)
+            .clamp(self.payload.block_len() as u32, most);
+        let pcb = &mut self.pcbs[index];
+        if !takes_more(pcb) {
+            // Written at the same time as the connection ended.
+            return;
+        }
+        pcb.send_queue.extend(more as usize);
+        pcb.settings.set(setting::MORE_ANNOUNCED, false);
+        pcb.clear(flag::MORE);
+        self.mark_ready(index);
+    }
+
+    fn absorb_read(&mut self, index: u32, channel: u32) {
+        let more = self.progress(channel, Direction::Receive);
+        let pcb = &mut self.pcbs[index];
+        if more == 0 || more > pcb.receive_queue.len() as u64 {
+            return;
+        }
+        let known = &mut self.open_channels[channel];
+        known.read = known.read.wrapping_add(more);
+        pcb.receive_queue.consume(&mut self.payload, more as usize);
+        self.keep_place(index);
+        self.window_opened(index);
+    }
+
+    /// A queue that has lost all of its memory begins where its lane is.
+    pub(super) fn keep_place(&mut self, index: u32) {
+        let pcb = &mut self.pcbs[index];
+        let known = pcb.channel().and_then(|channel| self.open_channels.get(channel));
+        if let Some(known) = known {
+            pcb.send_queue.begin_at(&self.payload, known.sent as usize);
+            pcb.receive_queue.begin_at(&self.payload, known.read as usize);
+        }
+    }
+
+    /// Nothing of what is queued is sent any more. What was claimed stays: the program may
+    /// be filling it.
+    pub(super) fn drop_queued(&mut self, index: u32) {
+        let pcb = &mut self.pcbs[index];
+        if pcb.channel().is_some() {
+            let len = pcb.send_queue.len();
+            pcb.send_queue.consume(&mut self.payload, len);
+        } else {
+            pcb.send_queue.clear(&mut self.payload);
+        }
+    }
+
+    /// Tells the program how far it may go.
+    #[inline]
+    pub(crate) fn publish(&mut self, index: u32) {
+        if let Some(channel) = self.pcbs[index].channel()
+            && self.open_channels.is_live(channel)
+        {
+            self.publish_room(index, channel);
+            self.publish_received(index, channel);
+        }
+    }
+
+    fn publish_room(&mut self, index: u32, channel: u32) {
+        let known = self.open_channels[channel];
+        let mut limit = known.send_limit.max(known.sent);
+        let plain = takes_more(&self.pcbs[index]) && self.pcbs[index].error == 0;
+        if plain {
+            let room = self.pcbs[index].send_room();
+            let held = self.claim(index, &known, room.min(known.ahead as usize));
+            limit = limit.max(known.sent.wrapping_add(held.min(room) as u64));
+        }
+        let Some(lane) = self.lane(channel, Direction::Send) else {
+            return;
+        };
+        limit = limit.min(lane.furthest(known.sent)).max(known.send_limit);
+        let queue = &self.pcbs[index].send_queue;
+        let from = known.send_limit.max(known.sent);
+        let first = queue.len() as u64;
+        for (position, block) in self.blocks(from, limit, |position| {
+            let offset = first.wrapping_add(position - known.sent);
+            queue.block_at(&self.payload, offset as usize)
+        }) {
+            lane.set_block(position, block);
+        }
+        let state = if plain {
+            LaneState::Open
+        } else {
+            LaneState::Special
+        };
+        lane.publish(limit, known.sent, state);
+        self.open_channels[channel].send_limit = limit;
+    }
+
+    /// Claims memory for so many bytes behind the send queue; how many there are. While
+    /// memory is scarce, one block is all that a program gets ahead, and only if it waits.
+    fn claim(&mut self, index: u32, known: &Channel, want: usize) -> usize {
+        let scarce = self.payload.free_blocks() < self.payload.capacity() / 2;
+        let queue = &mut self.pcbs[index].send_queue;
+        let held = queue.claimed();
+        if held >= want || (scarce && (held > 0 || known.hungry == 0)) || want == 0 {
+            return held;
+        }
+        let most = if scarce { 1 } else { want };
+        let queueable = self.queueable();
+        let queue = &mut self.pcbs[index].send_queue;
+        queue.begin_at(&self.payload, known.sent as usize);
+        queue.claim(&mut self.payload, most.min(queueable))
+    }
+
+    fn publish_received(&mut self, index: u32, channel: u32) {
+        let known = self.open_channels[channel];
+        let pcb = &self.pcbs[index];
+        let state = received_state(pcb);
+        let Some(lane) = self.lane(channel, Direction::Receive) else {
+            return;
+        };
+        let mut limit = known.receive_limit.max(known.read);
+        // What comes with a mark is not to be read before it is known to be special.
+        if state != LaneState::Special {
+            let end = known.read.wrapping_add(pcb.receive_queue.len() as u64);
+            limit = limit.max(end.min(lane.furthest(known.read)));
+        }
+        let queue = &pcb.receive_queue;
+        let from = known.receive_limit.max(known.read);
+        for (position, block) in self.blocks(from, limit, |position| {
+            queue.block_at(&self.payload, (position - known.read) as usize)
+        }) {
+            lane.set_block(position, block);
+        }
+        lane.publish(limit, known.read.wrapping_add(untold(pcb).into()), state);
+        self.open_channels[channel].receive_limit = limit;
+    }
+
+    /// The blocks in which the positions between two lie.
+    fn blocks<'a>(
+        &'a self,
+        from: u64,
+        to: u64,
+        block_at: impl Fn(u64) -> Option<u32> + 'a,
+    ) -> impl Iterator<Item = (u64, u32)> + 'a {
+        let len = self.payload.block_len() as u64;
+        let next = move |&position: &u64| (position / len + 1).checked_mul(len).filter(|&next| next < to);
+        let positions = std::iter::successors(Some(from).filter(|&from| from < to), next);
+        positions.map_while(move |position| block_at(position).map(|block| (position, block)))
+    }
+}
+
+/// Whether what is written now will be sent.
+fn takes_more(pcb: &Pcb) -> bool {
+    matches!(pcb.state(), State::Established | State::CloseWait) && !pcb.has(flag::FIN_QUEUED)
+}
+
+fn received_state(pcb: &Pcb) -> LaneState {
+    if pcb.urgent_state != urgent_state::NONE {
+        LaneState::Special
+    } else if pcb.state() == State::Closed || pcb.has(flag::FIN_RECEIVED | flag::READ_SHUT) || pcb.error != 0
+    {
+        LaneState::Ending
+    } else {
+        LaneState::Open
+    }
+}
+
+/// Bytes that the program may read before it has to tell: until the peer should learn of
+/// the room, see [`Tcp::window_opened`].
+fn untold(pcb: &Pcb) -> u32 {
+    let buffer = pcb.settings.receive_buffer;
+    let standing = pcb.rcv_adv.after(pcb.rcv_nxt);
+    let room = pcb.receive_room().min(65535 << pcb.rcv_wscale);
+    let segments = 2 * u32::from(pcb.rcv_mss);
+    let worth = if standing <= buffer / 8 {
+        segments
+    } else {
+        segments.max(buffer / 4)
+    };
+    let gain = room.saturating_sub(standing);
+    worth.min(buffer / 2).saturating_sub(gain).clamp(1, MOST_UNTOLD)
+}
