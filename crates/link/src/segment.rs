@@ -141,6 +141,7 @@ mod tests {
     }
 
     #[test]
+    //= RFC 3168 §6.1.2
     fn segments_of_tcp_follow_one_another() {
         for make in [tcp_ipv4, tcp_ipv6_vlan] {
             let mut frame = make(&payload(3000));
@@ -182,6 +183,7 @@ mod tests {
     }
 
     #[test]
+    //= RFC 9293 §3.1
     fn the_urgent_pointer_stays_where_it_was() {
         let mut frame = tcp_ipv4(&payload(300));
         frame[47] |= URG;

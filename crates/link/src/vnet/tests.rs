@@ -47,6 +47,7 @@ fn the_kernel_finds_a_sum_to_go_on_from() {
 }
 
 #[test]
+//= RFC 3168 §6.1.2
 fn congestion_is_told_of() {
     let mut frame = tcp_ipv4(&[0; 3000]);
     frame[47] |= 0x80;
