@@ -130,6 +130,45 @@ fn toehold_is_measured_wherever_the_results_are() {
     }
 }
 
+/// What stands for itself is among the ratios, and what is wanted of it is said.
+#[test]
+fn a_part_of_an_experiment_can_be_measured() {
+    let results = tempfile::tempdir().unwrap();
+    let run = |more: &[&str]| {
+        let arguments = [
+            "bench",
+            "placement",
+            "--quick",
+            "--rounds",
+            "1",
+            "--only",
+            "ack,idle",
+        ];
+        let candidates = ["--candidates", "adaptive,kernel-veth"];
+        toehold(results.path(), &[&arguments[..], &candidates, more].concat())
+            .output()
+            .unwrap()
+    };
+    let output = run(&["--json"]);
+    let report = json(&output.stdout);
+    assert!(output.status.success(), "{}", report["failures"]);
+    for name in ["ack_ms", "ack_p99_ms", "ack_max_ms", "idle", "idle_16"] {
+        let figure = &report["ratios"][format!("{name}/adaptive")]["median"];
+        assert!(
+            figure.as_f64().is_some_and(|figure| figure > 0.0),
+            "{name}: {figure}"
+        );
+    }
+    assert!(report["ratios"]["idle/adaptive/kernel-veth"].is_null());
+    assert!(report["metrics"]["latency_64B"].is_null(), "it was not asked for");
+    assert_eq!(report["plan"]["wanted"][0]["at-most"], 2.0);
+
+    let text = text(&run(&[]).stdout);
+    for part in ["What is wanted", "ack_ms/adaptive", "≤ 2"] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+}
+
 #[test]
 fn the_same_seed_runs_in_the_same_order() {
     let order = |seed: &str| {

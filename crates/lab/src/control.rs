@@ -19,8 +19,8 @@ const LONGEST_LINE: usize = 4 << 20;
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "kebab-case")]
 pub(crate) enum Request {
-    /// Become a side of a candidate, pinned to `core`.
-    Enter { context: Context, core: usize },
+    /// Become a side of a candidate, pinned to `cores`.
+    Enter { context: Context, cores: Vec<usize> },
     /// Connect with the other side.
     Join,
     /// Server: listen for a workload.

@@ -14,8 +14,8 @@
 //! about any of them.
 //!
 //! The [`Runner`] carries a plan out: for each candidate it starts two processes of
-//! this very program ([`side::main`]), pinned to a core each, and goes through the
-//! plan's workloads in an order drawn anew for every round, so that what is compared
+//! this very program ([`side::main`]), pinned to a core each, or as many pairs of them
+//! as a workload takes, which share the two cores, and goes through the plan's workloads in an order drawn anew for every round, so that what is compared
 //! is measured side by side. Nothing of it outlives the runner: not the processes,
 //! and not the network namespaces, which are held by the processes alone.
 //!
@@ -23,6 +23,7 @@
 
 mod control;
 pub mod experiment;
+mod group;
 pub mod host;
 mod lock;
 mod pair;
@@ -37,7 +38,7 @@ pub mod statistics;
 pub mod testbed;
 pub mod workload;
 
-pub use experiment::{Comparison, Plan, PlanError, Settings};
+pub use experiment::{Comparison, Plan, PlanError, Settings, Wanted};
 pub use lock::Lock;
 pub use process::Launcher;
 pub use progress::Progress;

@@ -36,7 +36,8 @@ pub(crate) struct Pair {
     server: Process,
     client: Process,
     patience: Duration,
-    measurement: Duration,
+    /// When the measurement that goes on has to be over.
+    deadline: Instant,
 }
 
 impl Pair {
@@ -46,14 +47,16 @@ impl Pair {
             server: Process::start(launcher, "server")?,
             client: Process::start(launcher, "client")?,
             patience: Duration::from_millis(settings.patience_ms),
-            measurement: Duration::from_millis(settings.warm_up_ms + settings.span_ms),
+            deadline: Instant::now(),
         })
     }
 
-    /// Makes them the sides of `candidate`.
+    /// Makes them the sides of `candidate`: of the pair of that number. Each has a core of
+    /// its own if they are pinned, and otherwise they share both.
     pub(crate) fn enter(
         &mut self,
         candidate: &str,
+        (number, is_pinned): (u8, bool),
         scratch: &Path,
         settings: &Settings,
         stop: &AtomicBool,
@@ -62,11 +65,16 @@ impl Pair {
             context: Context {
                 candidate: candidate.to_owned(),
                 role,
+                pair: number,
                 peer,
                 scratch: scratch.to_owned(),
                 settings: settings.clone(),
             },
-            core,
+            cores: if is_pinned {
+                vec![core]
+            } else {
+                settings.cores.into()
+            },
         };
         let server = enter(Role::Server, self.client.id(), settings.cores[0]);
         let client = enter(Role::Client, self.server.id(), settings.cores[1]);
@@ -77,23 +85,33 @@ impl Pair {
         Ok(())
     }
 
-    /// Has both go through a workload; gives what the client and the server counted.
-    pub(crate) fn measure(
+    /// Has the server listen; gives the address.
+    pub(crate) fn listen(&mut self, workload: Workload, stop: &AtomicBool) -> Result<String, PairError> {
+        match self.ask(Role::Server, &Request::Listen { workload }, stop)? {
+            Reply::Listening { address } => Ok(address),
+            other => Err(unexpected("server", &other)),
+        }
+    }
+
+    /// Has both begin with a workload, which takes so long if all goes well.
+    pub(crate) fn begin(
         &mut self,
         workload: Workload,
-        stop: &AtomicBool,
-    ) -> Result<(Side, Side), PairError> {
-        let address = match self.ask(Role::Server, &Request::Listen { workload }, stop)? {
-            Reply::Listening { address } => address,
-            other => return Err(unexpected("server", &other)),
-        };
+        address: String,
+        length: Duration,
+    ) -> Result<(), PairError> {
         say(&mut self.server, &Request::Serve)?;
         say(&mut self.client, &Request::Drive { workload, address })?;
-        let deadline = Instant::now() + self.measurement + self.patience;
+        self.deadline = Instant::now() + length + self.patience;
+        Ok(())
+    }
+
+    /// What the client and the server counted in a workload that has begun.
+    pub(crate) fn counted(&mut self, stop: &AtomicBool) -> Result<(Side, Side), PairError> {
         let mut sides = [None, None];
         while sides.iter().any(Option::is_none) {
             let waiting = [sides[0].is_none(), sides[1].is_none()];
-            let (index, reply) = self.next_reply(waiting, deadline, stop)?;
+            let (index, reply) = self.next_reply(waiting, self.deadline, stop)?;
             match reply {
                 Reply::Measured { side } => sides[index] = Some(side),
                 other => return Err(unexpected(self.processes()[index].name, &other)),
@@ -121,10 +139,14 @@ impl Pair {
         text
     }
 
-    /// Lets both end by themselves, or ends them.
-    pub(crate) fn dismiss(self) {
+    /// Tells both that they are free to go.
+    pub(crate) fn dismiss(&self) {
         self.client.dismiss();
         self.server.dismiss();
+    }
+
+    /// Lets both, which were dismissed, end by themselves, or ends them.
+    pub(crate) fn see_off(self) {
         self.client.see_off();
         self.server.see_off();
     }

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Instant, SystemTime};
 
 use crate::experiment::{Plan, PlanError};
-use crate::pair::{Pair, PairError};
+use crate::group::Group;
+use crate::pair::PairError;
 use crate::process::Launcher;
 use crate::samples::{Outcome, Sample, Store, StoreError};
 use crate::testbed::Candidate;
@@ -65,16 +66,16 @@ impl Runner<'_> {
             total: u32::try_from(cells).unwrap_or(u32::MAX),
         };
         for round in 0..plan.rounds {
-            let mut pairs = HashMap::new();
+            let mut groups = HashMap::new();
             for (workload, candidate) in plan.order(round) {
                 if self.stop.load(Ordering::Relaxed) {
                     return Ok(run.samples);
                 }
-                run.step(round, workload, candidate, &mut pairs, store, observer)?;
+                run.step(round, workload, candidate, &mut groups, store, observer)?;
             }
             // The next round has new processes: what depends on where their memory
             // happens to lie differs from round to round.
-            pairs.into_values().for_each(Pair::dismiss);
+            groups.into_values().for_each(Group::dismiss);
         }
         Ok(run.samples)
     }
@@ -122,7 +123,7 @@ impl Run<'_> {
         round: u32,
         workload: usize,
         candidate: usize,
-        pairs: &mut HashMap<usize, Pair>,
+        groups: &mut HashMap<usize, Group>,
         store: &mut Store,
         observer: &mut dyn Observer,
     ) -> Result<(), RunError> {
@@ -138,7 +139,7 @@ impl Run<'_> {
         observer.begins(sequence, self.total, round, &what.name(), name);
         let began_unix_ms = unix_ms();
         let began = Instant::now();
-        let Some(outcome) = self.measure(workload, candidate, pairs, store)? else {
+        let Some(outcome) = self.measure(workload, candidate, groups, store)? else {
             return Ok(());
         };
         self.standing[candidate].learn(workload, &outcome);
@@ -158,37 +159,45 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// What came of it; nothing if it was interrupted. A pair that failed is not used again.
+    /// What came of it; nothing if it was interrupted. Processes that failed are not used
+    /// again, nor are those that are not pinned: they would be in others' way.
     fn measure(
         &self,
         workload: usize,
         candidate: usize,
-        pairs: &mut HashMap<usize, Pair>,
+        groups: &mut HashMap<usize, Group>,
         store: &mut Store,
     ) -> Result<Option<Outcome>, StoreError> {
-        let stop = self.runner.stop;
-        let (mut pair, is_new) = match pairs.remove(&candidate) {
-            Some(pair) => (pair, false),
-            None => match Pair::start(&self.runner.launcher, &self.plan.settings) {
-                Ok(pair) => (pair, true),
+        let (stop, settings) = (self.runner.stop, &self.plan.settings);
+        let workload = self.plan.workloads[workload];
+        let is_kept = workload.is_pinned();
+        let kept = if is_kept { groups.remove(&candidate) } else { None };
+        let (mut group, is_new) = match kept {
+            Some(group) => (group, false),
+            None => match Group::start(&self.runner.launcher, settings, workload) {
+                Ok(group) => (group, true),
                 Err(error) => return Ok(Some(self.cannot_start(&error))),
             },
         };
         let entered = if is_new {
             let name = &self.plan.candidates[candidate];
-            pair.enter(name, &store.new_scratch()?, &self.plan.settings, stop)
+            group.enter(name, &store.new_scratch()?, settings, stop)
         } else {
             Ok(())
         };
-        let measured = entered.and_then(|()| pair.measure(self.plan.workloads[workload], stop));
+        let measured = entered.and_then(|()| group.measure(workload, settings, stop));
         Ok(match measured {
             Ok((client, server)) => {
-                pairs.insert(candidate, pair);
+                if is_kept {
+                    groups.insert(candidate, group);
+                } else {
+                    group.dismiss();
+                }
                 Some(Outcome::Measured { client, server })
             }
             Err(PairError::Unavailable(reason)) => Some(Outcome::Unavailable { reason }),
             Err(PairError::Failed(reason)) => {
-                let output = pair.end();
+                let output = group.end();
                 Some(Outcome::Failed { reason, output })
             }
             Err(PairError::Interrupted) => None,

@@ -40,13 +40,14 @@ pub fn main(candidates: &[Candidate]) -> ExitCode {
 fn converse(candidates: &[Candidate]) -> io::Result<()> {
     let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     let mut control = Control(Line::new(socket));
-    let (context, core) = match control.0.receive()? {
-        Some(Request::Enter { context, core }) => (context, core),
+    let (context, cores) = match control.0.receive()? {
+        Some(Request::Enter { context, cores }) => (context, cores),
         Some(_) => return Err(io::Error::other("the first request is to enter a testbed")),
         None => return Ok(()),
     };
-    if let Err(error) = pin(core) {
-        let reason = format!("cannot run on core {core} only ({error}): choose cores this process may use");
+    if let Err(error) = pin(&cores) {
+        let reason =
+            format!("cannot run on cores {cores:?} only ({error}): choose cores this process may use");
         return control.0.send(&Reply::Failed { reason });
     }
     match candidates
@@ -60,10 +61,10 @@ fn converse(candidates: &[Candidate]) -> io::Result<()> {
     }
 }
 
-fn pin(core: usize) -> nix::Result<()> {
-    let mut cores = CpuSet::new();
-    cores.set(core)?;
-    sched_setaffinity(Pid::from_raw(0), &cores)
+fn pin(cores: &[usize]) -> nix::Result<()> {
+    let mut set = CpuSet::new();
+    cores.iter().try_for_each(|&core| set.set(core))?;
+    sched_setaffinity(Pid::from_raw(0), &set)
 }
 
 /// Goes through the runner's requests as one side of the testbed `T`.

@@ -35,9 +35,10 @@ fn main() -> ExitCode {
     if std::env::args().nth(1).as_deref() == Some(SIDE) {
         return side::main(&candidates());
     }
-    let tests: [Test; 8] = [
+    let tests: [Test; 9] = [
         ("real_candidates_are_measured", real_candidates_are_measured),
         ("every_placement_is_measured", every_placement_is_measured),
+        ("what_is_about_nodes_is_measured", what_is_about_nodes_is_measured),
         (
             "a_refusal_is_recorded_with_its_output_and_the_others_go_on",
             a_refusal_is_recorded,
@@ -129,6 +130,7 @@ fn plan(candidates: &[&str], workloads: Vec<Workload>, patience_ms: u64) -> Plan
             candidate: "unix".into(),
             baseline: "floor".into(),
         }],
+        wanted: Vec::new(),
         rounds: 2,
         seed: 1,
         settings: Settings {
@@ -201,6 +203,39 @@ fn every_placement_is_measured() -> Result<(), Failed> {
         if !matches!(sample.outcome, Outcome::Measured { .. }) {
             return Err(format!("{sample:?}").into());
         }
+    }
+    Ok(())
+}
+
+/// Several pairs of processes at once, and changes of where stacks run, among others.
+fn what_is_about_nodes_is_measured() -> Result<(), Failed> {
+    let size = "64".parse()?;
+    let workloads = vec![
+        Workload::Acknowledgement { times: 2 },
+        Workload::Idle { pairs: 2, span_ms: 5 },
+        Workload::Crowd { pairs: 3, size },
+        Workload::Availability { size: "64K".parse()? },
+        Workload::Switching {
+            times: 9,
+            still: true,
+        },
+        Workload::Switching {
+            times: 9,
+            still: false,
+        },
+    ];
+    let candidates = ["private", "inline", "adaptive", "engine", "kernel-loopback"];
+    let mut plan = plan(&candidates, workloads, 30_000);
+    plan.rounds = 1;
+    let samples = run_quietly(&plan);
+    // The last is for the one candidate that changes.
+    assert_eq!(samples.len(), 5 * 5 + 1);
+    for sample in &samples {
+        let Outcome::Measured { client, server } = &sample.outcome else {
+            return Err(format!("{sample:?}").into());
+        };
+        let metrics = sample.workload.metrics(client, server);
+        assert!(metrics[0].value.is_finite(), "{sample:?}");
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ use toehold_lab::{Settings, host};
 /// What a person may choose.
 #[derive(Debug, clap::Args)]
 pub(super) struct Measuring {
-    /// Few sizes and short measurements: under a minute
+    /// Few sizes and short measurements: a minute or so
     #[arg(long)]
     pub(super) quick: bool,
 

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::builder::PossibleValuesParser;
+use toehold_lab::experiment::placement::Depth;
 use toehold_lab::experiment::{Options, placement};
 use toehold_lab::testbed;
 
@@ -14,17 +15,30 @@ use super::measuring::Measuring;
 ///
 /// Two programs, each pinned to a core, exchange messages. Each is attached to a node
 /// of its own, whose engine is one more process on the program's core, or has a stack
-/// for itself. Processor time is the program's, without its engine's.
+/// for itself. Processor time is the program's, without its engine's, except where
+/// nodes are idle.
+///
+/// Measured are latency, wake-ups, bulk, connections; how long bytes stay
+/// unacknowledged while their receiver computes (ack); what idle nodes use (idle); 16
+/// nodes in pairs on both cores at once (pingpong); what a stream leaves of its
+/// receiver's core to a computing loop (availability); and how long traffic pauses
+/// while placements change (pause).
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   toehold bench placement --quick
+  toehold bench placement --only ack,pause --candidates adaptive,kernel-veth
   toehold bench placement --quick --json | jq '.ratios[\"latency_64B/inline/private\"]'
+  toehold bench placement --quick --only ack --json | jq '.ratios[\"ack_ms/adaptive\"]'
 
 Exit status: 0, or 1 if a candidate failed, or 130 if interrupted.")]
 pub(super) struct Arguments {
     /// What to measure, in the order of the columns [default: all]
     #[arg(long, value_delimiter = ',', value_name = "NAME,…", value_parser = names())]
     candidates: Vec<String>,
+
+    /// Measure what begins with these names only [default: everything]
+    #[arg(long, value_delimiter = ',', value_name = "NAME,…", value_parser = placement::KINDS)]
+    only: Vec<String>,
 
     #[command(flatten)]
     measuring: Measuring,
@@ -55,7 +69,17 @@ pub(super) fn run(arguments: Arguments) -> Result<ExitCode> {
         seed: arguments.measuring.seed(),
         settings: arguments.measuring.settings()?,
     };
-    super::carry_out(placement::plan(options), &arguments.output)
+    let depth = if arguments.measuring.quick {
+        Depth::QUICK
+    } else {
+        Depth::FULL
+    };
+    let mut plan = placement::plan(options, &depth)?;
+    if !arguments.only.is_empty() {
+        let is_chosen = |name: &str| arguments.only.iter().any(|only| name.starts_with(only.as_str()));
+        plan.workloads.retain(|workload| is_chosen(&workload.name()));
+    }
+    super::carry_out(plan, &arguments.output)
 }
 
 fn names() -> PossibleValuesParser {

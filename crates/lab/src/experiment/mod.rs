@@ -3,8 +3,10 @@
 mod options;
 pub mod placement;
 pub mod sockets;
+mod wanted;
 
 pub use options::Options;
+pub use wanted::{Limit, Verdict, Wanted};
 
 use serde::{Deserialize, Serialize};
 
@@ -27,6 +29,9 @@ pub struct Plan {
     pub candidates: Vec<String>,
     /// Which ratios are reported, those that matter first.
     pub comparisons: Vec<Comparison>,
+    /// What some of the figures should be.
+    #[serde(default)]
+    pub wanted: Vec<Wanted>,
     /// How often everything is measured.
     pub rounds: u32,
     /// Decides the order within each round.

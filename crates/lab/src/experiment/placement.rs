@@ -1,6 +1,9 @@
 //! `placement`: what it costs where a node's stack runs.
 
-use super::{Comparison, Options, Plan};
+use toehold_node::Placement;
+
+use super::{Comparison, Limit, Options, Plan, Wanted};
+use crate::size::SizeError;
 use crate::workload::Workload;
 
 /// Sizes of messages in a ping-pong unless told otherwise.
@@ -8,6 +11,19 @@ pub const SIZES: [&str; 3] = ["64", "1K", "64K"];
 
 /// The size of the short form.
 pub const QUICK_SIZES: [&str; 1] = ["64"];
+
+/// Kinds of workloads: what the names of their figures begin with.
+pub const KINDS: [&str; 9] = [
+    "latency",
+    "wakeup",
+    "stream",
+    "connect",
+    "ack",
+    "idle",
+    "pingpong",
+    "availability",
+    "pause",
+];
 
 /// What is compared with what, as far as both are measured: attaching with having the
 /// stack for oneself, an engine with none, and everything with the kernel.
@@ -20,11 +36,90 @@ const COMPARISONS: [(&str, &str); 6] = [
     ("engine", "kernel-veth"),
 ];
 
-/// The plan: each size as ping-pong, a wake-up, a bulk stream, connections.
-pub fn plan(options: Options) -> Plan {
+/// How thoroughly what is not a matter of rounds and spans is measured.
+#[derive(Debug, Clone, Copy)]
+pub struct Depth {
+    /// Messages that arrive while their receiver computes.
+    acknowledgements: u32,
+    /// How long nothing happens.
+    idle_ms: u64,
+    /// Sizes of writes to a receiver that shares its core with a computing loop.
+    availability: &'static [&'static str],
+    /// Changes of the placement on either side.
+    changes: u32,
+}
+
+impl Depth {
+    /// All of it.
+    pub const FULL: Self = Self {
+        acknowledgements: 100,
+        idle_ms: 2000,
+        availability: &["1K", "64K"],
+        changes: 1000,
+    };
+    /// The short form.
+    pub const QUICK: Self = Self {
+        acknowledgements: 25,
+        idle_ms: 300,
+        availability: &["64K"],
+        changes: 200,
+    };
+}
+
+/// Pairs of nodes that share two cores.
+const CROWD: u8 = 8;
+
+/// What they send.
+const CROWD_SIZE: &str = "64";
+
+/// What is wanted of which figure; of the figures of all placements, where it ends in a slash.
+const WANTED: [(&str, &str, Limit); 6] = [
+    (
+        "ack_ms/adaptive",
+        "ms until acknowledged while the receiver computes, median",
+        Limit::AtMost(2.0),
+    ),
+    ("ack_p99_ms/adaptive", "the same, 99 %", Limit::AtMost(2.0)),
+    ("idle/", "cores that an idle node uses", Limit::AtMost(0.01)),
+    ("idle_16/", "cores that 16 idle nodes use", Limit::AtMost(0.05)),
+    (
+        "pingpong_16/adaptive/kernel-veth",
+        "messages of 16 nodes on two cores, to the kernel's",
+        Limit::AtLeast(2.0),
+    ),
+    (
+        "pause_ms/adaptive",
+        "ms of the longest pause while placements change",
+        Limit::AtMost(10.0),
+    ),
+];
+
+/// The plan: each size as ping-pong, a wake-up, a bulk stream, connections; what it takes
+/// to acknowledge, to be idle, to be many, to leave the core to others, and to change.
+pub fn plan(options: Options, depth: &Depth) -> Result<Plan, SizeError> {
     let ping_pong = options.sizes.iter().map(|&size| Workload::PingPong { size });
+    let idle = |pairs| Workload::Idle {
+        pairs,
+        span_ms: depth.idle_ms,
+    };
+    let crowd = Workload::Crowd {
+        pairs: CROWD,
+        size: CROWD_SIZE.parse()?,
+    };
+    let sizes = depth.availability.iter().map(|size| size.parse());
+    let availability = sizes.map(|size| Ok(Workload::Availability { size: size? }));
+    let switching = [false, true].map(|still| Workload::Switching {
+        times: depth.changes,
+        still,
+    });
+    let acknowledgement = Workload::Acknowledgement {
+        times: depth.acknowledgements,
+    };
     let workloads = ping_pong
         .chain([Workload::WakeUp, Workload::Bulk, Workload::Connect])
+        .chain([acknowledgement, idle(1), idle(CROWD), crowd])
+        .chain(availability.collect::<Result<Vec<_>, _>>()?)
+        .chain(switching)
         .collect();
     let present = |name: &str| options.candidates.iter().any(|candidate| candidate == name);
     let comparisons = COMPARISONS
@@ -35,15 +130,30 @@ pub fn plan(options: Options) -> Plan {
             baseline: baseline.into(),
         })
         .collect();
-    Plan {
+    Ok(Plan {
         experiment: "placement".into(),
         title: "Where a node's stack runs: programs of two nodes of one machine".into(),
         workloads,
         comparisons,
+        wanted: WANTED.iter().flat_map(wanted).collect(),
         candidates: options.candidates,
         rounds: options.rounds,
         seed: options.seed,
         settings: options.settings,
+    })
+}
+
+fn wanted(&(figure, about, limit): &(&str, &str, Limit)) -> Vec<Wanted> {
+    let of = |figure: String| Wanted {
+        figure,
+        about: about.into(),
+        limit,
+    };
+    match figure.ends_with('/') {
+        true => Placement::ALL
+            .map(|placement| of(format!("{figure}{placement}")))
+            .into(),
+        false => vec![of(figure.into())],
     }
 }
 
@@ -54,7 +164,7 @@ mod tests {
     use crate::testbed;
 
     fn plan_of(candidates: Vec<String>) -> Plan {
-        plan(Options {
+        let options = Options {
             sizes: SIZES.iter().map(|size| size.parse().unwrap()).collect(),
             candidates,
             rounds: 1,
@@ -66,7 +176,8 @@ mod tests {
                 cores: [0, 0],
                 congestion: "reno".into(),
             },
-        })
+        };
+        plan(options, &Depth::QUICK).unwrap()
     }
 
     #[test]

@@ -25,6 +25,7 @@ pub fn plan(options: Options) -> Plan {
         title: "Stream sockets between two processes of one machine".into(),
         workloads,
         comparisons: comparisons(&options.candidates),
+        wanted: Vec::new(),
         candidates: options.candidates,
         rounds: options.rounds,
         seed: options.seed,

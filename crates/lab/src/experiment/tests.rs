@@ -14,6 +14,7 @@ fn plan() -> Plan {
             Workload::Connect,
         ],
         candidates: vec!["unix".into(), "floor".into(), "kernel-loopback".into()],
+        wanted: Vec::new(),
         comparisons: vec![Comparison {
             candidate: "unix".into(),
             baseline: "floor".into(),

@@ -54,7 +54,10 @@ pub struct Report {
     /// Figures by stable name.
     pub metrics: BTreeMap<String, Figures>,
     /// Candidate's figure divided by the baseline's, run by run: by
-    /// `METRIC/CANDIDATE/BASELINE`, such as `latency_64B/toehold/kernel-veth`.
+    /// `METRIC/CANDIDATE/BASELINE`, such as `latency_64B/toehold/kernel-veth`. And what
+    /// says something without being compared, by `METRIC/CANDIDATE`: shares of a core,
+    /// such as `idle/adaptive`, and times, which are in milliseconds, such as
+    /// `ack_ms/adaptive`.
     pub ratios: BTreeMap<String, Estimate>,
     /// Every measurement that failed.
     pub failures: Vec<Failure>,

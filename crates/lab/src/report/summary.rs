@@ -6,7 +6,7 @@ use super::Figures;
 use crate::experiment::{Comparison, Plan};
 use crate::samples::{Outcome, Sample};
 use crate::statistics::Estimate;
-use crate::workload::Metric;
+use crate::workload::{Metric, Reading};
 
 /// Figures of one metric by candidate and round.
 struct Gathered {
@@ -67,10 +67,14 @@ impl Summary {
     }
 
     /// The median of the rounds' ratios, not the ratio of medians: what a round does
-    /// to all candidates alike cancels out.
+    /// to all candidates alike cancels out. And what stands for itself.
     pub(super) fn ratios(&self, comparisons: &[Comparison]) -> BTreeMap<String, Estimate> {
-        let mut ratios = BTreeMap::new();
-        for (name, gathered) in &self.metrics {
+        let mut ratios = self.plain();
+        let compared = self
+            .metrics
+            .iter()
+            .filter(|(_, gathered)| gathered.sample.reading != Reading::Plain);
+        for (name, gathered) in compared {
             for Comparison { candidate, baseline } in comparisons {
                 let (Some(ours), Some(theirs)) =
                     (gathered.values.get(candidate), gathered.values.get(baseline))
@@ -84,5 +88,22 @@ impl Summary {
             }
         }
         ratios
+    }
+
+    /// Figures of single candidates.
+    fn plain(&self) -> BTreeMap<String, Estimate> {
+        let mut plain = BTreeMap::new();
+        for (name, gathered) in &self.metrics {
+            if gathered.sample.reading == Reading::Compared {
+                continue;
+            }
+            let (unit, suffix) = gathered.sample.quantity.plain_unit();
+            for (candidate, rounds) in &gathered.values {
+                if let Some(estimate) = Estimate::of(rounds.values().map(|value| value / unit)) {
+                    plain.insert(format!("{name}{suffix}/{candidate}"), estimate);
+                }
+            }
+        }
+        plain
     }
 }

@@ -4,7 +4,7 @@ use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, presets};
 use console::style;
 
 use super::Report;
-use crate::experiment::Comparison;
+use crate::experiment::{Comparison, Limit, Verdict};
 use crate::statistics::Estimate;
 use crate::workload::{Quantity, Workload};
 
@@ -76,6 +76,10 @@ pub fn text(report: &Report, look: Look) -> String {
         let title = "Ratios: median of the rounds' [and its interval]";
         text.push_str(&format!("\n{}\n{table}\n", heading(title, look)));
     }
+    if let Some(table) = wanted(report, look) {
+        let title = "What is wanted, and what was measured [and its interval]";
+        text.push_str(&format!("\n{}\n{table}\n", heading(title, look)));
+    }
     notes(report, look, &mut text);
     text
 }
@@ -84,7 +88,7 @@ pub fn text(report: &Report, look: Look) -> String {
 type Group = (&'static str, fn(&Workload) -> bool);
 
 /// A table for each kind of workload.
-const GROUPS: [Group; 3] = [
+const GROUPS: [Group; 8] = [
     ("Latency: half a round trip", |workload| {
         matches!(workload, Workload::PingPong { .. } | Workload::WakeUp)
     }),
@@ -92,6 +96,26 @@ const GROUPS: [Group; 3] = [
     (
         "Connections, set up and torn down one after the other",
         |workload| matches!(workload, Workload::Connect),
+    ),
+    (
+        "How long bytes stay unacknowledged whose receiver computes 10 ms between calls",
+        |workload| matches!(workload, Workload::Acknowledgement { .. }),
+    ),
+    (
+        "What nodes on which nothing happens use of a core, programs and engines",
+        |workload| matches!(workload, Workload::Idle { .. }),
+    ),
+    (
+        "Ping-pong of pairs of nodes at once, all on the same cores",
+        |workload| matches!(workload, Workload::Crowd { .. }),
+    ),
+    (
+        "Host availability: what is left of the receiver's core while a stream arrives",
+        |workload| matches!(workload, Workload::Availability { .. }),
+    ),
+    (
+        "Longest pauses of a ping-pong beside streams, while placements change and while not",
+        |workload| matches!(workload, Workload::Switching { .. }),
     ),
 ];
 
@@ -114,9 +138,9 @@ fn figures(report: &Report, workloads: &[&Workload], look: Look) -> Option<Table
             else {
                 continue;
             };
-            let label = format!("{} {}", figures.label, unit(figures.unit));
+            let label = format!("{} {}", figures.label, unit(figures.unit, is_long(workload)));
             let value = |candidate: &String| match figures.values.get(candidate) {
-                Some(estimate) => shown(estimate.median, figures.unit),
+                Some(estimate) => shown(estimate.median, figures.unit, is_long(workload)),
                 None => "-".into(),
             };
             table.add_row(
@@ -132,6 +156,40 @@ fn figures(report: &Report, workloads: &[&Workload], look: Look) -> Option<Table
 /// In a stream, processor time for bytes says more than for writes.
 fn is_shown(unit: Quantity, workload: &Workload) -> bool {
     unit != Quantity::CpuPerThousand || !is_stream(workload)
+}
+
+/// Whether people read its times in milliseconds.
+fn is_long(workload: &Workload) -> bool {
+    matches!(
+        workload,
+        Workload::Acknowledgement { .. } | Workload::Switching { .. }
+    )
+}
+
+/// What the plan wants of figures that were measured.
+fn wanted(report: &Report, look: Look) -> Option<Table> {
+    let columns = ["", "", "wanted", "measured", ""].map(String::from);
+    let mut table = new_table(columns.into_iter(), 2, look);
+    let mut about = "";
+    for wanted in &report.header.plan.wanted {
+        let Some(figure) = report.ratios.get(&wanted.figure) else {
+            continue;
+        };
+        let limit = match wanted.limit {
+            Limit::AtMost(limit) => format!("≤ {limit}"),
+            Limit::AtLeast(limit) => format!("≥ {limit}"),
+        };
+        let verdict = match wanted.limit.judge(figure) {
+            Verdict::Met => "met",
+            Verdict::Probably => "met, but not for sure",
+            Verdict::ProbablyNot => "missed, but not for sure",
+            Verdict::Missed => "missed",
+        };
+        let first = if about == wanted.about { "" } else { &wanted.about };
+        about = &wanted.about;
+        table.add_row([first, &wanted.figure, &limit, &interval(figure), verdict]);
+    }
+    (table.row_count() > 0).then_some(table)
 }
 
 /// Main figures: a row a workload, a column a comparison.
@@ -245,23 +303,27 @@ fn broken(name: &str) -> String {
 }
 
 /// The unit people read, which [`shown`] scales to.
-fn unit(quantity: Quantity) -> &'static str {
+fn unit(quantity: Quantity, is_long: bool) -> &'static str {
     match quantity {
+        Quantity::Time if is_long => "(ms)",
         Quantity::Time => "(µs)",
         Quantity::Throughput => "(Gb/s)",
         Quantity::Rate => "(1/s)",
         Quantity::CpuPerThousand => "(ms/1000)",
         Quantity::CpuPerGigabyte => "(s/GB)",
+        Quantity::Share | Quantity::Availability => "(%)",
     }
 }
 
-fn shown(value: f64, quantity: Quantity) -> String {
+fn shown(value: f64, quantity: Quantity, is_long: bool) -> String {
     match quantity {
+        Quantity::Time if is_long => digits(value / 1e6),
         Quantity::Time => digits(value / 1e3),
         Quantity::Throughput => digits(value / 1e9),
         Quantity::Rate => format!("{value:.0}"),
         Quantity::CpuPerThousand => digits(value * 1e3),
         Quantity::CpuPerGigabyte => digits(value),
+        Quantity::Share | Quantity::Availability => digits(value * 100.0),
     }
 }
 
@@ -281,13 +343,16 @@ mod tests {
 
     #[test]
     fn figures_have_three_digits_and_the_unit_people_read() {
+        let shown = |value, quantity| super::shown(value, quantity, false);
         assert_eq!(shown(850.4, Quantity::Time), "0.850");
         assert_eq!(shown(7_412.0, Quantity::Time), "7.41");
         assert_eq!(shown(123_456_789.0, Quantity::Time), "123457");
+        assert_eq!(super::shown(1_234_567.0, Quantity::Time, true), "1.23");
         assert_eq!(shown(62.44e9, Quantity::Throughput), "62.4");
         assert_eq!(shown(33_123.6, Quantity::Rate), "33124");
         assert_eq!(shown(0.0016, Quantity::CpuPerThousand), "1.60");
         assert_eq!(shown(0.25, Quantity::CpuPerGigabyte), "0.250");
+        assert_eq!(shown(0.0123, Quantity::Share), "1.23");
         assert_eq!(digits(0.0), "0");
         assert_eq!(digits(12_345.6), "12346");
     }

@@ -51,6 +51,7 @@ fn side(size: u64, span_ms: u64, round_trip_ns: u64) -> Side {
             (10 * round_trip_ns, 9),
             (100 * round_trip_ns, 1),
         ])),
+        ..Side::default()
     }
 }
 

@@ -1,5 +1,7 @@
 //! Durations as a histogram: recorded at a bounded relative error, kept as counts.
 
+use std::collections::BTreeMap;
+
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
@@ -62,6 +64,16 @@ impl Counts {
         self.0.iter().find(reached).map(|(duration, _)| *duration)
     }
 
+    /// All durations of both.
+    pub fn and(&self, other: &Self) -> Self {
+        let mut counts = BTreeMap::new();
+        for &(duration, count) in self.0.iter().chain(&other.0) {
+            let sum: &mut u64 = counts.entry(duration).or_default();
+            *sum = sum.saturating_add(count);
+        }
+        Self(counts.into_iter().collect())
+    }
+
     /// How many durations.
     pub fn total(&self) -> u64 {
         self.0
@@ -117,6 +129,13 @@ mod tests {
                 Some(recorder.0.value_at_quantile(quantile))
             );
         }
+    }
+
+    #[test]
+    fn counts_are_added_by_duration() {
+        let (some, others) = (Counts(vec![(1, 2), (5, 1)]), Counts(vec![(2, 1), (5, 4)]));
+        assert_eq!(some.and(&others), Counts(vec![(1, 2), (2, 1), (5, 5)]));
+        assert_eq!(Counts::default().and(&some), some);
     }
 
     #[test]

@@ -58,7 +58,8 @@ pub enum Outcome {
     },
 }
 
-/// What one side counted between the end of its warm-up and the end of its span.
+/// What one side counted between the end of its warm-up and the end of its span; where
+/// several pairs of processes do the same at once, what all of them counted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Side {
     /// Messages: one way in a ping-pong, written or read in a stream; connections
@@ -76,6 +77,58 @@ pub struct Side {
     /// Durations in nanoseconds: round trips, or connections from set-up to tear-down.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub durations: Option<Counts>,
+    /// Processor time of what the side has running beside its process, such as its
+    /// node's engine, in nanoseconds. Only where a figure is made of it.
+    #[serde(skip_serializing_if = "is_zero", default)]
+    pub engine_ns: u64,
+    /// What a loop got done that computes beside the traffic.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub computed: Option<Box<Computed>>,
+}
+
+/// How far a computing loop came on a core, alone and beside the traffic.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Computed {
+    /// Turns in the best slice of time alone.
+    pub alone: u64,
+    /// Length of that slice, in nanoseconds.
+    pub alone_ns: u64,
+    /// Turns beside the traffic.
+    pub beside: u64,
+    /// Time they took, in nanoseconds.
+    pub beside_ns: u64,
+}
+
+impl Computed {
+    /// The share of the core that was left to the loop; no number without both.
+    pub fn availability(&self) -> f64 {
+        let rate = |turns: u64, ns: u64| turns as f64 / ns as f64;
+        rate(self.beside, self.beside_ns) / rate(self.alone, self.alone_ns)
+    }
+}
+
+fn is_zero(value: &u64) -> bool {
+    *value == 0
+}
+
+impl Side {
+    /// What several counted that did the same at once: sums, and the longest of their
+    /// spans, which hardly differ.
+    pub fn together(sides: impl IntoIterator<Item = Side>) -> Side {
+        sides.into_iter().fold(Side::default(), |all, one| Side {
+            messages: all.messages + one.messages,
+            bytes: all.bytes + one.bytes,
+            span_ns: all.span_ns.max(one.span_ns),
+            cpu: all.cpu.and(&one.cpu),
+            total_bytes: all.total_bytes + one.total_bytes,
+            durations: match (all.durations, one.durations) {
+                (Some(all), Some(one)) => Some(all.and(&one)),
+                (all, one) => all.or(one),
+            },
+            engine_ns: all.engine_ns + one.engine_ns,
+            computed: all.computed.or(one.computed),
+        })
+    }
 }
 
 /// Processor time and context switches of a process.
@@ -95,6 +148,16 @@ impl CpuUse {
     /// In the program and in the kernel, in nanoseconds.
     pub fn total_ns(&self) -> u64 {
         self.user_ns + self.system_ns
+    }
+
+    /// What both used.
+    pub fn and(&self, other: &Self) -> Self {
+        Self {
+            user_ns: self.user_ns + other.user_ns,
+            system_ns: self.system_ns + other.system_ns,
+            voluntary_switches: self.voluntary_switches + other.voluntary_switches,
+            involuntary_switches: self.involuntary_switches + other.involuntary_switches,
+        }
     }
 
     /// What was used since `before`.

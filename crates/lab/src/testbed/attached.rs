@@ -4,18 +4,20 @@
 //! runs on that side's core, and ends with it: it is in its group, and the kernel ends it
 //! when the thread that started it does. What it uses is not in the side's figures.
 
-use std::io::{BufRead, BufReader};
+use std::io::{self, BufRead, BufReader};
 use std::net::Ipv4Addr;
 use std::process::{Child, Command, ExitCode, Stdio};
 
 use serde::{Deserialize, Serialize};
+use toehold_node::Placement;
+use toehold_node::control::Connection;
 use toehold_node::engine::{self, HostError, Seat, StackHost};
 use toehold_node::fabric::Fabric;
 use toehold_node::settings::{NodeSettings, Setting};
 use toehold_socket::Node;
 
 use super::toehold::{PREFIX, Place};
-use super::{Context, TestbedError};
+use super::{Context, Switch, TestbedError};
 
 /// The variable that makes a side's process an engine.
 const VARIABLE: &str = "TOEHOLD_LAB_ENGINE";
@@ -110,44 +112,98 @@ impl Drop for Process {
 
 fn attach(
     context: &Context,
-    name: &'static str,
+    name: &str,
     address: Ipv4Addr,
-    placement: &str,
-) -> Result<(Node, Process), TestbedError> {
+    placement: Placement,
+) -> Result<(Node, Attached), TestbedError> {
     let fabric = context.scratch.display().to_string();
     let setting = |name: &str, value: String| (name.to_owned(), value);
-    let process = Process::start(&EngineOrder {
+    let engine = Process::start(&EngineOrder {
         fabric: fabric.clone(),
         node: name.into(),
         settings: vec![
             setting("ipv4", format!("{address}/{PREFIX}")),
-            setting("placement", placement.into()),
+            setting("placement", placement.to_string()),
         ],
     })?;
     let fabric = Fabric::existing(&fabric).map_err(|error| TestbedError::Failed(error.to_string()))?;
     let node = Node::attach(&fabric, name).map_err(|error| TestbedError::Failed(error.to_string()))?;
-    Ok((node, process))
+    let attached = Attached {
+        engine,
+        fabric,
+        node: name.to_owned(),
+        placement,
+    };
+    Ok((node, attached))
 }
 
-/// Attached to a node of a placement.
+/// A node that runs in an engine process.
+#[derive(Debug)]
+struct Attached {
+    engine: Process,
+    fabric: Fabric,
+    node: String,
+    placement: Placement,
+}
+
+/// Asks the engine process, as `toehold placement` does.
+struct Changes {
+    engine: Connection,
+    first: Placement,
+    number: usize,
+}
+
+impl Changes {
+    fn of(attached: &Attached) -> io::Result<Box<dyn Switch>> {
+        let engine = Connection::open(&attached.fabric, &attached.node).map_err(io::Error::other)?;
+        Ok(Box::new(Self {
+            engine,
+            first: attached.placement,
+            number: 0,
+        }))
+    }
+}
+
+impl Switch for Changes {
+    fn next(&mut self) -> io::Result<()> {
+        let placement = Placement::ALL[self.number % Placement::ALL.len()];
+        self.number += 1;
+        self.engine.set_placement(placement).map_err(io::Error::other)
+    }
+
+    fn restore(&mut self) -> io::Result<()> {
+        self.engine.set_placement(self.first).map_err(io::Error::other)
+    }
+}
+
+/// Attached to a node of a placement. It begins to change from one of them only: where
+/// it began is soon forgotten.
 macro_rules! attached {
-    ($($(#[doc = $doc:literal])+ $name:ident: $placement:literal, $about:literal;)+) => {$(
+    ($($(#[doc = $doc:literal])+ $name:ident: $placement:literal, $may_change:literal, $about:literal;)+) => {$(
         $(#[doc = $doc])+
-        pub(super) struct $name {
-            _engine: Process,
-        }
+        #[derive(Debug)]
+        pub(super) struct $name(Attached);
 
         impl Place for $name {
             const NAME: &'static str = $placement;
             const ABOUT: &'static str = $about;
+            const MAY_CHANGE: bool = $may_change;
 
             fn take(
                 context: &Context,
-                name: &'static str,
+                name: &str,
                 address: Ipv4Addr,
             ) -> Result<(Node, Self), TestbedError> {
-                let (node, engine) = attach(context, name, address, $placement)?;
-                Ok((node, Self { _engine: engine }))
+                let (node, attached) = attach(context, name, address, Placement::$name)?;
+                Ok((node, Self(attached)))
+            }
+
+            fn engine(&self) -> Option<u32> {
+                Some(self.0.engine.0.id())
+            }
+
+            fn switch(&self) -> io::Result<Box<dyn Switch>> {
+                Changes::of(&self.0)
             }
         }
     )+};
@@ -155,9 +211,9 @@ macro_rules! attached {
 
 attached! {
     /// The program's thread runs the stack.
-    Inline: "inline", "a program attached to a node, which runs the stack in its calls";
+    Inline: "inline", false, "a program attached to a node, which runs the stack in its calls";
     /// The engine process does.
-    Engine: "engine", "the same, the engine process on the program's core runs the stack";
+    Engine: "engine", false, "the same, the engine process on the program's core runs the stack";
     /// The program's thread does, or else the engine process.
-    Adaptive: "adaptive", "the same, the engine process runs the stack while no call does";
+    Adaptive: "adaptive", true, "the same, the engine process runs the stack while no call does";
 }

@@ -49,7 +49,7 @@ impl Testbed for Floor {
     type Connection = FloorConnection;
 
     fn supports(workload: &Workload) -> bool {
-        !matches!(workload, Workload::Connect | Workload::WakeUp)
+        !workload.is_about_nodes() && !matches!(workload, Workload::Connect | Workload::WakeUp)
     }
 
     fn enter(_: &Context) -> Result<Self, TestbedError> {

@@ -3,8 +3,8 @@
 use std::io;
 use std::net::{Ipv4Addr, TcpStream};
 
-use super::kernel_tcp::{KernelTcp, Listener};
-use super::{Context, Testbed, TestbedError};
+use super::kernel_tcp::{self, KernelTcp, Listener};
+use super::{Context, Testbed, TestbedError, stays};
 use crate::workload::Workload;
 
 /// Two processes on 127.0.0.1.
@@ -16,6 +16,10 @@ impl Testbed for KernelLoopback {
     const ABOUT: &'static str = "kernel TCP over 127.0.0.1, blocking sockets";
     type Listener = Listener;
     type Connection = TcpStream;
+
+    fn supports(workload: &Workload) -> bool {
+        stays(workload)
+    }
 
     fn enter(context: &Context) -> Result<Self, TestbedError> {
         KernelTcp::new(Ipv4Addr::LOCALHOST, context).map(Self)
@@ -31,5 +35,9 @@ impl Testbed for KernelLoopback {
 
     fn connect(&mut self, address: &str, workload: &Workload) -> io::Result<TcpStream> {
         self.0.connect(address, workload)
+    }
+
+    fn unacknowledged(&mut self, connection: &TcpStream) -> io::Result<usize> {
+        kernel_tcp::unacknowledged(connection)
     }
 }

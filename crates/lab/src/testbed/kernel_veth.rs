@@ -4,9 +4,9 @@
 use std::io;
 use std::net::TcpStream;
 
-use super::kernel_tcp::{KernelTcp, Listener};
+use super::kernel_tcp::{self, KernelTcp, Listener};
 use super::spinning::{Spinning, spin};
-use super::{Context, Testbed, TestbedError, veth};
+use super::{Context, Testbed, TestbedError, stays, veth};
 use crate::workload::Workload;
 
 /// Blocking sockets over a veth pair.
@@ -18,6 +18,10 @@ impl Testbed for KernelVeth {
     const ABOUT: &'static str = "kernel TCP between two namespaces over veth, blocking sockets";
     type Listener = Listener;
     type Connection = TcpStream;
+
+    fn supports(workload: &Workload) -> bool {
+        stays(workload)
+    }
 
     fn enter(context: &Context) -> Result<Self, TestbedError> {
         veth::enter(context)?;
@@ -38,6 +42,10 @@ impl Testbed for KernelVeth {
 
     fn connect(&mut self, address: &str, workload: &Workload) -> io::Result<TcpStream> {
         self.0.connect(address, workload)
+    }
+
+    fn unacknowledged(&mut self, connection: &TcpStream) -> io::Result<usize> {
+        kernel_tcp::unacknowledged(connection)
     }
 }
 

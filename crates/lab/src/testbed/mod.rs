@@ -82,9 +82,11 @@ pub struct Context {
     pub candidate: String,
     /// Which side this is.
     pub role: Role,
+    /// Which of several pairs of processes that do the same this side is of, from 0.
+    pub pair: u8,
     /// Process id of the other side.
     pub peer: u32,
-    /// An empty directory that both sides may use; it is removed after the run. Its
+    /// A directory that all pairs of the candidate may use, empty at first; it is removed after the run. Its
     /// path may be too long for the name of a socket: go there and use a relative one.
     pub scratch: PathBuf,
     /// How measurements are taken.
@@ -118,12 +120,11 @@ pub trait Testbed: Sized {
     /// What accepts connections.
     type Listener;
     /// What they are.
-    type Connection: Connection;
+    type Connection: Connection + Send;
 
     /// Whether a workload means anything here.
     fn supports(workload: &Workload) -> bool {
-        let _ = workload;
-        true
+        !workload.is_about_nodes()
     }
 
     /// Sets this side up on its own. Runs before the process has a second thread.
@@ -143,6 +144,37 @@ pub trait Testbed: Sized {
 
     /// Connects to an address that [`Testbed::listen`] gave the other side.
     fn connect(&mut self, address: &str, workload: &Workload) -> io::Result<Self::Connection>;
+
+    /// Processes that belong to this side's node, beside this one.
+    fn engines(&self) -> Vec<u32> {
+        Vec::new()
+    }
+
+    /// Bytes written that the other side has not acknowledged. Takes in what has come
+    /// from it, and never waits.
+    fn unacknowledged(&mut self, connection: &Self::Connection) -> io::Result<usize> {
+        let _ = connection;
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// What changes where this side's stack runs.
+    fn switch(&self) -> io::Result<Box<dyn Switch>> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+}
+
+/// Changes where a side's stack runs, from any thread.
+pub trait Switch: Send {
+    /// To the next of all places there are.
+    fn next(&mut self) -> io::Result<()>;
+
+    /// To where it was at first.
+    fn restore(&mut self) -> io::Result<()>;
+}
+
+/// The workloads of stacks that stay where they are.
+fn stays(workload: &Workload) -> bool {
+    !matches!(workload, Workload::Switching { still: false, .. })
 }
 
 /// A testbed as a value: its name, and how a process becomes one of its sides.

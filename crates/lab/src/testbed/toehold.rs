@@ -3,10 +3,11 @@
 
 use std::io;
 use std::net::{Ipv4Addr, Shutdown, SocketAddr};
+use std::time::Duration;
 
 use toehold_socket::{Node, NodeConfig, TcpListener, TcpStream};
 
-use super::{Connection, Context, Role, Testbed, TestbedError};
+use super::{Connection, Context, Role, Switch, Testbed, TestbedError, stays};
 use crate::workload::Workload;
 
 /// The network the two nodes share with nobody.
@@ -18,8 +19,21 @@ pub(super) trait Place: Sized {
     const NAME: &'static str;
     const ABOUT: &'static str;
 
+    /// Whether it can be changed while traffic flows.
+    const MAY_CHANGE: bool = false;
+
     /// Makes the node, and what has to live as long.
-    fn take(context: &Context, name: &'static str, address: Ipv4Addr) -> Result<(Node, Self), TestbedError>;
+    fn take(context: &Context, name: &str, address: Ipv4Addr) -> Result<(Node, Self), TestbedError>;
+
+    /// The node's engine process, if there is one.
+    fn engine(&self) -> Option<u32> {
+        None
+    }
+
+    /// What changes it.
+    fn switch(&self) -> io::Result<Box<dyn Switch>> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
 }
 
 /// In the program, which has it for itself.
@@ -29,7 +43,7 @@ impl Place for Own {
     const NAME: &'static str = "toehold";
     const ABOUT: &'static str = "Toehold over shared-memory message queues, driven inline";
 
-    fn take(context: &Context, name: &'static str, address: Ipv4Addr) -> Result<(Node, Self), TestbedError> {
+    fn take(context: &Context, name: &str, address: Ipv4Addr) -> Result<(Node, Self), TestbedError> {
         join(context, name, address).map(|node| (node, Self))
     }
 }
@@ -41,7 +55,7 @@ impl Place for Private {
     const NAME: &'static str = "private";
     const ABOUT: &'static str = "a stack that the program has for itself";
 
-    fn take(context: &Context, name: &'static str, address: Ipv4Addr) -> Result<(Node, Self), TestbedError> {
+    fn take(context: &Context, name: &str, address: Ipv4Addr) -> Result<(Node, Self), TestbedError> {
         join(context, name, address).map(|node| (node, Self))
     }
 }
@@ -59,7 +73,7 @@ fn join(context: &Context, name: &str, address: Ipv4Addr) -> Result<Node, Testbe
 pub(super) struct Toehold<P> {
     node: Node,
     address: Ipv4Addr,
-    _place: P,
+    place: P,
 }
 
 impl<P: Place> Testbed for Toehold<P> {
@@ -68,19 +82,19 @@ impl<P: Place> Testbed for Toehold<P> {
     type Listener = TcpListener;
     type Connection = TcpStream;
 
+    fn supports(workload: &Workload) -> bool {
+        P::MAY_CHANGE || stays(workload)
+    }
+
     fn enter(context: &Context) -> Result<Self, TestbedError> {
         let (name, host) = match context.role {
             Role::Server => ("server", 1),
             Role::Client => ("client", 2),
         };
         let [a, b] = NETWORK;
-        let address = Ipv4Addr::new(a, b, 0, host);
-        let (node, place) = P::take(context, name, address)?;
-        Ok(Self {
-            node,
-            address,
-            _place: place,
-        })
+        let address = Ipv4Addr::new(a, b, context.pair, host);
+        let (node, place) = P::take(context, &format!("{name}-{}", context.pair), address)?;
+        Ok(Self { node, address, place })
     }
 
     fn listen(&mut self, _: &Workload) -> io::Result<(TcpListener, String)> {
@@ -100,6 +114,19 @@ impl<P: Place> Testbed for Toehold<P> {
         let stream = TcpStream::connect(&self.node, address)?;
         stream.set_nodelay(true)?;
         Ok(stream)
+    }
+
+    fn engines(&self) -> Vec<u32> {
+        self.place.engine().into_iter().collect()
+    }
+
+    fn unacknowledged(&mut self, connection: &TcpStream) -> io::Result<usize> {
+        self.node.drive(Some(Duration::ZERO))?;
+        connection.unacknowledged_bytes()
+    }
+
+    fn switch(&self) -> io::Result<Box<dyn Switch>> {
+        self.place.switch()
     }
 }
 

@@ -4,6 +4,8 @@ use std::time::Instant;
 
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
+use nix::time::clock_getcpuclockid;
+use nix::unistd::Pid;
 
 use crate::samples::{CpuUse, Side};
 
@@ -19,6 +21,15 @@ pub fn process_cpu() -> CpuUse {
         voluntary_switches: positive(usage.voluntary_context_switches()),
         involuntary_switches: positive(usage.involuntary_context_switches()),
     }
+}
+
+/// What other processes have used so far, in nanoseconds. One that is gone counts nothing.
+pub(super) fn processor_ns_of(processes: &[u32]) -> u64 {
+    let of = |process: &u32| {
+        let clock = clock_getcpuclockid(Pid::from_raw(i32::try_from(*process).ok()?)).ok()?;
+        u64::try_from(clock.now().ok()?.num_nanoseconds()).ok()
+    };
+    processes.iter().filter_map(of).sum()
 }
 
 /// Runs from where it is started.
@@ -44,8 +55,7 @@ impl Meter {
             bytes,
             span_ns: u64::try_from(span.as_nanos()).unwrap_or(u64::MAX),
             cpu: process_cpu().since(&self.cpu),
-            total_bytes: 0,
-            durations: None,
+            ..Side::default()
         }
     }
 }

@@ -1,64 +1,8 @@
 //! From what two sides counted to figures with a stable name and a unit.
 
-use serde::{Deserialize, Serialize};
-
 use super::Workload;
+use super::quantity::{Metric, Quantity, Reading};
 use crate::samples::Side;
-
-/// What a figure measures; decides its unit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Quantity {
-    /// Nanoseconds.
-    #[serde(rename = "ns")]
-    Time,
-    /// Bits a second.
-    #[serde(rename = "bit/s")]
-    Throughput,
-    /// Events a second.
-    #[serde(rename = "1/s")]
-    Rate,
-    /// Processor seconds for 1000 messages or connections.
-    #[serde(rename = "s/1000")]
-    CpuPerThousand,
-    /// Processor seconds for 10⁹ bytes.
-    #[serde(rename = "s/GB")]
-    CpuPerGigabyte,
-}
-
-/// Which way a figure is better.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Better {
-    /// Less is better.
-    Lower,
-    /// More is better.
-    Higher,
-}
-
-impl Quantity {
-    /// Which way it is better.
-    pub fn better(self) -> Better {
-        match self {
-            Self::Throughput | Self::Rate => Better::Higher,
-            Self::Time | Self::CpuPerThousand | Self::CpuPerGigabyte => Better::Lower,
-        }
-    }
-}
-
-/// One figure of one measurement.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Metric {
-    /// Stable name, such as `latency_64B` or `cpu_server_stream_1K`.
-    pub name: String,
-    /// For people, within its workload: `one way, p50`.
-    pub label: &'static str,
-    /// What it measures.
-    pub quantity: Quantity,
-    /// Whether it is the workload's main figure, which has the workload's name.
-    pub main: bool,
-    /// The figure; no number if it could not be made.
-    pub value: f64,
-}
 
 impl Workload {
     /// The figures of one measurement, the main one first. Their names, labels and
@@ -68,6 +12,11 @@ impl Workload {
             Self::PingPong { .. } | Self::WakeUp => self.latency(client, server),
             Self::Stream { .. } | Self::Bulk => self.throughput(client, server),
             Self::Connect => self.connections(client, server),
+            Self::Acknowledgement { .. } => self.acknowledgement(client),
+            Self::Idle { pairs, .. } => self.idleness(f64::from(*pairs), client, server),
+            Self::Crowd { .. } => self.crowd(client, server),
+            Self::Availability { .. } => self.availability(server),
+            Self::Switching { .. } => self.pauses(client),
         }
     }
 
@@ -81,77 +30,133 @@ impl Workload {
     }
 
     fn latency(&self, client: &Side, server: &Side) -> Vec<Metric> {
-        let one_way = |quantile| quantile_ns(client, quantile) / 2.0;
-        vec![
-            self.main("one way, p50", Quantity::Time, one_way(0.5)),
-            self.other("p99", "one way, p99", Quantity::Time, one_way(0.99)),
-            self.other("p999", "one way, p99.9", Quantity::Time, one_way(0.999)),
+        let mut metrics = vec![
+            self.main("one way, p50", Quantity::Time, one_way_ns(client, 0.5)),
+            self.other("p99", "one way, p99", Quantity::Time, one_way_ns(client, 0.99)),
             self.other(
-                "cpu_client",
-                "CPU, client",
-                Quantity::CpuPerThousand,
-                per_thousand(client),
+                "p999",
+                "one way, p99.9",
+                Quantity::Time,
+                one_way_ns(client, 0.999),
             ),
-            self.other(
-                "cpu_server",
-                "CPU, server",
-                Quantity::CpuPerThousand,
-                per_thousand(server),
-            ),
-        ]
+        ];
+        metrics.extend(self.cpu_per_thousand(client, server));
+        metrics
     }
 
     fn throughput(&self, client: &Side, server: &Side) -> Vec<Metric> {
-        // What has arrived counts, not what has been written.
-        let rate_bps = server.bytes as f64 * 8.0 / (server.span_ns as f64 / 1e9);
+        let per_gigabyte = [
+            ("cpu_client", "CPU, sender", client),
+            ("cpu_server", "CPU, receiver", server),
+        ];
+        let per_thousand = [
+            ("cpu_messages_client", "CPU, sender", client),
+            ("cpu_messages_server", "CPU, receiver", server),
+        ];
+        let per_gigabyte = per_gigabyte.map(|(what, label, side)| {
+            self.other(what, label, Quantity::CpuPerGigabyte, per_gigabyte_of(side))
+        });
+        let per_thousand = per_thousand.map(|(what, label, side)| {
+            self.other(what, label, Quantity::CpuPerThousand, per_thousand_of(side))
+        });
+        let throughput = self.main("throughput", Quantity::Throughput, received_bps(server));
+        [throughput]
+            .into_iter()
+            .chain(per_gigabyte)
+            .chain(per_thousand)
+            .collect()
+    }
+
+    fn connections(&self, client: &Side, server: &Side) -> Vec<Metric> {
+        let mut metrics = vec![
+            self.main("set up and torn down", Quantity::Rate, rate(client)),
+            self.other("p50", "each, p50", Quantity::Time, quantile_ns(client, 0.5)),
+            self.other("p99", "each, p99", Quantity::Time, quantile_ns(client, 0.99)),
+        ];
+        metrics.extend(self.cpu_per_thousand(client, server));
+        metrics
+    }
+
+    fn acknowledgement(&self, client: &Side) -> Vec<Metric> {
+        let metrics = [
+            self.main(
+                "until acknowledged, p50",
+                Quantity::Time,
+                quantile_ns(client, 0.5),
+            ),
+            self.other("p99", "p99", Quantity::Time, quantile_ns(client, 0.99)),
+            self.other("max", "longest", Quantity::Time, quantile_ns(client, 1.0)),
+        ];
+        metrics.map(|metric| metric.read_as(Reading::Plain)).into()
+    }
+
+    /// One node: the side that costs more. Several: all of them together.
+    fn idleness(&self, pairs: f64, client: &Side, server: &Side) -> Vec<Metric> {
+        let share = |side: &Side| (side.cpu.total_ns() + side.engine_ns) as f64 / side.span_ns as f64;
+        let (waiting, away) = (share(server), share(client));
+        let (label, all) = if pairs > 1.0 {
+            ("all nodes", waiting + away)
+        } else {
+            ("a node", waiting.max(away))
+        };
+        let metrics = [
+            self.main(label, Quantity::Share, all),
+            self.other(
+                "waiting",
+                "a program waits in a call",
+                Quantity::Share,
+                waiting / pairs,
+            ),
+            self.other("away", "a program is elsewhere", Quantity::Share, away / pairs),
+        ];
+        metrics.map(|metric| metric.read_as(Reading::Plain)).into()
+    }
+
+    fn crowd(&self, client: &Side, server: &Side) -> Vec<Metric> {
+        let mut metrics = vec![
+            self.main("messages", Quantity::Rate, rate(client)),
+            self.other("p50", "one way, p50", Quantity::Time, one_way_ns(client, 0.5)),
+            self.other("p99", "one way, p99", Quantity::Time, one_way_ns(client, 0.99)),
+        ];
+        metrics.extend(self.cpu_per_thousand(client, server));
+        metrics
+    }
+
+    fn availability(&self, server: &Side) -> Vec<Metric> {
+        let available = server
+            .computed
+            .as_ref()
+            .map_or(f64::NAN, |computed| computed.availability());
+        // What of the core was not left to the loop.
+        let lost_s = (1.0 - available) * server.span_ns as f64 / 1e9;
         vec![
-            self.main("throughput", Quantity::Throughput, rate_bps),
+            self.main("left to a computing loop", Quantity::Availability, available)
+                .read_as(Reading::Both),
+            self.other("received", "received", Quantity::Throughput, received_bps(server)),
             self.other(
-                "cpu_client",
-                "CPU, sender",
+                "core",
+                "taken of the core",
                 Quantity::CpuPerGigabyte,
-                per_gigabyte(client),
-            ),
-            self.other(
-                "cpu_server",
-                "CPU, receiver",
-                Quantity::CpuPerGigabyte,
-                per_gigabyte(server),
-            ),
-            self.other(
-                "cpu_messages_client",
-                "CPU, sender",
-                Quantity::CpuPerThousand,
-                per_thousand(client),
-            ),
-            self.other(
-                "cpu_messages_server",
-                "CPU, receiver",
-                Quantity::CpuPerThousand,
-                per_thousand(server),
+                lost_s / (server.bytes as f64 / 1e9),
             ),
         ]
     }
 
-    fn connections(&self, client: &Side, server: &Side) -> Vec<Metric> {
-        let rate = client.messages as f64 / (client.span_ns as f64 / 1e9);
-        vec![
-            self.main("set up and torn down", Quantity::Rate, rate),
-            self.other("p50", "each, p50", Quantity::Time, quantile_ns(client, 0.5)),
-            self.other("p99", "each, p99", Quantity::Time, quantile_ns(client, 0.99)),
-            self.other(
-                "cpu_client",
-                "CPU, client",
-                Quantity::CpuPerThousand,
-                per_thousand(client),
-            ),
-            self.other(
-                "cpu_server",
-                "CPU, server",
-                Quantity::CpuPerThousand,
-                per_thousand(server),
-            ),
+    fn pauses(&self, client: &Side) -> Vec<Metric> {
+        let metrics = [
+            self.main("longest", Quantity::Time, quantile_ns(client, 1.0)),
+            self.other("p50", "p50", Quantity::Time, quantile_ns(client, 0.5)),
+            self.other("p99", "p99", Quantity::Time, quantile_ns(client, 0.99)),
+        ];
+        metrics.map(|metric| metric.read_as(Reading::Plain)).into()
+    }
+
+    fn cpu_per_thousand(&self, client: &Side, server: &Side) -> [Metric; 2] {
+        [
+            ("cpu_client", "CPU, client", client),
+            ("cpu_server", "CPU, server", server),
         ]
+        .map(|(what, label, side)| self.other(what, label, Quantity::CpuPerThousand, per_thousand_of(side)))
     }
 
     fn main(&self, label: &'static str, quantity: Quantity, value: f64) -> Metric {
@@ -159,6 +164,7 @@ impl Workload {
             name: self.name(),
             label,
             quantity,
+            reading: Reading::Compared,
             main: true,
             value,
         }
@@ -177,6 +183,7 @@ impl Workload {
             name,
             label,
             quantity,
+            reading: Reading::Compared,
             main: false,
             value,
         }
@@ -191,11 +198,25 @@ fn quantile_ns(side: &Side, quantile: f64) -> f64 {
     found.map_or(f64::NAN, |duration| duration as f64)
 }
 
-fn per_thousand(side: &Side) -> f64 {
+/// Half a round trip.
+fn one_way_ns(client: &Side, quantile: f64) -> f64 {
+    quantile_ns(client, quantile) / 2.0
+}
+
+/// What has arrived counts, not what has been written.
+fn received_bps(server: &Side) -> f64 {
+    server.bytes as f64 * 8.0 / (server.span_ns as f64 / 1e9)
+}
+
+fn rate(side: &Side) -> f64 {
+    side.messages as f64 / (side.span_ns as f64 / 1e9)
+}
+
+fn per_thousand_of(side: &Side) -> f64 {
     seconds(side) / (side.messages as f64 / 1000.0)
 }
 
-fn per_gigabyte(side: &Side) -> f64 {
+fn per_gigabyte_of(side: &Side) -> f64 {
     seconds(side) / (side.bytes as f64 / 1e9)
 }
 

@@ -4,14 +4,19 @@
 //! clock is read once a round trip in a ping-pong and every few dozen operations in a
 //! stream, and whatever is recorded is recorded while waiting for the other side.
 
+mod acknowledgement;
+mod availability;
 mod connect;
+mod idle;
 mod meter;
 mod metrics;
 mod ping_pong;
+mod quantity;
 mod stream;
+mod switching;
 
 pub use meter::process_cpu;
-pub use metrics::{Better, Metric, Quantity};
+pub use quantity::{Better, Metric, Quantity, Reading};
 
 use std::io::{self, Read};
 use std::time::Duration;
@@ -31,6 +36,17 @@ const WAKE_UP_PAUSE: Duration = Duration::from_millis(1);
 
 /// Bytes of each write of a bulk stream, iperf3's default: 128 KiB.
 const BULK_WRITE: usize = 128 << 10;
+
+/// How much later than the first of many pairs the last may begin.
+const CROWD_OVERLAP: Duration = Duration::from_millis(30);
+
+/// Before anything counts of many pairs: so long they take to find out how many they are,
+/// and their engines to look less often at programs that are busy.
+const CROWD_WARM_UP: Duration = Duration::from_millis(350);
+
+/// How long what counts of many pairs takes at least: each has the processor for a
+/// fraction of that.
+const CROWD_SPAN: Duration = Duration::from_millis(250);
 
 /// What the two sides do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,6 +68,40 @@ pub enum Workload {
     Bulk,
     /// Connections are set up and torn down, one after the other.
     Connect,
+    /// Messages arrive while the server's program computes: how long they stay
+    /// unacknowledged.
+    Acknowledgement {
+        /// Messages.
+        times: u32,
+    },
+    /// Connections on which nothing happens: what the nodes use all the same.
+    Idle {
+        /// Pairs of processes, each a program with a node of its own; all nodes are of
+        /// one fabric.
+        pairs: u8,
+        /// For how long, in milliseconds.
+        span_ms: u64,
+    },
+    /// Ping-pong of many pairs at once, all on the same two cores.
+    Crowd {
+        /// Pairs of processes, as above.
+        pairs: u8,
+        /// Bytes of a message.
+        size: Size,
+    },
+    /// A stream whose receiver shares its core with a loop that computes.
+    Availability {
+        /// Bytes of a write.
+        size: Size,
+    },
+    /// Streams and a ping-pong whose contents are checked, while both sides change
+    /// where their stacks run.
+    Switching {
+        /// Changes on each side.
+        times: u32,
+        /// What the machine itself does: everything but the changes.
+        still: bool,
+    },
 }
 
 /// How long the parts of a measurement are.
@@ -61,6 +111,8 @@ pub struct Pace {
     pub warm_up: Duration,
     /// That counts.
     pub span: Duration,
+    /// After that, so that others who began a little later end in traffic too.
+    pub overlap: Duration,
 }
 
 impl From<&Settings> for Pace {
@@ -68,13 +120,15 @@ impl From<&Settings> for Pace {
         Self {
             warm_up: Duration::from_millis(settings.warm_up_ms),
             span: Duration::from_millis(settings.span_ms),
+            overlap: Duration::ZERO,
         }
     }
 }
 
 impl Workload {
     /// Stable name, the first part of the names of its metrics: `latency_64B`,
-    /// `wakeup`, `stream_1K`, `stream`, `connect`.
+    /// `wakeup`, `stream_1K`, `stream`, `connect`, `ack`, `idle_16`, `pingpong_16`,
+    /// `availability_1K`, `pause`.
     pub fn name(&self) -> String {
         match self {
             Self::PingPong { size } => format!("latency_{size}"),
@@ -82,6 +136,13 @@ impl Workload {
             Self::Stream { size } => format!("stream_{size}"),
             Self::Bulk => "stream".into(),
             Self::Connect => "connect".into(),
+            Self::Acknowledgement { .. } => "ack".into(),
+            Self::Idle { pairs: 1, .. } => "idle".into(),
+            Self::Idle { pairs, .. } => format!("idle_{}", 2 * u16::from(*pairs)),
+            Self::Crowd { pairs, .. } => format!("pingpong_{}", 2 * u16::from(*pairs)),
+            Self::Availability { size } => format!("availability_{size}"),
+            Self::Switching { still: false, .. } => "pause".into(),
+            Self::Switching { still: true, .. } => "pause_still".into(),
         }
     }
 
@@ -93,7 +154,57 @@ impl Workload {
             Self::Stream { size } => format!("stream, {size} writes"),
             Self::Bulk => "bulk stream".into(),
             Self::Connect => "connections".into(),
+            Self::Acknowledgement { .. } => "receiver computes".into(),
+            Self::Idle { pairs: 1, .. } => "one node".into(),
+            Self::Idle { pairs, .. } | Self::Crowd { pairs, .. } => {
+                format!("{} nodes", 2 * u16::from(*pairs))
+            }
+            Self::Availability { size } => format!("stream, {size} writes"),
+            Self::Switching { still: false, times } => format!("{times} changes"),
+            Self::Switching { still: true, times } => format!("{times} times nothing"),
         }
+    }
+
+    /// How many pairs of processes it takes at once.
+    pub fn pairs(&self) -> u8 {
+        match self {
+            Self::Idle { pairs, .. } | Self::Crowd { pairs, .. } => *pairs,
+            _ => 1,
+        }
+    }
+
+    /// Whether either side has a core of its own. Not where it matters that somebody else
+    /// of the node can run while its program computes, nor where all are to share.
+    pub fn is_pinned(&self) -> bool {
+        self.pairs() == 1 && !matches!(self, Self::Acknowledgement { .. })
+    }
+
+    /// About how long it takes if all goes well.
+    pub fn length(&self, settings: &Settings) -> Duration {
+        let pace = Pace::from(settings);
+        match self {
+            Self::Acknowledgement { times } => acknowledgement::CYCLE * *times,
+            Self::Idle { span_ms, .. } => Duration::from_millis(*span_ms) + 3 * idle::SETTLE,
+            Self::Crowd { .. } => {
+                let pace = crowded(&pace);
+                pace.warm_up + pace.span + pace.overlap
+            }
+            Self::Availability { .. } => pace.warm_up + availability::span(&pace) + availability::ALONE,
+            Self::Switching { times, .. } => switching::LONGEST_REST * *times,
+            _ => pace.warm_up + pace.span,
+        }
+    }
+
+    /// Whether it is about the kernel's or Toehold's nodes, and means nothing elsewhere.
+    pub fn is_about_nodes(&self) -> bool {
+        matches!(
+            self,
+            Self::Acknowledgement { .. }
+                | Self::Idle { .. }
+                | Self::Crowd { .. }
+                | Self::Availability { .. }
+                | Self::Switching { .. }
+        )
     }
 
     /// Does the accepting side's part, from accepting to the client's end.
@@ -109,6 +220,13 @@ impl Workload {
             Self::Stream { size } => stream::serve(testbed.accept(listener)?, size.bytes(), pace),
             Self::Bulk => stream::serve(testbed.accept(listener)?, BULK_WRITE, pace),
             Self::Connect => connect::serve(testbed, listener, pace),
+            Self::Acknowledgement { .. } => acknowledgement::serve(testbed.accept(listener)?),
+            Self::Idle { span_ms, .. } => idle::serve(testbed, listener, Duration::from_millis(*span_ms)),
+            Self::Crowd { size, .. } => {
+                ping_pong::serve(testbed.accept(listener)?, size.bytes(), &crowded(pace))
+            }
+            Self::Availability { size } => availability::serve(testbed.accept(listener)?, size.bytes(), pace),
+            Self::Switching { times, still } => switching::serve(testbed, listener, *times, *still),
         }
     }
 
@@ -121,7 +239,32 @@ impl Workload {
             Self::Stream { size } => stream::drive(connect()?, size.bytes(), pace),
             Self::Bulk => stream::drive(connect()?, BULK_WRITE, pace),
             Self::Connect => connect::drive(connect, pace),
+            Self::Crowd { size, .. } => {
+                ping_pong::drive(connect()?, size.bytes(), Duration::ZERO, &crowded(pace))
+            }
+            Self::Availability { size } => availability::drive(connect()?, size.bytes(), pace),
+            Self::Acknowledgement { times } => {
+                let connection = connect()?;
+                acknowledgement::drive(testbed, connection, *times)
+            }
+            Self::Idle { span_ms, .. } => {
+                let connection = connect()?;
+                idle::drive(testbed, connection, Duration::from_millis(*span_ms))
+            }
+            Self::Switching { times, still } => {
+                let connections = switching::connect(connect)?;
+                switching::drive(testbed, connections, *times, *still)
+            }
         }
+    }
+}
+
+/// Of one pair among many.
+fn crowded(pace: &Pace) -> Pace {
+    Pace {
+        warm_up: pace.warm_up.max(CROWD_WARM_UP),
+        span: pace.span.max(CROWD_SPAN),
+        overlap: CROWD_OVERLAP,
     }
 }
 

@@ -88,6 +88,11 @@ pub(super) fn drive(
 
     let messages = 2 * (client.sent - warm);
     let side = meter.stop(messages, messages * size as u64);
+    let ended = Instant::now();
+    while !pace.overlap.is_zero() && ended.elapsed() < pace.overlap {
+        client.send()?;
+        client.receive()?;
+    }
     client.connection.finish()?;
     read_end(&mut client.connection)?;
     Ok(Side {
@@ -138,6 +143,6 @@ impl<C: Connection> Client<C> {
     }
 }
 
-fn nanoseconds(duration: Duration) -> u64 {
+pub(super) fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -23,32 +23,51 @@ const OVERLAP: Duration = Duration::from_millis(5);
 
 /// Receives writes of `size` bytes until the sender ends.
 pub(super) fn serve(mut connection: impl Connection, size: usize, pace: &Pace) -> io::Result<Side> {
+    serve_with(&mut connection, size, pace, |_| {})
+}
+
+/// An end of what counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Edge {
+    Begin,
+    End,
+}
+
+/// The same; tells `at` when what counts begins, and when it ends.
+pub(super) fn serve_with(
+    connection: &mut impl Connection,
+    size: usize,
+    pace: &Pace,
+    mut at: impl FnMut(Edge),
+) -> io::Result<Side> {
     let mut buffer = vec![0; READ];
     let mut receiver = Receiver {
         total: 0,
         ended: false,
     };
-    receiver.read_some(&mut connection, &mut buffer)?;
+    receiver.read_some(connection, &mut buffer)?;
     let whole = Meter::start();
     let began = Instant::now();
     while !receiver.ended && began.elapsed() < pace.warm_up {
-        receiver.read_some(&mut connection, &mut buffer)?;
+        receiver.read_some(connection, &mut buffer)?;
     }
+    at(Edge::Begin);
     let meter = Meter::start();
     let began = Instant::now();
     let warm = receiver.total;
     while !receiver.ended && began.elapsed() < pace.span {
-        receiver.read_some(&mut connection, &mut buffer)?;
+        receiver.read_some(connection, &mut buffer)?;
     }
     let bytes = receiver.total - warm;
     let mut side = meter.stop(bytes / size as u64, bytes);
+    at(Edge::End);
     if bytes == 0 {
         // So starved of its core that the stream was over before its window began:
         // then everything is the window.
         side = whole.stop(receiver.total / size as u64, receiver.total);
     }
     while !receiver.ended {
-        receiver.read_some(&mut connection, &mut buffer)?;
+        receiver.read_some(connection, &mut buffer)?;
     }
     connection.finish()?;
     Ok(Side {

@@ -7,6 +7,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 const PACE: Pace = Pace {
     warm_up: Duration::from_millis(1),
     span: Duration::from_millis(5),
+    overlap: Duration::ZERO,
 };
 
 /// Socket pairs between two threads.
@@ -43,6 +44,11 @@ impl Testbed for Pairs {
             Self::Server(_) => return Err(io::ErrorKind::Unsupported.into()),
         }
         Ok(ours)
+    }
+
+    /// Nothing is ever acknowledged later than it is sent here.
+    fn unacknowledged(&mut self, _: &UnixStream) -> io::Result<usize> {
+        Ok(0)
     }
 }
 
@@ -95,7 +101,8 @@ fn both_sides_of_a_stream_count_the_same_bytes() {
         let (client, server) = run(workload);
         assert_eq!(client.total_bytes, server.total_bytes);
         for side in [client, server] {
-            assert!(side.bytes > 0 && side.bytes < side.total_bytes);
+            // All of them if the side was starved of its core.
+            assert!(side.bytes > 0 && side.bytes <= side.total_bytes);
             assert!(side.span_ns >= 5_000_000);
         }
     }
@@ -107,6 +114,58 @@ fn connections_are_counted_and_timed() {
     assert_eq!(client.durations.unwrap().total(), client.messages);
     assert!(client.messages > 0 && server.messages > 0);
     assert!(client.span_ns >= 5_000_000);
+}
+
+#[test]
+fn every_message_to_a_program_that_computes_is_timed() {
+    let (client, server) = run(Workload::Acknowledgement { times: 4 });
+    assert_eq!(client.total_bytes, server.total_bytes);
+    assert_eq!(client.durations.unwrap().total(), 4);
+    // It computes before each message that is counted, and at the end.
+    assert!(server.span_ns >= 5 * 10_000_000);
+}
+
+#[test]
+fn nothing_happens_on_idle_connections() {
+    let (client, server) = run(Workload::Idle { pairs: 1, span_ms: 5 });
+    for side in [client, server] {
+        assert_eq!((side.messages, side.total_bytes), (0, 0));
+        assert!(side.span_ns >= 5_000_000);
+    }
+}
+
+#[test]
+fn a_loop_computes_beside_a_stream() {
+    let (client, server) = run(Workload::Availability {
+        size: "64K".parse().unwrap(),
+    });
+    assert_eq!(client.total_bytes, server.total_bytes);
+    let computed = server.computed.unwrap();
+    assert!(computed.alone > 0 && computed.beside > 0, "{computed:?}");
+    assert!(computed.beside_ns >= server.span_ns && computed.availability() > 0.0);
+    assert!(client.computed.is_none());
+}
+
+#[test]
+fn every_window_without_a_change_has_its_pause() {
+    let (client, server) = run(Workload::Switching {
+        times: 20,
+        still: true,
+    });
+    assert_eq!(client.total_bytes, server.total_bytes);
+    let windows = client.durations.unwrap().total();
+    assert!((1..=20).contains(&windows), "{windows}");
+}
+
+#[test]
+fn a_testbed_that_cannot_change_says_so() {
+    let (ours, _theirs) = channel();
+    let workload = Workload::Switching {
+        times: 1,
+        still: false,
+    };
+    let error = workload.drive(&mut Pairs::Client(ours), "", &PACE).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::Unsupported);
 }
 
 #[test]
@@ -170,6 +229,31 @@ fn names_of_metrics_are_stable_and_distinct() {
             "cpu_client_connect",
             "cpu_server_connect"
         ]
+    );
+    assert_eq!(
+        names(Workload::Acknowledgement { times: 1 }),
+        ["ack", "ack_p99", "ack_max"]
+    );
+    let idle = |pairs| names(Workload::Idle { pairs, span_ms: 1 });
+    assert_eq!(idle(1), ["idle", "waiting_idle", "away_idle"]);
+    assert_eq!(idle(8), ["idle_16", "waiting_idle_16", "away_idle_16"]);
+    assert_eq!(
+        names(Workload::Crowd { pairs: 8, size })[..2],
+        ["pingpong_16", "pingpong_p50_16"]
+    );
+    assert_eq!(
+        names(Workload::Availability { size }),
+        [
+            "availability_1K",
+            "received_availability_1K",
+            "core_availability_1K"
+        ]
+    );
+    let pauses = |still| names(Workload::Switching { times: 9, still });
+    assert_eq!(pauses(false), ["pause", "pause_p50", "pause_p99"]);
+    assert_eq!(
+        pauses(true),
+        ["pause_still", "pause_p50_still", "pause_p99_still"]
     );
     let bulk = Workload::Stream {
         size: "128K".parse().unwrap(),

@@ -1,0 +1,90 @@
+//! What figures should be: bounds that are part of a plan, and what a run says to them.
+
+use serde::{Deserialize, Serialize};
+
+use crate::statistics::Estimate;
+
+/// A bound of one figure.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Wanted {
+    /// Its name among the report's ratios, such as `ack_ms/adaptive`.
+    pub figure: String,
+    /// What it is, for people.
+    pub about: String,
+    /// The bound.
+    #[serde(flatten)]
+    pub limit: Limit,
+}
+
+/// Which way a figure is bounded.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Limit {
+    /// From above.
+    AtMost(f64),
+    /// From below.
+    AtLeast(f64),
+}
+
+/// What a run says to a bound.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// All of the interval is within it.
+    Met,
+    /// The median is within it, but not all of the interval.
+    Probably,
+    /// The median is beyond it, but not all of the interval.
+    ProbablyNot,
+    /// All of the interval is beyond it.
+    Missed,
+}
+
+impl Limit {
+    /// Whether a figure is within it, and how sure that is.
+    pub fn judge(self, figure: &Estimate) -> Verdict {
+        let within = |value: f64| match self {
+            Self::AtMost(limit) => value <= limit,
+            Self::AtLeast(limit) => value >= limit,
+        };
+        match [figure.low, figure.median, figure.high].map(within) {
+            [true, _, true] => Verdict::Met,
+            [false, _, false] => Verdict::Missed,
+            [_, true, _] => Verdict::Probably,
+            [_, false, _] => Verdict::ProbablyNot,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interval_across_the_bound_decides_nothing() {
+        let figure = |low, median, high| Estimate {
+            median,
+            low,
+            high,
+            runs: 5,
+        };
+        let judge = |low, median, high| Limit::AtMost(2.0).judge(&figure(low, median, high));
+        assert_eq!(judge(1.0, 1.5, 2.0), Verdict::Met);
+        assert_eq!(judge(1.0, 1.5, 2.1), Verdict::Probably);
+        assert_eq!(judge(1.0, 2.5, 3.0), Verdict::ProbablyNot);
+        assert_eq!(judge(2.1, 2.5, 3.0), Verdict::Missed);
+        assert_eq!(Limit::AtLeast(2.0).judge(&figure(2.0, 2.5, 3.0)), Verdict::Met);
+        assert_eq!(Limit::AtLeast(2.0).judge(&figure(1.0, 1.5, 1.9)), Verdict::Missed);
+    }
+
+    #[test]
+    fn bounds_can_be_read_by_others() {
+        let wanted = Wanted {
+            figure: "ack_ms/adaptive".into(),
+            about: "so".into(),
+            limit: Limit::AtMost(2.0),
+        };
+        let text = serde_json::to_string(&wanted).unwrap();
+        assert_eq!(text, r#"{"figure":"ack_ms/adaptive","about":"so","at-most":2.0}"#);
+        assert_eq!(serde_json::from_str::<Wanted>(&text).unwrap(), wanted);
+    }
+}

@@ -1,0 +1,72 @@
+//! The pairs of processes of a candidate that do the same at once: commonly one.
+
+use std::io;
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+
+use crate::experiment::Settings;
+use crate::pair::{Pair, PairError};
+use crate::process::Launcher;
+use crate::samples::Side;
+use crate::workload::Workload;
+
+/// All of them. Dropping it ends them.
+#[derive(Debug)]
+pub(crate) struct Group {
+    pairs: Vec<Pair>,
+    is_pinned: bool,
+}
+
+impl Group {
+    /// Starts the processes that a workload takes.
+    pub(crate) fn start(launcher: &Launcher, settings: &Settings, workload: Workload) -> io::Result<Self> {
+        let pairs = (0..workload.pairs()).map(|_| Pair::start(launcher, settings));
+        Ok(Self {
+            pairs: pairs.collect::<io::Result<_>>()?,
+            is_pinned: workload.is_pinned(),
+        })
+    }
+
+    /// Makes them the sides of `candidate`.
+    pub(crate) fn enter(
+        &mut self,
+        candidate: &str,
+        scratch: &Path,
+        settings: &Settings,
+        stop: &AtomicBool,
+    ) -> Result<(), PairError> {
+        for (number, pair) in (0..).zip(&mut self.pairs) {
+            pair.enter(candidate, (number, self.is_pinned), scratch, settings, stop)?;
+        }
+        Ok(())
+    }
+
+    /// Has all go through a workload; gives what the clients and the servers counted.
+    pub(crate) fn measure(
+        &mut self,
+        workload: Workload,
+        settings: &Settings,
+        stop: &AtomicBool,
+    ) -> Result<(Side, Side), PairError> {
+        let length = workload.length(settings);
+        let addresses = self.pairs.iter_mut().map(|pair| pair.listen(workload, stop));
+        let addresses = addresses.collect::<Result<Vec<_>, _>>()?;
+        for (pair, address) in self.pairs.iter_mut().zip(addresses) {
+            pair.begin(workload, address, length)?;
+        }
+        let sides = self.pairs.iter_mut().map(|pair| pair.counted(stop));
+        let (clients, servers): (Vec<_>, Vec<_>) = sides.collect::<Result<Vec<_>, _>>()?.into_iter().unzip();
+        Ok((Side::together(clients), Side::together(servers)))
+    }
+
+    /// Ends all; gives the last of what they wrote, for people.
+    pub(crate) fn end(self) -> String {
+        self.pairs.into_iter().map(Pair::end).collect()
+    }
+
+    /// Lets all end by themselves, or ends them.
+    pub(crate) fn dismiss(self) {
+        self.pairs.iter().for_each(Pair::dismiss);
+        self.pairs.into_iter().for_each(Pair::see_off);
+    }
+}
