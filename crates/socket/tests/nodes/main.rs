@@ -15,3 +15,4 @@ mod scribbled;
 mod sharing;
 mod stopped;
 mod support;
+mod switching;
