@@ -183,8 +183,11 @@ impl Tcp {
         };
         lane.advance(position);
         let asked = lane.leave();
+        let before = self.open_channels[channel];
         self.publish(index);
-        if asked {
+        let known = &self.open_channels[channel];
+        let more = known.send_limit != before.send_limit || known.receive_limit != before.receive_limit;
+        if asked || more {
             self.mark_event(index);
         }
     }
