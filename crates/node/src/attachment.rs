@@ -21,6 +21,9 @@ use crate::wait::{Gone, Guard};
 /// waits. The kernel tells those who wait.
 const PERIOD_NS: u64 = 100_000_000;
 
+/// When to ask an engine again that did not answer: it may be stopped.
+const ASK_AGAIN_NS: u64 = 1_000_000_000;
+
 /// Calls between two looks at the clock.
 const CALLS: u32 = 16;
 
@@ -35,7 +38,17 @@ pub(crate) struct Attachment {
     looked_at: AtomicU64,
     /// How many peers had joined when this process last mapped those it missed.
     mapped: AtomicU32,
+    /// When to ask again for peers that the engine did not tell of in time, in nanoseconds.
+    asks_at: AtomicU64,
     calls: AtomicU32,
+}
+
+/// What the engine has said when it was asked for a peer.
+enum Asked {
+    /// Nothing yet, or another thread is asking.
+    Later,
+    /// This; nothing, if the peer cannot be had.
+    Answered(Option<PeerDescriptors>),
 }
 
 impl Attachment {
@@ -46,6 +59,7 @@ impl Attachment {
             lookout,
             looked_at: AtomicU64::new(0),
             mapped: AtomicU32::new(0),
+            asks_at: AtomicU64::new(0),
             calls: AtomicU32::new(0),
         }
     }
@@ -102,7 +116,13 @@ impl Attachment {
     /// Whether peers have joined that this process did not map.
     #[inline]
     pub(crate) fn misses_peers(&self, signals: &Signals) -> bool {
-        signals.peers_joined() != self.mapped.load(Relaxed)
+        signals.peers_joined() != self.mapped.load(Relaxed) && self.may_ask()
+    }
+
+    #[cold]
+    fn may_ask(&self) -> bool {
+        let asks_at = self.asks_at.load(Relaxed);
+        asks_at == 0 || clock::now().0 >= asks_at
     }
 
     /// Maps the peers that this process has not mapped. Waits for the engine's
@@ -118,7 +138,10 @@ impl Attachment {
                 break;
             }
             last = Some((slot, generation));
-            let descriptors = LeaseGuard::unlocked(shard, || self.ask(slot, generation))??;
+            let asked = LeaseGuard::unlocked(shard, || self.ask(slot, generation))??;
+            let Asked::Answered(descriptors) = asked else {
+                return Ok(());
+            };
             if let (Some(descriptors), Some(port)) = (descriptors, shard.link.port()) {
                 // What fails is tried again, or the peer is gone.
                 let _ = port.map(slot, generation, descriptors);
@@ -128,18 +151,23 @@ impl Attachment {
         Ok(())
     }
 
-    fn ask(&self, slot: u8, generation: u16) -> Result<Option<PeerDescriptors>, Gone> {
+    fn ask(&self, slot: u8, generation: u16) -> Result<Asked, Gone> {
         let mut connection = match self.connection.try_lock() {
             Ok(connection) => connection,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             // Another thread maps all of them, for the whole process. The engine may
             // be stopped and answer late.
-            Err(TryLockError::WouldBlock) => return Ok(None),
+            Err(TryLockError::WouldBlock) => return Ok(Asked::Later),
         };
         match connection.peer(slot, generation) {
-            Ok(list) => Ok(list.and_then(PeerDescriptors::from_list)),
+            Ok(list) => Ok(Asked::Answered(list.and_then(PeerDescriptors::from_list))),
             Err(ControlError::HungUp(_)) => Err(Gone),
-            Err(_) => Ok(None),
+            Err(ControlError::TimedOut(_)) => {
+                let later = clock::now().plus_nanos(ASK_AGAIN_NS);
+                self.asks_at.store(later.0, Relaxed);
+                Ok(Asked::Later)
+            }
+            Err(_) => Ok(Asked::Answered(None)),
         }
     }
 }

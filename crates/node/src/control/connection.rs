@@ -26,7 +26,10 @@ pub struct Connection {
     socket: OwnedFd,
     node: NodeName,
     timeout: Duration,
-    /// An answer is missing: those that come now belong to older questions.
+    /// Answers that did not come in time: they come before any other, for a node that
+    /// was stopped goes on with what it was asked meanwhile.
+    owed: u32,
+    /// What has come was no answer.
     broken: bool,
     /// Descriptors are missing that came along with the last answer: there was no room
     /// for them.
@@ -112,13 +115,18 @@ impl Connection {
         if server != me && server != 0 && me != 0 {
             return Err(ControlError::Foreign(node));
         }
-        Ok(Connection {
+        Ok(Connection::over(socket, node))
+    }
+
+    pub(super) fn over(socket: OwnedFd, node: NodeName) -> Connection {
+        Connection {
             socket,
             node,
             timeout: TIMEOUT,
+            owed: 0,
             broken: false,
             cut: false,
-        })
+        }
     }
 
     /// The same, with another time that an answer may take; 10 s by default.
@@ -340,16 +348,36 @@ impl Connection {
         if self.broken {
             return Err(ControlError::HungUp(self.node));
         }
-        self.broken = true;
-        self.send(request, descriptors)?;
-        let (answer, descriptors) = self.receive()?;
-        self.broken = false;
+        let (answer, descriptors) = match self.ask_once(request, descriptors) {
+            Ok(answered) => answered,
+            Err(error) => {
+                self.broken = !matches!(error, ControlError::TimedOut(_));
+                return Err(error);
+            }
+        };
         match answer {
             Answer::Refused(refusal) => Err(ControlError::Refused {
                 node: self.node,
                 refusal,
             }),
             answer => Ok((answer, descriptors)),
+        }
+    }
+
+    /// Asks, and takes what belongs to older questions before what belongs to this one.
+    fn ask_once(
+        &mut self,
+        request: &Request,
+        descriptors: &[OwnedFd],
+    ) -> Result<(Answer, Vec<OwnedFd>), ControlError> {
+        self.send(request, descriptors)?;
+        self.owed += 1;
+        loop {
+            let answered = self.receive()?;
+            self.owed -= 1;
+            if self.owed == 0 {
+                return Ok(answered);
+            }
         }
     }
 

@@ -19,6 +19,9 @@ pub(crate) const FULL_WAYS: u64 = 3;
 /// The same, and ways to write some here and there first.
 pub(crate) const WAYS: u64 = FULL_WAYS + 4;
 
+/// A file in a fabric's directory that says where to connect to.
+pub(crate) const GO: &str = "go";
+
 /// A process's part; passes at once when run as a test.
 #[test]
 fn program() {
@@ -37,6 +40,7 @@ fn program() {
             engine.run();
         }
         "load" => program.load(),
+        "told" => program.connect_when_told(),
         "callers" => program.callers(),
         "holder" => program.hold_the_lease(),
         "steady" => program.echo_steadily(),
@@ -115,6 +119,25 @@ impl Program {
             }
             println!("goes on");
         }
+    }
+
+    /// Makes no call until it is told to by a file in the fabric's directory, and then
+    /// connects to a node that it has not heard of before, however often it takes.
+    fn connect_when_told(self) {
+        let node = self.attach();
+        // Afterwards it has something to connect with that it need not ask for.
+        echo_once(&node, self.peer());
+        println!("ready");
+        let told = self.fabric.join(GO);
+        let peer = eventually("it was not told", || {
+            std::fs::read_to_string(&told)
+                .map_err(|error| error.kind())
+                .and_then(|peer| peer.parse().map_err(|_| ErrorKind::InvalidData))
+        });
+        while TcpStream::connect(&node, peer).is_err() {}
+        println!("has connected");
+        echo_once(&node, peer);
+        println!("done");
     }
 
     /// Waits in a call, and in nothing else.

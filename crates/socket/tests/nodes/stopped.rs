@@ -9,7 +9,10 @@ use toehold_socket::TcpListener;
 
 use crate::killed::Witness;
 use crate::processes::{Part, Process};
-use crate::support::{Random, World, assert_empty, resets, serve_echoes, status, within};
+use crate::programs::GO;
+use crate::support::{
+    Random, World, assert_empty, attach, eventually, resets, serve_echoes, start_engine, status, within,
+};
 
 /// Who is stopped, for how long.
 fn is_stopped(who: &str, rounds: u64, longest_ms: u64, seed: u64) {
@@ -66,6 +69,42 @@ fn processes_are_stopped_for_seconds() {
     within(1200, || {
         is_stopped("program", 30, 6000, 6);
         is_stopped("engine", 30, 6000, 7);
+    });
+}
+
+/// A program asks its engine for a peer that it has not mapped yet, and hears nothing for
+/// longer than it waits for an answer.
+#[test]
+#[ignore = "slow: an engine is stopped for longer than programs wait for its answers"]
+fn an_engine_that_was_asked_while_it_was_stopped_goes_on_serving() {
+    within(240, || {
+        let world = World::new(&["server"], Placement::Adaptive);
+        let path = world.path();
+        let peer = serve_echoes(&world.attach("server"), world.address(0));
+        let start = |role| {
+            Process::start(Part {
+                role,
+                fabric: path,
+                node: "busy",
+                peer: Some(peer),
+                seed: 1,
+            })
+        };
+        let engine = start("engine");
+        let program = start("told");
+        let late = start_engine(path, "late", Placement::Adaptive);
+        let address = serve_echoes(&attach(path, "late"), late.record().ipv4.addr());
+        eventually("the nodes do not meet", || {
+            let peers = status(path, "busy").stack.peers;
+            (peers == 2).then_some(()).ok_or(peers)
+        });
+        engine.signal(Signal::STOP);
+        std::fs::write(path.join(".new"), address.to_string()).unwrap();
+        std::fs::rename(path.join(".new"), path.join(GO)).unwrap();
+        // A question is waited for for ten seconds.
+        std::thread::sleep(Duration::from_secs(12));
+        engine.signal(Signal::CONT);
+        program.says("done");
     });
 }
 
