@@ -12,6 +12,9 @@
 //! the same: a program of the node may be broken.
 
 mod connection;
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing;
 mod host;
 mod message;
 mod packet;

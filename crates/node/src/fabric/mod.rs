@@ -9,6 +9,9 @@
 //! Who may use a fabric is said by its directory's owner and mode, and by nothing else.
 //! What others have written into it is read with bounds, and passed over if it is nonsense.
 
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing;
 mod location;
 mod network;
 mod place;

@@ -67,6 +67,10 @@ impl Networks {
         self
     }
 
+    pub(super) fn parse(bytes: &[u8]) -> Option<Networks> {
+        serde_json::from_slice(bytes).ok()
+    }
+
     /// Finds addresses for a node: those its settings give, or free ones.
     pub(super) fn assign(
         &self,

@@ -111,7 +111,7 @@ impl Fabric {
     /// The fabric's networks, which a first node may choose.
     fn networks(&self, given: &[IpNet], nodes: &[NodeRecord]) -> Result<Networks, TakeError> {
         let current = match record::read(self.handle(), NETWORKS) {
-            Ok((bytes, _)) => serde_json::from_slice(&bytes).map_err(|_| TakeError::Damaged(NETWORKS))?,
+            Ok((bytes, _)) => Networks::parse(&bytes).ok_or(TakeError::Damaged(NETWORKS))?,
             Err(Errno::NOENT) => Networks::default(),
             Err(_) => return Err(TakeError::Damaged(NETWORKS)),
         };

@@ -43,7 +43,11 @@ impl NodeRecord {
     /// Reads a record and who wrote it; `None` if the file is none.
     pub(super) fn read(directory: BorrowedFd<'_>, name: &str) -> Option<(NodeRecord, u32)> {
         let (bytes, owner) = read(directory, name).ok()?;
-        Some((serde_json::from_slice(&bytes).ok()?, owner))
+        Some((NodeRecord::parse(&bytes)?, owner))
+    }
+
+    pub(super) fn parse(bytes: &[u8]) -> Option<NodeRecord> {
+        serde_json::from_slice(bytes).ok()
     }
 }
 
