@@ -7,6 +7,29 @@ use toehold_socket::{Node, NodeConfig, TcpListener, TcpStream};
 
 use crate::support::{config, connect, connect_to, pair, pattern, within};
 
+/// What a node sends to itself waits in its payload memory, which may hold less than the
+/// largest frame.
+#[test]
+fn big_writes_of_a_node_to_itself_in_little_memory() {
+    for blocks in [16, 17, 20, 32] {
+        within(60, move || {
+            let node = Node::join(config("little", 1).payload_memory(blocks << 14)).unwrap();
+            let listener = TcpListener::bind(&node, "10.0.0.1:0").unwrap();
+            let (mut stream, mut other) = connect_to(&node, &listener);
+            let data = pattern(3 << 20);
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    stream.write_all(&data).unwrap();
+                    stream.shutdown(Shutdown::Write).unwrap();
+                });
+                let mut received = Vec::new();
+                other.read_to_end(&mut received).unwrap();
+                assert!(received == data, "{blocks} blocks");
+            });
+        });
+    }
+}
+
 #[test]
 fn a_message_and_its_answer() {
     within(20, || {

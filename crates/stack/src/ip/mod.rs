@@ -62,13 +62,20 @@ pub(crate) const MAX_HEADERS: usize = 54;
 
 const _: () = assert!(MAX_HEADERS == ethernet::HEADER_LEN + toehold_wire::ipv6::HEADER_LEN);
 
-/// Largest packet a loopback path takes, in bytes.
-const LOOPBACK_MTU: u16 = u16::MAX;
+/// Largest packet a loopback path takes, in bytes. It waits in payload memory, together
+/// with a few bytes about it; that part of the memory which programs cannot fill with
+/// what they send has to hold it, or it would wait for ever.
+fn loopback_mtu(config: &Config) -> u16 {
+    let kept = u64::from(config.payload_blocks / 4) * u64::from(config.payload_block_len);
+    let mtu = kept.saturating_sub(64).max(path_mtu::LEAST_IPV6.into());
+    u16::try_from(mtu).unwrap_or(u16::MAX)
+}
 
 /// The IP layer of one stack: handles to its state, and its settings.
 pub(crate) struct Ip {
     own: Addresses,
     link: LinkShape,
+    loopback_mtu: u16,
     /// Whether this stack answers for its node: its first shard.
     speaks: bool,
     state: Table<State>,
@@ -106,6 +113,7 @@ impl Ip {
         Ok(Self {
             own: Addresses::new(config),
             link: LinkShape::new(config),
+            loopback_mtu: loopback_mtu(config),
             speaks: config.steering.index == 0,
             state,
             neighbors: Neighbors::create(carver, config)?,
@@ -174,7 +182,7 @@ impl Ip {
     pub(crate) fn path(&mut self, now: Instant, remote: Address) -> PathState {
         let next_hop = match (self.own.next_hop(&remote), self.link.ethernet) {
             (NextHop::Loopback, _) => {
-                let (mtu, epoch) = (LOOPBACK_MTU, self.state[0].epoch());
+                let (mtu, epoch) = (self.loopback_mtu, self.state[0].epoch());
                 return PathState::Ready(
                     Path::new(self.own.mac, mtu, u32::from(mtu), NONE, epoch).with_loopback(),
                 );

@@ -15,7 +15,7 @@ impl Tcp {
     /// Queues a frame of this stack to itself.
     pub(super) fn push_looped(&mut self, frame: &[u8], segment_size: u16) -> Result<(), TransmitError> {
         let need = PREFIX + frame.len();
-        let blocks = need / self.payload.block_len() + 2;
+        let blocks = need / self.payload.block_len() + 1;
         let queue = &mut self.shard[0].looped;
         if queue.len() + need > MAX_LOOPED || (self.payload.free_blocks() as usize) < blocks {
             return Err(TransmitError::Full);
@@ -37,7 +37,9 @@ impl Tcp {
         let mut prefix = [0; PREFIX];
         queue.read(&mut self.payload, &mut prefix);
         let [a, b, c, d, e, f, ..] = prefix;
-        frame.resize(u32::from_ne_bytes([a, b, c, d]) as usize, 0);
+        // No more than there is, whatever somebody else has written to the memory.
+        let len = u32::from_ne_bytes([a, b, c, d]) as usize;
+        frame.resize(len.min(queue.len()), 0);
         queue.read(&mut self.payload, frame);
         Some(Offload {
             checksum: Checksum::Verified,
