@@ -6,7 +6,8 @@
 //! task runs the former where their needs are met, the latter with `--slow`,
 //! and says loudly what it could not run.
 
-use crate::requirements::{self, FOR_TESTS};
+use crate::fuzz;
+use crate::requirements::{self, FOR_FUZZING, FOR_TESTS};
 use crate::shell::{cargo, command, line_of, root, succeeds};
 use anyhow::{Context, Result, bail};
 use std::collections::BTreeMap;
@@ -22,6 +23,19 @@ pub(crate) struct Arguments {
     /// Fail instead of skipping what the machine cannot run.
     #[arg(long)]
     strict: bool,
+    /// Leave out the inputs kept in fuzz/corpus, because they are tried elsewhere.
+    #[arg(long)]
+    skip_corpora: bool,
+}
+
+impl Arguments {
+    /// As `cargo xtask ci` runs them, which tries the corpora in a step of their own.
+    pub(crate) fn without_corpora() -> Self {
+        Self {
+            skip_corpora: true,
+            ..Self::default()
+        }
+    }
 }
 
 /// Runs all tests.
@@ -47,14 +61,27 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         counts.broken |= more.broken;
     }
     counts.ignored = counts.ignored.max(unmet.len());
+    let corpora = arguments.skip_corpora || replay_corpora()?;
     report(&counts, &unmet);
+    if !corpora {
+        println!("*** SKIPPED the fuzzing corpora: no C++ compiler ***");
+    }
     if !counts.all_passed() {
         bail!("some tests failed");
     }
-    if arguments.strict && !unmet.is_empty() {
+    if arguments.strict && !(unmet.is_empty() && corpora) {
         bail!("some tests were skipped");
     }
     Ok(())
+}
+
+/// Tries every input kept in fuzz/corpus. False: the machine cannot.
+fn replay_corpora() -> Result<bool> {
+    let possible = requirements::provide(FOR_FUZZING).is_empty();
+    if possible {
+        fuzz::run(&fuzz::Arguments::replaying())?;
+    }
+    Ok(possible)
 }
 
 fn report(counts: &Counts, unmet: &[(&Marked, String)]) {
