@@ -53,7 +53,6 @@ mod steps;
 #[cfg(all(target_arch = "x86_64", not(any(loom, miri))))]
 mod stream;
 mod table;
-#[cfg(not(loom))]
 mod tape;
 #[cfg(all(test, not(loom)))]
 mod tests;

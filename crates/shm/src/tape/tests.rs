@@ -2,6 +2,8 @@ use core::sync::atomic::AtomicBool;
 
 use proptest::prelude::*;
 
+use core::sync::atomic::Ordering::Relaxed;
+
 use super::*;
 
 const CAPACITY: usize = 4096;

@@ -1,21 +1,18 @@
-//! A tape in a region: records of bytes that whoever holds the lease appends, and
-//! one thread, which needs no lease, plays back.
-//!
-//! The writer never waits, and wakes nobody: what there is no room for is dropped
-//! and counted. While nobody plays, all that a writer does is to look at one word,
-//! and the pages of the tape are never touched.
+//! The two ends of a tape.
 
 #[cfg(test)]
+#[path = "tests.rs"]
 mod tests;
 
 use core::fmt;
 use core::ptr::NonNull;
 use core::sync::atomic::AtomicU64;
-use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::Ordering::{Relaxed, Release};
 use std::sync::Arc;
 
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
+use super::positions::Positions;
 use crate::carve::{Carver, OutOfMemory, PIECE_ALIGN, piece_bytes};
 use crate::copy::copy_racing;
 use crate::{Gather, Region, Words};
@@ -116,15 +113,15 @@ impl Tape {
         let (first, behind) = bytes.split_at_mut(beginning.len().min(len));
         first.copy_from_slice(&beginning[..first.len()]);
         rest.copy_to(0, behind);
-        self.written.word(WRITTEN).store(next, Release);
+        self.positions().publish(next);
     }
 
     /// Where a record that takes `needed` bytes begins, and the position behind it.
     fn make_room(&mut self, needed: usize) -> Option<(usize, u64)> {
         // What is nonsense here was written by a process of the node that is not in
         // its right mind: the tape may be useless then, but stays within its bounds.
-        let written = self.written.word(WRITTEN).load(Relaxed) & !(HEADER as u64 - 1);
-        let taken = self.taken.word(0).load(Acquire);
+        let (written, taken) = self.positions().to_write();
+        let written = written & !(HEADER as u64 - 1);
         let used = usize::try_from(written.wrapping_sub(taken)).ok()?;
         let free = self.capacity.checked_sub(used)?;
         let at = (written % self.capacity as u64) as usize;
@@ -141,6 +138,13 @@ impl Tape {
         };
         self.bytes_mut(at, HEADER).copy_from_slice(rewind.as_bytes());
         Some((0, written.wrapping_add((to_end + needed) as u64)))
+    }
+
+    fn positions(&self) -> Positions<'_> {
+        Positions {
+            written: self.written.word(WRITTEN),
+            taken: self.taken.word(0),
+        }
     }
 
     fn bytes_mut(&mut self, at: usize, len: usize) -> &mut [u8] {
@@ -192,12 +196,19 @@ pub struct TapeReader {
 unsafe impl Send for TapeReader {}
 
 impl TapeReader {
+    fn positions(&self) -> Positions<'_> {
+        Positions {
+            written: self.written.word(WRITTEN),
+            taken: self.taken.word(0),
+        }
+    }
+
     /// Begins: from now on the first `limit` bytes of each record are kept.
     pub fn start(&mut self, limit: u32) {
         // What came late to an earlier reader is of no interest.
-        self.position = self.written.word(WRITTEN).load(Acquire);
+        self.position = self.positions().readable();
         self.lost = self.written.word(LOST).load(Relaxed);
-        self.taken.word(0).store(self.position, Relaxed);
+        self.positions().take(self.position);
         self.limit.word(0).store(limit, Release);
     }
 
@@ -209,7 +220,7 @@ impl TapeReader {
     /// Appends the bytes of the oldest record to `into`, if there is one, and tells of
     /// it. The number is of records that were lost since the one before.
     pub fn read(&mut self, into: &mut Vec<u8>) -> Option<(Label, u64)> {
-        let written = self.written.word(WRITTEN).load(Acquire);
+        let written = self.positions().readable();
         let available = written.wrapping_sub(self.position);
         if available == 0 {
             return None;
@@ -242,7 +253,7 @@ impl TapeReader {
 
     fn advance(&mut self, position: u64) {
         self.position = position;
-        self.taken.word(0).store(position, Release);
+        self.positions().take(position);
     }
 
     /// Copies the record at the present position, and says where the next one is.
