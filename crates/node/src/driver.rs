@@ -214,7 +214,7 @@ impl Driver {
                 (_, Plan::Sit(until)) => until,
             };
             let at_link = matches!(plan, Plan::Sit(_));
-            self.shard.sleep(&self.shard.bells.driver, at_link, until)?;
+            self.shard.sleep(&self.shard.bells.driver, at_link, until);
             self.shard.bells.driver.clear();
             // A busy program is not even asked for its lease.
             if plan == Plan::Watch && self.shard.signals.take_mark() {
@@ -353,7 +353,9 @@ impl ShardHandle {
             }
             if frames == 0 && shard.arm() {
                 let until = clock::earlier(Some(deadline), shard.next_due());
-                LeaseGuard::unlocked(&mut shard, || self.sleep(&self.bells.sleeper, true, until))??;
+                LeaseGuard::unlocked(&mut shard, || {
+                    self.sleep(&self.bells.sleeper, true, until);
+                })?;
                 shard.disarm();
             }
         }

@@ -1,12 +1,13 @@
 //! How a thread rests, and how the last one to drive leaves the shard to those
 //! who rest.
 
+use std::hint::spin_loop;
 use std::time::Duration;
 
 use toehold_shm::{LeaseGuard, Rest};
 use toehold_stack::Instant;
 
-use super::{Gone, Guard, Operation, ShardHandle, SpinBudget};
+use super::{Gone, Guard, LOOKS, Operation, ShardHandle, SpinBudget};
 use crate::attachment::Attachment;
 use crate::clock;
 use crate::driver::Mode;
@@ -101,9 +102,7 @@ impl ShardHandle {
             let budget_ns = spin.get();
             let mut in_time = false;
             LeaseGuard::unlocked(shard, || {
-                in_time = spin
-                    .crowd()
-                    .look_for(budget_ns, || !self.parking.is_resting(slot));
+                in_time = self.spin_parked(slot, budget_ns);
                 self.park_until(slot, deadline)
             })??;
             match in_time {
@@ -121,6 +120,20 @@ impl ShardHandle {
         Ok(operation.attempt(shard))
     }
 
+    /// Spins until notified, for some time at most. Whether that happened.
+    fn spin_parked(&self, slot: u32, budget_ns: u64) -> bool {
+        let end = clock::now().plus_nanos(budget_ns);
+        while self.parking.is_resting(slot) {
+            for _ in 0..LOOKS {
+                spin_loop();
+            }
+            if clock::now() >= end {
+                return false;
+            }
+        }
+        true
+    }
+
     /// Sleeps on the link's descriptor.
     fn sit(
         &self,
@@ -132,17 +145,16 @@ impl ShardHandle {
         self.parking.begin(slot, Rest::Seated);
         let wake_at = until.unwrap_or(Instant::NEVER);
         shard.waiting.seats.set_sleeper(slot, wake_at);
-        let rung = LeaseGuard::unlocked(shard, || {
+        let mut rung = false;
+        LeaseGuard::unlocked(shard, || {
             // Whoever leaves a request for the engine's driver rings if it sleeps.
-            let slept = if !is_engine || self.channels.doze() {
-                self.sleep(&self.bells.sleeper, true, until)
-            } else {
-                Ok(false)
-            };
+            if !is_engine || self.channels.doze() {
+                rung = self.sleep(&self.bells.sleeper, true, until);
+            }
             if is_engine {
                 self.channels.attend();
             }
-            slept
+            self.check_engine()
         })??;
         shard.waiting.seats.leave_link(slot);
         if shard.waiting.seats.mode() == Mode::Seated {
