@@ -1,7 +1,7 @@
 //! A node whose engine is another process: attaching to its memory.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use serde::{Deserialize, Serialize};
 use toehold_link::Link;
@@ -9,57 +9,68 @@ use toehold_link::capture::Tap;
 use toehold_link::mq::{Bell, Port, PortError};
 use toehold_shm::{Access, Doorbell, Leased, OutOfMemory, PerProcess, Process, Region, RegionError};
 
-use crate::attachment::Attachment;
+use crate::attachment::{Attachment, Membership};
 use crate::control::{Connection, ControlError};
 use crate::fabric::Fabric;
 use crate::lookout::Lookout;
 use crate::memory::Layout;
-use crate::shard::{Bells, NodeLink, Shard, serve};
+use crate::shard::{Bells, NodeLink, Shard, Wake, Wakes, serve};
+use crate::shards::Shards;
 use crate::wait::{Gone, ShardHandle};
 
 /// What an engine tells a process that attaches, beside the descriptors.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Description {
-    pub(crate) layout: Layout,
-    /// What the engine's carver came to.
-    pub(crate) fingerprint: u64,
+    /// Of each shard, what lies in its region, and what the engine's carver came to.
+    pub(crate) shards: Vec<(Layout, u64)>,
     /// Tells this memory from what the node has had before and will have after it.
     pub(crate) life: u64,
 }
 
-/// The descriptors of an attachment, in this order.
+/// The descriptors of one shard of an attachment, in this order. The node's bell for its
+/// connections with others comes before all of them.
 pub(crate) struct Descriptors {
     pub(crate) region: OwnedFd,
-    pub(crate) bells: Bells,
+    pub(crate) sleeper: Doorbell,
+    pub(crate) driver: Doorbell,
     pub(crate) port: Bell,
 }
 
 impl Descriptors {
-    pub(crate) fn into_list(self) -> Vec<OwnedFd> {
+    /// How many there are.
+    const COUNT: usize = 5;
+
+    pub(crate) fn into_list(self) -> [OwnedFd; Self::COUNT] {
         let [receiver, sender] = self.port.into_descriptors();
-        let Bells {
-            sleeper,
-            driver,
-            fabric,
-        } = self.bells;
-        let doorbells = [sleeper, driver, fabric].map(Doorbell::into_fd);
-        let mut list = vec![self.region];
-        list.extend(doorbells);
-        list.extend([receiver, sender]);
-        list
+        [
+            self.region,
+            self.sleeper.into_fd(),
+            self.driver.into_fd(),
+            receiver,
+            sender,
+        ]
     }
 
-    fn from_list(list: Vec<OwnedFd>) -> Option<Descriptors> {
-        let [region, sleeper, driver, fabric, receiver, sender] = list.try_into().ok()?;
-        Some(Descriptors {
+    fn from_list([region, sleeper, driver, receiver, sender]: [OwnedFd; Self::COUNT]) -> Descriptors {
+        Descriptors {
             region,
-            bells: Bells {
-                sleeper: Doorbell::from_fd(sleeper),
-                driver: Doorbell::from_fd(driver),
-                fabric: Doorbell::from_fd(fabric),
-            },
+            sleeper: Doorbell::from_fd(sleeper),
+            driver: Doorbell::from_fd(driver),
             port: Bell::from_descriptors([receiver, sender]),
-        })
+        }
+    }
+
+    /// Of all shards, and the bell in front. `None`: there are not as many as there
+    /// should be.
+    fn all(list: Vec<OwnedFd>, shards: usize) -> Option<(Doorbell, Vec<Descriptors>)> {
+        let mut list = list.into_iter();
+        let fabric = Doorbell::from_fd(list.next()?);
+        let mut all = Vec::new();
+        while all.len() < shards {
+            let own: Vec<OwnedFd> = list.by_ref().take(Self::COUNT).collect();
+            all.push(Self::from_list(own.try_into().ok()?));
+        }
+        list.next().is_none().then_some((fabric, all))
     }
 }
 
@@ -89,7 +100,7 @@ pub enum AttachError {
 /// This process's part in a node of another process. A forked child attaches anew,
 /// when it first needs to.
 pub struct AttachedNode {
-    shard: PerProcess<ShardHandle>,
+    shards: PerProcess<Shards>,
     process: Process,
     fabric: Fabric,
     name: String,
@@ -105,9 +116,9 @@ impl AttachedNode {
     /// refuses memory or descriptors: the error says what to do.
     pub fn attach(fabric: &Fabric, node: &str) -> Result<AttachedNode, AttachError> {
         let process = Process::this().map_err(std::io::Error::from)?;
-        let (shard, life) = open(fabric, node, process)?;
+        let (shards, life) = open(fabric, node, process)?;
         Ok(AttachedNode {
-            shard: PerProcess::new(process, shard),
+            shards: PerProcess::new(process, shards),
             process,
             fabric: fabric.try_clone()?,
             name: node.to_owned(),
@@ -118,12 +129,13 @@ impl AttachedNode {
     /// The same in a process that was forked. What its parent has in memory, this
     /// process has copies of that nobody will ever bring into order.
     #[cold]
-    fn attach_anew(&self) -> Result<&ShardHandle, Gone> {
-        if let Some(attachment) = self.shard.inherited().and_then(|shard| shard.attachment.as_ref()) {
+    fn attach_anew(&self) -> Result<&Shards, Gone> {
+        let inherited = self.shards.inherited();
+        if let Some(attachment) = inherited.and_then(|shards| shards.get(0).attachment.as_ref()) {
             attachment.pool().abandon();
         }
         match open(&self.fabric, &self.name, self.process) {
-            Ok((shard, life)) if life == self.life => Ok(self.shard.publish(shard)),
+            Ok((shards, life)) if life == self.life => Ok(self.shards.publish(shards)),
             // Another node of that name, or the same one after it began anew; or the
             // next call may be luckier.
             _ => Err(Gone),
@@ -135,97 +147,135 @@ impl AttachedNode {
         &self.name
     }
 
-    /// The way to its shard, if this process has attached: a forked child has not, as
+    /// The ways to its shards, if this process has attached: a forked child has not, as
     /// long as it does not use anything.
     #[inline]
-    pub fn shard_in_use(&self) -> Option<&ShardHandle> {
-        self.shard.get()
+    pub fn shards_in_use(&self) -> Option<&Shards> {
+        self.shards.get()
     }
 
-    /// The way to its shard.
+    /// The ways to its shards.
     ///
     /// # Errors
     ///
     /// If this process was forked and cannot attach.
     #[inline]
-    pub fn shard(&self) -> Result<&ShardHandle, Gone> {
-        match self.shard.get() {
-            Some(shard) => Ok(shard),
+    pub fn shards(&self) -> Result<&Shards, Gone> {
+        match self.shards.get() {
+            Some(shards) => Ok(shards),
             None => self.attach_anew(),
         }
     }
 }
 
 /// Attaches to what the node is at present.
-fn open(fabric: &Fabric, node: &str, process: Process) -> Result<(ShardHandle, u64), AttachError> {
+fn open(fabric: &Fabric, node: &str, process: Process) -> Result<(Shards, u64), AttachError> {
     let mut connection = Connection::open(fabric, node)?;
     let attached = connection.attach()?;
     let description: Description =
         serde_json::from_value(attached.description).map_err(|_| AttachError::Build)?;
-    let descriptors = Descriptors::from_list(attached.descriptors).ok_or(AttachError::Build)?;
-    let number = attached.process;
-    let shard = join(connection, (process, number), &description, descriptors)?;
-    Ok((shard, description.life))
+    let Description { shards, life } = description;
+    let (fabric_bell, descriptors) =
+        Descriptors::all(attached.descriptors, shards.len()).ok_or(AttachError::Build)?;
+    let wakes = Arc::new(Wakes::default());
+    let lookout = Arc::new(Lookout {
+        engine: connection.socket().try_clone_to_owned()?,
+        leases: OnceLock::new(),
+        wakes: Arc::clone(&wakes),
+    });
+    let membership = Arc::new(Membership::new(connection, Arc::clone(&lookout), process));
+    let fabric_bell = Arc::new(fabric_bell);
+    let mut handles = Vec::new();
+    for (index, ((layout, fingerprint), descriptors)) in (0..).zip(shards.into_iter().zip(descriptors)) {
+        let Descriptors {
+            region,
+            sleeper,
+            driver,
+            port,
+        } = descriptors;
+        let joining = Joining {
+            layout,
+            fingerprint,
+            process: attached.process,
+            bells: Bells {
+                sleeper: Arc::new(sleeper),
+                driver: Arc::new(driver),
+                fabric: Arc::clone(&fabric_bell),
+            },
+            lookout: Arc::clone(&lookout),
+        };
+        let attachment = Attachment::new(Arc::clone(&membership), index);
+        handles.push(joining.map(region, port, attachment)?);
+    }
+    // Without those who keep watch, who have the lookout themselves.
+    let leases = handles
+        .iter()
+        .map(|handle| handle.lease.lease().with_holder(attached.process));
+    // Nobody else has set them.
+    let _ = lookout.leases.set(leases.collect());
+    wakes.set(handles.iter().map(|handle| Wake {
+        parking: handle.parking.clone(),
+        sleeper: Arc::clone(&handle.bells.sleeper),
+    }));
+    let shards = Shards::new(handles).ok_or(AttachError::Build)?;
+    Ok((shards, life))
 }
 
-fn join(
-    connection: Connection,
-    (process, number): (Process, u16),
-    description: &Description,
-    descriptors: Descriptors,
-) -> Result<ShardHandle, AttachError> {
-    let Description {
-        layout, fingerprint, ..
-    } = description;
-    let port_config = layout.port.ok_or(AttachError::Build)?;
-    let region = Region::open(descriptors.region, Access::ReadWrite)?;
-    let bells = descriptors.bells.try_clone().map_err(std::io::Error::from)?;
-    let engine = connection.socket().try_clone_to_owned()?;
-    let sleeper = descriptors.bells.sleeper.try_clone();
-    let sleeper = sleeper.map_err(std::io::Error::from)?;
-    let mut outside = None;
-    let lease = Leased::attach(region, |carver| {
-        let pieces = layout.carve(carver)?;
-        let payload = pieces.stack.payload_area();
-        let tap = Tap::create(carver)?;
-        let port = Port::create(carver, &port_config, descriptors.port, Some(payload))?;
-        if carver.fingerprint() != *fingerprint {
-            return Err(AttachError::Build);
-        }
-        let sleep_on = port
-            .descriptor()
-            .map(|descriptor| descriptor.as_fd().try_clone_to_owned());
-        let lease = pieces.lease.with_holder(number);
-        let lookout = Arc::new(Lookout {
-            engine,
-            lease: lease.clone(),
-            parking: pieces.parking.clone(),
-            sleeper,
-        });
-        let watching = Arc::clone(&lookout);
-        let lease = lease.with_vigil(Arc::new(move || {
-            // Whoever waits for the lease finds it closed.
-            let _ = watching.check();
-        }));
-        let channels = pieces.stack.channels().clone();
-        let waiting = (pieces.parking, channels);
-        outside = Some((pieces.signals, waiting, sleep_on.transpose()?, lookout));
-        let shard = Shard::new(
-            pieces.stack,
-            NodeLink::Port(Box::new(port), tap),
-            pieces.waiting,
+/// One of the shards, on the way to being this process's.
+struct Joining {
+    layout: Layout,
+    fingerprint: u64,
+    /// The number of this process.
+    process: u16,
+    bells: Bells,
+    lookout: Arc<Lookout>,
+}
+
+impl Joining {
+    fn map(self, region: OwnedFd, port: Bell, attachment: Attachment) -> Result<ShardHandle, AttachError> {
+        let Joining {
+            layout,
             bells,
-        );
-        Ok((lease, shard))
-    })?;
-    let (signals, (parking, channels), descriptor, lookout) = outside.ok_or(AttachError::Build)?;
-    Ok(ShardHandle {
-        lease: lease.serving(serve),
-        signals,
-        parking,
-        channels,
-        bells: descriptors.bells,
-        descriptor,
-        attachment: Some(Attachment::new(connection, lookout, process)),
-    })
+            lookout,
+            ..
+        } = self;
+        let port_config = layout.port.ok_or(AttachError::Build)?;
+        let region = Region::open(region, Access::ReadWrite)?;
+        let mut outside = None;
+        let lease = Leased::attach(region, |carver| {
+            let pieces = layout.carve(carver)?;
+            let payload = pieces.stack.payload_area();
+            let tap = Tap::create(carver)?;
+            let port = Port::create(carver, &port_config, port, Some(payload))?;
+            if carver.fingerprint() != self.fingerprint {
+                return Err(AttachError::Build);
+            }
+            let sleep_on = port
+                .descriptor()
+                .map(|descriptor| descriptor.as_fd().try_clone_to_owned());
+            let channels = pieces.stack.channels().clone();
+            outside = Some((pieces.signals, pieces.parking, channels, sleep_on.transpose()?));
+            let wakes = Arc::clone(&lookout.wakes);
+            let lease = pieces
+                .lease
+                .with_holder(self.process)
+                .with_vigil(Arc::new(move || {
+                    // Whoever waits for the lease finds it closed.
+                    let _ = lookout.check();
+                }));
+            let link = NodeLink::Port(Box::new(port), tap);
+            let shard = Shard::new(pieces.stack, link, pieces.waiting, bells.clone(), wakes);
+            Ok((lease, shard))
+        })?;
+        let (signals, parking, channels, descriptor) = outside.ok_or(AttachError::Build)?;
+        Ok(ShardHandle {
+            lease: lease.serving(serve),
+            signals,
+            parking,
+            channels,
+            bells,
+            descriptor,
+            attachment: Some(attachment),
+        })
+    }
 }

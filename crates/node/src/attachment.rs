@@ -30,10 +30,18 @@ const CALLS: u32 = 16;
 /// The connection of an attached process. Its end is how the engine learns of the
 /// process's, and the process of the engine's.
 #[derive(Debug)]
-pub(crate) struct Attachment {
+pub(crate) struct Membership {
     connection: Mutex<Connection>,
     pool: Pool,
     lookout: Arc<Lookout>,
+}
+
+/// The same as the way to one of the node's shards has it.
+#[derive(Debug)]
+pub(crate) struct Attachment {
+    membership: Arc<Membership>,
+    /// Which of the node's shards it is about.
+    shard: u8,
     /// When this process looked last whether the engine lives, in nanoseconds.
     looked_at: AtomicU64,
     /// How many peers had joined when this process last mapped those it missed.
@@ -52,11 +60,10 @@ enum Asked {
 }
 
 impl Attachment {
-    pub(crate) fn new(connection: Connection, lookout: Arc<Lookout>, process: Process) -> Attachment {
+    pub(crate) fn new(membership: Arc<Membership>, shard: u8) -> Attachment {
         Attachment {
-            connection: Mutex::new(connection),
-            pool: Pool::new(process),
-            lookout,
+            membership,
+            shard,
             looked_at: AtomicU64::new(0),
             mapped: AtomicU32::new(0),
             asks_at: AtomicU64::new(0),
@@ -67,28 +74,29 @@ impl Attachment {
     /// The holders that are spare.
     #[inline]
     pub(crate) fn pool(&self) -> &Pool {
-        &self.pool
+        &self.membership.pool
     }
 
     /// A holder for something new.
     #[inline]
     pub(crate) fn holder(&self) -> Result<Holder, HolderError> {
-        self.pool.take(&self.connection)
+        self.membership.pool.take(&self.membership.connection)
     }
 
     /// The holder that a descriptor is.
     pub(crate) fn identify(&self, descriptor: OwnedFd) -> Result<Holder, HolderError> {
-        self.pool.identify(&self.connection, descriptor)
+        let Membership { pool, connection, .. } = &*self.membership;
+        pool.identify(connection, descriptor)
     }
 
     /// Becomes readable when the engine is gone.
     pub(crate) fn engine(&self) -> BorrowedFd<'_> {
-        self.lookout.engine()
+        self.membership.lookout.engine()
     }
 
     /// Fails if the engine is gone; tells everybody else so. One system call.
     pub(crate) fn check(&self) -> Result<(), Gone> {
-        self.lookout.check()
+        self.membership.lookout.check()
     }
 
     /// The same, at most once a period.
@@ -152,14 +160,14 @@ impl Attachment {
     }
 
     fn ask(&self, slot: u8, generation: u16) -> Result<Asked, Gone> {
-        let mut connection = match self.connection.try_lock() {
+        let mut connection = match self.membership.connection.try_lock() {
             Ok(connection) => connection,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            // Another thread maps all of them, for the whole process. The engine may
-            // be stopped and answer late.
+            // Another thread asks, perhaps for another shard. The engine may be stopped
+            // and answer late.
             Err(TryLockError::WouldBlock) => return Ok(Asked::Later),
         };
-        match connection.peer(slot, generation) {
+        match connection.peer(self.shard, slot, generation) {
             Ok(list) => Ok(Asked::Answered(list.and_then(PeerDescriptors::from_list))),
             Err(ControlError::HungUp(_)) => Err(Gone),
             Err(ControlError::TimedOut(_)) => {
@@ -172,9 +180,19 @@ impl Attachment {
     }
 }
 
-impl Drop for Attachment {
+impl Membership {
+    pub(crate) fn new(connection: Connection, lookout: Arc<Lookout>, process: Process) -> Membership {
+        Membership {
+            connection: Mutex::new(connection),
+            pool: Pool::new(process),
+            lookout,
+        }
+    }
+}
+
+impl Drop for Membership {
     /// Detaches, although a forked child may have a copy of the connection.
     fn drop(&mut self) {
-        let _ = rustix::net::shutdown(self.engine(), Shutdown::Both);
+        let _ = rustix::net::shutdown(self.lookout.engine(), Shutdown::Both);
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use toehold_link::Capabilities;
 use toehold_link::impair::ImpairSettings;
+use toehold_link::steering::MAX_SHARDS;
 use toehold_stack::{Config, DemuxStrategy, TcpConfig};
 
 use crate::error::NodeError;
@@ -41,6 +42,7 @@ pub struct NodeConfig {
     pub(crate) tcp: Option<TcpConfig>,
     pub(crate) drain: Duration,
     pub(crate) placement: Placement,
+    pub(crate) shards: u8,
     pub(crate) seed: Option<u64>,
 }
 
@@ -79,6 +81,7 @@ impl NodeConfig {
             tcp: None,
             drain: Duration::from_secs(2),
             placement: Placement::default(),
+            shards: 1,
             seed: None,
         }
     }
@@ -192,6 +195,15 @@ impl NodeConfig {
         self
     }
 
+    /// Independent stacks in the node, 1 to 16; 1 by default. A connection belongs to one
+    /// of them, and threads that use different ones never wait for each other. They share
+    /// out the bounds of connections and payload memory.
+    #[must_use]
+    pub fn shards(mut self, shards: u8) -> Self {
+        self.shards = shards;
+        self
+    }
+
     /// How long the end of the node waits for what its programs have written
     /// and closed to arrive, at most; 2 s by default.
     #[must_use]
@@ -233,6 +245,13 @@ impl NodeConfig {
                 what: "the bound of connections",
                 value,
                 range: "1 to 16777216",
+            });
+        }
+        if !(1..=MAX_SHARDS).contains(&self.shards) {
+            return Err(NodeError::Bound {
+                what: "the number of shards",
+                value: self.shards.into(),
+                range: "1 to 16",
             });
         }
         let blocks = self.payload_memory / BLOCK_LEN as usize;

@@ -18,7 +18,6 @@
 //! leave it requests. It spins for a while after every frame and request if that has
 //! helped before, then sleeps at the link.
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::Duration;
@@ -29,6 +28,7 @@ use toehold_stack::Instant;
 use crate::clock;
 use crate::placement::Placement;
 use crate::shard::{Pulse, Shard, Subscription};
+use crate::shards::OneShard;
 use crate::wait::{Gone, Guard, Operation, ShardHandle, SpinBudget};
 
 /// Time between two looks for marks. A program that leaves its calls is without
@@ -159,13 +159,13 @@ struct Seen {
 
 /// The engine's end of a shard: what its driver sleeps on, and what ends it.
 pub(crate) struct Driver {
-    shard: Arc<ShardHandle>,
+    shard: OneShard,
     stop: AtomicBool,
     spin: SpinBudget,
 }
 
 impl Driver {
-    pub(crate) fn new(shard: Arc<ShardHandle>) -> Driver {
+    pub(crate) fn new(shard: OneShard) -> Driver {
         Driver {
             shard,
             stop: AtomicBool::new(false),

@@ -54,6 +54,16 @@ pub enum NodeError {
         "the link can be driven only by the thread that made it; sockets need one that any thread can drive"
     )]
     SingleThread,
+    /// A link that the program has made has one queue.
+    #[error(
+        "a node on a link of one's own has one shard; several need a fabric, and a link that is not impaired"
+    )]
+    OneQueue,
+    /// A capture is of one shard.
+    #[error(
+        "a node with several shards cannot be recorded by its settings; start it with `toehold up`, and record it with `toehold capture`"
+    )]
+    OneCapture,
     /// The system refuses a thread.
     #[error("cannot start the node's thread: {0} (see `ulimit -u`)")]
     Thread(io::Error),
@@ -73,7 +83,9 @@ impl From<NodeError> for io::Error {
             | NodeError::Descriptors(source)
             | NodeError::Thread(source) => source.kind(),
             NodeError::Random(errno) => errno.kind(),
-            NodeError::SingleThread => io::ErrorKind::Unsupported,
+            NodeError::SingleThread | NodeError::OneQueue | NodeError::OneCapture => {
+                io::ErrorKind::Unsupported
+            }
             NodeError::Join(_) => io::ErrorKind::Other,
         };
         io::Error::new(kind, error)

@@ -8,7 +8,8 @@
 //!
 //! | file or folder | what |
 //! | --- | --- |
-//! | `memory` | what lies in a node's region |
+//! | `memory` | what lies in a shard's region |
+//! | `shards` | the ways to all shards of a node |
 //! | `shard` | a stack, its link, and who waits for what |
 //! | `wait` | who drives and who rests |
 //! | `driver` | driving while no program does |
@@ -40,6 +41,7 @@ mod memory;
 mod placement;
 pub mod settings;
 mod shard;
+mod shards;
 mod wait;
 
 pub use toehold_shm::{Direction, Lane, LaneState, Moved};
@@ -52,4 +54,5 @@ pub use self::holder::{Holder, HolderError};
 pub use self::local::LocalNode;
 pub use self::placement::{InvalidPlacement, Placement};
 pub use self::shard::{Interest, Shard, Subscription};
-pub use self::wait::{Gone, Guard, Operation, Ownership, ShardHandle, SpinBudget};
+pub use self::shards::Shards;
+pub use self::wait::{Everywhere, Gone, Guard, Operation, Ownership, ShardHandle, SpinBudget};

@@ -11,8 +11,9 @@ use toehold_link::capture::{Capture, CaptureSettings};
 use toehold_link::impair::Impair;
 use toehold_link::loopback::{Loopback, LoopbackSettings};
 use toehold_link::mq::{Mesh, MeshSettings};
+use toehold_link::steering::Steering;
 use toehold_link::{Capabilities, Link};
-use toehold_shm::{Carver, Leased, Process, Region, RegionError};
+use toehold_shm::{Carver, Doorbell, Leased, Process, Region, RegionError};
 use toehold_stack::Config;
 
 use crate::config::NodeConfig;
@@ -20,17 +21,21 @@ use crate::driver::Driver;
 use crate::error::NodeError;
 use crate::memory::{Layout, Pieces};
 use crate::placement::Placement;
-use crate::shard::{Bells, NodeLink, Shard, serve};
+use crate::shard::{Bells, NodeLink, Shard, Wake, Wakes, serve};
+use crate::shards::{OneShard, Shards};
 use crate::wait::ShardHandle;
 
 /// How long joining waits for the nodes that are there already. They answer
 /// only while they are driven; one that comes late is none the worse for it.
 const SETTLE: Duration = Duration::from_millis(100);
 
+/// Blocks of payload memory of a shard, at least.
+const LEAST_BLOCKS: u32 = 16;
+
 /// A node of this process. Its end delivers what its programs have written and closed.
 pub struct LocalNode {
-    shard: Arc<ShardHandle>,
-    driver: Option<(Arc<Driver>, JoinHandle<()>)>,
+    shards: Arc<Shards>,
+    drivers: Vec<(Arc<Driver>, JoinHandle<()>)>,
     drain: Duration,
     name: String,
     process: Process,
@@ -46,6 +51,9 @@ impl LocalNode {
     /// If a setting is out of range, the name is taken, or the system refuses
     /// memory, files or descriptors: the error says what to do.
     pub fn join(config: NodeConfig) -> Result<LocalNode, NodeError> {
+        if config.capture.is_some() && config.shards > 1 {
+            return Err(NodeError::OneCapture);
+        }
         let Some(fabric) = &config.fabric else {
             return Self::alone(config);
         };
@@ -53,31 +61,56 @@ impl LocalNode {
         settings.mtu = config.mtu;
         settings.ring_capacity = config.ring_capacity;
         settings.max_peers = config.max_peers;
-        let mut mesh = Mesh::join(&settings)?;
         if let Some(impair) = config.impair {
             // Impaired frames are copies: there is nothing to be read in place.
+            let mut mesh = Mesh::join(&settings)?;
             mesh.settle(SETTLE);
             return Self::with_link(config, Box::new(Impair::new(mesh, impair)));
         }
-        let pieces = make_pieces(&config, mesh.capabilities())?;
-        if config.zero_copy {
-            mesh.attach_payload(pieces.stack.payload_area())?;
+        let stack = stack_config(&config, settings.port_config().capabilities())?;
+        let life = random()?;
+        let mut parts = Vec::new();
+        for stack in shards_of(&stack) {
+            let mut settings = settings.clone();
+            settings.steering = stack.steering;
+            settings.incarnation = Some(life);
+            let mut mesh = Mesh::join(&settings)?;
+            let pieces = make_pieces(&config, stack)?;
+            if config.zero_copy {
+                mesh.attach_payload(pieces.stack.payload_area())?;
+            }
+            parts.push((pieces, mesh));
         }
-        mesh.settle(SETTLE);
-        let link = match config.capture {
-            None => NodeLink::Mesh(Box::new(mesh)),
-            Some(_) => NodeLink::Other(captured(&config, Box::new(mesh))?),
+        let settled = |(pieces, mut mesh): (Pieces, Mesh)| {
+            mesh.settle(SETTLE);
+            let link = match config.capture {
+                None => NodeLink::Mesh(Box::new(mesh)),
+                Some(_) => NodeLink::Other(captured(&config, Box::new(mesh))?),
+            };
+            Ok((pieces, link))
         };
-        Self::assemble(config, pieces, link)
+        let parts: Result<_, NodeError> = parts.into_iter().map(settled).collect();
+        Self::assemble(&config, parts?)
     }
 
     fn alone(config: NodeConfig) -> Result<LocalNode, NodeError> {
-        let link = Loopback::new(config.hardware_address(), loopback_settings(&config));
-        Self::with_link(config, Box::new(link))
+        let loopback = || -> Box<dyn Link> {
+            Box::new(Loopback::new(
+                config.hardware_address(),
+                loopback_settings(&config),
+            ))
+        };
+        let stack = stack_config(&config, loopback().capabilities())?;
+        let mut parts = Vec::new();
+        for stack in shards_of(&stack) {
+            let link = NodeLink::Other(captured(&config, loopback())?);
+            parts.push((make_pieces(&config, stack)?, link));
+        }
+        Self::assemble(&config, parts)
     }
 
-    /// Makes a node on a link. Its hardware address is the link's; what the
-    /// configuration says about the fabric does not count.
+    /// Makes a node on a link, which can have one shard only. Its hardware address is the
+    /// link's; what the configuration says about the fabric does not count.
     ///
     /// # Errors
     ///
@@ -86,10 +119,14 @@ impl LocalNode {
         if !link.capabilities().any_thread {
             return Err(NodeError::SingleThread);
         }
+        if config.shards != 1 {
+            return Err(NodeError::OneQueue);
+        }
         let config = config.mac(link.address());
-        let pieces = make_pieces(&config, link.capabilities())?;
+        let stack = stack_config(&config, link.capabilities())?;
+        let pieces = make_pieces(&config, stack)?;
         let link = NodeLink::Other(captured(&config, link)?);
-        Self::assemble(config, pieces, link)
+        Self::assemble(&config, vec![(pieces, link)])
     }
 
     /// Two nodes with a cable between them: for tests. Fabrics do not count.
@@ -112,38 +149,37 @@ impl LocalNode {
         }
     }
 
-    fn assemble(config: NodeConfig, pieces: Pieces, link: NodeLink) -> Result<LocalNode, NodeError> {
+    /// A shard of each of the parts.
+    fn assemble(config: &NodeConfig, parts: Vec<(Pieces, NodeLink)>) -> Result<LocalNode, NodeError> {
         let process = Process::this().map_err(RegionError::Create)?;
-        let descriptor = link
-            .descriptor()
-            .map(|descriptor| descriptor.try_clone_to_owned());
-        let descriptor = descriptor.transpose().map_err(NodeError::Descriptors)?;
-        let bells = Bells::new().map_err(no_descriptors)?;
-        let second = bells.try_clone().map_err(no_descriptors)?;
-        let channels = pieces.stack.channels().clone();
-        let mut shard = Shard::new(pieces.stack, link, pieces.waiting, second);
-        shard.housekeeping();
-        pieces.signals.set_placement(config.placement);
-        let shard = Arc::new(ShardHandle {
-            lease: Leased::new(pieces.lease, shard).serving(serve),
-            channels,
-            signals: pieces.signals,
-            parking: pieces.parking,
-            bells,
-            descriptor,
-            attachment: None,
-        });
-        let driver = match config.placement {
-            Placement::Inline => None,
-            Placement::Engine | Placement::Adaptive => Some(start_driver(Arc::clone(&shard))?),
+        let fabric = Arc::new(Doorbell::new().map_err(no_descriptors)?);
+        let bells: Result<Vec<Bells>, Errno> = parts.iter().map(|_| Bells::new(&fabric)).collect();
+        let bells = bells.map_err(no_descriptors)?;
+        let wakes = Arc::new(Wakes::default());
+        let wake = |((pieces, _), bells): (&(Pieces, _), &Bells)| Wake {
+            parking: pieces.parking.clone(),
+            sleeper: Arc::clone(&bells.sleeper),
         };
+        wakes.set(parts.iter().zip(&bells).map(wake));
+        let mut handles = Vec::new();
+        for ((pieces, link), bells) in parts.into_iter().zip(bells) {
+            handles.push(handle(config, pieces, link, bells, Arc::clone(&wakes))?);
+        }
+        let shards = Arc::new(Shards::new(handles).ok_or(NodeError::OneQueue)?);
+        let mut drivers = Vec::new();
+        if config.placement != Placement::Inline {
+            for index in 0..shards.count() {
+                let shards = Arc::clone(&shards);
+                drivers.push(start_driver(OneShard { shards, index })?);
+            }
+        }
         Ok(LocalNode {
             process,
             maker: process.number(),
-            shard,
-            driver,
+            shards,
+            drivers,
             drain: config.drain,
-            name: config.name,
+            name: config.name.clone(),
         })
     }
 
@@ -152,11 +188,11 @@ impl LocalNode {
         &self.name
     }
 
-    /// The way to its shard. `None` in a forked child: what it has a copy of is its
+    /// The ways to its shards. `None` in a forked child: what it has a copy of is its
     /// parent's, memory and threads included.
     #[inline]
-    pub fn shard(&self) -> Option<&ShardHandle> {
-        (self.process.number() == self.maker).then_some(&*self.shard)
+    pub fn shards(&self) -> Option<&Shards> {
+        (self.process.number() == self.maker).then_some(&*self.shards)
     }
 }
 
@@ -165,16 +201,15 @@ impl Drop for LocalNode {
     /// with its parent's is left alone.
     fn drop(&mut self) {
         if self.process.number() != self.maker {
-            std::mem::forget((Arc::clone(&self.shard), self.driver.take()));
+            std::mem::forget((Arc::clone(&self.shards), std::mem::take(&mut self.drivers)));
             return;
         }
-        if let Some((driver, thread)) = self.driver.take() {
+        for (driver, thread) in self.drivers.drain(..) {
             driver.stop();
             // It has no reason to panic; if it did all the same, that was told.
             let _ = thread.join();
         }
-        // A node that is gone has nothing to deliver.
-        let _ = self.shard.drain(self.drain);
+        self.shards.drain(self.drain);
     }
 }
 
@@ -182,7 +217,7 @@ pub(crate) fn no_descriptors(errno: Errno) -> NodeError {
     NodeError::Descriptors(errno.into())
 }
 
-pub(crate) fn start_driver(shard: Arc<ShardHandle>) -> Result<(Arc<Driver>, JoinHandle<()>), NodeError> {
+pub(crate) fn start_driver(shard: OneShard) -> Result<(Arc<Driver>, JoinHandle<()>), NodeError> {
     let driver = Arc::new(Driver::new(shard));
     let thread = std::thread::Builder::new().name("toehold-driver".into());
     let running = Arc::clone(&driver);
@@ -193,8 +228,34 @@ pub(crate) fn start_driver(shard: Arc<ShardHandle>) -> Result<(Arc<Driver>, Join
     Ok((driver, thread.map_err(NodeError::Thread)?))
 }
 
-fn make_pieces(config: &NodeConfig, link: Capabilities) -> Result<Pieces, NodeError> {
-    let layout = Layout::new(stack_config(config, link)?, None);
+fn handle(
+    config: &NodeConfig,
+    pieces: Pieces,
+    link: NodeLink,
+    bells: Bells,
+    wakes: Arc<Wakes>,
+) -> Result<ShardHandle, NodeError> {
+    let descriptor = link
+        .descriptor()
+        .map(|descriptor| descriptor.try_clone_to_owned());
+    let descriptor = descriptor.transpose().map_err(NodeError::Descriptors)?;
+    let channels = pieces.stack.channels().clone();
+    let mut shard = Shard::new(pieces.stack, link, pieces.waiting, bells.clone(), wakes);
+    shard.housekeeping();
+    pieces.signals.set_placement(config.placement);
+    Ok(ShardHandle {
+        lease: Leased::new(pieces.lease, shard).serving(serve),
+        channels,
+        signals: pieces.signals,
+        parking: pieces.parking,
+        bells,
+        descriptor,
+        attachment: None,
+    })
+}
+
+fn make_pieces(config: &NodeConfig, stack: Config) -> Result<Pieces, NodeError> {
+    let layout = Layout::new(stack, None);
     let region = Region::create(&format!("toehold-{}", config.name), layout.region_len())?;
     Ok(layout.carve(&mut Carver::new(region)?)?)
 }
@@ -210,7 +271,42 @@ pub(crate) fn stack_config(config: &NodeConfig, link: Capabilities) -> Result<Co
     Ok(Config {
         secret: secret.to_le_bytes(),
         seed,
+        steering: steering(config)?,
         ..config.stack(link)?
+    })
+}
+
+/// The peers get to know the key: it has nothing to do with the node's secret.
+fn steering(config: &NodeConfig) -> Result<Steering, NodeError> {
+    let key = match config.seed {
+        Some(seed) => u128::from(seed),
+        None => u128::from(random()?) << 64 | u128::from(random()?),
+    };
+    Ok(match config.shards {
+        1 => Steering::SOLE,
+        count => Steering {
+            index: 0,
+            count,
+            key: key.to_le_bytes(),
+        },
+    })
+}
+
+/// The configurations of a node's shards, of that of a stack that is all of the node. They
+/// share out its bounds; what would be less than the least is not less.
+pub(crate) fn shards_of(node: &Config) -> impl Iterator<Item = Config> + use<> {
+    let node = node.clone();
+    let shares = u32::from(node.steering.count);
+    (0..node.steering.count).map(move |index| Config {
+        steering: Steering {
+            index,
+            ..node.steering
+        },
+        seed: node.seed.wrapping_add(index.into()),
+        connections: (node.connections / shares).max(1),
+        time_wait_records: (node.time_wait_records / shares).max(1),
+        payload_blocks: (node.payload_blocks / shares).max(LEAST_BLOCKS),
+        ..node.clone()
     })
 }
 

@@ -2,22 +2,23 @@
 //! tells all others.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, OnceLock};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use toehold_shm::{Doorbell, Lease, Parking, Rest};
+use toehold_shm::{Lease, Rest};
 
+use crate::shard::{Wake, Wakes};
 use crate::wait::Gone;
 
-/// What it takes to look, and to tell: none of it needs the lease, which a dead
+/// What it takes to look, and to tell: none of it needs the leases, which a dead
 /// engine may hold.
 #[derive(Debug)]
 pub(crate) struct Lookout {
     /// The connection with the engine.
     pub(crate) engine: OwnedFd,
-    pub(crate) lease: Lease,
-    pub(crate) parking: Parking,
-    /// What the thread sleeps on that sits at the link.
-    pub(crate) sleeper: Doorbell,
+    /// Of all shards, once there are some.
+    pub(crate) leases: OnceLock<Vec<Lease>>,
+    pub(crate) wakes: Arc<Wakes>,
 }
 
 impl Lookout {
@@ -31,8 +32,8 @@ impl Lookout {
         if self.is_alive() {
             return Ok(());
         }
-        self.lease.close();
-        rouse_all(&self.parking, &self.sleeper);
+        self.leases.get().into_iter().flatten().for_each(Lease::close);
+        rouse_all(self.wakes.all());
         Err(Gone)
     }
 
@@ -48,10 +49,15 @@ impl Lookout {
 }
 
 /// Makes every thread of the node that rests look at what has happened.
-pub(crate) fn rouse_all(parking: &Parking, sleeper: &Doorbell) {
-    for slot in 0..parking.slots() {
-        if parking.rouse(slot) == Some(Rest::Seated) {
-            sleeper.ring();
+pub(crate) fn rouse_all(wakes: &[Wake]) {
+    let mut seated = false;
+    for wake in wakes {
+        for slot in 0..wake.parking.slots() {
+            seated |= wake.parking.rouse(slot) == Some(Rest::Seated);
         }
+    }
+    if seated {
+        // One that waits for several shards may sleep at another than its own.
+        wakes.iter().for_each(|wake| wake.sleeper.ring());
     }
 }

@@ -1,4 +1,5 @@
-//! A node's region: what lies in it, in which order.
+//! A region of a node: what lies in it, in which order. Each shard has one of its own, so
+//! that no two shards share anything that a program can write to.
 //!
 //! The order of the pieces is the layout ([`Carver`]): a process that attaches
 //! makes the same calls with the same [`Layout`], and finds the same pieces.
@@ -65,8 +66,9 @@ impl Layout {
     pub(crate) fn new(stack: Config, port: Option<PortConfig>) -> Layout {
         // Every connection in two polls at once, and some threads.
         let interests = stack.connections.saturating_mul(2).saturating_add(2 * WAITERS);
-        // As many as there are sockets, and some to spare for every process.
+        // As many as there are sockets in all shards, and some to spare for every process.
         let sockets = stack.connections.saturating_add(stack.listeners);
+        let sockets = sockets.saturating_mul(stack.steering.count.into());
         let holders = sockets.saturating_mul(2).saturating_add(SPARE_HOLDERS);
         Layout {
             holders: if port.is_some() { holders } else { 0 },
@@ -95,7 +97,7 @@ impl Layout {
         let lease = carver.lease()?;
         let parking = carver.parking(WAITERS)?;
         let signals = Signals::create(carver)?;
-        let waiting = Waiting::create(carver, (self.interests, self.holders), parking.clone())?;
+        let waiting = Waiting::create(carver, (self.interests, self.holders), self.stack.steering.index)?;
         let before = carver.words(1)?;
         let stack = Stack::create(carver, &self.stack)?;
         Ok(Pieces {

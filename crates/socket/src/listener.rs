@@ -7,10 +7,11 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use toehold_node::{Holder, HolderError, Operation, Shard, SpinBudget, Subscription};
-use toehold_stack::{Event, ListenerId, Settings, SocketError, SocketOption};
+use rustix::io::Errno;
+use toehold_node::{Everywhere, Holder, HolderError, Operation, Shard, Shards, SpinBudget, Subscription};
+use toehold_stack::{ConnectionId, Event, ListenerId, Settings, SocketError, SocketOption};
 
-use crate::error::{from_holder, from_socket, invalid, would_block};
+use crate::error::{from_holder, from_socket, gone, invalid, would_block};
 use crate::node::{Node, Shared};
 use crate::stream::{TcpStream, each_address};
 
@@ -28,7 +29,8 @@ pub struct TcpListener {
 
 struct Listener {
     node: Arc<Shared>,
-    id: ListenerId,
+    /// By shard.
+    ids: Vec<ListenerId>,
     /// Taken when it is dropped, and not before.
     holder: Option<Holder>,
     nonblocking: AtomicBool,
@@ -77,20 +79,27 @@ impl TcpListener {
         backlog: u32,
         settings: &Settings,
     ) -> io::Result<TcpListener> {
-        let (holder, id) = node.shared.make(|shard| {
+        let count = node.shared.shards()?.count();
+        let mut addr = addr;
+        let (holder, ids) = node.shared.make_everywhere(|index, shard| {
             shard.tick();
             let now = shard.now;
-            let listened = shard.stack.listen(now, addr, backlog, settings);
+            let listened = shard
+                .stack
+                .listen(now, addr, share(backlog, index, count), settings);
             let id = listened.map_err(from_socket)?;
+            // The first shard chooses the port, and sees to it that nobody else has it.
+            let port = shard.stack.listener_addr(id).map_or(0, |addr| addr.port());
+            addr.set_port(port);
             Ok((Event::Listener(id), id))
         })?;
-        Ok(Self::new(node, id, holder))
+        Ok(Self::new(node, ids, holder))
     }
 
-    fn new(node: &Node, id: ListenerId, holder: Holder) -> TcpListener {
+    fn new(node: &Node, ids: Vec<ListenerId>, holder: Holder) -> TcpListener {
         let listener = Listener {
             node: Arc::clone(&node.shared),
-            id,
+            ids,
             holder: Some(holder),
             nonblocking: AtomicBool::new(false),
             spin: SpinBudget::new(),
@@ -108,10 +117,20 @@ impl TcpListener {
     /// `InvalidInput` if it is none of this node's, `Unsupported` if the node is only
     /// this process's.
     pub fn from_fd(node: &Node, descriptor: OwnedFd) -> io::Result<TcpListener> {
-        match node.shared.identify(descriptor)? {
-            (holder, Event::Listener(id)) => Ok(Self::new(node, id, holder)),
-            _ => Err(invalid("the descriptor is a connection, and no listener")),
-        }
+        let (holder, sources) = node.shared.identify(descriptor)?;
+        let ids: Option<Vec<ListenerId>> = sources
+            .iter()
+            .map(|(_, source)| match source {
+                Event::Listener(id) => Some(*id),
+                Event::Connection(_) => None,
+            })
+            .collect();
+        let ids = ids.filter(|ids| {
+            let shards = node.shared.shards();
+            shards.is_ok_and(|shards| ids.len() == usize::from(shards.count()))
+        });
+        let no_listener = || invalid("the descriptor is a connection, and no listener");
+        Ok(Self::new(node, ids.ok_or_else(no_listener)?, holder))
     }
 
     /// The descriptor that keeps the listener open: whoever has a copy can make a
@@ -143,10 +162,13 @@ impl TcpListener {
     ///
     /// None for a listener that exists.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.with(|shard, id| shard.stack.listener_addr(id))
+        let Listener { node, ids, .. } = &*self.listener;
+        let id = *ids.first().ok_or(Errno::BADF)?;
+        node.enter(0)?.stack.listener_addr(id).map_err(from_socket)
     }
 
-    /// Takes the oldest connection that waits, or waits for one.
+    /// Takes the oldest connection that waits, or waits for one. Of a node with several
+    /// shards, each has connections that wait: those of the thread's own come first.
     ///
     /// # Errors
     ///
@@ -154,26 +176,70 @@ impl TcpListener {
     pub fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         let Listener {
             node,
-            id,
+            ids,
             nonblocking,
             spin,
             ..
         } = &*self.listener;
-        let mut operation = Accept { id: *id };
-        let (holder, (connection, peer)) = node.make(|shard| {
+        let [id] = ids[..] else {
+            return self.accept_anywhere();
+        };
+        let mut operation = Accept { id };
+        let (holder, (connection, peer)) = node.make(0, |shard| {
             let mut result = operation.attempt(shard);
             if result.is_none() && nonblocking.load(Relaxed) {
                 shard.poll_once(None);
                 result = operation.attempt(shard);
             } else if result.is_none() {
-                result = node.block(shard, &mut operation, spin, None)?;
+                result = node.block(0, shard, &mut operation, spin, None)?;
             }
             let accepted = result.ok_or_else(would_block)?;
             let connection = accepted.map_err(from_socket)?;
             let peer = shard.stack.peer_addr(connection).map_err(from_socket)?;
             Ok((Event::Connection(connection), (connection, peer)))
         })?;
-        Ok((TcpStream::new(node, connection, holder), peer))
+        Ok((TcpStream::new(node, 0, connection, holder), peer))
+    }
+
+    fn accept_anywhere(&self) -> io::Result<(TcpStream, SocketAddr)> {
+        let Listener {
+            node,
+            ids,
+            nonblocking,
+            spin,
+            ..
+        } = &*self.listener;
+        let shards = node.shards()?;
+        let holder = shards.get(0).holder().map_err(from_holder)?;
+        let mut operation = AcceptAnywhere {
+            ids,
+            shards,
+            holder: &holder,
+        };
+        let mut accepted = None;
+        for index in shards.from_home() {
+            let mut shard = node.enter(index)?;
+            accepted = operation.attempt(index, &mut shard);
+            if accepted.is_none() && nonblocking.load(Relaxed) {
+                shard.poll_once(None);
+                accepted = operation.attempt(index, &mut shard);
+            }
+            node.settle(index, &mut shard);
+            if accepted.is_some() {
+                break;
+            }
+        }
+        if accepted.is_none() && !nonblocking.load(Relaxed) {
+            let waited = shards.block(shards.from_home(), &mut operation, spin, None);
+            accepted = waited.map_err(gone)?;
+        }
+        match accepted.unwrap_or_else(|| Err(would_block())) {
+            Ok((index, connection, peer)) => Ok((TcpStream::new(node, index, connection, holder), peer)),
+            Err(error) => {
+                shards.get(0).give_back(holder);
+                Err(error)
+            }
+        }
     }
 
     /// The connections that come, one after the other, for ever.
@@ -208,7 +274,8 @@ impl TcpListener {
     ///
     /// None for a listener that exists.
     pub fn set_backlog(&self, backlog: u32) -> io::Result<()> {
-        self.with(|shard, id| shard.stack.set_backlog(id, backlog))
+        let count = self.listener.ids.len() as u8;
+        self.with(|index, shard, id| shard.stack.set_backlog(id, share(backlog, index, count)))
     }
 
     /// Sets an option of the connections that are accepted from now on;
@@ -218,7 +285,16 @@ impl TcpListener {
     ///
     /// `InvalidInput` if the value is out of the option's range.
     pub fn set_option(&self, option: SocketOption) -> io::Result<()> {
-        self.with(|shard, id| shard.stack.set_listener_option(id, option))
+        let count = self.listener.ids.len() as u8;
+        self.with(|index, shard, id| {
+            let option = match option {
+                SocketOption::FastOpen(limit @ 1..) => {
+                    SocketOption::FastOpen(share(limit - 1, index, count) + 1)
+                }
+                option => option,
+            };
+            shard.stack.set_listener_option(id, option)
+        })
     }
 
     /// A listener has no errors of its own; std's has not either.
@@ -230,21 +306,38 @@ impl TcpListener {
         Ok(None)
     }
 
-    pub(crate) fn source(&self) -> (&Arc<Shared>, Event) {
-        (&self.listener.node, Event::Listener(self.listener.id))
+    /// The node, and what it is in each of its shards.
+    pub(crate) fn sources(&self) -> (&Arc<Shared>, impl Iterator<Item = (u8, Event)>) {
+        let Listener { node, ids, .. } = &*self.listener;
+        (node, (0..).zip(ids.iter().map(|id| Event::Listener(*id))))
     }
 
-    fn with<T>(&self, call: impl FnOnce(&mut Shard, ListenerId) -> Result<T, SocketError>) -> io::Result<T> {
-        call(&mut *self.listener.node.enter()?, self.listener.id).map_err(from_socket)
+    /// Does something in every shard.
+    fn with(
+        &self,
+        mut call: impl FnMut(u8, &mut Shard, ListenerId) -> Result<(), SocketError>,
+    ) -> io::Result<()> {
+        for (index, id) in (0..).zip(&self.listener.ids) {
+            call(index, &mut *self.listener.node.enter(index)?, *id).map_err(from_socket)?;
+        }
+        Ok(())
     }
+}
+
+/// A shard's share of a backlog: of as many connections as may wait, one more than it
+/// says. Each has room for one, so that every peer's turn comes.
+fn share(backlog: u32, shard: u8, count: u8) -> u32 {
+    let (waiting, count) = (u64::from(backlog) + 1, u64::from(count));
+    let more = u64::from(waiting % count > shard.into());
+    ((waiting / count + more).max(1) - 1) as u32
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
         if let Some(holder) = self.holder.take() {
-            let source = Event::Listener(self.id);
+            let sources: Vec<Event> = self.ids.iter().map(|id| Event::Listener(*id)).collect();
             // A node that is gone holds nothing.
-            let _ = self.node.unmake(holder, source, |_| Ok(()));
+            let _ = self.node.unmake_everywhere(holder, &sources);
         }
     }
 }
@@ -278,6 +371,42 @@ impl Operation for Accept {
     }
 }
 
+/// Takes a connection in whichever shard there is one, and lets the holder stand for it
+/// at once: its process may die.
+struct AcceptAnywhere<'a> {
+    ids: &'a [ListenerId],
+    shards: &'a Shards,
+    holder: &'a Holder,
+}
+
+impl Everywhere for AcceptAnywhere<'_> {
+    type Output = io::Result<(u8, ConnectionId, SocketAddr)>;
+
+    fn attempt(&mut self, index: u8, shard: &mut Shard) -> Option<Self::Output> {
+        let id = *self.ids.get(usize::from(index))?;
+        let connection = match shard.stack.accept(id) {
+            Err(SocketError::WouldBlock) => return None,
+            accepted => accepted,
+        };
+        Some(connection.map_err(from_socket).and_then(|connection| {
+            let peer = shard.stack.peer_addr(connection).map_err(from_socket)?;
+            let source = Event::Connection(connection);
+            if self.shards.get(index).hold(shard, self.holder, source) {
+                return Ok((index, connection, peer));
+            }
+            shard.close(source);
+            Err(Errno::NFILE.into())
+        }))
+    }
+
+    fn subscription(&self, index: u8) -> Subscription {
+        let id = self.ids.get(usize::from(index));
+        id.map_or(Subscription::Nothing, |id| {
+            Subscription::Source(Event::Listener(*id))
+        })
+    }
+}
+
 /// The connections a listener accepts; see [`TcpListener::incoming`].
 #[derive(Debug)]
 pub struct Incoming<'a> {
@@ -293,3 +422,21 @@ impl Iterator for Incoming<'_> {
 }
 
 impl std::iter::FusedIterator for Incoming<'_> {}
+
+#[cfg(test)]
+mod tests {
+    use super::share;
+
+    #[test]
+    fn the_shares_of_a_backlog_are_the_backlog() {
+        for count in 1..=16 {
+            for backlog in 0..200 {
+                let shares: Vec<u32> = (0..count).map(|shard| share(backlog, shard, count)).collect();
+                let waiting: u32 = shares.iter().map(|share| share + 1).sum();
+                assert_eq!(waiting, (backlog + 1).max(count.into()), "{backlog} of {count}");
+                assert!(shares[0] - shares[usize::from(count) - 1] <= 1);
+            }
+        }
+        assert_eq!(share(u32::MAX, 0, 1), u32::MAX);
+    }
+}

@@ -10,8 +10,8 @@ use rustix::io::Errno;
 use toehold_link::{Capabilities, Link};
 use toehold_node::fabric::Fabric;
 use toehold_node::{
-    AttachError, AttachedNode, Guard, Holder, LocalNode, NodeConfig, NodeError, Operation, Ownership, Shard,
-    ShardHandle, SpinBudget, Subscription,
+    AttachError, AttachedNode, Everywhere, Guard, Holder, LocalNode, NodeConfig, NodeError, Operation,
+    Ownership, Shard, ShardHandle, Shards, SpinBudget, Subscription,
 };
 use toehold_stack::{Counters, Event, Settings};
 
@@ -72,7 +72,7 @@ enum Place {
     Elsewhere(AttachedNode),
 }
 
-/// What a node's stack holds at the moment.
+/// What a node's stacks hold at the moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StackInfo {
     /// Connections in context memory, half-open and closing ones included.
@@ -83,45 +83,53 @@ pub struct StackInfo {
     pub context_bytes_per_connection: usize,
     /// What the link can do.
     pub link: Capabilities,
+    /// Independent stacks in the node, of which these are the sums.
+    pub shards: u8,
 }
 
 impl Shared {
     #[inline]
-    pub(crate) fn handle(&self) -> io::Result<&ShardHandle> {
+    pub(crate) fn shards(&self) -> io::Result<&Shards> {
         match &self.place {
-            Place::Here(node) => node.shard().ok_or_else(parents),
-            Place::Elsewhere(node) => node.shard().map_err(gone),
+            Place::Here(node) => node.shards().ok_or_else(parents),
+            Place::Elsewhere(node) => node.shards().map_err(gone),
         }
+    }
+
+    #[inline]
+    fn handle(&self, shard: u8) -> io::Result<&ShardHandle> {
+        Ok(self.shards()?.get(shard))
     }
 
     /// The same, if this process has used it before; a forked child need not begin to
     /// just to let go of what it has copies of.
     #[inline]
-    fn handle_in_use(&self) -> Option<&ShardHandle> {
+    fn shards_in_use(&self) -> Option<&Shards> {
         match &self.place {
-            Place::Here(node) => node.shard(),
-            Place::Elsewhere(node) => node.shard_in_use(),
+            Place::Here(node) => node.shards(),
+            Place::Elsewhere(node) => node.shards_in_use(),
         }
     }
 
-    /// Begins a call.
+    /// Begins a call that concerns a shard.
     #[inline]
-    pub(crate) fn enter(&self) -> io::Result<Guard<'_>> {
-        self.handle()?.enter().map_err(gone)
+    pub(crate) fn enter(&self, shard: u8) -> io::Result<Guard<'_>> {
+        self.handle(shard)?.enter().map_err(gone)
     }
 
     /// The number of this process in the node; 0 if it was forked and has none yet.
     pub(crate) fn process(&self) -> u16 {
-        self.handle_in_use().map_or(0, ShardHandle::process)
+        self.shards_in_use().map_or(0, |shards| shards.get(0).process())
     }
 
-    /// Makes a connection or listener, and what keeps it open. An error of `make` is
-    /// the error.
+    /// Makes a connection in a shard, and what keeps it open. An error of `make` is the
+    /// error.
     pub(crate) fn make<T>(
         &self,
+        shard: u8,
         make: impl FnOnce(&mut Guard<'_>) -> io::Result<(Event, T)>,
     ) -> io::Result<(Holder, T)> {
-        let handle = self.handle()?;
+        let handle = self.handle(shard)?;
         let holder = handle.holder().map_err(from_holder)?;
         let mut shard = handle.enter().map_err(gone)?;
         let made = make(&mut shard).and_then(|(source, made)| {
@@ -144,15 +152,16 @@ impl Shared {
         }
     }
 
-    /// Lets go of a connection or listener: closes it by `close`, unless another process
+    /// Lets go of a connection of a shard: closes it by `close`, unless another process
     /// may have it too, and then it is closed once nobody has it.
     pub(crate) fn unmake(
         &self,
+        shard: u8,
         holder: Holder,
         source: Event,
         close: impl FnOnce(&mut Guard<'_>) -> io::Result<()>,
     ) -> io::Result<()> {
-        let Some(handle) = self.handle_in_use() else {
+        let Some(handle) = self.shards_in_use().map(|shards| shards.get(shard)) else {
             return Ok(());
         };
         // Of a node that is gone, nothing is left to be closed.
@@ -172,27 +181,128 @@ impl Shared {
         Ok(())
     }
 
-    /// The connection or listener that a descriptor is.
-    pub(crate) fn identify(&self, descriptor: OwnedFd) -> io::Result<(Holder, Event)> {
-        let handle = self.handle()?;
-        handle.identify(descriptor).map_err(from_holder)
+    /// Makes something in every shard, the first one first, and what keeps all of it open.
+    /// What was made is closed again if it cannot be made in one of them.
+    pub(crate) fn make_everywhere<T>(
+        &self,
+        mut make: impl FnMut(u8, &mut Guard<'_>) -> io::Result<(Event, T)>,
+    ) -> io::Result<(Holder, Vec<T>)> {
+        let shards = self.shards()?;
+        let holder = shards.get(0).holder().map_err(from_holder)?;
+        let (mut made, mut sources) = (Vec::new(), Vec::new());
+        for (index, handle) in shards.iter() {
+            let one = handle.enter().map_err(gone).and_then(|mut shard| {
+                let (source, one) = make(index, &mut shard)?;
+                if handle.hold(&mut shard, &holder, source) {
+                    handle.settle(&mut shard);
+                    return Ok((source, one));
+                }
+                shard.close(source);
+                Err(Errno::NFILE.into())
+            });
+            match one {
+                Ok((source, one)) => {
+                    sources.push(source);
+                    made.push(one);
+                }
+                Err(error) => {
+                    // A node that is gone holds nothing.
+                    let _ = self.unmake_everywhere(holder, &sources);
+                    return Err(error);
+                }
+            }
+        }
+        Ok((holder, made))
+    }
+
+    /// Lets go of what was made so, by shard: a port is free when it is closed in the
+    /// first one, which is the last.
+    pub(crate) fn unmake_everywhere(&self, holder: Holder, sources: &[Event]) -> io::Result<()> {
+        let Some(shards) = self.shards_in_use() else {
+            return Ok(());
+        };
+        let exclusive = shards.get(0).is_exclusive(&holder);
+        let made = sources.iter().enumerate().rev();
+        for (handle, &source) in made.map(|(index, source)| (shards.get(index as u8), source)) {
+            let mut shard = handle.enter().map_err(gone)?;
+            if !exclusive {
+                shard.unwatch(source, handle.process());
+                continue;
+            }
+            shard.tick();
+            shard.close(source);
+            handle.release(&mut shard, &holder);
+            shard.respond();
+            handle.settle(&mut shard);
+        }
+        if exclusive {
+            shards.get(0).give_back(holder);
+        }
+        Ok(())
+    }
+
+    /// The connection or listener that a descriptor is, in every shard that has it.
+    pub(crate) fn identify(&self, descriptor: OwnedFd) -> io::Result<(Holder, Vec<(u8, Event)>)> {
+        let shards = self.shards()?;
+        shards.identify(descriptor).map_err(from_holder)
     }
 
     /// Notes that this process has a poll that has to be closed when it ends.
-    pub(crate) fn own(&self, shard: &mut Guard<'_>, poll: u32) -> io::Result<Ownership> {
-        let owned = self.handle()?.own(shard, poll);
+    pub(crate) fn own(&self, index: u8, shard: &mut Guard<'_>, poll: u32) -> io::Result<Ownership> {
+        let owned = self.handle(index)?.own(shard, poll);
         owned.ok_or_else(|| Errno::NOBUFS.into())
     }
 
     /// It was closed.
-    pub(crate) fn disown(&self, shard: &mut Guard<'_>, ownership: Ownership) {
-        if let Ok(handle) = self.handle() {
+    pub(crate) fn disown(&self, index: u8, shard: &mut Guard<'_>, ownership: Ownership) {
+        if let Ok(handle) = self.handle(index) {
             handle.disown(shard, ownership);
         }
     }
 
-    /// Waits until an operation that has just failed is done, `deadline` at
+    /// Waits until an operation that has just failed in a shard is done, `deadline` at
     /// most; `None` if that has passed.
+    pub(crate) fn block<O: Operation>(
+        &self,
+        index: u8,
+        shard: &mut Guard<'_>,
+        operation: &mut O,
+        spin: &SpinBudget,
+        deadline: Option<toehold_stack::Instant>,
+    ) -> io::Result<Option<O::Output>> {
+        let handle = self.handle(index)?;
+        handle.block(shard, operation, spin, deadline).map_err(gone)
+    }
+
+    /// Ends a call that did not wait.
+    #[inline]
+    pub(crate) fn settle(&self, index: u8, shard: &mut Guard<'_>) {
+        if let Ok(handle) = self.handle(index) {
+            handle.settle(shard);
+        }
+    }
+}
+
+/// The shard of a node to which a connection belongs.
+pub(crate) struct OnShard {
+    pub(crate) node: Arc<Shared>,
+    pub(crate) index: u8,
+}
+
+impl OnShard {
+    /// The way to the shard.
+    #[inline]
+    pub(crate) fn handle(&self) -> io::Result<&ShardHandle> {
+        self.node.handle(self.index)
+    }
+
+    /// Begins a call.
+    #[inline]
+    pub(crate) fn enter(&self) -> io::Result<Guard<'_>> {
+        self.node.enter(self.index)
+    }
+
+    /// See [`Shared::block`].
     pub(crate) fn block<O: Operation>(
         &self,
         shard: &mut Guard<'_>,
@@ -200,16 +310,23 @@ impl Shared {
         spin: &SpinBudget,
         deadline: Option<toehold_stack::Instant>,
     ) -> io::Result<Option<O::Output>> {
-        let handle = self.handle()?;
-        handle.block(shard, operation, spin, deadline).map_err(gone)
+        self.node.block(self.index, shard, operation, spin, deadline)
     }
 
     /// Ends a call that did not wait.
     #[inline]
     pub(crate) fn settle(&self, shard: &mut Guard<'_>) {
-        if let Ok(handle) = self.handle() {
-            handle.settle(shard);
-        }
+        self.node.settle(self.index, shard);
+    }
+
+    /// See [`Shared::unmake`].
+    pub(crate) fn unmake(
+        &self,
+        holder: Holder,
+        source: Event,
+        close: impl FnOnce(&mut Guard<'_>) -> io::Result<()>,
+    ) -> io::Result<()> {
+        self.node.unmake(self.index, holder, source, close)
     }
 }
 
@@ -291,16 +408,26 @@ impl Node {
     /// `NetworkDown` if the node is gone.
     pub fn drive(&self, timeout: Option<Duration>) -> io::Result<bool> {
         let shared = &*self.shared;
-        let mut shard = shared.enter()?;
-        let mut operation = DriveOnce {
-            frames: shard.poll_once(None),
-        };
+        let shards = shared.shards()?;
+        let mut operation = DriveOnce { frames: 0 };
+        let mut now = toehold_stack::Instant::default();
+        for (_, handle) in shards.iter() {
+            let mut shard = handle.enter().map_err(gone)?;
+            operation.frames += shard.poll_once(None);
+            now = shard.now;
+            handle.settle(&mut shard);
+        }
         if operation.frames > 0 || timeout.is_some_and(|timeout| timeout.is_zero()) {
-            shared.settle(&mut shard);
             return Ok(operation.frames > 0);
         }
-        let deadline = timeout.map(|timeout| shard.now + timeout);
-        let driven = shared.block(&mut shard, &mut operation, &shared.spin, deadline)?;
+        let deadline = timeout.map(|timeout| now + timeout);
+        let driven = if shards.count() == 1 {
+            let mut shard = shared.enter(0)?;
+            shared.block(0, &mut shard, &mut operation, &shared.spin, deadline)?
+        } else {
+            let blocked = shards.block(shards.from_home(), &mut operation, &shared.spin, deadline);
+            blocked.map_err(gone)?
+        };
         Ok(driven.is_some())
     }
 
@@ -310,7 +437,12 @@ impl Node {
     ///
     /// `NetworkDown` if the node is gone.
     pub fn counters(&self) -> io::Result<Counters> {
-        Ok(*self.shared.enter()?.stack.counters())
+        let shards = self.shared.shards()?;
+        let mut counters = Counters::default();
+        for (_, handle) in shards.iter() {
+            counters.add(handle.enter().map_err(gone)?.stack.counters());
+        }
+        Ok(counters)
     }
 
     /// What the stack holds now.
@@ -319,13 +451,22 @@ impl Node {
     ///
     /// `NetworkDown` if the node is gone.
     pub fn stack_info(&self) -> io::Result<StackInfo> {
-        let shard = self.shared.enter()?;
-        Ok(StackInfo {
+        let shards = self.shared.shards()?;
+        let shard = self.shared.enter(0)?;
+        let mut info = StackInfo {
             connections: shard.stack.connections(),
             payload_blocks_used: shard.stack.payload_blocks_used(),
             context_bytes_per_connection: shard.stack.context_bytes_per_connection(),
             link: shard.link().capabilities(),
-        })
+            shards: shards.count(),
+        };
+        drop(shard);
+        for (_, handle) in shards.iter().skip(1) {
+            let shard = handle.enter().map_err(gone)?;
+            info.connections += shard.stack.connections();
+            info.payload_blocks_used += shard.stack.payload_blocks_used();
+        }
+        Ok(info)
     }
 
     /// Settings that sockets of this node begin with.
@@ -334,7 +475,7 @@ impl Node {
     ///
     /// `NetworkDown` if the node is gone.
     pub fn default_settings(&self) -> io::Result<Settings> {
-        Ok(self.shared.enter()?.stack.default_settings())
+        Ok(self.shared.enter(0)?.stack.default_settings())
     }
 }
 
@@ -363,6 +504,23 @@ impl Operation for DriveOnce {
     }
 
     fn subscription(&self) -> Subscription {
+        Subscription::Nothing
+    }
+}
+
+impl Everywhere for DriveOnce {
+    type Output = ();
+
+    fn attempt(&mut self, _: u8, _: &mut Shard) -> Option<()> {
+        (self.frames > 0).then_some(())
+    }
+
+    fn receive(&mut self, shard: &mut Shard) -> usize {
+        self.frames = shard.receive(None);
+        self.frames
+    }
+
+    fn subscription(&self, _: u8) -> Subscription {
         Subscription::Nothing
     }
 }

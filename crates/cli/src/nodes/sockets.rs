@@ -49,6 +49,7 @@ fn text(sockets: &[SocketStatus]) -> String {
         "{:<10} {:>6} {:>6} {:>24} {:>24} {}\n",
         "State", "Recv-Q", "Send-Q", "Local Address:Port", "Peer Address:Port", "Process"
     );
+    let sharded = sockets.iter().any(|socket| socket.shard != 0);
     for socket in sockets {
         let remote = socket
             .remote
@@ -62,6 +63,9 @@ fn text(sockets: &[SocketStatus]) -> String {
             socket.local.to_string(),
         );
         line.truncate(line.trim_end().len());
+        if sharded {
+            let _ = write!(line, " shard:{}", socket.shard);
+        }
         for timer in &socket.timers {
             let _ = write!(line, " {}", running(timer));
         }

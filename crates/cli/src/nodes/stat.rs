@@ -117,7 +117,8 @@ fn compare(now: Sample, before: Option<&Sample>) -> Report {
 fn show(report: &Report, all: bool) {
     print!("{}", summary(report));
     let shown = |figure: &&Figure| all || figure.counter.value > 0;
-    let figures: Vec<_> = report.counters.iter().filter(shown).collect();
+    let figures = together(&report.counters);
+    let figures: Vec<_> = figures.iter().filter(shown).collect();
     if figures.is_empty() {
         return;
     }
@@ -130,6 +131,29 @@ fn show(report: &Report, all: bool) {
         table.add_row([&counter.name, &counter.doc, &counter.value.to_string(), &rate]);
     }
     println!("{table}");
+}
+
+/// What all shards of a node have counted together.
+fn together(figures: &[Figure]) -> Vec<Figure> {
+    let mut sums: Vec<Figure> = Vec::new();
+    for figure in figures {
+        let same = |sum: &&mut Figure| sum.counter.name == figure.counter.name;
+        match sums.iter_mut().find(same) {
+            Some(sum) => {
+                sum.counter.value += figure.counter.value;
+                let rates = sum.per_second.zip(figure.per_second);
+                sum.per_second = rates.map(|(sum, one)| sum + one);
+            }
+            None => sums.push(Figure {
+                counter: Counter {
+                    shard: None,
+                    ..figure.counter.clone()
+                },
+                per_second: figure.per_second,
+            }),
+        }
+    }
+    sums
 }
 
 fn summary(report: &Report) -> String {
@@ -149,11 +173,15 @@ fn summary(report: &Report) -> String {
     );
     let _ = writeln!(
         text,
-        "engine process {}, up {}, used {:.2} s of processor time{cpu}; placement {}",
+        "engine process {}, up {}, used {:.2} s of processor time{cpu}; placement {}{}",
         node.pid,
         short(*uptime),
         cpu_time.as_secs_f64(),
-        stack.placement
+        stack.placement,
+        match stack.shards {
+            0 | 1 => String::new(),
+            shards => format!(", {shards} shards"),
+        }
     );
     let _ = writeln!(
         text,
@@ -179,26 +207,39 @@ fn summary(report: &Report) -> String {
 /// <https://prometheus.io/docs/instrumenting/exposition_formats/>
 fn prometheus(sample: &Sample, fabric: &str) -> String {
     let mut text = String::new();
-    let labels = format!(
-        "{{fabric=\"{}\",node=\"{}\"}}",
+    let node = format!(
+        "fabric=\"{}\",node=\"{}\"",
         escaped(fabric),
         sample.status.node.name
     );
-    let mut metric = |name: &str, kind: &str, doc: &str, value: f64| {
+    let mut metrics = |name: &str, kind: &str, doc: &str, values: &[(Option<u16>, f64)]| {
         let doc = doc.replace('\\', "\\\\").replace('\n', "\\n");
         let _ = write!(
             text,
-            "# HELP toehold_{name} {doc}\n# TYPE toehold_{name} {kind}\ntoehold_{name}{labels} {value}\n"
+            "# HELP toehold_{name} {doc}\n# TYPE toehold_{name} {kind}\n"
         );
+        for (shard, value) in values {
+            let shard = shard.map_or_else(String::new, |shard| format!(",shard=\"{shard}\""));
+            let _ = writeln!(text, "toehold_{name}{{{node}{shard}}} {value}");
+        }
     };
-    for counter in &sample.counters {
-        metric(
+    for (index, counter) in sample.counters.iter().enumerate() {
+        let same = |other: &&Counter| other.name == counter.name;
+        if sample.counters[..index].iter().any(|other| same(&other)) {
+            continue;
+        }
+        // Every shard's, in one place.
+        let values = sample.counters.iter().filter(same);
+        let values: Vec<_> = values.map(|one| (one.shard, one.value as f64)).collect();
+        metrics(
             &format!("{}_total", counter.name),
             "counter",
             &counter.doc,
-            counter.value as f64,
+            &values,
         );
     }
+    let mut metric =
+        |name: &str, kind: &str, doc: &str, value: f64| metrics(name, kind, doc, &[(None, value)]);
     let status = &sample.status;
     let stack = &status.stack;
     let cpu = status.cpu_time.as_secs_f64();
@@ -271,6 +312,7 @@ mod tests {
                 name: "frames_sent".into(),
                 value,
                 doc: "Frames \\ sent.".into(),
+                shard: None,
             }],
         }
     }
@@ -287,6 +329,31 @@ mod tests {
         // Another engine process, which began anew.
         let report = compare(sample(20, 100), Some(&sample(12, 300)));
         assert_eq!(report.counters[0].per_second, Some(0.0));
+    }
+
+    #[test]
+    fn shards_are_told_apart_or_taken_together() {
+        let mut sharded = sample(8, 5);
+        for (shard, value) in [(0, 5), (1, 7)] {
+            sharded.counters.push(Counter {
+                name: "frames_received".into(),
+                value,
+                doc: "Received.".into(),
+                shard: Some(shard),
+            });
+        }
+        let text = prometheus(&sharded, "default");
+        let expected = "# HELP toehold_frames_received_total Received.\n\
+            # TYPE toehold_frames_received_total counter\n\
+            toehold_frames_received_total{fabric=\"default\",node=\"web\",shard=\"0\"} 5\n\
+            toehold_frames_received_total{fabric=\"default\",node=\"web\",shard=\"1\"} 7\n";
+        assert!(text.contains(expected), "{text}");
+        let sums = together(&compare(sharded, None).counters);
+        let sums: Vec<_> = sums
+            .iter()
+            .map(|sum| (&*sum.counter.name, sum.counter.value))
+            .collect();
+        assert_eq!(sums, [("frames_sent", 5), ("frames_received", 12)]);
     }
 
     #[test]

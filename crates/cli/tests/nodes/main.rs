@@ -129,6 +129,62 @@ fn a_signal_ends_a_node_orderly() {
 }
 
 #[test]
+fn a_node_with_shards_is_one_node() {
+    let fabrics = Fabrics::new();
+    assert!(fabrics.fails("up web --shards 17").contains("shards"));
+    fabrics.succeeds("up web --shards 3");
+    fabrics.succeeds("up db --shards 2");
+    let line = fabrics.json("ps --json");
+    let shards = |line: &Value| line["status"]["stack"]["shards"].as_u64();
+    assert_eq!([shards(&line[0]), shards(&line[1])], [Some(2), Some(3)]);
+    let fabric = Fabric::open(fabrics.0.path().join("default").to_str().unwrap()).unwrap();
+    let (web, db) = (
+        Node::attach(&fabric, "web").unwrap(),
+        Node::attach(&fabric, "db").unwrap(),
+    );
+    let listener = TcpListener::bind(&web, "10.77.0.1:80").unwrap();
+    let streams: Vec<_> = (0..24)
+        .map(|_| {
+            let client = TcpStream::connect(&db, "10.77.0.1:80").unwrap();
+            (client, listener.accept().unwrap().0)
+        })
+        .collect();
+    let peers = |line: &Value| line["status"]["stack"]["peers"] == 1;
+    let both = fabrics.json("ps --json");
+    assert!(both.as_array().unwrap().iter().all(peers), "{both}");
+    let sockets = fabrics.succeeds("sockets web");
+    for shard in ["shard:0", "shard:1", "shard:2"] {
+        // A listener, and some of the connections.
+        assert!(sockets.matches(shard).count() > 1, "{sockets}");
+    }
+    let text = fabrics.succeeds("stat web");
+    assert!(
+        text.contains("3 shards") && text.contains("24 of 65535 connections, 1 listeners"),
+        "{text}"
+    );
+    let metrics = fabrics.succeeds("stat web --prometheus");
+    let opened = |shard: u8| {
+        let name =
+            format!("toehold_tcp_passive_opens_total{{fabric=\"default\",node=\"web\",shard=\"{shard}\"}} ");
+        let line = metrics.lines().find_map(|line| line.strip_prefix(&name));
+        line.and_then(|value| value.parse::<u64>().ok()).unwrap()
+    };
+    assert_eq!([0, 1, 2].map(opened).iter().sum::<u64>(), 24);
+    drop(streams);
+    fabrics.succeeds("placement web engine");
+    // Killed, it leaves a socket for each shard; ended, nothing.
+    let engine = fabrics.engine("web");
+    kill_process(engine, Signal::KILL).unwrap();
+    wait_for_end(engine);
+    assert!(fabrics.files().contains(&"web#2.sock".to_owned()));
+    fabrics.succeeds("ps");
+    let left = |name: &String| name.starts_with("web");
+    assert!(!fabrics.files().iter().any(left), "{:?}", fabrics.files());
+    fabrics.succeeds("down db");
+    assert_eq!(fabrics.files(), [""; 0]);
+}
+
+#[test]
 fn a_node_in_the_foreground_is_this_process() {
     let fabrics = Fabrics::new();
     for signal in [Signal::INT, Signal::HUP] {

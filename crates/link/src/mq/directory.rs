@@ -15,6 +15,7 @@ use rustix::io::Errno;
 
 use super::control;
 use super::name::{MemberName, NodeName};
+use crate::steering::MAX_SHARDS;
 
 const SUFFIX: &str = ".sock";
 
@@ -55,6 +56,13 @@ pub enum DirectoryError {
         /// What the system said.
         source: io::Error,
     },
+}
+
+/// The names of the sockets that a node may have in its fabric's directory, one for each
+/// shard that it can have.
+pub fn socket_names(node: &NodeName) -> impl Iterator<Item = String> {
+    let node = *node;
+    (0..MAX_SHARDS).map(move |shard| format!("{}{SUFFIX}", MemberName { node, shard }))
 }
 
 #[derive(Debug)]

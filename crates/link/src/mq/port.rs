@@ -199,6 +199,11 @@ impl Port {
         self.state.connected().count()
     }
 
+    /// Number of nodes that frames are exchanged with, which may have several shards.
+    pub fn nodes(&self) -> usize {
+        self.state.nodes()
+    }
+
     /// What was not sent, and why.
     pub fn statistics(&self) -> PortStatistics {
         self.state.head().statistics

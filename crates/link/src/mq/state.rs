@@ -328,6 +328,11 @@ impl State {
         records.filter(|record| !record.is_gone())
     }
 
+    /// Nodes of which the first shard is there.
+    pub(super) fn nodes(&self) -> usize {
+        self.connected().filter(|record| record.shard == 0).count()
+    }
+
     /// The slot whose peer has the address.
     #[inline]
     pub(super) fn route(&mut self, mac: [u8; 6]) -> Option<u8> {

@@ -227,10 +227,21 @@ impl Transmitter for Port {
             count(&mut self.state.head_mut().statistics.unreachable, 1);
             return Err(TransmitError::Unreachable);
         };
-        if self.state.get(slot).is_some_and(PeerRecord::is_sharded) {
-            return self.transmit_steered(frame, destination, slot);
+        let sent = match self.mappings.peer(&mut self.state, slot) {
+            Some(peer) if peer.record.is_sharded() => {
+                return self.transmit_steered(frame, destination, slot);
+            }
+            Some(mut peer) => peer.send(frame, self.payload.as_ref()),
+            // Somebody else has to, or this process a little later.
+            None => Err(ReserveError::Full),
+        };
+        match sent {
+            Ok(()) => {
+                self.state.head_mut().sent.insert(slot);
+                Ok(())
+            }
+            Err(error) => Err(self.not_sent(slot, error)),
         }
-        self.transmit_to(frame, slot)
     }
 
     fn fence(&self, destination: [u8; 6], flow: &Flow) -> Fence {

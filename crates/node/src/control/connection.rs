@@ -184,13 +184,22 @@ impl Connection {
         }
     }
 
-    /// The descriptors of a peer, `None` if it has left.
+    /// The descriptors of a peer of one of the shards, `None` if it has left.
     ///
     /// # Errors
     ///
     /// If the process has not attached, or the node does not answer.
-    pub fn peer(&mut self, slot: u8, generation: u16) -> Result<Option<Vec<OwnedFd>>, ControlError> {
-        let descriptors = self.descriptors(&Request::Peer { slot, generation })?;
+    pub fn peer(
+        &mut self,
+        shard: u8,
+        slot: u8,
+        generation: u16,
+    ) -> Result<Option<Vec<OwnedFd>>, ControlError> {
+        let descriptors = self.descriptors(&Request::Peer {
+            shard,
+            slot,
+            generation,
+        })?;
         Ok((!descriptors.is_empty()).then_some(descriptors))
     }
 

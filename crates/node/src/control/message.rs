@@ -11,7 +11,7 @@ use super::status::{Counter, NodeStatus, SocketStatus};
 use crate::placement::Placement;
 
 /// Version of these messages and of what processes of a node share.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// The build that a process and its node's engine must have in common: they
 /// share memory, whose layout belongs to it.
@@ -20,8 +20,9 @@ pub const BUILD: &str = env!("CARGO_PKG_VERSION");
 /// Bytes of a packet, at most.
 pub(super) const MAX_PACKET: usize = 64 << 10;
 
-/// Descriptors that come with a packet, at most.
-pub const MAX_DESCRIPTORS: usize = 64;
+/// Descriptors that come with a packet, at most: enough for a node with as many shards
+/// as there can be.
+pub const MAX_DESCRIPTORS: usize = 128;
 
 /// Holders made by one request, at most.
 pub const MAX_HOLDERS: u16 = 32;
@@ -32,8 +33,8 @@ pub const MAX_HOLDERS: u16 = 32;
 pub(super) enum Request {
     /// To be a process of the node, until it hangs up.
     Attach { version: u32, build: String },
-    /// The descriptors of a peer.
-    Peer { slot: u8, generation: u16 },
+    /// The descriptors of a peer of one of the shards.
+    Peer { shard: u8, slot: u8, generation: u16 },
     /// Holders for connections and listeners.
     Holders { count: u16 },
     /// Which of the holders the descriptor that comes along is.

@@ -23,9 +23,13 @@ impl Server {
     ) -> Result<(Answer, Vec<OwnedFd>), Refusal> {
         let answer = match request {
             Request::Attach { version, build } => return self.attach(id, version, &build),
-            Request::Peer { slot, generation } => {
+            Request::Peer {
+                shard,
+                slot,
+                generation,
+            } => {
                 self.process(id)?;
-                let descriptors = self.host.peer(slot, generation).unwrap_or_default();
+                let descriptors = self.host.peer(shard, slot, generation).unwrap_or_default();
                 return Ok((Answer::Descriptors, bounded(descriptors)?));
             }
             Request::Holders { count } => {

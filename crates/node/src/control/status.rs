@@ -85,15 +85,19 @@ pub struct Counter {
     pub value: u64,
     /// What is counted: a sentence.
     pub doc: String,
+    /// Where it was counted, of a node with several shards and what each of them counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shard: Option<u16>,
 }
 
 impl Counter {
     /// Everything that a stack counts.
-    pub fn of_stack(counters: &Counters) -> Vec<Counter> {
+    pub fn of_stack(counters: &Counters, shard: Option<u16>) -> Vec<Counter> {
         let counter = |((name, value), doc): ((&str, u64), &&str)| Counter {
             name: name.to_owned(),
             value,
             doc: (*doc).to_owned(),
+            shard,
         };
         counters.iter().zip(Counters::DOCS).map(counter).collect()
     }

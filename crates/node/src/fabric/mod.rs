@@ -215,8 +215,10 @@ impl Fabric {
             for suffix in [RECORD, CONTROL] {
                 let _ = rustix::fs::unlinkat(&self.handle, file(name, suffix), AtFlags::empty());
             }
-            if self.refuses(name, LINK) {
-                let _ = rustix::fs::unlinkat(&self.handle, file(name, LINK), AtFlags::empty());
+            for socket in toehold_link::mq::socket_names(name) {
+                if self.refuses(&socket) {
+                    let _ = rustix::fs::unlinkat(&self.handle, socket, AtFlags::empty());
+                }
             }
         }
     }
@@ -242,21 +244,25 @@ impl Fabric {
     /// let this one in, it is taken to.
     fn is_alive(&self, name: &NodeName) -> bool {
         let known = self.owner(name, CONTROL).is_some();
-        known && !self.refuses(name, CONTROL)
+        known && !self.refuses(&file(name, CONTROL))
     }
 
-    /// Whether a node's socket exists and nobody listens at it.
-    fn refuses(&self, name: &NodeName, suffix: &str) -> bool {
-        let nobody = matches!(self.dial(name, suffix), Err(Errno::CONNREFUSED));
+    /// Whether a socket exists and nobody listens at it.
+    fn refuses(&self, socket: &str) -> bool {
+        let nobody = matches!(self.dial_file(socket), Err(Errno::CONNREFUSED));
         // Anything else that has the name refuses as well.
-        nobody && self.owner(name, suffix).is_some()
+        nobody && self.owner_of(socket).is_some()
     }
 
     /// Connects to a node's socket. Never waits: an owner that does not keep up
     /// is `AGAIN`, a dead one `CONNREFUSED`.
     fn dial(&self, name: &NodeName, suffix: &str) -> Result<OwnedFd, Errno> {
+        self.dial_file(&file(name, suffix))
+    }
+
+    fn dial_file(&self, name: &str) -> Result<OwnedFd, Errno> {
         let socket = socket(SocketFlags::NONBLOCK)?;
-        net::connect(&socket, &self.address(name, suffix)?)?;
+        net::connect(&socket, &SocketAddrUnix::new(self.through_handle(name))?)?;
         Ok(socket)
     }
 
@@ -277,8 +283,12 @@ impl Fabric {
 
     /// The user that a node's socket belongs to.
     fn owner(&self, name: &NodeName, suffix: &str) -> Option<u32> {
+        self.owner_of(&file(name, suffix))
+    }
+
+    fn owner_of(&self, name: &str) -> Option<u32> {
         let flags = AtFlags::SYMLINK_NOFOLLOW;
-        let stat = rustix::fs::statat(&self.handle, file(name, suffix), flags).ok()?;
+        let stat = rustix::fs::statat(&self.handle, name, flags).ok()?;
         (FileType::from_raw_mode(stat.st_mode) == FileType::Socket).then_some(stat.st_uid)
     }
 

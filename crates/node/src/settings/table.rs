@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use ipnet::{Ipv4Net, Ipv6Net};
 use toehold_link::mq::MeshSettings;
+use toehold_link::steering::MAX_SHARDS;
 use toehold_wire::Mac;
 
 use super::{Setting, Value};
@@ -88,7 +89,7 @@ settings! {
             ring.is_power_of_two() && bounds.contains(ring)
         };
 
-    /// Most peers at once.
+    /// Most peers at once; one with several shards counts once for each.
     peers: u16 = 64,
         "peers" "TOEHOLD_PEERS" "N", "1 to 128"
         |peers| (1..=MeshSettings::MAX_PEERS as u16).contains(peers);
@@ -112,9 +113,10 @@ settings! {
         |bytes| (1 << 20..=1 << 40).contains(bytes);
 
     /// Independent stacks in the node: so many processors can run them at once.
+    /// The bounds of connections and payload memory are shared out among them.
     shards: u16 = 1,
-        "shards" "TOEHOLD_SHARDS" "N", "1 to 64"
-        |shards| (1..=64).contains(shards);
+        "shards" "TOEHOLD_SHARDS" "N", "1 to 16"
+        |shards| (1..=u16::from(MAX_SHARDS)).contains(shards);
 
     /// Who runs the stack: the threads of programs while they are in a call
     /// (inline), the engine process (engine), or the engine process only while no

@@ -57,7 +57,7 @@ fn what_is_out_of_range_is_refused_with_the_range() {
         ("connections", "16777217"),
         ("payload-memory", "1023K"),
         ("payload-memory", "99999999999999999T"),
-        ("shards", "65"),
+        ("shards", "17"),
         ("drain", "2h"),
     ] {
         assert!(set(name, value).is_err(), "{name} {value}");

@@ -17,6 +17,8 @@ pub use polls::Interest;
 pub(crate) use seats::{Pulse, WAITERS};
 pub(crate) use served::serve;
 
+use std::sync::{Arc, OnceLock};
+
 use rustix::io::Errno;
 use toehold_link::{Link, NeighborChange, Watch};
 use toehold_shm::{Carver, Channels, Doorbell, OutOfMemory, Parking, Rest, Steps};
@@ -73,7 +75,6 @@ pub(crate) struct Waiting {
     pub(crate) owners: Owners,
     pub(crate) holders: Holders,
     pub(crate) seats: Seats,
-    pub(crate) parking: Parking,
 }
 
 impl Waiting {
@@ -89,15 +90,14 @@ impl Waiting {
     pub(crate) fn create(
         carver: &mut Carver,
         (interests, holders): (u32, u32),
-        parking: Parking,
+        index: u8,
     ) -> Result<Self, OutOfMemory> {
         Ok(Self {
             interests: Interests::create(carver, interests)?,
             polls: Polls::create(carver)?,
             owners: Owners::create(carver, polls::CAPACITY)?,
             holders: Holders::create(carver, holders)?,
-            seats: Seats::create(carver)?,
-            parking,
+            seats: Seats::create(carver, index)?,
         })
     }
 
@@ -112,17 +112,32 @@ impl Waiting {
     }
 
     /// Wakes the threads that wait for `key`.
-    fn wake(&self, key: Key, bell: &Doorbell) {
+    fn wake(&self, key: Key, wakes: &[Wake]) {
         for (_, entry) in self.interests.of(key).filter(|(_, entry)| entry.is(Kind::Thread)) {
-            self.notify(entry.owner, bell);
+            self.notify(entry.owner, wakes);
         }
     }
 
     /// Wakes a thread that rests.
-    pub(crate) fn notify(&self, slot: u32, bell: &Doorbell) {
-        if self.parking.notify(slot) == Some(Rest::Seated) {
-            bell.ring();
+    pub(crate) fn notify(&self, slot: u32, wakes: &[Wake]) {
+        let Some(waiter) = self.seats.waiters.get(slot) else {
+            return;
+        };
+        let home = wakes.get(usize::from(waiter.home));
+        if home.and_then(|home| home.parking.notify(waiter.word.into())) == Some(Rest::Seated)
+            && let Some(bell) = wakes.get(usize::from(waiter.bell))
+        {
+            bell.sleeper.ring();
         }
+    }
+
+    /// Whether the thread of a slot rests and was not yet told to wake up.
+    pub(crate) fn is_resting(&self, slot: u32, wakes: &[Wake]) -> bool {
+        let waiter = self.seats.waiters.get(slot);
+        waiter.is_some_and(|waiter| {
+            let home = wakes.get(usize::from(waiter.home));
+            home.is_some_and(|home| home.parking.is_resting(waiter.word.into()))
+        })
     }
 }
 
@@ -141,39 +156,63 @@ pub struct Shard {
     pub(crate) waiting: Waiting,
     bells: Bells,
     channels: Channels,
+    /// Of all shards of the node.
+    pub(crate) wakes: Arc<Wakes>,
+}
+
+/// What wakes those who have their words in one shard, or sleep at its link.
+#[derive(Debug)]
+pub(crate) struct Wake {
+    pub(crate) parking: Parking,
+    /// What the one sleeps on who sleeps at its link.
+    pub(crate) sleeper: Arc<Doorbell>,
+}
+
+/// Of all shards of a node, once there are some.
+#[derive(Debug, Default)]
+pub(crate) struct Wakes(OnceLock<Box<[Wake]>>);
+
+impl Wakes {
+    #[inline]
+    pub(crate) fn all(&self) -> &[Wake] {
+        self.0.get().map_or(&[], |wakes| wakes)
+    }
+
+    /// For the one who makes the shards, once.
+    pub(crate) fn set(&self, wakes: impl Iterator<Item = Wake>) {
+        let _ = self.0.set(wakes.collect());
+    }
 }
 
 /// What wakes whom in a node. Its processes trust one another.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Bells {
     /// The thread that sleeps at the link.
-    pub(crate) sleeper: Doorbell,
+    pub(crate) sleeper: Arc<Doorbell>,
     /// The engine's driver.
-    pub(crate) driver: Doorbell,
-    /// The engine's thread that connects the node with others.
-    pub(crate) fabric: Doorbell,
+    pub(crate) driver: Arc<Doorbell>,
+    /// The engine's thread that connects the node with others, the same for all shards.
+    pub(crate) fabric: Arc<Doorbell>,
 }
 
 impl Bells {
-    pub(crate) fn new() -> Result<Self, Errno> {
+    pub(crate) fn new(fabric: &Arc<Doorbell>) -> Result<Self, Errno> {
         Ok(Self {
-            sleeper: Doorbell::new()?,
-            driver: Doorbell::new()?,
-            fabric: Doorbell::new()?,
-        })
-    }
-
-    pub(crate) fn try_clone(&self) -> Result<Self, Errno> {
-        Ok(Self {
-            sleeper: self.sleeper.try_clone()?,
-            driver: self.driver.try_clone()?,
-            fabric: self.fabric.try_clone()?,
+            sleeper: Arc::new(Doorbell::new()?),
+            driver: Arc::new(Doorbell::new()?),
+            fabric: Arc::clone(fabric),
         })
     }
 }
 
 impl Shard {
-    pub(crate) fn new(stack: Stack, link: NodeLink, waiting: Waiting, bells: Bells) -> Self {
+    pub(crate) fn new(
+        stack: Stack,
+        link: NodeLink,
+        waiting: Waiting,
+        bells: Bells,
+        wakes: Arc<Wakes>,
+    ) -> Self {
         let now = clock::now();
         Self {
             channels: stack.channels().clone(),
@@ -185,6 +224,7 @@ impl Shard {
             frame_len: 0,
             waiting,
             bells,
+            wakes,
         }
     }
 
@@ -282,7 +322,7 @@ impl Shard {
         let mut registered = None;
         for (index, entry) in self.waiting.interests.of(key) {
             if entry.is(Kind::Thread) {
-                self.waiting.notify(entry.owner, &self.bells.sleeper);
+                self.waiting.notify(entry.owner, self.wakes.all());
             } else if entry.queued == 0 {
                 registered = Some(index);
             }
@@ -306,7 +346,7 @@ impl Shard {
         let Waiting { interests, polls, .. } = &mut self.waiting;
         polls.may_be_ready(interests, index);
         if let Some(poll) = self.waiting.interests.get(index).map(|entry| entry.owner) {
-            self.waiting.wake(Key::of_poll(poll), &self.bells.sleeper);
+            self.waiting.wake(Key::of_poll(poll), self.wakes.all());
         }
     }
 
@@ -395,10 +435,6 @@ impl Shard {
         &self.link
     }
 
-    pub(crate) fn bell(&self) -> &Doorbell {
-        &self.bells.sleeper
-    }
-
     /// Lists a thread that is about to rest among those to be woken. False: there
     /// is no room for it.
     pub(crate) fn subscribe(&mut self, subscription: Subscription, slot: u32) -> bool {
@@ -423,7 +459,7 @@ impl Shard {
     /// more, and whoever still waits for it finds out.
     pub fn forget(&mut self, source: Event) {
         let key = Key::of(source);
-        self.waiting.wake(key, &self.bells.sleeper);
+        self.waiting.wake(key, self.wakes.all());
         let Waiting { interests, polls, .. } = &mut self.waiting;
         loop {
             let registration = interests.of(key).find(|(_, entry)| !entry.is(Kind::Thread));
@@ -517,9 +553,9 @@ impl Shard {
             self.waiting.seats.clear_driver();
         }
         for slot in self.waiting.seats.waiters_of(process) {
+            self.end_rest(slot);
             self.waiting.seats.give_slot(slot);
             self.waiting.interests.remove_threads(slot);
-            self.waiting.parking.end(slot);
         }
         self.tick();
         for poll in self.waiting.owners.take(process) {
@@ -528,6 +564,20 @@ impl Shard {
         self.channels.bury(process);
         self.serve();
         self.respond();
+    }
+
+    /// The thread of the slot does not rest any more.
+    fn end_rest(&self, slot: u32) {
+        if let Some(waiter) = self.waiting.seats.waiters.get(slot)
+            && let Some(home) = self.wakes.all().get(usize::from(waiter.home))
+        {
+            home.parking.end(waiter.word.into());
+        }
+    }
+
+    /// Makes threads that wait for a poll look again what it is about.
+    pub fn rouse_poll(&mut self, poll: u32) {
+        self.waiting.wake(Key::of_poll(poll), self.wakes.all());
     }
 
     /// Holders that no process has any more: closes what they stood for.

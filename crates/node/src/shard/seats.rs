@@ -44,12 +44,21 @@ struct State {
 pub(crate) struct Waiter {
     /// The call it waits in.
     pub(crate) ticket: u64,
-    pub(crate) process: u32,
+    process: u16,
+    /// The shard in which it has its word, which may be another one: a thread that waits
+    /// for several shards has a slot in each of them, and one word.
+    pub(crate) home: u8,
+    /// The shard whose sleepers' bell wakes it where it sleeps on descriptors.
+    pub(crate) bell: u8,
     next: u32,
     previous: u32,
+    /// Number of its word.
+    pub(crate) word: u16,
     /// Not 0: among the parked.
-    parked: u32,
+    parked: u16,
 }
+
+const _: () = assert!(WAITERS <= 1 << 16 && size_of::<Waiter>() == 24);
 
 /// Who drove or slept at the link at one moment, and how far it was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,6 +71,8 @@ pub(crate) struct Pulse {
 /// The seats of a shard.
 #[derive(Debug)]
 pub(crate) struct Seats {
+    /// Which shard of the node it is.
+    index: u8,
     state: Table<State>,
     pub(crate) waiters: Slab<Waiter>,
 }
@@ -71,8 +82,9 @@ impl Seats {
         Table::<State>::bytes_needed(1) + Slab::<Waiter>::bytes_needed(WAITERS)
     }
 
-    pub(crate) fn create(carver: &mut Carver) -> Result<Self, OutOfMemory> {
+    pub(crate) fn create(carver: &mut Carver, index: u8) -> Result<Self, OutOfMemory> {
         Ok(Self {
+            index,
             state: carver.table(1)?,
             waiters: carver.slab(WAITERS)?,
         })
@@ -191,13 +203,37 @@ impl Seats {
 
     /// A slot for a thread that is about to rest; `None` if all are taken.
     pub(crate) fn take_slot(&mut self, process: u16, ticket: u64) -> Option<u32> {
+        let slot = self.take_slot_for(process, ticket, (self.index, 0))?;
+        if let Some(waiter) = self.waiters.get_mut(slot) {
+            waiter.word = slot as u16;
+        }
+        Some(slot)
+    }
+
+    /// The same for one whose word is elsewhere.
+    pub(crate) fn take_slot_for(
+        &mut self,
+        process: u16,
+        ticket: u64,
+        (home, word): (u8, u16),
+    ) -> Option<u32> {
         self.waiters.insert(Waiter {
             ticket,
-            process: process.into(),
+            process,
+            home,
+            bell: home,
             next: 0,
             previous: 0,
+            word,
             parked: 0,
         })
+    }
+
+    /// Which shard's sleepers' bell wakes the thread of the slot.
+    pub(crate) fn set_bell(&mut self, slot: u32, bell: u8) {
+        if let Some(waiter) = self.waiters.get_mut(slot) {
+            waiter.bell = bell;
+        }
     }
 
     /// The thread is awake, or dead.
@@ -251,17 +287,17 @@ impl Seats {
         })
     }
 
-    /// Threads that rest, but for the engine's own driver.
+    /// Threads that rest, but for the engine's own driver, and for those of other shards.
     pub(crate) fn programs_that_rest(&self) -> u32 {
         let waiters = self.waiters.iter_live();
-        let engine = u32::from(Lease::ENGINE);
-        waiters.filter(|(_, waiter)| waiter.process != engine).count() as u32
+        let own = |waiter: &Waiter| waiter.home == self.index && waiter.process != Lease::ENGINE;
+        waiters.filter(|(_, waiter)| own(waiter)).count() as u32
     }
 
     /// Slots of the waiters of a process.
     pub(crate) fn waiters_of(&self, process: u16) -> Vec<u32> {
         let waiters = self.waiters.iter_live();
-        let own = waiters.filter(|(_, waiter)| waiter.process == u32::from(process));
+        let own = waiters.filter(|(_, waiter)| waiter.process == process);
         own.map(|(slot, _)| slot).collect()
     }
 }
@@ -275,7 +311,7 @@ mod tests {
     #[test]
     fn the_parked_stay_in_order_while_some_leave() {
         let region = Region::private(Seats::bytes_needed()).unwrap();
-        let mut seats = Seats::create(&mut Carver::new(region).unwrap()).unwrap();
+        let mut seats = Seats::create(&mut Carver::new(region).unwrap(), 0).unwrap();
         let slots: Vec<u32> = (0..6).map(|ticket| seats.take_slot(1, ticket).unwrap()).collect();
         slots.iter().for_each(|&slot| seats.park(slot));
         for gone in [0, 5, 2] {

@@ -18,6 +18,7 @@
 
 mod lanes;
 mod rest;
+mod several;
 pub(crate) mod spin;
 
 use std::hint::spin_loop;
@@ -28,6 +29,7 @@ use toehold_link::Watch;
 use toehold_shm::{Channels, Doorbell, LeaseGuard, Leased, Parking, Revoked};
 use toehold_stack::{Event, Instant};
 
+pub use self::several::Everywhere;
 pub use self::spin::SpinBudget;
 use crate::attachment::Attachment;
 use crate::clock;
@@ -177,14 +179,18 @@ impl ShardHandle {
     #[inline]
     pub fn holder(&self) -> Result<Holder, HolderError> {
         match &self.attachment {
-            Some(attachment) => attachment.holder(),
+            // An engine that has begun anew refuses what is of its former life.
+            Some(attachment) => match attachment.holder() {
+                Err(_) if self.lease.lease().is_closed() => Err(Gone.into()),
+                holder => holder,
+            },
             None => Ok(Holder::PRIVATE),
         }
     }
 
     /// Lets a holder stand for a connection or listener. False: it cannot.
     #[inline]
-    pub fn hold(&self, shard: &mut Guard<'_>, holder: &Holder, source: Event) -> bool {
+    pub fn hold(&self, shard: &mut Shard, holder: &Holder, source: Event) -> bool {
         let set = |number| shard.waiting.holders.set(number, self.process(), source);
         holder.number().is_none_or(set)
     }
@@ -213,21 +219,17 @@ impl ShardHandle {
         }
     }
 
-    /// The connection or listener that a descriptor is, which another process has given
-    /// to this one, and its holder.
-    ///
-    /// # Errors
-    ///
-    /// If it is none of this node's, or the node is gone.
-    pub fn identify(&self, descriptor: OwnedFd) -> Result<(Holder, Event), HolderError> {
+    /// The holder that a descriptor is, which another process has given to this one.
+    pub(crate) fn identify(&self, descriptor: OwnedFd) -> Result<Holder, HolderError> {
         let attachment = self.attachment.as_ref().ok_or(HolderError::Private)?;
-        let holder = attachment.identify(descriptor)?;
+        attachment.identify(descriptor)
+    }
+
+    /// What a holder stands for in this shard.
+    pub(crate) fn held(&self, holder: &Holder) -> Result<Option<Event>, Gone> {
         let shard = self.enter()?;
-        let source = holder
-            .number()
-            .and_then(|number| shard.waiting.holders.get(number));
-        drop(shard);
-        Ok((holder, source.ok_or(HolderError::Foreign)?))
+        let number = holder.number();
+        Ok(number.and_then(|number| shard.waiting.holders.get(number)))
     }
 
     /// Notes that this process has a poll, which is to be closed when the process ends.

@@ -271,13 +271,9 @@ impl ShardHandle {
         } else if let Some(parked) = shard.waiting.seats.parked().next() {
             // One that was notified before leaves the queue, or waits again,
             // only after having come by here itself.
-            if shard
-                .waiting
-                .seats
-                .parked()
-                .all(|slot| self.parking.is_resting(slot))
-            {
-                shard.waiting.notify(parked, shard.bell());
+            let rests = |slot| shard.waiting.is_resting(slot, shard.wakes.all());
+            if shard.waiting.seats.parked().all(rests) {
+                shard.waiting.notify(parked, shard.wakes.all());
             }
         }
     }
@@ -301,13 +297,13 @@ impl Shard {
             return;
         };
         if self.next_due().is_some_and(|due| until > due) {
-            self.waiting.notify(slot, self.bell());
+            self.waiting.notify(slot, self.wakes.all());
         }
     }
 
     pub(crate) fn wake_sleeper(&self) {
         if let Some((slot, _)) = self.waiting.seats.sleeper() {
-            self.waiting.notify(slot, self.bell());
+            self.waiting.notify(slot, self.wakes.all());
         }
     }
 }

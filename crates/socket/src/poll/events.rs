@@ -92,6 +92,10 @@ impl Events {
         self.list.clear();
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.list.len()
+    }
+
     pub(super) fn push(&mut self, event: Event) {
         self.list.push(event);
     }

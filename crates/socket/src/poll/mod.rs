@@ -8,13 +8,14 @@ pub use toehold_node::Interest;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use toehold_node::{Guard, Operation, Ownership, Shard, SpinBudget, Subscription};
+use toehold_node::{Everywhere, Guard, Operation, Ownership, Shard, SpinBudget, Subscription};
 use toehold_stack::Event as SourceEvent;
 
-use crate::error::invalid;
+use crate::error::{gone, invalid};
 use crate::listener::TcpListener;
 use crate::node::{Node, Shared};
 use crate::stream::TcpStream;
@@ -48,6 +49,9 @@ use crate::stream::TcpStream;
 pub struct Poll {
     registry: Registry,
     spin: SpinBudget,
+    /// The shard that is looked at first the next time: sockets of one that are always
+    /// ready take nobody's turn.
+    next: u8,
 }
 
 /// Where sockets are registered with a [`Poll`], from any thread.
@@ -56,12 +60,22 @@ pub struct Registry {
     set: Arc<Set>,
 }
 
-/// A poll as long as a handle of it exists.
+/// A poll as long as a handle of it exists: one in every shard of its node.
 struct Set {
     node: Arc<Shared>,
-    index: u32,
+    polls: Vec<PollIn>,
+    /// The shard of the thread that made it, in which its wakers are.
+    home: u8,
+    /// The shards in which something was registered, and the home, as bits. A poll whose
+    /// sockets are all of one shard waits for that one alone.
+    used: AtomicU32,
     /// The process that made it. A forked child has a copy, and has no use for it.
     process: u16,
+}
+
+/// What a poll is in one shard.
+struct PollIn {
+    index: u32,
     ownership: Ownership,
 }
 
@@ -75,22 +89,40 @@ mod sealed {
     use super::{Arc, Shared, SourceEvent, TcpListener, TcpStream};
 
     pub trait Sealed {
+        /// Its node.
         #[doc(hidden)]
         #[allow(private_interfaces)]
-        fn name(&self) -> (&Arc<Shared>, SourceEvent);
+        fn node(&self) -> &Arc<Shared>;
+
+        /// What it is in each shard in which it is something, until `each` fails.
+        #[doc(hidden)]
+        #[allow(private_interfaces)]
+        fn names(&self, each: &mut dyn FnMut(u8, SourceEvent) -> std::io::Result<()>) -> std::io::Result<()>;
     }
 
     impl Sealed for TcpListener {
         #[allow(private_interfaces)]
-        fn name(&self) -> (&Arc<Shared>, SourceEvent) {
-            self.source()
+        fn node(&self) -> &Arc<Shared> {
+            self.sources().0
+        }
+
+        #[allow(private_interfaces)]
+        fn names(&self, each: &mut dyn FnMut(u8, SourceEvent) -> std::io::Result<()>) -> std::io::Result<()> {
+            let (_, mut names) = self.sources();
+            names.try_for_each(|(shard, name)| each(shard, name))
         }
     }
 
     impl Sealed for TcpStream {
         #[allow(private_interfaces)]
-        fn name(&self) -> (&Arc<Shared>, SourceEvent) {
-            self.source()
+        fn node(&self) -> &Arc<Shared> {
+            self.source().0
+        }
+
+        #[allow(private_interfaces)]
+        fn names(&self, each: &mut dyn FnMut(u8, SourceEvent) -> std::io::Result<()>) -> std::io::Result<()> {
+            let (_, shard, name) = self.source();
+            each(shard, name)
         }
     }
 }
@@ -103,25 +135,24 @@ impl Poll {
     /// ENOBUFS if the node has as many as it may have.
     pub fn new(node: &Node) -> io::Result<Poll> {
         let node = Arc::clone(&node.shared);
-        let mut shard = node.enter()?;
-        let index = shard.open_poll().ok_or(Errno::NOBUFS)?;
-        let ownership = match node.own(&mut shard, index) {
-            Ok(ownership) => ownership,
-            Err(error) => {
-                shard.close_poll(index);
-                return Err(error);
-            }
-        };
-        drop(shard);
-        let set = Set {
+        let shards = node.shards()?;
+        let (home, count) = (shards.home(), shards.count());
+        let mut set = Set {
             process: node.process(),
             node,
-            index,
-            ownership,
+            polls: Vec::new(),
+            home,
+            used: AtomicU32::new(1 << home),
         };
+        for shard in 0..count {
+            // What was opened is closed again if there is no room for all.
+            let poll = PollIn::open(&set.node, shard)?;
+            set.polls.push(poll);
+        }
         Ok(Poll {
             registry: Registry { set: Arc::new(set) },
             spin: SpinBudget::new(),
+            next: home,
         })
     }
 
@@ -139,20 +170,53 @@ impl Poll {
     /// `InvalidInput` if `events` has no capacity; `NetworkDown` if the node is gone; EBADF
     /// if the poll is that of the process which this one was forked from.
     pub fn poll(&mut self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
-        let Set { node, index, .. } = &*self.registry.set;
         if events.capacity() == 0 {
             return Err(invalid("there is no room for events"));
         }
-        let mut operation = Wait { poll: *index, events };
-        let mut shard = self.registry.set.enter()?;
+        events.clear();
+        let several = self.registry.set.polls.len() > 1;
+        let began = timeout.filter(|_| several).map(|_| Instant::now());
+        let mut left = timeout;
+        loop {
+            let used = self.registry.set.used.load(Relaxed);
+            let changed = if used.is_power_of_two() {
+                self.poll_in(used.trailing_zeros() as u8, used, events, left)?
+            } else {
+                self.poll_in_several(used, events, left)?
+            };
+            if !changed {
+                return Ok(());
+            }
+            // Somebody has registered a socket of another shard meanwhile.
+            left =
+                timeout.map(|timeout| timeout.saturating_sub(began.unwrap_or_else(Instant::now).elapsed()));
+        }
+    }
+
+    /// Waits for sockets of one shard. True: there are sockets of others now.
+    fn poll_in(
+        &mut self,
+        index: u8,
+        used: u32,
+        events: &mut Events,
+        timeout: Option<Duration>,
+    ) -> io::Result<bool> {
+        let set = &*self.registry.set;
+        let mut operation = Wait { set, used, events };
+        let mut shard = set.enter(index)?;
+        let mut changed = operation.look(index, &mut shard);
         let at_once = timeout.is_some_and(|timeout| timeout.is_zero());
-        if operation.attempt(&mut shard).is_none() {
+        if changed.is_none() {
             // One that does not wait has to look at the link; one that does
             // may look too, lest programs that are never idle starve it.
             shard.poll_once(None);
-            if operation.attempt(&mut shard).is_none() && !at_once {
+            changed = operation.look(index, &mut shard);
+            if changed.is_none() && !at_once {
                 let deadline = timeout.map(|timeout| shard.now + timeout);
-                node.block(&mut shard, &mut operation, &self.spin, deadline)?;
+                let mut operation = WaitIn { index, operation };
+                changed = set
+                    .node
+                    .block(index, &mut shard, &mut operation, &self.spin, deadline)?;
             }
         } else {
             shard.tick();
@@ -160,8 +224,46 @@ impl Poll {
                 shard.poll_once(None);
             }
         }
-        node.settle(&mut shard);
-        Ok(())
+        set.node.settle(index, &mut shard);
+        Ok(changed == Some(true))
+    }
+
+    /// Waits for sockets of several shards. True: there are sockets of others now.
+    fn poll_in_several(
+        &mut self,
+        used: u32,
+        events: &mut Events,
+        timeout: Option<Duration>,
+    ) -> io::Result<bool> {
+        let set = &*self.registry.set;
+        let shards = set.node.shards()?;
+        let among = |shard: &u8| used & 1 << shard != 0;
+        let mut operation = Wait { set, used, events };
+        let mut deadline = None;
+        let (first, count) = (self.next, shards.count());
+        self.next = (first + 1) % count;
+        let in_turn = (0..count).map(|step| (first + step) % count);
+        for index in in_turn.filter(among) {
+            let mut shard = set.enter(index)?;
+            shard.tick();
+            if operation.look(index, &mut shard).is_none() || shard.is_stale() {
+                shard.poll_once(None);
+                operation.look(index, &mut shard);
+            }
+            deadline = timeout.map(|timeout| shard.now + timeout);
+            set.node.settle(index, &mut shard);
+        }
+        let at_once = timeout.is_some_and(|timeout| timeout.is_zero());
+        if !operation.events.is_empty() || at_once {
+            return Ok(false);
+        }
+        let waited = shards.block(
+            shards.from_home().filter(among),
+            &mut operation,
+            &self.spin,
+            deadline,
+        );
+        Ok(waited.map_err(gone)? == Some(true))
     }
 }
 
@@ -178,13 +280,33 @@ impl Registry {
         token: Token,
         interests: Interest,
     ) -> io::Result<()> {
-        let (mut shard, name) = self.lock(source)?;
-        let poll = self.set.index;
-        if shard.registration(poll, name).is_some() {
-            return Err(Errno::EXIST.into());
-        }
-        let registered = shard.register(poll, name, token.0 as u64, interests);
-        registered.map(|_| ()).ok_or(Errno::NOBUFS.into())
+        self.check(source)?;
+        let mut done = 0;
+        let registered = source.names(&mut |index, name| {
+            let mut shard = self.set.enter(index)?;
+            let poll = self.set.poll(index);
+            if shard.registration(poll, name).is_some() {
+                return Err(Errno::EXIST.into());
+            }
+            let registered = shard.register(poll, name, token.0 as u64, interests);
+            registered.ok_or(Errno::NOBUFS)?;
+            done += 1;
+            Ok(())
+        });
+        let mut used = 0;
+        source.names(&mut |index, name| {
+            used |= 1 << index;
+            if registered.is_err() && done > 0 {
+                done -= 1;
+                let mut shard = self.set.enter(index)?;
+                if let Some(registration) = shard.registration(self.set.poll(index), name) {
+                    shard.deregister(registration);
+                }
+            }
+            Ok(())
+        })?;
+        registered?;
+        self.set.use_shards(used)
     }
 
     /// Changes what is watched, and under which token.
@@ -198,10 +320,13 @@ impl Registry {
         token: Token,
         interests: Interest,
     ) -> io::Result<()> {
-        let (mut shard, name) = self.lock(source)?;
-        let registration = shard.registration(self.set.index, name).ok_or(Errno::NOENT)?;
-        shard.reregister(registration, token.0 as u64, interests);
-        Ok(())
+        self.check(source)?;
+        source.names(&mut |index, name| {
+            let mut shard = self.set.enter(index)?;
+            let registration = shard.registration(self.set.poll(index), name);
+            shard.reregister(registration.ok_or(Errno::NOENT)?, token.0 as u64, interests);
+            Ok(())
+        })
     }
 
     /// Ends watching a socket.
@@ -210,18 +335,21 @@ impl Registry {
     ///
     /// `NotFound` if the socket is not registered.
     pub fn deregister<S: Source + ?Sized>(&self, source: &S) -> io::Result<()> {
-        let (mut shard, name) = self.lock(source)?;
-        let registration = shard.registration(self.set.index, name).ok_or(Errno::NOENT)?;
-        shard.deregister(registration);
-        Ok(())
+        self.check(source)?;
+        source.names(&mut |index, name| {
+            let mut shard = self.set.enter(index)?;
+            let registration = shard.registration(self.set.poll(index), name);
+            shard.deregister(registration.ok_or(Errno::NOENT)?);
+            Ok(())
+        })
     }
 
-    fn lock<S: Source + ?Sized>(&self, source: &S) -> io::Result<(Guard<'_>, SourceEvent)> {
-        let (node, name) = source.name();
-        if !Arc::ptr_eq(node, &self.set.node) {
-            return Err(invalid("the socket and the poll belong to different nodes"));
+    fn check<S: Source + ?Sized>(&self, source: &S) -> io::Result<()> {
+        if Arc::ptr_eq(source.node(), &self.set.node) {
+            Ok(())
+        } else {
+            Err(invalid("the socket and the poll belong to different nodes"))
         }
-        Ok((self.set.enter()?, name))
     }
 }
 
@@ -245,7 +373,9 @@ impl Waker {
     /// ENOBUFS if the node has no room for it.
     pub fn new(registry: &Registry, token: Token) -> io::Result<Waker> {
         let set = &registry.set;
-        let index = set.enter()?.open_waker(set.index, token.0 as u64);
+        let index = set
+            .enter(set.home)?
+            .open_waker(set.poll(set.home), token.0 as u64);
         let index = index.ok_or(Errno::NOBUFS)?;
         let registry = registry.clone();
         Ok(Waker {
@@ -260,7 +390,7 @@ impl Waker {
     /// `NetworkDown` if the node is gone.
     pub fn wake(&self) -> io::Result<()> {
         let WakerEntry { registry, index } = &*self.entry;
-        registry.set.enter()?.use_waker(*index);
+        registry.set.enter(registry.set.home)?.use_waker(*index);
         Ok(())
     }
 }
@@ -268,7 +398,8 @@ impl Waker {
 impl Drop for WakerEntry {
     fn drop(&mut self) {
         // A node that is gone holds nothing.
-        if let Ok(mut shard) = self.registry.set.enter() {
+        let set = &self.registry.set;
+        if let Ok(mut shard) = set.enter(set.home) {
             shard.deregister(self.index);
         }
     }
@@ -276,44 +407,114 @@ impl Drop for WakerEntry {
 
 /// Waits for readiness.
 struct Wait<'a> {
-    poll: u32,
+    set: &'a Set,
+    /// The shards that were used when it began.
+    used: u32,
     events: &'a mut Events,
 }
 
-impl Operation for Wait<'_> {
-    type Output = ();
-
-    fn attempt(&mut self, shard: &mut Shard) -> Option<()> {
-        self.events.clear();
-        let room = self.events.capacity();
-        shard.collect(self.poll, room, &mut |token, readiness| {
+impl Wait<'_> {
+    /// Takes what is ready in a shard. Some: there is something ready, or, if true, there
+    /// are sockets of shards that it does not wait for.
+    fn look(&mut self, index: u8, shard: &mut Shard) -> Option<bool> {
+        let before = self.events.len();
+        let room = self.events.capacity() - before;
+        shard.collect(self.set.poll(index), room, &mut |token, readiness| {
             self.events.push(Event::new(Token(token as usize), readiness));
         });
-        (!self.events.is_empty()).then_some(())
+        if self.events.len() > before {
+            return Some(false);
+        }
+        (self.set.used.load(Relaxed) != self.used).then_some(true)
+    }
+}
+
+impl Everywhere for Wait<'_> {
+    type Output = bool;
+
+    fn attempt(&mut self, index: u8, shard: &mut Shard) -> Option<bool> {
+        self.look(index, shard)
+    }
+
+    fn subscription(&self, index: u8) -> Subscription {
+        Subscription::Poll(self.set.poll(index))
+    }
+}
+
+/// The same in one shard.
+struct WaitIn<'a> {
+    index: u8,
+    operation: Wait<'a>,
+}
+
+impl Operation for WaitIn<'_> {
+    type Output = bool;
+
+    fn attempt(&mut self, shard: &mut Shard) -> Option<bool> {
+        self.operation.look(self.index, shard)
     }
 
     fn subscription(&self) -> Subscription {
-        Subscription::Poll(self.poll)
+        Subscription::Poll(self.operation.set.poll(self.index))
+    }
+}
+
+impl PollIn {
+    fn open(node: &Shared, index: u8) -> io::Result<PollIn> {
+        let mut shard = node.enter(index)?;
+        let poll = shard.open_poll().ok_or(Errno::NOBUFS)?;
+        match node.own(index, &mut shard, poll) {
+            Ok(ownership) => Ok(PollIn {
+                index: poll,
+                ownership,
+            }),
+            Err(error) => {
+                shard.close_poll(poll);
+                Err(error)
+            }
+        }
     }
 }
 
 impl Set {
-    /// Begins a call on the poll.
-    fn enter(&self) -> io::Result<Guard<'_>> {
+    /// Begins a call on the poll in a shard.
+    fn enter(&self, index: u8) -> io::Result<Guard<'_>> {
         if self.node.process() == self.process {
-            self.node.enter()
+            self.node.enter(index)
         } else {
             Err(Errno::BADF.into())
         }
+    }
+
+    /// Its number in a shard; one that no poll has if it is in none.
+    fn poll(&self, index: u8) -> u32 {
+        let poll = self.polls.get(usize::from(index));
+        poll.map_or(u32::MAX, |poll| poll.index)
+    }
+
+    /// Something is registered in these shards from now on. Who waits has to know.
+    fn use_shards(&self, shards: u32) -> io::Result<()> {
+        let before = self.used.fetch_or(shards, Relaxed);
+        if before | shards == before {
+            return Ok(());
+        }
+        for index in (0..self.polls.len() as u8).filter(|index| before & 1 << index != 0) {
+            let mut shard = self.enter(index)?;
+            shard.rouse_poll(self.poll(index));
+            self.node.settle(index, &mut shard);
+        }
+        Ok(())
     }
 }
 
 impl Drop for Set {
     fn drop(&mut self) {
-        // A node that is gone holds nothing.
-        if let Ok(mut shard) = self.enter() {
-            shard.close_poll(self.index);
-            self.node.disown(&mut shard, self.ownership);
+        for (index, poll) in (0..).zip(&self.polls) {
+            // A node that is gone holds nothing.
+            if let Ok(mut shard) = self.enter(index) {
+                shard.close_poll(poll.index);
+                self.node.disown(index, &mut shard, poll.ownership);
+            }
         }
     }
 }

@@ -3,7 +3,6 @@
 
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -12,7 +11,7 @@ use toehold_stack::{ConnectionId, Event, ReceiveFlags, SendFlags, Shutdown, Sock
 
 use super::operations::Linger;
 use crate::error::{from_holder, from_socket, gone, invalid};
-use crate::node::Shared;
+use crate::node::OnShard;
 
 /// A longer write is queued and sent in pieces of about this many bytes.
 pub(super) const PIECE: usize = 65_536;
@@ -49,7 +48,7 @@ impl Timeout {
 
 /// A connection as long as the program holds it.
 pub(crate) struct Connection {
-    pub(super) node: Arc<Shared>,
+    pub(super) node: OnShard,
     pub(super) id: ConnectionId,
     /// Taken when it is dropped, and not before.
     holder: Option<Holder>,
@@ -72,7 +71,7 @@ enum Way<'a> {
 }
 
 impl Connection {
-    pub(super) fn new(node: Arc<Shared>, id: ConnectionId, holder: Holder) -> Self {
+    pub(super) fn new(node: OnShard, id: ConnectionId, holder: Holder) -> Self {
         Self {
             node,
             id,

@@ -16,13 +16,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use rustix::io::Errno;
 use toehold_node::{Holder, Operation};
 use toehold_stack::{ConnectionId, Event, ReceiveFlags, SendFlags, Settings};
 
 use self::connection::Connection;
 use self::operations::Connect;
 use crate::error::{from_socket, invalid, timed_out};
-use crate::node::{Node, Shared};
+use crate::node::{Node, OnShard, Shared};
 
 /// A TCP connection between this node and another one, or itself.
 ///
@@ -116,7 +117,33 @@ impl TcpStream {
 
     /// Sends the SYN.
     fn begin(node: &Node, addr: &SocketAddr, options: &ConnectOptions) -> io::Result<TcpStream> {
-        let (holder, id) = node.shared.make(|shard| {
+        let shards = node.shared.shards()?;
+        let local = options.local.filter(|local| local.port() != 0);
+        if let (Some(_), 2..) = (local, shards.count()) {
+            // The port says which it is.
+            let owner = node.shared.enter(0)?.stack.shard_for(local, *addr);
+            return Self::begin_in(node, owner.unwrap_or(0), addr, options);
+        }
+        let mut begun = Err(Errno::ADDRNOTAVAIL.into());
+        for shard in shards.from_home() {
+            begun = Self::begin_in(node, shard, addr, options);
+            let full = [Errno::ADDRNOTAVAIL, Errno::NOBUFS].map(|errno| Some(errno.raw_os_error()));
+            match &begun {
+                // Another one may have ports or memory left.
+                Err(error) if full.contains(&error.raw_os_error()) => {}
+                _ => break,
+            }
+        }
+        begun
+    }
+
+    fn begin_in(
+        node: &Node,
+        shard: u8,
+        addr: &SocketAddr,
+        options: &ConnectOptions,
+    ) -> io::Result<TcpStream> {
+        let (holder, id) = node.shared.make(shard, |shard| {
             shard.tick();
             let now = shard.now;
             let settings = options.settings.unwrap_or_else(|| shard.stack.default_settings());
@@ -127,13 +154,15 @@ impl TcpStream {
             shard.transmit();
             Ok((Event::Connection(id), id))
         })?;
-        Ok(Self::new(&node.shared, id, holder))
+        Ok(Self::new(&node.shared, shard, id, holder))
     }
 
     /// A connection that this process has from now on.
-    pub(crate) fn new(node: &Arc<Shared>, id: ConnectionId, holder: Holder) -> Self {
+    pub(crate) fn new(node: &Arc<Shared>, index: u8, id: ConnectionId, holder: Holder) -> Self {
+        let node = Arc::clone(node);
+        let connection = Connection::new(OnShard { node, index }, id, holder);
         TcpStream {
-            connection: Arc::new(Connection::new(Arc::clone(node), id, holder)),
+            connection: Arc::new(connection),
         }
     }
 
@@ -147,8 +176,9 @@ impl TcpStream {
     /// `InvalidInput` if it is none of this node's, `Unsupported` if the node is only
     /// this process's.
     pub fn from_fd(node: &Node, descriptor: OwnedFd) -> io::Result<TcpStream> {
-        match node.shared.identify(descriptor)? {
-            (holder, Event::Connection(id)) => Ok(Self::new(&node.shared, id, holder)),
+        let (holder, sources) = node.shared.identify(descriptor)?;
+        match sources[..] {
+            [(shard, Event::Connection(id))] => Ok(Self::new(&node.shared, shard, id, holder)),
             _ => Err(invalid("the descriptor is a listener, and no connection")),
         }
     }
@@ -174,8 +204,10 @@ impl TcpStream {
         self.descriptor()?.try_clone_to_owned()
     }
 
-    pub(crate) fn source(&self) -> (&Arc<Shared>, Event) {
-        (&self.connection.node, self.connection.source())
+    /// The node, the shard, and what it is there.
+    pub(crate) fn source(&self) -> (&Arc<Shared>, u8, Event) {
+        let OnShard { node, index } = &self.connection.node;
+        (node, *index, self.connection.source())
     }
 
     /// The peer's address.

@@ -38,7 +38,7 @@ fn a_write_returns_while_another_process_has_the_lease() {
         let (server, client) = (world.attach("server"), world.attach("client"));
         let (mut stream, mut peer) = connect(&client, &server, &world);
         let holder = AttachedNode::attach(&fabric(world.path()), "client").unwrap();
-        let guard = holder.shard().unwrap().enter().unwrap();
+        let guard = holder.shards().unwrap().get(0).enter().unwrap();
         // It would never end if it had to have the lease.
         stream.write_all(b"left for the holder").unwrap();
         drop(guard);
@@ -61,7 +61,7 @@ fn what_has_come_is_read_while_another_process_has_the_lease() {
             (bytes == LONG).then_some(()).ok_or(bytes)
         });
         let holder = AttachedNode::attach(&fabric(world.path()), "client").unwrap();
-        let guard = holder.shard().unwrap().enter().unwrap();
+        let guard = holder.shards().unwrap().get(0).enter().unwrap();
         let mut bytes = vec![0; LONG];
         stream.read_exact(&mut bytes[..100]).unwrap();
         stream.read_exact(&mut bytes[100..]).unwrap();

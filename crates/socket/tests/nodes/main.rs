@@ -12,6 +12,7 @@ mod processes;
 mod programs;
 mod roles;
 mod scribbled;
+mod shards;
 mod sharing;
 mod stopped;
 mod support;

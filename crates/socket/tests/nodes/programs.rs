@@ -98,7 +98,7 @@ impl Program {
         let node = toehold_node::AttachedNode::attach(&fabric(&self.fabric), &self.node).unwrap();
         println!("ready");
         // The node may have begun anew meanwhile.
-        let _guard = node.shard().unwrap().enter();
+        let _guard = node.shards().unwrap().get(0).enter();
         println!("has the lease");
         loop {
             std::thread::park();

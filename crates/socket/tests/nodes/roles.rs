@@ -10,7 +10,7 @@ use toehold_node::Placement;
 use toehold_socket::Node;
 
 use crate::support::{World, attach};
-use crate::{descriptors, exhaustion, forks};
+use crate::{descriptors, exhaustion, forks, shards};
 
 const ROLE: &str = "TOEHOLD_NODES_ROLE";
 const FABRIC: &str = "TOEHOLD_NODES_FABRIC";
@@ -40,6 +40,7 @@ fn a_program() {
         "receiver" => descriptors::receive_a_connection,
         "listener-receiver" => descriptors::receive_a_listener,
         "many" => exhaustion::connect_ten_thousand_times,
+        "accepts-some" => shards::accept_some_and_wait,
         "limited" => exhaustion::run_out_of_descriptors,
         "limited-engine" => exhaustion::run_out_of_descriptors_with_the_engine,
         other => panic!("there is no role {other}"),

@@ -21,10 +21,16 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new(names: &[&str], placement: Placement) -> World {
+        let nodes: Vec<_> = names.iter().map(|name| (*name, shards())).collect();
+        World::sharded(&nodes, placement)
+    }
+
+    /// Nodes with these numbers of shards.
+    pub(crate) fn sharded(nodes: &[(&str, u16)], placement: Placement) -> World {
         let directory = tempfile::tempdir().unwrap();
-        let engines = names
+        let engines = nodes
             .iter()
-            .map(|name| start_engine(directory.path(), name, placement));
+            .map(|(name, shards)| start_sharded(directory.path(), name, placement, *shards));
         World {
             engines: engines.collect(),
             directory,
@@ -58,12 +64,23 @@ pub(crate) fn attach(path: &Path, node: &str) -> Node {
     Node::attach(&fabric(path), node).unwrap()
 }
 
+/// All tests can be run with several shards: `TOEHOLD_TEST_SHARDS=3 cargo test …`.
+fn shards() -> u16 {
+    let shards = std::env::var("TOEHOLD_TEST_SHARDS");
+    shards.map_or(1, |shards| shards.parse().unwrap())
+}
+
 pub(crate) fn start_engine(path: &Path, name: &str, placement: Placement) -> Engine {
+    start_sharded(path, name, placement, shards())
+}
+
+pub(crate) fn start_sharded(path: &Path, name: &str, placement: Placement, shards: u16) -> Engine {
     let seat = Seat {
         fabric: fabric(path),
         node: name.to_owned(),
         settings: NodeSettings {
             placement: in_placement(placement),
+            shards,
             connections: 4096,
             payload_memory: 32 << 20,
             ..NodeSettings::default()

@@ -9,6 +9,7 @@ mod listeners;
 mod options;
 mod polls;
 mod processes;
+mod shards;
 mod streams;
 mod support;
 mod threads;

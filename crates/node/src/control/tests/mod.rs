@@ -77,7 +77,7 @@ impl Host for Fake {
         self.tell(Told::Detached(process));
     }
 
-    fn peer(&self, slot: u8, generation: u16) -> Option<Vec<OwnedFd>> {
+    fn peer(&self, _: u8, slot: u8, generation: u16) -> Option<Vec<OwnedFd>> {
         let section = format!("section {slot}.{generation}");
         (slot < 8).then(|| vec![memory(section.as_bytes()), memory(b"payload")])
     }
@@ -107,10 +107,13 @@ impl Host for Fake {
     }
 
     fn counters(&self) -> Vec<Counter> {
-        Counter::of_stack(&toehold_stack::Counters {
-            tcp_retransmits: 5,
-            ..Default::default()
-        })
+        Counter::of_stack(
+            &toehold_stack::Counters {
+                tcp_retransmits: 5,
+                ..Default::default()
+            },
+            None,
+        )
     }
 
     fn set_placement(&self, placement: Placement) -> Result<(), Refusal> {

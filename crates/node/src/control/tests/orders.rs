@@ -27,7 +27,7 @@ fn act() -> impl Strategy<Value = Act> {
             r#""}}"#
         ),
         r#"{"attach":{"version":0,"build":""}}"#,
-        r#"{"peer":{"slot":1,"generation":2}}"#,
+        r#"{"peer":{"shard":0,"slot":1,"generation":2}}"#,
         r#"{"holders":{"count":40}}"#,
         r#"{"start_capture":{"settings":{"snap_len":64}}}"#,
         r#""stop_capture""#,

@@ -87,9 +87,9 @@ fn who_attaches_gets_descriptors_and_a_number() {
     assert_eq!(attachment.description["shards"], 1);
     let held: Vec<_> = attachment.descriptors.iter().map(contents).collect();
     assert_eq!(held, ["region", "bell"]);
-    let peer = node.peer(3, 9).unwrap().unwrap();
+    let peer = node.peer(0, 3, 9).unwrap().unwrap();
     assert_eq!(contents(&peer[0]), "section 3.9");
-    assert!(node.peer(8, 1).unwrap().is_none());
+    assert!(node.peer(0, 8, 1).unwrap().is_none());
     let mut holders = node.holders(5).unwrap();
     assert_eq!(holders.len(), 5);
     let (number, holder) = holders.remove(3);
@@ -110,7 +110,7 @@ fn who_attaches_gets_descriptors_and_a_number() {
 fn only_the_attached_get_descriptors_of_peers() {
     let served = Served::new();
     let mut node = served.connect();
-    assert!(refusal(node.peer(1, 1)).contains("attached"));
+    assert!(refusal(node.peer(0, 1, 1)).contains("attached"));
     assert!(refusal(node.holders(1)).contains("attached"));
     served.end();
 }

@@ -10,7 +10,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use toehold_link::mq::{Change, Membership};
+use toehold_shm::Doorbell;
 
+use crate::shards::Shards;
 use crate::wait::{Gone, ShardHandle};
 
 /// Peers that are done with, of which one round takes leave.
@@ -26,8 +28,9 @@ struct Holders {
 }
 
 pub(super) struct Connections {
-    membership: Mutex<Membership>,
-    shard: Arc<ShardHandle>,
+    /// Of each shard.
+    memberships: Vec<Mutex<Membership>>,
+    shards: Arc<Shards>,
     /// Processes that are dead, and something of them still there.
     dead: Mutex<BTreeSet<u16>>,
     holders: Mutex<Holders>,
@@ -36,10 +39,10 @@ pub(super) struct Connections {
 }
 
 impl Connections {
-    pub(super) fn new(membership: Membership, shard: Arc<ShardHandle>) -> Connections {
+    pub(super) fn new(memberships: Vec<Membership>, shards: Arc<Shards>) -> Connections {
         Connections {
-            membership: Mutex::new(membership),
-            shard,
+            memberships: memberships.into_iter().map(Mutex::new).collect(),
+            shards,
             dead: Mutex::default(),
             holders: Mutex::default(),
             wake_sleeper: AtomicBool::new(false),
@@ -47,8 +50,14 @@ impl Connections {
         }
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, Membership> {
-        self.membership.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The membership of a shard that there is.
+    pub(super) fn lock(&self, shard: u8) -> MutexGuard<'_, Membership> {
+        let membership = &self.memberships[usize::from(shard)];
+        membership.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn bell(&self) -> &Doorbell {
+        &self.shards.get(0).bells.fabric
     }
 
     fn dead(&self) -> MutexGuard<'_, BTreeSet<u16>> {
@@ -58,7 +67,7 @@ impl Connections {
     /// Closes what a dead process had, soon.
     pub(super) fn bury(&self, process: u16) {
         self.dead().insert(process);
-        self.shard.bells.fabric.ring();
+        self.bell().ring();
     }
 
     fn holders(&self) -> MutexGuard<'_, Holders> {
@@ -68,7 +77,7 @@ impl Connections {
     /// Closes what nobody holds any more, soon.
     pub(super) fn let_go(&self, holders: Vec<u32>) {
         self.holders().gone.extend(holders);
-        self.shard.bells.fabric.ring();
+        self.bell().ring();
     }
 
     /// Holders of which that was done.
@@ -83,28 +92,30 @@ impl Connections {
     /// Makes the thread look again that sleeps at the link, soon.
     pub(super) fn wake_sleeper(&self) {
         self.wake_sleeper.store(true, Release);
-        self.shard.bells.fabric.ring();
+        self.bell().ring();
     }
 
     /// Ends [`Connections::run`].
     pub(super) fn stop(&self) {
         self.stop.store(true, Release);
-        self.shard.bells.fabric.ring();
+        self.bell().ring();
     }
 
-    /// Readable when the membership has something to do.
-    pub(super) fn events(&self) -> std::io::Result<OwnedFd> {
-        self.lock().descriptor().try_clone_to_owned()
+    /// Each readable when a membership has something to do.
+    pub(super) fn events(&self) -> std::io::Result<Vec<OwnedFd>> {
+        let shards = 0..self.shards.count();
+        shards
+            .map(|shard| self.lock(shard).descriptor().try_clone_to_owned())
+            .collect()
     }
 
     /// Does what comes up, until stopped or the shard is gone.
-    pub(super) fn run(&self, events: &OwnedFd) {
-        let bell = &self.shard.bells.fabric;
+    pub(super) fn run(&self, events: &[OwnedFd]) {
+        let bell = self.bell();
         while !self.stop.load(Acquire) {
-            let mut state = [
-                PollFd::from_borrowed_fd(events.as_fd(), PollFlags::IN),
-                PollFd::new(bell, PollFlags::IN),
-            ];
+            let mut state = vec![PollFd::new(bell, PollFlags::IN)];
+            let events = events.iter();
+            state.extend(events.map(|events| PollFd::from_borrowed_fd(events.as_fd(), PollFlags::IN)));
             // A signal ends the sleep early, which does no harm.
             let _ = poll(&mut state, None);
             bell.clear();
@@ -122,31 +133,38 @@ impl Connections {
         if dead.is_empty() && gone.is_empty() && !wake_sleeper {
             return Ok(());
         }
-        // Like a call of a program: whoever drives has to know of what is closed here.
-        let mut shard = self.shard.enter()?;
-        for &process in &dead {
-            shard.forget_process(process);
+        // The first shard last: a listener's port is free when it is closed there.
+        for (_, handle) in self.shards.iter().rev() {
+            // Like a call of a program: whoever drives has to know of what is closed here.
+            let mut shard = handle.enter()?;
+            for &process in &dead {
+                shard.forget_process(process);
+            }
+            shard.forget_holders(&gone);
+            if wake_sleeper {
+                shard.wake_sleeper();
+            }
+            handle.settle(&mut shard);
+            handle.care(&mut shard);
         }
-        shard.forget_holders(&gone);
-        if wake_sleeper {
-            shard.wake_sleeper();
-        }
-        self.shard.settle(&mut shard);
-        self.shard.care(&mut shard);
-        drop(shard);
         self.dead().retain(|process| !dead.contains(process));
         self.holders().freed.extend(gone);
         Ok(())
     }
 
-    /// Does what has come up, until nothing is left.
+    /// Does what has come up in every shard, until nothing is left.
     pub(super) fn round(&self) -> Result<(), Gone> {
+        let mut shards = self.shards.iter();
+        shards.try_for_each(|(shard, handle)| self.round_of(shard, handle))
+    }
+
+    fn round_of(&self, index: u8, handle: &ShardHandle) -> Result<(), Gone> {
         loop {
-            let mut membership = self.lock();
+            let mut membership = self.lock(index);
             membership.housekeeping();
             let changes: Vec<Change> = std::iter::from_fn(|| membership.next_change()).collect();
             drop(membership);
-            let mut shard = self.shard.lease.lock()?;
+            let mut shard = handle.lease.lock()?;
             let mut unmapped = Vec::new();
             let Some(port) = shard.link.port() else {
                 return Ok(());
@@ -166,14 +184,14 @@ impl Connections {
                 .take(MAX_DEPARTED)
                 .collect();
             if joined {
-                self.shard.signals.peer_joined();
+                handle.signals.peer_joined();
             }
             shard.housekeeping();
             drop(shard);
             if unmapped.is_empty() && departed.is_empty() {
                 return Ok(());
             }
-            let mut membership = self.lock();
+            let mut membership = self.lock(index);
             unmapped
                 .into_iter()
                 .for_each(|(slot, generation)| membership.disconnect(slot, generation));

@@ -13,8 +13,9 @@ use std::time::{Duration, Instant};
 
 use toehold_link::Link;
 use toehold_link::capture::{Player, Tap};
-use toehold_link::mq::{Membership, MeshSettings, PeerDescriptors, Port, PortConfig};
-use toehold_shm::{Carver, Lease, Leased, Region};
+use toehold_link::mq::{Membership, MeshSettings, PeerDescriptors, Port};
+use toehold_shm::{Carver, Doorbell, Lease, Leased, Region};
+use toehold_stack::Config;
 
 use super::connections::Connections;
 use crate::attached::{Description, Descriptors};
@@ -22,10 +23,11 @@ use crate::clock;
 use crate::config::NodeConfig;
 use crate::driver::Driver;
 use crate::error::NodeError;
-use crate::local::{no_descriptors, random, stack_config};
+use crate::local::{no_descriptors, random, shards_of, stack_config};
 use crate::lookout::rouse_all;
 use crate::memory::{Layout, Marks};
-use crate::shard::{Bells, NodeLink, Shard, serve};
+use crate::shard::{Bells, NodeLink, Shard, Wake, Wakes, serve};
+use crate::shards::{OneShard, Shards};
 use crate::wait::ShardHandle;
 
 /// How long the beginning waits for the nodes that are there already.
@@ -44,19 +46,23 @@ const END: Duration = Duration::from_secs(5);
 
 pub(super) struct Life {
     description: Description,
+    parts: Vec<Part>,
+    /// When the lease is closed if it cannot be had, in nanoseconds.
+    closes_at: Arc<AtomicU64>,
+    pub(super) shards: Arc<Shards>,
+    drivers: Vec<(Arc<Driver>, Option<JoinHandle<()>>)>,
+    fabric: Arc<Connections>,
+    connecting: Option<JoinHandle<()>>,
+    drain: Duration,
+}
+
+/// What the engine keeps of a shard beside the way to it.
+struct Part {
     region: Arc<Region>,
     marks: Marks,
     /// What the marks are.
     mark: u32,
-    /// When the lease is closed if it cannot be had, in nanoseconds.
-    closes_at: Arc<AtomicU64>,
     player: Player,
-    pub(super) shard: Arc<ShardHandle>,
-    driver: Arc<Driver>,
-    driving: Option<JoinHandle<()>>,
-    fabric: Arc<Connections>,
-    connecting: Option<JoinHandle<()>>,
-    drain: Duration,
 }
 
 impl Life {
@@ -64,74 +70,62 @@ impl Life {
     /// say so when they end.
     pub(super) fn begin(config: &NodeConfig, alarm: &Sender<()>) -> Result<Life, NodeError> {
         let settings = mesh_settings(config)?;
-        let mut membership = Membership::join(&settings)?;
-        let port_config = PortConfig {
-            mac: settings.mac,
-            mtu: settings.mtu,
-            ring_capacity: settings.ring_capacity as u32,
-            max_peers: settings.max_peers as u32,
-        };
-        let stack = stack_config(config, port_config.capabilities())?;
-        let layout = Layout::new(stack, Some(port_config));
-        let region = Region::create(&format!("toehold-{}", config.name), layout.region_len())?;
-        let mut carver = Carver::new(region)?;
-        let pieces = layout.carve(&mut carver)?;
-        let payload = pieces.stack.payload_area();
-        if config.zero_copy {
-            membership.attach_payload(&payload)?;
-        }
-        let tap = Tap::create(&mut carver)?;
-        let player = tap.player();
-        let port = Port::create(&mut carver, &port_config, membership.bell()?, Some(payload))?;
-        let descriptor = port
-            .descriptor()
-            .map(|descriptor| descriptor.try_clone_to_owned());
-        let descriptor = descriptor.transpose().map_err(NodeError::Descriptors)?;
-        let bells = Bells::new().map_err(no_descriptors)?;
-        let second = bells.try_clone().map_err(no_descriptors)?;
-        let link = NodeLink::Port(Box::new(port), tap);
-        pieces.signals.set_placement(config.placement);
-        let mark = layout.stack.seed as u32 | 1;
-        pieces.marks.set(mark);
-        let channels = pieces.stack.channels().clone();
-        let shard = Shard::new(pieces.stack, link, pieces.waiting, second);
+        let stack = stack_config(config, settings.port_config().capabilities())?;
+        let life = random()?;
         let closes_at = Arc::new(AtomicU64::new(u64::MAX));
-        let shard = Arc::new(ShardHandle {
-            lease: Leased::new(closing(pieces.lease, &closes_at), shard).serving(serve),
-            channels,
-            signals: pieces.signals,
-            parking: pieces.parking,
-            bells,
-            descriptor,
-            attachment: None,
-        });
-        membership.settle(SETTLE);
-        let fabric = Arc::new(Connections::new(membership, Arc::clone(&shard)));
-        // A shard that was just made is not gone.
+        let common = Common {
+            config,
+            settings,
+            life,
+            wakes: Arc::default(),
+            fabric: Arc::new(Doorbell::new().map_err(no_descriptors)?),
+            closes_at: Arc::clone(&closes_at),
+        };
+        let (mut parts, mut handles, mut memberships) = (Vec::new(), Vec::new(), Vec::new());
+        let mut shards = Vec::new();
+        for stack in shards_of(&stack) {
+            let Made {
+                part,
+                description,
+                handle,
+                membership,
+            } = common.make(stack)?;
+            parts.push(part);
+            shards.push(description);
+            handles.push(handle);
+            memberships.push(membership);
+        }
+        common.wakes.set(handles.iter().map(|handle: &ShardHandle| Wake {
+            parking: handle.parking.clone(),
+            sleeper: Arc::clone(&handle.bells.sleeper),
+        }));
+        for membership in &mut memberships {
+            membership.settle(SETTLE);
+        }
+        let ways = Arc::new(Shards::new(handles).ok_or(NodeError::OneQueue)?);
+        let fabric = Arc::new(Connections::new(memberships, Arc::clone(&ways)));
+        // Shards that were just made are not gone.
         let _ = fabric.round();
         let events = fabric.events().map_err(NodeError::Descriptors)?;
         let connections = Arc::clone(&fabric);
         let connecting = start("toehold-fabric", alarm, move || connections.run(&events))?;
-        let driver = Arc::new(Driver::new(Arc::clone(&shard)));
-        let running = Arc::clone(&driver);
-        let driving = start("toehold-driver", alarm, move || {
-            // If the shard is gone there is nothing to drive.
-            let _ = running.run();
-        })?;
+        let mut drivers = Vec::new();
+        for index in 0..ways.count() {
+            let shards = Arc::clone(&ways);
+            let driver = Arc::new(Driver::new(OneShard { shards, index }));
+            let running = Arc::clone(&driver);
+            let driving = start("toehold-driver", alarm, move || {
+                // If the shard is gone there is nothing to drive.
+                let _ = running.run();
+            })?;
+            drivers.push((driver, Some(driving)));
+        }
         Ok(Life {
-            description: Description {
-                layout,
-                fingerprint: carver.fingerprint(),
-                life: random()?,
-            },
-            region: carver.mapping(),
-            marks: pieces.marks,
-            mark,
+            description: Description { shards, life },
+            parts,
             closes_at,
-            player,
-            shard,
-            driver,
-            driving: Some(driving),
+            shards: ways,
+            drivers,
             fabric,
             connecting: Some(connecting),
             drain: config.drain,
@@ -140,31 +134,43 @@ impl Life {
 
     /// What a process needs to attach.
     pub(super) fn offer(&self) -> std::io::Result<(Description, Vec<OwnedFd>)> {
-        let region = self.region.fd().map(|region| region.try_clone_to_owned());
-        let region = region.ok_or(std::io::ErrorKind::Unsupported)??;
-        let port = self.fabric.lock().bell().map_err(std::io::Error::other)?;
-        let descriptors = Descriptors {
-            region,
-            bells: self.shard.bells.try_clone()?,
-            port,
-        };
-        Ok((self.description.clone(), descriptors.into_list()))
+        let mut list = vec![self.shards.get(0).bells.fabric.try_clone()?.into_fd()];
+        for ((shard, handle), part) in self.shards.iter().zip(&self.parts) {
+            let region = part.region.fd().map(|region| region.try_clone_to_owned());
+            let port = self.fabric.lock(shard).bell().map_err(std::io::Error::other)?;
+            let descriptors = Descriptors {
+                region: region.ok_or(std::io::ErrorKind::Unsupported)??,
+                sleeper: handle.bells.sleeper.try_clone()?,
+                driver: handle.bells.driver.try_clone()?,
+                port,
+            };
+            list.extend(descriptors.into_list());
+        }
+        Ok((self.description.clone(), list))
     }
 
-    /// What a process needs to exchange frames with a peer.
-    pub(super) fn peer(&self, slot: u8, generation: u16) -> Option<PeerDescriptors> {
-        self.fabric.lock().descriptors(slot, generation).ok()?
+    /// What a process needs to exchange frames with a peer of a shard.
+    pub(super) fn peer(&self, shard: u8, slot: u8, generation: u16) -> Option<PeerDescriptors> {
+        let known = shard < self.shards.count();
+        known
+            .then(|| self.fabric.lock(shard).descriptors(slot, generation).ok()?)
+            .flatten()
     }
 
-    /// What plays the frames that cross the link; of all these, one at a time.
-    pub(super) fn player(&self) -> Player {
-        self.player.clone()
+    /// What plays the frames that cross the links of the shards; of all these of a shard,
+    /// one at a time.
+    pub(super) fn players(&self) -> Vec<Player> {
+        self.parts.iter().map(|part| part.player.clone()).collect()
     }
 
     /// Changes who drives.
     pub(super) fn set_placement(&self, placement: crate::Placement) {
-        self.shard.signals.set_placement(placement);
-        self.driver.wake();
+        for (_, shard) in self.shards.iter() {
+            shard.signals.set_placement(placement);
+        }
+        for (driver, _) in &self.drivers {
+            driver.wake();
+        }
         self.fabric.wake_sleeper();
     }
 
@@ -173,22 +179,42 @@ impl Life {
     /// as well.
     #[must_use]
     pub(super) fn bury(&self, process: u16) -> bool {
-        let lease = self.shard.lease.lease();
-        if lease.seize(process) {
-            lease.close();
+        let mut seized = false;
+        for (_, shard) in self.shards.iter() {
+            // It takes up what the dead one has left undone in any of them.
+            seized |= shard.lease.lease().seize(process);
+        }
+        if seized {
+            self.close();
             return false;
         }
         // It may have died between marking a thread and waking it.
-        rouse_all(&self.shard.parking, &self.shard.bells.sleeper);
+        self.rouse_all();
         self.fabric.bury(process);
         true
     }
 
-    /// Whether the lease can be had within a moment: with a guard that does nothing.
-    pub(super) fn comes_round(&self) -> bool {
+    /// Closes the leases of all shards: none is used any more.
+    fn close(&self) {
+        for (_, shard) in self.shards.iter() {
+            shard.lease.lease().close();
+        }
+    }
+
+    fn rouse_all(&self) {
+        let wakes = self.shards.iter().map(|(_, shard)| Wake {
+            parking: shard.parking.clone(),
+            sleeper: Arc::clone(&shard.bells.sleeper),
+        });
+        rouse_all(&wakes.collect::<Vec<_>>());
+    }
+
+    /// Whether a shard's lease can be had within a moment: with a guard that does nothing.
+    pub(super) fn comes_round(&self, shard: u8) -> bool {
         let until = clock::now() + TURN;
         // A lease that is closed is noticed elsewhere.
-        self.shard
+        self.shards
+            .get(shard)
             .lease
             .lock_until(until.0)
             .is_ok_and(|guard| guard.is_some())
@@ -201,7 +227,10 @@ impl Life {
 
     /// Holders of this node, at most.
     pub(super) fn holders(&self) -> u32 {
-        self.description.layout.holders
+        self.description
+            .shards
+            .first()
+            .map_or(0, |(layout, _)| layout.holders)
     }
 
     /// No process has these holders any more. What they stood for is closed soon, and
@@ -218,29 +247,31 @@ impl Life {
     /// Whether this life is lost.
     pub(super) fn is_over(&self) -> bool {
         let ended = |thread: &Option<JoinHandle<()>>| thread.as_ref().is_none_or(JoinHandle::is_finished);
-        self.shard.lease.lease().is_closed()
-            || ended(&self.driving)
+        self.shards
+            .iter()
+            .any(|(_, shard)| shard.lease.lease().is_closed())
+            || self.drivers.iter().any(|(_, driving)| ended(driving))
             || ended(&self.connecting)
-            || !self.marks.are(self.mark)
+            || self.parts.iter().any(|part| !part.marks.are(part.mark))
     }
 
     /// Ends this life at once: whoever holds something of it is told so.
     fn abandon(&mut self) {
-        self.shard.lease.lease().close();
-        rouse_all(&self.shard.parking, &self.shard.bells.sleeper);
-        self.driver.stop();
+        self.close();
+        self.rouse_all();
+        self.drivers.iter().for_each(|(driver, _)| driver.stop());
         self.fabric.stop();
-        let threads = [self.driving.take(), self.connecting.take()];
-        threads.into_iter().flatten().for_each(join);
+        let driving = self.drivers.iter_mut().filter_map(|(_, driving)| driving.take());
+        driving.for_each(join);
+        self.connecting.take().into_iter().for_each(join);
     }
 
     /// Ends this life when what was written and closed has been delivered.
     pub(super) fn end(&mut self) {
         let closes_at = clock::now() + self.drain + FAREWELL;
         self.closes_at.store(closes_at.0, Relaxed);
-        self.driver.stop();
-        // A shard that is gone has nothing to deliver.
-        let _ = self.shard.drain(self.drain);
+        self.drivers.iter().for_each(|(driver, _)| driver.stop());
+        self.shards.drain(self.drain);
         self.abandon();
     }
 }
@@ -248,6 +279,78 @@ impl Life {
 impl Drop for Life {
     fn drop(&mut self) {
         self.abandon();
+    }
+}
+
+/// What the shards of a life have in common.
+struct Common<'a> {
+    config: &'a NodeConfig,
+    settings: MeshSettings,
+    life: u64,
+    wakes: Arc<Wakes>,
+    fabric: Arc<Doorbell>,
+    closes_at: Arc<AtomicU64>,
+}
+
+/// A shard that was just made.
+struct Made {
+    part: Part,
+    description: (Layout, u64),
+    handle: ShardHandle,
+    membership: Membership,
+}
+
+impl Common<'_> {
+    /// Takes a shard's place in the node's fabric, and makes its memory.
+    fn make(&self, stack: Config) -> Result<Made, NodeError> {
+        let mut settings = self.settings.clone();
+        settings.steering = stack.steering;
+        settings.incarnation = Some(self.life);
+        let mut membership = Membership::join(&settings)?;
+        let port_config = settings.port_config();
+        let layout = Layout::new(stack, Some(port_config));
+        let region = Region::create(&format!("toehold-{}", self.config.name), layout.region_len())?;
+        let mut carver = Carver::new(region)?;
+        let pieces = layout.carve(&mut carver)?;
+        let payload = pieces.stack.payload_area();
+        if self.config.zero_copy {
+            membership.attach_payload(&payload)?;
+        }
+        let tap = Tap::create(&mut carver)?;
+        let player = tap.player();
+        let port = Port::create(&mut carver, &port_config, membership.bell()?, Some(payload))?;
+        let descriptor = port
+            .descriptor()
+            .map(|descriptor| descriptor.try_clone_to_owned());
+        let descriptor = descriptor.transpose().map_err(NodeError::Descriptors)?;
+        let bells = Bells::new(&self.fabric).map_err(no_descriptors)?;
+        let link = NodeLink::Port(Box::new(port), tap);
+        pieces.signals.set_placement(self.config.placement);
+        let mark = layout.stack.seed as u32 | 1;
+        pieces.marks.set(mark);
+        let wakes = Arc::clone(&self.wakes);
+        let channels = pieces.stack.channels().clone();
+        let shard = Shard::new(pieces.stack, link, pieces.waiting, bells.clone(), wakes);
+        let handle = ShardHandle {
+            lease: Leased::new(closing(pieces.lease, &self.closes_at), shard).serving(serve),
+            channels,
+            signals: pieces.signals,
+            parking: pieces.parking,
+            bells,
+            descriptor,
+            attachment: None,
+        };
+        Ok(Made {
+            part: Part {
+                region: carver.mapping(),
+                marks: pieces.marks,
+                mark,
+                player,
+            },
+            description: (layout, carver.fingerprint()),
+            handle,
+            membership,
+        })
     }
 }
 

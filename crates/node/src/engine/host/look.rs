@@ -1,4 +1,4 @@
-//! Looking at a stack from outside, without ever waiting long for it.
+//! Looking at a node's stacks from outside, without ever waiting long for one.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -9,6 +9,7 @@ use toehold_stack::Event;
 use crate::clock;
 use crate::control::{Counter, SocketStatus, StackStatus};
 use crate::shard::Shard;
+use crate::shards::Shards;
 use crate::wait::ShardHandle;
 
 /// How long to wait for a stack that somebody else uses. Only a program that was
@@ -28,11 +29,32 @@ fn look(shard: &ShardHandle) -> Option<LeaseGuard<'_, Shard>> {
     }
 }
 
-/// How the stack is; `None` if it cannot be looked at now.
-pub(super) fn status(handle: &ShardHandle) -> Option<StackStatus> {
+/// How the stacks are together; `None` if one cannot be looked at now.
+pub(super) fn status(shards: &Shards) -> Option<StackStatus> {
+    let mut together = StackStatus::default();
+    for (index, handle) in shards.iter() {
+        let one = status_of(handle)?;
+        // A listener is in every shard, and a poll as well; every shard has all peers.
+        if index == 0 {
+            (together.peers, together.listeners, together.polls) = (one.peers, one.listeners, one.polls);
+        }
+        together.connections += one.connections;
+        together.connections_bound += one.connections_bound;
+        together.payload_used += one.payload_used;
+        together.payload_bound += one.payload_bound;
+        together.waiters += one.waiters;
+        together.interests += one.interests;
+        together.possessions += one.possessions;
+        together.frames_received += one.frames_received;
+        together.frames_sent += one.frames_sent;
+    }
+    Some(together)
+}
+
+fn status_of(handle: &ShardHandle) -> Option<StackStatus> {
     let mut shard = look(handle)?;
     let [waiters, interests, polls, possessions] = shard.waiting.lengths();
-    let peers = shard.link.port().map_or(0, |port| port.connected() as u32);
+    let peers = shard.link.port().map_or(0, |port| port.nodes() as u32);
     let stack = &shard.stack;
     let counters = stack.counters();
     let listeners = stack
@@ -56,8 +78,18 @@ pub(super) fn status(handle: &ShardHandle) -> Option<StackStatus> {
     })
 }
 
-/// The stack's sockets, those that no program holds any more included.
-pub(super) fn sockets(handle: &ShardHandle) -> Option<Vec<SocketStatus>> {
+/// The sockets of all stacks, a listener in each of them, those that no program holds any more included.
+pub(super) fn sockets(shards: &Shards) -> Option<Vec<SocketStatus>> {
+    let mut sockets = Vec::new();
+    for (index, handle) in shards.iter() {
+        let mut own = sockets_of(handle)?;
+        own.iter_mut().for_each(|socket| socket.shard = index.into());
+        sockets.append(&mut own);
+    }
+    Some(sockets)
+}
+
+fn sockets_of(handle: &ShardHandle) -> Option<Vec<SocketStatus>> {
     let shard = look(handle)?;
     let owners: HashMap<Event, u16> = shard.waiting.holders.owners().collect();
     let now = clock::now();
@@ -91,7 +123,12 @@ fn socket_status(shard: &Shard, socket: Event, now: toehold_stack::Instant) -> O
     }
 }
 
-/// What the stack counts.
-pub(super) fn counters(handle: &ShardHandle) -> Option<Vec<Counter>> {
-    Some(Counter::of_stack(look(handle)?.stack.counters()))
+/// What the stacks count, each for itself if there are several.
+pub(super) fn counters(shards: &Shards) -> Option<Vec<Counter>> {
+    let mut counters = Vec::new();
+    for (index, handle) in shards.iter() {
+        let shard = (shards.count() > 1).then_some(index.into());
+        counters.extend(Counter::of_stack(look(handle)?.stack.counters(), shard));
+    }
+    Some(counters)
 }

@@ -166,7 +166,7 @@ impl State {
         // If there is nothing to begin with, whoever attaches is told so.
         self.life = Life::begin(&config, &self.alarm).ok();
         if let (Some(recording), Some(life)) = (&self.recording, &self.life) {
-            recording.go_on_with(life.player());
+            recording.go_on_with(life.players());
         }
     }
 
@@ -226,8 +226,8 @@ impl Host for StackHost {
         }
     }
 
-    fn peer(&self, slot: u8, generation: u16) -> Option<Vec<OwnedFd>> {
-        let descriptors = self.lock().life().ok()?.peer(slot, generation);
+    fn peer(&self, shard: u8, slot: u8, generation: u16) -> Option<Vec<OwnedFd>> {
+        let descriptors = self.lock().life().ok()?.peer(shard, slot, generation);
         descriptors.map(PeerDescriptors::into_list)
     }
 
@@ -260,31 +260,32 @@ impl Host for StackHost {
     }
 
     fn status(&self) -> StackStatus {
-        let seen = self.look(|life| look::status(&life.shard));
+        let seen = self.look(|life| look::status(&life.shards));
         let mut state = self.lock();
         if let Some(seen) = seen {
             state.last = seen;
         }
         StackStatus {
             placement: state.placement,
-            shards: 1,
+            shards: self.config.shards.into(),
             capturing: state.recording.is_some(),
             ..state.last.clone()
         }
     }
 
     fn sockets(&self) -> Vec<SocketStatus> {
-        let sockets = self.look(|life| look::sockets(&life.shard));
+        let sockets = self.look(|life| look::sockets(&life.shards));
         sockets.unwrap_or_default()
     }
 
     fn counters(&self) -> Vec<Counter> {
-        let counters = self.look(|life| look::counters(&life.shard));
+        let counters = self.look(|life| look::counters(&life.shards));
         let mut counters = counters.unwrap_or_default();
         counters.push(Counter {
             name: "node_resets".to_owned(),
             value: self.lock().resets,
             doc: "Times the node began anew because a program died while it ran the stack.".to_owned(),
+            shard: None,
         });
         counters
     }
@@ -303,8 +304,8 @@ impl Host for StackHost {
                 "its frames are being recorded already; end that capture first",
             ));
         }
-        let player = state.life()?.player();
-        let recording = Recording::start(player, file, request, &self.config)
+        let players = state.life()?.players();
+        let recording = Recording::start(players, file, request, &self.config)
             .map_err(|error| Refusal::new(format!("it cannot start a thread: {error}")))?;
         state.recording = Some(recording);
         Ok(())
@@ -341,5 +342,6 @@ fn node_config(place: &Place, settings: &NodeSettings) -> NodeConfig {
         .connections(settings.connections)
         .payload_memory(settings.payload_memory as usize)
         .placement(settings.placement)
+        .shards(settings.shards as u8)
         .drain(settings.drain)
 }

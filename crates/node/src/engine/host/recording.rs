@@ -25,7 +25,7 @@ const SNAP_LENS: std::ops::RangeInclusive<u32> = 64..=262_144;
 pub(super) struct Recording {
     snap_len: u32,
     /// Other memory to go on with. Its end is the recording's.
-    changes: Sender<Player>,
+    changes: Sender<Vec<Player>>,
     /// Hangs up when the file is complete.
     done: Receiver<()>,
     summary: Arc<Mutex<CaptureSummary>>,
@@ -34,7 +34,7 @@ pub(super) struct Recording {
 impl Recording {
     /// Records from now on.
     pub(super) fn start(
-        mut player: Player,
+        mut players: Vec<Player>,
         file: File,
         request: CaptureRequest,
         config: &NodeConfig,
@@ -44,14 +44,14 @@ impl Recording {
         let (changes, to_come) = channel();
         let (running, done) = channel();
         let summary = Arc::new(Mutex::new(CaptureSummary::default()));
-        player.start(snap_len);
+        players.iter_mut().for_each(|player| player.start(snap_len));
         let mut writer = Writer {
-            player,
+            players,
             file,
             epoch_ns: epoch_ns(),
             summary: Arc::clone(&summary),
         };
-        let mut unused = writer.player.clone();
+        let mut unused = writer.players.clone();
         let thread = std::thread::Builder::new().name("toehold-capture".into());
         let spawned = thread.spawn(move || {
             writer.run(&to_come);
@@ -59,7 +59,7 @@ impl Recording {
             drop(running);
         });
         if let Err(error) = spawned {
-            unused.stop();
+            unused.iter_mut().for_each(Player::stop);
             return Err(error);
         }
         Ok(Recording {
@@ -71,10 +71,10 @@ impl Recording {
     }
 
     /// Records what is played there, instead of what was.
-    pub(super) fn go_on_with(&self, mut player: Player) {
-        player.start(self.snap_len);
+    pub(super) fn go_on_with(&self, mut players: Vec<Player>) {
+        players.iter_mut().for_each(|player| player.start(self.snap_len));
         // A thread that is no more has no need to know.
-        let _ = self.changes.send(player);
+        let _ = self.changes.send(players);
     }
 
     /// Ends the recording, and the file unless that does not take what is written.
@@ -91,7 +91,8 @@ impl Recording {
 
 /// What the thread has. It waits for the file, and nobody for it.
 struct Writer {
-    player: Player,
+    /// Of each shard. Within a look, the frames of one come after those of the other.
+    players: Vec<Player>,
     file: CaptureFile,
     /// The clock's time 0, since 1970.
     epoch_ns: u64,
@@ -99,30 +100,34 @@ struct Writer {
 }
 
 impl Writer {
-    fn run(&mut self, changes: &Receiver<Player>) {
+    fn run(&mut self, changes: &Receiver<Vec<Player>>) {
         loop {
             self.play();
             match changes.recv_timeout(PERIOD) {
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return self.finish(),
-                Ok(player) => {
+                Ok(players) => {
                     self.finish();
-                    self.player = player;
+                    self.players = players;
                 }
             }
         }
     }
 
     fn play(&mut self) {
-        self.player.play(&mut self.file, self.epoch_ns);
+        for player in &mut self.players {
+            player.play(&mut self.file, self.epoch_ns);
+        }
         self.tell();
     }
 
     /// What was recorded before now is all there is to come.
     fn finish(&mut self) {
-        self.player.stop();
-        self.player.play(&mut self.file, self.epoch_ns);
-        self.player.settle(&mut self.file);
+        for player in &mut self.players {
+            player.stop();
+            player.play(&mut self.file, self.epoch_ns);
+            player.settle(&mut self.file);
+        }
         self.tell();
     }
 
@@ -181,7 +186,13 @@ mod tests {
     }
 
     fn start(tap: &Tap, file: File) -> Recording {
-        Recording::start(tap.player(), file, REQUEST, &NodeConfig::new("unused", "web")).unwrap()
+        Recording::start(
+            vec![tap.player()],
+            file,
+            REQUEST,
+            &NodeConfig::new("unused", "web"),
+        )
+        .unwrap()
     }
 
     #[test]
@@ -190,7 +201,7 @@ mod tests {
         let (mut before, mut after) = (tap(), tap());
         let recording = start(&before, file.try_clone().unwrap());
         send(&mut before, 0xa1);
-        recording.go_on_with(after.player());
+        recording.go_on_with(vec![after.player()]);
         send(&mut after, 0xa2);
         let summary = recording.end();
         assert_eq!((summary.frames, summary.lost, summary.write_errors), (2, 0, 0));

@@ -43,9 +43,15 @@ pub(super) enum Finding {
     Stuck,
 }
 
-/// Who has had the lease, for how long.
+/// How the leases of all shards have been.
 #[derive(Debug, Default)]
 pub(super) struct Vitals {
+    shards: Vec<Turns>,
+}
+
+/// Who has had a lease, for how long.
+#[derive(Debug, Default)]
+struct Turns {
     holder: Option<u16>,
     looks: u32,
     /// Processor time that the holder had used when it was first seen, in ticks.
@@ -58,13 +64,24 @@ impl Vitals {
         if life.is_over() {
             return Finding::Lost;
         }
-        let Some(holder) = life.shard.lease.lease().holder() else {
-            self.holder = None;
-            return Finding::Well;
-        };
-        self.examine_holder(holder, life.comes_round(), processes.get(&holder).copied())
+        self.shards
+            .resize_with(life.shards.count().into(), Turns::default);
+        for ((index, shard), turns) in life.shards.iter().zip(&mut self.shards) {
+            let Some(holder) = shard.lease.lease().holder() else {
+                turns.holder = None;
+                continue;
+            };
+            let pid = processes.get(&holder).copied();
+            match turns.examine_holder(holder, life.comes_round(index), pid) {
+                Finding::Well => {}
+                found => return found,
+            }
+        }
+        Finding::Well
     }
+}
 
+impl Turns {
     fn examine_holder(&mut self, holder: u16, comes_round: bool, pid: Option<u32>) -> Finding {
         if comes_round {
             self.holder = None;
@@ -139,7 +156,7 @@ mod tests {
 
     #[test]
     fn a_lease_that_nobody_can_have_is_lost() {
-        let mut vitals = Vitals::default();
+        let mut vitals = Turns::default();
         let mut look = || vitals.examine_holder(777, false, None);
         let findings: Vec<Finding> = (0..4).map(|_| look()).collect();
         assert_eq!(
@@ -150,7 +167,7 @@ mod tests {
 
     #[test]
     fn a_lease_that_comes_round_is_well() {
-        let mut vitals = Vitals::default();
+        let mut vitals = Turns::default();
         for look in 0..100 {
             let finding = vitals.examine_holder(Lease::ENGINE, look % 10 == 9, None);
             assert_eq!(finding, Finding::Well);

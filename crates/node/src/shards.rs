@@ -1,0 +1,142 @@
+//! One process's way to a node: to each of its shards.
+//!
+//! A shard is a stack with a region, a lease and a link of its own, and a connection
+//! belongs to one of them. So threads that use connections of different shards never wait
+//! for each other. What is the node's, and not a shard's, needs no lease: the descriptors
+//! of a process, its number, and the number of a holder, which may stand for something in
+//! several shards.
+
+use std::cell::Cell;
+use std::ops::Deref;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::time::Duration;
+
+use toehold_stack::Event;
+
+use crate::holder::{Holder, HolderError};
+use crate::wait::ShardHandle;
+
+/// The ways to all shards of a node.
+pub struct Shards {
+    /// Most nodes have no other one, and should not have to look for it.
+    first: ShardHandle,
+    others: Box<[ShardHandle]>,
+}
+
+impl Shards {
+    /// `None` of no shards.
+    pub(crate) fn new(shards: Vec<ShardHandle>) -> Option<Shards> {
+        let mut shards = shards.into_iter();
+        Some(Shards {
+            first: shards.next()?,
+            others: shards.collect(),
+        })
+    }
+
+    /// How many there are.
+    #[inline]
+    pub fn count(&self) -> u8 {
+        self.others.len() as u8 + 1
+    }
+
+    /// The way to a shard; to the first one, if there is none of that number.
+    #[inline]
+    pub fn get(&self, shard: u8) -> &ShardHandle {
+        match shard.checked_sub(1) {
+            None => &self.first,
+            Some(other) => self.others.get(usize::from(other)).unwrap_or(&self.first),
+        }
+    }
+
+    /// All of them, the first one first.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (u8, &ShardHandle)> {
+        (0..self.count()).map(|shard| (shard, self.get(shard)))
+    }
+
+    /// The shard in which the calling thread makes connections: the threads of a node take
+    /// turns, and stay with theirs.
+    #[inline]
+    pub fn home(&self) -> u8 {
+        match self.count() {
+            1 => 0,
+            count => (turn().wrapping_add(self.first.process().into()) % u32::from(count)) as u8,
+        }
+    }
+
+    /// All shards, the thread's own first.
+    pub fn from_home(&self) -> impl Iterator<Item = u8> + use<> {
+        let (home, count) = (self.home(), self.count());
+        (0..count).map(move |step| (home + step) % count)
+    }
+
+    /// The connection or listener that a descriptor is, which another process has given
+    /// to this one, in every shard that has one, and its holder.
+    ///
+    /// # Errors
+    ///
+    /// If it is none of this node's, or the node is gone.
+    pub fn identify(&self, descriptor: OwnedFd) -> Result<(Holder, Vec<(u8, Event)>), HolderError> {
+        let holder = self.first.identify(descriptor)?;
+        let mut sources = Vec::new();
+        for (shard, handle) in self.iter() {
+            if let Some(source) = handle.held(&holder)? {
+                sources.push((shard, source));
+            }
+        }
+        if sources.is_empty() {
+            return Err(HolderError::Foreign);
+        }
+        Ok((holder, sources))
+    }
+}
+
+impl Shards {
+    /// Delivers what was written and closed in every shard, for some time at most. Nobody
+    /// else uses them any more.
+    pub(crate) fn drain(&self, longest: Duration) {
+        std::thread::scope(|scope| {
+            for handle in &self.others {
+                let drain = move || {
+                    // A shard that is gone has nothing to deliver.
+                    let _ = handle.drain(longest);
+                };
+                let thread = std::thread::Builder::new().name("toehold-drain".into());
+                if thread.spawn_scoped(scope, drain).is_err() {
+                    drain();
+                }
+            }
+            let _ = self.first.drain(longest);
+        });
+    }
+}
+
+/// The calling thread's number among those of this process that ever asked.
+fn turn() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    thread_local! {
+        static OWN: Cell<Option<u32>> = const { Cell::new(None) };
+    }
+    OWN.with(|own| {
+        let number = own.get().unwrap_or_else(|| NEXT.fetch_add(1, Relaxed));
+        own.set(Some(number));
+        number
+    })
+}
+
+/// The way to one of a node's shards, for the threads of an engine.
+#[derive(Clone)]
+pub(crate) struct OneShard {
+    pub(crate) shards: Arc<Shards>,
+    pub(crate) index: u8,
+}
+
+impl Deref for OneShard {
+    type Target = ShardHandle;
+
+    #[inline]
+    fn deref(&self) -> &ShardHandle {
+        self.shards.get(self.index)
+    }
+}
