@@ -30,7 +30,7 @@ impl From<SocketError> for Errno {
         Self(match error {
             // Before the handshake is done a program that reads or writes waits,
             // or is told that it would.
-            SocketError::WouldBlock | SocketError::InProgress => libc::EAGAIN,
+            SocketError::WouldBlock | SocketError::InProgress | SocketError::Taken => libc::EAGAIN,
             SocketError::NotConnected => libc::ENOTCONN,
             SocketError::ConnectionRefused => libc::ECONNREFUSED,
             SocketError::ConnectionReset => libc::ECONNRESET,
