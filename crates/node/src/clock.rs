@@ -8,7 +8,7 @@ use toehold_stack::Instant;
 /// The present time, as a node's stack counts it. Costs about as much as three dozen instructions: read it
 /// once a round.
 #[inline]
-pub fn now() -> Instant {
+pub(crate) fn now() -> Instant {
     Instant(toehold_shm::monotonic_ns())
 }
 

@@ -47,7 +47,6 @@ mod wait;
 pub use toehold_shm::{Direction, Lane, LaneState, Moved};
 
 pub use self::attached::{AttachError, AttachedNode};
-pub use self::clock::now;
 pub use self::config::{NodeConfig, local_tcp};
 pub use self::error::NodeError;
 pub use self::holder::{Holder, HolderError};

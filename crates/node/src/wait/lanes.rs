@@ -1,19 +1,13 @@
 //! Calls that need no lease: along the lanes of a connection's channel.
 //!
 //! A program's thread fills or reads a lane, and leaves a request if the stack should know.
-//! Under [`Placement::Engine`](crate::Placement::Engine) the engine's driver takes it, and
-//! the thread waits for what comes of it on the lane itself. Otherwise whoever has the
-//! lease takes it, and if nobody has it, the thread does so itself.
+//! Under [`Placement::Engine`](crate::Placement::Engine) the engine's driver takes it.
+//! Otherwise whoever has the lease does, and if nobody has it, the thread itself.
 
-use std::hint::spin_loop;
+use toehold_shm::{Channels, Direction, Lane, LaneLock, Left};
 
-use toehold_shm::{Channels, Direction, Lane, LaneLock, LaneState, Left};
-use toehold_stack::Instant;
-
-use super::rest::SLICE;
-use super::{Gone, LOOKS, ShardHandle, SpinBudget, is_over};
+use super::{Gone, ShardHandle};
 use crate::attachment::Attachment;
-use crate::clock;
 
 impl ShardHandle {
     /// The channels of the node's connections.
@@ -77,45 +71,6 @@ impl ShardHandle {
         Ok(true)
     }
 
-    /// Waits without the lease until there is something to do with a lane, until nobody
-    /// attends to it any more, or until `deadline`. False: that has passed.
-    ///
-    /// # Errors
-    ///
-    /// If the node goes away in the meantime.
-    pub fn wait_for_lane(
-        &self,
-        lane: Lane<'_>,
-        owner: u64,
-        spin: &SpinBudget,
-        deadline: Option<Instant>,
-    ) -> Result<bool, Gone> {
-        let ready = || {
-            let bounds = lane.bounds(owner);
-            bounds.len > 0 || bounds.state != LaneState::Open || !self.channels.is_attended()
-        };
-        let budget_ns = spin.get();
-        if spin_while(&ready, budget_ns) {
-            spin.helped();
-            return Ok(true);
-        }
-        if budget_ns > 0 {
-            spin.in_vain();
-        }
-        while !ready() {
-            if is_over(clock::now(), deadline) {
-                return Ok(false);
-            }
-            let slice = clock::now() + SLICE;
-            let until = clock::earlier(deadline, Some(slice)).unwrap_or(slice);
-            lane.wait(Some(until.0), ready);
-            if clock::now() >= slice {
-                self.check()?;
-            }
-        }
-        Ok(true)
-    }
-
     /// Fails if the node is gone.
     fn check(&self) -> Result<(), Gone> {
         if self.lease.lease().is_closed() {
@@ -150,27 +105,5 @@ impl ShardHandle {
             lane.want();
         }
         self.leave_request(channel).map(drop)
-    }
-}
-
-/// Whether it became ready within some time.
-fn spin_while(ready: &impl Fn() -> bool, budget_ns: u64) -> bool {
-    if ready() {
-        return true;
-    }
-    if budget_ns == 0 {
-        return false;
-    }
-    let end = clock::now().plus_nanos(budget_ns);
-    loop {
-        for _ in 0..LOOKS {
-            if ready() {
-                return true;
-            }
-            spin_loop();
-        }
-        if clock::now() >= end {
-            return false;
-        }
     }
 }

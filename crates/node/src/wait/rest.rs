@@ -19,7 +19,7 @@ const LAST_ROUNDS: usize = 3;
 
 /// How long a thread sleeps at most before it looks whether the engine lives, and
 /// whether somebody else moves.
-pub(super) const SLICE: Duration = Duration::from_millis(200);
+const SLICE: Duration = Duration::from_millis(200);
 
 /// How long the engine waits for the seat at the link if somebody else has it.
 const SEAT_TAKEN_NS: u64 = 1_000_000;

@@ -4,9 +4,9 @@ use std::io;
 use std::sync::atomic::Ordering::Relaxed;
 
 use toehold_node::{Direction, Lane, LaneState, Moved, Operation, Shard, ShardHandle, Subscription};
-use toehold_stack::{ConnectionId, Event, Instant, ReceiveFlags, SendFlags};
+use toehold_stack::{ConnectionId, Event, ReceiveFlags, SendFlags};
 
-use super::connection::{Connection, PIECE, Timeout};
+use super::connection::{Connection, PIECE};
 use crate::error::{gone, would_block};
 
 impl Connection {
@@ -17,7 +17,6 @@ impl Connection {
         let Some(lane) = node.channels().lane(channel, Direction::Send) else {
             return self.send_special(bytes);
         };
-        let mut deadline = None;
         let mut done = 0;
         loop {
             let end = bytes.len().min(done + PIECE);
@@ -37,16 +36,16 @@ impl Connection {
             if moved.left > 0 {
                 continue;
             }
-            if self.nonblocking.load(Relaxed) {
-                // There may well be room that was not shown on the lane.
+            if self.nonblocking.load(Relaxed) || node.channels().is_attended() {
+                // There may well be room that was not shown on the lane, and otherwise the
+                // engine's driver is waited for.
                 return match self.send_special(&bytes[done..]) {
                     Ok(sent) => Ok(done + sent),
                     Err(_) if done > 0 => Ok(done),
                     error => error,
                 };
             }
-            let deadline = *deadline.get_or_insert_with(|| until(&self.write_timeout));
-            match self.await_room(node, (channel, lane), deadline) {
+            match self.await_room(channel) {
                 Ok(true) => {}
                 Ok(false) if done == 0 => return Err(would_block()),
                 Err(error) if done == 0 => return Err(error),
@@ -73,18 +72,7 @@ impl Connection {
     }
 
     /// Waits for room, of which there was none. False: the time has come.
-    fn await_room(
-        &self,
-        node: &ShardHandle,
-        (channel, lane): (u32, Lane<'_>),
-        deadline: Option<Instant>,
-    ) -> io::Result<bool> {
-        let owner = self.source().word();
-        if node.channels().is_attended() {
-            return node
-                .wait_for_lane(lane, owner, &self.spin, deadline)
-                .map_err(gone);
-        }
+    fn await_room(&self, channel: u32) -> io::Result<bool> {
         let mut operation = Room { id: self.id, channel };
         let mut shard = self.node.enter()?;
         if operation.attempt(&mut shard).is_some() {
@@ -103,8 +91,7 @@ impl Connection {
         self.send_leased(&mut shard, bytes, SendFlags::default())
     }
 
-    /// Receives along the channel what is there, or is coming under the engine's care;
-    /// otherwise with the lease.
+    /// Receives along the channel what is there, and waits with the lease for what is not.
     pub(super) fn receive_along(
         &self,
         channel: u32,
@@ -114,8 +101,7 @@ impl Connection {
         let node = self.node.handle()?;
         node.begin_call().map_err(gone)?;
         let owner = self.source().word();
-        let mut deadline = None;
-        while let Some(lane) = node.channels().lane(channel, Direction::Receive) {
+        if let Some(lane) = node.channels().lane(channel, Direction::Receive) {
             let mut lock = node.lock_lane(lane).map_err(gone)?;
             let moved = lock.read(owner, buffer, flags.peek);
             if lock.release() {
@@ -126,27 +112,10 @@ impl Connection {
             if moved.len > 0 {
                 return Ok(moved.len);
             }
-            if moved.state != LaneState::Open || !node.channels().is_attended() {
-                break;
-            }
-            let deadline = *deadline.get_or_insert_with(|| until(&self.read_timeout));
-            let waits = !self.nonblocking.load(Relaxed);
-            let came = waits && {
-                let came = node.wait_for_lane(lane, owner, &self.spin, deadline);
-                came.map_err(gone)?
-            };
-            if !came {
-                return Err(would_block());
-            }
         }
         let mut shard = self.enter_free(Direction::Receive)?;
         self.receive_leased(&mut shard, buffer, flags)
     }
-}
-
-/// When a call that begins to wait now has waited for long enough.
-fn until(timeout: &Timeout) -> Option<Instant> {
-    timeout.get().map(|span| toehold_node::now() + span)
 }
 
 /// Waits for room on the lane of a channel.
