@@ -33,7 +33,7 @@ use crate::wait::{Gone, Guard, Operation, ShardHandle, SpinBudget};
 
 /// Time between two looks for marks. A program that leaves its calls is without
 /// a driver for so long at most, unless it was busy for long.
-const PERIOD: Duration = Duration::from_millis(1);
+const PERIOD: Duration = Duration::from_micros(600);
 
 /// Looks in a row that found marks after which a period more goes by between two of
 /// them: a look takes a few microseconds of a processor that may be the program's.
@@ -214,7 +214,7 @@ impl Driver {
                 (_, Plan::Sit(until)) => until,
             };
             let at_link = matches!(plan, Plan::Sit(_));
-            self.shard.sleep(&self.shard.bells.driver, at_link, until);
+            self.shard.sleep(&self.shard.bells.driver, at_link, until)?;
             self.shard.bells.driver.clear();
             // A busy program is not even asked for its lease.
             if plan == Plan::Watch && self.shard.signals.take_mark() {
@@ -353,9 +353,7 @@ impl ShardHandle {
             }
             if frames == 0 && shard.arm() {
                 let until = clock::earlier(Some(deadline), shard.next_due());
-                LeaseGuard::unlocked(&mut shard, || {
-                    self.sleep(&self.bells.sleeper, true, until);
-                })?;
+                LeaseGuard::unlocked(&mut shard, || self.sleep(&self.bells.sleeper, true, until))??;
                 shard.disarm();
             }
         }

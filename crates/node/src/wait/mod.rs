@@ -16,6 +16,7 @@
 //! let go. When a process dies, the engine takes its threads from their seats. When
 //! one is stopped, those who rest find out by themselves, and take its place.
 
+mod crowd;
 mod lanes;
 mod rest;
 mod several;
@@ -29,6 +30,7 @@ use toehold_link::Watch;
 use toehold_shm::{Channels, Doorbell, LeaseGuard, Leased, Parking, Revoked};
 use toehold_stack::{Event, Instant};
 
+use self::crowd::Crowd;
 pub use self::several::Everywhere;
 pub use self::spin::SpinBudget;
 use crate::attachment::Attachment;
@@ -323,7 +325,7 @@ impl ShardHandle {
         }
         shard.tick();
         let mut idle_since = shard.now;
-        let keep_ns = if O::IS_DRIVER {
+        let keep_ns = if O::IS_DRIVER || spin.crowd().is_here() {
             0
         } else {
             budget_ns.min(KEEP_LEASE_NS)
@@ -368,7 +370,8 @@ impl ShardHandle {
             }
             let until = idle_since.plus_nanos(budget_ns).min(shard.housekeeping_at());
             let until = clock::earlier(Some(until), deadline).unwrap_or(until);
-            self.look(shard, until, O::IS_DRIVER)?;
+            let given_ns = self.look(shard, spin.crowd(), until, O::IS_DRIVER)?;
+            idle_since = idle_since.plus_nanos(given_ns).min(shard.now);
             // Others may have driven meanwhile, and this call is not listed
             // among those to be told.
             if let Some(output) = operation.attempt(shard) {
@@ -396,25 +399,38 @@ impl ShardHandle {
     }
 
     /// Looks for frames without the lease, until there seem to be some or until a
-    /// point in time. If the link cannot be looked at in that way, lets others have
-    /// the lease if they want it.
+    /// point in time, and lets others have the processor: gives how many nanoseconds. If
+    /// the link cannot be looked at in that way, lets others have the lease if they want it.
     #[cold]
-    fn look(&self, shard: &mut Guard<'_>, until: Instant, is_driver: bool) -> Result<(), Gone> {
+    fn look(
+        &self,
+        shard: &mut Guard<'_>,
+        crowd: &Crowd,
+        until: Instant,
+        is_driver: bool,
+    ) -> Result<u64, Gone> {
         let mut watch = Watch::new();
+        let mut given_ns = 0;
         if shard.watch(&mut watch) {
-            let requests = is_driver.then_some(&self.channels);
-            LeaseGuard::unlocked(shard, || spin_until(&watch, requests, until))?;
+            LeaseGuard::unlocked(shard, || {
+                if is_driver {
+                    // Engines that gave way to one another would keep each other looking.
+                    spin_until(until, || watch.changed() || self.channels.has_requests());
+                } else {
+                    given_ns = crowd.look(until, || watch.changed());
+                }
+            })?;
         } else if self.lease.is_wanted() {
             LeaseGuard::give_way(shard)?;
         }
         // Time never goes back for a stack: others may have run it meanwhile.
         shard.tick();
-        Ok(())
+        Ok(given_ns)
     }
 
     /// Waits for a doorbell, for the link's descriptor if wanted, and for the end of
-    /// the engine. Whether the doorbell has rung.
-    pub(crate) fn sleep(&self, bell: &Doorbell, link: bool, until: Option<Instant>) -> bool {
+    /// the engine. Whether the doorbell has rung, or why it never will.
+    pub(crate) fn sleep(&self, bell: &Doorbell, link: bool, until: Option<Instant>) -> Result<bool, Gone> {
         let left = until.map(|until| clock::timespec(until.since(clock::now())));
         // Whatever there is none of, the bell stands in for.
         let bell = bell.as_fd();
@@ -427,7 +443,11 @@ impl ShardHandle {
         let mut polled = descriptors.map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN));
         // A signal ends the sleep early, which does no harm.
         let _ = poll(&mut polled, left.as_ref());
-        polled[0].revents().contains(PollFlags::IN)
+        let [bell, _, engine] = polled.map(|polled| polled.revents());
+        if engine.intersects(PollFlags::HUP | PollFlags::ERR) {
+            self.check_engine()?;
+        }
+        Ok(bell.contains(PollFlags::IN))
     }
 
     /// The end of a call that did not wait: tells those concerned what it changed.
@@ -472,12 +492,11 @@ impl ShardHandle {
     }
 }
 
-/// Spins until there seem to be frames, or requests of those who look after them, or until
-/// a point in time.
-fn spin_until(watch: &Watch, requests: Option<&Channels>, until: Instant) {
+/// Spins until there seems to be something, or until a point in time.
+fn spin_until(until: Instant, seen: impl Fn() -> bool) {
     loop {
         for _ in 0..LOOKS {
-            if watch.changed() || requests.is_some_and(Channels::has_requests) {
+            if seen() {
                 return;
             }
             // The peer may be the other thread of this core.

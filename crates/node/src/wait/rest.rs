@@ -1,13 +1,12 @@
 //! How a thread rests, and how the last one to drive leaves the shard to those
 //! who rest.
 
-use std::hint::spin_loop;
 use std::time::Duration;
 
 use toehold_shm::{LeaseGuard, Rest};
 use toehold_stack::Instant;
 
-use super::{Gone, Guard, LOOKS, Operation, ShardHandle, SpinBudget};
+use super::{Gone, Guard, Operation, ShardHandle, SpinBudget};
 use crate::attachment::Attachment;
 use crate::clock;
 use crate::driver::Mode;
@@ -102,7 +101,9 @@ impl ShardHandle {
             let budget_ns = spin.get();
             let mut in_time = false;
             LeaseGuard::unlocked(shard, || {
-                in_time = self.spin_parked(slot, budget_ns);
+                in_time = spin
+                    .crowd()
+                    .look_for(budget_ns, || !self.parking.is_resting(slot));
                 self.park_until(slot, deadline)
             })??;
             match in_time {
@@ -120,20 +121,6 @@ impl ShardHandle {
         Ok(operation.attempt(shard))
     }
 
-    /// Spins until notified, for some time at most. Whether that happened.
-    fn spin_parked(&self, slot: u32, budget_ns: u64) -> bool {
-        let end = clock::now().plus_nanos(budget_ns);
-        while self.parking.is_resting(slot) {
-            for _ in 0..LOOKS {
-                spin_loop();
-            }
-            if clock::now() >= end {
-                return false;
-            }
-        }
-        true
-    }
-
     /// Sleeps on the link's descriptor.
     fn sit(
         &self,
@@ -145,16 +132,17 @@ impl ShardHandle {
         self.parking.begin(slot, Rest::Seated);
         let wake_at = until.unwrap_or(Instant::NEVER);
         shard.waiting.seats.set_sleeper(slot, wake_at);
-        let mut rung = false;
-        LeaseGuard::unlocked(shard, || {
+        let rung = LeaseGuard::unlocked(shard, || {
             // Whoever leaves a request for the engine's driver rings if it sleeps.
-            if !is_engine || self.channels.doze() {
-                rung = self.sleep(&self.bells.sleeper, true, until);
-            }
+            let slept = if !is_engine || self.channels.doze() {
+                self.sleep(&self.bells.sleeper, true, until)
+            } else {
+                Ok(false)
+            };
             if is_engine {
                 self.channels.attend();
             }
-            self.check_engine()
+            slept
         })??;
         shard.waiting.seats.leave_link(slot);
         if shard.waiting.seats.mode() == Mode::Seated {

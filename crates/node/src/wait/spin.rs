@@ -9,6 +9,8 @@ use std::fs;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
+use super::crowd::{CROWD, Crowd};
+
 /// The longest spin in nanoseconds: what sleeping, being woken and finding the
 /// caches cold costs, a few times over.
 const LONGEST_NS: u32 = 50_000;
@@ -28,6 +30,7 @@ pub struct SpinBudget {
     ns: AtomicU32,
     /// Waits without a spin since the last one.
     skipped: AtomicU32,
+    crowd: &'static Crowd,
 }
 
 impl Default for SpinBudget {
@@ -43,12 +46,22 @@ impl SpinBudget {
         Self {
             ns: AtomicU32::new(ns),
             skipped: AtomicU32::new(0),
+            crowd: &CROWD,
         }
     }
 
-    /// How long to spin this time, in nanoseconds.
+    /// Who else wants the processor.
+    #[inline]
+    pub(super) fn crowd(&self) -> &Crowd {
+        self.crowd
+    }
+
+    /// How long to spin this time, in nanoseconds; what others have of it does not count.
     #[inline]
     pub fn get(&self) -> u64 {
+        if self.crowd.refuses() {
+            return 0;
+        }
         let ns = self.ns.load(Relaxed);
         if ns >= SHORTEST_NS {
             ns.into()
@@ -102,6 +115,7 @@ mod tests {
         let budget = SpinBudget {
             ns: AtomicU32::new(LONGEST_NS),
             skipped: AtomicU32::new(0),
+            crowd: Box::leak(Box::new(Crowd::new())),
         };
         assert_eq!(budget.get(), u64::from(LONGEST_NS));
         for _ in 0..5 {

@@ -1,0 +1,233 @@
+//! Who looks for something lets others have the processor, if there are any.
+//!
+//! Of programs that are more than the processors, the one that spins keeps the one from
+//! running that it waits for. Sleeping would cost both a wake-up. What is best then is to
+//! look and to give way in turn: whoever runs next finds what has come in the meantime,
+//! answers, and gives way itself, so that a message costs no more than the change from
+//! one thread to another.
+//!
+//! Nobody says whether a processor is crowded; what giving way takes does. If it takes as
+//! long as a system call, nobody else wanted the processor, and the rest of the time is
+//! spent spinning. If it takes very long again and again, somebody is there who does not
+//! give way, and gets a whole slice of time from each who does: then it is best to sleep at
+//! once, since whoever is woken is let in before others. Once in a while it takes long
+//! among those who give way, too: each pays for it with a slice of its own, and now and
+//! then they are not even.
+
+use std::hint::spin_loop;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use toehold_stack::Instant;
+
+use super::LOOKS;
+use crate::clock;
+
+/// A call that gave way took so long at least if somebody else ran.
+const SOMEBODY_NS: u64 = 1_200;
+
+/// It took so long at least if that was somebody who does not give way.
+const SELFISH_NS: u64 = 500_000;
+
+/// What a call that took so long counts, against one for each that did not; and how much of
+/// that is too much.
+const SUSPICION: u32 = 64;
+const CERTAINTY: u32 = 16 * SUSPICION;
+
+/// How long to spin before the processor is offered to others, and between two offers,
+/// while nobody wants it.
+const ALONE_NS: u64 = 5_000;
+
+/// Waits that do not even begin to look once somebody is known not to give way: at first,
+/// and at most.
+const FEWEST_REFUSED: u32 = 1 << 9;
+const MOST_REFUSED: u32 = 1 << 14;
+
+/// What is known of the others on this processor. Only a hint.
+#[derive(Debug)]
+pub(super) struct Crowd {
+    /// Somebody took the last offer and gave way again.
+    here: AtomicU32,
+    /// How much speaks for somebody who does not.
+    suspicion: AtomicU32,
+    /// Waits left without a look.
+    refused: AtomicU32,
+    /// How many they were the last time.
+    refusal: AtomicU32,
+}
+
+/// What this process knows: a new socket need not find out again what it costs to give way.
+pub(super) static CROWD: Crowd = Crowd::new();
+
+impl Crowd {
+    pub(super) const fn new() -> Self {
+        Self {
+            here: AtomicU32::new(0),
+            suspicion: AtomicU32::new(0),
+            refused: AtomicU32::new(0),
+            refusal: AtomicU32::new(FEWEST_REFUSED / 2),
+        }
+    }
+
+    /// Whether there are others that give way.
+    #[inline]
+    pub(super) fn is_here(&self) -> bool {
+        self.here.load(Relaxed) != 0
+    }
+
+    /// Whether this wait should not look at all, because of somebody who would not give way.
+    #[inline]
+    pub(super) fn refuses(&self) -> bool {
+        let refused = self.refused.load(Relaxed);
+        if refused > 0 {
+            self.refused.store(refused - 1, Relaxed);
+        }
+        refused > 0
+    }
+
+    /// Looks until there is something, or for some time. Whether there is.
+    pub(super) fn look_for(&self, budget_ns: u64, seen: impl Fn() -> bool) -> bool {
+        let mut until = clock::now().plus_nanos(budget_ns);
+        loop {
+            let given_ns = self.look(until, &seen);
+            if seen() {
+                return true;
+            }
+            until = until.plus_nanos(given_ns);
+            if clock::now() >= until {
+                return false;
+            }
+        }
+    }
+
+    /// Looks until there is something, or until a point in time. How many nanoseconds of
+    /// that were others'.
+    pub(super) fn look(&self, until: Instant, seen: impl Fn() -> bool) -> u64 {
+        let mut given_ns = 0;
+        let mut offer_at = (!self.is_here()).then(|| clock::now().plus_nanos(ALONE_NS));
+        loop {
+            for _ in 0..LOOKS {
+                if seen() {
+                    return given_ns;
+                }
+                if offer_at.is_none() {
+                    break;
+                }
+                // The peer may be the other thread of this core.
+                spin_loop();
+            }
+            let mut now = clock::now();
+            if offer_at.is_none_or(|at| now >= at) {
+                std::thread::yield_now();
+                let after = clock::now();
+                let took_ns = after.nanos_since(now);
+                self.learn(took_ns);
+                given_ns += took_ns.saturating_sub(SOMEBODY_NS);
+                now = after;
+                offer_at = (!self.is_here()).then(|| now.plus_nanos(ALONE_NS));
+            }
+            if now >= until {
+                return given_ns;
+            }
+        }
+    }
+
+    /// An offer took so long.
+    fn learn(&self, took_ns: u64) {
+        self.here.store((took_ns >= SOMEBODY_NS).into(), Relaxed);
+        let suspicion = self.suspicion.load(Relaxed);
+        if took_ns < SELFISH_NS {
+            if suspicion > 0 {
+                self.suspicion.store(suspicion - 1, Relaxed);
+            }
+        } else if suspicion + SUSPICION < CERTAINTY {
+            self.suspicion.store(suspicion + SUSPICION, Relaxed);
+        } else {
+            // The next time, one such offer is enough.
+            self.here.store(0, Relaxed);
+            let refusal = (self.refusal.load(Relaxed) * 2).min(MOST_REFUSED);
+            self.refusal.store(refusal, Relaxed);
+            self.refused.store(refusal, Relaxed);
+        }
+        if suspicion == 0 {
+            self.refusal.store(FEWEST_REFUSED / 2, Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_gives_way_is_told_from_who_does_not() {
+        let crowd = Crowd::new();
+        crowd.learn(SOMEBODY_NS - 1);
+        assert!(!crowd.is_here(), "a system call");
+        crowd.learn(SOMEBODY_NS);
+        assert!(crowd.is_here());
+        // A few times mean nothing.
+        for _ in 1..CERTAINTY / SUSPICION {
+            crowd.learn(SELFISH_NS);
+            assert!(crowd.is_here() && !crowd.refuses());
+        }
+        for refusals in [FEWEST_REFUSED, 2 * FEWEST_REFUSED] {
+            crowd.learn(SELFISH_NS);
+            assert!(!crowd.is_here());
+            assert_eq!(
+                (0..2 * refusals).filter(|_| crowd.refuses()).count(),
+                refusals as usize
+            );
+        }
+        for _ in 0..=CERTAINTY {
+            crowd.learn(SOMEBODY_NS);
+        }
+        crowd.learn(SELFISH_NS);
+        assert!(crowd.is_here() && !crowd.refuses(), "it is forgotten");
+    }
+
+    #[test]
+    fn what_is_there_is_seen_at_once_whoever_else_is_there() {
+        for took_ns in [0, SOMEBODY_NS, SELFISH_NS] {
+            let crowd = Crowd::new();
+            crowd.learn(took_ns);
+            assert_eq!(crowd.look(Instant::NEVER, || true), 0);
+            assert!(crowd.look_for(0, || true));
+            assert!(!crowd.look_for(0, || false));
+        }
+    }
+
+    /// Each kept the others looking: sixteen idle nodes had both processors to themselves.
+    #[test]
+    fn many_who_look_in_vain_stop() {
+        std::thread::scope(|scope| {
+            for _ in 0..16 {
+                scope.spawn(|| {
+                    let crowd = Crowd::new();
+                    for _ in 0..10 {
+                        assert!(!crowd.look_for(50_000, || false));
+                    }
+                });
+            }
+        });
+    }
+
+    /// Two threads that wait for each other on one processor.
+    #[test]
+    fn a_look_lets_the_one_run_that_is_waited_for() {
+        let turn = AtomicU32::new(0);
+        std::thread::scope(|scope| {
+            for me in 0..2 {
+                let turn = &turn;
+                scope.spawn(move || {
+                    let crowd = Crowd::new();
+                    for round in 0..1000 {
+                        let mine = 2 * round + me;
+                        crowd.look(Instant::NEVER, || turn.load(Relaxed) == mine);
+                        turn.store(mine + 1, Relaxed);
+                    }
+                });
+            }
+        });
+        assert_eq!(turn.load(Relaxed), 2000);
+    }
+}
