@@ -37,7 +37,7 @@ impl Host for Little {
         assert_eq!(process, 2);
     }
 
-    fn peer(&self, slot: u8, _: u16) -> Option<Vec<OwnedFd>> {
+    fn peer(&self, _: u8, slot: u8, _: u16) -> Option<Vec<OwnedFd>> {
         (slot < 4).then(|| vec![pair().0])
     }
 
@@ -145,7 +145,7 @@ pub fn answer(question: u8, bytes: &[u8], memory: &[u8], descriptors: u8) {
     let mut connection = Connection::over(client, "node".parse().expect("a name"));
     let _ = match question % 9 {
         0 => connection.attach().map(drop),
-        1 => connection.peer(1, 1).map(drop),
+        1 => connection.peer(0, 1, 1).map(drop),
         2 => connection.holders(3).map(drop),
         3 => connection.identify(pair().0.as_fd()).map(drop),
         4 => connection.status().map(drop),
