@@ -98,7 +98,7 @@ fn plausible_record(liar: &OwnedFd, position: u64, choices: &mut Choices<'_>) {
     let bytes = choices.bytes(bytes);
     let place = RECORDS + position % CAPACITY;
     write(liar, place + 8, bytes);
-    let word = len | kind << 32 | (position / 64 & 0xffff) << 48;
+    let word = len | kind << 32 | ((position / 64) & 0xffff) << 48;
     write(liar, place, &word.to_ne_bytes());
 }
 

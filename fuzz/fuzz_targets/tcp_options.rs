@@ -19,7 +19,7 @@ fuzz_target!(|bytes: &[u8]| {
     let mut buffer = [0; MAX_HEADER_LEN];
     let len = header.emit(&mut buffer);
     assert_eq!(len, header.len());
-    assert!((MIN_HEADER_LEN..=MAX_HEADER_LEN).contains(&len) && len % 4 == 0);
+    assert!((MIN_HEADER_LEN..=MAX_HEADER_LEN).contains(&len) && len.is_multiple_of(4));
 
     let view = View::new(&buffer[..len], len).expect("what is written can be read");
     let (again, malformed) = view.options_checked();
