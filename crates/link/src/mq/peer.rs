@@ -70,6 +70,22 @@ impl Peer<'_> {
         sent
     }
 
+    /// The same, and shows the first frame of a burst at once: the peer begins with it,
+    /// often the only one, while the sender does what else there is to be done for it.
+    #[inline]
+    pub(super) fn send_in_burst(
+        &mut self,
+        frame: &Transmit<'_>,
+        own: Option<&PayloadArea>,
+        begun: bool,
+    ) -> Result<(), ReserveError> {
+        self.send(frame, own)?;
+        if !begun {
+            self.publish();
+        }
+        Ok(())
+    }
+
     #[inline]
     fn put_inline(&mut self, frame: &Transmit<'_>) -> Result<(), ReserveError> {
         let len = HEADER_LEN + frame.len();

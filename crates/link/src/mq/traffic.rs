@@ -81,13 +81,7 @@ impl Port {
     fn transmit_to(&mut self, frame: &Transmit<'_>, slot: u8) -> Result<(), TransmitError> {
         let begun = self.state.head().sent.contains(slot);
         let sent = match self.mappings.peer(&mut self.state, slot) {
-            Some(mut peer) => peer.send(frame, self.payload.as_ref()).inspect(|()| {
-                if !begun {
-                    // The peer begins with the first frame of a burst, often the only
-                    // one, while the sender does what else there is to be done for it.
-                    peer.publish();
-                }
-            }),
+            Some(mut peer) => peer.send_in_burst(frame, self.payload.as_ref(), begun),
             // Somebody else has to, or this process a little later.
             None => Err(ReserveError::Full),
         };
@@ -227,11 +221,12 @@ impl Transmitter for Port {
             count(&mut self.state.head_mut().statistics.unreachable, 1);
             return Err(TransmitError::Unreachable);
         };
+        let begun = self.state.head().sent.contains(slot);
         let sent = match self.mappings.peer(&mut self.state, slot) {
             Some(peer) if peer.record.is_sharded() => {
                 return self.transmit_steered(frame, destination, slot);
             }
-            Some(mut peer) => peer.send(frame, self.payload.as_ref()),
+            Some(mut peer) => peer.send_in_burst(frame, self.payload.as_ref(), begun),
             // Somebody else has to, or this process a little later.
             None => Err(ReserveError::Full),
         };
