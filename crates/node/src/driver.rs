@@ -297,8 +297,6 @@ impl Driver {
         if driven.is_ok() {
             shard.serve();
         }
-        // Whoever has left its bytes to this thread sees to them itself from now on.
-        channels.wake_all();
         driven.map(drop)
     }
 

@@ -221,22 +221,10 @@ impl Transmitter for Port {
             count(&mut self.state.head_mut().statistics.unreachable, 1);
             return Err(TransmitError::Unreachable);
         };
-        let begun = self.state.head().sent.contains(slot);
-        let sent = match self.mappings.peer(&mut self.state, slot) {
-            Some(peer) if peer.record.is_sharded() => {
-                return self.transmit_steered(frame, destination, slot);
-            }
-            Some(mut peer) => peer.send_in_burst(frame, self.payload.as_ref(), begun),
-            // Somebody else has to, or this process a little later.
-            None => Err(ReserveError::Full),
-        };
-        match sent {
-            Ok(()) => {
-                self.state.head_mut().sent.insert(slot);
-                Ok(())
-            }
-            Err(error) => Err(self.not_sent(slot, error)),
+        if self.state.get(slot).is_some_and(PeerRecord::is_sharded) {
+            return self.transmit_steered(frame, destination, slot);
         }
+        self.transmit_to(frame, slot)
     }
 
     fn fence(&self, destination: [u8; 6], flow: &Flow) -> Fence {

@@ -11,24 +11,22 @@ mod owners;
 mod polls;
 mod seats;
 mod served;
+mod waiting;
 
 pub(crate) use link::NodeLink;
 pub use polls::Interest;
 pub(crate) use seats::{Pulse, WAITERS};
 pub(crate) use served::serve;
+pub(crate) use waiting::{Bells, Waiting, Wake, Wakes};
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
-use rustix::io::Errno;
 use toehold_link::{Link, NeighborChange, Watch};
-use toehold_shm::{Carver, Channels, Doorbell, OutOfMemory, Parking, Rest, Steps};
+use toehold_shm::{Channels, Steps};
 use toehold_stack::{Event, Instant, Placement, Readiness, Stack};
 
-use self::holders::Holders;
-use self::interests::{Entry, Interests, Key, Kind};
-use self::owners::Owners;
+use self::interests::{Entry, Key, Kind};
 use self::polls::Polls;
-use self::seats::Seats;
 use crate::clock;
 
 /// Most frames taken from the link before they are answered.
@@ -66,81 +64,6 @@ impl Subscription {
     }
 }
 
-/// Who waits for what, and who drives: the part of a shard's state that is
-/// neither stack nor link.
-#[derive(Debug)]
-pub(crate) struct Waiting {
-    pub(crate) interests: Interests,
-    pub(crate) polls: Polls,
-    pub(crate) owners: Owners,
-    pub(crate) holders: Holders,
-    pub(crate) seats: Seats,
-}
-
-impl Waiting {
-    /// `interests`: threads that wait and registrations with polls, at most.
-    pub(crate) fn bytes_needed(interests: u32, holders: u32) -> usize {
-        Interests::bytes_needed(interests)
-            + Polls::bytes_needed()
-            + Owners::bytes_needed(polls::CAPACITY)
-            + Holders::bytes_needed(holders)
-            + Seats::bytes_needed()
-    }
-
-    pub(crate) fn create(
-        carver: &mut Carver,
-        (interests, holders): (u32, u32),
-        index: u8,
-    ) -> Result<Self, OutOfMemory> {
-        Ok(Self {
-            interests: Interests::create(carver, interests)?,
-            polls: Polls::create(carver)?,
-            owners: Owners::create(carver, polls::CAPACITY)?,
-            holders: Holders::create(carver, holders)?,
-            seats: Seats::create(carver, index)?,
-        })
-    }
-
-    /// How many threads of programs rest, interests, polls and possessions there are.
-    pub(crate) fn lengths(&self) -> [u32; 4] {
-        [
-            self.seats.programs_that_rest(),
-            self.interests.len(),
-            self.polls.len(),
-            self.owners.len().saturating_add(self.holders.len()),
-        ]
-    }
-
-    /// Wakes the threads that wait for `key`.
-    fn wake(&self, key: Key, wakes: &[Wake]) {
-        for (_, entry) in self.interests.of(key).filter(|(_, entry)| entry.is(Kind::Thread)) {
-            self.notify(entry.owner, wakes);
-        }
-    }
-
-    /// Wakes a thread that rests.
-    pub(crate) fn notify(&self, slot: u32, wakes: &[Wake]) {
-        let Some(waiter) = self.seats.waiters.get(slot) else {
-            return;
-        };
-        let home = wakes.get(usize::from(waiter.home));
-        if home.and_then(|home| home.parking.notify(waiter.word.into())) == Some(Rest::Seated)
-            && let Some(bell) = wakes.get(usize::from(waiter.bell))
-        {
-            bell.sleeper.ring();
-        }
-    }
-
-    /// Whether the thread of a slot rests and was not yet told to wake up.
-    pub(crate) fn is_resting(&self, slot: u32, wakes: &[Wake]) -> bool {
-        let waiter = self.seats.waiters.get(slot);
-        waiter.is_some_and(|waiter| {
-            let home = wakes.get(usize::from(waiter.home));
-            home.is_some_and(|home| home.parking.is_resting(waiter.word.into()))
-        })
-    }
-}
-
 /// One stack and all that belongs to it, as one process sees it.
 pub struct Shard {
     /// The stack.
@@ -158,51 +81,6 @@ pub struct Shard {
     channels: Channels,
     /// Of all shards of the node.
     pub(crate) wakes: Arc<Wakes>,
-}
-
-/// What wakes those who have their words in one shard, or sleep at its link.
-#[derive(Debug)]
-pub(crate) struct Wake {
-    pub(crate) parking: Parking,
-    /// What the one sleeps on who sleeps at its link.
-    pub(crate) sleeper: Arc<Doorbell>,
-}
-
-/// Of all shards of a node, once there are some.
-#[derive(Debug, Default)]
-pub(crate) struct Wakes(OnceLock<Box<[Wake]>>);
-
-impl Wakes {
-    #[inline]
-    pub(crate) fn all(&self) -> &[Wake] {
-        self.0.get().map_or(&[], |wakes| wakes)
-    }
-
-    /// For the one who makes the shards, once.
-    pub(crate) fn set(&self, wakes: impl Iterator<Item = Wake>) {
-        let _ = self.0.set(wakes.collect());
-    }
-}
-
-/// What wakes whom in a node. Its processes trust one another.
-#[derive(Debug, Clone)]
-pub(crate) struct Bells {
-    /// The thread that sleeps at the link.
-    pub(crate) sleeper: Arc<Doorbell>,
-    /// The engine's driver.
-    pub(crate) driver: Arc<Doorbell>,
-    /// The engine's thread that connects the node with others, the same for all shards.
-    pub(crate) fabric: Arc<Doorbell>,
-}
-
-impl Bells {
-    pub(crate) fn new(fabric: &Arc<Doorbell>) -> Result<Self, Errno> {
-        Ok(Self {
-            sleeper: Arc::new(Doorbell::new()?),
-            driver: Arc::new(Doorbell::new()?),
-            fabric: Arc::clone(fabric),
-        })
-    }
 }
 
 impl Shard {
@@ -307,11 +185,6 @@ impl Shard {
     #[inline]
     pub(crate) fn dispatch(&mut self) {
         while let Some(event) = self.stack.next_event() {
-            if let Event::Connection(id) = event
-                && let Some(channel) = self.stack.channel(id)
-            {
-                self.channels.wake(channel);
-            }
             if !self.waiting.interests.is_empty() {
                 self.tell(Key::of(event));
             }

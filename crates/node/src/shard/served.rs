@@ -20,12 +20,7 @@ impl Shard {
 
     fn serve_all(&mut self) {
         let Self { channels, stack, .. } = self;
-        channels.take_requests(|channel| {
-            stack.serve_channel(channel);
-            // More may have been shown than what an event tells of: a lane ends before a
-            // long queue does.
-            channels.wake(channel);
-        });
+        channels.take_requests(|channel| stack.serve_channel(channel));
         self.tick();
         self.respond();
         if self.waiting.seats.sleeper().is_some() && self.waiting.seats.driver().is_none() {

@@ -162,19 +162,6 @@ impl Channels {
         self.requests().retire();
     }
 
-    /// Wakes all threads that wait for a channel.
-    #[inline]
-    pub fn wake(&self, channel: u32) {
-        if let Some(lanes) = self.lanes(channel) {
-            lanes.iter().for_each(Record::wake);
-        }
-    }
-
-    /// Wakes all threads that wait for any channel.
-    pub fn wake_all(&self) {
-        (0..self.used()).for_each(|channel| self.wake(channel));
-    }
-
     /// Takes all locks from a process that is dead, and leaves a request of every channel:
     /// the process may have died before it did. With the lease.
     pub fn bury(&self, dead: u16) {
@@ -283,16 +270,6 @@ impl<'a> Lane<'a> {
     #[inline]
     pub fn want(&self) {
         self.record.want();
-    }
-
-    /// Sleeps until the lane has changed, unless it is `ready`, or until a time in
-    /// nanoseconds on the monotonic clock; sometimes for no reason. Whoever changes the
-    /// lane [wakes](Channels::wake) those who wait.
-    pub fn wait(&self, until_ns: Option<u64>, ready: impl FnOnce() -> bool) {
-        self.record.announce_wait();
-        if !ready() {
-            self.record.wait(until_ns);
-        }
     }
 
     /// How far the program has come. With the lease, as all that follows.

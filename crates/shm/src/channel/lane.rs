@@ -1,9 +1,9 @@
-//! One direction of a channel: who may touch which bytes, and who waits.
+//! One direction of a channel: who may touch which bytes.
 
-use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::LaneState;
-use crate::futex::{ALL, AtomicU32, AtomicU64, Futex, Waited, fence};
+use crate::futex::{AtomicU32, AtomicU64, Futex};
 
 /// Most blocks that a lane's bytes lie in at a time.
 #[cfg(not(loom))]
@@ -44,8 +44,6 @@ struct Program<F> {
     done: AtomicU64,
     /// The lock: the word of a lease.
     lock: F,
-    /// Not 0: threads sleep on this word until the limit or the state changes.
-    waits: F,
     /// Not 0: the program wants to be told of a greater limit.
     wants: AtomicU32,
 }
@@ -91,7 +89,6 @@ impl<F: Futex> Record<F> {
             program: Program {
                 done: AtomicU64::new(0),
                 lock: make(),
-                waits: make(),
                 wants: AtomicU32::new(0),
             },
             blocks: Blocks([AtomicU32::new(0), AtomicU32::new(0)]),
@@ -191,32 +188,5 @@ impl<F: Futex> Record<F> {
     pub(super) fn end(&self) {
         self.stack.state.store(LaneState::Closed as u32, Release);
         self.stack.owner.store(0, Release);
-    }
-
-    /// Before a thread looks for the last time whether it has to wait.
-    #[inline]
-    pub(super) fn announce_wait(&self) {
-        self.program.waits.word().store(1, Relaxed);
-        fence(SeqCst);
-    }
-
-    /// Sleeps unless somebody was woken since the announcement.
-    pub(super) fn wait(&self, until_ns: Option<u64>) -> Waited {
-        self.program.waits.wait(1, until_ns)
-    }
-
-    /// Wakes whoever waits, after something was published.
-    #[inline]
-    pub(super) fn wake(&self) {
-        fence(SeqCst);
-        if self.program.waits.word().load(Relaxed) != 0 {
-            self.wake_all();
-        }
-    }
-
-    #[cold]
-    fn wake_all(&self) {
-        self.program.waits.word().store(0, Relaxed);
-        self.program.waits.wake(ALL);
     }
 }

@@ -264,37 +264,6 @@ fn who_does_not_get_the_lock_is_told_when_it_is_free() {
     });
 }
 
-#[test]
-fn no_change_of_a_lane_is_missed() {
-    check(3, || {
-        let node = Node::new();
-        node.lane.advance(2);
-        let stack = spawn(&node, |node| {
-            node.lane.publish(3, 0, LaneState::Open);
-            node.lane.wake();
-            node.lane.publish(3, 0, LaneState::Ending);
-            node.lane.wake();
-        });
-        for done in [2, 3] {
-            loop {
-                let ready = || {
-                    let bounds = node.lane.bounds(OWNER, SHIFT);
-                    bounds.len > (done - 2) || bounds.state == LaneState::Ending
-                };
-                if ready() {
-                    break;
-                }
-                node.lane.announce_wait();
-                if !ready() {
-                    node.lane.wait(None);
-                }
-            }
-        }
-        assert_eq!(node.lane.bounds(OWNER, SHIFT).len, 1);
-        stack.join().unwrap();
-    });
-}
-
 /// A process is killed with the lock, in the middle of a copy.
 #[test]
 fn killed_with_the_lock() {
