@@ -100,11 +100,13 @@ fn both_sides_of_a_stream_count_the_same_bytes() {
     ] {
         let (client, server) = run(workload);
         assert_eq!(client.total_bytes, server.total_bytes);
-        for side in [client, server] {
+        for side in [&client, &server] {
             // All of them if the side was starved of its core.
             assert!(side.bytes > 0 && side.bytes <= side.total_bytes);
-            assert!(side.span_ns >= 5_000_000);
+            assert!(side.span_ns > 0);
         }
+        // The receiver's span begins when it gets to run.
+        assert!(client.span_ns >= 5_000_000);
     }
 }
 
