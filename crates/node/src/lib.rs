@@ -16,6 +16,7 @@
 //! | `local` | a node whose engine is this process |
 //! | `attached`, `attachment`, `lookout` | a node whose engine is another process |
 //! | `holder` | descriptors that keep connections and listeners open |
+//! | `ownership` | that a process has a connection, a listener, a poll |
 //! | `config`, `settings` | what a node is told when it is made: by a program, by a command |
 //! | `placement` | who runs the node's stack |
 //! | `fabric` | where nodes find one another: names, addresses, records |
@@ -38,6 +39,7 @@ mod holder;
 mod local;
 mod lookout;
 mod memory;
+mod ownership;
 mod placement;
 pub mod settings;
 mod shard;
@@ -51,7 +53,8 @@ pub use self::config::{NodeConfig, local_tcp};
 pub use self::error::NodeError;
 pub use self::holder::{Holder, HolderError};
 pub use self::local::LocalNode;
+pub use self::ownership::Ownership;
 pub use self::placement::{InvalidPlacement, Placement};
 pub use self::shard::{Interest, Shard, Subscription};
 pub use self::shards::Shards;
-pub use self::wait::{Everywhere, Gone, Guard, Operation, Ownership, ShardHandle, SpinBudget};
+pub use self::wait::{Everywhere, Gone, Guard, Operation, ShardHandle, SpinBudget};

@@ -28,7 +28,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::event::{PollFd, PollFlags, poll};
 use toehold_link::Watch;
 use toehold_shm::{Channels, Doorbell, LeaseGuard, Leased, Parking, Revoked};
-use toehold_stack::{Event, Instant};
+use toehold_stack::Instant;
 
 use self::crowd::Crowd;
 pub use self::several::Everywhere;
@@ -36,7 +36,6 @@ pub use self::spin::SpinBudget;
 use crate::attachment::Attachment;
 use crate::clock;
 use crate::driver::{Mode, Signals};
-use crate::holder::{Holder, HolderError};
 use crate::placement::Placement;
 use crate::shard::{Bells, Shard, Subscription};
 
@@ -104,10 +103,6 @@ pub struct ShardHandle {
     pub(crate) attachment: Option<Attachment>,
 }
 
-/// That this process has a poll, see [`ShardHandle::own`].
-#[derive(Debug, Clone, Copy)]
-pub struct Ownership(Option<u32>);
-
 /// How driving ended.
 enum Drive<T> {
     Done(T),
@@ -170,86 +165,6 @@ impl ShardHandle {
     #[inline]
     pub fn process(&self) -> u16 {
         self.lease.lease().me()
-    }
-
-    /// Something that will keep a connection or listener open. To be taken before the
-    /// lease: it may have to be asked for.
-    ///
-    /// # Errors
-    ///
-    /// If this process or the engine has no descriptors left, or the node is gone.
-    #[inline]
-    pub fn holder(&self) -> Result<Holder, HolderError> {
-        match &self.attachment {
-            // An engine that has begun anew refuses what is of its former life.
-            Some(attachment) => match attachment.holder() {
-                Err(_) if self.lease.lease().is_closed() => Err(Gone.into()),
-                holder => holder,
-            },
-            None => Ok(Holder::PRIVATE),
-        }
-    }
-
-    /// Lets a holder stand for a connection or listener. False: it cannot.
-    #[inline]
-    pub fn hold(&self, shard: &mut Shard, holder: &Holder, source: Event) -> bool {
-        let set = |number| shard.waiting.holders.set(number, self.process(), source);
-        holder.number().is_none_or(set)
-    }
-
-    /// Whether nobody but this process has what a holder stands for. If so, it is to be
-    /// closed by this process, and by the engine otherwise.
-    #[inline]
-    pub fn is_exclusive(&self, holder: &Holder) -> bool {
-        let attachment = self.attachment.as_ref();
-        attachment.is_none_or(|attachment| attachment.pool().is_exclusive(holder))
-    }
-
-    /// Lets a holder stand for nothing any more: it was closed.
-    #[inline]
-    pub fn release(&self, shard: &mut Guard<'_>, holder: &Holder) {
-        if let Some(number) = holder.number() {
-            shard.waiting.holders.take(number);
-        }
-    }
-
-    /// Gives back a holder that stands for nothing. To be called without the lease.
-    #[inline]
-    pub fn give_back(&self, holder: Holder) {
-        if let Some(attachment) = &self.attachment {
-            attachment.pool().give_back(holder);
-        }
-    }
-
-    /// The holder that a descriptor is, which another process has given to this one.
-    pub(crate) fn identify(&self, descriptor: OwnedFd) -> Result<Holder, HolderError> {
-        let attachment = self.attachment.as_ref().ok_or(HolderError::Private)?;
-        attachment.identify(descriptor)
-    }
-
-    /// What a holder stands for in this shard.
-    pub(crate) fn held(&self, holder: &Holder) -> Result<Option<Event>, Gone> {
-        let shard = self.enter()?;
-        let number = holder.number();
-        Ok(number.and_then(|number| shard.waiting.holders.get(number)))
-    }
-
-    /// Notes that this process has a poll, which is to be closed when the process ends.
-    /// `None`: there is no room for that.
-    pub fn own(&self, shard: &mut Guard<'_>, poll: u32) -> Option<Ownership> {
-        if self.attachment.is_none() {
-            // The node ends with this process.
-            return Some(Ownership(None));
-        }
-        let record = shard.waiting.owners.insert(self.process(), poll)?;
-        Some(Ownership(Some(record)))
-    }
-
-    /// It was closed.
-    pub fn disown(&self, shard: &mut Guard<'_>, ownership: Ownership) {
-        if let Ownership(Some(record)) = ownership {
-            shard.waiting.owners.remove(record);
-        }
     }
 
     /// Waits until an operation that has just failed is done, `deadline` at
