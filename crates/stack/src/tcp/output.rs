@@ -2,14 +2,14 @@
 //! the windows allow, a FIN, probes, and at last a bare acknowledgement.
 
 use toehold_link::{TransmitError, Transmitter};
-use toehold_shm::{MAX_PARTS, NONE, Steps};
-use toehold_wire::tcp::{Flags, Seq};
+use toehold_shm::{NONE, Steps};
+use toehold_wire::tcp::Flags;
 
 use super::emit::Emission;
 use super::pcb::Repair;
-use super::timers::{fin_unsent, waits_to_send};
-use super::{Context, Pcb, State, Tcp, flag};
-use crate::socket::setting;
+use super::segmentation::{data_flags, ends_push, whole_segments};
+use super::timers::fin_unsent;
+use super::{Context, State, Tcp, flag};
 use crate::time::Instant;
 
 /// Frames the link may refuse before a transmission round ends. A link is full
@@ -287,7 +287,7 @@ impl Tcp {
         }
     }
 
-    fn transmit_chunk(
+    pub(super) fn transmit_chunk(
         &mut self,
         cx: &mut Context<'_>,
         index: u32,
@@ -346,183 +346,4 @@ impl Tcp {
         let window = self.config.initial_window * u32::from(pcb.mss);
         self.pcbs[index].congestion.restart_after_idle(window);
     }
-
-    /// How many bytes of new data go out next; 0: none now.
-    fn next_chunk(&mut self, index: u32, queued: u32) -> u32 {
-        let pcb = &self.pcbs[index];
-        let unsent = self.within_record(pcb, queued);
-        let followed = unsent < queued;
-        let mss = u32::from(pcb.mss);
-        let window = (pcb.snd_una + pcb.snd_wnd).after(pcb.snd_nxt);
-        let congestion = pcb.congestion.cwnd().saturating_sub(pcb.in_flight());
-        let nothing_out = pcb.outstanding() == 0;
-        let data = unsent.min(window);
-        if data > congestion && congestion < mss && !nothing_out {
-            self.pcbs[index].set(flag::WINDOW_LIMITED);
-            return 0;
-        }
-        let mut allowed = data.min(congestion.max(if nothing_out { mss } else { 0 }));
-        if allowed > mss {
-            allowed = allowed.min(self.largest_chunk(pcb));
-        }
-        if allowed >= mss {
-            if allowed < unsent && congestion < window {
-                self.pcbs[index].set(flag::WINDOW_LIMITED);
-            }
-            let whole = whole_segments(allowed, mss as u16);
-            // A super-frame carries a short last segment only if nothing follows
-            // that could fill it.
-            return if allowed == unsent && (followed || self.may_end_short(index, unsent, mss)) {
-                allowed
-            } else {
-                whole
-            };
-        }
-        if allowed == unsent && (followed || self.may_end_short(index, unsent, mss)) {
-            return allowed;
-        }
-        //= RFC 9293 §3.8.6.2.1 (the sender's side of silly window avoidance: half the largest window is worth it)
-        // … or waiting has lasted too long: the window may never be larger.
-        let pcb = &self.pcbs[index];
-        let worth = 2 * u64::from(window) >= u64::from(pcb.max_snd_wnd) || pcb.has(flag::PROBE);
-        if allowed > 0 && allowed == window && allowed < unsent && worth {
-            allowed
-        } else {
-            0
-        }
-    }
-
-    /// Whether a segment of less than full size may end the queue now.
-    fn may_end_short(&self, index: u32, unsent: u32, mss: u32) -> bool {
-        let pcb = &self.pcbs[index];
-        let held = pcb.has(flag::MORE) || pcb.settings.has(setting::CORK);
-        //= RFC 9293 §3.7.4 (Nagle: hold a short segment while data are unacknowledged)
-        let may = pcb.settings.has(setting::NO_DELAY) || pcb.sent_head == NONE || pcb.has(flag::URGENT_OUT);
-        may && !held || pcb.has(flag::FIN_QUEUED | flag::PROBE) || unsent.is_multiple_of(mss)
-    }
-
-    /// Largest payload of one frame: a segment, or as many whole ones as the
-    /// link's super-frame holds.
-    ///
-    /// A packet's length has 16 bits, headers included, so a write of 65536 bytes
-    /// takes two frames, as it does on Linux. To hold the short one back for the
-    /// next write would be Nagle's algorithm over again.
-    #[inline]
-    pub(super) fn largest_chunk(&self, pcb: &Pcb) -> u32 {
-        let mss = u32::from(pcb.mss);
-        if !self.super_frames && !pcb.path.is_loopback() {
-            return mss;
-        }
-        let headers = u32::from(super::syn::fixed_headers(pcb.tuple.local.is_ipv4())) + 40;
-        let nameable = (MAX_PARTS as u32 - 1) * self.payload.block_len() as u32;
-        let largest = pcb
-            .path
-            .super_frame
-            .min(65_535)
-            .saturating_sub(headers)
-            .min(nameable);
-        if largest > mss {
-            largest - largest % mss.max(1)
-        } else {
-            mss
-        }
-    }
-
-    fn transmit_probes(
-        &mut self,
-        cx: &mut Context<'_>,
-        index: u32,
-        out: &mut dyn Transmitter,
-    ) -> Result<(), Stopped> {
-        if self.pcbs[index].has(flag::TAIL_PROBE) {
-            self.transmit_tail_probe(cx, index, out)?;
-        }
-        if self.pcbs[index].has(flag::PROBE) {
-            // An acknowledgement below the window makes the peer say where it is.
-            //= RFC 9293 §3.8.4 (SEG.SEQ = SND.NXT-1, no data)
-            let pcb = &self.pcbs[index];
-            let seq = if pcb.snd_una == pcb.snd_nxt {
-                pcb.snd_nxt - 1
-            } else {
-                pcb.snd_una - 1
-            };
-            self.emit(cx, index, out, &Emission::bare(Flags::ACK, seq))?;
-            let pcb = &mut self.pcbs[index];
-            pcb.clear(flag::PROBE);
-            if !waits_to_send(pcb) {
-                cx.counters.tcp_keepalive_probes += 1;
-            } else if pcb.snd_wnd == 0 {
-                cx.counters.tcp_window_probes += 1;
-            }
-        }
-        Ok(())
-    }
-
-    //= RFC 8985 §7.3 (send new data if there are any, else the last segment again)
-    fn transmit_tail_probe(
-        &mut self,
-        cx: &mut Context<'_>,
-        index: u32,
-        out: &mut dyn Transmitter,
-    ) -> Result<(), Stopped> {
-        let pcb = &self.pcbs[index];
-        let window = (pcb.snd_una + pcb.snd_wnd).after(pcb.snd_nxt);
-        let fresh = self.within_record(pcb, pcb.unsent().min(pcb.mss.into()));
-        let at = pcb.sent_tail;
-        if pcb.outstanding() == 0 || at == NONE || self.sent[at].is_sacked() {
-            self.pcbs[index].clear(flag::TAIL_PROBE);
-            return Ok(());
-        }
-        let retransmits = fresh == 0 || fresh > window;
-        if retransmits {
-            let record = self.sent[at];
-            let mss = u32::from(pcb.mss);
-            let last = if record.len() > mss && self.split_sent(index, at, record.end - mss) {
-                self.sent[at].next
-            } else {
-                at
-            };
-            self.retransmit(cx, index, last, mss, out)?;
-        } else {
-            let whole = fresh == pcb.unsent();
-            self.transmit_chunk(cx, index, fresh, whole, out)?;
-        }
-        // A link that is full leaves the probe due.
-        cx.counters.tcp_tail_loss_probes += 1;
-        let (pcb, flight) = self.flying(index);
-        pcb.clear(flag::TAIL_PROBE);
-        pcb.set(flag::TAIL_PROBE_OUT);
-        if retransmits {
-            pcb.set(flag::TAIL_PROBE_RETRANSMITS);
-        } else {
-            pcb.clear(flag::TAIL_PROBE_RETRANSMITS);
-        }
-        flight.tail_probe_end = pcb.snd_nxt;
-        Ok(())
-    }
-}
-
-/// Whether a segment that ends at `seq` carries the last byte the program pushed.
-//= RFC 9293 §3.9.1 (PSH on the last segment when nothing is left to send)
-fn ends_push(pcb: &Pcb, seq: Seq) -> bool {
-    seq == pcb.queue_end() && !pcb.settings.has(setting::MORE_ANNOUNCED)
-}
-
-/// Flags of a segment with data.
-fn data_flags(pcb: &Pcb, len: u32, fin: bool, pushed: bool) -> Flags {
-    let mut flags = Flags::ACK;
-    // What came as one unit may be handed to the program as one.
-    if len > 0 && (pushed || len > pcb.mss.into()) {
-        flags |= Flags::PSH;
-    }
-    if fin {
-        flags |= Flags::FIN;
-    }
-    flags
-}
-
-/// As many bytes of `len` as make whole segments; all if it is less than one.
-fn whole_segments(len: u32, mss: u16) -> u32 {
-    let mss = u32::from(mss);
-    if len > mss { len - len % mss } else { len }
 }

@@ -1,0 +1,116 @@
+//! What of the queued bytes makes the next frame: how many of them, whether it is
+//! worth sending at all, and with which flags.
+
+use toehold_shm::{MAX_PARTS, NONE};
+use toehold_wire::tcp::{Flags, Seq};
+
+use super::{Pcb, Tcp, flag};
+use crate::socket::setting;
+
+impl Tcp {
+    /// How many bytes of new data go out next; 0: none now.
+    pub(super) fn next_chunk(&mut self, index: u32, queued: u32) -> u32 {
+        let pcb = &self.pcbs[index];
+        let unsent = self.within_record(pcb, queued);
+        let followed = unsent < queued;
+        let mss = u32::from(pcb.mss);
+        let window = (pcb.snd_una + pcb.snd_wnd).after(pcb.snd_nxt);
+        let congestion = pcb.congestion.cwnd().saturating_sub(pcb.in_flight());
+        let nothing_out = pcb.outstanding() == 0;
+        let data = unsent.min(window);
+        if data > congestion && congestion < mss && !nothing_out {
+            self.pcbs[index].set(flag::WINDOW_LIMITED);
+            return 0;
+        }
+        let mut allowed = data.min(congestion.max(if nothing_out { mss } else { 0 }));
+        if allowed > mss {
+            allowed = allowed.min(self.largest_chunk(pcb));
+        }
+        if allowed >= mss {
+            if allowed < unsent && congestion < window {
+                self.pcbs[index].set(flag::WINDOW_LIMITED);
+            }
+            let whole = whole_segments(allowed, mss as u16);
+            // A super-frame carries a short last segment only if nothing follows
+            // that could fill it.
+            return if allowed == unsent && (followed || self.may_end_short(index, unsent, mss)) {
+                allowed
+            } else {
+                whole
+            };
+        }
+        if allowed == unsent && (followed || self.may_end_short(index, unsent, mss)) {
+            return allowed;
+        }
+        //= RFC 9293 §3.8.6.2.1 (the sender's side of silly window avoidance: half the largest window is worth it)
+        // … or waiting has lasted too long: the window may never be larger.
+        let pcb = &self.pcbs[index];
+        let worth = 2 * u64::from(window) >= u64::from(pcb.max_snd_wnd) || pcb.has(flag::PROBE);
+        if allowed > 0 && allowed == window && allowed < unsent && worth {
+            allowed
+        } else {
+            0
+        }
+    }
+
+    /// Whether a segment of less than full size may end the queue now.
+    fn may_end_short(&self, index: u32, unsent: u32, mss: u32) -> bool {
+        let pcb = &self.pcbs[index];
+        let held = pcb.has(flag::MORE) || pcb.settings.has(setting::CORK);
+        //= RFC 9293 §3.7.4 (Nagle: hold a short segment while data are unacknowledged)
+        let may = pcb.settings.has(setting::NO_DELAY) || pcb.sent_head == NONE || pcb.has(flag::URGENT_OUT);
+        may && !held || pcb.has(flag::FIN_QUEUED | flag::PROBE) || unsent.is_multiple_of(mss)
+    }
+
+    /// Largest payload of one frame: a segment, or as many whole ones as the
+    /// link's super-frame holds.
+    ///
+    /// A packet's length has 16 bits, headers included, so a write of 65536 bytes
+    /// takes two frames, as it does on Linux. To hold the short one back for the
+    /// next write would be Nagle's algorithm over again.
+    #[inline]
+    pub(super) fn largest_chunk(&self, pcb: &Pcb) -> u32 {
+        let mss = u32::from(pcb.mss);
+        if !self.super_frames && !pcb.path.is_loopback() {
+            return mss;
+        }
+        let headers = u32::from(super::syn::fixed_headers(pcb.tuple.local.is_ipv4())) + 40;
+        let nameable = (MAX_PARTS as u32 - 1) * self.payload.block_len() as u32;
+        let largest = pcb
+            .path
+            .super_frame
+            .min(65_535)
+            .saturating_sub(headers)
+            .min(nameable);
+        if largest > mss {
+            largest - largest % mss.max(1)
+        } else {
+            mss
+        }
+    }
+}
+
+/// Whether a segment that ends at `seq` carries the last byte the program pushed.
+//= RFC 9293 §3.9.1 (PSH on the last segment when nothing is left to send)
+pub(super) fn ends_push(pcb: &Pcb, seq: Seq) -> bool {
+    seq == pcb.queue_end() && !pcb.settings.has(setting::MORE_ANNOUNCED)
+}
+
+/// Flags of a segment with data.
+pub(super) fn data_flags(pcb: &Pcb, len: u32, fin: bool, pushed: bool) -> Flags {
+    let mut flags = Flags::ACK;
+    // What came as one unit may be handed to the program as one.
+    if len > 0 && (pushed || len > pcb.mss.into()) {
+        flags |= Flags::PSH;
+    }
+    if fin {
+        flags |= Flags::FIN;
+    }
+    flags
+}
+
+/// As many bytes of `len` as make whole segments; all if it is less than one.
+pub(super) fn whole_segments(len: u32, mss: u16) -> u32 {
+    let mss = u32::from(mss);
+    if len > mss { len - len % mss } else { len }
+}
