@@ -89,6 +89,12 @@ impl Attachment {
         pool.identify(connection, descriptor)
     }
 
+    /// Lets go of a holder, see [`Pool::inherit`].
+    pub(crate) fn inherit(&self, holder: Holder) -> Option<Holder> {
+        let Membership { pool, connection, .. } = &*self.membership;
+        pool.inherit(connection, holder)
+    }
+
     /// Becomes readable when the engine is gone.
     pub(crate) fn engine(&self) -> BorrowedFd<'_> {
         self.membership.lookout.engine()

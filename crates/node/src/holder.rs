@@ -225,6 +225,23 @@ impl Pool {
         })))
     }
 
+    /// Lets go of a holder that others may have. If nobody has, it comes back as this
+    /// process's alone.
+    pub(crate) fn inherit(&self, connection: &Mutex<Connection>, holder: Holder) -> Option<Holder> {
+        let held = holder.0?;
+        let mut connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
+        // Before it is there: a fork in between makes a copy.
+        let origin = Origin::now(self.process);
+        // An engine that does not answer, or has no descriptors left, closes what nobody has.
+        let (number, socket) = connection.inherit(held.socket).ok()??;
+        Some(Holder(Some(Held {
+            number,
+            socket,
+            origin,
+            given_away: AtomicBool::new(false),
+        })))
+    }
+
     /// Closes a forked child's copies of what was spare in its parent, unless a thread
     /// of the parent was just about to change that.
     pub(crate) fn abandon(&self) {

@@ -55,6 +55,13 @@ impl ShardHandle {
         }
     }
 
+    /// Lets go of a holder that is not exclusive. If no other process has it either, it
+    /// comes back, and is: what it stands for is to be closed by this process. To be called
+    /// without the lease.
+    pub fn inherit(&self, holder: Holder) -> Option<Holder> {
+        self.attachment.as_ref()?.inherit(holder)
+    }
+
     /// Gives back a holder that stands for nothing. To be called without the lease.
     #[inline]
     pub fn give_back(&self, holder: Holder) {

@@ -152,26 +152,41 @@ impl Shared {
         }
     }
 
-    /// Lets go of a connection of a shard: closes it by `close`, unless another process
-    /// may have it too, and then it is closed once nobody has it.
+    /// Lets go of a connection of a shard: closes it, unless another process may have it
+    /// too, and then it is closed once nobody has it. `linger` says how long whoever is
+    /// the last to have it waits before that, if at all, and `wait` does so.
     pub(crate) fn unmake(
         &self,
         shard: u8,
         holder: Holder,
         source: Event,
-        close: impl FnOnce(&mut Guard<'_>) -> io::Result<()>,
+        linger: impl FnOnce(&Shard) -> Option<Duration>,
+        wait: impl FnOnce(&mut Guard<'_>, Duration) -> io::Result<()>,
     ) -> io::Result<()> {
         let Some(handle) = self.shards_in_use().map(|shards| shards.get(shard)) else {
             return Ok(());
         };
         // Of a node that is gone, nothing is left to be closed.
         let mut shard = handle.enter().map_err(gone)?;
-        if !handle.is_exclusive(&holder) {
+        let linger = linger(&shard);
+        let holder = if handle.is_exclusive(&holder) {
+            holder
+        } else {
             shard.unwatch(source, handle.process());
-            return Ok(());
-        }
+            if linger.is_none() {
+                return Ok(());
+            }
+            drop(shard);
+            let Some(holder) = handle.inherit(holder) else {
+                return Ok(());
+            };
+            shard = handle.enter().map_err(gone)?;
+            holder
+        };
         shard.tick();
-        close(&mut shard)?;
+        if let Some(longest) = linger {
+            wait(&mut shard, longest)?;
+        }
         shard.close(source);
         handle.release(&mut shard, &holder);
         shard.respond();
@@ -324,9 +339,10 @@ impl OnShard {
         &self,
         holder: Holder,
         source: Event,
-        close: impl FnOnce(&mut Guard<'_>) -> io::Result<()>,
+        linger: impl FnOnce(&Shard) -> Option<Duration>,
+        wait: impl FnOnce(&mut Guard<'_>, Duration) -> io::Result<()>,
     ) -> io::Result<()> {
-        self.node.unmake(self.index, holder, source, close)
+        self.node.unmake(self.index, holder, source, linger, wait)
     }
 }
 

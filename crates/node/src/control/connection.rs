@@ -234,6 +234,24 @@ impl Connection {
         }
     }
 
+    /// Lets go of a holder that other processes may have too. If none has, gives its number
+    /// and a descriptor of it that nobody else has; the former one, which is only
+    /// closed in the order of this call, says nothing any more. `None`: others have it.
+    ///
+    /// # Errors
+    ///
+    /// If the process has not attached, the descriptor is no holder of the node, or the
+    /// node does not answer: it closes what nobody else has, after the next request if
+    /// it is late.
+    pub fn inherit(&mut self, descriptor: OwnedFd) -> Result<Option<(u32, OwnedFd)>, ControlError> {
+        self.done(&Request::Entrust, std::slice::from_ref(&descriptor))?;
+        drop(descriptor);
+        match self.ask(&Request::Inherit, &[])? {
+            (Answer::Holders(numbers), descriptors) => Ok(numbers.into_iter().zip(descriptors).next()),
+            _ => Err(self.nonsense()),
+        }
+    }
+
     /// How the node is.
     ///
     /// # Errors

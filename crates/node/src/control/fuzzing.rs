@@ -52,6 +52,11 @@ impl Host for Little {
         Ok(7)
     }
 
+    fn inherit(&self, process: u16, _: OwnedFd) -> Result<Option<(u32, OwnedFd)>, Refusal> {
+        assert_eq!(process, 2);
+        Ok(Some((7, pair().0)))
+    }
+
     fn status(&self) -> StackStatus {
         StackStatus::default()
     }
@@ -143,7 +148,7 @@ pub fn answer(question: u8, bytes: &[u8], memory: &[u8], descriptors: u8) {
     }
     drop(node);
     let mut connection = Connection::over(client, "node".parse().expect("a name"));
-    let _ = match question % 9 {
+    let _ = match question % 10 {
         0 => connection.attach().map(drop),
         1 => connection.peer(0, 1, 1).map(drop),
         2 => connection.holders(3).map(drop),
@@ -152,6 +157,7 @@ pub fn answer(question: u8, bytes: &[u8], memory: &[u8], descriptors: u8) {
         5 => connection.sockets().map(drop),
         6 => connection.counters().map(drop),
         7 => connection.set_placement(Placement::Inline),
-        _ => connection.stop_capture().map(drop),
+        8 => connection.stop_capture().map(drop),
+        _ => connection.inherit(pair().0).map(drop),
     };
 }

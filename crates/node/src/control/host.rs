@@ -42,6 +42,14 @@ pub trait Host: Send + Sync + 'static {
     /// What the process is told instead.
     fn identify(&self, process: u16, descriptor: OwnedFd) -> Result<u32, Refusal>;
 
+    /// The holder that a descriptor is, as another descriptor of the same number, if this
+    /// was the last one: whoever gets it is the only one to have it. `None`: others have it.
+    ///
+    /// # Errors
+    ///
+    /// What the process is told instead.
+    fn inherit(&self, process: u16, descriptor: OwnedFd) -> Result<Option<(u32, OwnedFd)>, Refusal>;
+
     /// What becomes readable when [`Host::handle_events`] is to be called.
     fn events(&self) -> Option<BorrowedFd<'_>> {
         None

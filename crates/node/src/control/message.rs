@@ -11,7 +11,7 @@ use super::status::{Counter, NodeStatus, SocketStatus};
 use crate::placement::Placement;
 
 /// Version of these messages and of what processes of a node share.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// The build that a process and its node's engine must have in common: they
 /// share memory, whose layout belongs to it.
@@ -39,6 +39,11 @@ pub(super) enum Request {
     Holders { count: u16 },
     /// Which of the holders the descriptor that comes along is.
     Identify,
+    /// To keep the descriptor that comes along, a holder's, until the next request.
+    Entrust,
+    /// The holder that was entrusted, with a descriptor of its own, if no process has a
+    /// copy of the former one any more.
+    Inherit,
     /// How the node is.
     Status,
     /// Its sockets.

@@ -21,6 +21,8 @@ impl Server {
         request: Request,
         given: Vec<OwnedFd>,
     ) -> Result<(Answer, Vec<OwnedFd>), Refusal> {
+        let session = self.sessions.get_mut(&id);
+        let entrusted = session.and_then(|session| session.entrusted.take());
         let answer = match request {
             Request::Attach { version, build } => return self.attach(id, version, &build),
             Request::Peer {
@@ -42,11 +44,22 @@ impl Server {
             }
             Request::Identify => {
                 let process = self.process(id)?;
-                let mut given = given.into_iter();
-                let (Some(descriptor), None) = (given.next(), given.next()) else {
-                    return Err(Refusal::new("one descriptor can be identified at a time"));
-                };
-                Answer::Holders(vec![self.host.identify(process, descriptor)?])
+                Answer::Holders(vec![self.host.identify(process, one(given)?)?])
+            }
+            Request::Entrust => {
+                self.process(id)?;
+                let descriptor = one(given)?;
+                if let Some(session) = self.sessions.get_mut(&id) {
+                    session.entrusted = Some(descriptor);
+                }
+                Answer::Done
+            }
+            Request::Inherit => {
+                let process = self.process(id)?;
+                let descriptor = entrusted.ok_or_else(|| Refusal::new("it was entrusted with nothing"))?;
+                let inherited = self.host.inherit(process, descriptor)?;
+                let (numbers, descriptors) = inherited.into_iter().unzip();
+                return Ok((Answer::Holders(numbers), descriptors));
             }
             Request::Status => Answer::Status(Box::new(self.status())),
             Request::Sockets => Answer::Sockets(self.sockets()),
@@ -56,13 +69,7 @@ impl Server {
                 Answer::Done
             }
             Request::StartCapture { settings } => {
-                let mut given = given.into_iter();
-                let (Some(file), None) = (given.next(), given.next()) else {
-                    return Err(Refusal::new(
-                        "a capture needs the file it is written to, and no other",
-                    ));
-                };
-                self.host.start_capture(file.into(), settings)?;
+                self.host.start_capture(one(given)?.into(), settings)?;
                 self.set_captures(id, true);
                 Answer::Done
             }
@@ -148,6 +155,15 @@ impl Server {
             processes,
             stack: self.host.status(),
         }
+    }
+}
+
+/// The descriptor of a request that is about one.
+fn one(given: Vec<OwnedFd>) -> Result<OwnedFd, Refusal> {
+    let mut given = given.into_iter();
+    match (given.next(), given.next()) {
+        (Some(descriptor), None) => Ok(descriptor),
+        _ => Err(Refusal::new("the request has to come with one descriptor")),
     }
 }
 

@@ -44,6 +44,8 @@ pub(super) struct Session {
     pub(super) process: Option<(u16, SystemTime)>,
     /// It has begun a capture.
     pub(super) captures: bool,
+    /// A descriptor that it has let go of, to be told whether it was the last one to.
+    pub(super) entrusted: Option<OwnedFd>,
     /// An answer that found its socket full.
     unsent: Option<(Vec<u8>, Vec<OwnedFd>)>,
     /// When it asked, or took an answer, last.
@@ -63,6 +65,7 @@ impl Session {
             pidfd: None,
             process: None,
             captures: false,
+            entrusted: None,
             unsent: None,
             active: Instant::now(),
         })

@@ -211,25 +211,23 @@ impl Connection {
         Ok(())
     }
 
-    /// Waits for the acknowledgement of everything if the program asked for that.
-    fn linger(&self, shard: &mut Guard<'_>) -> io::Result<()> {
-        let linger = shard
-            .stack
-            .settings(self.id)
-            .ok()
-            .and_then(|settings| settings.linger());
-        let Some(span) = linger.filter(|span| !span.is_zero()) else {
-            return Ok(());
-        };
-        if std::thread::panicking() || shard.stack.readable_bytes(self.id) != Ok(0) {
-            return Ok(());
-        }
+    /// How long the program wants to wait for the acknowledgement of everything. What it has
+    /// not read resets the connection, and then there is nothing to wait for.
+    fn linger(&self, shard: &Shard) -> Option<Duration> {
+        let settings = shard.stack.settings(self.id).ok()?;
+        let span = settings.linger().filter(|span| !span.is_zero())?;
+        let waits = !std::thread::panicking() && shard.stack.readable_bytes(self.id) == Ok(0);
+        waits.then_some(span)
+    }
+
+    /// Waits for it, so long at most.
+    fn await_acknowledgement(&self, shard: &mut Guard<'_>, longest: Duration) -> io::Result<()> {
         let mut operation = Linger { id: self.id };
         let now = shard.now;
         if shard.stack.shutdown(now, self.id, Shutdown::Write).is_ok() {
             shard.respond();
             if operation.attempt(shard).is_none() {
-                let deadline = Some(now + span);
+                let deadline = Some(now + longest);
                 self.node.block(shard, &mut operation, &self.spin, deadline)?;
             }
         }
@@ -241,9 +239,12 @@ impl Drop for Connection {
     fn drop(&mut self) {
         if let Some(holder) = self.holder.take() {
             // A node that is gone holds nothing.
-            let _ = self
-                .node
-                .unmake(holder, self.source(), |shard| self.linger(shard));
+            let _ = self.node.unmake(
+                holder,
+                self.source(),
+                |shard| self.linger(shard),
+                |shard, longest| self.await_acknowledgement(shard, longest),
+            );
         }
     }
 }

@@ -104,7 +104,12 @@ impl TcpStream {
 
     /// What dropping the stream does (SO_LINGER). `None`: returns at once, the
     /// node delivers the rest. A time: waits for the acknowledgement of
-    /// everything, that long at most. No time at all: resets the connection.
+    /// everything, that long at most, after which the node delivers the rest. No time at
+    /// all: resets the connection.
+    ///
+    /// Of several processes that have the connection, the last one to drop it waits, as with
+    /// the kernel's; and as there, nobody waits if the last one just ends, or is killed,
+    /// nor if it is a forked child that has made no call on the node.
     ///
     /// # Errors
     ///

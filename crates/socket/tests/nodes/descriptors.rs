@@ -109,7 +109,7 @@ fn another_program_goes_on_with_a_stream() {
     program.finish();
 }
 
-fn give(socket: &UnixStream, descriptor: OwnedFd) {
+pub(crate) fn give(socket: &UnixStream, descriptor: OwnedFd) {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     let given = [descriptor.as_fd()];
@@ -118,7 +118,7 @@ fn give(socket: &UnixStream, descriptor: OwnedFd) {
 }
 
 /// In a program: what the test gives it over its standard input.
-fn given() -> OwnedFd {
+pub(crate) fn given() -> OwnedFd {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut byte = [0];

@@ -8,6 +8,7 @@ mod exhaustion;
 mod forks;
 mod killed;
 mod lanes;
+mod lingering;
 mod processes;
 mod programs;
 mod roles;

@@ -10,7 +10,7 @@ use toehold_node::Placement;
 use toehold_socket::Node;
 
 use crate::support::{World, attach};
-use crate::{descriptors, exhaustion, forks, shards};
+use crate::{descriptors, exhaustion, forks, lingering, shards};
 
 const ROLE: &str = "TOEHOLD_NODES_ROLE";
 const FABRIC: &str = "TOEHOLD_NODES_FABRIC";
@@ -39,6 +39,12 @@ fn a_program() {
         "after-exec" => descriptors::after_exec,
         "receiver" => descriptors::receive_a_connection,
         "listener-receiver" => descriptors::receive_a_listener,
+        "closes-after-a-child" => lingering::close_after_a_child,
+        "closes-in-a-child" => lingering::close_in_a_child,
+        "closes-what-was-given" => lingering::close_what_was_given,
+        "closes-with-a-copy" => lingering::close_with_a_copy,
+        "closes-in-vain" => lingering::close_in_vain,
+        "fills" => lingering::fill_and_wait,
         "many" => exhaustion::connect_ten_thousand_times,
         "accepts-some" => shards::accept_some_and_wait,
         "limited" => exhaustion::run_out_of_descriptors,

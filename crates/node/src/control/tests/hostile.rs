@@ -44,12 +44,35 @@ fn nonsense_is_hung_up_on() {
 fn a_capture_needs_one_file() {
     let served = Served::new();
     let client = served.raw();
-    let start = br#"{"start_capture":{"settings":{"snap_len":1}}}"#;
-    for files in [0, 2] {
-        let files: Vec<_> = (0..files).map(|_| memory(b"")).collect();
-        client.send_with(start, &files);
-        assert!(matches!(client.answer(), Some(Answer::Refused(_))));
+    client.attach(&served);
+    let start = br#"{"start_capture":{"settings":{"snap_len":1}}}"#.as_slice();
+    for request in [start, br#""identify""#, br#""entrust""#] {
+        for files in [0, 2] {
+            let files: Vec<_> = (0..files).map(|_| memory(b"holder 1")).collect();
+            client.send_with(request, &files);
+            assert!(matches!(client.answer(), Some(Answer::Refused(_))));
+        }
     }
+    served.end();
+}
+
+#[test]
+fn what_is_entrusted_is_kept_until_the_next_request() {
+    let served = Served::new();
+    let client = served.raw();
+    client.attach(&served);
+    client.send_with(br#""entrust""#, &[memory(b"holder 1")]);
+    assert_eq!(client.answer(), Some(Answer::Done));
+    client.send(br#""inherit""#);
+    assert_eq!(client.answer(), Some(Answer::Holders(vec![1])));
+    client.send(br#""inherit""#);
+    assert!(matches!(client.answer(), Some(Answer::Refused(_))));
+    client.send_with(br#""entrust""#, &[memory(b"holder 1")]);
+    assert_eq!(client.answer(), Some(Answer::Done));
+    client.send(br#"{"holders":{"count":1}}"#);
+    assert_eq!(client.answer(), Some(Answer::Holders(vec![0])));
+    client.send(br#""inherit""#);
+    assert!(matches!(client.answer(), Some(Answer::Refused(_))));
     served.end();
 }
 

@@ -94,6 +94,11 @@ impl Host for Fake {
         }
     }
 
+    fn inherit(&self, process: u16, descriptor: OwnedFd) -> Result<Option<(u32, OwnedFd)>, Refusal> {
+        let number = self.identify(process, descriptor)?;
+        Ok((number < 3).then(|| (number, memory(b"inherited"))))
+    }
+
     fn status(&self) -> StackStatus {
         StackStatus {
             connections: 7,
@@ -230,6 +235,11 @@ impl Drop for Served {
     }
 }
 
+/// What a process of this version asks first.
+fn attach_request() -> String {
+    format!(r#"{{"attach":{{"version":{VERSION},"build":"{BUILD}"}}}}"#)
+}
+
 /// The socket of a client that keeps no rule.
 struct Raw(OwnedFd);
 
@@ -240,6 +250,12 @@ impl Raw {
 
     fn send_with(&self, bytes: &[u8], descriptors: &[OwnedFd]) {
         packet::send(self.0.as_fd(), bytes, descriptors, SendFlags::empty()).unwrap();
+    }
+
+    fn attach(&self, served: &Served) {
+        self.send(attach_request().as_bytes());
+        assert!(matches!(self.answer(), Some(Answer::Attached { .. })));
+        assert_eq!(served.told(), Told::Attached(std::process::id()));
     }
 
     /// The next answer, `None` if the server has hung up.

@@ -14,31 +14,30 @@ enum Act {
     /// Leaves, if it is there, and comes (again).
     Connect,
     Leave,
-    Say(&'static str),
+    Say(String),
     /// Takes an answer, if there is one.
     Read,
 }
 
 fn act() -> impl Strategy<Value = Act> {
-    const SAID: &[&str] = &[
-        concat!(
-            r#"{"attach":{"version":1,"build":""#,
-            env!("CARGO_PKG_VERSION"),
-            r#""}}"#
-        ),
+    let said = [
+        &attach_request(),
         r#"{"attach":{"version":0,"build":""}}"#,
         r#"{"peer":{"shard":0,"slot":1,"generation":2}}"#,
         r#"{"holders":{"count":40}}"#,
+        r#""entrust""#,
+        r#""inherit""#,
         r#"{"start_capture":{"settings":{"snap_len":64}}}"#,
         r#""stop_capture""#,
         r#""sockets""#,
         r#""status""#,
         "nonsense",
-    ];
+    ]
+    .map(str::to_owned);
     prop_oneof![
         2 => Just(Act::Connect),
         1 => Just(Act::Leave),
-        6 => prop::sample::select(SAID).prop_map(Act::Say),
+        6 => prop::sample::select(said.to_vec()).prop_map(Act::Say),
         3 => Just(Act::Read),
     ]
 }
@@ -60,7 +59,10 @@ fn perform(served: &Served, client: &mut Option<Raw>, act: &Act) {
     match act {
         // The server may have hung up, or may not keep up.
         Act::Say(said) => {
-            let file = said.contains("start_capture").then(|| memory(b""));
+            let takes_one = ["start_capture", "entrust"]
+                .iter()
+                .any(|word| said.contains(word));
+            let file = takes_one.then(|| memory(b"holder 1"));
             let files: Vec<_> = file.into_iter().collect();
             let _ = packet::send(socket, said.as_bytes(), &files, SendFlags::DONTWAIT);
         }

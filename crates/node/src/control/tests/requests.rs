@@ -95,6 +95,9 @@ fn who_attaches_gets_descriptors_and_a_number() {
     let (number, holder) = holders.remove(3);
     assert_eq!((number, node.identify(holder.as_fd()).unwrap()), (3, 3));
     assert!(refusal(node.identify(memory(b"region").as_fd())).contains("none"));
+    let (_, inherited) = node.inherit(holders.remove(2).1).unwrap().unwrap();
+    assert_eq!(contents(&inherited), "inherited");
+    assert!(node.inherit(holder).unwrap().is_none());
     assert_eq!(node.holders(MAX_HOLDERS).unwrap().len(), usize::from(MAX_HOLDERS));
     assert!(refusal(node.holders(u16::MAX)).starts_with("at most"));
     assert!(refusal(node.attach()).contains("already"));

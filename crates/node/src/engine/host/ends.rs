@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair, sockopt};
 
@@ -26,8 +26,19 @@ pub(super) struct Ends {
 
 #[derive(Debug)]
 struct End {
-    _socket: OwnedFd,
+    socket: OwnedFd,
     cookie: u64,
+}
+
+/// Whether nobody has the other end of a pair.
+fn is_alone(socket: &OwnedFd) -> bool {
+    let at_once = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    let mut state = [PollFd::new(socket, PollFlags::empty())];
+    let told = poll(&mut state, Some(&at_once));
+    told == Ok(1) && state[0].revents().contains(PollFlags::HUP)
 }
 
 impl Ends {
@@ -68,6 +79,16 @@ impl Ends {
         if number >= capacity {
             return Err(Errno::NFILE);
         }
+        let (end, other) = self.pair(number)?;
+        match self.free.pop() {
+            Some(_) => self.ends[number as usize] = Some(end),
+            None => self.ends.push(Some(end)),
+        }
+        Ok((number, other))
+    }
+
+    /// Both ends of a holder, of which the first is watched.
+    fn pair(&mut self, number: u32) -> Result<(End, OwnedFd), Errno> {
         let (socket, other) = socketpair(
             AddressFamily::UNIX,
             SocketType::STREAM,
@@ -82,16 +103,29 @@ impl Ends {
             EventData::new_u64(number.into()),
             EventFlags::empty(),
         )?;
-        let end = Some(End {
-            _socket: socket,
-            cookie,
-        });
-        match self.free.pop() {
-            Some(_) => self.ends[number as usize] = end,
-            None => self.ends.push(end),
-        }
         self.numbers.insert(cookie, number);
-        Ok((number, other))
+        Ok((End { socket, cookie }, other))
+    }
+
+    /// Makes another pair in the place of one whose other end nobody has any more, before
+    /// that is [taken](Ends::gone). `None`: somebody has it.
+    ///
+    /// # Errors
+    ///
+    /// If the system does not let one be made. The former one is gone then.
+    pub(super) fn inherit(&mut self, number: u32) -> Result<Option<(u32, OwnedFd)>, Errno> {
+        let end = self.ends.get(number as usize).and_then(Option::as_ref);
+        let Some(End { socket, cookie }) = end else {
+            return Ok(None);
+        };
+        if !is_alone(socket) {
+            return Ok(None);
+        }
+        let former = *cookie;
+        let (end, other) = self.pair(number)?;
+        self.numbers.remove(&former);
+        self.ends[number as usize] = Some(end);
+        Ok(Some((number, other)))
     }
 
     /// The number of the holder that a descriptor is.
@@ -163,6 +197,25 @@ mod tests {
             [1, 4]
         );
         assert_eq!(ends.identify(again[0].1.as_fd()), Some(1));
+    }
+
+    #[test]
+    fn the_last_one_inherits() {
+        let mut ends = Ends::new().unwrap();
+        let (number, first) = ends.make(1, 1).unwrap().remove(0);
+        let copy = first.try_clone().unwrap();
+        drop(first);
+        assert!(ends.inherit(number).unwrap().is_none(), "there is a copy");
+        drop(copy);
+        let (again, heir) = ends.inherit(number).unwrap().unwrap();
+        assert_eq!((again, ends.identify(heir.as_fd())), (number, Some(number)));
+        assert!(ends.gone().is_empty(), "the former one is told of");
+        assert!(ends.inherit(number).unwrap().is_none());
+        assert!(ends.inherit(7).unwrap().is_none());
+        drop(heir);
+        assert_eq!(ends.gone(), [number]);
+        assert!(ends.inherit(number).unwrap().is_none(), "it was taken");
+        assert!(ends.numbers.is_empty());
     }
 
     #[test]

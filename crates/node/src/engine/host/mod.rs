@@ -14,6 +14,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use rustix::io::Errno;
 use toehold_link::mq::PeerDescriptors;
 
 use self::ends::Ends;
@@ -237,14 +238,24 @@ impl Host for StackHost {
         let (capacity, freed) = (life.holders(), life.freed());
         state.ends.release(freed);
         let made = state.ends.make(count, capacity);
-        made.map_err(|errno| Refusal::new(format!("it has no descriptors left: {errno} (see `ulimit -n`)")))
+        made.map_err(out_of_descriptors)
     }
 
     fn identify(&self, process: u16, descriptor: OwnedFd) -> Result<u32, Refusal> {
         let state = self.lock();
         state.life_of(process)?;
         let number = state.ends.identify(descriptor.as_fd());
-        number.ok_or_else(|| Refusal::new("the descriptor is none of its sockets"))
+        number.ok_or_else(no_socket)
+    }
+
+    fn inherit(&self, process: u16, descriptor: OwnedFd) -> Result<Option<(u32, OwnedFd)>, Refusal> {
+        let mut state = self.lock();
+        state.life_of(process)?;
+        let number = state.ends.identify(descriptor.as_fd());
+        let number = number.ok_or_else(no_socket)?;
+        drop(descriptor);
+        let inherited = state.ends.inherit(number);
+        inherited.map_err(out_of_descriptors)
     }
 
     fn events(&self) -> Option<BorrowedFd<'_>> {
@@ -327,6 +338,14 @@ impl Host for StackHost {
         }
         self.stop_capture();
     }
+}
+
+fn no_socket() -> Refusal {
+    Refusal::new("the descriptor is none of its sockets")
+}
+
+fn out_of_descriptors(errno: Errno) -> Refusal {
+    Refusal::new(format!("it has no descriptors left: {errno} (see `ulimit -n`)"))
 }
 
 fn node_config(place: &Place, settings: &NodeSettings) -> NodeConfig {
