@@ -40,7 +40,7 @@ counters! {
     drop_ethertype,
     /// Dropped: an IP packet for an address this stack does not have.
     drop_not_local,
-    /// Dropped: for another shard of the node to take or to answer.
+    /// Dropped: of a connection that is another shard's.
     drop_other_shard,
     /// Dropped: a source address that cannot be one (multicast, broadcast, own).
     drop_bad_source,
@@ -62,6 +62,8 @@ counters! {
     icmp_errors_sent,
     /// Echo requests answered.
     icmp_echo_replies,
+    /// Questions that every shard of the node hears, left to the first one to answer.
+    left_to_first_shard,
     /// ICMP errors withheld by the rate limit (RFC 4443 §2.4).
     icmp_errors_limited,
     /// Answers and errors of the IP layer dropped because their queue was full.

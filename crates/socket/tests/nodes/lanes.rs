@@ -13,7 +13,8 @@ use toehold_socket::{Node, TcpListener, TcpStream};
 
 use crate::programs::echo;
 use crate::support::{
-    PLACEMENT, Random, World, assert_empty, attach, eventually, fabric, pattern, serve_echoes, within,
+    PLACEMENT, Random, World, assert_empty, assert_nothing_dropped, attach, eventually, fabric, pattern,
+    serve_echoes, within,
 };
 
 /// Long enough for a connection to get a channel.
@@ -123,6 +124,7 @@ fn streams_stay_whole(placement: Placement, switches: usize) {
         }
     });
     assert_empty(path, "client");
+    assert_nothing_dropped(path, &["server", "client"]);
 }
 
 #[test]

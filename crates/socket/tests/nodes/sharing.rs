@@ -6,7 +6,7 @@ use toehold_node::Placement;
 use toehold_node::control::Connection;
 use toehold_socket::{TcpListener, TcpStream};
 
-use crate::support::{World, eventually, fabric, status};
+use crate::support::{World, assert_nothing_dropped, eventually, fabric, status};
 
 fn echo(placement: Placement) {
     let world = World::new(&["server", "client"], placement);
@@ -29,6 +29,7 @@ fn echo(placement: Placement) {
             assert_eq!(u32::from_le_bytes(answer), round);
         }
     });
+    assert_nothing_dropped(world.path(), &["server", "client"]);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! A fabric with nodes whose engines run in this process, as they would in their own.
 
+use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -127,6 +128,52 @@ pub(crate) fn assert_empty(path: &Path, node: &str) {
         let held = (held, stack.payload_used);
         (held == ([0; 6], 0)).then_some(()).ok_or(held)
     });
+}
+
+/// What is counted where something is dropped or refused, beside all that begins with
+/// `drop_`. What is sent twice on a machine that has other things to do is none of that.
+const DROPS: [&str; 10] = [
+    "icmp_errors_limited",
+    "neighbor_evictions",
+    "neighbor_table_full",
+    "tcp_paws_drops",
+    "tcp_bad_acks",
+    "tcp_out_of_order_drops",
+    "tcp_aborted_on_timeout",
+    "tcp_time_wait_overflows",
+    "context_memory_out",
+    "payload_memory_out",
+];
+
+/// What finds nothing but what was there before, or asks where the window is.
+const SENT_TWICE: [&str; 3] = ["tcp_retransmits", "tcp_window_probes", "tcp_keepalive_probes"];
+
+/// What may become of it: the peer has it already, or has forgotten the connection.
+const UNWANTED: [&str; 2] = ["tcp_out_of_window", "tcp_no_connection"];
+
+/// That the nodes of a world have dropped nothing: nothing gets lost between them, and
+/// nobody sends what is not wanted.
+pub(crate) fn assert_nothing_dropped(path: &Path, nodes: &[&str]) {
+    let mut sums = HashMap::<String, u64>::new();
+    for node in nodes {
+        let counters = Connection::open(&fabric(path), node).unwrap().counters().unwrap();
+        for counter in &counters {
+            *sums.entry(counter.name.clone()).or_default() += counter.value;
+        }
+        let drops = |name: &str| name.starts_with("drop_") || DROPS.contains(&name);
+        let (drops, others): (Vec<_>, Vec<_>) =
+            counters.into_iter().partition(|counter| drops(&counter.name));
+        let known = DROPS
+            .iter()
+            .all(|name| drops.iter().any(|counter| counter.name == *name));
+        assert!(known && !others.is_empty());
+        let dropped: Vec<_> = drops.into_iter().filter(|counter| counter.value > 0).collect();
+        assert!(dropped.is_empty(), "{node} has dropped: {dropped:?}");
+    }
+    let twice: u64 = SENT_TWICE.iter().map(|name| sums[*name]).sum();
+    for name in UNWANTED {
+        assert!(sums[name] <= twice, "{name}: of {twice} sent twice, {sums:?}");
+    }
 }
 
 /// Waits until it is so; fails, with what is instead, if it never is.

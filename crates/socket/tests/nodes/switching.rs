@@ -12,7 +12,7 @@ use toehold_node::Placement;
 use toehold_node::control::Connection;
 use toehold_socket::{TcpListener, TcpStream};
 
-use crate::support::{Random, World, assert_empty, fabric, pattern, resets, within};
+use crate::support::{Random, World, assert_empty, assert_nothing_dropped, fabric, pattern, resets, within};
 
 /// A prime: no whole number of segments, buffers or blocks is as long.
 const PERIOD: usize = 65_521;
@@ -129,6 +129,7 @@ fn placements_change(times: u32, seed: u64) {
         assert_eq!(sent.join().unwrap(), received.join().unwrap());
         assert_eq!(given.join().unwrap(), taken.join().unwrap());
     });
+    assert_nothing_dropped(world.path(), &nodes);
     drop([playing, echoing, sending, receiving, taking, giving]);
     drop(listener);
     for node in nodes {

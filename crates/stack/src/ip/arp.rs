@@ -36,7 +36,7 @@ impl Ip {
         }
         if to_own && packet.operation == Operation::Request {
             if !self.speaks {
-                return dropped(&mut counters.drop_other_shard);
+                return dropped(&mut counters.left_to_first_shard);
             }
             let reply = Packet {
                 operation: Operation::Reply,

@@ -69,7 +69,7 @@ impl Ip {
             self.learn(arrival.now, &asker, mac.0, Evidence::Spoke { create: true });
         }
         if !self.speaks {
-            return dropped(&mut counters.drop_other_shard);
+            return dropped(&mut counters.left_to_first_shard);
         }
         //= RFC 4861 §7.2.4
         self.advertise(arrival.now, target, source, true, counters);

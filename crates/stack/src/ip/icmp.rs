@@ -156,7 +156,7 @@ impl Ip {
 
     fn answer_echo(&mut self, arrival: &Arrival<'_>, echo: &Echo, counters: &mut Counters) {
         if !self.speaks {
-            counters.drop_other_shard += 1;
+            counters.left_to_first_shard += 1;
             return;
         }
         let scratch = core::mem::take(&mut self.scratch);
