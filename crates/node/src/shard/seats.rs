@@ -309,6 +309,23 @@ mod tests {
     use super::*;
 
     #[test]
+    fn there_are_as_many_slots_as_there_may_be_and_they_come_again() {
+        let region = Region::private(Seats::bytes_needed()).unwrap();
+        let mut seats = Seats::create(&mut Carver::new(region).unwrap(), 0).unwrap();
+        let slots: Vec<u32> = (0..u64::from(WAITERS))
+            .map(|ticket| seats.take_slot(1, ticket).unwrap())
+            .collect();
+        assert_eq!(seats.take_slot(1, 0), None);
+        slots.iter().for_each(|&slot| seats.park(slot));
+        assert_eq!(seats.parked().count(), slots.len());
+        for slot in slots {
+            seats.give_slot(slot);
+        }
+        assert_eq!((seats.somebody_rests(), seats.waiters.len()), (false, 0));
+        assert!(seats.take_slot(1, 0).is_some());
+    }
+
+    #[test]
     fn the_parked_stay_in_order_while_some_leave() {
         let region = Region::private(Seats::bytes_needed()).unwrap();
         let mut seats = Seats::create(&mut Carver::new(region).unwrap(), 0).unwrap();

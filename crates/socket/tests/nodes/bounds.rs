@@ -1,12 +1,14 @@
 //! Bounds are reached: errors that say so, and nothing else.
 
+use std::io::Write;
+
 use rustix::io::Errno;
 use toehold_node::Placement;
-use toehold_socket::{Node, Poll, TcpStream};
+use toehold_socket::{Events, Interest, Node, Poll, TcpListener, TcpStream, Token, Waker};
 
 use crate::processes::{Part, Process};
 use crate::programs::echo_once;
-use crate::support::{World, assert_empty, fabric, serve_echoes, within};
+use crate::support::{World, assert_empty, eventually, fabric, serve_echoes, status, within};
 
 /// Makes things until one is refused, for want of room.
 fn exhaust<T>(what: &str, bound: usize, mut make: impl FnMut() -> std::io::Result<T>) -> Vec<T> {
@@ -97,5 +99,73 @@ fn as_many_processes_as_there_may_be() {
         drop(last);
         assert_empty(path, "busy");
         drop(engine);
+    });
+}
+
+/// Wakers and registrations share their room with the threads that wait: who has none of
+/// it to be told by looks again and again instead.
+#[test]
+fn as_many_wakers_and_registrations_as_there_may_be() {
+    within(300, || {
+        let world = World::new(&["server", "busy"], Placement::Adaptive);
+        let peer = serve_echoes(&world.attach("server"), world.address(0));
+        let node = world.attach("busy");
+        let mut poll = Poll::new(&node).unwrap();
+        let stream = TcpStream::connect(&node, peer).unwrap();
+        let wakers = exhaust("wakers", 1 << 15, || Waker::new(poll.registry(), Token(0)));
+        let register = || poll.registry().register(&stream, Token(1), Interest::WRITABLE);
+        let refused = register().unwrap_err();
+        assert_eq!(Errno::from_io_error(&refused), Some(Errno::NOBUFS));
+        echo_once(&node, peer);
+        wakers[0].wake().unwrap();
+        let mut events = Events::with_capacity(8);
+        poll.poll(&mut events, None).unwrap();
+        assert_eq!(
+            events.iter().map(|event| event.token()).collect::<Vec<_>>(),
+            [Token(0)]
+        );
+        drop(wakers);
+        poll.registry()
+            .register(&stream, Token(1), Interest::WRITABLE)
+            .unwrap();
+        poll.poll(&mut events, None).unwrap();
+        assert_eq!(
+            events.iter().map(|event| event.token()).collect::<Vec<_>>(),
+            [Token(1)]
+        );
+        drop((stream, poll, node));
+        assert_empty(world.path(), "busy");
+    });
+}
+
+/// Threads of a node that can be told to wake up.
+const WAITERS: usize = 1 << 12;
+
+/// Those beyond look again and again, and get what they wait for like the others.
+#[test]
+fn more_threads_wait_than_can_rest() {
+    within(300, || {
+        let world = World::new(&["server", "busy"], Placement::Adaptive);
+        let (server, node) = (world.attach("server"), world.attach("busy"));
+        let listener = TcpListener::bind(&server, (world.address(0), 0)).unwrap();
+        let stream = TcpStream::connect(&node, listener.local_addr().unwrap()).unwrap();
+        let (mut peer, _) = listener.accept().unwrap();
+        std::thread::scope(|scope| {
+            let wait = || assert_eq!(stream.peek(&mut [0]).unwrap(), 1);
+            for _ in 0..WAITERS + 20 {
+                let thread = std::thread::Builder::new().stack_size(64 << 10);
+                thread.spawn_scoped(scope, wait).unwrap();
+            }
+            eventually("not all rest that can", || {
+                let waiters = status(world.path(), "busy").stack.waiters;
+                // One of them drives now and then.
+                (waiters as usize + 1 >= WAITERS).then_some(()).ok_or(waiters)
+            });
+            peer.write_all(&[7]).unwrap();
+        });
+        drop((stream, peer));
+        echo_once(&node, serve_echoes(&server, world.address(0)));
+        drop(node);
+        assert_empty(world.path(), "busy");
     });
 }
