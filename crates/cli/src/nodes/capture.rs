@@ -19,6 +19,12 @@ use crate::interrupt;
 /// before it is noticed then.
 const LOOK: Duration = Duration::from_millis(200);
 
+/// Pause before the node is asked again whether a file is complete.
+const AGAIN: Duration = Duration::from_millis(20);
+
+/// A file that takes longer than this to be complete is told of.
+const SILENCE: Duration = Duration::from_secs(1);
+
 /// Records a node's frames in a pcapng file, as Wireshark and tshark read it
 ///
 /// Until Ctrl-C, or for a while. The traffic is not held up; frames that the
@@ -72,7 +78,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
             arguments.write.display()
         );
     }
-    let mut summary = node.stop_capture()?;
+    let mut summary = end(&mut node, arguments)?;
     if is_stdout(&arguments.write) && is_unread() {
         // Whoever read it has had enough.
         summary.write_errors = 0;
@@ -124,6 +130,26 @@ fn wait(node: &Connection, arguments: &Arguments, stop: &AtomicBool) -> Result<E
         }
     }
     Ok(End::Asked)
+}
+
+/// Ends the capture, and waits until the file has everything. Another Ctrl-C does not.
+fn end(node: &mut Connection, arguments: &Arguments) -> Result<CaptureSummary> {
+    let began = Instant::now();
+    let mut said = false;
+    loop {
+        let summary = node.stop_capture()?;
+        if summary.complete {
+            return Ok(summary);
+        }
+        if !said && began.elapsed() >= SILENCE {
+            said = true;
+            eprintln!(
+                "{} has not taken everything yet (Ctrl-C: do not wait for it)",
+                arguments.write.display()
+            );
+        }
+        std::thread::sleep(AGAIN);
+    }
 }
 
 /// Whether standard output is a pipe that nobody reads any more.

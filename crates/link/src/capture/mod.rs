@@ -2,7 +2,8 @@
 //!
 //! A decorator does it for a link of one process, a [`Tap`] for one that several
 //! processes drive. Both copy every frame, finish in the copy what the sender left to
-//! the link (lengths, checksums), and never hold the traffic up (`recorder.rs`).
+//! the link (lengths, checksums), and never hold the traffic up (`recorder.rs`). What a
+//! file did not take in time is counted; what was taken for it is in it in the end.
 
 mod file;
 mod pcapng;
@@ -74,7 +75,8 @@ impl Default for CaptureSettings {
 
 /// A link whose traffic is recorded.
 ///
-/// Refused frames are not recorded. Dropping it completes the file.
+/// Refused frames are not recorded. Dropping it completes the file, and waits for that: also
+/// for a pipe that nobody reads.
 #[derive(Debug)]
 pub struct Capture<L: Link> {
     link: L,

@@ -1,4 +1,4 @@
-//! Gets blocks into a file without ever waiting for it.
+//! Gets blocks into a file without waiting for it, but at the end.
 //!
 //! A thread of its own writes; chunks of whole blocks reach it through a
 //! bounded channel. If the file is slower than the traffic, chunks are dropped
@@ -9,13 +9,9 @@ use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, channel, sync_channel};
-use std::time::{Duration, Instant};
 
 /// A chunk is handed to the writing thread when it has grown to this many bytes.
 const CHUNK_LEN: usize = 64 * 1024;
-
-/// How long [`Recorder`]'s drop waits for the file to take what is left.
-const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What became of the captured frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -134,24 +130,16 @@ impl Recorder {
         }
     }
 
-    /// Adds closing blocks and waits, for a bounded time, until everything is written.
+    /// Adds closing blocks and waits until everything is written, or writing has failed: a
+    /// file holds all that was taken for it, however long that takes on a busy machine.
     pub(super) fn finish(&mut self, append: impl FnOnce(&mut Vec<u8>, CaptureStatistics)) {
-        let deadline = Instant::now() + DRAIN_TIMEOUT;
         let statistics = self.statistics();
         append(&mut self.chunk.bytes, statistics);
         let Some(filled) = self.filled.take() else { return };
-        let mut last = std::mem::take(&mut self.chunk);
-        while let Err(TrySendError::Full(refused)) = filled.try_send(last) {
-            if Instant::now() >= deadline {
-                break;
-            }
-            last = refused;
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        // The thread takes what there is until this end is gone, and hangs up then.
+        let _ = filled.send(std::mem::take(&mut self.chunk));
         drop(filled);
-        let _ = self
-            .done
-            .recv_timeout(deadline.saturating_duration_since(Instant::now()));
+        let _ = self.done.recv();
     }
 }
 

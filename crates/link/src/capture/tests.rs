@@ -261,6 +261,27 @@ fn a_file_that_does_not_keep_up_costs_frames_of_the_file_only() {
     assert_eq!(written.iter().map(|packet| packet.lost).sum::<u64>(), lost);
 }
 
+/// The end waited for two seconds, and left out what was not written by then.
+#[test]
+fn a_file_that_takes_seconds_at_the_end_is_complete() {
+    let (go, out, writer) = stuck();
+    let mut link = Capture::to_writer(loopback(), Box::new(writer), &CaptureSettings::default()).unwrap();
+    for _ in 0..500 {
+        send(&mut link, &tcp_ipv4(&[1; 1400]), PARTIAL).unwrap();
+    }
+    assert_eq!(link.statistics().lost, 0);
+    let late = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(2500));
+        drop(go);
+    });
+    drop(link);
+    let file = out.0.lock().unwrap();
+    let blocks = blocks(&file);
+    assert_eq!(packets(&blocks).len(), 500);
+    assert_eq!(blocks.last().unwrap().0, 5, "statistics are the last block");
+    late.join().unwrap();
+}
+
 /// Takes some bytes, then fails.
 struct DiskFull(usize);
 

@@ -307,7 +307,8 @@ impl Connection {
         self.done(&Request::StartCapture { settings }, &[file.into()])
     }
 
-    /// Ends the recording; the file is complete then.
+    /// Ends the recording. If the summary says that the file is not complete yet, to be
+    /// called again, after a pause: the node waits for nobody's file.
     ///
     /// # Errors
     ///

@@ -83,6 +83,8 @@ impl Host for Little {
         CaptureSummary::default()
     }
 
+    fn leave_capture(&self) {}
+
     fn stop(&self) {}
 }
 

@@ -81,8 +81,13 @@ pub trait Host: Send + Sync + 'static {
     /// What whoever asked is told instead.
     fn start_capture(&self, file: File, settings: CaptureRequest) -> Result<(), Refusal>;
 
-    /// Ends the recording, if there is one; the file is complete then.
+    /// Ends the recording, if there is one. As long as the file is not complete, to be
+    /// called again.
     fn stop_capture(&self) -> CaptureSummary;
+
+    /// Ends the recording of somebody who is gone. The file gets what was recorded, and
+    /// nobody waits for that but [`Host::stop`].
+    fn leave_capture(&self);
 
     /// Ends the node: delivers what was written and closed, resets the rest,
     /// and leaves the fabric. The last call.
@@ -127,6 +132,8 @@ pub struct CaptureSummary {
     pub lost: u64,
     /// Failed writes. After the first one nothing more is written.
     pub write_errors: u64,
+    /// Whether the recording has ended, and the file has all that it will get.
+    pub complete: bool,
 }
 
 /// Why a request was refused, in a sentence that says what to do.

@@ -54,7 +54,7 @@ pub(super) enum Request {
     SetPlacement { placement: Placement },
     /// To record frames in the file that comes along, until it says stop or hangs up.
     StartCapture { settings: CaptureRequest },
-    /// To end its recording.
+    /// To end its recording; again, until the file is complete.
     StopCapture,
     /// To end the node.
     Down,

@@ -77,8 +77,9 @@ impl Server {
                 if !self.sessions.get(&id).is_some_and(|session| session.captures) {
                     return Err(Refusal::new("only whoever has begun a capture can end it"));
                 }
-                self.set_captures(id, false);
-                Answer::Captured(self.host.stop_capture())
+                let summary = self.host.stop_capture();
+                self.set_captures(id, !summary.complete);
+                Answer::Captured(summary)
             }
             Request::Down => {
                 self.stopping = true;

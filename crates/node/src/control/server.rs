@@ -147,7 +147,7 @@ impl Server {
             self.expire();
         }
         if self.sessions.values().any(|session| session.captures) {
-            self.host.stop_capture();
+            self.host.leave_capture();
         }
     }
 
@@ -310,7 +310,7 @@ impl Server {
             let _ = epoll::delete(&self.epoll, pidfd);
         }
         if session.captures {
-            self.host.stop_capture();
+            self.host.leave_capture();
         }
         if let Some((process, _)) = session.process {
             self.host.detached(process);

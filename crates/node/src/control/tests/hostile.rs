@@ -41,7 +41,7 @@ fn nonsense_is_hung_up_on() {
 }
 
 #[test]
-fn a_capture_needs_one_file() {
+fn a_request_about_a_descriptor_comes_with_one() {
     let served = Served::new();
     let client = served.raw();
     client.attach(&served);

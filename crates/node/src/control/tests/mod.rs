@@ -142,8 +142,13 @@ impl Host for Fake {
         self.tell(Told::CaptureStopped);
         CaptureSummary {
             frames: 9,
+            complete: true,
             ..CaptureSummary::default()
         }
+    }
+
+    fn leave_capture(&self) {
+        self.stop_capture();
     }
 
     fn stop(&self) {}

@@ -13,6 +13,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
 use rustix::io::Errno;
 use toehold_link::mq::PeerDescriptors;
@@ -38,6 +39,10 @@ const ENGINE: u16 = toehold_shm::Lease::ENGINE;
 /// Most processes of a node at once.
 const MAX_PROCESSES: usize = 1 << 12;
 
+/// How long the control thread waits for a capture's file, which is most often complete by
+/// then. Whoever asked asks again.
+const A_MOMENT: Duration = Duration::from_millis(5);
+
 /// A node with a stack, whose memory programs attach to.
 pub struct StackHost {
     config: NodeConfig,
@@ -58,6 +63,8 @@ struct State {
     alarm: Sender<()>,
     placement: Placement,
     recording: Option<Recording>,
+    /// Recordings whose files were not complete when whoever had asked for them left.
+    left: Vec<Recording>,
     /// What was seen last, for when the stack cannot be looked at.
     last: StackStatus,
 }
@@ -104,6 +111,7 @@ impl StackHost {
                 alarm,
                 placement,
                 recording: None,
+                left: Vec::new(),
                 last: StackStatus::default(),
             }),
         })
@@ -323,9 +331,28 @@ impl Host for StackHost {
     }
 
     fn stop_capture(&self) -> CaptureSummary {
-        // The file may be slow: nobody else waits for it.
-        let recording = self.lock().recording.take();
-        recording.map(Recording::end).unwrap_or_default()
+        // The file may be slow: nobody waits for it with the lock.
+        let Some(mut recording) = self.lock().recording.take() else {
+            return CaptureSummary {
+                complete: true,
+                ..CaptureSummary::default()
+            };
+        };
+        let summary = recording.end(A_MOMENT);
+        if !summary.complete {
+            self.lock().recording = Some(recording);
+        }
+        summary
+    }
+
+    fn leave_capture(&self) {
+        let mut state = self.lock();
+        state.left.retain_mut(|left| !left.end(Duration::ZERO).complete);
+        if let Some(mut recording) = state.recording.take()
+            && !recording.end(Duration::ZERO).complete
+        {
+            state.left.push(recording);
+        }
     }
 
     fn stop(&self) {
@@ -336,7 +363,9 @@ impl Host for StackHost {
         if let Some(mut life) = life {
             life.end();
         }
-        self.stop_capture();
+        self.leave_capture();
+        let left = std::mem::take(&mut self.lock().left);
+        left.into_iter().for_each(Recording::complete);
     }
 }
 

@@ -1,7 +1,8 @@
 //! A capture: a thread that writes what the node's processes record.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Write};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -16,7 +17,8 @@ use crate::control::{CaptureRequest, CaptureSummary};
 /// driver no system call. In that time the tape takes 4 GB/s.
 const PERIOD: Duration = Duration::from_millis(1);
 
-/// How long an end waits for the file, which may be a pipe that nobody reads.
+/// How long the node's end waits for a file that takes nothing: it may be a pipe that
+/// nobody reads.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Bytes of each frame that can be kept.
@@ -25,10 +27,12 @@ const SNAP_LENS: std::ops::RangeInclusive<u32> = 64..=262_144;
 pub(super) struct Recording {
     snap_len: u32,
     /// Other memory to go on with. Its end is the recording's.
-    changes: Sender<Vec<Player>>,
+    changes: Option<Sender<Vec<Player>>>,
     /// Hangs up when the file is complete.
     done: Receiver<()>,
     summary: Arc<Mutex<CaptureSummary>>,
+    /// Bytes that the file has taken.
+    taken: Arc<AtomicU64>,
 }
 
 impl Recording {
@@ -40,7 +44,9 @@ impl Recording {
         config: &NodeConfig,
     ) -> io::Result<Recording> {
         let snap_len = request.snap_len.clamp(*SNAP_LENS.start(), *SNAP_LENS.end());
-        let file = CaptureFile::new(Box::new(file), snap_len, &config.name, config.hardware_address());
+        let taken = Arc::new(AtomicU64::new(0));
+        let file = Box::new(Counted(file, Arc::clone(&taken)));
+        let file = CaptureFile::new(file, snap_len, &config.name, config.hardware_address());
         let (changes, to_come) = channel();
         let (running, done) = channel();
         let summary = Arc::new(Mutex::new(CaptureSummary::default()));
@@ -64,28 +70,55 @@ impl Recording {
         }
         Ok(Recording {
             snap_len,
-            changes,
+            changes: Some(changes),
             done,
             summary,
+            taken,
         })
     }
 
     /// Records what is played there, instead of what was.
     pub(super) fn go_on_with(&self, mut players: Vec<Player>) {
+        let Some(changes) = &self.changes else { return };
         players.iter_mut().for_each(|player| player.start(self.snap_len));
         // A thread that is no more has no need to know.
-        let _ = self.changes.send(players);
+        let _ = changes.send(players);
     }
 
-    /// Ends the recording, and the file unless that does not take what is written.
-    pub(super) fn end(self) -> CaptureSummary {
-        drop(self.changes);
-        let in_time = self.done.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Disconnected);
-        let mut summary = *lock(&self.summary);
-        if !in_time {
-            summary.write_errors = summary.write_errors.max(1);
+    /// Ends the recording. The summary says whether the file has been completed, within
+    /// that time.
+    pub(super) fn end(&mut self, within: Duration) -> CaptureSummary {
+        self.changes = None;
+        let complete = self.done.recv_timeout(within) == Err(RecvTimeoutError::Disconnected);
+        CaptureSummary {
+            complete,
+            ..*lock(&self.summary)
         }
-        summary
+    }
+
+    /// Waits until the file is complete, or does not take anything any more.
+    pub(super) fn complete(mut self) {
+        loop {
+            let taken = self.taken.load(Relaxed);
+            if self.end(PATIENCE).complete || self.taken.load(Relaxed) == taken {
+                return;
+            }
+        }
+    }
+}
+
+/// A file, and how much it has taken.
+struct Counted(File, Arc<AtomicU64>);
+
+impl Write for Counted {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let taken = self.0.write(bytes)?;
+        self.1.fetch_add(taken as u64, Relaxed);
+        Ok(taken)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
     }
 }
 
@@ -142,6 +175,7 @@ impl Writer {
             frames: statistics.frames,
             lost: statistics.lost,
             write_errors: statistics.write_errors,
+            complete: false,
         };
     }
 }
@@ -195,6 +229,15 @@ mod tests {
         .unwrap()
     }
 
+    fn ended(mut recording: Recording) -> CaptureSummary {
+        loop {
+            let summary = recording.end(Duration::from_secs(1));
+            if summary.complete {
+                return summary;
+            }
+        }
+    }
+
     #[test]
     fn a_recording_goes_on_when_the_node_begins_anew() {
         let mut file = tempfile::tempfile().unwrap();
@@ -203,7 +246,7 @@ mod tests {
         send(&mut before, 0xa1);
         recording.go_on_with(vec![after.player()]);
         send(&mut after, 0xa2);
-        let summary = recording.end();
+        let summary = ended(recording);
         assert_eq!((summary.frames, summary.lost, summary.write_errors), (2, 0, 0));
         assert!(!before.is_open() && !after.is_open());
         let mut bytes = Vec::new();
@@ -218,18 +261,38 @@ mod tests {
         let mut tap = tap();
         let recording = start(&tap, File::options().write(true).open("/dev/full").unwrap());
         send(&mut tap, 1);
-        let summary = recording.end();
+        let summary = ended(recording);
         assert_eq!((summary.frames, summary.lost, summary.write_errors), (1, 1, 1));
     }
 
+    /// Its end waited for two seconds, and then said that it had failed.
     #[test]
-    fn a_pipe_that_nobody_reads_does_not_hold_up_the_end() {
+    fn a_pipe_that_is_read_late_gets_everything() {
+        let (mut reader, writer) = io::pipe().unwrap();
+        let mut tap = tap();
+        let mut recording = start(&tap, OwnedFd::from(writer).into());
+        for _ in 0..2000 {
+            send(&mut tap, 0xa1);
+        }
+        let summary = recording.end(Duration::ZERO);
+        assert!(!summary.complete);
+        assert!(!recording.end(PATIENCE).complete, "a pipe holds less");
+        let mut bytes = Vec::new();
+        let read = std::thread::spawn(move || reader.read_to_end(&mut bytes).map(|_| bytes));
+        let summary = ended(recording);
+        assert_eq!((summary.frames, summary.lost, summary.write_errors), (2000, 0, 0));
+        let bytes = read.join().unwrap().unwrap();
+        assert!(bytes.iter().filter(|&&byte| byte == 0xa1).count() >= 2000 * 60);
+    }
+
+    #[test]
+    fn a_pipe_that_nobody_reads_does_not_hold_up_the_nodes_end() {
         let (_reader, writer) = io::pipe().unwrap();
         let mut tap = tap();
         let recording = start(&tap, OwnedFd::from(writer).into());
         for _ in 0..2000 {
             send(&mut tap, 1);
         }
-        assert_eq!(recording.end().write_errors, 1);
+        recording.complete();
     }
 }
