@@ -1,5 +1,6 @@
 //! Recording what programs exchange, while they do.
 
+use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::path::Path;
@@ -72,10 +73,16 @@ fn holds(frame: &[u8], message: &[u8]) -> bool {
     frame.windows(message.len()).any(|window| window == message)
 }
 
+/// Of a TCP segment in an IPv4 packet without options.
+fn sequence_number(frame: &[u8]) -> &[u8] {
+    &frame[14 + 20 + 4..][..4]
+}
+
 /// Packets that tshark finds fault with; `None` if there is no tshark.
 fn complaints(file: &Path) -> Option<String> {
-    let wrong = "_ws.malformed || _ws.expert.severity >= 6291456 || tcp.checksum.status == 0 \
-                 || ip.checksum.status == 0 || tcp.analysis.lost_segment || tcp.analysis.ack_lost_segment";
+    // Duplicates that are reported as such (D-SACK) come of a busy machine, too.
+    let wrong = "_ws.malformed || (_ws.expert.severity >= 6291456 && !tcp.options.sack.dsack) \
+                 || tcp.checksum.status == 0 || ip.checksum.status == 0 || tcp.analysis.lost_segment || tcp.analysis.ack_lost_segment";
     let mut tshark = Command::new("tshark");
     tshark.arg("-r").arg(file).args(["-o", "tcp.check_checksum:TRUE"]);
     tshark.args(["-o", "ip.check_checksum:TRUE", "-Y", wrong]);
@@ -98,7 +105,7 @@ fn a_capture_has_every_frame_whoever_drives() {
     fabrics.succeeds("placement a engine");
     exchange(&mut server, &mut client, b"driven by the engine", 20);
     // Long enough to be a super-frame whose payload is read in place.
-    exchange(&mut server, &mut client, &[0x5a; 20_000], 1);
+    exchange(&mut server, &mut client, &[0x5a; 20_000], 10);
     let summary = end(recording);
     assert_eq!(
         (&summary["lost"], &summary["write_errors"]),
@@ -107,13 +114,13 @@ fn a_capture_has_every_frame_whoever_drives() {
     let frames = frames(&file);
     assert_eq!(summary["frames"], frames.len());
     for message in [&b"driven by the program"[..], b"driven by the engine"] {
-        assert_eq!(
-            frames.iter().filter(|(frame, _)| holds(frame, message)).count(),
-            20
-        );
+        let holding = frames.iter().filter(|(frame, _)| holds(frame, message));
+        // On a busy machine some are sent twice.
+        let different: HashSet<&[u8]> = holding.map(|(frame, _)| sequence_number(frame)).collect();
+        assert_eq!(different.len(), 20);
     }
     assert!(frames.iter().any(|(frame, _)| holds(frame, &[0x5a; 5000])));
-    assert!(complaints(&file).is_none_or(|complaints| complaints.is_empty()));
+    assert_eq!(complaints(&file).unwrap_or_default(), "");
 }
 
 #[test]
@@ -123,12 +130,12 @@ fn a_capture_keeps_the_beginnings_of_frames_if_asked() {
     let file = fabrics.0.path().join("a.pcapng");
     let recording = capture(&fabrics, &file, "--json --snap-len 80");
     let (mut server, mut client) = connected(&fabrics);
-    exchange(&mut client, &mut server, &[0x5a; 20_000], 1);
+    exchange(&mut client, &mut server, &[0x5a; 20_000], 10);
     assert_eq!(end(recording)["lost"], 0);
     let frames = frames(&file);
     assert!(frames.iter().all(|(frame, len)| frame.len() == *len.min(&80)));
     assert!(frames.iter().any(|(_, len)| *len > 5000));
-    assert!(complaints(&file).is_none_or(|complaints| complaints.is_empty()));
+    assert_eq!(complaints(&file).unwrap_or_default(), "");
 }
 
 #[test]
