@@ -98,7 +98,7 @@ fn interleavings() -> Result<()> {
         "--",
         "loom",
     ]);
-    loom.env("RUSTFLAGS", "--cfg loom")
+    loom.env("RUSTFLAGS", "--cfg loom -D warnings")
         .env("CARGO_TARGET_DIR", target().join("loom"));
     let counts = test::count(loom.env("CARGO_PROFILE_RELEASE_LTO", "off"))?;
     ensure!(

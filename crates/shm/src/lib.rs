@@ -31,6 +31,9 @@
 //! What another node writes is hostile: it is mapped for reading only
 //! ([`Region::open`]), copied out once, and checked in private memory.
 
+// A model has no memory that processes share: what only that uses, it leaves unused.
+#![cfg_attr(loom, allow(dead_code, unused_imports))]
+
 mod byte_queue;
 mod carve;
 mod cell;
