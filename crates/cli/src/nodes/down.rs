@@ -51,6 +51,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
             status = ExitCode::FAILURE;
         }
     }
+    if arguments.all {
+        // What others have begun meanwhile stays.
+        fabric.remove_if_empty()?;
+    }
     Ok(status)
 }
 

@@ -87,13 +87,17 @@ impl Directory {
             path: path.to_owned(),
             source,
         };
-        fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(path)
-            .map_err(failed)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let handle = rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| failed(errno.into()))?;
+        let handle = loop {
+            let mut builder = fs::DirBuilder::new();
+            builder.recursive(true).mode(0o700).create(path).map_err(failed)?;
+            match rustix::fs::open(path, flags, Mode::empty()) {
+                Ok(handle) => break handle,
+                // Somebody has removed it in between, since it was empty.
+                Err(Errno::NOENT) => {}
+                Err(errno) => return Err(failed(errno.into())),
+            }
+        };
         Ok(Directory {
             path: path.to_owned(),
             handle,
@@ -134,8 +138,8 @@ impl Directory {
     }
 
     /// Takes `name`: a socket that listens under it, in place of a dead one.
-    pub(super) fn take(&self, name: &MemberName) -> Result<(OwnedFd, Place), DirectoryError> {
-        self.lock()?;
+    pub(super) fn take(&mut self, name: &MemberName) -> Result<(OwnedFd, Place), DirectoryError> {
+        self.lock_in_place()?;
         let taken = self.take_locked(name);
         let _ = rustix::fs::flock(&self.handle, FlockOperation::Unlock);
         taken
@@ -178,6 +182,27 @@ impl Directory {
         })
     }
 
+    /// Locks the directory that the path leads to. One that was empty may have been removed
+    /// since this one was opened: it is made anew. Whoever removes one locks it, too.
+    fn lock_in_place(&mut self) -> Result<(), DirectoryError> {
+        loop {
+            self.lock()?;
+            let held = rustix::fs::fstat(&self.handle).map_err(|errno| self.failed(errno))?;
+            let there = fs::metadata(&self.path).map(|metadata| (metadata.dev(), metadata.ino()));
+            if there.is_ok_and(|there| there == (held.st_dev, held.st_ino)) {
+                return Ok(());
+            }
+            *self = Directory::open(&self.path)?;
+        }
+    }
+
+    fn failed(&self, errno: Errno) -> DirectoryError {
+        DirectoryError::Open {
+            path: self.path.clone(),
+            source: errno.into(),
+        }
+    }
+
     /// Any process that can read the directory can hold the lock: never wait
     /// for it without end.
     fn lock(&self) -> Result<(), DirectoryError> {
@@ -189,12 +214,7 @@ impl Directory {
                     std::thread::sleep(Duration::from_millis(1));
                 }
                 Err(Errno::AGAIN | Errno::INTR) => return Err(DirectoryError::Locked(self.path.clone())),
-                Err(errno) => {
-                    return Err(DirectoryError::Open {
-                        path: self.path.clone(),
-                        source: errno.into(),
-                    });
-                }
+                Err(errno) => return Err(self.failed(errno)),
             }
         }
     }
@@ -211,5 +231,31 @@ impl Drop for Place {
         if self.identity.is_some() && identity(&self.path) == self.identity {
             let _ = fs::remove_file(&self.path);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_that_was_removed_meanwhile_is_made_anew() {
+        let path = std::env::temp_dir().join(format!("toehold-removed-{}", std::process::id()));
+        let name = |node: &str| MemberName {
+            node: node.parse().unwrap(),
+            shard: 0,
+        };
+        let mut first = Directory::open(&path).unwrap();
+        fs::remove_dir(&path).unwrap();
+        let place = first.take(&name("first")).unwrap();
+        let mut second = Directory::open(&path).unwrap();
+        let other = second.take(&name("second")).unwrap();
+        assert_eq!(first.names(), [name("first"), name("second")]);
+        assert!(matches!(
+            second.take(&name("first")),
+            Err(DirectoryError::NameInUse(_))
+        ));
+        drop((place, other));
+        fs::remove_dir(&path).unwrap();
     }
 }

@@ -88,7 +88,7 @@ impl Membership {
     pub fn join(settings: &MeshSettings) -> Result<Membership, JoinError> {
         settings.check()?;
         let identity = Identity::new(settings)?;
-        let directory = Directory::open(&settings.directory)?;
+        let mut directory = Directory::open(&settings.directory)?;
         let events = Events::new().map_err(JoinError::Events)?;
         let (listener, place) = directory.take(&settings.member())?;
         let belfry = Belfry::new(directory.handle()).map_err(JoinError::Bell)?;

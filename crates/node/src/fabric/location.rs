@@ -95,23 +95,33 @@ pub(super) fn open_named(root: &Path, name: &str, make: bool) -> Result<Fabric, 
     })
 }
 
+/// Opens a fabric that has a name where it was, and makes it if it is not there any more.
+pub(super) fn open_again(fabric: &Fabric) -> Result<Fabric, FabricError> {
+    let root = fabric.path.parent().unwrap_or(Path::new("/"));
+    open_named(root, &fabric.name, true)
+}
+
 /// Opens a directory that this user owns and nobody else can change, so that
 /// what is in it is this user's work. What `/tmp` holds may be anybody's.
 fn open_own(at: BorrowedFd<'_>, name: &Path, path: &Path, make: bool) -> Result<OwnedFd, FabricError> {
-    if make {
-        match rustix::fs::mkdirat(at, name, Mode::RWXU) {
-            Ok(()) | Err(Errno::EXIST) => {}
-            Err(errno) => return Err(failed(path, errno.into())),
-        }
-    }
     let unsafe_because = |why| {
         let path = path.to_owned();
         Err(FabricError::Unsafe { path, why })
     };
-    let handle = match rustix::fs::openat(at, name, OPEN | OFlags::NOFOLLOW, Mode::empty()) {
-        Ok(handle) => handle,
-        Err(Errno::LOOP | Errno::NOTDIR) => return unsafe_because("it is no directory"),
-        Err(errno) => return Err(failed(path, errno.into())),
+    let handle = loop {
+        if make {
+            match rustix::fs::mkdirat(at, name, Mode::RWXU) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(errno) => return Err(failed(path, errno.into())),
+            }
+        }
+        match rustix::fs::openat(at, name, OPEN | OFlags::NOFOLLOW, Mode::empty()) {
+            Ok(handle) => break handle,
+            Err(Errno::LOOP | Errno::NOTDIR) => return unsafe_because("it is no directory"),
+            // Somebody has removed it in between, since it was empty.
+            Err(Errno::NOENT) if make => {}
+            Err(errno) => return Err(failed(path, errno.into())),
+        }
     };
     let stat = rustix::fs::fstat(&handle).map_err(|errno| failed(path, errno.into()))?;
     if stat.st_uid != geteuid().as_raw() {

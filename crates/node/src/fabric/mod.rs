@@ -25,7 +25,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use toehold_link::mq::{InvalidName, NodeName};
@@ -205,6 +205,47 @@ impl Fabric {
         let _lock = self.lock()?;
         self.sweep_locked();
         Ok(())
+    }
+
+    /// Removes the directory of a fabric that has a name, if nothing is in it any more.
+    /// Whoever is about to make something in it makes it anew.
+    ///
+    /// # Errors
+    ///
+    /// If the directory stays locked.
+    pub fn remove_if_empty(&self) -> Result<(), FabricError> {
+        if self.name.contains('/') {
+            // Its owner has made it, for whatever else.
+            return Ok(());
+        }
+        let _lock = self.lock()?;
+        self.sweep_locked();
+        if self.is_in_place() {
+            // Only an empty one can be removed so.
+            let _ = rustix::fs::rmdir(&self.path);
+        }
+        Ok(())
+    }
+
+    /// Whether the directory is still the one that the fabric's path leads to. It stays so
+    /// as long as it is locked.
+    fn is_in_place(&self) -> bool {
+        let there = rustix::fs::statat(CWD, &self.path, AtFlags::SYMLINK_NOFOLLOW);
+        match (there, rustix::fs::fstat(&self.handle)) {
+            (Ok(there), Ok(held)) => (there.st_dev, there.st_ino) == (held.st_dev, held.st_ino),
+            _ => false,
+        }
+    }
+
+    /// Locks the directory; one that was removed meanwhile is made anew before.
+    pub(crate) fn lock_in_place(&mut self) -> Result<Lock, FabricError> {
+        loop {
+            let lock = self.lock()?;
+            if self.name.contains('/') || self.is_in_place() {
+                return Ok(lock);
+            }
+            *self = location::open_again(self)?;
+        }
     }
 
     /// Under the lock nobody is between making a socket and listening at it, so

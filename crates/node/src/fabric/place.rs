@@ -73,9 +73,14 @@ impl Fabric {
     ///
     /// If the name or an address is taken, the fabric has other networks, or its
     /// directory cannot be written.
-    pub fn take(self, name: &str, settings: &NodeSettings, networks: &[IpNet]) -> Result<Place, TakeError> {
+    pub fn take(
+        mut self,
+        name: &str,
+        settings: &NodeSettings,
+        networks: &[IpNet],
+    ) -> Result<Place, TakeError> {
         let name: NodeName = name.parse()?;
-        let lock = self.lock()?;
+        let lock = self.lock_in_place()?;
         self.sweep_locked();
         if self.owner(&name, CONTROL).is_some() || self.dial(&name, LINK).is_ok() {
             return Err(TakeError::NameInUse(name));

@@ -382,3 +382,59 @@ fn a_fabric_that_does_not_exist_is_not_made_by_looking() {
     assert!(matches!(missing, FabricError::Missing(_)), "{missing}");
     assert!(!path.exists());
 }
+
+#[test]
+fn an_empty_fabric_is_removed_and_made_anew() {
+    let root = directory();
+    let open = || open_named(root.path(), "default", true).unwrap();
+    let settings = NodeSettings::default();
+    let path = root.path().join("default");
+    let place = open().take("web", &settings, &[]).unwrap();
+    let late = open();
+    late.remove_if_empty().unwrap();
+    assert!(path.join("web.ctl").exists());
+    kill(place);
+    open().remove_if_empty().unwrap();
+    assert!(!path.exists(), "a dead node's files keep it");
+    // Another one in its place is not the one that was opened.
+    open();
+    open().remove_if_empty().unwrap();
+    open();
+    late.remove_if_empty().unwrap();
+    assert!(path.exists());
+    let place = late.take("web", &settings, &[]).unwrap();
+    assert!(path.join("web.ctl").exists());
+    assert_eq!(place.fabric().path(), path);
+    // What is not a fabric's by its name is not this user's to remove.
+    let other = directory();
+    super::Fabric::open(other.path().to_str().unwrap())
+        .unwrap()
+        .remove_if_empty()
+        .unwrap();
+    assert!(other.path().exists());
+}
+
+#[test]
+fn nodes_come_and_go_while_the_directory_does() {
+    let root = directory();
+    let settings = NodeSettings::default();
+    std::thread::scope(|scope| {
+        let nodes = ["a", "b"].map(|name| {
+            let (root, settings) = (root.path(), &settings);
+            scope.spawn(move || {
+                for _ in 0..300 {
+                    let fabric = open_named(root, "default", true)?;
+                    let place = fabric.take(name, settings, &[])?;
+                    assert!(place.fabric().path().join(format!("{name}.ctl")).exists());
+                }
+                Ok::<(), TakeError>(())
+            })
+        });
+        while !nodes.iter().all(|node| node.is_finished()) {
+            if let Ok(fabric) = open_named(root.path(), "default", false) {
+                fabric.remove_if_empty().unwrap();
+            }
+        }
+        nodes.map(|node| node.join().unwrap().unwrap());
+    });
+}
