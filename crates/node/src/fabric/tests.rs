@@ -435,6 +435,8 @@ fn nodes_come_and_go_while_the_directory_does() {
                 fabric.remove_if_empty().unwrap();
             }
         }
-        nodes.map(|node| node.join().unwrap().unwrap());
+        for node in nodes {
+            node.join().unwrap().unwrap();
+        }
     });
 }
