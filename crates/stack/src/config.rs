@@ -19,6 +19,9 @@ pub struct Config {
     pub ipv6: Option<(Ipv6Addr, u8)>,
     /// IPv6 router for destinations off the prefix.
     pub ipv6_gateway: Option<Ipv6Addr>,
+    /// Whether the kernel's stack has this one's addresses as well: then it is given what
+    /// is not for this one, see [`Stack::handle_frame_beside`](crate::Stack::handle_frame_beside).
+    pub beside_kernel: bool,
     /// What the link can do.
     pub link: toehold_link::Capabilities,
     /// Whether frames begin with an Ethernet header; otherwise with the IP header.
@@ -108,8 +111,10 @@ pub struct TcpConfig {
     /// Key of Fast Open's cookies (RFC 7413 §4.1.2), where several nodes serve an
     /// address; otherwise derived from the node's secret.
     pub fast_open_key: Option<[u8; 16]>,
-    /// First port of the ephemeral range (RFC 6056); it ends at 60999.
+    /// First port of the ephemeral range (RFC 6056).
     pub ephemeral_first: u16,
+    /// Last port of it.
+    pub ephemeral_last: u16,
 }
 
 /// Congestion control algorithms.
@@ -145,6 +150,7 @@ impl Default for TcpConfig {
             ecn: false,
             fast_open_key: None,
             ephemeral_first: 32768,
+            ephemeral_last: 60999,
         }
     }
 }
@@ -157,6 +163,7 @@ impl Default for Config {
             ipv4_gateway: None,
             ipv6: None,
             ipv6_gateway: None,
+            beside_kernel: false,
             link: toehold_link::Capabilities {
                 mtu: 1500,
                 super_frame: 1500,

@@ -74,6 +74,28 @@ counters! {
     neighbor_table_full,
     /// Frames the link would not take.
     link_full,
+    /// Frames handed to the node's kernel, super-frames counted once.
+    to_kernel_frames,
+    /// Bytes of these.
+    to_kernel_bytes,
+    /// Dropped: a frame for the kernel, whose interface is down.
+    drop_to_kernel_down,
+    /// Dropped: a frame for the kernel, whose interface was deleted.
+    drop_to_kernel_gone,
+    /// Dropped: a frame for the kernel, which had no memory for it.
+    drop_to_kernel_full,
+    /// Dropped: a frame for the kernel, which refused it, or which is none of a kind it takes.
+    drop_to_kernel_refused,
+    /// Frames of the node's kernel given to the link, super-frames counted once.
+    from_kernel_frames,
+    /// Bytes of these.
+    from_kernel_bytes,
+    /// Dropped: a frame of the kernel for a hardware address that is not on the link.
+    drop_from_kernel_unreachable,
+    /// Dropped: a frame of the kernel for a node that leaves no room for it for long.
+    drop_from_kernel_full,
+    /// Dropped: a frame of the kernel with impossible lengths or offloads.
+    drop_from_kernel_malformed,
     /// TCP segments received that passed the checks of the layers below.
     tcp_segments_received,
     /// TCP segments sent, retransmissions included.

@@ -20,6 +20,7 @@ mod config;
 mod counters;
 pub mod demux;
 mod ip;
+mod kernel;
 mod keyed;
 mod socket;
 mod tcp;
@@ -29,6 +30,7 @@ mod wheel;
 
 pub use config::{Config, CongestionAlgorithm, DemuxStrategy, TcpConfig};
 pub use counters::{Counters, Work};
+pub use kernel::{FromKernel, ToKernel};
 pub use socket::{
     ConnectionId, Event, Info, ListenerId, Placement, Readiness, ReceiveFlags, SendFlags, Settings, Shutdown,
     SocketError, SocketOption, Timer, TimerKind,
@@ -106,27 +108,59 @@ impl Stack {
         frame: &Received<'_>,
         placement: Option<&mut Placement<'_>>,
     ) {
+        // A stack that is alone leaves nothing to anybody.
+        self.handle_frame_beside(now, frame, placement, &mut |_| ToKernel::Gone);
+    }
+
+    /// The same for a stack [beside the kernel's](Config::beside_kernel): calls `kernel`
+    /// with what is for that, in place of this stack or as well as for it.
+    ///
+    /// A TCP segment belongs to this stack if it has the connection, or what remains of
+    /// it, or a listener that the segment may open a connection with: the one look-up that
+    /// finds the connection decides. An ICMP error belongs to whom the packet does that it
+    /// quotes. Everything else is the kernel's, but what concerns hardware addresses, which
+    /// is both's.
+    pub fn handle_frame_beside(
+        &mut self,
+        now: Instant,
+        frame: &Received<'_>,
+        placement: Option<&mut Placement<'_>>,
+        kernel: &mut dyn FnMut(&Received<'_>) -> ToKernel,
+    ) {
         let ingress = self.ip.receive(now, frame, &mut self.counters[0]);
         match ingress {
             Ingress::Tcp(packet) => {
                 let (tcp, mut cx) = self.split(now);
-                tcp.segment_arrives(&mut cx, &packet, placement);
+                if !tcp.segment_arrives(&mut cx, &packet, placement) {
+                    self.hand_over(frame, kernel);
+                }
             }
-            other => self.handle_uncommon(now, other),
+            other => self.handle_uncommon(now, frame, other, kernel),
         }
     }
 
     #[cold]
-    fn handle_uncommon(&mut self, now: Instant, ingress: Ingress<'_>) {
+    fn handle_uncommon(
+        &mut self,
+        now: Instant,
+        frame: &Received<'_>,
+        ingress: Ingress<'_>,
+        kernel: &mut dyn FnMut(&Received<'_>) -> ToKernel,
+    ) {
         match ingress {
             Ingress::Tcp(packet) => {
                 let (tcp, mut cx) = self.split(now);
-                tcp.segment_arrives(&mut cx, &packet, None);
+                if !tcp.segment_arrives(&mut cx, &packet, None) {
+                    self.hand_over(frame, kernel);
+                }
             }
             Ingress::IcmpError(error) => {
                 let (tcp, mut cx) = self.split(now);
-                tcp.icmp_error(&mut cx, &error);
+                if !tcp.icmp_error(&mut cx, &error) {
+                    self.hand_over(frame, kernel);
+                }
             }
+            Ingress::Kernel => self.hand_over(frame, kernel),
             Ingress::Reassembled(bytes) => {
                 let frame = Received {
                     private: &bytes,
@@ -136,7 +170,7 @@ impl Stack {
                 let ingress = self.ip.receive(now, &frame, &mut self.counters[0]);
                 // What was put together is whole: this goes down once at most.
                 if !matches!(ingress, Ingress::Reassembled(_)) {
-                    self.handle_uncommon(now, ingress);
+                    self.handle_uncommon(now, &frame, ingress, kernel);
                 }
             }
             Ingress::Done => {}

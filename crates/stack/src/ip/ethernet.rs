@@ -111,8 +111,11 @@ impl Ip {
         };
         // A tag may tell a priority; this stack is on no VLAN.
         let other_vlan = header.vlan().is_some_and(|tag| tag.vlan() != 0);
-        if other_vlan || (header.dst() != Mac(self.own.mac) && !header.dst().is_multicast()) {
+        if header.dst() != Mac(self.own.mac) && !header.dst().is_multicast() {
             return dropped(&mut counters.drop_other_host);
+        }
+        if other_vlan {
+            return self.elsewhere(counters, |counters| &mut counters.drop_other_host);
         }
         if header.src().is_multicast() {
             return dropped(&mut counters.drop_bad_source);
@@ -122,8 +125,11 @@ impl Ip {
         match header.ethertype() {
             EtherType::IPV4 => self.receive_ipv4(&arrival, counters),
             EtherType::IPV6 => self.receive_ipv6(&arrival, counters),
-            EtherType::ARP => self.receive_arp(&arrival, counters),
-            _ => dropped(&mut counters.drop_ethertype),
+            EtherType::ARP => {
+                let taken = self.receive_arp(&arrival, counters);
+                self.for_both(taken)
+            }
+            _ => self.elsewhere(counters, |counters| &mut counters.drop_ethertype),
         }
     }
 }

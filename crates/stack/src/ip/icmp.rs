@@ -54,10 +54,13 @@ impl Ip {
         //= RFC 1122 §3.2.2.6
         // Requests to everybody are not answered: they would serve to flood.
         if !to_own {
-            return dropped(&mut counters.drop_icmp);
+            return self.elsewhere(counters, |counters| &mut counters.drop_icmp);
         }
         if !matches!(message.message(), icmpv4::Message::EchoRequest { .. }) {
             return self.error_v4(&message.message(), counters);
+        }
+        if self.beside_kernel {
+            return self.elsewhere(counters, |counters| &mut counters.drop_icmp);
         }
         //= RFC 1122 §3.2.2.6
         let (source, destination) = (addresses::from_v4(view.dst()), addresses::from_v4(view.src()));
@@ -110,12 +113,16 @@ impl Ip {
                             dst: view.dst(),
                             hop_limit: view.hop_limit(),
                         };
-                        self.receive_discovery(arrival, &message, &delivery, counters)
+                        let taken = self.receive_discovery(arrival, &message, &delivery, counters);
+                        self.for_both(taken)
                     }
                 }
-                _ if unspecified => dropped(&mut counters.drop_bad_source),
+                _ if unspecified => self.elsewhere(counters, |counters| &mut counters.drop_bad_source),
                 // Requests to everybody would serve to flood (RFC 4443 §4.2 leaves it open).
-                _ if !to_own => dropped(&mut counters.drop_icmp),
+                _ if !to_own => self.elsewhere(counters, |counters| &mut counters.drop_icmp),
+                icmpv6::Message::EchoRequest { .. } if self.beside_kernel => {
+                    self.elsewhere(counters, |counters| &mut counters.drop_icmp)
+                }
                 icmpv6::Message::EchoRequest { .. } => {
                     self.scratch = scratch;
                     return self.answer_echo_v6(arrival, view, (start, end), counters);
@@ -223,7 +230,7 @@ impl Ip {
         counters: &mut Counters,
     ) -> Ingress<'a> {
         let (Some(quote), Some(kind)) = (quote, kind) else {
-            return dropped(&mut counters.drop_icmp);
+            return self.elsewhere(counters, |counters| &mut counters.drop_icmp);
         };
         let (local, remote) = (Address::from(quote.src), Address::from(quote.dst));
         let ours = match quote.src {
@@ -231,12 +238,12 @@ impl Ip {
             core::net::IpAddr::V6(source) => self.own.is_own_v6(source),
         };
         let (Some(seq), true) = (quote.seq, ours) else {
-            return dropped(&mut counters.drop_icmp);
+            return self.elsewhere(counters, |counters| &mut counters.drop_icmp);
         };
         let kind = match kind {
             IcmpErrorKind::FragmentationNeeded { mtu } => {
                 let Some(mtu) = believable_mtu(mtu, quote.packet_len, remote.is_ipv4()) else {
-                    return dropped(&mut counters.drop_icmp);
+                    return self.elsewhere(counters, |counters| &mut counters.drop_icmp);
                 };
                 IcmpErrorKind::FragmentationNeeded { mtu }
             }

@@ -56,7 +56,7 @@ impl Ip {
             destination => destination,
         };
         if destination == Destination::Other {
-            return dropped(&mut counters.drop_not_local);
+            return self.elsewhere(counters, |counters| &mut counters.drop_not_local);
         }
         //= RFC 1122 §3.3.6
         // A packet for one, in a frame for many, is somebody's mistake.
@@ -65,13 +65,21 @@ impl Ip {
         }
         let own_source = arrival.looped && self.own.is_local(&addresses::from_v4(view.src()));
         if !own_source && !self.own.is_plausible_source_v4(view.src()) {
-            return dropped(&mut counters.drop_bad_source);
+            // Who asks the kernel for an address has none yet (RFC 2131 §4.1).
+            return match view.protocol() {
+                protocol::TCP => dropped(&mut counters.drop_bad_source),
+                _ => self.elsewhere(counters, |counters| &mut counters.drop_bad_source),
+            };
         }
         // Nobody has an honest reason to name the routers (RFC 7126 §4.3, §4.4).
         if view.has_source_route() {
             return dropped(&mut counters.drop_malformed);
         }
         if view.is_fragment() {
+            // Nothing but TCP is put together here that is the kernel's.
+            if self.beside_kernel && view.protocol() != protocol::TCP {
+                return self.elsewhere(counters, |counters| &mut counters.drop_fragment);
+            }
             return self.receive_fragment_v4(arrival, &view, counters);
         }
         let to_own = destination == Destination::Own;
@@ -88,16 +96,16 @@ impl Ip {
             // A segment for many is dropped in silence.
             protocol::TCP => dropped(&mut counters.drop_not_local),
             protocol::ICMPV4 => self.receive_icmpv4(arrival, &view, to_own, counters),
-            protocol::UDP if to_own => {
+            protocol::UDP if to_own && !self.beside_kernel => {
                 let part = (view.header_len(), usize::from(view.payload_len()));
                 self.refuse_udp(arrival, part, (view.src().into(), view.dst().into()), counters)
             }
             _ => {
                 //= RFC 1122 §3.2.2.1
-                if to_own {
+                if to_own && !self.beside_kernel {
                     self.report_arrival(arrival, Report::NoProtocol, counters);
                 }
-                dropped(&mut counters.drop_protocol)
+                self.elsewhere(counters, |counters| &mut counters.drop_protocol)
             }
         }
     }

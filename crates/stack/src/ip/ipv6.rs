@@ -48,7 +48,10 @@ impl Ip {
             }
             destination => destination,
         };
-        if destination == Destination::Other || (destination == Destination::Own && arrival.to_group) {
+        if destination == Destination::Other {
+            return self.elsewhere(counters, |counters| &mut counters.drop_not_local);
+        }
+        if destination == Destination::Own && arrival.to_group {
             return dropped(&mut counters.drop_not_local);
         }
         let own_source = arrival.looped && self.own.is_local(&addresses::from_v6(view.src()));
@@ -62,6 +65,9 @@ impl Ip {
         let to_own = destination == Destination::Own;
         let upper = match view.upper() {
             Ok(upper) => upper,
+            Err(_) if self.beside_kernel => {
+                return self.elsewhere(counters, |counters| &mut counters.drop_extension_header);
+            }
             Err(error) => {
                 if let (ExtensionError::Problem(problem), false) = (error, unspecified)
                     && (to_own || problem.despite_multicast)
@@ -75,6 +81,9 @@ impl Ip {
             return dropped(&mut counters.drop_bad_source);
         }
         match upper.fragment {
+            Some(_) if self.beside_kernel && upper.protocol != protocol::TCP => {
+                self.elsewhere(counters, |counters| &mut counters.drop_fragment)
+            }
             Some(fragment) => self.receive_fragment_v6(arrival, &view, upper, fragment, counters),
             None => self.receive_upper_v6(arrival, &view, upper, to_own, counters),
         }
@@ -101,6 +110,7 @@ impl Ip {
             //= RFC 9293 §3.9.2.3
             protocol::TCP => dropped(&mut counters.drop_not_local),
             protocol::ICMPV6 => self.receive_icmpv6(arrival, view, upper, to_own, counters),
+            _ if self.beside_kernel => self.elsewhere(counters, |counters| &mut counters.drop_protocol),
             //= RFC 8200 §4.7
             protocol::NO_NEXT_HEADER => dropped(&mut counters.drop_protocol),
             protocol::UDP if to_own => {

@@ -29,6 +29,7 @@ mod index;
 mod ingress;
 mod ipv4;
 mod ipv6;
+mod kernel;
 mod list;
 mod neighbor;
 mod path;
@@ -78,6 +79,8 @@ pub(crate) struct Ip {
     loopback_mtu: u16,
     /// Whether this stack answers for its node: its first shard.
     speaks: bool,
+    /// Whether the kernel's stack has the same addresses.
+    beside_kernel: bool,
     state: Table<State>,
     neighbors: Neighbors,
     packets: Packets,
@@ -115,6 +118,7 @@ impl Ip {
             link: LinkShape::new(config),
             loopback_mtu: loopback_mtu(config),
             speaks: config.steering.index == 0,
+            beside_kernel: config.beside_kernel,
             state,
             neighbors: Neighbors::create(carver, config)?,
             packets: Packets::create(carver, config.link.mtu, neighbor::capacity(config))?,

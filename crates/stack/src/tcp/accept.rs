@@ -116,9 +116,10 @@ impl Tcp {
     }
 
     fn free_listen_port(&mut self, address: Address) -> Result<u16, SocketError> {
-        let first = self.config.ephemeral_first;
+        let last = self.config.ephemeral_last;
+        let first = self.config.ephemeral_first.min(last);
         let start = self.random();
-        let count = u64::from(60999 - first.min(60998));
+        let count = u64::from(last - first) + 1;
         (0..count)
             .map(|i| first + ((start % count + i) % count) as u16)
             .find(|&port| !self.listeners.iter().any(|l| conflicts(l, address, port)))
@@ -261,18 +262,36 @@ impl Tcp {
         Some(connection)
     }
 
+    /// A segment for a listener's port. False: it is the kernel's to take, which may have
+    /// a connection with that port, from before there was a listener.
     //= RFC 9293 §3.10.7.2 (LISTEN)
-    pub(super) fn listen_input(&mut self, cx: &mut Context<'_>, listener: u32, segment: &Segment<'_>) {
-        if segment.has(Flags::RST) {
-            return;
+    pub(super) fn listen_input(
+        &mut self,
+        cx: &mut Context<'_>,
+        listener: u32,
+        segment: &Segment<'_>,
+    ) -> bool {
+        let opens = segment.has(Flags::SYN) && !segment.has(Flags::ACK) && !segment.has(Flags::RST);
+        if opens {
+            self.syn_input(cx, listener, segment);
+            return true;
         }
-        if segment.has(Flags::ACK) {
-            if !self.cookie_input(cx, listener, segment) {
-                self.no_connection_input_from_listener(cx, segment);
-            }
-            return;
+        let returns_cookie =
+            segment.has(Flags::ACK) && !segment.has(Flags::RST) && self.cookie_input(cx, listener, segment);
+        if returns_cookie {
+            return true;
         }
-        if !segment.has(Flags::SYN) || segment.has(Flags::FIN) {
+        if self.is_beside_kernel(cx, segment) {
+            return false;
+        }
+        if segment.has(Flags::ACK) && !segment.has(Flags::RST) {
+            self.no_connection_input_from_listener(cx, segment);
+        }
+        true
+    }
+
+    fn syn_input(&mut self, cx: &mut Context<'_>, listener: u32, segment: &Segment<'_>) {
+        if segment.has(Flags::FIN) {
             return;
         }
         let state = &self.listeners[listener as usize];

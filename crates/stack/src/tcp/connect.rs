@@ -15,9 +15,6 @@ use crate::tuple::{Address, FourTuple};
 /// surely beyond those of the old one with the same tuple.
 const REUSE_AFTER_NS: u64 = 2_000_000;
 
-/// Last port of the ephemeral range, as Linux has it.
-const LAST_PORT: u16 = 60999;
-
 impl Tcp {
     /// Begins a connection attempt. `local` may leave address and port open.
     pub(crate) fn connect(
@@ -121,8 +118,9 @@ impl Tcp {
     /// One with which the connection belongs to this shard.
     //= RFC 6056 §3.3.3 (algorithm 3, simple hash-based port selection)
     fn choose_port(&mut self, cx: &mut Context<'_>, mut tuple: FourTuple) -> Result<u16, SocketError> {
-        let first = self.config.ephemeral_first.min(LAST_PORT);
-        let count = u32::from(LAST_PORT - first) + 1;
+        let last = self.config.ephemeral_last;
+        let first = self.config.ephemeral_first.min(last);
+        let count = u32::from(last - first) + 1;
         tuple.local_port = 0;
         let offset = self.keys.port_offset(&tuple);
         for _ in 0..count {

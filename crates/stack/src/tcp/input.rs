@@ -11,19 +11,21 @@ use crate::ip::TcpPacket;
 use crate::socket::{Placement, SocketError};
 
 impl Tcp {
-    /// Takes a packet from the network.
+    /// Takes a packet from the network. False: it is for the kernel's stack, and nothing
+    /// was done about it.
     pub(crate) fn segment_arrives(
         &mut self,
         cx: &mut Context<'_>,
         packet: &TcpPacket<'_>,
         placement: Option<&mut Placement<'_>>,
-    ) {
+    ) -> bool {
         // By reference: a segment is large, and parsed in its place.
         match &Segment::parse(packet) {
-            Ok(segment) => self.segment_input(cx, segment, placement),
+            Ok(segment) => return self.segment_input(cx, segment, placement),
             Err(Refusal::Malformed) => cx.counters.drop_malformed += 1,
             Err(Refusal::Checksum) => cx.counters.drop_checksum += 1,
         }
+        true
     }
 
     #[inline]
@@ -32,7 +34,7 @@ impl Tcp {
         cx: &mut Context<'_>,
         segment: &Segment<'_>,
         placement: Option<&mut Placement<'_>>,
-    ) {
+    ) -> bool {
         if let Some(index) = self.demux.lookup(&segment.tuple, &self.pcbs) {
             if self.predicts(index, segment) {
                 self.predicted_input(cx, index, segment, placement);
@@ -44,12 +46,21 @@ impl Tcp {
             // answer would end a connection that is another shard's.
             cx.counters.drop_other_shard += 1;
         } else if let Some(record) = self.time_waits.get(&segment.tuple) {
-            self.time_wait_input(cx, &record, segment);
+            return self.time_wait_input(cx, &record, segment);
         } else if let Some(listener) = self.find_listener(&segment.tuple) {
-            self.listen_input(cx, listener, segment);
+            return self.listen_input(cx, listener, segment);
+        } else if self.is_beside_kernel(cx, segment) {
+            return false;
         } else {
             self.no_connection_input(cx, segment);
         }
+        true
+    }
+
+    /// Whether what this stack does not know is the kernel's to know: not what this stack
+    /// has sent to itself, which the kernel would take for forged.
+    pub(super) fn is_beside_kernel(&self, cx: &Context<'_>, segment: &Segment<'_>) -> bool {
+        self.beside_kernel && !cx.ip.is_local(segment.tuple.remote)
     }
 
     fn connection_input(
@@ -137,11 +148,11 @@ impl Tcp {
         self.reply_reset(cx, segment);
     }
 
-    /// A segment for a connection in TIME-WAIT.
-    fn time_wait_input(&mut self, cx: &mut Context<'_>, record: &TimeWait, segment: &Segment<'_>) {
+    /// A segment for a connection in TIME-WAIT. False: it opens another one, with the kernel.
+    fn time_wait_input(&mut self, cx: &mut Context<'_>, record: &TimeWait, segment: &Segment<'_>) -> bool {
         if segment.has(Flags::RST) {
             //= RFC 1337 §3 (ignore resets in TIME-WAIT)
-            return;
+            return true;
         }
         let newer = match segment.options.timestamps {
             Some(ts) if record.has_timestamps() => (ts.value.wrapping_sub(record.ts_recent) as i32) > 0,
@@ -149,11 +160,11 @@ impl Tcp {
         };
         if segment.has(Flags::SYN) && !segment.has(Flags::ACK) && newer {
             //= RFC 6191 §2 (a new SYN may reuse the record if its timestamp or sequence number is beyond the old ones)
-            if let Some(listener) = self.find_listener(&segment.tuple) {
+            let listener = self.find_listener(&segment.tuple);
+            if listener.is_some() || self.is_beside_kernel(cx, segment) {
                 self.time_waits.remove(&segment.tuple);
                 cx.counters.tcp_time_wait_reused += 1;
-                self.listen_input(cx, listener, segment);
-                return;
+                return listener.is_some_and(|listener| self.listen_input(cx, listener, segment));
             }
         }
         //= RFC 9293 §3.10.7.4 (TIME-WAIT: acknowledge, restart the 2 MSL timeout on a FIN)
@@ -164,19 +175,26 @@ impl Tcp {
         if segment.len() > 0 && self.challenge_allowed(cx) {
             self.reply_time_wait(cx, record);
         }
+        true
     }
 
-    /// An ICMP error that quotes a segment of ours (RFC 5461, RFC 9293 §3.9.2.2).
-    pub(crate) fn icmp_error(&mut self, cx: &mut Context<'_>, error: &crate::ip::IcmpError) {
+    /// An ICMP error that quotes a segment of ours (RFC 5461, RFC 9293 §3.9.2.2). False:
+    /// if it quotes anybody's, then the kernel's.
+    pub(crate) fn icmp_error(&mut self, cx: &mut Context<'_>, error: &crate::ip::IcmpError) -> bool {
+        if let Some(index) = self.demux.lookup(&error.tuple, &self.pcbs) {
+            self.connection_error(cx, index, error);
+        } else if !self.steering.is_own(&error.tuple.flow()) {
+            cx.counters.drop_other_shard += 1;
+        } else if self.beside_kernel {
+            return false;
+        } else {
+            cx.counters.drop_icmp += 1;
+        }
+        true
+    }
+
+    fn connection_error(&mut self, cx: &mut Context<'_>, index: u32, error: &crate::ip::IcmpError) {
         use crate::ip::IcmpErrorKind as Kind;
-        let Some(index) = self.demux.lookup(&error.tuple, &self.pcbs) else {
-            if self.steering.is_own(&error.tuple.flow()) {
-                cx.counters.drop_icmp += 1;
-            } else {
-                cx.counters.drop_other_shard += 1;
-            }
-            return;
-        };
         let pcb = &self.pcbs[index];
         //= RFC 5927 §4.1 (the quoted sequence number must be one in flight)
         let in_flight = error.seq.ge(pcb.snd_una) && error.seq.lt(pcb.snd_nxt);

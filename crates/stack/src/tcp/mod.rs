@@ -111,6 +111,8 @@ pub(crate) struct Tcp {
     /// From the configuration.
     rto_bounds: RtoBounds,
     checksum_offload: bool,
+    /// The kernel's stack has the same addresses.
+    beside_kernel: bool,
     /// The link carries super-frames.
     super_frames: bool,
     pub(crate) pcbs: Slab<Pcb>,
@@ -179,6 +181,7 @@ impl Tcp {
             steering: config.steering,
             rto_bounds: RtoBounds::new(&config.tcp),
             checksum_offload: config.link.checksum_offload,
+            beside_kernel: config.beside_kernel,
             super_frames: config.link.super_frame > config.link.mtu.into(),
             channels: carver.channels(channel::capacity(config), &payload)?,
             open_channels: carver.slab(channel::capacity(config))?,

@@ -4,9 +4,9 @@ use super::*;
 use proptest::prelude::*;
 
 /// Part of a datagram: offset, bytes, whether others follow.
-type Part<'a> = (u16, &'a [u8], bool);
+pub(super) type Part<'a> = (u16, &'a [u8], bool);
 
-fn fragment_v4(id: u16, protocol: u8, (offset, data, more): Part<'_>) -> Vec<u8> {
+pub(super) fn fragment_v4(id: u16, protocol: u8, (offset, data, more): Part<'_>) -> Vec<u8> {
     let header = ipv4::Header {
         id,
         protocol,
@@ -22,7 +22,7 @@ fn fragment_v4(id: u16, protocol: u8, (offset, data, more): Part<'_>) -> Vec<u8>
     ethernet_frame(OWN_MAC, PEER_MAC, EtherType::IPV4, &bytes)
 }
 
-fn fragment_v6(id: u32, next_header: u8, (offset, data, more): Part<'_>) -> Vec<u8> {
+pub(super) fn fragment_v6(id: u32, next_header: u8, (offset, data, more): Part<'_>) -> Vec<u8> {
     let mut payload = vec![0; 8];
     let fragment = ipv6::Fragment { offset, more, id };
     ipv6::FragmentHeader {
@@ -43,7 +43,7 @@ fn fragment(v4: bool, id: u16, part: Part<'_>) -> Vec<u8> {
 }
 
 /// Gives the parts in turn; what the last one brings is received again.
-fn receive_all(bench: &mut Bench, v4: bool, id: u16, parts: &[Part<'_>]) -> Came {
+pub(super) fn receive_all(bench: &mut Bench, v4: bool, id: u16, parts: &[Part<'_>]) -> Came {
     let mut last = Came::Nothing;
     for part in parts {
         assert_eq!(last, Came::Nothing);
@@ -56,7 +56,7 @@ fn receive_all(bench: &mut Bench, v4: bool, id: u16, parts: &[Part<'_>]) -> Came
     }
 }
 
-fn whole(v4: bool, bytes: &[u8]) -> Came {
+pub(super) fn whole(v4: bool, bytes: &[u8]) -> Came {
     let ends: (IpAddr, IpAddr) = if v4 {
         (PEER.into(), OWN.into())
     } else {

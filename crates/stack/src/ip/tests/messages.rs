@@ -25,7 +25,7 @@ fn message_in(frame: &[u8]) -> (IpAddr, IpAddr, Vec<u8>) {
     (view.src().into(), view.dst().into(), view.payload().to_vec())
 }
 
-fn udp_datagram(source: IpAddr, destination: IpAddr, data: &[u8]) -> Vec<u8> {
+pub(super) fn udp_datagram(source: IpAddr, destination: IpAddr, data: &[u8]) -> Vec<u8> {
     let mut bytes = vec![0; 8];
     udp::Header {
         src_port: 5000,

@@ -5,6 +5,7 @@ mod fast;
 mod fragmented;
 mod full_link;
 mod hostile;
+mod kernel;
 mod messages;
 mod neighbors;
 
@@ -84,6 +85,7 @@ enum Came {
     },
     Error(IcmpError),
     Reassembled(Vec<u8>),
+    Kernel,
     Nothing,
 }
 
@@ -192,6 +194,7 @@ fn came(ingress: Ingress<'_>) -> Came {
         }
         Ingress::IcmpError(error) => Came::Error(error),
         Ingress::Reassembled(frame) => Came::Reassembled(frame.into_vec()),
+        Ingress::Kernel => Came::Kernel,
         Ingress::Done => Came::Nothing,
     }
 }
