@@ -4,9 +4,11 @@
 //! Knows nothing of frames. What it does stays with the kernel: dropping an
 //! [`Interface`] changes nothing.
 
+mod named;
 mod namespace;
 mod netlink;
 
+pub use named::{InvalidNamespaceName, NamespaceId, NamespaceName};
 pub use namespace::{Namespace, NamespaceError};
 
 use std::net::IpAddr;
@@ -295,7 +297,11 @@ fn refused(action: &'static str, name: &str, error: Errno) -> InterfaceError {
 }
 
 /// Whether an interface can have this name.
-pub(crate) fn check_name(name: &str) -> Result<(), InterfaceError> {
+///
+/// # Errors
+///
+/// It cannot.
+pub fn check_name(name: &str) -> Result<(), InterfaceError> {
     let fits = (1..=MAX_NAME).contains(&name.len()) && !matches!(name, "." | "..");
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     match fits && name.bytes().all(allowed) {

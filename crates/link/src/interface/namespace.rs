@@ -33,6 +33,15 @@ pub enum NamespaceError {
         "cannot make a network namespace: {0}; run as root, or in a user namespace (`unshare --map-root-user`)"
     )]
     Create(Errno),
+    /// What has the name is something else.
+    #[error("{0} is no network namespace (`ip netns delete NAME` removes what a killed command has left)")]
+    NotOne(PathBuf),
+    /// The name cannot be given or taken away.
+    #[error(
+        "cannot change the network namespace's name {0}: {1}; this takes CAP_SYS_ADMIN: run as root, or where \
+         root makes it first (`ip netns add NAME`)"
+    )]
+    Name(PathBuf, Errno),
     /// No thread could be started to enter it.
     #[error("cannot start a thread to enter the network namespace: {0}")]
     Thread(std::io::Error),
@@ -83,7 +92,7 @@ impl Namespace {
         })?
     }
 
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+    pub(super) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         match self {
             Namespace::Own => None,
             Namespace::Open(descriptor) => Some(descriptor.as_fd()),

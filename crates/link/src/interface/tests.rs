@@ -92,3 +92,28 @@ fn an_interface_in_another_namespace_is_configured() {
     );
     assert!(matches!(loopback.delete(), Err(InterfaceError::Refused { .. })));
 }
+
+#[test]
+#[ignore = "needs namespaces"]
+fn a_named_namespace_is_made_once_and_removed_by_whoever_knows_it() {
+    let name: NamespaceName = format!("toehold-test-{}", std::process::id()).parse().unwrap();
+    let (namespace, made) = name.open_or_create().unwrap();
+    assert!(made);
+    assert_eq!(Interface::open(&namespace, "lo").unwrap().index(), 1);
+    let (same, made) = name.open_or_create().unwrap();
+    assert!(!made);
+    assert_eq!(same.id(), namespace.id());
+    let other = Namespace::create().unwrap();
+    name.remove(other.id().unwrap()).unwrap();
+    assert_eq!(
+        name.open().unwrap().id(),
+        namespace.id(),
+        "another one's name stays"
+    );
+    name.remove(namespace.id().unwrap()).unwrap();
+    assert!(matches!(
+        name.open(),
+        Err(NamespaceError::Missing(_, rustix::io::Errno::NOENT))
+    ));
+    name.remove(namespace.id().unwrap()).unwrap();
+}
