@@ -7,11 +7,13 @@ use serde::{Deserialize, Serialize};
 use toehold_link::Link;
 use toehold_link::capture::Tap;
 use toehold_link::mq::{Bell, Port, PortError};
+use toehold_link::tap::{TapDescription, TapError};
 use toehold_shm::{Access, Doorbell, Leased, OutOfMemory, PerProcess, Process, Region, RegionError};
 
 use crate::attachment::{Attachment, Membership};
 use crate::control::{Connection, ControlError};
 use crate::fabric::Fabric;
+use crate::kernel::Outlet;
 use crate::lookout::Lookout;
 use crate::memory::Layout;
 use crate::shard::{Bells, NodeLink, Shard, Wake, Wakes, serve};
@@ -25,6 +27,8 @@ pub(crate) struct Description {
     pub(crate) shards: Vec<(Layout, u64)>,
     /// Tells this memory from what the node has had before and will have after it.
     pub(crate) life: u64,
+    /// The TAP device, of which a descriptor comes after all others.
+    pub(crate) kernel: Option<TapDescription>,
 }
 
 /// The descriptors of one shard of an attachment, in this order. The node's bell for its
@@ -60,9 +64,13 @@ impl Descriptors {
         }
     }
 
-    /// Of all shards, and the bell in front. `None`: there are not as many as there
-    /// should be.
-    fn all(list: Vec<OwnedFd>, shards: usize) -> Option<(Doorbell, Vec<Descriptors>)> {
+    /// Of all shards, the bell in front and what comes behind. `None`: there are not as
+    /// many as there should be.
+    fn all(
+        list: Vec<OwnedFd>,
+        shards: usize,
+        behind: usize,
+    ) -> Option<(Doorbell, Vec<Descriptors>, Vec<OwnedFd>)> {
         let mut list = list.into_iter();
         let fabric = Doorbell::from_fd(list.next()?);
         let mut all = Vec::new();
@@ -70,7 +78,8 @@ impl Descriptors {
             let own: Vec<OwnedFd> = list.by_ref().take(Self::COUNT).collect();
             all.push(Self::from_list(own.try_into().ok()?));
         }
-        list.next().is_none().then_some((fabric, all))
+        let rest: Vec<OwnedFd> = list.collect();
+        (rest.len() == behind).then_some((fabric, all, rest))
     }
 }
 
@@ -92,6 +101,9 @@ pub enum AttachError {
     /// The node's port is not what the engine said.
     #[error("the node's port: {0}")]
     Port(#[from] PortError),
+    /// The node's TAP device is none.
+    #[error("the node's device: {0}")]
+    Device(#[from] TapError),
     /// The system has no descriptor left.
     #[error("cannot keep the node's descriptors: {0} (see `ulimit -n`)")]
     Descriptors(#[from] std::io::Error),
@@ -174,9 +186,10 @@ fn open(fabric: &Fabric, node: &str, process: Process) -> Result<(Shards, u64), 
     let attached = connection.attach()?;
     let description: Description =
         serde_json::from_value(attached.description).map_err(|_| AttachError::Build)?;
-    let Description { shards, life } = description;
-    let (fabric_bell, descriptors) =
-        Descriptors::all(attached.descriptors, shards.len()).ok_or(AttachError::Build)?;
+    let Description { shards, life, kernel } = description;
+    let behind = usize::from(kernel.is_some());
+    let (fabric_bell, descriptors, device) =
+        Descriptors::all(attached.descriptors, shards.len(), behind).ok_or(AttachError::Build)?;
     let wakes = Arc::new(Wakes::default());
     let lookout = Arc::new(Lookout {
         engine: connection.socket().try_clone_to_owned()?,
@@ -193,7 +206,11 @@ fn open(fabric: &Fabric, node: &str, process: Process) -> Result<(Shards, u64), 
             driver,
             port,
         } = descriptors;
+        let device = device.first().map(OwnedFd::try_clone).transpose()?;
+        let outlet = device.zip(kernel.as_ref());
+        let outlet = outlet.map(|(device, description)| Outlet::new(device, description));
         let joining = Joining {
+            outlet: outlet.transpose()?,
             layout,
             fingerprint,
             process: attached.process,
@@ -229,6 +246,8 @@ struct Joining {
     process: u16,
     bells: Bells,
     lookout: Arc<Lookout>,
+    /// The way to the kernel.
+    outlet: Option<Outlet>,
 }
 
 impl Joining {
@@ -237,6 +256,7 @@ impl Joining {
             layout,
             bells,
             lookout,
+            outlet,
             ..
         } = self;
         let port_config = layout.port.ok_or(AttachError::Build)?;
@@ -264,7 +284,8 @@ impl Joining {
                     let _ = lookout.check();
                 }));
             let link = NodeLink::Port(Box::new(port), tap);
-            let shard = Shard::new(pieces.stack, link, pieces.waiting, bells.clone(), wakes);
+            let mut shard = Shard::new(pieces.stack, link, pieces.waiting, bells.clone(), wakes);
+            shard.kernel = outlet;
             Ok((lease, shard))
         })?;
         let (signals, parking, channels, descriptor) = outside.ok_or(AttachError::Build)?;

@@ -2,6 +2,7 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use toehold_link::Capabilities;
@@ -10,6 +11,7 @@ use toehold_link::steering::MAX_SHARDS;
 use toehold_stack::{Config, DemuxStrategy, TcpConfig};
 
 use crate::error::NodeError;
+use crate::kernel::Device;
 use crate::placement::Placement;
 
 /// Settings of a node, with defaults for all but its names.
@@ -44,6 +46,8 @@ pub struct NodeConfig {
     pub(crate) placement: Placement,
     pub(crate) shards: u8,
     pub(crate) seed: Option<u64>,
+    /// The kernel's stack beside the node's.
+    pub(crate) kernel: Option<Arc<Device>>,
 }
 
 /// Bytes of a block of payload memory.
@@ -83,6 +87,7 @@ impl NodeConfig {
             placement: Placement::default(),
             shards: 1,
             seed: None,
+            kernel: None,
         }
     }
 
@@ -204,6 +209,12 @@ impl NodeConfig {
         self
     }
 
+    /// Puts the kernel's stack beside the node's, over a device.
+    pub(crate) fn beside(mut self, kernel: Option<Device>) -> Self {
+        self.kernel = kernel.map(Arc::new);
+        self
+    }
+
     /// How long the end of the node waits for what its programs have written
     /// and closed to arrive, at most; 2 s by default.
     #[must_use]
@@ -263,7 +274,17 @@ impl NodeConfig {
                 range: "256 KiB to 256 GiB",
             });
         }
+        let mut tcp = match (&self.tcp, link.local) {
+            (Some(tcp), _) => tcp.clone(),
+            (None, true) => local_tcp(),
+            (None, false) => TcpConfig::default(),
+        };
+        if let Some(kernel) = &self.kernel {
+            let ports = kernel.ports();
+            (tcp.ephemeral_first, tcp.ephemeral_last) = (*ports.start(), *ports.end());
+        }
         Ok(Config {
+            beside_kernel: self.kernel.is_some(),
             mac: self.hardware_address(),
             ipv4: self.ipv4,
             ipv6: self.ipv6,
@@ -271,13 +292,7 @@ impl NodeConfig {
             connections: self.connections,
             payload_blocks: blocks as u32,
             payload_block_len: BLOCK_LEN,
-            tcp: self.tcp.clone().unwrap_or_else(|| {
-                if link.local {
-                    local_tcp()
-                } else {
-                    TcpConfig::default()
-                }
-            }),
+            tcp,
             link,
             ..Config::default()
         })

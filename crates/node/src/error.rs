@@ -7,6 +7,8 @@ use rustix::io::Errno;
 use toehold_link::mq::{InvalidName, JoinError, PortError};
 use toehold_shm::{OutOfMemory, RegionError};
 
+use crate::kernel::KernelError;
+
 /// Why a node could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum NodeError {
@@ -35,6 +37,9 @@ pub enum NodeError {
     /// The memory is too small for the stack.
     #[error("the node's memory: {0}")]
     Carve(#[from] OutOfMemory),
+    /// The TAP device cannot be used.
+    #[error(transparent)]
+    Kernel(#[from] KernelError),
     /// There is no port for the stack.
     #[error("the node's port: {0}")]
     Port(#[from] PortError),
@@ -86,7 +91,7 @@ impl From<NodeError> for io::Error {
             NodeError::SingleThread | NodeError::OneQueue | NodeError::OneCapture => {
                 io::ErrorKind::Unsupported
             }
-            NodeError::Join(_) => io::ErrorKind::Other,
+            NodeError::Join(_) | NodeError::Kernel(_) => io::ErrorKind::Other,
         };
         io::Error::new(kind, error)
     }

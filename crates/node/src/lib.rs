@@ -17,6 +17,7 @@
 //! | `attached`, `attachment`, `lookout` | a node whose engine is another process |
 //! | `holder` | descriptors that keep connections and listeners open |
 //! | `ownership` | that a process has a connection, a listener, a poll |
+//! | `kernel` | the kernel's stack beside the node's, over a TAP device |
 //! | `config`, `settings` | what a node is told when it is made: by a program, by a command |
 //! | `placement` | who runs the node's stack |
 //! | `fabric` | where nodes find one another: names, addresses, records |
@@ -36,6 +37,7 @@ pub mod engine;
 mod error;
 pub mod fabric;
 mod holder;
+pub mod kernel;
 mod local;
 mod lookout;
 mod memory;

@@ -90,6 +90,7 @@ fn show(lines: &[Line]) {
         "IPv4",
         "IPv6",
         "placement",
+        "device",
         "shards",
         "process",
         "up",
@@ -97,7 +98,7 @@ fn show(lines: &[Line]) {
         "connections",
         "peers",
     ];
-    let mut table = table::new(&columns, 5);
+    let mut table = table::new(&columns, 6);
     for line in lines {
         let of = |say: fn(&NodeStatus) -> String| line.status.as_ref().map_or_else(|| "?".to_owned(), say);
         table.add_row([
@@ -106,6 +107,13 @@ fn show(lines: &[Line]) {
             line.node.ipv4.to_string(),
             line.node.ipv6.to_string(),
             of(|status| status.stack.placement.to_string()),
+            of(|status| {
+                status
+                    .stack
+                    .kernel
+                    .as_ref()
+                    .map_or_else(|| "-".to_owned(), ToString::to_string)
+            }),
             of(|status| status.stack.shards.to_string()),
             line.node.pid.to_string(),
             of(|status| short(status.uptime)),

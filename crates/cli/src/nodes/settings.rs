@@ -47,14 +47,22 @@ fn argument(setting: &'static Setting) -> Arg {
         none if none.is_empty() => String::new(),
         value => format!(" [default: {value}]"),
     };
-    Arg::new(setting.name)
+    let argument = Arg::new(setting.name)
         .long(setting.name)
         .env(setting.variable)
         .hide_env(true)
         .value_name(setting.placeholder)
         .value_parser(check)
         .help_heading("Settings of the nodes (each also a variable, TOEHOLD_…; see docs/settings.md)")
-        .help(format!("{} {}{default}", setting.summary(), values(setting)))
+        .help(format!("{} {}{default}", setting.summary(), values(setting)));
+    match setting.bare() {
+        // Or what follows could be its value as well as a node's name.
+        Some(bare) => argument
+            .num_args(0..=1)
+            .require_equals(true)
+            .default_missing_value(bare),
+        None => argument,
+    }
 }
 
 fn values(setting: &Setting) -> String {

@@ -194,6 +194,9 @@ fn summary(report: &Report) -> String {
         stack.peers,
         if stack.capturing { ", capturing" } else { "" }
     );
+    if let Some(kernel) = &stack.kernel {
+        let _ = writeln!(text, "beside the kernel, over {kernel}");
+    }
     for process in processes {
         let _ = writeln!(
             text,

@@ -22,6 +22,7 @@ use crate::side;
   toehold up web db
   toehold up web --ipv4 10.77.0.80/16 --connections 1000000
   toehold up --fabric lab --network 192.168.7.0/24 a b c --json
+  toehold up web --tap --netns web        # as root: then `ip netns exec web ping 10.77.0.2`
   toehold up web --foreground
 
 Exit status: 0, or 1 if a node could not be started.")]
@@ -56,9 +57,12 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     let settings = &arguments.settings.0;
-    let own = settings.ipv4.is_some() || settings.ipv6.is_some() || settings.mac.is_some();
-    if own && arguments.nodes.len() > 1 {
+    let several = arguments.nodes.len() > 1;
+    if several && (settings.ipv4.is_some() || settings.ipv6.is_some() || settings.mac.is_some()) {
         bail!("several nodes cannot have one address; start them one by one, or without addresses");
+    }
+    if several && settings.tap.is_some() {
+        bail!("several nodes cannot have one device; start them one by one");
     }
     if arguments.foreground {
         return foreground(arguments);

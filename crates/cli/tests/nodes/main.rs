@@ -2,6 +2,7 @@
 //! fabrics of the test's own.
 
 mod capture;
+mod kernel;
 mod support;
 
 use std::fs;

@@ -1,5 +1,6 @@
 //! How a node is, as data: what `toehold ps`, `sockets` and `stat` show.
 
+use std::fmt::{self, Display};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -74,6 +75,46 @@ pub struct StackStatus {
     pub possessions: u32,
     /// Whether frames are being recorded.
     pub capturing: bool,
+    /// The TAP device by which the kernel's stack is beside it, if there is one.
+    #[serde(default)]
+    pub kernel: Option<KernelStatus>,
+}
+
+/// A node's TAP device.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KernelStatus {
+    /// The interface's name.
+    pub device: String,
+    /// The name of its network namespace, if it was given one.
+    pub netns: Option<String>,
+    /// How it is.
+    pub state: DeviceState,
+}
+
+/// How a network interface is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DeviceState {
+    /// It carries frames.
+    Up,
+    /// Somebody has set it down.
+    Down,
+    /// Somebody has deleted it.
+    Gone,
+}
+
+impl Display for KernelStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.device)?;
+        if let Some(netns) = &self.netns {
+            write!(f, "@{netns}")?;
+        }
+        match self.state {
+            DeviceState::Up => Ok(()),
+            DeviceState::Down => f.write_str(" (down)"),
+            DeviceState::Gone => f.write_str(" (gone)"),
+        }
+    }
 }
 
 /// Something the node counts.

@@ -131,7 +131,7 @@ impl Launch {
             command.env_remove(setting.variable);
         }
         for (setting, value) in self.settings.changed() {
-            command.arg(format!("--{}", setting.name)).arg(value);
+            command.arg(format!("--{}={value}", setting.name));
         }
         for network in &self.networks {
             command.arg("--network").arg(network.to_string());

@@ -3,7 +3,8 @@
 //! A node has three files in its fabric's directory, and removes them when it
 //! leaves: `NAME.sock`, where peers shake hands ([`toehold_link::mq`]), `NAME.ctl`,
 //! where its own processes and people's commands reach it ([`crate::control`]),
-//! and `NAME.json`, its [`NodeRecord`]. Of a node that was killed, they stay until
+//! and `NAME.json`, its [`NodeRecord`]; one with a TAP device has `NAME.tap`, which
+//! says what of it the kernel keeps. Of a node that was killed, they stay until
 //! somebody [sweeps](Fabric::sweep): a control socket that refuses is a dead node's.
 //!
 //! Who may use a fabric is said by its directory's owner and mode, and by nothing else.
@@ -30,8 +31,11 @@ use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use toehold_link::mq::{InvalidName, NodeName};
 
+use crate::kernel::leftovers;
+
 pub use self::location::root;
 pub use self::network::{AssignError, Networks, mac_of_name};
+pub(crate) use self::place::OwnFile;
 pub use self::place::{Place, TakeError};
 pub use self::record::NodeRecord;
 
@@ -253,6 +257,11 @@ impl Fabric {
     fn sweep_locked(&self) {
         let dead = |name: &&NodeName| !self.is_alive(name);
         for name in self.names().iter().filter(dead) {
+            // As long as that cannot be removed which it tells of, the file stays.
+            let device = file(name, leftovers::SUFFIX);
+            if leftovers::sweep(self.handle.as_fd(), &device) {
+                let _ = rustix::fs::unlinkat(&self.handle, device, AtFlags::empty());
+            }
             for suffix in [RECORD, CONTROL] {
                 let _ = rustix::fs::unlinkat(&self.handle, file(name, suffix), AtFlags::empty());
             }
@@ -264,7 +273,7 @@ impl Fabric {
         }
     }
 
-    /// The names of all nodes with a record or a control socket, living or dead.
+    /// The names of all nodes with a record, a control socket or a device, living or dead.
     fn names(&self) -> Vec<NodeName> {
         let Ok(entries) = fs::read_dir(self.through_handle("")) else {
             return Vec::new();
@@ -272,7 +281,7 @@ impl Fabric {
         let name = |entry: io::Result<fs::DirEntry>| {
             let file = entry.ok()?.file_name();
             let (name, suffix) = file.to_str()?.rsplit_once('.')?;
-            let ours = suffix == RECORD || suffix == CONTROL;
+            let ours = [RECORD, CONTROL, leftovers::SUFFIX].contains(&suffix);
             ours.then(|| name.parse().ok()).flatten()
         };
         let mut names: Vec<NodeName> = entries.take(MAX_ENTRIES).filter_map(name).collect();
@@ -370,6 +379,11 @@ impl Fabric {
             source: errno.into(),
         }
     }
+}
+
+/// Reads a small file of a fabric, and whose it is.
+pub(crate) fn read_file(directory: BorrowedFd<'_>, name: &str) -> Result<(Vec<u8>, u32), Errno> {
+    record::read(directory, name)
 }
 
 /// The name of a node's file.

@@ -53,6 +53,23 @@ pub enum TakeError {
     Files(#[source] io::Error),
 }
 
+/// A file of a node, beside those of its place.
+#[derive(Debug)]
+pub(crate) struct OwnFile {
+    directory: OwnedFd,
+    name: String,
+    held: OwnedFd,
+}
+
+impl OwnFile {
+    /// Removes it, if it still is the one that was written.
+    pub(crate) fn remove(&self) {
+        if is_own(self.directory.as_fd(), &self.name, &self.held) {
+            let _ = rustix::fs::unlinkat(&self.directory, &self.name, AtFlags::empty());
+        }
+    }
+}
+
 /// A node's place. Dropping it removes the node's files.
 #[derive(Debug)]
 pub struct Place {
@@ -163,6 +180,19 @@ impl Place {
         self.listener.as_fd()
     }
 
+    /// Writes another small file of the node, in place of what it had before.
+    pub(crate) fn write(&self, suffix: &str, value: &impl serde::Serialize) -> Result<OwnFile, TakeError> {
+        let _lock = self.fabric.lock()?;
+        let name = file(&self.record.name, suffix);
+        record::write(self.fabric.handle(), &name, value).map_err(failed)?;
+        let directory = self.fabric.handle().try_clone_to_owned();
+        Ok(OwnFile {
+            directory: directory.map_err(TakeError::Files)?,
+            held: self.hold(&name)?,
+            name,
+        })
+    }
+
     /// Takes the record away: the node is on its way out, and nobody is to be
     /// led to it any more. Its name stays taken.
     pub fn withdraw(&mut self) {
@@ -176,24 +206,19 @@ impl Place {
 
     fn own(&mut self, suffix: &str) -> Result<(), TakeError> {
         let name = file(&self.record.name, suffix);
-        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let held = rustix::fs::openat(self.fabric.handle(), &name, flags, Mode::empty());
-        self.files.push((name, held.map_err(failed)?));
+        let held = self.hold(&name)?;
+        self.files.push((name, held));
         Ok(())
     }
 
-    /// Whether the file of this name is the one that is held.
-    fn is_own(&self, name: &str, held: &OwnedFd) -> bool {
-        let there = rustix::fs::statat(self.fabric.handle(), name, AtFlags::SYMLINK_NOFOLLOW);
-        match (there, rustix::fs::fstat(held)) {
-            (Ok(there), Ok(held)) => (there.st_dev, there.st_ino) == (held.st_dev, held.st_ino),
-            _ => false,
-        }
+    fn hold(&self, name: &str) -> Result<OwnedFd, TakeError> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        rustix::fs::openat(self.fabric.handle(), name, flags, Mode::empty()).map_err(failed)
     }
 
     fn remove(&self, files: Vec<(String, OwnedFd)>) {
         for (name, held) in files {
-            if self.is_own(&name, &held) {
+            if is_own(self.fabric.handle(), &name, &held) {
                 let _ = rustix::fs::unlinkat(self.fabric.handle(), &name, AtFlags::empty());
             }
         }
@@ -204,6 +229,15 @@ impl Drop for Place {
     fn drop(&mut self) {
         let files = std::mem::take(&mut self.files);
         self.remove(files);
+    }
+}
+
+/// Whether the file of this name is the one that is held.
+fn is_own(directory: BorrowedFd<'_>, name: &str, held: &OwnedFd) -> bool {
+    let there = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW);
+    match (there, rustix::fs::fstat(held)) {
+        (Ok(there), Ok(held)) => (there.st_dev, there.st_ino) == (held.st_dev, held.st_ino),
+        _ => false,
     }
 }
 

@@ -22,6 +22,8 @@ pub struct Setting {
     pub range: &'static str,
     /// What it does: sentences, and their line breaks.
     pub doc: &'static str,
+    /// At most one.
+    bare: &'static [&'static str],
     get: fn(&NodeSettings) -> String,
     set: fn(&mut NodeSettings, &str) -> Result<(), ()>,
 }
@@ -42,6 +44,11 @@ impl Setting {
     /// The row of this name.
     pub fn named(name: &str) -> Option<&'static Setting> {
         TABLE.iter().find(|setting| setting.name == name)
+    }
+
+    /// Its value where the command line has its name and no value, if that may be.
+    pub fn bare(&self) -> Option<&'static str> {
+        self.bare.first().copied()
     }
 
     /// The default as text; empty if there is none.
@@ -102,8 +109,9 @@ pub fn document() -> String {
             none if none.is_empty() => "–".to_owned(),
             value => format!("`{value}`"),
         };
+        let bare = setting.bare().map_or(String::new(), |_| "[=…]".to_owned());
         text.push_str(&format!(
-            "| `--{}` | `{}` | {} | {default} | {} |\n",
+            "| `--{}{bare}` | `{}` | {} | {default} | {} |\n",
             setting.name,
             setting.variable,
             setting.range,

@@ -3,18 +3,21 @@
 use std::time::Duration;
 
 use ipnet::{Ipv4Net, Ipv6Net};
+use toehold_link::interface::NamespaceName;
 use toehold_link::mq::MeshSettings;
 use toehold_link::steering::MAX_SHARDS;
 use toehold_wire::Mac;
 
 use super::{Setting, Value};
+use crate::kernel::{DEFAULT_DEVICE, InterfaceName};
 use crate::placement::Placement;
 
 /// Makes the structure and the table from the same rows: a documented field
 /// with its default; its name, variable and placeholder; its range in words and in code.
 macro_rules! settings {
     ($($(#[doc = $doc:literal])+ $field:ident: $type:ty = $default:expr,
-        $name:literal $variable:literal $placeholder:literal, $range:literal $check:expr;)+) => {
+        $name:literal $variable:literal $placeholder:literal, $range:literal $check:expr
+        $(, bare $bare:expr)?;)+) => {
         /// Settings of a node, all with defaults.
         ///
         /// ```
@@ -41,6 +44,7 @@ macro_rules! settings {
             variable: $variable,
             placeholder: $placeholder,
             range: $range,
+            bare: &[$($bare)?],
             doc: concat!($($doc, "\n"),+),
             get: |settings| Value::show(&settings.$field),
             set: |settings, text| {
@@ -123,6 +127,20 @@ settings! {
     /// thread is in a call (adaptive).
     placement: Placement = Placement::Adaptive,
         "placement" "TOEHOLD_PLACEMENT" "PLACEMENT", "inline, engine or adaptive"
+        |_| true;
+
+    /// A TAP device of this name, by which the kernel takes part: what is not for the
+    /// node's own stack (UDP, ICMP, TCP to ports that no program of the node has) is the
+    /// kernel's; with the placement inline, only while a thread is in a call. Without a
+    /// name it is toe0. It takes CAP_NET_ADMIN.
+    tap: Option<InterfaceName> = None,
+        "tap" "TOEHOLD_TAP" "NAME", "a name of up to 15 letters, digits, '-', '_' or '.'"
+        |_| true, bare DEFAULT_DEVICE;
+
+    /// The network namespace of the TAP device, which is made if there is none of the
+    /// name, and removed at the end of the node then.
+    netns: Option<NamespaceName> = None,
+        "netns" "TOEHOLD_NETNS" "NAME", "a name as of `ip netns`"
         |_| true;
 
     /// How long the end of the node waits for what its programs have written and

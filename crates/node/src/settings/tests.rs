@@ -18,7 +18,7 @@ fn every_setting_has_a_name_and_a_default_of_its_own() {
     NodeSettings::default().check().unwrap();
     for setting in TABLE {
         assert_eq!(set(setting.name, &setting.default()), Ok(setting.default()));
-        assert!(set(setting.name, "nonsense").is_err(), "{}", setting.name);
+        assert!(set(setting.name, "non/sense").is_err(), "{}", setting.name);
     }
 }
 
@@ -33,6 +33,8 @@ fn values_are_read_and_written_alike() {
         ("payload-memory", "1T", "1T"),
         ("zero-copy", "off", "no"),
         ("placement", "engine", "engine"),
+        ("tap", "toe0", "toe0"),
+        ("netns", "web.1", "web.1"),
         ("drain", "1500ms", "1s 500ms"),
     ] {
         assert_eq!(set(name, value).as_deref(), Ok(shown));
@@ -59,6 +61,10 @@ fn what_is_out_of_range_is_refused_with_the_range() {
         ("payload-memory", "99999999999999999T"),
         ("shards", "17"),
         ("drain", "2h"),
+        ("tap", "a-name-too-long-by-far"),
+        ("tap", "a b"),
+        ("netns", ".."),
+        ("netns", "a/b"),
     ] {
         assert!(set(name, value).is_err(), "{name} {value}");
     }

@@ -5,8 +5,10 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use ipnet::{Ipv4Net, Ipv6Net};
+use toehold_link::interface::NamespaceName;
 use toehold_wire::Mac;
 
+use crate::kernel::InterfaceName;
 use crate::placement::Placement;
 
 /// A value of a setting: `parse(&show(value))` gives it back.
@@ -31,7 +33,7 @@ macro_rules! plain {
 
 plain!(u16 u32 Placement);
 
-/// Addresses: what is not given is found.
+/// Addresses and names: what is not given is found, or not there.
 impl<T: FromStr + Display + Address> Value for Option<T> {
     fn parse(text: &str) -> Option<Self> {
         match text {
@@ -50,6 +52,8 @@ pub(super) trait Address {}
 impl Address for Ipv4Net {}
 impl Address for Ipv6Net {}
 impl Address for Mac {}
+impl Address for InterfaceName {}
+impl Address for NamespaceName {}
 
 /// Bytes: with K, M, G or T behind the number, so many powers of 1024.
 impl Value for u64 {

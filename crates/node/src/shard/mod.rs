@@ -21,13 +21,14 @@ pub(crate) use waiting::{Bells, Waiting, Wake, Wakes};
 
 use std::sync::Arc;
 
-use toehold_link::{Link, NeighborChange, Watch};
+use toehold_link::{Link, NeighborChange, Received, Watch};
 use toehold_shm::{Channels, Steps};
-use toehold_stack::{Event, Instant, Placement, Readiness, Stack};
+use toehold_stack::{Event, Instant, Placement, Readiness, Stack, ToKernel};
 
 use self::interests::{Entry, Key, Kind};
 use self::polls::Polls;
 use crate::clock;
+use crate::kernel::Outlet;
 
 /// Most frames taken from the link before they are answered.
 const BURST: usize = 64;
@@ -79,6 +80,8 @@ pub struct Shard {
     pub(crate) waiting: Waiting,
     bells: Bells,
     channels: Channels,
+    /// Where what is not for the stack goes, if the kernel's is beside it.
+    pub(crate) kernel: Option<Outlet>,
     /// Of all shards of the node.
     pub(crate) wakes: Arc<Wakes>,
 }
@@ -100,6 +103,7 @@ impl Shard {
             received_at: now,
             housekeeping_at: now,
             frame_len: 0,
+            kernel: None,
             waiting,
             bells,
             wakes,
@@ -151,11 +155,16 @@ impl Shard {
             link,
             now,
             frame_len,
+            kernel,
             ..
         } = self;
+        let mut to_kernel = |frame: &Received<'_>| match kernel {
+            Some(outlet) => outlet.hand_over(frame),
+            None => ToKernel::Gone,
+        };
         link.receive(now.0, budget, &mut |frame| {
             *frame_len = frame.len();
-            stack.handle_frame_into(*now, frame, placement.as_deref_mut());
+            stack.handle_frame_beside(*now, frame, placement.as_deref_mut(), &mut to_kernel);
         })
     }
 

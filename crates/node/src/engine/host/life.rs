@@ -23,6 +23,7 @@ use crate::clock;
 use crate::config::NodeConfig;
 use crate::driver::Driver;
 use crate::error::NodeError;
+use crate::kernel::Device;
 use crate::local::{no_descriptors, random, shards_of, stack_config};
 use crate::lookout::rouse_all;
 use crate::memory::{Layout, Marks};
@@ -53,6 +54,9 @@ pub(super) struct Life {
     drivers: Vec<(Arc<Driver>, Option<JoinHandle<()>>)>,
     fabric: Arc<Connections>,
     connecting: Option<JoinHandle<()>>,
+    /// What carries the kernel's frames to the fabric, and what ends it.
+    inlet: Option<(Doorbell, JoinHandle<()>)>,
+    kernel: Option<Arc<Device>>,
     drain: Duration,
 }
 
@@ -120,8 +124,16 @@ impl Life {
             })?;
             drivers.push((driver, Some(driving)));
         }
+        let kernel = config.kernel.clone();
+        let inlet = kernel.as_deref().map(|kernel| carry(kernel, &ways, alarm));
         Ok(Life {
-            description: Description { shards, life },
+            inlet: inlet.transpose()?,
+            description: Description {
+                shards,
+                life,
+                kernel: kernel.as_ref().map(|kernel| kernel.description().clone()),
+            },
+            kernel,
             parts,
             closes_at,
             shards: ways,
@@ -145,6 +157,9 @@ impl Life {
                 port,
             };
             list.extend(descriptors.into_list());
+        }
+        if let Some(kernel) = &self.kernel {
+            list.push(kernel.descriptor()?);
         }
         Ok((self.description.clone(), list))
     }
@@ -261,6 +276,10 @@ impl Life {
         self.rouse_all();
         self.drivers.iter().for_each(|(driver, _)| driver.stop());
         self.fabric.stop();
+        if let Some((stop, carrying)) = self.inlet.take() {
+            stop.ring();
+            join(carrying);
+        }
         let driving = self.drivers.iter_mut().filter_map(|(_, driving)| driving.take());
         driving.for_each(join);
         self.connecting.take().into_iter().for_each(join);
@@ -330,7 +349,11 @@ impl Common<'_> {
         pieces.marks.set(mark);
         let wakes = Arc::clone(&self.wakes);
         let channels = pieces.stack.channels().clone();
-        let shard = Shard::new(pieces.stack, link, pieces.waiting, bells.clone(), wakes);
+        let mut shard = Shard::new(pieces.stack, link, pieces.waiting, bells.clone(), wakes);
+        shard.kernel = match &self.config.kernel {
+            Some(kernel) => Some(kernel.outlet()?),
+            None => None,
+        };
         let handle = ShardHandle {
             lease: Leased::new(closing(pieces.lease, &self.closes_at), shard).serving(serve),
             channels,
@@ -363,6 +386,19 @@ fn closing(lease: Lease, closes_at: &Arc<AtomicU64>) -> Lease {
             closed.close();
         }
     }))
+}
+
+/// Starts the thread that carries the kernel's frames to the fabric.
+fn carry(
+    kernel: &Device,
+    shards: &Arc<Shards>,
+    alarm: &Sender<()>,
+) -> Result<(Doorbell, JoinHandle<()>), NodeError> {
+    let stop = Doorbell::new().map_err(no_descriptors)?;
+    let stopped = stop.try_clone().map_err(no_descriptors)?;
+    let shards = Arc::clone(shards);
+    let inlet = kernel.inlet(OneShard { shards, index: 0 }, stopped)?;
+    Ok((stop, start("toehold-kernel", alarm, move || inlet.run())?))
 }
 
 /// Starts a thread that says so when it ends, however it does.

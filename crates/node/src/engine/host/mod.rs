@@ -29,6 +29,7 @@ use crate::control::{
 };
 use crate::error::NodeError;
 use crate::fabric::Place;
+use crate::kernel::Device;
 use crate::local::no_descriptors;
 use crate::placement::Placement;
 use crate::settings::NodeSettings;
@@ -87,7 +88,9 @@ impl StackHost {
     /// descriptors or threads.
     pub fn host(place: &Place, settings: &NodeSettings) -> Result<Arc<dyn Host>, HostError> {
         let (alarm, alarms) = mpsc::channel();
-        let host = Arc::new(StackHost::begin(node_config(place, settings), alarm)?);
+        let kernel = Device::make(place, settings)?;
+        let config = node_config(place, settings).beside(kernel);
+        let host = Arc::new(StackHost::begin(config, alarm)?);
         let watched = Arc::downgrade(&host);
         let thread = std::thread::Builder::new().name("toehold-vitals".into());
         thread.spawn(move || watch(&watched, &alarms))?;
@@ -288,6 +291,7 @@ impl Host for StackHost {
             placement: state.placement,
             shards: self.config.shards.into(),
             capturing: state.recording.is_some(),
+            kernel: self.config.kernel.as_ref().map(|kernel| kernel.status()),
             ..state.last.clone()
         }
     }
@@ -362,6 +366,9 @@ impl Host for StackHost {
         drop(state);
         if let Some(mut life) = life {
             life.end();
+        }
+        if let Some(kernel) = &self.config.kernel {
+            kernel.remove();
         }
         self.leave_capture();
         let left = std::mem::take(&mut self.lock().left);

@@ -1,0 +1,255 @@
+//! The TAP device of a node: made, told of, and removed by the engine.
+
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+use std::os::fd::OwnedFd;
+use std::sync::{Mutex, PoisonError};
+
+use toehold_link::interface::{Interface, InterfaceError, Namespace, NamespaceError, NamespaceName};
+use toehold_link::tap::{Tap, TapDescription, TapError, TapSettings};
+use toehold_shm::Doorbell;
+
+use super::leftovers::{Leftovers, SUFFIX};
+use super::{Inlet, InterfaceName, Outlet};
+use crate::control::{DeviceState, KernelStatus};
+use crate::fabric::{Place, TakeError};
+use crate::settings::NodeSettings;
+use crate::shards::OneShard;
+
+/// Ports that the kernel chooses from, in a namespace that the node has made: the rest of
+/// what is meant for that is the node's (RFC 6335 §6).
+const KERNEL_PORTS: RangeInclusive<u16> = 32768..=49151;
+
+/// Ports left to the node, at least.
+const LEAST_PORTS: u16 = 1024;
+
+/// Where the kernel keeps the ports it chooses from.
+const PORT_RANGE: &str = "/proc/sys/net/ipv4/ip_local_port_range";
+
+/// Why a node has no TAP device.
+#[derive(Debug, thiserror::Error)]
+pub enum KernelError {
+    /// A namespace without a device to be in it.
+    #[error("a network namespace is for the node's TAP device: give --tap as well")]
+    NoDevice,
+    /// The device cannot be made.
+    #[error("{0}{hint}", hint = hint(.0))]
+    Tap(#[from] TapError),
+    /// The namespace cannot be had.
+    #[error("{0}; without --netns the device is made in the namespace of this command")]
+    Namespace(#[from] NamespaceError),
+    /// The device cannot be given its addresses.
+    #[error(transparent)]
+    Interface(#[from] InterfaceError),
+    /// The kernel chooses from so many ports that none are left.
+    #[error(
+        "the kernel chooses its ports up to {0}, and leaves none to the node: narrow its range in this network \
+         namespace (`sysctl -w net.ipv4.ip_local_port_range='32768 49151'`)"
+    )]
+    Ports(u16),
+    /// Nobody could clean up after a killed engine.
+    #[error("cannot note the device in the fabric: {0}")]
+    Note(#[from] TakeError),
+    /// There are no descriptors left.
+    #[error("cannot keep the device: {0} (see `ulimit -n`)")]
+    Descriptors(#[from] std::io::Error),
+}
+
+/// A node's device. Dropping it removes what was made.
+#[derive(Debug)]
+pub(crate) struct Device {
+    /// Kept for those who attach.
+    descriptor: OwnedFd,
+    description: TapDescription,
+    interface: Mutex<Interface>,
+    ports: RangeInclusive<u16>,
+    made: Made,
+}
+
+/// What was made so far, and the file that says so.
+#[derive(Debug)]
+struct Made {
+    leftovers: Leftovers,
+    file: Option<crate::fabric::OwnFile>,
+}
+
+impl Device {
+    /// Makes the device that the settings ask for, if they ask for one.
+    pub(crate) fn make(place: &Place, settings: &NodeSettings) -> Result<Option<Device>, KernelError> {
+        let Some(name) = settings.tap.clone() else {
+            return match settings.netns {
+                Some(_) => Err(KernelError::NoDevice),
+                None => Ok(None),
+            };
+        };
+        let (namespace, is_new) = match &settings.netns {
+            Some(name) => name.open_or_create()?,
+            None => (Namespace::Own, false),
+        };
+        // From here on, an error removes what was made.
+        let mut made = Made {
+            leftovers: Leftovers {
+                device: name.clone(),
+                identity: None,
+                netns: settings.netns.as_ref().map(NamespaceName::to_string),
+                made: if is_new { namespace.id() } else { None },
+            },
+            file: None,
+        };
+        made.note(place)?;
+        let record = place.record();
+        let wanted = TapSettings {
+            interface_address: Some(record.mac.0),
+            mtu: record.mtu,
+            ..TapSettings::new(name.as_str(), record.mac.0)
+        };
+        let (tap, mut interface) = Tap::create(&wanted, &namespace)?;
+        made.leftovers.identity = Some((interface.index(), record.mac.0));
+        made.note(place)?;
+        if is_new {
+            Interface::open(&namespace, "lo")?.set_up(true)?;
+        }
+        configure(&mut interface, &namespace, place, &name)?;
+        let ports = node_ports(&namespace, is_new)?;
+        let (descriptor, description) = tap.into_parts();
+        Ok(Some(Device {
+            descriptor,
+            description,
+            interface: Mutex::new(interface),
+            ports,
+            made,
+        }))
+    }
+
+    /// A descriptor for another process, with which it hands frames over.
+    pub(crate) fn descriptor(&self) -> std::io::Result<OwnedFd> {
+        self.descriptor.try_clone()
+    }
+
+    /// What has to be known beside the descriptor.
+    pub(crate) fn description(&self) -> &TapDescription {
+        &self.description
+    }
+
+    /// A way into it for a shard of this process.
+    pub(crate) fn outlet(&self) -> Result<Outlet, KernelError> {
+        Ok(Outlet::new(self.descriptor()?, &self.description)?)
+    }
+
+    /// The way out of it, over the port of a shard.
+    pub(crate) fn inlet(&self, shard: OneShard, stop: Doorbell) -> Result<Inlet, KernelError> {
+        Ok(Inlet::new(
+            self.descriptor()?,
+            self.description.clone(),
+            shard,
+            stop,
+        )?)
+    }
+
+    /// The ports from which the node's stack chooses: the kernel does not.
+    pub(crate) fn ports(&self) -> RangeInclusive<u16> {
+        self.ports.clone()
+    }
+
+    pub(crate) fn status(&self) -> KernelStatus {
+        let mut interface = self.interface.lock().unwrap_or_else(PoisonError::into_inner);
+        KernelStatus {
+            device: self.description.name.clone(),
+            netns: self.made.leftovers.netns.clone(),
+            state: match interface.state() {
+                Ok(state) if state.up => DeviceState::Up,
+                Ok(_) => DeviceState::Down,
+                Err(_) => DeviceState::Gone,
+            },
+        }
+    }
+
+    /// Removes it now, whoever still has a descriptor of it.
+    pub(crate) fn remove(&self) {
+        self.made.clean();
+    }
+}
+
+impl Made {
+    /// Writes down what there is, for whoever cleans up if this process cannot.
+    fn note(&mut self, place: &Place) -> Result<(), TakeError> {
+        self.file = Some(place.write(SUFFIX, &self.leftovers)?);
+        Ok(())
+    }
+
+    /// Removes what there is. What cannot be removed stays written down.
+    fn clean(&self) {
+        if self.leftovers.remove()
+            && let Some(file) = &self.file
+        {
+            file.remove();
+        }
+    }
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        self.clean();
+    }
+}
+
+/// What still works, where it is a privilege that is missing.
+fn hint(error: &TapError) -> &'static str {
+    match error {
+        TapError::NoDriver | TapError::NoAccess | TapError::NotPermitted(_) => {
+            "; without --tap a node needs no privilege, and TCP between nodes is the same"
+        }
+        _ => "",
+    }
+}
+
+/// Addresses, and up.
+fn configure(
+    interface: &mut Interface,
+    namespace: &Namespace,
+    place: &Place,
+    name: &InterfaceName,
+) -> Result<(), KernelError> {
+    let record = place.record();
+    interface.add_address(IpAddr::V4(record.ipv4.addr()), record.ipv4.prefix_len())?;
+    //= RFC 8200 §5
+    // A link with a smaller MTU has no IPv6.
+    if record.mtu >= 1280 && allow_ipv6(namespace, name)? {
+        interface.add_address(IpAddr::V6(record.ipv6.addr()), record.ipv6.prefix_len())?;
+    }
+    interface.set_up(true)?;
+    Ok(())
+}
+
+/// Allows IPv6 on the device, where its namespace has that switched off for new ones. False:
+/// the kernel has no IPv6. If a setting cannot be changed, the kernel will say what it thinks
+/// of the address.
+fn allow_ipv6(namespace: &Namespace, name: &InterfaceName) -> Result<bool, NamespaceError> {
+    let settings = std::path::PathBuf::from(format!("/proc/sys/net/ipv6/conf/{name}"));
+    namespace.run(|| {
+        let _ = std::fs::write(settings.join("disable_ipv6"), "0");
+        // The address is there again when the interface is up again, as that of IPv4 is.
+        let _ = std::fs::write(settings.join("keep_addr_on_down"), "1");
+        settings.exists()
+    })
+}
+
+/// The ports above those that the kernel chooses from. In a namespace of the node's own the
+/// kernel has fewer; in somebody else's it has what it had.
+fn node_ports(namespace: &Namespace, is_new: bool) -> Result<RangeInclusive<u16>, KernelError> {
+    let last = namespace.run(|| {
+        if is_new {
+            let range = format!("{} {}", KERNEL_PORTS.start(), KERNEL_PORTS.end());
+            // Where that is not allowed, there is what is left.
+            let _ = std::fs::write(PORT_RANGE, range);
+        }
+        let range = std::fs::read_to_string(PORT_RANGE).ok()?;
+        range.split_whitespace().nth(1)?.parse::<u16>().ok()
+    })?;
+    // A kernel that does not tell does as all do.
+    let last = last.unwrap_or(60_999);
+    match last.checked_add(LEAST_PORTS) {
+        Some(_) => Ok(last + 1..=u16::MAX),
+        None => Err(KernelError::Ports(last)),
+    }
+}
