@@ -2,6 +2,7 @@
 
 use core::net::{Ipv4Addr, SocketAddr};
 
+use proptest::prelude::*;
 use toehold_link::{Offload, Received, Transmit, TransmitError, Transmitter};
 use toehold_shm::{Carver, Gather, Region};
 use toehold_stack::{Config, ConnectionId, Event, FromKernel, Instant, SocketError, Stack, State, ToKernel};
@@ -350,4 +351,41 @@ fn what_the_kernel_does_not_take_is_counted() {
         counters.drop_from_kernel_malformed,
     ];
     assert_eq!((sent, drops), ((1, 100), [1, 1, 2]));
+}
+
+proptest! {
+    /// Whatever comes, at most one of the two answers it, and the kernel gets it once and as
+    /// it came.
+    #[test]
+    fn a_frame_is_handed_over_once_at_most_and_unchanged(
+        kind in 0..5_u8,
+        flags in 0..256_u16,
+        changes in prop::collection::vec((0..120_usize, any::<u8>()), 0..6),
+        len in 0..120_usize,
+    ) {
+        let mut host = Host::new(true);
+        let connected = kind == 0;
+        if connected {
+            host.accept();
+        }
+        let mut frame = match kind {
+            0 | 1 => segment(Flags(flags), 101, 7, &[7; 40]),
+            2 => framed(EtherType::IPV4, &packet(PEER, OWN, protocol::UDP, &[0; 40])),
+            3 => framed(EtherType::ARP, &[0; 46]),
+            _ => framed(EtherType::IPV6, &[0x60; 100]),
+        };
+        for (at, byte) in changes {
+            if let Some(place) = frame.get_mut(at) {
+                *place = byte;
+            }
+        }
+        frame.truncate(len.max(14));
+        host.receive(&frame);
+        prop_assert!(host.kernel.len() <= 1);
+        if let Some(kernels) = host.kernel.first() {
+            prop_assert_eq!(kernels, &frame);
+            let resets = host.stack.counters().tcp_resets_sent;
+            prop_assert_eq!(resets, 0, "both have answered");
+        }
+    }
 }

@@ -323,6 +323,13 @@ fn a_device_may_go_down_and_up_and_away() {
     assert!(!pair.ping(1, NODE_A[0]));
     assert_ne!(pair.counted("a", "drop_to_kernel_gone"), 0);
     exchange(&client, &server);
+    // A namespace whose name somebody has taken away is still the node's.
+    pair.names[1].remove(pair.namespaces[1].id().unwrap()).unwrap();
+    assert!(pair.fabrics.succeeds("stat b").contains("over toe0@"));
+    exchange(&client, &server);
+    pair.fabrics.succeeds("down b");
+    let gone = Interface::open(&pair.namespaces[1], "toe0");
+    assert!(matches!(gone, Err(InterfaceError::Missing(_))));
 }
 
 #[test]

@@ -61,7 +61,8 @@ pub(crate) struct Device {
     /// Kept for those who attach.
     descriptor: OwnedFd,
     description: TapDescription,
-    interface: Mutex<Interface>,
+    /// In its namespace, whatever becomes of the namespace's name. `None`: it was removed.
+    interface: Mutex<Option<Interface>>,
     ports: RangeInclusive<u16>,
     made: Made,
 }
@@ -115,7 +116,7 @@ impl Device {
         Ok(Some(Device {
             descriptor,
             description,
-            interface: Mutex::new(interface),
+            interface: Mutex::new(Some(interface)),
             ports,
             made,
         }))
@@ -153,19 +154,25 @@ impl Device {
 
     pub(crate) fn status(&self) -> KernelStatus {
         let mut interface = self.interface.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = interface.as_mut().and_then(|interface| interface.state().ok());
         KernelStatus {
             device: self.description.name.clone(),
             netns: self.made.leftovers.netns.clone(),
-            state: match interface.state() {
-                Ok(state) if state.up => DeviceState::Up,
-                Ok(_) => DeviceState::Down,
-                Err(_) => DeviceState::Gone,
+            state: match state {
+                Some(state) if state.up => DeviceState::Up,
+                Some(_) => DeviceState::Down,
+                None => DeviceState::Gone,
             },
         }
     }
 
     /// Removes it now, whoever still has a descriptor of it.
     pub(crate) fn remove(&self) {
+        let mut interface = self.interface.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(interface) = interface.take() {
+            // Somebody may have deleted it before.
+            let _ = interface.delete();
+        }
         self.made.clean();
     }
 }

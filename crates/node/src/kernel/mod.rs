@@ -1,11 +1,11 @@
 //! The kernel's stack beside the node's: a TAP device with the node's addresses, over which
 //! the kernel gets what does not belong to the node's stack, and sends what it has to say.
 //!
-//! Who drives the node hands the kernel's frames over at once ([`Outlet`]), for which every
+//! Who drives the node hands the kernel's frames over at once (`outlet`), for which every
 //! process of the node has the device's descriptor: a frame for the kernel waits for nobody
 //! to wake up. What the kernel sends, a thread of the engine carries to the fabric
-//! ([`Inlet`]); it sleeps in between. The device itself, its namespace, and what is left of
-//! them when the engine is killed, are the engine's ([`Device`], [`leftovers`]).
+//! (`inlet`); it sleeps in between. The device itself, its namespace, and what is left of
+//! them when the engine is killed, are the engine's (`device`, `leftovers`).
 
 mod device;
 mod inlet;

@@ -267,6 +267,7 @@ impl Life {
             .any(|(_, shard)| shard.lease.lease().is_closed())
             || self.drivers.iter().any(|(_, driving)| ended(driving))
             || ended(&self.connecting)
+            || (self.inlet.as_ref()).is_some_and(|(_, carrying)| carrying.is_finished())
             || self.parts.iter().any(|part| !part.marks.are(part.mark))
     }
 
