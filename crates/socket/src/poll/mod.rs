@@ -1,24 +1,26 @@
 //! Waiting for many sockets at once, in the manner of mio and `poll(2)`.
 
 mod events;
+mod registry;
+mod set;
+mod waker;
 
 pub use events::{Event, Events, Iter, Token};
+pub use registry::{Registry, Source};
 pub use toehold_node::Interest;
+pub use waker::Waker;
 
 use std::fmt;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use rustix::io::Errno;
-use toehold_node::{Everywhere, Guard, Operation, Ownership, Shard, SpinBudget, Subscription};
-use toehold_stack::Event as SourceEvent;
+use toehold_node::{Everywhere, Operation, Shard, SpinBudget, Subscription};
 
+use self::set::Set;
 use crate::error::{gone, invalid};
-use crate::listener::TcpListener;
-use crate::node::{Node, Shared};
-use crate::stream::TcpStream;
+use crate::node::Node;
 
 /// Tells which of many sockets are ready.
 ///
@@ -54,79 +56,6 @@ pub struct Poll {
     next: u8,
 }
 
-/// Where sockets are registered with a [`Poll`], from any thread.
-#[derive(Clone)]
-pub struct Registry {
-    set: Arc<Set>,
-}
-
-/// A poll as long as a handle of it exists: one in every shard of its node.
-struct Set {
-    node: Arc<Shared>,
-    polls: Vec<PollIn>,
-    /// The shard of the thread that made it, in which its wakers are.
-    home: u8,
-    /// The shards in which something was registered, and the home, as bits. A poll whose
-    /// sockets are all of one shard waits for that one alone.
-    used: AtomicU32,
-    /// The process that made it. A forked child has a copy, and has no use for it.
-    process: u16,
-}
-
-/// What a poll is in one shard.
-struct PollIn {
-    index: u32,
-    ownership: Ownership,
-}
-
-/// Something that can be registered: a [`TcpListener`] or a [`TcpStream`].
-pub trait Source: sealed::Sealed {}
-
-impl Source for TcpListener {}
-impl Source for TcpStream {}
-
-mod sealed {
-    use super::{Arc, Shared, SourceEvent, TcpListener, TcpStream};
-
-    pub trait Sealed {
-        /// Its node.
-        #[doc(hidden)]
-        #[allow(private_interfaces)]
-        fn node(&self) -> &Arc<Shared>;
-
-        /// What it is in each shard in which it is something, until `each` fails.
-        #[doc(hidden)]
-        #[allow(private_interfaces)]
-        fn names(&self, each: &mut dyn FnMut(u8, SourceEvent) -> std::io::Result<()>) -> std::io::Result<()>;
-    }
-
-    impl Sealed for TcpListener {
-        #[allow(private_interfaces)]
-        fn node(&self) -> &Arc<Shared> {
-            self.sources().0
-        }
-
-        #[allow(private_interfaces)]
-        fn names(&self, each: &mut dyn FnMut(u8, SourceEvent) -> std::io::Result<()>) -> std::io::Result<()> {
-            let (_, mut names) = self.sources();
-            names.try_for_each(|(shard, name)| each(shard, name))
-        }
-    }
-
-    impl Sealed for TcpStream {
-        #[allow(private_interfaces)]
-        fn node(&self) -> &Arc<Shared> {
-            self.source().0
-        }
-
-        #[allow(private_interfaces)]
-        fn names(&self, each: &mut dyn FnMut(u8, SourceEvent) -> std::io::Result<()>) -> std::io::Result<()> {
-            let (_, shard, name) = self.source();
-            each(shard, name)
-        }
-    }
-}
-
 impl Poll {
     /// A poll for sockets of one node.
     ///
@@ -134,25 +63,12 @@ impl Poll {
     ///
     /// ENOBUFS if the node has as many as it may have.
     pub fn new(node: &Node) -> io::Result<Poll> {
-        let node = Arc::clone(&node.shared);
-        let shards = node.shards()?;
-        let (home, count) = (shards.home(), shards.count());
-        let mut set = Set {
-            process: node.process(),
-            node,
-            polls: Vec::new(),
-            home,
-            used: AtomicU32::new(1 << home),
-        };
-        for shard in 0..count {
-            // What was opened is closed again if there is no room for all.
-            let poll = PollIn::open(&set.node, shard)?;
-            set.polls.push(poll);
-        }
+        let set = Set::open(Arc::clone(&node.shared))?;
+        let next = set.home;
         Ok(Poll {
             registry: Registry { set: Arc::new(set) },
             spin: SpinBudget::new(),
-            next: home,
+            next,
         })
     }
 
@@ -267,144 +183,6 @@ impl Poll {
     }
 }
 
-impl Registry {
-    /// Watches a socket. A socket that is dropped is not watched any longer.
-    ///
-    /// # Errors
-    ///
-    /// `AlreadyExists` if it is registered with this poll; `InvalidInput` if it
-    /// belongs to another node; ENOBUFS if the node watches as many sockets as it can.
-    pub fn register<S: Source + ?Sized>(
-        &self,
-        source: &S,
-        token: Token,
-        interests: Interest,
-    ) -> io::Result<()> {
-        self.check(source)?;
-        let mut done = 0;
-        let registered = source.names(&mut |index, name| {
-            let mut shard = self.set.enter(index)?;
-            let poll = self.set.poll(index);
-            if shard.registration(poll, name).is_some() {
-                return Err(Errno::EXIST.into());
-            }
-            let registered = shard.register(poll, name, token.0 as u64, interests);
-            registered.ok_or(Errno::NOBUFS)?;
-            done += 1;
-            Ok(())
-        });
-        let mut used = 0;
-        source.names(&mut |index, name| {
-            used |= 1 << index;
-            if registered.is_err() && done > 0 {
-                done -= 1;
-                let mut shard = self.set.enter(index)?;
-                if let Some(registration) = shard.registration(self.set.poll(index), name) {
-                    shard.deregister(registration);
-                }
-            }
-            Ok(())
-        })?;
-        registered?;
-        self.set.use_shards(used)
-    }
-
-    /// Changes what is watched, and under which token.
-    ///
-    /// # Errors
-    ///
-    /// `NotFound` if the socket is not registered.
-    pub fn reregister<S: Source + ?Sized>(
-        &self,
-        source: &S,
-        token: Token,
-        interests: Interest,
-    ) -> io::Result<()> {
-        self.check(source)?;
-        source.names(&mut |index, name| {
-            let mut shard = self.set.enter(index)?;
-            let registration = shard.registration(self.set.poll(index), name);
-            shard.reregister(registration.ok_or(Errno::NOENT)?, token.0 as u64, interests);
-            Ok(())
-        })
-    }
-
-    /// Ends watching a socket.
-    ///
-    /// # Errors
-    ///
-    /// `NotFound` if the socket is not registered.
-    pub fn deregister<S: Source + ?Sized>(&self, source: &S) -> io::Result<()> {
-        self.check(source)?;
-        source.names(&mut |index, name| {
-            let mut shard = self.set.enter(index)?;
-            let registration = shard.registration(self.set.poll(index), name);
-            shard.deregister(registration.ok_or(Errno::NOENT)?);
-            Ok(())
-        })
-    }
-
-    fn check<S: Source + ?Sized>(&self, source: &S) -> io::Result<()> {
-        if Arc::ptr_eq(source.node(), &self.set.node) {
-            Ok(())
-        } else {
-            Err(invalid("the socket and the poll belong to different nodes"))
-        }
-    }
-}
-
-/// Wakes a thread that polls, from any other thread.
-#[derive(Debug, Clone)]
-pub struct Waker {
-    entry: Arc<WakerEntry>,
-}
-
-#[derive(Debug)]
-struct WakerEntry {
-    registry: Registry,
-    index: u32,
-}
-
-impl Waker {
-    /// A waker that makes a poll tell of `token`, as readable.
-    ///
-    /// # Errors
-    ///
-    /// ENOBUFS if the node has no room for it.
-    pub fn new(registry: &Registry, token: Token) -> io::Result<Waker> {
-        let set = &registry.set;
-        let index = set
-            .enter(set.home)?
-            .open_waker(set.poll(set.home), token.0 as u64);
-        let index = index.ok_or(Errno::NOBUFS)?;
-        let registry = registry.clone();
-        Ok(Waker {
-            entry: Arc::new(WakerEntry { registry, index }),
-        })
-    }
-
-    /// Makes the present call of [`Poll::poll`] return, or the next one.
-    ///
-    /// # Errors
-    ///
-    /// `NetworkDown` if the node is gone.
-    pub fn wake(&self) -> io::Result<()> {
-        let WakerEntry { registry, index } = &*self.entry;
-        registry.set.enter(registry.set.home)?.use_waker(*index);
-        Ok(())
-    }
-}
-
-impl Drop for WakerEntry {
-    fn drop(&mut self) {
-        // A node that is gone holds nothing.
-        let set = &self.registry.set;
-        if let Ok(mut shard) = set.enter(set.home) {
-            shard.deregister(self.index);
-        }
-    }
-}
-
 /// Waits for readiness.
 struct Wait<'a> {
     set: &'a Set,
@@ -459,74 +237,8 @@ impl Operation for WaitIn<'_> {
     }
 }
 
-impl PollIn {
-    fn open(node: &Shared, index: u8) -> io::Result<PollIn> {
-        let mut shard = node.enter(index)?;
-        let poll = shard.open_poll().ok_or(Errno::NOBUFS)?;
-        match node.own(index, &mut shard, poll) {
-            Ok(ownership) => Ok(PollIn {
-                index: poll,
-                ownership,
-            }),
-            Err(error) => {
-                shard.close_poll(poll);
-                Err(error)
-            }
-        }
-    }
-}
-
-impl Set {
-    /// Begins a call on the poll in a shard.
-    fn enter(&self, index: u8) -> io::Result<Guard<'_>> {
-        if self.node.process() == self.process {
-            self.node.enter(index)
-        } else {
-            Err(Errno::BADF.into())
-        }
-    }
-
-    /// Its number in a shard; one that no poll has if it is in none.
-    fn poll(&self, index: u8) -> u32 {
-        let poll = self.polls.get(usize::from(index));
-        poll.map_or(u32::MAX, |poll| poll.index)
-    }
-
-    /// Something is registered in these shards from now on. Who waits has to know.
-    fn use_shards(&self, shards: u32) -> io::Result<()> {
-        let before = self.used.fetch_or(shards, Relaxed);
-        if before | shards == before {
-            return Ok(());
-        }
-        for index in (0..self.polls.len() as u8).filter(|index| before & 1 << index != 0) {
-            let mut shard = self.enter(index)?;
-            shard.rouse_poll(self.poll(index));
-            self.node.settle(index, &mut shard);
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Set {
-    fn drop(&mut self) {
-        for (index, poll) in (0..).zip(&self.polls) {
-            // A node that is gone holds nothing.
-            if let Ok(mut shard) = self.enter(index) {
-                shard.close_poll(poll.index);
-                self.node.disown(index, &mut shard, poll.ownership);
-            }
-        }
-    }
-}
-
 impl fmt::Debug for Poll {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Poll").finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for Registry {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Registry").finish_non_exhaustive()
     }
 }

@@ -1,0 +1,165 @@
+//! What a poll watches: which sockets, for what, and under which token.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use toehold_node::Interest;
+
+use super::Token;
+use super::set::Set;
+use crate::error::invalid;
+use crate::listener::TcpListener;
+use crate::stream::TcpStream;
+
+/// Where sockets are registered with a [`Poll`](super::Poll), from any thread.
+#[derive(Clone)]
+pub struct Registry {
+    pub(super) set: Arc<Set>,
+}
+
+/// Something that can be registered: a [`TcpListener`] or a [`TcpStream`].
+pub trait Source: sealed::Sealed {}
+
+impl Source for TcpListener {}
+impl Source for TcpStream {}
+
+mod sealed {
+    use std::sync::Arc;
+
+    use toehold_stack::Event as SourceEvent;
+
+    use super::{TcpListener, TcpStream};
+    use crate::node::Shared;
+
+    pub trait Sealed {
+        /// Its node.
+        #[doc(hidden)]
+        #[allow(private_interfaces)]
+        fn node(&self) -> &Arc<Shared>;
+
+        /// What it is in each shard in which it is something, until `each` fails.
+        #[doc(hidden)]
+        #[allow(private_interfaces)]
+        fn names(&self, each: &mut dyn FnMut(u8, SourceEvent) -> std::io::Result<()>) -> std::io::Result<()>;
+    }
+
+    impl Sealed for TcpListener {
+        #[allow(private_interfaces)]
+        fn node(&self) -> &Arc<Shared> {
+            self.sources().0
+        }
+
+        #[allow(private_interfaces)]
+        fn names(&self, each: &mut dyn FnMut(u8, SourceEvent) -> std::io::Result<()>) -> std::io::Result<()> {
+            let (_, mut names) = self.sources();
+            names.try_for_each(|(shard, name)| each(shard, name))
+        }
+    }
+
+    impl Sealed for TcpStream {
+        #[allow(private_interfaces)]
+        fn node(&self) -> &Arc<Shared> {
+            self.source().0
+        }
+
+        #[allow(private_interfaces)]
+        fn names(&self, each: &mut dyn FnMut(u8, SourceEvent) -> std::io::Result<()>) -> std::io::Result<()> {
+            let (_, shard, name) = self.source();
+            each(shard, name)
+        }
+    }
+}
+
+impl Registry {
+    /// Watches a socket. A socket that is dropped is not watched any longer.
+    ///
+    /// # Errors
+    ///
+    /// `AlreadyExists` if it is registered with this poll; `InvalidInput` if it
+    /// belongs to another node; ENOBUFS if the node watches as many sockets as it can.
+    pub fn register<S: Source + ?Sized>(
+        &self,
+        source: &S,
+        token: Token,
+        interests: Interest,
+    ) -> io::Result<()> {
+        self.check(source)?;
+        let mut done = 0;
+        let registered = source.names(&mut |index, name| {
+            let mut shard = self.set.enter(index)?;
+            let poll = self.set.poll(index);
+            if shard.registration(poll, name).is_some() {
+                return Err(Errno::EXIST.into());
+            }
+            let registered = shard.register(poll, name, token.0 as u64, interests);
+            registered.ok_or(Errno::NOBUFS)?;
+            done += 1;
+            Ok(())
+        });
+        let mut used = 0;
+        source.names(&mut |index, name| {
+            used |= 1 << index;
+            if registered.is_err() && done > 0 {
+                done -= 1;
+                let mut shard = self.set.enter(index)?;
+                if let Some(registration) = shard.registration(self.set.poll(index), name) {
+                    shard.deregister(registration);
+                }
+            }
+            Ok(())
+        })?;
+        registered?;
+        self.set.use_shards(used)
+    }
+
+    /// Changes what is watched, and under which token.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound` if the socket is not registered.
+    pub fn reregister<S: Source + ?Sized>(
+        &self,
+        source: &S,
+        token: Token,
+        interests: Interest,
+    ) -> io::Result<()> {
+        self.check(source)?;
+        source.names(&mut |index, name| {
+            let mut shard = self.set.enter(index)?;
+            let registration = shard.registration(self.set.poll(index), name);
+            shard.reregister(registration.ok_or(Errno::NOENT)?, token.0 as u64, interests);
+            Ok(())
+        })
+    }
+
+    /// Ends watching a socket.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound` if the socket is not registered.
+    pub fn deregister<S: Source + ?Sized>(&self, source: &S) -> io::Result<()> {
+        self.check(source)?;
+        source.names(&mut |index, name| {
+            let mut shard = self.set.enter(index)?;
+            let registration = shard.registration(self.set.poll(index), name);
+            shard.deregister(registration.ok_or(Errno::NOENT)?);
+            Ok(())
+        })
+    }
+
+    fn check<S: Source + ?Sized>(&self, source: &S) -> io::Result<()> {
+        if Arc::ptr_eq(source.node(), &self.set.node) {
+            Ok(())
+        } else {
+            Err(invalid("the socket and the poll belong to different nodes"))
+        }
+    }
+}
+
+impl fmt::Debug for Registry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Registry").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,107 @@
+//! What a poll is in the shards of its node.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use rustix::io::Errno;
+use toehold_node::{Guard, Ownership};
+
+use crate::node::Shared;
+
+/// A poll as long as a handle of it exists: one in every shard of its node.
+pub(super) struct Set {
+    pub(super) node: Arc<Shared>,
+    pub(super) polls: Vec<PollIn>,
+    /// The shard of the thread that made it, in which its wakers are.
+    pub(super) home: u8,
+    /// The shards in which something was registered, and the home, as bits. A poll whose
+    /// sockets are all of one shard waits for that one alone.
+    pub(super) used: AtomicU32,
+    /// The process that made it. A forked child has a copy, and has no use for it.
+    pub(super) process: u16,
+}
+
+/// What a poll is in one shard.
+pub(super) struct PollIn {
+    pub(super) index: u32,
+    pub(super) ownership: Ownership,
+}
+
+impl PollIn {
+    fn open(node: &Shared, index: u8) -> io::Result<PollIn> {
+        let mut shard = node.enter(index)?;
+        let poll = shard.open_poll().ok_or(Errno::NOBUFS)?;
+        match node.own(index, &mut shard, poll) {
+            Ok(ownership) => Ok(PollIn {
+                index: poll,
+                ownership,
+            }),
+            Err(error) => {
+                shard.close_poll(poll);
+                Err(error)
+            }
+        }
+    }
+}
+
+impl Set {
+    /// One in every shard. What was opened is closed again if there is no room for all.
+    pub(super) fn open(node: Arc<Shared>) -> io::Result<Set> {
+        let shards = node.shards()?;
+        let (home, count) = (shards.home(), shards.count());
+        let mut set = Set {
+            process: node.process(),
+            node,
+            polls: Vec::new(),
+            home,
+            used: AtomicU32::new(1 << home),
+        };
+        for shard in 0..count {
+            let poll = PollIn::open(&set.node, shard)?;
+            set.polls.push(poll);
+        }
+        Ok(set)
+    }
+
+    /// Begins a call on the poll in a shard.
+    pub(super) fn enter(&self, index: u8) -> io::Result<Guard<'_>> {
+        if self.node.process() == self.process {
+            self.node.enter(index)
+        } else {
+            Err(Errno::BADF.into())
+        }
+    }
+
+    /// Its number in a shard; one that no poll has if it is in none.
+    pub(super) fn poll(&self, index: u8) -> u32 {
+        let poll = self.polls.get(usize::from(index));
+        poll.map_or(u32::MAX, |poll| poll.index)
+    }
+
+    /// Something is registered in these shards from now on. Who waits has to know.
+    pub(super) fn use_shards(&self, shards: u32) -> io::Result<()> {
+        let before = self.used.fetch_or(shards, Relaxed);
+        if before | shards == before {
+            return Ok(());
+        }
+        for index in (0..self.polls.len() as u8).filter(|index| before & 1 << index != 0) {
+            let mut shard = self.enter(index)?;
+            shard.rouse_poll(self.poll(index));
+            self.node.settle(index, &mut shard);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Set {
+    fn drop(&mut self) {
+        for (index, poll) in (0..).zip(&self.polls) {
+            // A node that is gone holds nothing.
+            if let Ok(mut shard) = self.enter(index) {
+                shard.close_poll(poll.index);
+                self.node.disown(index, &mut shard, poll.ownership);
+            }
+        }
+    }
+}
