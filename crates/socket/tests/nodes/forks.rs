@@ -7,7 +7,9 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use toehold_socket::{Events, Interest, Node, NodeConfig, Poll, TcpListener, TcpStream, Token};
 
+use crate::programs::echo;
 use crate::roles::{Program, address, forked, node, reap, say, wait, world};
+use crate::support::give_back;
 
 const CHILDREN: usize = 3;
 const ROUNDS: usize = 5;
@@ -16,20 +18,6 @@ fn pid(stream: &mut TcpStream) -> u32 {
     let mut bytes = [0; 4];
     stream.read_exact(&mut bytes).unwrap();
     u32::from_le_bytes(bytes)
-}
-
-fn echo(stream: &mut TcpStream) {
-    let mut bytes = [0; 100];
-    while let Ok(len @ 1..) = stream.read(&mut bytes) {
-        stream.write_all(&bytes[..len]).unwrap();
-    }
-}
-
-fn exchange(stream: &mut TcpStream, word: &[u8]) {
-    stream.write_all(word).unwrap();
-    let mut answer = vec![0; word.len()];
-    stream.read_exact(&mut answer).unwrap();
-    assert_eq!(answer, word);
 }
 
 /// The parent closes its listener, which the children go on accepting from.
@@ -78,10 +66,10 @@ fn several_children_accept_from_one_listener() {
 /// Both write to one connection; the child first.
 pub(crate) fn parent_goes_on() {
     let mut stream = TcpStream::connect(&node("client"), address(7)).unwrap();
-    exchange(&mut stream, b"before");
-    let child = forked(|| exchange(&mut stream, b"the child"));
+    echo(&mut stream, b"before").unwrap();
+    let child = forked(|| echo(&mut stream, b"the child").unwrap());
     reap(child);
-    exchange(&mut stream, b"the parent");
+    echo(&mut stream, b"the parent").unwrap();
 }
 
 #[test]
@@ -91,7 +79,7 @@ fn a_connection_outlives_a_child_that_shares_it() {
     let listener = TcpListener::bind(&server, (world.address(0), 7)).unwrap();
     let program = Program::start("parent-goes-on", &world);
     let (mut stream, _) = listener.accept().unwrap();
-    echo(&mut stream);
+    give_back(&mut stream);
     program.finish();
 }
 
@@ -99,7 +87,7 @@ fn a_connection_outlives_a_child_that_shares_it() {
 /// call: one that dies while it runs the stack resets the node.
 pub(crate) fn child_echoes() {
     let mut stream = TcpStream::connect(&node("client"), address(7)).unwrap();
-    exchange(&mut stream, b"the parent");
+    echo(&mut stream, b"the parent").unwrap();
     let child = forked(|| {
         for _ in 0..2 {
             let mut bytes = [0; 5];
@@ -124,9 +112,9 @@ fn a_connection_ends_with_the_last_of_two_that_are_killed() {
     stream.read_exact(&mut word).unwrap();
     stream.write_all(&word).unwrap();
     let child = Pid::from_raw(program.hear().parse().unwrap());
-    exchange(&mut stream, b"both ");
+    echo(&mut stream, b"both ").unwrap();
     program.kill();
-    exchange(&mut stream, b"child");
+    echo(&mut stream, b"child").unwrap();
     assert_eq!(program.hear(), "answered");
     kill(child, Signal::SIGKILL).unwrap();
     assert_eq!(stream.read(&mut [0]).unwrap(), 0);
@@ -140,13 +128,13 @@ pub(crate) fn fork_while_busy() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !stop.load(std::sync::atomic::Ordering::Relaxed) {
-                exchange(&mut stream, b"the busy thread");
+                echo(&mut stream, b"the busy thread").unwrap();
             }
         });
         for _ in 0..20 {
             let child = forked(|| {
                 let mut stream = TcpStream::connect(&client, address(7)).unwrap();
-                exchange(&mut stream, b"a child");
+                echo(&mut stream, b"a child").unwrap();
             });
             reap(child);
         }
@@ -163,7 +151,7 @@ fn a_thread_in_a_call_does_not_disturb_a_fork() {
     let threads: Vec<_> = (0..21)
         .map(|_| {
             let (mut stream, _) = listener.accept().unwrap();
-            std::thread::spawn(move || echo(&mut stream))
+            std::thread::spawn(move || give_back(&mut stream))
         })
         .collect();
     program.finish();
@@ -241,7 +229,7 @@ fn a_child_has_polls_of_its_own() {
     let listener = TcpListener::bind(&server, (world.address(0), 7)).unwrap();
     let program = Program::start("polls", &world);
     let (mut stream, _) = listener.accept().unwrap();
-    echo(&mut stream);
+    give_back(&mut stream);
     program.finish();
 }
 
@@ -253,11 +241,12 @@ pub(crate) fn fork_with_a_private_node() {
     let node = copied.unwrap();
     let listener = TcpListener::bind(&node, "10.0.0.1:7").unwrap();
     std::thread::scope(|scope| {
-        scope.spawn(|| echo(&mut listener.accept().unwrap().0));
-        exchange(
+        scope.spawn(|| give_back(&mut listener.accept().unwrap().0));
+        echo(
             &mut TcpStream::connect(&node, "10.0.0.1:7").unwrap(),
             b"as before",
-        );
+        )
+        .unwrap();
     });
 }
 
@@ -268,9 +257,9 @@ pub(crate) fn use_a_private_node_in_a_child() {
     let listener = TcpListener::bind(&node, "10.0.0.1:7").unwrap();
     let mut poll = Poll::new(&node).unwrap();
     std::thread::scope(|scope| {
-        scope.spawn(|| echo(&mut listener.accept().unwrap().0));
+        scope.spawn(|| give_back(&mut listener.accept().unwrap().0));
         let mut stream = TcpStream::connect(&node, "10.0.0.1:7").unwrap();
-        exchange(&mut stream, b"before");
+        echo(&mut stream, b"before").unwrap();
         reap(forked(|| {
             let refused = |result: std::io::Result<()>| {
                 let error = result.unwrap_err();
@@ -290,7 +279,7 @@ pub(crate) fn use_a_private_node_in_a_child() {
             let polled = poll.poll(&mut Events::with_capacity(4), None).unwrap_err();
             assert_eq!(polled.raw_os_error(), Some(nix::libc::EBADF));
         }));
-        exchange(&mut stream, b"after");
+        echo(&mut stream, b"after").unwrap();
     });
 }
 

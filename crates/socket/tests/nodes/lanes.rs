@@ -3,7 +3,6 @@
 use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::Command;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
@@ -12,9 +11,10 @@ use toehold_node::{AttachedNode, Placement};
 use toehold_socket::{Node, TcpListener, TcpStream};
 
 use crate::programs::echo;
+use crate::shared::again_under_the_engine;
 use crate::support::{
-    PLACEMENT, Random, World, assert_empty, assert_nothing_dropped, attach, eventually, fabric, pattern,
-    serve_echoes, within,
+    Random, World, assert_empty, assert_nothing_dropped, attach, eventually, fabric, pattern, serve_echoes,
+    within,
 };
 
 /// Long enough for a connection to get a channel.
@@ -170,23 +170,12 @@ fn who_waits_for_the_engine_is_told_when_it_does_not_drive_any_more() {
 /// The tests of what must not depend on who drives, once more under the engine.
 #[test]
 fn all_this_is_so_under_the_engine() {
-    let tests = [
+    again_under_the_engine(&[
         "descriptors::",
         "forks::",
         "killed::",
         "engine_killed::",
+        "lingering::",
         "sharing::",
-    ];
-    let program = std::env::current_exe().unwrap();
-    let ended = Command::new(program)
-        .args(tests)
-        .env(PLACEMENT, "engine")
-        .output();
-    let ended = ended.unwrap();
-    assert!(
-        ended.status.success(),
-        "{}{}",
-        String::from_utf8_lossy(&ended.stdout),
-        String::from_utf8_lossy(&ended.stderr)
-    );
+    ]);
 }

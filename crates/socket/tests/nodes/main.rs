@@ -14,6 +14,8 @@ mod programs;
 mod roles;
 mod scribbled;
 mod shards;
+#[path = "../shared/mod.rs"]
+mod shared;
 mod sharing;
 mod stopped;
 mod support;

@@ -6,7 +6,7 @@ use toehold_node::Placement;
 use toehold_node::control::Connection;
 use toehold_socket::{TcpListener, TcpStream};
 
-use crate::support::{World, assert_nothing_dropped, eventually, fabric, status};
+use crate::support::{World, assert_nothing_dropped, eventually, fabric, give_back, status};
 
 fn echo(placement: Placement) {
     let world = World::new(&["server", "client"], placement);
@@ -16,10 +16,7 @@ fn echo(placement: Placement) {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let (mut stream, _) = listener.accept().unwrap();
-            let mut bytes = [0; 100];
-            while let Ok(len @ 1..) = stream.read(&mut bytes) {
-                stream.write_all(&bytes[..len]).unwrap();
-            }
+            give_back(&mut stream);
         });
         let mut stream = TcpStream::connect(&client, address).unwrap();
         for round in 0..1000_u32 {

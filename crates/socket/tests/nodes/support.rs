@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
-use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
@@ -12,7 +11,10 @@ use toehold_node::Placement;
 use toehold_node::control::{Connection, NodeStatus};
 use toehold_node::engine::{Engine, Seat, StackHost};
 use toehold_node::settings::NodeSettings;
-use toehold_socket::{Fabric, Node, TcpListener};
+use toehold_socket::{Fabric, Node, TcpListener, TcpStream};
+
+use crate::shared::PLACEMENT;
+pub(crate) use crate::shared::{pattern, within};
 
 /// A fabric of its own, and the engines of its nodes.
 pub(crate) struct World {
@@ -90,9 +92,6 @@ pub(crate) fn start_sharded(path: &Path, name: &str, placement: Placement, shard
     };
     Engine::start(seat, StackHost::host).unwrap()
 }
-
-/// In which placement the tests are run that would be in the usual one.
-pub(crate) const PLACEMENT: &str = "TOEHOLD_TEST_PLACEMENT";
 
 fn in_placement(placement: Placement) -> Placement {
     match std::env::var(PLACEMENT) {
@@ -188,43 +187,26 @@ pub(crate) fn eventually<T, E: std::fmt::Debug>(what: &str, mut test: impl FnMut
     }
 }
 
+/// Sends what comes back to where it comes from, until that ends.
+pub(crate) fn give_back(stream: &mut TcpStream) {
+    let mut bytes = vec![0; 1 << 14];
+    while let Ok(len @ 1..) = stream.read(&mut bytes) {
+        if stream.write_all(&bytes[..len]).is_err() {
+            break;
+        }
+    }
+}
+
 /// Serves echoes on a node until the process ends: whatever becomes of its connections.
 pub(crate) fn serve_echoes(node: &Node, address: Ipv4Addr) -> SocketAddr {
     let listener = TcpListener::bind(node, (address, 0)).unwrap();
     let local = listener.local_addr().unwrap();
     std::thread::spawn(move || {
         while let Ok((mut stream, _)) = listener.accept() {
-            std::thread::spawn(move || {
-                let mut bytes = vec![0; 1 << 14];
-                while let Ok(len @ 1..) = stream.read(&mut bytes) {
-                    if stream.write_all(&bytes[..len]).is_err() {
-                        break;
-                    }
-                }
-            });
+            std::thread::spawn(move || give_back(&mut stream));
         }
     });
     local
-}
-
-/// Fails instead of hanging.
-pub(crate) fn within<T: Send + 'static>(seconds: u64, test: impl FnOnce() -> T + Send + 'static) -> T {
-    let (done, result) = mpsc::channel();
-    let thread = std::thread::spawn(move || done.send(test()));
-    match result.recv_timeout(Duration::from_secs(seconds)) {
-        Ok(value) => value,
-        Err(mpsc::RecvTimeoutError::Disconnected) => {
-            std::panic::resume_unwind(thread.join().expect_err("it sent nothing"))
-        }
-        Err(mpsc::RecvTimeoutError::Timeout) => panic!("no end after {seconds} s"),
-    }
-}
-
-/// Bytes that tell where they belong.
-pub(crate) fn pattern(len: usize) -> Vec<u8> {
-    (0..len as u32)
-        .map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8)
-        .collect()
 }
 
 /// Numbers that a seed determines (splitmix64).

@@ -10,6 +10,8 @@ mod options;
 mod polls;
 mod processes;
 mod shards;
+#[path = "../shared/mod.rs"]
+mod shared;
 mod streams;
 mod support;
 mod threads;

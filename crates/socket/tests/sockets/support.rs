@@ -1,10 +1,12 @@
 //! Nodes and streams for tests.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc;
 use std::time::Duration;
 
 use toehold_socket::{Node, NodeConfig, Placement, TcpListener, TcpStream};
+
+use crate::shared::PLACEMENT;
+pub(crate) use crate::shared::{pattern, within};
 
 /// A small node at 10.0.0.`host` and fd00::`host`.
 pub(crate) fn config(name: &str, host: u8) -> NodeConfig {
@@ -16,9 +18,6 @@ pub(crate) fn config(name: &str, host: u8) -> NodeConfig {
         .drain(Duration::from_millis(100))
         .placement(placement())
 }
-
-/// In which placement the tests are run that do not say so themselves.
-pub(crate) const PLACEMENT: &str = "TOEHOLD_TEST_PLACEMENT";
 
 fn placement() -> Placement {
     let name = std::env::var(PLACEMENT);
@@ -61,26 +60,6 @@ pub(crate) fn connect_to(node: &Node, listener: &TcpListener) -> (TcpStream, Tcp
         let stream = TcpStream::connect(node, addr).expect("a stream");
         (stream, accepted.join().unwrap())
     })
-}
-
-/// Fails instead of hanging.
-pub(crate) fn within<T: Send + 'static>(seconds: u64, test: impl FnOnce() -> T + Send + 'static) -> T {
-    let (done, result) = mpsc::channel();
-    let thread = std::thread::spawn(move || done.send(test()));
-    match result.recv_timeout(Duration::from_secs(seconds)) {
-        Ok(value) => value,
-        Err(mpsc::RecvTimeoutError::Disconnected) => {
-            std::panic::resume_unwind(thread.join().expect_err("it sent nothing"))
-        }
-        Err(mpsc::RecvTimeoutError::Timeout) => panic!("no end after {seconds} s"),
-    }
-}
-
-/// Bytes that tell where they belong.
-pub(crate) fn pattern(len: usize) -> Vec<u8> {
-    (0..len as u32)
-        .map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8)
-        .collect()
 }
 
 /// Drives a node in the background while something is done.
