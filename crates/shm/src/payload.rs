@@ -105,7 +105,7 @@ impl Payload {
             if head.retired != 0 && (rested || !untouched) {
                 let (block, link) = self.listed(head.retired_first)?;
                 self.head[0].retired_first = link;
-                self.head[0].retired -= 1;
+                self.head[0].retired = head.retired - 1;
                 block
             } else if untouched {
                 self.head[0].touched = head.touched + 1;
@@ -148,7 +148,7 @@ impl Payload {
         {
             *link = FREE | (block + 1);
         }
-        head.retired += 1;
+        head.retired = head.retired.wrapping_add(1);
         head.used = head.used.wrapping_sub(1);
     }
 

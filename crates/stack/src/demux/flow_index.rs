@@ -75,6 +75,18 @@ impl Iterator for Ways {
 }
 
 impl Bucket {
+    /// An id is elsewhere whose first bucket this is.
+    #[inline]
+    fn turn_away(&mut self) {
+        self.turned_away = self.turned_away.wrapping_add(1);
+    }
+
+    /// One that was is no more.
+    #[inline]
+    fn take_back(&mut self) {
+        self.turned_away = self.turned_away.wrapping_sub(1);
+    }
+
     #[inline]
     fn id(&self, way: usize) -> u32 {
         u32::from(self.high[way]) << 16 | u32::from(self.low[way])
@@ -339,7 +351,7 @@ impl FlowIndex {
             || (self.make_room(places.second, tuples) && self.put(places.second, places, id))
             || self.put_aside(hash, id);
         if settled {
-            self.head[0].len += 1;
+            self.head[0].len = self.head[0].len.wrapping_add(1);
         }
         settled
     }
@@ -350,7 +362,7 @@ impl FlowIndex {
         };
         self.buckets[at].set(way, places.tag, id);
         if at != places.first {
-            self.buckets[places.first].turned_away += 1;
+            self.buckets[places.first].turn_away();
         }
         true
     }
@@ -367,7 +379,7 @@ impl FlowIndex {
         };
         self.head[0].stashed += 1;
         let first = self.places(hash).first;
-        self.buckets[first].turned_away += 1;
+        self.buckets[first].turn_away();
         true
     }
 
@@ -393,7 +405,7 @@ impl FlowIndex {
     fn vacate(&mut self, at: usize, way: usize, places: Places) {
         self.buckets[at].set(way, 0, 0);
         if at != places.first {
-            self.buckets[places.first].turned_away -= 1;
+            self.buckets[places.first].take_back();
         }
     }
 
@@ -408,15 +420,16 @@ impl FlowIndex {
             }
             Spot::Stash(at) => self.drop_stashed(at),
         }
-        self.head[0].len -= 1;
+        self.head[0].len = self.head[0].len.wrapping_sub(1);
         Some(id)
     }
 
     fn drop_stashed(&mut self, at: usize) {
         let first = self.places(self.stash[at].hash).first;
-        self.buckets[first].turned_away -= 1;
-        self.head[0].stashed -= 1;
-        self.stash[at] = self.stash[self.head[0].stashed as usize];
+        self.buckets[first].take_back();
+        let last = self.head[0].stashed.wrapping_sub(1);
+        self.head[0].stashed = last;
+        self.stash[at] = self.stash[last as usize];
     }
 
     /// Gives the place that has become free in a bucket to one of the stash.

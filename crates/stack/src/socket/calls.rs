@@ -299,7 +299,8 @@ impl Stack {
     /// `NotFound`.
     pub fn unacknowledged_bytes(&self, id: ConnectionId) -> Result<usize, SocketError> {
         let index = self.tcp.resolve(id)?;
-        Ok(self.tcp.pcbs[index].send_queue.len() + self.tcp.unabsorbed(index))
+        let queued = self.tcp.pcbs[index].send_queue.len();
+        Ok(queued.wrapping_add(self.tcp.unabsorbed(index)))
     }
 
     /// Shuts one or both directions.

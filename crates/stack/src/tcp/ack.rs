@@ -172,7 +172,7 @@ impl Pcb {
         if !fresh || segment.ack.lt(self.snd_una) {
             return false;
         }
-        let window = u32::from(segment.window) << self.snd_wscale;
+        let window = u32::from(segment.window).wrapping_shl(self.snd_wscale.into());
         self.snd_wl1 = segment.seq;
         self.snd_wl2 = segment.ack;
         let changed = window != self.snd_wnd;

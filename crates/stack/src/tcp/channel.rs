@@ -410,7 +410,7 @@ fn received_state(pcb: &Pcb) -> LaneState {
 fn untold(pcb: &Pcb) -> u32 {
     let buffer = pcb.settings.receive_buffer;
     let standing = pcb.rcv_adv.after(pcb.rcv_nxt);
-    let room = pcb.receive_room().min(65535 << pcb.rcv_wscale);
+    let room = pcb.receive_room().min(pcb.largest_window());
     let segments = 2 * u32::from(pcb.rcv_mss);
     let worth = if standing <= buffer / 8 {
         segments

@@ -136,7 +136,10 @@ impl Tcp {
     //= RFC 9293 §3.6.1 (half-closed connections), §3.10.7.4 (TIME-WAIT)
     pub(super) fn enter_time_wait(&mut self, cx: &mut Context<'_>, index: u32) {
         let pcb = &self.pcbs[index];
-        let window = (self.window_to_advertise(index) >> pcb.rcv_wscale).min(0xffff) as u16;
+        let window = self
+            .window_to_advertise(index)
+            .wrapping_shr(pcb.rcv_wscale.into())
+            .min(0xffff) as u16;
         let record = TimeWait::of(pcb, window, cx.now + self.config.time_wait);
         cx.counters.tcp_time_wait += 1;
         let acknowledge = pcb.has(flag::ACK_NOW);

@@ -220,7 +220,7 @@ impl Tcp {
         } else {
             pcb.snd_wscale
         };
-        pcb.snd_wnd = u32::from(segment.window) << scale;
+        pcb.snd_wnd = u32::from(segment.window).wrapping_shl(scale.into());
         pcb.max_snd_wnd = pcb.max_snd_wnd.max(pcb.snd_wnd);
         pcb.snd_wl1 = segment.seq;
         pcb.snd_wl2 = segment.ack;

@@ -208,7 +208,7 @@ impl Tcp {
             return;
         }
         let standing = pcb.rcv_adv.after(pcb.rcv_nxt);
-        let room = pcb.receive_room().min(65535 << pcb.rcv_wscale);
+        let room = pcb.receive_room().min(pcb.largest_window());
         let gain = room.saturating_sub(standing);
         let buffer = pcb.settings.receive_buffer;
         let worth = gain >= 2 * u32::from(pcb.rcv_mss) && (gain >= buffer / 4 || standing <= buffer / 8);

@@ -51,6 +51,14 @@ impl Emission {
     }
 }
 
+impl Pcb {
+    /// The largest window that can be said to the peer.
+    #[inline]
+    pub(super) fn largest_window(&self) -> u32 {
+        65535_u32.wrapping_shl(self.rcv_wscale.into())
+    }
+}
+
 impl Tcp {
     /// Sends one segment of a connection whose path is current.
     pub(super) fn emit(
@@ -125,7 +133,10 @@ impl Tcp {
             // Written out for this shape of header: nearly all have it.
             let header = Header {
                 flags: emission.flags,
-                window: (self.window_to_advertise(index) >> pcb.rcv_wscale).min(0xffff) as u16,
+                window: self
+                    .window_to_advertise(index)
+                    .wrapping_shr(pcb.rcv_wscale.into())
+                    .min(0xffff) as u16,
                 ack: pcb.rcv_nxt,
                 options: Options {
                     timestamps: Some(timestamps(cx, pcb)),
@@ -182,7 +193,7 @@ impl Tcp {
                 Seq(0)
             },
             flags,
-            window: (window >> shift).min(0xffff) as u16,
+            window: window.wrapping_shr(shift.into()).min(0xffff) as u16,
             urgent,
             options,
             ..bare_header(pcb, emission.seq)
@@ -211,19 +222,19 @@ impl Tcp {
         let pcb = &self.pcbs[index];
         let standing = pcb.rcv_adv.after(pcb.rcv_nxt);
         let room = pcb.receive_room();
-        let room = room.min(65535 << pcb.rcv_wscale);
+        let room = room.min(pcb.largest_window());
         let worth = (pcb.settings.receive_buffer / 2).min(pcb.rcv_mss.max(1).into());
+        let below_granule = 1u32.wrapping_shl(pcb.rcv_wscale.into()) - 1;
         if room <= standing || room - standing < worth {
-            let granule = (1u32 << pcb.rcv_wscale) - 1;
-            let rounded = (standing + granule) & !granule;
+            let rounded = standing.wrapping_add(below_granule) & !below_granule;
             //= RFC 7323 §2.4 (what scaling cannot express: upwards the edge would creep beyond the buffer)
             return if rounded <= room {
                 rounded
             } else {
-                standing & !granule
+                standing & !below_granule
             };
         }
-        room & !((1u32 << pcb.rcv_wscale) - 1)
+        room & !below_granule
     }
 
     /// Everything that a segment on its way settles.
@@ -251,7 +262,7 @@ impl Tcp {
             return;
         }
         let shift = if syn { 0 } else { pcb.rcv_wscale };
-        let edge = pcb.rcv_nxt + (u32::from(header.window) << shift);
+        let edge = pcb.rcv_nxt + u32::from(header.window).wrapping_shl(shift.into());
         if edge.gt(pcb.rcv_adv) {
             pcb.rcv_adv = edge;
         }

@@ -137,7 +137,8 @@ impl Tcp {
         pcb.settings.set(setting::FAST_OPEN, true);
         self.pcbs[index] = pcb;
         self.forget_half_open(listener);
-        self.listeners[listener as usize].fast_open.count += 1;
+        let count = &mut self.listeners[listener as usize].fast_open.count;
+        *count = count.wrapping_add(1);
         self.enqueue_accepted(listener, index);
         cx.counters.tcp_fast_opens += 1;
         if !segment.payload.is_empty() {

@@ -111,6 +111,6 @@ pub(super) fn data_flags(pcb: &Pcb, len: u32, fin: bool, pushed: bool) -> Flags 
 
 /// As many bytes of `len` as make whole segments; all if it is less than one.
 pub(super) fn whole_segments(len: u32, mss: u16) -> u32 {
-    let mss = u32::from(mss);
+    let mss = u32::from(mss.max(1));
     if len > mss { len - len % mss } else { len }
 }

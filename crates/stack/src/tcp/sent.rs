@@ -226,7 +226,8 @@ impl Tcp {
         }
         record.mark_lost();
         let len = record.len();
-        self.pcbs[index].lost += len;
+        let pcb = &mut self.pcbs[index];
+        pcb.lost = pcb.lost.wrapping_add(len);
     }
 
     /// Forgets every record.
@@ -265,7 +266,7 @@ fn account_delivered(
     if record.is_lost() {
         pcb.lost = pcb.lost.wrapping_sub(len);
     }
-    progress.delivered += len;
+    progress.delivered = progress.delivered.wrapping_add(len);
     progress.repaired |= record.is_retransmitted();
     //= RFC 6298 §3 (Karn: no samples from segments sent more than once)
     if !record.is_retransmitted() && progress.rtt_ns.is_none() {

@@ -120,7 +120,7 @@ impl Neighbors {
         match self.records[neighbor].state() {
             Incomplete => return Resolution::Asking { neighbor },
             Failed if self.tally[0].incomplete >= self.most_incomplete() => {
-                self.tally[0].refused += 1;
+                self.tally[0].refused = self.tally[0].refused.wrapping_add(1);
                 return Resolution::Full;
             }
             Failed => {
@@ -238,11 +238,11 @@ impl Neighbors {
     /// Makes a record: one that is asked for, or one whose address is about to be entered.
     fn add(&mut self, cx: &mut Context<'_>, address: &Address, ask: bool) -> Option<u32> {
         if ask && self.tally[0].incomplete >= self.most_incomplete() {
-            self.tally[0].refused += 1;
+            self.tally[0].refused = self.tally[0].refused.wrapping_add(1);
             return None;
         }
         if self.records.len() >= self.records.capacity() && !self.evict(cx, ask) {
-            self.tally[0].refused += 1;
+            self.tally[0].refused = self.tally[0].refused.wrapping_add(1);
             return None;
         }
         // Begins as one that failed: whoever called moves it on at once.
@@ -280,7 +280,7 @@ impl Neighbors {
                     record.waiting_head != NONE || record.event != QUIET || cx.packets.is_waited_for(at);
                 if !awaited {
                     self.remove(at, cx.state);
-                    self.tally[0].evicted += 1;
+                    self.tally[0].evicted = self.tally[0].evicted.wrapping_add(1);
                     return true;
                 }
                 at = self.states.after(at);
