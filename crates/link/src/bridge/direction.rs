@@ -1,0 +1,192 @@
+//! One direction of a bridge: frames as they come, finished or cut where they have to be.
+
+use toehold_shm::Gather;
+
+use super::held::Held;
+use super::statistics::BridgeStatistics;
+use crate::checksum::complete;
+use crate::layout::{Layout, Transport, copy_from};
+use crate::loopback::copy_frame;
+use crate::segment::Segments;
+use crate::{Capabilities, Checksum, Link, Offload, Received, Transmit, TransmitError};
+
+/// Frames taken in one go.
+const BURST: usize = 64;
+/// Shortest frame: its Ethernet header.
+const MIN_FRAME: usize = 14;
+/// Longest header in front of an IP packet: Ethernet with two VLAN tags.
+const MAX_LINK_HEADER: usize = 22;
+/// More segments than this stand in no honest super-frame: 64 KB in pieces of 48 bytes.
+const MAX_SEGMENTS: usize = 1400;
+
+#[derive(Debug, Default)]
+pub(super) struct Direction {
+    /// Who may send, if not everybody.
+    source: Option<[u8; 6]>,
+    held: Held,
+    /// A frame in one piece, to be finished.
+    scratch: Vec<u8>,
+    /// A segment of one.
+    segment: Vec<u8>,
+    statistics: BridgeStatistics,
+}
+
+impl Direction {
+    pub(super) fn only_from(&mut self, source: [u8; 6]) {
+        self.source = Some(source);
+    }
+
+    pub(super) fn statistics(&self) -> BridgeStatistics {
+        self.statistics
+    }
+
+    /// Whether no frame waits for room.
+    pub(super) fn is_empty(&self) -> bool {
+        self.held.is_empty()
+    }
+
+    /// Takes a burst from one link and gives it to the other. Returns how many frames came
+    /// or no longer wait.
+    pub(super) fn round(&mut self, now_ns: u64, from: &mut impl Link, to: &mut impl Link) -> usize {
+        let mut moved = 0;
+        if !self.held.is_empty() {
+            moved = self.held.retry(now_ns, to, &mut self.statistics);
+        }
+        let can = to.capabilities();
+        moved + from.receive(now_ns, BURST, &mut |frame| self.pass(now_ns, frame, to, can))
+    }
+
+    fn pass(&mut self, now_ns: u64, frame: &Received<'_>, to: &mut impl Link, can: Capabilities) {
+        let len = frame.len();
+        self.statistics.frames += 1;
+        self.statistics.bytes += len as u64;
+        let Some(source) = frame.private.get(6..12).filter(|_| len >= MIN_FRAME) else {
+            self.statistics.too_short += 1;
+            return;
+        };
+        if self.source.is_some_and(|own| own != source) {
+            self.statistics.foreign += 1;
+            return;
+        }
+        let Offload {
+            checksum,
+            segment_size,
+        } = frame.offload;
+        let is_super = segment_size != 0;
+        if is_super {
+            self.statistics.super_frames += 1;
+            if len / usize::from(segment_size) > MAX_SEGMENTS {
+                self.statistics.bad_super_frames += 1;
+                return;
+            }
+        }
+        let frame = Transmit {
+            headers: frame.private,
+            payload: &frame.rest,
+            offload: frame.offload,
+        };
+        let packet = if is_super {
+            can.super_frame as usize
+        } else {
+            usize::from(can.mtu)
+        };
+        if len > packet + MAX_LINK_HEADER {
+            self.cut(now_ns, &frame, to, can);
+        } else if checksum == Checksum::Partial && !can.checksum_offload {
+            self.finish(now_ns, &frame, to);
+        } else {
+            self.put(now_ns, &frame, to);
+        }
+    }
+
+    /// Gives a frame to the link, or keeps it until there is room.
+    fn put(&mut self, now_ns: u64, frame: &Transmit<'_>, to: &mut impl Link) {
+        let destination = frame.headers.get(..6).unwrap_or_default();
+        let sent = if !self.held.is_empty() && self.held.concerns(destination) {
+            Err(TransmitError::Full)
+        } else {
+            to.transmit(frame)
+        };
+        match sent {
+            Ok(()) => self.statistics.forwarded += 1,
+            Err(TransmitError::Full) => match self.held.keep(now_ns, frame) {
+                true => self.statistics.held += 1,
+                false => self.statistics.crowded += 1,
+            },
+            Err(TransmitError::Unreachable) => self.statistics.unreachable += 1,
+            Err(TransmitError::TooLong) => self.statistics.too_long += 1,
+        }
+    }
+
+    /// Fills in the checksums, for a link that would not.
+    fn finish(&mut self, now_ns: u64, frame: &Transmit<'_>, to: &mut impl Link) {
+        self.statistics.completed += 1;
+        let mut scratch = std::mem::take(&mut self.scratch);
+        copy_frame(frame, &mut scratch);
+        let mut offload = frame.offload;
+        complete(&mut scratch, true, &mut offload);
+        let finished = Transmit {
+            headers: &scratch,
+            payload: &Gather::EMPTY,
+            offload,
+        };
+        self.put(now_ns, &finished, to);
+        self.scratch = scratch;
+    }
+
+    /// Gives a frame to the link in pieces that it carries.
+    fn cut(&mut self, now_ns: u64, frame: &Transmit<'_>, to: &mut impl Link, can: Capabilities) {
+        let Some(mut segments) = segments(frame, can) else {
+            self.statistics.too_long += 1;
+            return;
+        };
+        // A checksum that may be wrong is not made anew.
+        if frame.offload.checksum == Checksum::Complete && !self.is_intact(frame) {
+            self.statistics.bad_checksums += 1;
+            return;
+        }
+        self.statistics.segmented += 1;
+        let mut bytes = std::mem::take(&mut self.segment);
+        while let Some(segment) = segments.next() {
+            bytes.resize(segment.headers.len() + segment.payload.len(), 0);
+            let (headers, payload) = bytes.split_at_mut(segment.headers.len());
+            headers.copy_from_slice(segment.headers);
+            copy_from(frame, segment.payload.start, payload);
+            let piece = Transmit {
+                headers: &bytes,
+                payload: &Gather::EMPTY,
+                offload: Offload {
+                    checksum: Checksum::Partial,
+                    segment_size: 0,
+                },
+            };
+            match can.checksum_offload {
+                true => self.put(now_ns, &piece, to),
+                false => self.finish(now_ns, &piece, to),
+            }
+        }
+        self.segment = bytes;
+    }
+
+    fn is_intact(&mut self, frame: &Transmit<'_>) -> bool {
+        copy_frame(frame, &mut self.scratch);
+        Layout::of(&self.scratch).is_some_and(|layout| layout.is_intact(&self.scratch))
+    }
+}
+
+/// How a frame is cut for a link. A stream may be cut anywhere, datagrams only into those
+/// that they are.
+fn segments(frame: &Transmit<'_>, can: Capabilities) -> Option<Segments> {
+    let layout = Layout::of(frame.headers)?;
+    let room = usize::from(can.mtu).checked_sub(layout.payload - layout.network)?;
+    let own = usize::from(frame.offload.segment_size);
+    let size = match layout.protocol {
+        Transport::Tcp if own == 0 => room,
+        Transport::Tcp => own.min(room),
+        Transport::Udp if own == 0 || own > room => return None,
+        Transport::Udp => own,
+    };
+    let payload = frame.len() - layout.payload;
+    let honest = size != 0 && payload.div_ceil(size) <= MAX_SEGMENTS;
+    Segments::new(layout, frame.headers, frame.len(), size).filter(|_| honest)
+}

@@ -1,0 +1,125 @@
+//! Frames that found no room on the way out, and wait for it.
+//!
+//! Those for one destination stay in order; one whose destination takes nothing does not
+//! hold up the others. What waits too long is dropped: the sender has sent it again by then.
+
+use std::collections::VecDeque;
+
+use toehold_shm::Gather;
+
+use super::statistics::BridgeStatistics;
+use crate::loopback::copy_frame;
+use crate::{Link, Offload, Transmit, TransmitError};
+
+/// Most frames that wait, and bytes of them.
+const MAX_FRAMES: usize = 1024;
+const MAX_BYTES: usize = 4 << 20;
+/// How long one waits, in nanoseconds.
+pub(super) const LONGEST_NS: u64 = 100_000_000;
+/// Destinations without room that are told apart in one round. With more, the rest of the
+/// frames wait for the next.
+const MAX_REFUSED: usize = 16;
+
+#[derive(Debug)]
+struct Frame {
+    bytes: Vec<u8>,
+    offload: Offload,
+    since_ns: u64,
+}
+
+impl Frame {
+    fn destination(&self) -> [u8; 6] {
+        self.bytes.first_chunk().copied().unwrap_or_default()
+    }
+}
+
+/// The frames of one direction that wait, oldest first.
+#[derive(Debug, Default)]
+pub(super) struct Held {
+    frames: VecDeque<Frame>,
+    bytes: usize,
+}
+
+impl Held {
+    pub(super) fn is_empty(&self) -> bool {
+        self.frames.is_empty()
+    }
+
+    /// Whether a frame for this destination has to wait behind another one.
+    pub(super) fn concerns(&self, destination: &[u8]) -> bool {
+        self.frames
+            .iter()
+            .any(|frame| frame.bytes.starts_with(destination))
+    }
+
+    /// Keeps a frame. False if there is no room for it here either.
+    pub(super) fn keep(&mut self, now_ns: u64, frame: &Transmit<'_>) -> bool {
+        if self.frames.len() >= MAX_FRAMES || self.bytes + frame.len() > MAX_BYTES {
+            return false;
+        }
+        let mut bytes = Vec::new();
+        copy_frame(frame, &mut bytes);
+        self.bytes += bytes.len();
+        self.frames.push_back(Frame {
+            bytes,
+            offload: frame.offload,
+            since_ns: now_ns,
+        });
+        true
+    }
+
+    /// Tries again. Returns how many frames no longer wait.
+    pub(super) fn retry(
+        &mut self,
+        now_ns: u64,
+        to: &mut impl Link,
+        statistics: &mut BridgeStatistics,
+    ) -> usize {
+        let mut refused = [[0; 6]; MAX_REFUSED];
+        let mut refusals = 0;
+        let before = self.frames.len();
+        // Each comes up once: those that stay keep their order.
+        for _ in 0..before {
+            let Some(frame) = self.frames.pop_front() else {
+                break;
+            };
+            let destination = frame.destination();
+            let waits = refusals == MAX_REFUSED || refused[..refusals].contains(&destination);
+            let kept = if now_ns.saturating_sub(frame.since_ns) >= LONGEST_NS {
+                statistics.late += 1;
+                false
+            } else if waits {
+                true
+            } else {
+                let is_full = !send(&frame, to, statistics);
+                if is_full {
+                    refused[refusals] = destination;
+                    refusals += 1;
+                }
+                is_full
+            };
+            if kept {
+                self.frames.push_back(frame);
+            } else {
+                self.bytes -= frame.bytes.len();
+            }
+        }
+        before - self.frames.len()
+    }
+}
+
+/// Sends a frame that waited. False: it has to go on waiting.
+fn send(frame: &Frame, to: &mut impl Link, statistics: &mut BridgeStatistics) -> bool {
+    let sent = to.transmit(&Transmit {
+        headers: &frame.bytes,
+        payload: &Gather::EMPTY,
+        offload: frame.offload,
+    });
+    match sent {
+        Ok(()) => statistics.forwarded += 1,
+        Err(TransmitError::Full) => return false,
+        Err(TransmitError::Unreachable) => statistics.unreachable += 1,
+        Err(TransmitError::TooLong) => statistics.too_long += 1,
+    }
+    true
+}
