@@ -396,6 +396,7 @@ impl Membership {
             shares_payload: self.identity.payload_for(uid).is_some(),
             payload: introduction.payload,
             ring_capacity: offer.ring_capacity,
+            gateway: introduction.gateway,
             descriptors: of_port,
         })));
         let member = Member {

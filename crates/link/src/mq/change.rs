@@ -48,6 +48,8 @@ pub struct Joined {
     pub payload: Option<(u64, u64)>,
     /// Bytes of the ring that it sends through.
     pub ring_capacity: u64,
+    /// Whether it leads to others that are no members.
+    pub gateway: bool,
     /// What makes its memory this process's.
     pub descriptors: PeerDescriptors,
 }

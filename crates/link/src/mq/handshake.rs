@@ -34,6 +34,7 @@ pub(super) struct Identity {
     pub(super) uid: u32,
     pub(super) ring_capacity: usize,
     pub(super) payload: Option<SharedPayload>,
+    pub(super) gateway: bool,
 }
 
 /// This node's payload memory, ready to be handed over.
@@ -66,6 +67,7 @@ impl Identity {
             uid: rustix::process::geteuid().as_raw(),
             ring_capacity: settings.ring_capacity,
             payload: payload.map_err(JoinError::Payload)?,
+            gateway: settings.gateway,
         })
     }
 
@@ -97,6 +99,7 @@ impl Identity {
             mac: self.mac,
             steering: self.steering,
             payload: payload.map(|shared| (shared.offset, shared.len)),
+            gateway: self.gateway,
         };
         let section = section.read_only_fd().map_err(|_| Refusal::NoResources)?;
         let mut descriptors = vec![section.as_fd(), doorbell];

@@ -12,7 +12,7 @@ use crate::steering::Steering;
 
 /// Version of the handshake, of the records and of what they mean. Sections have
 /// one of their own.
-pub(super) const VERSION: u16 = 3;
+pub(super) const VERSION: u16 = 4;
 
 const MAGIC: [u8; 8] = *b"toehold\0";
 const KIND_HELLO: u16 = 1;
@@ -22,6 +22,8 @@ const KIND_REFUSAL: u16 = 3;
 /// Descriptors come in this order: section, what rings the sender's bell, then payload
 /// memory if flagged.
 const FLAG_PAYLOAD: u16 = 1;
+/// The sender leads to others that are no members.
+const FLAG_GATEWAY: u16 = 2;
 
 /// Bytes of a message.
 pub(super) const MESSAGE_LEN: usize = size_of::<Layout>();
@@ -63,6 +65,8 @@ pub(super) struct Introduction {
     pub(super) steering: Steering,
     /// Payload memory in the third descriptor: offset and length in bytes.
     pub(super) payload: Option<(u64, u64)>,
+    /// Whether it leads to others that are no members.
+    pub(super) gateway: bool,
 }
 
 /// A message of the handshake.
@@ -169,6 +173,7 @@ impl Message {
                 mac,
                 steering,
                 payload,
+                gateway,
             },
         ) = introduction;
         layout.kind = kind;
@@ -179,8 +184,11 @@ impl Message {
         let name = name.node.as_str().as_bytes();
         layout.name_len = name.len() as u8;
         layout.name[..name.len()].copy_from_slice(name);
+        if *gateway {
+            layout.flags |= FLAG_GATEWAY;
+        }
         if let Some((offset, len)) = payload {
-            layout.flags = FLAG_PAYLOAD;
+            layout.flags |= FLAG_PAYLOAD;
             (layout.payload_offset, layout.payload_len) = (*offset, *len);
         }
         zerocopy::transmute!(layout)
@@ -217,7 +225,8 @@ impl Layout {
             count: self.shards,
             key: self.steering_key,
         };
-        if !steering.is_valid() {
+        let gateway = self.flags & FLAG_GATEWAY != 0;
+        if !steering.is_valid() || (gateway && steering.count > 1) {
             return Err(Refusal::Malformed);
         }
         if self.mac[0] & 1 == 1 || self.mac == [0; 6] {
@@ -233,6 +242,7 @@ impl Layout {
             mac: self.mac,
             steering,
             payload,
+            gateway,
         })
     }
 }
@@ -250,6 +260,7 @@ mod tests {
             mac: [2, 0, 0, 0, 0, 7],
             steering: Steering::SOLE,
             payload: Some((4096, 1 << 24)),
+            gateway: false,
         }
     }
 
@@ -259,6 +270,10 @@ mod tests {
             Message::Hello(introduction()),
             Message::Welcome(Introduction {
                 payload: None,
+                ..introduction()
+            }),
+            Message::Welcome(Introduction {
+                gateway: true,
                 ..introduction()
             }),
             Message::Hello(Introduction {
@@ -309,6 +324,8 @@ mod tests {
         assert_eq!(with(|layout| layout.shard = 1), Err(Refusal::Malformed));
         assert_eq!(with(|layout| layout.shards = 0), Err(Refusal::Malformed));
         assert_eq!(with(|layout| layout.shards = 17), Err(Refusal::Malformed));
+        let sharded = |layout: &mut Layout| (layout.shards, layout.flags) = (2, FLAG_GATEWAY);
+        assert_eq!(with(sharded), Err(Refusal::Malformed), "a gateway has one shard");
     }
 
     proptest! {

@@ -29,6 +29,7 @@ pub(super) struct Peer<'a> {
 }
 
 /// What came of polling a peer.
+#[derive(Default)]
 pub(super) struct Polled {
     pub(super) frames: usize,
     /// Why the peer has to be cut off.
@@ -142,11 +143,7 @@ impl Peer<'_> {
             incoming, statistics, ..
         } = &mut **record;
         let mut consumer = mapping.rings.consumer(incoming);
-        let mut polled = Polled {
-            frames: 0,
-            offence: None,
-            is_over: false,
-        };
+        let mut polled = Polled::default();
         // Gives the space of the frames taken, `bytes` long, back to the peer.
         let mut release = |consumer: &mut Consumer<'_>, bytes: usize| {
             count(&mut statistics.bytes_received, bytes);

@@ -71,9 +71,9 @@ impl Port {
         bell: Bell,
         payload: Option<PayloadArea>,
     ) -> Result<Port, PortError> {
-        let max_peers = config.max_peers as usize;
+        let max_peers = usize::from(config.max_peers);
         if !(1..=MAX_PEERS).contains(&max_peers) {
-            return Err(PortError::MaxPeers(config.max_peers));
+            return Err(PortError::MaxPeers(config.max_peers.into()));
         }
         let mut state = State::carve(carver, max_peers)?;
         if carver.is_fresh() {

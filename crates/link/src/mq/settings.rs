@@ -44,7 +44,9 @@ pub struct PortConfig {
     /// Bytes of the ring to each peer.
     pub ring_capacity: u32,
     /// Most peers at once, each of their shards.
-    pub max_peers: u32,
+    pub max_peers: u16,
+    /// 1 for a gateway, else 0, see [`MeshSettings::gateway`].
+    pub gateway: u16,
 }
 
 impl PortConfig {
@@ -89,6 +91,10 @@ pub struct MeshSettings {
     /// Which life of the node this is, the same for all of its shards; random if not
     /// given. A node with several shards has to give it.
     pub incarnation: Option<u64>,
+    /// Whether the node leads to others that are no members: it gets the frames for
+    /// addresses that no member has, and may send frames from such addresses. A gateway has
+    /// one shard. What is beyond one gateway does not reach what is beyond another one.
+    pub gateway: bool,
 }
 
 impl MeshSettings {
@@ -115,6 +121,7 @@ impl MeshSettings {
             payload: None,
             steering: Steering::SOLE,
             incarnation: None,
+            gateway: false,
         }
     }
 
@@ -146,7 +153,7 @@ impl MeshSettings {
         if !(1..=Self::MAX_PEERS).contains(&self.max_peers) {
             return Err(JoinError::MaxPeers(self.max_peers));
         }
-        if !self.steering.is_valid() {
+        if !self.steering.is_valid() || (self.gateway && self.steering.count > 1) {
             return Err(JoinError::Shard(self.steering));
         }
         Ok(())
@@ -158,7 +165,8 @@ impl MeshSettings {
             mac: self.mac,
             mtu: self.mtu,
             ring_capacity: self.ring_capacity as u32,
-            max_peers: self.max_peers as u32,
+            max_peers: self.max_peers as u16,
+            gateway: self.gateway.into(),
         }
     }
 }
@@ -187,7 +195,7 @@ pub enum JoinError {
     #[error("{0} is no number of peers; choose 1 to 128")]
     MaxPeers(usize),
     /// There is no such shard.
-    #[error("{0:?} cannot be; a node has 1 to 16 shards, counted from 0")]
+    #[error("{0:?} cannot be; a node has 1 to 16 shards, counted from 0, and a gateway has one")]
     Shard(Steering),
     /// The fabric's directory does not let the node in.
     #[error(transparent)]

@@ -36,6 +36,8 @@ pub(super) struct Head {
     pub(super) released: Slots,
     /// Slots whose peers left or broke the rules, to be told to the membership.
     pub(super) departed: Slots,
+    /// Live peers that lead to others.
+    pub(super) gateways: Slots,
     /// Number of times that a peer came or went.
     pub(super) epoch: u64,
     /// Position among the peers where the next round begins.
@@ -83,7 +85,7 @@ pub(super) struct PeerRecord {
     /// How many shards its node has.
     shards: u8,
     steering_key: [u8; 16],
-    unused: [u8; 32],
+    unused: [u8; 24],
 }
 
 const _: () = {
@@ -160,7 +162,7 @@ impl PeerRecord {
             name,
             shards: joined.steering.count,
             steering_key: joined.steering.key,
-            unused: [0; 32],
+            unused: [0; 24],
         }
     }
 
@@ -187,6 +189,11 @@ impl PeerRecord {
     #[inline]
     pub(super) fn is_sharded(&self) -> bool {
         self.flags & SHARDED != 0
+    }
+
+    /// The peer's hardware address.
+    pub(super) fn mac(&self) -> [u8; 6] {
+        self.mac
     }
 
     /// How connections are spread over the shards of the peer's node.
@@ -248,6 +255,25 @@ pub(super) fn pack(mac: [u8; 6]) -> u64 {
 #[inline]
 pub(super) fn pack_shard(mac: [u8; 6], shard: u8) -> u64 {
     pack(mac) | u64::from(shard) << 48
+}
+
+/// Hardware addresses of live peers.
+pub(super) struct Members {
+    addresses: [u64; MAX_PEERS],
+    len: usize,
+}
+
+impl Members {
+    /// Whether one of them has the address.
+    pub(super) fn contains(&self, mac: [u8; 6]) -> bool {
+        has(self.addresses.get(..self.len).unwrap_or_default(), mac)
+    }
+}
+
+/// Whether one of the words that [`pack_shard`] made is of this address.
+fn has(packed: &[u64], mac: [u8; 6]) -> bool {
+    let mac = pack(mac);
+    packed.iter().any(|address| address & (JOINED - 1) == mac)
 }
 
 /// A process's handles to all of it.
@@ -353,6 +379,23 @@ impl State {
         self.live(known.iter().position(|&known| known == address)?)
     }
 
+    /// The addresses of all live peers, to be asked while a peer is in use.
+    pub(super) fn members(&self) -> Members {
+        let mut members = Members {
+            addresses: [0; MAX_PEERS],
+            len: self.len(),
+        };
+        for (copy, &address) in members.addresses.iter_mut().zip(self.addresses.iter()) {
+            *copy = address;
+        }
+        members
+    }
+
+    /// Whether a live peer has the address.
+    pub(super) fn is_member(&self, mac: [u8; 6]) -> bool {
+        has(self.addresses.get(..self.len()).unwrap_or_default(), mac)
+    }
+
     /// The slots of all peers that have the address: the shards of one node.
     pub(super) fn shards_of(&self, mac: [u8; 6]) -> Slots {
         let mut slots = Slots::default();
@@ -375,6 +418,9 @@ impl State {
         *address = pack_shard(joined.mac, joined.steering.index);
         let head = self.head_mut();
         head.departed.remove(joined.slot);
+        if joined.gateway {
+            head.gateways.insert(joined.slot);
+        }
         if let Some(slot) = head.slots.get_mut(position) {
             *slot = joined.slot;
             head.live = position as u32 + 1;
@@ -404,6 +450,7 @@ impl State {
         head.recent = [0; 2];
         head.sent.remove(slot);
         head.released.remove(slot);
+        head.gateways.remove(slot);
         head.epoch = head.epoch.wrapping_add(1);
         // A node is there until the last of its shards has gone: their frames still count.
         if self.shards_of(mac).is_empty() {

@@ -39,6 +39,10 @@ pub struct PortStatistics {
     pub unreachable: u64,
     /// Frames not sent because they are too short or too long.
     pub bad_length: u64,
+    /// Frames that a gateway did not send because a member has their source address.
+    pub forged: u64,
+    /// Frames for addresses that no member has, sent to a gateway.
+    pub sent_beyond: u64,
 }
 
 /// Counters of one peer, since the present connection was made.
@@ -61,6 +65,9 @@ pub struct PeerStatistics {
     pub frames_received: u64,
     /// Bytes of these frames.
     pub bytes_received: u64,
+    /// Frames of a gateway that were not taken, because their source is a member, or
+    /// beyond another gateway.
+    pub forged: u64,
 }
 
 /// What a mesh knows about another node.

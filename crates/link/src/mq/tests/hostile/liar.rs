@@ -16,6 +16,7 @@ pub(in crate::mq::tests) struct Liar {
     pub(super) name: NodeName,
     pub(super) number: u8,
     pub(super) steering: Steering,
+    gateway: bool,
     pub(super) section: OwnedFd,
     pub(super) bell: UnixDatagram,
     /// What rings it.
@@ -68,6 +69,7 @@ impl Liar {
             name: own,
             number,
             steering,
+            gateway: false,
             section: section(CAPACITY, INCARNATION),
             _listener: control::listen(&path).unwrap(),
             socket: control::dial(&fabric.path().join(format!("{node}.sock"))).unwrap(),
@@ -85,6 +87,7 @@ impl Liar {
             mac: mac(self.number),
             steering: self.steering,
             payload: None,
+            gateway: self.gateway,
         }
     }
 
@@ -157,6 +160,16 @@ impl Liar {
     /// A record of a kind that there is not.
     pub(in crate::mq::tests) fn break_the_ring(&mut self) {
         self.record(77, &body(0, 0, 0, &[0; 20]));
+    }
+
+    /// Says that it is a gateway.
+    pub(in crate::mq::tests) fn lead(&mut self) {
+        self.gateway = true;
+    }
+
+    /// A frame in one piece, as an honest node would write it.
+    pub(in crate::mq::tests) fn frame(&mut self, bytes: &[u8]) {
+        self.record(1, &body(0, 1, 0, bytes));
     }
 
     /// Says that it has the address of another one.

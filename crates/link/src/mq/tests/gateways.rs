@@ -1,0 +1,199 @@
+//! Members that lead to others: who gets what, and who may speak for whom.
+
+use super::hostile::Liar;
+use super::*;
+
+/// What is beyond a gateway.
+const BEYOND: u8 = 77;
+
+impl Fabric {
+    fn gateway(&self, name: &str, number: u8) -> Mesh {
+        let settings = MeshSettings {
+            gateway: true,
+            ..self.settings(name, number)
+        };
+        Mesh::join(&settings).unwrap()
+    }
+
+    /// Nodes 0 and 1, and gateways behind them.
+    fn with_gateways(&self, count: u8) -> Vec<Mesh> {
+        let mut nodes = vec![self.join("node-0", 0), self.join("node-1", 1)];
+        nodes.extend((2..2 + count).map(|number| self.gateway(&format!("gateway-{number}"), number)));
+        let peers = nodes.len() - 1;
+        drive(&mut nodes, |nodes| {
+            nodes.iter().all(|node| node.connected() == peers)
+        });
+        nodes
+    }
+}
+
+/// Sends a frame that says it is from somebody.
+fn send_as(node: &mut Mesh, from: [u8; 6], to: [u8; 6], payload: &[u8]) -> Result<(), TransmitError> {
+    let frame = frame_to(to, from, payload);
+    let sent = crate::test_frames::send(node, &frame, PARTIAL);
+    node.flush();
+    sent
+}
+
+/// What each of the nodes gets.
+fn taken(nodes: &mut [Mesh]) -> Vec<usize> {
+    nodes.iter_mut().map(|node| take(node).len()).collect()
+}
+
+#[test]
+fn frames_for_no_member_go_to_the_gateway_alone() {
+    let fabric = Fabric::new();
+    let mut nodes = fabric.with_gateways(1);
+    send(&mut nodes[0], BEYOND, b"abroad").unwrap();
+    assert_eq!(taken(&mut nodes), [0, 0, 1]);
+    send(&mut nodes[0], 1, b"at home").unwrap();
+    assert_eq!(taken(&mut nodes), [0, 1, 0]);
+    let source = nodes[0].address();
+    send_as(&mut nodes[0], source, [0xff; 6], b"everybody").unwrap();
+    assert_eq!(taken(&mut nodes), [0, 1, 1]);
+    assert_eq!(nodes[0].port_statistics().sent_beyond, 1);
+}
+
+#[test]
+fn without_a_gateway_nobody_is_beyond() {
+    let fabric = Fabric::new();
+    let mut nodes = fabric.with_gateways(1);
+    drop(nodes.pop());
+    drive(&mut nodes, |nodes| nodes.iter().all(|node| node.connected() == 1));
+    assert_eq!(
+        send(&mut nodes[0], BEYOND, b"abroad"),
+        Err(TransmitError::Unreachable)
+    );
+    nodes.push(fabric.gateway("gateway-2", 2));
+    drive(&mut nodes, |nodes| nodes.iter().all(|node| node.connected() == 2));
+    send(&mut nodes[0], BEYOND, b"abroad").unwrap();
+    assert_eq!(taken(&mut nodes), [0, 0, 1]);
+}
+
+#[test]
+fn a_gateway_speaks_for_who_is_beyond_and_for_no_member() {
+    let fabric = Fabric::new();
+    let mut nodes = fabric.with_gateways(1);
+    for to in [mac(0), [0xff; 6]] {
+        send_as(&mut nodes[2], mac(BEYOND), to, b"from abroad").unwrap();
+    }
+    assert_eq!(taken(&mut nodes), [2, 1, 0]);
+    for from in [mac(1), [0xff; 6], [3, 0, 0, 0, 0, 9]] {
+        send_as(&mut nodes[2], from, mac(0), b"forged").unwrap();
+    }
+    assert_eq!(taken(&mut nodes), [0, 0, 0]);
+    assert_eq!(nodes[2].port_statistics().forged, 3);
+    send_as(&mut nodes[2], mac(2), mac(0), b"its own").unwrap();
+    assert_eq!(taken(&mut nodes), [1, 0, 0]);
+}
+
+#[test]
+fn what_is_beyond_one_gateway_does_not_reach_another() {
+    let fabric = Fabric::new();
+    let mut nodes = fabric.with_gateways(2);
+    send(&mut nodes[0], BEYOND, b"abroad").unwrap();
+    assert_eq!(taken(&mut nodes), [0, 0, 1, 1], "nobody knows behind which");
+    send_as(&mut nodes[2], mac(BEYOND), [0xff; 6], b"everybody").unwrap();
+    assert_eq!(taken(&mut nodes), [1, 1, 0, 0]);
+    for nobody in [mac(3), mac(BEYOND + 1)] {
+        let sent = send_as(&mut nodes[2], mac(BEYOND), nobody, b"through");
+        assert_eq!(sent, Err(TransmitError::Unreachable));
+    }
+    send_as(&mut nodes[2], mac(2), mac(3), b"its own").unwrap();
+    assert_eq!(taken(&mut nodes), [0, 0, 0, 1]);
+}
+
+/// Payload that frames refer to is not lent to gateways on behalf of others: nobody could
+/// be asked when it is free again.
+#[test]
+fn gateways_get_copies_of_what_is_for_others() {
+    let fabric = Fabric::new();
+    let mut payload = shared_payload(4);
+    let settings = MeshSettings {
+        payload: Some(payload.area()),
+        ..fabric.settings("node-0", 0)
+    };
+    let mut nodes = vec![Mesh::join(&settings).unwrap(), fabric.gateway("gateway-2", 2)];
+    drive(&mut nodes, |nodes| nodes.iter().all(|node| node.connected() == 1));
+    let block = payload.allocate().unwrap();
+    payload.bytes_mut(block)[..1400].fill(7);
+    for to in [mac(BEYOND), mac(2)] {
+        let headers = frame_to(to, mac(0), &[]);
+        let gather = Gather::from_slice(&payload.bytes(block)[..1400]);
+        let frame = Transmit {
+            headers: &headers,
+            payload: &gather,
+            offload: PARTIAL,
+        };
+        nodes[0].transmit(&frame).unwrap();
+    }
+    nodes[0].flush();
+    assert_eq!(take(&mut nodes[1]), [vec![7; 1400], vec![7; 1400]]);
+    let peers = nodes[0].peers();
+    let super::super::PeerState::Connected { statistics, .. } = peers[0].state else {
+        panic!("{peers:?}");
+    };
+    assert_eq!(
+        (statistics.frames_sent, statistics.frames_sent_by_reference),
+        (2, 1)
+    );
+    assert_eq!(nodes[0].fence(mac(BEYOND), &flow()), crate::Fence::default());
+}
+
+/// What the frames of a gateway that lies come to, at node 0 of `nodes`: taken, and counted.
+fn lies(fabric: &Fabric, nodes: &mut Vec<Mesh>, sources: &[[u8; 6]]) -> (usize, u64) {
+    let mut liar = Liar::dial(fabric, "node-0", 9);
+    liar.lead();
+    let connected = nodes[0].connected();
+    liar.hello();
+    drive(nodes, |nodes| nodes[0].connected() == connected + 1);
+    for &source in sources {
+        liar.frame(&frame_to(mac(0), source, b"who am I"));
+    }
+    let mut taken = 0;
+    let forged = |nodes: &[Mesh]| {
+        let infos = nodes[0].peers();
+        let forged = infos.iter().map(|info| match info.state {
+            super::super::PeerState::Connected { statistics, .. } => statistics.forged,
+            _ => 0,
+        });
+        forged.sum::<u64>()
+    };
+    drive(nodes, |nodes| {
+        taken += take(&mut nodes[0]).len();
+        taken + forged(nodes) as usize == sources.len()
+    });
+    assert_eq!(nodes[0].connected(), connected + 1, "it may stay");
+    (taken, forged(nodes))
+}
+
+#[test]
+fn a_gateway_that_speaks_for_members_is_not_heard() {
+    let fabric = Fabric::new();
+    let mut nodes = fabric.with_gateways(0);
+    let sources = [mac(0), mac(1), [0xff; 6], mac(BEYOND), mac(9), mac(1)];
+    assert_eq!(lies(&fabric, &mut nodes, &sources), (2, 4));
+}
+
+#[test]
+fn a_gateway_that_leads_to_another_one_is_not_heard() {
+    let fabric = Fabric::new();
+    let mut nodes = vec![fabric.gateway("node-0", 0)];
+    assert_eq!(lies(&fabric, &mut nodes, &[mac(BEYOND), mac(9)]), (1, 1));
+}
+
+#[test]
+fn a_gateway_has_one_shard() {
+    let fabric = Fabric::new();
+    let settings = MeshSettings {
+        gateway: true,
+        steering: crate::steering::Steering {
+            index: 0,
+            count: 2,
+            key: [1; 16],
+        },
+        incarnation: Some(1),
+        ..fabric.settings("gateway", 1)
+    };
+    assert!(Mesh::join(&settings).is_err());
+}
