@@ -23,6 +23,8 @@ struct Arguments {
 enum Command {
     Bench(bench::Arguments),
     Up(nodes::up::Arguments),
+    Uplink(nodes::uplink::Arguments),
+    Device(nodes::device::Arguments),
     Down(nodes::down::Arguments),
     Ps(nodes::ps::Arguments),
     Placement(nodes::placement::Arguments),
@@ -33,6 +35,9 @@ enum Command {
     /// The engine process of a node; started by `up`, never by hand.
     #[command(name = nodes::engine::NAME, hide = true)]
     Engine(nodes::engine::Arguments),
+    /// The engine process of an uplink or a device; started by them, never by hand.
+    #[command(name = nodes::forward::NAME, hide = true)]
+    Forward(nodes::forward::Arguments),
     /// One process of a measurement; started by `bench`, never by hand.
     #[command(name = side::NAME, hide = true)]
     Side,
@@ -42,6 +47,9 @@ fn main() -> ExitCode {
     let done = match Arguments::parse().command {
         Command::Bench(arguments) => bench::run(arguments),
         Command::Up(arguments) => nodes::up::run(arguments),
+        Command::Uplink(arguments) => nodes::uplink::run(arguments),
+        Command::Device(arguments) => nodes::device::run(arguments),
+        Command::Forward(arguments) => nodes::forward::run(arguments),
         Command::Down(arguments) => nodes::down::run(&arguments),
         Command::Ps(arguments) => nodes::ps::run(&arguments),
         Command::Placement(arguments) => nodes::placement::run(&arguments),

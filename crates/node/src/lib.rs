@@ -23,6 +23,7 @@
 //! | `fabric` | where nodes find one another: names, addresses, records |
 //! | `control` | what an engine process and those who reach it say to one another |
 //! | `engine` | the engine process |
+//! | `uplink` | members without a stack, which lead to other hosts or to the kernel |
 
 #![forbid(unsafe_code)]
 
@@ -46,6 +47,7 @@ mod placement;
 pub mod settings;
 mod shard;
 mod shards;
+pub mod uplink;
 mod wait;
 
 pub use toehold_shm::{Direction, Lane, LaneState, Moved};

@@ -1,8 +1,11 @@
 //! The commands about nodes that run. A file a command; this one has what they share.
 
 pub(crate) mod capture;
+pub(crate) mod device;
 pub(crate) mod down;
 pub(crate) mod engine;
+pub(crate) mod forward;
+mod forwarding;
 pub(crate) mod placement;
 pub(crate) mod ps;
 mod settings;
@@ -10,6 +13,7 @@ pub(crate) mod sockets;
 pub(crate) mod stat;
 mod table;
 pub(crate) mod up;
+pub(crate) mod uplink;
 
 use std::time::Duration;
 
@@ -58,6 +62,15 @@ fn short(span: Duration) -> String {
     let seconds = Duration::from_secs(span.as_secs());
     let text = humantime::format_duration(seconds).to_string();
     text.split(' ').take(2).collect::<Vec<_>>().join(" ")
+}
+
+/// An address with its network's prefix, if there is one.
+fn address(network: impl Into<ipnet::IpNet>) -> String {
+    let network = network.into();
+    if network.addr().is_unspecified() {
+        return "-".to_owned();
+    }
+    network.to_string()
 }
 
 /// Bytes in the unit that fits.

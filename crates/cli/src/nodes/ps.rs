@@ -7,9 +7,9 @@ use std::time::Duration;
 use anyhow::Result;
 use serde::Serialize;
 use toehold_node::control::{Connection, ControlError, NodeStatus};
-use toehold_node::fabric::{self, Fabric, NodeRecord};
+use toehold_node::fabric::{self, Fabric, NodeRecord, Role};
 
-use super::{print_json, short, table};
+use super::{address, print_json, short, table};
 
 /// How long a node may take to say how it is.
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -104,9 +104,9 @@ fn show(lines: &[Line]) {
         table.add_row([
             line.fabric.clone(),
             line.node.name.to_string(),
-            line.node.ipv4.to_string(),
-            line.node.ipv6.to_string(),
-            of(|status| status.stack.placement.to_string()),
+            address(line.node.ipv4),
+            address(line.node.ipv6),
+            of(placement),
             of(|status| {
                 status
                     .stack
@@ -114,16 +114,41 @@ fn show(lines: &[Line]) {
                     .as_ref()
                     .map_or_else(|| "-".to_owned(), ToString::to_string)
             }),
-            of(|status| status.stack.shards.to_string()),
+            of(shards),
             line.node.pid.to_string(),
             of(|status| short(status.uptime)),
             of(|status| status.processes.len().to_string()),
             of(|status| status.stack.connections.to_string()),
-            of(|status| status.stack.peers.to_string()),
+            of(peers),
         ]);
     }
     println!("{table}");
     for error in lines.iter().filter_map(|line| line.error.as_ref()) {
         eprintln!("toehold: {error}");
     }
+}
+
+/// Who runs the stack, if it has one; else what it is.
+fn placement(status: &NodeStatus) -> String {
+    match status.node.role {
+        Role::Node => status.stack.placement.to_string(),
+        role => format!("({role})"),
+    }
+}
+
+fn shards(status: &NodeStatus) -> String {
+    match status.node.role {
+        Role::Node => status.stack.shards.to_string(),
+        Role::Device | Role::Uplink => "-".to_owned(),
+    }
+}
+
+/// Members of the fabric that it reaches, and other hosts of those that it leads to.
+fn peers(status: &NodeStatus) -> String {
+    let remotes = &status.stack.remotes;
+    if remotes.is_empty() {
+        return status.stack.peers.to_string();
+    }
+    let reached = remotes.iter().filter(|remote| remote.connected).count();
+    format!("{} and {reached} of {} hosts", status.stack.peers, remotes.len())
 }

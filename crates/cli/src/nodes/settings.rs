@@ -1,5 +1,7 @@
 //! The settings of nodes as arguments: made from their table.
 
+use std::marker::PhantomData;
+
 use clap::{Arg, ArgMatches, Command, Error, FromArgMatches};
 use toehold_node::settings::{NodeSettings, Setting, TABLE};
 
@@ -27,14 +29,77 @@ impl FromArgMatches for Settings {
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {
-        for setting in TABLE {
-            if let Some(value) = matches.get_one::<String>(setting.name) {
-                let set = setting.set(&mut self.0, value);
-                set.map_err(|error| Error::raw(clap::error::ErrorKind::InvalidValue, error))?;
-            }
-        }
-        Ok(())
+        TABLE
+            .iter()
+            .try_for_each(|setting| take(setting, matches, &mut self.0))
     }
+}
+
+/// Which settings a member has that is no node.
+pub(super) trait Choice: Clone {
+    const NAMES: &'static [&'static str];
+}
+
+/// One that leads to others, and has no addresses of IP.
+#[derive(Debug, Clone)]
+pub(super) struct OfGateways;
+
+impl Choice for OfGateways {
+    const NAMES: &'static [&'static str] = &["mac", "mtu", "ring"];
+}
+
+/// An interface of the kernel.
+#[derive(Debug, Clone)]
+pub(super) struct OfDevices;
+
+impl Choice for OfDevices {
+    const NAMES: &'static [&'static str] = &["ipv4", "ipv6", "mac", "mtu", "ring"];
+}
+
+/// Some of the settings; the others have no meaning for what they are of.
+#[derive(Debug, Clone)]
+pub(super) struct Chosen<C> {
+    pub(super) settings: NodeSettings,
+    choice: PhantomData<C>,
+}
+
+fn chosen<C: Choice>() -> impl Iterator<Item = &'static Setting> {
+    TABLE.iter().filter(|setting| C::NAMES.contains(&setting.name))
+}
+
+impl<C: Choice> clap::Args for Chosen<C> {
+    fn augment_args(command: Command) -> Command {
+        chosen::<C>().fold(command, |command, setting| {
+            command.arg(argument(setting).help_heading(None))
+        })
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl<C: Choice> FromArgMatches for Chosen<C> {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
+        let mut chosen = Chosen {
+            settings: NodeSettings::default(),
+            choice: PhantomData,
+        };
+        chosen.update_from_arg_matches(matches)?;
+        Ok(chosen)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {
+        chosen::<C>().try_for_each(|setting| take(setting, matches, &mut self.settings))
+    }
+}
+
+fn take(setting: &Setting, matches: &ArgMatches, settings: &mut NodeSettings) -> Result<(), Error> {
+    let Some(value) = matches.get_one::<String>(setting.name) else {
+        return Ok(());
+    };
+    let set = setting.set(settings, value);
+    set.map_err(|error| Error::raw(clap::error::ErrorKind::InvalidValue, error))
 }
 
 fn argument(setting: &'static Setting) -> Arg {

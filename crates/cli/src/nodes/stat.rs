@@ -7,8 +7,9 @@ use std::time::Duration;
 use anyhow::Result;
 use serde::Serialize;
 use toehold_node::control::{Connection, Counter, NodeStatus};
+use toehold_node::fabric::Role;
 
-use super::{Within, bytes, positive_span, print_json, short, table};
+use super::{Within, bytes, forwarding, positive_span, print_json, short, table};
 
 /// Shows what a node does and counts
 #[derive(Debug, clap::Args)]
@@ -167,6 +168,9 @@ fn summary(report: &Report) -> String {
     let cpu = report
         .cpu
         .map_or_else(String::new, |cpu| format!(", {:.1} % of a core now", cpu * 100.0));
+    if node.role != Role::Node {
+        return forwarding::summary(&report.status, &cpu);
+    }
     let mut text = format!(
         "{}: {}, {}, {}, MTU {}\n",
         node.name, node.ipv4, node.ipv6, node.mac, node.mtu

@@ -10,7 +10,7 @@ use toehold_node::engine::{Engine, Launch, Seat};
 use toehold_node::fabric::{Fabric, NodeRecord};
 
 use super::settings::Settings;
-use super::{Within, engine, print_json, table};
+use super::{Within, address, engine, print_json, table};
 use crate::side;
 
 /// Starts nodes: an engine process for each
@@ -116,7 +116,7 @@ fn foreground(arguments: Arguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn show(records: &[NodeRecord], json: bool) -> Result<()> {
+pub(super) fn show(records: &[NodeRecord], json: bool) -> Result<()> {
     if json {
         return print_json(&records);
     }
@@ -127,8 +127,8 @@ fn show(records: &[NodeRecord], json: bool) -> Result<()> {
     for record in records {
         table.add_row([
             record.name.to_string(),
-            record.ipv4.to_string(),
-            record.ipv6.to_string(),
+            address(record.ipv4),
+            address(record.ipv6),
             record.mac.to_string(),
             record.pid.to_string(),
         ]);

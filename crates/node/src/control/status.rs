@@ -78,6 +78,9 @@ pub struct StackStatus {
     /// The TAP device by which the kernel's stack is beside it, if there is one.
     #[serde(default)]
     pub kernel: Option<KernelStatus>,
+    /// Of an uplink: the other hosts it leads to.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub remotes: Vec<RemoteStatus>,
 }
 
 /// A node's TAP device.
@@ -115,6 +118,25 @@ impl Display for KernelStatus {
             DeviceState::Gone => f.write_str(" (gone)"),
         }
     }
+}
+
+/// Another host, as an uplink knows it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RemoteStatus {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// Whether frames flow.
+    pub connected: bool,
+    /// What the system said when something was last sent to it, if that failed.
+    pub error: Option<String>,
+    /// Bytes of a datagram to it, at most.
+    pub datagram: u32,
+    /// Frames sent to it; each segment of a super-frame counts.
+    pub frames_sent: u64,
+    /// Frames received from it.
+    pub frames_received: u64,
+    /// How often it was met anew.
+    pub introductions: u64,
 }
 
 /// Something the node counts.

@@ -20,12 +20,12 @@ use std::thread::JoinHandle;
 use ipnet::IpNet;
 
 use crate::control::{Host, Server};
-use crate::fabric::{Fabric, NodeRecord, Place, TakeError};
+use crate::fabric::{Fabric, NodeRecord, Place, Role, TakeError};
 use crate::settings::{InvalidSetting, NodeSettings};
 
 pub use self::host::StackHost;
 pub use self::launch::{Launch, LaunchError};
-pub use self::process::main;
+pub use self::process::{main, main_as};
 
 /// What a host may fail with.
 pub type HostError = Box<dyn std::error::Error + Send + Sync>;
@@ -82,8 +82,23 @@ impl Engine {
         seat: Seat,
         host: impl FnOnce(&Place, &NodeSettings) -> Result<Arc<dyn Host>, HostError>,
     ) -> Result<Engine, StartError> {
+        Self::start_as(Role::Node, seat, host)
+    }
+
+    /// The same for a member of the fabric that may be no node.
+    ///
+    /// # Errors
+    ///
+    /// The same.
+    pub fn start_as(
+        role: Role,
+        seat: Seat,
+        host: impl FnOnce(&Place, &NodeSettings) -> Result<Arc<dyn Host>, HostError>,
+    ) -> Result<Engine, StartError> {
         seat.settings.check()?;
-        let place = seat.fabric.take(&seat.node, &seat.settings, &seat.networks)?;
+        let place = seat
+            .fabric
+            .take_as(role, &seat.node, &seat.settings, &seat.networks)?;
         let (stopper, stop) = UnixStream::pair().map_err(StartError::Thread)?;
         let listener = place.listener().try_clone_to_owned();
         let listener = listener.map_err(StartError::Thread)?;

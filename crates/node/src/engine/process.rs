@@ -11,7 +11,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use super::launch::Report;
 use super::{Engine, HostError, Seat};
 use crate::control::Host;
-use crate::fabric::Place;
+use crate::fabric::{Place, Role};
 use crate::settings::NodeSettings;
 
 /// What an engine process does, after [`super::Launch::start`] has made it: starts
@@ -23,11 +23,20 @@ pub fn main(
     seat: impl FnOnce() -> Result<Seat, HostError>,
     host: impl FnOnce(&Place, &NodeSettings) -> Result<Arc<dyn Host>, HostError>,
 ) -> ExitCode {
+    main_as(Role::Node, seat, host)
+}
+
+/// The same for a member of the fabric that may be no node.
+pub fn main_as(
+    role: Role,
+    seat: impl FnOnce() -> Result<Seat, HostError>,
+    host: impl FnOnce(&Place, &NodeSettings) -> Result<Arc<dyn Host>, HostError>,
+) -> ExitCode {
     // Neither the terminal's signals nor its end concern the node. It fails if
     // somebody has seen to that already.
     let _ = setsid();
     raise_descriptor_limit();
-    match start(seat, host) {
+    match start(role, seat, host) {
         Ok(engine) => {
             // A working directory would keep its file system busy.
             let _ = std::env::set_current_dir("/");
@@ -43,10 +52,11 @@ pub fn main(
 }
 
 fn start(
+    role: Role,
     seat: impl FnOnce() -> Result<Seat, HostError>,
     host: impl FnOnce(&Place, &NodeSettings) -> Result<Arc<dyn Host>, HostError>,
 ) -> Result<Engine, HostError> {
-    let engine = Engine::start(seat()?, host)?;
+    let engine = Engine::start_as(role, seat()?, host)?;
     engine.stop_on(&[SIGTERM, SIGINT])?;
     Ok(engine)
 }

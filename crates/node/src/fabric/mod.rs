@@ -37,7 +37,7 @@ pub use self::location::root;
 pub use self::network::{AssignError, Networks, mac_of_name};
 pub(crate) use self::place::OwnFile;
 pub use self::place::{Place, TakeError};
-pub use self::record::NodeRecord;
+pub use self::record::{NodeRecord, Role};
 
 /// The fabric that is meant where none is named.
 pub const DEFAULT: &str = "default";

@@ -96,6 +96,19 @@ impl Networks {
         Ok(Addresses { mac, ipv4, ipv6 })
     }
 
+    /// What a member gets that is not spoken to by IP.
+    pub(super) fn assign_none(
+        name: &NodeName,
+        settings: &NodeSettings,
+        nodes: &[NodeRecord],
+    ) -> Result<Addresses, AssignError> {
+        Ok(Addresses {
+            mac: free_mac(name, settings.mac, nodes)?,
+            ipv4: Ipv4Net::default(),
+            ipv6: Ipv6Net::default(),
+        })
+    }
+
     /// The lowest free address.
     fn free_ipv4(&self, nodes: &[NodeRecord]) -> Result<Ipv4Net, AssignError> {
         let taken: HashSet<_> = nodes.iter().map(|node| node.ipv4.addr()).collect();

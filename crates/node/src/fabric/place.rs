@@ -12,7 +12,7 @@ use rustix::net::{self, SocketFlags};
 use toehold_link::mq::{InvalidName, NodeName};
 
 use super::network::{AssignError, Networks};
-use super::record::{self, NodeRecord};
+use super::record::{self, NodeRecord, Role};
 use super::{CONTROL, Fabric, FabricError, LINK, RECORD, file, socket};
 use crate::settings::NodeSettings;
 
@@ -90,8 +90,18 @@ impl Fabric {
     ///
     /// If the name or an address is taken, the fabric has other networks, or its
     /// directory cannot be written.
-    pub fn take(
+    pub fn take(self, name: &str, settings: &NodeSettings, networks: &[IpNet]) -> Result<Place, TakeError> {
+        self.take_as(Role::Node, name, settings, networks)
+    }
+
+    /// The same for a member that may be no node.
+    ///
+    /// # Errors
+    ///
+    /// The same.
+    pub fn take_as(
         mut self,
+        role: Role,
         name: &str,
         settings: &NodeSettings,
         networks: &[IpNet],
@@ -103,10 +113,15 @@ impl Fabric {
             return Err(TakeError::NameInUse(name));
         }
         let nodes = self.nodes();
-        let addresses = self.networks(networks, &nodes)?.assign(&name, settings, &nodes)?;
+        let networks = self.networks(networks, &nodes)?;
+        let addresses = match role {
+            Role::Uplink => Networks::assign_none(&name, settings, &nodes)?,
+            Role::Node | Role::Device => networks.assign(&name, settings, &nodes)?,
+        };
         let record = NodeRecord {
             name,
             mac: addresses.mac,
+            role,
             ipv4: addresses.ipv4,
             ipv6: addresses.ipv6,
             mtu: settings.mtu,

@@ -18,6 +18,29 @@ const MAX_LEN: u64 = 4096;
 /// A file that is being written; whoever holds the fabric's lock writes.
 const NEW: &str = ".new";
 
+/// What a member of a fabric is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// A node, with a stack that programs use.
+    #[default]
+    Node,
+    /// An interface of the kernel, which has the member's addresses.
+    Device,
+    /// It leads to others, and has no addresses.
+    Uplink,
+}
+
+impl std::fmt::Display for Role {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(match self {
+            Role::Node => "node",
+            Role::Device => "device",
+            Role::Uplink => "uplink",
+        })
+    }
+}
+
 /// A node as its fabric knows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeRecord {
@@ -27,9 +50,12 @@ pub struct NodeRecord {
     /// Its hardware address.
     #[serde(with = "as_text")]
     pub mac: Mac,
-    /// Its IPv4 address, and the length of its network's prefix.
+    /// What it is.
+    #[serde(default)]
+    pub role: Role,
+    /// Its IPv4 address, and the length of its network's prefix; unspecified if it has none.
     pub ipv4: Ipv4Net,
-    /// Its IPv6 address, and the length of its network's prefix.
+    /// Its IPv6 address, and the length of its network's prefix; unspecified if it has none.
     pub ipv6: Ipv6Net,
     /// Its largest IP packet, bytes.
     pub mtu: u16,

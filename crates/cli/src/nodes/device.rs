@@ -1,0 +1,62 @@
+//! `toehold device`: an interface of the kernel on a fabric, or straight to other hosts.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+
+use super::forward::{self, Ends, Hosts, Start};
+use super::settings::{Chosen, OfDevices};
+
+/// Makes an interface of the kernel, on the fabric or straight to other hosts
+///
+/// Without --udp the interface is a member of the fabric: the kernel's programs and the
+/// fabric's nodes reach one another. With --udp it leads to the same interface on other
+/// hosts, and not to the fabric, which then only gives it its name and addresses. It
+/// lasts until `toehold down`. Takes CAP_NET_ADMIN.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  toehold device toe0
+  toehold device toe0 --ipv4 10.77.9.1/16 --netns blue
+  toehold device toe0 --udp 0.0.0.0:7006 --peer 192.0.2.2:7006 --ipv4 10.78.0.1/24
+  toehold device toe0 --bridged && ip link set toe0 master br0
+  toehold down toe0
+
+Exit status: 0, or 1 if it could not be started.")]
+pub(crate) struct Arguments {
+    /// The interface's name, and the member's in the fabric
+    #[arg(value_name = "INTERFACE")]
+    interface: String,
+
+    /// The network namespace to make it in: a name of `ip netns`, or a file
+    #[arg(long, value_name = "NAMESPACE")]
+    netns: Option<String>,
+
+    /// Others are behind it, since it is a port of a bridge: it has no address, and is
+    /// a gateway of the fabric
+    #[arg(long)]
+    bridged: bool,
+
+    #[command(flatten)]
+    hosts: Hosts,
+
+    #[command(flatten)]
+    start: Start,
+
+    #[command(flatten)]
+    settings: Chosen<OfDevices>,
+}
+
+pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
+    let ends = Ends {
+        interface: Some(arguments.interface.clone()),
+        netns: arguments.netns,
+        bridged: arguments.bridged,
+        hosts: arguments.hosts,
+    };
+    forward::start(
+        arguments.start,
+        &arguments.interface,
+        &ends,
+        arguments.settings.settings,
+    )
+}

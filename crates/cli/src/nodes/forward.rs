@@ -1,0 +1,328 @@
+//! The hidden command that forwards frames between a fabric and what is beyond it, and what
+//! the commands that start one have in common.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::Read;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, anyhow, bail};
+use ipnet::IpNet;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use toehold_link::udp::parse_peers;
+use toehold_node::engine::{self, Engine, Launch, Seat};
+use toehold_node::fabric::Fabric;
+use toehold_node::settings::NodeSettings;
+use toehold_node::uplink::{TapEnd, UdpEnd, UplinkConfig, UplinkHost};
+
+use super::settings::{Chosen, OfDevices};
+use super::{Within, up};
+use crate::side;
+
+/// Its name on the command line.
+pub(crate) const NAME: &str = "forward";
+
+/// Bytes of a file with peers, at most.
+const MAX_PEERS_FILE: u64 = 1 << 20;
+/// Bytes of a file with a key, at most: its digits, and the end of their line.
+const MAX_KEY_FILE: u64 = 128;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// Its name
+    node: String,
+
+    #[command(flatten)]
+    within: Within,
+
+    #[arg(long)]
+    network: Vec<IpNet>,
+
+    #[command(flatten)]
+    ends: Ends,
+
+    #[command(flatten)]
+    settings: Chosen<OfDevices>,
+}
+
+/// What is joined, as it is handed on to the engine process.
+#[derive(Debug, clap::Args)]
+pub(super) struct Ends {
+    #[arg(long)]
+    pub(super) interface: Option<String>,
+
+    #[arg(long)]
+    pub(super) netns: Option<String>,
+
+    #[arg(long)]
+    pub(super) bridged: bool,
+
+    #[command(flatten)]
+    pub(super) hosts: Hosts,
+}
+
+/// Other hosts, for the command line.
+#[derive(Debug, clap::Args)]
+pub(super) struct Hosts {
+    /// Where this host listens for the others; 0.0.0.0 or [::] for all its addresses
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub(super) udp: Option<SocketAddr>,
+
+    /// Where another host listens; may be given several times
+    #[arg(long, value_name = "HOST:PORT", value_delimiter = ',', requires = "udp")]
+    pub(super) peer: Vec<String>,
+
+    /// The same from FILE: an address and a port a line, in numbers; it may be the same
+    /// file on all hosts
+    #[arg(long, value_name = "FILE", requires = "udp")]
+    pub(super) peers_file: Option<PathBuf>,
+
+    /// What only these hosts know: 64 hexadecimal digits in a file that nobody else can
+    /// read (`openssl rand -hex 32`). Frames are authenticated then, not encrypted;
+    /// without, whoever can see the datagrams can forge them
+    #[arg(long, value_name = "FILE", requires = "udp")]
+    pub(super) key_file: Option<PathBuf>,
+}
+
+/// How it is started, whatever it is.
+#[derive(Debug, clap::Args)]
+pub(super) struct Start {
+    #[command(flatten)]
+    pub(super) within: Within,
+
+    /// A network that the fabric's nodes get addresses of, IPv4 or IPv6; only with
+    /// a fabric's first node [default: 10.77.0.0/16 and fd77::/64]
+    #[arg(long, value_name = "ADDRESS/PREFIX")]
+    network: Vec<IpNet>,
+
+    /// Append what the engine process says to FILE; nothing unless something is wrong
+    #[arg(long, value_name = "FILE", conflicts_with = "foreground")]
+    log: Option<PathBuf>,
+
+    /// Be the engine process, until Ctrl-C or `toehold down`
+    #[arg(long)]
+    foreground: bool,
+
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// The engine process.
+pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
+    let Arguments {
+        node,
+        within,
+        network,
+        ends,
+        settings,
+    } = arguments;
+    let config = ends.config();
+    let role = config.as_ref().map(UplinkConfig::role).unwrap_or_default();
+    let (checked, config) = match config {
+        Ok(config) => (Ok(()), config),
+        Err(error) => (Err(error), UplinkConfig::default()),
+    };
+    let seat = || {
+        checked.map_err(|error| format!("{error:#}"))?;
+        Ok(Seat {
+            fabric: Fabric::open(&within.fabric)?,
+            node,
+            settings: settings.settings,
+            networks: network,
+        })
+    };
+    let host = |place: &_, settings: &_| UplinkHost::host(&config, place, settings);
+    Ok(engine::main_as(role, seat, host))
+}
+
+/// Starts one, or is it.
+pub(super) fn start(start: Start, name: &str, ends: &Ends, settings: NodeSettings) -> Result<ExitCode> {
+    // Whatever is wrong with files and names is said by whoever was given them.
+    let config = ends.config()?;
+    if start.foreground {
+        let seat = Seat {
+            fabric: Fabric::open(&start.within.fabric)?,
+            node: name.to_owned(),
+            settings,
+            networks: start.network,
+        };
+        let host = |place: &_, settings: &_| UplinkHost::host(&config, place, settings);
+        let engine = Engine::start_as(config.role(), seat, host)?;
+        engine.stop_on(&[SIGINT, SIGTERM, SIGHUP])?;
+        up::show(&[engine.record().clone()], start.json)?;
+        engine.run();
+        return Ok(ExitCode::SUCCESS);
+    }
+    let launch = Launch {
+        program: side::program()?,
+        arguments: ends.arguments(),
+        fabric: start.within.fabric,
+        node: name.to_owned(),
+        settings,
+        networks: start.network,
+        log: start.log,
+    };
+    let record = launch.start().with_context(|| format!("cannot start {name}"))?;
+    up::show(&[record], start.json)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+impl Ends {
+    /// What it says, with files read and names looked up.
+    fn config(&self) -> Result<UplinkConfig> {
+        Ok(UplinkConfig {
+            tap: self.interface.as_ref().map(|interface| TapEnd {
+                interface: interface.clone(),
+                namespace: self.netns.as_deref().map(namespace),
+                bridged: self.bridged,
+            }),
+            udp: self.hosts.end()?,
+        })
+    }
+
+    /// The engine process's own.
+    fn arguments(&self) -> Vec<OsString> {
+        let mut arguments = vec![NAME.into()];
+        let mut add = |name: &str, value: &std::ffi::OsStr| {
+            arguments.extend([OsString::from(name), value.to_owned()]);
+        };
+        if let Some(interface) = &self.interface {
+            add("--interface", interface.as_ref());
+        }
+        if let Some(netns) = &self.netns {
+            add("--netns", netns.as_ref());
+        }
+        if let Some(udp) = self.hosts.udp {
+            add("--udp", udp.to_string().as_ref());
+        }
+        for peer in &self.hosts.peer {
+            add("--peer", peer.as_ref());
+        }
+        if let Some(file) = &self.hosts.peers_file {
+            add("--peers-file", file.as_ref());
+        }
+        if let Some(file) = &self.hosts.key_file {
+            add("--key-file", file.as_ref());
+        }
+        if self.bridged {
+            arguments.push("--bridged".into());
+        }
+        arguments
+    }
+}
+
+impl Hosts {
+    fn end(&self) -> Result<Option<UdpEnd>> {
+        let Some(bind) = self.udp else { return Ok(None) };
+        let mut peers = Vec::new();
+        for peer in &self.peer {
+            peers.push(resolve(peer, bind)?);
+        }
+        if let Some(file) = &self.peers_file {
+            let text = read(file, MAX_PEERS_FILE)?;
+            let listed = parse_peers(&text).with_context(|| file.display().to_string())?;
+            peers.extend(listed);
+        }
+        if peers.is_empty() {
+            bail!("no other host is named; give --peer HOST:PORT or --peers-file FILE");
+        }
+        let key = self.key_file.as_deref().map(read_key).transpose()?;
+        Ok(Some(UdpEnd { bind, peers, key }))
+    }
+}
+
+/// The address of a peer that can be reached from where this host listens.
+fn resolve(peer: &str, bind: SocketAddr) -> Result<SocketAddr> {
+    let mut found = peer
+        .to_socket_addrs()
+        .with_context(|| format!("{peer:?} is no HOST:PORT that can be found"))?;
+    let serves_both = bind.ip() == std::net::IpAddr::from([0u16; 8]);
+    let suits = |address: &SocketAddr| serves_both || address.is_ipv4() == bind.is_ipv4();
+    found.find(suits).ok_or_else(|| {
+        let family = if bind.is_ipv4() { "IPv4" } else { "IPv6" };
+        anyhow!("{peer} has no address of {family}; listen on [::] for both IPv4 and IPv6")
+    })
+}
+
+/// A namespace's file: by its name, or where it is.
+fn namespace(name: &str) -> PathBuf {
+    match name.contains('/') {
+        true => name.into(),
+        false => Path::new("/run/netns").join(name),
+    }
+}
+
+fn read(file: &Path, most: u64) -> Result<String> {
+    let cannot = || format!("cannot read {}", file.display());
+    let mut text = String::new();
+    let opened = File::open(file).with_context(cannot)?;
+    opened
+        .take(most + 1)
+        .read_to_string(&mut text)
+        .with_context(cannot)?;
+    if text.len() as u64 > most {
+        bail!("{} is longer than {most} bytes", file.display());
+    }
+    Ok(text)
+}
+
+fn read_key(file: &Path) -> Result<[u8; 32]> {
+    let metadata = std::fs::metadata(file).with_context(|| format!("cannot read {}", file.display()))?;
+    if metadata.mode() & 0o077 != 0 {
+        bail!(
+            "others can read the key in {0}; `chmod 600 {0}` and take a new one if somebody has",
+            file.display()
+        );
+    }
+    let text = read(file, MAX_KEY_FILE)?;
+    parse_key(text.trim()).ok_or_else(|| {
+        anyhow!(
+            "{0} holds no key of 64 hexadecimal digits; `openssl rand -hex 32 > {0}` makes one",
+            file.display()
+        )
+    })
+}
+
+fn parse_key(digits: &str) -> Option<[u8; 32]> {
+    let mut key = [0; 32];
+    if digits.len() != 2 * key.len() || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+        return None;
+    }
+    for (at, byte) in key.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(&digits[2 * at..2 * at + 2], 16).ok()?;
+    }
+    Some(key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_64_digits() {
+        let key = parse_key(&"0aF1".repeat(16)).unwrap();
+        assert_eq!(key[..4], [0x0a, 0xf1, 0x0a, 0xf1]);
+        for wrong in [
+            "",
+            &"0a".repeat(31),
+            &"0a".repeat(33),
+            &"+a".repeat(32),
+            &"é".repeat(32),
+        ] {
+            assert_eq!(parse_key(wrong), None);
+        }
+    }
+
+    #[test]
+    fn peers_are_of_a_family_that_can_be_reached() {
+        let v4 = "0.0.0.0:7005".parse().unwrap();
+        assert_eq!(resolve("127.0.0.1:9", v4).unwrap().to_string(), "127.0.0.1:9");
+        assert!(resolve("[::1]:9", v4).is_err());
+        assert!(resolve("[::1]:9", "[::]:7005".parse().unwrap()).is_ok());
+        assert!(resolve("127.0.0.1", v4).is_err());
+    }
+}

@@ -1,0 +1,80 @@
+//! How an uplink or a device is, in a few lines.
+
+use std::fmt::Write as _;
+
+use toehold_node::control::{NodeStatus, RemoteStatus};
+
+use super::{address, short};
+
+/// `cpu`: what is known of its use of processors beside the sum.
+pub(super) fn summary(status: &NodeStatus, cpu: &str) -> String {
+    let NodeStatus {
+        node,
+        cpu_time,
+        uptime,
+        stack,
+        ..
+    } = status;
+    let mut text = format!(
+        "{}: {}, {}, {}, {}, MTU {}\n",
+        node.name,
+        node.role,
+        address(node.ipv4),
+        address(node.ipv6),
+        node.mac,
+        node.mtu
+    );
+    let _ = writeln!(
+        text,
+        "process {}, up {}, used {:.2} s of processor time{cpu}; {} members of the fabric",
+        node.pid,
+        short(*uptime),
+        cpu_time.as_secs_f64(),
+        stack.peers
+    );
+    for remote in &stack.remotes {
+        text.push_str(&line(remote));
+    }
+    text
+}
+
+fn line(remote: &RemoteStatus) -> String {
+    let RemoteStatus {
+        address,
+        connected,
+        error,
+        datagram,
+        frames_sent,
+        frames_received,
+        introductions,
+    } = remote;
+    let frames = format!("{frames_sent} frames sent, {frames_received} received, met {introductions} times");
+    match (connected, error) {
+        (true, _) => format!("host {address}: reached, datagrams of {datagram} bytes; {frames}\n"),
+        (false, Some(error)) => format!("host {address}: cannot be reached ({error}); {frames}\n"),
+        (false, None) => format!("host {address}: has not answered; {frames}\n"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_that_does_not_answer_is_said_so() {
+        let mut remote = RemoteStatus {
+            address: "192.0.2.1:7005".parse().unwrap(),
+            connected: false,
+            error: None,
+            datagram: 508,
+            frames_sent: 0,
+            frames_received: 0,
+            introductions: 0,
+        };
+        assert!(line(&remote).contains("has not answered"));
+        remote.error = Some("Network is unreachable".to_owned());
+        assert!(line(&remote).contains("(Network is unreachable)"));
+        remote.connected = true;
+        assert!(line(&remote).starts_with("host 192.0.2.1:7005: reached"));
+    }
+}

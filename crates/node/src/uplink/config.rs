@@ -1,0 +1,158 @@
+//! What an uplink or a device is told.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use toehold_link::Link;
+use toehold_link::bridge::Bridge;
+use toehold_link::interface::{Interface, Namespace};
+use toehold_link::mq::{Mesh, MeshSettings};
+use toehold_link::tap::{Tap, TapSettings};
+use toehold_link::udp::{UdpLink, UdpSettings};
+
+use crate::engine::HostError;
+use crate::fabric::{Place, Role};
+use crate::settings::NodeSettings;
+
+/// What is joined: with both ends the two of them, with one that end and the fabric.
+#[derive(Debug, Clone, Default)]
+pub struct UplinkConfig {
+    /// An interface of the kernel.
+    pub tap: Option<TapEnd>,
+    /// Other hosts.
+    pub udp: Option<UdpEnd>,
+}
+
+/// An interface of the kernel, which is made, and lasts as long as its process.
+#[derive(Debug, Clone)]
+pub struct TapEnd {
+    /// Its name.
+    pub interface: String,
+    /// The network namespace it is made in, if it is not the process's own.
+    pub namespace: Option<PathBuf>,
+    /// Whether others are behind it, because it is a port of a bridge of the kernel's.
+    /// It has no addresses of its own then.
+    pub bridged: bool,
+}
+
+/// Other hosts, over UDP.
+#[derive(Debug, Clone)]
+pub struct UdpEnd {
+    /// Where this host listens.
+    pub bind: SocketAddr,
+    /// Where the others do.
+    pub peers: Vec<SocketAddr>,
+    /// What only they know.
+    pub key: Option<[u8; 32]>,
+}
+
+/// Why there is nothing to forward.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("nothing is beyond the fabric: name an interface of the kernel, or peers on other hosts")]
+pub struct InvalidUplink;
+
+impl UplinkConfig {
+    /// What it is to others.
+    pub fn role(&self) -> Role {
+        match &self.tap {
+            Some(tap) if !tap.bridged => Role::Device,
+            _ => Role::Uplink,
+        }
+    }
+}
+
+/// The links, joined.
+pub(super) enum Joined {
+    FabricWithHosts(Box<Bridge<Mesh, UdpLink>>),
+    KernelWithFabric(Box<Bridge<Tap, Mesh>>),
+    KernelWithHosts(Box<Bridge<Tap, UdpLink>>),
+}
+
+impl Joined {
+    /// Makes what the configuration says, in a place that was taken for it.
+    pub(super) fn make(
+        config: &UplinkConfig,
+        place: &Place,
+        settings: &NodeSettings,
+    ) -> Result<Joined, HostError> {
+        let mac = place.record().mac.0;
+        Ok(match (&config.tap, &config.udp) {
+            (None, None) => return Err(InvalidUplink.into()),
+            (None, Some(udp)) => {
+                // What can fail for others to see comes first: nobody is to meet a
+                // gateway that leads nowhere.
+                let hosts = open_udp(udp, mac, settings)?;
+                Joined::FabricWithHosts(Box::new(Bridge::new(join(place, settings, true)?, hosts)))
+            }
+            (Some(tap), None) => {
+                let kernel = open_tap(tap, place, settings)?;
+                let fabric = join(place, settings, tap.bridged)?;
+                Joined::KernelWithFabric(of_one(Bridge::new(kernel, fabric), tap, mac))
+            }
+            (Some(tap), Some(udp)) => {
+                let hosts = open_udp(udp, mac, settings)?;
+                let kernel = open_tap(tap, place, settings)?;
+                Joined::KernelWithHosts(of_one(Bridge::new(kernel, hosts), tap, mac))
+            }
+        })
+    }
+}
+
+/// The kernel speaks for its interface alone, unless others are behind that.
+fn of_one<B: Link>(bridge: Bridge<Tap, B>, tap: &TapEnd, mac: [u8; 6]) -> Box<Bridge<Tap, B>> {
+    Box::new(match tap.bridged {
+        true => bridge,
+        false => bridge.only_from(mac),
+    })
+}
+
+fn join(place: &Place, settings: &NodeSettings, gateway: bool) -> Result<Mesh, HostError> {
+    let record = place.record();
+    let mesh = MeshSettings {
+        mtu: settings.mtu,
+        ring_capacity: settings.ring as usize,
+        max_peers: MeshSettings::MAX_PEERS,
+        gateway,
+        ..MeshSettings::new(place.fabric().path(), record.name, record.mac.0)
+    };
+    Ok(Mesh::join(&mesh)?)
+}
+
+fn open_udp(udp: &UdpEnd, mac: [u8; 6], settings: &NodeSettings) -> Result<UdpLink, HostError> {
+    let udp = UdpSettings {
+        key: udp.key,
+        mtu: settings.mtu,
+        ..UdpSettings::new(udp.bind, udp.peers.clone(), mac)
+    };
+    Ok(UdpLink::open(&udp)?)
+}
+
+fn open_tap(end: &TapEnd, place: &Place, settings: &NodeSettings) -> Result<Tap, HostError> {
+    let record = place.record();
+    let namespace = match &end.namespace {
+        Some(path) => Namespace::at(path)?,
+        None => Namespace::Own,
+    };
+    let tap = TapSettings {
+        interface_address: (!end.bridged).then_some(record.mac.0),
+        mtu: settings.mtu,
+        ..TapSettings::new(&end.interface, record.mac.0)
+    };
+    let (tap, mut interface) = Tap::create(&tap, &namespace)?;
+    if !end.bridged {
+        add_addresses(&mut interface, place, settings.mtu)?;
+    }
+    interface.set_up(true)?;
+    Ok(tap)
+}
+
+/// The addresses that the fabric gives its member.
+fn add_addresses(interface: &mut Interface, place: &Place, mtu: u16) -> Result<(), HostError> {
+    const LEAST_OF_IPV6: u16 = 1280;
+    let record = place.record();
+    interface.add_address(record.ipv4.addr().into(), record.ipv4.prefix_len())?;
+    if mtu >= LEAST_OF_IPV6 {
+        interface.add_address(record.ipv6.addr().into(), record.ipv6.prefix_len())?;
+    }
+    Ok(())
+}

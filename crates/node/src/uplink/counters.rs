@@ -1,0 +1,128 @@
+//! Everything that an uplink counts, by name.
+
+use toehold_link::bridge::BridgeStatistics;
+use toehold_link::mq::{PeerState, PortStatistics};
+use toehold_link::tap::TapStatistics;
+use toehold_link::udp::UdpStatistics;
+
+use crate::control::Counter;
+
+/// Makes counters of fields: each under its own name behind a prefix.
+macro_rules! counters {
+    ($prefix:expr, $statistics:expr, $($field:ident $doc:literal)+) => {
+        vec![$(counter(format!("{}_{}", $prefix, stringify!($field)), $statistics.$field, $doc)),+]
+    };
+}
+
+pub(super) fn counter(name: String, value: u64, doc: &str) -> Counter {
+    Counter {
+        name,
+        value,
+        doc: doc.to_owned(),
+        shard: None,
+    }
+}
+
+pub(super) fn of_direction(name: &str, statistics: &BridgeStatistics) -> Vec<Counter> {
+    counters!(name, statistics,
+        frames "Frames that came."
+        bytes "Bytes of these."
+        super_frames "Of these frames, super-frames."
+        forwarded "Frames the other side took; pieces of one that was cut count each."
+        segmented "Frames that were cut."
+        completed "Frames whose checksums were filled in."
+        held "Frames that had to wait for room."
+        crowded "Frames dropped because too many waited already."
+        late "Frames dropped because no room came in time."
+        unreachable "Frames dropped because nobody beyond has their destination."
+        too_long "Frames dropped because the other side does not carry their length."
+        too_short "Frames dropped because they are shorter than their header."
+        bad_super_frames "Super-frames dropped because of how many segments they would be."
+        bad_checksums "Frames not cut because their checksum is wrong."
+        foreign "Frames dropped because their source is not the interface."
+    )
+}
+
+pub(super) fn of_fabric(port: &PortStatistics, states: impl Iterator<Item = PeerState>) -> Vec<Counter> {
+    let mut counters = counters!("mesh", port,
+        unreachable "Frames for addresses that no member has."
+        bad_length "Frames not sent into the fabric because of their length."
+        forged "Frames from beyond that said they were from a member."
+        sent_beyond "Frames sent to another gateway."
+    );
+    let (mut full, mut dropped, mut forged) = (0, 0, 0);
+    for state in states {
+        if let PeerState::Connected { statistics, .. } = state {
+            full += statistics.full;
+            dropped += statistics.group_frames_dropped;
+            forged += statistics.forged;
+        }
+    }
+    counters.push(counter(
+        "mesh_full".to_owned(),
+        full,
+        "Times a member's queue had no room, of those that are there.",
+    ));
+    counters.push(counter(
+        "mesh_group_frames_dropped".to_owned(),
+        dropped,
+        "Group frames that a member's queue had no room for, of those that are there.",
+    ));
+    counters.push(counter(
+        "mesh_forged_by_gateways".to_owned(),
+        forged,
+        "Frames of other gateways that were not taken: from beyond them, or in the name of a member.",
+    ));
+    counters
+}
+
+pub(super) fn of_hosts(statistics: &UdpStatistics) -> Vec<Counter> {
+    counters!("udp", statistics,
+        send_calls "Calls of the kernel that sent datagrams."
+        receive_calls "Calls of the kernel that received datagrams."
+        flooded "Frames sent to all hosts because nobody knew better."
+        unreachable "Frames not sent because no host can be reached."
+        bad_length "Frames dropped because of their length."
+        bad_checksums "Super-frames not sent because their checksum is wrong."
+        full "Frames given back because the socket took no more."
+        group_frames_dropped "Group frames not sent to a host because the socket took no more."
+        strangers "Datagrams from addresses that are no peer's."
+        malformed "Datagrams that are not of this protocol, or cut."
+        other_version "Datagrams of another version."
+        other_fabric "Datagrams of another fabric."
+        not_authentic "Datagrams without the key's tag, or with one where there is no key."
+        reflected "Datagrams of this host that came back."
+        replayed "Datagrams that came before, or too late to tell."
+        unknown_token "Datagrams of an association that is none now."
+        fragments_dropped "Fragments that belong to nothing, and frames not completed."
+        not_learned "Hardware addresses not learned because too many are known."
+        merged "Super-frames put together of segments."
+    )
+}
+
+pub(super) fn of_kernel(statistics: &TapStatistics, is_gone: bool) -> Vec<Counter> {
+    let mut counters = counters!("tap", statistics,
+        frames_received "Frames the kernel sent."
+        bytes_received "Bytes of these."
+        super_frames_received "Of these frames, super-frames."
+        frames_sent "Frames handed to the kernel."
+        bytes_sent "Bytes of these."
+        super_frames_sent "Of these frames, super-frames."
+        segmented "Super-frames cut because the kernel does not take them."
+        bad_headers "Frames from the kernel dropped for their virtio-net header."
+        bad_length "Frames dropped because of their length."
+        bad_super_frames "Super-frames not sent because they are none of TCP or UDP."
+        bad_checksums "Super-frames not sent because their checksum is wrong."
+        down "Frames not sent because the interface is down."
+        gone "Frames not sent because the interface was deleted."
+        full "Times the kernel had no memory for a frame."
+        refused "Frames the kernel refused."
+        read_errors "Reads that failed."
+    );
+    counters.push(counter(
+        "tap_interface_gone".to_owned(),
+        is_gone.into(),
+        "1 if somebody deleted the interface.",
+    ));
+    counters
+}

@@ -1,0 +1,94 @@
+//! What the ends of a bridge say about themselves.
+
+use toehold_link::Link;
+use toehold_link::bridge::Bridge;
+use toehold_link::mq::Mesh;
+use toehold_link::tap::Tap;
+use toehold_link::udp::{UdpLink, UdpPeerInfo, UdpPeerState};
+
+use super::counters;
+use crate::control::{Counter, RemoteStatus};
+
+/// An uplink at one moment.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Report {
+    /// Members of the fabric that frames are exchanged with.
+    pub(super) members: u32,
+    /// Other hosts.
+    pub(super) remotes: Vec<RemoteStatus>,
+    pub(super) frames_received: u64,
+    pub(super) frames_sent: u64,
+    pub(super) counters: Vec<Counter>,
+}
+
+impl Report {
+    pub(super) fn of<A: End, B: End>(bridge: &Bridge<A, B>) -> Report {
+        let mut report = Report::default();
+        let [forth, back] = bridge.statistics();
+        let names = [
+            format!("{}_to_{}", A::NAME, B::NAME),
+            format!("{}_to_{}", B::NAME, A::NAME),
+        ];
+        for (name, statistics) in names.iter().zip([&forth, &back]) {
+            report.frames_received += statistics.frames;
+            report.frames_sent += statistics.forwarded;
+            report.counters.extend(counters::of_direction(name, statistics));
+        }
+        let (a, b) = bridge.links();
+        a.describe(&mut report);
+        b.describe(&mut report);
+        report
+    }
+}
+
+/// A link that can be an end.
+pub(super) trait End: Link + 'static {
+    const NAME: &'static str;
+
+    fn describe(&self, report: &mut Report);
+}
+
+impl End for Mesh {
+    const NAME: &'static str = "mesh";
+
+    fn describe(&self, report: &mut Report) {
+        report.members = self.connected() as u32;
+        let states = self.peers().into_iter().map(|peer| peer.state);
+        let counters = counters::of_fabric(&self.port_statistics(), states);
+        report.counters.extend(counters);
+    }
+}
+
+impl End for UdpLink {
+    const NAME: &'static str = "udp";
+
+    fn describe(&self, report: &mut Report) {
+        report.remotes = self.peers().map(|peer| remote(&peer)).collect();
+        report.counters.extend(counters::of_hosts(&self.statistics()));
+    }
+}
+
+impl End for Tap {
+    const NAME: &'static str = "tap";
+
+    fn describe(&self, report: &mut Report) {
+        let counters = counters::of_kernel(&self.statistics(), self.is_gone());
+        report.counters.extend(counters);
+    }
+}
+
+fn remote(peer: &UdpPeerInfo) -> RemoteStatus {
+    let error = match peer.state {
+        UdpPeerState::Away { error: Some(error) } => Some(std::io::Error::from(error).to_string()),
+        _ => None,
+    };
+    RemoteStatus {
+        address: peer.socket,
+        connected: matches!(peer.state, UdpPeerState::Connected { .. }),
+        error,
+        datagram: peer.datagram as u32,
+        frames_sent: peer.statistics.frames_sent,
+        frames_received: peer.statistics.frames_received,
+        introductions: peer.statistics.introductions,
+    }
+}
