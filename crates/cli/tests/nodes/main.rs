@@ -4,6 +4,7 @@
 mod capture;
 mod kernel;
 mod support;
+mod uplinks;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};

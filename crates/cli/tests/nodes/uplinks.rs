@@ -1,0 +1,399 @@
+//! Fabrics that are joined over UDP, and interfaces of the kernel on fabrics: as people
+//! make them. Two hosts are two fabrics of this one.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{IpAddr, UdpSocket};
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+
+use rustix::process::{Signal, kill_process};
+use serde_json::Value;
+use toehold_node::fabric::Fabric;
+use toehold_socket::{ImpairSettings, Impairments, Node, NodeConfig, TcpListener, TcpStream};
+
+use crate::support::{Fabrics, PATIENCE, eventually, wait_for_end};
+
+/// Bytes of a stream in each direction.
+const LEN: usize = 3 << 20;
+
+/// Two hosts that lead to each other: node `a` on the left one, node `b` on the right one.
+struct Hosts {
+    fabrics: Fabrics,
+    ports: [u16; 2],
+    key: PathBuf,
+}
+
+const SIDES: [&str; 2] = ["left", "right"];
+
+impl Hosts {
+    fn new() -> Hosts {
+        let fabrics = Fabrics::new();
+        let key = fabrics.0.path().join("key");
+        fs::write(&key, "5a".repeat(32)).unwrap();
+        fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
+        let held = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
+        let ports = held.each_ref().map(|socket| socket.local_addr().unwrap().port());
+        drop(held);
+        fabrics.succeeds("up --fabric left a");
+        fabrics.succeeds("up --fabric right b --ipv4 10.77.0.2/16 --ipv6 fd77::2/64");
+        let hosts = Hosts { fabrics, ports, key };
+        hosts.uplink(0);
+        hosts.uplink(1);
+        hosts.wait();
+        hosts
+    }
+
+    fn uplink(&self, side: usize) {
+        let [own, other] = [self.ports[side], self.ports[1 - side]];
+        let (name, key) = (SIDES[side], self.key.display());
+        self.fabrics.succeeds(&format!(
+            "uplink --fabric {name} to-{name} --udp 127.0.0.1:{own} --peer localhost:{other} --key-file {key}"
+        ));
+    }
+
+    /// Until the uplinks know each other and their nodes.
+    fn wait(&self) {
+        eventually("the fabrics' union", || {
+            SIDES.iter().all(|side| self.is_joined(side))
+        });
+    }
+
+    fn is_joined(&self, side: &str) -> bool {
+        let shown = self
+            .fabrics
+            .json(&format!("stat --fabric {side} to-{side} --json"));
+        let stack = &shown["status"]["stack"];
+        stack["remotes"][0]["connected"] == true && stack["peers"].as_u64() >= Some(1)
+    }
+
+    fn counter(&self, side: &str, name: &str) -> u64 {
+        let shown = self
+            .fabrics
+            .json(&format!("stat --fabric {side} to-{side} --json"));
+        let mut counters = shown["counters"].as_array().unwrap().iter();
+        let counter = counters.find(|counter| counter["name"] == name);
+        counter.unwrap_or_else(|| panic!("no {name}"))["value"]
+            .as_u64()
+            .unwrap()
+    }
+
+    fn path(&self, side: &str) -> PathBuf {
+        self.fabrics.0.path().join(side)
+    }
+
+    fn attach(&self, side: &str, node: &str) -> Node {
+        let fabric = Fabric::existing(self.path(side).to_str().unwrap()).unwrap();
+        Node::attach(&fabric, node).unwrap()
+    }
+
+    fn kill_uplink(&self, side: &str) {
+        let record = fs::read(self.path(side).join(format!("to-{side}.json"))).unwrap();
+        let record: Value = serde_json::from_slice(&record).unwrap();
+        let process = rustix::process::Pid::from_raw(record["pid"].as_i64().unwrap() as i32).unwrap();
+        kill_process(process, Signal::KILL).unwrap();
+        wait_for_end(process);
+    }
+}
+
+impl Drop for Hosts {
+    fn drop(&mut self) {
+        for side in SIDES {
+            let _ = self.fabrics.run(&format!("down --fabric {side} --all"));
+        }
+    }
+}
+
+fn bytes(seed: usize) -> Vec<u8> {
+    (0..LEN)
+        .map(|at| ((at + seed) ^ (at >> 8) ^ (at >> 15)) as u8)
+        .collect()
+}
+
+/// Connects, and sends a stream each way at the same time; they arrive intact.
+fn both_ways(server: &Node, client: &Node, to: &str) {
+    let listener = TcpListener::bind(server, to).unwrap();
+    let address = listener.local_addr().unwrap();
+    let near = TcpStream::connect(client, address).unwrap();
+    let (far, _) = listener.accept().unwrap();
+    exchange(near, far, || {});
+}
+
+/// A stream each way; `meanwhile` happens in the middle of them.
+fn exchange(near: TcpStream, far: TcpStream, meanwhile: impl FnOnce()) {
+    let streams = [near, far].map(std::sync::Arc::new);
+    std::thread::scope(|scope| {
+        for (side, stream) in streams.iter().enumerate() {
+            scope.spawn(move || {
+                (&**stream).write_all(&bytes(side)).unwrap();
+                stream.shutdown(std::net::Shutdown::Write).unwrap();
+            });
+        }
+        let (mut first, rest) = (vec![0; LEN / 8], &streams[1]);
+        (&**rest).read_exact(&mut first).unwrap();
+        meanwhile();
+        let back = scope.spawn(|| {
+            let mut read = Vec::new();
+            (&*streams[0]).read_to_end(&mut read).unwrap();
+            read
+        });
+        (&**rest).read_to_end(&mut first).unwrap();
+        assert!(first == bytes(0), "what the client has sent");
+        assert!(back.join().unwrap() == bytes(1), "what the server has sent");
+    });
+}
+
+#[test]
+fn two_hosts_are_one_network() {
+    let hosts = Hosts::new();
+    let (a, b) = (hosts.attach("left", "a"), hosts.attach("right", "b"));
+    both_ways(&a, &b, "10.77.0.1:80");
+    both_ways(&b, &a, "[fd77::2]:80");
+    assert_eq!(hosts.counter("left", "udp_not_authentic"), 0);
+    assert!(
+        hosts.counter("left", "mesh_to_udp_super_frames") > 0,
+        "long frames stay long"
+    );
+    let shown = hosts.fabrics.succeeds("ps --fabric left");
+    assert!(
+        shown.contains("(uplink)") && shown.contains("1 and 1 of 1 hosts"),
+        "{shown}"
+    );
+    let shown = hosts.fabrics.succeeds("stat --fabric left to-left");
+    assert!(shown.contains(": reached, datagrams of"), "{shown}");
+    hosts.fabrics.succeeds("down --fabric left to-left");
+    eventually("the loss", || {
+        let shown = hosts.fabrics.json("stat --fabric right to-right --json");
+        shown["status"]["stack"]["remotes"][0]["connected"] == false
+    });
+}
+
+#[test]
+fn streams_stay_intact_over_a_bad_link() {
+    let hosts = Hosts::new();
+    let bad = Impairments {
+        loss: 0.02,
+        duplicate: 0.02,
+        reorder: 0.05,
+        ..Impairments::default()
+    };
+    let impair = ImpairSettings {
+        seed: 9,
+        transmit: bad,
+        receive: bad,
+        ..ImpairSettings::default()
+    };
+    let config = NodeConfig::new(hosts.path("left"), "c")
+        .ipv4([10, 77, 0, 3], 16)
+        .impair(impair);
+    let c = Node::join(config.tcp(|tcp| tcp.syn_retries = 10)).unwrap();
+    both_ways(&hosts.attach("right", "b"), &c, "10.77.0.2:80");
+}
+
+#[test]
+fn connections_survive_the_death_of_an_uplink() {
+    let hosts = Hosts::new();
+    let (a, b) = (hosts.attach("left", "a"), hosts.attach("right", "b"));
+    let listener = TcpListener::bind(&a, "10.77.0.1:80").unwrap();
+    let near = TcpStream::connect(&b, "10.77.0.1:80").unwrap();
+    let (far, _) = listener.accept().unwrap();
+    exchange(near, far, || {
+        hosts.kill_uplink("right");
+        hosts.uplink(1);
+        hosts.wait();
+    });
+    both_ways(&a, &b, "10.77.0.1:81");
+}
+
+#[test]
+fn an_uplink_that_cannot_be_says_why() {
+    let hosts = Hosts::new();
+    let fabrics = &hosts.fabrics;
+    let says = |line: &str, why: &str| {
+        let said = fabrics.fails(line);
+        assert!(said.contains(why), "{line}: {said}");
+    };
+    says("uplink x", "give --udp");
+    says(
+        "uplink x --udp 127.0.0.1:0",
+        "give --peer HOST:PORT or --peers-file FILE",
+    );
+    let taken = hosts.ports[0];
+    says(
+        &format!("uplink x --udp 127.0.0.1:{taken} --peer 127.0.0.1:9"),
+        "is in use",
+    );
+    says("uplink x --udp 127.0.0.1:0 --peer nowhere", "no HOST:PORT");
+    says("uplink x --udp 127.0.0.1:0 --peer [::1]:9", "listen on [::]");
+    let key = hosts.key.display();
+    fs::set_permissions(&hosts.key, fs::Permissions::from_mode(0o644)).unwrap();
+    let with_key = format!("uplink x --udp 127.0.0.1:0 --peer 127.0.0.1:9 --key-file {key}");
+    says(&with_key, "others can read the key");
+    fs::set_permissions(&hosts.key, fs::Permissions::from_mode(0o600)).unwrap();
+    fs::write(&hosts.key, "secret").unwrap();
+    says(&with_key, "no key of 64 hexadecimal digits");
+    says("device no/name", "a node's name has");
+    let left = fs::read_dir(fabrics.0.path().join("default"));
+    assert!(
+        left.is_ok_and(|mut left| left.next().is_none()),
+        "nothing stays behind"
+    );
+}
+
+/// The kernel's TCP between namespaces, or with a node of Toehold's.
+mod kernel {
+    use std::net::{Ipv4Addr, SocketAddr};
+    use std::os::fd::AsRawFd;
+    use std::process::Command;
+
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    use rustix::net::{
+        AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, sendto, socket_with,
+    };
+    use toehold_link::interface::Namespace;
+
+    use super::*;
+
+    fn namespace() -> (Namespace, String) {
+        let namespace = Namespace::create().expect("a network namespace");
+        let Namespace::Open(descriptor) = &namespace else {
+            unreachable!("it was made");
+        };
+        let path = format!("/proc/{}/fd/{}", std::process::id(), descriptor.as_raw_fd());
+        (namespace, path)
+    }
+
+    /// Streams of the kernel's between two namespaces, and its ping.
+    fn talk([a, b]: [&Namespace; 2], to: IpAddr) {
+        let listener = a.run(|| std::net::TcpListener::bind((to, 0))).unwrap().unwrap();
+        let address = listener.local_addr().unwrap();
+        let near = b.run(|| std::net::TcpStream::connect(address)).unwrap().unwrap();
+        let (far, _) = listener.accept().unwrap();
+        std::thread::scope(|scope| {
+            for (side, mut stream) in [(0, &near), (1, &far)] {
+                scope.spawn(move || {
+                    stream.write_all(&bytes(side)).unwrap();
+                    stream.shutdown(std::net::Shutdown::Write).unwrap();
+                });
+                scope.spawn(move || {
+                    let mut read = Vec::new();
+                    stream.read_to_end(&mut read).unwrap();
+                    assert!(read == bytes(1 - side));
+                });
+            }
+        });
+        if let IpAddr::V4(to) = to {
+            b.run(|| ping(to)).unwrap();
+        }
+    }
+
+    /// Asks for an echo and gets it.
+    fn ping(to: Ipv4Addr) {
+        let icmp = Some(rustix::net::ipproto::ICMP);
+        let socket = socket_with(AddressFamily::INET, SocketType::RAW, SocketFlags::CLOEXEC, icmp).unwrap();
+        // Type 8, its checksum, identifier 0x1234, number 1.
+        let echo = [8, 0, 0xe5, 0xca, 0x12, 0x34, 0, 1];
+        let address = SocketAddr::from((to, 0));
+        sendto(&socket, &echo, SendFlags::empty(), &address).unwrap();
+        let timeout = Timespec {
+            tv_sec: PATIENCE.as_secs() as i64,
+            tv_nsec: 0,
+        };
+        loop {
+            let came = poll(&mut [PollFd::new(&socket, PollFlags::IN)], Some(&timeout));
+            assert_eq!(came, Ok(1), "no echo");
+            let mut reply = [0; 128];
+            let (len, _) = recv(&socket, &mut reply[..], RecvFlags::empty()).unwrap();
+            // Behind the IP header; type 0, and what was asked.
+            if reply[..len].get(20) == Some(&0) && reply[24..28] == echo[4..] {
+                return;
+            }
+        }
+    }
+
+    #[test]
+    #[ignore = "needs namespaces, tun"]
+    fn kernels_talk_over_queues_and_with_nodes() {
+        let fabrics = Fabrics::new();
+        let [(a, in_a), (b, in_b)] = [namespace(), namespace()];
+        let made = fabrics.json(&format!("device toe1 --netns {in_a} --json"));
+        assert_eq!(
+            (&made[0]["ipv4"], &made[0]["role"]),
+            (&"10.77.0.1/16".into(), &"device".into())
+        );
+        fabrics.succeeds(&format!("device toe2 --netns {in_b}"));
+        for to in ["10.77.0.1", "fd77::1"] {
+            talk([&a, &b], to.parse().unwrap());
+        }
+
+        fabrics.succeeds("up web");
+        let fabric = Fabric::existing(fabrics.0.path().join("default").to_str().unwrap()).unwrap();
+        let web = Node::attach(&fabric, "web").unwrap();
+        let listener = TcpListener::bind(&web, "10.77.0.3:80").unwrap();
+        let mut near = b
+            .run(|| std::net::TcpStream::connect("10.77.0.3:80"))
+            .unwrap()
+            .unwrap();
+        let (mut far, _) = listener.accept().unwrap();
+        let sender = std::thread::spawn(move || far.write_all(&bytes(5)).unwrap());
+        let mut read = Vec::new();
+        near.read_to_end(&mut read).unwrap();
+        assert!(read == bytes(5));
+        sender.join().unwrap();
+        let refused = fabrics.fails(&format!("device toe1 --netns {in_a} --fabric other"));
+        assert!(
+            refused.contains("there is a network interface toe1 already"),
+            "{refused}"
+        );
+        fabrics.succeeds("down toe1");
+        let gone = a.run(|| Command::new("ip").args(["link", "show", "toe1"]).output());
+        assert!(
+            !gone.unwrap().unwrap().status.success(),
+            "it went with its process"
+        );
+    }
+
+    #[test]
+    #[ignore = "needs namespaces, tun"]
+    fn kernels_talk_over_datagrams() {
+        let fabrics = Fabrics::new();
+        let held = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
+        let ports = held.each_ref().map(|socket| socket.local_addr().unwrap().port());
+        drop(held);
+        let spaces = [namespace(), namespace()];
+        for (number, (_, path)) in spaces.iter().enumerate() {
+            let (own, other) = (ports[number], ports[1 - number]);
+            fabrics.succeeds(&format!(
+                "device toe{number} --netns {path} --udp 127.0.0.1:{own} --peer 127.0.0.1:{other}"
+            ));
+        }
+        let [(a, _), (b, _)] = &spaces;
+        for to in ["10.77.0.1", "fd77::1"] {
+            talk([a, b], to.parse().unwrap());
+        }
+    }
+
+    /// What the kernel bridges comes from addresses that are not the interface's.
+    #[test]
+    #[ignore = "needs namespaces, tun, ip"]
+    fn a_bridge_of_the_kernels_is_behind_a_gateway() {
+        let fabrics = Fabrics::new();
+        let [(a, in_a), (b, in_b)] = [namespace(), namespace()];
+        fabrics.succeeds(&format!("device port --netns {in_a} --bridged"));
+        let ip = |line: &str| {
+            let done = a.run(|| Command::new("ip").args(line.split(' ')).output());
+            let done = done.unwrap().expect("ip");
+            assert!(
+                done.status.success(),
+                "{line}: {}",
+                String::from_utf8_lossy(&done.stderr)
+            );
+        };
+        ip("link add br0 type bridge");
+        ip("link set port master br0");
+        ip("addr add 10.77.8.1/16 dev br0");
+        ip("link set br0 up");
+        fabrics.succeeds(&format!("device toe2 --netns {in_b}"));
+        talk([&a, &b], "10.77.8.1".parse().unwrap());
+    }
+}
