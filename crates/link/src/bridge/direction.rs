@@ -12,6 +12,8 @@ use crate::{Capabilities, Checksum, Link, Offload, Received, Transmit, TransmitE
 
 /// Frames taken in one go.
 const BURST: usize = 64;
+/// The same while some wait for room.
+const CAUTIOUS_BURST: usize = 8;
 /// Shortest frame: its Ethernet header.
 const MIN_FRAME: usize = 14;
 /// Longest header in front of an IP packet: Ethernet with two VLAN tags.
@@ -53,7 +55,18 @@ impl Direction {
             moved = self.held.retry(now_ns, to, &mut self.statistics);
         }
         let can = to.capabilities();
-        moved + from.receive(now_ns, BURST, &mut |frame| self.pass(now_ns, frame, to, can))
+        // Without any, a link still does what else it has to.
+        let budget = match (self.is_stalled(), self.is_empty()) {
+            (true, _) => 0,
+            (false, false) => CAUTIOUS_BURST,
+            (false, true) => BURST,
+        };
+        moved + from.receive(now_ns, budget, &mut |frame| self.pass(now_ns, frame, to, can))
+    }
+
+    /// Whether no frames are taken until some have found room.
+    pub(super) fn is_stalled(&self) -> bool {
+        self.held.is_enough()
     }
 
     fn pass(&mut self, now_ns: u64, frame: &Received<'_>, to: &mut impl Link, can: Capabilities) {
@@ -108,7 +121,11 @@ impl Direction {
             to.transmit(frame)
         };
         match sent {
-            Ok(()) => self.statistics.forwarded += 1,
+            Ok(()) => {
+                self.statistics.forwarded += 1;
+                self.held.note_sent(destination);
+            }
+            Err(TransmitError::Full) if self.held.is_stuck(destination) => self.statistics.late += 1,
             Err(TransmitError::Full) => match self.held.keep(now_ns, frame) {
                 true => self.statistics.held += 1,
                 false => self.statistics.crowded += 1,

@@ -2,6 +2,8 @@
 //!
 //! Those for one destination stay in order; one whose destination takes nothing does not
 //! hold up the others. What waits too long is dropped: the sender has sent it again by then.
+//! Nothing waits for a destination after that, until it takes a frame: so the many can wait
+//! for room without waiting for somebody who has stopped.
 
 use std::collections::VecDeque;
 
@@ -14,6 +16,10 @@ use crate::{Link, Offload, Transmit, TransmitError};
 /// Most frames that wait, and bytes of them.
 const MAX_FRAMES: usize = 1024;
 const MAX_BYTES: usize = 4 << 20;
+/// With so many bytes waiting, no more frames are taken: whoever sends them is to slow down.
+const ENOUGH: usize = 256 << 10;
+/// Destinations that nothing waits for.
+const MAX_STUCK: usize = 64;
 /// How long one waits, in nanoseconds.
 pub(super) const LONGEST_NS: u64 = 100_000_000;
 /// Destinations without room that are told apart in one round. With more, the rest of the
@@ -38,11 +44,40 @@ impl Frame {
 pub(super) struct Held {
     frames: VecDeque<Frame>,
     bytes: usize,
+    /// Destinations that took nothing for too long.
+    stuck: Vec<[u8; 6]>,
 }
 
 impl Held {
     pub(super) fn is_empty(&self) -> bool {
         self.frames.is_empty()
+    }
+
+    /// Whether more frames would be too many.
+    pub(super) fn is_enough(&self) -> bool {
+        self.bytes >= ENOUGH
+    }
+
+    /// Whether nothing is to wait for this destination.
+    pub(super) fn is_stuck(&self, destination: &[u8]) -> bool {
+        self.stuck.iter().any(|stuck| stuck == destination)
+    }
+
+    /// The destination has taken a frame.
+    pub(super) fn note_sent(&mut self, destination: &[u8]) {
+        if !self.stuck.is_empty() {
+            self.stuck.retain(|stuck| stuck != destination);
+        }
+    }
+
+    fn note_stuck(&mut self, destination: [u8; 6]) {
+        if self.is_stuck(&destination) {
+            return;
+        }
+        if self.stuck.len() == MAX_STUCK {
+            self.stuck.remove(0);
+        }
+        self.stuck.push(destination);
     }
 
     /// Whether a frame for this destination has to wait behind another one.
@@ -87,6 +122,7 @@ impl Held {
             let waits = refusals == MAX_REFUSED || refused[..refusals].contains(&destination);
             let kept = if now_ns.saturating_sub(frame.since_ns) >= LONGEST_NS {
                 statistics.late += 1;
+                self.note_stuck(destination);
                 false
             } else if waits {
                 true

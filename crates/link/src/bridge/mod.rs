@@ -28,6 +28,10 @@ use crate::Link;
 const LOOK_NS: u64 = 5_000_000;
 /// How often frames that wait for room are looked at while nothing else happens.
 const HELD_PAUSE: Duration = Duration::from_millis(5);
+/// After so many times in a row that a link would not sleep though nothing moved, as one does
+/// that waits for room in the kernel, it is left alone for a moment.
+const MAX_REFUSALS: u32 = 64;
+const REFUSED_PAUSE: Duration = Duration::from_millis(1);
 
 /// Two links, and what goes between them. One thread drives it.
 ///
@@ -50,6 +54,8 @@ pub struct Bridge<A: Link, B: Link> {
     forth: Direction,
     back: Direction,
     spin: Spin,
+    /// Times in a row that a link would not sleep.
+    refusals: u32,
     /// Time begins with the bridge.
     origin: Instant,
 }
@@ -63,6 +69,7 @@ impl<A: Link, B: Link> Bridge<A, B> {
             forth: Direction::default(),
             back: Direction::default(),
             spin: Spin::new(),
+            refusals: 0,
             origin: Instant::now(),
         }
     }
@@ -118,6 +125,7 @@ impl<A: Link, B: Link> Bridge<A, B> {
                 }
             }
             if self.round_at(now_ns) != 0 {
+                self.refusals = 0;
                 if idle_ns.take().is_some() {
                     self.spin.helped();
                 }
@@ -142,21 +150,35 @@ impl<A: Link, B: Link> Bridge<A, B> {
     /// Waits until something comes up. True: the bell was rung.
     fn sleep(&mut self, bell: BorrowedFd<'_>) -> bool {
         if !self.a.prepare_sleep() {
+            return self.pause(bell);
+        }
+        let rung = if self.b.prepare_sleep() {
+            self.refusals = 0;
+            let waits = !self.forth.is_empty() || !self.back.is_empty();
+            // What nothing is taken from may well be readable.
+            let sources = [
+                Some(bell),
+                self.a.descriptor().filter(|_| !self.forth.is_stalled()),
+                self.b.descriptor().filter(|_| !self.back.is_stalled()),
+            ];
+            let rung = wait(&sources, waits.then_some(HELD_PAUSE));
+            self.b.finish_sleep(self.now_ns());
+            rung
+        } else {
+            self.pause(bell)
+        };
+        self.a.finish_sleep(self.now_ns());
+        rung
+    }
+
+    /// A link has something to do, or waits for what nothing tells of.
+    fn pause(&mut self, bell: BorrowedFd<'_>) -> bool {
+        self.refusals = self.refusals.saturating_add(1);
+        if self.refusals <= MAX_REFUSALS {
             std::thread::yield_now();
             return false;
         }
-        let prepared = self.b.prepare_sleep();
-        let mut rung = false;
-        if prepared {
-            let waits = !self.forth.is_empty() || !self.back.is_empty();
-            let sources = [Some(bell), self.a.descriptor(), self.b.descriptor()];
-            rung = wait(&sources, waits.then_some(HELD_PAUSE));
-            self.b.finish_sleep(self.now_ns());
-        } else {
-            std::thread::yield_now();
-        }
-        self.a.finish_sleep(self.now_ns());
-        rung
+        wait(&[Some(bell)], Some(REFUSED_PAUSE))
     }
 
     fn now_ns(&self) -> u64 {

@@ -19,7 +19,8 @@ pub struct BridgeStatistics {
     pub held: u64,
     /// Frames dropped because too many waited for room already.
     pub crowded: u64,
-    /// Frames dropped because no room came in time.
+    /// Frames dropped because no room came in time, or for a destination that this had
+    /// happened to.
     pub late: u64,
     /// Frames dropped because nobody beyond has their destination.
     pub unreachable: u64,

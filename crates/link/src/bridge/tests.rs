@@ -228,30 +228,64 @@ fn frames_without_room_wait_in_order_and_hold_up_nobody() {
 }
 
 #[test]
-fn what_waits_is_bounded_in_number_and_time() {
+fn what_waits_is_bounded_in_number() {
     let (mut near, mut bridge) = choosy();
     for _ in 0..2000 {
-        send(&mut near, &frame_to(B, A, &[0; 1000]), PARTIAL).unwrap();
+        send(&mut near, &frame_to(B, A, b""), PARTIAL).unwrap();
     }
     near.flush();
     while bridge.round_at(0) != 0 {}
     let [forth, _] = bridge.statistics();
     assert_eq!((forth.held, forth.crowded), (1024, 2000 - 1024));
-    bridge.round_at(held::LONGEST_NS);
-    let [forth, _] = bridge.statistics();
-    assert_eq!((forth.late, forth.forwarded), (1024, 0));
-    assert!(bridge.forth.is_empty());
+}
 
-    let long = tcp_ipv4(&[0; 60_000]);
+#[test]
+fn with_enough_bytes_waiting_no_more_frames_are_taken() {
+    let (mut near, mut bridge) = choosy();
+    let long = tcp_ipv4(&[0; 30_000]);
     for _ in 0..100 {
         send(&mut near, &long, super_frame(1448)).unwrap();
     }
     near.flush();
-    bridge.b.full.insert([2, 0, 0, 0, 0, 2]);
+    while bridge.round_at(0) != 0 {}
+    let taken = bridge.statistics()[0].frames;
+    assert_eq!(taken, 64, "the rest stays with the sender");
+    bridge.b.full.clear();
     while bridge.round_at(1) != 0 {}
-    let kept = (4 << 20) / long.len() as u64;
     let [forth, _] = bridge.statistics();
-    assert_eq!(forth.held - 1024, kept, "bytes are bounded as well");
+    assert_eq!((forth.forwarded, forth.dropped()), (100, 0));
+}
+
+/// Whoever has stopped costs the others one wait, and not one after the other.
+#[test]
+fn nothing_waits_for_a_destination_that_took_nothing_for_too_long() {
+    let (mut near, mut bridge) = choosy();
+    let other = [2, 0, 0, 0, 0, 3];
+    let mut send = |to, len| {
+        send(&mut near, &frame_to(to, A, &vec![0; len]), PARTIAL).unwrap();
+        near.flush();
+    };
+    (0..300).for_each(|_| send(B, 1000));
+    while bridge.round_at(0) != 0 {}
+    send(other, 10);
+    assert_eq!(bridge.round_at(1), 0, "nothing is taken");
+    bridge.round_at(held::LONGEST_NS);
+    let late = bridge.statistics()[0].late;
+    assert!(late >= 256, "{late} frames were late");
+    send(B, 1000);
+    send(other, 20);
+    while bridge.round_at(held::LONGEST_NS + 1) != 0 {}
+    assert_eq!(bridge.b.taken.len(), 2);
+    assert!(bridge.forth.is_empty(), "it is not waited for again");
+    // It goes on, and may be waited for again.
+    bridge.b.full.clear();
+    send(B, 30);
+    while bridge.round_at(held::LONGEST_NS + 2) != 0 {}
+    assert_eq!(bridge.b.taken.len(), 3);
+    bridge.b.full.insert(B);
+    send(B, 40);
+    while bridge.round_at(held::LONGEST_NS + 3) != 0 {}
+    assert!(!bridge.forth.is_empty());
 }
 
 #[test]
