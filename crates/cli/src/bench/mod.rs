@@ -1,5 +1,6 @@
 //! `toehold bench`: measurements. A file an experiment; this one carries them out.
 
+mod ethernet;
 mod measuring;
 mod placement;
 mod sockets;
@@ -31,6 +32,7 @@ pub(crate) struct Arguments {
 enum Experiment {
     Sockets(sockets::Arguments),
     Placement(placement::Arguments),
+    Ethernet(ethernet::Arguments),
 }
 
 /// Where results go: the same for every experiment.
@@ -50,6 +52,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     match arguments.experiment {
         Experiment::Sockets(arguments) => sockets::run(arguments),
         Experiment::Placement(arguments) => placement::run(arguments),
+        Experiment::Ethernet(arguments) => ethernet::run(arguments),
     }
 }
 

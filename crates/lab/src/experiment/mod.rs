@@ -1,5 +1,6 @@
 //! What is measured: experiments as plans, and plans as data.
 
+pub mod ethernet;
 mod options;
 pub mod placement;
 pub mod sockets;

@@ -1,11 +1,12 @@
-//! Nodes whose engine is a process of its own, to which the program attaches.
+//! Nodes whose engine is a process of its own, to which the program attaches; and the process
+//! that an interface of the kernel is made by.
 //!
 //! The engine process is this program once more, started by the side that needs it. It
 //! runs on that side's core, and ends with it: it is in its group, and the kernel ends it
 //! when the thread that started it does. What it uses is not in the side's figures.
 
 use std::io::{self, BufRead, BufReader};
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{Child, Command, ExitCode, Stdio};
 
 use serde::{Deserialize, Serialize};
@@ -14,6 +15,7 @@ use toehold_node::control::Connection;
 use toehold_node::engine::{self, HostError, Seat, StackHost};
 use toehold_node::fabric::Fabric;
 use toehold_node::settings::{NodeSettings, Setting};
+use toehold_node::uplink::{TapEnd, UdpEnd, UplinkConfig, UplinkHost};
 use toehold_socket::Node;
 
 use super::toehold::{PREFIX, Place};
@@ -28,10 +30,38 @@ const READY: &str = "ready";
 /// What an engine process is told.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct EngineOrder {
-    fabric: String,
-    node: String,
+    pub(super) fabric: String,
+    pub(super) node: String,
     /// Names and values.
-    settings: Vec<(String, String)>,
+    pub(super) settings: Vec<(String, String)>,
+    /// What it is, if it is no node: an interface of the kernel.
+    pub(super) device: Option<DeviceOrder>,
+}
+
+/// An interface of the kernel, in the namespace of whoever starts its engine.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct DeviceOrder {
+    /// Its name.
+    pub(super) interface: String,
+    /// If it leads over UDP: where this side listens, and where the other does.
+    pub(super) udp: Option<[SocketAddr; 2]>,
+}
+
+impl DeviceOrder {
+    fn config(self) -> UplinkConfig {
+        UplinkConfig {
+            tap: Some(TapEnd {
+                interface: self.interface,
+                namespace: None,
+                bridged: false,
+            }),
+            udp: self.udp.map(|[bind, peer]| UdpEnd {
+                bind,
+                peers: vec![peer],
+                key: None,
+            }),
+        }
+    }
 }
 
 impl EngineOrder {
@@ -67,17 +97,22 @@ impl EngineOrder {
             settings,
             networks: Vec::new(),
         };
-        Ok(engine::Engine::start(seat, StackHost::host)?)
+        let Some(device) = self.device else {
+            return Ok(engine::Engine::start(seat, StackHost::host)?);
+        };
+        let config = device.config();
+        let host = |place: &_, settings: &_| UplinkHost::host(&config, place, settings);
+        Ok(engine::Engine::start_as(config.role(), seat, host)?)
     }
 }
 
 /// An engine process, which ends with this.
 #[derive(Debug)]
-struct Process(Child);
+pub(super) struct Process(Child);
 
 impl Process {
     /// Starts it, and waits until its node runs.
-    fn start(order: &EngineOrder) -> Result<Self, TestbedError> {
+    pub(super) fn start(order: &EngineOrder) -> Result<Self, TestbedError> {
         let failed = |error| TestbedError::failed("start an engine process", error);
         let order = serde_json::to_string(order).map_err(|error| failed(error.into()))?;
         let child = Command::new("/proc/self/exe")
@@ -125,6 +160,7 @@ fn attach(
             setting("ipv4", format!("{address}/{PREFIX}")),
             setting("placement", placement.to_string()),
         ],
+        device: None,
     })?;
     let fabric = Fabric::existing(&fabric).map_err(|error| TestbedError::Failed(error.to_string()))?;
     let node = Node::attach(&fabric, name).map_err(|error| TestbedError::Failed(error.to_string()))?;

@@ -6,6 +6,7 @@
 //! through one workload after the other, each over connections of its own.
 
 mod attached;
+mod device;
 mod floor;
 mod kernel_loopback;
 mod kernel_tcp;
@@ -36,6 +37,15 @@ pub const ALL: &[Candidate] = &[
     Candidate::of::<toehold::Toehold<attached::Inline>>(),
     Candidate::of::<toehold::Toehold<attached::Adaptive>>(),
     Candidate::of::<toehold::Toehold<attached::Engine>>(),
+    Candidate::of::<device::Device<device::Ethom>>(),
+    Candidate::of::<device::Device<device::Ethos>>(),
+];
+
+/// What is measured beside one another on interfaces of the kernel, in the order of columns.
+pub const ETHERNETS: &[Candidate] = &[
+    Candidate::of::<device::Device<device::Ethom>>(),
+    Candidate::of::<device::Device<device::Ethos>>(),
+    Candidate::of::<kernel_veth::KernelVeth>(),
 ];
 
 /// What is measured beside one another on where a stack runs, in the order of columns.

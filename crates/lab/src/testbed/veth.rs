@@ -19,7 +19,7 @@ use super::{Context, Role, TestbedError};
 /// The server's address.
 pub(super) const SERVER: Ipv4Addr = Ipv4Addr::new(10, 198, 0, 1);
 /// The client's address.
-const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 198, 0, 2);
+pub(super) const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 198, 0, 2);
 /// What the two ends are called, each in its namespace.
 const DEVICE: &str = "toe0";
 

@@ -1,0 +1,72 @@
+//! `toehold bench ethernet`: interfaces of the kernel whose frames Toehold carries.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::builder::PossibleValuesParser;
+use toehold_lab::experiment::{Options, ethernet};
+use toehold_lab::{Size, testbed};
+
+use super::Output;
+use super::measuring::Measuring;
+
+/// The kernel's TCP over message queues (ETHOM), over UDP (ETHOS), and over veth
+///
+/// Two programs in network namespaces of their own, each pinned to a core, exchange
+/// messages through the kernel's TCP. What carries their interface's frames is one more
+/// process on each program's core, as `toehold device` starts one; with veth there is
+/// none. Processor time is the program's, without that process's.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  toehold bench ethernet --quick
+  toehold bench ethernet --sizes 64,1K --candidates ethom,kernel-veth --json result.json
+  toehold bench ethernet --quick --json | jq '.ratios[\"latency_64B/ethom/ethos\"]'
+
+Exit status: 0, or 1 if a candidate failed, or 130 if interrupted.")]
+pub(super) struct Arguments {
+    /// What to measure, in the order of the columns [default: all]
+    #[arg(long, value_delimiter = ',', value_name = "NAME,…", value_parser = names())]
+    candidates: Vec<String>,
+
+    /// Sizes of messages, 1 to 16M [default: 64,256,1K,4K,16K,64K; quick: 64,1K]
+    #[arg(long, value_delimiter = ',', value_name = "SIZE,…")]
+    sizes: Vec<Size>,
+
+    #[command(flatten)]
+    measuring: Measuring,
+
+    #[command(flatten)]
+    output: Output,
+}
+
+pub(super) fn run(arguments: Arguments) -> Result<ExitCode> {
+    let all = || {
+        testbed::ETHERNETS
+            .iter()
+            .map(|candidate| candidate.name.to_owned())
+            .collect()
+    };
+    let usual = match arguments.measuring.quick {
+        true => &ethernet::QUICK_SIZES[..],
+        false => &ethernet::SIZES[..],
+    };
+    let options = Options {
+        sizes: match arguments.sizes {
+            sizes if sizes.is_empty() => usual.iter().map(|size| size.parse()).collect::<Result<_, _>>()?,
+            sizes => sizes,
+        },
+        candidates: if arguments.candidates.is_empty() {
+            all()
+        } else {
+            arguments.candidates
+        },
+        rounds: arguments.measuring.rounds(),
+        seed: arguments.measuring.seed(),
+        settings: arguments.measuring.settings()?,
+    };
+    super::carry_out(ethernet::plan(options), &arguments.output)
+}
+
+fn names() -> PossibleValuesParser {
+    PossibleValuesParser::new(testbed::ETHERNETS.iter().map(|candidate| candidate.name))
+}

@@ -1,0 +1,121 @@
+//! `ethernet`: what an interface of the kernel is like whose frames Toehold carries.
+
+use super::{Comparison, Limit, Options, Plan, Wanted};
+use crate::workload::Workload;
+
+/// Sizes of messages measured unless told otherwise.
+pub const SIZES: [&str; 6] = ["64", "256", "1K", "4K", "16K", "64K"];
+
+/// Sizes of messages measured in the short form.
+pub const QUICK_SIZES: [&str; 2] = ["64", "1K"];
+
+/// What is compared with what, as far as both are measured.
+const COMPARISONS: [(&str, &str); 3] = [
+    ("ethom", "kernel-veth"),
+    ("ethos", "kernel-veth"),
+    ("ethom", "ethos"),
+];
+
+/// What is wanted of which ratio.
+const WANTED: [(&str, &str, Limit); 5] = [
+    (
+        "latency_64B/ethom/kernel-veth",
+        "latency over queues, to veth",
+        Limit::AtMost(2.0),
+    ),
+    (
+        "latency_64B/ethom/ethos",
+        "latency over queues, to UDP",
+        Limit::AtMost(0.7),
+    ),
+    (
+        "stream/ethom/kernel-veth",
+        "bulk over queues, to veth",
+        Limit::AtLeast(0.8),
+    ),
+    (
+        "stream_64B/ethom/ethos",
+        "64 B writes over queues, to UDP",
+        Limit::AtLeast(1.5),
+    ),
+    (
+        "stream_1K/ethom/ethos",
+        "1 KB writes over queues, to UDP",
+        Limit::AtLeast(1.5),
+    ),
+];
+
+/// The plan: each size as ping-pong and as stream, a bulk stream, connections.
+pub fn plan(options: Options) -> Plan {
+    let ping_pong = options.sizes.iter().map(|&size| Workload::PingPong { size });
+    let stream = options.sizes.iter().map(|&size| Workload::Stream { size });
+    let workloads = ping_pong
+        .chain(stream)
+        .chain([Workload::Bulk, Workload::Connect])
+        .collect();
+    let present = |name: &str| options.candidates.iter().any(|candidate| candidate == name);
+    let comparisons = COMPARISONS
+        .iter()
+        .filter(|(candidate, baseline)| present(candidate) && present(baseline))
+        .map(|&(candidate, baseline)| Comparison {
+            candidate: candidate.into(),
+            baseline: baseline.into(),
+        })
+        .collect();
+    let wanted = WANTED.iter().map(|&(figure, about, limit)| Wanted {
+        figure: figure.into(),
+        about: about.into(),
+        limit,
+    });
+    Plan {
+        experiment: "ethernet".into(),
+        title: "Kernel TCP over interfaces whose frames Toehold carries".into(),
+        workloads,
+        comparisons,
+        wanted: wanted.collect(),
+        candidates: options.candidates,
+        rounds: options.rounds,
+        seed: options.seed,
+        settings: options.settings,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::Settings;
+    use crate::testbed;
+
+    #[test]
+    fn all_interfaces_make_a_plan_in_which_what_is_wanted_is_measured() {
+        let names = testbed::ETHERNETS
+            .iter()
+            .map(|candidate| candidate.name.to_owned());
+        let plan = plan(Options {
+            sizes: QUICK_SIZES.iter().map(|size| size.parse().unwrap()).collect(),
+            candidates: names.collect(),
+            rounds: 1,
+            seed: 1,
+            settings: Settings {
+                warm_up_ms: 1,
+                span_ms: 1,
+                patience_ms: 1,
+                cores: [0, 0],
+                congestion: "reno".into(),
+            },
+        });
+        assert_eq!(plan.check(testbed::ETHERNETS), Ok(()));
+        assert_eq!(plan.comparisons.len(), COMPARISONS.len());
+        let workloads: Vec<_> = plan.workloads.iter().map(Workload::name).collect();
+        for wanted in &plan.wanted {
+            let [workload, candidate, baseline] = wanted.figure.split('/').collect::<Vec<_>>()[..] else {
+                panic!("{}", wanted.figure);
+            };
+            assert!(workloads.iter().any(|name| name == workload), "{workload}");
+            let compared = |comparison: &Comparison| {
+                (&*comparison.candidate, &*comparison.baseline) == (candidate, baseline)
+            };
+            assert!(plan.comparisons.iter().any(compared), "{}", wanted.figure);
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! The kernel's TCP between two network namespaces, over interfaces whose frames Toehold
+//! carries: over message queues (ETHOM) or over UDP (ETHOS), itself over a veth pair.
+//!
+//! The process that carries them is one more on each side's core, and ends with the side.
+//! What it uses is not in the side's figures.
+
+use std::io;
+use std::marker::PhantomData;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use toehold_node::control::Connection as Control;
+use toehold_node::fabric::Fabric;
+
+use super::attached::{DeviceOrder, EngineOrder, Process};
+use super::kernel_tcp::{self, KernelTcp, Listener};
+use super::{Context, Role, Testbed, TestbedError, stays, veth};
+use crate::workload::Workload;
+
+/// The addresses of the two interfaces, and how long their network's prefix is.
+const SERVER: Ipv4Addr = Ipv4Addr::new(10, 198, 1, 1);
+const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 198, 1, 2);
+const PREFIX: u8 = 24;
+/// What the interface is called in either namespace.
+const INTERFACE: &str = "toe1";
+/// Where both sides listen for datagrams.
+const PORT: u16 = 7005;
+
+/// How long the two sides may take to find each other.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How often it is looked whether they have.
+const LOOK: Duration = Duration::from_millis(2);
+
+/// What carries the frames.
+pub(super) trait Way {
+    const NAME: &'static str;
+    const ABOUT: &'static str;
+    /// Whether it does so over UDP.
+    const OVER_UDP: bool;
+}
+
+/// Message queues.
+#[derive(Debug)]
+pub(super) struct Ethom;
+
+impl Way for Ethom {
+    const NAME: &'static str = "ethom";
+    const ABOUT: &'static str = "kernel TCP between two namespaces over message queues (tap, queues, tap)";
+    const OVER_UDP: bool = false;
+}
+
+/// UDP.
+#[derive(Debug)]
+pub(super) struct Ethos;
+
+impl Way for Ethos {
+    const NAME: &'static str = "ethos";
+    const ABOUT: &'static str = "the same over UDP over veth (tap, UDP, tap)";
+    const OVER_UDP: bool = true;
+}
+
+/// One of the two interfaces.
+#[derive(Debug)]
+pub(super) struct Device<W> {
+    tcp: KernelTcp,
+    process: Option<Process>,
+    way: PhantomData<W>,
+}
+
+impl<W: Way> Device<W> {
+    fn start(context: &Context) -> Result<Process, TestbedError> {
+        let [server, client] = [veth::SERVER, veth::CLIENT].map(|end| SocketAddr::from((end, PORT)));
+        let (node, address, ends) = match context.role {
+            Role::Server => ("server", SERVER, [server, client]),
+            Role::Client => ("client", CLIENT, [client, server]),
+        };
+        Process::start(&EngineOrder {
+            fabric: context.scratch.display().to_string(),
+            node: node.into(),
+            settings: vec![("ipv4".into(), format!("{address}/{PREFIX}"))],
+            device: Some(DeviceOrder {
+                interface: INTERFACE.into(),
+                udp: W::OVER_UDP.then_some(ends),
+            }),
+        })
+    }
+
+    /// Waits until the two sides have found each other: it is the client's, the server's
+    /// has been started.
+    fn meet(context: &Context) -> Result<(), TestbedError> {
+        let failed =
+            |error: &dyn std::fmt::Display| TestbedError::failed("ask the interface's process", error);
+        let fabric =
+            Fabric::existing(&context.scratch.display().to_string()).map_err(|error| failed(&error))?;
+        let mut process = Control::open(&fabric, "client").map_err(|error| failed(&error))?;
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let stack = process.status().map_err(|error| failed(&error))?.stack;
+            if stack.peers != 0 || stack.remotes.iter().any(|remote| remote.connected) {
+                return Ok(());
+            }
+            if Instant::now() >= deadline {
+                return Err(TestbedError::Failed(
+                    "the two interfaces do not find each other".into(),
+                ));
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+}
+
+impl<W: Way> Testbed for Device<W> {
+    const NAME: &'static str = W::NAME;
+    const ABOUT: &'static str = W::ABOUT;
+    type Listener = Listener;
+    type Connection = TcpStream;
+
+    fn supports(workload: &Workload) -> bool {
+        stays(workload) && !workload.is_about_nodes()
+    }
+
+    fn enter(context: &Context) -> Result<Self, TestbedError> {
+        veth::enter(context)?;
+        Ok(Self {
+            tcp: KernelTcp::new(SERVER, context)?,
+            process: None,
+            way: PhantomData,
+        })
+    }
+
+    fn join(&mut self, context: &Context) -> Result<(), TestbedError> {
+        if W::OVER_UDP {
+            veth::join(context)?;
+        }
+        self.process = Some(Self::start(context)?);
+        match context.role {
+            Role::Server => Ok(()),
+            Role::Client => Self::meet(context),
+        }
+    }
+
+    fn listen(&mut self, workload: &Workload) -> io::Result<(Listener, String)> {
+        self.tcp.listen(workload)
+    }
+
+    fn accept(&mut self, listener: &mut Listener) -> io::Result<TcpStream> {
+        listener.accept()
+    }
+
+    fn connect(&mut self, address: &str, workload: &Workload) -> io::Result<TcpStream> {
+        self.tcp.connect(address, workload)
+    }
+
+    fn unacknowledged(&mut self, connection: &TcpStream) -> io::Result<usize> {
+        kernel_tcp::unacknowledged(connection)
+    }
+}
