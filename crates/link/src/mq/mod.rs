@@ -22,6 +22,7 @@
 //! | `port`, `traffic` | the data path: who is there; sending, receiving, sleeping |
 //! | `state`, `mapping` | what a port remembers, in the region; what each process maps |
 //! | `peer`, `record` | frames in and out of a pair of rings; their layout |
+//! | `gateway` | what crosses to who is no member, and from there |
 //! | `slots`, `position` | sets of peers; fences |
 //! | `membership`, `members` | who is a peer, and how it is lost |
 //! | `calls`, `handshake`, `message` | dialling and answering; what is checked; its layout |
@@ -41,6 +42,7 @@ mod events;
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub mod fuzzing;
+mod gateway;
 mod handshake;
 mod mapping;
 mod members;

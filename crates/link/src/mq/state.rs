@@ -257,25 +257,6 @@ pub(super) fn pack_shard(mac: [u8; 6], shard: u8) -> u64 {
     pack(mac) | u64::from(shard) << 48
 }
 
-/// Hardware addresses of live peers.
-pub(super) struct Members {
-    addresses: [u64; MAX_PEERS],
-    len: usize,
-}
-
-impl Members {
-    /// Whether one of them has the address.
-    pub(super) fn contains(&self, mac: [u8; 6]) -> bool {
-        has(self.addresses.get(..self.len).unwrap_or_default(), mac)
-    }
-}
-
-/// Whether one of the words that [`pack_shard`] made is of this address.
-fn has(packed: &[u64], mac: [u8; 6]) -> bool {
-    let mac = pack(mac);
-    packed.iter().any(|address| address & (JOINED - 1) == mac)
-}
-
 /// A process's handles to all of it.
 #[derive(Debug)]
 pub(super) struct State {
@@ -379,21 +360,9 @@ impl State {
         self.live(known.iter().position(|&known| known == address)?)
     }
 
-    /// The addresses of all live peers, to be asked while a peer is in use.
-    pub(super) fn members(&self) -> Members {
-        let mut members = Members {
-            addresses: [0; MAX_PEERS],
-            len: self.len(),
-        };
-        for (copy, &address) in members.addresses.iter_mut().zip(self.addresses.iter()) {
-            *copy = address;
-        }
-        members
-    }
-
-    /// Whether a live peer has the address.
-    pub(super) fn is_member(&self, mac: [u8; 6]) -> bool {
-        has(self.addresses.get(..self.len()).unwrap_or_default(), mac)
+    /// What [`pack_shard`] made of the addresses of live peers.
+    pub(super) fn addresses(&self) -> &[u64] {
+        self.addresses.get(..self.len()).unwrap_or_default()
     }
 
     /// The slots of all peers that have the address: the shards of one node.

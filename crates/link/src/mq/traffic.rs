@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use toehold_shm::ring::{ReserveError, fence_before_sleep};
 
-use super::peer::{Peer, Polled, count};
+use super::peer::{Peer, count};
 use super::port::Port;
 use super::position::Position;
 use super::record::{MAX_LINK_HEADER, MIN_FRAME};
@@ -81,54 +81,18 @@ impl Port {
         result
     }
 
-    /// A frame for an address that no member has. What comes from beyond this gateway does not
-    /// go on to another one: so a frame never goes round.
-    #[inline(never)]
-    fn transmit_unrouted(&mut self, frame: &Transmit<'_>, from_beyond: bool) -> Result<(), TransmitError> {
-        if from_beyond {
-            count(&mut self.state.head_mut().statistics.unreachable, 1);
-            return Err(TransmitError::Unreachable);
-        }
-        self.transmit_beyond(frame)
-    }
-
-    /// To the gateways: no member has the address. They get copies, since the stack asks
-    /// [`fence`](Transmitter::fence) for the node that has an address, which is none here.
-    fn transmit_beyond(&mut self, frame: &Transmit<'_>) -> Result<(), TransmitError> {
-        let mut gateways = self.state.head().gateways;
-        let counter = match gateways.is_empty() {
-            true => &mut self.state.head_mut().statistics.unreachable,
-            false => &mut self.state.head_mut().statistics.sent_beyond,
-        };
-        count(counter, 1);
-        let mut result = Err(TransmitError::Unreachable);
-        for slot in gateways.take() {
-            let sent = self.put(frame, slot, false);
-            if sent.is_ok() || result == Err(TransmitError::Unreachable) {
-                result = sent;
-            }
-        }
-        result
-    }
-
-    /// Whether a gateway may send a frame that is not from itself: not in the name of a
-    /// member, of which nothing comes from beyond.
-    #[cold]
-    fn may_pass(&mut self, source: Option<[u8; 6]>) -> bool {
-        let honest = source.is_some_and(|source| source[0] & 1 == 0 && !self.state.is_member(source));
-        if !honest {
-            count(&mut self.state.head_mut().statistics.forged, 1);
-        }
-        honest
-    }
-
     #[inline]
     fn transmit_to(&mut self, frame: &Transmit<'_>, slot: u8) -> Result<(), TransmitError> {
         self.put(frame, slot, true)
     }
 
     #[inline]
-    fn put(&mut self, frame: &Transmit<'_>, slot: u8, may_refer: bool) -> Result<(), TransmitError> {
+    pub(super) fn put(
+        &mut self,
+        frame: &Transmit<'_>,
+        slot: u8,
+        may_refer: bool,
+    ) -> Result<(), TransmitError> {
         let begun = self.state.head().sent.contains(slot);
         let own = self.payload.as_ref().filter(|_| may_refer);
         let sent = match self.mappings.peer(&mut self.state, slot) {
@@ -208,37 +172,6 @@ impl Port {
             self.dismiss(slot, offence);
         }
         frames
-    }
-
-    /// The same of a gateway, which may not speak for a member, nor lead to what is beyond
-    /// another gateway.
-    #[inline(never)]
-    fn poll_gateway(&mut self, slot: u8, budget: usize, handler: &mut dyn FnMut(&Received<'_>)) -> Polled {
-        let (own, is_gateway) = (self.config.mac, self.config.gateway != 0);
-        let members = self.state.members();
-        let mut polled = Polled::default();
-        let Some(mut peer) = self.mappings.peer(&mut self.state, slot) else {
-            return polled;
-        };
-        let gateway = peer.record.mac();
-        let mut forged = 0;
-        let mut judge = |frame: &Received<'_>| {
-            let source = frame.private.get(6..).and_then(<[u8]>::first_chunk).copied();
-            let honest = source.is_some_and(|source: [u8; 6]| {
-                let is_other = source[0] & 1 == 0 && source != own && !members.contains(source);
-                source == gateway || (is_other && !is_gateway)
-            });
-            match honest {
-                true => handler(frame),
-                false => forged += 1,
-            }
-        };
-        polled = peer.poll(budget, &mut self.private, &mut judge);
-        count(&mut peer.record.statistics.forged, forged);
-        if polled.frames != 0 && !peer.mapping.rings.is_fenced_for() {
-            self.state.head_mut().released.insert(slot);
-        }
-        polled
     }
 
     /// Does something with each live peer of a set. Those that this process has not
