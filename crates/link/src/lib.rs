@@ -62,6 +62,13 @@ pub trait Link: Transmitter + Send {
     /// on the driver's monotonic clock.
     fn receive(&mut self, now_ns: u64, budget: usize, handler: &mut dyn FnMut(&Received<'_>)) -> usize;
 
+    /// Whether `receive` would find nothing: a look that costs less than that, for a
+    /// thread that does nothing else until something comes. May say no of a link where
+    /// there is nothing, never yes of one where there is something to be done.
+    fn is_quiet(&self) -> bool {
+        false
+    }
+
     /// Publishes what was transmitted since the last flush, and wakes sleepers.
     fn flush(&mut self);
 
@@ -115,6 +122,10 @@ impl<L: Link + ?Sized> Link for Box<L> {
 
     fn receive(&mut self, now_ns: u64, budget: usize, handler: &mut dyn FnMut(&Received<'_>)) -> usize {
         (**self).receive(now_ns, budget, handler)
+    }
+
+    fn is_quiet(&self) -> bool {
+        (**self).is_quiet()
     }
 
     fn flush(&mut self) {

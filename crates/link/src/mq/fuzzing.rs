@@ -4,7 +4,7 @@ use toehold_shm::{Region, ring::Record};
 
 use super::BadRecord;
 use super::message::Message;
-use super::record::{self, HEADER_LEN, PayloadView, Private, WHOLE};
+use super::record::{self, Ends, HEADER_LEN, PayloadView, Private, WHOLE};
 
 /// Payload memory that a peer's records may refer to.
 pub struct Payload(PayloadView);
@@ -19,7 +19,11 @@ impl Payload {
 /// Reads a record as a frame and copies all of the frame out.
 pub fn read_record(record: &Record<'_>, payload: Option<&Payload>) -> Result<Vec<u8>, BadRecord> {
     let mut private: Private = [0; HEADER_LEN + WHOLE];
-    let frame = record::open(record, payload.map(|payload| &payload.0), &mut private)?;
+    let ends = Ends {
+        sender: [2, 0, 0, 0, 0, 1],
+        receiver: [2, 0, 0, 0, 0, 2],
+    };
+    let frame = record::open(record, &ends, payload.map(|payload| &payload.0), &mut private)?;
     let mut bytes = frame.private.to_vec();
     bytes.resize(frame.len(), 0);
     let copied = frame.rest.copy_to(0, &mut bytes[frame.private.len()..]);

@@ -125,7 +125,7 @@ impl Port {
                 false => forged += 1,
             }
         };
-        polled = peer.poll(budget, &mut self.private, &mut judge);
+        polled = peer.poll(budget, own, &mut self.private, &mut judge);
         count(&mut peer.record.statistics.forged, forged);
         if polled.frames != 0 && !peer.mapping.rings.is_fenced_for() {
             self.state.head_mut().released.insert(slot);

@@ -106,7 +106,7 @@ impl Mappings {
 
     /// A live peer without a mapping.
     pub(super) fn missing(&self, state: &State) -> Option<(u8, u16)> {
-        if self.complete_at == Some(state.head().epoch) {
+        if self.are_complete(state) {
             return None;
         }
         let mut peers = state.iter();
@@ -114,10 +114,16 @@ impl Mappings {
         Some((slot, record.generation as u16))
     }
 
+    /// Whether all live peers were mapped, and no other, since somebody last joined or left.
+    #[inline]
+    pub(super) fn are_complete(&self, state: &State) -> bool {
+        self.complete_at == Some(state.head().epoch)
+    }
+
     /// Lets go of the memory of peers that have left, if any has.
     #[inline]
     pub(super) fn sweep(&mut self, state: &State) {
-        if self.complete_at != Some(state.head().epoch) {
+        if !self.are_complete(state) {
             self.sweep_all(state);
         }
     }

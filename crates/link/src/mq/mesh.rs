@@ -225,6 +225,11 @@ impl Link for Mesh {
     }
 
     #[inline]
+    fn is_quiet(&self) -> bool {
+        !self.port.has_departed() && self.port.is_quiet()
+    }
+
+    #[inline]
     fn flush(&mut self) {
         self.port.flush();
     }

@@ -6,8 +6,8 @@ use zerocopy::IntoBytes;
 
 use super::mapping::Mapping;
 use super::record::{
-    self, HEADER_LEN, Header, INLINE, MAX_REFERENCED_HEADERS, Private, REFERENCE_FROM, REFERENCE_LEN,
-    REFERENCED, Reference,
+    self, Ends, HEADER_LEN, Header, INLINE, MAX_REFERENCED_HEADERS, MIN_FRAME, Private, REFERENCE_FROM,
+    REFERENCE_LEN, REFERENCED, Reference,
 };
 use super::state::{Offence, PeerRecord};
 use super::statistics::PeerStatistics;
@@ -44,19 +44,16 @@ impl Peer<'_> {
     pub(super) fn send(
         &mut self,
         frame: &Transmit<'_>,
-        own: Option<&PayloadArea>,
+        own: [u8; 6],
+        area: Option<&PayloadArea>,
     ) -> Result<(), ReserveError> {
-        let by_reference = self.record.shares_payload()
-            && frame.payload.len() >= REFERENCE_FROM
-            && frame.headers.len() <= MAX_REFERENCED_HEADERS;
-        let references = if by_reference {
-            own.and_then(|area| refer(frame, area))
-        } else {
-            None
+        let ends = Ends {
+            sender: own,
+            receiver: self.record.mac(),
         };
-        let sent = match references {
-            Some((references, count)) => self.put_references(frame, &references[..count]),
-            None => self.put_inline(frame),
+        let sent = match ends.plain_kind(frame) {
+            Some(kind) => self.put_plain(kind, frame),
+            None => self.put(frame, area),
         };
         if sent.is_ok() {
             let record = &mut *self.record;
@@ -71,16 +68,49 @@ impl Peer<'_> {
         sent
     }
 
+    #[inline]
+    fn put_plain(&mut self, kind: u16, frame: &Transmit<'_>) -> Result<(), ReserveError> {
+        let len = frame.len() - MIN_FRAME;
+        let mut producer = self.mapping.rings.producer(&mut self.record.outgoing);
+        let mut record = match producer.reserve(kind, len) {
+            Ok(record) => record,
+            Err(error) => return Err(self.no_room(error, len)),
+        };
+        let (headers, payload) = record.split_at_mut(frame.headers.len() - MIN_FRAME);
+        headers.copy_from_slice(&frame.headers[MIN_FRAME..]);
+        frame.payload.copy_to(0, payload);
+        record.commit();
+        Ok(())
+    }
+
+    /// Any frame, by reference if that pays.
+    #[inline]
+    fn put(&mut self, frame: &Transmit<'_>, area: Option<&PayloadArea>) -> Result<(), ReserveError> {
+        let by_reference = self.record.shares_payload()
+            && frame.payload.len() >= REFERENCE_FROM
+            && frame.headers.len() <= MAX_REFERENCED_HEADERS;
+        let references = if by_reference {
+            area.and_then(|area| refer(frame, area))
+        } else {
+            None
+        };
+        match references {
+            Some((references, count)) => self.put_references(frame, &references[..count]),
+            None => self.put_inline(frame),
+        }
+    }
+
     /// The same, and shows the first frame of a burst at once: the peer begins with it,
     /// often the only one, while the sender does what else there is to be done for it.
     #[inline]
     pub(super) fn send_in_burst(
         &mut self,
         frame: &Transmit<'_>,
-        own: Option<&PayloadArea>,
+        own: [u8; 6],
+        area: Option<&PayloadArea>,
         begun: bool,
     ) -> Result<(), ReserveError> {
-        self.send(frame, own)?;
+        self.send(frame, own, area)?;
         if !begun {
             self.publish();
         }
@@ -135,10 +165,15 @@ impl Peer<'_> {
     pub(super) fn poll(
         &mut self,
         budget: usize,
+        own: [u8; 6],
         private: &mut Private,
         handler: &mut dyn FnMut(&Received<'_>),
     ) -> Polled {
         let Peer { record, mapping } = self;
+        let ends = Ends {
+            sender: record.mac(),
+            receiver: own,
+        };
         let PeerRecord {
             incoming, statistics, ..
         } = &mut **record;
@@ -161,7 +196,7 @@ impl Peer<'_> {
                     break;
                 }
             };
-            match record::open(&record, mapping.payload.as_ref(), private) {
+            match record::open(&record, &ends, mapping.payload.as_ref(), private) {
                 Ok(frame) => {
                     unreleased += frame.len();
                     handler(&frame);

@@ -192,6 +192,7 @@ impl PeerRecord {
     }
 
     /// The peer's hardware address.
+    #[inline]
     pub(super) fn mac(&self) -> [u8; 6] {
         self.mac
     }

@@ -27,7 +27,7 @@ impl Port {
                 continue;
             }
             let peer = self.mappings.peer(&mut self.state, slot);
-            let sent = peer.is_some_and(|mut peer| peer.send(frame, None).is_ok());
+            let sent = peer.is_some_and(|mut peer| peer.send(frame, self.config.mac, None).is_ok());
             if sent {
                 self.state.head_mut().sent.insert(slot);
             } else if let Some(record) = self.state.get_mut(slot) {
@@ -96,7 +96,7 @@ impl Port {
         let begun = self.state.head().sent.contains(slot);
         let own = self.payload.as_ref().filter(|_| may_refer);
         let sent = match self.mappings.peer(&mut self.state, slot) {
-            Some(mut peer) => peer.send_in_burst(frame, own, begun),
+            Some(mut peer) => peer.send_in_burst(frame, self.config.mac, own, begun),
             // Somebody else has to, or this process a little later.
             None => Err(ReserveError::Full),
         };
@@ -150,7 +150,7 @@ impl Port {
                     lost = Some((slot, polled.offence));
                 }
             } else if let Some(mut peer) = self.mappings.peer(&mut self.state, slot) {
-                let polled = peer.poll(budget - frames, &mut self.private, handler);
+                let polled = peer.poll(budget - frames, self.config.mac, &mut self.private, handler);
                 let fenced = peer.mapping.rings.is_fenced_for();
                 if polled.frames != 0 && !fenced {
                     self.state.head_mut().released.insert(slot);
@@ -309,6 +309,17 @@ impl Link for Port {
         // Only if the driver did not flush after the last round.
         self.wake_starving();
         self.poll_peers(budget, handler)
+    }
+
+    #[inline]
+    fn is_quiet(&self) -> bool {
+        let is_quiet = |(slot, record): (u8, &PeerRecord)| {
+            let mapping = self.mappings.get(slot, record.generation);
+            !record.is_gone() && mapping.is_some_and(|mapping| !mapping.rings.has_next(&record.incoming))
+        };
+        self.mappings.are_complete(&self.state)
+            && self.state.head().unannounced == 0
+            && self.state.iter().all(is_quiet)
     }
 
     #[inline]

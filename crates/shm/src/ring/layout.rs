@@ -28,7 +28,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"toehold\n");
 
 /// Version of the layout of sections and records. Two sides must have the same.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 
 /// Offset of the consumer's position.
 pub(super) const CONSUMED: usize = 128;

@@ -77,6 +77,12 @@ impl Rings {
         self.received.fences.other
     }
 
+    /// Whether a record for this side is there.
+    #[inline]
+    pub fn has_next(&self, state: &ConsumerState) -> bool {
+        self.received.words.header(state.position).load(Ordering::Relaxed) != 0
+    }
+
     /// Marks where the next record for this side will appear.
     #[inline]
     pub fn watch(&self, state: &ConsumerState, place: &mut Place) {

@@ -44,6 +44,63 @@ fn frames_of_every_length_arrive_as_they_were_sent() {
     assert_eq!((sent.full, sent.frames_sent_by_reference), (0, 0));
 }
 
+/// Their Ethernet headers stay behind if they say what both nodes know.
+#[test]
+fn short_packets_arrive_with_the_ethernet_headers_they_were_sent_with() {
+    const IPV4: [u8; 2] = [0x08, 0x00];
+    const IPV6: [u8; 2] = [0x86, 0xdd];
+    const VLAN: [u8; 2] = [0x81, 0x00];
+    let fabric = Fabric::new();
+    let [mut a, mut b] = fabric.pair();
+    let (own, foreign) = (mac(0), mac(7));
+    for source in [own, foreign] {
+        for ether_type in [IPV4, IPV6, VLAN] {
+            for checksum in [Checksum::Complete, Checksum::Partial, Checksum::Verified] {
+                for len in [0, 1, 40, 46, 116, WHOLE - 15, WHOLE - 14, WHOLE - 13, 1400] {
+                    let packet: Vec<u8> = (0..len).map(|at| (at * 11) as u8).collect();
+                    let frame = [&mac(1)[..], &source, &ether_type, &packet].concat();
+                    // Some of it as headers, the rest as payload.
+                    let (headers, payload) = frame.split_at(14 + len / 2);
+                    let offload = Offload {
+                        checksum,
+                        segment_size: 0,
+                    };
+                    a.transmit(&Transmit {
+                        headers,
+                        payload: &Gather::from_slice(payload),
+                        offload,
+                    })
+                    .unwrap();
+                    a.flush();
+                    let frames = b.receive(0, 8, &mut |received| {
+                        assert_eq!(whole(received), frame);
+                        assert_eq!(received.offload, offload);
+                    });
+                    assert_eq!(frames, 1);
+                }
+            }
+        }
+    }
+    assert_eq!(b.statistics().corrupt, 0);
+}
+
+#[test]
+fn a_message_of_64_bytes_takes_two_cache_lines() {
+    let fabric = Fabric::new();
+    let mut settings = fabric.settings("a", 0);
+    settings.ring_capacity = 64 << 10;
+    let mut nodes = [Mesh::join(&settings).unwrap(), fabric.join("b", 1)];
+    drive(&mut nodes, |nodes| nodes[0].connected() == 1);
+    // Headers of IPv4, and of TCP with timestamps.
+    let frame = [&mac(1)[..], &mac(0), &[0x08, 0x00], &[0; 52 + 64]].concat();
+    let mut sent = 0;
+    while crate::test_frames::send(&mut nodes[0], &frame, PARTIAL).is_ok() {
+        sent += 1;
+    }
+    // One line stays free, that of the next record's header.
+    assert_eq!(sent, (64 << 10) / 128 - 1);
+}
+
 #[test]
 fn every_state_of_the_checksum_crosses() {
     let fabric = Fabric::new();

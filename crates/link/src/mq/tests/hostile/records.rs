@@ -84,6 +84,10 @@ fn lies_in_a_record() {
     assert_cut_off(bad(BadRecord::Unknown), |liar| {
         liar.record(3, &body(0, 0, 0, &[0; 60]))
     });
+    // Kinds with the state of the checksum in them, of which there are three.
+    assert_cut_off(bad(BadRecord::Unknown), |liar| liar.record(0x103, &[0; 60]));
+    assert_cut_off(bad(BadRecord::Unknown), |liar| liar.record(0x108, &[0; 60]));
+    assert_cut_off(bad(BadRecord::TooLong), |liar| liar.record(0x100, &[0; 499]));
     // No payload memory was handed over, whatever the references say.
     let referenced = [reference(0, 1000).to_vec(), vec![0; 60]].concat();
     assert_cut_off(bad(BadRecord::OutOfBounds), |liar| {
