@@ -22,7 +22,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::Duration;
 
-use toehold_shm::{Carver, LeaseGuard, OutOfMemory, Words};
+use toehold_shm::{Carver, LeaseGuard, OutOfMemory, Words, ask_for_short_slices};
 use toehold_stack::Instant;
 
 use crate::clock;
@@ -197,6 +197,7 @@ impl Driver {
     ///
     /// If the shard is gone.
     pub(crate) fn run(&self) -> Result<(), Gone> {
+        ask_for_short_slices();
         let mut plan = Plan::Watch;
         // Looks in a row that found marks.
         let mut busy = 0_u32;

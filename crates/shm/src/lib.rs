@@ -52,6 +52,8 @@ mod process;
 mod region;
 pub mod ring;
 mod slab;
+#[cfg(not(any(loom, miri)))]
+mod slice;
 mod steps;
 #[cfg(all(target_arch = "x86_64", not(any(loom, miri))))]
 mod stream;
@@ -83,6 +85,8 @@ pub use payload::{Payload, PayloadArea};
 pub use process::{PerProcess, Process};
 pub use region::{Access, Region, RegionError};
 pub use slab::Slab;
+#[cfg(not(any(loom, miri)))]
+pub use slice::ask_for_short_slices;
 pub use steps::Steps;
 pub use table::Table;
 #[cfg(not(loom))]
