@@ -91,6 +91,11 @@ impl Link for NodeLink {
     }
 
     #[inline]
+    fn is_quiet(&self) -> bool {
+        delegate!(self, link => link.is_quiet())
+    }
+
+    #[inline]
     fn flush(&mut self) {
         delegate!(self, link => link.flush());
     }

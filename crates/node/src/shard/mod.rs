@@ -168,6 +168,12 @@ impl Shard {
         })
     }
 
+    /// Whether there are no frames to be had.
+    #[inline]
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.link.is_quiet()
+    }
+
     /// Fills `watch` with what to look at, without the lease, for the next frame.
     #[inline]
     pub(crate) fn watch(&self, watch: &mut Watch) -> bool {

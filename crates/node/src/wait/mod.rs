@@ -307,7 +307,9 @@ impl ShardHandle {
         while frames == 0 && again && looks < LOOKS && !self.lease.is_wanted() {
             // The peer may be the other thread of this core.
             spin_loop();
-            frames = operation.receive(shard);
+            if !shard.is_quiet() {
+                frames = operation.receive(shard);
+            }
             looks += 1;
         }
         frames

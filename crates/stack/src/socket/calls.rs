@@ -175,6 +175,7 @@ impl Stack {
     ///
     /// `WouldBlock`, `NotConnected`, `InvalidInput` (no urgent byte to take),
     /// or the connection's error, once; `Taken` if another thread reads at the moment.
+    #[inline]
     pub fn receive(
         &mut self,
         id: ConnectionId,
@@ -182,6 +183,18 @@ impl Stack {
         flags: ReceiveFlags,
     ) -> Result<usize, SocketError> {
         let index = self.tcp.resolve(id)?;
+        if self.tcp.pcbs[index].awaits_data() && !flags.urgent {
+            return Err(SocketError::WouldBlock);
+        }
+        self.receive_from(index, buffer, flags)
+    }
+
+    fn receive_from(
+        &mut self,
+        index: u32,
+        buffer: &mut [u8],
+        flags: ReceiveFlags,
+    ) -> Result<usize, SocketError> {
         if self.tcp.pcbs[index].channel().is_some() {
             return self.receive_beside_channel(index, buffer, flags);
         }

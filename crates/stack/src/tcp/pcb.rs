@@ -456,6 +456,18 @@ impl Pcb {
         self.queue_end().after(self.snd_nxt)
     }
 
+    /// Whether a program that reads has to wait for the peer: nothing has come, nor the
+    /// end, nor an error. (That there is a channel is no reason: it may have bytes.)
+    #[inline]
+    pub(crate) fn awaits_data(&self) -> bool {
+        self.state_raw == State::Established as u8
+            && self.receive_queue.is_empty()
+            && self.error == 0
+            && self.urgent_state == super::urgent_state::NONE
+            && !self.has(flag::FIN_RECEIVED | flag::READ_SHUT)
+            && !self.settings.has(setting::CHANNEL)
+    }
+
     /// Bytes the receive queue still has room for.
     #[inline]
     pub(crate) fn receive_room(&self) -> u32 {

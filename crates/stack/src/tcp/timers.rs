@@ -206,7 +206,19 @@ impl Tcp {
 
     /// Sets the retransmission timer to what the connection now needs. Called
     /// after every transmission round and every acknowledgement.
+    #[inline]
     pub(super) fn arm_retransmit(&mut self, now: Instant, index: u32) {
+        let pcb = &mut self.pcbs[index];
+        if is_at_rest(pcb) {
+            pcb.timer_raw = RetransmitTimer::Off as u8;
+            pcb.retransmit_at = Instant::NEVER;
+            return;
+        }
+        self.arm_busy(now, index);
+    }
+
+    /// The same for a connection that may be waiting for something.
+    fn arm_busy(&mut self, now: Instant, index: u32) {
         let pcb = &self.pcbs[index];
         if pcb.timer() == RetransmitTimer::Reordering && pcb.outstanding() > 0 {
             return;
@@ -342,6 +354,17 @@ fn is_corked(pcb: &Pcb) -> bool {
 
 pub(super) fn fin_unsent(pcb: &Pcb) -> bool {
     pcb.has(flag::FIN_QUEUED) && !pcb.has(flag::FIN_SENT)
+}
+
+/// Whether nothing is on its way, and nothing waits to be: the usual case when an
+/// acknowledgement has come.
+#[inline]
+fn is_at_rest(pcb: &Pcb) -> bool {
+    pcb.state_raw == State::Established as u8
+        && pcb.snd_una == pcb.snd_nxt
+        && pcb.send_queue.is_empty()
+        && !pcb.has(flag::SYN_PENDING | flag::FIN_QUEUED)
+        && !pcb.is_fast_open()
 }
 
 /// Whether there is anything that was never sent.
