@@ -54,8 +54,8 @@ pub(super) struct Vitals {
 struct Turns {
     holder: Option<u16>,
     looks: u32,
-    /// Processor time that the holder had used when it was first seen, in ticks.
-    used: u64,
+    /// Processor time that the holder's threads had used when it was first seen, in ticks.
+    used: BTreeMap<u32, u64>,
 }
 
 impl Vitals {
@@ -87,12 +87,11 @@ impl Turns {
             self.holder = None;
             return Finding::Well;
         }
-        let process = pid.and_then(process);
-        let used = process.map_or(0, |process| process.used);
-        if self.holder != Some(holder) || process.is_some_and(|process| process.stopped) {
+        let is_stopped = pid.and_then(is_stopped);
+        if self.holder != Some(holder) || is_stopped == Some(true) {
             self.holder = Some(holder);
             self.looks = 0;
-            self.used = used;
+            self.used = pid.map(used_by_threads).unwrap_or_default();
             return Finding::Well;
         }
         self.looks += 1;
@@ -102,37 +101,58 @@ impl Turns {
                 false => Finding::Well,
             };
         }
-        let runs =
-            used - self.used.min(used) > u64::from(self.looks) * PERIOD.as_millis() as u64 * TICKS / 4000;
-        match process {
+        match is_stopped {
             None if self.looks > PATIENCE_WITH_NOBODY => Finding::Lost,
-            Some(_) if self.looks > PATIENCE && runs => Finding::Lost,
+            Some(_) if self.looks > PATIENCE && pid.is_some_and(|pid| self.runs(pid)) => Finding::Lost,
             _ => Finding::Well,
         }
     }
+
+    /// Whether one of the holder's threads, which may be the one with the lease, has had a
+    /// quarter of a processor since the first look. That many threads together have had
+    /// that says nothing of the one with the lease: they may keep it from its turn.
+    fn runs(&self, pid: u32) -> bool {
+        let since =
+            |(thread, used): (u32, u64)| used.saturating_sub(self.used.get(&thread).copied().unwrap_or(0));
+        let most = used_by_threads(pid).into_iter().map(since).max();
+        most.unwrap_or(0) > u64::from(self.looks) * PERIOD.as_millis() as u64 * TICKS / 4000
+    }
 }
 
-/// A process as the system sees it.
+/// A process or a thread as the system sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Process {
+struct Task {
     /// By a signal, or by a debugger.
     stopped: bool,
-    /// Processor time of all of its threads, in ticks.
+    /// Processor time, in ticks.
     used: u64,
 }
 
-fn process(pid: u32) -> Option<Process> {
-    parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+/// Whether a process is stopped; `None` if there is none of that number.
+fn is_stopped(pid: u32) -> Option<bool> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    Some(parse(&stat)?.stopped)
+}
+
+/// The processor time of each thread of a process.
+fn used_by_threads(pid: u32) -> BTreeMap<u32, u64> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task"));
+    let used = |task: fs::DirEntry| {
+        let thread = task.file_name().to_str()?.parse().ok()?;
+        let stat = fs::read_to_string(task.path().join("stat")).ok()?;
+        Some((thread, parse(&stat)?.used))
+    };
+    tasks.into_iter().flatten().flatten().filter_map(used).collect()
 }
 
 /// The name may contain anything, and ends at the last parenthesis.
-fn parse(stat: &str) -> Option<Process> {
+fn parse(stat: &str) -> Option<Task> {
     let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
     let state = fields.next()?;
     let mut times = fields.skip(10);
     let user: u64 = times.next()?.parse().ok()?;
     let system: u64 = times.next()?.parse().ok()?;
-    Some(Process {
+    Some(Task {
         stopped: matches!(state, "T" | "t"),
         used: user.saturating_add(system),
     })
@@ -145,13 +165,51 @@ mod tests {
     #[test]
     fn a_process_is_read_whatever_it_calls_itself() {
         let stat = "77 (a) T 1 (b) T 1 77 77 0 -1 4194304 100 0 0 0 250 50 0 0 20 0 1 0 9 1 1 1";
-        let expected = Process {
+        let expected = Task {
             stopped: true,
             used: 300,
         };
         assert_eq!(parse(stat), Some(expected));
         assert_eq!(parse("77 (a"), None);
-        assert!(process(std::process::id()).is_some_and(|process| !process.stopped));
+        assert_eq!(is_stopped(std::process::id()), Some(false));
+    }
+
+    /// Some forty threads that waited for the lease had a quarter of a processor together,
+    /// while the one that had it waited for its turn: the node began another life.
+    #[test]
+    fn threads_that_run_a_little_are_not_one_that_runs_with_the_lease() {
+        let this = std::process::id();
+        let before = used_by_threads(this);
+        assert!(!before.is_empty());
+        let turns = |before: &BTreeMap<u32, u64>, looks| Turns {
+            holder: Some(1),
+            looks,
+            used: before.clone(),
+        };
+        assert!(!turns(&before, 1_000_000).runs(this), "nobody ran for so long");
+        let until = used_by_thread(this, &before, 20);
+        assert!(
+            turns(&before, 1).runs(this),
+            "{until} ticks since, twelve are enough"
+        );
+        let rested: BTreeMap<u32, u64> = used_by_threads(this)
+            .into_iter()
+            .map(|(t, u)| (t, u + 100))
+            .collect();
+        assert!(!turns(&rested, 0).runs(this));
+    }
+
+    /// Computes until a thread has had so many ticks more than before.
+    fn used_by_thread(pid: u32, before: &BTreeMap<u32, u64>, ticks: u64) -> u64 {
+        loop {
+            let most = used_by_threads(pid)
+                .into_iter()
+                .map(|(thread, used)| used.saturating_sub(before.get(&thread).copied().unwrap_or(0)))
+                .max();
+            if most.unwrap_or(0) >= ticks {
+                return most.unwrap_or(0);
+            }
+        }
     }
 
     #[test]
