@@ -26,7 +26,7 @@ impl Members {
     }
 }
 
-/// Whether one of the words that [`pack_shard`] made is of this address.
+/// Whether one of the words that [`pack_shard`](super::state::pack_shard) made is of this address.
 fn has(packed: &[u64], mac: [u8; 6]) -> bool {
     let mac = pack(mac);
     packed.iter().any(|address| address & MAC == mac)
