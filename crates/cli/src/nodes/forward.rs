@@ -67,7 +67,7 @@ pub(super) struct Ends {
 /// Other hosts, for the command line.
 #[derive(Debug, clap::Args)]
 pub(super) struct Hosts {
-    /// Where this host listens for the others; 0.0.0.0 or [::] for all its addresses
+    /// Where this host listens for the others; 0.0.0.0 or :: (in brackets) for all its addresses
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(super) udp: Option<SocketAddr>,
 
