@@ -4,11 +4,11 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::builder::PossibleValuesParser;
-use toehold_lab::experiment::{Options, ethernet};
+use toehold_lab::experiment::ethernet;
 use toehold_lab::{Size, testbed};
 
 use super::Output;
-use super::measuring::Measuring;
+use super::measuring::{Measuring, Usual};
 
 /// The kernel's TCP over message queues (ETHOM), over UDP (ETHOS), and over veth
 ///
@@ -40,30 +40,12 @@ pub(super) struct Arguments {
 }
 
 pub(super) fn run(arguments: Arguments) -> Result<ExitCode> {
-    let all = || {
-        testbed::ETHERNETS
-            .iter()
-            .map(|candidate| candidate.name.to_owned())
-            .collect()
+    let usual = Usual {
+        full: &ethernet::SIZES,
+        quick: &ethernet::QUICK_SIZES,
     };
-    let usual = match arguments.measuring.quick {
-        true => &ethernet::QUICK_SIZES[..],
-        false => &ethernet::SIZES[..],
-    };
-    let options = Options {
-        sizes: match arguments.sizes {
-            sizes if sizes.is_empty() => usual.iter().map(|size| size.parse()).collect::<Result<_, _>>()?,
-            sizes => sizes,
-        },
-        candidates: if arguments.candidates.is_empty() {
-            all()
-        } else {
-            arguments.candidates
-        },
-        rounds: arguments.measuring.rounds(),
-        seed: arguments.measuring.seed(),
-        settings: arguments.measuring.settings()?,
-    };
+    let measuring = &arguments.measuring;
+    let options = measuring.options(arguments.sizes, &usual, arguments.candidates, testbed::ETHERNETS)?;
     super::carry_out(ethernet::plan(options), &arguments.output)
 }
 

@@ -1,7 +1,9 @@
 //! How measurements are taken: the same for every experiment.
 
 use anyhow::{Result, bail};
-use toehold_lab::{Settings, host};
+use toehold_lab::experiment::Options;
+use toehold_lab::testbed::Candidate;
+use toehold_lab::{Settings, Size, host};
 
 /// What a person may choose.
 #[derive(Debug, clap::Args)]
@@ -27,17 +29,47 @@ pub(super) struct Measuring {
     cores: Option<Vec<usize>>,
 }
 
+/// Sizes of messages when none are chosen.
+pub(super) struct Usual {
+    pub(super) full: &'static [&'static str],
+    pub(super) quick: &'static [&'static str],
+}
+
 impl Measuring {
-    pub(super) fn rounds(&self) -> u32 {
+    /// What an experiment with these candidates is to do; nothing chosen stands for all.
+    pub(super) fn options(
+        &self,
+        sizes: Vec<Size>,
+        usual: &Usual,
+        candidates: Vec<String>,
+        all: &[Candidate],
+    ) -> Result<Options> {
+        let usual = if self.quick { usual.quick } else { usual.full };
+        Ok(Options {
+            sizes: match sizes.is_empty() {
+                true => usual.iter().map(|size| size.parse()).collect::<Result<_, _>>()?,
+                false => sizes,
+            },
+            candidates: match candidates.is_empty() {
+                true => all.iter().map(|candidate| candidate.name.to_owned()).collect(),
+                false => candidates,
+            },
+            rounds: self.rounds(),
+            seed: self.seed(),
+            settings: self.settings()?,
+        })
+    }
+
+    fn rounds(&self) -> u32 {
         self.rounds.unwrap_or(if self.quick { 5 } else { 9 })
     }
 
-    pub(super) fn seed(&self) -> u64 {
+    fn seed(&self) -> u64 {
         self.seed
             .unwrap_or_else(|| u64::from(std::process::id()) ^ clock())
     }
 
-    pub(super) fn settings(&self) -> Result<Settings> {
+    fn settings(&self) -> Result<Settings> {
         let quick = self.quick;
         Ok(Settings {
             warm_up_ms: if quick { 20 } else { 50 },

@@ -4,12 +4,11 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::builder::PossibleValuesParser;
-use toehold_lab::experiment::placement::Depth;
-use toehold_lab::experiment::{Options, placement};
+use toehold_lab::experiment::placement::{self, Depth};
 use toehold_lab::testbed;
 
 use super::Output;
-use super::measuring::Measuring;
+use super::measuring::{Measuring, Usual};
 
 /// A stack of one's own, a node's that programs attach to, and the kernel's
 ///
@@ -48,27 +47,12 @@ pub(super) struct Arguments {
 }
 
 pub(super) fn run(arguments: Arguments) -> Result<ExitCode> {
-    let all = || {
-        testbed::PLACEMENTS
-            .iter()
-            .map(|candidate| candidate.name.to_owned())
+    let usual = Usual {
+        full: &placement::SIZES,
+        quick: &placement::QUICK_SIZES,
     };
-    let sizes = if arguments.measuring.quick {
-        &placement::QUICK_SIZES[..]
-    } else {
-        &placement::SIZES[..]
-    };
-    let options = Options {
-        sizes: sizes.iter().map(|size| size.parse()).collect::<Result<_, _>>()?,
-        candidates: if arguments.candidates.is_empty() {
-            all().collect()
-        } else {
-            arguments.candidates
-        },
-        rounds: arguments.measuring.rounds(),
-        seed: arguments.measuring.seed(),
-        settings: arguments.measuring.settings()?,
-    };
+    let measuring = &arguments.measuring;
+    let options = measuring.options(Vec::new(), &usual, arguments.candidates, testbed::PLACEMENTS)?;
     let depth = if arguments.measuring.quick {
         Depth::QUICK
     } else {

@@ -4,11 +4,11 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::builder::PossibleValuesParser;
-use toehold_lab::experiment::{Options, sockets};
+use toehold_lab::experiment::sockets;
 use toehold_lab::{Size, testbed};
 
 use super::Output;
-use super::measuring::Measuring;
+use super::measuring::{Measuring, Usual};
 
 /// Latency, throughput, CPU use and connection rate of stream sockets
 ///
@@ -40,32 +40,12 @@ pub(super) struct Arguments {
 }
 
 pub(super) fn run(arguments: Arguments) -> Result<ExitCode> {
-    let quick = arguments.measuring.quick;
-    let all = || {
-        testbed::SOCKETS
-            .iter()
-            .map(|candidate| candidate.name.to_owned())
-            .collect()
+    let usual = Usual {
+        full: &sockets::SIZES,
+        quick: &sockets::QUICK_SIZES,
     };
-    let usual = if quick {
-        &sockets::QUICK_SIZES[..]
-    } else {
-        &sockets::SIZES[..]
-    };
-    let options = Options {
-        sizes: match arguments.sizes {
-            sizes if sizes.is_empty() => usual.iter().map(|size| size.parse()).collect::<Result<_, _>>()?,
-            sizes => sizes,
-        },
-        candidates: if arguments.candidates.is_empty() {
-            all()
-        } else {
-            arguments.candidates
-        },
-        rounds: arguments.measuring.rounds(),
-        seed: arguments.measuring.seed(),
-        settings: arguments.measuring.settings()?,
-    };
+    let measuring = &arguments.measuring;
+    let options = measuring.options(arguments.sizes, &usual, arguments.candidates, testbed::SOCKETS)?;
     super::carry_out(sockets::plan(options), &arguments.output)
 }
 

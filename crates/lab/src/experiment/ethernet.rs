@@ -53,15 +53,6 @@ pub fn plan(options: Options) -> Plan {
         .chain(stream)
         .chain([Workload::Bulk, Workload::Connect])
         .collect();
-    let present = |name: &str| options.candidates.iter().any(|candidate| candidate == name);
-    let comparisons = COMPARISONS
-        .iter()
-        .filter(|(candidate, baseline)| present(candidate) && present(baseline))
-        .map(|&(candidate, baseline)| Comparison {
-            candidate: candidate.into(),
-            baseline: baseline.into(),
-        })
-        .collect();
     let wanted = WANTED.iter().map(|&(figure, about, limit)| Wanted {
         figure: figure.into(),
         about: about.into(),
@@ -71,7 +62,7 @@ pub fn plan(options: Options) -> Plan {
         experiment: "ethernet".into(),
         title: "Kernel TCP over interfaces whose frames Toehold carries".into(),
         workloads,
-        comparisons,
+        comparisons: Comparison::among(&options.candidates, &COMPARISONS),
         wanted: wanted.collect(),
         candidates: options.candidates,
         rounds: options.rounds,

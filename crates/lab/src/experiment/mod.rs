@@ -50,6 +50,21 @@ pub struct Comparison {
     pub baseline: String,
 }
 
+impl Comparison {
+    /// Those of all pairs, candidate and baseline, of which both are measured.
+    fn among(candidates: &[String], pairs: &[(&str, &str)]) -> Vec<Comparison> {
+        let present = |name: &str| candidates.iter().any(|candidate| candidate == name);
+        pairs
+            .iter()
+            .filter(|(candidate, baseline)| present(candidate) && present(baseline))
+            .map(|&(candidate, baseline)| Comparison {
+                candidate: candidate.into(),
+                baseline: baseline.into(),
+            })
+            .collect()
+    }
+}
+
 /// How each measurement is taken.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settings {

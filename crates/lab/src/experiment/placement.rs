@@ -121,20 +121,11 @@ pub fn plan(options: Options, depth: &Depth) -> Result<Plan, SizeError> {
         .chain(availability.collect::<Result<Vec<_>, _>>()?)
         .chain(switching)
         .collect();
-    let present = |name: &str| options.candidates.iter().any(|candidate| candidate == name);
-    let comparisons = COMPARISONS
-        .iter()
-        .filter(|(candidate, baseline)| present(candidate) && present(baseline))
-        .map(|&(candidate, baseline)| Comparison {
-            candidate: candidate.into(),
-            baseline: baseline.into(),
-        })
-        .collect();
     Ok(Plan {
         experiment: "placement".into(),
         title: "Where a node's stack runs: programs of two nodes of one machine".into(),
         workloads,
-        comparisons,
+        comparisons: Comparison::among(&options.candidates, &COMPARISONS),
         wanted: WANTED.iter().flat_map(wanted).collect(),
         candidates: options.candidates,
         rounds: options.rounds,
