@@ -90,7 +90,9 @@ fn write(fd: &OwnedFd, offset: u64, bytes: &[u8]) {
 /// Where the consumer looks next, a header that fits the place, with an ending.
 fn plausible_record(liar: &OwnedFd, position: u64, choices: &mut Choices<'_>) {
     let kind = match choices.byte() {
-        choice @ 0..=250 => u64::from(choice % 4),
+        // Those there are, and some that there are not.
+        choice @ 0..=125 => u64::from(choice % 4),
+        choice @ 126..=250 => 0x100 | u64::from(choice % 9),
         _ => u64::from(u16::MAX),
     };
     let len = u64::from(choices.short() % 2200);
