@@ -3,7 +3,10 @@
 
 use core::ops::Range;
 
-use crate::layout::{Layout, MAX_HEADERS, Transport};
+use toehold_shm::Gather;
+
+use crate::layout::{Layout, MAX_HEADERS, Transport, copy_from};
+use crate::{Checksum, Offload, Transmit};
 
 const FIN: u8 = 0x01;
 const PSH: u8 = 0x08;
@@ -32,6 +35,25 @@ pub(crate) struct Segment<'a> {
     pub(crate) headers: &'a [u8],
     /// Counted from the beginning of the long frame.
     pub(crate) payload: Range<usize>,
+}
+
+impl Segment<'_> {
+    /// The whole of it in `bytes`, where the long frame's bytes are copied to. The rest of
+    /// its checksum is left to be done.
+    pub(crate) fn put_together<'b>(&self, long: &Transmit<'_>, bytes: &'b mut Vec<u8>) -> Transmit<'b> {
+        bytes.resize(self.headers.len() + self.payload.len(), 0);
+        let (headers, payload) = bytes.split_at_mut(self.headers.len());
+        headers.copy_from_slice(self.headers);
+        copy_from(long, self.payload.start, payload);
+        Transmit {
+            headers: bytes,
+            payload: &Gather::EMPTY,
+            offload: Offload {
+                checksum: Checksum::Partial,
+                segment_size: 0,
+            },
+        }
+    }
 }
 
 impl Segments {

@@ -5,7 +5,7 @@ use toehold_shm::Gather;
 use super::held::Held;
 use super::statistics::BridgeStatistics;
 use crate::checksum::complete;
-use crate::layout::{Layout, Transport, copy_from};
+use crate::layout::{Layout, Transport};
 use crate::loopback::copy_frame;
 use crate::segment::Segments;
 use crate::{Capabilities, Checksum, Link, Offload, Received, Transmit, TransmitError};
@@ -165,18 +165,7 @@ impl Direction {
         self.statistics.segmented += 1;
         let mut bytes = std::mem::take(&mut self.segment);
         while let Some(segment) = segments.next() {
-            bytes.resize(segment.headers.len() + segment.payload.len(), 0);
-            let (headers, payload) = bytes.split_at_mut(segment.headers.len());
-            headers.copy_from_slice(segment.headers);
-            copy_from(frame, segment.payload.start, payload);
-            let piece = Transmit {
-                headers: &bytes,
-                payload: &Gather::EMPTY,
-                offload: Offload {
-                    checksum: Checksum::Partial,
-                    segment_size: 0,
-                },
-            };
+            let piece = segment.put_together(frame, &mut bytes);
             match can.checksum_offload {
                 true => self.put(now_ns, &piece, to),
                 false => self.finish(now_ns, &piece, to),

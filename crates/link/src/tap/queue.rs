@@ -235,18 +235,7 @@ impl Tap {
         let mut bytes = std::mem::take(&mut self.segment);
         let mut written = Ok(());
         while let Some(segment) = segments.next() {
-            bytes.resize(segment.headers.len() + segment.payload.len(), 0);
-            let (headers, payload) = bytes.split_at_mut(segment.headers.len());
-            headers.copy_from_slice(segment.headers);
-            copy_from(frame, segment.payload.start, payload);
-            let piece = Transmit {
-                headers: &bytes,
-                payload: &Gather::EMPTY,
-                offload: Offload {
-                    checksum: Checksum::Partial,
-                    segment_size: 0,
-                },
-            };
+            let piece = segment.put_together(frame, &mut bytes);
             written = match self.description.vnet_header {
                 true => self.write(Some(&layout), &piece),
                 false => self.write_complete(&piece),
