@@ -16,7 +16,7 @@ const CWR: u8 = 0x80;
 /// Hands out the frames that a long one stands for, in order.
 ///
 /// A checksum field holds the pseudo-header's sum, as
-/// [`Checksum::Partial`](crate::Checksum::Partial) allows: completing it, where that
+/// [`Checksum::Partial`] allows: completing it, where that
 /// is needed, takes the payload, which stays where it is.
 #[derive(Debug)]
 pub(crate) struct Segments {
