@@ -4,14 +4,11 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use toehold_shm::{Gather, MAX_PARTS};
 
 use super::{Offloads, TapError, TapSettings};
-use crate::vnet::HEADER_LEN;
+use crate::vnet::{HEADER_LEN, last_error};
 
 const TUN: &str = "/dev/net/tun";
-/// Pieces of a frame in private memory: virtio-net header, headers, what follows them.
-const MAX_PIECES: usize = 3;
 
 /// One queue of a TAP device.
 #[derive(Debug)]
@@ -114,42 +111,6 @@ impl Device {
             _ => Ok(()),
         }
     }
-
-    /// The next frame with its header. The kernel cuts what does not fit.
-    pub(super) fn read(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
-        rustix::io::retry_on_intr(|| rustix::io::read(&self.descriptor, &mut *buffer))
-    }
-
-    /// Hands over a frame: a few pieces, and the rest where it lies.
-    pub(super) fn write(&self, pieces: [&[u8]; MAX_PIECES], rest: &Gather<'_>) -> Result<(), Errno> {
-        let nothing = libc::iovec {
-            iov_base: std::ptr::null_mut(),
-            iov_len: 0,
-        };
-        let mut places = [nothing; MAX_PIECES + MAX_PARTS];
-        let private = pieces.iter().map(|piece| (piece.as_ptr(), piece.len()));
-        let mut used = 0;
-        for ((first, len), place) in private.chain(rest.parts()).zip(&mut places) {
-            *place = libc::iovec {
-                iov_base: first.cast_mut().cast(),
-                iov_len: len,
-            };
-            used += 1;
-        }
-        loop {
-            // SAFETY: the kernel only reads `used` places, all of which are readable for
-            // the length of this call: slices, and parts as their gather promises. That
-            // others may write parts meanwhile is the kernel's copy's affair.
-            let written = unsafe { libc::writev(self.descriptor.as_raw_fd(), places.as_ptr(), used) };
-            match written {
-                0.. => return Ok(()),
-                _ => match last_error() {
-                    Errno::INTR => {}
-                    error => return Err(error),
-                },
-            }
-        }
-    }
 }
 
 impl AsFd for Device {
@@ -172,10 +133,6 @@ fn flags_of(settings: &TapSettings, attach: Attach) -> libc::c_short {
     }
     // The highest bit is one of them.
     flags as libc::c_short
-}
-
-fn last_error() -> Errno {
-    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
 }
 
 pub(super) fn system(action: &'static str, name: &str, error: Errno) -> TapError {

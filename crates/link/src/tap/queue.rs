@@ -3,40 +3,18 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
-use toehold_shm::Gather;
-use zerocopy::{FromBytes, IntoBytes};
 
 use super::device::{Attach, Device, system};
 use super::{Offloads, TapDescription, TapError, TapSettings, TapStatistics};
-use crate::checksum::complete;
 use crate::interface::{Interface, Namespace};
-use crate::layout::{Layout, MAX_HEADERS, copy_from};
-use crate::segment::Segments;
-use crate::vnet::{HEADER_LEN, Header};
-use crate::{
-    Capabilities, Checksum, Link, MIN_PRIVATE, Offload, Received, Transmit, TransmitError, Transmitter,
-};
-
-/// Longest IP packet.
-const MAX_PACKET: usize = 65_535;
-/// Longest header in front of it: Ethernet with two VLAN tags.
-const MAX_LINK_HEADER: usize = 22;
-/// Shortest frame: its Ethernet header.
-const MIN_FRAME: usize = 14;
-/// One byte more than the longest frame, to notice what is longer.
-const BUFFER: usize = HEADER_LEN + MAX_PACKET + MAX_LINK_HEADER + 1;
+use crate::vnet::{Counts, MAX_LINK_HEADER, MAX_PACKET, MIN_FRAME, Queue, Taken};
+use crate::{Capabilities, Link, Received, Transmit, TransmitError, Transmitter};
 
 /// A TAP device, or one of its queues, as a link.
 #[derive(Debug)]
 pub struct Tap {
-    device: Device,
+    queue: Queue<Device>,
     description: TapDescription,
-    /// Where the kernel puts a frame, with its header.
-    buffer: Box<[u8]>,
-    /// A frame in one piece, to be finished or cut here.
-    scratch: Vec<u8>,
-    /// A segment of one.
-    segment: Vec<u8>,
     statistics: TapStatistics,
     /// The interface was deleted.
     gone: bool,
@@ -79,11 +57,8 @@ impl Tap {
 
     fn new(device: Device, description: TapDescription) -> Tap {
         Tap {
-            device,
+            queue: Queue::new(device, description.vnet_header, description.super_frames),
             description,
-            buffer: vec![0; BUFFER].into_boxed_slice(),
-            scratch: Vec::new(),
-            segment: Vec::new(),
             statistics: TapStatistics::default(),
             gone: false,
             full: false,
@@ -109,7 +84,7 @@ impl Tap {
 
     /// Gives the queue away, to be driven by another process.
     pub fn into_parts(self) -> (OwnedFd, TapDescription) {
-        (self.device.into_fd(), self.description)
+        (self.queue.device.into_fd(), self.description)
     }
 
     /// The queue that [`Tap::into_parts`] gave away. A descriptor of something else
@@ -131,7 +106,23 @@ impl Tap {
 
     /// What was carried and dropped.
     pub fn statistics(&self) -> TapStatistics {
-        self.statistics
+        let Counts {
+            segmented,
+            bad_headers,
+            last_bad_header,
+            bad_length,
+            bad_super_frames,
+            bad_checksums,
+        } = self.queue.counts;
+        TapStatistics {
+            segmented,
+            bad_headers,
+            last_bad_header,
+            bad_length: bad_length + self.statistics.bad_length,
+            bad_super_frames,
+            bad_checksums,
+            ..self.statistics
+        }
     }
 
     /// Whether the interface was deleted. The link carries nothing any more.
@@ -146,40 +137,10 @@ impl Tap {
     ///
     /// The interface was deleted, or the kernel is older than 5.0.
     pub fn set_carrier(&self, carrier: bool) -> Result<(), TapError> {
-        self.device
+        self.queue
+            .device
             .set_carrier(carrier)
             .map_err(|error| system("set the carrier", &self.description.name, error))
-    }
-
-    /// Reads one frame and judges it. `None`: there is none.
-    fn read(&mut self) -> Option<Result<(usize, Offload), ()>> {
-        let header_len = self.header_len();
-        let len = match self.device.read(&mut self.buffer) {
-            Ok(len) => len,
-            Err(Errno::AGAIN) => return None,
-            Err(error) => {
-                self.note_read_error(error);
-                return None;
-            }
-        };
-        let frame_len = len.saturating_sub(header_len);
-        if !(MIN_FRAME..BUFFER - HEADER_LEN).contains(&frame_len) {
-            self.statistics.bad_length += 1;
-            return Some(Err(()));
-        }
-        let (header, frame) = self.buffer[..len].split_at_mut(header_len);
-        let judged = match Header::read_from_bytes(header) {
-            Ok(header) => header.judge(frame),
-            Err(_) => Ok(Offload::default()),
-        };
-        match judged {
-            Ok(offload) => Some(Ok((frame_len, offload))),
-            Err(bad) => {
-                self.statistics.bad_headers += 1;
-                self.statistics.last_bad_header = Some(bad);
-                Some(Err(()))
-            }
-        }
     }
 
     #[cold]
@@ -189,99 +150,6 @@ impl Tap {
         } else {
             self.statistics.read_errors += 1;
         }
-    }
-
-    fn header_len(&self) -> usize {
-        if self.description.vnet_header {
-            HEADER_LEN
-        } else {
-            0
-        }
-    }
-
-    /// Hands the frame over as it is, described to the kernel.
-    fn write(&mut self, layout: Option<&Layout>, frame: &Transmit<'_>) -> Result<(), Errno> {
-        let mut own = [0; MAX_HEADERS];
-        let (described, left) = match layout {
-            Some(layout) => frame.headers.split_at(layout.payload),
-            None => (&[][..], frame.headers),
-        };
-        let own = &mut own[..described.len()];
-        own.copy_from_slice(described);
-        let header = Header::describe(layout, own, frame.len(), frame.offload);
-        let header = &header.as_bytes()[..self.header_len()];
-        self.device.write([header, own, left], frame.payload)
-    }
-
-    /// Finishes a frame here that the kernel cannot be told about.
-    fn write_complete(&mut self, frame: &Transmit<'_>) -> Result<(), Errno> {
-        let mut scratch = std::mem::take(&mut self.scratch);
-        scratch.resize(frame.len(), 0);
-        copy_from(frame, 0, &mut scratch);
-        complete(&mut scratch, true, &mut frame.offload.clone());
-        let written = self.device.write([&[], &scratch, &[]], &Gather::EMPTY);
-        self.scratch = scratch;
-        written
-    }
-
-    /// Hands a super-frame over in pieces. Those behind one that is not taken are lost.
-    fn write_segments(&mut self, layout: Layout, frame: &Transmit<'_>) -> Result<(), Errno> {
-        let size = usize::from(frame.offload.segment_size);
-        let Some(mut segments) = Segments::new(layout, frame.headers, frame.len(), size) else {
-            self.statistics.bad_super_frames += 1;
-            return Ok(());
-        };
-        self.statistics.segmented += 1;
-        let mut bytes = std::mem::take(&mut self.segment);
-        let mut written = Ok(());
-        while let Some(segment) = segments.next() {
-            let piece = segment.put_together(frame, &mut bytes);
-            written = match self.description.vnet_header {
-                true => self.write(Some(&layout), &piece),
-                false => self.write_complete(&piece),
-            };
-            if written.is_err() {
-                break;
-            }
-        }
-        self.segment = bytes;
-        written
-    }
-
-    /// Whether the checksum of a super-frame that has one is right: its segments get
-    /// new ones.
-    fn is_intact(&mut self, layout: &Layout, frame: &Transmit<'_>) -> bool {
-        self.scratch.resize(frame.len(), 0);
-        copy_from(frame, 0, &mut self.scratch);
-        layout.is_intact(&self.scratch)
-    }
-
-    fn send(&mut self, frame: &Transmit<'_>) -> Result<(), Errno> {
-        let is_super = frame.offload.segment_size != 0;
-        let undone = is_super || frame.offload.checksum == Checksum::Partial;
-        let layout = if undone { Layout::of(frame.headers) } else { None };
-        if is_super {
-            let Some(layout) = layout else {
-                self.statistics.bad_super_frames += 1;
-                return Ok(());
-            };
-            if frame.offload.checksum == Checksum::Complete && !self.is_intact(&layout, frame) {
-                self.statistics.bad_checksums += 1;
-                return Ok(());
-            }
-            if !self.description.super_frames {
-                return self.write_segments(layout, frame);
-            }
-            return match self.write(Some(&layout), frame) {
-                // Some kernels refuse what others take.
-                Err(Errno::INVAL) => self.write_segments(layout, frame),
-                written => written,
-            };
-        }
-        if undone && !self.description.vnet_header {
-            return self.write_complete(frame);
-        }
-        self.write(layout.as_ref(), frame)
     }
 
     #[cold]
@@ -326,7 +194,7 @@ impl Transmitter for Tap {
             return Err(TransmitError::Unreachable);
         }
         self.full = false;
-        match self.send(frame) {
+        match self.queue.send(frame) {
             Ok(()) => {
                 self.statistics.frames_sent += 1;
                 self.statistics.bytes_sent += frame.len() as u64;
@@ -366,23 +234,23 @@ impl Link for Tap {
         if self.gone {
             return 0;
         }
-        let start = self.header_len();
         let mut count = 0;
         // A frame that is dropped has cost as much as one that is not.
         for _ in 0..budget {
-            let Some(read) = self.read() else { break };
-            let Ok((len, offload)) = read else { continue };
+            let (len, offload) = match self.queue.read() {
+                Ok(Some(Taken::Frame(len, offload))) => (len, offload),
+                Ok(Some(Taken::Dropped)) => continue,
+                Ok(None) => break,
+                Err(error) => {
+                    self.note_read_error(error);
+                    break;
+                }
+            };
             count += 1;
             self.statistics.frames_received += 1;
             self.statistics.bytes_received += len as u64;
             self.statistics.super_frames_received += u64::from(offload.segment_size != 0);
-            let frame = &self.buffer[start..start + len];
-            let (private, rest) = frame.split_at(len.min(MIN_PRIVATE));
-            handler(&Received {
-                private,
-                rest: Gather::from_slice(rest),
-                offload,
-            });
+            handler(&self.queue.frame(len, offload));
         }
         count
     }
@@ -392,7 +260,7 @@ impl Link for Tap {
 
     /// `None` once the interface was deleted: its descriptor would be readable forever.
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        (!self.gone).then(|| self.device.as_fd())
+        (!self.gone).then(|| self.queue.device.as_fd())
     }
 
     /// Nothing has to be announced: a frame that waits makes the descriptor readable.

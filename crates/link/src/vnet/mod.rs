@@ -4,16 +4,18 @@
 //! What comes from a device is judged field by field against the frame itself, so
 //! that an odd header costs a frame and never more.
 
+mod queue;
+
 use toehold_wire::checksum::{finish, sum};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+pub(crate) use self::queue::{Counts, MAX_LINK_HEADER, MAX_PACKET, MIN_FRAME, Queue, Taken, last_error};
 use crate::layout::{Layout, Transport};
 use crate::{Checksum, Offload};
 
 /// More segments than this stand in no honest super-frame: of TCP it has 64 KB in pieces
 /// of 48 bytes at least, of UDP 128 datagrams.
 const MAX_SEGMENTS: usize = 1400;
-const MIN_FRAME: usize = 14;
 
 /// `struct virtio_net_hdr`, in the byte order of the machine, which is what TAP devices
 /// and packet sockets use unless told otherwise.

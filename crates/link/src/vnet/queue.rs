@@ -1,0 +1,254 @@
+//! Frames with a virtio-net header through a descriptor: a TAP device's queue, or a packet
+//! socket. Says what the kernel said and leaves it to the link to judge that.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+use rustix::io::Errno;
+use toehold_shm::{Gather, MAX_PARTS};
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::{BadHeader, HEADER_LEN, Header};
+use crate::checksum::complete;
+use crate::layout::{Layout, MAX_HEADERS, copy_from};
+use crate::segment::Segments;
+use crate::{Checksum, MIN_PRIVATE, Offload, Received, Transmit};
+
+/// Longest IP packet.
+pub(crate) const MAX_PACKET: usize = 65_535;
+/// Longest header in front of it: Ethernet with two VLAN tags.
+pub(crate) const MAX_LINK_HEADER: usize = 22;
+/// Shortest frame: its Ethernet header.
+pub(crate) const MIN_FRAME: usize = 14;
+/// One byte more than the longest frame, to notice what is longer.
+const BUFFER: usize = HEADER_LEN + MAX_PACKET + MAX_LINK_HEADER + 1;
+
+/// Pieces of a frame in private memory: virtio-net header, headers, what follows them.
+const MAX_PIECES: usize = 3;
+
+/// What was done to frames here, and which were dropped.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Counts {
+    /// Super-frames that were cut, because the kernel does not take them.
+    pub(crate) segmented: u64,
+    /// Frames from the kernel dropped for their header.
+    pub(crate) bad_headers: u64,
+    /// What was wrong with the last of these.
+    pub(crate) last_bad_header: Option<BadHeader>,
+    /// Frames from the kernel dropped because of their length.
+    pub(crate) bad_length: u64,
+    /// Super-frames not sent because they are none of TCP or UDP.
+    pub(crate) bad_super_frames: u64,
+    /// Super-frames not sent because their checksum is wrong.
+    pub(crate) bad_checksums: u64,
+}
+
+/// What was read.
+#[derive(Debug)]
+pub(crate) enum Taken {
+    /// A frame of so many bytes, which is in the buffer.
+    Frame(usize, Offload),
+    /// One that was counted and dropped.
+    Dropped,
+}
+
+/// Both directions of a descriptor.
+#[derive(Debug)]
+pub(crate) struct Queue<D> {
+    pub(crate) device: D,
+    /// Whether there are headers at all.
+    header: bool,
+    /// Whether super-frames are handed over whole.
+    super_frames: bool,
+    /// Where the kernel puts a frame, with its header.
+    buffer: Box<[u8]>,
+    /// A frame in one piece, to be finished or cut here.
+    scratch: Vec<u8>,
+    /// A segment of one.
+    segment: Vec<u8>,
+    pub(crate) counts: Counts,
+}
+
+impl<D: AsFd> Queue<D> {
+    pub(crate) fn new(device: D, header: bool, super_frames: bool) -> Queue<D> {
+        Queue {
+            device,
+            header,
+            super_frames,
+            buffer: vec![0; BUFFER].into_boxed_slice(),
+            scratch: Vec::new(),
+            segment: Vec::new(),
+            counts: Counts::default(),
+        }
+    }
+
+    /// Reads one frame and judges it. `None`: there is none.
+    pub(crate) fn read(&mut self) -> Result<Option<Taken>, Errno> {
+        let header_len = self.header_len();
+        let len = match read(self.device.as_fd(), &mut self.buffer) {
+            Ok(len) => len,
+            Err(Errno::AGAIN) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let frame_len = len.saturating_sub(header_len);
+        if !(MIN_FRAME..BUFFER - HEADER_LEN).contains(&frame_len) {
+            self.counts.bad_length += 1;
+            return Ok(Some(Taken::Dropped));
+        }
+        let (header, frame) = self.buffer[..len].split_at_mut(header_len);
+        let judged = match Header::read_from_bytes(header) {
+            Ok(header) => header.judge(frame),
+            Err(_) => Ok(Offload::default()),
+        };
+        match judged {
+            Ok(offload) => Ok(Some(Taken::Frame(frame_len, offload))),
+            Err(bad) => {
+                self.counts.bad_headers += 1;
+                self.counts.last_bad_header = Some(bad);
+                Ok(Some(Taken::Dropped))
+            }
+        }
+    }
+
+    /// The frame that was read last.
+    pub(crate) fn frame(&self, len: usize, offload: Offload) -> Received<'_> {
+        let start = self.header_len();
+        let frame = &self.buffer[start..start + len];
+        let (private, rest) = frame.split_at(len.min(MIN_PRIVATE));
+        Received {
+            private,
+            rest: Gather::from_slice(rest),
+            offload,
+        }
+    }
+
+    fn header_len(&self) -> usize {
+        if self.header { HEADER_LEN } else { 0 }
+    }
+
+    /// Hands the frame over as it is, described to the kernel.
+    fn write(&mut self, layout: Option<&Layout>, frame: &Transmit<'_>) -> Result<(), Errno> {
+        let mut own = [0; MAX_HEADERS];
+        let (described, left) = match layout {
+            Some(layout) => frame.headers.split_at(layout.payload),
+            None => (&[][..], frame.headers),
+        };
+        let own = &mut own[..described.len()];
+        own.copy_from_slice(described);
+        let header = Header::describe(layout, own, frame.len(), frame.offload);
+        let header = &header.as_bytes()[..self.header_len()];
+        write(self.device.as_fd(), [header, own, left], frame.payload)
+    }
+
+    /// Finishes a frame here that the kernel cannot be told about.
+    fn write_complete(&mut self, frame: &Transmit<'_>) -> Result<(), Errno> {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        scratch.resize(frame.len(), 0);
+        copy_from(frame, 0, &mut scratch);
+        complete(&mut scratch, true, &mut frame.offload.clone());
+        let written = write(self.device.as_fd(), [&[], &scratch, &[]], &Gather::EMPTY);
+        self.scratch = scratch;
+        written
+    }
+
+    /// Hands a super-frame over in pieces. Those behind one that is not taken are lost.
+    fn write_segments(&mut self, layout: Layout, frame: &Transmit<'_>) -> Result<(), Errno> {
+        let size = usize::from(frame.offload.segment_size);
+        let Some(mut segments) = Segments::new(layout, frame.headers, frame.len(), size) else {
+            self.counts.bad_super_frames += 1;
+            return Ok(());
+        };
+        self.counts.segmented += 1;
+        let mut bytes = std::mem::take(&mut self.segment);
+        let mut written = Ok(());
+        while let Some(segment) = segments.next() {
+            let piece = segment.put_together(frame, &mut bytes);
+            written = match self.header {
+                true => self.write(Some(&layout), &piece),
+                false => self.write_complete(&piece),
+            };
+            if written.is_err() {
+                break;
+            }
+        }
+        self.segment = bytes;
+        written
+    }
+
+    /// Whether the checksum of a super-frame that has one is right: its segments get
+    /// new ones.
+    fn is_intact(&mut self, layout: &Layout, frame: &Transmit<'_>) -> bool {
+        self.scratch.resize(frame.len(), 0);
+        copy_from(frame, 0, &mut self.scratch);
+        layout.is_intact(&self.scratch)
+    }
+
+    /// Hands a frame over, finished or cut if the kernel does not take it as it is. One that
+    /// cannot be is counted and gone.
+    pub(crate) fn send(&mut self, frame: &Transmit<'_>) -> Result<(), Errno> {
+        let is_super = frame.offload.segment_size != 0;
+        let undone = is_super || frame.offload.checksum == Checksum::Partial;
+        let layout = if undone { Layout::of(frame.headers) } else { None };
+        if is_super {
+            let Some(layout) = layout else {
+                self.counts.bad_super_frames += 1;
+                return Ok(());
+            };
+            if frame.offload.checksum == Checksum::Complete && !self.is_intact(&layout, frame) {
+                self.counts.bad_checksums += 1;
+                return Ok(());
+            }
+            if !self.super_frames {
+                return self.write_segments(layout, frame);
+            }
+            return match self.write(Some(&layout), frame) {
+                // Some kernels refuse what others take.
+                Err(Errno::INVAL) => self.write_segments(layout, frame),
+                written => written,
+            };
+        }
+        if undone && !self.header {
+            return self.write_complete(frame);
+        }
+        self.write(layout.as_ref(), frame)
+    }
+}
+
+/// The next frame with its header. The kernel cuts what does not fit.
+fn read(descriptor: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<usize, Errno> {
+    rustix::io::retry_on_intr(|| rustix::io::read(descriptor, &mut *buffer))
+}
+
+/// Hands over a frame: a few pieces, and the rest where it lies.
+fn write(descriptor: BorrowedFd<'_>, pieces: [&[u8]; MAX_PIECES], rest: &Gather<'_>) -> Result<(), Errno> {
+    let nothing = libc::iovec {
+        iov_base: std::ptr::null_mut(),
+        iov_len: 0,
+    };
+    let mut places = [nothing; MAX_PIECES + MAX_PARTS];
+    let private = pieces.iter().map(|piece| (piece.as_ptr(), piece.len()));
+    let mut used = 0;
+    for ((first, len), place) in private.chain(rest.parts()).zip(&mut places) {
+        *place = libc::iovec {
+            iov_base: first.cast_mut().cast(),
+            iov_len: len,
+        };
+        used += 1;
+    }
+    loop {
+        // SAFETY: the kernel only reads `used` places, all of which are readable for
+        // the length of this call: slices, and parts as their gather promises. That
+        // others may write parts meanwhile is the kernel's copy's affair.
+        let written = unsafe { libc::writev(descriptor.as_raw_fd(), places.as_ptr(), used) };
+        match written {
+            0.. => return Ok(()),
+            _ => match last_error() {
+                Errno::INTR => {}
+                error => return Err(error),
+            },
+        }
+    }
+}
+
+pub(crate) fn last_error() -> Errno {
+    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
+}
