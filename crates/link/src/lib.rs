@@ -12,6 +12,7 @@ pub mod interface;
 mod layout;
 pub mod loopback;
 pub mod mq;
+pub mod packet;
 mod random;
 mod segment;
 pub mod steering;
@@ -90,6 +91,13 @@ pub trait Link: Transmitter + Send {
         None
     }
 
+    /// A node came or went that is reached through this link's driver, which is not where its
+    /// frames end: a bridge says so to each of its links of those on the other. For a link
+    /// that has to know whose frames to take.
+    fn note_beyond(&mut self, change: NeighborChange) {
+        let _ = change;
+    }
+
     /// Fills `watch` with the places where the next frames will appear, so that a
     /// thread can look for frames while another one drives, or nobody does. False: the
     /// link cannot be watched, or not now; drive it instead. A watch tells of frames
@@ -146,6 +154,10 @@ impl<L: Link + ?Sized> Link for Box<L> {
 
     fn next_change(&mut self) -> Option<NeighborChange> {
         (**self).next_change()
+    }
+
+    fn note_beyond(&mut self, change: NeighborChange) {
+        (**self).note_beyond(change);
     }
 
     fn watch(&self, watch: &mut Watch) -> bool {

@@ -49,6 +49,7 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     let ends = Ends {
         interface: Some(arguments.interface.clone()),
+        ethernet: None,
         netns: arguments.netns,
         bridged: arguments.bridged,
         hosts: arguments.hosts,

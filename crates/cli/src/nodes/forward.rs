@@ -16,7 +16,7 @@ use toehold_link::udp::parse_peers;
 use toehold_node::engine::{self, Engine, Launch, Seat};
 use toehold_node::fabric::Fabric;
 use toehold_node::settings::NodeSettings;
-use toehold_node::uplink::{TapEnd, UdpEnd, UplinkConfig, UplinkHost};
+use toehold_node::uplink::{EthernetEnd, TapEnd, UdpEnd, UplinkConfig, UplinkHost};
 
 use super::settings::{Chosen, OfDevices};
 use super::{Within, up};
@@ -59,6 +59,10 @@ pub(super) struct Ends {
 
     #[arg(long)]
     pub(super) bridged: bool,
+
+    /// One that is there.
+    #[arg(long)]
+    pub(super) ethernet: Option<String>,
 
     #[command(flatten)]
     pub(super) hosts: Hosts,
@@ -181,6 +185,10 @@ impl Ends {
                 bridged: self.bridged,
             }),
             udp: self.hosts.end()?,
+            ethernet: self.ethernet.as_ref().map(|interface| EthernetEnd {
+                interface: interface.clone(),
+                namespace: self.netns.as_deref().map(namespace),
+            }),
         })
     }
 
@@ -192,6 +200,9 @@ impl Ends {
         };
         if let Some(interface) = &self.interface {
             add("--interface", interface.as_ref());
+        }
+        if let Some(interface) = &self.ethernet {
+            add("--ethernet", interface.as_ref());
         }
         if let Some(netns) = &self.netns {
             add("--netns", netns.as_ref());

@@ -32,6 +32,9 @@ pub(super) fn summary(status: &NodeStatus, cpu: &str) -> String {
         cpu_time.as_secs_f64(),
         stack.peers
     );
+    if let Some(interface) = &stack.interface {
+        let _ = writeln!(text, "interface {interface}");
+    }
     for remote in &stack.remotes {
         text.push_str(&line(remote));
     }

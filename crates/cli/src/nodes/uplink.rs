@@ -1,4 +1,4 @@
-//! `toehold uplink`: joins a fabric with those on other hosts.
+//! `toehold uplink`: joins a fabric with those on other hosts, or with an Ethernet.
 
 use std::process::ExitCode;
 
@@ -7,15 +7,23 @@ use anyhow::{Result, bail};
 use super::forward::{self, Ends, Hosts, Start};
 use super::settings::{Chosen, OfGateways};
 
-/// Joins the fabric with fabrics on other hosts
+/// Joins the fabric with fabrics on other hosts, or with an Ethernet
 ///
-/// Nodes of all of them reach one another then as on one Ethernet; their names and
+/// With --udp: nodes of all hosts reach one another then as on one Ethernet; their names and
 /// addresses have to differ. Each host has an uplink in its fabric, and names the others'.
-/// A host that cannot be reached is tried again for ever; `toehold stat` shows which are.
+/// A host that cannot be reached is tried again for ever.
+///
+/// With --interface: the nodes are on the network of that interface, real or virtual, under
+/// their own hardware and IP addresses (give them addresses of that network). The interface
+/// keeps its addresses, and the kernel all traffic that is not for the nodes; the two do not
+/// reach each other over it. Takes CAP_NET_RAW and CAP_NET_ADMIN.
+///
+/// `toehold stat` shows whom an uplink reaches and how, and what it dropped.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   toehold uplink wan --udp 0.0.0.0:7005 --peer 192.0.2.2:7005 --key-file /etc/toehold/key
   toehold uplink wan --udp [::]:7005 --peers-file /etc/toehold/hosts
+  toehold up web --ipv4 192.0.2.50/24 && toehold uplink lan --interface eth0
   toehold stat wan
   toehold down wan
 
@@ -24,6 +32,14 @@ pub(crate) struct Arguments {
     /// Its name in the fabric, different on every host
     #[arg(value_name = "NAME")]
     name: String,
+
+    /// A network interface of the kernel, which carries Ethernet frames and is up
+    #[arg(long, value_name = "INTERFACE", conflicts_with = "udp")]
+    interface: Option<String>,
+
+    /// The network namespace that the interface is in: a name of `ip netns`, or a file
+    #[arg(long, value_name = "NAMESPACE", requires = "interface")]
+    netns: Option<String>,
 
     #[command(flatten)]
     hosts: Hosts,
@@ -38,16 +54,22 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     let Arguments {
         name,
+        interface,
+        netns,
         hosts,
         start,
         settings,
     } = arguments;
-    if hosts.udp.is_none() {
-        bail!("where does this host listen for the others? give --udp ADDRESS:PORT, such as 0.0.0.0:7005");
+    if hosts.udp.is_none() && interface.is_none() {
+        bail!(
+            "where does it lead? give --udp ADDRESS:PORT, such as 0.0.0.0:7005, where this host listens for \
+             others, or --interface NAME"
+        );
     }
     let ends = Ends {
         interface: None,
-        netns: None,
+        ethernet: interface,
+        netns,
         bridged: false,
         hosts,
     };

@@ -104,7 +104,7 @@ impl Drop for Hosts {
     }
 }
 
-fn bytes(seed: usize) -> Vec<u8> {
+pub(crate) fn bytes(seed: usize) -> Vec<u8> {
     (0..LEN)
         .map(|at| ((at + seed) ^ (at >> 8) ^ (at >> 15)) as u8)
         .collect()
@@ -241,7 +241,7 @@ fn an_uplink_that_cannot_be_says_why() {
 }
 
 /// The kernel's TCP between namespaces, or with a node of Toehold's.
-mod kernel {
+pub(crate) mod kernel {
     use std::net::{Ipv4Addr, SocketAddr};
     use std::os::fd::AsRawFd;
     use std::process::Command;
@@ -254,7 +254,7 @@ mod kernel {
 
     use super::*;
 
-    fn namespace() -> (Namespace, String) {
+    pub(crate) fn namespace() -> (Namespace, String) {
         let namespace = Namespace::create().expect("a network namespace");
         let Namespace::Open(descriptor) = &namespace else {
             unreachable!("it was made");
@@ -264,7 +264,7 @@ mod kernel {
     }
 
     /// Streams of the kernel's between two namespaces, and its ping.
-    fn talk([a, b]: [&Namespace; 2], to: IpAddr) {
+    pub(crate) fn talk([a, b]: [&Namespace; 2], to: IpAddr) {
         let listener = a.run(|| std::net::TcpListener::bind((to, 0))).unwrap().unwrap();
         let address = listener.local_addr().unwrap();
         let near = b.run(|| std::net::TcpStream::connect(address)).unwrap().unwrap();

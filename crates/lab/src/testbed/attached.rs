@@ -60,6 +60,7 @@ impl DeviceOrder {
                 peers: vec![peer],
                 key: None,
             }),
+            ethernet: None,
         }
     }
 }

@@ -106,9 +106,14 @@ impl<A: Link, B: Link> Bridge<A, B> {
             self.a.flush();
             self.b.flush();
         }
-        // Nobody here keeps anything by neighbour; a link need not keep the news.
-        while self.a.next_change().is_some() {}
-        while self.b.next_change().is_some() {}
+        // Nobody here keeps anything by neighbour, but a link may have to know whose frames
+        // to take.
+        while let Some(change) = self.a.next_change() {
+            self.b.note_beyond(change);
+        }
+        while let Some(change) = self.b.next_change() {
+            self.a.note_beyond(change);
+        }
         moved
     }
 

@@ -16,7 +16,7 @@ use std::net::IpAddr;
 use netlink_packet_route::AddressFamily;
 use netlink_packet_route::RouteNetlinkMessage as Request;
 use netlink_packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage};
-use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
+use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkLayerType, LinkMessage};
 use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
 };
@@ -73,6 +73,8 @@ pub struct InterfaceState {
     pub up: bool,
     /// Whether it has a carrier.
     pub carrier: bool,
+    /// Whether it carries Ethernet frames.
+    pub ethernet: bool,
 }
 
 /// A handle of one interface in one network namespace.
@@ -127,6 +129,7 @@ impl Interface {
             mtu: 0,
             up: found.header.flags.contains(LinkFlags::Up),
             carrier: found.header.flags.contains(LinkFlags::LowerUp),
+            ethernet: found.header.link_layer_type == LinkLayerType::Ether,
         };
         for attribute in &found.attributes {
             match attribute {

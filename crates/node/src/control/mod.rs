@@ -30,6 +30,6 @@ pub use self::host::{Attachment, CaptureRequest, CaptureSummary, Client, Host, R
 pub use self::message::{BUILD, MAX_DESCRIPTORS, MAX_HOLDERS, VERSION};
 pub(crate) use self::server::Server;
 pub use self::status::{
-    Counter, DeviceState, KernelStatus, NodeStatus, ProcessStatus, RemoteStatus, SocketState, SocketStatus,
-    StackStatus, TcpStatus, TimerStatus,
+    Counter, DeviceState, InterfaceStatus, KernelStatus, NodeStatus, ProcessStatus, RemoteStatus,
+    SocketState, SocketStatus, StackStatus, TcpStatus, TimerStatus,
 };

@@ -81,6 +81,9 @@ pub struct StackStatus {
     /// Of an uplink: the other hosts it leads to.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub remotes: Vec<RemoteStatus>,
+    /// Of an uplink: the interface of the kernel it leads over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interface: Option<InterfaceStatus>,
 }
 
 /// A node's TAP device.
@@ -116,6 +119,28 @@ impl Display for KernelStatus {
             DeviceState::Up => Ok(()),
             DeviceState::Down => f.write_str(" (down)"),
             DeviceState::Gone => f.write_str(" (gone)"),
+        }
+    }
+}
+
+/// An interface of the kernel, as an uplink knows it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InterfaceStatus {
+    /// Its name when it was opened.
+    pub name: String,
+    /// How frames are taken from it.
+    pub access: String,
+    /// How it is.
+    pub state: DeviceState,
+}
+
+impl Display for InterfaceStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let InterfaceStatus { name, access, state } = self;
+        match state {
+            DeviceState::Up => write!(f, "{name}: through {access}"),
+            DeviceState::Down => write!(f, "{name}: down; through {access}"),
+            DeviceState::Gone => write!(f, "{name}: gone; start the uplink anew once it is back"),
         }
     }
 }

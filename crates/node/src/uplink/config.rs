@@ -1,12 +1,13 @@
 //! What an uplink or a device is told.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use toehold_link::Link;
 use toehold_link::bridge::Bridge;
-use toehold_link::interface::{Interface, Namespace};
+use toehold_link::interface::{Interface, Namespace, NamespaceError};
 use toehold_link::mq::{Mesh, MeshSettings};
+use toehold_link::packet::PacketLink;
 use toehold_link::tap::{Tap, TapSettings};
 use toehold_link::udp::{UdpLink, UdpSettings};
 
@@ -21,6 +22,17 @@ pub struct UplinkConfig {
     pub tap: Option<TapEnd>,
     /// Other hosts.
     pub udp: Option<UdpEnd>,
+    /// An interface that is there; with the fabric only.
+    pub ethernet: Option<EthernetEnd>,
+}
+
+/// An interface of the kernel that is there, and what is behind it.
+#[derive(Debug, Clone)]
+pub struct EthernetEnd {
+    /// Its name.
+    pub interface: String,
+    /// The network namespace it is in, if it is not the process's own.
+    pub namespace: Option<PathBuf>,
 }
 
 /// An interface of the kernel, which is made, and lasts as long as its process.
@@ -48,8 +60,14 @@ pub struct UdpEnd {
 
 /// Why there is nothing to forward.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("nothing is beyond the fabric: name an interface of the kernel, or peers on other hosts")]
-pub struct InvalidUplink;
+pub enum InvalidUplink {
+    /// Neither an interface nor hosts are named.
+    #[error("nothing is beyond the fabric: name an interface of the kernel, or peers on other hosts")]
+    Nothing,
+    /// What comes from one does not go on to the other.
+    #[error("an uplink leads either over an interface or to other hosts: start one for each")]
+    Both,
+}
 
 impl UplinkConfig {
     /// What it is to others.
@@ -64,6 +82,7 @@ impl UplinkConfig {
 /// The links, joined.
 pub(super) enum Joined {
     FabricWithHosts(Box<Bridge<Mesh, UdpLink>>),
+    FabricWithEthernet(Box<Bridge<Mesh, PacketLink>>),
     KernelWithFabric(Box<Bridge<Tap, Mesh>>),
     KernelWithHosts(Box<Bridge<Tap, UdpLink>>),
 }
@@ -76,8 +95,18 @@ impl Joined {
         settings: &NodeSettings,
     ) -> Result<Joined, HostError> {
         let mac = place.record().mac.0;
+        if let Some(ethernet) = &config.ethernet {
+            if config.tap.is_some() || config.udp.is_some() {
+                return Err(InvalidUplink::Both.into());
+            }
+            let interface = open_ethernet(ethernet, mac)?;
+            let fabric = join(place, settings, true)?;
+            return Ok(Joined::FabricWithEthernet(Box::new(Bridge::new(
+                fabric, interface,
+            ))));
+        }
         Ok(match (&config.tap, &config.udp) {
-            (None, None) => return Err(InvalidUplink.into()),
+            (None, None) => return Err(InvalidUplink::Nothing.into()),
             (None, Some(udp)) => {
                 // What can fail for others to see comes first: nobody is to meet a
                 // gateway that leads nowhere.
@@ -127,12 +156,18 @@ fn open_udp(udp: &UdpEnd, mac: [u8; 6], settings: &NodeSettings) -> Result<UdpLi
     Ok(UdpLink::open(&udp)?)
 }
 
+fn open_ethernet(end: &EthernetEnd, mac: [u8; 6]) -> Result<PacketLink, HostError> {
+    let namespace = namespace(end.namespace.as_deref())?;
+    Ok(PacketLink::open(&end.interface, &namespace, mac)?)
+}
+
+fn namespace(file: Option<&Path>) -> Result<Namespace, NamespaceError> {
+    file.map_or(Ok(Namespace::Own), Namespace::at)
+}
+
 fn open_tap(end: &TapEnd, place: &Place, settings: &NodeSettings) -> Result<Tap, HostError> {
     let record = place.record();
-    let namespace = match &end.namespace {
-        Some(path) => Namespace::at(path)?,
-        None => Namespace::Own,
-    };
+    let namespace = namespace(end.namespace.as_deref())?;
     let tap = TapSettings {
         interface_address: (!end.bridged).then_some(record.mac.0),
         mtu: settings.mtu,

@@ -2,6 +2,7 @@
 
 use toehold_link::bridge::BridgeStatistics;
 use toehold_link::mq::{PeerState, PortStatistics};
+use toehold_link::packet::PacketStatistics;
 use toehold_link::tap::TapStatistics;
 use toehold_link::udp::UdpStatistics;
 
@@ -97,6 +98,29 @@ pub(super) fn of_hosts(statistics: &UdpStatistics) -> Vec<Counter> {
         fragments_dropped "Fragments that belong to nothing, and frames not completed."
         not_learned "Hardware addresses not learned because too many are known."
         merged "Super-frames put together of segments."
+    )
+}
+
+pub(super) fn of_packet(statistics: &PacketStatistics) -> Vec<Counter> {
+    counters!("packet", statistics,
+        frames_received "Frames that came through the packet socket."
+        bytes_received "Bytes of these."
+        super_frames_received "Of these frames, super-frames."
+        frames_sent "Frames handed to the packet socket."
+        bytes_sent "Bytes of these."
+        super_frames_sent "Of these frames, super-frames."
+        segmented "Super-frames cut because the kernel does not take them."
+        dropped "Frames that came while the socket's buffer was full."
+        bad_headers "Frames that came, dropped for their virtio-net header."
+        bad_length "Frames dropped because of their length."
+        bad_super_frames "Super-frames not sent because they are none of TCP or UDP."
+        bad_checksums "Super-frames not sent because their checksum is wrong."
+        down "Frames not sent because the interface is down."
+        gone "Frames not sent because the interface was removed."
+        full "Times there was no room for a frame."
+        refused "Frames the kernel refused."
+        read_errors "Reads that failed."
+        not_served "Nodes whose frames are not taken: too many, or refused by the kernel."
     )
 }
 

@@ -3,11 +3,12 @@
 use toehold_link::Link;
 use toehold_link::bridge::Bridge;
 use toehold_link::mq::Mesh;
+use toehold_link::packet::PacketLink;
 use toehold_link::tap::Tap;
 use toehold_link::udp::{UdpLink, UdpPeerInfo, UdpPeerState};
 
 use super::counters;
-use crate::control::{Counter, RemoteStatus};
+use crate::control::{Counter, DeviceState, InterfaceStatus, RemoteStatus};
 
 /// An uplink at one moment.
 #[derive(Debug, Clone, Default)]
@@ -16,6 +17,8 @@ pub(super) struct Report {
     pub(super) members: u32,
     /// Other hosts.
     pub(super) remotes: Vec<RemoteStatus>,
+    /// The interface that is beyond.
+    pub(super) interface: Option<InterfaceStatus>,
     pub(super) frames_received: u64,
     pub(super) frames_sent: u64,
     pub(super) counters: Vec<Counter>,
@@ -74,6 +77,23 @@ impl End for Tap {
     fn describe(&self, report: &mut Report) {
         let counters = counters::of_kernel(&self.statistics(), self.is_gone());
         report.counters.extend(counters);
+    }
+}
+
+impl End for PacketLink {
+    const NAME: &'static str = "ethernet";
+
+    fn describe(&self, report: &mut Report) {
+        report.interface = Some(InterfaceStatus {
+            name: self.interface().to_owned(),
+            access: "packet".to_owned(),
+            state: match (self.is_gone(), self.is_up()) {
+                (true, _) => DeviceState::Gone,
+                (false, true) => DeviceState::Up,
+                (false, false) => DeviceState::Down,
+            },
+        });
+        report.counters.extend(counters::of_packet(&self.statistics()));
     }
 }
 

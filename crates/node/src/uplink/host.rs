@@ -99,6 +99,7 @@ impl UplinkHost {
         });
         let thread = match joined {
             Joined::FabricWithHosts(bridge) => start(bridge, &shared),
+            Joined::FabricWithEthernet(bridge) => start(bridge, &shared),
             Joined::KernelWithFabric(bridge) => start(bridge, &shared),
             Joined::KernelWithHosts(bridge) => start(bridge, &shared),
         };
@@ -159,6 +160,7 @@ impl Host for UplinkHost {
         StackStatus {
             peers: report.members,
             remotes: report.remotes,
+            interface: report.interface,
             frames_received: report.frames_received,
             frames_sent: report.frames_sent,
             ..StackStatus::default()

@@ -1,7 +1,8 @@
 //! Members of a fabric without a stack: a process that forwards frames between the fabric
 //! and what is beyond it.
 //!
-//! An *uplink* joins the fabric with fabrics on other hosts, over UDP; it is a gateway. A
+//! An *uplink* joins the fabric with fabrics on other hosts, over UDP, or with the Ethernet
+//! behind an interface of the kernel; it is a gateway. A
 //! *device* is an interface of the kernel on the fabric (ETHOM), or straight on UDP
 //! (ETHOS). Either is served like a node, so that the same commands find and end it; but no
 //! program can run on it.
@@ -13,5 +14,5 @@ mod host;
 #[cfg(test)]
 mod tests;
 
-pub use self::config::{InvalidUplink, TapEnd, UdpEnd, UplinkConfig};
+pub use self::config::{EthernetEnd, InvalidUplink, TapEnd, UdpEnd, UplinkConfig};
 pub use self::host::UplinkHost;

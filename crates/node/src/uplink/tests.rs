@@ -63,6 +63,7 @@ fn port() -> (UdpSocket, SocketAddr) {
 fn hosts(bind: SocketAddr, peer: SocketAddr, key: Option<[u8; 32]>) -> UplinkConfig {
     UplinkConfig {
         tap: None,
+        ethernet: None,
         udp: Some(UdpEnd {
             bind,
             peers: vec![peer],

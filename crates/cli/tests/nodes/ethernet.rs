@@ -1,0 +1,212 @@
+//! Fabrics on an Ethernet: a veth pair whose one end is in the namespace of the uplink's host,
+//! and the other one in that of a peer, which has nothing of Toehold's.
+
+use std::io::{Read, Write};
+use std::net::{self, IpAddr};
+use std::process::Command;
+
+use rustix::process::{Signal, kill_process};
+use toehold_link::interface::Namespace;
+use toehold_node::fabric::Fabric;
+use toehold_socket::{Node, TcpListener, TcpStream};
+
+use crate::support::{Fabrics, eventually, text, wait_for_end};
+use crate::uplinks::bytes;
+use crate::uplinks::kernel::{namespace, talk};
+
+/// A fabric of the nodes `a` and `b`, an uplink, and the two namespaces.
+struct Lan {
+    fabrics: Fabrics,
+    host: Namespace,
+    in_host: String,
+    peer: Namespace,
+}
+
+const OF_HOST: &str = "10.77.5.1";
+const OF_PEER: [&str; 2] = ["10.77.5.2", "fd77::5:2"];
+const OF_A: [&str; 2] = ["10.77.0.1", "fd77::1"];
+
+impl Lan {
+    fn new(options: &str) -> Lan {
+        let [(host, in_host), (peer, in_peer)] = [namespace(), namespace()];
+        let lan = Lan {
+            fabrics: Fabrics::new(),
+            host,
+            in_host,
+            peer,
+        };
+        let queues = "numrxqueues 4 numtxqueues 4";
+        lan.in_host(&format!(
+            "link add eth0 {queues} type veth peer name far netns {in_peer} {queues}"
+        ));
+        lan.in_host(&format!("addr add {OF_HOST}/16 dev eth0"));
+        lan.in_host("link set eth0 up");
+        for (address, len) in OF_PEER.iter().zip([16, 64]) {
+            lan.in_peer(&format!("addr add {address}/{len} dev far nodad"));
+        }
+        lan.in_peer("link set far up");
+        lan.fabrics.succeeds("up a b");
+        lan.uplink(options, 2);
+        lan
+    }
+
+    fn uplink(&self, options: &str, nodes: u64) {
+        let netns = &self.in_host;
+        self.fabrics
+            .succeeds(&format!("uplink lan --interface eth0 --netns {netns} {options}"));
+        self.wait(nodes);
+    }
+
+    /// Until the uplink knows so many nodes.
+    fn wait(&self, nodes: u64) {
+        eventually("the nodes", || self.status()["stack"]["peers"] == nodes);
+    }
+
+    fn status(&self) -> serde_json::Value {
+        self.fabrics.json("stat lan --json")["status"].clone()
+    }
+
+    fn counter(&self, name: &str) -> u64 {
+        let shown = self.fabrics.json("stat lan --json");
+        let mut counters = shown["counters"].as_array().unwrap().iter();
+        let counter = counters.find(|counter| counter["name"] == name);
+        counter.unwrap_or_else(|| panic!("no {name}"))["value"]
+            .as_u64()
+            .unwrap()
+    }
+
+    fn attach(&self, node: &str) -> Node {
+        let path = self.fabrics.0.path().join("default");
+        Node::attach(&Fabric::existing(path.to_str().unwrap()).unwrap(), node).unwrap()
+    }
+
+    fn in_host(&self, line: &str) -> String {
+        ip(&self.host, line)
+    }
+
+    fn in_peer(&self, line: &str) -> String {
+        ip(&self.peer, line)
+    }
+
+    /// A stream each way at the same time, between a node and the peer's kernel.
+    fn streams(&self, node: &Node, own: &str, other: &str) {
+        let listener = TcpListener::bind(node, (own.parse::<IpAddr>().unwrap(), 0)).unwrap();
+        let to = listener.local_addr().unwrap();
+        let kernels = self.peer.run(|| net::TcpStream::connect(to)).unwrap().unwrap();
+        let (nodes, _) = listener.accept().unwrap();
+        exchange(&nodes, &kernels);
+
+        let other: IpAddr = other.parse().unwrap();
+        let listener = self
+            .peer
+            .run(|| net::TcpListener::bind((other, 0)))
+            .unwrap()
+            .unwrap();
+        let nodes = TcpStream::connect(node, listener.local_addr().unwrap()).unwrap();
+        let (kernels, _) = listener.accept().unwrap();
+        exchange(&nodes, &kernels);
+    }
+
+    /// What the kernel says of the interface.
+    fn shown(&self) -> String {
+        self.in_host("-d link show eth0")
+    }
+
+    fn kill_uplink(&self) {
+        let engine = self.fabrics.engine("lan");
+        kill_process(engine, Signal::KILL).unwrap();
+        wait_for_end(engine);
+    }
+}
+
+fn ip(namespace: &Namespace, line: &str) -> String {
+    let done = namespace.run(|| Command::new("ip").args(line.split_whitespace()).output());
+    let done = done.unwrap().expect("ip");
+    assert!(done.status.success(), "{line}: {}", text(&done.stderr));
+    text(&done.stdout)
+}
+
+fn exchange(nodes: &TcpStream, kernels: &net::TcpStream) {
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            (&*nodes).write_all(&bytes(1)).unwrap();
+            nodes.shutdown(net::Shutdown::Write).unwrap();
+        });
+        scope.spawn(|| {
+            (&*kernels).write_all(&bytes(2)).unwrap();
+            kernels.shutdown(net::Shutdown::Write).unwrap();
+        });
+        scope.spawn(|| {
+            let mut read = Vec::new();
+            (&*kernels).read_to_end(&mut read).unwrap();
+            assert!(read == bytes(1), "what the node has sent");
+        });
+        let mut read = Vec::new();
+        (&*nodes).read_to_end(&mut read).unwrap();
+        assert!(read == bytes(2), "what the kernel has sent");
+    });
+}
+
+/// Nodes and the peer talk while the interface's own kernel does, too.
+fn talks(lan: &Lan) {
+    let a = lan.attach("a");
+    std::thread::scope(|scope| {
+        scope.spawn(|| talk([&lan.host, &lan.peer], OF_HOST.parse().unwrap()));
+        for (own, other) in OF_A.iter().zip(OF_PEER) {
+            lan.streams(&a, own, other);
+        }
+    });
+    // Somebody who comes later.
+    lan.fabrics.succeeds("up c");
+    lan.wait(3);
+    lan.streams(&lan.attach("c"), "10.77.0.3", OF_PEER[0]);
+    assert_eq!(lan.counter("mesh_forged"), 0);
+    assert_eq!(lan.counter("packet_not_served"), 0);
+}
+
+/// After the end of its process nothing is left at the interface, and another one can start.
+fn leaves_nothing(lan: &Lan, options: &str) {
+    lan.kill_uplink();
+    let shown = lan.shown();
+    for clean in ["promiscuity 0 ", "allmulti 0 "] {
+        assert!(shown.contains(clean), "{shown}");
+    }
+    assert!(!shown.contains("xdp"), "{shown}");
+    lan.uplink(options, 3);
+}
+
+#[test]
+#[ignore = "needs namespaces, ip"]
+fn nodes_are_on_an_ethernet_through_packet_sockets() {
+    let lan = Lan::new("");
+    talks(&lan);
+    assert!(
+        lan.counter("packet_super_frames_sent") > 0,
+        "long frames stay long"
+    );
+    assert!(lan.counter("packet_super_frames_received") > 0);
+    let shown = lan.fabrics.succeeds("stat lan");
+    assert!(shown.contains("interface eth0: through packet"), "{shown}");
+    leaves_nothing(&lan, "");
+    lan.streams(&lan.attach("b"), "10.77.0.2", OF_PEER[0]);
+}
+
+#[test]
+#[ignore = "needs namespaces, ip"]
+fn an_uplink_tells_how_its_interface_is() {
+    let lan = Lan::new("");
+    lan.in_host("link set eth0 down");
+    assert_eq!(lan.status()["stack"]["interface"]["state"], "down");
+    lan.in_host("link set eth0 up");
+    lan.streams(&lan.attach("a"), OF_A[0], OF_PEER[0]);
+    assert_eq!(lan.status()["stack"]["interface"]["state"], "up");
+    let both = lan
+        .fabrics
+        .fails("uplink x --interface eth0 --udp 127.0.0.1:0 --peer 127.0.0.1:9");
+    assert!(both.contains("cannot be used with"), "{both}");
+    let missing = lan.fabrics.fails("uplink x --interface no-such-one");
+    assert!(missing.contains("there is no interface no-such-one"), "{missing}");
+    lan.in_host("link del eth0");
+    let shown = lan.fabrics.succeeds("ps");
+    assert!(shown.contains("eth0 (gone)"), "{shown}");
+}

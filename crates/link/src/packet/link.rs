@@ -1,0 +1,272 @@
+//! The link.
+
+use std::cell::Cell;
+use std::collections::BTreeSet;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use rustix::io::Errno;
+
+use super::filter::{self, MAX_ADDRESSES};
+use super::socket::{Failure, Socket};
+use super::{PacketError, PacketStatistics};
+use crate::interface::{Interface, Namespace};
+use crate::vnet::{Counts, MAX_LINK_HEADER, MAX_PACKET, MIN_FRAME, Queue, Taken};
+use crate::{Capabilities, Link, NeighborChange, Received, Transmit, TransmitError, Transmitter};
+
+/// An interface of the kernel, through a packet socket.
+#[derive(Debug)]
+pub struct PacketLink {
+    queue: Queue<Socket>,
+    interface: String,
+    address: [u8; 6],
+    mtu: u16,
+    /// The nodes beyond, whose frames are taken.
+    nodes: BTreeSet<[u8; 6]>,
+    /// All frames come to the interface, since it did not take an address.
+    takes_all: bool,
+    statistics: PacketStatistics,
+    /// Frames that found no room in the buffer, as far as the kernel was asked.
+    dropped: Cell<u64>,
+    /// The interface was removed.
+    gone: bool,
+    /// The last frame found no room.
+    full: bool,
+}
+
+impl PacketLink {
+    /// Takes frames from an interface in the namespace. `address` is that of whoever drives
+    /// the link, as [`Link::address`] reports it; the interface keeps its own.
+    ///
+    /// # Errors
+    ///
+    /// There is no such interface, it carries no Ethernet, or the right is missing.
+    pub fn open(interface: &str, namespace: &Namespace, address: [u8; 6]) -> Result<PacketLink, PacketError> {
+        let mut found = Interface::open(namespace, interface)?;
+        let state = found.state()?;
+        if !state.ethernet {
+            return Err(PacketError::NotEthernet(interface.to_owned()));
+        }
+        let failed = |failure| refused(failure, interface);
+        let index = found.index();
+        let socket = namespace
+            .run(|| Socket::open(index, &filter::program([].iter())))?
+            .map_err(failed)?;
+        socket.join_groups().map_err(failed)?;
+        Ok(PacketLink {
+            queue: Queue::new(socket, true, true),
+            interface: interface.to_owned(),
+            address,
+            mtu: state.mtu.min(MAX_PACKET as u32) as u16,
+            nodes: BTreeSet::new(),
+            takes_all: false,
+            statistics: PacketStatistics::default(),
+            dropped: Cell::new(0),
+            gone: false,
+            full: false,
+        })
+    }
+
+    /// The interface's name when it was opened.
+    pub fn interface(&self) -> &str {
+        &self.interface
+    }
+
+    /// What was carried and dropped.
+    pub fn statistics(&self) -> PacketStatistics {
+        let Counts {
+            segmented,
+            bad_headers,
+            last_bad_header,
+            bad_length,
+            bad_super_frames,
+            bad_checksums,
+        } = self.queue.counts;
+        self.dropped
+            .set(self.dropped.get() + self.queue.device.take_drops());
+        PacketStatistics {
+            segmented,
+            dropped: self.dropped.get(),
+            bad_headers,
+            last_bad_header,
+            bad_length: bad_length + self.statistics.bad_length,
+            bad_super_frames,
+            bad_checksums,
+            ..self.statistics
+        }
+    }
+
+    /// Whether the interface was removed. The link carries nothing any more, also if another
+    /// one gets its name.
+    pub fn is_gone(&self) -> bool {
+        self.gone || self.queue.device.is_gone()
+    }
+
+    /// Whether the interface is up.
+    pub fn is_up(&self) -> bool {
+        self.queue.device.is_up()
+    }
+
+    /// Takes the frames for a node, or no longer.
+    fn serve(&mut self, node: [u8; 6], serve: bool) {
+        let changed = match serve {
+            true if self.nodes.len() == MAX_ADDRESSES => false,
+            true => self.nodes.insert(node),
+            false => self.nodes.remove(&node),
+        };
+        if !changed {
+            self.statistics.not_served += u64::from(serve && !self.nodes.contains(&node));
+            return;
+        }
+        let socket = &self.queue.device;
+        let joined = socket.join_address(node, serve);
+        if serve && joined.is_err() && !self.takes_all {
+            self.takes_all = socket.join_all().is_ok();
+        }
+        let program = filter::program(self.nodes.iter());
+        if socket.set_filter(&program).is_err() {
+            self.statistics.not_served += u64::from(serve);
+        }
+    }
+
+    #[cold]
+    fn note_read_error(&mut self, error: Errno) {
+        match error {
+            // Said once when it goes down, and once when it is removed.
+            Errno::NETDOWN => self.gone = self.queue.device.is_gone(),
+            _ => self.statistics.read_errors += 1,
+        }
+    }
+
+    #[cold]
+    fn not_sent(&mut self, error: Errno) -> Result<(), TransmitError> {
+        match error {
+            Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM => {
+                self.statistics.full += 1;
+                self.full = true;
+                Err(TransmitError::Full)
+            }
+            Errno::NETDOWN | Errno::NXIO | Errno::NODEV => {
+                self.gone = self.queue.device.is_gone();
+                match self.gone {
+                    true => self.statistics.gone += 1,
+                    false => self.statistics.down += 1,
+                }
+                Err(TransmitError::Unreachable)
+            }
+            Errno::MSGSIZE => {
+                self.statistics.bad_length += 1;
+                Err(TransmitError::TooLong)
+            }
+            _ => {
+                self.statistics.refused += 1;
+                Ok(())
+            }
+        }
+    }
+}
+
+fn refused((action, error): Failure, interface: &str) -> PacketError {
+    let interface = interface.to_owned();
+    match error {
+        Errno::PERM | Errno::ACCESS => PacketError::NotPermitted(interface),
+        _ => PacketError::System {
+            action,
+            interface,
+            error,
+        },
+    }
+}
+
+impl Transmitter for PacketLink {
+    fn transmit(&mut self, frame: &Transmit<'_>) -> Result<(), TransmitError> {
+        let is_super = frame.offload.segment_size != 0;
+        let packet = if is_super {
+            MAX_PACKET
+        } else {
+            usize::from(self.mtu)
+        };
+        if !(MIN_FRAME..=packet + MAX_LINK_HEADER).contains(&frame.len()) {
+            self.statistics.bad_length += 1;
+            return Err(TransmitError::TooLong);
+        }
+        if self.gone {
+            self.statistics.gone += 1;
+            return Err(TransmitError::Unreachable);
+        }
+        self.full = false;
+        match self.queue.send(frame) {
+            Ok(()) => {
+                self.statistics.frames_sent += 1;
+                self.statistics.bytes_sent += frame.len() as u64;
+                self.statistics.super_frames_sent += u64::from(is_super);
+                Ok(())
+            }
+            Err(error) => self.not_sent(error),
+        }
+    }
+}
+
+impl Link for PacketLink {
+    /// The kernel cuts super-frames and fills in checksums where the interface does not.
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            mtu: self.mtu,
+            super_frame: MAX_PACKET as u32,
+            checksum_offload: true,
+            local: false,
+            any_thread: false,
+        }
+    }
+
+    fn address(&self) -> [u8; 6] {
+        self.address
+    }
+
+    fn receive(&mut self, _now_ns: u64, budget: usize, handler: &mut dyn FnMut(&Received<'_>)) -> usize {
+        if self.gone {
+            return 0;
+        }
+        let mut count = 0;
+        // A frame that is dropped has cost as much as one that is not.
+        for _ in 0..budget {
+            let (len, offload) = match self.queue.read() {
+                Ok(Some(Taken::Frame(len, offload))) => (len, offload),
+                Ok(Some(Taken::Dropped)) => continue,
+                Ok(None) => break,
+                Err(error) => {
+                    self.note_read_error(error);
+                    break;
+                }
+            };
+            count += 1;
+            self.statistics.frames_received += 1;
+            self.statistics.bytes_received += len as u64;
+            self.statistics.super_frames_received += u64::from(offload.segment_size != 0);
+            handler(&self.queue.frame(len, offload));
+        }
+        count
+    }
+
+    /// Frames went to the kernel one by one.
+    fn flush(&mut self) {}
+
+    /// `None` once the interface was removed: nothing comes any more.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        (!self.gone).then(|| self.queue.device.as_fd())
+    }
+
+    /// Nothing has to be announced: a frame that waits makes the descriptor readable. But
+    /// nothing tells when there is room again.
+    fn prepare_sleep(&mut self) -> bool {
+        !std::mem::take(&mut self.full)
+    }
+
+    fn finish_sleep(&mut self, _now_ns: u64) {}
+
+    fn note_beyond(&mut self, change: NeighborChange) {
+        match change {
+            NeighborChange::Joined(node) => self.serve(node, true),
+            NeighborChange::Left(node) => self.serve(node, false),
+        }
+    }
+}

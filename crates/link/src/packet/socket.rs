@@ -1,0 +1,201 @@
+//! The system calls of packet sockets.
+
+use std::mem::{size_of, size_of_val};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use libc::{c_int, packet_mreq, sock_filter, sock_fprog, sockaddr_ll, tpacket_stats};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
+
+use crate::vnet::last_error;
+
+/// Room for frames that come, and for those that the interface has not sent yet, in bytes.
+const RECEIVE_BUFFER: usize = 8 << 20;
+const SEND_BUFFER: usize = 2 << 20;
+
+/// A packet socket of one interface.
+#[derive(Debug)]
+pub(super) struct Socket {
+    descriptor: OwnedFd,
+    index: u32,
+}
+
+/// Which step failed, and how.
+pub(super) type Failure = (&'static str, Errno);
+
+impl Socket {
+    /// Opens one in the namespace of the calling thread. It gets what `filter` takes, from
+    /// the first frame on.
+    pub(super) fn open(index: u32, filter: &[sock_filter]) -> Result<Socket, Failure> {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let descriptor = socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None)
+            .map_err(|error| ("open a packet socket", error))?;
+        let socket = Socket { descriptor, index };
+        socket.set_filter(filter)?;
+        for (name, action) in [
+            (libc::PACKET_VNET_HDR, "set the header"),
+            (libc::PACKET_IGNORE_OUTGOING, "set the direction"),
+        ] {
+            let on: c_int = 1;
+            socket
+                .set(libc::SOL_PACKET, name, &on)
+                .map_err(|error| (action, error))?;
+        }
+        // Without the right to more, it is what everybody gets.
+        let _ = sockopt::set_socket_recv_buffer_size_force(&socket.descriptor, RECEIVE_BUFFER);
+        let _ = sockopt::set_socket_send_buffer_size_force(&socket.descriptor, SEND_BUFFER);
+        socket.bind().map_err(|error| ("take frames", error))?;
+        Ok(socket)
+    }
+
+    /// Frames that come from now on are those that `filter` takes.
+    pub(super) fn set_filter(&self, filter: &[sock_filter]) -> Result<(), Failure> {
+        let program = sock_fprog {
+            len: filter.len() as u16,
+            filter: filter.as_ptr().cast_mut(),
+        };
+        self.set(libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
+            .map_err(|error| ("set the filter", error))
+    }
+
+    /// Frames for all groups come to the interface.
+    pub(super) fn join_groups(&self) -> Result<(), Failure> {
+        self.join(libc::PACKET_MR_ALLMULTI, [0; 6], true)
+            .map_err(|error| ("take frames for groups", error))
+    }
+
+    /// All frames come to the interface.
+    pub(super) fn join_all(&self) -> Result<(), Failure> {
+        self.join(libc::PACKET_MR_PROMISC, [0; 6], true)
+            .map_err(|error| ("take frames for others", error))
+    }
+
+    /// Frames for this address come to the interface, or no longer.
+    pub(super) fn join_address(&self, address: [u8; 6], join: bool) -> Result<(), Errno> {
+        self.join(libc::PACKET_MR_UNICAST, address, join)
+    }
+
+    fn join(&self, kind: c_int, address: [u8; 6], join: bool) -> Result<(), Errno> {
+        let mut request = packet_mreq {
+            mr_ifindex: self.index as c_int,
+            mr_type: kind as u16,
+            mr_alen: 6,
+            mr_address: [0; 8],
+        };
+        request.mr_address[..6].copy_from_slice(&address);
+        let name = match join {
+            true => libc::PACKET_ADD_MEMBERSHIP,
+            false => libc::PACKET_DROP_MEMBERSHIP,
+        };
+        self.set(libc::SOL_PACKET, name, &request)
+    }
+
+    /// Frames that found the buffer full since this was last asked.
+    pub(super) fn take_drops(&self) -> u64 {
+        let mut statistics = tpacket_stats {
+            tp_packets: 0,
+            tp_drops: 0,
+        };
+        let mut len = size_of::<tpacket_stats>() as libc::socklen_t;
+        // SAFETY: the kernel writes no more than `len` bytes, which are those of a plain
+        // structure.
+        let got = unsafe {
+            libc::getsockopt(
+                self.descriptor.as_raw_fd(),
+                libc::SOL_PACKET,
+                libc::PACKET_STATISTICS,
+                (&raw mut statistics).cast(),
+                &raw mut len,
+            )
+        };
+        if got == 0 {
+            u64::from(statistics.tp_drops)
+        } else {
+            0
+        }
+    }
+
+    /// Whether the interface was removed: the kernel has forgotten it.
+    pub(super) fn is_gone(&self) -> bool {
+        let mut address = self.address();
+        let mut len = size_of::<sockaddr_ll>() as libc::socklen_t;
+        // SAFETY: the kernel writes no more than `len` bytes, which are those of a plain
+        // structure.
+        let got = unsafe {
+            libc::getsockname(
+                self.descriptor.as_raw_fd(),
+                (&raw mut address).cast(),
+                &raw mut len,
+            )
+        };
+        got == 0 && address.sll_ifindex != self.index as c_int
+    }
+
+    /// Whether the interface is up; one that cannot be asked is not.
+    pub(super) fn is_up(&self) -> bool {
+        let Ok(name) = rustix::net::netdevice::index_to_name(&self.descriptor, self.index) else {
+            return false;
+        };
+        // SAFETY: all zeros is a valid `struct ifreq`.
+        let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+        for (to, from) in request.ifr_name.iter_mut().zip(name.bytes().take(15)) {
+            *to = from as libc::c_char;
+        }
+        // SAFETY: SIOCGIFFLAGS reads and writes a `struct ifreq`, and fills in the flags.
+        unsafe {
+            libc::ioctl(
+                self.descriptor.as_raw_fd(),
+                libc::SIOCGIFFLAGS as libc::Ioctl,
+                &raw mut request,
+            ) == 0
+                && c_int::from(request.ifr_ifru.ifru_flags) & libc::IFF_UP != 0
+        }
+    }
+
+    fn bind(&self) -> Result<(), Errno> {
+        let address = self.address();
+        // SAFETY: the kernel reads a structure of the length that it is told.
+        let bound = unsafe {
+            libc::bind(
+                self.descriptor.as_raw_fd(),
+                (&raw const address).cast(),
+                size_of_val(&address) as libc::socklen_t,
+            )
+        };
+        if bound == 0 { Ok(()) } else { Err(last_error()) }
+    }
+
+    /// All protocols of the interface.
+    fn address(&self) -> sockaddr_ll {
+        sockaddr_ll {
+            sll_family: libc::AF_PACKET as u16,
+            sll_protocol: (libc::ETH_P_ALL as u16).to_be(),
+            sll_ifindex: self.index as c_int,
+            sll_hatype: 0,
+            sll_pkttype: 0,
+            sll_halen: 0,
+            sll_addr: [0; 8],
+        }
+    }
+
+    fn set<T>(&self, level: c_int, name: c_int, value: &T) -> Result<(), Errno> {
+        // SAFETY: the kernel reads a value of the length that it is told; where that is a
+        // program, as many instructions as its slice had are behind its pointer.
+        let set = unsafe {
+            libc::setsockopt(
+                self.descriptor.as_raw_fd(),
+                level,
+                name,
+                std::ptr::from_ref(value).cast(),
+                size_of::<T>() as libc::socklen_t,
+            )
+        };
+        if set == 0 { Ok(()) } else { Err(last_error()) }
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+}
