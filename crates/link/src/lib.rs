@@ -18,10 +18,13 @@ mod segment;
 pub mod steering;
 pub mod tap;
 #[cfg(test)]
+mod test_cable;
+#[cfg(test)]
 mod test_frames;
 pub mod udp;
 mod vnet;
 mod watch;
+pub mod xdp;
 
 pub use frame::{Checksum, Fence, MIN_PRIVATE, Offload, Received, Transmit, TransmitError, Transmitter};
 pub use watch::Watch;

@@ -44,6 +44,8 @@ mod copy;
 mod doorbell;
 mod futex;
 mod gather;
+#[cfg(not(any(loom, miri)))]
+mod kernel_memory;
 mod lease;
 mod parking;
 mod payload;
@@ -74,6 +76,8 @@ pub use channel::{Channels, Lane, LaneLock};
 pub use clock::monotonic_ns;
 pub use doorbell::Doorbell;
 pub use gather::{Gather, MAX_PARTS};
+#[cfg(not(any(loom, miri)))]
+pub use kernel_memory::KernelMemory;
 pub use lease::Revoked;
 #[cfg(not(loom))]
 pub use lease::{Lease, LeaseGuard, Leased, Vigil};

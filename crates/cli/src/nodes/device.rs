@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
+use super::access::Access;
 use super::forward::{self, Ends, Hosts, Start};
 use super::settings::{Chosen, OfDevices};
 
@@ -50,6 +51,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     let ends = Ends {
         interface: Some(arguments.interface.clone()),
         ethernet: None,
+        access: Access::default(),
         netns: arguments.netns,
         bridged: arguments.bridged,
         hosts: arguments.hosts,

@@ -18,6 +18,7 @@ use toehold_node::fabric::Fabric;
 use toehold_node::settings::NodeSettings;
 use toehold_node::uplink::{EthernetEnd, TapEnd, UdpEnd, UplinkConfig, UplinkHost};
 
+use super::access::Access;
 use super::settings::{Chosen, OfDevices};
 use super::{Within, up};
 use crate::side;
@@ -63,6 +64,9 @@ pub(super) struct Ends {
     /// One that is there.
     #[arg(long)]
     pub(super) ethernet: Option<String>,
+
+    #[command(flatten)]
+    pub(super) access: Access,
 
     #[command(flatten)]
     pub(super) hosts: Hosts,
@@ -188,6 +192,8 @@ impl Ends {
             ethernet: self.ethernet.as_ref().map(|interface| EthernetEnd {
                 interface: interface.clone(),
                 namespace: self.netns.as_deref().map(namespace),
+                access: self.access.xdp.into(),
+                queues: self.access.queues,
             }),
         })
     }
@@ -203,6 +209,10 @@ impl Ends {
         }
         if let Some(interface) = &self.ethernet {
             add("--ethernet", interface.as_ref());
+            add("--xdp", self.access.xdp.name().as_ref());
+            if let Some(queues) = self.access.queues {
+                add("--queues", queues.to_string().as_ref());
+            }
         }
         if let Some(netns) = &self.netns {
             add("--netns", netns.as_ref());

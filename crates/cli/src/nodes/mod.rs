@@ -1,5 +1,6 @@
 //! The commands about nodes that run. A file a command; this one has what they share.
 
+mod access;
 pub(crate) mod capture;
 pub(crate) mod device;
 pub(crate) mod down;

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 
+use super::access::Access;
 use super::forward::{self, Ends, Hosts, Start};
 use super::settings::{Chosen, OfGateways};
 
@@ -42,6 +43,9 @@ pub(crate) struct Arguments {
     netns: Option<String>,
 
     #[command(flatten)]
+    access: Access,
+
+    #[command(flatten)]
     hosts: Hosts,
 
     #[command(flatten)]
@@ -56,6 +60,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
         name,
         interface,
         netns,
+        access,
         hosts,
         start,
         settings,
@@ -69,6 +74,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     let ends = Ends {
         interface: None,
         ethernet: interface,
+        access,
         netns,
         bridged: false,
         hosts,

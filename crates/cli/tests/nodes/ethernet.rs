@@ -178,7 +178,7 @@ fn leaves_nothing(lan: &Lan, options: &str) {
 #[test]
 #[ignore = "needs namespaces, ip"]
 fn nodes_are_on_an_ethernet_through_packet_sockets() {
-    let lan = Lan::new("");
+    let lan = Lan::new("--xdp off");
     talks(&lan);
     assert!(
         lan.counter("packet_super_frames_sent") > 0,
@@ -186,9 +186,71 @@ fn nodes_are_on_an_ethernet_through_packet_sockets() {
     );
     assert!(lan.counter("packet_super_frames_received") > 0);
     let shown = lan.fabrics.succeeds("stat lan");
-    assert!(shown.contains("interface eth0: through packet"), "{shown}");
-    leaves_nothing(&lan, "");
+    assert!(
+        shown.contains("interface eth0: through a packet socket\n"),
+        "{shown}"
+    );
+    leaves_nothing(&lan, "--xdp off");
     lan.streams(&lan.attach("b"), "10.77.0.2", OF_PEER[0]);
+}
+
+/// On either way all queues are in use, and nothing is lost that the kernel at the other end
+/// leaves undone.
+fn are_on_it_through_xdp(how: &str, says: &str) {
+    let options = format!("--xdp {how}");
+    let lan = Lan::new(&options);
+    let shown = lan.fabrics.succeeds("stat lan");
+    assert!(
+        shown.contains(&format!("interface eth0: through {says}, 4 queues")),
+        "{shown}"
+    );
+    talks(&lan);
+    assert!(lan.counter("xdp_frames_sent") > 0 && lan.counter("xdp_frames_received") > 0);
+    assert_eq!(lan.counter("packet_frames_sent"), 0);
+    assert_eq!(lan.counter("xdp_bad_length"), 0);
+    leaves_nothing(&lan, &options);
+    lan.streams(&lan.attach("b"), "10.77.0.2", OF_PEER[0]);
+}
+
+#[test]
+#[ignore = "needs namespaces, ip"]
+fn nodes_are_on_an_ethernet_through_xdp_of_the_driver() {
+    are_on_it_through_xdp("copy", "AF_XDP with copies");
+}
+
+#[test]
+#[ignore = "needs namespaces, ip"]
+fn nodes_are_on_an_ethernet_through_generic_xdp() {
+    are_on_it_through_xdp("generic", "AF_XDP of the generic kind");
+}
+
+#[test]
+#[ignore = "needs namespaces, ip"]
+fn what_xdp_cannot_do_is_said_or_done_in_another_way() {
+    let lan = Lan::new("--queues 2 --xdp copy");
+    let shown = lan.fabrics.succeeds("stat lan");
+    assert!(shown.contains(", 2 queues"), "{shown}");
+    let start = format!("uplink x --fabric other --interface eth0 --netns {}", lan.in_host);
+    let refused = lan.fabrics.fails(&format!("{start} --xdp copy"));
+    assert!(
+        refused.contains("another XDP program is attached to eth0"),
+        "{refused}"
+    );
+    lan.fabrics.succeeds(&start);
+    let shown = lan.fabrics.json("stat x --fabric other --json");
+    let interface = &shown["status"]["stack"]["interface"];
+    assert_eq!(interface["access"], "a packet socket");
+    let reason = interface["reason"].as_str().unwrap();
+    assert!(reason.contains("another XDP program"), "{reason}");
+    lan.fabrics.succeeds("down --fabric other --all");
+    let refused = lan.fabrics.fails(&format!("{start} --xdp zero-copy"));
+    assert!(refused.contains("another XDP program"), "{refused}");
+    lan.fabrics.succeeds("down lan");
+    let refused = lan.fabrics.fails(&format!("{start} --xdp zero-copy"));
+    assert!(
+        refused.contains("AF_XDP without copies is not to be had"),
+        "{refused}"
+    );
 }
 
 #[test]

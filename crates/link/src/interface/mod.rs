@@ -16,7 +16,7 @@ use std::net::IpAddr;
 use netlink_packet_route::AddressFamily;
 use netlink_packet_route::RouteNetlinkMessage as Request;
 use netlink_packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage};
-use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkLayerType, LinkMessage};
+use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkInfo, LinkLayerType, LinkMessage};
 use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
 };
@@ -75,6 +75,9 @@ pub struct InterfaceState {
     pub carrier: bool,
     /// Whether it carries Ethernet frames.
     pub ethernet: bool,
+    /// Whether it is made by the kernel, as one of a veth pair is, and no hardware is behind it
+    /// that it knows of.
+    pub software: bool,
 }
 
 /// A handle of one interface in one network namespace.
@@ -130,6 +133,7 @@ impl Interface {
             up: found.header.flags.contains(LinkFlags::Up),
             carrier: found.header.flags.contains(LinkFlags::LowerUp),
             ethernet: found.header.link_layer_type == LinkLayerType::Ether,
+            software: false,
         };
         for attribute in &found.attributes {
             match attribute {
@@ -137,6 +141,9 @@ impl Interface {
                     state.address = bytes.first_chunk().copied().unwrap_or_default();
                 }
                 LinkAttribute::Mtu(mtu) => state.mtu = *mtu,
+                LinkAttribute::LinkInfo(infos) => {
+                    state.software = infos.iter().any(|info| matches!(info, LinkInfo::Kind(_)));
+                }
                 _ => {}
             }
         }

@@ -132,15 +132,22 @@ pub struct InterfaceStatus {
     pub access: String,
     /// How it is.
     pub state: DeviceState,
+    /// Why frames are not taken from it in a better way.
+    #[serde(default)]
+    pub reason: Option<String>,
 }
 
 impl Display for InterfaceStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let InterfaceStatus { name, access, state } = self;
-        match state {
+        let InterfaceStatus { name, access, .. } = self;
+        match self.state {
             DeviceState::Up => write!(f, "{name}: through {access}"),
             DeviceState::Down => write!(f, "{name}: down; through {access}"),
-            DeviceState::Gone => write!(f, "{name}: gone; start the uplink anew once it is back"),
+            DeviceState::Gone => return write!(f, "{name}: gone; start the uplink anew once it is back"),
+        }?;
+        match &self.reason {
+            Some(reason) => write!(f, " ({reason})"),
+            None => Ok(()),
         }
     }
 }

@@ -10,6 +10,7 @@ use toehold_link::mq::{Mesh, MeshSettings};
 use toehold_link::packet::PacketLink;
 use toehold_link::tap::{Tap, TapSettings};
 use toehold_link::udp::{UdpLink, UdpSettings};
+use toehold_link::xdp::{Mode, XdpLink};
 
 use crate::engine::HostError;
 use crate::fabric::{Place, Role};
@@ -33,6 +34,38 @@ pub struct EthernetEnd {
     pub interface: String,
     /// The network namespace it is in, if it is not the process's own.
     pub namespace: Option<PathBuf>,
+    /// How frames are taken from it.
+    pub access: Access,
+    /// Most queues of it that AF_XDP has a socket for; as many as there are if this does not say.
+    pub queues: Option<u32>,
+}
+
+/// How frames are taken from an interface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Access {
+    /// AF_XDP without copies, or else a packet socket. Where frames are copied anyhow, streams
+    /// are faster through that: over it, long frames stay long.
+    #[default]
+    Best,
+    /// AF_XDP, without copies.
+    ZeroCopy,
+    /// AF_XDP, with copies by the driver.
+    Copy,
+    /// AF_XDP, with copies by the kernel.
+    Generic,
+    /// A packet socket.
+    Packet,
+}
+
+impl Access {
+    fn modes(self) -> &'static [Mode] {
+        match self {
+            Access::Best | Access::ZeroCopy => &[Mode::ZeroCopy],
+            Access::Copy => &[Mode::Copy],
+            Access::Generic => &[Mode::Generic],
+            Access::Packet => &[],
+        }
+    }
 }
 
 /// An interface of the kernel, which is made, and lasts as long as its process.
@@ -82,7 +115,9 @@ impl UplinkConfig {
 /// The links, joined.
 pub(super) enum Joined {
     FabricWithHosts(Box<Bridge<Mesh, UdpLink>>),
-    FabricWithEthernet(Box<Bridge<Mesh, PacketLink>>),
+    FabricWithXdp(Box<Bridge<Mesh, XdpLink>>),
+    /// With the reason why it is not AF_XDP, if that was to be.
+    FabricWithPacket(Box<Bridge<Mesh, PacketLink>>, Option<String>),
     KernelWithFabric(Box<Bridge<Tap, Mesh>>),
     KernelWithHosts(Box<Bridge<Tap, UdpLink>>),
 }
@@ -99,11 +134,7 @@ impl Joined {
             if config.tap.is_some() || config.udp.is_some() {
                 return Err(InvalidUplink::Both.into());
             }
-            let interface = open_ethernet(ethernet, mac)?;
-            let fabric = join(place, settings, true)?;
-            return Ok(Joined::FabricWithEthernet(Box::new(Bridge::new(
-                fabric, interface,
-            ))));
+            return Joined::with_ethernet(ethernet, place, settings);
         }
         Ok(match (&config.tap, &config.udp) {
             (None, None) => return Err(InvalidUplink::Nothing.into()),
@@ -124,6 +155,27 @@ impl Joined {
                 Joined::KernelWithHosts(of_one(Bridge::new(kernel, hosts), tap, mac))
             }
         })
+    }
+}
+
+impl Joined {
+    fn with_ethernet(end: &EthernetEnd, place: &Place, settings: &NodeSettings) -> Result<Joined, HostError> {
+        let (mac, modes) = (place.record().mac.0, end.access.modes());
+        let namespace = namespace(end.namespace.as_deref())?;
+        let mut reason = None;
+        if !modes.is_empty() {
+            match XdpLink::open(&end.interface, &namespace, mac, modes, end.queues)? {
+                Ok(interface) => {
+                    let fabric = join(place, settings, true)?;
+                    return Ok(Joined::FabricWithXdp(Box::new(Bridge::new(fabric, interface))));
+                }
+                Err(error) if end.access == Access::Best => reason = Some(error.to_string()),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let interface = PacketLink::open(&end.interface, &namespace, mac)?;
+        let bridge = Bridge::new(join(place, settings, true)?, interface);
+        Ok(Joined::FabricWithPacket(Box::new(bridge), reason))
     }
 }
 
@@ -154,11 +206,6 @@ fn open_udp(udp: &UdpEnd, mac: [u8; 6], settings: &NodeSettings) -> Result<UdpLi
         ..UdpSettings::new(udp.bind, udp.peers.clone(), mac)
     };
     Ok(UdpLink::open(&udp)?)
-}
-
-fn open_ethernet(end: &EthernetEnd, mac: [u8; 6]) -> Result<PacketLink, HostError> {
-    let namespace = namespace(end.namespace.as_deref())?;
-    Ok(PacketLink::open(&end.interface, &namespace, mac)?)
 }
 
 fn namespace(file: Option<&Path>) -> Result<Namespace, NamespaceError> {

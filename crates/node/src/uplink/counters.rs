@@ -5,6 +5,7 @@ use toehold_link::mq::{PeerState, PortStatistics};
 use toehold_link::packet::PacketStatistics;
 use toehold_link::tap::TapStatistics;
 use toehold_link::udp::UdpStatistics;
+use toehold_link::xdp::XdpStatistics;
 
 use crate::control::Counter;
 
@@ -121,6 +122,22 @@ pub(super) fn of_packet(statistics: &PacketStatistics) -> Vec<Counter> {
         refused "Frames the kernel refused."
         read_errors "Reads that failed."
         not_served "Nodes whose frames are not taken: too many, or refused by the kernel."
+    )
+}
+
+pub(super) fn of_xdp(statistics: &XdpStatistics) -> Vec<Counter> {
+    counters!("xdp", statistics,
+        frames_received "Frames that came through AF_XDP."
+        bytes_received "Bytes of these."
+        unfinished "Of these frames, those without their checksum, from a kernel at the other end."
+        frames_sent "Frames sent through AF_XDP."
+        bytes_sent "Bytes of these."
+        bad_length "Frames dropped because of their length."
+        full "Times there was no place for a frame."
+        calls "Calls of the kernel to send frames, or to take places for them."
+        down "Of these, calls that failed because the interface is down or gone."
+        dropped "Frames the kernel dropped because there was no place for them."
+        not_served "Nodes whose frames are not taken through AF_XDP, because there are too many."
     )
 }
 

@@ -6,6 +6,7 @@ use toehold_link::mq::Mesh;
 use toehold_link::packet::PacketLink;
 use toehold_link::tap::Tap;
 use toehold_link::udp::{UdpLink, UdpPeerInfo, UdpPeerState};
+use toehold_link::xdp::XdpLink;
 
 use super::counters;
 use crate::control::{Counter, DeviceState, InterfaceStatus, RemoteStatus};
@@ -84,16 +85,37 @@ impl End for PacketLink {
     const NAME: &'static str = "ethernet";
 
     fn describe(&self, report: &mut Report) {
-        report.interface = Some(InterfaceStatus {
-            name: self.interface().to_owned(),
-            access: "packet".to_owned(),
-            state: match (self.is_gone(), self.is_up()) {
-                (true, _) => DeviceState::Gone,
-                (false, true) => DeviceState::Up,
-                (false, false) => DeviceState::Down,
-            },
-        });
+        let access = "a packet socket".to_owned();
+        report.interface = Some(interface(self, access));
         report.counters.extend(counters::of_packet(&self.statistics()));
+    }
+}
+
+impl End for XdpLink {
+    const NAME: &'static str = "ethernet";
+
+    fn describe(&self, report: &mut Report) {
+        let queues = match self.queues() {
+            1 => "1 queue".to_owned(),
+            queues => format!("{queues} queues"),
+        };
+        report.interface = Some(interface(self.packet(), format!("{}, {queues}", self.mode())));
+        report.counters.extend(counters::of_xdp(&self.statistics()));
+        let beside = self.packet().statistics();
+        report.counters.extend(counters::of_packet(&beside));
+    }
+}
+
+fn interface(link: &PacketLink, access: String) -> InterfaceStatus {
+    InterfaceStatus {
+        name: link.interface().to_owned(),
+        access,
+        state: match (link.is_gone(), link.is_up()) {
+            (true, _) => DeviceState::Gone,
+            (false, true) => DeviceState::Up,
+            (false, false) => DeviceState::Down,
+        },
+        reason: None,
     }
 }
 

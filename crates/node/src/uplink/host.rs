@@ -14,7 +14,8 @@ use toehold_shm::Doorbell;
 use super::config::{Joined, UplinkConfig};
 use super::ends::{End, Report};
 use crate::control::{
-    Attachment, CaptureRequest, CaptureSummary, Client, Counter, Host, Refusal, SocketStatus, StackStatus,
+    Attachment, CaptureRequest, CaptureSummary, Client, Counter, Host, InterfaceStatus, Refusal,
+    SocketStatus, StackStatus,
 };
 use crate::engine::HostError;
 use crate::fabric::Place;
@@ -29,6 +30,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 pub struct UplinkHost {
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<()>>>,
+    /// Why frames are not taken from the interface in a better way.
+    reason: Option<String>,
 }
 
 /// Between the thread that forwards and the one that is asked.
@@ -97,15 +100,21 @@ impl UplinkHost {
             reported: Mutex::default(),
             answered: Condvar::new(),
         });
+        let mut reason = None;
         let thread = match joined {
             Joined::FabricWithHosts(bridge) => start(bridge, &shared),
-            Joined::FabricWithEthernet(bridge) => start(bridge, &shared),
+            Joined::FabricWithXdp(bridge) => start(bridge, &shared),
+            Joined::FabricWithPacket(bridge, why) => {
+                reason = why;
+                start(bridge, &shared)
+            }
             Joined::KernelWithFabric(bridge) => start(bridge, &shared),
             Joined::KernelWithHosts(bridge) => start(bridge, &shared),
         };
         Ok(Arc::new(UplinkHost {
             thread: Mutex::new(Some(thread?)),
             shared,
+            reason,
         }))
     }
 }
@@ -160,7 +169,10 @@ impl Host for UplinkHost {
         StackStatus {
             peers: report.members,
             remotes: report.remotes,
-            interface: report.interface,
+            interface: report.interface.map(|interface| InterfaceStatus {
+                reason: self.reason.clone(),
+                ..interface
+            }),
             frames_received: report.frames_received,
             frames_sent: report.frames_sent,
             ..StackStatus::default()

@@ -14,5 +14,5 @@ mod host;
 #[cfg(test)]
 mod tests;
 
-pub use self::config::{EthernetEnd, InvalidUplink, TapEnd, UdpEnd, UplinkConfig};
+pub use self::config::{Access, EthernetEnd, InvalidUplink, TapEnd, UdpEnd, UplinkConfig};
 pub use self::host::UplinkHost;
