@@ -251,6 +251,13 @@ fn what_xdp_cannot_do_is_said_or_done_in_another_way() {
         refused.contains("AF_XDP without copies is not to be had"),
         "{refused}"
     );
+    // What is best is then the other way, and it is said why.
+    lan.uplink("", 2);
+    let shown = lan.fabrics.succeeds("stat lan");
+    assert!(
+        shown.contains("through a packet socket (AF_XDP without copies is not to be had"),
+        "{shown}"
+    );
 }
 
 #[test]

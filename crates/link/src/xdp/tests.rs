@@ -21,7 +21,6 @@ fn open(cable: &Cable, modes: &[Mode], queues: Option<u32>) -> Result<XdpLink, X
 fn the_program_leaves_everybody_else_to_the_kernel() {
     let maps = program::Maps { nodes: 3, sockets: 4 };
     let program = program::program(maps, 1792);
-    // As the kernel reads them: 64 bytes of instructions a line of a listing.
     assert_eq!(program.len() * size_of::<program::Instruction>(), 8 * 30);
     assert_eq!(program::key(NODE), [2, 0, 0, 0, 0, 1, 0, 0]);
 }
@@ -132,7 +131,8 @@ fn what_comes_to_a_queue_without_a_socket_comes_beside() {
         far.statistics().frames_received,
         far.packet().statistics().frames_received,
     );
-    assert!(came.0 + came.1 >= 64, "{came:?}");
+    // Of those beside, some may be the kernel's own for groups.
+    assert!(came.0 < 64 && came.0 + came.1 >= 64, "{came:?}");
 }
 
 #[test]
