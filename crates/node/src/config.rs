@@ -50,6 +50,9 @@ pub struct NodeConfig {
     pub(crate) kernel: Option<Arc<Device>>,
 }
 
+/// Bytes of a connection's buffers over the longest paths, each: 400 ms at 160 Mb/s.
+const LONG_PATHS_BUFFER: u32 = 8 << 20;
+
 /// Bytes of a block of payload memory.
 const BLOCK_LEN: u32 = 1 << 14;
 
@@ -277,7 +280,7 @@ impl NodeConfig {
         let mut tcp = match (&self.tcp, link.local) {
             (Some(tcp), _) => tcp.clone(),
             (None, true) => local_tcp(),
-            (None, false) => TcpConfig::default(),
+            (None, false) => growing(TcpConfig::default()),
         };
         if let Some(kernel) = &self.kernel {
             let ports = kernel.ports();
@@ -307,12 +310,21 @@ impl NodeConfig {
 /// carry them, and no longer: the peer's tail loss probe goes out 2 ms after the last
 /// segment (RFC 8985 §7.2), and what it brings again was never lost.
 pub fn local_tcp() -> TcpConfig {
-    TcpConfig {
+    growing(TcpConfig {
         rto_min: Duration::from_millis(10),
         rto_initial: Duration::from_millis(200),
         delayed_ack: Duration::from_micros(500),
         ack_every: 8,
         ..TcpConfig::default()
+    })
+}
+
+/// With buffers that grow: beyond a gateway, paths may be long.
+fn growing(tcp: TcpConfig) -> TcpConfig {
+    TcpConfig {
+        send_buffer_max: LONG_PATHS_BUFFER,
+        receive_buffer_max: LONG_PATHS_BUFFER,
+        ..tcp
     }
 }
 

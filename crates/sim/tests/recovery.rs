@@ -6,7 +6,7 @@ use core::time::Duration;
 use toehold_link::impair::Impairments;
 use toehold_sim::endpoint::{Outcome, Plan, Service};
 use toehold_sim::network::{Network, NodeSettings};
-use toehold_stack::{CongestionAlgorithm, Counters};
+use toehold_stack::{CongestionAlgorithm, Counters, Info, TcpConfig};
 
 const BYTES: u64 = 10_000_000;
 const MSS: f64 = 1448.0;
@@ -190,5 +190,113 @@ fn losses_are_repaired_without_sack_too() {
         let (counters, rate) = transfer(&path);
         assert!(rate > 0.5 * formula(0.01), "{congestion:?}: {rate:.0}");
         assert!(counters.tcp_timeouts <= 3, "{}", counters.tcp_timeouts);
+    }
+}
+
+/// What two ends get of a path of 100 Mb/s and 200 ms a round trip, which holds 2.5 MB.
+fn over_a_long_path(buffer_max: u32) -> f64 {
+    const BYTES: u64 = 100_000_000;
+    let mut network = Network::new(5);
+    for _ in 0..2 {
+        let mut settings = NodeSettings {
+            transmit: Impairments {
+                delay_ns: 100_000_000,
+                rate_bps: RATE_BPS,
+                limit: 4000,
+                ..Impairments::default()
+            },
+            ..NodeSettings::default()
+        };
+        settings.config.payload_blocks = 1 << 13;
+        let tcp = &mut settings.config.tcp;
+        (tcp.send_buffer_max, tcp.receive_buffer_max) = (buffer_max, buffer_max);
+        network.add(&settings);
+    }
+    let [mut client, mut server] = Plan::pair(1, 0);
+    for plan in [&mut client, &mut server] {
+        (plan.read_len, plan.write_len) = (1 << 18, 1 << 18);
+        (plan.read_pause, plan.write_pause) = (Duration::ZERO, Duration::ZERO);
+    }
+    (client.send, server.receive) = (BYTES, BYTES);
+    let start = network.now();
+    network.serve_as(1, 80, false, Service::Fixed(server));
+    network.connect_as(0, 1, 80, false, |_| client);
+    network.run(Duration::from_secs(3600));
+    BYTES as f64 * 8.0 / network.now().since(start).as_secs_f64()
+}
+
+/// With the buffers that are enough for short paths, a long one was never more than half full.
+#[test]
+fn a_long_path_is_filled_by_buffers_that_grow() {
+    let (fixed, growing) = (over_a_long_path(0), over_a_long_path(8 << 20));
+    assert!(fixed < 0.5 * RATE_BPS as f64, "{fixed:.0}");
+    assert!(growing > 0.6 * RATE_BPS as f64, "{growing:.0}");
+}
+
+/// What a sender counts, and how its connection is, after so long a stream that nothing but
+/// a delay holds up.
+fn delayed(delay_ms: u64, span: Duration, tcp: &TcpConfig) -> (Counters, Info) {
+    let mut network = Network::new(6);
+    for _ in 0..2 {
+        let mut settings = NodeSettings::default();
+        settings.transmit.delay_ns = delay_ms * 1_000_000;
+        settings.config.tcp = tcp.clone();
+        network.add(&settings);
+    }
+    let [mut client, mut server] = Plan::pair(1, 0);
+    for plan in [&mut client, &mut server] {
+        (plan.read_len, plan.write_len) = (1 << 18, 1 << 18);
+        (plan.read_pause, plan.write_pause) = (Duration::ZERO, Duration::ZERO);
+    }
+    (client.send, server.receive) = (1 << 30, 1 << 30);
+    network.serve_as(1, 80, false, Service::Fixed(server));
+    let connection = network.connect_as(0, 1, 80, false, |_| client);
+    network.run_for(span);
+    let stack = &network.nodes[0].stack;
+    let info = stack.info(connection).expect("it is there");
+    (*stack.counters(), info)
+}
+
+/// Of the acknowledgements that came together only the first one made the window grow: two
+/// seconds of slow start got nowhere near what the buffers allow.
+#[test]
+fn acknowledgements_that_come_together_all_make_the_window_grow() {
+    //= RFC 5681 §3.1
+    let (counters, info) = delayed(100, Duration::from_secs(2), &TcpConfig::default());
+    assert_eq!((counters.tcp_timeouts, counters.tcp_recoveries), (0, 0));
+    assert!(info.bytes_acked > 1_000_000, "{}", info.bytes_acked);
+}
+
+/// What stopped the sender was taken for the congestion window whenever a segment, which is
+/// shorter, was sent: the window grew for ever, and nothing would have held back a burst.
+#[test]
+fn a_window_that_is_not_used_does_not_grow() {
+    //= RFC 9438 §5.8
+    let (_, info) = delayed(100, Duration::from_secs(20), &TcpConfig::default());
+    // The buffers hold a MiB, and slow start doubles.
+    assert!(info.congestion_window < 2 << 20, "{}", info.congestion_window);
+}
+
+/// A timeout shorter than the round trip had every segment sent again, so that none was ever
+/// measured: a hundred kilobytes came through in five seconds.
+#[test]
+fn a_timeout_shorter_than_the_path_is_corrected() {
+    //= RFC 7323 §4.1
+    //= RFC 3522 §3.2
+    for (timestamps, least) in [(true, 1_000_000), (false, 500_000)] {
+        // Those that nodes have for links within a machine, over a path that leaves it.
+        let local = TcpConfig {
+            timestamps,
+            rto_min: Duration::from_millis(10),
+            rto_initial: Duration::from_millis(200),
+            delayed_ack: Duration::from_micros(500),
+            ack_every: 8,
+            ..TcpConfig::default()
+        };
+        let (counters, info) = delayed(200, Duration::from_secs(5), &local);
+        let acked = info.bytes_acked;
+        // The SYN, and what is needed to find out.
+        assert!(counters.tcp_timeouts <= 2, "{}", counters.tcp_timeouts);
+        assert!(acked > least, "timestamps {timestamps}: {acked}");
     }
 }

@@ -69,10 +69,15 @@ pub enum DemuxStrategy {
 pub struct TcpConfig {
     /// Congestion control of new connections.
     pub congestion: CongestionAlgorithm,
-    /// Most bytes a connection's send queue holds.
+    /// Most bytes a connection's send queue holds at first.
     pub send_buffer: u32,
-    /// Most bytes a connection's receive queue holds: the largest window.
+    /// Most bytes a connection's receive queue holds at first: the window.
     pub receive_buffer: u32,
+    /// To how many bytes the first grows over a path that holds more; not at all if this is
+    /// less.
+    pub send_buffer_max: u32,
+    /// The same of the second.
+    pub receive_buffer_max: u32,
     /// Initial congestion window in segments (RFC 6928).
     pub initial_window: u32,
     /// Floor of the retransmission timeout (RFC 6298 §2.4 says 1 s; Linux uses
@@ -133,6 +138,8 @@ impl Default for TcpConfig {
             congestion: CongestionAlgorithm::Cubic,
             send_buffer: 1 << 20,
             receive_buffer: 1 << 20,
+            send_buffer_max: 0,
+            receive_buffer_max: 0,
             initial_window: 10,
             rto_min: Duration::from_millis(200),
             rto_initial: Duration::from_secs(1),

@@ -160,6 +160,10 @@ pub(crate) mod setting {
     pub(crate) const FAST_OPEN_EXPERIMENT: u32 = 1 << 11;
     /// It has a channel, see [`crate::tcp::Pcb::channel`].
     pub(crate) const CHANNEL: u32 = 1 << 12;
+    /// The program has chosen how many bytes are queued.
+    pub(crate) const SEND_BUFFER_CHOSEN: u32 = 1 << 13;
+    /// The same of those received.
+    pub(crate) const RECEIVE_BUFFER_CHOSEN: u32 = 1 << 14;
     /// What a connection keeps here for itself; no new one begins with it.
     pub(crate) const INTERNAL: u32 =
         MORE_ANNOUNCED | FAST_OPEN | FAST_OPEN_COOKIE | FAST_OPEN_EXPERIMENT | CHANNEL;

@@ -85,8 +85,14 @@ impl Settings {
                 self.set(setting::LINGER, true);
                 self.linger_s = u16::try_from(span.as_secs()).unwrap_or(u16::MAX);
             }
-            SocketOption::SendBuffer(bytes) => self.send_buffer = bytes.clamp(4 << 10, 16 << 20),
-            SocketOption::ReceiveBuffer(bytes) => self.receive_buffer = bytes.clamp(2 << 10, 16 << 20),
+            SocketOption::SendBuffer(bytes) => {
+                self.send_buffer = bytes.clamp(4 << 10, 16 << 20);
+                self.set(setting::SEND_BUFFER_CHOSEN, true);
+            }
+            SocketOption::ReceiveBuffer(bytes) => {
+                self.receive_buffer = bytes.clamp(2 << 10, 16 << 20);
+                self.set(setting::RECEIVE_BUFFER_CHOSEN, true);
+            }
             SocketOption::UnsentLowWater(bytes) => self.unsent_low_water = bytes,
             SocketOption::ReceiveLowWater(bytes) => self.read_low_water = bytes,
             SocketOption::MaxSegment(bytes) => self.max_segment = within(bytes, 88, 32767)?,

@@ -403,10 +403,7 @@ impl Tcp {
             cx.counters.tcp_listen_overflows += 1;
             return false;
         }
-        if pcb.syn_count == 1 {
-            let sample = cx.now.nanos_since(pcb.waiting_since);
-            pcb.rtt.sample(cx.now, sample);
-        }
+        pcb.measure_handshake(cx.now, segment);
         pcb.snd_una = pcb.iss + 1;
         if listener != NONE {
             let mut pcb = self.pcbs[index];

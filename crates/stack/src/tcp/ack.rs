@@ -62,6 +62,7 @@ impl Tcp {
         }
         if ack.gt(self.pcbs[index].snd_una) {
             self.advance(cx, index, ack, &mut progress);
+            self.measure(cx.now, index, segment, &progress);
         }
         // The last acknowledgement may have ended the connection.
         if outstanding && self.pcbs[index].flight != NONE {
@@ -146,17 +147,16 @@ impl Tcp {
         if progress.acked == 0 {
             return;
         }
-        let limited = pcb.has(flag::WINDOW_LIMITED);
-        pcb.clear(flag::WINDOW_LIMITED);
         pcb.congestion.on_ack(congestion::Ack {
             now: cx.now,
             acked_bytes: progress.delivered,
             rtt_ns: progress.rtt_ns.unwrap_or(0),
             min_rtt_ns: pcb.rtt.min_ns(),
-            cwnd_limited: limited,
+            cwnd_limited: pcb.has(flag::WINDOW_LIMITED),
             mss: pcb.mss.into(),
             in_recovery: pcb.repair() == Repair::Recovery,
         });
+        self.grow_send_buffer(index);
     }
 }
 

@@ -164,10 +164,7 @@ impl Tcp {
         let pcb = &mut self.pcbs[index];
         pcb.last_received = cx.now;
         if acknowledged {
-            if pcb.syn_count == 1 {
-                let sample = cx.now.nanos_since(pcb.waiting_since);
-                pcb.rtt.sample(cx.now, sample);
-            }
+            pcb.measure_handshake(cx.now, segment);
             pcb.snd_una = segment.ack;
             pcb.set(flag::ACK_NOW);
             self.establish(cx, index, segment);

@@ -262,6 +262,8 @@ impl Tcp {
             return;
         }
         let shift = if syn { 0 } else { pcb.rcv_wscale };
+        self.grow_receive_buffer(cx.now, index);
+        let pcb = &mut self.pcbs[index];
         let edge = pcb.rcv_nxt + u32::from(header.window).wrapping_shl(shift.into());
         if edge.gt(pcb.rcv_adv) {
             pcb.rcv_adv = edge;

@@ -273,6 +273,9 @@ impl Tcp {
         index: u32,
         out: &mut dyn Transmitter,
     ) -> Result<(), Stopped> {
+        // All acknowledgements that come together find out what the last round stopped at:
+        // each of them makes the window grow.
+        self.pcbs[index].clear(flag::WINDOW_LIMITED);
         loop {
             let pcb = &self.pcbs[index];
             let unsent = pcb.unsent();

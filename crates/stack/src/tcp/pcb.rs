@@ -124,7 +124,7 @@ pub(crate) mod flag {
     pub(crate) const REORDERING: u32 = 1 << 23;
     /// Requests and replies alternate: acknowledgements ride on data.
     pub(crate) const INTERACTIVE: u32 = 1 << 24;
-    /// Sending stopped at the congestion window (RFC 9438 §5.8).
+    /// Sending last stopped at the congestion window (RFC 9438 §5.8).
     pub(crate) const WINDOW_LIMITED: u32 = 1 << 25;
     /// The program waits for room or for the end of the connection attempt.
     pub(crate) const WRITER_WAITS: u32 = 1 << 26;

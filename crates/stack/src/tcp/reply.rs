@@ -148,7 +148,7 @@ impl Tcp {
             reply.ts_echo = pcb.ts_recent;
             reply.sack = u8::from(pcb.has(super::flag::SACK));
             if pcb.has(super::flag::WINDOW_SCALING) {
-                reply.scale = super::syn::window_scale(settings.receive_buffer) + 1;
+                reply.scale = super::syn::window_scale(self.largest_receive_buffer(&settings)) + 1;
             }
         }
         self.shard[0].cookie_sent_at = cx.now;

@@ -3,6 +3,7 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use super::growth::Round;
 use crate::config::TcpConfig;
 use crate::time::Instant;
 
@@ -11,6 +12,10 @@ const MAX_SAMPLE_NS: u64 = 600_000_000_000;
 
 /// Granularity of the timers: the wheel is exact, drivers come by in microseconds.
 const GRANULARITY_NS: u64 = 1_000;
+
+/// Linux's floor. Whatever this side's link is like, a long path leads to others, with delays
+/// of their own: it gets as much again as a round trip, up to this.
+const LONG_PATH_FLOOR_NS: u64 = 200_000_000;
 
 /// The smallest round trip is kept in units of this many nanoseconds, so that
 /// 32 bits reach to 68 s.
@@ -56,7 +61,8 @@ pub(crate) struct Rtt {
     previous_min: u32,
     /// When the present window began, in units of 2^30 ns.
     window_start: u32,
-    reserved: u32,
+    /// What the program had read when the present round trip began.
+    pub(super) round: Round,
 }
 
 impl Rtt {
@@ -129,8 +135,9 @@ impl Rtt {
             //= RFC 6298 §2.4 (never below the floor)
             // As on Linux the floor bounds the variation's part: a timeout that leaves
             // less than that for the peer's delays would only find out about them.
+            let floor = bounds.min_ns.max(self.srtt_ns().min(LONG_PATH_FLOOR_NS));
             self.srtt_ns()
-                .saturating_add(self.rttvar_quarters.max(GRANULARITY_NS).max(bounds.min_ns))
+                .saturating_add(self.rttvar_quarters.max(GRANULARITY_NS).max(floor))
         } else {
             //= RFC 6298 §2.1
             bounds.initial_ns
@@ -192,11 +199,15 @@ mod tests {
         //= RFC 6298 §2.5
         assert_eq!(rtt.rto(&bounds, 9), 60 * SECOND);
         assert_eq!(rtt.rto(&bounds, u8::MAX), 60 * SECOND);
-        // A path without variation still leaves the granularity of the timers.
+        // A path without variation gets as much again, and not more than on Linux.
         for _ in 0..200 {
             rtt.sample(Instant(0), MS);
         }
-        assert_eq!(rtt.rto(&BOUNDS, 0), MS + GRANULARITY_NS);
+        assert_eq!(rtt.rto(&BOUNDS, 0), 2 * MS);
+        for _ in 0..200 {
+            rtt.sample(Instant(0), 400 * MS);
+        }
+        assert_eq!(rtt.rto(&BOUNDS, 0) / MS, 600);
     }
 
     #[test]

@@ -27,7 +27,7 @@ impl Tcp {
             allowed = allowed.min(self.largest_chunk(pcb));
         }
         if allowed >= mss {
-            if allowed < unsent && congestion < window {
+            if data > congestion {
                 self.pcbs[index].set(flag::WINDOW_LIMITED);
             }
             let whole = whole_segments(allowed, mss as u16);

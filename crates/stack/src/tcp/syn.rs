@@ -38,7 +38,7 @@ impl Tcp {
         pcb.snd_up = pcb.iss;
         pcb.ecn_recover = pcb.iss;
         pcb.ts_offset = self.keys.timestamp_offset(&tuple);
-        pcb.rcv_wscale = window_scale(settings.receive_buffer);
+        pcb.rcv_wscale = window_scale(self.largest_receive_buffer(&settings));
         pcb.quick_acks = QUICK_ACKS;
         pcb.last_received = now;
         pcb.last_sent = now;

@@ -1,0 +1,59 @@
+//! Round trips of segments that were sent more than once. What timestamps say of them keeps
+//! a timeout that is shorter than the path from being so for ever: every segment is sent
+//! again then, and by Karn's rule none would be measured.
+
+use super::ack::Progress;
+use super::segment::Segment;
+use super::{Pcb, Tcp, flag};
+use crate::time::Instant;
+
+const MS: u64 = 1_000_000;
+
+impl Tcp {
+    /// An acknowledgement of new data, from which the segments alone taught nothing.
+    #[inline]
+    pub(super) fn measure(&mut self, now: Instant, index: u32, segment: &Segment<'_>, progress: &Progress) {
+        if progress.rtt_ns.is_none() && progress.acked > 0 {
+            self.pcbs[index].measure_repaired(now, segment);
+        }
+    }
+}
+
+impl Pcb {
+    #[cold]
+    fn measure_repaired(&mut self, now: Instant, segment: &Segment<'_>) {
+        if let Some(sample) = self.echoed_ns(now, segment) {
+            self.rtt.sample(now, sample);
+        } else if !self.rtt.has_sample() && self.waiting_since.is_set() {
+            // Too much is better than nothing.
+            self.rtt.sample(now, now.nanos_since(self.waiting_since));
+        }
+    }
+
+    /// The handshake is done, in which the SYN, or SYN-ACK, may have been sent more than once.
+    pub(super) fn measure_handshake(&mut self, now: Instant, segment: &Segment<'_>) {
+        let since_first = now.nanos_since(self.waiting_since);
+        let echo = segment.options.timestamps.map(|timestamps| timestamps.echo);
+        let is_first = echo == Some(self.timestamp(self.waiting_since));
+        if self.has(flag::TIMESTAMPS) && is_first {
+            // It was not lost: to send it again was needless, and is no reason to be careful.
+            //= RFC 3522 §3.2
+            self.syn_count = 1;
+        }
+        let sample = match self.syn_count {
+            1 => None,
+            _ => self.echoed_ns(now, segment),
+        };
+        self.rtt.sample(now, sample.unwrap_or(since_first));
+    }
+
+    /// The round trip of whatever the peer echoes, in whole milliseconds; `None`: less than
+    /// one, or there are no timestamps.
+    //= RFC 7323 §4.1 (the echoed value gives the round trip of a segment that was sent again, too)
+    fn echoed_ns(&self, now: Instant, segment: &Segment<'_>) -> Option<u64> {
+        let timestamps = segment.options.timestamps?;
+        let elapsed = self.timestamp(now).wrapping_sub(timestamps.echo);
+        let plausible = self.has(flag::TIMESTAMPS) && timestamps.echo != 0 && elapsed as i32 > 0;
+        plausible.then_some(u64::from(elapsed) * MS)
+    }
+}
