@@ -5,14 +5,15 @@ use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant as Clock};
 
 use toehold_link::Link;
+use toehold_link::impair::{Impair, ImpairSettings, ImpairStatistics};
 use toehold_link::interface::{Interface, Namespace};
 use toehold_link::tap::{Tap, TapSettings};
 use toehold_shm::{Carver, Region};
 use toehold_sim::endpoint::{Endpoint, Outcome, Plan, Server, Service};
-use toehold_stack::{Config, Instant, ListenerId, Stack};
+use toehold_stack::{Config, Instant, ListenerId, Stack, TcpConfig};
 
 /// No test takes this long unless something hangs.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A kernel in a namespace of its own, and a stack.
 pub(crate) struct Cable {
@@ -29,6 +30,11 @@ impl Cable {
     pub(crate) const THEIRS_V6: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfd07, 0, 0, 0, 0, 0, 0, 2));
 
     pub(crate) fn new(settings: &TapSettings) -> Self {
+        Self::impaired(settings, ImpairSettings::default(), TcpConfig::default())
+    }
+
+    /// A cable with faults, and a stack of these settings.
+    pub(crate) fn impaired(settings: &TapSettings, faults: ImpairSettings, tcp: TcpConfig) -> Self {
         let namespace = Namespace::create().expect("a network namespace");
         let (tap, mut interface) = Tap::create(settings, &namespace).expect("a TAP device");
         interface.add_address(Self::THEIRS, 24).expect("an address");
@@ -37,7 +43,7 @@ impl Cable {
         Self {
             namespace,
             interface,
-            machine: Machine::new(tap),
+            machine: Machine::new(Impair::new(tap, faults), tcp),
         }
     }
 }
@@ -45,7 +51,7 @@ impl Cable {
 /// A stack and its end of the cable.
 pub(crate) struct Machine {
     pub(crate) stack: Stack,
-    pub(crate) tap: Tap,
+    link: Impair<Tap>,
     began: Clock,
     servers: Vec<Server>,
     endpoints: Vec<Endpoint>,
@@ -56,7 +62,7 @@ pub(crate) struct Machine {
 pub(crate) struct Served(usize);
 
 impl Machine {
-    fn new(tap: Tap) -> Self {
+    fn new(link: Impair<Tap>, tcp: TcpConfig) -> Self {
         let (IpAddr::V4(v4), IpAddr::V6(v6)) = (Cable::OURS, Cable::OURS_V6) else {
             unreachable!("they are what they are called")
         };
@@ -64,23 +70,34 @@ impl Machine {
             mac: Cable::ADDRESS,
             ipv4: Some((v4, 24)),
             ipv6: Some((v6, 64)),
-            link: tap.capabilities(),
+            link: link.capabilities(),
             connections: 64,
             listeners: 16,
             time_wait_records: 64,
             neighbors: 16,
             payload_blocks: 1024,
+            tcp,
             ..Config::default()
         };
         let region = Region::private(Stack::region_len(&config)).expect("memory");
         let mut carver = Carver::new(region).expect("a fresh region");
         Self {
             stack: Stack::create(&mut carver, &config).expect("a stack"),
-            tap,
+            link,
             began: Clock::now(),
             servers: Vec::new(),
             endpoints: Vec::new(),
         }
+    }
+
+    /// Our end of the cable.
+    pub(crate) fn tap(&self) -> &Tap {
+        self.link.inner()
+    }
+
+    /// What the cable did to the frames that we sent, and to those for us.
+    pub(crate) fn faults(&self) -> [ImpairStatistics; 2] {
+        [self.link.transmit_statistics(), self.link.receive_statistics()]
     }
 
     pub(crate) fn now(&self) -> Instant {
@@ -140,7 +157,7 @@ impl Machine {
                 Clock::now() < patience,
                 "stuck: {:?} {:?}",
                 self.endpoints,
-                self.tap.statistics()
+                self.tap().statistics()
             );
         }
     }
@@ -152,7 +169,7 @@ impl Machine {
             self.stack.handle_timeout(now);
         }
         let stack = &mut self.stack;
-        self.tap
+        self.link
             .receive(now.0, 64, &mut |frame| stack.handle_frame(now, frame));
         for server in &self.servers {
             self.endpoints.extend(server.accept(now, stack));
@@ -160,8 +177,8 @@ impl Machine {
         for endpoint in &mut self.endpoints {
             endpoint.run(now, stack);
         }
-        stack.poll_transmit(now, &mut self.tap);
-        self.tap.flush();
+        stack.poll_transmit(now, &mut self.link);
+        self.link.flush();
         while self.stack.next_event().is_some() {}
         std::thread::yield_now();
     }

@@ -1,6 +1,7 @@
 //! Our stack and Linux's TCP as each other's peers, over a TAP device, in real time.
 
 mod harness;
+mod impaired;
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -73,8 +74,7 @@ fn receive(mut stream: &TcpStream, bytes: u64) {
 }
 
 /// A connection begun by each side, over each family.
-fn converse(settings: &TapSettings, bytes: u64) -> Machine {
-    let cable = Cable::new(settings);
+fn converse(cable: Cable, bytes: u64) -> Machine {
     let (namespace, mut machine) = (cable.namespace, cable.machine);
     for address in [Cable::OURS, Cable::OURS_V6] {
         let here = machine.listen(address, 80, plan(bytes));
@@ -126,8 +126,8 @@ fn streams_with_super_frames_are_intact() {
             mtu,
             ..TapSettings::new("toe0", Cable::ADDRESS)
         };
-        let machine = converse(&settings, 20 << 20);
-        let link = machine.tap.statistics();
+        let machine = converse(Cable::new(&settings), 20 << 20);
+        let link = machine.tap().statistics();
         assert!(
             link.super_frames_received > 0 && link.super_frames_sent > 0,
             "{link:?}"
@@ -153,8 +153,8 @@ fn streams_without_offloads_are_intact() {
                 offloads: Offloads::NONE,
                 ..TapSettings::new("toe0", Cable::ADDRESS)
             };
-            let machine = converse(&settings, 4 << 20);
-            let link = machine.tap.statistics();
+            let machine = converse(Cable::new(&settings), 4 << 20);
+            let link = machine.tap().statistics();
             assert_eq!(
                 (link.super_frames_received, link.super_frames_sent),
                 (0, 0),
@@ -183,7 +183,7 @@ fn a_stream_outlives_an_interface_that_is_down_for_a_while() {
         });
         machine.run_until_received(here, bytes / 4);
         interface.set_up(false).expect("down");
-        while machine.tap.statistics().down == 0 {
+        while machine.tap().statistics().down == 0 {
             machine.round();
         }
         interface.set_up(true).expect("up");
