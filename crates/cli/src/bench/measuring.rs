@@ -18,7 +18,7 @@ pub(super) struct Measuring {
 
     /// How long each measurement takes, in milliseconds [default: 250; quick: 80]
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=60_000))]
-    span: Option<u64>,
+    pub(super) span: Option<u64>,
 
     /// Decides the order within each round [default: another one each time]
     #[arg(long, value_name = "N")]

@@ -1,6 +1,7 @@
 //! `toehold bench`: measurements. A file an experiment; this one carries them out.
 
 mod ethernet;
+mod impaired;
 mod measuring;
 mod placement;
 mod sockets;
@@ -33,6 +34,7 @@ enum Experiment {
     Sockets(sockets::Arguments),
     Placement(placement::Arguments),
     Ethernet(ethernet::Arguments),
+    Impaired(impaired::Arguments),
 }
 
 /// Where results go: the same for every experiment.
@@ -53,6 +55,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
         Experiment::Sockets(arguments) => sockets::run(arguments),
         Experiment::Placement(arguments) => placement::run(arguments),
         Experiment::Ethernet(arguments) => ethernet::run(arguments),
+        Experiment::Impaired(arguments) => impaired::run(arguments),
     }
 }
 

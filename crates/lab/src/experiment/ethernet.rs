@@ -10,14 +10,18 @@ pub const SIZES: [&str; 6] = ["64", "256", "1K", "4K", "16K", "64K"];
 pub const QUICK_SIZES: [&str; 2] = ["64", "1K"];
 
 /// What is compared with what, as far as both are measured.
-const COMPARISONS: [(&str, &str); 3] = [
+const COMPARISONS: [(&str, &str); 7] = [
     ("ethom", "kernel-veth"),
     ("ethos", "kernel-veth"),
     ("ethom", "ethos"),
+    ("toehold-to-kernel", "kernel-to-kernel"),
+    ("kernel-to-toehold", "kernel-to-kernel"),
+    ("toehold-to-kernel-9000", "kernel-to-kernel-9000"),
+    ("kernel-to-toehold-9000", "kernel-to-kernel-9000"),
 ];
 
 /// What is wanted of which ratio.
-const WANTED: [(&str, &str, Limit); 5] = [
+const WANTED: [(&str, &str, Limit); 9] = [
     (
         "latency_64B/ethom/kernel-veth",
         "latency over queues, to veth",
@@ -42,6 +46,26 @@ const WANTED: [(&str, &str, Limit); 5] = [
         "stream_1K/ethom/ethos",
         "1 KB writes over queues, to UDP",
         Limit::AtLeast(1.5),
+    ),
+    (
+        "stream/toehold-to-kernel/kernel-to-kernel",
+        "bulk from our TCP to the kernel's",
+        Limit::AtLeast(0.9),
+    ),
+    (
+        "stream/kernel-to-toehold/kernel-to-kernel",
+        "bulk from the kernel's TCP to ours",
+        Limit::AtLeast(0.9),
+    ),
+    (
+        "stream/toehold-to-kernel-9000/kernel-to-kernel-9000",
+        "the first at MTU 9000",
+        Limit::AtLeast(0.9),
+    ),
+    (
+        "stream/kernel-to-toehold-9000/kernel-to-kernel-9000",
+        "the second at MTU 9000",
+        Limit::AtLeast(0.9),
     ),
 ];
 

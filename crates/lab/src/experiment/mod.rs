@@ -1,6 +1,7 @@
 //! What is measured: experiments as plans, and plans as data.
 
 pub mod ethernet;
+pub mod impaired;
 mod options;
 pub mod placement;
 pub mod sockets;

@@ -6,11 +6,13 @@
 //! through one workload after the other, each over connections of its own.
 
 mod attached;
+mod carrier;
 mod device;
 mod floor;
 mod kernel_loopback;
 mod kernel_tcp;
 mod kernel_veth;
+mod mixed;
 mod spinning;
 mod toehold;
 mod unix;
@@ -39,6 +41,12 @@ pub const ALL: &[Candidate] = &[
     Candidate::of::<toehold::Toehold<attached::Engine>>(),
     Candidate::of::<device::Device<device::Ethom>>(),
     Candidate::of::<device::Device<device::Ethos>>(),
+    Candidate::of::<mixed::Mixed<mixed::ToKernel>>(),
+    Candidate::of::<mixed::Mixed<mixed::FromKernel>>(),
+    Candidate::of::<mixed::Mixed<mixed::Kernels>>(),
+    Candidate::of::<mixed::Mixed<mixed::ToKernelJumbo>>(),
+    Candidate::of::<mixed::Mixed<mixed::FromKernelJumbo>>(),
+    Candidate::of::<mixed::Mixed<mixed::KernelsJumbo>>(),
 ];
 
 /// What is measured beside one another on interfaces of the kernel, in the order of columns.
@@ -46,6 +54,19 @@ pub const ETHERNETS: &[Candidate] = &[
     Candidate::of::<device::Device<device::Ethom>>(),
     Candidate::of::<device::Device<device::Ethos>>(),
     Candidate::of::<kernel_veth::KernelVeth>(),
+    Candidate::of::<mixed::Mixed<mixed::ToKernel>>(),
+    Candidate::of::<mixed::Mixed<mixed::FromKernel>>(),
+    Candidate::of::<mixed::Mixed<mixed::Kernels>>(),
+    Candidate::of::<mixed::Mixed<mixed::ToKernelJumbo>>(),
+    Candidate::of::<mixed::Mixed<mixed::FromKernelJumbo>>(),
+    Candidate::of::<mixed::Mixed<mixed::KernelsJumbo>>(),
+];
+
+/// What is measured beside one another over paths with faults, in the order of columns.
+pub const MIXED: &[Candidate] = &[
+    Candidate::of::<mixed::Mixed<mixed::ToKernel>>(),
+    Candidate::of::<mixed::Mixed<mixed::FromKernel>>(),
+    Candidate::of::<mixed::Mixed<mixed::Kernels>>(),
 ];
 
 /// What is measured beside one another on where a stack runs, in the order of columns.
@@ -182,9 +203,13 @@ pub trait Switch: Send {
     fn restore(&mut self) -> io::Result<()>;
 }
 
-/// The workloads of stacks that stay where they are.
+/// The workloads of stacks that stay where they are, over paths without faults.
 fn stays(workload: &Workload) -> bool {
-    !matches!(workload, Workload::Switching { still: false, .. })
+    let others = matches!(
+        workload,
+        Workload::Switching { still: false, .. } | Workload::Impaired { .. }
+    );
+    !others
 }
 
 /// A testbed as a value: its name, and how a process becomes one of its sides.

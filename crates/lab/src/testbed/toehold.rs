@@ -83,7 +83,7 @@ impl<P: Place> Testbed for Toehold<P> {
     type Connection = TcpStream;
 
     fn supports(workload: &Workload) -> bool {
-        P::MAY_CHANGE || stays(workload)
+        stays(workload) || (P::MAY_CHANGE && matches!(workload, Workload::Switching { .. }))
     }
 
     fn enter(context: &Context) -> Result<Self, TestbedError> {

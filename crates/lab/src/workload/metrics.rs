@@ -10,7 +10,7 @@ impl Workload {
     pub fn metrics(&self, client: &Side, server: &Side) -> Vec<Metric> {
         match self {
             Self::PingPong { .. } | Self::WakeUp => self.latency(client, server),
-            Self::Stream { .. } | Self::Bulk => self.throughput(client, server),
+            Self::Stream { .. } | Self::Bulk | Self::Impaired { .. } => self.throughput(client, server),
             Self::Connect => self.connections(client, server),
             Self::Acknowledgement { .. } => self.acknowledgement(client),
             Self::Idle { pairs, .. } => self.idleness(f64::from(*pairs), client, server),

@@ -7,6 +7,7 @@
 mod acknowledgement;
 mod availability;
 mod connect;
+mod faults;
 mod idle;
 mod meter;
 mod metrics;
@@ -15,6 +16,7 @@ mod quantity;
 mod stream;
 mod switching;
 
+pub use faults::Faults;
 pub use meter::process_cpu;
 pub use quantity::{Better, Metric, Quantity, Reading};
 
@@ -66,6 +68,11 @@ pub enum Workload {
     },
     /// A stream of large writes, 128 KiB each.
     Bulk,
+    /// The same over a path with faults.
+    Impaired {
+        /// What they are.
+        faults: Faults,
+    },
     /// Connections are set up and torn down, one after the other.
     Connect,
     /// Messages arrive while the server's program computes: how long they stay
@@ -127,7 +134,7 @@ impl From<&Settings> for Pace {
 
 impl Workload {
     /// Stable name, the first part of the names of its metrics: `latency_64B`,
-    /// `wakeup`, `stream_1K`, `stream`, `connect`, `ack`, `idle_16`, `pingpong_16`,
+    /// `wakeup`, `stream_1K`, `stream`, `impaired_1%_20ms`, `connect`, `ack`, `idle_16`, `pingpong_16`,
     /// `availability_1K`, `pause`.
     pub fn name(&self) -> String {
         match self {
@@ -135,6 +142,7 @@ impl Workload {
             Self::WakeUp => "wakeup".into(),
             Self::Stream { size } => format!("stream_{size}"),
             Self::Bulk => "stream".into(),
+            Self::Impaired { faults } => format!("impaired_{}", faults.name()),
             Self::Connect => "connect".into(),
             Self::Acknowledgement { .. } => "ack".into(),
             Self::Idle { pairs: 1, .. } => "idle".into(),
@@ -153,6 +161,7 @@ impl Workload {
             Self::WakeUp => "wake-up, 64B".into(),
             Self::Stream { size } => format!("stream, {size} writes"),
             Self::Bulk => "bulk stream".into(),
+            Self::Impaired { faults } => faults.title(),
             Self::Connect => "connections".into(),
             Self::Acknowledgement { .. } => "receiver computes".into(),
             Self::Idle { pairs: 1, .. } => "one node".into(),
@@ -195,7 +204,8 @@ impl Workload {
         }
     }
 
-    /// Whether it is about the kernel's or Toehold's nodes, and means nothing elsewhere.
+    /// Whether it is about the kernel's or Toehold's nodes, or the path between them, and
+    /// means nothing elsewhere.
     pub fn is_about_nodes(&self) -> bool {
         matches!(
             self,
@@ -204,6 +214,7 @@ impl Workload {
                 | Self::Crowd { .. }
                 | Self::Availability { .. }
                 | Self::Switching { .. }
+                | Self::Impaired { .. }
         )
     }
 
@@ -218,7 +229,7 @@ impl Workload {
             Self::PingPong { size } => ping_pong::serve(testbed.accept(listener)?, size.bytes(), pace),
             Self::WakeUp => ping_pong::serve(testbed.accept(listener)?, WAKE_UP_MESSAGE, pace),
             Self::Stream { size } => stream::serve(testbed.accept(listener)?, size.bytes(), pace),
-            Self::Bulk => stream::serve(testbed.accept(listener)?, BULK_WRITE, pace),
+            Self::Bulk | Self::Impaired { .. } => stream::serve(testbed.accept(listener)?, BULK_WRITE, pace),
             Self::Connect => connect::serve(testbed, listener, pace),
             Self::Acknowledgement { .. } => acknowledgement::serve(testbed.accept(listener)?),
             Self::Idle { span_ms, .. } => idle::serve(testbed, listener, Duration::from_millis(*span_ms)),
@@ -237,7 +248,7 @@ impl Workload {
             Self::PingPong { size } => ping_pong::drive(connect()?, size.bytes(), Duration::ZERO, pace),
             Self::WakeUp => ping_pong::drive(connect()?, WAKE_UP_MESSAGE, WAKE_UP_PAUSE, pace),
             Self::Stream { size } => stream::drive(connect()?, size.bytes(), pace),
-            Self::Bulk => stream::drive(connect()?, BULK_WRITE, pace),
+            Self::Bulk | Self::Impaired { .. } => stream::drive(connect()?, BULK_WRITE, pace),
             Self::Connect => connect::drive(connect, pace),
             Self::Crowd { size, .. } => {
                 ping_pong::drive(connect()?, size.bytes(), Duration::ZERO, &crowded(pace))

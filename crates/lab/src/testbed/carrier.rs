@@ -1,0 +1,113 @@
+//! An interface of the kernel that is a member of a fabric, carried by a thread of the side:
+//! what `toehold device` does, with faults on the way if there are to be any.
+
+use std::io;
+use std::net::Ipv4Addr;
+use std::os::fd::AsFd;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use toehold_link::bridge::Bridge;
+use toehold_link::impair::{Impair, ImpairSettings};
+use toehold_link::interface::Namespace;
+use toehold_link::mq::{Mesh, MeshSettings};
+use toehold_link::tap::{Offloads, Tap, TapSettings};
+use toehold_shm::Doorbell;
+
+use super::Role;
+use crate::workload::Faults;
+
+/// What the interface is called in its namespace.
+const INTERFACE: &str = "toe1";
+/// How long the members of the fabric may take to find one another.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The interface, which ends with this.
+#[derive(Debug)]
+pub(super) struct Carrier {
+    stop: Doorbell,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Carrier {
+    /// Makes it in the namespace of this thread, and a member of the fabric in the directory
+    /// where this process is. Does not return before it has met somebody, if it is to.
+    pub(super) fn start(
+        role: Role,
+        address: (Ipv4Addr, u8),
+        mtu: u16,
+        faults: Option<(Faults, u64)>,
+        meets: bool,
+    ) -> io::Result<Self> {
+        let (name, number) = match role {
+            Role::Server => ("interface-s", 1),
+            Role::Client => ("interface-c", 2),
+        };
+        let mac = [2, 0x7e, 0, 0, 1, number];
+        let tap = open(mac, address, mtu, faults.is_some())?;
+        let faults = match faults {
+            Some((faults, seed)) => faults.settings(seed),
+            None => ImpairSettings::default(),
+        };
+        let mut mesh = Mesh::join(&MeshSettings {
+            mtu,
+            ..MeshSettings::new(".", name.parse().map_err(io::Error::other)?, mac)
+        })
+        .map_err(io::Error::other)?;
+        if meets {
+            meet(&mut mesh)?;
+        }
+        let stop = Doorbell::new()?;
+        let bell = stop.try_clone()?;
+        let mut bridge = Bridge::new(Impair::new(tap, faults), mesh);
+        let carry = move || bridge.drive(bell.as_fd());
+        let thread = std::thread::Builder::new().name("carrier".into()).spawn(carry)?;
+        Ok(Self {
+            stop,
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Drop for Carrier {
+    fn drop(&mut self) {
+        self.stop.ring();
+        if let Some(thread) = self.thread.take() {
+            // It has nothing to say.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The interface, up. Where frames are lost, each is a segment: a lost super-frame would be
+/// a burst.
+fn open(mac: [u8; 6], (address, prefix): (Ipv4Addr, u8), mtu: u16, single_segments: bool) -> io::Result<Tap> {
+    let settings = TapSettings {
+        interface_address: Some(mac),
+        mtu,
+        offloads: match single_segments {
+            true => Offloads::NONE,
+            false => Offloads::ALL,
+        },
+        ..TapSettings::new(INTERFACE, mac)
+    };
+    let (tap, mut interface) = Tap::create(&settings, &Namespace::Own).map_err(io::Error::other)?;
+    let made = interface
+        .add_address(address.into(), prefix)
+        .and_then(|()| interface.set_up(true));
+    made.map_err(io::Error::other)?;
+    Ok(tap)
+}
+
+/// Waits until there is somebody to exchange frames with.
+fn meet(mesh: &mut Mesh) -> io::Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    while mesh.connected() == 0 {
+        mesh.settle(Duration::from_millis(20));
+        if Instant::now() >= deadline {
+            return Err(io::Error::other("nobody is met in the fabric"));
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
+}

@@ -1,0 +1,258 @@
+//! Toehold's TCP and the kernel's as each other's peers, and two kernels over the same path:
+//! an interface of the kernel on a fabric, which the other side is a member of too.
+//!
+//! A side of the kernel's has its interface carried by a thread of its own process, on the
+//! side's core. The path has faults if the workload asks for them: then the side that is
+//! always the kernel's makes its interface anew for it.
+
+use std::io::{self, Read, Write};
+use std::marker::PhantomData;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+
+use toehold_socket::{Node, NodeConfig, TcpListener, TcpStream as OurStream};
+
+use super::carrier::Carrier;
+use super::kernel_tcp::{self, KernelTcp};
+use super::{Connection, Context, Role, Testbed, TestbedError, veth};
+use crate::workload::Workload;
+
+const SERVER: Ipv4Addr = Ipv4Addr::new(10, 198, 1, 1);
+const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 198, 1, 2);
+const PREFIX: u8 = 24;
+
+/// Which side is whose, and how large packets are.
+pub(super) trait Ends {
+    const NAME: &'static str;
+    const ABOUT: &'static str;
+    /// The side with Toehold's TCP, if there is one.
+    const OURS: Option<Role>;
+    const MTU: u16;
+}
+
+macro_rules! ends {
+    ($($(#[doc = $doc:literal])+ $type:ident: $name:literal, $ours:expr, $mtu:literal, $about:literal;)+) => {$(
+        $(#[doc = $doc])+
+        #[derive(Debug)]
+        pub(super) struct $type;
+
+        impl Ends for $type {
+            const NAME: &'static str = $name;
+            const ABOUT: &'static str = $about;
+            const OURS: Option<Role> = $ours;
+            const MTU: u16 = $mtu;
+        }
+    )+};
+}
+
+ends! {
+    /// Ours sends.
+    ToKernel: "toehold-to-kernel", Some(Role::Client), 1500,
+        "from Toehold's TCP to the kernel's over an interface on the fabric, MTU 1500";
+    /// Ours receives.
+    FromKernel: "kernel-to-toehold", Some(Role::Server), 1500,
+        "from the kernel's TCP to Toehold's over the same";
+    /// What both are measured by.
+    Kernels: "kernel-to-kernel", None, 1500,
+        "from the kernel's TCP to the kernel's over two such interfaces";
+    /// Ours sends, in larger packets.
+    ToKernelJumbo: "toehold-to-kernel-9000", Some(Role::Client), 9000,
+        "from Toehold's TCP to the kernel's, MTU 9000";
+    /// Ours receives them.
+    FromKernelJumbo: "kernel-to-toehold-9000", Some(Role::Server), 9000,
+        "from the kernel's TCP to Toehold's, MTU 9000";
+    /// What both are measured by.
+    KernelsJumbo: "kernel-to-kernel-9000", None, 9000,
+        "from the kernel's TCP to the kernel's, MTU 9000";
+}
+
+/// One of the two sides.
+#[derive(Debug)]
+pub(super) struct Mixed<E> {
+    side: Side,
+    ends: PhantomData<E>,
+}
+
+#[derive(Debug)]
+enum Side {
+    Ours(Node),
+    Kernel(Kernel),
+}
+
+#[derive(Debug)]
+struct Kernel {
+    role: Role,
+    mtu: u16,
+    tcp: KernelTcp,
+    /// Whether the path's faults are at this side.
+    has_faults: bool,
+    /// `None` only until the sides are joined.
+    carrier: Option<Carrier>,
+    /// Decides the faults of the next path.
+    seed: u64,
+}
+
+/// A listener of either.
+#[derive(Debug)]
+pub(super) enum Listener {
+    Ours(TcpListener),
+    Kernel(kernel_tcp::Listener),
+}
+
+/// A connection of either.
+#[derive(Debug)]
+pub(super) enum Stream {
+    Ours(OurStream),
+    Kernel(TcpStream),
+}
+
+impl Kernel {
+    /// The interface for a workload, with its faults.
+    fn carry(&mut self, faults: Option<crate::workload::Faults>) -> io::Result<()> {
+        let is_first = self.carrier.is_none();
+        // The name of the interface must be free again.
+        self.carrier = None;
+        self.seed += 1;
+        let address = match self.role {
+            Role::Server => SERVER,
+            Role::Client => CLIENT,
+        };
+        // The server is the first one, who meets nobody at first.
+        let meets = !is_first || self.role == Role::Client;
+        let faults = faults.map(|faults| (faults, self.seed));
+        self.carrier = Some(Carrier::start(
+            self.role,
+            (address, PREFIX),
+            self.mtu,
+            faults,
+            meets,
+        )?);
+        Ok(())
+    }
+
+    /// Makes the path that a workload wants, if that is made here.
+    fn prepare(&mut self, workload: &Workload) -> io::Result<()> {
+        match workload {
+            Workload::Impaired { faults } if self.has_faults => self.carry(Some(*faults)),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl<E: Ends> Testbed for Mixed<E> {
+    const NAME: &'static str = E::NAME;
+    const ABOUT: &'static str = E::ABOUT;
+    type Listener = Listener;
+    type Connection = Stream;
+
+    fn supports(workload: &Workload) -> bool {
+        matches!(workload, Workload::Bulk | Workload::Impaired { .. })
+    }
+
+    fn enter(context: &Context) -> Result<Self, TestbedError> {
+        veth::enter(context)?;
+        std::env::set_current_dir(&context.scratch)
+            .map_err(|error| TestbedError::failed("enter the fabric's directory", error))?;
+        let side = if E::OURS == Some(context.role) {
+            let (name, address) = match context.role {
+                Role::Server => ("server", SERVER),
+                Role::Client => ("client", CLIENT),
+            };
+            let config = NodeConfig::new(".", name).ipv4(address, PREFIX).mtu(E::MTU);
+            Side::Ours(Node::join(config).map_err(|error| TestbedError::Failed(error.to_string()))?)
+        } else {
+            Side::Kernel(Kernel {
+                role: context.role,
+                mtu: E::MTU,
+                tcp: KernelTcp::new(SERVER, context)?,
+                has_faults: E::OURS.is_some() || context.role == Role::Server,
+                carrier: None,
+                seed: 0,
+            })
+        };
+        Ok(Self {
+            side,
+            ends: PhantomData,
+        })
+    }
+
+    fn join(&mut self, _: &Context) -> Result<(), TestbedError> {
+        match &mut self.side {
+            Side::Ours(_) => Ok(()),
+            Side::Kernel(kernel) => kernel
+                .carry(None)
+                .map_err(|error| TestbedError::failed("make the interface", error)),
+        }
+    }
+
+    fn listen(&mut self, workload: &Workload) -> io::Result<(Listener, String)> {
+        match &mut self.side {
+            Side::Ours(node) => {
+                let listener = TcpListener::bind(node, (SERVER, 0))?;
+                let address = listener.local_addr()?.to_string();
+                Ok((Listener::Ours(listener), address))
+            }
+            Side::Kernel(kernel) => {
+                kernel.prepare(workload)?;
+                let (listener, address) = kernel.tcp.listen(workload)?;
+                Ok((Listener::Kernel(listener), address))
+            }
+        }
+    }
+
+    fn accept(&mut self, listener: &mut Listener) -> io::Result<Stream> {
+        match listener {
+            Listener::Ours(listener) => {
+                let (stream, _) = listener.accept()?;
+                stream.set_nodelay(true)?;
+                Ok(Stream::Ours(stream))
+            }
+            Listener::Kernel(listener) => listener.accept().map(Stream::Kernel),
+        }
+    }
+
+    fn connect(&mut self, address: &str, workload: &Workload) -> io::Result<Stream> {
+        match &mut self.side {
+            Side::Ours(node) => {
+                let address: SocketAddr = address.parse().map_err(io::Error::other)?;
+                let stream = OurStream::connect(node, address)?;
+                stream.set_nodelay(true)?;
+                Ok(Stream::Ours(stream))
+            }
+            Side::Kernel(kernel) => {
+                kernel.prepare(workload)?;
+                kernel.tcp.connect(address, workload).map(Stream::Kernel)
+            }
+        }
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Ours(stream) => stream.read(buffer),
+            Self::Kernel(stream) => stream.read(buffer),
+        }
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Ours(stream) => stream.write(buffer),
+            Self::Kernel(stream) => stream.write(buffer),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Connection for Stream {
+    fn finish(&mut self) -> io::Result<()> {
+        match self {
+            Self::Ours(stream) => stream.finish(),
+            Self::Kernel(stream) => stream.finish(),
+        }
+    }
+}
