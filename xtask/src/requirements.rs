@@ -33,6 +33,31 @@ pub(crate) const FOR_TESTS: &[Program] = &[
         package: "tshark",
         purpose: "reads the captures independently",
     },
+    Program {
+        name: "iperf3",
+        package: "iperf3",
+        purpose: "fills interfaces that Toehold makes",
+    },
+    Program {
+        name: "curl",
+        package: "curl",
+        purpose: "fetches over such an interface",
+    },
+    Program {
+        name: "nginx",
+        package: "nginx-light",
+        purpose: "serves over such an interface",
+    },
+    Program {
+        name: "ping",
+        package: "iputils-ping",
+        purpose: "asks over such an interface",
+    },
+    Program {
+        name: "tcpdump",
+        package: "tcpdump",
+        purpose: "listens promiscuously at such an interface",
+    },
 ];
 
 /// What fuzzing needs on top.

@@ -4,6 +4,7 @@
 mod capture;
 mod ethernet;
 mod kernel;
+mod programs;
 mod support;
 mod uplinks;
 
