@@ -246,12 +246,14 @@ impl Peer<'_> {
     }
 
     /// Announces that this node sleeps, and waits for room if a frame found none.
-    /// A fence has to follow, see `shm`'s rings.
-    pub(super) fn announce_sleep(&mut self) {
-        self.consumer().announce_sleep();
-        if self.record.wanted != 0 {
-            self.producer().announce_wait();
+    /// A fence has to follow, everywhere if this is true, see `shm`'s rings.
+    pub(super) fn announce_sleep(&mut self) -> bool {
+        let everywhere = self.consumer().announce_sleep();
+        if self.record.wanted == 0 {
+            return everywhere;
         }
+        self.producer().announce_wait();
+        self.mapping.rings.fences_everywhere()
     }
 
     /// Whether there is nothing to do, after the fence.

@@ -343,12 +343,9 @@ impl Link for Port {
             return false;
         }
         let slots = self.live_slots();
-        let (mut promised, mut idle) = (false, true);
-        self.for_each(slots, |peer| {
-            promised |= peer.mapping.rings.fences_everywhere();
-            peer.announce_sleep();
-        });
-        let fenced = slots.is_empty() || fence_before_sleep(promised);
+        let (mut everywhere, mut idle) = (false, true);
+        self.for_each(slots, |peer| everywhere |= peer.announce_sleep());
+        let fenced = slots.is_empty() || fence_before_sleep(everywhere);
         if fenced {
             self.for_each(slots, |peer| idle &= idle && peer.confirm_sleep());
         }

@@ -84,6 +84,11 @@ impl Crowd {
         refused > 0
     }
 
+    /// Whether the next wait should not look at all.
+    pub(super) fn is_refusing(&self) -> bool {
+        self.refused.load(Relaxed) > 0
+    }
+
     /// Looks until there is something, or for some time. Whether there is.
     pub(super) fn look_for(&self, budget_ns: u64, seen: impl Fn() -> bool) -> bool {
         let mut until = clock::now().plus_nanos(budget_ns);

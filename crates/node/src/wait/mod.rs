@@ -182,6 +182,7 @@ impl ShardHandle {
     ) -> Result<Option<O::Output>, Gone> {
         let ticket = self.take_wheel(shard, self.drives::<O>());
         let mut budget_ns = spin.get();
+        let mut has_slept = false;
         let output = loop {
             if !self.drives::<O>() {
                 match self.wait_for_driver(shard, operation, ticket, spin, deadline)? {
@@ -192,7 +193,8 @@ impl ShardHandle {
             }
             match self.drive(shard, operation, ticket, (budget_ns, spin), deadline)? {
                 Drive::Done(output) => {
-                    if budget_ns > 0 {
+                    // What it was woken for, it has not spun for.
+                    if budget_ns > 0 && !has_slept {
                         spin.helped();
                     }
                     break Some(output);
@@ -205,8 +207,9 @@ impl ShardHandle {
             if let Some(output) = operation.attempt(shard) {
                 break Some(output);
             }
+            has_slept = true;
             budget_ns = if shard.waiting.seats.driver().is_none() {
-                spin.get()
+                spin.get_again()
             } else {
                 0
             };

@@ -107,14 +107,16 @@ fn wait<O: Everywhere>(
     spin: &SpinBudget,
     deadline: Option<Instant>,
 ) -> Result<Option<O::Output>, Gone> {
+    let mut budget_ns = spin.get();
+    let mut has_slept = false;
     loop {
-        let budget_ns = spin.get();
         let began = clock::now();
         let mut idle_since = began;
         loop {
             let frames = match round(places, operation)? {
                 Round::Done(output) => {
-                    if budget_ns > 0 {
+                    // What it was woken for, it has not spun for.
+                    if budget_ns > 0 && !has_slept {
                         spin.helped();
                     }
                     return Ok(Some(output));
@@ -138,10 +140,11 @@ fn wait<O: Everywhere>(
         rise(places)?;
         match rested? {
             Rested::Done(output) => return Ok(Some(output)),
-            Rested::Woken => {}
+            Rested::Woken => has_slept = true,
             // A link that holds frames back never agrees to sleep.
             Rested::NotYet => std::thread::yield_now(),
         }
+        budget_ns = spin.get_again();
     }
 }
 

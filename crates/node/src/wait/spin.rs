@@ -18,11 +18,10 @@ const LONGEST_NS: u32 = 50_000;
 /// Below this a spin is not worth beginning.
 const SHORTEST_NS: u32 = 3_000;
 
-/// Every so many waits without a spin one is tried, to notice that times have changed.
+/// Every so many waits without a spin one is tried, to notice that times have changed. It
+/// is as long as any: a peer that sleeps itself is to wake up and answer meanwhile, or two
+/// that have once begun to sleep would wake each other for ever.
 const RETRY_EVERY: u32 = 16;
-
-/// Nanoseconds of a spin that is tried.
-const TRIAL_NS: u32 = 12_500;
 
 /// How long to spin, learnt from success. Only used with the shard's lock held.
 #[derive(Debug)]
@@ -70,12 +69,23 @@ impl SpinBudget {
         }
     }
 
+    /// The same once more in a wait, after a sleep. No spin is tried: a look that finds
+    /// what it was woken for would pass for a spin that helped.
+    pub(super) fn get_again(&self) -> u64 {
+        let ns = self.ns.load(Relaxed);
+        if ns < SHORTEST_NS || self.crowd.is_refusing() {
+            0
+        } else {
+            ns.into()
+        }
+    }
+
     #[cold]
     fn trial(&self) -> u64 {
         let skipped = self.skipped.load(Relaxed) + 1;
         let try_now = skipped >= RETRY_EVERY && !single_processor();
         self.skipped.store(if try_now { 0 } else { skipped }, Relaxed);
-        if try_now { TRIAL_NS.into() } else { 0 }
+        if try_now { LONGEST_NS.into() } else { 0 }
     }
 
     /// What was waited for came while spinning.
@@ -124,6 +134,9 @@ mod tests {
         let spins: Vec<u64> = (0..RETRY_EVERY).map(|_| budget.get()).collect();
         let trials = spins.iter().filter(|&&ns| ns != 0).count();
         assert_eq!(trials, usize::from(!single_processor()));
+        for _ in 0..2 * RETRY_EVERY {
+            assert_eq!(budget.get_again(), 0, "a trial after a sleep");
+        }
         budget.helped();
         assert_eq!(budget.get(), u64::from(LONGEST_NS));
     }

@@ -7,6 +7,15 @@
 //! matters. So the sleeper makes the kernel put a fence into every thread of every
 //! process that agreed to it (`membarrier(2)`, GLOBAL_EXPEDITED), the senders'
 //! among them, and the senders only keep the compiler from reordering.
+//!
+//! That interrupts every processor on which such a thread runs, for ten microseconds or
+//! so. A sleeper that is woken for one message after the other would spend more on it
+//! than on all the rest. So one that sleeps often asks the senders in its sleeping word to
+//! fence themselves. The first sleep with that request still fences everywhere. Every
+//! sender then either had published before that fence, and what it published is seen by
+//! the sleeper from then on, or it looks at the word after it, and sees the request.
+//! The request is taken back as soon as many records come without a sleep, so that who
+//! sends a stream, or to somebody who spins, fences a few times at most.
 
 use core::sync::atomic::Ordering::SeqCst;
 
@@ -32,10 +41,10 @@ pub(super) fn agree() -> bool {
 
 /// The sleeper's half, once for however many rings it sleeps on: between
 /// [`announce_sleep`](super::Consumer::announce_sleep) and
-/// [`confirm_sleep`](super::Consumer::confirm_sleep). `everywhere`: this side promised
-/// that for any of the rings, see
-/// [`Rings::fences_everywhere`](super::Rings::fences_everywhere). False: do not sleep,
-/// whoever sleeps now may not be woken.
+/// [`confirm_sleep`](super::Consumer::confirm_sleep). `everywhere`: one of the rings needs
+/// that, for its sleep was announced so or its producer waits and has
+/// [promised](super::Rings::fences_everywhere) it. False: do not sleep, whoever sleeps now
+/// may not be woken.
 pub fn fence_before_sleep(everywhere: bool) -> bool {
     sleeper(everywhere)
 }

@@ -81,10 +81,12 @@ impl<'a> Consumer<'a> {
 
     /// The first half of [`Consumer::prepare_sleep`], for one that sleeps on many
     /// rings: [`fence_before_sleep`](super::fence_before_sleep) once for all of
-    /// them, and [`Consumer::confirm_sleep`] on each have to follow.
+    /// them, everywhere if this is true for any, and [`Consumer::confirm_sleep`] on each
+    /// have to follow.
     #[inline]
-    pub fn announce_sleep(&mut self) {
-        self.incoming.announce_sleep();
+    #[must_use = "it says which fence has to follow"]
+    pub fn announce_sleep(&mut self) -> bool {
+        self.incoming.announce_sleep()
     }
 
     /// The second half of [`Consumer::prepare_sleep`]. False: there is a record, and

@@ -2,10 +2,21 @@
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use super::layout::{PADDING, RecordHeader, max_record};
+use super::layout::{FENCE_YOURSELF, PADDING, RECORD_ALIGN, RecordHeader, max_record};
 use super::protocol::{Ring, Words, next_sleep};
 use super::state::ConsumerState;
 use super::{Corrupt, barrier};
+
+/// As many bytes before a sleep are few: the senders' fences would have cost less than the
+/// sleeper's.
+const FEW: u64 = 32 * RECORD_ALIGN;
+
+/// After so many sleeps in a row with few records before them, the producer is asked to
+/// fence itself.
+pub(super) const OFTEN: u32 = 8;
+
+/// As many bytes without a sleep end that.
+pub(super) const MANY: u64 = 256 * RECORD_ALIGN;
 
 /// The consumer's side. Its state may hold anything: then what is received makes no
 /// sense, but lies in the ring.
@@ -55,6 +66,9 @@ impl<W: Words> Incoming<'_, W> {
             return false;
         }
         self.state.released = self.state.position;
+        if self.state.sleeps & FENCE_YOURSELF != 0 {
+            self.stay_awake();
+        }
         self.ring.words.consumed().store(self.state.position, Release);
         // Enough if the other side fences for both. Otherwise a wait that is being
         // announced may go unseen here, and `room_wanted` finds it.
@@ -84,8 +98,8 @@ impl<W: Words> Incoming<'_, W> {
     /// was announced.
     #[inline]
     pub(super) fn prepare_sleep(&mut self) -> bool {
-        self.announce_sleep();
-        if barrier::sleeper(self.ring.fences.own) {
+        let everywhere = self.announce_sleep();
+        if barrier::sleeper(everywhere) {
             self.confirm_sleep()
         } else {
             self.finish_sleep();
@@ -93,16 +107,32 @@ impl<W: Words> Incoming<'_, W> {
         }
     }
 
-    /// The first half of [`Incoming::prepare_sleep`]; a fence has to follow.
+    /// The first half of [`Incoming::prepare_sleep`]; a fence has to follow, everywhere
+    /// if this is true.
     #[inline]
-    pub(super) fn announce_sleep(&mut self) {
-        self.state.sleeps = next_sleep(self.state.sleeps);
-        self.ring.words.sleeping().store(self.state.sleeps, Relaxed);
+    pub(super) fn announce_sleep(&mut self) -> bool {
+        let state = &mut *self.state;
+        let few = state.position.wrapping_sub(state.slept_at) <= FEW;
+        state.short_turns = if few {
+            state.short_turns.saturating_add(1)
+        } else {
+            0
+        };
+        state.slept_at = state.position;
+        state.sleeps = next_sleep(state.sleeps) & !FENCE_YOURSELF;
+        if self.ring.fences.own && state.short_turns >= OFTEN {
+            state.sleeps |= FENCE_YOURSELF;
+        } else {
+            state.is_understood = 0;
+        }
+        self.ring.words.sleeping().store(state.sleeps, Relaxed);
+        self.ring.fences.own && state.is_understood == 0
     }
 
     /// The second half.
     #[inline]
     pub(super) fn confirm_sleep(&mut self) -> bool {
+        self.state.is_understood = (self.state.sleeps & FENCE_YOURSELF != 0).into();
         let empty = self.ring.words.header(self.state.position).load(Relaxed) == 0;
         if !empty {
             self.finish_sleep();
@@ -116,6 +146,17 @@ impl<W: Words> Incoming<'_, W> {
         if self.state.sleeps % 2 == 1 {
             self.state.sleeps = self.state.sleeps.wrapping_add(1);
             self.ring.words.sleeping().store(self.state.sleeps, Relaxed);
+        }
+    }
+
+    /// Spares the producer its fences if it has sent much since the last sleep.
+    #[cold]
+    fn stay_awake(&mut self) {
+        let state = &mut *self.state;
+        if state.position.wrapping_sub(state.slept_at) > MANY && state.sleeps.is_multiple_of(2) {
+            state.sleeps &= !FENCE_YOURSELF;
+            (state.short_turns, state.is_understood) = (0, 0);
+            self.ring.words.sleeping().store(state.sleeps, Relaxed);
         }
     }
 

@@ -8,7 +8,7 @@
 //! | --- | --- |
 //! | 0 | [`SectionHeader`], written once |
 //! | [`CONSUMED`] | how far this side has consumed the *other* side's records |
-//! | [`SLEEPING`] | odd while this side sleeps until the other side sends |
+//! | [`SLEEPING`] | odd while this side sleeps until the other side sends; with [`FENCE_YOURSELF`] |
 //! | [`STARVING`] | odd while this side waits until the other side makes room |
 //! | [`RECORDS`] | the records this side sends: `capacity` bytes |
 //!
@@ -28,12 +28,15 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"toehold\n");
 
 /// Version of the layout of sections and records. Two sides must have the same.
-pub const VERSION: u16 = 3;
+pub const VERSION: u16 = 4;
 
 /// Offset of the consumer's position.
 pub(super) const CONSUMED: usize = 128;
 /// Offset of the consumer's sleeping word.
 pub(super) const SLEEPING: usize = 256;
+/// Set in the sleeping word while the producer has to fence before it believes that word:
+/// a consumer that sleeps often does not fence for both, see [`super::barrier`].
+pub(super) const FENCE_YOURSELF: u64 = 1 << 63;
 /// Offset of the producer's starving word.
 pub(super) const STARVING: usize = 384;
 /// Offset of the records.

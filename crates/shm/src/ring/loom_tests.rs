@@ -6,7 +6,7 @@ use loom::sync::{Arc, Notify};
 use loom::thread;
 
 use super::incoming::Incoming;
-use super::layout::RecordHeader;
+use super::layout::{FENCE_YOURSELF, RecordHeader};
 use super::outgoing::Outgoing;
 use super::protocol::{AtomicU64, Fences, ReserveError, Ring, Words};
 use super::state::{ConsumerState, ProducerState};
@@ -73,22 +73,41 @@ impl Receiver {
 }
 
 fn ring() -> (Sender, Receiver) {
+    ring_with(FENCES, ConsumerState::default())
+}
+
+fn ring_with(fences: Fences, receiver: ConsumerState) -> (Sender, Receiver) {
     let model = Model(Arc::new(Memory {
         headers: std::array::from_fn(|_| AtomicU64::new(0)),
         bodies: std::array::from_fn(|_| UnsafeCell::new(0)),
         consumed: AtomicU64::new(0),
-        sleeping: AtomicU64::new(0),
+        sleeping: AtomicU64::new(receiver.sleeps),
         starving: AtomicU64::new(0),
     }));
     let ring = |words| Ring {
         words,
         capacity: CAPACITY,
-        fences: FENCES,
+        fences,
     };
     (
         Sender(ring(model.clone()), ProducerState::default()),
-        Receiver(ring(model), ConsumerState::default()),
+        Receiver(ring(model), receiver),
     )
+}
+
+/// A ring whose receiver sleeps so often that it no longer fences everywhere.
+fn ring_of_a_light_sleeper() -> (Sender, Receiver) {
+    let promised = Fences {
+        own: true,
+        other: true,
+    };
+    let receiver = ConsumerState {
+        sleeps: FENCE_YOURSELF,
+        short_turns: u32::MAX,
+        is_understood: 1,
+        ..ConsumerState::default()
+    };
+    ring_with(promised, receiver)
 }
 
 /// Commits a record that carries `number`.
@@ -178,31 +197,37 @@ fn a_burst_is_seen_whole_or_not_at_all() {
 
 #[test]
 fn no_wake_up_of_the_consumer_is_lost() {
-    check(|| {
-        let (mut outgoing, mut incoming) = ring();
-        let doorbell = Arc::new(Notify::new());
-        let ringer = Arc::clone(&doorbell);
-        let producer = thread::spawn(move || {
-            for number in 1..=2 {
-                send(&mut outgoing, number).unwrap();
-                if outgoing.end().publish() {
-                    ringer.notify();
-                }
-            }
-        });
-        let mut received = 0;
-        while received < 2 {
-            if let Some(number) = take(&mut incoming) {
-                received += 1;
-                assert_eq!(number, received);
-            } else if incoming.end().prepare_sleep() {
-                // A wake-up that does not come is a deadlock, which loom reports.
-                doorbell.wait();
-                incoming.end().finish_sleep();
+    check(|| all_are_received(ring()));
+}
+
+#[test]
+fn no_wake_up_of_one_who_sleeps_often_is_lost() {
+    check(|| all_are_received(ring_of_a_light_sleeper()));
+}
+
+fn all_are_received((mut outgoing, mut incoming): (Sender, Receiver)) {
+    let doorbell = Arc::new(Notify::new());
+    let ringer = Arc::clone(&doorbell);
+    let producer = thread::spawn(move || {
+        for number in 1..=2 {
+            send(&mut outgoing, number).unwrap();
+            if outgoing.end().publish() {
+                ringer.notify();
             }
         }
-        producer.join().unwrap();
     });
+    let mut received = 0;
+    while received < 2 {
+        if let Some(number) = take(&mut incoming) {
+            received += 1;
+            assert_eq!(number, received);
+        } else if incoming.end().prepare_sleep() {
+            // A wake-up that does not come is a deadlock, which loom reports.
+            doorbell.wait();
+            incoming.end().finish_sleep();
+        }
+    }
+    producer.join().unwrap();
 }
 
 #[test]

@@ -2,7 +2,9 @@
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use super::layout::{HEADER_LEN, PADDING, RECORD_ALIGN, RecordHeader, max_record, record_size};
+use super::layout::{
+    FENCE_YOURSELF, HEADER_LEN, PADDING, RECORD_ALIGN, RecordHeader, max_record, record_size,
+};
 use super::protocol::{ReserveError, Ring, Words, next_sleep};
 use super::state::ProducerState;
 use super::{Corrupt, barrier};
@@ -77,7 +79,11 @@ impl<W: Words> Outgoing<'_, W> {
             .store(self.state.first, Release);
         self.state.published = self.state.position;
         barrier::sender(self.ring.fences.other);
-        let sleep = self.ring.words.sleeping().load(Relaxed);
+        let mut sleep = self.ring.words.sleeping().load(Relaxed);
+        if sleep & FENCE_YOURSELF != 0 && self.ring.fences.other {
+            barrier::sender(false);
+            sleep = self.ring.words.sleeping().load(Relaxed);
+        }
         sleep % 2 == 1 && core::mem::replace(&mut self.state.rung, sleep) != sleep
     }
 

@@ -63,9 +63,9 @@ impl Rings {
         self.sent.words.consumed().load(Ordering::Acquire)
     }
 
-    /// Whether this side has promised to fence everywhere before it sleeps on these
-    /// rings: whichever of its processes sleeps has to tell
-    /// [`fence_before_sleep`](super::fence_before_sleep) so.
+    /// Whether this side has promised to fence everywhere before it waits for room, and
+    /// before it sleeps unless [`Consumer::announce_sleep`] says that it need not: whichever
+    /// of its processes does so has to tell [`fence_before_sleep`](super::fence_before_sleep).
     pub fn fences_everywhere(&self) -> bool {
         self.sent.fences.own
     }

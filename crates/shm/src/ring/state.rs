@@ -41,7 +41,13 @@ pub struct ConsumerState {
     pub(super) rung_wait: u64,
     /// The position it was told then.
     pub(super) rung_position: u64,
-    reserved: [u64; 3],
+    /// Where the next record was expected when this side announced a sleep last.
+    pub(super) slept_at: u64,
+    /// Sleeps in a row that not many records had come before.
+    pub(super) short_turns: u32,
+    /// 1: whatever the producer publishes, it has seen before that it has to fence itself.
+    pub(super) is_understood: u32,
+    pub(super) reserved: u64,
 }
 
 impl ProducerState {

@@ -11,12 +11,13 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use super::incoming::{MANY, OFTEN};
 use super::layout::{
     CONSUMED, HEADER_LEN, MAGIC, PADDING, RECORDS, RecordHeader, SLEEPING, STARVING, VERSION, record_size,
 };
 use super::{
     Consumer, ConsumerState, Corrupt, PeerSection, Place, Producer, ProducerState, ReserveError, Rings,
-    Section, SectionError, connect,
+    Section, SectionError, connect, fence_before_sleep,
 };
 use crate::{Carver, Doorbell, Region, Table};
 
@@ -228,6 +229,36 @@ fn a_sleep_announced_twice_is_rung_for_again() {
     assert!(!consumer.end().prepare_sleep(), "there is a record");
     send(&mut producer, 1, &[]).unwrap();
     assert!(!producer.end().publish(), "nobody sleeps");
+}
+
+#[test]
+fn one_who_sleeps_often_fences_everywhere_once_and_not_for_every_sleep() {
+    let (mut producer, mut consumer) = ring(CAPACITY);
+    let promised = consumer.rings.fences_everywhere();
+    let mut sleep = |records: u64| {
+        for number in 0..records {
+            send(&mut producer, 1, &[]).unwrap();
+            producer.end().publish();
+            assert_eq!(take(&mut consumer).unwrap().0, 1, "record {number}");
+            let _ = consumer.end().release();
+        }
+        let everywhere = consumer.end().announce_sleep();
+        assert!(fence_before_sleep(everywhere) && consumer.end().confirm_sleep());
+        consumer.end().finish_sleep();
+        everywhere
+    };
+    for _ in 0..OFTEN {
+        assert_eq!(sleep(1), promised);
+    }
+    for _ in 0..3 * OFTEN {
+        assert!(!sleep(1));
+    }
+    assert_eq!(sleep(2 * MANY / 64), promised, "after a stream without a sleep");
+    for _ in 1..OFTEN {
+        assert_eq!(sleep(1), promised);
+    }
+    assert_eq!(sleep(1), promised, "the first that asks the sender");
+    assert!(!sleep(1));
 }
 
 /// What the record with this number holds.
