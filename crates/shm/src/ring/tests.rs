@@ -238,7 +238,7 @@ fn one_who_sleeps_often_fences_everywhere_once_and_not_for_every_sleep() {
     let mut sleep = |records: u64| {
         for number in 0..records {
             send(&mut producer, 1, &[]).unwrap();
-            producer.end().publish();
+            let _ = producer.end().publish();
             assert_eq!(take(&mut consumer).unwrap().0, 1, "record {number}");
             let _ = consumer.end().release();
         }
