@@ -6,12 +6,12 @@ use toehold_node::uplink;
 #[derive(Debug, Clone, Copy, Default, clap::Args)]
 pub(super) struct Access {
     /// How frames are taken from the interface
-    #[arg(long, value_name = "HOW", default_value = "best", requires = "interface")]
+    #[arg(long, value_name = "HOW", default_value = "best", conflicts_with = "udp")]
     pub(super) xdp: Xdp,
 
     /// Queues of the interface that AF_XDP is used for, from the first one on; what comes to
     /// others takes the way of --xdp off [default: all, 16 at most]
-    #[arg(long, value_name = "NUMBER", requires = "interface",
+    #[arg(long, value_name = "NUMBER", conflicts_with = "udp",
         value_parser = clap::value_parser!(u32).range(1..=16))]
     pub(super) queues: Option<u32>,
 }

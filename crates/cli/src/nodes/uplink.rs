@@ -39,7 +39,7 @@ pub(crate) struct Arguments {
     interface: Option<String>,
 
     /// The network namespace that the interface is in: a name of `ip netns`, or a file
-    #[arg(long, value_name = "NAMESPACE", requires = "interface")]
+    #[arg(long, value_name = "NAMESPACE", conflicts_with = "udp")]
     netns: Option<String>,
 
     #[command(flatten)]

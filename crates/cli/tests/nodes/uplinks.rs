@@ -214,6 +214,10 @@ fn an_uplink_that_cannot_be_says_why() {
         assert!(said.contains(why), "{line}: {said}");
     };
     says("uplink x", "give --udp");
+    for about_an_interface in ["--xdp off", "--queues 2", "--netns x"] {
+        let line = format!("uplink x --udp 127.0.0.1:0 {about_an_interface}");
+        says(&line, "cannot be used with");
+    }
     says(
         "uplink x --udp 127.0.0.1:0",
         "give --peer HOST:PORT or --peers-file FILE",
