@@ -3,6 +3,7 @@
 //! A [`Link`] is what a network card is to a driver: burst receive, burst
 //! transmit, and capabilities. It knows nothing of IP.
 
+mod address_table;
 pub mod bridge;
 pub mod capture;
 mod checksum;

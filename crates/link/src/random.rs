@@ -1,4 +1,5 @@
-//! Random numbers that need no secrecy: the same seed gives the same sequence.
+//! Random numbers: a sequence that a seed repeats, which needs no secrecy, and numbers
+//! that nobody can guess.
 
 /// xoshiro256** (Blackman and Vigna, "Scrambled linear pseudorandom number
 /// generators", 2018), seeded through SplitMix64.
@@ -47,6 +48,13 @@ impl Random {
         let unit = (self.next() >> 11) as f64 / (1u64 << 53) as f64;
         unit < probability
     }
+}
+
+/// A number that nobody can guess.
+pub(crate) fn unpredictable() -> u64 {
+    let mut bytes = [0; 8];
+    let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
+    u64::from_ne_bytes(bytes)
 }
 
 #[cfg(test)]

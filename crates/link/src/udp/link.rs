@@ -11,14 +11,15 @@ use rustix::io::Errno;
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 
 use self::receive::Located;
-use super::address_table::AddressTable;
 use super::inbox::Inbox;
-use super::peer::{Common, Peer, Tick, random};
+use super::peer::{Common, Peer, Tick};
 use super::seal::Seal;
 use super::settings::{MAX_PEERS, canonical, check_peer};
 use super::socket::Socket;
 use super::{UdpError, UdpPeerInfo, UdpSettings, UdpStatistics};
+use crate::address_table::AddressTable;
 use crate::layout::{Layout, copy_from};
+use crate::random::unpredictable;
 use crate::{Capabilities, Checksum, Link, NeighborChange, Received, Transmit, TransmitError, Transmitter};
 
 /// Longest IP packet.
@@ -78,7 +79,7 @@ impl UdpLink {
         let (waiting, timer) = sleeping_place(&socket).map_err(system("make what to sleep on"))?;
         let common = Common {
             fabric: settings.fabric,
-            sender: random() as u32,
+            sender: unpredictable() as u32,
             address: settings.address,
             seal: settings.key.as_ref().map(Seal::new),
             datagram: usize::from(settings.datagram.min(65_000)),

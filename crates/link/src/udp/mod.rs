@@ -17,7 +17,6 @@
 //!
 //! Never waits: what the socket does not take stays staged, within bounds.
 
-mod address_table;
 mod association;
 mod error;
 mod fragments;

@@ -15,6 +15,7 @@ use super::seal::Seal;
 use super::socket::{Name, Outgoing, Socket};
 use super::{UdpPeerInfo, UdpPeerState, UdpPeerStatistics};
 use crate::layout::{Layout, copy_from};
+use crate::random::unpredictable;
 use crate::segment::Segments;
 use crate::{Checksum, Transmit};
 
@@ -149,7 +150,7 @@ impl Peer {
 
     /// Introduces this node. `token`: what the peer wants to see, if anything is known.
     pub(super) fn send_hello(&mut self, common: &Common, now_ns: u64, token: u64, anew: bool) {
-        let ours = self.association.offer(anew, random);
+        let ours = self.association.offer(anew, unpredictable);
         let answer_wanted = anew || !self.is_connected();
         let mut datagram = [0; HEADER_LEN + TAG_LEN + HELLO_LEN];
         let lead = lead(common.seal.is_some());
@@ -362,11 +363,4 @@ impl Peer {
         }
         datagrams
     }
-}
-
-/// A number that nobody can guess.
-pub(super) fn random() -> u64 {
-    let mut bytes = [0; 8];
-    let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
-    u64::from_ne_bytes(bytes)
 }

@@ -16,7 +16,7 @@ struct Entry {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct AddressTable {
+pub(crate) struct AddressTable {
     entries: HashMap<[u8; 6], Entry>,
     /// What was noted last: frames come in runs.
     last: Option<([u8; 6], Entry)>,
@@ -24,7 +24,7 @@ pub(super) struct AddressTable {
 
 impl AddressTable {
     /// Notes where an address sends from. False if there is no room for it.
-    pub(super) fn learn(&mut self, address: [u8; 6], peer: usize, now_ns: u64) -> bool {
+    pub(crate) fn learn(&mut self, address: [u8; 6], peer: usize, now_ns: u64) -> bool {
         if let Some((last, entry)) = self.last
             && (last, entry.peer) == (address, peer)
             && now_ns.saturating_sub(entry.seen_ns) < FRESH_NS
@@ -47,19 +47,19 @@ impl AddressTable {
     }
 
     /// The peer behind which the address is.
-    pub(super) fn find(&self, address: [u8; 6]) -> Option<usize> {
+    pub(crate) fn find(&self, address: [u8; 6]) -> Option<usize> {
         self.entries.get(&address).map(|entry| entry.peer)
     }
 
     /// Forgets addresses that were not seen for long.
-    pub(super) fn age(&mut self, now_ns: u64) {
+    pub(crate) fn age(&mut self, now_ns: u64) {
         self.last = None;
         self.entries
             .retain(|_, entry| now_ns.saturating_sub(entry.seen_ns) < AGE_NS);
     }
 
     /// Forgets what is behind a peer.
-    pub(super) fn forget(&mut self, peer: usize) {
+    pub(crate) fn forget(&mut self, peer: usize) {
         self.last = None;
         self.entries.retain(|_, entry| entry.peer != peer);
     }
