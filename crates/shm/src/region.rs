@@ -134,6 +134,19 @@ impl Region {
         })
     }
 
+    /// Maps the first `len` bytes of a file or device for reading and writing, whatever
+    /// others can do to it: should it be truncated, accesses beyond its end are fatal.
+    pub(crate) fn over(fd: OwnedFd, len: usize) -> Result<Self, RegionError> {
+        let base = map_shared(&fd, len, Access::ReadWrite)?;
+        Ok(Self {
+            base,
+            len,
+            fd: Some(fd),
+            access: Access::ReadWrite,
+            fresh: false,
+        })
+    }
+
     fn create_memfd(name: &str, len: usize) -> Result<Self, RegionError> {
         let len = round_up_to_page(len)?;
         let fd = memfd(name).map_err(RegionError::Create)?;

@@ -145,7 +145,8 @@ impl<'a> Record<'a> {
         let offset = offset.min(self.len());
         let mut gather = Gather::EMPTY;
         // SAFETY: the header was checked to describe bytes in the ring, which is mapped
-        // for reading only, and as long as the consumer lives, which the record borrows.
+        // as long as the consumer lives, which the record borrows; for reading only, or
+        // in a segment, whose bytes are written through raw pointers only.
         unsafe { gather.push_raw(self.first.add(offset), len.min(self.len() - offset)) };
         gather
     }

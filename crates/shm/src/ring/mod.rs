@@ -53,6 +53,7 @@ mod producer;
 mod protocol;
 mod rings;
 mod section;
+pub mod segment;
 mod state;
 
 pub use barrier::fence_before_sleep;

@@ -121,7 +121,8 @@ impl Place {
 }
 
 /// The memory of one direction, in two sections: the producer's with the records,
-/// the consumer's with its position. One of the two is mapped for reading only.
+/// the consumer's with its position. One of the two is mapped for reading only, or both
+/// are one segment, which nobody makes a reference into but to its words.
 #[derive(Debug)]
 pub(super) struct Direction {
     records: NonNull<u8>,
@@ -155,6 +156,27 @@ impl Direction {
             starving: word(&producer, STARVING),
             producer,
             _consumer: consumer,
+        }
+    }
+
+    /// In a segment, which both ends map for writing: the records at an offset, and the
+    /// consumer's words of the same mapping.
+    pub(super) fn within(
+        region: &Arc<Region>,
+        records: usize,
+        capacity: u64,
+        [consumed, sleeping, starving]: [NonNull<AtomicU64>; 3],
+    ) -> Self {
+        assert!(records.is_multiple_of(64) && records + capacity as usize <= region.len());
+        Self {
+            // SAFETY: the records lie in the mapping.
+            records: unsafe { region.base_mut().add(records) },
+            mask: (capacity - 1) & !(RECORD_ALIGN - 1),
+            consumed,
+            sleeping,
+            starving,
+            producer: Arc::clone(region),
+            _consumer: Arc::clone(region),
         }
     }
 

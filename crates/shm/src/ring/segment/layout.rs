@@ -1,0 +1,184 @@
+//! What a segment looks like. This is the agreement between members that may be of
+//! different builds, in different machines: every change of it changes [`VERSION`].
+//!
+//! | offset | what |
+//! | --- | --- |
+//! | 0 | the word that says what the segment is, see [`Geometry::to_word`] |
+//! | [`SLOTS`] | a slot of [`SLOT`] bytes for each member |
+//! | behind, at a whole page | a way for each ordered pair of members: [`HEAD`] bytes of words, and the ring |
+//!
+//! A segment of zeros is a fresh one: whoever comes first says in one store what it is to
+//! be, and there is nothing else that would have to be made. Rings and the records in them
+//! are those of [sections](super::super::layout).
+
+use super::super::layout::{MAX_CAPACITY, MIN_CAPACITY, VERSION as RING_VERSION};
+use super::SegmentError;
+
+/// "toes" in memory on a little-endian machine.
+const MAGIC: u32 = u32::from_le_bytes(*b"toes");
+
+/// Version of the layout of segments, beside that of rings.
+pub(super) const VERSION: u8 = 1;
+const _: () = assert!(RING_VERSION == 4, "a change of rings is one of segments");
+
+/// Most members.
+pub const MAX_MEMBERS: usize = 64;
+
+/// Offset of the slots.
+pub(super) const SLOTS: usize = 4096;
+/// Bytes of a slot; what one member writes shares no pair of cache lines with another's.
+pub(super) const SLOT: usize = 256;
+/// Bytes in front of the ring of a way.
+pub(super) const HEAD: usize = 512;
+
+/// Offsets in a way's head, of what its sender writes.
+pub(super) const SESSION: usize = 0;
+/// Of what its receiver writes.
+pub(super) const CONSUMED: usize = 128;
+pub(super) const OFFER: usize = 136;
+pub(super) const OFFERED_BY: usize = 144;
+pub(super) const OFFERED_TO: usize = 152;
+/// Of the words of those who sleep: nobody can be rung here, and nobody writes them.
+pub(super) const UNUSED: usize = 256;
+
+const PAGE: usize = 4096;
+
+/// How many members, and how much room for each way between two of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Geometry {
+    pub(super) members: usize,
+    /// Bytes of each ring: a power of two.
+    pub(super) capacity: u64,
+}
+
+impl Geometry {
+    /// With the longest rings that so many bytes have room for.
+    pub(super) fn within(len: usize, members: usize) -> Result<Geometry, SegmentError> {
+        if !(2..=MAX_MEMBERS).contains(&members) {
+            return Err(SegmentError::Members(members));
+        }
+        let mut capacity = MAX_CAPACITY;
+        while capacity >= MIN_CAPACITY {
+            let geometry = Geometry { members, capacity };
+            if geometry.bytes_needed() <= len {
+                return Ok(geometry);
+            }
+            capacity /= 2;
+        }
+        Err(SegmentError::TooShort { len, members })
+    }
+
+    /// All of it in one word, which is never zero.
+    pub(super) fn to_word(self) -> u64 {
+        let [members, order] = [self.members as u64, self.capacity.ilog2().into()];
+        u64::from(MAGIC) | u64::from(VERSION) << 32 | members << 40 | order << 48
+    }
+
+    /// What a word says, if it is that of a segment that lies in so many bytes.
+    pub(super) fn from_word(word: u64, len: usize) -> Result<Geometry, SegmentError> {
+        if word as u32 != MAGIC || word >> 56 != 0 {
+            return Err(SegmentError::NotASegment);
+        }
+        let version = (word >> 32) as u8;
+        if version != VERSION {
+            return Err(SegmentError::Version(version));
+        }
+        let geometry = Geometry {
+            members: usize::from((word >> 40) as u8),
+            capacity: 1_u64.checked_shl((word >> 48) as u32).unwrap_or(0),
+        };
+        let is_possible = (2..=MAX_MEMBERS).contains(&geometry.members)
+            && (MIN_CAPACITY..=MAX_CAPACITY).contains(&geometry.capacity)
+            && geometry.bytes_needed() <= len;
+        match is_possible {
+            true => Ok(geometry),
+            false => Err(SegmentError::NotASegment),
+        }
+    }
+
+    /// Bytes of the whole segment.
+    fn bytes_needed(self) -> usize {
+        self.first_way() + self.members * (self.members - 1) * self.way_len()
+    }
+
+    /// Where the slot of a member lies.
+    pub(super) fn slot(self, member: usize) -> usize {
+        SLOTS + member * SLOT
+    }
+
+    /// Where the way from one member to another one lies.
+    pub(super) fn way(self, from: usize, to: usize) -> usize {
+        let column = if to < from { to } else { to - 1 };
+        self.first_way() + (from * (self.members - 1) + column) * self.way_len()
+    }
+
+    fn first_way(self) -> usize {
+        (SLOTS + self.members * SLOT).next_multiple_of(PAGE)
+    }
+
+    fn way_len(self) -> usize {
+        HEAD + self.capacity as usize
+    }
+}
+
+const _: () = {
+    assert!(CONSUMED - SESSION >= 128 && UNUSED - CONSUMED >= 128 && UNUSED + 16 <= HEAD);
+    assert!(SLOT.is_multiple_of(128) && HEAD.is_multiple_of(128) && SLOTS.is_multiple_of(128));
+    // The longest segment that any word describes is far from the limits of `usize`.
+    assert!((MAX_CAPACITY as usize) < usize::MAX / (4 * MAX_MEMBERS * MAX_MEMBERS));
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_overlaps_and_all_lies_within() {
+        for members in [2, 3, 8, MAX_MEMBERS] {
+            let len = 64 << 20;
+            let geometry = Geometry::within(len, members).unwrap();
+            assert_eq!(Geometry::from_word(geometry.to_word(), len), Ok(geometry));
+            let mut places: Vec<_> = (0..members).map(|member| (geometry.slot(member), SLOT)).collect();
+            for from in 0..members {
+                let others = (0..members).filter(|&to| to != from);
+                places.extend(others.map(|to| (geometry.way(from, to), HEAD + geometry.capacity as usize)));
+            }
+            places.sort_unstable();
+            assert!(places[0].0 >= 8);
+            for pair in places.windows(2) {
+                assert!(pair[0].0 + pair[0].1 <= pair[1].0);
+            }
+            let (at, size) = places[places.len() - 1];
+            assert!(at + size <= len && at + size == geometry.bytes_needed());
+            let longer = Geometry {
+                capacity: geometry.capacity * 2,
+                ..geometry
+            };
+            assert!(longer.bytes_needed() > len, "rings as long as they can be");
+        }
+    }
+
+    #[test]
+    fn words_that_lie_are_refused() {
+        let len = 1 << 20;
+        let good = Geometry::within(len, 2).unwrap().to_word();
+        for bit in 0..64 {
+            let word = good ^ 1 << bit;
+            match Geometry::from_word(word, len) {
+                Ok(other) => assert!(other.bytes_needed() <= len && other.members >= 2),
+                Err(error) => assert!(matches!(
+                    error,
+                    SegmentError::NotASegment | SegmentError::Version(_)
+                )),
+            }
+        }
+        assert_eq!(Geometry::from_word(good, len / 4), Err(SegmentError::NotASegment));
+        assert_eq!(Geometry::from_word(u64::MAX, len), Err(SegmentError::NotASegment));
+        assert!(matches!(
+            Geometry::within(12_000, 2),
+            Err(SegmentError::TooShort { .. })
+        ));
+        assert_eq!(Geometry::within(len, 1), Err(SegmentError::Members(1)));
+        assert_eq!(Geometry::within(len, 65), Err(SegmentError::Members(65)));
+    }
+}
