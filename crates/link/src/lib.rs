@@ -16,6 +16,7 @@ pub mod mq;
 pub mod packet;
 mod random;
 mod segment;
+pub mod shared;
 pub mod steering;
 pub mod tap;
 #[cfg(test)]
@@ -31,6 +32,7 @@ pub use frame::{Checksum, Fence, MIN_PRIVATE, Offload, Received, Transmit, Trans
 pub use watch::Watch;
 
 use std::os::fd::BorrowedFd;
+use std::time::Duration;
 
 /// What a link can do, as a network card's driver would report it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -54,7 +56,7 @@ pub struct Capabilities {
 ///
 /// A driver's round: `receive`, hand the frames to the stack, let the stack
 /// `transmit`, `flush`. To sleep: `prepare_sleep`; if it returns true, wait for
-/// `descriptor` to become readable; `finish_sleep`.
+/// `descriptor` to become readable, or `longest_sleep` to pass; `finish_sleep`.
 pub trait Link: Transmitter + Send {
     /// What the link can do.
     fn capabilities(&self) -> Capabilities;
@@ -80,6 +82,12 @@ pub trait Link: Transmitter + Send {
     /// Becomes readable when frames or events arrive while the link is prepared
     /// for sleep. `None`: the link has nothing to wait for but time.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
+
+    /// The longest that a driver may sleep now, if nothing tells it of frames that arrive: it
+    /// has to look for itself. `None`: the descriptor tells.
+    fn longest_sleep(&self) -> Option<Duration> {
+        None
+    }
 
     /// Announces that the driver will sleep. False: something arrived in the
     /// meantime, do another round instead (nothing has to be finished then).
@@ -146,6 +154,10 @@ impl<L: Link + ?Sized> Link for Box<L> {
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         (**self).descriptor()
+    }
+
+    fn longest_sleep(&self) -> Option<Duration> {
+        (**self).longest_sleep()
     }
 
     fn prepare_sleep(&mut self) -> bool {

@@ -166,7 +166,12 @@ impl<A: Link, B: Link> Bridge<A, B> {
                 self.a.descriptor().filter(|_| !self.forth.is_stalled()),
                 self.b.descriptor().filter(|_| !self.back.is_stalled()),
             ];
-            let rung = wait(&sources, waits.then_some(HELD_PAUSE));
+            let longest = [
+                waits.then_some(HELD_PAUSE),
+                self.a.longest_sleep(),
+                self.b.longest_sleep(),
+            ];
+            let rung = wait(&sources, longest.into_iter().flatten().min());
             self.b.finish_sleep(self.now_ns());
             rung
         } else {

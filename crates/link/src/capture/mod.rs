@@ -16,7 +16,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::BorrowedFd;
 use std::path::Path;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use toehold_shm::Gather;
 
@@ -256,6 +256,10 @@ impl<L: Link> Link for Capture<L> {
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.link.descriptor()
+    }
+
+    fn longest_sleep(&self) -> Option<Duration> {
+        self.link.longest_sleep()
     }
 
     fn prepare_sleep(&mut self) -> bool {

@@ -10,6 +10,7 @@ mod path;
 mod tests;
 
 use std::os::fd::BorrowedFd;
+use std::time::Duration;
 
 use toehold_shm::Gather;
 
@@ -261,6 +262,10 @@ impl<L: Link> Link for Impair<L> {
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.link.descriptor()
+    }
+
+    fn longest_sleep(&self) -> Option<Duration> {
+        self.link.longest_sleep()
     }
 
     fn prepare_sleep(&mut self) -> bool {

@@ -1,0 +1,222 @@
+//! Another member, and the two ways to it.
+
+use toehold_shm::Gather;
+use toehold_shm::ring::segment::{Inbound, Outbound, Segment, SendError, Sight};
+use zerocopy::{FromZeros, IntoBytes};
+
+use super::record::{FRAME, PREFACE, Preface};
+use super::{SharedPeerInfo, SharedPeerStatistics};
+use crate::random::unpredictable;
+use crate::{Offload, Received, Transmit, TransmitError};
+
+/// How long a member is left alone that broke the rules, in nanoseconds.
+const PENANCE_NS: u64 = 100_000_000;
+/// How long an offer stands before another one is made, in nanoseconds.
+const OFFER_NS: u64 = 100_000_000;
+/// How long a member may leave what it was sent before that is begun anew, in nanoseconds: it
+/// cannot see it any more if somebody wrote over it.
+const STUCK_NS: u64 = 1_000_000_000;
+
+/// What became of a frame, or of the ring it was in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Taken {
+    Frame,
+    /// A record that is none.
+    Malformed,
+    BadLength,
+    /// Nothing is there.
+    Nothing,
+    /// Nonsense: the session is over.
+    Broken,
+}
+
+#[derive(Debug)]
+pub(super) struct Peer {
+    member: usize,
+    /// Its present life, or 0.
+    life: u64,
+    pub(super) address: [u8; 6],
+    outbound: Outbound,
+    inbound: Inbound,
+    /// Frames were sent that it cannot see yet.
+    unpublished: bool,
+    /// No session is offered before.
+    not_before_ns: u64,
+    /// How far it is with what it was sent, and since when.
+    behind: Option<u64>,
+    behind_ns: u64,
+    statistics: SharedPeerStatistics,
+}
+
+impl Peer {
+    pub(super) fn new(segment: &Segment, own: usize, member: usize) -> Peer {
+        Peer {
+            member,
+            life: 0,
+            address: [0; 6],
+            outbound: segment.outbound(own, member),
+            inbound: segment.inbound(member, own),
+            unpublished: false,
+            not_before_ns: 0,
+            behind: None,
+            behind_ns: 0,
+            statistics: SharedPeerStatistics::default(),
+        }
+    }
+
+    pub(super) fn member(&self) -> usize {
+        self.member
+    }
+
+    pub(super) fn is_present(&self) -> bool {
+        self.life != 0
+    }
+
+    pub(super) fn info(&self) -> SharedPeerInfo {
+        SharedPeerInfo {
+            member: self.member,
+            address: self.address,
+            is_connected: self.outbound.is_open() && self.inbound.is_open(),
+            statistics: self.statistics,
+        }
+    }
+
+    /// Whether this is another life than the one before, or the first, or the last.
+    pub(super) fn differs(&self, seen: Option<Sight>) -> bool {
+        seen.map_or(0, |seen| seen.present) != self.life
+    }
+
+    /// It begins, in whatever life.
+    pub(super) fn meet(&mut self, seen: Sight) {
+        self.life = seen.present;
+        self.address = address_of(seen.identity);
+    }
+
+    /// It is gone.
+    pub(super) fn part(&mut self) {
+        self.life = 0;
+        self.outbound.end();
+        self.inbound.end();
+        (self.unpublished, self.not_before_ns) = (false, 0);
+    }
+
+    /// Offers and takes up sessions. `own` is this member's present life.
+    pub(super) fn attend(&mut self, own: u64, now_ns: u64) {
+        if self.outbound.attend(own, self.life) {
+            self.unpublished = false;
+            self.statistics.sessions += 1;
+        }
+        let was_open = self.inbound.is_open();
+        self.inbound.attend();
+        self.statistics.sessions += u64::from(!was_open && self.inbound.is_open());
+        if !self.inbound.is_open() && now_ns >= self.not_before_ns {
+            self.inbound.offer(unpredictable().max(1), own, self.life);
+            self.not_before_ns = now_ns + OFFER_NS;
+        }
+        let behind = self.outbound.behind();
+        if behind != self.behind || behind.is_none() {
+            (self.behind, self.behind_ns) = (behind, now_ns);
+        } else if now_ns.saturating_sub(self.behind_ns) >= STUCK_NS {
+            self.outbound.end();
+        }
+    }
+
+    pub(super) fn send(&mut self, frame: &Transmit<'_>) -> Result<(), TransmitError> {
+        let preface = Preface::new(frame.offload);
+        let parts = [preface.as_bytes(), frame.headers];
+        match self.outbound.send(FRAME, parts, frame.payload) {
+            Ok(()) => {
+                self.unpublished = true;
+                self.statistics.frames_sent += 1;
+                Ok(())
+            }
+            Err(SendError::Full) => Err(TransmitError::Full),
+            Err(SendError::TooLong) => Err(TransmitError::TooLong),
+            Err(SendError::Closed) => Err(TransmitError::Unreachable),
+        }
+    }
+
+    /// Whether frames can be sent to it.
+    pub(super) fn is_open(&self) -> bool {
+        self.outbound.is_open()
+    }
+
+    pub(super) fn publish(&mut self) {
+        if std::mem::take(&mut self.unpublished) {
+            self.outbound.publish();
+        }
+    }
+
+    #[inline]
+    pub(super) fn has_next(&self) -> bool {
+        self.inbound.has_next()
+    }
+
+    /// Hands over the next frame. Its beginning is copied to `private`.
+    pub(super) fn take(
+        &mut self,
+        lengths: &std::ops::RangeInclusive<usize>,
+        private: &mut [u8],
+        handler: impl FnOnce(&Received<'_>),
+    ) -> Taken {
+        let Some(mut consumer) = self.inbound.consumer() else {
+            return Taken::Nothing;
+        };
+        let record = match consumer.peek() {
+            Ok(Some(record)) => record,
+            Ok(None) => return Taken::Nothing,
+            Err(_) => return Taken::Broken,
+        };
+        let mut preface = Preface::new_zeroed();
+        record.copy_to(0, preface.as_mut_bytes());
+        let len = record.len().saturating_sub(PREFACE);
+        let taken = match preface.offload() {
+            _ if record.kind() != FRAME => Taken::Malformed,
+            None => Taken::Malformed,
+            Some(_) if !lengths.contains(&len) => Taken::BadLength,
+            Some(offload) => {
+                let beginning = len.min(private.len());
+                record.copy_to(PREFACE, &mut private[..beginning]);
+                let rest = record.slice(PREFACE + beginning, len - beginning);
+                hand_over(&private[..beginning], rest, offload, handler);
+                self.statistics.frames_received += 1;
+                Taken::Frame
+            }
+        };
+        consumer.advance();
+        taken
+    }
+
+    /// Lets it use again what was taken.
+    pub(super) fn release(&mut self) {
+        if let Some(mut consumer) = self.inbound.consumer() {
+            // It is told by what it looks at.
+            let _ = consumer.release();
+        }
+    }
+
+    /// What it wrote made no sense: it begins anew, after a while.
+    pub(super) fn break_off(&mut self, now_ns: u64) {
+        self.inbound.end();
+        self.not_before_ns = now_ns + PENANCE_NS;
+    }
+}
+
+fn hand_over(private: &[u8], rest: Gather<'_>, offload: Offload, handler: impl FnOnce(&Received<'_>)) {
+    handler(&Received {
+        private,
+        rest,
+        offload,
+    });
+}
+
+/// A hardware address as a member's identity.
+pub(super) fn identity_of(address: [u8; 6]) -> u64 {
+    let [a, b, c, d, e, f] = address;
+    u64::from_le_bytes([a, b, c, d, e, f, 0, 0])
+}
+
+fn address_of(identity: u64) -> [u8; 6] {
+    let [a, b, c, d, e, f, ..] = identity.to_le_bytes();
+    [a, b, c, d, e, f]
+}

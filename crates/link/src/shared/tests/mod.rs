@@ -1,0 +1,70 @@
+//! Members of a segment in one process, under a clock of the test's own.
+
+mod frames;
+mod hostile;
+mod processes;
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::*;
+use crate::test_frames::{frame_to, receive_all, send};
+use crate::{Link, Offload, TransmitError};
+
+/// A segment of a test's own.
+struct Place(PathBuf);
+
+impl Place {
+    fn new() -> Place {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let directory = std::env::temp_dir().join(format!("toehold-shared-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        Place(directory)
+    }
+
+    fn path(&self) -> PathBuf {
+        self.0.join("segment")
+    }
+
+    /// With 1 MiB for four members, and so rings of 64 KiB.
+    fn settings(&self, number: u8) -> SharedSettings {
+        SharedSettings {
+            size: Some(1 << 20),
+            members: 4,
+            ..SharedSettings::new(self.path(), mac(number))
+        }
+    }
+
+    fn member(&self, number: u8) -> SharedLink {
+        SharedLink::open(&self.settings(number)).unwrap()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn mac(number: u8) -> [u8; 6] {
+    [2, 0, 0, 0, 0, number]
+}
+
+const MS: u64 = 1_000_000;
+
+/// Drives all members until nothing has come for long enough that whoever is there was
+/// seen, and began. Frames that come are dropped.
+fn settle(links: &mut [&mut SharedLink], now_ns: &mut u64) {
+    for _ in 0..200 {
+        *now_ns += MS;
+        for link in links.iter_mut() {
+            link.receive(*now_ns, 64, &mut |_| ());
+            link.flush();
+        }
+    }
+}
+
+fn connected(link: &SharedLink) -> usize {
+    link.peers().filter(|peer| peer.is_connected).count()
+}

@@ -1,0 +1,83 @@
+//! Two real processes, of which one is killed and comes back.
+
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use super::*;
+use crate::test_frames::PARTIAL;
+
+const PATH: &str = "TOEHOLD_TEST_SEGMENT";
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A process that echoes frames until it is killed, or has had enough time for any test.
+struct Echo(Child);
+
+impl Echo {
+    fn start(place: &Place) -> Echo {
+        let child = Command::new(std::env::current_exe().unwrap())
+            .args([
+                "--exact",
+                "shared::tests::processes::echo_in_a_process",
+                "--nocapture",
+            ])
+            .env(PATH, place.path())
+            .stdout(Stdio::null())
+            .spawn();
+        Echo(child.unwrap())
+    }
+}
+
+impl Drop for Echo {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Not a test of its own: the other process of the test below.
+#[test]
+fn echo_in_a_process() {
+    let Ok(path) = std::env::var(PATH) else { return };
+    let settings = SharedSettings {
+        member: Some(1),
+        ..SharedSettings::new(path, mac(2))
+    };
+    let (mut link, begun) = (SharedLink::open(&settings).unwrap(), Instant::now());
+    while begun.elapsed() < 2 * PATIENCE {
+        for frame in receive_all(&mut link, begun.elapsed().as_nanos() as u64) {
+            let answer = frame_to(mac(1), mac(2), &frame[14..]);
+            let _ = send(&mut link, &answer, PARTIAL);
+        }
+        link.flush();
+        std::thread::sleep(link.longest_sleep().unwrap());
+    }
+}
+
+/// Sends until an answer comes: what is sent while nobody is there is lost.
+fn echoed(link: &mut SharedLink, begun: Instant, bytes: &[u8]) {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        assert!(Instant::now() < deadline, "no answer");
+        let _ = send(link, &frame_to(mac(2), mac(1), bytes), PARTIAL);
+        link.flush();
+        std::thread::sleep(Duration::from_millis(1));
+        let answers = receive_all(link, begun.elapsed().as_nanos() as u64);
+        if answers.iter().any(|answer| answer[14..] == *bytes) {
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_killed_process_takes_its_place_again() {
+    let place = Place::new();
+    let (mut link, begun) = (place.member(1), Instant::now());
+    for life in [&b"first"[..], b"second"] {
+        let mut echo = Echo::start(&place);
+        echoed(&mut link, begun, life);
+        echo.0.kill().unwrap();
+        echo.0.wait().unwrap();
+    }
+    assert_eq!(link.statistics().broken, 0);
+    assert_eq!(link.peers().next().map(|peer| peer.member), Some(1));
+}
