@@ -1,24 +1,27 @@
-//! `toehold device`: an interface of the kernel on a fabric, or straight to other hosts.
+//! `toehold device`: an interface of the kernel on a fabric, or straight to other hosts or
+//! machines.
 
 use std::process::ExitCode;
 
 use anyhow::Result;
 
 use super::access::Access;
-use super::forward::{self, Ends, Hosts, Start};
+use super::forward::{self, Ends, Hosts, Memory, Start};
 use super::settings::{Chosen, OfDevices};
 
-/// Makes an interface of the kernel, on the fabric or straight to other hosts
+/// Makes an interface of the kernel, on the fabric or straight to others
 ///
-/// Without --udp the interface is a member of the fabric: the kernel's programs and the
-/// fabric's nodes reach one another. With --udp it leads to the same interface on other
-/// hosts, and not to the fabric, which then only gives it its name and addresses. It
+/// Without --udp and --segment the interface is a member of the fabric: the kernel's
+/// programs and the fabric's nodes reach one another. With --udp it leads to the same
+/// interface on other hosts, with --segment to those in other machines that map the same
+/// memory, and not to the fabric, which then only gives it its name and addresses. It
 /// lasts until `toehold down`. Takes CAP_NET_ADMIN.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   toehold device toe0
   toehold device toe0 --ipv4 10.77.9.1/16 --netns blue
   toehold device toe0 --udp 0.0.0.0:7006 --peer 192.0.2.2:7006 --ipv4 10.78.0.1/24
+  toehold device toe0 --segment /sys/bus/pci/devices/0000:00:04.0/resource2 --ipv4 10.79.0.1/24
   toehold device toe0 --bridged && ip link set toe0 master br0
   toehold down toe0
 
@@ -41,6 +44,9 @@ pub(crate) struct Arguments {
     hosts: Hosts,
 
     #[command(flatten)]
+    memory: Memory,
+
+    #[command(flatten)]
     start: Start,
 
     #[command(flatten)]
@@ -55,6 +61,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
         netns: arguments.netns,
         bridged: arguments.bridged,
         hosts: arguments.hosts,
+        memory: arguments.memory,
     };
     forward::start(
         arguments.start,

@@ -12,11 +12,12 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, anyhow, bail};
 use ipnet::IpNet;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use toehold_link::shared::SharedSettings;
 use toehold_link::udp::parse_peers;
 use toehold_node::engine::{self, Engine, Launch, Seat};
 use toehold_node::fabric::Fabric;
-use toehold_node::settings::NodeSettings;
-use toehold_node::uplink::{EthernetEnd, TapEnd, UdpEnd, UplinkConfig, UplinkHost};
+use toehold_node::settings::{NodeSettings, parse_bytes};
+use toehold_node::uplink::{EthernetEnd, SegmentEnd, TapEnd, UdpEnd, UplinkConfig, UplinkHost};
 
 use super::access::Access;
 use super::settings::{Chosen, OfDevices};
@@ -70,6 +71,31 @@ pub(super) struct Ends {
 
     #[command(flatten)]
     pub(super) hosts: Hosts,
+
+    #[command(flatten)]
+    pub(super) memory: Memory,
+}
+
+/// Memory that others map, for the command line.
+#[derive(Debug, clap::Args)]
+pub(super) struct Memory {
+    /// Memory that other machines or processes map: a file, an object in /dev/shm, a DAX
+    /// device, or the memory of an ivshmem PCI device (/sys/bus/pci/devices/…/resource2).
+    /// Whoever can write it is trusted with the traffic
+    #[arg(long, value_name = "PATH", conflicts_with = "udp")]
+    pub(super) segment: Option<PathBuf>,
+
+    /// Make a file of so many bytes, with K, M or G behind, where there is none
+    #[arg(long, value_name = "BYTES", requires = "segment", value_parser = bytes)]
+    pub(super) segment_size: Option<u64>,
+
+    /// Members of a fresh segment, from 2 to 64; one that is not fresh has those it has
+    #[arg(long, value_name = "MEMBERS", requires = "segment", default_value_t = SharedSettings::DEFAULT_MEMBERS)]
+    pub(super) segment_members: usize,
+
+    /// Which member this is, counted from 0 [default: one that nobody is]
+    #[arg(long, value_name = "NUMBER", requires = "segment")]
+    pub(super) member: Option<usize>,
 }
 
 /// Other hosts, for the command line.
@@ -195,6 +221,7 @@ impl Ends {
                 access: self.access.xdp.into(),
                 queues: self.access.queues,
             }),
+            segment: self.memory.end()?,
         })
     }
 
@@ -229,11 +256,44 @@ impl Ends {
         if let Some(file) = &self.hosts.key_file {
             add("--key-file", file.as_ref());
         }
+        if let Some(segment) = &self.memory.segment {
+            add("--segment", segment.as_ref());
+            add(
+                "--segment-members",
+                self.memory.segment_members.to_string().as_ref(),
+            );
+        }
+        if let Some(size) = self.memory.segment_size {
+            add("--segment-size", size.to_string().as_ref());
+        }
+        if let Some(member) = self.memory.member {
+            add("--member", member.to_string().as_ref());
+        }
         if self.bridged {
             arguments.push("--bridged".into());
         }
         arguments
     }
+}
+
+impl Memory {
+    fn end(&self) -> Result<Option<SegmentEnd>> {
+        let Some(segment) = &self.segment else {
+            return Ok(None);
+        };
+        Ok(Some(SegmentEnd {
+            // The engine process may be elsewhere.
+            path: std::path::absolute(segment)?,
+            size: self.segment_size,
+            members: self.segment_members,
+            member: self.member,
+        }))
+    }
+}
+
+fn bytes(text: &str) -> Result<u64, String> {
+    let bytes = parse_bytes(text).filter(|&bytes| bytes != 0);
+    bytes.ok_or_else(|| "choose a number of bytes, such as 16M".to_owned())
 }
 
 impl Hosts {

@@ -1,18 +1,22 @@
-//! `toehold uplink`: joins a fabric with those on other hosts, or with an Ethernet.
+//! `toehold uplink`: joins a fabric with those on other hosts or in other machines, or with
+//! an Ethernet.
 
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 
 use super::access::Access;
-use super::forward::{self, Ends, Hosts, Start};
+use super::forward::{self, Ends, Hosts, Memory, Start};
 use super::settings::{Chosen, OfGateways};
 
-/// Joins the fabric with fabrics on other hosts, or with an Ethernet
+/// Joins the fabric with fabrics elsewhere, or with an Ethernet
 ///
 /// With --udp: nodes of all hosts reach one another then as on one Ethernet; their names and
 /// addresses have to differ. Each host has an uplink in its fabric, and names the others'.
 /// A host that cannot be reached is tried again for ever.
+///
+/// With --segment: the same through memory that virtual machines and their host, or several
+/// hosts, map.
 ///
 /// With --interface: the nodes are on the network of that interface, real or virtual, under
 /// their own hardware and IP addresses (give them addresses of that network). The interface
@@ -25,6 +29,7 @@ use super::settings::{Chosen, OfGateways};
   toehold uplink wan --udp 0.0.0.0:7005 --peer 192.0.2.2:7005 --key-file /etc/toehold/key
   toehold uplink wan --udp [::]:7005 --peers-file /etc/toehold/hosts
   toehold up web --ipv4 192.0.2.50/24 && toehold uplink lan --interface eth0
+  toehold uplink vms --segment /dev/shm/toehold --segment-size 64M --segment-members 4
   toehold stat wan
   toehold down wan
 
@@ -49,6 +54,9 @@ pub(crate) struct Arguments {
     hosts: Hosts,
 
     #[command(flatten)]
+    memory: Memory,
+
+    #[command(flatten)]
     start: Start,
 
     #[command(flatten)]
@@ -62,13 +70,14 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
         netns,
         access,
         hosts,
+        memory,
         start,
         settings,
     } = arguments;
-    if hosts.udp.is_none() && interface.is_none() {
+    if hosts.udp.is_none() && interface.is_none() && memory.segment.is_none() {
         bail!(
             "where does it lead? give --udp ADDRESS:PORT, such as 0.0.0.0:7005, where this host listens for \
-             others, or --interface NAME"
+             others, --interface NAME, or --segment PATH"
         );
     }
     let ends = Ends {
@@ -78,6 +87,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
         netns,
         bridged: false,
         hosts,
+        memory,
     };
     forward::start(start, &name, &ends, settings.settings)
 }

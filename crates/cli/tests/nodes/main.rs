@@ -5,6 +5,7 @@ mod capture;
 mod ethernet;
 mod kernel;
 mod programs;
+mod segments;
 mod support;
 mod uplinks;
 

@@ -1,6 +1,7 @@
 //! Fabrics of a test's own, and the command in them.
 
 use std::fs;
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -67,10 +68,14 @@ impl Fabrics {
     }
 
     pub(crate) fn engine(&self, node: &str) -> Pid {
-        let path = self.0.path().join(format!("default/{node}.json"));
-        let record: Value = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
-        Pid::from_raw(record["pid"].as_i64().unwrap() as i32).unwrap()
+        engine_of(&self.0.path().join(format!("default/{node}.json")))
     }
+}
+
+/// The engine process of a node's record.
+pub(crate) fn engine_of(record: &Path) -> Pid {
+    let record: Value = serde_json::from_slice(&fs::read(record).unwrap()).unwrap();
+    Pid::from_raw(record["pid"].as_i64().unwrap() as i32).unwrap()
 }
 
 impl Drop for Fabrics {

@@ -111,7 +111,7 @@ pub(crate) fn bytes(seed: usize) -> Vec<u8> {
 }
 
 /// Connects, and sends a stream each way at the same time; they arrive intact.
-fn both_ways(server: &Node, client: &Node, to: &str) {
+pub(crate) fn both_ways(server: &Node, client: &Node, to: &str) {
     let listener = TcpListener::bind(server, to).unwrap();
     let address = listener.local_addr().unwrap();
     let near = TcpStream::connect(client, address).unwrap();

@@ -61,6 +61,7 @@ impl DeviceOrder {
                 key: None,
             }),
             ethernet: None,
+            segment: None,
         }
     }
 }

@@ -28,6 +28,11 @@ pub struct Setting {
     set: fn(&mut NodeSettings, &str) -> Result<(), ()>,
 }
 
+/// A number of bytes as people write it: with K, M, G or T behind it, so many powers of 1024.
+pub fn parse_bytes(text: &str) -> Option<u64> {
+    u64::parse(text)
+}
+
 /// A value that a setting cannot take.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{name} cannot be {value:?}; choose {range}")]

@@ -8,6 +8,7 @@ use toehold_link::bridge::Bridge;
 use toehold_link::interface::{Interface, Namespace, NamespaceError};
 use toehold_link::mq::{Mesh, MeshSettings};
 use toehold_link::packet::PacketLink;
+use toehold_link::shared::{SharedLink, SharedSettings};
 use toehold_link::tap::{Tap, TapSettings};
 use toehold_link::udp::{UdpLink, UdpSettings};
 use toehold_link::xdp::{Mode, XdpLink};
@@ -16,7 +17,7 @@ use crate::engine::HostError;
 use crate::fabric::{Place, Role};
 use crate::settings::NodeSettings;
 
-/// What is joined: with both ends the two of them, with one that end and the fabric.
+/// What is joined: two ends with each other, or one with the fabric.
 #[derive(Debug, Clone, Default)]
 pub struct UplinkConfig {
     /// An interface of the kernel.
@@ -25,6 +26,8 @@ pub struct UplinkConfig {
     pub udp: Option<UdpEnd>,
     /// An interface that is there; with the fabric only.
     pub ethernet: Option<EthernetEnd>,
+    /// Other members of a segment; not beside other hosts.
+    pub segment: Option<SegmentEnd>,
 }
 
 /// An interface of the kernel that is there, and what is behind it.
@@ -91,15 +94,30 @@ pub struct UdpEnd {
     pub key: Option<[u8; 32]>,
 }
 
+/// Memory that several machines or processes map, see [`toehold_link::shared`].
+#[derive(Debug, Clone)]
+pub struct SegmentEnd {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Bytes of the file, if it is to be made where there is none.
+    pub size: Option<u64>,
+    /// Members of a fresh segment.
+    pub members: usize,
+    /// Which of them this is, if not any.
+    pub member: Option<usize>,
+}
+
 /// Why there is nothing to forward.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidUplink {
-    /// Neither an interface nor hosts are named.
-    #[error("nothing is beyond the fabric: name an interface of the kernel, or peers on other hosts")]
+    /// Only the fabric.
+    #[error(
+        "nothing is beyond the fabric: name an interface of the kernel, peers on other hosts, or a segment"
+    )]
     Nothing,
     /// What comes from one does not go on to the other.
-    #[error("an uplink leads either over an interface or to other hosts: start one for each")]
-    Both,
+    #[error("an uplink leads over an interface, to other hosts or through a segment: start one for each")]
+    Several,
 }
 
 impl UplinkConfig {
@@ -118,8 +136,10 @@ pub(super) enum Joined {
     FabricWithXdp(Box<Bridge<Mesh, XdpLink>>),
     /// With the reason why it is not AF_XDP, if that was to be.
     FabricWithPacket(Box<Bridge<Mesh, PacketLink>>, Option<String>),
+    FabricWithSegment(Box<Bridge<Mesh, SharedLink>>),
     KernelWithFabric(Box<Bridge<Tap, Mesh>>),
     KernelWithHosts(Box<Bridge<Tap, UdpLink>>),
+    KernelWithSegment(Box<Bridge<Tap, SharedLink>>),
 }
 
 impl Joined {
@@ -130,29 +150,39 @@ impl Joined {
         settings: &NodeSettings,
     ) -> Result<Joined, HostError> {
         let mac = place.record().mac.0;
+        // What can fail for others to see comes first: nobody is to meet a gateway that
+        // leads nowhere.
         if let Some(ethernet) = &config.ethernet {
-            if config.tap.is_some() || config.udp.is_some() {
-                return Err(InvalidUplink::Both.into());
+            if config.tap.is_some() || config.udp.is_some() || config.segment.is_some() {
+                return Err(InvalidUplink::Several.into());
             }
             return Joined::with_ethernet(ethernet, place, settings);
         }
-        Ok(match (&config.tap, &config.udp) {
-            (None, None) => return Err(InvalidUplink::Nothing.into()),
-            (None, Some(udp)) => {
-                // What can fail for others to see comes first: nobody is to meet a
-                // gateway that leads nowhere.
+        Ok(match (&config.tap, &config.udp, &config.segment) {
+            (None, None, None) => return Err(InvalidUplink::Nothing.into()),
+            (_, Some(_), Some(_)) => return Err(InvalidUplink::Several.into()),
+            (None, Some(udp), None) => {
                 let hosts = open_udp(udp, mac, settings)?;
                 Joined::FabricWithHosts(Box::new(Bridge::new(join(place, settings, true)?, hosts)))
             }
-            (Some(tap), None) => {
+            (None, None, Some(segment)) => {
+                let others = open_segment(segment, mac, settings)?;
+                Joined::FabricWithSegment(Box::new(Bridge::new(join(place, settings, true)?, others)))
+            }
+            (Some(tap), None, None) => {
                 let kernel = open_tap(tap, place, settings)?;
                 let fabric = join(place, settings, tap.bridged)?;
                 Joined::KernelWithFabric(of_one(Bridge::new(kernel, fabric), tap, mac))
             }
-            (Some(tap), Some(udp)) => {
+            (Some(tap), Some(udp), None) => {
                 let hosts = open_udp(udp, mac, settings)?;
                 let kernel = open_tap(tap, place, settings)?;
                 Joined::KernelWithHosts(of_one(Bridge::new(kernel, hosts), tap, mac))
+            }
+            (Some(tap), None, Some(segment)) => {
+                let others = open_segment(segment, mac, settings)?;
+                let kernel = open_tap(tap, place, settings)?;
+                Joined::KernelWithSegment(of_one(Bridge::new(kernel, others), tap, mac))
             }
         })
     }
@@ -210,6 +240,21 @@ fn open_udp(udp: &UdpEnd, mac: [u8; 6], settings: &NodeSettings) -> Result<UdpLi
 
 fn namespace(file: Option<&Path>) -> Result<Namespace, NamespaceError> {
     file.map_or(Ok(Namespace::Own), Namespace::at)
+}
+
+fn open_segment(
+    segment: &SegmentEnd,
+    mac: [u8; 6],
+    settings: &NodeSettings,
+) -> Result<SharedLink, HostError> {
+    let segment = SharedSettings {
+        size: segment.size,
+        members: segment.members,
+        member: segment.member,
+        mtu: settings.mtu,
+        ..SharedSettings::new(&segment.path, mac)
+    };
+    Ok(SharedLink::open(&segment)?)
 }
 
 fn open_tap(end: &TapEnd, place: &Place, settings: &NodeSettings) -> Result<Tap, HostError> {

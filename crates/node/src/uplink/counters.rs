@@ -3,6 +3,7 @@
 use toehold_link::bridge::BridgeStatistics;
 use toehold_link::mq::{PeerState, PortStatistics};
 use toehold_link::packet::PacketStatistics;
+use toehold_link::shared::{SharedPeerInfo, SharedStatistics};
 use toehold_link::tap::TapStatistics;
 use toehold_link::udp::UdpStatistics;
 use toehold_link::xdp::XdpStatistics;
@@ -139,6 +140,51 @@ pub(super) fn of_xdp(statistics: &XdpStatistics) -> Vec<Counter> {
         dropped "Frames the kernel dropped because there was no place for them."
         not_served "Nodes whose frames are not taken through AF_XDP, because there are too many."
     )
+}
+
+/// `member`: its own number, if it has one now.
+pub(super) fn of_segment(
+    statistics: &SharedStatistics,
+    member: Option<usize>,
+    peers: impl Iterator<Item = SharedPeerInfo>,
+) -> Vec<Counter> {
+    let mut counters = counters!("segment", statistics,
+        flooded "Frames sent to all members because nobody knew better."
+        unreachable "Frames not sent because no member is there to receive them."
+        bad_length "Frames dropped because of their length."
+        full "Times a member's ring had no room."
+        group_frames_dropped "Group frames that a member's ring had no room for."
+        malformed "Records dropped because they are no frames."
+        broken "Times a member's ring held nonsense, and was begun anew."
+        not_learned "Hardware addresses not learned because too many are known."
+        evicted "Times another one took this member's number while this one did nothing."
+    );
+    let (mut present, mut connected, mut sessions) = (0, 0, 0);
+    for peer in peers {
+        present += 1;
+        connected += u64::from(peer.is_connected);
+        sessions += peer.statistics.sessions;
+    }
+    let more = [
+        (
+            "member",
+            member.map_or(u64::MAX, |member| member as u64),
+            "Its own number in the segment.",
+        ),
+        ("members_present", present, "Other members that are there."),
+        (
+            "members_connected",
+            connected,
+            "Of these, the ones that frames are exchanged with.",
+        ),
+        (
+            "sessions",
+            sessions,
+            "Times a ring was begun, of the members that are there.",
+        ),
+    ];
+    counters.extend(more.map(|(name, value, doc)| counter(format!("segment_{name}"), value, doc)));
+    counters
 }
 
 pub(super) fn of_kernel(statistics: &TapStatistics, is_gone: bool) -> Vec<Counter> {

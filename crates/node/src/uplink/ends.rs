@@ -4,6 +4,7 @@ use toehold_link::Link;
 use toehold_link::bridge::Bridge;
 use toehold_link::mq::Mesh;
 use toehold_link::packet::PacketLink;
+use toehold_link::shared::SharedLink;
 use toehold_link::tap::Tap;
 use toehold_link::udp::{UdpLink, UdpPeerInfo, UdpPeerState};
 use toehold_link::xdp::XdpLink;
@@ -69,6 +70,15 @@ impl End for UdpLink {
     fn describe(&self, report: &mut Report) {
         report.remotes = self.peers().map(|peer| remote(&peer)).collect();
         report.counters.extend(counters::of_hosts(&self.statistics()));
+    }
+}
+
+impl End for SharedLink {
+    const NAME: &'static str = "segment";
+
+    fn describe(&self, report: &mut Report) {
+        let counters = counters::of_segment(&self.statistics(), self.member(), self.peers());
+        report.counters.extend(counters);
     }
 }
 

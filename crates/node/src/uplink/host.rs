@@ -108,8 +108,10 @@ impl UplinkHost {
                 reason = why;
                 start(bridge, &shared)
             }
+            Joined::FabricWithSegment(bridge) => start(bridge, &shared),
             Joined::KernelWithFabric(bridge) => start(bridge, &shared),
             Joined::KernelWithHosts(bridge) => start(bridge, &shared),
+            Joined::KernelWithSegment(bridge) => start(bridge, &shared),
         };
         Ok(Arc::new(UplinkHost {
             thread: Mutex::new(Some(thread?)),

@@ -69,6 +69,7 @@ fn hosts(bind: SocketAddr, peer: SocketAddr, key: Option<[u8; 32]>) -> UplinkCon
             peers: vec![peer],
             key,
         }),
+        segment: None,
     }
 }
 
