@@ -13,6 +13,7 @@ mod readme;
 mod requirements;
 mod shell;
 mod test;
+mod vm_test;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -37,6 +38,8 @@ enum Task {
     Fuzz(fuzz::Arguments),
     /// Writes docs/rfc-clauses.md from the citations in the code, or checks it.
     Clauses(clauses::Arguments),
+    /// Two virtual machines that share memory: ping, TCP and TIPC between them.
+    VmTest(vm_test::Arguments),
     /// Runs the README's commands, so that they stay true.
     Readme(readme::Arguments),
 }
@@ -48,6 +51,7 @@ fn main() -> ExitCode {
         Task::Demo(arguments) => demo::run(&arguments),
         Task::Fuzz(arguments) => fuzz::run(&arguments),
         Task::Clauses(arguments) => clauses::run(&arguments),
+        Task::VmTest(arguments) => vm_test::run(&arguments),
         Task::Readme(arguments) => readme::run(&arguments),
     };
     match result {

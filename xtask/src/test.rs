@@ -9,6 +9,7 @@
 use crate::fuzz;
 use crate::requirements::{self, FOR_FUZZING, FOR_TESTS};
 use crate::shell::{cargo, command, line_of, root, succeeds};
+use crate::vm_test;
 use anyhow::{Context, Result, bail};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -26,6 +27,9 @@ pub(crate) struct Arguments {
     /// Leave out the inputs kept in fuzz/corpus, because they are tried elsewhere.
     #[arg(long)]
     skip_corpora: bool,
+    /// Leave out the virtual machines, which take a minute or two.
+    #[arg(long)]
+    skip_machines: bool,
 }
 
 impl Arguments {
@@ -62,17 +66,38 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     }
     counts.ignored = counts.ignored.max(unmet.len());
     let corpora = arguments.skip_corpora || replay_corpora()?;
+    let machines = run_machines(arguments);
     report(&counts, &unmet);
     if !corpora {
         println!("*** SKIPPED the fuzzing corpora: no C++ compiler ***");
     }
+    match &machines {
+        Ok(None) => {}
+        Ok(Some(obstacle)) => {
+            println!("*** SKIPPED the virtual machines: {obstacle} (`cargo xtask vm-test` runs them) ***");
+        }
+        Err(error) => println!("*** FAILED the virtual machines: {error:#} ***"),
+    }
     if !counts.all_passed() {
         bail!("some tests failed");
     }
-    if arguments.strict && !(unmet.is_empty() && corpora) {
+    let machines = machines.context("the virtual machines failed")?;
+    if arguments.strict && !(unmet.is_empty() && corpora && machines.is_none()) {
         bail!("some tests were skipped");
     }
     Ok(())
+}
+
+/// Ethernet through the memory of two virtual machines. What keeps it from being tried, if
+/// anything does.
+fn run_machines(arguments: &Arguments) -> Result<Option<String>> {
+    if arguments.skip_machines {
+        return Ok(Some("not asked for".to_owned()));
+    }
+    match vm_test::means() {
+        Ok(means) => vm_test::run_with(&means).map(|()| None),
+        Err(obstacle) => Ok(Some(format!("{obstacle:#}"))),
+    }
 }
 
 /// Tries every input kept in fuzz/corpus. False: the machine cannot.

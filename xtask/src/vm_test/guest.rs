@@ -1,0 +1,156 @@
+//! One virtual machine, and the shell on its serial console.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use super::SEGMENT;
+use super::image::Image;
+use crate::shell::command;
+
+/// The memory of the common device, as a machine sees it.
+pub(super) const MEMORY: &str = "/sys/bus/pci/devices/0000:00:04.0/resource2";
+
+/// A machine on a busy host may take so long to boot, to do one thing, or to notice one.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// Between two looks whether something has come about.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// It ends with this.
+pub(super) struct Guest {
+    name: String,
+    child: Child,
+    keyboard: ChildStdin,
+    screen: Receiver<String>,
+    /// Commands given.
+    given: u32,
+}
+
+impl Guest {
+    pub(super) fn start(number: usize, image: &Image, memory: &Path) -> Result<Guest> {
+        let object = format!(
+            "memory-backend-file,id=common,share=on,size={SEGMENT},mem-path={}",
+            memory.display()
+        );
+        // Emulated processors are everywhere; virtual ones need rights, and a host that works.
+        let mut qemu = command(
+            "qemu-system-x86_64",
+            ["-accel", "tcg", "-cpu", "max", "-smp", "1", "-m", "384"],
+        );
+        qemu.args([
+            "-nodefaults",
+            "-nographic",
+            "-no-reboot",
+            "-serial",
+            "stdio",
+            "-net",
+            "none",
+        ]);
+        qemu.args(["-object", &object]);
+        qemu.args(["-device", "ivshmem-plain,memdev=common,addr=4"]);
+        qemu.arg("-kernel").arg(&image.kernel);
+        qemu.arg("-initrd").arg(&image.files);
+        qemu.args(["-append", "console=ttyS0 quiet panic=-1"]);
+        qemu.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = qemu.spawn().context("cannot start qemu-system-x86_64")?;
+        let keyboard = child.stdin.take().context("no keyboard")?;
+        let output = child.stdout.take().context("no screen")?;
+        let log = image.work.join(format!("vm{number}.log"));
+        let mut log = File::options().create(true).append(true).open(log)?;
+        let (sender, screen) = channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(output).split(b'\n') {
+                let Ok(line) = line else { return };
+                let line = String::from_utf8_lossy(&line).trim_end().to_owned();
+                let _ = writeln!(log, "{line}");
+                if sender.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        Ok(Guest {
+            name: format!("vm{number}"),
+            child,
+            keyboard,
+            screen,
+            given: 0,
+        })
+    }
+
+    pub(super) fn wait_for_shell(&mut self) -> Result<()> {
+        self.lines_until(&|line| line.contains("@@ ready"))?;
+        Ok(())
+    }
+
+    /// Runs a command of the shell; what it printed. A failure is an error.
+    pub(super) fn does(&mut self, line: &str) -> Result<String> {
+        let (status, output) = self.tries(line)?;
+        if status != 0 {
+            bail!("{}: `{line}` failed ({status}): {output}", self.name);
+        }
+        Ok(output)
+    }
+
+    /// Runs it again and again until it succeeds.
+    pub(super) fn until(&mut self, what: &str, line: &str) -> Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let (status, output) = self.tries(line)?;
+            if status == 0 {
+                return Ok(());
+            }
+            if Instant::now() >= deadline {
+                bail!("{}: no {what} (`{line}`): {output}", self.name);
+            }
+            std::thread::sleep(PAUSE);
+        }
+    }
+
+    fn tries(&mut self, line: &str) -> Result<(i32, String)> {
+        self.given += 1;
+        let mark = format!("@@ {} ", self.given);
+        writeln!(self.keyboard, "{line}").with_context(|| format!("{} is gone", self.name))?;
+        let (lines, last) = self.lines_until(&|line| line.contains(&mark))?;
+        let (before, status) = last.split_once(&mark).context("no mark")?;
+        let mut output = lines.join("\n");
+        output += before;
+        Ok((status.trim().parse()?, output.trim().to_owned()))
+    }
+
+    /// Everything before a line, and that line.
+    fn lines_until(&mut self, is_last: &dyn Fn(&str) -> bool) -> Result<(Vec<String>, String)> {
+        let deadline = Instant::now() + PATIENCE;
+        let mut lines = Vec::new();
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.screen.recv_timeout(left) {
+                Ok(line) if is_last(&line) => return Ok((lines, line)),
+                Ok(line) => lines.push(line),
+                Err(RecvTimeoutError::Timeout) => {
+                    bail!("{} says nothing any more; last: {:?}", self.name, lines.last());
+                }
+                Err(RecvTimeoutError::Disconnected) => {
+                    bail!("{} has ended; last: {:?}", self.name, lines.last());
+                }
+            }
+        }
+    }
+
+    /// As a failing host would end it.
+    pub(super) fn kill(&mut self) -> Result<()> {
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        let _ = self.kill();
+    }
+}
