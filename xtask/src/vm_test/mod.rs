@@ -1,9 +1,11 @@
 //! `cargo xtask vm-test`: two virtual machines whose only common device is a piece of memory.
 //!
-//! Each has Debian's kernel, a shell, and `toehold device --segment` on the memory of its
-//! ivshmem device. Shown are ping, TCP in both directions, and TIPC: the link comes up,
-//! messages are answered, a machine is killed and started again, an interface goes down and
-//! up. TIPC is in no host's kernel that one could rely on, and needs Ethernet to stand on.
+//! Each has Debian's kernel, a shell, and on the memory of its ivshmem device an interface
+//! (`toehold device --segment`) and an uplink of a fabric (`toehold uplink --segment`) with a
+//! node that has the kernel beside it. Shown are ping, TCP in both directions, and TIPC: the
+//! link comes up, messages are answered, a machine is killed and started again, an interface
+//! goes down and up. TIPC is in no host's kernel that one could rely on, and needs Ethernet to
+//! stand on.
 //!
 //! What the machines say lies in `target/vm-test/`. Every wait has an end.
 
@@ -99,9 +101,14 @@ fn told(begun: Instant, what: &str) {
 
 fn show(mut pair: Pair, begun: Instant) -> Result<()> {
     pair.ping()?;
-    told(begun, "ping goes both ways, over IPv4 and IPv6");
-    pair.copy(0, 1)?;
-    pair.copy(1, 0)?;
+    told(
+        begun,
+        "ping goes both ways, over IPv4 and IPv6, between devices and between joined fabrics",
+    );
+    for (from, to) in [(0, 1), (1, 0)] {
+        pair.copy(from, to, &ipv4(from))?;
+        pair.copy(from, to, &node_ipv4(from))?;
+    }
     told(begun, "files arrive over TCP as they were sent, both ways");
     pair.tipc_up()?;
     pair.tipc_messages()?;
@@ -118,7 +125,7 @@ fn show(mut pair: Pair, begun: Instant) -> Result<()> {
     pair.guests[0].does("ip link set toe0 up")?;
     pair.wait_for_link()?;
     pair.tipc_messages()?;
-    pair.copy(0, 1)?;
+    pair.copy(0, 1, &ipv4(0))?;
     told(
         begun,
         "TIPC: the interface was down and is up, and so is the link; files arrive",
@@ -180,6 +187,19 @@ impl<'a> Pair<'a> {
             ipv4(number),
             ipv6(number)
         ))?;
+        // A fabric in each machine, of which the kernel beside a node is a member: an uplink
+        // joins the two, as two more members of the segment.
+        guest.does(&format!(
+            "toehold up node{number} --tap=toe1 --mac 02:80:00:00:00:0{number} \
+             --network 10.80.0.0/16 --network fd80::/64 --ipv4 {}/16 --ipv6 {}/64 --fabric vms",
+            node_ipv4(number),
+            node_ipv6(number)
+        ))?;
+        guest.does(&format!(
+            "toehold uplink vm{number} --segment {} --member {} --fabric vms",
+            guest::MEMORY,
+            number + 2
+        ))?;
         guest.does("httpd -p 8080 -h /srv")?;
         guest.does(&format!("tipc node set identity vm{number}"))?;
         guest.does("tipc bearer enable media eth device toe0")?;
@@ -190,18 +210,22 @@ impl<'a> Pair<'a> {
     fn ping(&mut self) -> Result<()> {
         for (here, there) in [(0, 1), (1, 0)] {
             let guest = &mut self.guests[here];
-            guest.until("the other machine", &format!("ping -c 1 -W 1 {}", ipv4(there)))?;
-            guest.does(&format!("ping -c 3 -W 5 {}", ipv4(there)))?;
-            guest.until("its IPv6", &format!("ping6 -c 1 -W 1 {}", ipv6(there)))?;
+            for to in [ipv4(there), node_ipv4(there)] {
+                guest.until("way to the other machine", &format!("ping -c 1 -W 1 {to}"))?;
+                guest.does(&format!("ping -c 3 -W 5 {to}"))?;
+            }
+            for to in [ipv6(there), node_ipv6(there)] {
+                guest.until("way over IPv6", &format!("ping6 -c 1 -W 1 {to}"))?;
+            }
         }
         Ok(())
     }
 
-    /// One machine makes a file, the other one fetches it.
-    fn copy(&mut self, from: usize, to: usize) -> Result<()> {
+    /// One machine makes a file, the other one fetches it from one of its addresses.
+    fn copy(&mut self, from: usize, to: usize, address: &str) -> Result<()> {
         let make = format!("head -c {FILE} /dev/urandom >/srv/file && sha256sum </srv/file");
         let made = self.guests[from].does(&make)?;
-        let fetch = format!("perl /fetch.pl {} 8080 /file | sha256sum", ipv4(from));
+        let fetch = format!("perl /fetch.pl {address} 8080 /file | sha256sum");
         let fetched = self.guests[to].does(&fetch)?;
         if made != fetched || made.len() < 64 {
             bail!("a file of {FILE} bytes was {made:?}, and came as {fetched:?}");
@@ -249,4 +273,12 @@ fn ipv4(number: usize) -> String {
 
 fn ipv6(number: usize) -> String {
     format!("fd79::{}", number + 1)
+}
+
+fn node_ipv4(number: usize) -> String {
+    format!("10.80.0.{}", number + 1)
+}
+
+fn node_ipv6(number: usize) -> String {
+    format!("fd80::{}", number + 1)
 }
