@@ -23,13 +23,13 @@
 //! // They live the lives 17 and 18; the receiver offers the session 9.
 //! receiver.offer(9, 18, 17);
 //! assert!(sender.attend(17, 18));
-//! sender.send(1, [b"hel", b"lo"], &Gather::EMPTY)?;
+//! sender.send(1, [b"head", b"rest"], &Gather::EMPTY)?;
 //! sender.publish();
 //! receiver.attend();
 //! let mut consumer = receiver.consumer().expect("a session");
-//! let mut copy = [0; 5];
+//! let mut copy = [0; 8];
 //! consumer.peek()?.expect("a record").copy_to(0, &mut copy);
-//! assert_eq!(&copy, b"hello");
+//! assert_eq!(&copy, b"headrest");
 //! # std::fs::remove_dir_all(&directory)?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
