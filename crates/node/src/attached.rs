@@ -196,7 +196,8 @@ fn open(fabric: &Fabric, node: &str, process: Process) -> Result<(Shards, u64), 
         leases: OnceLock::new(),
         wakes: Arc::clone(&wakes),
     });
-    let membership = Arc::new(Membership::new(connection, Arc::clone(&lookout), process));
+    let membership = Membership::new(connection, Arc::clone(&lookout), process, kernel.is_some());
+    let membership = Arc::new(membership);
     let fabric_bell = Arc::new(fabric_bell);
     let mut handles = Vec::new();
     for (index, ((layout, fingerprint), descriptors)) in (0..).zip(shards.into_iter().zip(descriptors)) {

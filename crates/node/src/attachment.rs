@@ -1,5 +1,6 @@
 //! What connects a process with its node's engine.
 
+use std::net::SocketAddr;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicU64};
@@ -34,6 +35,8 @@ pub(crate) struct Membership {
     connection: Mutex<Connection>,
     pool: Pool,
     lookout: Arc<Lookout>,
+    /// Whether the kernel's stack is beside the node's.
+    beside_kernel: bool,
 }
 
 /// The same as the way to one of the node's shards has it.
@@ -93,6 +96,28 @@ impl Attachment {
     pub(crate) fn inherit(&self, holder: Holder) -> Option<Holder> {
         let Membership { pool, connection, .. } = &*self.membership;
         pool.inherit(connection, holder)
+    }
+
+    /// Takes a port from the kernel beside the node, see [`Pool::take_port`]; of a node
+    /// that is alone it has the port that it wants.
+    pub(crate) fn take_port(
+        &self,
+        holder: &mut Holder,
+        address: SocketAddr,
+        only_ipv6: bool,
+    ) -> Result<u16, HolderError> {
+        let Membership { pool, connection, .. } = &*self.membership;
+        if !self.membership.beside_kernel {
+            return Ok(address.port());
+        }
+        pool.take_port(connection, holder, address, only_ipv6)
+    }
+
+    /// Keeps a holder that stands for nothing any more, or closes it.
+    #[inline]
+    pub(crate) fn give_back(&self, holder: Holder) {
+        let Membership { pool, connection, .. } = &*self.membership;
+        pool.give_back(connection, holder);
     }
 
     /// Becomes readable when the engine is gone.
@@ -187,8 +212,14 @@ impl Attachment {
 }
 
 impl Membership {
-    pub(crate) fn new(connection: Connection, lookout: Arc<Lookout>, process: Process) -> Membership {
+    pub(crate) fn new(
+        connection: Connection,
+        lookout: Arc<Lookout>,
+        process: Process,
+        beside_kernel: bool,
+    ) -> Membership {
         Membership {
+            beside_kernel,
             connection: Mutex::new(connection),
             pool: Pool::new(process),
             lookout,

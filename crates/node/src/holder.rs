@@ -11,6 +11,7 @@
 //! process has forked since it got the descriptor, or has given it away; then
 //! nobody but the engine closes the connection.
 
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -40,6 +41,8 @@ struct Held {
     origin: Origin,
     /// A copy of the descriptor may be anywhere.
     given_away: AtomicBool,
+    /// The engine has taken a port from the kernel for what it stands for.
+    has_port: bool,
 }
 
 /// Which process got a holder, and when.
@@ -65,6 +68,9 @@ pub enum HolderError {
     /// The node is gone.
     #[error(transparent)]
     Gone(#[from] Gone),
+    /// A program of the kernel's beside the node has the port, or the kernel refuses it.
+    #[error("the kernel beside the node does not leave the port to it: {0}")]
+    Port(Errno),
     /// This process or the engine has no descriptors left, or no memory.
     #[error("cannot make a descriptor for the socket: {0} (see `ulimit -n`)")]
     System(Errno),
@@ -182,15 +188,43 @@ impl Pool {
             socket,
             origin,
             given_away: AtomicBool::new(false),
+            has_port: false,
         });
         Ok(held.collect())
     }
 
+    /// Takes a port from the kernel beside the node, for the listener that the holder will
+    /// stand for: which one, 0 being any.
+    pub(crate) fn take_port(
+        &self,
+        connection: &Mutex<Connection>,
+        holder: &mut Holder,
+        address: SocketAddr,
+        only_ipv6: bool,
+    ) -> Result<u16, HolderError> {
+        let held = holder.0.as_mut().ok_or(HolderError::Private)?;
+        let mut connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
+        // An answer that is late may say yes.
+        held.has_port = true;
+        match connection.take_port(held.number, address, only_ipv6) {
+            Err(ControlError::System { source, .. }) => Err(HolderError::Port(source)),
+            taken => taken.map_err(|error| HolderError::of(error, HolderError::Gone(Gone))),
+        }
+    }
+
     /// Keeps a holder that stands for nothing any more, or closes it.
-    pub(crate) fn give_back(&self, holder: Holder) {
-        let Some(held) = holder.0.filter(|held| self.is_unshared(held)) else {
+    pub(crate) fn give_back(&self, connection: &Mutex<Connection>, holder: Holder) {
+        let Some(mut held) = holder.0.filter(|held| self.is_unshared(held)) else {
             return;
         };
+        if held.has_port {
+            let mut connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
+            // If it is not told, the engine gives the port back when the holder is closed.
+            if connection.release_port(held.number).is_err() {
+                return;
+            }
+            held.has_port = false;
+        }
         let mut state = self.lock();
         if state.spare.len() < SPARE {
             state.spare.push(held);
@@ -222,6 +256,7 @@ impl Pool {
             socket,
             origin: Origin::now(self.process),
             given_away: AtomicBool::new(true),
+            has_port: false,
         })))
     }
 
@@ -239,6 +274,7 @@ impl Pool {
             socket,
             origin,
             given_away: AtomicBool::new(false),
+            has_port: false,
         })))
     }
 

@@ -1,6 +1,7 @@
 //! That a process has a connection, a listener or a poll of a shard. The shard knows
 //! it, so that what nobody has any more is closed, however the process ended.
 
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
 use toehold_stack::Event;
@@ -30,6 +31,25 @@ impl ShardHandle {
             },
             None => Ok(Holder::PRIVATE),
         }
+    }
+
+    /// Takes a port from the kernel, if it is beside the node, for the listener that a
+    /// holder will stand for, and says which: 0 is any, and left to the stack where there is
+    /// no kernel. It is given back with the holder. To be called without the lease.
+    ///
+    /// # Errors
+    ///
+    /// `Port` with ADDRINUSE if a program of the kernel's has the port, or if the node is gone.
+    pub fn take_port(
+        &self,
+        holder: &mut Holder,
+        address: SocketAddr,
+        only_ipv6: bool,
+    ) -> Result<u16, HolderError> {
+        let attachment = self.attachment.as_ref();
+        attachment.map_or(Ok(address.port()), |attachment| {
+            attachment.take_port(holder, address, only_ipv6)
+        })
     }
 
     /// Lets a holder stand for a connection or listener. False: it cannot.
@@ -66,7 +86,7 @@ impl ShardHandle {
     #[inline]
     pub fn give_back(&self, holder: Holder) {
         if let Some(attachment) = &self.attachment {
-            attachment.pool().give_back(holder);
+            attachment.give_back(holder);
         }
     }
 

@@ -51,7 +51,7 @@ pub(crate) fn parents() -> io::Error {
 pub(crate) fn from_holder(error: HolderError) -> io::Error {
     match error {
         HolderError::Gone(error) => gone(error),
-        HolderError::System(errno) => errno.into(),
+        HolderError::System(errno) | HolderError::Port(errno) => errno.into(),
         HolderError::Foreign => invalid("the descriptor is no such socket of this node"),
         HolderError::Private => io::Error::new(
             io::ErrorKind::Unsupported,

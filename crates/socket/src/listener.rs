@@ -43,7 +43,8 @@ impl TcpListener {
     ///
     /// # Errors
     ///
-    /// `AddrInUse`, `AddrNotAvailable`, ENOBUFS if there are too many listeners.
+    /// `AddrInUse`, also if a program of the kernel beside the node has the port;
+    /// `AddrNotAvailable`; ENOBUFS if there are too many listeners.
     pub fn bind<A: ToSocketAddrs>(node: &Node, addr: A) -> io::Result<TcpListener> {
         Self::bind_with_backlog(node, addr, BACKLOG)
     }
@@ -80,8 +81,8 @@ impl TcpListener {
         settings: &Settings,
     ) -> io::Result<TcpListener> {
         let count = node.shared.shards()?.count();
-        let mut addr = addr;
-        let (holder, ids) = node.shared.make_everywhere(|index, shard| {
+        let (holder, mut addr) = node.shared.holder_at(addr, settings)?;
+        let (holder, ids) = node.shared.make_everywhere(holder, |index, shard| {
             shard.tick();
             let now = shard.now;
             let listened = shard

@@ -61,6 +61,15 @@ impl Pair {
         self.beside(node, || net::TcpListener::bind(address)).unwrap()
     }
 
+    fn kernel_is_refused(&self, node: usize, address: SocketAddr) {
+        let listened = self.beside(node, || net::TcpListener::bind(address));
+        assert_eq!(
+            listened.unwrap_err().kind(),
+            std::io::ErrorKind::AddrInUse,
+            "{address}"
+        );
+    }
+
     fn kernel_connects(&self, node: usize, address: SocketAddr) -> std::io::Result<net::TcpStream> {
         self.beside(node, || net::TcpStream::connect(address))
     }
@@ -261,12 +270,12 @@ fn shards_and_the_kernels_talk() {
     stacks_and_kernels_talk("--shards 3");
 }
 
-#[test]
-#[ignore = "needs namespaces, tun"]
-fn a_port_belongs_to_one_of_the_two() {
-    let pair = Pair::new("");
+/// Whoever comes second is refused, and finds the port free when the first one has closed.
+fn a_port_belongs_to_one_of_the_two(settings: &str) {
+    let pair = Pair::new(settings);
     let (node, other) = (pair.attach("a"), pair.attach("b"));
     let (here, refused) = (NODE_A[0], std::io::ErrorKind::ConnectionRefused);
+    let in_use = std::io::ErrorKind::AddrInUse;
     // Nobody's: the kernel refuses, once.
     let error = pair.kernel_connects(1, at(here, 9)).unwrap_err();
     assert_eq!(error.kind(), refused);
@@ -278,8 +287,23 @@ fn a_port_belongs_to_one_of_the_two() {
     let theirs = pair.kernel_listens(0, &at(here, 80).to_string());
     let before = TcpStream::connect(&other, at(here, 80)).unwrap();
     let (accepted, _) = theirs.accept().unwrap();
-    // Both's: the node's own stack comes first, and who was there goes on.
+    for address in [at(here, 80), at("0.0.0.0", 80), at("::", 80)] {
+        let error = TcpListener::bind(&node, address).unwrap_err();
+        assert_eq!(error.kind(), in_use, "{address}");
+    }
+    TcpListener::bind(&node, at(NODE_A[1], 80)).unwrap();
+    // Ours, and who was there goes on.
+    drop(theirs);
     let ours = TcpListener::bind(&node, at(here, 80)).unwrap();
+    pair.kernel_is_refused(0, at(here, 80));
+    pair.kernel_is_refused(0, at("0.0.0.0", 80));
+    pair.kernel_is_refused(0, at("::", 80));
+    // What was refused by the stack has not changed that.
+    let error = TcpListener::bind(&node, at(here, 80)).unwrap_err();
+    assert_eq!(error.kind(), in_use);
+    pair.kernel_is_refused(0, at(here, 80));
+    // Addresses that the node does not have are none of its business.
+    pair.kernel_listens(0, "127.0.0.1:80");
     let from_kernel = pair.kernel_connects(1, at(here, 80)).unwrap();
     let (server, peer) = ours.accept().unwrap();
     assert_eq!(peer, from_kernel.local_addr().unwrap());
@@ -287,12 +311,65 @@ fn a_port_belongs_to_one_of_the_two() {
     exchange(&server, &from_kernel);
     // The kernel's again, and our connection goes on.
     drop(ours);
+    let theirs = pair.kernel_listens(0, &at(here, 80).to_string());
     let after = TcpStream::connect(&other, at(here, 80)).unwrap();
     let (accepted, _) = theirs.accept().unwrap();
     exchange(&after, &accepted);
     exchange(&from_kernel, &server);
     assert_eq!(pair.kernel_counted(0, "OutRsts"), 2);
     assert_eq!(pair.counted("a", "tcp_resets_sent"), 0);
+}
+
+#[test]
+#[ignore = "needs namespaces, tun"]
+fn a_port_belongs_to_one_of_two_stacks() {
+    a_port_belongs_to_one_of_the_two("");
+}
+
+#[test]
+#[ignore = "needs namespaces, tun"]
+fn a_port_belongs_to_the_kernel_or_to_all_shards() {
+    a_port_belongs_to_one_of_the_two("--shards 3");
+}
+
+#[test]
+#[ignore = "needs namespaces, tun"]
+fn a_listener_has_its_port_in_both_families_and_until_it_ends() {
+    let pair = Pair::new("");
+    let node = pair.attach("a");
+    // All addresses, and any port: one that is free in the kernel, too.
+    let both = TcpListener::bind(&node, at("::", 0)).unwrap();
+    let port = both.local_addr().unwrap().port();
+    assert_ne!(port, 0);
+    for address in NODE_A {
+        pair.kernel_is_refused(0, at(address, port));
+    }
+    pair.kernel_is_refused(0, at("0.0.0.0", port));
+    // A listener that shares the port, where the stack lets it, keeps it.
+    let ipv4 = TcpListener::bind(&node, at("0.0.0.0", 81)).unwrap();
+    let ipv6 = TcpListener::bind(&node, at(NODE_A[1], 81)).unwrap();
+    drop(ipv4);
+    pair.kernel_listens(0, &at(NODE_A[0], 81).to_string());
+    pair.kernel_is_refused(0, at(NODE_A[1], 81));
+    drop(ipv6);
+    pair.kernel_listens(0, &at(NODE_A[1], 81).to_string());
+    // Nobody closes it: it has its port as long as somebody has the descriptor.
+    let descriptor = both.into_fd().unwrap();
+    pair.kernel_is_refused(0, at(NODE_A[0], port));
+    drop(descriptor);
+    for address in NODE_A {
+        eventually("the listener's end", || {
+            let listener = pair.beside(0, || net::TcpListener::bind(at(address, port)));
+            listener.is_ok()
+        });
+    }
+    // Ends with the program, and with the engine.
+    std::mem::forget(TcpListener::bind(&node, at("::", 82)).unwrap());
+    pair.kernel_is_refused(0, at("::", 82));
+    let engine = pair.fabrics.engine("a");
+    kill_process(engine, Signal::KILL).unwrap();
+    wait_for_end(engine);
+    pair.kernel_listens(0, &at("::", 82).to_string());
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! A client's side of the control protocol: it waits, but never longer than its timeout.
 
 use std::fs::File;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -250,6 +251,40 @@ impl Connection {
             (Answer::Holders(numbers), descriptors) => Ok(numbers.into_iter().zip(descriptors).next()),
             _ => Err(self.nonsense()),
         }
+    }
+
+    /// Takes a port from the kernel beside the node, for the listener that a holder will
+    /// stand for, and says which: 0 is any.
+    ///
+    /// # Errors
+    ///
+    /// `System` with ADDRINUSE if a program of the kernel's has it; if the process has not
+    /// attached, or the node refuses or does not answer.
+    pub fn take_port(
+        &mut self,
+        holder: u32,
+        address: SocketAddr,
+        only_ipv6: bool,
+    ) -> Result<u16, ControlError> {
+        let request = Request::TakePort {
+            holder,
+            address,
+            only_ipv6,
+        };
+        match self.ask(&request, &[])? {
+            (Answer::Port(port), _) => Ok(port),
+            (Answer::NoPort(errno), _) => Err(self.system(Errno::from_raw_os_error(errno))),
+            _ => Err(self.nonsense()),
+        }
+    }
+
+    /// Gives back the port of a holder whose listener is closed.
+    ///
+    /// # Errors
+    ///
+    /// If the process has not attached, or the node refuses or does not answer.
+    pub fn release_port(&mut self, holder: u32) -> Result<(), ControlError> {
+        self.done(&Request::ReleasePort { holder }, &[])
     }
 
     /// How the node is.

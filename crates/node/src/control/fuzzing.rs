@@ -150,7 +150,7 @@ pub fn answer(question: u8, bytes: &[u8], memory: &[u8], descriptors: u8) {
     }
     drop(node);
     let mut connection = Connection::over(client, "node".parse().expect("a name"));
-    let _ = match question % 10 {
+    let _ = match question % 12 {
         0 => connection.attach().map(drop),
         1 => connection.peer(0, 1, 1).map(drop),
         2 => connection.holders(3).map(drop),
@@ -160,6 +160,10 @@ pub fn answer(question: u8, bytes: &[u8], memory: &[u8], descriptors: u8) {
         6 => connection.counters().map(drop),
         7 => connection.set_placement(Placement::Inline),
         8 => connection.stop_capture().map(drop),
+        9 => connection
+            .take_port(7, ([10, 77, 0, 1], 80).into(), false)
+            .map(drop),
+        10 => connection.release_port(7),
         _ => connection.inherit(pair().0).map(drop),
     };
 }

@@ -1,8 +1,10 @@
 //! What the control socket's server serves: the node as the engine process has it.
 
 use std::fs::File;
+use std::net::SocketAddr;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::status::{Counter, SocketStatus, StackStatus};
@@ -49,6 +51,32 @@ pub trait Host: Send + Sync + 'static {
     ///
     /// What the process is told instead.
     fn inherit(&self, process: u16, descriptor: OwnedFd) -> Result<Option<(u32, OwnedFd)>, Refusal>;
+
+    /// Takes a port from the kernel beside the node, for the listener that a holder will
+    /// stand for; 0: any. What the kernel has against it is the inner error. A node without
+    /// a kernel beside it has all ports.
+    ///
+    /// # Errors
+    ///
+    /// What the process is told instead.
+    fn take_port(
+        &self,
+        _process: u16,
+        _holder: u32,
+        address: SocketAddr,
+        _only_ipv6: bool,
+    ) -> Result<Result<u16, Errno>, Refusal> {
+        Ok(Ok(address.port()))
+    }
+
+    /// Gives it back: the listener is closed.
+    ///
+    /// # Errors
+    ///
+    /// What the process is told instead.
+    fn release_port(&self, _process: u16, _holder: u32) -> Result<(), Refusal> {
+        Ok(())
+    }
 
     /// What becomes readable when [`Host::handle_events`] is to be called.
     fn events(&self) -> Option<BorrowedFd<'_>> {

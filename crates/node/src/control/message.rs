@@ -4,6 +4,8 @@
 //! a packet comes as [`Answer::InMemory`] with a sealed memory file that holds
 //! it, so that what the server keeps for a client that does not read is small.
 
+use std::net::SocketAddr;
+
 use serde::{Deserialize, Serialize};
 
 use super::host::{CaptureRequest, CaptureSummary, Refusal};
@@ -11,7 +13,7 @@ use super::status::{Counter, NodeStatus, SocketStatus};
 use crate::placement::Placement;
 
 /// Version of these messages and of what processes of a node share.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// The build that a process and its node's engine must have in common: they
 /// share memory, whose layout belongs to it.
@@ -44,6 +46,15 @@ pub(super) enum Request {
     /// The holder that was entrusted, with a descriptor of its own, if no process has a
     /// copy of the former one any more.
     Inherit,
+    /// That the kernel beside the node leaves a port to it, for the listener that a holder
+    /// will stand for.
+    TakePort {
+        holder: u32,
+        address: SocketAddr,
+        only_ipv6: bool,
+    },
+    /// That the kernel may have it again.
+    ReleasePort { holder: u32 },
     /// How the node is.
     Status,
     /// Its sockets.
@@ -75,6 +86,10 @@ pub(super) enum Answer {
     Descriptors,
     /// Their numbers, in order; where they were asked for, the descriptors come along.
     Holders(Vec<u32>),
+    /// The port that was taken.
+    Port(u16),
+    /// Why the kernel does not leave the port to the node, as the system says it.
+    NoPort(i32),
     Status(Box<NodeStatus>),
     Sockets(Vec<SocketStatus>),
     Counters(Vec<Counter>),

@@ -61,6 +61,22 @@ impl Server {
                 let (numbers, descriptors) = inherited.into_iter().unzip();
                 return Ok((Answer::Holders(numbers), descriptors));
             }
+            Request::TakePort {
+                holder,
+                address,
+                only_ipv6,
+            } => {
+                let process = self.process(id)?;
+                match self.host.take_port(process, holder, address, only_ipv6)? {
+                    Ok(port) => Answer::Port(port),
+                    Err(errno) => Answer::NoPort(errno.raw_os_error()),
+                }
+            }
+            Request::ReleasePort { holder } => {
+                let process = self.process(id)?;
+                self.host.release_port(process, holder)?;
+                Answer::Done
+            }
             Request::Status => Answer::Status(Box::new(self.status())),
             Request::Sockets => Answer::Sockets(self.sockets()),
             Request::Counters => Answer::Counters(self.host.counters()),

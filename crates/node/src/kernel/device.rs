@@ -1,15 +1,17 @@
 //! The TAP device of a node: made, told of, and removed by the engine.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
 use std::sync::{Mutex, PoisonError};
 
+use rustix::io::Errno;
 use toehold_link::interface::{Interface, InterfaceError, Namespace, NamespaceError, NamespaceName};
 use toehold_link::tap::{Tap, TapDescription, TapError, TapSettings};
 use toehold_shm::Doorbell;
 
 use super::leftovers::{Leftovers, SUFFIX};
+use super::ports::bind_here;
 use super::{Inlet, InterfaceName, Outlet};
 use crate::control::{DeviceState, KernelStatus};
 use crate::fabric::{Place, TakeError};
@@ -63,6 +65,9 @@ pub(crate) struct Device {
     description: TapDescription,
     /// In its namespace, whatever becomes of the namespace's name. `None`: it was removed.
     interface: Mutex<Option<Interface>>,
+    namespace: Namespace,
+    /// What the node and the kernel both have; none of a family that the node does not have.
+    addresses: [Option<IpAddr>; 2],
     ports: RangeInclusive<u16>,
     made: Made,
 }
@@ -117,6 +122,9 @@ impl Device {
             descriptor,
             description,
             interface: Mutex::new(Some(interface)),
+            namespace,
+            addresses: [record.ipv4.addr().into(), record.ipv6.addr().into()]
+                .map(|address: IpAddr| (!address.is_unspecified()).then_some(address)),
             ports,
             made,
         }))
@@ -150,6 +158,35 @@ impl Device {
     /// The ports from which the node's stack chooses: the kernel does not.
     pub(crate) fn ports(&self) -> RangeInclusive<u16> {
         self.ports.clone()
+    }
+
+    /// The addresses that the kernel has too of those at which a listener is reached.
+    pub(super) fn addresses_of(&self, listener: IpAddr, only_ipv6: bool) -> Vec<IpAddr> {
+        let [ipv4, ipv6] = self.addresses;
+        let addresses = match listener.to_canonical() {
+            IpAddr::V4(address) if address.is_unspecified() => [ipv4, None],
+            IpAddr::V6(address) if address.is_unspecified() => [ipv4.filter(|_| !only_ipv6), ipv6],
+            address => [Some(address).filter(|address| !address.is_loopback()), None],
+        };
+        addresses.into_iter().flatten().collect()
+    }
+
+    /// Binds a socket of the kernel's beside the node, and says to which port. `None`: the
+    /// kernel does not have the family.
+    pub(super) fn bind(&self, at: SocketAddr) -> Result<Option<(OwnedFd, u16)>, Errno> {
+        let at = match at {
+            SocketAddr::V6(at) if at.ip().is_unicast_link_local() => {
+                let interface = self.made.leftovers.identity.map_or(0, |(index, _)| index);
+                SocketAddrV6::new(*at.ip(), at.port(), 0, interface).into()
+            }
+            at => at,
+        };
+        match self.namespace.run(|| bind_here(at)) {
+            Ok(bound) => bound,
+            Err(NamespaceError::Enter(errno)) => Err(errno),
+            // There is no thread to be had.
+            Err(_) => Err(Errno::AGAIN),
+        }
     }
 
     pub(crate) fn status(&self) -> KernelStatus {

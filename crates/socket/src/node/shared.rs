@@ -2,6 +2,7 @@
 //! something is made and unmade in them.
 
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use rustix::io::Errno;
 use toehold_node::{
     AttachedNode, Guard, Holder, LocalNode, Operation, Ownership, Shard, ShardHandle, Shards, SpinBudget,
 };
-use toehold_stack::Event;
+use toehold_stack::{Event, Settings};
 
 use crate::error::{from_holder, gone, parents};
 
@@ -138,14 +139,32 @@ impl Shared {
         Ok(())
     }
 
-    /// Makes something in every shard, the first one first, and what keeps all of it open.
-    /// What was made is closed again if it cannot be made in one of them.
+    /// What will keep a listener open, and where it is to listen: the kernel beside the
+    /// node, if there is one, leaves that port to it from now on.
+    pub(crate) fn holder_at(&self, at: SocketAddr, settings: &Settings) -> io::Result<(Holder, SocketAddr)> {
+        let handle = self.handle(0)?;
+        let mut holder = handle.holder().map_err(from_holder)?;
+        let mut at = at;
+        match handle.take_port(&mut holder, at, settings.v6_only()) {
+            Ok(port) => {
+                at.set_port(port);
+                Ok((holder, at))
+            }
+            Err(error) => {
+                handle.give_back(holder);
+                Err(from_holder(error))
+            }
+        }
+    }
+
+    /// Makes something in every shard, the first one first, all of which the holder keeps
+    /// open. What was made is closed again if it cannot be made in one of them.
     pub(crate) fn make_everywhere<T>(
         &self,
+        holder: Holder,
         mut make: impl FnMut(u8, &mut Guard<'_>) -> io::Result<(Event, T)>,
     ) -> io::Result<(Holder, Vec<T>)> {
         let shards = self.shards()?;
-        let holder = shards.get(0).holder().map_err(from_holder)?;
         let (mut made, mut sources) = (Vec::new(), Vec::new());
         for (index, handle) in shards.iter() {
             let one = handle.enter().map_err(gone).and_then(|mut shard| {

@@ -104,6 +104,11 @@ impl Settings {
         Ok(())
     }
 
+    /// Whether a listener at `[::]` is for IPv6 only.
+    pub fn v6_only(&self) -> bool {
+        self.has(setting::V6_ONLY)
+    }
+
     /// Whether Nagle's algorithm is off.
     pub fn no_delay(&self) -> bool {
         self.has(setting::NO_DELAY)

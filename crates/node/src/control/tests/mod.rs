@@ -6,6 +6,7 @@ mod processes;
 mod requests;
 
 use std::fs::File;
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -13,6 +14,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -97,6 +99,23 @@ impl Host for Fake {
     fn inherit(&self, process: u16, descriptor: OwnedFd) -> Result<Option<(u32, OwnedFd)>, Refusal> {
         let number = self.identify(process, descriptor)?;
         Ok((number < 3).then(|| (number, memory(b"inherited"))))
+    }
+
+    fn take_port(
+        &self,
+        _: u16,
+        holder: u32,
+        address: SocketAddr,
+        _: bool,
+    ) -> Result<Result<u16, Errno>, Refusal> {
+        if holder > 3 {
+            return Err(Refusal::new("that is none"));
+        }
+        Ok(match address.port() {
+            0 => Ok(4242),
+            9 => Err(Errno::ADDRINUSE),
+            port => Ok(port),
+        })
     }
 
     fn status(&self) -> StackStatus {

@@ -25,6 +25,8 @@ fn act() -> impl Strategy<Value = Act> {
         r#"{"attach":{"version":0,"build":""}}"#,
         r#"{"peer":{"shard":0,"slot":1,"generation":2}}"#,
         r#"{"holders":{"count":40}}"#,
+        r#"{"take_port":{"holder":1,"address":"10.77.0.1:80","only_ipv6":false}}"#,
+        r#"{"release_port":{"holder":1}}"#,
         r#""entrust""#,
         r#""inherit""#,
         r#"{"start_capture":{"settings":{"snap_len":64}}}"#,

@@ -98,6 +98,22 @@ fn who_attaches_gets_descriptors_and_a_number() {
     let (_, inherited) = node.inherit(holders.remove(2).1).unwrap().unwrap();
     assert_eq!(contents(&inherited), "inherited");
     assert!(node.inherit(holder).unwrap().is_none());
+    let mut take = |holder, address: &str| node.take_port(holder, address.parse().unwrap(), false);
+    assert_eq!(take(3, "10.77.0.1:80").unwrap(), 80);
+    assert_eq!(take(3, "[::]:0").unwrap(), 4242);
+    let error = take(3, "10.77.0.1:9").unwrap_err();
+    assert!(
+        matches!(
+            error,
+            ControlError::System {
+                source: Errno::ADDRINUSE,
+                ..
+            }
+        ),
+        "{error}"
+    );
+    assert!(refusal(take(4, "10.77.0.1:80")).contains("none"));
+    node.release_port(3).unwrap();
     assert_eq!(node.holders(MAX_HOLDERS).unwrap().len(), usize::from(MAX_HOLDERS));
     assert!(refusal(node.holders(u16::MAX)).starts_with("at most"));
     assert!(refusal(node.attach()).contains("already"));
@@ -115,6 +131,9 @@ fn only_the_attached_get_descriptors_of_peers() {
     let mut node = served.connect();
     assert!(refusal(node.peer(0, 1, 1)).contains("attached"));
     assert!(refusal(node.holders(1)).contains("attached"));
+    let address = "10.77.0.1:80".parse().unwrap();
+    assert!(refusal(node.take_port(1, address, false)).contains("attached"));
+    assert!(refusal(node.release_port(1)).contains("attached"));
     served.end();
 }
 

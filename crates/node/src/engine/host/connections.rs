@@ -12,6 +12,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use toehold_link::mq::{Change, Membership};
 use toehold_shm::Doorbell;
 
+use crate::kernel::Ports;
 use crate::shards::Shards;
 use crate::wait::{Gone, ShardHandle};
 
@@ -34,6 +35,8 @@ pub(super) struct Connections {
     /// Processes that are dead, and something of them still there.
     dead: Mutex<BTreeSet<u16>>,
     holders: Mutex<Holders>,
+    /// Taken from the kernel beside the node, for those whom the holders stand for.
+    pub(super) ports: Ports,
     wake_sleeper: AtomicBool,
     stop: AtomicBool,
 }
@@ -45,6 +48,7 @@ impl Connections {
             shards,
             dead: Mutex::default(),
             holders: Mutex::default(),
+            ports: Ports::default(),
             wake_sleeper: AtomicBool::new(false),
             stop: AtomicBool::new(false),
         }
@@ -148,6 +152,7 @@ impl Connections {
             handle.care(&mut shard);
         }
         self.dead().retain(|process| !dead.contains(process));
+        gone.iter().for_each(|&holder| self.ports.release(holder));
         self.holders().freed.extend(gone);
         Ok(())
     }

@@ -128,6 +128,11 @@ impl Ends {
         Ok(Some((number, other)))
     }
 
+    /// Whether there is a holder of that number.
+    pub(super) fn has(&self, number: u32) -> bool {
+        self.ends.get(number as usize).is_some_and(Option::is_some)
+    }
+
     /// The number of the holder that a descriptor is.
     pub(super) fn identify(&self, descriptor: BorrowedFd<'_>) -> Option<u32> {
         let cookie = sockopt::socket_cookie(descriptor).ok()?;
@@ -181,6 +186,7 @@ mod tests {
             [0, 1, 2]
         );
         assert!(ends.gone().is_empty());
+        assert!(ends.has(2) && !ends.has(3));
         let (number, first) = made.remove(1);
         let copy = first.try_clone().unwrap();
         assert_eq!(ends.identify(copy.as_fd()), Some(number));
@@ -188,6 +194,7 @@ mod tests {
         assert!(ends.gone().is_empty());
         drop(copy);
         assert_eq!(ends.gone(), [1]);
+        assert!(!ends.has(1));
         assert!(ends.gone().is_empty());
         assert_eq!(ends.make(1, 16).unwrap()[0].0, 3);
         ends.release(vec![1]);

@@ -3,6 +3,7 @@
 //! A node usually has one. It begins another one, with new memory, when a program
 //! has died while it ran the stack, which may then be in any state.
 
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -11,6 +12,7 @@ use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
 use toehold_link::Link;
 use toehold_link::capture::{Player, Tap};
 use toehold_link::mq::{Membership, MeshSettings, PeerDescriptors, Port};
@@ -246,6 +248,20 @@ impl Life {
             .shards
             .first()
             .map_or(0, |(layout, _)| layout.holders)
+    }
+
+    /// Takes a port from the kernel, if it is beside the node, for the listener that a
+    /// holder will stand for.
+    pub(super) fn take_port(&self, holder: u32, address: SocketAddr, only_ipv6: bool) -> Result<u16, Errno> {
+        match &self.kernel {
+            Some(kernel) => self.fabric.ports.take(kernel, holder, address, only_ipv6),
+            None => Ok(address.port()),
+        }
+    }
+
+    /// Gives back what a holder had so.
+    pub(super) fn release_port(&self, holder: u32) {
+        self.fabric.ports.release(holder);
     }
 
     /// No process has these holders any more. What they stood for is closed soon, and

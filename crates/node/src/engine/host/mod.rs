@@ -9,6 +9,7 @@ mod vitals;
 
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -267,6 +268,27 @@ impl Host for StackHost {
         drop(descriptor);
         let inherited = state.ends.inherit(number);
         inherited.map_err(out_of_descriptors)
+    }
+
+    fn take_port(
+        &self,
+        process: u16,
+        holder: u32,
+        address: SocketAddr,
+        only_ipv6: bool,
+    ) -> Result<Result<u16, Errno>, Refusal> {
+        let state = self.lock();
+        let life = state.life_of(process)?;
+        // What nobody has is never given back.
+        if !state.ends.has(holder) {
+            return Err(no_socket());
+        }
+        Ok(life.take_port(holder, address, only_ipv6))
+    }
+
+    fn release_port(&self, process: u16, holder: u32) -> Result<(), Refusal> {
+        self.lock().life_of(process)?.release_port(holder);
+        Ok(())
     }
 
     fn events(&self) -> Option<BorrowedFd<'_>> {
