@@ -176,6 +176,18 @@ impl Interface {
         )
     }
 
+    /// Sets how many frames it keeps that have not been taken from it. One that comes when
+    /// there are so many is lost; a TAP device has 1000, and a sender's burst more.
+    ///
+    /// # Errors
+    ///
+    /// The kernel refuses.
+    pub fn set_queue(&mut self, frames: u32) -> Result<(), InterfaceError> {
+        let mut message = self.link();
+        message.attributes.push(LinkAttribute::TxQueueLen(frames));
+        self.change("set the queue", Request::SetLink(message), Unless::Never)
+    }
+
     /// Sets the interface up or down.
     ///
     /// # Errors

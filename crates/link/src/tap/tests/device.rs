@@ -1,10 +1,12 @@
 //! Making devices, and what becomes of them.
 
+use std::net::UdpSocket;
+
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 
 use super::*;
 use crate::test_frames::{PARTIAL, send, tcp_ipv4};
-use crate::{Offload, TransmitError};
+use crate::{Offload, Received, TransmitError};
 
 #[test]
 fn impossible_settings_are_refused() {
@@ -118,6 +120,42 @@ fn frames_to_an_interface_that_is_down_are_counted() {
         (statistics.refused, statistics.read_errors, statistics.full),
         (0, 0, 0)
     );
+}
+
+/// What the kernel sends faster than it is taken was lost beyond the thousandth frame, however
+/// long the path was that the sender was to fill.
+#[test]
+#[ignore = "needs namespaces, tun"]
+fn a_burst_that_is_taken_late_is_lost_only_beyond_the_queue() {
+    const BURST: u32 = 3000;
+    for (queue, least) in [(None, 0), (Some(BURST + 100), BURST)] {
+        let mut host = Host::new(1, |settings| settings.offloads = Offloads::NONE);
+        if let Some(frames) = queue {
+            host.interface.set_queue(frames).expect("a queue");
+        }
+        host.namespace.run(|| broadcast(BURST)).expect("its namespace");
+        let mut came = 0;
+        while host
+            .tap
+            .receive(0, 64, &mut |frame| came += u32::from(is_broadcast(frame)))
+            != 0
+        {}
+        assert!(came >= least, "{came} with {queue:?}");
+        assert_eq!(came == BURST, queue.is_some(), "{came} with {queue:?}");
+    }
+}
+
+/// Sends so many datagrams for which nobody has to be asked.
+fn broadcast(count: u32) {
+    let socket = UdpSocket::bind("10.9.8.1:0").expect("a socket");
+    socket.set_broadcast(true).expect("the right");
+    for _ in 0..count {
+        socket.send_to(&[0; 8], "10.9.8.255:9").expect("it is sent");
+    }
+}
+
+fn is_broadcast(frame: &Received<'_>) -> bool {
+    frame.private.starts_with(&[0xff; 6])
 }
 
 #[test]
