@@ -15,7 +15,7 @@ use toehold_link::tap::{Offloads, Tap, TapSettings};
 use toehold_shm::Doorbell;
 
 use super::Role;
-use crate::workload::Faults;
+use crate::workload::{Faults, QUEUE};
 
 /// What the interface is called in its namespace.
 const INTERFACE: &str = "toe1";
@@ -44,7 +44,8 @@ impl Carrier {
             Role::Client => ("interface-c", 2),
         };
         let mac = [2, 0x7e, 0, 0, 1, number];
-        let tap = open(mac, address, mtu, faults.is_some())?;
+        let queue = faults.map(|_| QUEUE);
+        let tap = open(mac, address, mtu, queue)?;
         let faults = match faults {
             Some((faults, seed)) => faults.settings(seed),
             None => ImpairSettings::default(),
@@ -79,23 +80,29 @@ impl Drop for Carrier {
     }
 }
 
-/// The interface, up. Where frames are lost, each is a segment: a lost super-frame would be
-/// a burst.
-fn open(mac: [u8; 6], (address, prefix): (Ipv4Addr, u8), mtu: u16, single_segments: bool) -> io::Result<Tap> {
+/// The interface, up; on a path with faults with a queue as long as the path's. There each
+/// frame is a segment, for a lost super-frame would be a burst, and of the usual thousand a
+/// long path's sender has more under way: what the interface lost would count as the
+/// receiver's fault.
+fn open(mac: [u8; 6], (address, prefix): (Ipv4Addr, u8), mtu: u16, queue: Option<usize>) -> io::Result<Tap> {
     let settings = TapSettings {
         interface_address: Some(mac),
         mtu,
-        offloads: match single_segments {
-            true => Offloads::NONE,
-            false => Offloads::ALL,
+        offloads: match queue {
+            Some(_) => Offloads::NONE,
+            None => Offloads::ALL,
         },
         ..TapSettings::new(INTERFACE, mac)
     };
     let (tap, mut interface) = Tap::create(&settings, &Namespace::Own).map_err(io::Error::other)?;
-    let made = interface
-        .add_address(address.into(), prefix)
-        .and_then(|()| interface.set_up(true));
-    made.map_err(io::Error::other)?;
+    let mut make = || {
+        interface.add_address(address.into(), prefix)?;
+        if let Some(frames) = queue {
+            interface.set_queue(frames as u32)?;
+        }
+        interface.set_up(true)
+    };
+    make().map_err(io::Error::other)?;
     Ok(tap)
 }
 

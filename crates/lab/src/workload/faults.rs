@@ -1,5 +1,7 @@
 //! How bad a path is.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 use toehold_link::impair::{ImpairSettings, Impairments};
 
@@ -7,7 +9,13 @@ use toehold_link::impair::{ImpairSettings, Impairments};
 const REORDER_DELAY_NS: u64 = 2_000_000;
 
 /// Most frames that a direction of the path holds: its queue.
-const QUEUE: usize = 8192;
+pub(crate) const QUEUE: usize = 8192;
+
+/// Round trips for which a sender goes on after what it counts. The receiver begins to count
+/// so much later at most: its first look at the clock is after three rounds of slow start,
+/// what it warms up with ends with a round, and the first byte is half a round trip on its
+/// way.
+const OVERLAP_ROUNDS: u64 = 5;
 
 /// What a path does to each frame, in both directions alike.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,6 +58,13 @@ impl Faults {
             title.push_str(&format!(", {} {what}", percent(per_mille)));
         }
         title
+    }
+
+    /// How long a stream goes on after the sender's part of what counts, so that the
+    /// receiver's ends in traffic, too: a part that ends with the stream has a burst more
+    /// than round trips.
+    pub(super) fn overlap(&self) -> Duration {
+        Duration::from_millis(2 * OVERLAP_ROUNDS * u64::from(self.delay_ms))
     }
 
     /// A path with these faults, by a seed.

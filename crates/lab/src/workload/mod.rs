@@ -17,6 +17,7 @@ mod stream;
 mod switching;
 
 pub use faults::Faults;
+pub(crate) use faults::QUEUE;
 pub use meter::process_cpu;
 pub use quantity::{Better, Metric, Quantity, Reading};
 
@@ -200,6 +201,7 @@ impl Workload {
             }
             Self::Availability { .. } => pace.warm_up + availability::span(&pace) + availability::ALONE,
             Self::Switching { times, .. } => switching::LONGEST_REST * *times,
+            Self::Impaired { faults } => pace.warm_up + pace.span + faults.overlap(),
             _ => pace.warm_up + pace.span,
         }
     }
@@ -248,7 +250,8 @@ impl Workload {
             Self::PingPong { size } => ping_pong::drive(connect()?, size.bytes(), Duration::ZERO, pace),
             Self::WakeUp => ping_pong::drive(connect()?, WAKE_UP_MESSAGE, WAKE_UP_PAUSE, pace),
             Self::Stream { size } => stream::drive(connect()?, size.bytes(), pace),
-            Self::Bulk | Self::Impaired { .. } => stream::drive(connect()?, BULK_WRITE, pace),
+            Self::Bulk => stream::drive(connect()?, BULK_WRITE, pace),
+            Self::Impaired { faults } => stream::drive(connect()?, BULK_WRITE, &delayed(pace, faults)),
             Self::Connect => connect::drive(connect, pace),
             Self::Crowd { size, .. } => {
                 ping_pong::drive(connect()?, size.bytes(), Duration::ZERO, &crowded(pace))
@@ -276,6 +279,14 @@ fn crowded(pace: &Pace) -> Pace {
         warm_up: pace.warm_up.max(CROWD_WARM_UP),
         span: pace.span.max(CROWD_SPAN),
         overlap: CROWD_OVERLAP,
+    }
+}
+
+/// Over a path that delays.
+fn delayed(pace: &Pace, faults: &Faults) -> Pace {
+    Pace {
+        overlap: faults.overlap(),
+        ..*pace
     }
 }
 

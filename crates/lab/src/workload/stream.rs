@@ -17,7 +17,7 @@ const READ: usize = 128 << 10;
 const CLOCK_BYTES: usize = 64 << 10;
 const CLOCK_OPERATIONS: usize = 64;
 
-/// The sender goes on for so long after its window, so that the receiver's window,
+/// The sender goes on for so long after its window at least, so that the receiver's window,
 /// which begins a little later, ends in traffic too.
 const OVERLAP: Duration = Duration::from_millis(5);
 
@@ -95,7 +95,7 @@ pub(super) fn drive(mut connection: impl Connection, size: usize, pace: &Pace) -
     let meter = Meter::start();
     let counted = write_for(pace.span)?;
     let side = meter.stop(counted, counted * size as u64);
-    let overlap = write_for(OVERLAP)?;
+    let overlap = write_for(pace.overlap.max(OVERLAP))?;
     connection.finish()?;
     read_end(&mut connection)?;
     Ok(Side {

@@ -110,6 +110,34 @@ fn both_sides_of_a_stream_count_the_same_bytes() {
     }
 }
 
+/// The receiver of a long path was still counting when the sender was done: it counted to the
+/// end of the stream, which was there earlier if nothing had to be sent again.
+#[test]
+fn a_stream_over_a_long_path_goes_on_while_the_receiver_counts() {
+    const BYTES: usize = 16 * BULK_WRITE;
+    let (sender, receiver) = channel::<UnixStream>();
+    let server = std::thread::spawn(move || {
+        let mut stream = receiver.recv().unwrap();
+        let mut buffer = vec![0; BULK_WRITE];
+        let (mut total, mut ended) = (0, false);
+        while total < BYTES && !ended {
+            // So slowly that what both sides count would be over long before.
+            std::thread::sleep(PACE.span);
+            let bytes = stream.read(&mut buffer).unwrap();
+            total += bytes;
+            ended = bytes == 0;
+        }
+        ended
+    });
+    let faults = Faults {
+        delay_ms: u16::MAX,
+        ..Faults::default()
+    };
+    let broken = Workload::Impaired { faults }.drive(&mut Pairs::Client(sender), "", &PACE);
+    assert!(!server.join().unwrap(), "it ended before the receiver");
+    assert!(broken.is_err());
+}
+
 #[test]
 fn connections_are_counted_and_timed() {
     let (client, server) = run(Workload::Connect);
