@@ -189,13 +189,17 @@ fn summary(report: &Report) -> String {
     );
     let _ = writeln!(
         text,
-        "{} of {} connections, {} listeners, {} of {} payload memory, {} peers{}",
+        "{} of {} connections, {} listeners, {} of {} payload memory, {} peers{}{}",
         stack.connections,
         stack.connections_bound,
         stack.listeners,
         bytes(stack.payload_used),
         bytes(stack.payload_bound),
         stack.peers,
+        match stack.peer_memory {
+            0 => String::new(),
+            memory => format!(" with {} of rings", bytes(memory)),
+        },
         if stack.capturing { ", capturing" } else { "" }
     );
     if let Some(kernel) = &stack.kernel {
@@ -268,6 +272,11 @@ fn prometheus(sample: &Sample, fabric: &str) -> String {
             status.processes.len() as f64,
         ),
         ("peers", "Peers whose frames reach the node.", stack.peers.into()),
+        (
+            "peer_memory_bytes",
+            "Memory that the rings to peers take up.",
+            stack.peer_memory as f64,
+        ),
         ("connections", "Connections.", stack.connections.into()),
         (
             "connections_bound",

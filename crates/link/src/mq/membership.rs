@@ -24,6 +24,9 @@ use super::name::{MemberName, NodeName};
 use super::settings::{JoinError, MeshSettings};
 use super::statistics::{Loss, MembershipStatistics, PeerInfo, PeerState};
 
+/// Bytes of a block as `stat(2)` counts them.
+const STAT_BLOCK: u64 = 512;
+
 /// A node's place in a fabric, and its connections with the nodes that are there.
 ///
 /// ```
@@ -217,6 +220,17 @@ impl Membership {
     pub fn descriptors(&self, slot: u8, generation: u16) -> Result<Option<PeerDescriptors>, Errno> {
         let member = self.members.of_generation(slot, generation);
         member.map(|member| member.descriptors.try_clone()).transpose()
+    }
+
+    /// Bytes of memory that the rings to all peers take up at present: those pages that
+    /// something was written to. A peer that could be, and is not, takes none.
+    pub fn memory(&self) -> u64 {
+        let members = self.members.all(|_| true).into_iter();
+        let members = members.filter_map(|slot| self.members.get(slot));
+        let sections = members.map(|member| rustix::fs::fstat(&member.descriptors.own_section));
+        // One that cannot be asked is not there.
+        let blocks = sections.map(|section| section.map_or(0, |section| section.st_blocks as u64));
+        blocks.sum::<u64>() * STAT_BLOCK
     }
 
     /// The node's name.

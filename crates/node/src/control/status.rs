@@ -47,6 +47,9 @@ pub struct StackStatus {
     pub shards: u16,
     /// Peers whose frames reach it.
     pub peers: u32,
+    /// Bytes of memory that its rings to them take up; a peer's to it are the peer's.
+    #[serde(default)]
+    pub peer_memory: u64,
     /// Connections, half-open and closing ones included.
     pub connections: u32,
     /// Most connections.

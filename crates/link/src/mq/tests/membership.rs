@@ -56,6 +56,49 @@ fn nodes_find_each_other_in_any_order() {
 }
 
 #[test]
+fn memory_grows_with_the_peers_that_are_met_and_not_with_those_that_could_be() {
+    let fabric = Fabric::new();
+    let join = |number: u8, max_peers| {
+        let settings = MeshSettings {
+            max_peers,
+            ..fabric.settings(&format!("node-{number}"), number)
+        };
+        Mesh::join(&settings).unwrap()
+    };
+    let mut nodes = vec![join(0, 16), join(1, MeshSettings::MAX_PEERS)];
+    let mut one = None;
+    for count in [2, 3, 5, 9, 17] {
+        nodes.extend((nodes.len()..count).map(|number| join(number as u8, 16)));
+        let peers = count - 1;
+        drive(&mut nodes, |nodes| {
+            nodes.iter().all(|node| node.connected() == peers)
+        });
+        for (from, node) in nodes.iter_mut().enumerate() {
+            for to in (0..count).filter(|to| *to != from) {
+                send(node, to as u8, b"met").unwrap();
+            }
+        }
+        for node in &mut nodes {
+            assert_eq!(take(node).len(), peers);
+        }
+        for node in &nodes[..2] {
+            let memory = node.membership.memory();
+            assert_eq!(memory, *one.get_or_insert(memory) * peers as u64, "{count} nodes");
+        }
+    }
+    // A peer that is sent much takes as much as its ring is long, and nobody else takes more.
+    let bound = nodes[0].memory_per_peer() as u64;
+    let (one, before) = (one.unwrap_or_default(), nodes[0].membership.memory());
+    assert!((1..bound / 16).contains(&one), "{one} of {bound}");
+    for _ in 0..2_000 {
+        send(&mut nodes[0], 1, &[7; 1_000]).unwrap();
+        take(&mut nodes[1]);
+    }
+    let grown = nodes[0].membership.memory() - before + one;
+    assert!((bound - 16_384..=bound).contains(&grown), "{grown} of {bound}");
+}
+
+#[test]
 fn of_simultaneous_handshakes_exactly_one_goes_on() {
     for _ in 0..20 {
         let fabric = Fabric::new();

@@ -174,6 +174,12 @@ impl Life {
             .flatten()
     }
 
+    /// Bytes of memory that the rings to all peers take up.
+    pub(super) fn peer_memory(&self) -> u64 {
+        let shards = 0..self.shards.count();
+        shards.map(|shard| self.fabric.lock(shard).memory()).sum()
+    }
+
     /// What plays the frames that cross the links of the shards; of all these of a shard,
     /// one at a time.
     pub(super) fn players(&self) -> Vec<Player> {

@@ -304,7 +304,13 @@ impl Host for StackHost {
     }
 
     fn status(&self) -> StackStatus {
-        let seen = self.look(|life| look::status(&life.shards));
+        let seen = self.look(|life| {
+            let status = look::status(&life.shards)?;
+            Some(StackStatus {
+                peer_memory: life.peer_memory(),
+                ..status
+            })
+        });
         let mut state = self.lock();
         if let Some(seen) = seen {
             state.last = seen;
