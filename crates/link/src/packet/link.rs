@@ -10,7 +10,7 @@ use super::filter::{self, MAX_ADDRESSES};
 use super::socket::{Failure, Socket};
 use super::{PacketError, PacketStatistics};
 use crate::interface::{Interface, Namespace};
-use crate::vnet::{Counts, MAX_LINK_HEADER, MAX_PACKET, MIN_FRAME, Queue, Taken};
+use crate::vnet::{Counts, MAX_LINK_HEADER, MAX_PACKET, MIN_FRAME, Queue};
 use crate::{Capabilities, Link, NeighborChange, Received, Transmit, TransmitError, Transmitter};
 
 /// An interface of the kernel, through a packet socket.
@@ -74,6 +74,9 @@ impl PacketLink {
     /// What was carried and dropped.
     pub fn statistics(&self) -> PacketStatistics {
         let Counts {
+            frames_received,
+            bytes_received,
+            super_frames_received,
             segmented,
             bad_headers,
             last_bad_header,
@@ -84,6 +87,9 @@ impl PacketLink {
         self.dropped
             .set(self.dropped.get() + self.queue.device.take_drops());
         PacketStatistics {
+            frames_received,
+            bytes_received,
+            super_frames_received,
             segmented,
             dropped: self.dropped.get(),
             bad_headers,
@@ -226,23 +232,9 @@ impl Link for PacketLink {
         if self.gone {
             return 0;
         }
-        let mut count = 0;
-        // A frame that is dropped has cost as much as one that is not.
-        for _ in 0..budget {
-            let (len, offload) = match self.queue.read() {
-                Ok(Some(Taken::Frame(len, offload))) => (len, offload),
-                Ok(Some(Taken::Dropped)) => continue,
-                Ok(None) => break,
-                Err(error) => {
-                    self.note_read_error(error);
-                    break;
-                }
-            };
-            count += 1;
-            self.statistics.frames_received += 1;
-            self.statistics.bytes_received += len as u64;
-            self.statistics.super_frames_received += u64::from(offload.segment_size != 0);
-            handler(&self.queue.frame(len, offload));
+        let (count, error) = self.queue.receive(budget, handler);
+        if let Some(error) = error {
+            self.note_read_error(error);
         }
         count
     }

@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use super::device::{Attach, Device, system};
 use super::{Offloads, TapDescription, TapError, TapSettings, TapStatistics};
 use crate::interface::{Interface, Namespace};
-use crate::vnet::{Counts, MAX_LINK_HEADER, MAX_PACKET, MIN_FRAME, Queue, Taken};
+use crate::vnet::{Counts, MAX_LINK_HEADER, MAX_PACKET, MIN_FRAME, Queue};
 use crate::{Capabilities, Link, Received, Transmit, TransmitError, Transmitter};
 
 /// A TAP device, or one of its queues, as a link.
@@ -107,6 +107,9 @@ impl Tap {
     /// What was carried and dropped.
     pub fn statistics(&self) -> TapStatistics {
         let Counts {
+            frames_received,
+            bytes_received,
+            super_frames_received,
             segmented,
             bad_headers,
             last_bad_header,
@@ -115,6 +118,9 @@ impl Tap {
             bad_checksums,
         } = self.queue.counts;
         TapStatistics {
+            frames_received,
+            bytes_received,
+            super_frames_received,
             segmented,
             bad_headers,
             last_bad_header,
@@ -234,23 +240,9 @@ impl Link for Tap {
         if self.gone {
             return 0;
         }
-        let mut count = 0;
-        // A frame that is dropped has cost as much as one that is not.
-        for _ in 0..budget {
-            let (len, offload) = match self.queue.read() {
-                Ok(Some(Taken::Frame(len, offload))) => (len, offload),
-                Ok(Some(Taken::Dropped)) => continue,
-                Ok(None) => break,
-                Err(error) => {
-                    self.note_read_error(error);
-                    break;
-                }
-            };
-            count += 1;
-            self.statistics.frames_received += 1;
-            self.statistics.bytes_received += len as u64;
-            self.statistics.super_frames_received += u64::from(offload.segment_size != 0);
-            handler(&self.queue.frame(len, offload));
+        let (count, error) = self.queue.receive(budget, handler);
+        if let Some(error) = error {
+            self.note_read_error(error);
         }
         count
     }

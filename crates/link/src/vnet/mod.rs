@@ -9,7 +9,7 @@ mod queue;
 use toehold_wire::checksum::{finish, sum};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-pub(crate) use self::queue::{Counts, MAX_LINK_HEADER, MAX_PACKET, MIN_FRAME, Queue, Taken, last_error};
+pub(crate) use self::queue::{Counts, MAX_LINK_HEADER, MAX_PACKET, MIN_FRAME, Queue, last_error};
 use crate::layout::{Layout, Transport};
 use crate::{Checksum, Offload};
 

@@ -25,9 +25,15 @@ const BUFFER: usize = HEADER_LEN + MAX_PACKET + MAX_LINK_HEADER + 1;
 /// Pieces of a frame in private memory: virtio-net header, headers, what follows them.
 const MAX_PIECES: usize = 3;
 
-/// What was done to frames here, and which were dropped.
+/// What was carried, what was done to frames here, and which were dropped.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Counts {
+    /// Frames from the kernel, super-frames counted once.
+    pub(crate) frames_received: u64,
+    /// Bytes of these.
+    pub(crate) bytes_received: u64,
+    /// Of these frames, super-frames.
+    pub(crate) super_frames_received: u64,
     /// Super-frames that were cut, because the kernel does not take them.
     pub(crate) segmented: u64,
     /// Frames from the kernel dropped for their header.
@@ -44,7 +50,7 @@ pub(crate) struct Counts {
 
 /// What was read.
 #[derive(Debug)]
-pub(crate) enum Taken {
+enum Taken {
     /// A frame of so many bytes, which is in the buffer.
     Frame(usize, Offload),
     /// One that was counted and dropped.
@@ -81,8 +87,33 @@ impl<D: AsFd> Queue<D> {
         }
     }
 
+    /// Hands over what the kernel has, `budget` frames at most: how many there were, and the
+    /// error that ended it.
+    pub(crate) fn receive(
+        &mut self,
+        budget: usize,
+        handler: &mut dyn FnMut(&Received<'_>),
+    ) -> (usize, Option<Errno>) {
+        let mut count = 0;
+        // A frame that is dropped has cost as much as one that is not.
+        for _ in 0..budget {
+            let (len, offload) = match self.read() {
+                Ok(Some(Taken::Frame(len, offload))) => (len, offload),
+                Ok(Some(Taken::Dropped)) => continue,
+                Ok(None) => break,
+                Err(error) => return (count, Some(error)),
+            };
+            count += 1;
+            self.counts.frames_received += 1;
+            self.counts.bytes_received += len as u64;
+            self.counts.super_frames_received += u64::from(offload.segment_size != 0);
+            handler(&self.frame(len, offload));
+        }
+        (count, None)
+    }
+
     /// Reads one frame and judges it. `None`: there is none.
-    pub(crate) fn read(&mut self) -> Result<Option<Taken>, Errno> {
+    fn read(&mut self) -> Result<Option<Taken>, Errno> {
         let header_len = self.header_len();
         let len = match read(self.device.as_fd(), &mut self.buffer) {
             Ok(len) => len,
@@ -110,7 +141,7 @@ impl<D: AsFd> Queue<D> {
     }
 
     /// The frame that was read last.
-    pub(crate) fn frame(&self, len: usize, offload: Offload) -> Received<'_> {
+    fn frame(&self, len: usize, offload: Offload) -> Received<'_> {
         let start = self.header_len();
         let frame = &self.buffer[start..start + len];
         let (private, rest) = frame.split_at(len.min(MIN_PRIVATE));
