@@ -27,7 +27,8 @@ impl Tcp {
             allowed = allowed.min(self.largest_chunk(pcb));
         }
         if allowed >= mss {
-            if data > congestion {
+            if data >= congestion {
+                // Also if it fills the window to the byte.
                 self.pcbs[index].set(flag::WINDOW_LIMITED);
             }
             let whole = whole_segments(allowed, mss as u16);
