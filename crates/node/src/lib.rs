@@ -23,6 +23,8 @@
 //! | `fabric` | where nodes find one another: names, addresses, records |
 //! | `control` | what an engine process and those who reach it say to one another |
 //! | `engine` | the engine process |
+//! | `run` | what a program is told that runs on a node: where the library is, and the node |
+//! | `usage` | what programs have used of a node |
 //! | `uplink` | members without a stack, which lead to other hosts or to the kernel |
 
 #![forbid(unsafe_code)]
@@ -44,10 +46,12 @@ mod lookout;
 mod memory;
 mod ownership;
 mod placement;
+pub mod run;
 pub mod settings;
 mod shard;
 mod shards;
 pub mod uplink;
+pub mod usage;
 mod wait;
 
 pub use toehold_shm::{Direction, Lane, LaneState, Moved};

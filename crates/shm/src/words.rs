@@ -5,11 +5,11 @@
 
 use core::fmt;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::Arc;
 
 use crate::carve::{Carver, OutOfMemory, PIECE_ALIGN, piece_bytes};
-use crate::{Plain, Region};
+use crate::{Access, Plain, Region};
 
 mod sealed {
     pub trait Sealed {}
@@ -85,7 +85,35 @@ impl Words<AtomicU64> {
     }
 }
 
+impl Words<AtomicU64> {
+    /// All of a region as words, the first of which says so with `mark`: one that this
+    /// process created and nobody has carved gets the mark, one that was opened has to
+    /// have it. `None`: it has another use, or can only be read.
+    pub fn all_of(mut region: Region, mark: u64) -> Option<Self> {
+        if region.access() != Access::ReadWrite {
+            return None;
+        }
+        let fresh = region.take_fresh();
+        let words = Self {
+            first: region.base_mut().cast(),
+            len: region.len() / size_of::<u64>(),
+            stride: 1,
+            region: Arc::new(region),
+        };
+        let first = words.get(0)?;
+        if fresh {
+            first.store(mark, Ordering::Release);
+        }
+        (first.load(Ordering::Acquire) == mark).then_some(words)
+    }
+}
+
 impl<W: Word> Words<W> {
+    /// The memory they lie in.
+    pub fn region(&self) -> &Region {
+        &self.region
+    }
+
     fn carve(carver: &mut Carver, len: usize, stride: usize) -> Result<Self, OutOfMemory> {
         const {
             assert!(size_of::<W>() == size_of::<W::Value>());
@@ -198,6 +226,20 @@ mod tests {
     fn a_word_that_is_not_there_is_refused() {
         let mut carver = Carver::new(Region::private(4096).unwrap()).unwrap();
         carver.words(2).unwrap().word(2);
+    }
+
+    #[test]
+    fn a_region_of_words_is_told_from_others() {
+        let region = Region::create("toehold-words", 4096).unwrap();
+        let descriptor = region.fd().unwrap().try_clone_to_owned().unwrap();
+        let opened = |access| Region::open(descriptor.try_clone().unwrap(), access).unwrap();
+        assert!(Words::all_of(opened(Access::ReadWrite), 7).is_none());
+        let words = Words::all_of(region, 7).unwrap();
+        assert!(Words::all_of(opened(Access::ReadOnly), 7).is_none());
+        assert!(Words::all_of(opened(Access::ReadWrite), 8).is_none());
+        let there = Words::all_of(opened(Access::ReadWrite), 7).unwrap();
+        there.word(511).fetch_add(3, Relaxed);
+        assert_eq!((words.word(511).load(Relaxed), words.len()), (3, 512));
     }
 
     #[test]

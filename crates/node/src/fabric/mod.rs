@@ -22,6 +22,7 @@ mod tests;
 
 use std::fs;
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -198,6 +199,32 @@ impl Fabric {
             node,
             fabric: self.name.clone(),
         })
+    }
+
+    /// The addresses of the node of this name, if it runs and has any: none for a text that
+    /// is no name, too. Takes no lock, waits for nobody, and does not attach.
+    ///
+    /// ```
+    /// use toehold_node::fabric::Fabric;
+    /// use toehold_node::settings::NodeSettings;
+    ///
+    /// # let directory = tempfile::tempdir()?;
+    /// # let path = format!("{}/", directory.path().display());
+    /// let _web = Fabric::open(&path)?.take("web", &NodeSettings::default(), &[])?;
+    /// let addresses = Fabric::open(&path)?.lookup("web");
+    /// assert_eq!(addresses[0].to_string(), "10.77.0.1");
+    /// assert!(Fabric::open(&path)?.lookup("web.example").is_empty());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn lookup(&self, name: &str) -> Vec<IpAddr> {
+        let Ok(record) = self.resolve(name) else {
+            return Vec::new();
+        };
+        let addresses = [record.ipv4.addr().into(), record.ipv6.addr().into()];
+        let addresses = addresses.into_iter();
+        addresses
+            .filter(|address: &IpAddr| !address.is_unspecified())
+            .collect()
     }
 
     /// Removes what killed nodes have left behind.

@@ -1,0 +1,45 @@
+//! Running programs on a node as they are, with a library that is preloaded into them.
+//!
+//! What the launcher and the library must agree on is here: variables of the environment,
+//! and one descriptor. The library needs [`FABRIC`] and [`NODE`] to attach to the node, and
+//! does so when the program first needs it; where one of them is missing it leaves everything
+//! to the kernel. What it counts, it adds to the [counters](crate::usage) at [`STATS`], if
+//! that is given. The descriptor is inherited by whatever the program starts, and never read
+//! or written: the node lasts as long as anybody has it, or is attached.
+
+/// The library's file.
+pub const LIBRARY: &str = "libtoehold.so";
+
+/// The variable of the environment that says where the library is, for the launcher.
+pub const LIBRARY_VARIABLE: &str = "TOEHOLD_LIBRARY";
+
+/// The variable that names the fabric: its directory, absolute. Commands that the program
+/// runs find the same fabric by it.
+pub const FABRIC: &str = crate::fabric::VARIABLE;
+
+/// The variable that names the node.
+pub const NODE: &str = "TOEHOLD_NODE";
+
+/// The variable that names the file of the [counters](crate::usage::Usage::open), if there
+/// is one.
+pub const STATS: &str = "TOEHOLD_STATS";
+
+/// Inherited descriptors have this number at least: shells and runtimes have those below to
+/// themselves.
+pub const FIRST_DESCRIPTOR: i32 = 100;
+
+/// The variable of the dynamic linker.
+pub const PRELOAD: &str = "LD_PRELOAD";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::TABLE;
+
+    #[test]
+    fn variables_are_not_those_of_settings() {
+        let variables = [LIBRARY_VARIABLE, FABRIC, NODE, STATS];
+        let taken = |variable: &&str| TABLE.iter().any(|setting| setting.variable == *variable);
+        assert_eq!(variables.iter().find(|variable| taken(variable)), None);
+    }
+}
