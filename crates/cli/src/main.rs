@@ -13,7 +13,9 @@ use clap::{Parser, Subcommand};
 /// A TCP offload engine in software, and the laboratory that shows what it buys.
 #[derive(Debug, Parser)]
 #[command(name = "toehold", version = version::LINE, arg_required_else_help = true, disable_help_subcommand = true)]
-#[command(after_help = "Examples:\n  toehold up web db\n  toehold ps\n  toehold bench sockets --quick")]
+#[command(
+    after_help = "Examples:\n  toehold run -- wrk http://web/\n  toehold up web db\n  toehold ps\n  toehold bench sockets --quick"
+)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -22,6 +24,7 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     Bench(bench::Arguments),
+    Run(nodes::run::Arguments),
     Up(nodes::up::Arguments),
     Uplink(nodes::uplink::Arguments),
     Device(nodes::device::Arguments),
@@ -46,6 +49,7 @@ enum Command {
 fn main() -> ExitCode {
     let done = match Arguments::parse().command {
         Command::Bench(arguments) => bench::run(arguments),
+        Command::Run(arguments) => nodes::run::run(arguments),
         Command::Up(arguments) => nodes::up::run(arguments),
         Command::Uplink(arguments) => nodes::uplink::run(arguments),
         Command::Device(arguments) => nodes::device::run(arguments),

@@ -86,7 +86,7 @@ pub use parking::Parking;
 pub use parking::Rest;
 pub use payload::{Payload, PayloadArea};
 #[cfg(not(loom))]
-pub use process::{PerProcess, Process};
+pub use process::{PerProcess, Process, inherit_nothing, inherit_signal_mask};
 pub use region::{Access, Region, RegionError};
 pub use slab::Slab;
 #[cfg(not(any(loom, miri)))]

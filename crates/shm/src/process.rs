@@ -8,10 +8,14 @@
 //! forked; to look whether it did costs one load. A parent is told by the C
 //! library that it forked ([`Process::forks`]), which a fork that goes past the
 //! library does not.
+//!
+//! What a program that is started is to inherit is here too.
 
 use core::ptr::{self, NonNull};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicPtr, AtomicU32};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 
 use rustix::io::Errno;
 use rustix::mm::{self, Advice, MapFlags, ProtFlags};
@@ -73,6 +77,38 @@ impl Process {
     pub fn forks(self) -> u32 {
         FORKS.load(Acquire)
     }
+}
+
+/// Makes a program that is to be started inherit no descriptors but the standard ones, of
+/// whatever this process has itself inherited. Before Linux 5.11 it inherits them.
+pub fn inherit_nothing(command: &mut Command) {
+    let close_on_exec = || {
+        let flags = libc::CLOSE_RANGE_CLOEXEC;
+        // SAFETY: no descriptor is closed before the new program begins, which has no
+        // others than it is told of.
+        unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, flags) };
+        Ok(())
+    };
+    // SAFETY: between fork and exec it only makes a system call.
+    unsafe { command.pre_exec(close_on_exec) };
+}
+
+/// Makes a program that is to be started begin with the signal mask that this thread has
+/// now, whatever it has then.
+pub fn inherit_signal_mask(command: &mut Command) {
+    // SAFETY: a set of signals is plain data, for which zeroes are a value.
+    let mut mask = unsafe { core::mem::zeroed::<libc::sigset_t>() };
+    // SAFETY: the present mask is written to a variable of its type, and not changed.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, ptr::null(), &mut mask) };
+    let restore = move || {
+        // SAFETY: the mask is one that a thread had.
+        match unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &mask, ptr::null_mut()) } {
+            0 => Ok(()),
+            errno => Err(std::io::Error::from_raw_os_error(errno)),
+        }
+    };
+    // SAFETY: between fork and exec it only makes a system call.
+    unsafe { command.pre_exec(restore) };
 }
 
 /// Makes the word and asks to be told of forks.

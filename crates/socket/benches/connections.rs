@@ -8,7 +8,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use toehold_node::engine::{Engine, Seat, StackHost};
+use toehold_node::engine::{Engine, Lifetime, Seat, StackHost};
 use toehold_node::settings::NodeSettings;
 use toehold_socket::{Fabric, Node, NodeConfig, Placement, TcpListener, TcpStream};
 
@@ -26,6 +26,7 @@ fn main() {
             ..NodeSettings::default()
         },
         networks: Vec::new(),
+        lifetime: Lifetime::UntilTold,
     };
     let engine = Engine::start(seat, StackHost::host).expect("an engine");
     let attached = Node::attach(&fabric(), "attached").expect("a node");

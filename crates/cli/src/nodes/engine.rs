@@ -4,8 +4,9 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use ipnet::IpNet;
-use toehold_node::engine::{self, Seat};
+use toehold_node::engine::{self, APART, Lifetime, Seat};
 use toehold_node::fabric::Fabric;
+use toehold_node::kernel;
 
 /// What makes the node that an engine process serves.
 pub(super) use toehold_node::engine::StackHost as Node;
@@ -26,17 +27,40 @@ pub(crate) struct Arguments {
     #[arg(long)]
     network: Vec<IpNet>,
 
+    /// Start this process once more, and end.
+    #[arg(long)]
+    apart: bool,
+
+    /// End when nobody uses the node any more.
+    #[arg(long)]
+    while_used: bool,
+
+    /// Make a network namespace first.
+    #[arg(long)]
+    own_network: bool,
+
     #[command(flatten)]
     settings: Settings,
 }
 
 pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
+    if arguments.apart {
+        return Ok(engine::start_apart(APART)?);
+    }
     let seat = || {
+        if arguments.own_network {
+            kernel::enter_own_network()?;
+        }
+        let lifetime = match arguments.while_used {
+            true => Lifetime::WhileUsed,
+            false => Lifetime::UntilTold,
+        };
         Ok(Seat {
             fabric: Fabric::open(&arguments.within.fabric)?,
             node: arguments.node,
             settings: arguments.settings.0,
             networks: arguments.network,
+            lifetime,
         })
     };
     Ok(engine::main(seat, Node::host))

@@ -14,7 +14,7 @@ use ipnet::IpNet;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use toehold_link::shared::SharedSettings;
 use toehold_link::udp::parse_peers;
-use toehold_node::engine::{self, Engine, Launch, Seat};
+use toehold_node::engine::{self, Engine, Launch, Lifetime, Seat};
 use toehold_node::fabric::Fabric;
 use toehold_node::settings::{NodeSettings, parse_bytes};
 use toehold_node::uplink::{EthernetEnd, SegmentEnd, TapEnd, UdpEnd, UplinkConfig, UplinkHost};
@@ -167,6 +167,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
             node,
             settings: settings.settings,
             networks: network,
+            lifetime: Lifetime::UntilTold,
         })
     };
     let host = |place: &_, settings: &_| UplinkHost::host(&config, place, settings);
@@ -183,6 +184,7 @@ pub(super) fn start(start: Start, name: &str, ends: &Ends, settings: NodeSetting
             node: name.to_owned(),
             settings,
             networks: start.network,
+            lifetime: Lifetime::UntilTold,
         };
         let host = |place: &_, settings: &_| UplinkHost::host(&config, place, settings);
         let engine = Engine::start_as(config.role(), seat, host)?;
@@ -198,6 +200,8 @@ pub(super) fn start(start: Start, name: &str, ends: &Ends, settings: NodeSetting
         node: name.to_owned(),
         settings,
         networks: start.network,
+        lifetime: Lifetime::UntilTold,
+        own_network: false,
         log: start.log,
     };
     let record = launch.start().with_context(|| format!("cannot start {name}"))?;

@@ -9,6 +9,7 @@ pub(crate) mod forward;
 mod forwarding;
 pub(crate) mod placement;
 pub(crate) mod ps;
+pub(crate) mod run;
 mod settings;
 pub(crate) mod sockets;
 pub(crate) mod stat;

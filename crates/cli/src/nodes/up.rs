@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Result, bail};
 use ipnet::IpNet;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use toehold_node::engine::{Engine, Launch, Seat};
+use toehold_node::engine::{Engine, Launch, Lifetime, Seat};
 use toehold_node::fabric::{Fabric, NodeRecord};
 
 use super::settings::Settings;
@@ -94,6 +94,8 @@ fn launch(arguments: &Arguments, node: &str) -> Result<NodeRecord> {
         node: node.to_owned(),
         settings: arguments.settings.0.clone(),
         networks: arguments.network.clone(),
+        lifetime: Lifetime::UntilTold,
+        own_network: false,
         log: arguments.log.clone(),
     };
     Ok(launch.start()?)
@@ -108,6 +110,7 @@ fn foreground(arguments: Arguments) -> Result<ExitCode> {
         node: node.clone(),
         settings: arguments.settings.0,
         networks: arguments.network,
+        lifetime: Lifetime::UntilTold,
     };
     let engine = Engine::start(seat, engine::Node::host)?;
     engine.stop_on(&[SIGINT, SIGTERM, SIGHUP])?;

@@ -12,7 +12,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use serde::{Deserialize, Serialize};
 use toehold_node::Placement;
 use toehold_node::control::Connection;
-use toehold_node::engine::{self, HostError, Seat, StackHost};
+use toehold_node::engine::{self, HostError, Lifetime, Seat, StackHost};
 use toehold_node::fabric::Fabric;
 use toehold_node::settings::{NodeSettings, Setting};
 use toehold_node::uplink::{TapEnd, UdpEnd, UplinkConfig, UplinkHost};
@@ -98,6 +98,7 @@ impl EngineOrder {
             node: self.node,
             settings,
             networks: Vec::new(),
+            lifetime: Lifetime::UntilTold,
         };
         let Some(device) = self.device else {
             return Ok(engine::Engine::start(seat, StackHost::host)?);

@@ -9,7 +9,7 @@ mod namespace;
 mod netlink;
 
 pub use named::{InvalidNamespaceName, NamespaceId, NamespaceName};
-pub use namespace::{Namespace, NamespaceError};
+pub use namespace::{Namespace, NamespaceError, enter_new};
 
 use std::net::IpAddr;
 

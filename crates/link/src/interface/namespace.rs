@@ -100,6 +100,37 @@ impl Namespace {
     }
 }
 
+/// Moves this process, which must have one thread only, into a new network namespace; if
+/// it may not make one, in a new user namespace, in which its user and group keep their
+/// numbers and it has all rights over that network.
+///
+/// # Errors
+///
+/// The system allows neither, or there are several threads.
+pub fn enter_new(user: u32, group: u32) -> Result<(), NamespaceError> {
+    use rustix::thread::UnshareFlags;
+    // SAFETY: neither memory nor descriptors change their meaning for anybody.
+    match unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) } {
+        Err(Errno::PERM) => {}
+        made => return made.map_err(NamespaceError::Create),
+    }
+    let flags = UnshareFlags::NEWUSER | UnshareFlags::NEWNET;
+    // SAFETY: as above.
+    unsafe { rustix::thread::unshare_unsafe(flags) }.map_err(NamespaceError::Create)?;
+    for (file, text) in [
+        // Or the group could not be kept without the right to do so outside.
+        ("setgroups", "deny".to_owned()),
+        ("uid_map", format!("{user} {user} 1")),
+        ("gid_map", format!("{group} {group} 1")),
+    ] {
+        let path = Path::new("/proc/self").join(file);
+        let written = std::fs::write(path, text);
+        written
+            .map_err(|error| NamespaceError::Create(Errno::from_io_error(&error).unwrap_or(Errno::PERM)))?;
+    }
+    Ok(())
+}
+
 /// A thread of its own: which namespace a thread is in cannot always be undone.
 fn on_a_thread<T: Send>(act: impl FnOnce() -> T + Send) -> Result<T, NamespaceError> {
     std::thread::scope(|scope| {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
-use rustix::process::geteuid;
+use rustix::process::{Pid, geteuid};
 use toehold_link::mq::{InvalidName, NodeName};
 
 use super::host::{Attachment, CaptureRequest, CaptureSummary, Refusal};
@@ -285,6 +285,30 @@ impl Connection {
     /// If the process has not attached, or the node refuses or does not answer.
     pub fn release_port(&mut self, holder: u32) -> Result<(), ControlError> {
         self.done(&Request::ReleasePort { holder }, &[])
+    }
+
+    /// Keeps the node, if it ends with its last user: it lasts as long as any process has
+    /// the descriptor, by which nothing else is done.
+    ///
+    /// # Errors
+    ///
+    /// If the node refuses or does not answer; `HungUp` if it is ending.
+    pub fn keep(&mut self) -> Result<OwnedFd, ControlError> {
+        let pipe = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC);
+        let (end, keeper) = pipe.map_err(|source| self.system(source))?;
+        self.done(&Request::Keep, std::slice::from_ref(&end))?;
+        Ok(keeper)
+    }
+
+    /// The node's engine process, as the kernel knows it.
+    ///
+    /// # Errors
+    ///
+    /// `System` with SRCH if it is of a namespace that cannot be seen from here.
+    pub fn engine(&self) -> Result<Pid, ControlError> {
+        let peer = packet::peer(self.socket.as_fd());
+        let (pid, _) = peer.map_err(|source| self.system(source))?;
+        Pid::from_raw(pid as i32).ok_or_else(|| self.system(Errno::SRCH))
     }
 
     /// How the node is.

@@ -16,6 +16,7 @@ mod connection;
 #[doc(hidden)]
 pub mod fuzzing;
 mod host;
+mod keepers;
 mod message;
 mod packet;
 mod requests;
@@ -27,6 +28,7 @@ mod tests;
 
 pub use self::connection::{Connection, ControlError};
 pub use self::host::{Attachment, CaptureRequest, CaptureSummary, Client, Host, Refusal};
+pub use self::keepers::Lifetime;
 pub use self::message::{BUILD, MAX_DESCRIPTORS, MAX_HOLDERS, VERSION};
 pub(crate) use self::server::Server;
 pub use self::status::{

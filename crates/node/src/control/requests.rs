@@ -77,6 +77,11 @@ impl Server {
                 self.host.release_port(process, holder)?;
                 Answer::Done
             }
+            Request::Keep => {
+                let kept = self.keepers.keep(&self.epoll, one(given)?);
+                kept.map_err(|errno| Refusal::new(format!("it cannot be kept: {errno} (see `ulimit -n`)")))?;
+                Answer::Done
+            }
             Request::Status => Answer::Status(Box::new(self.status())),
             Request::Sockets => Answer::Sockets(self.sockets()),
             Request::Counters => Answer::Counters(self.host.counters()),
@@ -125,6 +130,7 @@ impl Server {
         };
         let attachment = self.host.attach(client)?;
         session.process = Some((attachment.process, SystemTime::now()));
+        self.keepers.used();
         if let Some(pidfd) = &session.pidfd {
             let (token, flags) = (Source::Process(id).token(), EventFlags::IN);
             // Without it, the connection's end still tells.

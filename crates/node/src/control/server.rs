@@ -14,6 +14,7 @@ use rustix::net::{RecvFlags, SocketFlags};
 use rustix::process::geteuid;
 
 use super::host::{Host, Refusal};
+use super::keepers::{Keepers, Lifetime};
 use super::message::{Answer, MAX_PACKET, Request};
 use super::packet::{self, Packet};
 use super::session::{Limits, Session, outgoing};
@@ -37,6 +38,8 @@ pub(super) enum Source {
     Session(u64),
     /// The process of a session.
     Process(u64),
+    /// Who keeps the node.
+    Keeper(u64),
     /// What the host sees to.
     Host,
 }
@@ -46,19 +49,21 @@ impl Source {
         EventData::new_u64(match self {
             Source::Listener => 0,
             Source::Stop => 1,
-            Source::Host => 1 | 1 << 2,
-            Source::Session(id) => 2 | id << 2,
-            Source::Process(id) => 3 | id << 2,
+            Source::Host => 2,
+            Source::Session(id) => 3 | id << 3,
+            Source::Process(id) => 4 | id << 3,
+            Source::Keeper(id) => 5 | id << 3,
         })
     }
 
     fn from_token(token: u64) -> Source {
-        match token & 3 {
+        match token & 7 {
             0 => Source::Listener,
-            1 if token == 1 => Source::Stop,
-            1 => Source::Host,
-            2 => Source::Session(token >> 2),
-            _ => Source::Process(token >> 2),
+            1 => Source::Stop,
+            2 => Source::Host,
+            3 => Source::Session(token >> 3),
+            4 => Source::Process(token >> 3),
+            _ => Source::Keeper(token >> 3),
         }
     }
 }
@@ -74,6 +79,7 @@ pub(crate) struct Server {
     _stop: OwnedFd,
     /// By numbers that are never used again, so that a late event finds nobody.
     pub(super) sessions: HashMap<u64, Session>,
+    pub(super) keepers: Keepers,
     next_id: u64,
     /// Nobody is let in until then.
     paused: Option<Instant>,
@@ -83,7 +89,7 @@ pub(crate) struct Server {
 
 impl Server {
     /// A server for what comes in at `listener`. It ends when `stop` becomes
-    /// readable or hangs up, or when a client asks for it.
+    /// readable or hangs up, when a client asks for it, or with the node's lifetime.
     ///
     /// # Errors
     ///
@@ -109,11 +115,18 @@ impl Server {
             listener,
             _stop: stop,
             sessions: HashMap::new(),
+            keepers: Keepers::default(),
             next_id: 0,
             paused: None,
             stopping: false,
             buffer: vec![0; MAX_PACKET],
         })
+    }
+
+    /// The same, with another lifetime of the node.
+    pub(crate) fn lifetime(mut self, lifetime: Lifetime) -> Server {
+        self.keepers = Keepers::new(lifetime, self.limits.grace);
+        self
     }
 
     /// The same, with other limits.
@@ -141,10 +154,12 @@ impl Server {
                     Source::Stop => self.stopping = true,
                     Source::Session(id) => self.serve(id),
                     Source::Process(id) => self.hang_up(id),
+                    Source::Keeper(id) => self.keepers.gone(&self.epoll, id),
                     Source::Host => self.host.handle_events(),
                 }
             }
             self.expire();
+            self.stopping |= self.is_unused();
         }
         if self.sessions.values().any(|session| session.captures) {
             self.host.leave_capture();
@@ -155,7 +170,10 @@ impl Server {
     fn timeout(&self) -> Option<Timespec> {
         let deadlines = self.sessions.values();
         let deadlines = deadlines.filter_map(|session| session.deadline(self.limits));
-        let next = deadlines.chain(self.paused).min()?;
+        let next = deadlines
+            .chain(self.paused)
+            .chain(self.keepers.deadline())
+            .min()?;
         // Rounded up, lest it wakes just before it is due, again and again.
         let left = next.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
         Some(Timespec {
@@ -180,6 +198,12 @@ impl Server {
             self.paused = None;
             self.watch_listener(EventFlags::IN);
         }
+    }
+
+    /// Whether the node is to end since nobody uses it any more.
+    fn is_unused(&self) -> bool {
+        let attached = |session: &Session| session.process.is_some();
+        self.keepers.are_gone() && !self.sessions.values().any(attached)
     }
 
     fn watch_listener(&self, flags: EventFlags) {
@@ -314,6 +338,9 @@ impl Server {
         }
         if let Some((process, _)) = session.process {
             self.host.detached(process);
+            if let Some(pidfd) = session.pidfd {
+                self.keepers.keep_for(&self.epoll, pidfd, session.pid);
+            }
         }
         if self.paused.take().is_some() {
             self.watch_listener(EventFlags::IN);
@@ -334,6 +361,7 @@ mod tests {
             Source::Host,
             Source::Session(id),
             Source::Process(id),
+            Source::Keeper(id),
         ] {
             assert_eq!(Source::from_token(source.token().u64()), source);
         }

@@ -21,6 +21,9 @@ pub(crate) struct Limits {
     pub(crate) slow: Duration,
     /// How long a client that has not attached may say nothing.
     pub(crate) idle: Duration,
+    /// How long a node that ends with its last user waits for the first one: longer than
+    /// whoever starts it waits for its beginning.
+    pub(crate) grace: Duration,
 }
 
 impl Default for Limits {
@@ -29,6 +32,7 @@ impl Default for Limits {
             sessions: 1024,
             slow: Duration::from_secs(5),
             idle: Duration::from_secs(60),
+            grace: Duration::from_secs(60),
         }
     }
 }

@@ -17,11 +17,21 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
+use super::Lifetime;
 use crate::fabric::NodeRecord;
+use crate::run;
 use crate::settings::{NodeSettings, TABLE};
 
 /// How long an engine process may take to start.
 const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Arguments of an engine process, beside those of the node: to start itself apart, to end
+/// with the node's last user, to make itself a network namespace.
+pub const APART: &str = "--apart";
+/// See [`APART`].
+const WHILE_USED: &str = "--while-used";
+/// See [`APART`].
+const OWN_NETWORK: &str = "--own-network";
 
 /// Bytes of what it says, at most.
 const MAX_REPORT: usize = 64 << 10;
@@ -41,6 +51,11 @@ pub struct Launch {
     pub settings: NodeSettings,
     /// The fabric's networks, if they are to be others than the default ones.
     pub networks: Vec<IpNet>,
+    /// How long the node lasts. One that lasts while it is used is started apart: its engine
+    /// process is no child of this one.
+    pub lifetime: Lifetime,
+    /// Whether the engine process makes itself a network namespace, and the node's device in it.
+    pub own_network: bool,
     /// Where to its messages go, of which there are none unless something is wrong.
     pub log: Option<PathBuf>,
 }
@@ -59,6 +74,9 @@ pub enum LaunchError {
         /// What the system said.
         source: io::Error,
     },
+    /// A living node has the name.
+    #[error("{0}")]
+    NameInUse(String),
     /// It said why it did not.
     #[error("{0}")]
     Failed(String),
@@ -82,6 +100,7 @@ pub enum LaunchError {
 #[serde(rename_all = "snake_case")]
 pub(super) enum Report {
     Ready(NodeRecord),
+    NameInUse(String),
     Failed(String),
 }
 
@@ -98,12 +117,15 @@ impl Launch {
             Some(pipe) => listen(pipe, &mut said)?,
             None => false,
         };
-        match serde_json::from_slice(&said) {
+        let report = serde_json::from_slice(&said);
+        let goes_on = self.lifetime == Lifetime::UntilTold && matches!(report, Ok(Report::Ready(_)));
+        if report.is_ok() && !goes_on {
+            child.wait()?;
+        }
+        match report {
             Ok(Report::Ready(record)) => Ok(record),
-            Ok(Report::Failed(why)) => {
-                child.wait()?;
-                Err(LaunchError::Failed(why))
-            }
+            Ok(Report::NameInUse(why)) => Err(LaunchError::NameInUse(why)),
+            Ok(Report::Failed(why)) => Err(LaunchError::Failed(why)),
             Err(_) if heard => self.ended(child),
             Err(_) => {
                 child.kill()?;
@@ -129,6 +151,23 @@ impl Launch {
         // What the environment says has been heard, and perhaps overruled.
         for setting in TABLE {
             command.env_remove(setting.variable);
+        }
+        // It is no program of the node that this process may be one of.
+        for variable in [run::NODE, run::STATS] {
+            command.env_remove(variable);
+        }
+        if let Some(preloaded) = std::env::var_os(run::PRELOAD) {
+            match run::preload_without(Some(&preloaded)) {
+                Some(others) => command.env(run::PRELOAD, others),
+                None => command.env_remove(run::PRELOAD),
+            };
+        }
+        toehold_shm::inherit_nothing(&mut command);
+        if self.lifetime == Lifetime::WhileUsed {
+            command.args([APART, WHILE_USED]);
+        }
+        if self.own_network {
+            command.arg(OWN_NETWORK);
         }
         for (setting, value) in self.settings.changed() {
             command.arg(format!("--{}={value}", setting.name));

@@ -19,13 +19,14 @@ use std::thread::JoinHandle;
 
 use ipnet::IpNet;
 
+pub use crate::control::Lifetime;
 use crate::control::{Host, Server};
 use crate::fabric::{Fabric, NodeRecord, Place, Role, TakeError};
 use crate::settings::{InvalidSetting, NodeSettings};
 
 pub use self::host::StackHost;
-pub use self::launch::{Launch, LaunchError};
-pub use self::process::{main, main_as};
+pub use self::launch::{APART, Launch, LaunchError};
+pub use self::process::{main, main_as, start_apart};
 
 /// What a host may fail with.
 pub type HostError = Box<dyn std::error::Error + Send + Sync>;
@@ -42,6 +43,8 @@ pub struct Seat {
     /// Networks of the fabric, if this is its first node and they are to be others
     /// than the default ones.
     pub networks: Vec<IpNet>,
+    /// How long the node lasts.
+    pub lifetime: Lifetime,
 }
 
 /// Why an engine could not start.
@@ -112,7 +115,8 @@ impl Engine {
         };
         let record = engine.place.record().clone();
         let server = Server::new(listener, stop.into(), record, Arc::clone(&engine.host));
-        let mut server = server.map_err(|errno| StartError::Thread(errno.into()))?;
+        let server = server.map_err(|errno| StartError::Thread(errno.into()))?;
+        let mut server = server.lifetime(seat.lifetime);
         let thread = std::thread::Builder::new().name("toehold-control".into());
         let control = thread
             .spawn(move || {

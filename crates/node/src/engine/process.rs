@@ -9,9 +9,9 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit, setsid};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::launch::Report;
-use super::{Engine, HostError, Seat};
+use super::{Engine, HostError, Seat, StartError};
 use crate::control::Host;
-use crate::fabric::{Place, Role};
+use crate::fabric::{Place, Role, TakeError};
 use crate::settings::NodeSettings;
 
 /// What an engine process does, after [`super::Launch::start`] has made it: starts
@@ -45,7 +45,12 @@ pub fn main_as(
             ExitCode::SUCCESS
         }
         Err(error) => {
-            report(&Report::Failed(error.to_string()));
+            let taken = matches!(
+                error.downcast_ref(),
+                Some(StartError::Take(TakeError::NameInUse(_)))
+            );
+            let report_of = if taken { Report::NameInUse } else { Report::Failed };
+            report(&report_of(error.to_string()));
             ExitCode::FAILURE
         }
     }
@@ -59,6 +64,18 @@ fn start(
     let engine = Engine::start_as(role, seat()?, host)?;
     engine.stop_on(&[SIGTERM, SIGINT])?;
     Ok(engine)
+}
+
+/// Starts this program once more, with its arguments but for one that has brought it here,
+/// and ends. The other one is nobody's child then: whoever has started this one may become
+/// another program, which would wonder at a child that it did not start.
+pub fn start_apart(argument: &str) -> io::Result<ExitCode> {
+    let arguments = std::env::args_os().skip(1);
+    let mut command = std::process::Command::new("/proc/self/exe");
+    command
+        .args(arguments.filter(|given| given != argument))
+        .spawn()?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Says the one thing and closes the pipe: whoever has started this process

@@ -13,6 +13,7 @@ fn seat(directory: &tempfile::TempDir, node: &str) -> Seat {
         node: node.to_owned(),
         settings: NodeSettings::default(),
         networks: Vec::new(),
+        lifetime: Lifetime::UntilTold,
     }
 }
 

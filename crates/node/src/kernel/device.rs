@@ -20,13 +20,13 @@ use crate::shards::OneShard;
 
 /// Ports that the kernel chooses from, in a namespace that the node has made: the rest of
 /// what is meant for that is the node's (RFC 6335 §6).
-const KERNEL_PORTS: RangeInclusive<u16> = 32768..=49151;
+pub(super) const KERNEL_PORTS: RangeInclusive<u16> = 32768..=49151;
 
 /// Ports left to the node, at least.
 const LEAST_PORTS: u16 = 1024;
 
 /// Where the kernel keeps the ports it chooses from.
-const PORT_RANGE: &str = "/proc/sys/net/ipv4/ip_local_port_range";
+pub(super) const PORT_RANGE: &str = "/proc/sys/net/ipv4/ip_local_port_range";
 
 /// Why a node has no TAP device.
 #[derive(Debug, thiserror::Error)]

@@ -13,6 +13,7 @@ mod inlet;
 pub(crate) mod leftovers;
 mod names;
 mod outlet;
+mod own;
 mod ports;
 
 pub(crate) use self::device::Device;
@@ -20,4 +21,5 @@ pub use self::device::KernelError;
 pub(crate) use self::inlet::Inlet;
 pub use self::names::{DEFAULT_DEVICE, InterfaceName};
 pub(crate) use self::outlet::Outlet;
+pub use self::own::{OwnNetworkError, enter_own_network};
 pub(crate) use self::ports::Ports;

@@ -7,6 +7,14 @@
 //! that is given. The descriptor is inherited by whatever the program starts, and never read
 //! or written: the node lasts as long as anybody has it, or is attached.
 
+mod library;
+mod program;
+mod stay;
+
+pub use self::library::{LibraryError, find as find_library, preload, without as preload_without};
+pub use self::program::{Obstacle, ProgramError, find as find_program, obstacle};
+pub use self::stay::{Stay, StayError, name_of};
+
 /// The library's file.
 pub const LIBRARY: &str = "libtoehold.so";
 

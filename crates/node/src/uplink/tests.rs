@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 use super::*;
 use crate::config::NodeConfig;
 use crate::control::{Connection, ControlError, NodeStatus};
-use crate::engine::{Engine, Seat};
+use crate::engine::{Engine, Lifetime, Seat};
 use crate::fabric::{Fabric, Role};
 use crate::settings::NodeSettings;
 
@@ -28,6 +28,7 @@ impl Site {
             node: name.to_owned(),
             settings: NodeSettings::default(),
             networks: Vec::new(),
+            lifetime: Lifetime::UntilTold,
         };
         let host = |place: &_, settings: &_| UplinkHost::host(config, place, settings);
         Engine::start_as(config.role(), seat, host).map_err(|error| error.to_string())

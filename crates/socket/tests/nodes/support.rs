@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use toehold_node::Placement;
 use toehold_node::control::{Connection, NodeStatus};
-use toehold_node::engine::{Engine, Seat, StackHost};
+use toehold_node::engine::{Engine, Lifetime, Seat, StackHost};
 use toehold_node::settings::NodeSettings;
 use toehold_socket::{Fabric, Node, TcpListener, TcpStream};
 
@@ -89,6 +89,7 @@ pub(crate) fn start_sharded(path: &Path, name: &str, placement: Placement, shard
             ..NodeSettings::default()
         },
         networks: Vec::new(),
+        lifetime: Lifetime::UntilTold,
     };
     Engine::start(seat, StackHost::host).unwrap()
 }

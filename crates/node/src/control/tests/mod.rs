@@ -1,6 +1,7 @@
 //! A server with a host that only notes what it is told.
 
 mod hostile;
+mod keepers;
 mod orders;
 mod processes;
 mod requests;
@@ -188,6 +189,10 @@ impl Served {
     }
 
     fn with(sockets: usize, limits: Limits) -> Served {
+        Self::lasting(Lifetime::UntilTold, sockets, limits)
+    }
+
+    fn lasting(lifetime: Lifetime, sockets: usize, limits: Limits) -> Served {
         let directory = tempfile::Builder::new()
             .prefix("toehold-control-")
             .tempdir()
@@ -204,7 +209,7 @@ impl Served {
         let (stop, end) = UnixStream::pair().unwrap();
         let listener = place.listener().try_clone_to_owned().unwrap();
         let server = Server::new(listener, end.into(), place.record().clone(), Arc::new(host));
-        let mut server = server.unwrap().limits(limits);
+        let mut server = server.unwrap().limits(limits).lifetime(lifetime);
         Served {
             directory,
             told,

@@ -10,7 +10,7 @@ use super::*;
 const FABRIC: &str = "TOEHOLD_TEST_CONTROL";
 
 /// A process that attaches, says so, and waits to be killed.
-fn attached_process(served: &Served, more: impl FnOnce(&mut Command)) -> Child {
+pub(super) fn attached_process(served: &Served, more: impl FnOnce(&mut Command)) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
     let test = "control::tests::processes::attach_in_a_process";
     command.args(["--exact", test, "--nocapture"]);

@@ -35,6 +35,8 @@ pub(super) struct Connections {
     /// Processes that are dead, and something of them still there.
     dead: Mutex<BTreeSet<u16>>,
     holders: Mutex<Holders>,
+    /// Held by who closes something.
+    caring: Mutex<()>,
     /// Taken from the kernel beside the node, for those whom the holders stand for.
     pub(super) ports: Ports,
     wake_sleeper: AtomicBool,
@@ -48,6 +50,7 @@ impl Connections {
             shards,
             dead: Mutex::default(),
             holders: Mutex::default(),
+            caring: Mutex::default(),
             ports: Ports::default(),
             wake_sleeper: AtomicBool::new(false),
             stop: AtomicBool::new(false),
@@ -129,8 +132,15 @@ impl Connections {
         }
     }
 
+    /// Closes now what was to be closed soon.
+    pub(super) fn care_at_once(&self) {
+        // If a shard is gone, so is what was in it.
+        let _ = self.care();
+    }
+
     /// Does what the control thread has left to this one.
     fn care(&self) -> Result<(), Gone> {
+        let _caring = self.caring.lock().unwrap_or_else(PoisonError::into_inner);
         let dead = self.dead().clone();
         let gone = std::mem::take(&mut self.holders().gone);
         let wake_sleeper = self.wake_sleeper.swap(false, Acquire);

@@ -312,6 +312,7 @@ impl Life {
     pub(super) fn end(&mut self) {
         let closes_at = clock::now() + self.drain + FAREWELL;
         self.closes_at.store(closes_at.0, Relaxed);
+        self.fabric.care_at_once();
         self.drivers.iter().for_each(|(driver, _)| driver.stop());
         self.shards.drain(self.drain);
         self.abandon();

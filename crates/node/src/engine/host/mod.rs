@@ -390,6 +390,14 @@ impl Host for StackHost {
     fn stop(&self) {
         let mut state = self.lock();
         state.ended = true;
+        // What dead programs had is closed as well, and its bytes are delivered.
+        loop {
+            let gone = state.ends.gone();
+            match &state.life {
+                Some(life) if !gone.is_empty() => life.let_go(gone),
+                _ => break,
+            }
+        }
         let life = state.life.take();
         drop(state);
         if let Some(mut life) = life {

@@ -1,0 +1,186 @@
+//! `toehold run`: a program as it is, on a node.
+//!
+//! This process prepares the node and then becomes the program: whoever has started it finds
+//! the program under the number it knows, with its terminal, its signals, its exit status. The
+//! node is kept by a descriptor that the program inherits. With `--stats` somebody has to be
+//! there at the end: then this process stays, and [`waiting`] is all that is between.
+
+mod report;
+mod waiting;
+
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
+use ipnet::IpNet;
+use toehold_node::engine::{Launch, Lifetime};
+use toehold_node::kernel::DEFAULT_DEVICE;
+use toehold_node::run::{self, ProgramError, Stay};
+use toehold_node::usage::Usage;
+
+use super::settings::Settings;
+use super::{Within, engine};
+use crate::side;
+
+/// The exit status of a command that does not come to run its program, as of `env` and `timeout`.
+const FAILED: u8 = 125;
+
+/// Runs a program on a node, as it is
+///
+/// Its TCP connections to addresses of the fabric, and those it accepts there, do not go
+/// through the kernel. The node is started if it does not run, and ends, once what was
+/// written has been delivered, when the program and all that it has started are gone.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  toehold run --node web -- nginx -g 'daemon off;'
+  toehold run -- wrk -t2 -c16 http://web/          # a node named wrk, or wrk-2, …
+  toehold run --node db --placement engine -- redis-server
+  toehold run --node web -- bash                   # all that is typed there
+  toehold run --net own --stats -- iperf3 -c web
+
+Exit status: the program's; 127 if there is no such program, 126 if it cannot be
+executed, 125 if there is no node to run it on.")]
+pub(crate) struct Arguments {
+    /// The program, and its arguments
+    #[arg(
+        value_name = "PROGRAM",
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
+    command: Vec<OsString>,
+
+    #[command(flatten)]
+    within: Within,
+
+    /// The node, which others may share [default: a new one, named after the program]
+    #[arg(long, value_name = "NODE")]
+    node: Option<String>,
+
+    /// What of the kernel's network the program sees
+    #[arg(long, value_name = "NET", default_value = "host")]
+    net: Net,
+
+    /// A network that the fabric's nodes get addresses of, IPv4 or IPv6; only with
+    /// a fabric's first nodes [default: 10.77.0.0/16 and fd77::/64]
+    #[arg(long, value_name = "ADDRESS/PREFIX")]
+    network: Vec<IpNet>,
+
+    /// Say at the end what went over the node, and what did not and why; in FILE as JSON
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
+    stats: Option<Option<PathBuf>>,
+
+    /// Do not say what stays with the kernel
+    #[arg(long, short)]
+    quiet: bool,
+
+    /// Append what the engine process says to FILE; nothing unless something is wrong
+    #[arg(long, value_name = "FILE")]
+    log: Option<PathBuf>,
+
+    #[command(flatten)]
+    settings: Settings,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Net {
+    /// That of the host: what is not for the fabric stays with the kernel, as it was
+    Host,
+    /// One of the node's own: loopback, and a TAP device on the fabric, in a namespace that
+    /// ends with the node. It takes root, or user namespaces
+    Own,
+}
+
+pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
+    let done = match run::find_program(&arguments.command[0]) {
+        Ok(program) => start(&arguments, program),
+        Err(error) => Err(error.into()),
+    };
+    done.or_else(|error| {
+        eprintln!("toehold: {error:#}");
+        let status = error.downcast_ref().map_or(FAILED, ProgramError::exit_status);
+        Ok(ExitCode::from(status))
+    })
+}
+
+fn start(arguments: &Arguments, program: PathBuf) -> Result<ExitCode> {
+    let own = std::env::current_exe().context("cannot find this program (is /proc mounted?)")?;
+    let library = run::find_library(&own)?;
+    if !arguments.quiet
+        && let Some((path, obstacle)) = run::obstacle(&program)
+    {
+        let what = path.display();
+        eprintln!("toehold: {what} {obstacle}: its connections stay with the kernel");
+    }
+    let mut stay = stay(arguments, &program)?;
+    if arguments.net == Net::Own {
+        stay.enter_network()?;
+    }
+    let usage = arguments.stats.as_ref().map(|_| Usage::create()).transpose()?;
+    let mut command = Command::new(&arguments.command[0]);
+    let former = std::env::var_os(run::PRELOAD);
+    command
+        .args(&arguments.command[1..])
+        .env(run::PRELOAD, run::preload(&library, former.as_deref()))
+        .env(run::FABRIC, stay.fabric().path())
+        .env(run::NODE, stay.node());
+    match &usage {
+        Some(usage) => command.env(run::STATS, usage.path()),
+        None => command.env_remove(run::STATS),
+    };
+    let keeper = stay.inherited()?;
+    let failed = |error: std::io::Error| failed(&arguments.command[0], &error);
+    let (Some(usage), Some(stats)) = (usage, &arguments.stats) else {
+        // What it does not inherit is closed when it begins.
+        return Err(failed(command.exec()).into());
+    };
+    let child = waiting::Child::start(&mut command).map_err(failed)?;
+    drop(keeper);
+    let end = child.wait()?;
+    let node = stay.node().to_owned();
+    drop(stay);
+    report::show(&usage, &node, stats.as_deref())?;
+    Ok(end.repeat())
+}
+
+/// What the system said of the program after all.
+fn failed(command: &OsString, error: &std::io::Error) -> ProgramError {
+    let errno = rustix::io::Errno::from_io_error(error);
+    match errno.unwrap_or(rustix::io::Errno::NOEXEC) {
+        rustix::io::Errno::NOENT => ProgramError::Missing(command.clone()),
+        errno => ProgramError::NotExecutable(command.clone(), errno),
+    }
+}
+
+/// The node, joined or started.
+fn stay(arguments: &Arguments, program: &std::path::Path) -> Result<Stay> {
+    let mut settings = arguments.settings.0.clone();
+    let own_network = arguments.net == Net::Own;
+    if own_network {
+        if settings.netns.is_some() {
+            bail!("with --net own the namespace has no name: leave --netns out, or take --net host");
+        }
+        if settings.tap.is_none() {
+            settings.tap = Some(DEFAULT_DEVICE.parse()?);
+        }
+    }
+    let launch = Launch {
+        program: side::program()?,
+        arguments: vec![engine::NAME.into()],
+        fabric: arguments.within.fabric.clone(),
+        node: arguments.node.clone().unwrap_or_else(|| run::name_of(program)),
+        settings,
+        networks: arguments.network.clone(),
+        lifetime: Lifetime::WhileUsed,
+        own_network,
+        log: arguments.log.clone(),
+    };
+    let stay = match arguments.node {
+        Some(_) => Stay::on(&launch),
+        None => Stay::on_another(launch),
+    };
+    stay.context("there is no node to run it on")
+}

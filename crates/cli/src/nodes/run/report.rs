@@ -1,0 +1,26 @@
+//! What a program has used of its node, for people and for other programs.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde_json::{Map, Value, json};
+use toehold_node::usage::{Counter, Usage};
+
+use crate::nodes::table;
+
+/// On the standard error output, or in a file.
+pub(super) fn show(usage: &Usage, node: &str, file: Option<&Path>) -> Result<()> {
+    let Some(path) = file else {
+        let mut table = table::new(&[&format!("on node {node}"), ""], 1);
+        for &counter in Counter::ALL {
+            table.add_row([counter.title().to_owned(), usage.get(counter).to_string()]);
+        }
+        eprintln!("{table}");
+        return Ok(());
+    };
+    let count = |&counter: &Counter| (counter.name().to_owned(), usage.get(counter).into());
+    let counters: Map<String, Value> = Counter::ALL.iter().map(count).collect();
+    let report = json!({ "node": node, "counters": counters });
+    let text = serde_json::to_string_pretty(&report)? + "\n";
+    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+}

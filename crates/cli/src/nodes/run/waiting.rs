@@ -1,0 +1,137 @@
+//! Being the parent of a program without anybody noticing.
+//!
+//! The program is in this process's group, so that a terminal sends its signals to both:
+//! this one leaves them to the program. What others send to this process it passes on.
+//! When the program stops, so does this process, whose shell then knows; when it ends, this
+//! process ends in the same way.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result};
+use nix::sys::signal::{SigSet, Signal as NixSignal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::process::{
+    DumpableBehavior, Pid, PidfdFlags, Signal, WaitOptions, WaitStatus, getpid, kill_process, pidfd_open,
+    set_dumpable_behavior, waitpid,
+};
+
+/// Of a signal that the kernel has sent: a terminal's, here.
+const SI_KERNEL: i32 = 0x80;
+
+/// What a process has to take as it comes.
+const LEFT_ALONE: [NixSignal; 8] = [
+    NixSignal::SIGKILL,
+    NixSignal::SIGSTOP,
+    NixSignal::SIGSEGV,
+    NixSignal::SIGBUS,
+    NixSignal::SIGFPE,
+    NixSignal::SIGILL,
+    NixSignal::SIGSYS,
+    NixSignal::SIGTRAP,
+];
+
+/// The program that runs.
+pub(super) struct Child {
+    pid: Pid,
+    /// Readable when it has ended.
+    end: OwnedFd,
+    signals: SignalFd,
+}
+
+/// How it ended.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct End(WaitStatus);
+
+impl Child {
+    /// Starts it. From here on this process's signals wait for [`Child::wait`].
+    pub(super) fn start(command: &mut Command) -> io::Result<Child> {
+        let mut mask = SigSet::all();
+        LEFT_ALONE.into_iter().for_each(|signal| mask.remove(signal));
+        // Blocked, and not handled: what is ignored stays so, for the program too.
+        toehold_shm::inherit_signal_mask(command);
+        mask.thread_block()?;
+        let signals = SignalFd::with_flags(&mask, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
+        let pid = Pid::from_child(&command.spawn()?);
+        Ok(Child {
+            pid,
+            end: pidfd_open(pid, PidfdFlags::empty())?,
+            signals,
+        })
+    }
+
+    /// Passes on signals until it ends.
+    pub(super) fn wait(self) -> Result<End> {
+        loop {
+            let mut events = [
+                PollFd::new(&self.signals, PollFlags::IN),
+                PollFd::new(&self.end, PollFlags::IN),
+            ];
+            match poll(&mut events, None) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno).context("cannot wait for the program"),
+            }
+            self.pass_on()?;
+            if let Some(end) = self.look()? {
+                return Ok(end);
+            }
+        }
+    }
+
+    fn pass_on(&self) -> Result<()> {
+        while let Some(signal) = self.signals.read_signal()? {
+            let number = signal.ssi_signo as i32;
+            let from_child = signal.ssi_pid == self.pid.as_raw_nonzero().get() as u32;
+            let of_terminal = signal.ssi_code == SI_KERNEL;
+            if number == NixSignal::SIGCHLD as i32 || of_terminal || from_child {
+                continue;
+            }
+            if let Some(signal) = Signal::from_named_raw(number) {
+                // It may have ended.
+                let _ = kill_process(self.pid, signal);
+            }
+        }
+        Ok(())
+    }
+
+    /// What has become of it.
+    fn look(&self) -> Result<Option<End>> {
+        loop {
+            match waitpid(Some(self.pid), WaitOptions::NOHANG | WaitOptions::UNTRACED) {
+                Ok(None) => return Ok(None),
+                Ok(Some((_, status))) if status.stopped() => self.pause(),
+                Ok(Some((_, status))) => return Ok(Some(End(status))),
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno).context("cannot learn how the program ended"),
+            }
+        }
+    }
+
+    /// Stops as the program has, for a shell to see, which lets both go on again. Without
+    /// a terminal there is no such shell, and perhaps nobody who would.
+    fn pause(&self) {
+        if std::fs::File::open("/dev/tty").is_ok() {
+            let _ = kill_process(getpid(), Signal::STOP);
+            // It may be in another group than this one.
+            let _ = kill_process(self.pid, Signal::CONT);
+        }
+    }
+}
+
+impl End {
+    /// Ends this process as the program has ended.
+    pub(super) fn repeat(self) -> ExitCode {
+        if let Some(status) = self.0.exit_status() {
+            return ExitCode::from(status as u8);
+        }
+        let signal = self.0.terminating_signal().unwrap_or_default();
+        // The core, if there is one, is the program's.
+        let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
+        let _ = signal_hook::low_level::emulate_default_handler(signal);
+        // One that this system does not know by name.
+        ExitCode::from(128_u8.wrapping_add(signal as u8))
+    }
+}

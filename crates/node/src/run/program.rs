@@ -1,0 +1,327 @@
+//! What program a command means, and what of it the library cannot reach.
+//!
+//! The dynamic linker loads the library, so a program without one, or one whose dynamic
+//! linker does not do so, stays with the kernel. This is told from the file alone, as the
+//! kernel and the C library read it; nothing is executed.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Access, AtFlags, CWD, accessat};
+use rustix::io::Errno;
+use rustix::process::{getgid, getuid};
+
+/// Where programs are looked for if the environment does not say.
+const DEFAULT_PATH: &str = "/bin:/usr/bin";
+
+/// How often a script's interpreter may be a script (the kernel's limit).
+const MAX_SCRIPTS: usize = 5;
+
+/// Bytes of a script's first line that the kernel reads.
+const MAX_LINE: usize = 256;
+
+/// Program headers that are looked at.
+const MAX_HEADERS: u16 = 256;
+
+/// Why a command cannot be run.
+#[derive(Debug, thiserror::Error)]
+pub enum ProgramError {
+    /// There is no such program.
+    #[error("{}: there is no such program", .0.display())]
+    Missing(OsString),
+    /// There is a file of the name, which is none.
+    #[error("{}: it cannot be executed: {}", .0.display(), .1)]
+    NotExecutable(OsString, Errno),
+}
+
+impl ProgramError {
+    /// What a shell's exit status would be.
+    pub fn exit_status(&self) -> u8 {
+        match self {
+            ProgramError::Missing(_) => 127,
+            ProgramError::NotExecutable(..) => 126,
+        }
+    }
+}
+
+/// Why the library is not loaded into a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Obstacle {
+    /// It has no dynamic linker.
+    #[error("is statically linked")]
+    Static,
+    /// It has addresses of 32 bits.
+    #[error("is a 32-bit program")]
+    ThirtyTwoBits,
+    /// It is for another processor.
+    #[error("is for another processor")]
+    Processor,
+    /// It runs with rights that its user does not have.
+    #[error("runs with the rights of its file (set-user-ID, set-group-ID or capabilities)")]
+    Privileged,
+    /// Its C library is another one.
+    #[error("uses another C library (musl)")]
+    OtherLibrary,
+}
+
+/// The file that a command means, as `execvp` finds it.
+///
+/// # Errors
+///
+/// If there is none, or none that this user may execute.
+pub fn find(command: &OsStr) -> Result<PathBuf, ProgramError> {
+    if command.as_bytes().contains(&b'/') {
+        let path = PathBuf::from(command);
+        return match executable(&path) {
+            Ok(()) => Ok(path),
+            Err(errno) => Err(error(command, errno)),
+        };
+    }
+    if command.is_empty() {
+        return Err(error(command, Errno::NOENT));
+    }
+    let path = std::env::var_os("PATH").unwrap_or_else(|| DEFAULT_PATH.into());
+    let mut refused = Errno::NOENT;
+    for directory in std::env::split_paths(&path) {
+        let path = match directory.as_os_str().is_empty() {
+            true => Path::new(".").join(command),
+            false => directory.join(command),
+        };
+        match executable(&path) {
+            Ok(()) => return Ok(path),
+            Err(errno @ Errno::ACCESS) => refused = errno,
+            Err(_) => {}
+        }
+    }
+    Err(error(command, refused))
+}
+
+fn error(command: &OsStr, errno: Errno) -> ProgramError {
+    match errno {
+        Errno::NOENT | Errno::NOTDIR => ProgramError::Missing(command.to_owned()),
+        errno => ProgramError::NotExecutable(command.to_owned(), errno),
+    }
+}
+
+fn executable(path: &Path) -> Result<(), Errno> {
+    accessat(CWD, path, Access::EXEC_OK, AtFlags::EACCESS)?;
+    let stat = rustix::fs::stat(path)?;
+    let file = rustix::fs::FileType::from_raw_mode(stat.st_mode);
+    if file.is_file() {
+        Ok(())
+    } else {
+        Err(Errno::ACCESS)
+    }
+}
+
+/// Why the library cannot be loaded, and into what: the program, or what interprets it.
+/// `None` where nothing is known to be in the way.
+pub fn obstacle(program: &Path) -> Option<(PathBuf, Obstacle)> {
+    let mut path = program.to_owned();
+    for _ in 0..MAX_SCRIPTS {
+        let file = File::open(&path).ok()?;
+        let mut beginning = [0; MAX_LINE];
+        let len = file.read_at(&mut beginning, 0).ok()?;
+        let beginning = &beginning[..len];
+        if let Some(line) = beginning.strip_prefix(b"#!") {
+            path = interpreter(line)?;
+            continue;
+        }
+        let found = is_privileged(&path, &file)
+            .then_some(Obstacle::Privileged)
+            .or_else(|| of_elf(&file, beginning));
+        return found.map(|obstacle| (path, obstacle));
+    }
+    None
+}
+
+/// What a script's first line names; where that is `env`, what `env` runs.
+fn interpreter(line: &[u8]) -> Option<PathBuf> {
+    let line = line.split(|&byte| byte == b'\n').next()?;
+    let mut words = line
+        .split(|byte| b" \t".contains(byte))
+        .filter(|word| !word.is_empty())
+        .map(OsStr::from_bytes);
+    let first = PathBuf::from(words.next()?);
+    if first.file_name() != Some(OsStr::new("env")) {
+        return Some(first);
+    }
+    // Options, and variables that it sets.
+    let is_word = |word: &&OsStr| !word.as_bytes().starts_with(b"-") && !word.as_bytes().contains(&b'=');
+    find(words.find(is_word)?).ok()
+}
+
+/// Whether the kernel gives it rights that this user does not have: then the dynamic linker
+/// takes nothing from the environment.
+fn is_privileged(path: &Path, file: &File) -> bool {
+    let Ok(metadata) = file.metadata() else {
+        return false;
+    };
+    let set_user = metadata.mode() & 0o4000 != 0 && metadata.uid() != getuid().as_raw();
+    // Without the group's right to execute it means something else.
+    let set_group = metadata.mode() & 0o2010 == 0o2010 && metadata.gid() != getgid().as_raw();
+    let capabilities = || {
+        let len = rustix::fs::getxattr(path, "security.capability", &mut [0; 0][..]);
+        len.is_ok_and(|len| len > 0) && !getuid().is_root()
+    };
+    set_user || set_group || capabilities()
+}
+
+fn of_elf(file: &File, beginning: &[u8]) -> Option<Obstacle> {
+    // What is neither is for the shell, or refused by the kernel.
+    let header = beginning.strip_prefix(b"\x7fELF")?;
+    if header.first() == Some(&1) {
+        return Some(Obstacle::ThirtyTwoBits);
+    }
+    let machine = number::<2>(beginning, 18)?;
+    let own = if cfg!(target_arch = "x86_64") { 62 } else { 183 };
+    if machine != own {
+        return Some(Obstacle::Processor);
+    }
+    let (offset, size, count) = (
+        number::<8>(beginning, 32)?,
+        number::<2>(beginning, 54)?,
+        number::<2>(beginning, 56)?,
+    );
+    for index in 0..count.min(MAX_HEADERS.into()) {
+        let mut header = [0; 56];
+        file.read_exact_at(&mut header, offset.checked_add(index * size)?)
+            .ok()?;
+        // PT_INTERP
+        if number::<4>(&header, 0) == Some(3) {
+            return is_musl(file, number::<8>(&header, 8)?).then_some(Obstacle::OtherLibrary);
+        }
+    }
+    Some(Obstacle::Static)
+}
+
+fn is_musl(file: &File, offset: u64) -> bool {
+    let mut name = [0; MAX_LINE];
+    let len = file.read_at(&mut name, offset).unwrap_or(0);
+    let name = name[..len].split(|&byte| byte == 0).next().unwrap_or_default();
+    name.windows(7).any(|part| part == b"ld-musl")
+}
+
+/// A little-endian number of `N` bytes.
+fn number<const N: usize>(bytes: &[u8], at: usize) -> Option<u64> {
+    let mut wide = [0; 8];
+    wide[..N].copy_from_slice(bytes.get(at..at + N)?);
+    Some(u64::from_le_bytes(wide))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    /// A file with a program's beginning: class, processor, and the dynamic linker, if any.
+    fn elf(class: u8, machine: u16, linker: Option<&str>) -> Vec<u8> {
+        let mut bytes = vec![0; 64];
+        bytes[..5].copy_from_slice(&[0x7f, b'E', b'L', b'F', class]);
+        bytes[18..20].copy_from_slice(&machine.to_le_bytes());
+        bytes[32] = 64;
+        bytes[54] = 56;
+        bytes[56] = 2;
+        let mut headers = vec![0; 112];
+        headers[0] = 1;
+        headers[56] = if linker.is_some() { 3 } else { 1 };
+        headers[64] = 176;
+        bytes.extend(headers);
+        bytes.extend(linker.unwrap_or_default().bytes().chain([0]));
+        bytes
+    }
+
+    fn own() -> u16 {
+        if cfg!(target_arch = "x86_64") { 62 } else { 183 }
+    }
+
+    fn write(directory: &tempfile::TempDir, name: &str, contents: &[u8], mode: u32) -> PathBuf {
+        let path = directory.path().join(name);
+        fs::write(&path, contents).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        path
+    }
+
+    #[test]
+    fn programs_without_the_dynamic_linker_are_told() {
+        let directory = tempfile::tempdir().unwrap();
+        let gnu = Some("/lib64/ld-linux-x86-64.so.2");
+        for (contents, expected) in [
+            (elf(2, own(), gnu), None),
+            (elf(2, own(), None), Some(Obstacle::Static)),
+            (
+                elf(2, own(), Some("/lib/ld-musl-x86_64.so.1")),
+                Some(Obstacle::OtherLibrary),
+            ),
+            (elf(1, 3, None), Some(Obstacle::ThirtyTwoBits)),
+            (elf(2, 8, gnu), Some(Obstacle::Processor)),
+            (b"\x7fELF\x02".to_vec(), None),
+            (b"echo".to_vec(), None),
+            (Vec::new(), None),
+        ] {
+            let path = write(&directory, "program", &contents, 0o755);
+            let found = obstacle(&path).map(|(_, obstacle)| obstacle);
+            assert_eq!(found, expected, "{contents:?}");
+        }
+        assert_eq!(obstacle(Path::new("/bin/sh")), None);
+    }
+
+    #[test]
+    fn of_a_script_the_interpreter_counts() {
+        let directory = tempfile::tempdir().unwrap();
+        let program = write(&directory, "static", &elf(2, own(), None), 0o755);
+        let first = format!("#! {} -x\n", program.display());
+        let script = write(&directory, "script", first.as_bytes(), 0o755);
+        let second = format!("#!{}\n", script.display());
+        let nested = write(&directory, "nested", second.as_bytes(), 0o755);
+        let env = format!("#!/usr/bin/env -S A=b {} more\n", program.display());
+        let by_env = write(&directory, "by-env", env.as_bytes(), 0o755);
+        for script in [script, nested, by_env] {
+            assert_eq!(obstacle(&script), Some((program.clone(), Obstacle::Static)));
+        }
+        let shell = write(&directory, "shell", b"#!/bin/sh\n", 0o755);
+        assert_eq!(obstacle(&shell), None);
+        let circle = directory.path().join("circle");
+        let line = format!("#!{}\n", circle.display());
+        write(&directory, "circle", line.as_bytes(), 0o755);
+        assert_eq!(obstacle(&circle), None);
+    }
+
+    #[test]
+    fn a_program_with_rights_of_its_own_is_told() {
+        let directory = tempfile::tempdir().unwrap();
+        let gnu = Some("/lib64/ld-linux-x86-64.so.2");
+        // Of its own user's file, the bit changes nothing.
+        let own = write(&directory, "own", &elf(2, own(), gnu), 0o4755);
+        assert_eq!(obstacle(&own), None);
+        if getuid().is_root() {
+            std::os::unix::fs::chown(&own, Some(1), None).unwrap();
+            fs::set_permissions(&own, fs::Permissions::from_mode(0o4755)).unwrap();
+            assert_eq!(obstacle(&own), Some((own.clone(), Obstacle::Privileged)));
+        }
+    }
+
+    #[test]
+    fn commands_are_found_as_a_shell_finds_them() {
+        assert!(find(OsStr::new("sh")).is_ok_and(|path| path.is_absolute()));
+        let directory = tempfile::tempdir().unwrap();
+        let status = |name: &str| {
+            let path = directory.path().join(name);
+            find(path.as_os_str()).unwrap_err().exit_status()
+        };
+        write(&directory, "text", b"text", 0o644);
+        assert_eq!(
+            [status("text"), status("none"), status("text/none")],
+            [126, 127, 127]
+        );
+        assert_eq!(find(directory.path().as_os_str()).unwrap_err().exit_status(), 126);
+        let missing = find(OsStr::new("no-such-program-anywhere")).unwrap_err();
+        assert_eq!(missing.exit_status(), 127);
+        assert_eq!(find(OsStr::new("")).unwrap_err().exit_status(), 127);
+    }
+}

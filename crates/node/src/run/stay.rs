@@ -1,0 +1,248 @@
+//! Staying on a node: joining one that runs, or starting one that lasts as long as it is used.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::io::{Errno, FdFlags};
+use rustix::process::{Pid, PidfdFlags, geteuid, pidfd_open};
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, ThreadNameSpaceType, move_into_thread_name_spaces, set_capabilities,
+};
+
+use super::FIRST_DESCRIPTOR;
+use crate::control::{Connection, ControlError};
+use crate::engine::{Launch, LaunchError};
+use crate::fabric::{Fabric, FabricError};
+
+/// How long nodes of the same name may come and go before this one gives up.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Names that are tried.
+const MAX_NAMES: usize = 1 << 12;
+
+/// Bytes of a name's first part, at most: a number follows.
+const MAX_NAME: usize = 56;
+
+/// Why there is no node to stay on.
+#[derive(Debug, thiserror::Error)]
+pub enum StayError {
+    /// The fabric cannot be used.
+    #[error(transparent)]
+    Fabric(#[from] FabricError),
+    /// The node cannot be reached.
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    /// The node cannot be started.
+    #[error(transparent)]
+    Launch(#[from] LaunchError),
+    /// Others start and end it all the time.
+    #[error("node {0} ends again and again before it can be joined")]
+    Restless(String),
+    /// All names are taken.
+    #[error("all names from {0} to {0}-{MAX_NAMES} are taken; name the node (--node)")]
+    Names(String),
+    /// The node has no device.
+    #[error(
+        "node {0} has no network of its own: it was started without a TAP device; join it with --net host, or \
+         end it first (`toehold down {0}`)"
+    )]
+    NoNetwork(String),
+    /// Its network cannot be entered.
+    #[error("cannot enter the network of node {0}: {1}; this takes its user's rights in the namespace")]
+    Enter(String, Errno),
+    /// The system has no descriptor left.
+    #[error("cannot keep the node: {0} (see `ulimit -n`)")]
+    Descriptors(#[from] io::Error),
+}
+
+/// A node that lasts until this is dropped, if it ends with its last user.
+#[derive(Debug)]
+pub struct Stay {
+    fabric: Fabric,
+    node: String,
+    connection: Connection,
+    keeper: OwnedFd,
+}
+
+impl Stay {
+    /// Joins the node that the launch names. If there is none, starts it.
+    ///
+    /// # Errors
+    ///
+    /// If it belongs to another user, does not answer, or cannot be started.
+    pub fn on(launch: &Launch) -> Result<Stay, StayError> {
+        let deadline = Instant::now() + PATIENCE;
+        while Instant::now() < deadline {
+            if let Some(stay) = Stay::join(launch)? {
+                return Ok(stay);
+            }
+            match launch.start() {
+                // Somebody else has just started it.
+                Ok(_) | Err(LaunchError::NameInUse(_)) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(StayError::Restless(launch.node.clone()))
+    }
+
+    /// Starts a node under the first name that is free: the launch's, or that with a number.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be started, or no name is free.
+    pub fn on_another(mut launch: Launch) -> Result<Stay, StayError> {
+        let first = std::mem::take(&mut launch.node);
+        let fabric = Fabric::open(&launch.fabric)?;
+        for number in 1..=MAX_NAMES {
+            launch.node = match number {
+                1 => first.clone(),
+                number => format!("{first}-{number}"),
+            };
+            if fabric.resolve(&launch.node).is_ok() {
+                continue;
+            }
+            match launch.start() {
+                Ok(_) => match Stay::join(&launch)? {
+                    Some(stay) => return Ok(stay),
+                    // Somebody else has joined it by name and left it.
+                    None => continue,
+                },
+                Err(LaunchError::NameInUse(_)) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(StayError::Names(first))
+    }
+
+    /// `None`: there is no such node, or not any more.
+    fn join(launch: &Launch) -> Result<Option<Stay>, StayError> {
+        let fabric = Fabric::open(&launch.fabric)?;
+        let joined = Connection::open(&fabric, &launch.node).and_then(|mut connection| {
+            let keeper = connection.keep()?;
+            Ok((connection, keeper))
+        });
+        match joined {
+            Ok((connection, keeper)) => Ok(Some(Stay {
+                fabric,
+                node: launch.node.clone(),
+                connection,
+                keeper,
+            })),
+            Err(ControlError::Unknown { .. } | ControlError::HungUp(_)) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The node's fabric.
+    pub fn fabric(&self) -> &Fabric {
+        &self.fabric
+    }
+
+    /// The node's name.
+    pub fn node(&self) -> &str {
+        &self.node
+    }
+
+    /// A descriptor that programs inherit: as long as one of them has it, the node lasts.
+    ///
+    /// # Errors
+    ///
+    /// If there are no descriptors left.
+    pub fn inherited(&self) -> io::Result<OwnedFd> {
+        let copy = rustix::io::fcntl_dupfd_cloexec(&self.keeper, FIRST_DESCRIPTOR)?;
+        rustix::io::fcntl_setfd(&copy, FdFlags::empty())?;
+        Ok(copy)
+    }
+
+    /// Moves this process, which must have one thread only, into the network namespace of
+    /// the node's device, and its user namespace if that is another one.
+    ///
+    /// # Errors
+    ///
+    /// If it has none, or this process may not be in it.
+    pub fn enter_network(&mut self) -> Result<(), StayError> {
+        let kernel = self.connection.status()?.stack.kernel;
+        let kernel = kernel.ok_or_else(|| StayError::NoNetwork(self.node.clone()))?;
+        let entered = match &kernel.netns {
+            Some(name) => enter_named(name),
+            None => enter_that_of(self.connection.engine()?),
+        };
+        entered.map_err(|errno| StayError::Enter(self.node.clone(), errno))
+    }
+}
+
+fn enter_named(name: &str) -> Result<(), Errno> {
+    use rustix::fs::{Mode, OFlags};
+    use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+    let path = format!("/run/netns/{name}");
+    let namespace = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))
+}
+
+fn enter_that_of(engine: Pid) -> Result<(), Errno> {
+    let process = pidfd_open(engine, PidfdFlags::empty())?;
+    let namespace = |process: &str, kind: &str| {
+        rustix::fs::stat(format!("/proc/{process}/ns/{kind}")).map(|stat| stat.st_ino)
+    };
+    let engine = engine.as_raw_nonzero().to_string();
+    let is_other = |kind: &str| Ok::<_, Errno>(namespace(&engine, kind)? != namespace("self", kind)?);
+    let mut namespaces = ThreadNameSpaceType::empty();
+    namespaces.set(ThreadNameSpaceType::USER, is_other("user")?);
+    namespaces.set(ThreadNameSpaceType::NETWORK, is_other("net")?);
+    if namespaces.is_empty() {
+        return Ok(());
+    }
+    move_into_thread_name_spaces(process.as_fd(), namespaces)?;
+    if namespaces.contains(ThreadNameSpaceType::USER) && !geteuid().is_root() {
+        // A program that this process becomes has none of the rights over the namespace: so
+        // that it may look at this one if it stays, it does not have them either.
+        let none = CapabilitySet::empty();
+        set_capabilities(
+            None,
+            CapabilitySets {
+                effective: none,
+                permitted: none,
+                inheritable: none,
+            },
+        )?;
+    }
+    Ok(())
+}
+
+/// A name for the node of a program: the program's, as far as it is a name.
+pub fn name_of(program: &std::path::Path) -> String {
+    let file = program.file_name().unwrap_or_default().to_string_lossy();
+    let allowed = |character: &char| character.is_ascii_alphanumeric() || "-_.".contains(*character);
+    let name: String = file.chars().filter(allowed).take(MAX_NAME).collect();
+    match name.trim_start_matches(['.', '-']) {
+        "" => "program".to_owned(),
+        name => name.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use toehold_link::mq::NodeName;
+
+    use super::*;
+
+    #[test]
+    fn programs_give_names() {
+        let long = "x".repeat(100);
+        for (program, name) in [
+            ("/usr/bin/wrk", "wrk"),
+            ("./a b+é.sh", "ab.sh"),
+            ("[", "program"),
+            (".hidden", "hidden"),
+            ("/", "program"),
+            (long.as_str(), &long[..MAX_NAME]),
+        ] {
+            assert_eq!(name_of(Path::new(program)), name);
+            let numbered = format!("{name}-{MAX_NAMES}");
+            assert!(numbered.parse::<NodeName>().is_ok(), "{numbered}");
+        }
+    }
+}
