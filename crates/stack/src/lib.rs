@@ -32,8 +32,8 @@ pub use config::{Config, CongestionAlgorithm, DemuxStrategy, TcpConfig};
 pub use counters::{Counters, Work};
 pub use kernel::{FromKernel, ToKernel};
 pub use socket::{
-    ConnectionId, Event, Info, ListenerId, Placement, Readiness, ReceiveFlags, SendFlags, Settings, Shutdown,
-    SocketError, SocketOption, Timer, TimerKind,
+    Change, ConnectionId, Event, Info, ListenerId, Placement, Readiness, ReceiveFlags, SendFlags, Settings,
+    Shutdown, SocketError, SocketOption, Timer, TimerKind,
 };
 pub use tcp::State;
 pub use time::Instant;
@@ -242,8 +242,14 @@ impl Stack {
     /// The next connection or listener whose readiness may have changed.
     #[inline]
     pub fn next_event(&mut self) -> Option<Event> {
+        self.next_change().map(|(event, _)| event)
+    }
+
+    /// The same, and what may have changed.
+    #[inline]
+    pub fn next_change(&mut self) -> Option<(Event, Change)> {
         let event = self.tcp.next_event();
-        if let Some(Event::Connection(id)) = event {
+        if let Some((Event::Connection(id), _)) = event {
             self.tcp.publish(id.index);
         }
         event

@@ -10,6 +10,8 @@ use toehold_shm::{Carver, OutOfMemory, Slab, Table};
 use toehold_stack::Event;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use super::interest::Interest;
+
 /// Keys of polls have this bit, which no index of a connection or listener reaches.
 const POLL: u64 = 1 << 30;
 
@@ -52,7 +54,7 @@ pub(crate) struct Entry {
     next: u32,
     kind: u32,
     pub(crate) owner: u32,
-    /// What a registration is watched for, see [`super::Interest`].
+    /// What a registration is watched for, an [`Interest`].
     pub(crate) interest: u32,
     /// Not 0: in its poll's queue.
     pub(crate) queued: u32,
@@ -86,6 +88,12 @@ impl Entry {
     /// The connection or listener of a registration.
     pub(crate) fn source(&self) -> Event {
         Event::from_word(self.key)
+    }
+
+    /// What a registration is watched for.
+    #[inline]
+    pub(super) fn interest(&self) -> Interest {
+        Interest::from_word(self.interest)
     }
 
     #[inline]
@@ -180,6 +188,16 @@ impl Interests {
     pub(crate) fn of(&self, key: Key) -> impl Iterator<Item = (u32, &Entry)> {
         self.walk(self.buckets[self.bucket(key)])
             .filter(move |(_, entry)| entry.key == key.0)
+    }
+
+    /// The first entry with this key, or the next one after another.
+    pub(crate) fn next_of(&self, key: Key, after: Option<u32>) -> Option<u32> {
+        let first = match after {
+            None => self.buckets[self.bucket(key)],
+            Some(index) => self.entries.get(index)?.next,
+        };
+        let mut same = self.walk(first).filter(|(_, entry)| entry.key == key.0);
+        same.next().map(|(index, _)| index)
     }
 
     /// The first entry of this key and kind that belongs to `owner`.

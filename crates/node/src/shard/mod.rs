@@ -5,6 +5,7 @@
 //! and never waits.
 
 mod holders;
+mod interest;
 mod interests;
 mod link;
 mod owners;
@@ -13,8 +14,8 @@ mod seats;
 mod served;
 mod waiting;
 
+pub use interest::Interest;
 pub(crate) use link::NodeLink;
-pub use polls::Interest;
 pub(crate) use seats::{Pulse, WAITERS};
 pub(crate) use served::serve;
 pub(crate) use waiting::{Bells, Waiting, Wake, Wakes};
@@ -23,7 +24,7 @@ use std::sync::Arc;
 
 use toehold_link::{Link, NeighborChange, Received, Watch};
 use toehold_shm::{Channels, Steps};
-use toehold_stack::{Event, Instant, Placement, Readiness, Stack, ToKernel};
+use toehold_stack::{Change, Event, Instant, Placement, Readiness, Stack, ToKernel};
 
 use self::interests::{Entry, Key, Kind};
 use self::polls::Polls;
@@ -199,43 +200,42 @@ impl Shard {
     /// Tells those concerned what has changed.
     #[inline]
     pub(crate) fn dispatch(&mut self) {
-        while let Some(event) = self.stack.next_event() {
+        while let Some((event, change)) = self.stack.next_change() {
             if !self.waiting.interests.is_empty() {
-                self.tell(Key::of(event));
+                self.tell(Key::of(event), change);
             }
         }
     }
 
-    fn tell(&mut self, key: Key) {
-        let mut registered = None;
-        for (index, entry) in self.waiting.interests.of(key) {
-            if entry.is(Kind::Thread) {
-                self.waiting.notify(entry.owner, self.wakes.all());
-            } else if entry.queued == 0 {
-                registered = Some(index);
-            }
-        }
-        // One after the other, for each changes its entry.
+    /// Tells threads that wait for the source itself of every change, and polls of those
+    /// that concern them.
+    fn tell(&mut self, key: Key, change: Change) {
         let mut steps = Steps::along(self.waiting.interests.capacity());
-        while let Some(index) = registered {
+        let (mut next, mut one_is_awake) = (self.waiting.interests.next_of(key, None), false);
+        while let Some(index) = next {
             steps.count();
-            self.may_be_ready(index);
-            registered = self
-                .waiting
-                .interests
-                .of(key)
-                .find(|(other, entry)| *other != index && entry.queued == 0 && !entry.is(Kind::Thread))
-                .map(|(index, _)| index);
+            if let Some(&entry) = self.waiting.interests.get(index) {
+                let interest = entry.interest();
+                if entry.is(Kind::Thread) {
+                    self.waiting.notify(entry.owner, self.wakes.all());
+                } else if entry.queued == 0
+                    && interest.concerns(change)
+                    && !(interest.is_exclusive() && one_is_awake)
+                {
+                    one_is_awake |= self.may_be_ready(index) && interest.is_exclusive();
+                }
+            }
+            next = self.waiting.interests.next_of(key, Some(index));
         }
     }
 
-    /// Queues a registration, or a waker, and wakes who waits for its poll.
-    fn may_be_ready(&mut self, index: u32) {
+    /// Queues a registration, or a waker, and wakes who waits for its poll. Whether
+    /// anybody does.
+    fn may_be_ready(&mut self, index: u32) -> bool {
         let Waiting { interests, polls, .. } = &mut self.waiting;
         polls.may_be_ready(interests, index);
-        if let Some(poll) = self.waiting.interests.get(index).map(|entry| entry.owner) {
-            self.waiting.wake(Key::of_poll(poll), self.wakes.all());
-        }
+        let poll = self.waiting.interests.get(index).map(|entry| entry.owner);
+        poll.is_some_and(|poll| self.waiting.wake(Key::of_poll(poll), self.wakes.all()))
     }
 
     /// Whether a program that calls often, but never has to wait, should look

@@ -2,83 +2,21 @@
 //!
 //! The stack tells of changes; a level is what remains of them. So a source
 //! that was found ready stays in the queue and is looked at again next time,
-//! and one that was not leaves it until the stack tells of another change.
+//! and one that was not leaves it until the stack tells of another change that
+//! its poll is interested in. One that is watched for edges leaves it in any case.
 //!
 //! A registration is an [`Entry`] of the shard's interests, linked into its
 //! poll's set and, while it may be ready, into its poll's queue.
-
-use std::ops::{BitOr, BitOrAssign};
 
 use toehold_shm::{Carver, OutOfMemory, Slab};
 use toehold_stack::{Event, Readiness, Stack};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use super::interest::Interest;
 use super::interests::{Entry, Interests, Key, Kind};
 
 /// Polls of a node at once, at most.
 pub(super) const CAPACITY: u32 = 1 << 14;
-
-/// What a registration is watched for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Interest(u8);
-
-impl Interest {
-    /// Data, the end of the stream, or a connection to accept.
-    pub const READABLE: Interest = Interest(1);
-    /// Room for data, or the end of a connection attempt.
-    pub const WRITABLE: Interest = Interest(2);
-    /// Urgent data.
-    pub const PRIORITY: Interest = Interest(4);
-
-    /// Both.
-    #[must_use]
-    #[allow(clippy::should_implement_trait)]
-    pub const fn add(self, other: Interest) -> Interest {
-        Interest(self.0 | other.0)
-    }
-
-    /// Whether data to read are of interest.
-    pub const fn is_readable(self) -> bool {
-        self.0 & Self::READABLE.0 != 0
-    }
-
-    /// Whether room to write is of interest.
-    pub const fn is_writable(self) -> bool {
-        self.0 & Self::WRITABLE.0 != 0
-    }
-
-    /// Whether urgent data are of interest.
-    pub const fn is_priority(self) -> bool {
-        self.0 & Self::PRIORITY.0 != 0
-    }
-
-    /// What of this readiness is to be told to one with this interest; `None` if
-    /// there is nothing to tell. Errors and hang-ups are told in any case.
-    fn select(self, readiness: Readiness) -> Option<Readiness> {
-        let told = Readiness {
-            readable: readiness.readable && self.is_readable(),
-            writable: readiness.writable && self.is_writable(),
-            urgent: readiness.urgent && self.is_priority(),
-            ..readiness
-        };
-        let ended = readiness.read_closed && self.is_readable();
-        (told.readable || told.writable || told.urgent || ended || told.hang_up || told.error).then_some(told)
-    }
-}
-
-impl BitOr for Interest {
-    type Output = Interest;
-
-    fn bitor(self, other: Interest) -> Interest {
-        self.add(other)
-    }
-}
-
-impl BitOrAssign for Interest {
-    fn bitor_assign(&mut self, other: Interest) {
-        *self = self.add(other);
-    }
-}
 
 /// One poll. Links are indices of entries plus one; 0: none.
 #[derive(Debug, Clone, Copy, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]
@@ -143,7 +81,7 @@ impl Polls {
         let state = self.polls.get_mut(poll)?;
         let mut entry = Entry::new(key, kind, poll);
         entry.token = token;
-        entry.interest = interest.0.into();
+        entry.interest = interest.word();
         entry.set_next = state.set_first;
         let index = interests.insert(entry)?;
         let next = std::mem::replace(&mut state.set_first, index + 1);
@@ -157,7 +95,7 @@ impl Polls {
     pub(crate) fn change(interests: &mut Interests, entry: u32, token: u64, interest: Interest) {
         if let Some(entry) = interests.get_mut(entry) {
             entry.token = token;
-            entry.interest = interest.0.into();
+            entry.interest = interest.word();
         }
     }
 
@@ -246,6 +184,21 @@ impl Polls {
         Some((index, *entry))
     }
 
+    /// A registration was told: a level is looked at again the next time.
+    fn told(&mut self, interests: &mut Interests, index: u32, entry: &Entry) {
+        let interest = entry.interest();
+        if entry.is(Kind::Waker) {
+            return;
+        }
+        if interest.is_one_shot() {
+            if let Some(entry) = interests.get_mut(index) {
+                entry.interest = Interest::SPENT.word();
+            }
+        } else if !interest.is_edge() {
+            self.may_be_ready(interests, index);
+        }
+    }
+
     /// Tells what is ready, in turn: whoever was told last is looked at last.
     /// Calls `tell` at most `room` times.
     pub(crate) fn collect(
@@ -265,7 +218,7 @@ impl Polls {
             let Some((index, entry)) = self.pop(interests, poll) else {
                 return;
             };
-            let interest = Interest(entry.interest as u8);
+            let interest = entry.interest();
             let ready = if entry.is(Kind::Waker) {
                 Some(Readiness {
                     readable: true,
@@ -277,14 +230,13 @@ impl Polls {
             if let Some(ready) = ready {
                 tell(entry.token, ready);
                 told += 1;
-                if !entry.is(Kind::Waker) {
-                    self.may_be_ready(interests, index);
-                }
+                self.told(interests, index, &entry);
             }
         }
     }
 }
 
+/// What the source of a registration is ready for.
 fn readiness(stack: &mut Stack, source: Event, interest: Interest) -> Readiness {
     match source {
         Event::Connection(id) => {

@@ -56,24 +56,29 @@ impl Waiting {
         ]
     }
 
-    /// Wakes the threads that wait for `key`.
-    pub(super) fn wake(&self, key: Key, wakes: &[Wake]) {
+    /// Wakes the threads that wait for `key`. Whether there are any that had not been
+    /// woken before.
+    pub(super) fn wake(&self, key: Key, wakes: &[Wake]) -> bool {
+        let mut woken = false;
         for (_, entry) in self.interests.of(key).filter(|(_, entry)| entry.is(Kind::Thread)) {
-            self.notify(entry.owner, wakes);
+            woken |= self.notify(entry.owner, wakes);
         }
+        woken
     }
 
-    /// Wakes a thread that rests.
-    pub(crate) fn notify(&self, slot: u32, wakes: &[Wake]) {
+    /// Wakes a thread that rests. False: none does, or it was woken before.
+    pub(crate) fn notify(&self, slot: u32, wakes: &[Wake]) -> bool {
         let Some(waiter) = self.seats.waiters.get(slot) else {
-            return;
+            return false;
         };
         let home = wakes.get(usize::from(waiter.home));
-        if home.and_then(|home| home.parking.notify(waiter.word.into())) == Some(Rest::Seated)
+        let rested = home.and_then(|home| home.parking.notify(waiter.word.into()));
+        if rested == Some(Rest::Seated)
             && let Some(bell) = wakes.get(usize::from(waiter.bell))
         {
             bell.sleeper.ring();
         }
+        rested.is_some()
     }
 
     /// Whether the thread of a slot rests and was not yet told to wake up.

@@ -38,12 +38,13 @@ impl Event {
         self.readiness.urgent
     }
 
-    /// The peer sends no more.
+    /// The peer sends no more. Told if [`Interest::READ_CLOSED`](super::Interest::READ_CLOSED)
+    /// was asked for.
     pub fn is_read_closed(&self) -> bool {
         self.readiness.read_closed
     }
 
-    /// Nothing can be sent any more, in both directions.
+    /// Nothing can be sent any more, in both directions: it hangs up (EPOLLHUP).
     pub fn is_write_closed(&self) -> bool {
         self.readiness.hang_up
     }

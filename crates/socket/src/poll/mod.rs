@@ -24,9 +24,9 @@ use crate::node::Node;
 
 /// Tells which of many sockets are ready.
 ///
-/// Readiness is a level, not an edge: [`Poll::poll`] goes on telling that a
-/// socket is ready until it is not. Errors and hang-ups are told whatever was
-/// asked for. The cost of a call depends on how many sockets are ready, not on
+/// Readiness is a level, not an edge, unless [`Interest::EDGE`] was asked for: [`Poll::poll`]
+/// goes on telling that a socket is ready until it is not. Errors and hang-ups are told
+/// whatever was asked for. The cost of a call depends on how many sockets are ready, not on
 /// how many are registered.
 ///
 /// ```

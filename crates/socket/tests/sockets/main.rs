@@ -8,6 +8,7 @@ mod lanes;
 mod listeners;
 mod options;
 mod polls;
+mod polls_like_epoll;
 mod processes;
 mod shards;
 #[path = "../shared/mod.rs"]

@@ -92,7 +92,7 @@ fn readiness_is_a_level() {
         let mut poll = Poll::new(&nodes[0]).unwrap();
         let mut events = Events::with_capacity(8);
         poll.registry()
-            .register(&server, Token(3), Interest::READABLE)
+            .register(&server, Token(3), Interest::READABLE | Interest::READ_CLOSED)
             .unwrap();
         poll.poll(&mut events, Some(Duration::ZERO)).unwrap();
         assert!(events.is_empty());

@@ -476,7 +476,7 @@ fn readiness(pcb: &Pcb, (queued, written): (usize, usize), may_queue: bool) -> R
         writable: !connecting && (write_closed || error || (pcb.is_roomy_behind(written) && may_queue)),
         urgent: pcb.urgent_state == urgent_state::HERE,
         read_closed,
-        hang_up: closed || (read_closed && write_closed && pcb.has(flag::FIN_RECEIVED)),
+        hang_up: closed || (read_closed && write_closed),
         error,
     }
 }

@@ -66,6 +66,35 @@ impl Event {
     }
 }
 
+/// What has changed about a connection or listener: what it may be ready for that it was
+/// not ready for before, or for more of what it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Change(pub(crate) u8);
+
+impl Change {
+    /// Nothing: somebody who waits for the connection was in another one's way.
+    pub const NOTHING: Change = Change(0);
+    /// There are more data, or more connections to accept.
+    pub const DATA: Change = Change(1);
+    /// There is room, after it was missing.
+    pub const ROOM: Change = Change(2);
+    /// It was connected, one of its directions was closed, or it has failed.
+    pub const STATE: Change = Change(4);
+
+    /// Whether it is one of these, or several.
+    #[inline]
+    pub const fn is_among(self, changes: Change) -> bool {
+        self.0 & changes.0 != 0
+    }
+
+    /// Both.
+    #[must_use]
+    #[inline]
+    pub const fn and(self, other: Change) -> Change {
+        Change(self.0 | other.0)
+    }
+}
+
 /// What a connection is ready for, as `poll(2)` would tell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Readiness {
@@ -164,9 +193,12 @@ pub(crate) mod setting {
     pub(crate) const SEND_BUFFER_CHOSEN: u32 = 1 << 13;
     /// The same of those received.
     pub(crate) const RECEIVE_BUFFER_CHOSEN: u32 = 1 << 14;
+    /// What has changed since those who wait were last told, a [`super::Change`].
+    pub(crate) const CHANGED: u32 = 0b111 << CHANGED_SHIFT;
+    pub(crate) const CHANGED_SHIFT: u32 = 15;
     /// What a connection keeps here for itself; no new one begins with it.
     pub(crate) const INTERNAL: u32 =
-        MORE_ANNOUNCED | FAST_OPEN | FAST_OPEN_COOKIE | FAST_OPEN_EXPERIMENT | CHANNEL;
+        MORE_ANNOUNCED | FAST_OPEN | FAST_OPEN_COOKIE | FAST_OPEN_EXPERIMENT | CHANNEL | CHANGED;
 }
 
 /// A socket's settings; a listener's are inherited by what it accepts.

@@ -8,6 +8,7 @@ use super::congestion;
 use super::pcb::Repair;
 use super::segment::Segment;
 use super::{Context, Pcb, State, Tcp, flag};
+use crate::socket::Change;
 use crate::time::Instant;
 
 /// What one acknowledgement brought.
@@ -131,7 +132,7 @@ impl Tcp {
         match pcb.state() {
             State::FinWait1 => {
                 pcb.set_state(State::FinWait2);
-                self.mark_event(index);
+                self.mark_event(index, Change::STATE);
                 self.start_fin_wait_2(index, cx.now);
             }
             State::Closing => self.enter_time_wait(cx, index),

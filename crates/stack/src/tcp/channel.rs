@@ -14,7 +14,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::{Pcb, State, Tcp, flag, urgent_state};
 use crate::config::Config;
-use crate::socket::{Event, SocketError, setting};
+use crate::socket::{Change, Event, SocketError, setting};
 use toehold_shm::NONE;
 
 /// Most bytes claimed ahead: what a program may write before it is looked at.
@@ -119,7 +119,7 @@ impl Tcp {
             self.await_room(index);
         }
         if news {
-            self.mark_event(index);
+            self.mark_event(index, Change::NOTHING);
         }
         self.publish(index);
     }
@@ -127,7 +127,7 @@ impl Tcp {
     /// The program waits for room: it is told if there is some already.
     fn await_room(&mut self, index: u32) {
         if self.pcbs[index].is_roomy() && self.may_queue() {
-            return self.mark_event(index);
+            return self.mark_event(index, Change::ROOM);
         }
         self.pcbs[index].set(flag::WRITER_WAITS);
         if !self.may_queue() {
@@ -188,7 +188,7 @@ impl Tcp {
         let known = &self.open_channels[channel];
         let more = known.send_limit != before.send_limit || known.receive_limit != before.receive_limit;
         if asked || more {
-            self.mark_event(index);
+            self.mark_event(index, Change::NOTHING);
         }
     }
 

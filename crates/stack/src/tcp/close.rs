@@ -3,7 +3,7 @@
 use super::time_wait::TimeWait;
 use super::{Context, Pcb, State, Tcp, flag};
 use crate::demux::Demux;
-use crate::socket::{Shutdown, SocketError, setting};
+use crate::socket::{Change, Shutdown, SocketError, setting};
 use crate::time::Instant;
 use toehold_shm::NONE;
 
@@ -21,7 +21,7 @@ impl Tcp {
         }
         if how != Shutdown::Write {
             pcb.set(flag::READ_SHUT);
-            self.mark_event(index);
+            self.mark_event(index, Change::STATE);
         }
         if how != Shutdown::Read {
             self.close_sending(cx, index);
@@ -49,7 +49,7 @@ impl Tcp {
         if !pcb.waiting_since.is_set() {
             pcb.waiting_since = cx.now;
         }
-        self.mark_event(index);
+        self.mark_event(index, Change::STATE);
         self.mark_ready(index);
     }
 
@@ -128,7 +128,7 @@ impl Tcp {
         self.drop_sent(index);
         self.drop_ranges(index);
         self.drop_records(index);
-        self.mark_event(index);
+        self.mark_event(index, Change::STATE);
     }
 
     /// Both directions are done and this side closed first: a record takes the

@@ -7,7 +7,7 @@ use super::segment::Segment;
 use super::{Context, State, Tcp, flag};
 use crate::demux::Demux;
 use crate::ip::Ip;
-use crate::socket::{ConnectionId, Settings, SocketError};
+use crate::socket::{Change, ConnectionId, Settings, SocketError};
 use crate::time::Instant;
 use crate::tuple::{Address, FourTuple};
 
@@ -227,7 +227,7 @@ impl Tcp {
             pcb.congestion = Congestion::new(pcb.settings.algorithm(), mss, mss);
         }
         self.start_keepalive(index, cx.now);
-        self.mark_event(index);
+        self.mark_event(index, Change::STATE);
         self.mark_ready(index);
     }
 }

@@ -5,7 +5,7 @@ use toehold_wire::tcp::{Flags, Seq};
 
 use super::segment::{Data, Segment};
 use super::{Context, Pcb, State, Tcp, flag, urgent_state};
-use crate::socket::{Placement, setting};
+use crate::socket::{Change, Placement, setting};
 use crate::time::Instant;
 use toehold_shm::NONE;
 
@@ -65,7 +65,7 @@ impl Tcp {
         }
         self.schedule_ack(cx.now, index, taken as u32, had_gap || fin);
         if !direct || fin {
-            self.mark_event(index);
+            self.mark_event(index, Change::DATA);
         }
     }
 
@@ -178,7 +178,7 @@ impl Tcp {
             State::FinWait2 => self.enter_time_wait(cx, index),
             _ => {}
         }
-        self.mark_event(index);
+        self.mark_event(index, Change::STATE);
     }
 
     //= RFC 9293 §3.8.6.3 (an acknowledgement at least for every second full segment, and within 0.5 s)

@@ -2,6 +2,7 @@
 //! more of it.
 
 use super::{Tcp, flag};
+use crate::socket::Change;
 
 /// The end of the list of those who wait. An index counts from [`FIRST_INDEX`],
 /// so that zero stands for not being on the list, and for no list.
@@ -75,7 +76,7 @@ impl Tcp {
             } else {
                 shard.memory_waiters = next;
             }
-            self.mark_event(index);
+            self.mark_event(index, Change::ROOM);
             self.free_if_done(index);
         }
     }

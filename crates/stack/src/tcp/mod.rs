@@ -67,7 +67,7 @@ use crate::counters::{Counters, Work};
 use crate::demux::{Demultiplexer, Demux};
 use crate::ip::Ip;
 use crate::keyed::Keys;
-use crate::socket::{ConnectionId, Event, ListenerId, SocketError};
+use crate::socket::{Change, ConnectionId, Event, ListenerId, SocketError, setting};
 use crate::time::Instant;
 use crate::wheel::Wheel;
 
@@ -309,10 +309,11 @@ impl Tcp {
             || self.memory_is_back()
     }
 
-    /// Notes that a connection's readiness changed.
+    /// Notes that those who wait for a connection have to be told.
     #[inline]
-    pub(crate) fn mark_event(&mut self, index: u32) {
+    pub(crate) fn mark_event(&mut self, index: u32, change: Change) {
         let pcb = &mut self.pcbs[index];
+        pcb.settings.bits |= u32::from(change.0) << setting::CHANGED_SHIFT;
         if pcb.has(flag::ON_EVENTS | flag::RELEASED) {
             return;
         }
@@ -348,9 +349,9 @@ impl Tcp {
         }
     }
 
-    /// The next connection or listener whose readiness may have changed.
+    /// The next connection or listener whose readiness may have changed, and what has.
     #[inline]
-    pub(crate) fn next_event(&mut self) -> Option<Event> {
+    pub(crate) fn next_event(&mut self) -> Option<(Event, Change)> {
         if self.shard[0].event_head == NONE {
             None
         } else {
@@ -358,7 +359,7 @@ impl Tcp {
         }
     }
 
-    fn take_event(&mut self) -> Option<Event> {
+    fn take_event(&mut self) -> Option<(Event, Change)> {
         loop {
             let entry = self.shard[0].event_head;
             if entry == NONE {
@@ -374,15 +375,18 @@ impl Tcp {
                 let listener = &mut self.listeners[index as usize];
                 listener.on_events = 0;
                 if listener.is_open() {
-                    return Some(Event::Listener(ListenerId {
-                        index,
-                        generation: listener.generation,
-                    }));
+                    let generation = listener.generation;
+                    let event = Event::Listener(ListenerId { index, generation });
+                    return Some((event, Change::DATA));
                 }
             } else {
-                self.pcbs[entry].clear(flag::ON_EVENTS);
-                if !self.pcbs[entry].has(flag::RELEASED) {
-                    return Some(Event::Connection(self.connection_id(entry)));
+                let pcb = &mut self.pcbs[entry];
+                pcb.clear(flag::ON_EVENTS);
+                let changed = (pcb.settings.bits & setting::CHANGED) >> setting::CHANGED_SHIFT;
+                pcb.settings.bits &= !setting::CHANGED;
+                if !pcb.has(flag::RELEASED) {
+                    let event = Event::Connection(self.connection_id(entry));
+                    return Some((event, Change(changed as u8)));
                 }
                 self.free_if_done(entry);
             }

@@ -2,6 +2,7 @@
 //! waits is told.
 
 use super::{Pcb, Tcp, flag};
+use crate::socket::Change;
 
 /// Largest burst that is queued at once beyond a low-water mark of unsent bytes.
 const BURST: u32 = 1 << 16;
@@ -56,7 +57,7 @@ impl Tcp {
         let pcb = &mut self.pcbs[index];
         if pcb.has(flag::WRITER_WAITS) && pcb.is_roomy() {
             pcb.clear(flag::WRITER_WAITS);
-            self.mark_event(index);
+            self.mark_event(index, Change::ROOM);
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::segment::Segment;
 use super::{Tcp, urgent_state};
+use crate::socket::Change;
 
 impl Tcp {
     /// A segment announces urgent data. As everywhere in practice, the pointer
@@ -21,6 +22,6 @@ impl Tcp {
         }
         pcb.rcv_up = mark;
         pcb.urgent_state = urgent_state::AHEAD;
-        self.mark_event(index);
+        self.mark_event(index, Change::DATA);
     }
 }

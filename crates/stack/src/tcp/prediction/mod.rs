@@ -15,7 +15,7 @@ use super::data::Fresh;
 use super::pcb::Repair;
 use super::segment::Segment;
 use super::{Context, Pcb, State, Tcp, flag, urgent_state};
-use crate::socket::{Placement, setting};
+use crate::socket::{Change, Placement, setting};
 use crate::time::Instant;
 
 /// Whoever has one of these is not on the straight way.
@@ -108,7 +108,7 @@ impl Tcp {
         let (taken, direct) = self.take_in_order(cx, index, &segment.payload, &fresh, placement);
         self.schedule_ack(cx.now, index, taken as u32, false);
         if !direct {
-            self.mark_event(index);
+            self.mark_event(index, Change::DATA);
         }
     }
 }
