@@ -300,6 +300,16 @@ impl Connection {
         Ok(keeper)
     }
 
+    /// Keeps the node, if it ends with its last user, for as long as this process lives,
+    /// whatever program it becomes and whichever descriptors that closes.
+    ///
+    /// # Errors
+    ///
+    /// As [`Connection::keep`]; `Refused` if the node cannot see this process.
+    pub fn keep_for_life(&mut self) -> Result<(), ControlError> {
+        self.done(&Request::KeepForLife, &[])
+    }
+
     /// The node's engine process, as the kernel knows it.
     ///
     /// # Errors

@@ -2,8 +2,9 @@
 //!
 //! A launcher gives the node one end of a pipe: as long as any process has the other end,
 //! which the launcher's program and whatever that starts inherit, the node is used. It
-//! also is by a process that has attached, for as long as that lives, so that a program that
-//! closes descriptors which it does not know keeps its node all the same.
+//! also is by the launcher's own process, which becomes the program, and by any that has
+//! attached, for as long as they live: a program that closes descriptors which it does not
+//! know keeps its node all the same.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -31,7 +32,7 @@ pub enum Lifetime {
 #[derive(Debug)]
 struct Keeper {
     descriptor: OwnedFd,
-    /// Of a process that has detached.
+    /// Of a process that is to be alive.
     pid: Option<u32>,
 }
 
@@ -74,7 +75,7 @@ impl Keepers {
         self.add(epoll, descriptor, EventFlags::empty(), None)
     }
 
-    /// A process has detached: the node is used until it ends.
+    /// The node is used until a process ends.
     pub(super) fn keep_for(&mut self, epoll: &OwnedFd, pidfd: OwnedFd, pid: u32) {
         let known = self.keepers.values().any(|keeper| keeper.pid == Some(pid));
         if self.lifetime == Lifetime::WhileUsed && !known {

@@ -58,6 +58,8 @@ pub(super) enum Request {
     /// To last as long as the descriptor that comes along has another end: that of a pipe
     /// for reading.
     Keep,
+    /// To last as long as the process that asks lives.
+    KeepForLife,
     /// How the node is.
     Status,
     /// Its sockets.

@@ -82,6 +82,14 @@ impl Server {
                 kept.map_err(|errno| Refusal::new(format!("it cannot be kept: {errno} (see `ulimit -n`)")))?;
                 Answer::Done
             }
+            Request::KeepForLife => {
+                let session = self.sessions.get(&id);
+                let opened = session.and_then(|session| Some((session.open_pidfd().ok()??, session.pid)));
+                let (pidfd, pid) =
+                    opened.ok_or_else(|| Refusal::new("the process cannot be seen from here"))?;
+                self.keepers.keep_for(&self.epoll, pidfd, pid);
+                Answer::Done
+            }
             Request::Status => Answer::Status(Box::new(self.status())),
             Request::Sockets => Answer::Sockets(self.sockets()),
             Request::Counters => Answer::Counters(self.host.counters()),

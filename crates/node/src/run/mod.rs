@@ -5,7 +5,7 @@
 //! does so when the program first needs it; where one of them is missing it leaves everything
 //! to the kernel. What it counts, it adds to the [counters](crate::usage) at [`STATS`], if
 //! that is given. The descriptor is inherited by whatever the program starts, and never read
-//! or written: the node lasts as long as anybody has it, or is attached.
+//! or written: the node lasts as long as anybody has it, or has attached, and lives.
 
 mod library;
 mod program;

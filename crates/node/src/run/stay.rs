@@ -120,6 +120,11 @@ impl Stay {
         let fabric = Fabric::open(&launch.fabric)?;
         let joined = Connection::open(&fabric, &launch.node).and_then(|mut connection| {
             let keeper = connection.keep()?;
+            match connection.keep_for_life() {
+                // It is of another namespace, and has the descriptor.
+                Ok(()) | Err(ControlError::Refused { .. }) => {}
+                Err(error) => return Err(error),
+            }
             Ok((connection, keeper))
         });
         match joined {

@@ -5,6 +5,7 @@
 //! When the program stops, so does this process, whose shell then knows; when it ends, this
 //! process ends in the same way.
 
+use std::fs::OpenOptions;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::process::{Command, ExitCode};
@@ -15,9 +16,10 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::process::{
-    DumpableBehavior, Pid, PidfdFlags, Signal, WaitOptions, WaitStatus, getpid, kill_process, pidfd_open,
-    set_dumpable_behavior, waitpid,
+    DumpableBehavior, Pid, PidfdFlags, Signal, WaitOptions, WaitStatus, getpgid, getpgrp, getpid,
+    kill_process, pidfd_open, set_dumpable_behavior, waitpid,
 };
+use rustix::termios::{tcgetpgrp, tcsetpgrp};
 
 /// Of a signal that the kernel has sent: a terminal's, here.
 const SI_KERNEL: i32 = 0x80;
@@ -113,11 +115,20 @@ impl Child {
     /// Stops as the program has, for a shell to see, which lets both go on again. Without
     /// a terminal there is no such shell, and perhaps nobody who would.
     fn pause(&self) {
-        if std::fs::File::open("/dev/tty").is_ok() {
-            let _ = kill_process(getpid(), Signal::STOP);
-            // It may be in another group than this one.
-            let _ = kill_process(self.pid, Signal::CONT);
+        let Ok(terminal) = OpenOptions::new().read(true).write(true).open("/dev/tty") else {
+            return;
+        };
+        // A shell that stops itself is in a group of its own, which has the terminal; the
+        // one outside knows of this group only, and gives it the terminal later.
+        let group = getpgid(Some(self.pid)).ok();
+        let group = group.filter(|group| *group != getpgrp() && tcgetpgrp(&terminal) == Ok(*group));
+        let _ = kill_process(getpid(), Signal::STOP);
+        if let Some(group) = group
+            && tcgetpgrp(&terminal) == Ok(getpgrp())
+        {
+            let _ = tcsetpgrp(&terminal, group);
         }
+        let _ = kill_process(self.pid, Signal::CONT);
     }
 }
 

@@ -75,6 +75,16 @@ fn a_node_ends_with_the_last_process_that_has_attached() {
 }
 
 #[test]
+fn a_process_can_use_a_node_as_long_as_it_lives() {
+    let served = while_used(PATIENCE);
+    let keeper = served.connect().keep().unwrap();
+    served.connect().keep_for_life().unwrap();
+    drop(keeper);
+    served.connect().status().unwrap();
+    served.end();
+}
+
+#[test]
 fn only_a_pipe_keeps_a_node() {
     let served = Served::new();
     let client = served.raw();
