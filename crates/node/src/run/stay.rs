@@ -2,7 +2,6 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::time::{Duration, Instant};
 
 use rustix::io::{Errno, FdFlags};
 use rustix::process::{Pid, PidfdFlags, geteuid, pidfd_open};
@@ -15,8 +14,9 @@ use crate::control::{Connection, ControlError};
 use crate::engine::{Launch, LaunchError};
 use crate::fabric::{Fabric, FabricError};
 
-/// How long nodes of the same name may come and go before this one gives up.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How often nodes of the same name may come and go before this one gives up: each time,
+/// one has ended just before it could be joined, and another was started just then.
+const MAX_TRIES: usize = 32;
 
 /// Names that are tried.
 const MAX_NAMES: usize = 1 << 12;
@@ -36,8 +36,10 @@ pub enum StayError {
     /// The node cannot be started.
     #[error(transparent)]
     Launch(#[from] LaunchError),
-    /// Others start and end it all the time.
-    #[error("node {0} ends again and again before it can be joined")]
+    /// Others start and end it all the time, or it does not speak this language.
+    #[error(
+        "node {0} cannot be joined; is its engine process of another version? (`toehold down {0}` ends it)"
+    )]
     Restless(String),
     /// All names are taken.
     #[error("all names from {0} to {0}-{MAX_NAMES} are taken; name the node (--node)")]
@@ -72,8 +74,7 @@ impl Stay {
     ///
     /// If it belongs to another user, does not answer, or cannot be started.
     pub fn on(launch: &Launch) -> Result<Stay, StayError> {
-        let deadline = Instant::now() + PATIENCE;
-        while Instant::now() < deadline {
+        for _ in 0..MAX_TRIES {
             if let Some(stay) = Stay::join(launch)? {
                 return Ok(stay);
             }
@@ -229,10 +230,48 @@ pub fn name_of(program: &std::path::Path) -> String {
 #[cfg(test)]
 mod tests {
     use std::path::Path;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
     use toehold_link::mq::NodeName;
 
     use super::*;
+    use crate::engine::Lifetime;
+    use crate::settings::NodeSettings;
+
+    #[test]
+    fn a_node_that_hangs_up_on_everybody_is_given_up() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().to_str().unwrap();
+        let fabric = Fabric::open(path).unwrap();
+        let place = fabric.take("web", &NodeSettings::default(), &[]).unwrap();
+        let listener = place.listener().try_clone_to_owned().unwrap();
+        rustix::io::ioctl_fionbio(&listener, false).unwrap();
+        let done = Arc::new(AtomicBool::new(false));
+        let ended = Arc::clone(&done);
+        let hanging_up = std::thread::spawn(move || {
+            while !ended.load(Relaxed) {
+                drop(rustix::net::accept(&listener).unwrap());
+            }
+        });
+        let launch = Launch {
+            program: "/bin/sh".into(),
+            arguments: vec!["-c".into(), r#"echo '{"name_in_use":"somebody has it"}'"#.into()],
+            fabric: path.to_owned(),
+            node: "web".to_owned(),
+            settings: NodeSettings::default(),
+            networks: Vec::new(),
+            lifetime: Lifetime::WhileUsed,
+            own_network: false,
+            log: None,
+        };
+        let error = Stay::on(&launch).map(drop).unwrap_err();
+        assert!(matches!(error, StayError::Restless(_)), "{error}");
+        done.store(true, Relaxed);
+        // The last one that comes.
+        let _ = Fabric::open(path).unwrap().dial_control(&"web".parse().unwrap());
+        hanging_up.join().unwrap();
+    }
 
     #[test]
     fn programs_give_names() {

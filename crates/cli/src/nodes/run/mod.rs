@@ -182,5 +182,8 @@ fn stay(arguments: &Arguments, program: &std::path::Path) -> Result<Stay> {
         Some(_) => Stay::on(&launch),
         None => Stay::on_another(launch),
     };
-    stay.context("there is no node to run it on")
+    stay.context(match arguments.net {
+        Net::Host => "there is no node to run it on",
+        Net::Own => "there is no node with a network of its own (--net host takes no privilege)",
+    })
 }
