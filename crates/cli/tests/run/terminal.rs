@@ -96,7 +96,10 @@ impl Shell {
 
 impl Drop for Shell {
     fn drop(&mut self) {
-        let _ = self.shell.kill();
+        // Its jobs are told as well, as when a window is closed.
+        if let Ok(null) = File::open("/dev/null") {
+            self.terminal = null;
+        }
         let _ = self.shell.wait();
     }
 }
