@@ -16,9 +16,9 @@ use crate::fabric::Fabric;
 use crate::kernel::Outlet;
 use crate::lookout::Lookout;
 use crate::memory::Layout;
-use crate::shard::{Bells, NodeLink, Shard, Wake, Wakes, serve};
+use crate::shard::{Bells, NodeLink, Shard, Wakes, serve};
 use crate::shards::Shards;
-use crate::wait::{Gone, ShardHandle};
+use crate::wait::{Ears, Gone, ShardHandle};
 
 /// What an engine tells a process that attaches, beside the descriptors.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -36,29 +36,32 @@ pub(crate) struct Description {
 pub(crate) struct Descriptors {
     pub(crate) region: OwnedFd,
     pub(crate) sleeper: Doorbell,
+    pub(crate) rester: Doorbell,
     pub(crate) driver: Doorbell,
     pub(crate) port: Bell,
 }
 
 impl Descriptors {
     /// How many there are.
-    const COUNT: usize = 5;
+    const COUNT: usize = 6;
 
     pub(crate) fn into_list(self) -> [OwnedFd; Self::COUNT] {
         let [receiver, sender] = self.port.into_descriptors();
         [
             self.region,
             self.sleeper.into_fd(),
+            self.rester.into_fd(),
             self.driver.into_fd(),
             receiver,
             sender,
         ]
     }
 
-    fn from_list([region, sleeper, driver, receiver, sender]: [OwnedFd; Self::COUNT]) -> Descriptors {
+    fn from_list([region, sleeper, rester, driver, receiver, sender]: [OwnedFd; Self::COUNT]) -> Descriptors {
         Descriptors {
             region,
             sleeper: Doorbell::from_fd(sleeper),
+            rester: Doorbell::from_fd(rester),
             driver: Doorbell::from_fd(driver),
             port: Bell::from_descriptors([receiver, sender]),
         }
@@ -204,6 +207,7 @@ fn open(fabric: &Fabric, node: &str, process: Process) -> Result<(Shards, u64), 
         let Descriptors {
             region,
             sleeper,
+            rester,
             driver,
             port,
         } = descriptors;
@@ -217,6 +221,7 @@ fn open(fabric: &Fabric, node: &str, process: Process) -> Result<(Shards, u64), 
             process: attached.process,
             bells: Bells {
                 sleeper: Arc::new(sleeper),
+                rester: Arc::new(rester),
                 driver: Arc::new(driver),
                 fabric: Arc::clone(&fabric_bell),
             },
@@ -231,10 +236,7 @@ fn open(fabric: &Fabric, node: &str, process: Process) -> Result<(Shards, u64), 
         .map(|handle| handle.lease.lease().with_holder(attached.process));
     // Nobody else has set them.
     let _ = lookout.leases.set(leases.collect());
-    wakes.set(handles.iter().map(|handle| Wake {
-        parking: handle.parking.clone(),
-        sleeper: Arc::clone(&handle.bells.sleeper),
-    }));
+    wakes.set(handles.iter().map(|handle| handle.bells.wake(&handle.parking)));
     let shards = Shards::new(handles).ok_or(AttachError::Build)?;
     Ok((shards, life))
 }
@@ -297,6 +299,7 @@ impl Joining {
             channels,
             bells,
             descriptor,
+            ears: Ears::default(),
             attachment: Some(attachment),
         })
     }

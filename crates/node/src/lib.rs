@@ -65,4 +65,4 @@ pub use self::ownership::Ownership;
 pub use self::placement::{InvalidPlacement, Placement};
 pub use self::shard::{Interest, Shard, Subscription};
 pub use self::shards::Shards;
-pub use self::wait::{Everywhere, Gone, Guard, Operation, ShardHandle, SpinBudget};
+pub use self::wait::{Beside, Everywhere, Gone, Guard, Operation, ShardHandle, SpinBudget};

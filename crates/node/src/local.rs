@@ -21,9 +21,9 @@ use crate::driver::Driver;
 use crate::error::NodeError;
 use crate::memory::{Layout, Pieces};
 use crate::placement::Placement;
-use crate::shard::{Bells, NodeLink, Shard, Wake, Wakes, serve};
+use crate::shard::{Bells, NodeLink, Shard, Wakes, serve};
 use crate::shards::{OneShard, Shards};
-use crate::wait::ShardHandle;
+use crate::wait::{Ears, ShardHandle};
 
 /// How long joining waits for the nodes that are there already. They answer
 /// only while they are driven; one that comes late is none the worse for it.
@@ -156,10 +156,7 @@ impl LocalNode {
         let bells: Result<Vec<Bells>, Errno> = parts.iter().map(|_| Bells::new(&fabric)).collect();
         let bells = bells.map_err(no_descriptors)?;
         let wakes = Arc::new(Wakes::default());
-        let wake = |((pieces, _), bells): (&(Pieces, _), &Bells)| Wake {
-            parking: pieces.parking.clone(),
-            sleeper: Arc::clone(&bells.sleeper),
-        };
+        let wake = |((pieces, _), bells): (&(Pieces, _), &Bells)| bells.wake(&pieces.parking);
         wakes.set(parts.iter().zip(&bells).map(wake));
         let mut handles = Vec::new();
         for ((pieces, link), bells) in parts.into_iter().zip(bells) {
@@ -250,6 +247,7 @@ fn handle(
         parking: pieces.parking,
         bells,
         descriptor,
+        ears: Ears::default(),
         attachment: None,
     })
 }

@@ -50,14 +50,19 @@ impl Lookout {
 
 /// Makes every thread of the node that rests look at what has happened.
 pub(crate) fn rouse_all(wakes: &[Wake]) {
-    let mut seated = false;
+    let (mut seated, mut polled) = (false, false);
     for wake in wakes {
         for slot in 0..wake.parking.slots() {
-            seated |= wake.parking.rouse(slot) == Some(Rest::Seated);
+            let rests = wake.parking.rouse(slot);
+            seated |= rests == Some(Rest::Seated);
+            polled |= rests == Some(Rest::Polled);
         }
     }
     if seated {
         // One that waits for several shards may sleep at another than its own.
         wakes.iter().for_each(|wake| wake.sleeper.ring());
+    }
+    if polled {
+        wakes.iter().for_each(|wake| wake.rester.ring());
     }
 }

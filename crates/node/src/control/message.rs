@@ -13,7 +13,7 @@ use super::status::{Counter, NodeStatus, SocketStatus};
 use crate::placement::Placement;
 
 /// Version of these messages and of what processes of a node share.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 
 /// The build that a process and its node's engine must have in common: they
 /// share memory, whose layout belongs to it.

@@ -434,6 +434,12 @@ impl Shard {
         polls.collect(interests, stack, poll, room, tell);
     }
 
+    /// Whether a poll has something to tell. It still has, after this.
+    pub fn is_poll_ready(&mut self, poll: u32) -> bool {
+        let Self { waiting, stack, .. } = self;
+        waiting.polls.is_ready(&waiting.interests, stack, poll)
+    }
+
     /// A process of the node is gone: nothing of it rests or drives any more, and
     /// its polls are closed. Its connections and listeners are gone with their holders.
     pub(crate) fn forget_process(&mut self, process: u16) {

@@ -184,6 +184,24 @@ impl Polls {
         Some((index, *entry))
     }
 
+    /// Whether there is something to tell.
+    pub(crate) fn is_ready(&self, interests: &Interests, stack: &mut Stack, poll: u32) -> bool {
+        let Some(poll) = self.polls.get(poll) else {
+            return false;
+        };
+        let mut next = poll.queue_first;
+        for _ in 0..poll.queued {
+            let Some(entry) = next.checked_sub(1).and_then(|index| interests.get(index)) else {
+                return false;
+            };
+            if ready(stack, entry).is_some() {
+                return true;
+            }
+            next = entry.queue_next;
+        }
+        false
+    }
+
     /// A registration was told: a level is looked at again the next time.
     fn told(&mut self, interests: &mut Interests, index: u32, entry: &Entry) {
         let interest = entry.interest();
@@ -218,22 +236,25 @@ impl Polls {
             let Some((index, entry)) = self.pop(interests, poll) else {
                 return;
             };
-            let interest = entry.interest();
-            let ready = if entry.is(Kind::Waker) {
-                Some(Readiness {
-                    readable: true,
-                    ..Readiness::default()
-                })
-            } else {
-                interest.select(readiness(stack, entry.source(), interest))
-            };
-            if let Some(ready) = ready {
+            if let Some(ready) = ready(stack, &entry) {
                 tell(entry.token, ready);
                 told += 1;
                 self.told(interests, index, &entry);
             }
         }
     }
+}
+
+/// What is to be told of an entry now.
+fn ready(stack: &mut Stack, entry: &Entry) -> Option<Readiness> {
+    if entry.is(Kind::Waker) {
+        return Some(Readiness {
+            readable: true,
+            ..Readiness::default()
+        });
+    }
+    let interest = entry.interest();
+    interest.select(readiness(stack, entry.source(), interest))
 }
 
 /// What the source of a registration is ready for.

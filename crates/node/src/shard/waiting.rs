@@ -73,10 +73,10 @@ impl Waiting {
         };
         let home = wakes.get(usize::from(waiter.home));
         let rested = home.and_then(|home| home.parking.notify(waiter.word.into()));
-        if rested == Some(Rest::Seated)
-            && let Some(bell) = wakes.get(usize::from(waiter.bell))
-        {
-            bell.sleeper.ring();
+        match (rested, wakes.get(usize::from(waiter.bell)), home) {
+            (Some(Rest::Seated), Some(bell), _) => bell.sleeper.ring(),
+            (Some(Rest::Polled), _, Some(home)) => home.rester.ring(),
+            _ => {}
         }
         rested.is_some()
     }
@@ -97,6 +97,8 @@ pub(crate) struct Wake {
     pub(crate) parking: Parking,
     /// What the one sleeps on who sleeps at its link.
     pub(crate) sleeper: Arc<Doorbell>,
+    /// What those hear who rest on descriptors of their own.
+    pub(crate) rester: Arc<Doorbell>,
 }
 
 /// Of all shards of a node, once there are some.
@@ -120,6 +122,9 @@ impl Wakes {
 pub(crate) struct Bells {
     /// The thread that sleeps at the link.
     pub(crate) sleeper: Arc<Doorbell>,
+    /// All threads that rest on descriptors of their own. It is never silenced: each of
+    /// them hears every ring through an epoll of its own, at edges.
+    pub(crate) rester: Arc<Doorbell>,
     /// The engine's driver.
     pub(crate) driver: Arc<Doorbell>,
     /// The engine's thread that connects the node with others, the same for all shards.
@@ -127,9 +132,19 @@ pub(crate) struct Bells {
 }
 
 impl Bells {
+    /// What a thread hears that has its word in this shard, or sleeps at its link.
+    pub(crate) fn wake(&self, parking: &Parking) -> Wake {
+        Wake {
+            parking: parking.clone(),
+            sleeper: Arc::clone(&self.sleeper),
+            rester: Arc::clone(&self.rester),
+        }
+    }
+
     pub(crate) fn new(fabric: &Arc<Doorbell>) -> Result<Self, Errno> {
         Ok(Self {
             sleeper: Arc::new(Doorbell::new()?),
+            rester: Arc::new(Doorbell::new()?),
             driver: Arc::new(Doorbell::new()?),
             fabric: Arc::clone(fabric),
         })

@@ -16,6 +16,7 @@
 //! let go. When a process dies, the engine takes its threads from their seats. When
 //! one is stopped, those who rest find out by themselves, and take its place.
 
+mod beside;
 mod crowd;
 mod lanes;
 mod rest;
@@ -25,11 +26,14 @@ pub(crate) mod spin;
 use std::hint::spin_loop;
 use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::PollFlags;
 use toehold_link::Watch;
 use toehold_shm::{Channels, Doorbell, LeaseGuard, Leased, Parking, Revoked};
 use toehold_stack::Instant;
 
+pub use self::beside::Beside;
+pub(crate) use self::beside::Ears;
+use self::beside::sleep_on;
 use self::crowd::Crowd;
 pub use self::several::Everywhere;
 pub use self::spin::SpinBudget;
@@ -75,6 +79,12 @@ pub trait Operation {
 
     /// What to be woken for.
     fn subscription(&self) -> Subscription;
+
+    /// Descriptors of the kernel that end its sleep as well. It is for the operation to
+    /// look at what was found.
+    fn beside(&self) -> &[Beside<'_>] {
+        &[]
+    }
 }
 
 /// The node is gone, or what it held: its engine died, or had to begin anew
@@ -99,6 +109,8 @@ pub struct ShardHandle {
     pub(crate) bells: Bells,
     /// The link's descriptor, to sleep on without the lease.
     pub(crate) descriptor: Option<OwnedFd>,
+    /// What its threads hear with that rest on descriptors of their own.
+    pub(crate) ears: Ears,
     /// What connects this process with the node's engine, if that is another one.
     pub(crate) attachment: Option<Attachment>,
 }
@@ -203,7 +215,8 @@ impl ShardHandle {
                 Drive::Idle if budget_ns > 0 => spin.in_vain(),
                 Drive::Idle | Drive::Displaced => {}
             }
-            self.rest(shard, operation.subscription(), ticket, deadline, O::IS_DRIVER)?;
+            let wish = (operation.subscription(), operation.beside());
+            self.rest(shard, wish, ticket, deadline, O::IS_DRIVER)?;
             if let Some(output) = operation.attempt(shard) {
                 break Some(output);
             }
@@ -351,7 +364,18 @@ impl ShardHandle {
     /// Waits for a doorbell, for the link's descriptor if wanted, and for the end of
     /// the engine. Whether the doorbell has rung, or why it never will.
     pub(crate) fn sleep(&self, bell: &Doorbell, link: bool, until: Option<Instant>) -> Result<bool, Gone> {
-        let left = until.map(|until| clock::timespec(until.since(clock::now())));
+        self.sleep_beside(bell, link, until, &[])
+    }
+
+    /// The same, and for other descriptors.
+    fn sleep_beside(
+        &self,
+        bell: &Doorbell,
+        link: bool,
+        until: Option<Instant>,
+        beside: &[Beside<'_>],
+    ) -> Result<bool, Gone> {
+        let left = until.map(|until| until.since(clock::now()));
         // Whatever there is none of, the bell stands in for.
         let bell = bell.as_fd();
         let link = self.descriptor.as_ref().filter(|_| link);
@@ -360,10 +384,7 @@ impl ShardHandle {
             link.map_or(bell, AsFd::as_fd),
             self.attachment.as_ref().map_or(bell, Attachment::engine),
         ];
-        let mut polled = descriptors.map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN));
-        // A signal ends the sleep early, which does no harm.
-        let _ = poll(&mut polled, left.as_ref());
-        let [bell, _, engine] = polled.map(|polled| polled.revents());
+        let [bell, _, engine] = sleep_on(descriptors, beside, left);
         if engine.intersects(PollFlags::HUP | PollFlags::ERR) {
             self.check_engine()?;
         }

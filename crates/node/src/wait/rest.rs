@@ -6,7 +6,7 @@ use std::time::Duration;
 use toehold_shm::{LeaseGuard, Rest};
 use toehold_stack::Instant;
 
-use super::{Gone, Guard, Operation, ShardHandle, SpinBudget};
+use super::{Beside, Gone, Guard, Operation, ShardHandle, SpinBudget};
 use crate::attachment::Attachment;
 use crate::clock;
 use crate::driver::Mode;
@@ -29,7 +29,7 @@ impl ShardHandle {
     pub(super) fn rest(
         &self,
         shard: &mut Guard<'_>,
-        subscription: Subscription,
+        (subscription, beside): (Subscription, &[Beside<'_>]),
         ticket: u64,
         deadline: Option<Instant>,
         is_engine: bool,
@@ -55,15 +55,15 @@ impl ShardHandle {
                 } else {
                     deadline
                 };
-                self.sit(shard, slot, until, is_engine)
+                self.sit(shard, slot, (until, beside), is_engine)
             } else if is_engine {
                 // A program's thread still sits there, from before the engine drove for
                 // all. It will not drive any more, and gives up its seat as soon as it
                 // runs. Nobody knows when that is, so the engine comes again.
                 shard.wake_sleeper();
-                self.park(shard, slot, Some(shard.now.plus_nanos(SEAT_TAKEN_NS)))
+                self.park(shard, slot, Some(shard.now.plus_nanos(SEAT_TAKEN_NS)), &[])
             } else {
-                self.park(shard, slot, deadline)
+                self.park(shard, slot, deadline, beside)
             };
             rested?;
             shard.tick();
@@ -96,7 +96,8 @@ impl ShardHandle {
             return Ok(operation.attempt(shard));
         };
         if shard.subscribe(subscription, slot) {
-            self.parking.begin(slot, Rest::Parked);
+            let beside = operation.beside();
+            self.parking.begin(slot, Self::rest_without_seat(beside));
             shard.waiting.seats.park(slot);
             let budget_ns = spin.get();
             let mut in_time = false;
@@ -104,7 +105,7 @@ impl ShardHandle {
                 in_time = spin
                     .crowd()
                     .look_for(budget_ns, || !self.parking.is_resting(slot));
-                self.park_until(slot, deadline)
+                self.park_until(slot, deadline, beside)
             })??;
             match in_time {
                 true => spin.helped(),
@@ -126,7 +127,7 @@ impl ShardHandle {
         &self,
         shard: &mut Guard<'_>,
         slot: u32,
-        until: Option<Instant>,
+        (until, beside): (Option<Instant>, &[Beside<'_>]),
         is_engine: bool,
     ) -> Result<(), Gone> {
         self.parking.begin(slot, Rest::Seated);
@@ -135,7 +136,7 @@ impl ShardHandle {
         let rung = LeaseGuard::unlocked(shard, || {
             // Whoever leaves a request for the engine's driver rings if it sleeps.
             let slept = if !is_engine || self.channels.doze() {
-                self.sleep(&self.bells.sleeper, true, until)
+                self.sleep_beside(&self.bells.sleeper, true, until, beside)
             } else {
                 Ok(false)
             };
@@ -158,13 +159,19 @@ impl ShardHandle {
     }
 
     /// Sleeps until somebody who drives says otherwise, or somebody has to be relieved.
-    fn park(&self, shard: &mut Guard<'_>, slot: u32, until: Option<Instant>) -> Result<(), Gone> {
-        self.parking.begin(slot, Rest::Parked);
+    fn park(
+        &self,
+        shard: &mut Guard<'_>,
+        slot: u32,
+        until: Option<Instant>,
+        beside: &[Beside<'_>],
+    ) -> Result<(), Gone> {
+        self.parking.begin(slot, Self::rest_without_seat(beside));
         shard.waiting.seats.park(slot);
         loop {
             let pulse = shard.waiting.seats.pulse();
-            LeaseGuard::unlocked(shard, || self.park_for_a_slice(slot, until))??;
-            let woken = !self.parking.is_resting(slot) || self.attachment.is_none();
+            LeaseGuard::unlocked(shard, || self.park_for_a_slice(slot, until, beside))??;
+            let woken = !self.parking.is_resting(slot) || self.attachment.is_none() || Beside::any(beside);
             if woken || until.is_some_and(|until| clock::now() >= until) || self.relieve(shard, pulse) {
                 break;
             }
@@ -197,22 +204,22 @@ impl ShardHandle {
 
     /// Sleeps on a word of memory, for a slice of time if the engine is another process:
     /// the kernel tells those who sleep at the link of its death, and nobody else.
-    fn park_for_a_slice(&self, slot: u32, until: Option<Instant>) -> Result<(), Gone> {
+    fn park_for_a_slice(&self, slot: u32, until: Option<Instant>, beside: &[Beside<'_>]) -> Result<(), Gone> {
         if self.attachment.is_none() {
-            self.parking.park(slot, until.map(|until| until.0));
+            self.rest_on_word(slot, until, beside);
             return Ok(());
         }
         let slice = clock::now() + SLICE;
         let end = clock::earlier(until, Some(slice)).unwrap_or(slice);
-        self.parking.park(slot, Some(end.0));
+        self.rest_on_word(slot, Some(end), beside);
         self.check_engine()
     }
 
     /// The same, until notified.
-    fn park_until(&self, slot: u32, until: Option<Instant>) -> Result<(), Gone> {
+    fn park_until(&self, slot: u32, until: Option<Instant>, beside: &[Beside<'_>]) -> Result<(), Gone> {
         loop {
-            self.park_for_a_slice(slot, until)?;
-            let woken = !self.parking.is_resting(slot) || self.attachment.is_none();
+            self.park_for_a_slice(slot, until, beside)?;
+            let woken = !self.parking.is_resting(slot) || self.attachment.is_none() || Beside::any(beside);
             if woken || until.is_some_and(|until| clock::now() >= until) {
                 return Ok(());
             }

@@ -15,11 +15,11 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, poll};
 use toehold_shm::Rest;
 use toehold_stack::Instant;
 
-use super::{Gone, Guard, ShardHandle, SpinBudget, is_over};
+use super::beside::sleep_on_many;
+use super::{Beside, Gone, Guard, ShardHandle, SpinBudget, is_over};
 use crate::attachment::Attachment;
 use crate::clock;
 use crate::driver::Mode;
@@ -45,6 +45,11 @@ pub trait Everywhere {
 
     /// What to be woken for in a shard.
     fn subscription(&self, index: u8) -> Subscription;
+
+    /// Descriptors of the kernel that end its sleep as well.
+    fn beside(&self) -> &[Beside<'_>] {
+        &[]
+    }
 }
 
 /// How a round over the shards ended.
@@ -194,7 +199,7 @@ fn rest<O: Everywhere>(
         if bell.is_some() {
             Rest::Seated
         } else {
-            Rest::Parked
+            ShardHandle::rest_without_seat(operation.beside())
         },
     );
     let mut until = deadline;
@@ -211,15 +216,15 @@ fn rest<O: Everywhere>(
         }
     }
     match bell {
-        Some(_) => sleep(places, until),
-        None => park(places, word, until)?,
+        Some(_) => sleep(places, until, operation.beside()),
+        None => park(places, word, until, operation.beside())?,
     }
     Ok(Rested::Woken)
 }
 
 /// Sleeps on the links at which it has a seat.
-fn sleep(places: &[Place<'_>], until: Option<Instant>) {
-    let left = until.map(|until| clock::timespec(until.since(clock::now())));
+fn sleep(places: &[Place<'_>], until: Option<Instant>, beside: &[Beside<'_>]) {
+    let left = until.map(|until| until.since(clock::now()));
     let first = places[0].handle;
     let mut descriptors: Vec<BorrowedFd<'_>> = Vec::with_capacity(places.len() + 2);
     for place in places.iter().filter(|place| place.seated) {
@@ -228,21 +233,16 @@ fn sleep(places: &[Place<'_>], until: Option<Instant>) {
         descriptors.extend(place.handle.descriptor.as_ref().map(AsFd::as_fd));
     }
     descriptors.extend(first.attachment.as_ref().map(Attachment::engine));
-    let polled = descriptors.iter();
-    let mut polled: Vec<PollFd<'_>> = polled
-        .map(|descriptor| PollFd::from_borrowed_fd(*descriptor, PollFlags::IN))
-        .collect();
-    // A signal ends the sleep early, which does no harm.
-    let _ = poll(&mut polled, left.as_ref());
+    sleep_on_many(&descriptors, beside, left);
 }
 
 /// Sleeps on its word, for a slice of time: whoever has the seats may be stopped.
-fn park(places: &[Place<'_>], word: u16, until: Option<Instant>) -> Result<(), Gone> {
+fn park(places: &[Place<'_>], word: u16, until: Option<Instant>, beside: &[Beside<'_>]) -> Result<(), Gone> {
     let parking = &places[0].handle.parking;
     let slice = clock::now() + SLICE;
     let end = clock::earlier(until, Some(slice)).unwrap_or(slice);
-    parking.park(word.into(), Some(end.0));
-    if !parking.is_resting(word.into()) {
+    places[0].handle.rest_on_word(word.into(), Some(end), beside);
+    if !parking.is_resting(word.into()) || Beside::any(beside) {
         return Ok(());
     }
     for place in places {

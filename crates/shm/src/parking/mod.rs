@@ -26,6 +26,9 @@ pub enum Rest {
     Parked = 1,
     /// On descriptors: whoever notifies it has to ring a doorbell as well.
     Seated = 2,
+    /// On descriptors, and on the bell of all who rest so, which nobody silences: whoever
+    /// notifies it has to ring that one as well.
+    Polled = 3,
 }
 
 impl Rest {
@@ -33,6 +36,7 @@ impl Rest {
         match word & !NOTIFIED {
             PARKED => Some(Rest::Parked),
             SEATED => Some(Rest::Seated),
+            POLLED => Some(Rest::Polled),
             _ => None,
         }
     }
@@ -41,6 +45,7 @@ impl Rest {
 const AWAKE: u32 = 0;
 const PARKED: u32 = Rest::Parked as u32;
 const SEATED: u32 = Rest::Seated as u32;
+const POLLED: u32 = Rest::Polled as u32;
 /// Added to where the thread rests.
 const NOTIFIED: u32 = 4;
 
@@ -50,7 +55,7 @@ fn begin(futex: &impl Futex, rest: Rest) {
 }
 
 fn is_resting(futex: &impl Futex) -> bool {
-    matches!(futex.word().load(Relaxed), PARKED | SEATED)
+    matches!(futex.word().load(Relaxed), PARKED | SEATED | POLLED)
 }
 
 /// What has been written before is there for the thread that wakes up, even before

@@ -7,13 +7,13 @@ mod waker;
 
 pub use events::{Event, Events, Iter, Token};
 pub use registry::{Registry, Source};
-pub use toehold_node::Interest;
+pub use toehold_node::{Beside, Interest};
 pub use waker::Waker;
 
 use std::fmt;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use toehold_node::{Everywhere, Operation, Shard, SpinBudget, Subscription};
@@ -53,7 +53,31 @@ pub struct Poll {
     spin: SpinBudget,
     /// The shard that is looked at first the next time: sockets of one that are always
     /// ready take nobody's turn.
-    next: u8,
+    next: AtomicU8,
+}
+
+/// How long a call that waits for descriptors of the kernel as well goes without looking at
+/// them, while it is kept busy by what others wait for.
+const LOOK_BESIDE_NS: u64 = 1_000_000;
+
+/// How [`Poll::wait`] ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Waited {
+    /// Sockets are ready; descriptors beside them may be as well.
+    Sockets,
+    /// Descriptors beside them are ready.
+    Beside,
+    /// Nothing was ready in time.
+    TimedOut,
+}
+
+/// What was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Seen {
+    Sockets,
+    Beside,
+    /// There are sockets of shards that it does not wait for.
+    Changed,
 }
 
 impl Poll {
@@ -68,7 +92,7 @@ impl Poll {
         Ok(Poll {
             registry: Registry { set: Arc::new(set) },
             spin: SpinBudget::new(),
-            next,
+            next: AtomicU8::new(next),
         })
     }
 
@@ -86,22 +110,59 @@ impl Poll {
     /// `InvalidInput` if `events` has no capacity; `NetworkDown` if the node is gone; EBADF
     /// if the poll is that of the process which this one was forked from.
     pub fn poll(&mut self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
+        self.wait(events, timeout, &[]).map(drop)
+    }
+
+    /// The same, for any number of threads at once, of which each that waits may be told of
+    /// what is ready; and for descriptors of the kernel beside the sockets: [`Beside::found`]
+    /// tells what they have. They are looked at when the thread goes to sleep and when it
+    /// wakes up, and now and then while it is kept busy, so that the caller should look at
+    /// them before ([`Beside::look`]).
+    ///
+    /// ```
+    /// use std::os::fd::AsFd;
+    /// use rustix::event::{EventfdFlags, PollFlags, eventfd};
+    /// use toehold_socket::{Beside, Events, Node, NodeConfig, Poll, Waited};
+    ///
+    /// let node = Node::join(NodeConfig::alone("doc").ipv4([10, 0, 0, 1], 24))?;
+    /// let poll = Poll::new(&node)?;
+    /// let count = eventfd(1, EventfdFlags::NONBLOCK)?;
+    /// let beside = [Beside::new(count.as_fd(), PollFlags::IN)];
+    /// let mut events = Events::with_capacity(16);
+    /// assert_eq!(poll.wait(&mut events, None, &beside)?, Waited::Beside);
+    /// assert_eq!(beside[0].found(), PollFlags::IN);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As for [`Poll::poll`].
+    pub fn wait(
+        &self,
+        events: &mut Events,
+        timeout: Option<Duration>,
+        beside: &[Beside<'_>],
+    ) -> io::Result<Waited> {
         if events.capacity() == 0 {
             return Err(invalid("there is no room for events"));
         }
         events.clear();
+        Beside::forget(beside);
         let several = self.registry.set.polls.len() > 1;
         let began = timeout.filter(|_| several).map(|_| Instant::now());
         let mut left = timeout;
         loop {
             let used = self.registry.set.used.load(Relaxed);
-            let changed = if used.is_power_of_two() {
-                self.poll_in(used.trailing_zeros() as u8, used, events, left)?
+            let seen = if used.is_power_of_two() {
+                self.poll_in(used.trailing_zeros() as u8, used, events, (left, beside))?
             } else {
-                self.poll_in_several(used, events, left)?
+                self.poll_in_several(used, events, (left, beside))?
             };
-            if !changed {
-                return Ok(());
+            match seen {
+                Some(Seen::Sockets) => return Ok(Waited::Sockets),
+                Some(Seen::Beside) => return Ok(Waited::Beside),
+                None => return Ok(Waited::TimedOut),
+                Some(Seen::Changed) => {}
             }
             // Somebody has registered a socket of another shard meanwhile.
             left =
@@ -109,16 +170,39 @@ impl Poll {
         }
     }
 
-    /// Waits for sockets of one shard. True: there are sockets of others now.
+    /// Whether there is something to tell. Nothing is taken: it is told afterwards.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Poll::poll`].
+    pub fn is_ready(&self) -> io::Result<bool> {
+        let set = &*self.registry.set;
+        let used = set.used.load(Relaxed);
+        for index in (0..set.polls.len() as u8).filter(|index| used & 1 << index != 0) {
+            let mut shard = set.enter(index)?;
+            let mut ready = shard.is_poll_ready(set.poll(index));
+            if !ready {
+                shard.poll_once(None);
+                ready = shard.is_poll_ready(set.poll(index));
+            }
+            set.node.settle(index, &mut shard);
+            if ready {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Waits for sockets of one shard.
     fn poll_in(
-        &mut self,
+        &self,
         index: u8,
         used: u32,
         events: &mut Events,
-        timeout: Option<Duration>,
-    ) -> io::Result<bool> {
+        (timeout, beside): (Option<Duration>, &[Beside<'_>]),
+    ) -> io::Result<Option<Seen>> {
         let set = &*self.registry.set;
-        let mut operation = Wait { set, used, events };
+        let mut operation = Wait::new(set, used, events, beside);
         let mut shard = set.enter(index)?;
         let mut changed = operation.look(index, &mut shard);
         let at_once = timeout.is_some_and(|timeout| timeout.is_zero());
@@ -141,23 +225,23 @@ impl Poll {
             }
         }
         set.node.settle(index, &mut shard);
-        Ok(changed == Some(true))
+        Ok(changed)
     }
 
-    /// Waits for sockets of several shards. True: there are sockets of others now.
+    /// Waits for sockets of several shards.
     fn poll_in_several(
-        &mut self,
+        &self,
         used: u32,
         events: &mut Events,
-        timeout: Option<Duration>,
-    ) -> io::Result<bool> {
+        (timeout, beside): (Option<Duration>, &[Beside<'_>]),
+    ) -> io::Result<Option<Seen>> {
         let set = &*self.registry.set;
         let shards = set.node.shards()?;
         let among = |shard: &u8| used & 1 << shard != 0;
-        let mut operation = Wait { set, used, events };
+        let mut operation = Wait::new(set, used, events, beside);
         let mut deadline = None;
-        let (first, count) = (self.next, shards.count());
-        self.next = (first + 1) % count;
+        let (first, count) = (self.next.load(Relaxed), shards.count());
+        self.next.store((first + 1) % count, Relaxed);
         let in_turn = (0..count).map(|step| (first + step) % count);
         for index in in_turn.filter(among) {
             let mut shard = set.enter(index)?;
@@ -170,8 +254,11 @@ impl Poll {
             set.node.settle(index, &mut shard);
         }
         let at_once = timeout.is_some_and(|timeout| timeout.is_zero());
-        if !operation.events.is_empty() || at_once {
-            return Ok(false);
+        if !operation.events.is_empty() {
+            return Ok(Some(Seen::Sockets));
+        }
+        if at_once {
+            return Ok(None);
         }
         let waited = shards.block(
             shards.from_home().filter(among),
@@ -179,7 +266,7 @@ impl Poll {
             &self.spin,
             deadline,
         );
-        Ok(waited.map_err(gone)? == Some(true))
+        waited.map_err(gone)
     }
 }
 
@@ -189,33 +276,66 @@ struct Wait<'a> {
     /// The shards that were used when it began.
     used: u32,
     events: &'a mut Events,
+    beside: &'a [Beside<'a>],
+    /// When it last looked at these without sleeping.
+    looked_at: Option<toehold_stack::Instant>,
 }
 
-impl Wait<'_> {
-    /// Takes what is ready in a shard. Some: there is something ready, or, if true, there
-    /// are sockets of shards that it does not wait for.
-    fn look(&mut self, index: u8, shard: &mut Shard) -> Option<bool> {
+impl<'a> Wait<'a> {
+    fn new(set: &'a Set, used: u32, events: &'a mut Events, beside: &'a [Beside<'a>]) -> Wait<'a> {
+        Wait {
+            set,
+            used,
+            events,
+            beside,
+            looked_at: None,
+        }
+    }
+
+    /// Takes what is ready in a shard.
+    fn look(&mut self, index: u8, shard: &mut Shard) -> Option<Seen> {
         let before = self.events.len();
         let room = self.events.capacity() - before;
         shard.collect(self.set.poll(index), room, &mut |token, readiness| {
             self.events.push(Event::new(Token(token as usize), readiness));
         });
         if self.events.len() > before {
-            return Some(false);
+            return Some(Seen::Sockets);
         }
-        (self.set.used.load(Relaxed) != self.used).then_some(true)
+        if self.set.used.load(Relaxed) != self.used {
+            return Some(Seen::Changed);
+        }
+        self.look_beside(shard.now).then_some(Seen::Beside)
+    }
+
+    /// Whether there is something beside the sockets, as of the last sleep; who does not
+    /// come to sleep has to look now and then.
+    fn look_beside(&mut self, now: toehold_stack::Instant) -> bool {
+        if self.beside.is_empty() {
+            return false;
+        }
+        let last = *self.looked_at.get_or_insert(now);
+        if now.nanos_since(last) > LOOK_BESIDE_NS {
+            self.looked_at = Some(now);
+            return Beside::look(self.beside);
+        }
+        Beside::any(self.beside)
     }
 }
 
 impl Everywhere for Wait<'_> {
-    type Output = bool;
+    type Output = Seen;
 
-    fn attempt(&mut self, index: u8, shard: &mut Shard) -> Option<bool> {
+    fn attempt(&mut self, index: u8, shard: &mut Shard) -> Option<Seen> {
         self.look(index, shard)
     }
 
     fn subscription(&self, index: u8) -> Subscription {
         Subscription::Poll(self.set.poll(index))
+    }
+
+    fn beside(&self) -> &[Beside<'_>] {
+        self.beside
     }
 }
 
@@ -226,14 +346,18 @@ struct WaitIn<'a> {
 }
 
 impl Operation for WaitIn<'_> {
-    type Output = bool;
+    type Output = Seen;
 
-    fn attempt(&mut self, shard: &mut Shard) -> Option<bool> {
+    fn attempt(&mut self, shard: &mut Shard) -> Option<Seen> {
         self.operation.look(self.index, shard)
     }
 
     fn subscription(&self) -> Subscription {
         Subscription::Poll(self.operation.set.poll(self.index))
+    }
+
+    fn beside(&self) -> &[Beside<'_>] {
+        self.operation.beside
     }
 }
 

@@ -1,6 +1,7 @@
 //! Sockets as programs use them: on two nodes of this process, on a fabric, and
 //! between processes.
 
+mod beside;
 mod engine;
 mod errors;
 mod fabric;

@@ -29,9 +29,9 @@ use crate::kernel::Device;
 use crate::local::{no_descriptors, random, shards_of, stack_config};
 use crate::lookout::rouse_all;
 use crate::memory::{Layout, Marks};
-use crate::shard::{Bells, NodeLink, Shard, Wake, Wakes, serve};
+use crate::shard::{Bells, NodeLink, Shard, Wakes, serve};
 use crate::shards::{OneShard, Shards};
-use crate::wait::ShardHandle;
+use crate::wait::{Ears, ShardHandle};
 
 /// How long the beginning waits for the nodes that are there already.
 const SETTLE: Duration = Duration::from_millis(100);
@@ -101,10 +101,8 @@ impl Life {
             handles.push(handle);
             memberships.push(membership);
         }
-        common.wakes.set(handles.iter().map(|handle: &ShardHandle| Wake {
-            parking: handle.parking.clone(),
-            sleeper: Arc::clone(&handle.bells.sleeper),
-        }));
+        let wake = |handle: &ShardHandle| handle.bells.wake(&handle.parking);
+        common.wakes.set(handles.iter().map(wake));
         for membership in &mut memberships {
             membership.settle(SETTLE);
         }
@@ -155,6 +153,7 @@ impl Life {
             let descriptors = Descriptors {
                 region: region.ok_or(std::io::ErrorKind::Unsupported)??,
                 sleeper: handle.bells.sleeper.try_clone()?,
+                rester: handle.bells.rester.try_clone()?,
                 driver: handle.bells.driver.try_clone()?,
                 port,
             };
@@ -225,10 +224,10 @@ impl Life {
     }
 
     fn rouse_all(&self) {
-        let wakes = self.shards.iter().map(|(_, shard)| Wake {
-            parking: shard.parking.clone(),
-            sleeper: Arc::clone(&shard.bells.sleeper),
-        });
+        let wakes = self
+            .shards
+            .iter()
+            .map(|(_, shard)| shard.bells.wake(&shard.parking));
         rouse_all(&wakes.collect::<Vec<_>>());
     }
 
@@ -385,6 +384,7 @@ impl Common<'_> {
             parking: pieces.parking,
             bells,
             descriptor,
+            ears: Ears::default(),
             attachment: None,
         };
         Ok(Made {

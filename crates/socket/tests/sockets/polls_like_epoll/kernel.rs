@@ -18,6 +18,8 @@ pub(super) struct Kernel {
     ends: [Option<TcpStream>; 2 * CONNECTIONS],
     connections: usize,
     accepted: usize,
+    /// An end was closed since everything was settled.
+    fin_sent: bool,
     /// A connection beside those, to find out when the kernel is done.
     probe: [TcpStream; 2],
 }
@@ -34,6 +36,7 @@ impl Kernel {
         listener.set_nonblocking(true).unwrap();
         Kernel {
             probe,
+            fin_sent: false,
             epoll: epoll::create(CreateFlags::CLOEXEC).unwrap(),
             listener,
             ends: Default::default(),
@@ -48,6 +51,23 @@ impl Kernel {
         } else {
             self.ends[token as End].as_ref().unwrap().as_fd()
         }
+    }
+
+    /// Whether an end of any connection has sent a FIN that is not acknowledged.
+    fn waits_for_acknowledgement(&self) -> bool {
+        const FIN_WAIT_1: &str = "04";
+        const LAST_ACK: &str = "09";
+        const CLOSING: &str = "0B";
+        let port = format!(":{:04X}", self.listener.local_addr().unwrap().port());
+        let list = std::fs::read_to_string("/proc/net/tcp").unwrap();
+        list.lines().any(|line| {
+            let fields: Vec<&str> = line.split_whitespace().take(4).collect();
+            let [_, local, remote, state] = fields[..] else {
+                return false;
+            };
+            (local.ends_with(&port) || remote.ends_with(&port))
+                && [FIN_WAIT_1, LAST_ACK, CLOSING].contains(&state)
+        })
     }
 
     /// With buffers that are soon full, and sends at once what is written.
@@ -89,10 +109,12 @@ impl World for Kernel {
 
     fn shutdown(&mut self, end: End) {
         let _ = self.ends[end].as_ref().unwrap().shutdown(Shutdown::Write);
+        self.fin_sent = true;
     }
 
     fn close(&mut self, end: End) {
         self.ends[end] = None;
+        self.fin_sent = true;
     }
 
     fn watch(&mut self, token: u64, interest: Interest) {
@@ -140,11 +162,18 @@ impl World for Kernel {
         }
     }
 
-    /// What is under way, and the answers to it, come before what is sent now.
+    /// What is under way, and the answers to it, come before what is sent now. Only the
+    /// acknowledgement of a FIN may be delayed, and is a change of its own.
     fn settle(&mut self) {
-        for _ in 0..3 {
-            self.probe[0].write_all(&[1]).unwrap();
-            self.probe[1].read_exact(&mut [0]).unwrap();
+        loop {
+            for _ in 0..3 {
+                self.probe[0].write_all(&[1]).unwrap();
+                self.probe[1].read_exact(&mut [0]).unwrap();
+            }
+            if !std::mem::take(&mut self.fin_sent) {
+                return;
+            }
+            self.fin_sent = self.waits_for_acknowledgement();
         }
     }
 }

@@ -1,0 +1,195 @@
+//! What a thread waits for besides the node: descriptors of the kernel.
+//!
+//! A thread that is seated sleeps on them as on the link. One that would be parked on a word
+//! of memory cannot; it rests *polled*: on the descriptors and on the shard's bell for those
+//! who rest so. All of them, in all processes, hear every ring of that bell, and look
+//! whether it was for them, without the lease. Nobody silences it, since one who did could
+//! take the ring from another who has not run yet. So each listens through an epoll of its
+//! own, which tells of the rings that came since it was last asked, and of no others.
+
+use std::cell::Cell;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use rustix::buffer::spare_capacity;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use toehold_shm::{Doorbell, Rest};
+use toehold_stack::Instant;
+
+use super::ShardHandle;
+use crate::attachment::Attachment;
+use crate::clock;
+
+/// How long a thread sleeps at once that cannot hear the bell, for lack of a descriptor.
+const DEAF: Duration = Duration::from_millis(1);
+
+/// Epolls that are kept for the next thread that rests, at most.
+const SPARE: usize = 16;
+
+/// A descriptor of the kernel that a call waits for as well, and what it was found ready for.
+///
+/// Like a `pollfd`: errors and hang-ups are found in any case.
+#[derive(Debug)]
+pub struct Beside<'f> {
+    descriptor: BorrowedFd<'f>,
+    events: PollFlags,
+    found: Cell<PollFlags>,
+}
+
+impl<'f> Beside<'f> {
+    /// A descriptor, and what it is waited for.
+    pub fn new(descriptor: BorrowedFd<'f>, events: PollFlags) -> Beside<'f> {
+        Beside {
+            descriptor,
+            events,
+            found: Cell::new(PollFlags::empty()),
+        }
+    }
+
+    /// What it was ready for when it was last looked at; nothing, if it never was.
+    pub fn found(&self) -> PollFlags {
+        self.found.get()
+    }
+
+    /// Forgets what was found.
+    pub fn forget(beside: &[Beside<'_>]) {
+        beside.iter().for_each(|one| one.found.set(PollFlags::empty()));
+    }
+
+    /// Whether any of these is ready, as of the last look.
+    pub fn any(beside: &[Beside<'_>]) -> bool {
+        beside.iter().any(|one| !one.found().is_empty())
+    }
+
+    /// Looks at all of these, without waiting. Whether any is ready.
+    pub fn look(beside: &[Beside<'_>]) -> bool {
+        let [] = sleep_on([], beside, Some(Duration::ZERO));
+        Self::any(beside)
+    }
+}
+
+/// Sleeps until one of some descriptors is readable or has failed, or one of others is ready,
+/// or the time is over. What the first ones have.
+pub(super) fn sleep_on<const N: usize>(
+    own: [BorrowedFd<'_>; N],
+    beside: &[Beside<'_>],
+    left: Option<Duration>,
+) -> [PollFlags; N] {
+    let mut found = [PollFlags::empty(); N];
+    if beside.is_empty() {
+        let left = left.map(clock::timespec);
+        let mut polled = own.map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN));
+        // A signal ends the sleep early, which does no harm.
+        let _ = poll(&mut polled, left.as_ref());
+        return polled.map(|polled| polled.revents());
+    }
+    for (found, now) in found.iter_mut().zip(sleep_on_many(&own, beside, left)) {
+        *found = now;
+    }
+    found
+}
+
+/// The same for any number of descriptors.
+pub(super) fn sleep_on_many(
+    own: &[BorrowedFd<'_>],
+    beside: &[Beside<'_>],
+    left: Option<Duration>,
+) -> Vec<PollFlags> {
+    let own_count = own.len();
+    let own = own
+        .iter()
+        .map(|descriptor| PollFd::from_borrowed_fd(*descriptor, PollFlags::IN));
+    let others = beside
+        .iter()
+        .map(|one| PollFd::from_borrowed_fd(one.descriptor, one.events));
+    let mut polled: Vec<PollFd<'_>> = own.chain(others).collect();
+    let left = left.map(clock::timespec);
+    if poll(&mut polled, left.as_ref()).is_err() {
+        // A signal ends the sleep early, which does no harm.
+        return Vec::new();
+    }
+    for (one, polled) in beside.iter().zip(&polled[own_count..]) {
+        one.found.set(polled.revents());
+    }
+    polled[..own_count].iter().map(PollFd::revents).collect()
+}
+
+/// Epolls on a shard's bell for those who rest on descriptors of their own.
+#[derive(Debug, Default)]
+pub(crate) struct Ears {
+    spare: Mutex<Vec<OwnedFd>>,
+}
+
+impl Ears {
+    /// `None`: the system has no descriptor left.
+    fn take(&self, bell: &Doorbell) -> Option<OwnedFd> {
+        let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        spare.or_else(|| {
+            let ear = epoll::create(CreateFlags::CLOEXEC).ok()?;
+            epoll::add(&ear, bell, EventData::new_u64(0), EventFlags::IN | EventFlags::ET).ok()?;
+            Some(ear)
+        })
+    }
+
+    fn give_back(&self, ear: OwnedFd) {
+        let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
+        if spare.len() < SPARE {
+            spare.push(ear);
+        }
+    }
+
+    /// Forgets the rings that were heard. False: they cannot be.
+    fn silence(ear: &OwnedFd) -> bool {
+        let mut heard = Vec::with_capacity(1);
+        epoll::wait(ear, spare_capacity(&mut heard), Some(&Timespec::default())).is_ok()
+    }
+}
+
+impl ShardHandle {
+    /// How a thread rests that has no seat.
+    pub(super) fn rest_without_seat(beside: &[Beside<'_>]) -> Rest {
+        if beside.is_empty() {
+            Rest::Parked
+        } else {
+            Rest::Polled
+        }
+    }
+
+    /// Rests without the lease, parked or polled, until notified, until one of the
+    /// descriptors is ready, or until a time.
+    pub(super) fn rest_on_word(&self, word: u32, until: Option<Instant>, beside: &[Beside<'_>]) {
+        if beside.is_empty() {
+            return self.parking.park(word, until.map(|until| until.0));
+        }
+        let mut ear = self.ears.take(&self.bells.rester);
+        let engine = self.attachment.as_ref().map(Attachment::engine);
+        while self.parking.is_resting(word) {
+            let mut left = until.map(|until| until.since(clock::now()));
+            if left.is_some_and(|left| left.is_zero()) {
+                break;
+            }
+            let found = match &ear {
+                Some(ear) => sleep_on([ear.as_fd(), engine.unwrap_or(ear.as_fd())], beside, left),
+                None => {
+                    left = Some(left.map_or(DEAF, |left| left.min(DEAF)));
+                    let [] = sleep_on([], beside, left);
+                    [PollFlags::empty(); 2]
+                }
+            };
+            if found[0].contains(PollFlags::IN)
+                && let Some(heard) = ear.take()
+            {
+                ear = Ears::silence(&heard).then_some(heard);
+            }
+            let ended = engine.is_some() && found[1].intersects(PollFlags::HUP | PollFlags::ERR);
+            if ended || Beside::any(beside) {
+                break;
+            }
+        }
+        if let Some(ear) = ear {
+            self.ears.give_back(ear);
+        }
+    }
+}
