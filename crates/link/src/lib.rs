@@ -71,7 +71,9 @@ pub trait Link: Transmitter + Send {
 
     /// Whether `receive` would find nothing: a look that costs less than that, for a
     /// thread that does nothing else until something comes. May say no of a link where
-    /// there is nothing, never yes of one where there is something to be done.
+    /// there is nothing, never yes of one where there is something to be done. Of many
+    /// neighbours it looks at those that are not silent, and `receive` at some others, too:
+    /// only `prepare_sleep` tells of all.
     fn is_quiet(&self) -> bool {
         false
     }

@@ -190,7 +190,7 @@ impl Attachment {
         Ok(())
     }
 
-    fn ask(&self, slot: u8, generation: u16) -> Result<Asked, Gone> {
+    fn ask(&self, slot: u16, generation: u16) -> Result<Asked, Gone> {
         let mut connection = match self.membership.connection.try_lock() {
             Ok(connection) => connection,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),

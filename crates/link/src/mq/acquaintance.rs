@@ -3,9 +3,10 @@
 
 use super::message::Refusal;
 use super::name::MemberName;
+use super::settings::MAX_PEERS;
 
 /// Most nodes remembered; the one least likely to come back makes room.
-const MAX_REMEMBERED: usize = 256;
+const MAX_REMEMBERED: usize = 2 * MAX_PEERS;
 
 const FIRST_DELAY_NS: u64 = 50_000_000;
 const LONGEST_DELAY_NS: u64 = 5_000_000_000;
@@ -236,7 +237,7 @@ mod tests {
     fn memory_is_bounded() {
         let mut known = Acquaintances::new(1);
         known.connected(name(0), 0);
-        for number in 1..1000 {
+        for number in 1..4 * MAX_REMEMBERED {
             known.found(name(number), 0);
         }
         assert_eq!(known.iter().count(), MAX_REMEMBERED);

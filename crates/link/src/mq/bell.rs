@@ -19,8 +19,12 @@ use rustix::rand::{GetRandomFlags, getrandom};
 
 /// Rings taken in one go. A peer that rings on and on wakes this node again and
 /// again, and keeps it from nothing.
-const MAX_RINGS: usize = 64;
+const MAX_RINGS: u32 = 64;
 
+/// Bytes of what a peer says when it rings: the number that this node gave it.
+const NUMBER: usize = 2;
+
+const SEND: SendFlags = SendFlags::DONTWAIT.union(SendFlags::NOSIGNAL);
 const FLAGS: SocketFlags = SocketFlags::NONBLOCK.union(SocketFlags::CLOEXEC);
 
 fn socket() -> Result<OwnedFd, Errno> {
@@ -33,13 +37,18 @@ fn socket() -> Result<OwnedFd, Errno> {
 pub struct Bell {
     receiver: OwnedFd,
     sender: OwnedFd,
+    held: u32,
 }
 
 impl Bell {
     /// The handle behind descriptors that another process of the node gave, in the
     /// order of [`Bell::into_descriptors`].
     pub fn from_descriptors([receiver, sender]: [OwnedFd; 2]) -> Bell {
-        Bell { receiver, sender }
+        Bell {
+            receiver,
+            sender,
+            held: 0,
+        }
     }
 
     /// Gives the descriptors away: the end to sleep on, then the sender.
@@ -56,22 +65,37 @@ impl Bell {
         Ok(Bell {
             receiver: rustix::io::fcntl_dupfd_cloexec(&self.receiver, 0)?,
             sender: rustix::io::fcntl_dupfd_cloexec(&self.sender, 0)?,
+            held: self.held,
         })
     }
 
     /// Wakes whoever sleeps on the bell.
     pub fn ring(&self) {
-        ring(self.sender.as_fd());
+        let _ = net::send(&self.sender, b"!", SEND);
     }
 
-    /// Takes the rings that came in. True if there were any. Descriptors that come
-    /// along are dropped by the kernel.
-    pub fn clear(&self) -> bool {
-        let taken = (0..MAX_RINGS).take_while(|_| {
-            let mut byte = [MaybeUninit::uninit(); 1];
-            net::recv(&self.receiver, &mut byte, RecvFlags::DONTWAIT).is_ok()
-        });
-        taken.count() > 0
+    /// Takes the rings that came in, and gives their number. `rung` is told what peers say
+    /// when they ring, which may be anything. Descriptors that come along are dropped by
+    /// the kernel.
+    pub(super) fn take(&self, mut rung: impl FnMut(u16)) -> u32 {
+        let mut bytes = [MaybeUninit::uninit(); NUMBER];
+        for taken in 0..MAX_RINGS {
+            match net::recv(&self.receiver, &mut bytes, RecvFlags::DONTWAIT) {
+                Ok(((said, _), _)) => {
+                    if let Ok(number) = <[u8; NUMBER]>::try_from(&*said) {
+                        rung(u16::from_le_bytes(number));
+                    }
+                }
+                Err(_) => return taken,
+            }
+        }
+        MAX_RINGS
+    }
+
+    /// As many rings in one go as tell that others may have found no room; 0 if that is
+    /// not known.
+    pub(super) fn held(&self) -> u32 {
+        self.held
     }
 }
 
@@ -82,10 +106,10 @@ impl AsFd for Bell {
     }
 }
 
-/// Rings another node's bell, or this node's. If its queue of rings is full it has
-/// been rung often enough.
-pub(super) fn ring(sender: BorrowedFd<'_>) {
-    let _ = net::send(sender, b"!", SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+/// Rings another node's bell, and says what it wants to be told. If its queue of rings is
+/// full it has been rung often enough.
+pub(super) fn ring(sender: BorrowedFd<'_>, number: u16) {
+    let _ = net::send(sender, &number.to_le_bytes(), SEND);
 }
 
 /// Whether a descriptor that a peer handed over can be rung without harm. It may be
@@ -101,6 +125,7 @@ pub(super) fn is_sender(descriptor: BorrowedFd<'_>) -> bool {
 pub(super) struct Belfry {
     receiver: OwnedFd,
     place: OwnedFd,
+    held: u32,
 }
 
 impl Belfry {
@@ -120,10 +145,22 @@ impl Belfry {
             Mode::empty(),
         );
         let _ = fs::unlinkat(directory, &name, AtFlags::empty());
-        Ok(Belfry {
+        let mut belfry = Belfry {
             receiver,
             place: place?,
-        })
+            held: 0,
+        };
+        belfry.held = belfry.try_out()?;
+        Ok(belfry)
+    }
+
+    /// Rings until there is no room for more. How many rings there is room for is a setting
+    /// of the system's, and of the namespace that the bell was made in.
+    fn try_out(&self) -> Result<u32, Errno> {
+        let bell = self.bell()?;
+        let rings = (0..MAX_RINGS).take_while(|_| net::send(&bell.sender, b"?", SEND).is_ok());
+        rings.for_each(drop);
+        Ok(bell.take(|_| {}))
     }
 
     /// A sender that shares nothing with any other.
@@ -139,6 +176,7 @@ impl Belfry {
         Ok(Bell {
             receiver: rustix::io::fcntl_dupfd_cloexec(&self.receiver, 0)?,
             sender: self.sender()?,
+            held: self.held,
         })
     }
 }
@@ -176,14 +214,16 @@ mod tests {
         let here = belfry.bell().unwrap();
         let there = Bell::from_descriptors(belfry.bell().unwrap().into_descriptors());
         let peer = belfry.sender().unwrap();
-        assert!(!readable(&here) && !here.clear());
+        assert!(!readable(&here) && here.take(|_| {}) == 0);
         for ringer in [&here, &there] {
             ringer.ring();
             assert!(readable(&here) && readable(&there));
-            assert!(here.clear() && !readable(&there));
+            assert!(here.take(|_| {}) == 1 && !readable(&there));
         }
-        ring(peer.as_fd());
-        assert!(there.try_clone().unwrap().clear() && !readable(&here));
+        ring(peer.as_fd(), 300);
+        let mut said = Vec::new();
+        assert_eq!(there.try_clone().unwrap().take(|number| said.push(number)), 1);
+        assert!(said == [300] && !readable(&here));
     }
 
     #[test]
@@ -194,19 +234,51 @@ mod tests {
         // One that was made blocking by the peer that shares it does not block.
         rustix::io::ioctl_fionbio(&peers[0], false).unwrap();
         for _ in 0..2000 {
-            peers.iter().for_each(|peer| ring(peer.as_fd()));
+            peers.iter().for_each(|peer| ring(peer.as_fd(), 0));
         }
         assert!(readable(&bell));
         let mut clears = 0;
-        while bell.clear() {
+        while bell.take(|_| {}) != 0 {
             clears += 1;
             assert!(clears < 6000);
         }
         assert!(!readable(&bell));
-        ring(peers[1].as_fd());
+        ring(peers[1].as_fd(), 1);
         assert!(readable(&bell));
         drop((belfry, bell));
-        ring(peers[1].as_fd());
+        ring(peers[1].as_fd(), 1);
+    }
+
+    #[test]
+    fn as_many_rings_as_there_is_room_for_are_told_from_all_there_were() {
+        let belfry = belfry();
+        let bell = belfry.bell().unwrap();
+        assert!((1..=MAX_RINGS).contains(&bell.held()) && !readable(&bell));
+        let peers: Vec<OwnedFd> = (0..MAX_RINGS).map(|_| belfry.sender().unwrap()).collect();
+        for count in 1..=MAX_RINGS {
+            let rung = &peers[..count as usize];
+            (0..)
+                .zip(rung)
+                .for_each(|(number, peer)| ring(peer.as_fd(), number));
+            let mut said = Vec::new();
+            let taken = bell.take(|number| said.push(number));
+            assert_eq!(said, (0..taken as u16).collect::<Vec<_>>());
+            assert!(taken == count || taken >= bell.held(), "{taken} of {count}");
+        }
+        // What was handed over says nothing of that.
+        assert_eq!(Bell::from_descriptors(bell.into_descriptors()).held(), 0);
+    }
+
+    #[test]
+    fn what_is_no_number_is_a_ring_all_the_same() {
+        let belfry = belfry();
+        let (bell, peer) = (belfry.bell().unwrap(), belfry.sender().unwrap());
+        net::send(&peer, b"", SEND).unwrap();
+        net::send(&peer, b"x", SEND).unwrap();
+        ring(peer.as_fd(), u16::MAX);
+        let mut said = Vec::new();
+        assert_eq!(bell.take(|number| said.push(number)), 3);
+        assert_eq!(said, [u16::MAX]);
     }
 
     #[test]

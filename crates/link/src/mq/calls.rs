@@ -209,7 +209,7 @@ impl Membership {
         for &slot in &former {
             self.notice_hang_up(slot);
         }
-        let is_gone = |slot: &u8| self.members.get(*slot).is_some_and(|member| member.gone);
+        let is_gone = |slot: &u16| self.members.get(*slot).is_some_and(|member| member.gone);
         if former.iter().any(is_gone) {
             return self.wait_for_former(handshake, offer);
         }
@@ -304,7 +304,7 @@ impl Membership {
 
     /// Whether there is a slot, nobody else has the address, and the node's other shards
     /// say the same of it. `former`: the slot that would become free.
-    fn check_place(&self, offer: &Offer, former: Option<u8>) -> Result<(), Refusal> {
+    fn check_place(&self, offer: &Offer, former: Option<u16>) -> Result<(), Refusal> {
         let introduction = &offer.introduction;
         if self.members.is_taken(introduction.mac, &introduction.name.node) {
             return Err(Refusal::DuplicateAddress);
@@ -373,6 +373,8 @@ impl Membership {
         offer: Offer,
     ) -> Result<(), Refusal> {
         let (slot, generation) = self.members.vacancy().ok_or(Refusal::Crowded)?;
+        // What the peer says when it rings.
+        section.set_number(slot.into());
         let descriptors = PeerDescriptors {
             own_section: section.into_fd(),
             peer_section: offer.section,

@@ -17,7 +17,7 @@ pub enum Change {
     /// A peer is gone. What it had sent before is still taken, unless it is `at_once`.
     Left {
         /// The slot it has.
-        slot: u8,
+        slot: u16,
         /// Which occupant of the slot it is.
         generation: u16,
         /// Nothing of it counts any more.
@@ -29,7 +29,7 @@ pub enum Change {
 #[derive(Debug)]
 pub struct Joined {
     /// The slot it has from now on.
-    pub slot: u8,
+    pub slot: u16,
     /// Which occupant of the slot it is: never 0.
     pub generation: u16,
     /// Its name.
@@ -109,7 +109,7 @@ impl PeerDescriptors {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Departed {
     /// The slot it had.
-    pub slot: u8,
+    pub slot: u16,
     /// Which occupant of the slot it was.
     pub generation: u16,
     /// What it did, if it broke the rules.

@@ -24,7 +24,7 @@ pub(super) enum Source {
     /// A packet or the end of a handshake's connection.
     Handshake(u32),
     /// The end of a peer's connection.
-    Peer { slot: u8, generation: u16 },
+    Peer { slot: u16, generation: u16 },
     /// A ring of the node's own bell, where that is among the events.
     Bell,
 }
@@ -36,7 +36,7 @@ impl Source {
             Source::Timer => 1,
             Source::Bell => 4,
             Source::Handshake(id) => 2 | u64::from(id) << 8,
-            Source::Peer { slot, generation } => 3 | u64::from(slot) << 8 | u64::from(generation) << 16,
+            Source::Peer { slot, generation } => 3 | u64::from(slot) << 8 | u64::from(generation) << 24,
         }
     }
 
@@ -47,8 +47,8 @@ impl Source {
             2 => Source::Handshake((token >> 8) as u32),
             4 => Source::Bell,
             _ => Source::Peer {
-                slot: (token >> 8) as u8,
-                generation: (token >> 16) as u16,
+                slot: (token >> 8) as u16,
+                generation: (token >> 24) as u16,
             },
         }
     }

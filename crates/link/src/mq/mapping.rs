@@ -19,7 +19,7 @@ pub(super) struct Mapping {
     pub(super) rings: Rings,
     /// The peer's payload memory.
     pub(super) payload: Option<PayloadView>,
-    doorbell: OwnedFd,
+    pub(super) doorbell: OwnedFd,
 }
 
 /// Why a process could not map a peer's memory.
@@ -63,7 +63,7 @@ impl Mapping {
 
     /// Wakes the peer.
     pub(super) fn ring(&self) {
-        bell::ring(self.doorbell.as_fd());
+        bell::ring(self.doorbell.as_fd(), self.rings.number() as u16);
     }
 }
 
@@ -85,27 +85,35 @@ impl Mappings {
 
     /// The mapping of the slot's occupant of this generation.
     #[inline]
-    pub(super) fn get(&self, slot: u8, generation: u32) -> Option<&Mapping> {
+    pub(super) fn get(&self, slot: u16, generation: u32) -> Option<&Mapping> {
         let mapping = self.slots.get(usize::from(slot))?.as_deref()?;
         (mapping.generation == generation).then_some(mapping)
     }
 
     /// The peer in a slot, if it is live and mapped.
     #[inline]
-    pub(super) fn peer<'a>(&'a self, state: &'a mut State, slot: u8) -> Option<Peer<'a>> {
-        let record = state.get_mut(slot).filter(|record| record.is_live())?;
+    pub(super) fn peer<'a>(&'a self, state: &'a mut State, slot: u16) -> Option<Peer<'a>> {
+        self.peer_of(state.get_mut(slot)?, slot)
+    }
+
+    /// The same of a slot's record.
+    #[inline]
+    pub(super) fn peer_of<'a>(&'a self, record: &'a mut PeerRecord, slot: u16) -> Option<Peer<'a>> {
+        if !record.is_live() {
+            return None;
+        }
         let mapping = self.get(slot, record.generation)?;
         Some(Peer { record, mapping })
     }
 
-    pub(super) fn insert(&mut self, slot: u8, mapping: Mapping) {
+    pub(super) fn insert(&mut self, slot: u16, mapping: Mapping) {
         if let Some(place) = self.slots.get_mut(usize::from(slot)) {
             *place = Some(Box::new(mapping));
         }
     }
 
     /// A live peer without a mapping.
-    pub(super) fn missing(&self, state: &State) -> Option<(u8, u16)> {
+    pub(super) fn missing(&self, state: &State) -> Option<(u16, u16)> {
         if self.are_complete(state) {
             return None;
         }
@@ -131,7 +139,7 @@ impl Mappings {
     #[cold]
     fn sweep_all(&mut self, state: &State) {
         for (slot, place) in self.slots.iter_mut().enumerate() {
-            let record = state.get(slot as u8).filter(|record| record.is_live());
+            let record = state.get(slot as u16).filter(|record| record.is_live());
             let generation = record.map(|record| record.generation);
             if place
                 .as_ref()

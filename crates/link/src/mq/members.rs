@@ -62,9 +62,9 @@ impl Members {
         Members { slots }
     }
 
-    fn iter(&self) -> impl Iterator<Item = (u8, &Member)> {
+    fn iter(&self) -> impl Iterator<Item = (u16, &Member)> {
         let slots = self.slots.iter().enumerate();
-        slots.filter_map(|(slot, entry)| Some((slot as u8, entry.member.as_ref()?)))
+        slots.filter_map(|(slot, entry)| Some((slot as u16, entry.member.as_ref()?)))
     }
 
     /// Peers that have not hung up.
@@ -73,26 +73,26 @@ impl Members {
         members.filter(|member| !member.gone)
     }
 
-    pub(super) fn get(&self, slot: u8) -> Option<&Member> {
+    pub(super) fn get(&self, slot: u16) -> Option<&Member> {
         self.slots.get(usize::from(slot))?.member.as_ref()
     }
 
     /// The occupant of the slot, if it is the one of this generation.
-    pub(super) fn of_generation(&self, slot: u8, generation: u16) -> Option<&Member> {
+    pub(super) fn of_generation(&self, slot: u16, generation: u16) -> Option<&Member> {
         let slot = self.slots.get(usize::from(slot))?;
         slot.member.as_ref().filter(|_| slot.generation == generation)
     }
 
     /// Which occupant of the slot the present one is.
-    pub(super) fn generation(&self, slot: u8) -> Option<u16> {
+    pub(super) fn generation(&self, slot: u16) -> Option<u16> {
         self.slots.get(usize::from(slot)).map(|slot| slot.generation)
     }
 
-    pub(super) fn get_mut(&mut self, slot: u8) -> Option<&mut Member> {
+    pub(super) fn get_mut(&mut self, slot: u16) -> Option<&mut Member> {
         self.slots.get_mut(usize::from(slot))?.member.as_mut()
     }
 
-    pub(super) fn by_name(&self, name: &MemberName) -> Option<u8> {
+    pub(super) fn by_name(&self, name: &MemberName) -> Option<u16> {
         self.iter()
             .find(|(_, member)| member.name == *name)
             .map(|(slot, _)| slot)
@@ -105,20 +105,20 @@ impl Members {
     }
 
     /// Those that something is true of.
-    pub(super) fn all(&self, is: impl Fn(&Member) -> bool) -> Vec<u8> {
+    pub(super) fn all(&self, is: impl Fn(&Member) -> bool) -> Vec<u16> {
         let found = self.iter().filter(|(_, member)| is(member));
         found.map(|(slot, _)| slot).collect()
     }
 
     /// A free slot, and the generation of its next occupant; never 0.
-    pub(super) fn vacancy(&self) -> Option<(u8, u16)> {
+    pub(super) fn vacancy(&self) -> Option<(u16, u16)> {
         let index = self.slots.iter().position(|slot| slot.member.is_none())?;
         let generation = self.slots[index].generation.checked_add(1).unwrap_or(1);
-        Some((index as u8, generation))
+        Some((index as u16, generation))
     }
 
     /// Puts a peer into the slot that [`Members::vacancy`] gave.
-    pub(super) fn insert(&mut self, (slot, generation): (u8, u16), member: Member) {
+    pub(super) fn insert(&mut self, (slot, generation): (u16, u16), member: Member) {
         if let Some(entry) = self.slots.get_mut(usize::from(slot)) {
             entry.generation = generation;
             entry.member = Some(member);
@@ -126,7 +126,7 @@ impl Members {
     }
 
     /// The peer and its generation; the slot is free again.
-    pub(super) fn remove(&mut self, slot: u8) -> Option<(u16, Member)> {
+    pub(super) fn remove(&mut self, slot: u16) -> Option<(u16, Member)> {
         let entry = self.slots.get_mut(usize::from(slot))?;
         Some((entry.generation, entry.member.take()?))
     }

@@ -217,7 +217,7 @@ impl Membership {
     /// # Errors
     ///
     /// If there are no descriptors left.
-    pub fn descriptors(&self, slot: u8, generation: u16) -> Result<Option<PeerDescriptors>, Errno> {
+    pub fn descriptors(&self, slot: u16, generation: u16) -> Result<Option<PeerDescriptors>, Errno> {
         let member = self.members.of_generation(slot, generation);
         member.map(|member| member.descriptors.try_clone()).transpose()
     }
@@ -305,7 +305,7 @@ impl Membership {
 
     /// Closes the connection with a peer that this node cannot keep, for lack of
     /// memory. It is made again a little later.
-    pub fn disconnect(&mut self, slot: u8, generation: u16) {
+    pub fn disconnect(&mut self, slot: u16, generation: u16) {
         if let Some(name) = self.name_of(slot, generation) {
             self.dismiss(slot, Loss::Disconnected(name.node));
             self.acquaintances.lost(name, self.now_ns);
@@ -313,7 +313,7 @@ impl Membership {
         }
     }
 
-    fn name_of(&self, slot: u8, generation: u16) -> Option<MemberName> {
+    fn name_of(&self, slot: u16, generation: u16) -> Option<MemberName> {
         let member = self.members.of_generation(slot, generation);
         member.map(|member| member.name)
     }
@@ -326,7 +326,7 @@ impl Membership {
 
     /// If a peer has hung up: tells the port to take what is left, and keeps the slot
     /// until it has.
-    pub(super) fn notice_hang_up(&mut self, slot: u8) {
+    pub(super) fn notice_hang_up(&mut self, slot: u16) {
         let Some(generation) = self.members.generation(slot) else {
             return;
         };
@@ -346,7 +346,7 @@ impl Membership {
     }
 
     /// Makes an end with a peer, whatever it has sent.
-    pub(super) fn dismiss(&mut self, slot: u8, loss: Loss) {
+    pub(super) fn dismiss(&mut self, slot: u16, loss: Loss) {
         if let Some(generation) = self.remove(slot, loss) {
             self.changes.push_back(Change::Left {
                 slot,
@@ -356,7 +356,7 @@ impl Membership {
         }
     }
 
-    fn remove(&mut self, slot: u8, loss: Loss) -> Option<u16> {
+    fn remove(&mut self, slot: u16, loss: Loss) -> Option<u16> {
         let (generation, member) = self.members.remove(slot)?;
         self.events.remove(member.control.as_fd());
         self.last_loss = Some(loss);

@@ -150,7 +150,7 @@ impl Mesh {
     /// Does what has come up. Costs two system calls if nothing has.
     fn housekeeping(&mut self) {
         // A ring that comes now is for a sleep that is over.
-        self.port.bell.clear();
+        self.port.take_rings();
         self.membership.housekeeping();
         self.agree();
     }

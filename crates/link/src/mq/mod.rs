@@ -19,11 +19,14 @@
 //!
 //! | file | what |
 //! | --- | --- |
-//! | `port`, `traffic` | the data path: who is there; sending, receiving, sleeping |
+//! | `port`, `traffic` | the data path: who is there; sending |
+//! | `rounds`, `sleep` | receiving, sleeping |
+//! | `activity` | which of many peers are looked at |
 //! | `state`, `mapping` | what a port remembers, in the region; what each process maps |
 //! | `peer`, `record` | frames in and out of a pair of rings; their layout |
 //! | `gateway` | what crosses to who is no member, and from there |
-//! | `slots`, `position` | sets of peers; fences |
+//! | `slots`, `addresses` | sets of peers; who has an address |
+//! | `position` | fences |
 //! | `membership`, `members` | who is a peer, and how it is lost |
 //! | `calls`, `handshake`, `message` | dialling and answering; what is checked; its layout |
 //! | `change` | what a membership tells a port |
@@ -33,6 +36,8 @@
 //! | `mesh` | membership and port in one process |
 
 mod acquaintance;
+mod activity;
+mod addresses;
 mod bell;
 mod calls;
 mod change;
@@ -54,7 +59,9 @@ mod peer;
 mod port;
 mod position;
 mod record;
+mod rounds;
 mod settings;
+mod sleep;
 mod slots;
 mod state;
 mod statistics;

@@ -45,7 +45,7 @@ pub enum PortError {
     #[error(transparent)]
     OutOfMemory(#[from] OutOfMemory),
     /// The number of peers is out of range.
-    #[error("{0} is no number of peers; choose 1 to 128")]
+    #[error("{0} is no number of peers; choose 1 to 512")]
     MaxPeers(u32),
     /// The region holds a port that was made differently.
     #[error("the node's port was made with other settings")]
@@ -78,6 +78,7 @@ impl Port {
         let mut state = State::carve(carver, max_peers)?;
         if carver.is_fresh() {
             state.head_mut().config = *config;
+            state.head_mut().rings_held = bell.held();
         } else if state.head().config != *config {
             return Err(PortError::Mismatch);
         }
@@ -101,7 +102,7 @@ impl Port {
     /// The slot and generation of a peer that frames can be exchanged with, but not by
     /// this process yet. As long as there is one, this process cannot sleep for the
     /// node.
-    pub fn unmapped(&self) -> Option<(u8, u16)> {
+    pub fn unmapped(&self) -> Option<(u16, u16)> {
         self.mappings.missing(&self.state)
     }
 
@@ -111,7 +112,7 @@ impl Port {
     ///
     /// If the peer has left in the meantime, the memory cannot be mapped, or it is not
     /// the peer's.
-    pub fn map(&mut self, slot: u8, generation: u16, descriptors: PeerDescriptors) -> Result<(), MapError> {
+    pub fn map(&mut self, slot: u16, generation: u16, descriptors: PeerDescriptors) -> Result<(), MapError> {
         let record = self.state.get(slot).filter(|record| record.is_live());
         let record = record
             .filter(|record| record.generation == u32::from(generation))
@@ -152,7 +153,7 @@ impl Port {
         self.map(joined.slot, joined.generation, joined.descriptors)
     }
 
-    fn leave(&mut self, slot: u8, generation: u16, at_once: bool) {
+    fn leave(&mut self, slot: u16, generation: u16, at_once: bool) {
         let record = self.state.get(slot);
         if record.is_none_or(|record| record.generation != u32::from(generation)) {
             return;
@@ -165,8 +166,9 @@ impl Port {
             }
             unread
         });
-        if !stays {
-            self.dismiss(slot, None);
+        match stays {
+            true => self.state.rouse(slot),
+            false => self.dismiss(slot, None),
         }
     }
 
@@ -211,7 +213,7 @@ impl Port {
 
     /// No more frames are exchanged with a peer: it is gone, or broke a rule.
     #[cold]
-    pub(super) fn dismiss(&mut self, slot: u8, offence: Option<Offence>) {
+    pub(super) fn dismiss(&mut self, slot: u16, offence: Option<Offence>) {
         self.state.dismiss(slot, offence);
         self.mappings.sweep(&self.state);
     }

@@ -18,7 +18,7 @@ use crate::steering::Steering;
 const RECORD_OVERHEAD: usize = 8 + HEADER_LEN + MAX_LINK_HEADER;
 
 /// Most peers a node can have.
-pub(super) const MAX_PEERS: usize = 128;
+pub(super) const MAX_PEERS: usize = 512;
 
 /// What the processes of a node have to agree upon about its [`super::Port`]: plain
 /// data, to be kept in the node's region.
@@ -80,7 +80,7 @@ pub struct MeshSettings {
     pub mtu: u16,
     /// Bytes of the ring to each peer: a power of two, 64 KiB to 16 MiB.
     pub ring_capacity: usize,
-    /// Most peers at once: 1 to 128. One with several shards counts once for each.
+    /// Most peers at once: 1 to 512. One with several shards counts once for each.
     pub max_peers: usize,
     /// The node's payload memory, if frames may be sent by reference to it.
     /// Peers of the same user map its region for reading.
@@ -192,7 +192,7 @@ pub enum JoinError {
         ring_capacity: usize,
     },
     /// The number of peers is out of range.
-    #[error("{0} is no number of peers; choose 1 to 128")]
+    #[error("{0} is no number of peers; choose 1 to 512")]
     MaxPeers(usize),
     /// There is no such shard.
     #[error("{0:?} cannot be; a node has 1 to 16 shards, counted from 0, and a gateway has one")]

@@ -7,6 +7,8 @@ use toehold_shm::ring::{ConsumerState, Corrupt, ProducerState};
 use toehold_shm::{Carver, OutOfMemory, Table};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use super::activity::{Activity, FEW};
+use super::addresses::{Addresses, pack, pack_shard};
 use super::change::Joined;
 use super::name::{MAX_NAME, NodeName};
 use super::record::BadRecord;
@@ -17,7 +19,7 @@ use crate::NeighborChange;
 use crate::steering::Steering;
 
 /// Changes kept for a driver that does not ask; then the oldest are forgotten.
-const MAX_CHANGES: usize = 512;
+const MAX_CHANGES: usize = 4 * MAX_PEERS;
 
 /// The mark of a peer that joined among the changes; its address is below.
 const JOINED: u64 = 1 << 48;
@@ -38,6 +40,9 @@ pub(super) struct Head {
     pub(super) departed: Slots,
     /// Live peers that lead to others.
     pub(super) gateways: Slots,
+    /// All live peers.
+    members: Slots,
+    pub(super) activity: Activity,
     /// Number of times that a peer came or went.
     pub(super) epoch: u64,
     /// Position among the peers where the next round begins.
@@ -49,8 +54,11 @@ pub(super) struct Head {
     first_change: u32,
     changes: u32,
     live: u32,
+    /// Rings of which none was lost, if no more came in one go.
+    pub(super) rings_held: u32,
+    unused: u32,
     /// Slots of the peers that frames are exchanged with, in no order.
-    slots: [u8; MAX_PEERS],
+    slots: [u16; MAX_PEERS],
 }
 
 /// A slot for a peer.
@@ -245,28 +253,13 @@ impl PeerRecord {
     }
 }
 
-/// A hardware address as a word; never zero for a valid one.
-#[inline]
-pub(super) fn pack(mac: [u8; 6]) -> u64 {
-    let [a, b, c, d, e, f] = mac;
-    u64::from_le_bytes([a, b, c, d, e, f, 0, 0])
-}
-
-/// The same for one of the shards that have the address; of the first one, the address.
-#[inline]
-pub(super) fn pack_shard(mac: [u8; 6], shard: u8) -> u64 {
-    pack(mac) | u64::from(shard) << 48
-}
-
 /// A process's handles to all of it.
 #[derive(Debug)]
 pub(super) struct State {
     head: Table<Head>,
     records: Table<PeerRecord>,
-    /// Addresses of the live peers, as in [`Head::slots`], see [`pack_shard`]. Look-ups compare a few
-    /// packed words in a row: for so few that is as fast as a hash, and nobody can
-    /// choose bad addresses.
-    addresses: Table<u64>,
+    /// Of the live peers.
+    addresses: Addresses,
     changes: Table<u64>,
 }
 
@@ -274,7 +267,7 @@ impl State {
     pub(super) fn bytes_needed(max_peers: usize) -> usize {
         Table::<Head>::bytes_needed(1)
             + Table::<PeerRecord>::bytes_needed(max_peers)
-            + Table::<u64>::bytes_needed(max_peers)
+            + Addresses::bytes_needed(max_peers)
             + Table::<u64>::bytes_needed(MAX_CHANGES)
     }
 
@@ -282,7 +275,7 @@ impl State {
         Ok(State {
             head: carver.table(1)?,
             records: carver.table(max_peers)?,
-            addresses: carver.table(max_peers)?,
+            addresses: Addresses::carve(carver, max_peers)?,
             changes: carver.table(MAX_CHANGES)?,
         })
     }
@@ -305,23 +298,23 @@ impl State {
 
     /// The slot at `position` of those of live peers.
     #[inline]
-    pub(super) fn live(&self, position: usize) -> Option<u8> {
+    pub(super) fn live(&self, position: usize) -> Option<u16> {
         let slots = self.head().slots.get(..self.len())?;
         slots.get(position).copied()
     }
 
     #[inline]
-    pub(super) fn get(&self, slot: u8) -> Option<&PeerRecord> {
+    pub(super) fn get(&self, slot: u16) -> Option<&PeerRecord> {
         self.records.get(usize::from(slot))
     }
 
     #[inline]
-    pub(super) fn get_mut(&mut self, slot: u8) -> Option<&mut PeerRecord> {
+    pub(super) fn get_mut(&mut self, slot: u16) -> Option<&mut PeerRecord> {
         self.records.get_mut(usize::from(slot))
     }
 
     /// Live peers and their slots.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (u8, &PeerRecord)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u16, &PeerRecord)> {
         let slots = self.head().slots.iter().take(self.len());
         slots.filter_map(|&slot| Some((slot, self.get(slot)?)))
     }
@@ -343,11 +336,11 @@ impl State {
 
     /// The slot whose peer has the address.
     #[inline]
-    pub(super) fn route(&mut self, mac: [u8; 6]) -> Option<u8> {
+    pub(super) fn route(&mut self, mac: [u8; 6]) -> Option<u16> {
         let address = pack(mac);
         let [recent, slot] = self.head().recent;
         if recent == address {
-            return Some(slot as u8);
+            return Some(slot as u16);
         }
         let slot = self.find(address)?;
         self.head_mut().recent = [address, slot.into()];
@@ -356,38 +349,67 @@ impl State {
 
     /// The same without keeping what was found.
     #[inline]
-    pub(super) fn find(&self, address: u64) -> Option<u8> {
-        let known = self.addresses.get(..self.len())?;
-        self.live(known.iter().position(|&known| known == address)?)
+    pub(super) fn find(&self, address: u64) -> Option<u16> {
+        self.addresses.find(address)
     }
 
-    /// What [`pack_shard`] made of the addresses of live peers.
-    pub(super) fn addresses(&self) -> &[u64] {
-        self.addresses.get(..self.len()).unwrap_or_default()
+    /// Who has which address.
+    pub(super) fn addresses(&self) -> &Addresses {
+        &self.addresses
+    }
+
+    /// A record to be changed, and who has which address.
+    pub(super) fn split(&mut self, slot: u16) -> (Option<&mut PeerRecord>, &Addresses) {
+        (self.records.get_mut(usize::from(slot)), &self.addresses)
     }
 
     /// The slots of all peers that have the address: the shards of one node.
     pub(super) fn shards_of(&self, mac: [u8; 6]) -> Slots {
         let mut slots = Slots::default();
-        let shards = self.iter().filter(|(_, record)| record.mac == mac);
-        shards.for_each(|(slot, _)| slots.insert(slot));
+        self.addresses.of_node(mac).for_each(|slot| slots.insert(slot));
         slots
+    }
+
+    /// Live peers that have to be told when this node sleeps: they do not ring anyhow.
+    pub(super) fn awake(&self) -> Slots {
+        let head = self.head();
+        match head.activity.resting() {
+            resting if resting.is_empty() => head.members,
+            resting => head.members.without(resting),
+        }
+    }
+
+    /// A peer has rung, or has to be looked at for another reason.
+    pub(super) fn rouse(&mut self, slot: u16) {
+        if self.get(slot).is_some_and(PeerRecord::is_live) {
+            self.head_mut().activity.rouse(slot);
+        }
+    }
+
+    /// The node wakes up. Peers that were silent need not be told, unless something else
+    /// is awaited of them than frames.
+    pub(super) fn end_sleep(&mut self) {
+        let State { head, records, .. } = self;
+        head[0].activity.end_sleep(|slot| {
+            let record = records.get(usize::from(slot)).filter(|record| record.is_live());
+            record.is_some_and(|record| record.wanted == 0 && !record.is_gone())
+        });
     }
 
     /// Puts a peer into its slot.
     pub(super) fn insert(&mut self, joined: &Joined) {
         self.remove(joined.slot);
         let position = self.len();
-        let (Some(record), Some(address)) = (
-            self.records.get_mut(usize::from(joined.slot)),
-            self.addresses.get_mut(position),
-        ) else {
+        let Some(record) = self.records.get_mut(usize::from(joined.slot)) else {
             return;
         };
         *record = PeerRecord::new(joined);
-        *address = pack_shard(joined.mac, joined.steering.index);
+        let address = pack_shard(joined.mac, joined.steering.index);
+        self.addresses.insert(address, joined.slot);
         let head = self.head_mut();
         head.departed.remove(joined.slot);
+        head.members.insert(joined.slot);
+        head.activity.note(joined.slot);
         if joined.gateway {
             head.gateways.insert(joined.slot);
         }
@@ -400,7 +422,7 @@ impl State {
     }
 
     /// No more frames are exchanged with the slot's peer, if it has one.
-    pub(super) fn remove(&mut self, slot: u8) {
+    pub(super) fn remove(&mut self, slot: u16) {
         let Some(record) = self.get_mut(slot).filter(|record| record.is_live()) else {
             return;
         };
@@ -408,15 +430,17 @@ impl State {
         let mac = record.mac;
         let last = self.len().saturating_sub(1);
         if let Some(position) = (0..self.len()).find(|&position| self.live(position) == Some(slot)) {
-            let moved = self.addresses.get(last).copied().unwrap_or_default();
-            if let Some(address) = self.addresses.get_mut(position) {
-                *address = moved;
-            }
             let head = self.head_mut();
             head.slots.swap(position, last);
             head.live = last as u32;
         }
+        self.find_anew();
         let head = self.head_mut();
+        head.members.remove(slot);
+        head.activity.forget(slot);
+        if last <= FEW {
+            head.activity.rouse_all();
+        }
         head.recent = [0; 2];
         head.sent.remove(slot);
         head.released.remove(slot);
@@ -428,19 +452,30 @@ impl State {
         }
     }
 
+    /// Makes the table of addresses again, of those who are there.
+    fn find_anew(&mut self) {
+        self.addresses.clear();
+        for position in 0..self.len() {
+            let slot = self.live(position);
+            if let Some((slot, record)) = slot.and_then(|slot| Some((slot, self.get(slot)?))) {
+                let address = pack_shard(record.mac, record.shard);
+                self.addresses.insert(address, slot);
+            }
+        }
+    }
+
     /// The same, to be told to the membership: the peer is gone, or has broken a rule.
     /// In that case it is its node that cannot be trusted, with all shards.
-    pub(super) fn dismiss(&mut self, slot: u8, offence: Option<Offence>) {
+    pub(super) fn dismiss(&mut self, slot: u16, offence: Option<Offence>) {
         let sharded = self.get(slot).filter(|record| record.is_sharded());
         if let Some(mac) = sharded.filter(|_| offence.is_some()).map(|record| record.mac) {
-            self.shards_of(mac)
-                .take()
-                .for_each(|slot| self.dismiss_one(slot, offence));
+            let shards = self.shards_of(mac);
+            shards.iter().for_each(|slot| self.dismiss_one(slot, offence));
         }
         self.dismiss_one(slot, offence);
     }
 
-    fn dismiss_one(&mut self, slot: u8, offence: Option<Offence>) {
+    fn dismiss_one(&mut self, slot: u16, offence: Option<Offence>) {
         let Some(record) = self.get_mut(slot).filter(|record| record.is_live()) else {
             return;
         };

@@ -1,15 +1,16 @@
-//! Frames through a port: sending, receiving, sleeping.
+//! Frames through a port: what a driver of the link calls, and sending.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
-use toehold_shm::ring::{ReserveError, fence_before_sleep};
+use toehold_shm::ring::ReserveError;
 
+use super::addresses::pack_shard;
 use super::peer::{Peer, count};
 use super::port::Port;
 use super::position::Position;
 use super::record::{MAX_LINK_HEADER, MIN_FRAME};
-use super::slots::Slots;
-use super::state::{Offence, PeerRecord, pack_shard};
+use super::slots::{Slots, next_bit};
+use super::state::{Head, Offence, PeerRecord};
 use crate::steering::Flow;
 use crate::{
     Capabilities, Fence, Link, NeighborChange, Received, Transmit, TransmitError, Transmitter, Watch,
@@ -44,7 +45,7 @@ impl Port {
         &mut self,
         frame: &Transmit<'_>,
         destination: [u8; 6],
-        first: u8,
+        first: u16,
     ) -> Result<(), TransmitError> {
         let Some(flow) = Flow::of_frame(frame.headers) else {
             return self.transmit_to_shards(frame, destination);
@@ -72,7 +73,7 @@ impl Port {
         destination: [u8; 6],
     ) -> Result<(), TransmitError> {
         let mut result = Err(TransmitError::Unreachable);
-        for slot in self.state.shards_of(destination).take() {
+        for slot in self.state.shards_of(destination).iter() {
             let sent = self.transmit_to(frame, slot);
             if result.is_err() {
                 result = sent;
@@ -82,7 +83,7 @@ impl Port {
     }
 
     #[inline]
-    fn transmit_to(&mut self, frame: &Transmit<'_>, slot: u8) -> Result<(), TransmitError> {
+    fn transmit_to(&mut self, frame: &Transmit<'_>, slot: u16) -> Result<(), TransmitError> {
         self.put(frame, slot, true)
     }
 
@@ -90,7 +91,7 @@ impl Port {
     pub(super) fn put(
         &mut self,
         frame: &Transmit<'_>,
-        slot: u8,
+        slot: u16,
         may_refer: bool,
     ) -> Result<(), TransmitError> {
         let begun = self.state.head().sent.contains(slot);
@@ -102,7 +103,11 @@ impl Port {
         };
         match sent {
             Ok(()) => {
-                self.state.head_mut().sent.insert(slot);
+                if !begun {
+                    let head = self.state.head_mut();
+                    head.sent.insert(slot);
+                    head.activity.note(slot);
+                }
                 Ok(())
             }
             Err(error) => Err(self.not_sent(slot, error)),
@@ -110,12 +115,14 @@ impl Port {
     }
 
     #[cold]
-    fn not_sent(&mut self, slot: u8, error: ReserveError) -> TransmitError {
+    fn not_sent(&mut self, slot: u16, error: ReserveError) -> TransmitError {
         match error {
             ReserveError::Full => {
                 if let Some(record) = self.state.get_mut(slot) {
                     count(&mut record.statistics.full, 1);
                 }
+                // Its room is awaited.
+                self.state.rouse(slot);
                 TransmitError::Full
             }
             ReserveError::TooLong => {
@@ -129,91 +136,40 @@ impl Port {
         }
     }
 
-    /// One round over the peers. Returns how many frames there were.
-    #[inline]
-    fn poll_peers(&mut self, budget: usize, handler: &mut dyn FnMut(&Received<'_>)) -> usize {
-        let peers = self.state.len();
-        let mut frames = 0;
-        let mut lost = None;
-        let mut position = self.state.head().first as usize;
-        if position >= peers {
-            position = 0;
+    /// Does something with each live peer of one of the sets, which is empty then but for
+    /// those that this process has not mapped: they are left for another one.
+    #[inline(always)]
+    fn drain(&mut self, set: impl Fn(&mut Head) -> &mut Slots, action: impl FnMut(&mut Peer<'_>)) {
+        if set(self.state.head_mut()).is_empty() {
+            return;
         }
-        for _ in 0..peers {
-            let Some(slot) = self.state.live(position) else {
-                break;
-            };
-            if self.state.head().gateways.contains(slot) {
-                let polled = self.poll_gateway(slot, budget - frames, handler);
-                frames += polled.frames;
-                if polled.offence.is_some() || polled.is_over {
-                    lost = Some((slot, polled.offence));
-                }
-            } else if let Some(mut peer) = self.mappings.peer(&mut self.state, slot) {
-                let polled = peer.poll(budget - frames, self.config.mac, &mut self.private, handler);
-                let fenced = peer.mapping.rings.is_fenced_for();
-                if polled.frames != 0 && !fenced {
-                    self.state.head_mut().released.insert(slot);
-                }
-                frames += polled.frames;
-                if polled.offence.is_some() || polled.is_over {
-                    lost = Some((slot, polled.offence));
-                }
-            }
-            position = if position + 1 == peers { 0 } else { position + 1 };
-            if frames >= budget {
-                break;
-            }
-        }
-        if peers > 1 {
-            self.state.head_mut().first = position as u32;
-        }
-        if let Some((slot, offence)) = lost {
-            self.dismiss(slot, offence);
-        }
-        frames
+        self.drain_filled(set, action);
     }
 
-    /// Does something with each live peer of a set. Those that this process has not
-    /// mapped are left for another one.
     #[inline]
-    fn for_each(&mut self, mut slots: Slots, mut action: impl FnMut(&mut Peer<'_>)) -> Slots {
-        let mut left = Slots::default();
-        for slot in slots.take() {
-            if let Some(mut peer) = self.mappings.peer(&mut self.state, slot) {
-                action(&mut peer);
-            } else if self.state.get(slot).is_some_and(PeerRecord::is_live) {
-                left.insert(slot);
+    fn drain_filled(&mut self, set: impl Fn(&mut Head) -> &mut Slots, mut action: impl FnMut(&mut Peer<'_>)) {
+        let mut filled = set(self.state.head_mut()).take_filled();
+        while let Some(word) = next_bit(&mut filled) {
+            let mut bits = set(self.state.head_mut()).take_word(word);
+            let mut left = 0;
+            while let Some(bit) = next_bit(&mut bits) {
+                let slot = (word * 64 + bit) as u16;
+                if let Some(mut peer) = self.mappings.peer(&mut self.state, slot) {
+                    action(&mut peer);
+                } else if self.state.get(slot).is_some_and(PeerRecord::is_live) {
+                    left |= 1 << bit;
+                }
+            }
+            if left != 0 {
+                set(self.state.head_mut()).put_word(word, left);
             }
         }
-        left
     }
 
     /// Wakes peers that wait for room they were given.
     #[inline]
     fn wake_starving(&mut self) {
-        let released = self.state.head().released;
-        if !released.is_empty() {
-            self.state.head_mut().released = self.for_each(released, |peer| peer.wake_if_starving());
-        }
-    }
-
-    fn live_slots(&self) -> Slots {
-        let mut slots = Slots::default();
-        self.state.iter().for_each(|(slot, _)| slots.insert(slot));
-        slots
-    }
-
-    /// Takes the announcements back. What another process announced to a peer that
-    /// this one has not mapped stands: it is rung once in vain.
-    fn end_sleep(&mut self) {
-        self.for_each(self.live_slots(), |peer| peer.finish_sleep());
-        self.state.head_mut().sleeping = 0;
-    }
-
-    /// Whether a change was added that the driver had no reason to ask for yet.
-    fn take_unannounced(&mut self) -> bool {
-        std::mem::take(&mut self.state.head_mut().unannounced) != 0
+        self.drain(|head| &mut head.released, |peer| peer.wake_if_starving());
     }
 }
 
@@ -313,21 +269,12 @@ impl Link for Port {
 
     #[inline]
     fn is_quiet(&self) -> bool {
-        let is_quiet = |(slot, record): (u8, &PeerRecord)| {
-            let mapping = self.mappings.get(slot, record.generation);
-            !record.is_gone() && mapping.is_some_and(|mapping| !mapping.rings.has_next(&record.incoming))
-        };
-        self.mappings.are_complete(&self.state)
-            && self.state.head().unannounced == 0
-            && self.state.iter().all(is_quiet)
+        self.mappings.are_complete(&self.state) && self.state.head().unannounced == 0 && self.has_nothing()
     }
 
     #[inline]
     fn flush(&mut self) {
-        let sent = self.state.head().sent;
-        if !sent.is_empty() {
-            self.state.head_mut().sent = self.for_each(sent, |peer| peer.publish());
-        }
+        self.drain(|head| &mut head.sent, |peer| peer.publish());
         self.wake_starving();
     }
 
@@ -339,27 +286,12 @@ impl Link for Port {
     fn prepare_sleep(&mut self) -> bool {
         self.flush();
         self.mappings.sweep(&self.state);
-        if self.take_unannounced() || self.unmapped().is_some() {
-            return false;
-        }
-        let slots = self.live_slots();
-        let (mut everywhere, mut idle) = (false, true);
-        self.for_each(slots, |peer| everywhere |= peer.announce_sleep());
-        let fenced = slots.is_empty() || fence_before_sleep(everywhere);
-        if fenced {
-            self.for_each(slots, |peer| idle &= idle && peer.confirm_sleep());
-        }
-        if !fenced || !idle {
-            self.end_sleep();
-            return false;
-        }
-        self.state.head_mut().sleeping = 1;
-        true
+        self.announce_sleep()
     }
 
     fn finish_sleep(&mut self, _: u64) {
         self.end_sleep();
-        self.bell.clear();
+        self.take_rings();
     }
 
     fn next_change(&mut self) -> Option<NeighborChange> {

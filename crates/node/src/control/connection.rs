@@ -193,7 +193,7 @@ impl Connection {
     pub fn peer(
         &mut self,
         shard: u8,
-        slot: u8,
+        slot: u16,
         generation: u16,
     ) -> Result<Option<Vec<OwnedFd>>, ControlError> {
         let descriptors = self.descriptors(&Request::Peer {

@@ -37,7 +37,7 @@ impl Host for Little {
         assert_eq!(process, 2);
     }
 
-    fn peer(&self, _: u8, slot: u8, _: u16) -> Option<Vec<OwnedFd>> {
+    fn peer(&self, _: u8, slot: u16, _: u16) -> Option<Vec<OwnedFd>> {
         (slot < 4).then(|| vec![pair().0])
     }
 

@@ -26,7 +26,7 @@ pub trait Host: Send + Sync + 'static {
 
     /// The descriptors of the peer of a shard that has this slot in this generation,
     /// `None` if it has left.
-    fn peer(&self, shard: u8, slot: u8, generation: u16) -> Option<Vec<OwnedFd>>;
+    fn peer(&self, shard: u8, slot: u16, generation: u16) -> Option<Vec<OwnedFd>>;
 
     /// Makes holders, at most `count` and at least one: for each, its number and the
     /// end that is handed to the process, while the node keeps the other one and sees

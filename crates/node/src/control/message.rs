@@ -36,7 +36,7 @@ pub(super) enum Request {
     /// To be a process of the node, until it hangs up.
     Attach { version: u32, build: String },
     /// The descriptors of a peer of one of the shards.
-    Peer { shard: u8, slot: u8, generation: u16 },
+    Peer { shard: u8, slot: u16, generation: u16 },
     /// Holders for connections and listeners.
     Holders { count: u16 },
     /// Which of the holders the descriptor that comes along is.

@@ -95,7 +95,7 @@ settings! {
 
     /// Most peers at once; one with several shards counts once for each.
     peers: u16 = 64,
-        "peers" "TOEHOLD_PEERS" "N", "1 to 128"
+        "peers" "TOEHOLD_PEERS" "N", "1 to 512"
         |peers| (1..=MeshSettings::MAX_PEERS as u16).contains(peers);
 
     /// Whether peers of the same user read bulk data where they lie in this

@@ -150,7 +150,7 @@ impl Host for UplinkHost {
 
     fn detached(&self, _: u16) {}
 
-    fn peer(&self, _: u8, _: u8, _: u16) -> Option<Vec<OwnedFd>> {
+    fn peer(&self, _: u8, _: u16, _: u16) -> Option<Vec<OwnedFd>> {
         None
     }
 

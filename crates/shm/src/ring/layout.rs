@@ -10,6 +10,7 @@
 //! | [`CONSUMED`] | how far this side has consumed the *other* side's records |
 //! | [`SLEEPING`] | odd while this side sleeps until the other side sends; with [`FENCE_YOURSELF`] |
 //! | [`STARVING`] | odd while this side waits until the other side makes room |
+//! | [`NUMBER`] | what the other side is to say when it rings this one; written before it may |
 //! | [`RECORDS`] | the records this side sends: `capacity` bytes |
 //!
 //! Positions count bytes since the beginning and never wrap; a position's place
@@ -28,7 +29,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"toehold\n");
 
 /// Version of the layout of sections and records. Two sides must have the same.
-pub const VERSION: u16 = 4;
+pub const VERSION: u16 = 5;
 
 /// Offset of the consumer's position.
 pub(super) const CONSUMED: usize = 128;
@@ -39,6 +40,8 @@ pub(super) const SLEEPING: usize = 256;
 pub(super) const FENCE_YOURSELF: u64 = 1 << 63;
 /// Offset of the producer's starving word.
 pub(super) const STARVING: usize = 384;
+/// Offset of the number that this side knows the other by.
+pub(super) const NUMBER: usize = 512;
 /// Offset of the records.
 pub(super) const RECORDS: usize = 4096;
 
@@ -140,7 +143,8 @@ const _: () = {
     assert!(offset_of!(SectionHeader, capacity) == 24);
     // Whatever one side writes often shares no pair of cache lines with anything else.
     assert!(size_of::<SectionHeader>() <= CONSUMED && CONSUMED.is_multiple_of(128));
-    assert!(SLEEPING - CONSUMED >= 128 && STARVING - SLEEPING >= 128 && RECORDS - STARVING >= 128);
+    assert!(SLEEPING - CONSUMED >= 128 && STARVING - SLEEPING >= 128 && NUMBER - STARVING >= 128);
+    assert!(RECORDS - NUMBER >= 128);
     assert!(RECORDS.is_multiple_of(RECORD_ALIGN as usize) && MIN_CAPACITY.is_power_of_two());
     assert!(MIN_CAPACITY >= 2 * RECORD_ALIGN && MAX_CAPACITY <= u32::MAX as u64);
 };

@@ -4,7 +4,7 @@ use core::ptr::NonNull;
 use core::sync::atomic::Ordering;
 use std::sync::Arc;
 
-use super::layout::{CONSUMED, HEADER_LEN, RECORD_ALIGN, RECORDS, SLEEPING, STARVING};
+use super::layout::{CONSUMED, HEADER_LEN, NUMBER, RECORD_ALIGN, RECORDS, SLEEPING, STARVING};
 use super::protocol::{AtomicU64, Fences, Ring, Words};
 use super::state::{ConsumerState, ProducerState};
 use super::{Consumer, PeerSection, Producer, Section, barrier};
@@ -61,6 +61,19 @@ impl Rings {
     #[inline]
     pub fn consumed_now(&self) -> u64 {
         self.sent.words.consumed().load(Ordering::Acquire)
+    }
+
+    /// What the other side wants to be told when it is rung: whatever that is, see
+    /// [`Section::set_number`].
+    pub fn number(&self) -> u64 {
+        // SAFETY: the consumer of what this side sends has a section of its own, as
+        // `connect` makes rings of nothing else; this is an aligned word within its first
+        // RECORDS bytes, accessed as an atomic only.
+        let word = unsafe {
+            let section = self.sent.words.consumer.base_mut();
+            section.add(NUMBER).cast::<AtomicU64>().as_ref()
+        };
+        word.load(Ordering::Acquire)
     }
 
     /// Whether this side has promised to fence everywhere before it waits for room, and
@@ -132,7 +145,7 @@ pub(super) struct Direction {
     sleeping: NonNull<AtomicU64>,
     starving: NonNull<AtomicU64>,
     producer: Arc<Region>,
-    _consumer: Arc<Region>,
+    consumer: Arc<Region>,
 }
 
 // SAFETY: the pointers lead into mappings that live as long as the value, whatever
@@ -155,7 +168,7 @@ impl Direction {
             sleeping: word(&consumer, SLEEPING),
             starving: word(&producer, STARVING),
             producer,
-            _consumer: consumer,
+            consumer,
         }
     }
 
@@ -176,7 +189,7 @@ impl Direction {
             sleeping,
             starving,
             producer: Arc::clone(region),
-            _consumer: Arc::clone(region),
+            consumer: Arc::clone(region),
         }
     }
 

@@ -1,12 +1,13 @@
 //! Sections: the shared memory of the two sides of a link.
 
 use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU64, Ordering};
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::barrier;
-use super::layout::{MAGIC, MAX_CAPACITY, MIN_CAPACITY, RECORDS, SectionHeader, VERSION};
+use super::layout::{MAGIC, MAX_CAPACITY, MIN_CAPACITY, NUMBER, RECORDS, SectionHeader, VERSION};
 use crate::copy::copy_racing;
 use crate::{Access, Region, RegionError};
 
@@ -93,6 +94,15 @@ impl Section {
     /// Unmaps the section and keeps its memory.
     pub fn into_fd(self) -> OwnedFd {
         self.region.into_fd().expect("a section is never private")
+    }
+
+    /// Says by which number this side knows the other, which is to say it whenever it rings,
+    /// see [`Rings::number`](super::Rings::number). To be done before this side first sleeps.
+    pub fn set_number(&self, number: u64) {
+        // SAFETY: an aligned word within the first RECORDS bytes of the section, which is
+        // accessed as an atomic only.
+        let word = unsafe { self.region.base_mut().add(NUMBER).cast::<AtomicU64>().as_ref() };
+        word.store(number, Ordering::Release);
     }
 
     /// The number given at creation.

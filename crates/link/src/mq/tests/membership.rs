@@ -226,8 +226,8 @@ fn settings_out_of_range_are_named() {
         Err(JoinError::MaxPeers(0))
     ));
     assert!(matches!(
-        with(|settings| settings.max_peers = 129),
-        Err(JoinError::MaxPeers(129))
+        with(|settings| settings.max_peers = 513),
+        Err(JoinError::MaxPeers(513))
     ));
     let long = with(|settings| settings.directory.push("x".repeat(100)));
     assert!(

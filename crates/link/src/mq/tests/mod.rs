@@ -3,6 +3,7 @@
 mod frames;
 mod gateways;
 mod hostile;
+mod many;
 mod membership;
 mod port;
 mod processes;

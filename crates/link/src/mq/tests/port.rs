@@ -68,7 +68,7 @@ impl Node {
     }
 
     /// What another process asks it for.
-    fn descriptors(&self, (slot, generation): (u8, u16)) -> PeerDescriptors {
+    fn descriptors(&self, (slot, generation): (u16, u16)) -> PeerDescriptors {
         let descriptors = self.membership.descriptors(slot, generation).unwrap().unwrap();
         PeerDescriptors::from_list(descriptors.into_list()).unwrap()
     }
@@ -474,8 +474,8 @@ fn ports_of_other_settings_are_told_apart() {
     assert_eq!(with(|config| config.mtu = 9000), Err(PortError::Mismatch));
     assert_eq!(with(|config| config.max_peers = 0), Err(PortError::MaxPeers(0)));
     assert_eq!(
-        with(|config| config.max_peers = 129),
-        Err(PortError::MaxPeers(129))
+        with(|config| config.max_peers = 513),
+        Err(PortError::MaxPeers(513))
     );
     assert!(matches!(
         with(|config| config.max_peers = 128),
@@ -525,7 +525,7 @@ fn a_scribbled_state_is_survived() {
                 (0..600).for_each(|_| _ = port.next_change());
                 let _ = port.departed();
             }
-            let slot = random.below(64) as u8;
+            let slot = random.below(2 * MeshSettings::MAX_PEERS as u64) as u16;
             let _ = node.ports[0].apply(Change::Left {
                 slot,
                 generation: 1,

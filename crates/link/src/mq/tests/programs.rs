@@ -55,7 +55,7 @@ impl Program {
             match self.tell(&[TURN], Vec::new())[..] {
                 [PEER, slot, low, high] => {
                     let generation = u16::from_le_bytes([low, high]);
-                    let descriptors = node.membership.descriptors(slot, generation).unwrap();
+                    let descriptors = node.membership.descriptors(slot.into(), generation).unwrap();
                     let list = descriptors.unwrap().into_list();
                     assert_eq!(self.tell(&[PEER, slot, low, high], list), b"mapped");
                 }
@@ -113,7 +113,7 @@ fn program() {
                 let answer = match port.unmapped() {
                     Some((slot, generation)) => {
                         let [low, high] = generation.to_le_bytes();
-                        vec![PEER, slot, low, high]
+                        vec![PEER, slot as u8, low, high]
                     }
                     None => echo(&mut port),
                 };
@@ -121,7 +121,7 @@ fn program() {
             }
             [PEER, slot, low, high] => {
                 let descriptors = PeerDescriptors::from_list(descriptors).unwrap();
-                port.map(slot, u16::from_le_bytes([low, high]), descriptors)
+                port.map(slot.into(), u16::from_le_bytes([low, high]), descriptors)
                     .unwrap();
                 control::send(socket.as_fd(), b"mapped", &[]).unwrap();
             }

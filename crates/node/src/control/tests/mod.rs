@@ -80,7 +80,7 @@ impl Host for Fake {
         self.tell(Told::Detached(process));
     }
 
-    fn peer(&self, _: u8, slot: u8, generation: u16) -> Option<Vec<OwnedFd>> {
+    fn peer(&self, _: u8, slot: u16, generation: u16) -> Option<Vec<OwnedFd>> {
         let section = format!("section {slot}.{generation}");
         (slot < 8).then(|| vec![memory(section.as_bytes()), memory(b"payload")])
     }

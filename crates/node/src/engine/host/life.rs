@@ -166,7 +166,7 @@ impl Life {
     }
 
     /// What a process needs to exchange frames with a peer of a shard.
-    pub(super) fn peer(&self, shard: u8, slot: u8, generation: u16) -> Option<PeerDescriptors> {
+    pub(super) fn peer(&self, shard: u8, slot: u16, generation: u16) -> Option<PeerDescriptors> {
         let known = shard < self.shards.count();
         known
             .then(|| self.fabric.lock(shard).descriptors(slot, generation).ok()?)

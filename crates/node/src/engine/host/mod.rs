@@ -239,7 +239,7 @@ impl Host for StackHost {
         }
     }
 
-    fn peer(&self, shard: u8, slot: u8, generation: u16) -> Option<Vec<OwnedFd>> {
+    fn peer(&self, shard: u8, slot: u16, generation: u16) -> Option<Vec<OwnedFd>> {
         let descriptors = self.lock().life().ok()?.peer(shard, slot, generation);
         descriptors.map(PeerDescriptors::into_list)
     }

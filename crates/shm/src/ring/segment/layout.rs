@@ -19,7 +19,8 @@ const MAGIC: u32 = u32::from_le_bytes(*b"toes");
 
 /// Version of the layout of segments, beside that of rings.
 pub(super) const VERSION: u8 = 1;
-const _: () = assert!(RING_VERSION == 4, "a change of rings is one of segments");
+// Its fifth version is one of the heads of sections, which segments do not have.
+const _: () = assert!(RING_VERSION == 5, "a change of rings is one of segments");
 
 /// Most members.
 pub const MAX_MEMBERS: usize = 64;
