@@ -304,4 +304,9 @@ impl Stack {
     pub fn announce(&mut self) {
         self.ip.announce();
     }
+
+    /// The same for one that has come, with this hardware address.
+    pub fn announce_to(&mut self, mac: [u8; 6]) {
+        self.ip.announce_to(mac);
+    }
 }

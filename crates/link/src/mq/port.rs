@@ -206,6 +206,15 @@ impl Port {
         self.state.nodes()
     }
 
+    /// Whether the peer that has the address leads to others that are no members.
+    pub fn leads_on(&self, mac: [u8; 6]) -> bool {
+        let gateways = &self.state.head().gateways;
+        self.state
+            .addresses()
+            .of_node(mac)
+            .any(|slot| gateways.contains(slot))
+    }
+
     /// What was not sent, and why.
     pub fn statistics(&self) -> PortStatistics {
         self.state.head().statistics

@@ -276,7 +276,13 @@ impl Shard {
         }
         while let Some(change) = self.link.next_change() {
             match change {
-                NeighborChange::Joined(_) => self.stack.announce(),
+                NeighborChange::Joined(mac) => {
+                    let leads_on = self.link.port().is_none_or(|port| port.leads_on(mac));
+                    match leads_on {
+                        true => self.stack.announce(),
+                        false => self.stack.announce_to(mac),
+                    }
+                }
                 NeighborChange::Left(mac) => self.stack.neighbor_gone(mac),
             }
         }

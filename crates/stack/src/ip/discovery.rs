@@ -183,7 +183,35 @@ impl Ip {
             target,
             source_link: Some(Mac(self.own.mac)),
         };
-        let start = self.emit_ethernet(frame, link.0, false);
+        self.write_message(&message, (src, dst), link.0, frame)
+    }
+
+    /// Writes the frame that tells one neighbour alone of an address of this stack.
+    //= RFC 4861 §7.2.6
+    pub(super) fn write_announcement(
+        &self,
+        target: Ipv6Addr,
+        mac: [u8; 6],
+        frame: &mut [u8; MAX_QUESTION],
+    ) -> usize {
+        let message = Message::NeighborAdvertisement {
+            router: false,
+            solicited: false,
+            overrides: true,
+            target,
+            target_link: Some(Mac(self.own.mac)),
+        };
+        self.write_message(&message, (target, ALL_NODES), mac, frame)
+    }
+
+    fn write_message(
+        &self,
+        message: &Message,
+        (src, dst): (Ipv6Addr, Ipv6Addr),
+        link: [u8; 6],
+        frame: &mut [u8; MAX_QUESTION],
+    ) -> usize {
+        let start = self.emit_ethernet(frame, link, false);
         let header = ipv6::Header {
             payload_len: message.len() as u16,
             next_header: protocol::ICMPV6,

@@ -302,7 +302,11 @@ fn emit_part(buffer: &mut [u8], message: &Message<'_>, part: Part) -> usize {
 }
 
 /// Gives a frame to the link and counts what came of it.
-fn transmit(out: &mut dyn Transmitter, frame: &[u8], counters: &mut Counters) -> Result<(), TransmitError> {
+pub(super) fn transmit(
+    out: &mut dyn Transmitter,
+    frame: &[u8],
+    counters: &mut Counters,
+) -> Result<(), TransmitError> {
     let result = out.transmit(&Transmit {
         headers: frame,
         payload: &Gather::EMPTY,

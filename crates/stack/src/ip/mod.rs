@@ -17,6 +17,7 @@
 //! [`Ip::poll_transmit`]; sleep until [`Ip::poll_timeout`].
 
 mod addresses;
+mod announcement;
 mod arp;
 mod discovery;
 mod egress;
@@ -277,9 +278,8 @@ impl Ip {
 
     #[cold]
     fn transmit_own(&mut self, now: Instant, out: &mut dyn Transmitter, counters: &mut Counters) {
-        if self.state[0].take_announcement() && self.speaks {
-            self.announce_v4(counters);
-            self.announce_v6(now, counters);
+        if self.state[0].announcement.is_due() {
+            self.transmit_announcement(now, out, counters);
         }
         if !self.transmit_queued(out, counters) {
             self.state[0].wake_at(now.plus_nanos(FULL_LINK_RETRY));
@@ -291,7 +291,7 @@ impl Ip {
     pub(crate) fn has_output(&self) -> bool {
         self.packets.first_ready().is_some()
             || self.neighbors.has_questions()
-            || self.state[0].has_announcement()
+            || self.state[0].announcement.is_due()
     }
 
     /// Does what time has come for. Cheap if there is nothing.
@@ -361,7 +361,11 @@ impl Ip {
     /// Tells the neighbours, unasked, which hardware address this stack has;
     /// for those who knew an earlier one.
     pub(crate) fn announce(&mut self) {
-        self.state[0].request_announcement();
+        self.state[0].announcement.to_all();
+    }
+
+    pub(crate) fn announce_to(&mut self, mac: [u8; 6]) {
+        self.state[0].announcement.to(mac);
     }
 }
 

@@ -1,5 +1,6 @@
 //! What the IP layer remembers that belongs to no record.
 
+use super::announcement::Announcement;
 use super::waiting::Packets;
 use crate::config::Config;
 use crate::time::Instant;
@@ -32,8 +33,8 @@ pub(super) struct State {
     epoch: u32,
     fragment_id: u32,
     fragment_id_step: u32,
-    /// Not 0: the neighbours are to be told of this stack.
-    announcement: u32,
+    /// Who is to be told of this stack.
+    pub(super) announcement: Announcement,
     reserved: u32,
 }
 
@@ -48,7 +49,7 @@ impl State {
             // The first identification is hard to guess for who does not know the seed.
             fragment_id: first_fragment_id(config),
             fragment_id_step: config.steering.count.into(),
-            announcement: 0,
+            announcement: Announcement::NONE,
             reserved: 0,
         }
     }
@@ -78,17 +79,8 @@ impl State {
         self.next_deadline = Instant::NEVER;
     }
 
-    pub(super) fn request_announcement(&mut self) {
-        self.announcement = 1;
-    }
-
-    #[inline]
-    pub(super) fn has_announcement(&self) -> bool {
-        self.announcement != 0
-    }
-
-    pub(super) fn take_announcement(&mut self) -> bool {
-        core::mem::take(&mut self.announcement) != 0
+    pub(super) fn take_announcement(&mut self) -> Announcement {
+        core::mem::replace(&mut self.announcement, Announcement::NONE)
     }
 
     /// Takes the right to send one ICMP error, if there is one.

@@ -565,6 +565,29 @@ fn announcements_say_where_this_stack_is() {
 }
 
 #[test]
+fn who_comes_is_told_alone() {
+    //= RFC 5227 §2.3
+    //= RFC 4861 §7.2.6
+    let mut bench = Bench::usual();
+    bench.ip.announce();
+    let to_all: Vec<_> = bench.sent().iter().map(|frame| frame[6..].to_vec()).collect();
+    let newcomer = |number: u8| [2, 0, 0, 0, 9, number];
+    for number in [1, 2, 1] {
+        bench.ip.announce_to(newcomer(number));
+    }
+    let sent = bench.sent();
+    let macs: Vec<_> = sent.iter().map(|frame| frame[..6].to_vec()).collect();
+    assert_eq!(macs, [1, 1, 1, 2, 2, 2].map(newcomer));
+    for one in sent.chunks(3) {
+        let said: Vec<_> = one.iter().map(|frame| frame[6..].to_vec()).collect();
+        assert_eq!(said, to_all);
+    }
+    // Of many at once, nobody is told alone.
+    (0..=64).for_each(|number| bench.ip.announce_to(newcomer(number)));
+    assert_eq!((bench.sent().len(), bench.sent().len()), (3, 0));
+}
+
+#[test]
 fn questions_stay_when_the_link_is_full() {
     let mut bench = Bench::usual();
     bench.path(PEER);
