@@ -2,6 +2,7 @@
 //! fabrics of the test's own.
 
 mod capture;
+mod crowds;
 mod ethernet;
 mod kernel;
 mod programs;
