@@ -18,7 +18,7 @@ fn nonsense_is_hung_up_on() {
         r#""Status""#,
         r#""status" "status""#,
         r#"{"status"#,
-        r#"{"peer":{"shard":0,"slot":256,"generation":0}}"#,
+        r#"{"peer":{"shard":0,"slot":65536,"generation":0}}"#,
         r#"{"peer":{"shard":0,"slot":1,"generation":0,"more":0}}"#,
         r#"{"set_placement":{"placement":"nowhere"}}"#,
         r#"{"holders":{"count":-1}}"#,
