@@ -32,11 +32,11 @@ impl Announcement {
         newcomers: [[0; 6]; MAX_NEWCOMERS],
     };
 
-    pub(super) fn to_all(&mut self) {
+    pub(super) fn tell_all(&mut self) {
         (self.all, self.count) = (1, 0);
     }
 
-    pub(super) fn to(&mut self, mac: [u8; 6]) {
+    pub(super) fn tell(&mut self, mac: [u8; 6]) {
         if self.all != 0 || self.newcomers().contains(&mac) {
             return;
         }
@@ -45,7 +45,7 @@ impl Announcement {
                 *place = mac;
                 self.count += 1;
             }
-            None => self.to_all(),
+            None => self.tell_all(),
         }
     }
 

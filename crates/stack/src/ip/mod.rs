@@ -361,11 +361,11 @@ impl Ip {
     /// Tells the neighbours, unasked, which hardware address this stack has;
     /// for those who knew an earlier one.
     pub(crate) fn announce(&mut self) {
-        self.state[0].announcement.to_all();
+        self.state[0].announcement.tell_all();
     }
 
     pub(crate) fn announce_to(&mut self, mac: [u8; 6]) {
-        self.state[0].announcement.to(mac);
+        self.state[0].announcement.tell(mac);
     }
 }
 
