@@ -2,7 +2,7 @@
 //! `RUSTFLAGS="--cfg loom" cargo test --release -p toehold-shm --lib parking`.
 
 use loom::cell::UnsafeCell;
-use loom::sync::{Arc, Mutex};
+use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 
 use super::{Rest, begin, end, is_resting, mark, notify, park, rouse};
@@ -99,6 +99,61 @@ fn what_was_written_before_is_there_after() {
         // SAFETY: as above.
         assert_eq!(node.message.with(|message| unsafe { *message }), 7);
         other.join().unwrap();
+    });
+}
+
+/// What a thread hears of a bell that nobody silences for others: an epoll of its own, at edges.
+struct Ear {
+    heard: Mutex<bool>,
+    ring: Condvar,
+}
+
+impl Ear {
+    fn new() -> Ear {
+        Ear {
+            heard: Mutex::new(false),
+            ring: Condvar::new(),
+        }
+    }
+
+    fn ring(&self) {
+        *self.heard.lock().unwrap() = true;
+        self.ring.notify_one();
+    }
+
+    fn sleep(&self) {
+        let mut heard = self.heard.lock().unwrap();
+        while !*heard {
+            heard = self.ring.wait(heard).unwrap();
+        }
+        *heard = false;
+    }
+}
+
+/// Two rest polled. Each hears the rings that are for the other, too, and sleeps on.
+#[test]
+fn who_rests_polled_misses_no_ring() {
+    loom::model(|| {
+        let bell = Arc::new([(ModelFutex::new(), Ear::new()), (ModelFutex::new(), Ear::new())]);
+        bell.iter().for_each(|(slot, _)| begin(slot, Rest::Polled));
+        let waiters = [0, 1].map(|me| {
+            let bell = Arc::clone(&bell);
+            thread::spawn(move || {
+                let (slot, ear) = &bell[me];
+                while is_resting(slot) {
+                    ear.sleep();
+                }
+                assert!(end(slot));
+            })
+        });
+        for (slot, _) in &*bell {
+            if notify(slot) == Some(Rest::Polled) {
+                bell.iter().for_each(|(_, ear)| ear.ring());
+            }
+        }
+        for waiter in waiters {
+            waiter.join().unwrap();
+        }
     });
 }
 
