@@ -5,12 +5,12 @@
 //! it but closing.
 
 use crate::epoll::Epoll;
-use crate::errno::{Errno, Outcome};
 use crate::sockets::Socket;
 use std::collections::HashMap;
 use std::fs::File;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, OwnedFd};
+use toehold_posix::errno::{Errno, Outcome};
 
 /// What a descriptor stands for.
 pub(crate) enum Descriptor {

@@ -1,9 +1,9 @@
 //! epoll sets: level and edge triggered, one-shot.
 
 use crate::descriptors::Descriptor;
-use crate::errno::{Errno, Outcome};
 use crate::node::State;
 use libc::{EPOLLERR, EPOLLET, EPOLLEXCLUSIVE, EPOLLHUP, EPOLLONESHOT, EPOLLOUT, EPOLLWAKEUP};
+use toehold_posix::errno::{Errno, Outcome};
 
 /// A descriptor in a set.
 struct Watch {

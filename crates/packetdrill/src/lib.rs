@@ -25,13 +25,10 @@
 //! Packets are whole IP packets, without an Ethernet header. There is only TCP.
 
 mod abi;
-mod address;
 mod calls;
 mod descriptors;
 mod epoll;
-mod errno;
 pub mod flags;
-mod message;
 mod node;
 mod options;
 mod sockets;

@@ -8,12 +8,12 @@
 //! state, or left its call and read the time of its return.
 
 use crate::descriptors::Descriptors;
-use crate::errno::{Errno, Outcome};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 use toehold_link::{Offload, Received, Transmit, TransmitError, Transmitter};
+use toehold_posix::errno::{Errno, Outcome};
 use toehold_shm::{Carver, Gather, Region};
 use toehold_stack::{Config, Instant, Stack};
 

@@ -1,13 +1,13 @@
 //! The socket calls, on the stack's: what Linux's `tcp(7)` says of each.
 
-use crate::address::Passed;
 use crate::descriptors::{Descriptor, Descriptors};
-use crate::errno::{Errno, Outcome};
 use crate::node::{Patience, State};
 use crate::zerocopy::Completions;
 use core::net::SocketAddr;
 use core::time::Duration;
 use libc::{AF_INET, AF_INET6, c_int};
+use toehold_posix::address::Passed;
+use toehold_posix::errno::{Errno, Outcome};
 use toehold_stack::{
     ConnectionId, ListenerId, ReceiveFlags, SendFlags, Settings, Shutdown, SocketOption, State as TcpState,
 };

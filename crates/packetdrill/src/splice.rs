@@ -1,9 +1,9 @@
 //! `pipe` and `splice`: pipes are the kernel's, and bytes are copied through.
 
-use crate::errno::{Errno, Outcome};
 use crate::node::State;
 use std::io::{self, Read, Write};
 use std::os::fd::{BorrowedFd, IntoRawFd};
+use toehold_posix::errno::{Errno, Outcome};
 
 /// Most bytes a call moves: what a pipe holds by default.
 const MOST: usize = 64 << 10;

@@ -3,7 +3,10 @@
 //! The stack copies what it is given, and a report says so. What a script can
 //! see is when reports come, how they are numbered and how they are merged.
 
+use core::ffi::c_int;
 use std::collections::VecDeque;
+
+use libc::{sockaddr_in, sockaddr_in6};
 
 /// A range of sends whose bytes are not needed any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,6 +15,24 @@ pub(crate) struct Report {
     pub(crate) first: u32,
     /// Number of the last send.
     pub(crate) last: u32,
+}
+
+/// A report in the form of `sock_extended_err`, which says that the bytes were
+/// copied, and behind it the address of an offender, of whom there is none.
+pub(crate) fn extended_error(report: Report, domain: c_int) -> Vec<u8> {
+    const ORIGIN_ZEROCOPY: u8 = 5;
+    const CODE_COPIED: u8 = 1;
+    let offender = if domain == libc::AF_INET {
+        size_of::<sockaddr_in>()
+    } else {
+        size_of::<sockaddr_in6>()
+    };
+    let mut bytes = vec![0; 16 + offender];
+    bytes[4] = ORIGIN_ZEROCOPY;
+    bytes[6] = CODE_COPIED;
+    bytes[8..12].copy_from_slice(&report.first.to_ne_bytes());
+    bytes[12..16].copy_from_slice(&report.last.to_ne_bytes());
+    bytes
 }
 
 /// The numbered sends of a socket.

@@ -12,12 +12,12 @@ mod send;
 mod wait;
 
 use crate::abi::{Interface, User};
-use crate::address;
-use crate::errno::{Errno, Outcome};
 use crate::node::{Node, State};
 use crate::sockets::{Direction, patience_of};
 use core::ffi::{c_int, c_void};
 use libc::{sockaddr, socklen_t, ssize_t};
+use toehold_posix::address;
+use toehold_posix::errno::{Errno, Outcome};
 
 /// The table for a node, which becomes the table's.
 pub(crate) fn table(node: Box<Node>) -> Interface {

@@ -2,13 +2,13 @@
 
 use super::{count, done, input, node, output};
 use crate::abi::User;
-use crate::errno::Errno;
 use crate::node::State;
 use crate::sockets::{Direction, patience_of};
 use crate::splice;
 use core::ffi::{c_int, c_longlong, c_uint, c_void};
 use core::time::Duration;
 use libc::{loff_t, size_t, ssize_t, timeval, timezone, useconds_t};
+use toehold_posix::errno::Errno;
 
 pub(super) unsafe extern "C" fn netdev_send(user: User, packet: *const c_void, len: size_t) -> c_int {
     // SAFETY: as the module's doc says.

@@ -2,9 +2,9 @@
 
 use super::{answer, done, input, node, output};
 use crate::abi::User;
-use crate::errno::Errno;
 use core::ffi::{c_int, c_ulong, c_void};
 use libc::socklen_t;
+use toehold_posix::errno::Errno;
 
 pub(super) unsafe extern "C" fn fcntl(user: User, fd: c_int, command: c_int, argument: usize) -> c_int {
     // SAFETY: as the module's doc says.

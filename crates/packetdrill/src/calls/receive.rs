@@ -2,12 +2,12 @@
 
 use super::{count, node, output};
 use crate::abi::User;
-use crate::errno::{Errno, Outcome};
-use crate::message;
 use crate::node::{Node, State};
 use crate::sockets::{Direction, patience_of};
 use core::ffi::{c_int, c_void};
 use libc::{iovec, msghdr, size_t, sockaddr, socklen_t, ssize_t};
+use toehold_posix::errno::{Errno, Outcome};
+use toehold_posix::message;
 
 /// Control message that says how much is left to read.
 const TCP_CM_INQ: c_int = 36;
@@ -134,6 +134,13 @@ unsafe fn receive_report(node: &Node, fd: c_int, into: &mut msghdr) -> Outcome<u
         _ => (libc::SOL_IPV6, libc::IPV6_RECVERR),
     };
     // SAFETY: as this function's own.
-    unsafe { message::put_control(into, level, kind, &message::extended_error(report, domain)) };
+    unsafe {
+        message::put_control(
+            into,
+            level,
+            kind,
+            &crate::zerocopy::extended_error(report, domain),
+        )
+    };
     Ok(0)
 }

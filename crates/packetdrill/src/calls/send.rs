@@ -2,12 +2,12 @@
 
 use super::{count, input, node};
 use crate::abi::User;
-use crate::errno::{Errno, Outcome};
-use crate::message;
 use crate::node::{Node, State};
 use crate::sockets::{Direction, patience_of};
 use core::ffi::{c_int, c_void};
 use libc::{iovec, msghdr, size_t, sockaddr, socklen_t, ssize_t};
+use toehold_posix::errno::{Errno, Outcome};
+use toehold_posix::message;
 
 fn send_from(node: &Node, fd: c_int, bytes: &[u8], flags: c_int) -> Outcome<usize> {
     let patience = |state: &mut State| patience_of(&mut state.descriptors, fd, Direction::Send, flags);

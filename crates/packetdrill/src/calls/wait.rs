@@ -2,11 +2,11 @@
 
 use super::{answer, done, node};
 use crate::abi::User;
-use crate::errno::{Errno, Outcome};
 use crate::node::{Patience, State};
 use core::ffi::c_int;
 use core::time::Duration;
 use libc::{epoll_event, nfds_t, pollfd};
+use toehold_posix::errno::{Errno, Outcome};
 
 pub(super) unsafe extern "C" fn poll(user: User, fds: *mut pollfd, number: nfds_t, timeout: c_int) -> c_int {
     // SAFETY: as the module's doc says.

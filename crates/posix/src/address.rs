@@ -6,7 +6,7 @@ use libc::{AF_INET, AF_INET6, AF_UNSPEC, sockaddr, sockaddr_in, sockaddr_in6, so
 
 /// An address as a program passes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Passed {
+pub enum Passed {
     /// An IP address and port.
     Inet(SocketAddr),
     /// `AF_UNSPEC`: none, which dissolves an association.
@@ -18,7 +18,7 @@ pub(crate) enum Passed {
 /// # Safety
 ///
 /// `address` is null or points to `len` readable bytes.
-pub(crate) unsafe fn read(address: *const sockaddr, len: socklen_t) -> Outcome<Passed> {
+pub unsafe fn read(address: *const sockaddr, len: socklen_t) -> Outcome<Passed> {
     if address.is_null() {
         return Err(Errno::FAULT);
     }
@@ -60,7 +60,7 @@ pub(crate) unsafe fn read(address: *const sockaddr, len: socklen_t) -> Outcome<P
 ///
 /// `address` and `len` are null, or `len` is readable and writable and
 /// `address` writable for as many bytes as it says.
-pub(crate) unsafe fn write(from: SocketAddr, domain: i32, address: *mut sockaddr, len: *mut socklen_t) {
+pub unsafe fn write(from: SocketAddr, domain: i32, address: *mut sockaddr, len: *mut socklen_t) {
     if address.is_null() || len.is_null() {
         return;
     }

@@ -4,25 +4,44 @@ use toehold_stack::SocketError;
 
 /// A value of `errno`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Errno(pub(crate) i32);
+pub struct Errno(pub i32);
 
-impl Errno {
-    pub(crate) const AGAIN: Self = Self(libc::EAGAIN);
-    pub(crate) const ALREADY: Self = Self(libc::EALREADY);
-    pub(crate) const BADF: Self = Self(libc::EBADF);
-    pub(crate) const EXIST: Self = Self(libc::EEXIST);
-    pub(crate) const FAULT: Self = Self(libc::EFAULT);
-    pub(crate) const INPROGRESS: Self = Self(libc::EINPROGRESS);
-    pub(crate) const INTR: Self = Self(libc::EINTR);
-    pub(crate) const INVAL: Self = Self(libc::EINVAL);
-    pub(crate) const ISCONN: Self = Self(libc::EISCONN);
-    pub(crate) const NOENT: Self = Self(libc::ENOENT);
-    pub(crate) const NOPROTOOPT: Self = Self(libc::ENOPROTOOPT);
-    pub(crate) const NOTCONN: Self = Self(libc::ENOTCONN);
-    pub(crate) const NOTSOCK: Self = Self(libc::ENOTSOCK);
-    pub(crate) const NOTTY: Self = Self(libc::ENOTTY);
-    pub(crate) const OPNOTSUPP: Self = Self(libc::EOPNOTSUPP);
-    pub(crate) const PIPE: Self = Self(libc::EPIPE);
+macro_rules! numbers {
+    ($($name:ident = $number:ident,)+) => {
+        impl Errno {
+            $(#[doc = stringify!($number)] pub const $name: Self = Self(libc::$number);)+
+        }
+    };
+}
+
+numbers! {
+    ACCES = EACCES,
+    AFNOSUPPORT = EAFNOSUPPORT,
+    AGAIN = EAGAIN,
+    ALREADY = EALREADY,
+    BADF = EBADF,
+    DESTADDRREQ = EDESTADDRREQ,
+    EXIST = EEXIST,
+    FAULT = EFAULT,
+    INPROGRESS = EINPROGRESS,
+    INTR = EINTR,
+    INVAL = EINVAL,
+    ISCONN = EISCONN,
+    MFILE = EMFILE,
+    NAMETOOLONG = ENAMETOOLONG,
+    NETDOWN = ENETDOWN,
+    NOENT = ENOENT,
+    NOMEM = ENOMEM,
+    NOPROTOOPT = ENOPROTOOPT,
+    NOSYS = ENOSYS,
+    NOTCONN = ENOTCONN,
+    NOTSOCK = ENOTSOCK,
+    NOTTY = ENOTTY,
+    OPNOTSUPP = EOPNOTSUPP,
+    PERM = EPERM,
+    PIPE = EPIPE,
+    SPIPE = ESPIPE,
+    TIMEDOUT = ETIMEDOUT,
 }
 
 impl From<SocketError> for Errno {
@@ -58,4 +77,4 @@ impl From<std::io::Error> for Errno {
 }
 
 /// The outcome of a call.
-pub(crate) type Outcome<T> = Result<T, Errno>;
+pub type Outcome<T> = Result<T, Errno>;

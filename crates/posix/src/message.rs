@@ -1,9 +1,8 @@
 //! Scattered buffers and control messages, as `sendmsg` and `recvmsg` have them.
 
 use crate::errno::{Errno, Outcome};
-use crate::zerocopy::Report;
 use core::ffi::c_int;
-use libc::{cmsghdr, iovec, msghdr, sockaddr_in, sockaddr_in6};
+use libc::{cmsghdr, iovec, msghdr};
 
 /// Most parts of a scattered buffer (IOV_MAX).
 const MOST_PARTS: usize = 1024;
@@ -13,7 +12,7 @@ const MOST_PARTS: usize = 1024;
 /// # Safety
 ///
 /// `parts` is null or points to `count` readable parts, which outlive `'a`.
-pub(crate) unsafe fn parts<'a>(parts: *const iovec, count: usize) -> Outcome<&'a [iovec]> {
+pub unsafe fn parts<'a>(parts: *const iovec, count: usize) -> Outcome<&'a [iovec]> {
     if count == 0 {
         return Ok(&[]);
     }
@@ -32,7 +31,7 @@ pub(crate) unsafe fn parts<'a>(parts: *const iovec, count: usize) -> Outcome<&'a
 /// # Safety
 ///
 /// Each part is readable for its length.
-pub(crate) unsafe fn gather(parts: &[iovec]) -> Outcome<Vec<u8>> {
+pub unsafe fn gather(parts: &[iovec]) -> Outcome<Vec<u8>> {
     let mut bytes = Vec::new();
     for part in parts.iter().filter(|part| part.iov_len > 0) {
         if part.iov_base.is_null() {
@@ -47,7 +46,7 @@ pub(crate) unsafe fn gather(parts: &[iovec]) -> Outcome<Vec<u8>> {
 }
 
 /// Bytes that the parts have room for.
-pub(crate) fn room(parts: &[iovec]) -> Outcome<usize> {
+pub fn room(parts: &[iovec]) -> Outcome<usize> {
     let null = parts
         .iter()
         .any(|part| part.iov_base.is_null() && part.iov_len > 0);
@@ -63,7 +62,7 @@ pub(crate) fn room(parts: &[iovec]) -> Outcome<usize> {
 /// # Safety
 ///
 /// Each part is writable for its length.
-pub(crate) unsafe fn scatter(mut bytes: &[u8], parts: &[iovec]) {
+pub unsafe fn scatter(mut bytes: &[u8], parts: &[iovec]) {
     for part in parts {
         let (now, later) = bytes.split_at(bytes.len().min(part.iov_len));
         if !now.is_empty() {
@@ -84,7 +83,7 @@ pub(crate) unsafe fn scatter(mut bytes: &[u8], parts: &[iovec]) {
 ///
 /// The message's control area is null or writable for its length, and aligned
 /// for a control message's header.
-pub(crate) unsafe fn put_control(message: &mut msghdr, level: c_int, kind: c_int, data: &[u8]) {
+pub unsafe fn put_control(message: &mut msghdr, level: c_int, kind: c_int, data: &[u8]) {
     // SAFETY: arithmetic on the length only.
     let (space, len) = unsafe {
         (
@@ -106,24 +105,6 @@ pub(crate) unsafe fn put_control(message: &mut msghdr, level: c_int, kind: c_int
         libc::CMSG_DATA(header).copy_from_nonoverlapping(data.as_ptr(), data.len());
     }
     message.msg_controllen = (space as usize).min(message.msg_controllen);
-}
-
-/// A report in the form of `sock_extended_err`, which says that the bytes were
-/// copied, and behind it the address of an offender, of whom there is none.
-pub(crate) fn extended_error(report: Report, domain: c_int) -> Vec<u8> {
-    const ORIGIN_ZEROCOPY: u8 = 5;
-    const CODE_COPIED: u8 = 1;
-    let offender = if domain == libc::AF_INET {
-        size_of::<sockaddr_in>()
-    } else {
-        size_of::<sockaddr_in6>()
-    };
-    let mut bytes = vec![0; 16 + offender];
-    bytes[4] = ORIGIN_ZEROCOPY;
-    bytes[6] = CODE_COPIED;
-    bytes[8..12].copy_from_slice(&report.first.to_ne_bytes());
-    bytes[12..16].copy_from_slice(&report.last.to_ne_bytes());
-    bytes
 }
 
 #[cfg(test)]
