@@ -12,6 +12,7 @@ use toehold_shm::{Access, Doorbell, Leased, OutOfMemory, PerProcess, Process, Re
 
 use crate::attachment::{Attachment, Membership};
 use crate::control::{Connection, ControlError};
+use crate::descriptors::copy;
 use crate::fabric::Fabric;
 use crate::kernel::Outlet;
 use crate::lookout::Lookout;
@@ -195,7 +196,7 @@ fn open(fabric: &Fabric, node: &str, process: Process) -> Result<(Shards, u64), 
         Descriptors::all(attached.descriptors, shards.len(), behind).ok_or(AttachError::Build)?;
     let wakes = Arc::new(Wakes::default());
     let lookout = Arc::new(Lookout {
-        engine: connection.socket().try_clone_to_owned()?,
+        engine: copy(connection.socket())?,
         leases: OnceLock::new(),
         wakes: Arc::clone(&wakes),
     });
@@ -211,7 +212,7 @@ fn open(fabric: &Fabric, node: &str, process: Process) -> Result<(Shards, u64), 
             driver,
             port,
         } = descriptors;
-        let device = device.first().map(OwnedFd::try_clone).transpose()?;
+        let device = device.first().map(copy).transpose()?;
         let outlet = device.zip(kernel.as_ref());
         let outlet = outlet.map(|(device, description)| Outlet::new(device, description));
         let joining = Joining {
@@ -273,9 +274,7 @@ impl Joining {
             if carver.fingerprint() != self.fingerprint {
                 return Err(AttachError::Build);
             }
-            let sleep_on = port
-                .descriptor()
-                .map(|descriptor| descriptor.as_fd().try_clone_to_owned());
+            let sleep_on = port.descriptor().map(|descriptor| copy(descriptor.as_fd()));
             let channels = pieces.stack.channels().clone();
             outside = Some((pieces.signals, pieces.parking, channels, sleep_on.transpose()?));
             let wakes = Arc::clone(&lookout.wakes);

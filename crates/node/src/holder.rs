@@ -20,6 +20,7 @@ use rustix::io::Errno;
 use toehold_shm::Process;
 
 use crate::control::{Connection, ControlError, MAX_HOLDERS};
+use crate::descriptors::keep;
 use crate::wait::Gone;
 
 /// Holders that are asked for at first; twice as many every time, up to what a
@@ -37,7 +38,8 @@ pub struct Holder(Option<Held>);
 #[derive(Debug)]
 struct Held {
     number: u32,
-    socket: OwnedFd,
+    /// Nothing while the program has it.
+    socket: Option<OwnedFd>,
     origin: Origin,
     /// A copy of the descriptor may be anywhere.
     given_away: AtomicBool,
@@ -112,7 +114,21 @@ impl Holder {
     pub fn descriptor(&self) -> Result<BorrowedFd<'_>, HolderError> {
         let held = self.0.as_ref().ok_or(HolderError::Private)?;
         held.given_away.store(true, Relaxed);
-        Ok(held.socket.as_fd())
+        held.socket.as_ref().map(AsFd::as_fd).ok_or(HolderError::Private)
+    }
+
+    /// The descriptor, for a program that is seen to make and close copies of it, and gives
+    /// the last one back by [`Holder::put_back`]. Until then the holder has none itself.
+    pub fn lend(&mut self) -> Option<OwnedFd> {
+        self.0.as_mut()?.socket.take()
+    }
+
+    /// Ends [`Holder::lend`]. `shared`: another process may have copies that nobody saw.
+    pub fn put_back(&mut self, socket: OwnedFd, shared: bool) {
+        if let Some(held) = &mut self.0 {
+            held.socket = Some(keep(socket));
+            held.given_away.fetch_or(shared, Relaxed);
+        }
     }
 
     /// As [`Holder::descriptor`], for good: what it stands for stays open.
@@ -121,7 +137,8 @@ impl Holder {
     ///
     /// If there is none.
     pub fn into_descriptor(self) -> Result<OwnedFd, HolderError> {
-        Ok(self.0.ok_or(HolderError::Private)?.socket)
+        let held = self.0.ok_or(HolderError::Private)?;
+        held.socket.ok_or(HolderError::Private)
     }
 }
 
@@ -185,7 +202,7 @@ impl Pool {
         let given = given.map_err(|error| HolderError::of(error, HolderError::System(Errno::NFILE)))?;
         let held = given.into_iter().map(|(number, socket)| Held {
             number,
-            socket,
+            socket: Some(socket),
             origin,
             given_away: AtomicBool::new(false),
             has_port: false,
@@ -214,7 +231,8 @@ impl Pool {
 
     /// Keeps a holder that stands for nothing any more, or closes it.
     pub(crate) fn give_back(&self, connection: &Mutex<Connection>, holder: Holder) {
-        let Some(mut held) = holder.0.filter(|held| self.is_unshared(held)) else {
+        let usable = |held: &Held| held.socket.is_some() && self.is_unshared(held);
+        let Some(mut held) = holder.0.filter(usable) else {
             return;
         };
         if held.has_port {
@@ -253,7 +271,7 @@ impl Pool {
         let number = number.map_err(|error| HolderError::of(error, HolderError::Foreign))?;
         Ok(Holder(Some(Held {
             number,
-            socket,
+            socket: Some(socket),
             origin: Origin::now(self.process),
             given_away: AtomicBool::new(true),
             has_port: false,
@@ -268,10 +286,10 @@ impl Pool {
         // Before it is there: a fork in between makes a copy.
         let origin = Origin::now(self.process);
         // An engine that does not answer, or has no descriptors left, closes what nobody has.
-        let (number, socket) = connection.inherit(held.socket).ok()??;
+        let (number, socket) = connection.inherit(held.socket?).ok()??;
         Some(Holder(Some(Held {
             number,
-            socket,
+            socket: Some(socket),
             origin,
             given_away: AtomicBool::new(false),
             has_port: false,

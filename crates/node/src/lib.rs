@@ -35,6 +35,7 @@ mod attachment;
 mod clock;
 mod config;
 pub mod control;
+mod descriptors;
 mod driver;
 pub mod engine;
 mod error;
@@ -58,6 +59,7 @@ pub use toehold_shm::{Direction, Lane, LaneState, Moved};
 
 pub use self::attached::{AttachError, AttachedNode};
 pub use self::config::{NodeConfig, local_tcp};
+pub use self::descriptors::keep_above;
 pub use self::error::NodeError;
 pub use self::holder::{Holder, HolderError};
 pub use self::local::LocalNode;

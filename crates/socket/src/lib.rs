@@ -27,7 +27,7 @@ mod stream;
 pub use listener::{Incoming, TcpListener};
 pub use node::{Node, StackInfo};
 pub use poll::{Beside, Event, Events, Interest, Iter, Poll, Registry, Source, Token, Waited, Waker};
-pub use stream::{ConnectOptions, Keepalive, TcpStream};
+pub use stream::{ConnectOptions, Keepalive, ReceiveOptions, SendOptions, TcpStream};
 pub use toehold_link::impair::{ImpairSettings, Impairments};
 pub use toehold_node::fabric::Fabric;
 pub use toehold_node::{AttachError, NodeConfig, NodeError, Placement, local_tcp};

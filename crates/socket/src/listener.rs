@@ -80,8 +80,34 @@ impl TcpListener {
         backlog: u32,
         settings: &Settings,
     ) -> io::Result<TcpListener> {
+        let (holder, addr) = node.shared.holder_at(addr, settings)?;
+        Self::bind_with_holder(node, addr, holder, backlog, settings)
+    }
+
+    /// As [`TcpListener::bind_with_settings`], for a program that listens at the same
+    /// address and port in the kernel beside the node, which leaves no port to anybody else.
+    ///
+    /// # Errors
+    ///
+    /// As for [`TcpListener::bind`].
+    pub fn bind_beside_kernel(
+        node: &Node,
+        addr: SocketAddr,
+        backlog: u32,
+        settings: &Settings,
+    ) -> io::Result<TcpListener> {
+        let holder = node.shared.shards()?.get(0).holder().map_err(from_holder)?;
+        Self::bind_with_holder(node, addr, holder, backlog, settings)
+    }
+
+    fn bind_with_holder(
+        node: &Node,
+        mut addr: SocketAddr,
+        holder: Holder,
+        backlog: u32,
+        settings: &Settings,
+    ) -> io::Result<TcpListener> {
         let count = node.shared.shards()?.count();
-        let (holder, mut addr) = node.shared.holder_at(addr, settings)?;
         let (holder, ids) = node.shared.make_everywhere(holder, |index, shard| {
             shard.tick();
             let now = shard.now;
@@ -175,20 +201,27 @@ impl TcpListener {
     ///
     /// `WouldBlock` in non-blocking mode.
     pub fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
-        let Listener {
-            node,
-            ids,
-            nonblocking,
-            spin,
-            ..
-        } = &*self.listener;
+        self.accept_or_wait(!self.listener.nonblocking.load(Relaxed))
+    }
+
+    /// Takes the oldest connection that waits, whatever the listener's mode is.
+    ///
+    /// # Errors
+    ///
+    /// `WouldBlock` if there is none.
+    pub fn try_accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
+        self.accept_or_wait(false)
+    }
+
+    fn accept_or_wait(&self, waits: bool) -> io::Result<(TcpStream, SocketAddr)> {
+        let Listener { node, ids, spin, .. } = &*self.listener;
         let [id] = ids[..] else {
-            return self.accept_anywhere();
+            return self.accept_anywhere(waits);
         };
         let mut operation = Accept { id };
         let (holder, (connection, peer)) = node.make(0, |shard| {
             let mut result = operation.attempt(shard);
-            if result.is_none() && nonblocking.load(Relaxed) {
+            if result.is_none() && !waits {
                 shard.poll_once(None);
                 result = operation.attempt(shard);
             } else if result.is_none() {
@@ -202,14 +235,8 @@ impl TcpListener {
         Ok((TcpStream::new(node, 0, connection, holder), peer))
     }
 
-    fn accept_anywhere(&self) -> io::Result<(TcpStream, SocketAddr)> {
-        let Listener {
-            node,
-            ids,
-            nonblocking,
-            spin,
-            ..
-        } = &*self.listener;
+    fn accept_anywhere(&self, waits: bool) -> io::Result<(TcpStream, SocketAddr)> {
+        let Listener { node, ids, spin, .. } = &*self.listener;
         let shards = node.shards()?;
         let holder = shards.get(0).holder().map_err(from_holder)?;
         let mut operation = AcceptAnywhere {
@@ -221,7 +248,7 @@ impl TcpListener {
         for index in shards.from_home() {
             let mut shard = node.enter(index)?;
             accepted = operation.attempt(index, &mut shard);
-            if accepted.is_none() && nonblocking.load(Relaxed) {
+            if accepted.is_none() && !waits {
                 shard.poll_once(None);
                 accepted = operation.attempt(index, &mut shard);
             }
@@ -230,7 +257,7 @@ impl TcpListener {
                 break;
             }
         }
-        if accepted.is_none() && !nonblocking.load(Relaxed) {
+        if accepted.is_none() && waits {
             let waited = shards.block(shards.from_home(), &mut operation, spin, None);
             accepted = waited.map_err(gone)?;
         }

@@ -15,6 +15,7 @@ use super::host::{Attachment, CaptureRequest, CaptureSummary, Refusal};
 use super::message::{Answer, BUILD, MAX_PACKET, Request, VERSION};
 use super::packet::{self, Packet};
 use super::status::{Counter, NodeStatus, SocketStatus};
+use crate::descriptors::keep;
 use crate::fabric::Fabric;
 use crate::placement::Placement;
 
@@ -95,7 +96,7 @@ impl Connection {
         let system = |source| ControlError::System { node, source };
         let socket = loop {
             match fabric.dial_control(&node) {
-                Ok(socket) => break socket,
+                Ok(socket) => break keep(socket),
                 Err(Errno::INTR) => {}
                 // Others are before us; sockets of this kind cannot be waited for.
                 Err(Errno::AGAIN) if Instant::now() < deadline => {

@@ -14,6 +14,7 @@ use rustix::net::{
 };
 
 use super::message::MAX_DESCRIPTORS;
+use crate::descriptors::keep;
 
 /// Bytes of an answer in a memory file, at most: more than a node's bounds allow.
 const MAX_FILE: u64 = 1 << 32;
@@ -87,7 +88,7 @@ pub(super) fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8], flags: RecvFlag
     let mut descriptors = Vec::new();
     for message in ancillary.drain() {
         if let RecvAncillaryMessage::ScmRights(rights) = message {
-            descriptors.extend(rights);
+            descriptors.extend(rights.map(keep));
         }
     }
     let cut = received.flags.contains(ReturnFlags::CTRUNC);

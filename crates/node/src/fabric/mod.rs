@@ -32,6 +32,7 @@ use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use toehold_link::mq::{InvalidName, NodeName};
 
+use crate::descriptors::copy;
 use crate::kernel::leftovers;
 
 pub use self::location::root;
@@ -157,7 +158,7 @@ impl Fabric {
         Ok(Fabric {
             name: self.name.clone(),
             path: self.path.clone(),
-            handle: self.handle.try_clone()?,
+            handle: copy(&self.handle)?,
         })
     }
 

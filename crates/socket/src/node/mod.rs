@@ -4,6 +4,7 @@ mod shared;
 
 use std::fmt;
 use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -211,6 +212,24 @@ impl Node {
             info.payload_blocks_used += shard.stack.payload_blocks_used();
         }
         Ok(info)
+    }
+
+    /// Whether a program of this node listens for connections to an address and port.
+    ///
+    /// # Errors
+    ///
+    /// `NetworkDown` if the node is gone.
+    pub fn listens_at(&self, local: SocketAddr) -> io::Result<bool> {
+        Ok(self.shared.enter(0)?.stack.listens_at(local))
+    }
+
+    /// Whether an address is one of the node's own, or loops back to it.
+    ///
+    /// # Errors
+    ///
+    /// `NetworkDown` if the node is gone.
+    pub fn is_local(&self, address: IpAddr) -> io::Result<bool> {
+        Ok(self.shared.enter(0)?.stack.is_local(address))
     }
 
     /// Settings that sockets of this node begin with.

@@ -96,6 +96,11 @@ impl Connection {
         descriptor.map_err(from_holder)
     }
 
+    /// Its holder, for as long as it is the only handle.
+    pub(super) fn holder_mut(&mut self) -> Option<&mut Holder> {
+        self.holder.as_mut()
+    }
+
     /// Does something that never waits, but for another thread's copy.
     pub(super) fn with<T>(
         &self,
@@ -114,23 +119,29 @@ impl Connection {
         }
     }
 
-    pub(super) fn receive(&self, buffer: &mut [u8], flags: ReceiveFlags) -> io::Result<usize> {
+    /// Whether calls wait, unless they say otherwise.
+    #[inline]
+    pub(super) fn waits(&self) -> bool {
+        !self.nonblocking.load(Relaxed)
+    }
+
+    pub(super) fn receive(&self, buffer: &mut [u8], flags: ReceiveFlags, waits: bool) -> io::Result<usize> {
         if buffer.is_empty() {
             return Ok(0);
         }
         match self.way(Direction::Receive, !flags.urgent, buffer.len())? {
-            Way::Leased(mut shard) => self.receive_leased(&mut shard, buffer, flags),
-            Way::Along(channel) => self.receive_along(channel, buffer, flags),
+            Way::Leased(mut shard) => self.receive_leased(&mut shard, buffer, flags, waits),
+            Way::Along(channel) => self.receive_along(channel, buffer, flags, waits),
         }
     }
 
-    pub(super) fn send(&self, bytes: &[u8], flags: SendFlags) -> io::Result<usize> {
+    pub(super) fn send(&self, bytes: &[u8], flags: SendFlags, waits: bool) -> io::Result<usize> {
         if bytes.is_empty() {
             return Ok(0);
         }
         match self.way(Direction::Send, flags == SendFlags::default(), bytes.len())? {
-            Way::Leased(mut shard) => self.send_leased(&mut shard, bytes, flags),
-            Way::Along(channel) => self.send_along(channel, bytes),
+            Way::Leased(mut shard) => self.send_leased(&mut shard, bytes, flags, waits),
+            Way::Along(channel) => self.send_along(channel, bytes, waits),
         }
     }
 

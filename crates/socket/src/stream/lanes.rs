@@ -1,7 +1,6 @@
 //! What the calls on a stream do without the lease: along the lanes of its channel.
 
 use std::io;
-use std::sync::atomic::Ordering::Relaxed;
 
 use toehold_node::{Direction, Lane, LaneState, Moved, Operation, Shard, ShardHandle, Subscription};
 use toehold_stack::{ConnectionId, Event, ReceiveFlags, SendFlags};
@@ -11,11 +10,11 @@ use crate::error::{gone, would_block};
 
 impl Connection {
     /// Sends along the channel, as far as that goes; what is special is done with the lease.
-    pub(super) fn send_along(&self, channel: u32, bytes: &[u8]) -> io::Result<usize> {
+    pub(super) fn send_along(&self, channel: u32, bytes: &[u8], waits: bool) -> io::Result<usize> {
         let node = self.node.handle()?;
         node.begin_call().map_err(gone)?;
         let Some(lane) = node.channels().lane(channel, Direction::Send) else {
-            return self.send_special(bytes);
+            return self.send_special(bytes, waits);
         };
         let mut done = 0;
         loop {
@@ -30,16 +29,16 @@ impl Connection {
                 return if done > 0 {
                     Ok(done)
                 } else {
-                    self.send_special(bytes)
+                    self.send_special(bytes, waits)
                 };
             }
             if moved.left > 0 {
                 continue;
             }
-            if self.nonblocking.load(Relaxed) || node.channels().is_attended() {
+            if !waits || node.channels().is_attended() {
                 // There may well be room that was not shown on the lane, and otherwise the
                 // engine's driver is waited for.
-                return match self.send_special(&bytes[done..]) {
+                return match self.send_special(&bytes[done..], waits) {
                     Ok(sent) => Ok(done + sent),
                     Err(_) if done > 0 => Ok(done),
                     error => error,
@@ -80,15 +79,15 @@ impl Connection {
             return Ok(true);
         }
         Ok(self
-            .finish(&mut shard, &mut operation, &self.write_timeout)?
+            .finish(&mut shard, &mut operation, &self.write_timeout, true)?
             .is_some())
     }
 
     /// What cannot be sent along the channel.
     #[cold]
-    fn send_special(&self, bytes: &[u8]) -> io::Result<usize> {
+    fn send_special(&self, bytes: &[u8], waits: bool) -> io::Result<usize> {
         let mut shard = self.enter_free(Direction::Send)?;
-        self.send_leased(&mut shard, bytes, SendFlags::default())
+        self.send_leased(&mut shard, bytes, SendFlags::default(), waits)
     }
 
     /// Receives along the channel what is there, and waits with the lease for what is not.
@@ -97,6 +96,7 @@ impl Connection {
         channel: u32,
         buffer: &mut [u8],
         flags: ReceiveFlags,
+        waits: bool,
     ) -> io::Result<usize> {
         let node = self.node.handle()?;
         node.begin_call().map_err(gone)?;
@@ -114,7 +114,7 @@ impl Connection {
             }
         }
         let mut shard = self.enter_free(Direction::Receive)?;
-        self.receive_leased(&mut shard, buffer, flags)
+        self.receive_leased(&mut shard, buffer, flags, waits)
     }
 }
 

@@ -1,7 +1,6 @@
 //! What the calls on a stream do with the lease.
 
 use std::io;
-use std::sync::atomic::Ordering::Relaxed;
 
 use toehold_node::{Direction, Guard, Operation, Shard};
 use toehold_stack::{ReceiveFlags, SendFlags, SocketError};
@@ -20,27 +19,29 @@ impl Connection {
         shard: &mut Guard<'_>,
         buffer: &mut [u8],
         flags: ReceiveFlags,
+        waits: bool,
     ) -> io::Result<usize> {
         let mut operation = Receive::new(self.id, buffer, flags);
         if let Some(result) = operation.attempt(shard) {
             self.node.settle(shard);
             return result.map_err(from_socket);
         }
-        self.finish(shard, &mut operation, &self.read_timeout)?
+        self.finish(shard, &mut operation, &self.read_timeout, waits)?
             .unwrap_or(Err(SocketError::WouldBlock))
             .map_err(from_socket)
     }
 
     /// Goes on with an operation that could not be done at once: waits, or
-    /// tries once more if the stream never waits. `None`: still not done.
+    /// tries once more if it may not wait. `None`: still not done.
     #[inline]
     pub(super) fn finish<O: Operation>(
         &self,
         shard: &mut Guard<'_>,
         operation: &mut O,
         timeout: &Timeout,
+        waits: bool,
     ) -> io::Result<Option<O::Output>> {
-        if self.nonblocking.load(Relaxed) {
+        if !waits {
             return Ok(self.finish_without_waiting(shard, operation));
         }
         let deadline = timeout.get().map(|span| {
@@ -69,11 +70,15 @@ impl Connection {
 
     /// Receives into the first buffer, waiting if it has to, and into the
     /// others what is there.
-    pub(super) fn receive_vectored(&self, buffers: &mut [io::IoSliceMut<'_>]) -> io::Result<usize> {
+    pub(super) fn receive_vectored(
+        &self,
+        buffers: &mut [io::IoSliceMut<'_>],
+        waits: bool,
+    ) -> io::Result<usize> {
         let mut buffers = buffers.iter_mut().filter(|buffer| !buffer.is_empty());
         let Some(first) = buffers.next() else { return Ok(0) };
         let mut shard = self.enter_free(Direction::Receive)?;
-        let mut total = self.receive_leased(&mut shard, first, ReceiveFlags::default())?;
+        let mut total = self.receive_leased(&mut shard, first, ReceiveFlags::default(), waits)?;
         let mut full = total == first.len();
         for buffer in buffers {
             if !full {
@@ -100,6 +105,7 @@ impl Connection {
         shard: &mut Guard<'_>,
         bytes: &[u8],
         flags: SendFlags,
+        waits: bool,
     ) -> io::Result<usize> {
         if bytes.len() <= PIECE {
             match shard.stack.send(self.id, bytes, flags) {
@@ -107,12 +113,12 @@ impl Connection {
                     self.sent(shard);
                     return Ok(queued);
                 }
-                Ok(queued) => return self.send_rest(shard, &bytes[queued..], flags, queued),
+                Ok(queued) => return self.send_rest(shard, &bytes[queued..], flags, queued, waits),
                 Err(error) if must_wait(error) => {}
                 Err(error) => return Err(from_socket(error)),
             }
         }
-        self.send_rest(shard, bytes, flags, 0)
+        self.send_rest(shard, bytes, flags, 0, waits)
     }
 
     /// Puts what was queued onto the link.
@@ -137,6 +143,7 @@ impl Connection {
         bytes: &[u8],
         flags: SendFlags,
         queued: usize,
+        waits: bool,
     ) -> io::Result<usize> {
         let mut operation = Send::new(self.id, bytes, flags, self.piece(shard));
         shard.tick();
@@ -146,7 +153,7 @@ impl Connection {
                 self.node.settle(shard);
                 Some(result)
             }
-            None => self.finish(shard, &mut operation, &self.write_timeout)?,
+            None => self.finish(shard, &mut operation, &self.write_timeout, waits)?,
         };
         match result {
             Some(Ok(done)) => Ok(queued + done),
@@ -170,7 +177,12 @@ impl Connection {
     }
 
     /// Queues all buffers before anything is sent, so that they share segments.
-    pub(super) fn send_vectored(&self, buffers: &[io::IoSlice<'_>]) -> io::Result<usize> {
+    pub(super) fn send_vectored(
+        &self,
+        buffers: &[io::IoSlice<'_>],
+        last: SendFlags,
+        waits: bool,
+    ) -> io::Result<usize> {
         let mut left = buffers
             .iter()
             .map(|buffer| &**buffer)
@@ -197,12 +209,12 @@ impl Connection {
         }
         if total > 0 {
             // Now all of it may go.
-            let _ = shard.stack.send(self.id, &[], SendFlags::default());
+            let _ = shard.stack.send(self.id, &[], last);
             self.sent(&mut shard);
         }
         for buffer in unsent.into_iter().chain(left) {
             let before = total;
-            match self.send_rest(&mut shard, buffer, SendFlags::default(), 0) {
+            match self.send_rest(&mut shard, buffer, last, 0, waits) {
                 Ok(done) => total += done,
                 Err(error) if total == 0 => return Err(error),
                 Err(_) => break,

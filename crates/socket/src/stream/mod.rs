@@ -1,11 +1,13 @@
 //! Streams: connections as programs hold them.
 
+mod calls;
 mod connection;
 mod lanes;
 mod leased;
 mod operations;
 mod options;
 
+pub use calls::{ReceiveOptions, SendOptions};
 pub use options::Keepalive;
 
 use std::fmt;
@@ -17,12 +19,11 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use toehold_node::{Holder, Operation};
+use toehold_node::Holder;
 use toehold_stack::{ConnectionId, Event, ReceiveFlags, SendFlags, Settings};
 
 use self::connection::Connection;
-use self::operations::Connect;
-use crate::error::{from_socket, invalid, timed_out};
+use crate::error::{from_socket, invalid};
 use crate::node::{Node, OnShard, Shared};
 
 /// A TCP connection between this node and another one, or itself.
@@ -87,18 +88,7 @@ impl TcpStream {
             return Err(invalid("cannot set a 0 duration timeout"));
         }
         let stream = Self::begin(node, addr, options)?;
-        let Connection { node, id, spin, .. } = &*stream.connection;
-        let mut operation = Connect { id: *id };
-        let mut shard = node.enter()?;
-        let result = match operation.attempt(&mut shard) {
-            Some(result) => Some(result),
-            None => {
-                let deadline = options.timeout.map(|timeout| shard.now + timeout);
-                node.block(&mut shard, &mut operation, spin, deadline)?
-            }
-        };
-        drop(shard);
-        result.ok_or_else(timed_out)?.map_err(from_socket)?;
+        stream.finish_connect(options.timeout)?;
         Ok(stream)
     }
 
@@ -115,8 +105,12 @@ impl TcpStream {
         Ok(stream)
     }
 
-    /// Sends the SYN.
-    fn begin(node: &Node, addr: &SocketAddr, options: &ConnectOptions) -> io::Result<TcpStream> {
+    /// Begins to open a connection, see [`TcpStream::finish_connect`].
+    ///
+    /// # Errors
+    ///
+    /// If the attempt cannot even be begun.
+    pub fn begin(node: &Node, addr: &SocketAddr, options: &ConnectOptions) -> io::Result<TcpStream> {
         let shards = node.shared.shards()?;
         let local = options.local.filter(|local| local.port() != 0);
         if let (Some(_), 2..) = (local, shards.count()) {
@@ -271,6 +265,7 @@ impl TcpStream {
                 peek: true,
                 urgent: false,
             },
+            self.connection.waits(),
         )
     }
 
@@ -340,22 +335,25 @@ pub(crate) fn each_address<A: ToSocketAddrs, T>(
 impl Read for &TcpStream {
     #[inline]
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        self.connection.receive(buf, ReceiveFlags::default())
+        self.connection
+            .receive(buf, ReceiveFlags::default(), self.connection.waits())
     }
 
     fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        self.connection.receive_vectored(bufs)
+        self.connection.receive_vectored(bufs, self.connection.waits())
     }
 }
 
 impl Write for &TcpStream {
     #[inline]
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
-        self.connection.send(buf, SendFlags::default())
+        self.connection
+            .send(buf, SendFlags::default(), self.connection.waits())
     }
 
     fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.connection.send_vectored(bufs)
+        self.connection
+            .send_vectored(bufs, SendFlags::default(), self.connection.waits())
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -255,7 +255,7 @@ impl TcpStream {
             urgent: true,
             ..SendFlags::default()
         };
-        self.connection.send(buf, flags)
+        self.connection.send(buf, flags, self.connection.waits())
     }
 
     /// Sends bytes of which the last one ends a record (MSG_EOR): no segment
@@ -271,7 +271,7 @@ impl TcpStream {
             end_of_record: true,
             ..SendFlags::default()
         };
-        self.connection.send(buf, flags)
+        self.connection.send(buf, flags, self.connection.waits())
     }
 
     /// Takes the urgent byte (MSG_OOB). Never waits.

@@ -1,6 +1,6 @@
 //! The calls a program makes: each does what it can at once and never waits.
 
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 
 use toehold_shm::Direction;
 
@@ -63,6 +63,16 @@ impl Stack {
         let index = self.tcp.resolve_listener(listener)?;
         let (address, port) = self.tcp.listener_address(index);
         Ok(SocketAddr::new(address.into(), port))
+    }
+
+    /// Whether this stack listens for connections to an address and port.
+    pub fn listens_at(&self, local: SocketAddr) -> bool {
+        self.tcp.listens_at(local.ip().into(), local.port())
+    }
+
+    /// Whether an address is one of this stack's own, or loops back to it.
+    pub fn is_local(&self, address: IpAddr) -> bool {
+        self.ip.is_local(address.into())
     }
 
     /// Changes a listener's backlog.

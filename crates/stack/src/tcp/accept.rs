@@ -186,6 +186,12 @@ impl Tcp {
         wildcard
     }
 
+    /// Whether there is a listener for connections to an address and port.
+    pub(crate) fn listens_at(&self, address: Address, port: u16) -> bool {
+        self.listeners_on(port)
+            .any(|index| self.listeners[index as usize].takes(address, port))
+    }
+
     /// Indices of the listeners whose port falls into the same bucket.
     fn listeners_on(&self, port: u16) -> impl Iterator<Item = u32> + '_ {
         let first = self.listener_buckets[bucket_of(port)].checked_sub(1);

@@ -1,0 +1,137 @@
+//! Calls that say for themselves how they are meant, as those of `recvmsg(2)` and
+//! `sendmsg(2)` do with their flags, and what programs that know nothing of a node do with
+//! its descriptors.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use toehold_node::Operation;
+use toehold_stack::{ReceiveFlags, SendFlags};
+
+use super::TcpStream;
+use super::connection::Connection;
+use super::operations::Connect;
+use crate::error::{from_socket, timed_out};
+
+/// How one call receives.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ReceiveOptions {
+    /// Leaves the bytes for the next call (MSG_PEEK).
+    pub peek: bool,
+    /// Does not wait, whatever the stream's mode is (MSG_DONTWAIT).
+    pub nonblocking: bool,
+}
+
+/// How one call sends.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SendOptions {
+    /// The last byte is urgent (MSG_OOB).
+    pub urgent: bool,
+    /// More will follow soon (MSG_MORE).
+    pub more: bool,
+    /// The last byte ends a record (MSG_EOR).
+    pub end_of_record: bool,
+    /// Does not wait, whatever the stream's mode is (MSG_DONTWAIT).
+    pub nonblocking: bool,
+}
+
+impl TcpStream {
+    /// Receives into the first buffer, waiting if it has to, and into the others what is there.
+    ///
+    /// # Errors
+    ///
+    /// As for reading.
+    #[inline]
+    pub fn receive_with(&self, buffers: &mut [IoSliceMut<'_>], options: ReceiveOptions) -> io::Result<usize> {
+        let waits = !options.nonblocking && self.connection.waits();
+        let flags = ReceiveFlags {
+            peek: options.peek,
+            urgent: false,
+        };
+        match buffers {
+            [] => Ok(0),
+            [one] => self.connection.receive(one, flags, waits),
+            // Each would get the same bytes.
+            several if options.peek => self.peek_into(several, flags, waits),
+            several => self.connection.receive_vectored(several, waits),
+        }
+    }
+
+    fn peek_into(
+        &self,
+        buffers: &mut [IoSliceMut<'_>],
+        flags: ReceiveFlags,
+        waits: bool,
+    ) -> io::Result<usize> {
+        let room = buffers.iter().map(|buffer| buffer.len()).sum();
+        let mut bytes = vec![0; room];
+        let peeked = self.connection.receive(&mut bytes, flags, waits)?;
+        let mut rest = &bytes[..peeked];
+        for buffer in buffers {
+            let (now, later) = rest.split_at(rest.len().min(buffer.len()));
+            buffer[..now.len()].copy_from_slice(now);
+            rest = later;
+        }
+        Ok(peeked)
+    }
+
+    /// Sends what the buffers hold.
+    ///
+    /// # Errors
+    ///
+    /// As for writing.
+    #[inline]
+    pub fn send_with(&self, buffers: &[IoSlice<'_>], options: SendOptions) -> io::Result<usize> {
+        let waits = !options.nonblocking && self.connection.waits();
+        let flags = SendFlags {
+            urgent: options.urgent,
+            more: options.more,
+            end_of_record: options.end_of_record,
+        };
+        match buffers {
+            [] => Ok(0),
+            [one] => self.connection.send(one, flags, waits),
+            several => self.connection.send_vectored(several, flags, waits),
+        }
+    }
+
+    /// Waits for the end of an attempt to connect that was [begun](TcpStream::begin),
+    /// `timeout` at most.
+    ///
+    /// # Errors
+    ///
+    /// As for [`TcpStream::connect`]; `TimedOut` after that time, with the attempt going on.
+    pub fn finish_connect(&self, timeout: Option<Duration>) -> io::Result<()> {
+        let Connection { node, id, spin, .. } = &*self.connection;
+        let mut operation = Connect { id: *id };
+        let mut shard = node.enter()?;
+        let result = match operation.attempt(&mut shard) {
+            Some(result) => Some(result),
+            None => {
+                let deadline = timeout.map(|timeout| shard.now + timeout);
+                node.block(&mut shard, &mut operation, spin, deadline)?
+            }
+        };
+        drop(shard);
+        result.ok_or_else(timed_out)?.map_err(from_socket)
+    }
+
+    /// The stream's descriptor, for whoever makes copies of it for a program and sees all
+    /// of them closed. The stream has none until it is [put back](TcpStream::put_back), and
+    /// must get it back before it is dropped, or it is closed only when this process ends.
+    ///
+    /// `None` if there is none, or there are other handles of the stream.
+    pub fn lend_descriptor(&mut self) -> Option<OwnedFd> {
+        Arc::get_mut(&mut self.connection)?.holder_mut()?.lend()
+    }
+
+    /// Gives back the last copy of the descriptor. `shared`: another process may have copies
+    /// that were not seen to be made, beside those of forks.
+    pub fn put_back(&mut self, descriptor: OwnedFd, shared: bool) {
+        if let Some(holder) = Arc::get_mut(&mut self.connection).and_then(Connection::holder_mut) {
+            holder.put_back(descriptor, shared);
+        }
+    }
+}
