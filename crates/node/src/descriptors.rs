@@ -4,29 +4,33 @@
 //! number, and may count on low ones being its own. Whoever stands in for it has the node's
 //! descriptors kept above a number, which is the process's.
 
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::sync::OnceLock;
 
-static LOWEST: AtomicI32 = AtomicI32::new(0);
+/// From which number on, and whom to tell.
+static KEEP: OnceLock<(RawFd, fn(RawFd))> = OnceLock::new();
 
 /// From now on descriptors that this process has of a node get no lower number, as long as
-/// the system has higher ones.
-pub fn keep_above(lowest: i32) {
-    LOWEST.store(lowest, Relaxed);
+/// the system has higher ones, and `note` is told of each. Only the first call counts.
+pub fn keep_above(lowest: RawFd, note: fn(RawFd)) {
+    let _ = KEEP.set((lowest, note));
 }
 
 /// The descriptor, where it should be.
 pub(crate) fn keep(descriptor: OwnedFd) -> OwnedFd {
-    let lowest = LOWEST.load(Relaxed);
-    if descriptor.as_raw_fd() >= lowest {
+    let Some(&(lowest, note)) = KEEP.get() else {
         return descriptor;
-    }
-    rustix::io::fcntl_dupfd_cloexec(&descriptor, lowest).unwrap_or(descriptor)
+    };
+    let kept = match descriptor.as_raw_fd() < lowest {
+        true => rustix::io::fcntl_dupfd_cloexec(&descriptor, lowest).unwrap_or(descriptor),
+        false => descriptor,
+    };
+    note(kept.as_raw_fd());
+    kept
 }
 
 /// A copy of a descriptor, where it should be.
 pub(crate) fn copy(descriptor: impl AsFd) -> std::io::Result<OwnedFd> {
-    let lowest = LOWEST.load(Relaxed);
-    let copied = rustix::io::fcntl_dupfd_cloexec(&descriptor, lowest);
-    copied.or_else(|_| Ok(rustix::io::fcntl_dupfd_cloexec(&descriptor, 0)?))
+    let copied = rustix::io::fcntl_dupfd_cloexec(&descriptor, 0)?;
+    Ok(keep(copied))
 }

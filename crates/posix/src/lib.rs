@@ -6,5 +6,6 @@
 
 pub mod address;
 pub mod errno;
+pub mod info;
 pub mod message;
 pub mod options;

@@ -32,5 +32,5 @@ pub use toehold_link::impair::{ImpairSettings, Impairments};
 pub use toehold_node::fabric::Fabric;
 pub use toehold_node::{AttachError, NodeConfig, NodeError, Placement, local_tcp};
 pub use toehold_stack::{
-    CongestionAlgorithm, Counters, DemuxStrategy, Info, Settings, SocketOption, State, TcpConfig,
+    CongestionAlgorithm, Counters, DemuxStrategy, Info, Readiness, Settings, SocketOption, State, TcpConfig,
 };

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use rustix::io::Errno;
 use toehold_node::{Everywhere, Holder, HolderError, Operation, Shard, Shards, SpinBudget, Subscription};
-use toehold_stack::{ConnectionId, Event, ListenerId, Settings, SocketError, SocketOption};
+use toehold_stack::{ConnectionId, Event, ListenerId, Readiness, Settings, SocketError, SocketOption};
 
 use crate::error::{from_holder, from_socket, gone, invalid, would_block};
 use crate::node::{Node, Shared};
@@ -294,6 +294,23 @@ impl TcpListener {
     pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
         self.listener.nonblocking.store(nonblocking, Relaxed);
         Ok(())
+    }
+
+    /// What the listener is ready for, as far as what has arrived was looked at.
+    ///
+    /// # Errors
+    ///
+    /// `NetworkDown` if the node is gone.
+    pub fn readiness(&self) -> io::Result<Readiness> {
+        let mut readable = false;
+        self.with(|_, shard, id| {
+            readable |= shard.stack.accept_queue_len(id)? > 0;
+            Ok(())
+        })?;
+        Ok(Readiness {
+            readable,
+            ..Readiness::default()
+        })
     }
 
     /// Changes how many connections may wait, as a second `listen(2)` does.

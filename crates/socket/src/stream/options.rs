@@ -4,7 +4,7 @@ use std::io;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use toehold_stack::{Info, ReceiveFlags, SendFlags, Settings, SocketOption};
+use toehold_stack::{Info, Readiness, ReceiveFlags, SendFlags, Settings, SocketOption};
 
 use super::TcpStream;
 use crate::error::from_socket;
@@ -314,6 +314,18 @@ impl TcpStream {
         self.connection.with(|shard, id| shard.stack.readable_bytes(id))
     }
 
+    /// Bytes that can be written without waiting.
+    ///
+    /// # Errors
+    ///
+    /// None for a stream that exists.
+    pub fn send_room(&self) -> io::Result<usize> {
+        self.connection.with(|shard, id| {
+            let bound = shard.stack.settings(id)?.send_buffer() as usize;
+            Ok(bound.saturating_sub(shard.stack.unacknowledged_bytes(id)?))
+        })
+    }
+
     /// Bytes written and not yet acknowledged by the peer (SIOCOUTQ).
     ///
     /// # Errors
@@ -343,6 +355,15 @@ impl TcpStream {
     /// None for a stream that exists.
     pub fn info(&self) -> io::Result<Info> {
         self.connection.with(|shard, id| shard.stack.info(id))
+    }
+
+    /// What the stream is ready for, as far as what has arrived was looked at.
+    ///
+    /// # Errors
+    ///
+    /// `NetworkDown` if the node is gone.
+    pub fn readiness(&self) -> io::Result<Readiness> {
+        self.connection.with(|shard, id| Ok(shard.stack.readiness(id)))
     }
 
     /// Whether calls fail instead of waiting.

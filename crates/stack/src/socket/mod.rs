@@ -270,7 +270,8 @@ impl Settings {
         }
     }
 
-    pub(crate) fn keepalive_idle(&self) -> Duration {
+    /// Silence before the first keepalive.
+    pub fn keepalive_idle(&self) -> Duration {
         Duration::from_secs(self.keepalive_idle_s.into())
     }
 }

@@ -124,6 +124,44 @@ impl Settings {
         self.has(setting::KEEPALIVE)
     }
 
+    /// Time between keepalives.
+    pub fn keepalive_interval(&self) -> Duration {
+        Duration::from_secs(self.keepalive_interval_s.into())
+    }
+
+    /// Unanswered keepalives before the connection is given up.
+    pub fn keepalive_probes(&self) -> u8 {
+        self.keepalive_probes
+    }
+
+    /// Whether urgent bytes stay in the stream.
+    pub fn urgent_inline(&self) -> bool {
+        self.has(setting::URGENT_INLINE)
+    }
+
+    /// Whether an address in TIME-WAIT may be used again.
+    pub fn reuse_address(&self) -> bool {
+        self.has(setting::REUSE_ADDRESS)
+    }
+
+    /// Bytes from which on a connection is readable.
+    pub fn receive_low_water(&self) -> u8 {
+        self.read_low_water.max(1)
+    }
+
+    /// The traffic class of packets.
+    pub fn traffic_class(&self) -> u8 {
+        self.traffic_class
+    }
+
+    /// The congestion control's name, as TCP_CONGESTION has it.
+    pub fn congestion_name(&self) -> &'static str {
+        match self.algorithm() {
+            CongestionAlgorithm::Cubic => "cubic",
+            CongestionAlgorithm::Reno => "reno",
+        }
+    }
+
     /// How long a close waits for what is queued, if at all.
     pub fn linger(&self) -> Option<Duration> {
         self.has(setting::LINGER)

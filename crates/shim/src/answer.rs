@@ -1,0 +1,51 @@
+//! How calls end: with a number, or -1 and `errno`.
+
+use core::ffi::c_int;
+
+use toehold_posix::errno::{Errno, Outcome};
+
+/// `errno` as the program sees it.
+pub(crate) fn errno() -> c_int {
+    // SAFETY: it is this thread's own.
+    unsafe { *libc::__errno_location() }
+}
+
+pub(crate) fn set_errno(errno: c_int) {
+    // SAFETY: it is this thread's own.
+    unsafe { *libc::__errno_location() = errno }
+}
+
+/// What C functions return.
+pub(crate) trait Number {
+    /// What says that `errno` tells more.
+    const FAILED: Self;
+}
+
+impl Number for c_int {
+    const FAILED: Self = -1;
+}
+
+impl Number for isize {
+    const FAILED: Self = -1;
+}
+
+/// Ends a call.
+#[inline]
+pub(crate) fn answer<T: Number>(outcome: Outcome<T>) -> T {
+    match outcome {
+        Ok(number) => number,
+        Err(Errno(errno)) => {
+            set_errno(errno);
+            T::FAILED
+        }
+    }
+}
+
+/// What a function of libc has come to, from what it returned.
+#[inline]
+pub(crate) fn outcome<T: Number + PartialEq>(returned: T) -> Outcome<T> {
+    if returned == T::FAILED {
+        return Err(Errno(errno()));
+    }
+    Ok(returned)
+}

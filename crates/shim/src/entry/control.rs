@@ -1,0 +1,87 @@
+//! `ioctl` and `sockatmark`.
+
+use core::ffi::{c_int, c_ulong};
+
+use toehold_posix::errno::{Errno, Outcome};
+
+use super::on_stream;
+use crate::errors::number_of;
+use crate::inside::is_inside;
+use crate::socket::Stream;
+use crate::{next, table};
+
+/// SIOCATMARK.
+const AT_MARK: c_ulong = 0x8905;
+/// SIOCOUTQ, TIOCOUTQ.
+const OUT_QUEUE: c_ulong = 0x5411;
+/// SIOCOUTQNSD.
+const UNSENT: c_ulong = 0x894b;
+
+/// `ioctl(2)`.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: c_ulong) -> c_int {
+    if request & 0xffff_ffff == libc::FIONBIO
+        && let Some(file) = table::get(fd).filter(|_| !is_inside() && argument != 0)
+    {
+        // SAFETY: the program passes a number.
+        let on = unsafe { (argument as *const c_int).read() } != 0;
+        if file.set_nonblocking(on) {
+            return 0;
+        }
+    }
+    let mut is_descriptors = false;
+    let done = on_stream(fd, |stream| {
+        // SAFETY: the program passes what the request asks for.
+        let done = unsafe { control(stream, request & 0xffff_ffff, argument as *mut c_int) };
+        is_descriptors = done.is_none();
+        done.unwrap_or(Ok(0))
+    });
+    match done {
+        Some(done) if !is_descriptors => done,
+        // SAFETY: what is not ours is as it was.
+        _ => unsafe { next::ioctl(fd, request, argument) },
+    }
+}
+
+/// `None`: it is a request to the descriptor.
+///
+/// # Safety
+///
+/// `argument` is null or points to a number.
+unsafe fn control(stream: &Stream, request: c_ulong, argument: *mut c_int) -> Option<Outcome<c_int>> {
+    let inner = &stream.inner;
+    let number = match request {
+        libc::FIONREAD => inner.readable_bytes(),
+        OUT_QUEUE => inner.unacknowledged_bytes(),
+        UNSENT => inner.info().map(|info| info.unsent as usize),
+        AT_MARK => inner.at_mark().map(usize::from),
+        _ => return None,
+    };
+    if argument.is_null() {
+        return Some(Err(Errno::FAULT));
+    }
+    Some(number.map_err(number_of).map(|number| {
+        // SAFETY: the caller says so.
+        unsafe { argument.write(number.min(c_int::MAX as usize) as c_int) };
+        0
+    }))
+}
+
+/// `sockatmark(3)`.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn sockatmark(fd: c_int) -> c_int {
+    let mut mark = 0;
+    // SAFETY: the request writes a number.
+    match unsafe { ioctl(fd, AT_MARK, &raw mut mark as c_ulong) } {
+        0 => mark,
+        failed => failed,
+    }
+}

@@ -1,0 +1,220 @@
+//! `close`, `dup`, `fcntl` and their variants.
+
+use core::ffi::{c_int, c_uint, c_ulong};
+
+use toehold_posix::errno::Errno;
+
+use crate::answer::answer;
+use crate::file::Kind;
+use crate::inside::{Inside, is_inside};
+use crate::{next, table};
+
+/// `close(2)`. What is the library's own, the program has not opened and does not close.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn close(fd: c_int) -> c_int {
+    if table::is_kernels(fd) {
+        // SAFETY: a plain number.
+        return unsafe { next::close(fd) };
+    }
+    if is_inside() {
+        table::disown(fd);
+        // SAFETY: a plain number.
+        return unsafe { next::close(fd) };
+    }
+    if table::is_own(fd) {
+        return answer(Err(Errno::BADF));
+    }
+    let _inside = Inside::enter();
+    forget(fd);
+    // SAFETY: a plain number.
+    unsafe { next::close(fd) }
+}
+
+/// The number is about to be closed, or to be something else's.
+pub(super) fn forget(number: c_int) {
+    let Some((file, last)) = table::take(number) else {
+        return;
+    };
+    crate::epoll::closed(&file, number, last);
+    if let Kind::Stream(stream) = &file.kind
+        && last
+        && let Ok(copy) = rustix::io::fcntl_dupfd_cloexec(table::borrow(&number), crate::node::lowest())
+    {
+        table::own(std::os::fd::AsRawFd::as_raw_fd(&copy));
+        stream.keep_last(copy);
+    }
+}
+
+/// `close_range(2)`.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+    const CLOEXEC: c_int = 1 << 2;
+    if first > last {
+        return answer(Err(Errno::INVAL));
+    }
+    let inside = Inside::enter();
+    let own: Vec<c_uint> = table::known()
+        .into_iter()
+        .map(|number| number as c_uint)
+        .filter(|number| (first..=last).contains(number))
+        .collect();
+    if flags & CLOEXEC == 0 {
+        own.iter().for_each(|&number| forget(number as c_int));
+    }
+    let mut from = first;
+    let mut outcome = 0;
+    // Between the library's own.
+    for number in own.into_iter().filter(|&number| table::is_own(number as c_int)) {
+        if from < number {
+            // SAFETY: plain numbers.
+            outcome |= unsafe { next::close_range(from, number - 1, flags) };
+        }
+        from = number + 1;
+    }
+    if from <= last {
+        // SAFETY: plain numbers.
+        outcome |= unsafe { next::close_range(from, last, flags) };
+    }
+    drop(inside);
+    outcome
+}
+
+/// `closefrom(3)`.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn closefrom(first: c_int) {
+    // SAFETY: plain numbers.
+    unsafe { close_range(first.max(0) as c_uint, c_uint::MAX, 0) };
+}
+
+/// A number is a copy of another one.
+fn copied(from: c_int, to: c_int) {
+    if let Some(file) = table::get(from).and_then(|file| file.share()) {
+        table::put(to, file);
+    }
+}
+
+/// `dup(2)`.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn dup(fd: c_int) -> c_int {
+    if table::is_own(fd) && !is_inside() {
+        return answer(Err(Errno::BADF));
+    }
+    // SAFETY: a plain number.
+    let to = unsafe { next::dup(fd) };
+    if to >= 0 && table::has(fd) {
+        let _inside = Inside::enter();
+        copied(fd, to);
+    }
+    to
+}
+
+/// `dup2(2)`.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn dup2(from: c_int, to: c_int) -> c_int {
+    // SAFETY: plain numbers.
+    over(from, to, || unsafe { next::dup2(from, to) })
+}
+
+/// `dup3(2)`.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn dup3(from: c_int, to: c_int, flags: c_int) -> c_int {
+    // SAFETY: plain numbers.
+    over(from, to, || unsafe { next::dup3(from, to, flags) })
+}
+
+fn over(from: c_int, to: c_int, dup: impl FnOnce() -> c_int) -> c_int {
+    if is_inside() || from == to || table::is_kernels(from) && table::is_kernels(to) {
+        return dup();
+    }
+    if table::is_own(from) {
+        return answer(Err(Errno::BADF));
+    }
+    let _inside = Inside::enter();
+    if table::is_own(to) {
+        // The number is the program's to choose; the library goes on without.
+        table::disown(to);
+    } else if rustix::io::fcntl_getfd(table::borrow(&from)).is_ok() {
+        forget(to);
+    }
+    let number = dup();
+    if number >= 0 {
+        copied(from, number);
+    }
+    number
+}
+
+/// `fcntl(2)`.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
+    if is_inside() || table::is_kernels(fd) {
+        // SAFETY: as the program passed it.
+        return unsafe { next::fcntl(fd, command, argument) };
+    }
+    if table::is_own(fd) {
+        return answer(Err(Errno::BADF));
+    }
+    let _inside = Inside::enter();
+    let file = table::get(fd);
+    let mode = file.as_ref().and_then(|file| file.is_nonblocking());
+    let flag = libc::O_NONBLOCK as c_ulong;
+    let mut argument = argument;
+    if let (libc::F_SETFL, Some(file), Some(_)) = (command, &file, mode) {
+        file.set_nonblocking(argument & flag != 0);
+        // What the kernel has there instead is one that nobody reads, or that never waits.
+        argument = match file.stream() {
+            Some(_) => argument & !flag,
+            None => argument | flag,
+        };
+    }
+    // SAFETY: as the program passed it.
+    let done = unsafe { next::fcntl(fd, command, argument) };
+    if done < 0 {
+        return done;
+    }
+    match (command, mode) {
+        (libc::F_DUPFD | libc::F_DUPFD_CLOEXEC, _) => copied(fd, done),
+        (libc::F_GETFL, Some(true)) => return done | libc::O_NONBLOCK,
+        (libc::F_GETFL, Some(false)) => return done & !libc::O_NONBLOCK,
+        _ => {}
+    }
+    done
+}
+
+/// `fcntl(2)` of programs with large files.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn fcntl64(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
+    // SAFETY: as there.
+    unsafe { fcntl(fd, command, argument) }
+}

@@ -1,0 +1,192 @@
+//! The epoll functions.
+
+use core::ffi::c_int;
+use std::time::Duration;
+
+use libc::{epoll_event, sigset_t, timespec};
+use toehold_posix::errno::Errno;
+
+use crate::answer::answer;
+use crate::file::Kind;
+use crate::inside::{Inside, is_inside};
+use crate::{epoll, next, signals, start, table};
+
+fn made(number: c_int) -> c_int {
+    if number >= 0 && !is_inside() && start::is_wanted() {
+        let _inside = Inside::enter();
+        table::put(number, epoll::open());
+    }
+    number
+}
+
+/// `epoll_create(2)`.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn epoll_create(size: c_int) -> c_int {
+    // SAFETY: a plain number.
+    made(unsafe { next::epoll_create(size) })
+}
+
+/// `epoll_create1(2)`.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn epoll_create1(flags: c_int) -> c_int {
+    // SAFETY: a plain number.
+    made(unsafe { next::epoll_create1(flags) })
+}
+
+/// `epoll_ctl(2)`.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn epoll_ctl(
+    epfd: c_int,
+    operation: c_int,
+    fd: c_int,
+    event: *mut epoll_event,
+) -> c_int {
+    let file = table::get(epfd).filter(|_| !is_inside());
+    let Some(Kind::Epoll(epoll)) = file.as_ref().map(|file| &file.kind) else {
+        // SAFETY: what is not ours is as it was.
+        return unsafe { next::epoll_ctl(epfd, operation, fd, event) };
+    };
+    let _inside = Inside::enter();
+    let target = table::get(fd).and_then(|file| file.share());
+    let is_stream = target.as_ref().is_some_and(|file| file.stream().is_some());
+    if !is_stream {
+        // SAFETY: as the program passed it.
+        let done = unsafe { next::epoll_ctl(epfd, operation, fd, event) };
+        if done != 0 {
+            return done;
+        }
+        epoll.note_kernels();
+    }
+    let Some(target) = target.filter(|file| !matches!(file.kind, Kind::Epoll(_))) else {
+        return 0;
+    };
+    // SAFETY: the program passes an event, if the operation needs one.
+    let event = (!event.is_null()).then(|| unsafe { event.read_unaligned() });
+    let done = epoll.control(operation, fd, &target, event);
+    match is_stream {
+        true => answer(done),
+        // The kernel has said how it is.
+        false => 0,
+    }
+}
+
+/// `epoll_wait(2)`.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn epoll_wait(
+    epfd: c_int,
+    events: *mut epoll_event,
+    most: c_int,
+    timeout: c_int,
+) -> c_int {
+    // SAFETY: the program passes room for so many.
+    match unsafe { wait(epfd, events, most, millis(timeout), core::ptr::null()) } {
+        Some(done) => done,
+        // SAFETY: what is not ours is as it was.
+        None => unsafe { next::epoll_wait(epfd, events, most, timeout) },
+    }
+}
+
+/// `epoll_pwait(2)`.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn epoll_pwait(
+    epfd: c_int,
+    events: *mut epoll_event,
+    most: c_int,
+    timeout: c_int,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: the program passes room for so many.
+    match unsafe { wait(epfd, events, most, millis(timeout), mask) } {
+        Some(done) => done,
+        // SAFETY: what is not ours is as it was.
+        None => unsafe { next::epoll_pwait(epfd, events, most, timeout, mask) },
+    }
+}
+
+/// `epoll_pwait2(2)`.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn epoll_pwait2(
+    epfd: c_int,
+    events: *mut epoll_event,
+    most: c_int,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: the program passes a time, or none.
+    let span = unsafe { super::span(timeout) };
+    // SAFETY: the program passes room for so many.
+    match span
+        .ok()
+        // SAFETY: as the program passed it.
+        .and_then(|span| unsafe { wait(epfd, events, most, span, mask) })
+    {
+        Some(done) => done,
+        // SAFETY: what is not ours is as it was.
+        None => unsafe { next::epoll_pwait2(epfd, events, most, timeout, mask) },
+    }
+}
+
+/// A time in milliseconds; what is negative has no end.
+pub(super) fn millis(timeout: c_int) -> Option<Duration> {
+    u64::try_from(timeout).ok().map(Duration::from_millis)
+}
+
+/// `None`: the instance has nothing but the kernel's.
+///
+/// # Safety
+///
+/// As for `epoll_pwait2`.
+unsafe fn wait(
+    epfd: c_int,
+    events: *mut epoll_event,
+    most: c_int,
+    timeout: Option<Duration>,
+    mask: *const sigset_t,
+) -> Option<c_int> {
+    let file = table::get(epfd).filter(|_| !is_inside())?;
+    let Kind::Epoll(epoll) = &file.kind else {
+        return None;
+    };
+    if !epoll.has_sockets() {
+        return None;
+    }
+    let Some(most) = usize::try_from(most).ok().filter(|&most| most > 0) else {
+        return Some(answer(Err(Errno::INVAL)));
+    };
+    if events.is_null() {
+        return Some(answer(Err(Errno::FAULT)));
+    }
+    // SAFETY: the program passes room for so many.
+    let events = unsafe { core::slice::from_raw_parts_mut(events, most) };
+    // SAFETY: the program passes a set of signals, or none.
+    let masked = unsafe { signals::Masked::with(mask) };
+    let inside = Inside::enter();
+    let done = epoll.wait(epfd, events, timeout);
+    drop(inside);
+    drop(masked);
+    Some(answer(done))
+}

@@ -1,0 +1,233 @@
+//! `fork`, `exec` and `posix_spawn`: the programs that a program runs are on its node, too.
+
+use core::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::CString;
+
+use libc::pid_t;
+
+use crate::inside::{Inside, is_inside};
+use crate::{next, rights, start};
+
+type Strings = *const *const c_char;
+
+/// What a program of the node has in its environment, in this process's.
+const NEEDED: [&CStr; 4] = [
+    c"LD_PRELOAD",
+    c"TOEHOLD_FABRIC",
+    c"TOEHOLD_NODE",
+    c"TOEHOLD_STATS",
+];
+
+/// What says which listeners it inherits.
+const LISTENERS: &CStr = c"TOEHOLD_LISTENERS";
+
+/// An environment for another program.
+struct Environment {
+    /// What was added, or changed.
+    own: Vec<CString>,
+    list: Vec<*const c_char>,
+}
+
+impl Environment {
+    /// The program's own, and what it lacks.
+    ///
+    /// # Safety
+    ///
+    /// `given` is null or a list of C strings that ends with null.
+    unsafe fn complete(given: Strings) -> Environment {
+        let mut list = Vec::new();
+        let mut next = given;
+        // SAFETY: the caller says so.
+        while !next.is_null() && !unsafe { next.read() }.is_null() {
+            // SAFETY: the list has not ended.
+            list.push(unsafe { next.read() });
+            // SAFETY: likewise.
+            next = unsafe { next.add(1) };
+        }
+        // SAFETY: the list's entries are C strings.
+        let has = |name: &CStr| list.iter().any(|entry| unsafe { is_of(*entry, name) });
+        let missing = NEEDED.iter().filter(|name| !has(name));
+        let own: Vec<CString> = missing
+            .filter_map(|name| {
+                // SAFETY: the name is a C string; the value is copied at once.
+                let value = unsafe { libc::getenv(name.as_ptr()).as_ref() }?;
+                // SAFETY: what it points to is a C string.
+                let value = unsafe { CStr::from_ptr(value) };
+                CString::new([name.to_bytes(), b"=", value.to_bytes()].concat()).ok()
+            })
+            .collect();
+        let mut own = own;
+        // SAFETY: the list's entries are C strings.
+        list.retain(|entry| !unsafe { is_of(*entry, LISTENERS) });
+        own.extend(rights::listeners());
+        list.extend(own.iter().map(|entry| entry.as_ptr()));
+        list.push(core::ptr::null());
+        Environment { own, list }
+    }
+
+    fn as_ptr(&self) -> Strings {
+        debug_assert!(self.own.len() < self.list.len());
+        self.list.as_ptr()
+    }
+}
+
+/// Whether an entry is the variable's.
+///
+/// # Safety
+///
+/// The entry is a C string.
+unsafe fn is_of(entry: *const c_char, name: &CStr) -> bool {
+    // SAFETY: the caller says so.
+    let entry = unsafe { CStr::from_ptr(entry) }.to_bytes();
+    entry
+        .strip_prefix(name.to_bytes())
+        .is_some_and(|rest| rest.first() == Some(&b'='))
+}
+
+fn wants() -> bool {
+    start::is_wanted() && !is_inside()
+}
+
+/// `vfork(2)`: with a memory of its own, as the standard allows. What the child does with its
+/// descriptors would be done with the parent's otherwise.
+///
+/// # Safety
+///
+/// As `fork`.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn vfork() -> pid_t {
+    // SAFETY: as there.
+    unsafe { libc::fork() }
+}
+
+/// `execve(2)`.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn execve(
+    path: *const c_char,
+    arguments: Strings,
+    environment: Strings,
+) -> c_int {
+    if !wants() {
+        // SAFETY: as the program passed it.
+        return unsafe { next::execve(path, arguments, environment) };
+    }
+    // SAFETY: the program passes an environment.
+    let environment = unsafe { prepare(environment) };
+    // SAFETY: as the program passed it, and more of the same.
+    unsafe { next::execve(path, arguments, environment.as_ptr()) }
+}
+
+/// # Safety
+///
+/// `environment` is null or a list of C strings that ends with null.
+unsafe fn prepare(environment: Strings) -> Environment {
+    let _inside = Inside::enter();
+    rights::give_all();
+    // SAFETY: the caller says so.
+    unsafe { Environment::complete(environment) }
+}
+
+unsafe extern "C" {
+    static environ: Strings;
+}
+
+/// `execv(3)`.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn execv(path: *const c_char, arguments: Strings) -> c_int {
+    // SAFETY: as there.
+    unsafe { execve(path, arguments, environ) }
+}
+
+/// `execvp(3)`.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn execvp(file: *const c_char, arguments: Strings) -> c_int {
+    // SAFETY: as there.
+    unsafe { execvpe(file, arguments, environ) }
+}
+
+/// `execvpe(3)`.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn execvpe(
+    file: *const c_char,
+    arguments: Strings,
+    environment: Strings,
+) -> c_int {
+    if !wants() {
+        // SAFETY: as the program passed it.
+        return unsafe { next::execvpe(file, arguments, environment) };
+    }
+    // SAFETY: the program passes an environment.
+    let environment = unsafe { prepare(environment) };
+    // SAFETY: as the program passed it, and more of the same.
+    unsafe { next::execvpe(file, arguments, environment.as_ptr()) }
+}
+
+/// `fexecve(3)`.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn fexecve(fd: c_int, arguments: Strings, environment: Strings) -> c_int {
+    if !wants() {
+        // SAFETY: as the program passed it.
+        return unsafe { next::fexecve(fd, arguments, environment) };
+    }
+    // SAFETY: the program passes an environment.
+    let environment = unsafe { prepare(environment) };
+    // SAFETY: as the program passed it, and more of the same.
+    unsafe { next::fexecve(fd, arguments, environment.as_ptr()) }
+}
+
+macro_rules! spawn {
+    ($($(#[doc = $doc:literal])+ $name:ident,)+) => {
+        $(
+            $(#[doc = $doc])+
+            ///
+            /// # Safety
+            ///
+            /// As there.
+            #[cfg_attr(not(test), unsafe(no_mangle))]
+            pub(crate) unsafe extern "C" fn $name(
+                child: *mut pid_t,
+                path: *const c_char,
+                actions: *const c_void,
+                attributes: *const c_void,
+                arguments: Strings,
+                environment: Strings,
+            ) -> c_int {
+                if !wants() {
+                    // SAFETY: as the program passed it.
+                    return unsafe { next::$name(child, path, actions, attributes, arguments, environment) };
+                }
+                // SAFETY: the program passes an environment.
+                let environment = unsafe { prepare(environment) };
+                // SAFETY: as the program passed it, and more of the same.
+                unsafe { next::$name(child, path, actions, attributes, arguments, environment.as_ptr()) }
+            }
+        )+
+    };
+}
+
+spawn! {
+    /// `posix_spawn(3)`.
+    posix_spawn,
+    /// `posix_spawnp(3)`.
+    posix_spawnp,
+}

@@ -1,0 +1,209 @@
+//! `sendfile` and `splice`, between connections and what is the kernel's.
+
+use core::ffi::{c_int, c_uint, c_void};
+use std::io::{IoSlice, IoSliceMut};
+
+use libc::{loff_t, off_t, size_t, ssize_t};
+use toehold_posix::errno::{Errno, Outcome};
+
+use super::on_stream;
+use crate::answer::{errno, outcome, set_errno};
+use crate::next;
+use crate::socket::Stream;
+
+/// Bytes that are copied at once, at most.
+const PIECE: usize = 256 << 10;
+
+/// `sendfile(2)`.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn sendfile(
+    out: c_int,
+    from: c_int,
+    offset: *mut off_t,
+    count: size_t,
+) -> ssize_t {
+    // SAFETY: the program passes a place, or none.
+    let sent = on_stream(out, |stream| {
+        // SAFETY: as the program passed it.
+        send_file(stream, from, unsafe { offset.as_mut() }, count)
+    });
+    match sent {
+        Some(sent) => {
+            pipe(sent);
+            sent
+        }
+        // SAFETY: what is not ours is as it was.
+        None => unsafe { next::sendfile(out, from, offset, count) },
+    }
+}
+
+/// `sendfile(2)` of programs with large files.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn sendfile64(
+    out: c_int,
+    from: c_int,
+    offset: *mut off_t,
+    count: size_t,
+) -> ssize_t {
+    // SAFETY: as there.
+    unsafe { sendfile(out, from, offset, count) }
+}
+
+fn pipe(sent: ssize_t) {
+    if sent < 0 && errno() == libc::EPIPE {
+        // SAFETY: a signal to this thread.
+        unsafe { libc::raise(libc::SIGPIPE) };
+        set_errno(libc::EPIPE);
+    }
+}
+
+/// The file's bytes from a place on, or from where the program's descriptor is, which then
+/// moves as far as bytes were sent.
+fn send_file(stream: &Stream, from: c_int, place: Option<&mut off_t>, count: size_t) -> Outcome<ssize_t> {
+    let own = place.is_none();
+    let mut here = match &place {
+        Some(place) => **place,
+        // SAFETY: plain numbers.
+        None => outcome(unsafe { libc::lseek(from, 0, libc::SEEK_CUR) } as ssize_t)? as off_t,
+    };
+    let mut buffer = vec![0_u8; count.min(PIECE)];
+    let mut total = 0;
+    let mut ended = Ok(());
+    while total < count {
+        let room = buffer.len().min(count - total);
+        // SAFETY: the buffer has that room.
+        let read = outcome(unsafe { libc::pread(from, buffer.as_mut_ptr().cast::<c_void>(), room, here) });
+        let read = match read {
+            Ok(0) => break,
+            Ok(read) => read as usize,
+            Err(errno) => {
+                ended = Err(errno);
+                break;
+            }
+        };
+        let more = if total + read < count { libc::MSG_MORE } else { 0 };
+        match stream.send(&[IoSlice::new(&buffer[..read])], more) {
+            Ok(sent) => {
+                total += sent as usize;
+                here += sent as off_t;
+                if (sent as usize) < read {
+                    break;
+                }
+            }
+            Err(errno) => {
+                ended = Err(errno);
+                break;
+            }
+        }
+    }
+    if own && total > 0 {
+        // SAFETY: plain numbers.
+        unsafe { libc::lseek(from, here, libc::SEEK_SET) };
+    }
+    if let Some(place) = place {
+        *place = here;
+    }
+    match ended {
+        Err(errno) if total == 0 => Err(errno),
+        _ => Ok(total as ssize_t),
+    }
+}
+
+/// `splice(2)`.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn splice(
+    from: c_int,
+    from_offset: *mut loff_t,
+    to: c_int,
+    to_offset: *mut loff_t,
+    len: size_t,
+    flags: c_uint,
+) -> ssize_t {
+    let moved = on_stream(to, |stream| {
+        if !to_offset.is_null() {
+            return Err(Errno::SPIPE);
+        }
+        splice_in(stream, from, len, flags)
+    })
+    .or_else(|| {
+        on_stream(from, |stream| {
+            if !from_offset.is_null() {
+                return Err(Errno::SPIPE);
+            }
+            splice_out(stream, to, len, flags)
+        })
+    });
+    match moved {
+        Some(moved) => {
+            pipe(moved);
+            moved
+        }
+        // SAFETY: what is not ours is as it was.
+        None => unsafe { next::splice(from, from_offset, to, to_offset, len, flags) },
+    }
+}
+
+/// From a pipe into a connection: what was taken out of the pipe has to find room.
+fn splice_in(stream: &Stream, from: c_int, len: size_t, flags: c_uint) -> Outcome<ssize_t> {
+    let at_once = flags & libc::SPLICE_F_NONBLOCK != 0;
+    let mut buffer = vec![0_u8; len.min(PIECE)];
+    if at_once && !crate::wait::is_readable(from) {
+        return Err(Errno::AGAIN);
+    }
+    if stream.is_nonblocking() {
+        let room = stream.inner.send_room().map_err(crate::errors::number_of)?;
+        if room == 0 {
+            return Err(Errno::AGAIN);
+        }
+        buffer.truncate(room);
+    }
+    // SAFETY: the buffer has that room.
+    let read = outcome(unsafe { next::read(from, buffer.as_mut_ptr().cast(), buffer.len()) })? as usize;
+    let mut rest = &buffer[..read];
+    while !rest.is_empty() {
+        let more = if flags & libc::SPLICE_F_MORE != 0 {
+            libc::MSG_MORE
+        } else {
+            0
+        };
+        match stream.send(&[IoSlice::new(rest)], more) {
+            Ok(sent) => rest = &rest[sent as usize..],
+            Err(errno) if rest.len() == read => return Err(errno),
+            Err(_) => break,
+        }
+    }
+    Ok(read as ssize_t)
+}
+
+/// From a connection into a pipe: what the pipe has no room for stays in the connection.
+fn splice_out(stream: &Stream, to: c_int, len: size_t, flags: c_uint) -> Outcome<ssize_t> {
+    let how = if flags & libc::SPLICE_F_NONBLOCK != 0 {
+        libc::MSG_DONTWAIT
+    } else {
+        0
+    };
+    let mut buffer = vec![0_u8; len.min(64 << 10)];
+    let seen = stream.receive(&mut [IoSliceMut::new(&mut buffer)], how | libc::MSG_PEEK)? as usize;
+    if seen == 0 {
+        return Ok(0);
+    }
+    // SAFETY: so many bytes were filled.
+    let written = outcome(unsafe { next::write(to, buffer.as_ptr().cast(), seen) })?;
+    stream.receive(
+        &mut [IoSliceMut::new(&mut buffer[..written as usize])],
+        libc::MSG_DONTWAIT,
+    )?;
+    Ok(written)
+}

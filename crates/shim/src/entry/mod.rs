@@ -1,0 +1,150 @@
+//! The functions that stand in for libc's, by what they are about.
+//!
+//! Each looks whether the descriptor is one of the table's, and if it is not, calls what it
+//! stands in for. What a call does on a socket is written elsewhere; here C becomes Rust.
+
+mod control;
+mod descriptors;
+mod epoll;
+mod exec;
+mod files;
+mod options;
+mod poll;
+mod privilege;
+mod raw;
+mod receive;
+mod resolve;
+mod send;
+mod setup;
+mod signal;
+mod stdio;
+
+use core::ffi::{c_int, c_void};
+use std::io::{IoSlice, IoSliceMut};
+use std::time::Duration;
+
+use libc::{iovec, size_t, timespec};
+use toehold_posix::errno::{Errno, Outcome};
+use toehold_posix::message;
+
+use crate::answer::{Number, answer};
+use crate::inside::{Inside, is_inside};
+use crate::socket::Stream;
+use crate::usage::{self, Counter};
+use crate::{signals, table};
+
+/// A call on a connection; `None` if the descriptor is no connection of the node's.
+#[inline]
+fn on_stream<T: Number>(number: c_int, mut call: impl FnMut(&Stream) -> Outcome<T>) -> Option<T> {
+    if !table::has(number) || is_inside() {
+        return None;
+    }
+    let mut inside = Inside::enter();
+    let file = table::get(number)?;
+    let stream = file.stream()?;
+    signals::begin();
+    let mut outcome = call(stream);
+    while matches!(outcome, Err(Errno::INTR)) {
+        // The program's handler runs now, and has said whether the call goes on.
+        drop(inside);
+        inside = Inside::enter();
+        if !signals::restarts() || stream.has_timeout() {
+            break;
+        }
+        outcome = call(stream);
+    }
+    usage::count(Counter::Calls, 1);
+    drop(file);
+    drop(inside);
+    Some(answer(outcome))
+}
+
+/// The program's buffer.
+///
+/// # Safety
+///
+/// The buffer is null, or writable for so many bytes as long as the result is used.
+unsafe fn room<'a>(buffer: *mut c_void, len: size_t) -> Outcome<IoSliceMut<'a>> {
+    if len == 0 {
+        return Ok(IoSliceMut::new(&mut []));
+    }
+    if buffer.is_null() {
+        return Err(Errno::FAULT);
+    }
+    // SAFETY: the caller says so.
+    let bytes = unsafe { core::slice::from_raw_parts_mut(buffer.cast(), len.min(isize::MAX as usize)) };
+    Ok(IoSliceMut::new(bytes))
+}
+
+/// The same for what it sends.
+///
+/// # Safety
+///
+/// The buffer is null, or readable for so many bytes as long as the result is used.
+unsafe fn bytes<'a>(buffer: *const c_void, len: size_t) -> Outcome<IoSlice<'a>> {
+    if len == 0 {
+        return Ok(IoSlice::new(&[]));
+    }
+    if buffer.is_null() {
+        return Err(Errno::FAULT);
+    }
+    // SAFETY: the caller says so.
+    let bytes = unsafe { core::slice::from_raw_parts(buffer.cast(), len.min(isize::MAX as usize)) };
+    Ok(IoSlice::new(bytes))
+}
+
+/// The program's buffers.
+///
+/// # Safety
+///
+/// `parts` is null or points to so many parts, each of which is writable, as long as the
+/// result is used.
+unsafe fn rooms<'a>(parts: *const iovec, count: size_t) -> Outcome<Vec<IoSliceMut<'a>>> {
+    // SAFETY: the caller says so.
+    let parts = unsafe { message::parts(parts, count) }?;
+    // SAFETY: likewise.
+    parts
+        .iter()
+        .map(|part| unsafe { room(part.iov_base, part.iov_len) })
+        .collect()
+}
+
+/// The same for what it sends.
+///
+/// # Safety
+///
+/// `parts` is null or points to so many parts, each of which is readable, as long as the
+/// result is used.
+unsafe fn gathered<'a>(parts: *const iovec, count: size_t) -> Outcome<Vec<IoSlice<'a>>> {
+    // SAFETY: the caller says so.
+    let parts = unsafe { message::parts(parts, count) }?;
+    // SAFETY: likewise.
+    parts
+        .iter()
+        .map(|part| unsafe { bytes(part.iov_base, part.iov_len) })
+        .collect()
+}
+
+/// A time that a program passes; none has no end.
+///
+/// # Safety
+///
+/// `time` is null or points to a time.
+unsafe fn span(time: *const timespec) -> Outcome<Option<Duration>> {
+    // SAFETY: the caller says so.
+    let Some(time) = (unsafe { time.as_ref() }) else {
+        return Ok(None);
+    };
+    let (Ok(seconds), Ok(nanos)) = (u64::try_from(time.tv_sec), u32::try_from(time.tv_nsec)) else {
+        return Err(Errno::INVAL);
+    };
+    if nanos >= 1_000_000_000 {
+        return Err(Errno::INVAL);
+    }
+    Ok(Some(Duration::new(seconds, nanos)))
+}
+
+/// `iovcnt` as it should be.
+fn count(count: c_int) -> Outcome<size_t> {
+    size_t::try_from(count).map_err(|_| Errno::INVAL)
+}

@@ -1,0 +1,224 @@
+//! `poll`, `select` and their variants.
+
+use core::ffi::c_int;
+use std::time::Duration;
+
+use libc::{fd_set, nfds_t, pollfd, sigset_t, timespec, timeval};
+use toehold_posix::errno::{Errno, Outcome};
+
+use super::epoll::millis;
+use crate::answer::answer;
+use crate::inside::{Inside, is_inside};
+use crate::{next, select, signals, table, wait};
+
+/// `poll(2)`.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn poll(fds: *mut pollfd, number: nfds_t, timeout: c_int) -> c_int {
+    // SAFETY: the program passes so many descriptors.
+    match unsafe { poll_ours(fds, number, millis(timeout), core::ptr::null()) } {
+        Some(done) => done,
+        // SAFETY: what is not ours is as it was.
+        None => unsafe { next::poll(fds, number, timeout) },
+    }
+}
+
+/// `poll(2)` as programs are compiled that check the array's size.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn __poll_chk(
+    fds: *mut pollfd,
+    number: nfds_t,
+    timeout: c_int,
+    _size: usize,
+) -> c_int {
+    // SAFETY: as for `poll`.
+    unsafe { poll(fds, number, timeout) }
+}
+
+/// `ppoll(2)`.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn ppoll(
+    fds: *mut pollfd,
+    number: nfds_t,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: the program passes a time, or none.
+    let span = unsafe { super::span(timeout) };
+    // SAFETY: the program passes so many descriptors.
+    match span
+        .ok()
+        // SAFETY: as the program passed it.
+        .and_then(|span| unsafe { poll_ours(fds, number, span, mask) })
+    {
+        Some(done) => done,
+        // SAFETY: what is not ours is as it was.
+        None => unsafe { next::ppoll(fds, number, timeout, mask) },
+    }
+}
+
+/// `ppoll(2)` as programs are compiled that check the array's size.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn __ppoll_chk(
+    fds: *mut pollfd,
+    number: nfds_t,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+    _size: usize,
+) -> c_int {
+    // SAFETY: as for `ppoll`.
+    unsafe { ppoll(fds, number, timeout, mask) }
+}
+
+/// `None`: none of the descriptors is a connection or listener of the node's.
+///
+/// # Safety
+///
+/// As for `ppoll`.
+unsafe fn poll_ours(
+    fds: *mut pollfd,
+    number: nfds_t,
+    timeout: Option<Duration>,
+    mask: *const sigset_t,
+) -> Option<c_int> {
+    if fds.is_null() || is_inside() || number > 1 << 20 {
+        return None;
+    }
+    // SAFETY: the program passes so many descriptors.
+    let fds = unsafe { core::slice::from_raw_parts_mut(fds, number as usize) };
+    if !fds.iter().any(|fd| table::has(fd.fd)) {
+        return None;
+    }
+    // SAFETY: the program passes a set of signals, or none.
+    let masked = unsafe { signals::Masked::with(mask) };
+    let inside = Inside::enter();
+    let done = wait::poll(fds, timeout);
+    drop(inside);
+    drop(masked);
+    Some(answer(done))
+}
+
+/// `select(2)`.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn select(
+    number: c_int,
+    read: *mut fd_set,
+    write: *mut fd_set,
+    except: *mut fd_set,
+    timeout: *mut timeval,
+) -> c_int {
+    // SAFETY: the program passes a time, or none.
+    let span = unsafe { time_of(timeout) };
+    let began = std::time::Instant::now();
+    // SAFETY: the program passes sets of so many descriptors.
+    let done = match span {
+        // SAFETY: as the program passed it.
+        Ok(span) => unsafe { select_ours(number, [read, write, except], span, core::ptr::null()) },
+        Err(_) => None,
+    };
+    let Some(done) = done else {
+        // SAFETY: what is not ours is as it was.
+        return unsafe { next::select(number, read, write, except, timeout) };
+    };
+    if let Ok(Some(span)) = span {
+        let left = span.saturating_sub(began.elapsed());
+        // SAFETY: the time is the program's. Linux says how much of it is left.
+        unsafe {
+            (*timeout).tv_sec = left.as_secs() as libc::time_t;
+            (*timeout).tv_usec = left.subsec_micros().into();
+        }
+    }
+    done
+}
+
+/// `pselect(2)`.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn pselect(
+    number: c_int,
+    read: *mut fd_set,
+    write: *mut fd_set,
+    except: *mut fd_set,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: the program passes a time, or none.
+    let span = unsafe { super::span(timeout) };
+    // SAFETY: the program passes sets of so many descriptors.
+    match span
+        .ok()
+        // SAFETY: as the program passed it.
+        .and_then(|span| unsafe { select_ours(number, [read, write, except], span, mask) })
+    {
+        Some(done) => done,
+        // SAFETY: what is not ours is as it was.
+        None => unsafe { next::pselect(number, read, write, except, timeout, mask) },
+    }
+}
+
+/// `None`: none of the descriptors is a connection or listener of the node's.
+///
+/// # Safety
+///
+/// As for `pselect`.
+unsafe fn select_ours(
+    number: c_int,
+    sets: [*mut fd_set; 3],
+    timeout: Option<Duration>,
+    mask: *const sigset_t,
+) -> Option<c_int> {
+    if is_inside() || !(1..=1 << 20).contains(&number) {
+        return None;
+    }
+    // SAFETY: the program passes sets of so many descriptors, or none.
+    let mut fds = unsafe { select::to_poll(number, sets) };
+    if !fds.iter().any(|fd| table::has(fd.fd)) {
+        return None;
+    }
+    // SAFETY: the program passes a set of signals, or none.
+    let masked = unsafe { signals::Masked::with(mask) };
+    let inside = Inside::enter();
+    let done = wait::poll(&mut fds, timeout);
+    drop(inside);
+    drop(masked);
+    // SAFETY: the sets are the same as before.
+    Some(answer(
+        done.and_then(|_| unsafe { select::from_poll(number, &fds, sets) }),
+    ))
+}
+
+/// # Safety
+///
+/// `time` is null or points to a time.
+unsafe fn time_of(time: *const timeval) -> Outcome<Option<Duration>> {
+    // SAFETY: the caller says so.
+    let Some(time) = (unsafe { time.as_ref() }) else {
+        return Ok(None);
+    };
+    let (Ok(seconds), Ok(micros)) = (u64::try_from(time.tv_sec), u64::try_from(time.tv_usec)) else {
+        return Err(Errno::INVAL);
+    };
+    Ok(Some(Duration::from_secs(seconds) + Duration::from_micros(micros)))
+}

@@ -1,0 +1,75 @@
+//! What takes rights away from a process, for good: another user, another root, a filter of
+//! system calls. Afterwards it may not be able to reach its node, so it does so before.
+
+use core::ffi::{c_char, c_int, c_ulong};
+
+use libc::{gid_t, size_t, uid_t};
+
+use crate::inside::{Inside, is_inside};
+use crate::{next, node};
+
+fn prepare() {
+    if !is_inside() {
+        let _inside = Inside::enter();
+        node::hold();
+    }
+}
+
+macro_rules! prepared {
+    ($($(#[doc = $doc:literal])+ fn $name:ident($($argument:ident: $kind:ty),*) -> $result:ty;)+) => {
+        $(
+            $(#[doc = $doc])+
+            ///
+            /// # Safety
+            ///
+            /// As there.
+            #[cfg_attr(not(test), unsafe(no_mangle))]
+            pub(crate) unsafe extern "C" fn $name($($argument: $kind),*) -> $result {
+                prepare();
+                // SAFETY: as the program passed it.
+                unsafe { next::$name($($argument),*) }
+            }
+        )+
+    };
+}
+
+prepared! {
+    /// `setuid(2)`.
+    fn setuid(user: uid_t) -> c_int;
+    /// `seteuid(2)`.
+    fn seteuid(user: uid_t) -> c_int;
+    /// `setreuid(2)`.
+    fn setreuid(real: uid_t, effective: uid_t) -> c_int;
+    /// `setresuid(2)`.
+    fn setresuid(real: uid_t, effective: uid_t, saved: uid_t) -> c_int;
+    /// `setgid(2)`.
+    fn setgid(group: gid_t) -> c_int;
+    /// `setgroups(2)`.
+    fn setgroups(number: size_t, groups: *const gid_t) -> c_int;
+    /// `chroot(2)`.
+    fn chroot(path: *const c_char) -> c_int;
+    /// `unshare(2)`.
+    fn unshare(flags: c_int) -> c_int;
+    /// `setns(2)`.
+    fn setns(fd: c_int, kind: c_int) -> c_int;
+}
+
+/// `prctl(2)`.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn prctl(
+    option: c_int,
+    second: c_ulong,
+    third: c_ulong,
+    fourth: c_ulong,
+    fifth: c_ulong,
+) -> c_int {
+    if option == libc::PR_SET_SECCOMP {
+        prepare();
+    }
+    // SAFETY: as the program passed it.
+    unsafe { next::prctl(option, second, third, fourth, fifth) }
+}

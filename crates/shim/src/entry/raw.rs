@@ -1,0 +1,79 @@
+//! `syscall(2)`: programs that call the kernel by numbers mean the same.
+
+use core::ffi::{c_int, c_long};
+
+use super::{control, descriptors, epoll, files, options, poll, receive, send, setup};
+use crate::inside::is_inside;
+use crate::{next, start};
+
+/// `syscall(2)`.
+///
+/// # Safety
+///
+/// As the system call.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn syscall(
+    number: c_long,
+    a: c_long,
+    b: c_long,
+    c: c_long,
+    d: c_long,
+    e: c_long,
+    f: c_long,
+) -> c_long {
+    if number == libc::SYS_futex || is_inside() || !start::is_wanted() {
+        // SAFETY: as the program passed it.
+        return unsafe { next::syscall(number, a, b, c, d, e, f) };
+    }
+    let fd = a as c_int;
+    // SAFETY: as the program passed it; each function takes what its system call takes.
+    unsafe {
+        match number {
+            libc::SYS_read => receive::read(fd, b as _, c as _) as c_long,
+            libc::SYS_readv => receive::readv(fd, b as _, c as _) as c_long,
+            libc::SYS_recvfrom => receive::recvfrom(fd, b as _, c as _, d as _, e as _, f as _) as c_long,
+            libc::SYS_recvmsg => receive::recvmsg(fd, b as _, c as _) as c_long,
+            libc::SYS_recvmmsg => receive::recvmmsg(fd, b as _, c as _, d as _, e as _).into(),
+            libc::SYS_write => send::write(fd, b as _, c as _) as c_long,
+            libc::SYS_writev => send::writev(fd, b as _, c as _) as c_long,
+            libc::SYS_sendto => send::sendto(fd, b as _, c as _, d as _, e as _, f as _) as c_long,
+            libc::SYS_sendmsg => send::sendmsg(fd, b as _, c as _) as c_long,
+            libc::SYS_sendmmsg => send::sendmmsg(fd, b as _, c as _, d as _).into(),
+            libc::SYS_sendfile => files::sendfile(fd, b as _, c as _, d as _) as c_long,
+            libc::SYS_splice => files::splice(fd, b as _, c as _, d as _, e as _, f as _) as c_long,
+            libc::SYS_socket => setup::socket(fd, b as _, c as _).into(),
+            libc::SYS_bind => setup::bind(fd, b as _, c as _).into(),
+            libc::SYS_listen => setup::listen(fd, b as _).into(),
+            libc::SYS_accept4 => setup::accept4(fd, b as _, c as _, d as _).into(),
+            libc::SYS_connect => setup::connect(fd, b as _, c as _).into(),
+            libc::SYS_shutdown => setup::shutdown(fd, b as _).into(),
+            libc::SYS_getsockname => setup::getsockname(fd, b as _, c as _).into(),
+            libc::SYS_getpeername => setup::getpeername(fd, b as _, c as _).into(),
+            libc::SYS_getsockopt => options::getsockopt(fd, b as _, c as _, d as _, e as _).into(),
+            libc::SYS_setsockopt => options::setsockopt(fd, b as _, c as _, d as _, e as _).into(),
+            libc::SYS_close => descriptors::close(fd).into(),
+            libc::SYS_close_range => descriptors::close_range(a as _, b as _, c as _).into(),
+            libc::SYS_dup => descriptors::dup(fd).into(),
+            libc::SYS_dup3 => descriptors::dup3(fd, b as _, c as _).into(),
+            libc::SYS_fcntl => descriptors::fcntl(fd, b as _, c as _).into(),
+            libc::SYS_ioctl => control::ioctl(fd, b as _, c as _).into(),
+            libc::SYS_ppoll => poll::ppoll(a as _, b as _, c as _, d as _).into(),
+            libc::SYS_epoll_create1 => epoll::epoll_create1(fd).into(),
+            libc::SYS_epoll_ctl => epoll::epoll_ctl(fd, b as _, c as _, d as _).into(),
+            libc::SYS_epoll_pwait => epoll::epoll_pwait(fd, b as _, c as _, d as _, e as _).into(),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_accept => setup::accept(fd, b as _, c as _).into(),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_dup2 => descriptors::dup2(fd, b as _).into(),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_poll => poll::poll(a as _, b as _, c as _).into(),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_select => poll::select(fd, b as _, c as _, d as _, e as _).into(),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_epoll_create => epoll::epoll_create(fd).into(),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_epoll_wait => epoll::epoll_wait(fd, b as _, c as _, d as _).into(),
+            _ => next::syscall(number, a, b, c, d, e, f),
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! `read`, `recv` and their variants.
+
+use core::ffi::{c_int, c_uint, c_void};
+
+use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t, timespec};
+use toehold_posix::errno::{Errno, Outcome};
+use toehold_posix::message::put_control;
+
+use super::{count, on_stream, room, rooms};
+use crate::inside::is_inside;
+use crate::socket::Stream;
+use crate::{next, rights, start};
+
+/// TCP_CM_INQ.
+const UNREAD: c_int = 36;
+
+/// `read(2)`.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn read(fd: c_int, buffer: *mut c_void, len: size_t) -> ssize_t {
+    // SAFETY: the program passes a buffer of that length.
+    let read = on_stream(fd, |stream| {
+        // SAFETY: as the program passed it.
+        stream.receive(&mut [unsafe { room(buffer, len) }?], 0)
+    });
+    // SAFETY: what is not ours is as it was.
+    read.unwrap_or_else(|| unsafe { next::read(fd, buffer, len) })
+}
+
+/// `read(2)` as programs are compiled that check the buffer's size.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn __read_chk(
+    fd: c_int,
+    buffer: *mut c_void,
+    len: size_t,
+    size: size_t,
+) -> ssize_t {
+    check(len, size);
+    // SAFETY: as for `read`.
+    unsafe { read(fd, buffer, len) }
+}
+
+/// `readv(2)`.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn readv(fd: c_int, parts: *const iovec, number: c_int) -> ssize_t {
+    // SAFETY: the program passes so many parts.
+    let read = on_stream(fd, |stream| {
+        // SAFETY: as the program passed it.
+        stream.receive(&mut unsafe { rooms(parts, count(number)?) }?, 0)
+    });
+    // SAFETY: what is not ours is as it was.
+    read.unwrap_or_else(|| unsafe { next::readv(fd, parts, number) })
+}
+
+/// `preadv2(2)`: of a socket there is no place to read at, but the present one.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn preadv2(
+    fd: c_int,
+    parts: *const iovec,
+    number: c_int,
+    offset: off_t,
+    flags: c_int,
+) -> ssize_t {
+    let read = on_stream(fd, |stream| {
+        if offset != -1 {
+            return Err(Errno::SPIPE);
+        }
+        let how = if flags & libc::RWF_NOWAIT != 0 {
+            libc::MSG_DONTWAIT
+        } else {
+            0
+        };
+        // SAFETY: the program passes so many parts.
+        stream.receive(&mut unsafe { rooms(parts, count(number)?) }?, how)
+    });
+    // SAFETY: what is not ours is as it was.
+    read.unwrap_or_else(|| unsafe { next::preadv2(fd, parts, number, offset, flags) })
+}
+
+/// `recv(2)`.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn recv(fd: c_int, buffer: *mut c_void, len: size_t, flags: c_int) -> ssize_t {
+    // SAFETY: the program passes a buffer of that length.
+    let received = on_stream(fd, |stream| {
+        // SAFETY: as the program passed it.
+        stream.receive(&mut [unsafe { room(buffer, len) }?], flags)
+    });
+    // SAFETY: what is not ours is as it was.
+    received.unwrap_or_else(|| unsafe { next::recv(fd, buffer, len, flags) })
+}
+
+/// `recv(2)` as programs are compiled that check the buffer's size.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn __recv_chk(
+    fd: c_int,
+    buffer: *mut c_void,
+    len: size_t,
+    size: size_t,
+    flags: c_int,
+) -> ssize_t {
+    check(len, size);
+    // SAFETY: as for `recv`.
+    unsafe { recv(fd, buffer, len, flags) }
+}
+
+/// `recvfrom(2)`. TCP names no sender.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn recvfrom(
+    fd: c_int,
+    buffer: *mut c_void,
+    len: size_t,
+    flags: c_int,
+    from: *mut sockaddr,
+    from_len: *mut socklen_t,
+) -> ssize_t {
+    let received = on_stream(fd, |stream| {
+        // SAFETY: the program passes a buffer of that length.
+        let received = stream.receive(&mut [unsafe { room(buffer, len) }?], flags)?;
+        if !from.is_null() && !from_len.is_null() {
+            // SAFETY: the program passes a length to write to.
+            unsafe { from_len.write(0) };
+        }
+        Ok(received)
+    });
+    // SAFETY: what is not ours is as it was.
+    received.unwrap_or_else(|| unsafe { next::recvfrom(fd, buffer, len, flags, from, from_len) })
+}
+
+/// `recvfrom(2)` as programs are compiled that check the buffer's size.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn __recvfrom_chk(
+    fd: c_int,
+    buffer: *mut c_void,
+    len: size_t,
+    size: size_t,
+    flags: c_int,
+    from: *mut sockaddr,
+    from_len: *mut socklen_t,
+) -> ssize_t {
+    check(len, size);
+    // SAFETY: as for `recvfrom`.
+    unsafe { recvfrom(fd, buffer, len, flags, from, from_len) }
+}
+
+/// `recvmsg(2)`.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
+    // SAFETY: the program passes a message.
+    let received = on_stream(fd, |stream| unsafe { receive_message(stream, message, flags) });
+    if let Some(received) = received {
+        return received;
+    }
+    // SAFETY: what is not ours is as it was.
+    let received = unsafe { next::recvmsg(fd, message, flags) };
+    if received >= 0 && start::is_wanted() && !is_inside() {
+        // SAFETY: the message was filled in.
+        unsafe { rights::received(&*message) };
+    }
+    received
+}
+
+/// `recvmmsg(2)`.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn recvmmsg(
+    fd: c_int,
+    messages: *mut mmsghdr,
+    number: c_uint,
+    flags: c_int,
+    timeout: *mut timespec,
+) -> c_int {
+    let received = on_stream(fd, |stream| {
+        let mut done = 0;
+        for index in 0..number as usize {
+            // SAFETY: the program passes so many messages.
+            let message = unsafe { &mut *messages.add(index) };
+            let how = match index {
+                0 => flags & !libc::MSG_WAITFORONE,
+                _ if flags & libc::MSG_WAITFORONE != 0 => flags | libc::MSG_DONTWAIT,
+                _ => flags,
+            };
+            // SAFETY: it is one of the program's messages.
+            match unsafe { receive_message(stream, &mut message.msg_hdr, how & !libc::MSG_WAITFORONE) } {
+                Ok(len) => message.msg_len = len as c_uint,
+                Err(errno) if done == 0 => return Err(errno),
+                Err(_) => break,
+            }
+            done += 1;
+            if message.msg_len == 0 {
+                break;
+            }
+        }
+        Ok(done)
+    });
+    // SAFETY: what is not ours is as it was.
+    received.unwrap_or_else(|| unsafe { next::recvmmsg(fd, messages, number, flags, timeout) })
+}
+
+/// # Safety
+///
+/// `message` is null or a message of the program's.
+unsafe fn receive_message(stream: &Stream, message: *mut msghdr, flags: c_int) -> Outcome<ssize_t> {
+    // SAFETY: the caller says so.
+    let message = unsafe { message.as_mut() }.ok_or(Errno::FAULT)?;
+    // SAFETY: it is one of the program's messages.
+    let mut buffers = unsafe { rooms(message.msg_iov, message.msg_iovlen) }?;
+    let received = stream.receive(&mut buffers, flags)?;
+    message.msg_namelen = 0;
+    message.msg_flags = flags & libc::MSG_OOB;
+    if stream.reports_unread.load(core::sync::atomic::Ordering::Relaxed) {
+        let unread = stream.inner.readable_bytes().unwrap_or(0) as c_int;
+        // SAFETY: the program's room for control messages is as it says.
+        unsafe { put_control(message, libc::IPPROTO_TCP, UNREAD, &unread.to_ne_bytes()) };
+    } else {
+        message.msg_controllen = 0;
+    }
+    Ok(received)
+}
+
+/// What libc does with a buffer that is too small for the call.
+fn check(len: size_t, size: size_t) {
+    unsafe extern "C" {
+        fn __chk_fail() -> !;
+    }
+    if len > size {
+        // SAFETY: it ends the program.
+        unsafe { __chk_fail() }
+    }
+}

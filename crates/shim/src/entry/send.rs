@@ -1,0 +1,212 @@
+//! `write`, `send` and their variants.
+
+use core::ffi::{c_int, c_uint, c_void};
+
+use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t};
+use toehold_posix::errno::{Errno, Outcome};
+
+use super::{bytes, count, gathered, on_stream};
+use crate::answer::errno;
+use crate::next;
+use crate::socket::Stream;
+
+/// Who writes to a connection that is over gets a signal, unless it said otherwise.
+#[inline]
+fn pipe<T: PartialEq + crate::answer::Number>(sent: T, flags: c_int) -> T {
+    if sent == T::FAILED && errno() == libc::EPIPE && flags & libc::MSG_NOSIGNAL == 0 {
+        // SAFETY: a signal to this thread.
+        unsafe { libc::raise(libc::SIGPIPE) };
+        crate::answer::set_errno(libc::EPIPE);
+    }
+    sent
+}
+
+/// `write(2)`.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn write(fd: c_int, buffer: *const c_void, len: size_t) -> ssize_t {
+    // SAFETY: the program passes a buffer of that length.
+    match on_stream(fd, |stream| stream.send(&[unsafe { bytes(buffer, len) }?], 0)) {
+        Some(sent) => pipe(sent, 0),
+        // SAFETY: what is not ours is as it was.
+        None => unsafe { next::write(fd, buffer, len) },
+    }
+}
+
+/// `writev(2)`.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn writev(fd: c_int, parts: *const iovec, number: c_int) -> ssize_t {
+    // SAFETY: the program passes so many parts.
+    match on_stream(fd, |stream| {
+        // SAFETY: as the program passed it.
+        stream.send(&unsafe { gathered(parts, count(number)?) }?, 0)
+    }) {
+        Some(sent) => pipe(sent, 0),
+        // SAFETY: what is not ours is as it was.
+        None => unsafe { next::writev(fd, parts, number) },
+    }
+}
+
+/// `pwritev2(2)`: of a socket there is no place to write at, but the present one.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn pwritev2(
+    fd: c_int,
+    parts: *const iovec,
+    number: c_int,
+    offset: off_t,
+    flags: c_int,
+) -> ssize_t {
+    let sent = on_stream(fd, |stream| {
+        if offset != -1 {
+            return Err(Errno::SPIPE);
+        }
+        let how = if flags & libc::RWF_NOWAIT != 0 {
+            libc::MSG_DONTWAIT
+        } else {
+            0
+        };
+        // SAFETY: the program passes so many parts.
+        stream.send(&unsafe { gathered(parts, count(number)?) }?, how)
+    });
+    match sent {
+        Some(sent) => pipe(sent, 0),
+        // SAFETY: what is not ours is as it was.
+        None => unsafe { next::pwritev2(fd, parts, number, offset, flags) },
+    }
+}
+
+/// `send(2)`.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn send(fd: c_int, buffer: *const c_void, len: size_t, flags: c_int) -> ssize_t {
+    // SAFETY: the program passes a buffer of that length.
+    match on_stream(fd, |stream| stream.send(&[unsafe { bytes(buffer, len) }?], flags)) {
+        Some(sent) => pipe(sent, flags),
+        // SAFETY: what is not ours is as it was.
+        None => unsafe { next::send(fd, buffer, len, flags) },
+    }
+}
+
+/// `sendto(2)`. A connected socket sends to its peer, whatever address is given. With
+/// MSG_FASTOPEN it connects first.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn sendto(
+    fd: c_int,
+    buffer: *const c_void,
+    len: size_t,
+    flags: c_int,
+    to: *const sockaddr,
+    to_len: socklen_t,
+) -> ssize_t {
+    // SAFETY: the program's arguments.
+    if unsafe { opens(fd, flags, to, to_len) } {
+        // SAFETY: as for `send`.
+        return unsafe { send(fd, buffer, len, flags & !libc::MSG_FASTOPEN) };
+    }
+    // SAFETY: the program passes a buffer of that length.
+    match on_stream(fd, |stream| stream.send(&[unsafe { bytes(buffer, len) }?], flags)) {
+        Some(sent) => pipe(sent, flags),
+        // SAFETY: what is not ours is as it was.
+        None => unsafe { next::sendto(fd, buffer, len, flags, to, to_len) },
+    }
+}
+
+/// `sendmsg(2)`.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
+    // SAFETY: the program passes a message.
+    if let Some(message) = unsafe { message.as_ref() } {
+        // SAFETY: the message's address is as it says.
+        if unsafe { opens(fd, flags, message.msg_name.cast(), message.msg_namelen) } {
+            // SAFETY: as for this function.
+            return unsafe { sendmsg(fd, message, flags & !libc::MSG_FASTOPEN) };
+        }
+        // SAFETY: it is one of the program's messages.
+        unsafe { crate::rights::note(message) };
+    }
+    // SAFETY: the program passes a message.
+    match on_stream(fd, |stream| unsafe { send_message(stream, message, flags) }) {
+        Some(sent) => pipe(sent, flags),
+        // SAFETY: what is not ours is as it was.
+        None => unsafe { next::sendmsg(fd, message, flags) },
+    }
+}
+
+/// `sendmmsg(2)`.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn sendmmsg(
+    fd: c_int,
+    messages: *mut mmsghdr,
+    number: c_uint,
+    flags: c_int,
+) -> c_int {
+    let sent = on_stream(fd, |stream| {
+        let mut done = 0;
+        for index in 0..number.min(1024) as usize {
+            // SAFETY: the program passes so many messages.
+            let message = unsafe { &mut *messages.add(index) };
+            // SAFETY: it is one of the program's messages.
+            match unsafe { send_message(stream, &message.msg_hdr, flags) } {
+                Ok(len) => message.msg_len = len as c_uint,
+                Err(errno) if done == 0 => return Err(errno),
+                Err(_) => break,
+            }
+            done += 1;
+        }
+        Ok(done)
+    });
+    match sent {
+        Some(sent) => pipe(sent, flags),
+        // SAFETY: what is not ours is as it was.
+        None => unsafe { next::sendmmsg(fd, messages, number, flags) },
+    }
+}
+
+/// # Safety
+///
+/// `message` is null or a message of the program's.
+unsafe fn send_message(stream: &Stream, message: *const msghdr, flags: c_int) -> Outcome<ssize_t> {
+    // SAFETY: the caller says so.
+    let message = unsafe { message.as_ref() }.ok_or(Errno::FAULT)?;
+    // SAFETY: it is one of the program's messages.
+    stream.send(&unsafe { gathered(message.msg_iov, message.msg_iovlen) }?, flags)
+}
+
+/// Whether the call has opened a connection of the node's.
+///
+/// # Safety
+///
+/// The address is one of the program's.
+unsafe fn opens(fd: c_int, flags: c_int, to: *const sockaddr, to_len: socklen_t) -> bool {
+    if flags & libc::MSG_FASTOPEN == 0 || to.is_null() {
+        return false;
+    }
+    // SAFETY: the caller says so.
+    unsafe { super::setup::connects_on_node(fd, to, to_len) }
+}

@@ -1,0 +1,302 @@
+//! `socket`, `bind`, `listen`, `accept`, `connect`, `shutdown`, and the names of both ends.
+
+use core::ffi::c_int;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use libc::{sockaddr, socklen_t};
+use toehold_posix::address::{self, Passed};
+use toehold_posix::errno::{Errno, Outcome};
+
+use super::on_stream;
+use crate::answer::{answer, errno, outcome, set_errno};
+use crate::file::{File, Kind};
+use crate::inside::{Inside, is_inside};
+use crate::node::{self, Route};
+use crate::socket::{Fresh, Listener, install, plain};
+use crate::usage::{Counter, count};
+use crate::{next, signals, start, table, wait};
+
+/// `socket(2)`.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+    // SAFETY: plain numbers.
+    let number = unsafe { next::socket(domain, kind, protocol) };
+    let is_ip = domain == libc::AF_INET || domain == libc::AF_INET6;
+    let is_stream = kind & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) == libc::SOCK_STREAM;
+    let is_tcp = protocol == 0 || protocol == libc::IPPROTO_TCP;
+    if number >= 0 && is_ip && !is_inside() && start::is_wanted() {
+        let _inside = Inside::enter();
+        match is_stream && is_tcp {
+            true => table::put(number, Arc::new(File::new(Kind::Fresh(Fresh::new(domain))))),
+            false => count(Counter::NotStream, 1),
+        }
+    }
+    number
+}
+
+/// `bind(2)`. The kernel knows who has which port, those of the node's own address included.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn bind(fd: c_int, to: *const sockaddr, len: socklen_t) -> c_int {
+    let Some(file) = table::get(fd).filter(|_| !is_inside()) else {
+        // SAFETY: what is not ours is as it was.
+        return unsafe { next::bind(fd, to, len) };
+    };
+    let _inside = Inside::enter();
+    if let Kind::Fresh(fresh) = &file.kind {
+        // SAFETY: the program passes an address of that length.
+        if let Ok(Passed::Inet(at)) = unsafe { address::read(to, len) }
+            && node::has(plain(at).ip())
+        {
+            // The kernel beside may not have the address.
+            let _ = rustix::net::sockopt::set_ip_freebind(table::borrow(&fd), true);
+        }
+        // SAFETY: as the program passed it.
+        let bound = unsafe { next::bind(fd, to, len) };
+        if bound == 0 {
+            fresh.note_bound();
+        }
+        return bound;
+    }
+    match file.stream() {
+        Some(_) => answer(Err(Errno::INVAL)),
+        // SAFETY: what is not ours is as it was.
+        None => unsafe { next::bind(fd, to, len) },
+    }
+}
+
+/// `listen(2)`.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
+    let Some(file) = table::get(fd).filter(|_| !is_inside()) else {
+        // SAFETY: plain numbers.
+        return unsafe { next::listen(fd, backlog) };
+    };
+    if file.stream().is_some() {
+        return answer(Err(Errno::INVAL));
+    }
+    // SAFETY: plain numbers.
+    let listens = unsafe { next::listen(fd, backlog) };
+    if listens != 0 {
+        return listens;
+    }
+    let _inside = Inside::enter();
+    match &file.kind {
+        Kind::Listener(listener) => listener.set_backlog(backlog),
+        Kind::Fresh(fresh) => {
+            if let Some(listener) = Listener::beside(fresh, fd, backlog) {
+                let made = Arc::new(File::new(Kind::Listener(listener)));
+                for number in table::numbers_of(&file) {
+                    table::put(number, Arc::clone(&made));
+                }
+                crate::epoll::moved(&file, &made);
+            }
+        }
+        _ => {}
+    }
+    0
+}
+
+/// `accept(2)`.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn accept(fd: c_int, from: *mut sockaddr, len: *mut socklen_t) -> c_int {
+    // SAFETY: as there.
+    unsafe { accept4(fd, from, len, 0) }
+}
+
+/// `accept4(2)`.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn accept4(
+    fd: c_int,
+    from: *mut sockaddr,
+    len: *mut socklen_t,
+    flags: c_int,
+) -> c_int {
+    let file = table::get(fd).filter(|_| !is_inside());
+    let Some(Kind::Listener(listener)) = file.as_ref().map(|file| &file.kind) else {
+        if file.is_some_and(|file| file.stream().is_some()) {
+            return answer(Err(Errno::INVAL));
+        }
+        // SAFETY: what is not ours is as it was.
+        return unsafe { next::accept4(fd, from, len, flags) };
+    };
+    if flags & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) != 0 {
+        return answer(Err(Errno::INVAL));
+    }
+    signals::begin();
+    loop {
+        // SAFETY: as the program passes it.
+        let accepted = unsafe { accept_from(listener, fd, (from, len), flags) };
+        if accepted != Err(Errno::INTR) || !signals::restarts() {
+            return answer(accepted);
+        }
+    }
+}
+
+/// # Safety
+///
+/// As for `accept4`.
+unsafe fn accept_from(
+    listener: &Listener,
+    fd: c_int,
+    (from, len): (*mut sockaddr, *mut socklen_t),
+    flags: c_int,
+) -> Outcome<c_int> {
+    let _inside = Inside::enter();
+    loop {
+        match listener.accept() {
+            Ok((stream, peer)) => {
+                stream.set_nonblocking(flags & libc::SOCK_NONBLOCK != 0);
+                let number = install(stream, flags & libc::SOCK_CLOEXEC != 0)?;
+                // SAFETY: the program passes room of that length.
+                unsafe { address::write(peer, listener.domain, from, len) };
+                count(Counter::Accepted, 1);
+                return Ok(number);
+            }
+            // A node that is gone leaves the kernel's.
+            Err(Errno::AGAIN | Errno::NETDOWN) => {}
+            Err(errno) => return Err(errno),
+        }
+        // SAFETY: as the program passed it.
+        let accepted = outcome(unsafe { next::accept4(fd, from, len, flags) });
+        if !listener.waits() || accepted != Err(Errno::AGAIN) {
+            count(Counter::AcceptedByKernel, accepted.is_ok().into());
+            return accepted;
+        }
+        wait::until_acceptable(listener, fd)?;
+    }
+}
+
+/// `connect(2)`.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn connect(fd: c_int, to: *const sockaddr, len: socklen_t) -> c_int {
+    // SAFETY: as there.
+    match unsafe { connect_on_node(fd, to, len) } {
+        Some(outcome) => answer(outcome),
+        // SAFETY: what is not ours is as it was.
+        None => unsafe { next::connect(fd, to, len) },
+    }
+}
+
+/// Whether a call that sends has connected the socket on the node.
+///
+/// # Safety
+///
+/// As for `connect`.
+pub(super) unsafe fn connects_on_node(fd: c_int, to: *const sockaddr, len: socklen_t) -> bool {
+    let before = errno();
+    // SAFETY: as there.
+    let outcome = unsafe { connect_on_node(fd, to, len) };
+    set_errno(before);
+    matches!(outcome, Some(Ok(_) | Err(Errno::INPROGRESS)))
+}
+
+/// `None`: the connection is the kernel's.
+///
+/// # Safety
+///
+/// As for `connect`.
+unsafe fn connect_on_node(fd: c_int, to: *const sockaddr, len: socklen_t) -> Option<Outcome<c_int>> {
+    let file = table::get(fd).filter(|_| !is_inside())?;
+    let _inside = Inside::enter();
+    // SAFETY: the program passes an address of that length.
+    let to = match unsafe { address::read(to, len) } {
+        Ok(Passed::Inet(to)) => plain(to),
+        Ok(Passed::Unspecified) | Err(_) if file.stream().is_none() => return None,
+        Ok(Passed::Unspecified) => return Some(Err(Errno::INVAL)),
+        Err(errno) => return Some(Err(errno)),
+    };
+    match &file.kind {
+        Kind::Fresh(fresh) => connect_fresh(fresh, &file, fd, to),
+        Kind::Stream(stream) => match stream.connect_again() {
+            Ok(true) => {
+                let again = Fresh::new(stream.domain);
+                again.take_mode(stream.is_nonblocking());
+                Some(again.connect(&file, fd, to))
+            }
+            Ok(false) => Some(Ok(0)),
+            Err(errno) => Some(Err(errno)),
+        },
+        _ => None,
+    }
+}
+
+fn connect_fresh(fresh: &Fresh, file: &File, fd: c_int, to: SocketAddr) -> Option<Outcome<c_int>> {
+    let counter = match (fresh.may_leave(fd), node::route(to)) {
+        (true, Route::Node) => Counter::Connected,
+        (true, Route::Kernel) => Counter::NotFabric,
+        (true, Route::Lost) => Counter::NoNode,
+        (false, _) if fresh.is_for_kernel() => Counter::Option,
+        (false, _) => Counter::State,
+    };
+    count(counter, 1);
+    (counter == Counter::Connected).then(|| fresh.connect(file, fd, to))
+}
+
+/// `shutdown(2)`.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
+    let shut = on_stream(fd, |stream| stream.shutdown(how));
+    // SAFETY: plain numbers.
+    shut.unwrap_or_else(|| unsafe { next::shutdown(fd, how) })
+}
+
+/// `getsockname(2)`.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn getsockname(fd: c_int, name: *mut sockaddr, len: *mut socklen_t) -> c_int {
+    let named = on_stream(fd, |stream| {
+        // SAFETY: the program passes room of that length.
+        unsafe { address::write(stream.local()?, stream.domain, name, len) };
+        Ok(0)
+    });
+    // SAFETY: what is not ours is as it was.
+    named.unwrap_or_else(|| unsafe { next::getsockname(fd, name, len) })
+}
+
+/// `getpeername(2)`.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn getpeername(fd: c_int, name: *mut sockaddr, len: *mut socklen_t) -> c_int {
+    let named = on_stream(fd, |stream| {
+        // SAFETY: the program passes room of that length.
+        unsafe { address::write(stream.peer()?, stream.domain, name, len) };
+        Ok(0)
+    });
+    // SAFETY: what is not ours is as it was.
+    named.unwrap_or_else(|| unsafe { next::getpeername(fd, name, len) })
+}

@@ -1,0 +1,324 @@
+//! Epoll instances that watch connections of the node's beside descriptors of the kernel's.
+//!
+//! The kernel's instance behind the program's number has the kernel's descriptors. A poll of
+//! the node's has the connections; a listener is in both.
+
+use core::ffi::c_int;
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwapOption;
+use libc::epoll_event;
+use rustix::event::PollFlags;
+use toehold_posix::errno::{Errno, Outcome};
+use toehold_socket::{Beside, Events, Poll, Token};
+
+use crate::answer::outcome;
+use crate::errors::number_of;
+use crate::file::{File, Kind};
+use crate::readiness::{interest, told};
+use crate::{next, node, process, table, wait};
+
+/// How many events of the node's are taken at once, at most.
+const MOST: usize = 512;
+
+/// Who always finds something on the node looks at the kernel's descriptors so often.
+const KERNELS_TURN: Duration = Duration::from_micros(50);
+
+/// An epoll instance.
+#[derive(Default)]
+pub(crate) struct Epoll {
+    /// By descriptor.
+    watched: Mutex<HashMap<c_int, Watched>>,
+    sockets: ArcSwapOption<Sockets>,
+    /// Whether the kernel's instance has ever watched anything.
+    has_kernels: AtomicBool,
+    looked: Mutex<Option<Instant>>,
+}
+
+/// The poll of the node's, of one process.
+struct Sockets {
+    process: u32,
+    poll: Poll,
+}
+
+/// What is watched that is not the kernel's alone.
+struct Watched {
+    file: Weak<File>,
+    events: u32,
+    data: u64,
+}
+
+impl Watched {
+    fn is(&self, file: &File) -> bool {
+        core::ptr::eq(self.file.as_ptr(), file)
+    }
+}
+
+/// All instances, for files that become something else, or end.
+static ALL: Mutex<Vec<Weak<File>>> = Mutex::new(Vec::new());
+
+fn all() -> MutexGuard<'static, Vec<Weak<File>>> {
+    ALL.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A file for a new instance.
+pub(crate) fn open() -> Arc<File> {
+    let file = Arc::new(File::new(Kind::Epoll(Epoll::default())));
+    let mut all = all();
+    all.retain(|epoll| epoll.strong_count() > 0);
+    all.push(Arc::downgrade(&file));
+    file
+}
+
+fn each(mut act: impl FnMut(&Epoll)) {
+    let all: Vec<Weak<File>> = all().clone();
+    for file in all.iter().filter_map(Weak::upgrade) {
+        if let Kind::Epoll(epoll) = &file.kind {
+            act(epoll);
+        }
+    }
+}
+
+/// A file has another one in its place, at the same numbers.
+pub(crate) fn moved(from: &File, to: &Arc<File>) {
+    if !from.is_watched() {
+        return;
+    }
+    each(|epoll| {
+        let mut watched = epoll.watched();
+        for (number, watched) in watched.iter_mut().filter(|(_, watched)| watched.is(from)) {
+            watched.file = Arc::downgrade(to);
+            to.note_watched();
+            // A poll that is full has nothing to say to that; errors show in calls.
+            let _ = epoll.register(to, *number, watched.events, watched.data);
+        }
+    });
+}
+
+/// A number of a file's has been closed.
+pub(crate) fn closed(file: &File, number: c_int, last: bool) {
+    if !last || !file.is_watched() {
+        return;
+    }
+    each(|epoll| {
+        let mut watched = epoll.watched();
+        if watched.get(&number).is_some_and(|watched| watched.is(file)) {
+            watched.remove(&number);
+            epoll.deregister(file);
+        }
+    });
+}
+
+impl Epoll {
+    fn watched(&self) -> MutexGuard<'_, HashMap<c_int, Watched>> {
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The poll of the node's, which a forked child does not share.
+    fn sockets(&self) -> Outcome<Arc<Sockets>> {
+        let present = self.sockets.load_full();
+        match present {
+            Some(sockets) if sockets.process == process::number() => Ok(sockets),
+            _ => self.make_sockets(),
+        }
+    }
+
+    #[cold]
+    fn make_sockets(&self) -> Outcome<Arc<Sockets>> {
+        let node = node::get().ok_or(Errno::NETDOWN)?;
+        let made = Arc::new(Sockets {
+            process: process::number(),
+            poll: Poll::new(node).map_err(number_of)?,
+        });
+        if let Some(parents) = self.sockets.swap(Some(Arc::clone(&made))) {
+            // What the parent has is neither used nor dropped here.
+            std::mem::forget(parents);
+        }
+        Ok(made)
+    }
+
+    /// In a forked child: watches on the node what its parent did.
+    fn take_over(&self) {
+        let watched = self.watched();
+        let stale = self
+            .sockets
+            .load()
+            .as_ref()
+            .is_some_and(|sockets| sockets.process != process::number());
+        if stale {
+            for (number, watched) in watched.iter() {
+                if let Some(file) = watched.file.upgrade() {
+                    let _ = self.register(&file, *number, watched.events, watched.data);
+                }
+            }
+        }
+    }
+
+    fn register(&self, file: &File, _number: c_int, events: u32, data: u64) -> Outcome<()> {
+        let interest = interest(events);
+        let token = Token(data as usize);
+        match &file.kind {
+            Kind::Stream(stream) => self
+                .sockets()?
+                .poll
+                .registry()
+                .register(&stream.inner, token, interest),
+            Kind::Listener(listener) => {
+                self.sockets()?
+                    .poll
+                    .registry()
+                    .register(&listener.inner, token, interest)
+            }
+            Kind::Fresh(_) | Kind::Epoll(_) => Ok(()),
+        }
+        .map_err(number_of)
+    }
+
+    fn reregister(&self, file: &File, events: u32, data: u64) -> Outcome<()> {
+        let interest = interest(events);
+        let token = Token(data as usize);
+        match &file.kind {
+            Kind::Stream(stream) => {
+                self.sockets()?
+                    .poll
+                    .registry()
+                    .reregister(&stream.inner, token, interest)
+            }
+            Kind::Listener(listener) => {
+                self.sockets()?
+                    .poll
+                    .registry()
+                    .reregister(&listener.inner, token, interest)
+            }
+            Kind::Fresh(_) | Kind::Epoll(_) => Ok(()),
+        }
+        .map_err(number_of)
+    }
+
+    fn deregister(&self, file: &File) {
+        let Ok(sockets) = self.sockets() else { return };
+        // What is not registered is not watched.
+        let _ = match &file.kind {
+            Kind::Stream(stream) => sockets.poll.registry().deregister(&stream.inner),
+            Kind::Listener(listener) => sockets.poll.registry().deregister(&listener.inner),
+            Kind::Fresh(_) | Kind::Epoll(_) => Ok(()),
+        };
+    }
+
+    /// The kernel's instance watches something.
+    pub(crate) fn note_kernels(&self) {
+        self.has_kernels.store(true, Relaxed);
+    }
+
+    /// `epoll_ctl` with a file of the table's; the kernel has done what is its part.
+    pub(crate) fn control(
+        &self,
+        operation: c_int,
+        number: c_int,
+        file: &Arc<File>,
+        event: Option<epoll_event>,
+    ) -> Outcome<c_int> {
+        self.take_over();
+        let mut watched = self.watched();
+        let present = watched.get(&number).is_some_and(|watched| watched.is(file));
+        match (operation, event) {
+            (libc::EPOLL_CTL_ADD, _) if present => Err(Errno::EXIST),
+            (libc::EPOLL_CTL_ADD, Some(epoll_event { events, u64: data })) => {
+                self.register(file, number, events, data)?;
+                file.note_watched();
+                let file = Arc::downgrade(file);
+                watched.insert(number, Watched { file, events, data });
+                Ok(0)
+            }
+            (libc::EPOLL_CTL_MOD | libc::EPOLL_CTL_DEL, _) if !present => Err(Errno::NOENT),
+            (libc::EPOLL_CTL_MOD, Some(epoll_event { events, u64: data })) => {
+                self.reregister(file, events, data)?;
+                let file = Arc::downgrade(file);
+                watched.insert(number, Watched { file, events, data });
+                Ok(0)
+            }
+            (libc::EPOLL_CTL_DEL, _) => {
+                watched.remove(&number);
+                self.deregister(file);
+                Ok(0)
+            }
+            (libc::EPOLL_CTL_ADD | libc::EPOLL_CTL_MOD, None) => Err(Errno::FAULT),
+            _ => Err(Errno::INVAL),
+        }
+    }
+
+    /// Whether anything of the node's is watched.
+    pub(crate) fn has_sockets(&self) -> bool {
+        self.sockets.load().is_some()
+    }
+
+    /// Whether it has something to tell of the node's.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.take_over();
+        self.sockets()
+            .and_then(|sockets| sockets.poll.is_ready().map_err(number_of))
+            == Ok(true)
+    }
+
+    /// `epoll_wait`.
+    pub(crate) fn wait(
+        &self,
+        number: c_int,
+        events: &mut [epoll_event],
+        timeout: Option<Duration>,
+    ) -> Outcome<c_int> {
+        self.take_over();
+        let sockets = self.sockets()?;
+        let began = Instant::now();
+        let left = || timeout.map(|timeout| timeout.saturating_sub(began.elapsed()));
+        let has_kernels = self.has_kernels.load(Relaxed);
+        let mut taken = Events::with_capacity(events.len().min(MOST));
+        // The kernel's descriptors are looked at before anybody waits.
+        let mut span = if has_kernels {
+            Some(Duration::ZERO)
+        } else {
+            timeout
+        };
+        loop {
+            let beside = [Beside::new(table::borrow(&number), PollFlags::IN)];
+            let beside = &beside[..usize::from(has_kernels)];
+            wait::on(&sockets.poll, &mut taken, span, beside)?;
+            let mut count = 0;
+            for (event, place) in taken.iter().zip(events.iter_mut()) {
+                *place = epoll_event {
+                    events: told(event),
+                    u64: event.token().0 as u64,
+                };
+                count += 1;
+            }
+            if has_kernels && count < events.len() && (count == 0 || self.is_kernels_turn()) {
+                count += take_kernels(number, &mut events[count..])?;
+            }
+            span = left();
+            if count > 0 || span.is_some_and(|span| span.is_zero()) {
+                return Ok(count as c_int);
+            }
+        }
+    }
+
+    fn is_kernels_turn(&self) -> bool {
+        let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        let due = looked.is_none_or(|looked| now.duration_since(looked) >= KERNELS_TURN);
+        if due {
+            *looked = Some(now);
+        }
+        due
+    }
+}
+
+/// What is ready of the kernel's.
+fn take_kernels(number: c_int, events: &mut [epoll_event]) -> Outcome<usize> {
+    let most = events.len().min(c_int::MAX as usize) as c_int;
+    // SAFETY: there is room for so many.
+    let taken = outcome(unsafe { next::epoll_wait(number, events.as_mut_ptr(), most, 0) })?;
+    Ok(taken as usize)
+}

@@ -1,0 +1,95 @@
+//! What the program has a descriptor of.
+
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU32};
+
+use crate::epoll::Epoll;
+use crate::socket::{Fresh, Listener, Stream};
+
+/// An open file description that is not the kernel's alone.
+pub(crate) struct File {
+    numbers: Numbers,
+    /// An epoll instance watches it, or has done so.
+    watched: AtomicBool,
+    pub(crate) kind: Kind,
+}
+
+/// What kind of file it is.
+pub(crate) enum Kind {
+    /// A TCP socket of which it is not known yet who will have it. All calls are the kernel's,
+    /// as on a listener and an epoll, but for those that say otherwise.
+    Fresh(Fresh),
+    /// A connection of the node's.
+    Stream(Stream),
+    /// A listener of the kernel's and of the node's.
+    Listener(Listener),
+    /// An epoll instance.
+    Epoll(Epoll),
+}
+
+/// How many numbers a file has.
+pub(crate) struct Numbers(AtomicU32);
+
+impl Numbers {
+    pub(crate) fn add(&self) {
+        self.0.fetch_add(1, AcqRel);
+    }
+
+    /// True: that was the last one.
+    pub(crate) fn remove(&self) -> bool {
+        self.0.fetch_sub(1, AcqRel) == 1
+    }
+
+    pub(crate) fn count(&self) -> u32 {
+        self.0.load(Acquire)
+    }
+}
+
+impl File {
+    pub(crate) fn new(kind: Kind) -> File {
+        File {
+            numbers: Numbers(AtomicU32::new(0)),
+            watched: AtomicBool::new(false),
+            kind,
+        }
+    }
+
+    pub(crate) fn numbers(&self) -> &Numbers {
+        &self.numbers
+    }
+
+    pub(crate) fn note_watched(&self) {
+        self.watched.store(true, Relaxed);
+    }
+
+    pub(crate) fn is_watched(&self) -> bool {
+        self.watched.load(Relaxed)
+    }
+
+    /// Whether calls on it do not wait; `None` if the kernel knows.
+    pub(crate) fn is_nonblocking(&self) -> Option<bool> {
+        match &self.kind {
+            Kind::Stream(stream) => Some(stream.is_nonblocking()),
+            Kind::Listener(listener) => Some(!listener.waits()),
+            Kind::Fresh(_) | Kind::Epoll(_) => None,
+        }
+    }
+
+    /// Changes that. False: it is for the kernel to do.
+    pub(crate) fn set_nonblocking(&self, nonblocking: bool) -> bool {
+        match &self.kind {
+            Kind::Stream(stream) => stream.set_nonblocking(nonblocking),
+            Kind::Listener(listener) => listener.set_nonblocking(nonblocking),
+            Kind::Fresh(_) | Kind::Epoll(_) => return false,
+        }
+        true
+    }
+
+    #[inline]
+    pub(crate) fn stream(&self) -> Option<&Stream> {
+        match &self.kind {
+            Kind::Stream(stream) => Some(stream),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Connections and listeners that the program has from the one that this process ran before,
+//! or from its parent, by `exec`: their descriptors look like any other sockets.
+//!
+//! A connection's descriptor says which one it is; the engine knows. A listener's is the
+//! kernel's, beside which there is one that stands for the node's. What belongs together, the
+//! former program has left in the environment.
+
+use core::ffi::c_int;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::fs::OFlags;
+use rustix::net::{AddressFamily, SocketType, sockopt};
+use toehold_socket::{Node, TcpListener, TcpStream};
+
+use crate::file::{File, Kind};
+use crate::socket::{Fresh, Listener, Stream};
+use crate::usage::{Counter, count};
+use crate::{node, table};
+
+/// Which of the kernel's listeners has which of the node's beside it: `5:2003,7:2004`.
+pub(crate) const LISTENERS: &str = "TOEHOLD_LISTENERS";
+
+/// Looks through the program's descriptors.
+pub(crate) fn find() {
+    let Ok(listed) = std::fs::read_dir("/proc/self/fd") else {
+        return;
+    };
+    let numbers: Vec<c_int> = listed
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .collect();
+    let pairs = std::env::var(LISTENERS).unwrap_or_default();
+    for (number, beside) in pairs.split(',').filter_map(pair) {
+        adopt_listener(number, beside);
+    }
+    for number in numbers {
+        look_at(number);
+    }
+}
+
+/// Looks at a descriptor that this process has got from another one.
+pub(crate) fn look_at(number: c_int) {
+    if table::has(number) {
+        return;
+    }
+    if may_be_connection(number) {
+        adopt_connection(number);
+    } else if is_listener(number) {
+        // Another program has made it, which was not on the node, or has given it away.
+        listen_beside(number);
+    }
+}
+
+fn pair(text: &str) -> Option<(c_int, c_int)> {
+    let (number, beside) = text.split_once(':')?;
+    Some((number.parse().ok()?, beside.parse().ok()?))
+}
+
+/// A descriptor of a connection is one end of a pair of nameless Unix sockets.
+fn may_be_connection(number: c_int) -> bool {
+    let descriptor = table::borrow(&number);
+    sockopt::socket_domain(descriptor) == Ok(AddressFamily::UNIX)
+        && sockopt::socket_type(descriptor) == Ok(SocketType::STREAM)
+        && rustix::net::getsockname(descriptor).is_ok_and(|name| name.addr_len() <= 2)
+}
+
+fn is_listener(number: c_int) -> bool {
+    let descriptor = table::borrow(&number);
+    let family = sockopt::socket_domain(descriptor);
+    [Ok(AddressFamily::INET), Ok(AddressFamily::INET6)].contains(&family)
+        && sockopt::socket_type(descriptor) == Ok(SocketType::STREAM)
+        && sockopt::socket_acceptconn(descriptor) == Ok(true)
+}
+
+fn domain_of(number: c_int) -> c_int {
+    match sockopt::socket_domain(table::borrow(&number)) {
+        Ok(AddressFamily::INET6) => libc::AF_INET6,
+        _ => libc::AF_INET,
+    }
+}
+
+/// A copy of a descriptor, with the library's own.
+fn copy(number: c_int) -> Option<OwnedFd> {
+    rustix::io::fcntl_dupfd_cloexec(table::borrow(&number), node::lowest()).ok()
+}
+
+/// Makes a connection of a descriptor, if it is one.
+fn adopt_connection(number: c_int) -> Option<()> {
+    let node: &Node = node::get()?;
+    let copied = copy(number)?;
+    let flags = rustix::fs::fcntl_getfl(copied.as_fd()).unwrap_or(OFlags::empty());
+    let mut inner = TcpStream::from_fd(node, copied).ok()?;
+    let domain = match inner.local_addr() {
+        Ok(address) if address.is_ipv6() => libc::AF_INET6,
+        _ => libc::AF_INET,
+    };
+    drop(inner.lend_descriptor());
+    let stream = Stream::connected(inner, domain);
+    stream.note_shared();
+    stream.set_nonblocking(flags.contains(OFlags::NONBLOCK));
+    table::put(number, Arc::new(File::new(Kind::Stream(stream))));
+    count(Counter::Inherited, 1);
+    Some(())
+}
+
+fn adopt_listener(number: c_int, beside: c_int) -> Option<()> {
+    let node = node::get()?;
+    let copied = copy(beside)?;
+    drop(table::adopt(beside));
+    table::own(copied.as_raw_fd());
+    let inner = TcpListener::from_fd(node, copied).ok()?;
+    let listener = Listener::inherited(inner, domain_of(number), number);
+    table::put(number, Arc::new(File::new(Kind::Listener(listener))));
+    count(Counter::Inherited, 1);
+    Some(())
+}
+
+fn listen_beside(number: c_int) -> Option<()> {
+    const BACKLOG: c_int = 4096;
+    let fresh = Fresh::new(domain_of(number));
+    let listener = Listener::beside(&fresh, number, BACKLOG)?;
+    table::put(number, Arc::new(File::new(Kind::Listener(listener))));
+    Some(())
+}

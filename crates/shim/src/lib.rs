@@ -1,0 +1,44 @@
+//! `libtoehold.so`: Toehold under programs that know nothing of it.
+//!
+//! Loaded before libc (`LD_PRELOAD`), it has functions of the same names as those of libc that
+//! have to do with sockets and descriptors. Connections within the fabric become the node's
+//! that TOEHOLD_NODE names, in the fabric that TOEHOLD_FABRIC names; everything else goes on to
+//! the kernel as it was.
+//!
+//! | file | what |
+//! | --- | --- |
+//! | `entry` | the functions, by what they are about |
+//! | `next` | the functions they stand in for |
+//! | `table`, `file` | what the program's descriptors are |
+//! | `socket` | TCP sockets from `socket` to `close` |
+//! | `epoll`, `wait`, `select`, `readiness` | waiting for the node's and the kernel's at once |
+//! | `node` | the node, and what is for it |
+//! | `start`, `process`, `inherited`, `rights` | beginnings, forks, and what crosses them |
+//! | `usage` | what is counted |
+//! | `inside`, `signals` | what may come in the middle of a call |
+//!
+//! *Architecture Invariant*: a program that runs without it runs with it. What cannot be done
+//! on a node is done in the kernel, and nothing is written to the program's terminal.
+
+// In tests libc's functions stay libc's, so that nobody calls ours.
+#![cfg_attr(test, allow(dead_code))]
+
+mod answer;
+mod entry;
+mod epoll;
+mod errors;
+mod file;
+mod inherited;
+mod inside;
+mod next;
+mod node;
+mod process;
+mod readiness;
+mod rights;
+mod select;
+mod signals;
+mod socket;
+mod start;
+mod table;
+mod usage;
+mod wait;

@@ -1,0 +1,20 @@
+//! Which process this is, of those that a program becomes by `fork`.
+
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+static NUMBER: AtomicU32 = AtomicU32::new(0);
+
+/// Tells this process from those it was forked from.
+#[inline]
+pub(crate) fn number() -> u32 {
+    NUMBER.load(Relaxed)
+}
+
+/// Asks to be told of forks.
+pub(crate) fn watch() {
+    extern "C" fn forked() {
+        NUMBER.fetch_add(1, Relaxed);
+    }
+    // SAFETY: the handler only adds to an atomic.
+    unsafe { libc::pthread_atfork(None, None, Some(forked)) };
+}

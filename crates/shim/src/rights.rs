@@ -1,0 +1,116 @@
+//! Descriptors that a program gives to another process, over a Unix socket or by `exec`.
+
+use core::ffi::c_int;
+use std::ffi::CString;
+
+use libc::msghdr;
+
+use rustix::fs::OFlags;
+
+use crate::file::{File, Kind};
+use crate::inside::Inside;
+use crate::{inherited, table};
+
+/// Notes that connections are in a message, if there are any.
+///
+/// # Safety
+///
+/// The message is one that a program passes to `sendmsg`.
+pub(crate) unsafe fn note(message: &msghdr) {
+    // SAFETY: the caller says so.
+    for number in unsafe { numbers(message) } {
+        if let Some(file) = table::get(number) {
+            give(&file, number);
+        }
+    }
+}
+
+/// Makes connections of those that were in a message.
+///
+/// # Safety
+///
+/// The message is one that `recvmsg` has filled in.
+pub(crate) unsafe fn received(message: &msghdr) {
+    // SAFETY: the caller says so.
+    let numbers = unsafe { numbers(message) };
+    if !numbers.is_empty() {
+        let _inside = Inside::enter();
+        numbers.into_iter().for_each(inherited::look_at);
+    }
+}
+
+/// The descriptors in a message.
+///
+/// # Safety
+///
+/// Its control messages are as it says.
+unsafe fn numbers(message: &msghdr) -> Vec<c_int> {
+    let mut numbers = Vec::new();
+    if message.msg_control.is_null() || message.msg_controllen == 0 {
+        return numbers;
+    }
+    // SAFETY: the caller says so.
+    let mut header = unsafe { libc::CMSG_FIRSTHDR(message) };
+    // SAFETY: the header is null or one of the message's.
+    while let Some(control) = unsafe { header.as_ref() } {
+        if (control.cmsg_level, control.cmsg_type) == (libc::SOL_SOCKET, libc::SCM_RIGHTS) {
+            // SAFETY: arithmetic only.
+            let head = unsafe { libc::CMSG_LEN(0) } as usize;
+            let count = control.cmsg_len.saturating_sub(head) / size_of::<c_int>();
+            // SAFETY: so many numbers follow the header.
+            let number = |index| unsafe {
+                libc::CMSG_DATA(control)
+                    .cast::<c_int>()
+                    .add(index)
+                    .read_unaligned()
+            };
+            numbers.extend((0..count).map(number));
+        }
+        // SAFETY: the header is one of the message's.
+        header = unsafe { libc::CMSG_NXTHDR(message, control) };
+    }
+    numbers
+}
+
+/// Another program will have all connections that are not closed on `exec`.
+pub(crate) fn give_all() {
+    for number in table::used() {
+        if let Some(file) = table::get(number).filter(|_| survives(number)) {
+            give(&file, number);
+        }
+    }
+}
+
+/// The variable of the environment by which another program finds its listeners, if it
+/// inherits any.
+pub(crate) fn listeners() -> Option<CString> {
+    let pairs = table::used()
+        .into_iter()
+        .filter(|&number| survives(number))
+        .filter_map(|number| {
+            let file = table::get(number)?;
+            let Kind::Listener(listener) = &file.kind else {
+                return None;
+            };
+            Some(format!("{number}:{}", listener.pass_on()?))
+        });
+    let pairs: Vec<String> = pairs.collect();
+    let variable = format!("{}={}", inherited::LISTENERS, pairs.join(","));
+    CString::new(variable).ok().filter(|_| !pairs.is_empty())
+}
+
+/// Whether a descriptor survives `exec`.
+fn survives(number: c_int) -> bool {
+    let flags = rustix::io::fcntl_getfd(table::borrow(&number));
+    flags.is_ok_and(|flags| !flags.contains(rustix::io::FdFlags::CLOEXEC))
+}
+
+/// Another process will have it: what it is to know goes with the descriptor.
+fn give(file: &File, number: c_int) {
+    let Some(stream) = file.stream() else { return };
+    stream.note_shared();
+    if let Ok(mut flags) = rustix::fs::fcntl_getfl(table::borrow(&number)) {
+        flags.set(OFlags::NONBLOCK, stream.is_nonblocking());
+        let _ = rustix::fs::fcntl_setfl(table::borrow(&number), flags);
+    }
+}

@@ -1,0 +1,242 @@
+//! Signals, and the calls that they come into.
+//!
+//! The program's handlers run as if the library were the kernel: never in the middle of it,
+//! but at once when a call waits, which then ends with EINTR or goes on, as the handler was
+//! installed. So in the kernel's place of each handler there is one of the library's. If the
+//! thread is inside, that one blocks the signal, sends it to the thread once more, with all
+//! that the kernel says about it, and leaves; it comes again when the thread has left the
+//! library. Signals that a thread causes itself, as by an access to no memory, are not touched.
+
+use core::cell::Cell;
+use core::ffi::{c_int, c_void};
+use core::mem::MaybeUninit;
+use core::sync::atomic::{AtomicI32, AtomicUsize, Ordering::Relaxed};
+
+use libc::{SA_RESTART, SA_SIGINFO, SIG_DFL, SIG_IGN, sigaction, siginfo_t, sigset_t, ucontext_t};
+
+use crate::inside::is_inside;
+use crate::{next, start};
+
+/// What the program has installed for a signal.
+struct Installed {
+    handler: AtomicUsize,
+    flags: AtomicI32,
+}
+
+const SIGNALS: usize = 65;
+static INSTALLED: [Installed; SIGNALS] = [const {
+    Installed {
+        handler: AtomicUsize::new(0),
+        flags: AtomicI32::new(0),
+    }
+}; SIGNALS];
+
+thread_local! {
+    /// Signals that wait for this thread to leave the library, a bit each.
+    static PENDING: Cell<u64> = const { Cell::new(0) };
+    /// Whether one of those since the present call began wants it to end.
+    static ENDS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether a signal waits for this thread to leave the library.
+#[inline]
+pub(crate) fn is_pending() -> bool {
+    PENDING.with(|pending| pending.get() != 0)
+}
+
+/// Lets the program's handlers see what has come meanwhile.
+#[cold]
+pub(crate) fn deliver() {
+    let pending = PENDING.with(|pending| pending.replace(0));
+    let mut set = MaybeUninit::uninit();
+    // SAFETY: the set is made empty, and then has some of the signals in it.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        for signal in (1..SIGNALS).filter(|signal| pending >> (signal - 1) & 1 != 0) {
+            libc::sigaddset(set.as_mut_ptr(), signal as c_int);
+        }
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, set.as_ptr(), core::ptr::null_mut());
+    }
+}
+
+/// Begins a call that may wait.
+pub(crate) fn begin() {
+    ENDS.with(|ends| ends.set(false));
+}
+
+/// Whether a call that a signal came into goes on: all handlers were installed so.
+pub(crate) fn restarts() -> bool {
+    ENDS.with(|ends| !ends.get())
+}
+
+/// Signals that are the thread's own doing, or that nobody handles.
+fn is_left_alone(signal: c_int) -> bool {
+    let alone = [
+        libc::SIGSEGV,
+        libc::SIGBUS,
+        libc::SIGFPE,
+        libc::SIGILL,
+        libc::SIGTRAP,
+        libc::SIGSYS,
+        libc::SIGKILL,
+        libc::SIGSTOP,
+    ];
+    alone.contains(&signal) || !(1..SIGNALS as c_int).contains(&signal)
+}
+
+/// In the place of each of the program's handlers.
+extern "C" fn stand_in(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
+    let Some(installed) = INSTALLED.get(signal as usize) else {
+        return;
+    };
+    let flags = installed.flags.load(Relaxed);
+    if flags & SA_RESTART == 0 {
+        ENDS.with(|ends| ends.set(true));
+    }
+    if is_inside() && postpone(signal, info, context.cast()) {
+        return;
+    }
+    let handler = installed.handler.load(Relaxed);
+    if handler == SIG_DFL || handler == SIG_IGN {
+        return;
+    }
+    // SAFETY: the program has installed a function of one of these types.
+    unsafe {
+        if flags & SA_SIGINFO != 0 {
+            let handler: extern "C" fn(c_int, *mut siginfo_t, *mut c_void) = core::mem::transmute(handler);
+            handler(signal, info, context);
+        } else {
+            let handler: extern "C" fn(c_int) = core::mem::transmute(handler);
+            handler(signal);
+        }
+    }
+}
+
+/// Blocks the signal from the moment that the handler returns, and sends it again.
+fn postpone(signal: c_int, info: *mut siginfo_t, context: *mut ucontext_t) -> bool {
+    // SAFETY: plain numbers; the information is what the kernel gave.
+    let sent = unsafe {
+        let (process, thread) = (libc::getpid(), libc::gettid());
+        next::syscall(
+            libc::SYS_rt_tgsigqueueinfo,
+            process.into(),
+            thread.into(),
+            signal.into(),
+            info as i64,
+            0,
+            0,
+        )
+    };
+    if sent != 0 {
+        return false;
+    }
+    // SAFETY: the kernel puts the context's mask into force when the handler returns.
+    unsafe { libc::sigaddset(&raw mut (*context).uc_sigmask, signal) };
+    PENDING.with(|pending| pending.set(pending.get() | 1 << (signal - 1)));
+    true
+}
+
+/// `sigaction(2)`.
+///
+/// # Safety
+///
+/// As there.
+pub(crate) unsafe fn install(signal: c_int, new: *const sigaction, old: *mut sigaction) -> c_int {
+    if !start::is_wanted() || is_left_alone(signal) || is_inside() {
+        // SAFETY: as the program passed it.
+        return unsafe { next::sigaction(signal, new, old) };
+    }
+    let installed = &INSTALLED[signal as usize];
+    let before = (installed.handler.load(Relaxed), installed.flags.load(Relaxed));
+    // SAFETY: the program passes an action, or none.
+    let action = unsafe { new.as_ref() }.map(|new| {
+        let mut action = *new;
+        if new.sa_sigaction != SIG_DFL && new.sa_sigaction != SIG_IGN {
+            installed.handler.store(new.sa_sigaction, Relaxed);
+            installed.flags.store(new.sa_flags, Relaxed);
+            action.sa_sigaction = stand_in as *const () as usize;
+            action.sa_flags |= SA_SIGINFO;
+        }
+        action
+    });
+    let action = action
+        .as_ref()
+        .map_or(core::ptr::null(), |action| &raw const *action);
+    let mut replaced = MaybeUninit::<sigaction>::zeroed();
+    // SAFETY: an action or none, and room for the former one.
+    let done = unsafe { next::sigaction(signal, action, replaced.as_mut_ptr()) };
+    if done != 0 {
+        return done;
+    }
+    // SAFETY: all zeroes is an action, and the kernel's is another one.
+    let mut replaced = unsafe { replaced.assume_init() };
+    if replaced.sa_sigaction == stand_in as *const () as usize {
+        replaced.sa_sigaction = before.0;
+        replaced.sa_flags = before.1;
+    }
+    if !old.is_null() {
+        // SAFETY: the program passes room for an action.
+        unsafe { old.write(replaced) };
+    }
+    0
+}
+
+/// Installs a handler with some flags, and nothing blocked meanwhile; gives the former one.
+pub(crate) fn install_simply(signal: c_int, handler: usize, flags: c_int) -> usize {
+    // SAFETY: all zeroes is an action, with an empty mask.
+    let mut new: sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
+    // SAFETY: as above.
+    let mut old: sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
+    new.sa_sigaction = handler;
+    new.sa_flags = flags;
+    // SAFETY: two actions.
+    match unsafe { install(signal, &new, &mut old) } {
+        0 => old.sa_sigaction,
+        _ => libc::SIG_ERR,
+    }
+}
+
+/// Sets a flag of what is installed for a signal, or takes it away.
+pub(crate) fn set_flag(signal: c_int, flag: c_int, on: bool) -> c_int {
+    // SAFETY: all zeroes is an action.
+    let mut action: sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
+    // SAFETY: room for an action.
+    if unsafe { install(signal, core::ptr::null(), &mut action) } != 0 {
+        return -1;
+    }
+    action.sa_flags = if on {
+        action.sa_flags | flag
+    } else {
+        action.sa_flags & !flag
+    };
+    // SAFETY: an action.
+    unsafe { install(signal, &action, core::ptr::null_mut()) }
+}
+
+/// The thread's signals are masked as `ppoll(2)` and its like ask for, until this is dropped.
+pub(crate) struct Masked(Option<sigset_t>);
+
+impl Masked {
+    /// # Safety
+    ///
+    /// `mask` is null or points to a set of signals.
+    pub(crate) unsafe fn with(mask: *const sigset_t) -> Masked {
+        if mask.is_null() {
+            return Masked(None);
+        }
+        let mut before = MaybeUninit::uninit();
+        // SAFETY: the caller says so, and the former mask is written to room for it.
+        let done = unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, mask, before.as_mut_ptr()) };
+        // SAFETY: it was written.
+        Masked((done == 0).then(|| unsafe { before.assume_init() }))
+    }
+}
+
+impl Drop for Masked {
+    fn drop(&mut self) {
+        if let Some(before) = &self.0 {
+            // SAFETY: a set that the system gave.
+            unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before, core::ptr::null_mut()) };
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Listeners: of the kernel's for those who come from elsewhere, and of the node's.
+
+use core::ffi::c_int;
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
+
+use rustix::fs::OFlags;
+use rustix::io::FdFlags;
+use toehold_posix::errno::Outcome;
+
+use toehold_posix::options::{Meaning, meaning};
+use toehold_socket::{SocketOption, TcpListener};
+
+use super::{Fresh, Stream, plain};
+use crate::errors::number_of;
+use crate::{node, table};
+
+/// A listener in both.
+pub(crate) struct Listener {
+    pub(crate) inner: TcpListener,
+    pub(crate) domain: c_int,
+    /// What connections have from it that is no affair of the stack's.
+    others: Vec<Meaning>,
+    /// Whether `accept` waits, as the program wants it. The kernel's never does: it would not
+    /// see the node's connections meanwhile.
+    nonblocking: AtomicBool,
+}
+
+impl Listener {
+    /// The node's beside the kernel's, which listens already. `None`: the kernel is alone.
+    pub(crate) fn beside(fresh: &Fresh, number: c_int, backlog: c_int) -> Option<Listener> {
+        let name = rustix::net::getsockname(table::borrow(&number)).ok()?;
+        let at = SocketAddr::try_from(name).ok().map(plain)?;
+        if fresh.is_for_kernel() || !node::listens(at.ip()) {
+            return None;
+        }
+        let node = node::get()?;
+        let settings = fresh.settings(node).ok()?;
+        let backlog = bounded(backlog);
+        let inner = TcpListener::bind_beside_kernel(node, at, backlog, &settings).ok()?;
+        if let Some(limit) = fresh.fast_open() {
+            let _ = inner.set_option(SocketOption::FastOpen(limit));
+        }
+        Some(Listener {
+            inner,
+            domain: fresh.domain,
+            others: fresh.other_options(),
+            nonblocking: AtomicBool::new(take_mode(number)),
+        })
+    }
+
+    /// The node's, from the program that this process ran before.
+    pub(crate) fn inherited(inner: TcpListener, domain: c_int, number: c_int) -> Listener {
+        Listener {
+            inner,
+            domain,
+            others: Vec::new(),
+            nonblocking: AtomicBool::new(take_mode(number)),
+        }
+    }
+
+    /// What stands for the node's listener; it survives `exec` from now on.
+    pub(crate) fn pass_on(&self) -> Option<c_int> {
+        let descriptor = self.inner.descriptor().ok()?;
+        rustix::io::fcntl_setfd(descriptor, FdFlags::empty()).ok()?;
+        Some(descriptor.as_raw_fd())
+    }
+
+    /// A further `listen`.
+    pub(crate) fn set_backlog(&self, backlog: c_int) {
+        let _ = self.inner.set_backlog(bounded(backlog));
+    }
+
+    /// A connection that waits at the node's.
+    pub(crate) fn accept(&self) -> Outcome<(Stream, SocketAddr)> {
+        let (inner, peer) = self.inner.try_accept().map_err(number_of)?;
+        let stream = Stream::connected(inner, self.domain);
+        for option in &self.others {
+            stream.apply(*option)?;
+        }
+        Ok((stream, plain(peer)))
+    }
+
+    /// The kernel has taken an option, for the connections to come.
+    pub(crate) fn note_option(&self, level: c_int, name: c_int, value: &[u8]) {
+        if let Ok(Meaning::Stack(option)) = meaning(level, name, value) {
+            let _ = self.inner.set_option(option);
+        }
+    }
+
+    /// Whether `accept` waits.
+    pub(crate) fn waits(&self) -> bool {
+        !self.nonblocking.load(Relaxed)
+    }
+
+    pub(crate) fn set_nonblocking(&self, nonblocking: bool) {
+        self.nonblocking.store(nonblocking, Relaxed);
+    }
+}
+
+/// The mode of a descriptor, which from now on does not wait.
+fn take_mode(number: c_int) -> bool {
+    let descriptor = table::borrow(&number);
+    let flags = rustix::fs::fcntl_getfl(descriptor).unwrap_or(OFlags::empty());
+    let _ = rustix::fs::fcntl_setfl(descriptor, flags | OFlags::NONBLOCK);
+    flags.contains(OFlags::NONBLOCK)
+}
+
+/// As the kernel takes it: at most what `/proc/sys/net/core/somaxconn` says by default, and
+/// what is negative is as much as there may be.
+fn bounded(backlog: c_int) -> u32 {
+    const MOST: u32 = 4096;
+    u32::try_from(backlog).unwrap_or(MOST).min(MOST)
+}

@@ -1,0 +1,144 @@
+//! `getsockopt` and `setsockopt` on connections.
+
+use core::ffi::c_int;
+use core::sync::atomic::Ordering::Relaxed;
+
+use libc::{
+    IP_TOS, IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP, IPV6_TCLASS, IPV6_V6ONLY, SO_ACCEPTCONN, SO_DOMAIN,
+    SO_ERROR, SO_KEEPALIVE, SO_LINGER, SO_OOBINLINE, SO_PEERCRED, SO_PROTOCOL, SO_RCVBUF, SO_RCVLOWAT,
+    SO_RCVTIMEO, SO_REUSEADDR, SO_REUSEPORT, SO_SNDBUF, SO_SNDTIMEO, SO_TYPE, SOL_SOCKET, TCP_CONGESTION,
+    TCP_CORK, TCP_INFO, TCP_KEEPCNT, TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_MAXSEG, TCP_NODELAY, TCP_QUICKACK,
+    TCP_USER_TIMEOUT,
+};
+use toehold_posix::errno::{Errno, Outcome};
+use toehold_posix::options::{TCP_INQ, TCP_NOTSENT_LOWAT, meaning};
+
+use super::Stream;
+use crate::errors::number_of;
+
+/// Which libc does not name yet.
+const IP_LOCAL_PORT_RANGE: c_int = 51;
+
+/// Options that a connection takes and that change nothing, for a node has nothing that they
+/// could change, or the kernel's stack does it so too.
+const WITHOUT_EFFECT: [(c_int, c_int); 14] = [
+    (IPPROTO_TCP, libc::TCP_DEFER_ACCEPT),
+    (IPPROTO_TCP, libc::TCP_WINDOW_CLAMP),
+    (IPPROTO_TCP, libc::TCP_SYNCNT),
+    (IPPROTO_TCP, libc::TCP_LINGER2),
+    (IPPROTO_TCP, libc::TCP_THIN_LINEAR_TIMEOUTS),
+    (IPPROTO_TCP, libc::TCP_THIN_DUPACK),
+    (IPPROTO_TCP, libc::TCP_TIMESTAMP),
+    (IPPROTO_IP, libc::IP_TTL),
+    (IPPROTO_IP, libc::IP_RECVERR),
+    (IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT),
+    (IPPROTO_IP, IP_LOCAL_PORT_RANGE),
+    (IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS),
+    (IPPROTO_IPV6, libc::IPV6_RECVERR),
+    (IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER),
+];
+
+/// Where an option's value is.
+pub(crate) enum Value {
+    Bytes(Vec<u8>),
+    /// With the descriptor that stands for the connection, as of any socket.
+    Descriptor,
+}
+
+impl Stream {
+    /// Sets an option. `None`: it is one of the descriptor's.
+    pub(crate) fn set_option(&self, level: c_int, name: c_int, value: &[u8]) -> Option<Outcome<c_int>> {
+        match meaning(level, name, value) {
+            Ok(meaning) => Some(self.apply(meaning).map(|()| 0)),
+            Err(Errno::NOPROTOOPT) if WITHOUT_EFFECT.contains(&(level, name)) => Some(Ok(0)),
+            Err(Errno::NOPROTOOPT) if level == SOL_SOCKET => None,
+            Err(errno) => Some(Err(errno)),
+        }
+    }
+
+    /// An option's value.
+    pub(crate) fn option(&self, level: c_int, name: c_int) -> Outcome<Value> {
+        let number = match level {
+            SOL_SOCKET => return self.socket_option(name),
+            IPPROTO_TCP => return self.tcp_option(name).map(Value::Bytes),
+            IPPROTO_IP if name == IP_TOS => self.settings()?.traffic_class().into(),
+            IPPROTO_IPV6 if name == IPV6_TCLASS => self.settings()?.traffic_class().into(),
+            IPPROTO_IPV6 if name == IPV6_V6ONLY => 0,
+            _ if WITHOUT_EFFECT.contains(&(level, name)) => 0,
+            _ => return Err(Errno::NOPROTOOPT),
+        };
+        Ok(Value::Bytes(bytes(number)))
+    }
+
+    fn settings(&self) -> Outcome<toehold_socket::Settings> {
+        self.inner.settings().map_err(number_of)
+    }
+
+    fn socket_option(&self, name: c_int) -> Outcome<Value> {
+        let settings = self.settings()?;
+        let number = match name {
+            SO_ERROR => {
+                let error = self.inner.take_error().map_err(number_of)?;
+                error.map_or(0, |error| number_of(error).0)
+            }
+            SO_TYPE => libc::SOCK_STREAM,
+            SO_DOMAIN => self.domain,
+            SO_PROTOCOL => IPPROTO_TCP,
+            SO_ACCEPTCONN => 0,
+            SO_KEEPALIVE => settings.keepalive().into(),
+            SO_REUSEADDR | SO_REUSEPORT => settings.reuse_address().into(),
+            SO_OOBINLINE => settings.urgent_inline().into(),
+            SO_SNDBUF => settings.send_buffer() as c_int,
+            SO_RCVBUF => settings.receive_buffer() as c_int,
+            SO_RCVLOWAT => settings.receive_low_water().into(),
+            SO_LINGER => {
+                let linger = settings.linger();
+                let seconds = linger.map_or(0, |span| span.as_secs() as c_int);
+                let pair = [c_int::from(linger.is_some()), seconds];
+                return Ok(Value::Bytes(pair.map(c_int::to_ne_bytes).concat()));
+            }
+            SO_RCVTIMEO | SO_SNDTIMEO => {
+                let span = match name {
+                    SO_RCVTIMEO => self.inner.read_timeout(),
+                    _ => self.inner.write_timeout(),
+                };
+                let span = span.map_err(number_of)?.unwrap_or_default();
+                let parts = [span.as_secs() as i64, span.subsec_micros().into()];
+                return Ok(Value::Bytes(parts.map(i64::to_ne_bytes).concat()));
+            }
+            // Who is at the other end, TCP cannot say.
+            SO_PEERCRED => {
+                return Ok(Value::Bytes([0, -1, -1].map(c_int::to_ne_bytes).concat()));
+            }
+            _ => return Ok(Value::Descriptor),
+        };
+        Ok(Value::Bytes(bytes(number)))
+    }
+
+    fn tcp_option(&self, name: c_int) -> Outcome<Vec<u8>> {
+        let settings = self.settings()?;
+        Ok(bytes(match name {
+            TCP_NODELAY => settings.no_delay().into(),
+            TCP_CORK => settings.cork().into(),
+            TCP_QUICKACK => 1,
+            TCP_KEEPIDLE => settings.keepalive_idle().as_secs() as c_int,
+            TCP_KEEPINTVL => settings.keepalive_interval().as_secs() as c_int,
+            TCP_KEEPCNT => settings.keepalive_probes().into(),
+            TCP_USER_TIMEOUT => settings.user_timeout().as_millis() as c_int,
+            TCP_NOTSENT_LOWAT => settings.unsent_low_water() as c_int,
+            TCP_INQ => self.reports_unread.load(Relaxed).into(),
+            TCP_MAXSEG => self.inner.info().map_err(number_of)?.segment_size.into(),
+            TCP_CONGESTION => return Ok(settings.congestion_name().as_bytes().to_vec()),
+            TCP_INFO => {
+                let info = self.inner.info().map_err(number_of)?;
+                return Ok(toehold_posix::info::tcp_info(&info));
+            }
+            _ if WITHOUT_EFFECT.contains(&(IPPROTO_TCP, name)) => 0,
+            _ => return Err(Errno::NOPROTOOPT),
+        }))
+    }
+}
+
+fn bytes(number: c_int) -> Vec<u8> {
+    number.to_ne_bytes().to_vec()
+}

@@ -1,0 +1,297 @@
+//! Connections of the node's, as the program's descriptors.
+
+use core::ffi::c_int;
+use core::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
+use std::io::{IoSlice, IoSliceMut};
+use std::net::{Shutdown, SocketAddr};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::{Mutex, PoisonError};
+
+use toehold_posix::errno::{Errno, Outcome};
+use toehold_posix::options::Meaning;
+use toehold_socket::{ReceiveOptions, SendOptions, State, TcpStream};
+
+use super::fresh::limit;
+use super::plain;
+use crate::errors::number_of;
+use crate::table;
+use crate::usage::{Counter, count};
+
+/// What of `connect` the program knows.
+mod phase {
+    /// It has not been told the outcome.
+    pub(super) const CONNECTING: u8 = 0;
+    pub(super) const CONNECTED: u8 = 1;
+    /// It has been told that there is no connection.
+    pub(super) const FAILED: u8 = 2;
+}
+
+/// A connection.
+pub(crate) struct Stream {
+    pub(crate) inner: TcpStream,
+    /// The family that the program asked for.
+    pub(crate) domain: c_int,
+    phase: AtomicU8,
+    nonblocking: AtomicBool,
+    /// Whether calls say how much is left to be read (TCP_INQ).
+    pub(crate) reports_unread: AtomicBool,
+    /// Another process may have the descriptor, and the library did not see how.
+    shared: AtomicBool,
+    /// The last copy of the descriptor, once the program has none any more.
+    last: Mutex<Option<OwnedFd>>,
+}
+
+impl Stream {
+    fn new(inner: TcpStream, domain: c_int, phase: u8) -> Stream {
+        Stream {
+            inner,
+            domain,
+            phase: AtomicU8::new(phase),
+            nonblocking: AtomicBool::new(false),
+            reports_unread: AtomicBool::new(false),
+            shared: AtomicBool::new(false),
+            last: Mutex::new(None),
+        }
+    }
+
+    /// One that is being set up.
+    pub(super) fn connecting(inner: TcpStream, domain: c_int) -> Stream {
+        Stream::new(inner, domain, phase::CONNECTING)
+    }
+
+    /// One that there is.
+    pub(crate) fn connected(inner: TcpStream, domain: c_int) -> Stream {
+        Stream::new(inner, domain, phase::CONNECTED)
+    }
+
+    /// Its descriptor, to make the program's copies of.
+    pub(super) fn lend(&mut self) -> Option<OwnedFd> {
+        self.inner.lend_descriptor()
+    }
+
+    pub(super) fn take_back(&mut self, descriptor: OwnedFd) {
+        let shared = self.shared.load(Relaxed);
+        self.inner.put_back(descriptor, shared);
+    }
+
+    /// The program has closed its last number, of which this is a copy.
+    pub(crate) fn keep_last(&self, descriptor: OwnedFd) {
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(descriptor);
+    }
+
+    /// Another process has got the descriptor, or may have.
+    pub(crate) fn note_shared(&self) {
+        self.shared.store(true, Relaxed);
+    }
+
+    pub(crate) fn set_nonblocking(&self, nonblocking: bool) {
+        self.nonblocking.store(nonblocking, Relaxed);
+        let _ = self.inner.set_nonblocking(nonblocking);
+    }
+
+    pub(crate) fn is_nonblocking(&self) -> bool {
+        self.nonblocking.load(Relaxed)
+    }
+
+    /// Calls that wait for a limited time do not go on after a signal (signal(7)).
+    pub(crate) fn has_timeout(&self) -> bool {
+        let timeouts = [self.inner.read_timeout(), self.inner.write_timeout()];
+        timeouts.iter().any(|timeout| matches!(timeout, Ok(Some(_))))
+    }
+
+    /// What `connect` says, on a stream that has begun to: the first time, or again.
+    pub(crate) fn finish_connect(&self, nonblocking: bool) -> Outcome<c_int> {
+        if nonblocking {
+            return match self.inner.info().map_err(number_of)?.state {
+                State::SynSent | State::SynReceived => Err(Errno::INPROGRESS),
+                State::Closed => Err(self.note_failed(self.take_error()?)),
+                _ => Ok(self.note_connected()),
+            };
+        }
+        let timeout = self.inner.write_timeout().map_err(number_of)?;
+        match self.inner.finish_connect(timeout) {
+            Ok(()) => Ok(self.note_connected()),
+            Err(error) => match number_of(error) {
+                // It goes on; see socket(7), SO_SNDTIMEO.
+                Errno::TIMEDOUT if self.is_connecting() => Err(Errno::INPROGRESS),
+                Errno::INTR => Err(Errno::INTR),
+                errno => Err(self.note_failed(errno)),
+            },
+        }
+    }
+
+    fn note_connected(&self) -> c_int {
+        self.phase.store(phase::CONNECTED, Relaxed);
+        0
+    }
+
+    fn note_failed(&self, errno: Errno) -> Errno {
+        self.phase.store(phase::FAILED, Relaxed);
+        errno
+    }
+
+    fn is_connecting(&self) -> bool {
+        let info = self.inner.info();
+        info.is_ok_and(|info| matches!(info.state, State::SynSent | State::SynReceived))
+    }
+
+    fn take_error(&self) -> Outcome<Errno> {
+        let error = self.inner.take_error().map_err(number_of)?;
+        Ok(error.map_or(Errno(libc::ECONNABORTED), number_of))
+    }
+
+    /// A further `connect`. True: there is nothing left of the first one, and another may be made.
+    pub(crate) fn connect_again(&self) -> Outcome<bool> {
+        match self.phase.load(Relaxed) {
+            phase::CONNECTED => Err(Errno::ISCONN),
+            phase::FAILED => Ok(true),
+            _ if self.is_connecting() => Err(Errno::ALREADY),
+            _ => match self.inner.info().map_err(number_of)?.state {
+                State::Closed => Err(self.note_failed(self.take_error()?)),
+                _ => {
+                    self.note_connected();
+                    Ok(false)
+                }
+            },
+        }
+    }
+
+    /// Receives; see `recvmsg(2)` for the flags.
+    #[inline]
+    pub(crate) fn receive(&self, buffers: &mut [IoSliceMut<'_>], flags: c_int) -> Outcome<isize> {
+        if flags & (libc::MSG_OOB | libc::MSG_ERRQUEUE | libc::MSG_WAITALL | libc::MSG_TRUNC) != 0 {
+            return self.receive_specially(buffers, flags);
+        }
+        self.receive_once(buffers, flags)
+    }
+
+    #[inline]
+    fn receive_once(&self, buffers: &mut [IoSliceMut<'_>], flags: c_int) -> Outcome<isize> {
+        let options = ReceiveOptions {
+            peek: flags & libc::MSG_PEEK != 0,
+            nonblocking: flags & libc::MSG_DONTWAIT != 0,
+        };
+        let received = self.inner.receive_with(buffers, options).map_err(number_of)?;
+        count(
+            Counter::BytesReceived,
+            if options.peek { 0 } else { received as u64 },
+        );
+        Ok(received as isize)
+    }
+
+    #[cold]
+    fn receive_specially(&self, buffers: &mut [IoSliceMut<'_>], flags: c_int) -> Outcome<isize> {
+        if flags & libc::MSG_ERRQUEUE != 0 {
+            return Err(Errno::AGAIN);
+        }
+        if flags & libc::MSG_OOB != 0 {
+            let Some(first) = buffers.iter_mut().find(|buffer| !buffer.is_empty()) else {
+                return Ok(0);
+            };
+            let received = self.inner.recv_out_of_band(first);
+            return received.map(|len| len as isize).map_err(number_of);
+        }
+        let plain = flags & !(libc::MSG_WAITALL | libc::MSG_TRUNC);
+        if flags & libc::MSG_TRUNC != 0 {
+            return self.discard(buffers.iter().map(|buffer| buffer.len()).sum(), plain);
+        }
+        let mut left = buffers;
+        let mut total = 0;
+        while left.iter().any(|buffer| !buffer.is_empty()) {
+            match self.receive_once(left, plain) {
+                Ok(0) => break,
+                Ok(len) => {
+                    total += len;
+                    IoSliceMut::advance_slices(&mut left, len as usize);
+                }
+                Err(errno) if total == 0 => return Err(errno),
+                Err(_) => break,
+            }
+            if flags & (libc::MSG_PEEK | libc::MSG_DONTWAIT) != 0 || self.is_nonblocking() {
+                break;
+            }
+        }
+        Ok(total)
+    }
+
+    /// Receives bytes that the program does not want to see (tcp(7), MSG_TRUNC).
+    fn discard(&self, len: usize, flags: c_int) -> Outcome<isize> {
+        let mut bytes = [0; 4096];
+        let mut total = 0;
+        while total < len {
+            let room = bytes.len().min(len - total);
+            let more = if total > 0 { libc::MSG_DONTWAIT } else { 0 };
+            match self.receive_once(&mut [IoSliceMut::new(&mut bytes[..room])], flags | more) {
+                Ok(0) => break,
+                Ok(received) => total += received as usize,
+                Err(errno) if total == 0 => return Err(errno),
+                Err(_) => break,
+            }
+        }
+        Ok(total as isize)
+    }
+
+    /// Sends; see `sendmsg(2)` for the flags. SIGPIPE is the caller's affair.
+    #[inline]
+    pub(crate) fn send(&self, buffers: &[IoSlice<'_>], flags: c_int) -> Outcome<isize> {
+        let options = SendOptions {
+            urgent: flags & libc::MSG_OOB != 0,
+            more: flags & libc::MSG_MORE != 0,
+            end_of_record: flags & libc::MSG_EOR != 0,
+            nonblocking: flags & libc::MSG_DONTWAIT != 0,
+        };
+        let sent = self.inner.send_with(buffers, options).map_err(number_of)?;
+        count(Counter::BytesSent, sent as u64);
+        Ok(sent as isize)
+    }
+
+    pub(crate) fn shutdown(&self, how: c_int) -> Outcome<c_int> {
+        let how = match how {
+            libc::SHUT_RD => Shutdown::Read,
+            libc::SHUT_WR => Shutdown::Write,
+            libc::SHUT_RDWR => Shutdown::Both,
+            _ => return Err(Errno::INVAL),
+        };
+        self.inner.shutdown(how).map_err(number_of)?;
+        Ok(0)
+    }
+
+    pub(crate) fn local(&self) -> Outcome<SocketAddr> {
+        self.inner.local_addr().map(plain).map_err(number_of)
+    }
+
+    pub(crate) fn peer(&self) -> Outcome<SocketAddr> {
+        if self.is_connecting() || self.phase.load(Relaxed) == phase::FAILED {
+            return Err(Errno::NOTCONN);
+        }
+        let state = self.inner.info().map_err(number_of)?.state;
+        if state == State::Closed {
+            return Err(Errno::NOTCONN);
+        }
+        self.inner.peer_addr().map(plain).map_err(number_of)
+    }
+
+    /// Sets an option.
+    pub(crate) fn apply(&self, option: Meaning) -> Outcome<()> {
+        match option {
+            Meaning::Stack(option) => self.inner.set_option(option).map_err(number_of),
+            Meaning::ReceiveTimeout(span) => self.inner.set_read_timeout(limit(span)).map_err(number_of),
+            Meaning::SendTimeout(span) => self.inner.set_write_timeout(limit(span)).map_err(number_of),
+            Meaning::ReportUnread(on) => {
+                self.reports_unread.store(on, Relaxed);
+                Ok(())
+            }
+            Meaning::ZeroCopy(_) | Meaning::Nothing => Ok(()),
+        }
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        let last = self.last.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(last) = last {
+            table::disown(last.as_raw_fd());
+            self.take_back(last);
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! The library's beginning, in a program that has begun already: other libraries' beginnings
+//! may have called it before.
+
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use toehold_node::run::{FABRIC, NODE};
+
+use crate::inside::Inside;
+use crate::{inherited, process, usage};
+
+static WANTED: AtomicBool = AtomicBool::new(false);
+
+/// Whether there is a node for this program's connections.
+#[inline]
+pub(crate) fn is_wanted() -> bool {
+    WANTED.load(Relaxed)
+}
+
+extern "C" fn begin() {
+    let _inside = Inside::enter();
+    let named = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    if !named(FABRIC) || !named(NODE) {
+        return;
+    }
+    process::watch();
+    WANTED.store(true, Relaxed);
+    usage::find();
+    inherited::find();
+}
+
+#[cfg(not(test))]
+#[used]
+#[unsafe(link_section = ".init_array")]
+static BEGIN: extern "C" fn() = begin;
+
+#[cfg(test)]
+const _: extern "C" fn() = begin;

@@ -1,0 +1,158 @@
+//! What the program's descriptors are that are not, or not only, the kernel's.
+//!
+//! A *file* is what the kernel calls an open file description: `dup` gives it another number,
+//! and it ends with the last of its numbers and of the calls that use it. Whoever has a
+//! number looks here first, so that one byte a number says whether there is anything.
+
+use core::ffi::c_int;
+use core::ops::Deref;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicI32, AtomicU8};
+use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+
+use arc_swap::{ArcSwapOption, Guard};
+
+use crate::file::File;
+
+/// Descriptors from this number on are the kernel's alone.
+const LIMIT: usize = 1 << 20;
+
+/// What a number is.
+mod kind {
+    /// The kernel's.
+    pub(super) const KERNEL: u8 = 0;
+    /// A file of the table's.
+    pub(super) const FILE: u8 = 1;
+    /// The library's own, which the program does not know of.
+    pub(super) const OWN: u8 = 2;
+}
+
+static KINDS: [AtomicU8; LIMIT] = [const { AtomicU8::new(kind::KERNEL) }; LIMIT];
+/// No file has had a higher number.
+static HIGHEST: AtomicI32 = AtomicI32::new(0);
+static FILES: [ArcSwapOption<File>; LIMIT] = [const { ArcSwapOption::const_empty() }; LIMIT];
+
+/// A file, for the time of a call.
+pub(crate) struct Used(Guard<Option<Arc<File>>>);
+
+impl Deref for Used {
+    type Target = File;
+
+    #[inline]
+    fn deref(&self) -> &File {
+        // There is one: see `get`.
+        match &*self.0 {
+            Some(file) => file,
+            None => unreachable!("a guard was made of nothing"),
+        }
+    }
+}
+
+impl Used {
+    /// The file, for longer.
+    pub(crate) fn share(&self) -> Option<Arc<File>> {
+        (*self.0).clone()
+    }
+}
+
+#[inline]
+fn index(number: c_int) -> Option<usize> {
+    usize::try_from(number).ok().filter(|&index| index < LIMIT)
+}
+
+/// Whether a number may be a file's. Cheap.
+#[inline]
+pub(crate) fn has(number: c_int) -> bool {
+    index(number).is_some_and(|index| KINDS[index].load(Relaxed) == kind::FILE)
+}
+
+/// The file of a number.
+#[inline]
+pub(crate) fn get(number: c_int) -> Option<Used> {
+    if !has(number) {
+        return None;
+    }
+    let file = FILES[number as usize].load();
+    file.is_some().then_some(Used(file))
+}
+
+/// From now on the number is this file's.
+pub(crate) fn put(number: c_int, file: Arc<File>) {
+    let Some(index) = index(number) else { return };
+    HIGHEST.fetch_max(number, Relaxed);
+    file.numbers().add();
+    if let Some(former) = FILES[index].swap(Some(file)) {
+        former.numbers().remove();
+    }
+    KINDS[index].store(kind::FILE, Release);
+}
+
+/// From now on the number is the kernel's alone. Gives the file that it was, and whether it
+/// has no number any more.
+pub(crate) fn take(number: c_int) -> Option<(Arc<File>, bool)> {
+    let index = index(number)?;
+    if KINDS[index].swap(kind::KERNEL, Acquire) != kind::FILE {
+        return None;
+    }
+    let file = FILES[index].swap(None)?;
+    let last = file.numbers().remove();
+    Some((file, last))
+}
+
+/// Every number of a file.
+pub(crate) fn numbers_of(file: &File) -> Vec<c_int> {
+    let is_it = |number: &c_int| get(*number).is_some_and(|other| core::ptr::eq(&*other, file));
+    used().into_iter().filter(is_it).collect()
+}
+
+/// Whether the number is neither a file's nor the library's own.
+#[inline]
+pub(crate) fn is_kernels(number: c_int) -> bool {
+    index(number).is_none_or(|index| KINDS[index].load(Relaxed) == kind::KERNEL)
+}
+
+/// Every number that is not the kernel's alone, in order.
+pub(crate) fn known() -> Vec<c_int> {
+    let highest = HIGHEST.load(Relaxed);
+    (0..=highest).filter(|&number| !is_kernels(number)).collect()
+}
+
+/// Every number that is a file's at the moment.
+pub(crate) fn used() -> Vec<c_int> {
+    let highest = HIGHEST.load(Relaxed);
+    (0..=highest).filter(|&number| has(number)).collect()
+}
+
+/// The number is one of the library's own.
+pub(crate) fn own(number: RawFd) {
+    if let Some(index) = index(number) {
+        HIGHEST.fetch_max(number, Relaxed);
+        KINDS[index].store(kind::OWN, Relaxed);
+    }
+}
+
+/// Whether the number is one of the library's own.
+#[inline]
+pub(crate) fn is_own(number: c_int) -> bool {
+    index(number).is_some_and(|index| KINDS[index].load(Relaxed) == kind::OWN)
+}
+
+/// It is not any more.
+pub(crate) fn disown(number: c_int) {
+    if let Some(index) = index(number) {
+        let _ = KINDS[index].compare_exchange(kind::OWN, kind::KERNEL, Relaxed, Relaxed);
+    }
+}
+
+/// A number of the program's, for a system call.
+pub(crate) fn borrow(number: &c_int) -> BorrowedFd<'_> {
+    // SAFETY: the kernel answers EBADF if the program has closed it meanwhile.
+    unsafe { BorrowedFd::borrow_raw(*number) }
+}
+
+/// A number that nobody else closes.
+pub(crate) fn adopt(number: c_int) -> OwnedFd {
+    // SAFETY: the caller has just got it from the kernel.
+    unsafe { OwnedFd::from_raw_fd(number) }
+}

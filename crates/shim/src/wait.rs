@@ -1,0 +1,273 @@
+//! Poll for connections of the node's and for descriptors of the kernel's at once.
+
+use core::cell::RefCell;
+use core::ffi::{c_int, c_short};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use libc::{
+    POLLERR, POLLHUP, POLLIN, POLLOUT, POLLPRI, POLLRDBAND, POLLRDHUP, POLLRDNORM, POLLWRNORM, pollfd,
+};
+use rustix::event::PollFlags;
+use toehold_posix::errno::{Errno, Outcome};
+use toehold_socket::{Beside, Events, Interest, Poll, Readiness, Source, Token};
+
+use crate::answer::outcome;
+use crate::errors::number_of;
+use crate::file::{File, Kind};
+use crate::readiness::interest;
+use crate::socket::Listener;
+use crate::{next, node, process, table};
+
+/// Waits until something of a poll's is ready, which is taken, or one of the descriptors
+/// beside, or a time has passed.
+pub(crate) fn on(
+    poll: &Poll,
+    events: &mut Events,
+    timeout: Option<Duration>,
+    beside: &[Beside<'_>],
+) -> Outcome<()> {
+    poll.wait(events, timeout, beside).map(drop).map_err(number_of)
+}
+
+/// How often an epoll instance is looked at for whom its connections concern through it.
+const NEST_LOOK: Duration = Duration::from_millis(1);
+
+/// What is watched of a call's descriptor: a connection or a listener.
+fn source(file: &File) -> Option<&dyn Source> {
+    match &file.kind {
+        Kind::Stream(stream) => Some(&stream.inner),
+        Kind::Listener(listener) => Some(&listener.inner),
+        Kind::Fresh(_) | Kind::Epoll(_) => None,
+    }
+}
+
+/// Whether it is an epoll instance that watches connections.
+fn is_nest(file: &File) -> bool {
+    matches!(&file.kind, Kind::Epoll(epoll) if epoll.has_sockets())
+}
+
+fn readiness(file: &File) -> Readiness {
+    let readiness = match &file.kind {
+        Kind::Stream(stream) => stream.inner.readiness(),
+        Kind::Listener(listener) => listener.inner.readiness(),
+        Kind::Epoll(epoll) => Ok(Readiness {
+            readable: epoll.is_ready(),
+            ..Readiness::default()
+        }),
+        Kind::Fresh(_) => Ok(Readiness::default()),
+    };
+    // Of a node that is gone, everything says so.
+    readiness.unwrap_or(Readiness {
+        readable: true,
+        writable: true,
+        hang_up: true,
+        error: true,
+        ..Readiness::default()
+    })
+}
+
+/// What `poll(2)` says of it.
+fn told(readiness: Readiness, asked: c_short) -> c_short {
+    let bits = [
+        (readiness.readable, asked & (POLLIN | POLLRDNORM)),
+        (readiness.writable, asked & (POLLOUT | POLLWRNORM)),
+        (readiness.urgent, asked & (POLLPRI | POLLRDBAND)),
+        (readiness.read_closed, asked & POLLRDHUP),
+        (readiness.hang_up, POLLHUP),
+        (readiness.error, POLLERR),
+    ];
+    let told = bits.iter().filter(|(is_told, _)| *is_told);
+    told.fold(0, |events, (_, bits)| events | bits)
+}
+
+/// The descriptors of one call.
+struct Call<'a> {
+    fds: &'a mut [pollfd],
+    /// What of them is the node's.
+    files: Vec<Option<Arc<File>>>,
+    /// What of them is the kernel's; in the place of others there is none.
+    kernels: Vec<pollfd>,
+}
+
+impl<'a> Call<'a> {
+    fn new(fds: &'a mut [pollfd]) -> Call<'a> {
+        let ours = |fd: &pollfd| {
+            let file = table::get(fd.fd)?.share()?;
+            (source(&file).is_some() || is_nest(&file)).then_some(file)
+        };
+        let files: Vec<_> = fds.iter().map(ours).collect();
+        let mut kernels = fds.to_vec();
+        for (fd, file) in kernels.iter_mut().zip(&files) {
+            if file.as_ref().is_some_and(|file| file.stream().is_some()) {
+                fd.fd = -1;
+            }
+        }
+        Call { fds, files, kernels }
+    }
+
+    /// Looks at all of them. Gives how many are ready.
+    fn look(&mut self) -> Outcome<c_int> {
+        if self.kernels.iter().any(|fd| fd.fd >= 0) {
+            let number = self.kernels.len() as libc::nfds_t;
+            // SAFETY: the array is as long as said.
+            outcome(unsafe { next::poll(self.kernels.as_mut_ptr(), number, 0) })?;
+        }
+        let mut count = 0;
+        for ((fd, file), kernel) in self.fds.iter_mut().zip(&self.files).zip(&self.kernels) {
+            fd.revents = if kernel.fd >= 0 { kernel.revents } else { 0 };
+            if let Some(file) = file {
+                fd.revents |= told(readiness(file), fd.events);
+            }
+            count += c_int::from(fd.revents != 0);
+        }
+        Ok(count)
+    }
+
+    /// Waits until one of them may be ready.
+    fn wait(&self, timeout: Option<Duration>) -> Outcome<()> {
+        with_own(|waiting| {
+            let mut registered = Vec::new();
+            for (fd, file) in self.fds.iter().zip(&self.files) {
+                let Some(file) = file else { continue };
+                let (Some(source), asked) = (source(file), interest(fd.events as u16 as u32)) else {
+                    continue;
+                };
+                registered.push(Registered::add(waiting, source, asked, &registered, file)?);
+            }
+            let beside = self.kernels.iter().filter(|fd| fd.fd >= 0);
+            let beside: Vec<Beside<'_>> = beside
+                .map(|fd| {
+                    let events = PollFlags::from_bits_retain(fd.events as u16);
+                    Beside::new(table::borrow(&fd.fd), events)
+                })
+                .collect();
+            on(waiting, &mut Events::with_capacity(1), timeout, &beside)
+        })
+    }
+}
+
+/// A connection or listener, registered for the time of a call.
+struct Registered<'a> {
+    waiting: &'a Poll,
+    source: &'a dyn Source,
+    interest: Interest,
+    file: *const File,
+    /// The first of several that stand for one.
+    first: bool,
+}
+
+impl<'a> Registered<'a> {
+    fn add(
+        waiting: &'a Poll,
+        source: &'a dyn Source,
+        interest: Interest,
+        others: &[Registered<'a>],
+        file: &Arc<File>,
+    ) -> Outcome<Registered<'a>> {
+        let file = Arc::as_ptr(file);
+        let same = others.iter().filter(|other| core::ptr::eq(other.file, file));
+        let asked = same.clone().fold(interest, |all, other| all | other.interest);
+        let first = same.count() == 0;
+        let done = match first {
+            true => waiting.registry().register(source, Token(0), asked),
+            false => waiting.registry().reregister(source, Token(0), asked),
+        };
+        done.map_err(number_of)?;
+        Ok(Registered {
+            waiting,
+            source,
+            interest,
+            file,
+            first,
+        })
+    }
+}
+
+impl Drop for Registered<'_> {
+    fn drop(&mut self) {
+        if self.first {
+            // One that has ended is registered no more.
+            let _ = self.waiting.registry().deregister(self.source);
+        }
+    }
+}
+
+thread_local! {
+    static OWN: RefCell<Option<(u32, Arc<Poll>)>> = const { RefCell::new(None) };
+}
+
+/// Does something with this thread's own poll, in which nothing stays registered.
+fn with_own<T>(act: impl FnOnce(&Poll) -> Outcome<T>) -> Outcome<T> {
+    let own = OWN.with(|own| -> Outcome<Arc<Poll>> {
+        let mut own = own.borrow_mut();
+        match &*own {
+            Some((process, waiting)) if *process == process::number() => Ok(Arc::clone(waiting)),
+            _ => {
+                let node = node::get().ok_or(Errno::NETDOWN)?;
+                let made = Arc::new(Poll::new(node).map_err(number_of)?);
+                // What a forked child has from its parent is neither used nor dropped.
+                std::mem::forget(own.replace((process::number(), Arc::clone(&made))));
+                Ok(made)
+            }
+        }
+    })?;
+    act(&own)
+}
+
+/// `poll(2)` on descriptors of which some are the node's.
+pub(crate) fn poll(fds: &mut [pollfd], timeout: Option<Duration>) -> Outcome<c_int> {
+    let began = Instant::now();
+    let mut call = Call::new(fds);
+    let mut driven = false;
+    loop {
+        let ready = call.look()?;
+        if ready > 0 {
+            return Ok(ready);
+        }
+        if !driven {
+            driven = true;
+            if let Some(node) = node::in_use() {
+                // Something may have arrived that nobody has looked at.
+                let _ = node.drive(Some(Duration::ZERO));
+                continue;
+            }
+        }
+        let left = timeout.map(|timeout| timeout.saturating_sub(began.elapsed()));
+        if left.is_some_and(|left| left.is_zero()) {
+            return Ok(0);
+        }
+        // What an epoll instance watches, nobody but it can wait for.
+        let nests = call.files.iter().flatten().any(|file| is_nest(file));
+        call.wait(if nests {
+            Some(left.unwrap_or(NEST_LOOK).min(NEST_LOOK))
+        } else {
+            left
+        })?;
+    }
+}
+
+/// Whether a descriptor of the kernel's is readable at once.
+pub(crate) fn is_readable(number: c_int) -> bool {
+    let mut fds = [pollfd {
+        fd: number,
+        events: POLLIN,
+        revents: 0,
+    }];
+    // SAFETY: one descriptor, as said.
+    unsafe { next::poll(fds.as_mut_ptr(), 1, 0) > 0 }
+}
+
+/// Waits until a listener has a connection, the kernel's or the node's.
+pub(crate) fn until_acceptable(listener: &Listener, number: c_int) -> Outcome<()> {
+    with_own(|waiting| {
+        let registry = waiting.registry();
+        registry
+            .register(&listener.inner, Token(0), Interest::READABLE)
+            .map_err(number_of)?;
+        let beside = [Beside::new(table::borrow(&number), PollFlags::IN)];
+        let waited = on(waiting, &mut Events::with_capacity(1), None, &beside);
+        let _ = registry.deregister(&listener.inner);
+        waited
+    })
+}
