@@ -41,6 +41,7 @@ pub mod engine;
 mod error;
 pub mod fabric;
 mod holder;
+pub mod interrupts;
 pub mod kernel;
 mod local;
 mod lookout;

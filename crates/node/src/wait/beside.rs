@@ -20,7 +20,7 @@ use toehold_stack::Instant;
 
 use super::ShardHandle;
 use crate::attachment::Attachment;
-use crate::clock;
+use crate::{clock, interrupts};
 
 /// How long a thread sleeps at once that cannot hear the bell, for lack of a descriptor.
 const DEAF: Duration = Duration::from_millis(1);
@@ -78,7 +78,7 @@ pub(super) fn sleep_on<const N: usize>(
     left: Option<Duration>,
 ) -> [PollFlags; N] {
     let mut found = [PollFlags::empty(); N];
-    if beside.is_empty() {
+    if beside.is_empty() && !interrupts::are_watched() {
         let left = left.map(clock::timespec);
         let mut polled = own.map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN));
         // A signal ends the sleep early, which does no harm.
@@ -98,6 +98,21 @@ pub(super) fn sleep_on_many(
     left: Option<Duration>,
 ) -> Vec<PollFlags> {
     let own_count = own.len();
+    if interrupts::are_watched() {
+        let own = own.iter().map(|descriptor| (*descriptor, PollFlags::IN.bits()));
+        let others = beside.iter().map(|one| (one.descriptor, one.events.bits()));
+        let slept = interrupts::sleep(&own.chain(others).collect::<Vec<_>>(), left);
+        let found = slept
+            .unwrap_or_default()
+            .into_iter()
+            .map(PollFlags::from_bits_retain);
+        let mut found: Vec<PollFlags> = found.collect();
+        let of_others = found.split_off(own_count.min(found.len()));
+        for (one, found) in beside.iter().zip(of_others) {
+            one.found.set(found);
+        }
+        return found;
+    }
     let own = own
         .iter()
         .map(|descriptor| PollFd::from_borrowed_fd(*descriptor, PollFlags::IN));
@@ -184,7 +199,7 @@ impl ShardHandle {
                 ear = Ears::silence(&heard).then_some(heard);
             }
             let ended = engine.is_some() && found[1].intersects(PollFlags::HUP | PollFlags::ERR);
-            if ended || Beside::any(beside) {
+            if ended || Beside::any(beside) || interrupts::is_pending() {
                 break;
             }
         }

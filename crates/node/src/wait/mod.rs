@@ -38,10 +38,10 @@ use self::crowd::Crowd;
 pub use self::several::Everywhere;
 pub use self::spin::SpinBudget;
 use crate::attachment::Attachment;
-use crate::clock;
 use crate::driver::{Mode, Signals};
 use crate::placement::Placement;
 use crate::shard::{Bells, Shard, Subscription};
+use crate::{clock, interrupts};
 
 /// Looks at the link between two looks at the clock: together about as long as
 /// reading the clock takes.
@@ -180,7 +180,7 @@ impl ShardHandle {
     }
 
     /// Waits until an operation that has just failed is done, `deadline` at
-    /// most; `None` if that has passed.
+    /// most; `None` if that has passed, or a [signal](crate::interrupts) came.
     ///
     /// # Errors
     ///
@@ -199,7 +199,7 @@ impl ShardHandle {
             if !self.drives::<O>() {
                 match self.wait_for_driver(shard, operation, ticket, spin, deadline)? {
                     Some(output) => break Some(output),
-                    None if is_over(shard.now, deadline) => break None,
+                    None if is_over(shard.now, deadline) || interrupts::is_pending() => break None,
                     None => continue,
                 }
             }
@@ -219,6 +219,9 @@ impl ShardHandle {
             self.rest(shard, wish, ticket, deadline, O::IS_DRIVER)?;
             if let Some(output) = operation.attempt(shard) {
                 break Some(output);
+            }
+            if !O::IS_DRIVER && interrupts::is_pending() {
+                break None;
             }
             has_slept = true;
             budget_ns = if shard.waiting.seats.driver().is_none() {

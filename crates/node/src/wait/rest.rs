@@ -8,9 +8,9 @@ use toehold_stack::Instant;
 
 use super::{Beside, Gone, Guard, Operation, ShardHandle, SpinBudget};
 use crate::attachment::Attachment;
-use crate::clock;
 use crate::driver::Mode;
 use crate::shard::{Pulse, Shard, Subscription};
+use crate::{clock, interrupts};
 
 /// Rounds that a call which is about to leave drives on behalf of those who
 /// rest, before it wakes one of them to do so.
@@ -171,7 +171,10 @@ impl ShardHandle {
         loop {
             let pulse = shard.waiting.seats.pulse();
             LeaseGuard::unlocked(shard, || self.park_for_a_slice(slot, until, beside))??;
-            let woken = !self.parking.is_resting(slot) || self.attachment.is_none() || Beside::any(beside);
+            let woken = !self.parking.is_resting(slot)
+                || self.attachment.is_none()
+                || Beside::any(beside)
+                || interrupts::is_pending();
             if woken || until.is_some_and(|until| clock::now() >= until) || self.relieve(shard, pulse) {
                 break;
             }
@@ -219,7 +222,10 @@ impl ShardHandle {
     fn park_until(&self, slot: u32, until: Option<Instant>, beside: &[Beside<'_>]) -> Result<(), Gone> {
         loop {
             self.park_for_a_slice(slot, until, beside)?;
-            let woken = !self.parking.is_resting(slot) || self.attachment.is_none() || Beside::any(beside);
+            let woken = !self.parking.is_resting(slot)
+                || self.attachment.is_none()
+                || Beside::any(beside)
+                || interrupts::is_pending();
             if woken || until.is_some_and(|until| clock::now() >= until) {
                 return Ok(());
             }

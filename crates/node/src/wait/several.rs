@@ -21,11 +21,11 @@ use toehold_stack::Instant;
 use super::beside::sleep_on_many;
 use super::{Beside, Gone, Guard, ShardHandle, SpinBudget, is_over};
 use crate::attachment::Attachment;
-use crate::clock;
 use crate::driver::Mode;
 use crate::placement::Placement;
 use crate::shard::{Pulse, Shard, Subscription};
 use crate::shards::Shards;
+use crate::{clock, interrupts};
 
 /// How long a thread that has no seat rests before it looks whether somebody moves.
 const SLICE: Duration = Duration::from_millis(200);
@@ -145,6 +145,7 @@ fn wait<O: Everywhere>(
         rise(places)?;
         match rested? {
             Rested::Done(output) => return Ok(Some(output)),
+            Rested::Woken if interrupts::is_pending() => return Ok(None),
             Rested::Woken => has_slept = true,
             // A link that holds frames back never agrees to sleep.
             Rested::NotYet => std::thread::yield_now(),
@@ -242,7 +243,7 @@ fn park(places: &[Place<'_>], word: u16, until: Option<Instant>, beside: &[Besid
     let slice = clock::now() + SLICE;
     let end = clock::earlier(until, Some(slice)).unwrap_or(slice);
     places[0].handle.rest_on_word(word.into(), Some(end), beside);
-    if !parking.is_resting(word.into()) || Beside::any(beside) {
+    if !parking.is_resting(word.into()) || Beside::any(beside) || interrupts::is_pending() {
         return Ok(());
     }
     for place in places {

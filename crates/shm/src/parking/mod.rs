@@ -90,7 +90,8 @@ fn rouse(futex: &impl Futex) -> Option<Rest> {
 
 fn park(futex: &impl Futex, until_ns: Option<u64>) {
     while futex.word().load(Acquire) == PARKED {
-        if futex.wait(PARKED, until_ns) == Waited::TimedOut {
+        // A signal ends the sleep, too: the caller may have to see to that.
+        if futex.wait(PARKED, until_ns) != Waited::Different {
             return;
         }
     }

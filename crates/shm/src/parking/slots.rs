@@ -49,7 +49,7 @@ impl Parking {
     }
 
     /// Rests without the lease until notified, or until a time in nanoseconds on the
-    /// monotonic clock. Ends early if somebody has written nonsense to the slot.
+    /// monotonic clock. Ends early if a signal comes, or somebody has written nonsense to the slot.
     pub fn park(&self, slot: u32, until_ns: Option<u64>) {
         if let Some(word) = self.word(slot) {
             super::park(word, until_ns);
