@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use toehold_node::run::{FABRIC, NODE};
 
 use crate::inside::Inside;
-use crate::{inherited, process, usage};
+use crate::{inherited, process, signals, usage};
 
 static WANTED: AtomicBool = AtomicBool::new(false);
 
@@ -23,6 +23,7 @@ extern "C" fn begin() {
         return;
     }
     process::watch();
+    toehold_node::interrupts::set_hook(signals::is_pending);
     WANTED.store(true, Relaxed);
     usage::find();
     inherited::find();

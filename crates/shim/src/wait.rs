@@ -10,14 +10,14 @@ use libc::{
 };
 use rustix::event::PollFlags;
 use toehold_posix::errno::{Errno, Outcome};
-use toehold_socket::{Beside, Events, Interest, Poll, Readiness, Source, Token};
+use toehold_socket::{Beside, Events, Interest, Poll, Readiness, Source, Token, Waited};
 
 use crate::answer::outcome;
 use crate::errors::number_of;
 use crate::file::{File, Kind};
 use crate::readiness::interest;
 use crate::socket::Listener;
-use crate::{next, node, process, table};
+use crate::{next, node, process, signals, table};
 
 /// Waits until something of a poll's is ready, which is taken, or one of the descriptors
 /// beside, or a time has passed.
@@ -27,7 +27,11 @@ pub(crate) fn on(
     timeout: Option<Duration>,
     beside: &[Beside<'_>],
 ) -> Outcome<()> {
-    poll.wait(events, timeout, beside).map(drop).map_err(number_of)
+    let waited = poll.wait(events, timeout, beside).map_err(number_of)?;
+    if waited == Waited::TimedOut && signals::is_pending() {
+        return Err(Errno::INTR);
+    }
+    Ok(())
 }
 
 /// How often an epoll instance is looked at for whom its connections concern through it.

@@ -44,11 +44,12 @@ fn on_stream<T: Number>(number: c_int, mut call: impl FnMut(&Stream) -> Outcome<
     let stream = file.stream()?;
     signals::begin();
     let mut outcome = call(stream);
-    while matches!(outcome, Err(Errno::INTR)) {
+    while signals::is_pending() && outcome.is_err() && !stream.is_nonblocking() {
         // The program's handler runs now, and has said whether the call goes on.
         drop(inside);
         inside = Inside::enter();
         if !signals::restarts() || stream.has_timeout() {
+            outcome = Err(Errno::INTR);
             break;
         }
         outcome = call(stream);

@@ -14,8 +14,8 @@ use toehold_socket::{ReceiveOptions, SendOptions, State, TcpStream};
 use super::fresh::limit;
 use super::plain;
 use crate::errors::number_of;
-use crate::table;
 use crate::usage::{Counter, count};
+use crate::{signals, table};
 
 /// What of `connect` the program knows.
 mod phase {
@@ -111,6 +111,7 @@ impl Stream {
         let timeout = self.inner.write_timeout().map_err(number_of)?;
         match self.inner.finish_connect(timeout) {
             Ok(()) => Ok(self.note_connected()),
+            Err(_) if signals::is_pending() => Err(Errno::INTR),
             Err(error) => match number_of(error) {
                 // It goes on; see socket(7), SO_SNDTIMEO.
                 Errno::TIMEDOUT if self.is_connecting() => Err(Errno::INPROGRESS),
