@@ -28,6 +28,7 @@ pub mod host;
 mod lock;
 mod pair;
 mod process;
+pub mod programs;
 mod progress;
 pub mod report;
 mod runner;

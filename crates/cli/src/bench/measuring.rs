@@ -55,18 +55,13 @@ impl Measuring {
                 false => candidates,
             },
             rounds: self.rounds(),
-            seed: self.seed(),
+            seed: seed(self.seed),
             settings: self.settings()?,
         })
     }
 
     fn rounds(&self) -> u32 {
         self.rounds.unwrap_or(if self.quick { 5 } else { 9 })
-    }
-
-    fn seed(&self) -> u64 {
-        self.seed
-            .unwrap_or_else(|| u64::from(std::process::id()) ^ clock())
     }
 
     fn settings(&self) -> Result<Settings> {
@@ -81,13 +76,18 @@ impl Measuring {
     }
 }
 
+/// What decides the order: what a person chose, or another number each time.
+pub(super) fn seed(chosen: Option<u64>) -> u64 {
+    chosen.unwrap_or_else(|| u64::from(std::process::id()) ^ clock())
+}
+
 /// Nanoseconds of the current second: different in runs that follow one another.
 fn clock() -> u64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     now.map_or(0, |now| u64::from(now.subsec_nanos()))
 }
 
-fn cores(chosen: Option<Vec<usize>>) -> Result<[usize; 2]> {
+pub(super) fn cores(chosen: Option<Vec<usize>>) -> Result<[usize; 2]> {
     let usable = host::usable_cores();
     let chosen = match chosen {
         Some(chosen) => chosen,

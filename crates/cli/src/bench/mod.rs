@@ -4,6 +4,7 @@ mod ethernet;
 mod impaired;
 mod measuring;
 mod placement;
+mod programs;
 mod sockets;
 
 use std::io::Write;
@@ -35,6 +36,7 @@ enum Experiment {
     Placement(placement::Arguments),
     Ethernet(ethernet::Arguments),
     Impaired(impaired::Arguments),
+    Programs(programs::Arguments),
 }
 
 /// Where results go: the same for every experiment.
@@ -56,6 +58,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
         Experiment::Placement(arguments) => placement::run(arguments),
         Experiment::Ethernet(arguments) => ethernet::run(arguments),
         Experiment::Impaired(arguments) => impaired::run(arguments),
+        Experiment::Programs(arguments) => programs::run(arguments),
     }
 }
 

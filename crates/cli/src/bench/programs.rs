@@ -1,0 +1,107 @@
+//! `toehold bench programs`: programs that know nothing of Toehold.
+
+use std::io::Write;
+use std::process::ExitCode;
+use std::sync::atomic::Ordering;
+
+use anyhow::{Context, Result};
+use clap::builder::PossibleValuesParser;
+use toehold_lab::programs::{self, Options, ROWS};
+
+use crate::interrupt;
+
+/// Programs as they are on two nodes, beside themselves over the kernel's TCP
+///
+/// NetPIPE, sockperf, iperf3, redis and nginx: the server on one core, the client on
+/// another, over veth between two network namespaces and with `toehold run` on two nodes,
+/// in turn. And what the library costs a program that has no sockets. It takes root, for
+/// the namespaces; a row whose programs are missing says which package brings them.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  toehold bench programs --quick
+  toehold bench programs --rows sockperf_p50,nginx_1k_1 --rounds 9
+  toehold bench programs --quick --json | jq .ratios.redis_50.median
+
+Exit status: 0, or 1 if a row could not be measured, or 130 if interrupted.")]
+pub(super) struct Arguments {
+    /// Few rounds of a second each: some three minutes
+    #[arg(long)]
+    quick: bool,
+
+    /// What to measure [default: all]
+    #[arg(long, value_delimiter = ',', value_name = "NAME,…", value_parser = names())]
+    rows: Vec<String>,
+
+    /// How often everything is measured [default: 9; quick: 5]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: Option<u32>,
+
+    /// How long each measurement takes, in seconds [default: 3; quick: 1]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=60))]
+    span: Option<u32>,
+
+    /// Decides the order within each round [default: another one each time]
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+
+    /// The cores of the server and the client [default: the first two]
+    #[arg(long, value_delimiter = ',', value_name = "SERVER,CLIENT")]
+    cores: Option<Vec<usize>>,
+
+    /// Print the report as JSON instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(arguments: Arguments) -> Result<ExitCode> {
+    let quick = arguments.quick;
+    let options = Options {
+        rows: arguments.rows,
+        rounds: arguments.rounds.unwrap_or(if quick { 5 } else { 9 }),
+        seed: super::measuring::seed(arguments.seed),
+        seconds: arguments.span.unwrap_or(if quick { 1 } else { 3 }),
+        cores: super::measuring::cores(arguments.cores)?,
+    };
+    let stop = interrupt::flag()?;
+    let Some(_lock) = super::lock(&stop)? else {
+        return Ok(ExitCode::from(interrupt::STATUS));
+    };
+    let files = Files::make()?;
+    let own = std::env::current_exe().context("cannot find this program (is /proc mounted?)")?;
+    let report = programs::run(&options, &own, &files.0, &stop, |news| eprintln!("{news}"))?;
+    let mut output = std::io::stdout().lock();
+    if arguments.json {
+        serde_json::to_writer_pretty(&mut output, &report)?;
+        writeln!(output)?;
+    } else {
+        write!(output, "{}", report.text())?;
+    }
+    Ok(match (stop.load(Ordering::Relaxed), report.is_whole()) {
+        (true, _) => ExitCode::from(interrupt::STATUS),
+        (false, true) => ExitCode::SUCCESS,
+        (false, false) => ExitCode::FAILURE,
+    })
+}
+
+/// A directory for what programs serve and write, which vanishes with this.
+struct Files(std::path::PathBuf);
+
+impl Files {
+    fn make() -> Result<Files> {
+        // Its path must be short enough for the name of a socket.
+        let path = std::env::temp_dir().join(format!("toehold-bench-{}", std::process::id()));
+        std::fs::create_dir(&path).with_context(|| format!("cannot make {}", path.display()))?;
+        Ok(Files(path))
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        // What is left of it does no harm.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn names() -> PossibleValuesParser {
+    PossibleValuesParser::new(ROWS.iter().map(|row| row.name))
+}

@@ -1,0 +1,219 @@
+//! Programs that know nothing of Toehold, beside themselves: over the kernel's TCP between two
+//! namespaces, and over two nodes.
+//!
+//! A row of [`ROWS`] is a server, a client and a way to read the client's figure. Each round
+//! goes through all rows in an order drawn anew, and each row over both, one directly after
+//! the other; what is reported is the median of the rounds' ratios.
+
+mod outputs;
+mod place;
+mod report;
+mod rows;
+
+pub use report::{Report, RowReport};
+pub use rows::{ROWS, Row};
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use place::{End, Places, Running, Way};
+
+/// How much longer than it should a program may take before it is given up.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// How rows are measured.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The rows' names; all, if there are none.
+    pub rows: Vec<String>,
+    /// How often everything is measured.
+    pub rounds: u32,
+    /// Decides the order within each round.
+    pub seed: u64,
+    /// How long each client runs that can be told.
+    pub seconds: u32,
+    /// The server's and the client's core.
+    pub cores: [usize; 2],
+}
+
+/// Why nothing can be measured.
+#[derive(Debug, thiserror::Error)]
+pub enum ProgramsError {
+    /// A step on the way to the first measurement.
+    #[error("cannot {0}")]
+    Step(String),
+    /// Files that programs serve.
+    #[error("cannot write files to serve in {0}: {1}")]
+    Files(PathBuf, std::io::Error),
+}
+
+/// What came of a row: ratios' figures by round, and what went wrong.
+#[derive(Debug, Default)]
+struct Gathered {
+    /// Kernel's and Toehold's.
+    figures: BTreeMap<u32, [f64; 2]>,
+    failure: Option<String>,
+}
+
+/// Measures. `say` is told what begins and what fails; `stop` ends it early.
+///
+/// # Errors
+///
+/// If there is no place to run programs in.
+pub fn run(
+    options: &Options,
+    toehold: &Path,
+    files: &Path,
+    stop: &AtomicBool,
+    mut say: impl FnMut(&str),
+) -> Result<Report, ProgramsError> {
+    let places = Places::make(toehold, files, options.cores)?;
+    let wanted = |row: &&Row| options.rows.is_empty() || options.rows.iter().any(|name| name == row.name);
+    let rows: Vec<_> = ROWS.iter().filter(wanted).collect();
+    let mut gathered: BTreeMap<&str, Gathered> = BTreeMap::new();
+    for row in &rows {
+        let missing = row.programs.iter().find(|(program, _)| find(program).is_none());
+        let failure =
+            missing.map(|(program, package)| format!("{program} is missing: install the package {package}"));
+        gathered.insert(
+            row.name,
+            Gathered {
+                failure,
+                ..Gathered::default()
+            },
+        );
+    }
+    for round in 0..options.rounds {
+        let mut random = fastrand::Rng::with_seed(options.seed.wrapping_add(u64::from(round) << 32));
+        let mut order = rows.clone();
+        random.shuffle(&mut order);
+        for row in order {
+            let Some(of_row) = gathered
+                .get_mut(row.name)
+                .filter(|of_row| of_row.failure.is_none())
+            else {
+                continue;
+            };
+            if stop.load(Ordering::Relaxed) {
+                break;
+            }
+            say(&format!(
+                "round {} of {}: {}",
+                round + 1,
+                options.rounds,
+                row.about
+            ));
+            let is_kernel_first = random.bool();
+            match measure_both(&places, row, options, is_kernel_first, stop) {
+                Ok(figures) => drop(of_row.figures.insert(round, figures)),
+                Err(_) if stop.load(Ordering::Relaxed) => {}
+                Err(reason) => {
+                    say(&format!("{} failed: {reason}", row.name));
+                    of_row.failure = Some(reason);
+                }
+            }
+        }
+    }
+    let complete = !stop.load(Ordering::Relaxed);
+    Ok(Report::new(options, &rows, &gathered, complete))
+}
+
+/// A row's figures of one round, the kernel's and Toehold's.
+fn measure_both(
+    places: &Places,
+    row: &Row,
+    options: &Options,
+    is_kernel_first: bool,
+    stop: &AtomicBool,
+) -> Result<[f64; 2], String> {
+    let mut ways = [Way::Kernel, Way::Toehold];
+    if !is_kernel_first {
+        ways.reverse();
+    }
+    let mut figures = [0.0; 2];
+    for way in ways {
+        let figure = measure(places, row, way, options.seconds, stop);
+        figures[way as usize] = figure.map_err(|reason| format!("{way:?}: {reason}"))?;
+    }
+    Ok(figures)
+}
+
+fn measure(places: &Places, row: &Row, way: Way, seconds: u32, stop: &AtomicBool) -> Result<f64, String> {
+    let before = places.offloaded();
+    let server = row
+        .server
+        .map(|line| serve(places, line, way, seconds, stop))
+        .transpose()?;
+    let mut client = places.command(way, End::Client, row.client, seconds);
+    let client = client.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let mut client = Running(client.map_err(|error| format!("cannot start the client: {error}"))?);
+    let streams = [
+        client.0.stdout.take().map(read_all),
+        client.0.stderr.take().map(read_all),
+    ];
+    let deadline = Instant::now() + Duration::from_secs(u64::from(seconds)) * 2 + PATIENCE;
+    let status = loop {
+        match client.0.try_wait() {
+            Ok(Some(status)) => break status,
+            _ if stop.load(Ordering::Relaxed) => return Err("interrupted".into()),
+            _ if Instant::now() > deadline => return Err("the client does not come to its end".into()),
+            _ => std::thread::sleep(Duration::from_millis(20)),
+        }
+    };
+    let [output, errors] =
+        streams.map(|stream| stream.and_then(|stream| stream.join().ok()).unwrap_or_default());
+    if let Some(server) = server {
+        server.end();
+    }
+    // What is called Toehold's has not gone over the kernel.
+    if way == Way::Toehold && !row.is_about_cost() && places.offloaded() == before {
+        return Err("nothing of it went over the node".into());
+    }
+    let figure = status.success().then(|| (row.parse)(&output)).flatten();
+    figure.ok_or_else(|| {
+        let last: Vec<_> = output.lines().chain(errors.lines()).rev().take(4).collect();
+        format!(
+            "the client, which ended with {status}, said: {}",
+            last.join(" / ")
+        )
+    })
+}
+
+/// Starts a server and waits until it listens.
+fn serve(places: &Places, line: &str, way: Way, seconds: u32, stop: &AtomicBool) -> Result<Running, String> {
+    let mut command = places.command(way, End::Server, line, seconds);
+    let server = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+    let mut server = Running(server.map_err(|error| format!("cannot start the server: {error}"))?);
+    let deadline = Instant::now() + PATIENCE;
+    while !places.is_served(way) {
+        if let Ok(Some(status)) = server.0.try_wait() {
+            return Err(format!("the server ended with {status}"));
+        }
+        if stop.load(Ordering::Relaxed) || Instant::now() > deadline {
+            return Err("the server does not come to listen".into());
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(server)
+}
+
+fn read_all(mut stream: impl std::io::Read + Send + 'static) -> std::thread::JoinHandle<String> {
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        // What came until then is kept.
+        let _ = stream.read_to_end(&mut bytes);
+        String::from_utf8_lossy(&bytes).into_owned()
+    })
+}
+
+/// Where a program is.
+fn find(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let places = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
+    places
+        .map(|place| place.join(program))
+        .find(|path| path.is_file())
+}

@@ -1,0 +1,281 @@
+//! Where programs run: over the kernel between two namespaces, or on two nodes.
+//!
+//! The namespaces have no names: a process holds each, which ends when this one lets go of
+//! its input, however that comes about. Nodes are in a fabric of the run's own.
+
+use std::fs::{self, File};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+
+use super::ProgramsError;
+
+/// The address of the server, over the kernel and on its node.
+const ADDRESSES: [&str; 2] = ["10.198.0.1", "10.77.0.1"];
+
+/// A port that no other program has in a namespace or on a node of its own. For nodes the
+/// kernel of the host has it too.
+pub(super) const PORT: u16 = 18_431;
+
+/// Which of the two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    Kernel,
+    Toehold,
+}
+
+/// Which side a program is on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    Server = 0,
+    Client = 1,
+}
+
+/// Both places, as long as this lives.
+#[derive(Debug)]
+pub(super) struct Places {
+    holders: [Child; 2],
+    toehold: PathBuf,
+    files: PathBuf,
+    cores: [usize; 2],
+}
+
+impl Places {
+    /// Makes the namespaces, the nodes, and the files that programs serve in `files`.
+    pub(super) fn make(toehold: &Path, files: &Path, cores: [usize; 2]) -> Result<Self, ProgramsError> {
+        write_files(files).map_err(|source| ProgramsError::Files(files.to_owned(), source))?;
+        let holders = [hold_namespace()?, hold_namespace()?];
+        let [toehold, files] = [toehold, files].map(Path::to_owned);
+        let places = Self {
+            holders,
+            toehold,
+            files,
+            cores,
+        };
+        places.connect_namespaces()?;
+        let up = places.toehold(&["up", "server", "client"]);
+        succeed(up, "start two nodes")?;
+        Ok(places)
+    }
+
+    fn toehold(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(&self.toehold);
+        command
+            .args(words)
+            .env("TOEHOLD_FABRIC", self.files.join("fabric"));
+        command
+    }
+
+    fn namespace(&self, end: End) -> String {
+        format!("--net=/proc/{}/ns/net", self.holders[end as usize].id())
+    }
+
+    fn connect_namespaces(&self) -> Result<(), ProgramsError> {
+        let client = self.holders[End::Client as usize].id();
+        let make = format!("ip link add toe0 type veth peer name toe0 netns {client}");
+        for (end, make, address) in [
+            (End::Server, &*make, ADDRESSES[0]),
+            (End::Client, "true", "10.198.0.2"),
+        ] {
+            // What Toehold uses too, where nothing is lost.
+            let script = format!(
+                "{make} && ip address add {address}/24 dev toe0 && ip link set lo up && ip link set toe0 up \
+                 && echo reno > /proc/sys/net/ipv4/tcp_congestion_control"
+            );
+            let mut command = Command::new("nsenter");
+            command.args([&self.namespace(end), "--", "sh", "-c", &script]);
+            succeed(command, "join two network namespaces with a veth pair")?;
+        }
+        Ok(())
+    }
+
+    /// A shell's line on one side, pinned to that side's core.
+    pub(super) fn command(&self, way: Way, end: End, line: &str, seconds: u32) -> Command {
+        let (namespace, core) = (self.namespace(end), self.cores[end as usize].to_string());
+        let mut command = Command::new("taskset");
+        command.args(["--cpu-list", &core]);
+        match way {
+            Way::Kernel => command.args(["nsenter", &namespace, "--"]),
+            Way::Toehold => {
+                let node = ["server", "client"][end as usize];
+                command
+                    .arg(&self.toehold)
+                    .args(["run", "--quiet", "--node", node, "--"])
+            }
+        };
+        command.args(["sh", "-c", line]);
+        command.env("TOEHOLD_FABRIC", self.files.join("fabric"));
+        command
+            .env("ADDRESS", ADDRESSES[way as usize])
+            .env("PORT", PORT.to_string());
+        command.env("SPAN", seconds.to_string()).env("DIR", &self.files);
+        // Debian keeps servers where only root's PATH leads.
+        let path = std::env::var("PATH").unwrap_or_default();
+        command.env("PATH", format!("{path}:/usr/sbin:/sbin"));
+        command.current_dir(&self.files).stdin(Stdio::null());
+        // All of it can be ended at once.
+        command.process_group(0);
+        command
+    }
+
+    /// Whether somebody listens at [`PORT`]. Nobody is asked who would take it for a client.
+    pub(super) fn is_served(&self, way: Way) -> bool {
+        match way {
+            Way::Kernel => {
+                let table = format!("/proc/{}/net/tcp", self.holders[0].id());
+                let both = fs::read_to_string(format!("{table}6")).unwrap_or_default()
+                    + &fs::read_to_string(table).unwrap_or_default();
+                listens(&both, PORT)
+            }
+            Way::Toehold => {
+                let said = self.toehold(&["sockets", "server", "--json"]).output();
+                let Ok(said) = said else { return false };
+                let sockets: serde_json::Value = serde_json::from_slice(&said.stdout).unwrap_or_default();
+                let at = format!(":{PORT}");
+                sockets.as_array().into_iter().flatten().any(|socket| {
+                    let local = socket["local"].as_str().unwrap_or_default();
+                    socket["state"] == "LISTEN" && local.ends_with(&at)
+                })
+            }
+        }
+    }
+
+    /// How many connections the server's node has had.
+    pub(super) fn offloaded(&self) -> u64 {
+        let said = self.toehold(&["stat", "server", "--json"]).output();
+        let said = said.map(|said| said.stdout).unwrap_or_default();
+        let status: serde_json::Value = serde_json::from_slice(&said).unwrap_or_default();
+        let counters = status["counters"].as_array().into_iter().flatten();
+        let mut counters = counters.filter(|counter| counter["name"] == "tcp_passive_opens");
+        counters
+            .next()
+            .and_then(|counter| counter["value"].as_u64())
+            .unwrap_or(0)
+    }
+}
+
+impl Drop for Places {
+    fn drop(&mut self) {
+        // It may not have come to nodes.
+        let _ = self.toehold(&["down", "--all"]).stdout(Stdio::null()).status();
+        for holder in &mut self.holders {
+            drop(holder.stdin.take());
+            let _ = holder.wait();
+        }
+    }
+}
+
+/// A program that is ended when it is dropped, with all that it has started.
+#[derive(Debug)]
+pub(super) struct Running(pub(super) Child);
+
+impl Running {
+    fn signal(&self, signal: Signal) {
+        if let Ok(group) = i32::try_from(self.0.id()) {
+            // There may be nobody left in it.
+            let _ = killpg(Pid::from_raw(group), signal);
+        }
+    }
+
+    /// Asks it to end, and gives it a moment.
+    pub(super) fn end(mut self) {
+        self.signal(Signal::SIGTERM);
+        for _ in 0..200 {
+            if matches!(self.0.try_wait(), Ok(Some(_))) {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.signal(Signal::SIGKILL);
+        let _ = self.0.wait();
+    }
+}
+
+fn hold_namespace() -> Result<Child, ProgramsError> {
+    let mut command = Command::new("unshare");
+    // It says that it is there by an answer.
+    command.args(["--net", "--", "sh", "-c", "echo; exec cat"]);
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null());
+    let what = "make a network namespace (it takes root)";
+    let mut child = command.spawn().map_err(|_| ProgramsError::Step(what.into()))?;
+    let mut answer = [0];
+    let output = child.stdout.as_mut();
+    let said = output.map(|output| std::io::Read::read(output, &mut answer));
+    match said {
+        Some(Ok(1)) => Ok(child),
+        _ => {
+            let _ = child.wait();
+            Err(ProgramsError::Step(what.into()))
+        }
+    }
+}
+
+fn succeed(mut command: Command, what: &str) -> Result<(), ProgramsError> {
+    let failed = |reason: String| ProgramsError::Step(format!("{what}: {reason}"));
+    let output = command.stdin(Stdio::null()).output();
+    let output = output.map_err(|error| failed(error.to_string()))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
+}
+
+fn write_files(files: &Path) -> std::io::Result<()> {
+    let mut random = fastrand::Rng::with_seed(1);
+    for (name, length) in [("1k", 1 << 10), ("1m", 1 << 20)] {
+        let bytes: Vec<u8> = std::iter::repeat_with(|| random.u8(..)).take(length).collect();
+        fs::write(files.join(name), bytes)?;
+    }
+    let root = files.display();
+    let user = if nix::unistd::geteuid().is_root() {
+        "user root;"
+    } else {
+        ""
+    };
+    let configuration = format!(
+        "daemon off; worker_processes 1; pid {root}/nginx.pid; error_log {root}/nginx.log; {user}
+         events {{ worker_connections 512; }}
+         http {{ access_log off; sendfile on; keepalive_requests 1000000000;
+             client_body_temp_path {root}/body; proxy_temp_path {root}/proxy;
+             fastcgi_temp_path {root}/fastcgi; uwsgi_temp_path {root}/uwsgi; scgi_temp_path {root}/scgi;
+             server {{ listen {PORT}; root {root}; }} }}\n"
+    );
+    fs::write(files.join("nginx.conf"), configuration)?;
+    // The engine's words have a place even where the fabric has none.
+    File::create(files.join("server.log")).map(drop)
+}
+
+/// Whether a table of the kernel's has a listener at a port.
+fn listens(table: &str, port: u16) -> bool {
+    let at = format!(":{port:04X}");
+    table.lines().any(|line| {
+        let mut words = line.split_whitespace().skip(1);
+        words.next().is_some_and(|local| local.ends_with(&at)) && words.nth(1) == Some("0A")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_listener_is_found_in_the_kernels_table() {
+        let table = "  sl  local_address rem_address   st tx_queue rx_queue\n\
+            0: 00000000:47FF 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0\n\
+            1: 0100007F:1F90 0100007F:0050 01 00000000:00000000 00:00000000 00000000     0\n";
+        assert!(listens(table, 0x47ff));
+        assert!(!listens(table, 0x1f90));
+        assert!(!listens("", PORT));
+    }
+}
