@@ -19,6 +19,9 @@ use crate::errors::number_of;
 /// Which libc does not name yet.
 const IP_LOCAL_PORT_RANGE: c_int = 51;
 
+/// TCP_CA_NAME_MAX: how long the kernel's names of congestion control are, with zeros at the end.
+const CONGESTION_LENGTH: usize = 16;
+
 /// Options that a connection takes and that change nothing, for a node has nothing that they
 /// could change, or the kernel's stack does it so too.
 const WITHOUT_EFFECT: [(c_int, c_int); 14] = [
@@ -128,7 +131,12 @@ impl Stream {
             TCP_NOTSENT_LOWAT => settings.unsent_low_water() as c_int,
             TCP_INQ => self.reports_unread.load(Relaxed).into(),
             TCP_MAXSEG => self.inner.info().map_err(number_of)?.segment_size.into(),
-            TCP_CONGESTION => return Ok(settings.congestion_name().as_bytes().to_vec()),
+            // As the kernel does it: programs do not end the name themselves.
+            TCP_CONGESTION => {
+                let mut name = settings.congestion_name().as_bytes().to_vec();
+                name.resize(CONGESTION_LENGTH, 0);
+                return Ok(name);
+            }
             TCP_INFO => {
                 let info = self.inner.info().map_err(number_of)?;
                 return Ok(toehold_posix::info::tcp_info(&info));
