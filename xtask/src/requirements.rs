@@ -58,6 +58,86 @@ pub(crate) const FOR_TESTS: &[Program] = &[
         package: "tcpdump",
         purpose: "listens promiscuously at such an interface",
     },
+    Program {
+        name: "apache2",
+        package: "apache2",
+        purpose: "serves on a node",
+    },
+    Program {
+        name: "redis-server",
+        package: "redis-server",
+        purpose: "keeps what it is given, on a node",
+    },
+    Program {
+        name: "redis-cli",
+        package: "redis-tools",
+        purpose: "asks it",
+    },
+    Program {
+        name: "redis-benchmark",
+        package: "redis-tools",
+        purpose: "asks it often",
+    },
+    Program {
+        name: "wrk",
+        package: "wrk",
+        purpose: "asks servers often",
+    },
+    Program {
+        name: "wget",
+        package: "wget",
+        purpose: "fetches over a node",
+    },
+    Program {
+        name: "node",
+        package: "nodejs",
+        purpose: "serves and fetches over a node",
+    },
+    Program {
+        name: "python3",
+        package: "python3",
+        purpose: "hands connections from process to process",
+    },
+    Program {
+        name: "socat",
+        package: "socat",
+        purpose: "passes on what comes over a node",
+    },
+    Program {
+        name: "ncat",
+        package: "ncat",
+        purpose: "sends and receives over a node",
+    },
+    Program {
+        name: "memcached",
+        package: "memcached",
+        purpose: "keeps what it is given, on a node",
+    },
+    Program {
+        name: "sshd",
+        package: "openssh-server",
+        purpose: "locks itself in, on a node",
+    },
+    Program {
+        name: "ssh",
+        package: "openssh-client",
+        purpose: "runs commands over a node",
+    },
+    Program {
+        name: "scp",
+        package: "openssh-client",
+        purpose: "copies files over a node",
+    },
+    Program {
+        name: "sockperf",
+        package: "sockperf",
+        purpose: "compares what comes back over a node",
+    },
+    Program {
+        name: "NPtcp",
+        package: "netpipe-tcp",
+        purpose: "goes through all sizes over a node",
+    },
 ];
 
 /// What fuzzing needs on top.

@@ -1,0 +1,287 @@
+//! Programs that know nothing of Toehold, on nodes of the test's own.
+//!
+//! Each test does the same over the kernel and over two nodes, and compares what it saw. The
+//! address of the nodes' side is none of the kernel's, and the nodes' counters say how many
+//! connections there were: nothing passes for offloaded that is not.
+
+mod channels;
+mod measures;
+mod stores;
+#[allow(dead_code, reason = "other tests use the rest of it")]
+#[path = "../nodes/support.rs"]
+mod support;
+mod web;
+mod workers;
+
+use std::fs;
+use std::net::{TcpListener, UdpSocket};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::LazyLock;
+
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::support::{Fabrics, eventually, text};
+
+/// How long a program may take, in seconds, before it counts as one that hangs.
+const LIMIT: &str = "120";
+
+/// The library, as it is now: cargo makes it anew if anything about it has changed.
+static LIBRARY: LazyLock<PathBuf> = LazyLock::new(|| {
+    // TARGET/PROFILE/deps/programs-…
+    let own = std::env::current_exe().unwrap();
+    let profile = own.parent().and_then(Path::parent).unwrap();
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["build", "--quiet", "--package", "toehold-shim", "--target-dir"]);
+    cargo.arg(profile.parent().unwrap());
+    if profile.ends_with("release") {
+        cargo.arg("--release");
+    }
+    let built = cargo.current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap();
+    assert!(built.status.success(), "{}", text(&built.stderr));
+    profile.join("libtoehold.so")
+});
+
+/// Where programs run: over the kernel, or on two nodes, `server` and `client`.
+struct Place {
+    /// The programs' files.
+    files: TempDir,
+    nodes: Option<Fabrics>,
+    port: u16,
+}
+
+/// Does the same over the kernel and on nodes, which have opened at least so many
+/// connections, and compares what came of it.
+fn alike<T: PartialEq + std::fmt::Debug>(connections: u64, scene: impl Fn(&Place) -> T) {
+    let kernel = Place::new(None);
+    let over_kernel = scene(&kernel);
+    let nodes = Fabrics::new();
+    nodes.succeeds("up server client");
+    let place = Place::new(Some(nodes));
+    let over_nodes = scene(&place);
+    assert_eq!(over_nodes, over_kernel, "on nodes, and over the kernel");
+    place.check(connections);
+}
+
+impl Place {
+    fn new(nodes: Option<Fabrics>) -> Place {
+        let files = tempfile::Builder::new()
+            .prefix("toehold-programs-")
+            .tempdir()
+            .unwrap();
+        // Servers that lay down their privileges are to reach them.
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        fs::set_permissions(files.path(), mode).unwrap();
+        let port = free_port();
+        Place { files, nodes, port }
+    }
+
+    /// The server's address.
+    fn address(&self) -> &'static str {
+        match self.nodes {
+            Some(_) => "10.77.0.1",
+            None => "127.0.0.1",
+        }
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("http://{}:{}/{path}", self.address(), self.port)
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.files.path().join(name).to_str().unwrap().to_owned()
+    }
+
+    /// Writes a file; gives its path.
+    fn file(&self, name: &str, content: impl AsRef<[u8]>) -> String {
+        let path = self.path(name);
+        fs::create_dir_all(Path::new(&path).parent().unwrap()).unwrap();
+        fs::write(&path, content).unwrap();
+        path
+    }
+
+    /// A program on one of the nodes, or as it is.
+    fn command(&self, node: &str, words: &[&str]) -> Command {
+        let mut command = match &self.nodes {
+            Some(fabrics) => {
+                let mut command = fabrics.command("run --quiet --node");
+                command.arg(node).arg("--").args(words);
+                command.env("TOEHOLD_LIBRARY", &*LIBRARY);
+                command
+            }
+            None => {
+                let mut command = Command::new(words[0]);
+                command.args(&words[1..]);
+                command
+            }
+        };
+        let path = std::env::var("PATH").unwrap_or_default();
+        command.env("PATH", format!("{path}:/usr/sbin:/sbin"));
+        command.env_remove("LD_PRELOAD").env_remove("TOEHOLD_NODE");
+        command.current_dir(self.files.path()).stdin(Stdio::null());
+        command
+    }
+
+    /// Starts a server, and waits until it listens.
+    fn serve(&self, words: &[&str]) -> Server {
+        let log = fs::File::create(self.path("server.log")).unwrap();
+        let mut command = self.command("server", words);
+        command.stdout(log.try_clone().unwrap()).stderr(log);
+        // Whoever it starts ends with it, even if the test fails.
+        let server = Server(command.process_group(0).spawn().unwrap());
+        self.await_listener();
+        server
+    }
+
+    fn await_listener(&self) {
+        eventually("a listener", || match &self.nodes {
+            Some(nodes) => listens(&nodes.json("sockets server --json"), self.port),
+            None => TcpListener::bind(("0.0.0.0", self.port)).is_err() && kernel_listens(self.port),
+        });
+    }
+
+    /// What a client says that must come to its end, however it ends.
+    fn ask(&self, words: &[&str]) -> Output {
+        let limited = ["timeout", "--kill-after=5", LIMIT].iter().chain(words);
+        let output = self
+            .command("client", &limited.copied().collect::<Vec<_>>())
+            .output();
+        let output = output.unwrap();
+        assert_ne!(output.status.code(), Some(124), "{words:?} hangs; {}", self.log());
+        output
+    }
+
+    /// The same of one that must succeed; only what it writes to its standard output.
+    fn gets(&self, words: &[&str]) -> Vec<u8> {
+        let output = self.ask(words);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            output.status.success(),
+            "{words:?}: {} {said}{}",
+            output.status,
+            self.log()
+        );
+        output.stdout
+    }
+
+    fn says(&self, words: &[&str]) -> String {
+        text(&self.gets(words))
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.path("server.log")).unwrap_or_default()
+    }
+
+    /// That the nodes had the connections, and that nothing of them stays.
+    fn check(self, connections: u64) {
+        let Some(fabrics) = self.nodes else { return };
+        for (node, name) in [("client", "tcp_active_opens"), ("server", "tcp_passive_opens")] {
+            let status = fabrics.json(&format!("stat {node} --json"));
+            assert!(
+                counter(&status, name) >= connections,
+                "{name}: {}",
+                counter(&status, name)
+            );
+            assert_eq!(counter(&status, "node_resets"), 0);
+        }
+        // Whoever has ended has left nothing open.
+        eventually("the end of all programs", || {
+            let open = |node: &str| fabrics.json(&format!("sockets {node} --json"));
+            ["server", "client"].iter().all(|node| all_is_over(&open(node)))
+        });
+        fabrics.succeeds("down --all");
+        assert_eq!(fabrics.files(), [""; 0]);
+    }
+}
+
+/// A program that serves. It ends with the test, and whatever it has started.
+struct Server(Child);
+
+impl Server {
+    fn pid(&self) -> Pid {
+        Pid::from_child(&self.0)
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(self.pid(), signal).unwrap();
+    }
+
+    /// How it ends when it is told to.
+    fn end(self, signal: Signal) -> ExitStatus {
+        self.signal(signal);
+        self.wait()
+    }
+
+    fn wait(mut self) -> ExitStatus {
+        support::wait_for_end(self.pid());
+        self.0.wait().unwrap()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // There may be nobody left in it.
+        let _ = kill_process_group(self.pid(), Signal::KILL);
+        let _ = self.0.wait();
+    }
+}
+
+/// A port that is free now.
+fn free_port() -> u16 {
+    // Below those that the kernel and nodes give to those who ask for none.
+    static NEXT: std::sync::atomic::AtomicU16 = std::sync::atomic::AtomicU16::new(0);
+    let base = 10_000 + (std::process::id() % 1_000) as u16 * 20;
+    loop {
+        let port = base + NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let free = TcpListener::bind(("0.0.0.0", port)).is_ok() && UdpSocket::bind(("0.0.0.0", port)).is_ok();
+        if free {
+            return port;
+        }
+    }
+}
+
+fn listens(sockets: &Value, port: u16) -> bool {
+    let at = format!(":{port}");
+    sockets.as_array().unwrap().iter().any(|socket| {
+        socket["state"] == "LISTEN" && socket["local"].as_str().is_some_and(|local| local.ends_with(&at))
+    })
+}
+
+/// Whether somebody listens at a port of the kernel's, who is not asked.
+fn kernel_listens(port: u16) -> bool {
+    let at = format!(":{port:04X}");
+    ["/proc/net/tcp", "/proc/net/tcp6"].iter().any(|table| {
+        let table = fs::read_to_string(table).unwrap_or_default();
+        table.lines().any(|line| {
+            let mut words = line.split_whitespace().skip(1);
+            let local = words.next().is_some_and(|local| local.ends_with(&at));
+            local && words.nth(1) == Some("0A")
+        })
+    })
+}
+
+fn all_is_over(sockets: &Value) -> bool {
+    let mut states = sockets.as_array().unwrap().iter();
+    states.all(|socket| socket["state"] == "TIME-WAIT")
+}
+
+fn counter(status: &Value, name: &str) -> u64 {
+    let counters = status["counters"].as_array().unwrap();
+    let found = counters.iter().find(|counter| counter["name"] == name);
+    found.unwrap()["value"].as_u64().unwrap()
+}
+
+/// Bytes in which a piece that is missing, twice or elsewhere is seen.
+fn noise(length: usize) -> Vec<u8> {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let words = std::iter::repeat_with(|| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()
+    });
+    words.flatten().take(length).collect()
+}

@@ -1,0 +1,70 @@
+//! Programs that measure: what they count is looked at, not how fast it was.
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::alike;
+
+#[test]
+#[ignore = "needs iperf3"]
+fn iperf3_counts_the_same_at_both_ends() {
+    alike(14, |place| {
+        let port = place.port.to_string();
+        let server = place.serve(&["iperf3", "--server", "--port", &port]);
+        for mode in [&[][..], &["--parallel", "4"], &["--reverse"], &["--bidir"]] {
+            let fixed = ["iperf3", "--client", place.address(), "--port", &port, "--json"];
+            // Of a known number of bytes, all arrive.
+            let result = place.gets(&[&fixed[..], &["--bytes", "50M"], mode].concat());
+            let result: Value = serde_json::from_slice(&result).unwrap();
+            let end = &result["end"];
+            let [sent, received] =
+                ["sum_sent", "sum_received"].map(|sum| end[sum]["bytes"].as_u64().unwrap_or(0));
+            assert!(received > 0 && received <= sent, "{mode:?}: {received} of {sent}");
+        }
+        server.end(Signal::TERM)
+    });
+}
+
+#[test]
+#[ignore = "needs NPtcp"]
+fn netpipe_goes_through_all_sizes() {
+    alike(1, |place| {
+        let port = place.port.to_string();
+        let size = ["-u", "65536", "-p", "0", "-n", "50", "-P", &port];
+        let server = place.serve(&[&["NPtcp"], &size[..]].concat());
+        let words = ["NPtcp", "-h", place.address(), "-I", "-o", "sizes"];
+        let output = place.ask(&[&words, &size[..]].concat());
+        let sizes = std::fs::read_to_string(place.path("sizes")).unwrap();
+        let sizes = sizes
+            .lines()
+            .map(|line| line.split_whitespace().next().unwrap().to_owned());
+        (output.status.code(), sizes.collect::<Vec<_>>(), server.wait())
+    });
+}
+
+#[test]
+#[ignore = "needs sockperf"]
+fn sockperf_gets_its_messages_back() {
+    alike(2, |place| {
+        let port = place.port.to_string();
+        let server = place.serve(&["sockperf", "server", "--tcp", "-i", "0.0.0.0", "-p", &port]);
+        let fixed = [
+            "sockperf",
+            "ping-pong",
+            "--tcp",
+            "-i",
+            place.address(),
+            "-p",
+            &port,
+        ];
+        for size in ["64", "4096"] {
+            let said = place.says(&[&fixed[..], &["-t", "1", "-m", size, "--data-integrity"]].concat());
+            assert!(said.contains("Summary: Latency is"), "{said}");
+            assert!(
+                said.contains("dropped messages = 0; # duplicated messages = 0"),
+                "{said}"
+            );
+        }
+        server.end(Signal::TERM)
+    });
+}

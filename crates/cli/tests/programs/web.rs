@@ -1,0 +1,169 @@
+//! Servers and clients of HTTP.
+
+use std::fs;
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::{Place, Server, alike, noise};
+
+const FILES: [(&str, usize); 3] = [("1k", 1 << 10), ("1m", 1 << 20), ("100m", 100_000_000)];
+
+fn write_files(place: &Place) {
+    for (name, length) in FILES {
+        place.file(&format!("www/{name}"), noise(length));
+    }
+}
+
+/// Fetches every file; says which came as they are.
+fn fetch_all(place: &Place, client: &[&str]) -> Vec<bool> {
+    let fetch = |(name, _): (&str, usize)| {
+        let url = place.url(name);
+        let got = place.gets(&[client, &[&url]].concat());
+        got == fs::read(place.path(&format!("www/{name}"))).unwrap()
+    };
+    FILES.into_iter().map(fetch).collect()
+}
+
+fn nginx(place: &Place) -> Server {
+    let root = place.files.path().display();
+    let configuration = format!(
+        "daemon off; worker_processes 4; pid {root}/nginx.pid; error_log {root}/error.log;
+         events {{ worker_connections 256; }}
+         http {{ access_log off; sendfile on; tcp_nopush on; client_body_temp_path {root}/body;
+             proxy_temp_path {root}/proxy; fastcgi_temp_path {root}/fastcgi;
+             uwsgi_temp_path {root}/uwsgi; scgi_temp_path {root}/scgi;
+             server {{ listen {}; root {root}/www; }} }}",
+        place.port
+    );
+    let path = place.file("nginx.conf", configuration);
+    place.serve(&["nginx", "-c", &path])
+}
+
+#[test]
+#[ignore = "needs nginx, curl, wget"]
+fn nginx_serves_files_of_all_sizes() {
+    alike(6, |place| {
+        write_files(place);
+        let nginx = nginx(place);
+        let got = [
+            fetch_all(place, &["curl", "--silent", "--show-error", "--fail"]),
+            fetch_all(place, &["wget", "--quiet", "--output-document=-"]),
+        ];
+        let (one, other) = (place.url("1k"), place.url("1m"));
+        let together = place.gets(&["curl", "-sSZ", &one, &other, &one, &other]).len();
+        (got, together, nginx.end(Signal::QUIT))
+    });
+}
+
+#[test]
+#[ignore = "needs nginx, wrk"]
+fn nginx_changes_its_workers_under_load() {
+    alike(16, |place| {
+        write_files(place);
+        let nginx = nginx(place);
+        let url = place.url("1k");
+        let loaded = std::thread::scope(|scope| {
+            let words = ["wrk", "-t1", "-c8", "-d4", "-H", "Connection: close", &url];
+            let load = scope.spawn(move || place.says(&words));
+            for _ in 0..3 {
+                std::thread::sleep(std::time::Duration::from_secs(1));
+                nginx.signal(Signal::HUP);
+            }
+            load.join().unwrap()
+        });
+        assert!(loaded.contains("requests in"), "{loaded}");
+        // Whoever reloads closes what it has accepted only when it is answered.
+        let errors = |line: &&str| line.contains("errors") || line.contains("Non-2xx");
+        let errors = loaded.lines().find(errors).map(str::to_owned);
+        (errors, nginx.end(Signal::QUIT))
+    });
+}
+
+/// Apache with one of its ways to have several requests at once.
+fn apache(place: &Place, model: &str) -> Server {
+    let root = place.files.path().display();
+    let modules = "/usr/lib/apache2/modules";
+    let configuration = format!(
+        "ServerRoot {root}\nServerName test\nListen 0.0.0.0:{}\nPidFile {root}/apache.pid\n\
+         ErrorLog {root}/error.log\nDocumentRoot {root}/www\nUser www-data\nGroup www-data\n\
+         LoadModule mpm_{model}_module {modules}/mod_mpm_{model}.so\n\
+         LoadModule authz_core_module {modules}/mod_authz_core.so\n\
+         EnableSendfile on\nMutex pthread\n<Directory {root}/www>\nRequire all granted\n</Directory>\n",
+        place.port
+    );
+    let path = place.file("apache.conf", configuration);
+    place.serve(&["apache2", "-DFOREGROUND", "-f", &path])
+}
+
+fn serve_with_apache(model: &str) {
+    alike(3, |place| {
+        write_files(place);
+        let apache = apache(place, model);
+        let got = fetch_all(place, &["curl", "--silent", "--show-error", "--fail"]);
+        (got, apache.end(Signal::TERM))
+    });
+}
+
+#[test]
+#[ignore = "needs root, apache2, curl"]
+fn apache_serves_with_threads_of_another_user() {
+    serve_with_apache("event");
+}
+
+#[test]
+#[ignore = "needs root, apache2, curl"]
+fn apache_serves_with_processes_of_another_user() {
+    serve_with_apache("prefork");
+}
+
+const NODE_SERVER: &str = "
+const fs = require('fs');
+const server = require('http').createServer((request, response) => {
+    if (request.method == 'POST') return request.pipe(response);
+    fs.createReadStream('www' + request.url).pipe(response);
+});
+server.listen(Number(process.argv[2]), '0.0.0.0');
+process.on('SIGTERM', () => server.close(() => process.exit(3)));
+server.keepAliveTimeout = 100;
+";
+
+#[test]
+#[ignore = "needs node, curl"]
+fn node_serves_files_and_answers_what_it_is_sent() {
+    alike(4, |place| {
+        write_files(place);
+        let script = place.file("server.js", NODE_SERVER);
+        let node = place.serve(&["node", &script, &place.port.to_string()]);
+        let got = fetch_all(place, &["curl", "--silent", "--show-error", "--fail"]);
+        let sent = format!("@{}", place.path("www/1m"));
+        let back = place.gets(&["curl", "-sS", "--data-binary", &sent, &place.url("")]);
+        (got, back == noise(1 << 20), node.end(Signal::TERM))
+    });
+}
+
+const NODE_CLIENT: &str = "
+const http = require('http');
+const agent = new http.Agent({ keepAlive: true, maxSockets: 4 });
+let left = 40, bytes = 0;
+for (let i = 0; i < 40; i++)
+    http.get(process.argv[2], { agent }, response => {
+        response.on('data', data => bytes += data.length);
+        response.on('end', () => {
+            if (--left == 0) { console.log(JSON.stringify({ bytes })); agent.destroy(); }
+        });
+    });
+";
+
+#[test]
+#[ignore = "needs node, nginx"]
+fn node_asks_over_connections_that_it_keeps() {
+    alike(4, |place| {
+        write_files(place);
+        let nginx = nginx(place);
+        let script = place.file("client.js", NODE_CLIENT);
+        let said = place.gets(&["node", &script, &place.url("1m")]);
+        let said: Value = serde_json::from_slice(&said).unwrap();
+        (said, nginx.end(Signal::QUIT))
+    });
+}

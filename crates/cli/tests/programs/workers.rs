@@ -1,0 +1,145 @@
+//! Python: descriptors that change hands between processes, and what its libraries wait with.
+
+use rustix::process::Signal;
+
+use crate::{alike, noise};
+
+#[test]
+#[ignore = "needs python3, curl"]
+fn python_serves_files() {
+    alike(2, |place| {
+        place.file("www/file", noise(5_000_000));
+        let port = place.port.to_string();
+        let server = place.serve(&["python3", "-m", "http.server", "-d", "www", &port]);
+        let got = place.gets(&["curl", "-sS", &place.url("file")]);
+        let missing = place.ask(&["curl", "-sSf", &place.url("nothing")]).status;
+        (got == noise(5_000_000), missing, server.end(Signal::TERM))
+    });
+}
+
+const ECHO: &str = "
+import asyncio, sys
+async def serve(reader, writer):
+    while data := await reader.read(65536):
+        writer.write(data)
+        await writer.drain()
+    writer.close()
+async def main():
+    server = await asyncio.start_server(serve, '0.0.0.0', int(sys.argv[1]))
+    await server.serve_forever()
+asyncio.run(main())
+";
+
+const ASKING: &str = "
+import asyncio, hashlib, sys
+async def ask(number):
+    reader, writer = await asyncio.open_connection(sys.argv[1], int(sys.argv[2]))
+    sent = bytes([number]) * 300_000
+    async def send():
+        writer.write(sent)
+        await writer.drain()
+        writer.write_eof()
+    sending = asyncio.create_task(send())
+    got = await reader.read()
+    await sending
+    writer.close()
+    return got == sent
+async def main():
+    print(await asyncio.gather(*(ask(number) for number in range(30))))
+asyncio.run(main())
+";
+
+#[test]
+#[ignore = "needs python3"]
+fn asyncio_echoes_on_many_connections_at_once() {
+    alike(30, |place| {
+        let port = place.port.to_string();
+        let server = place.serve(&["python3", "-c", ECHO, &port]);
+        let said = place.says(&["python3", "-c", ASKING, place.address(), &port]);
+        (said, server.end(Signal::TERM))
+    });
+}
+
+/// Answers with what a program says that it starts, which has the connection as its output.
+const HANDING_OVER: &str = "
+import socketserver, subprocess, sys
+class Handler(socketserver.StreamRequestHandler):
+    def handle(self):
+        command = self.rfile.readline().decode()
+        subprocess.run(['sh', '-c', command], stdout=self.connection, check=True)
+        seen = subprocess.check_output(['sh', '-c', 'echo piped'])
+        self.wfile.write(seen)
+class Server(socketserver.ThreadingTCPServer):
+    allow_reuse_address = True
+Server(('0.0.0.0', int(sys.argv[1])), Handler).serve_forever()
+";
+
+const ONE_LINE: &str = "
+import socket, sys
+connection = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+connection.sendall(sys.argv[3].encode() + b'\\n')
+while data := connection.recv(65536): sys.stdout.write(data.decode())
+";
+
+#[test]
+#[ignore = "the library does not reach what C programs write to an inherited standard output"]
+fn programs_that_are_started_write_to_the_connection() {
+    alike(2, |place| {
+        let port = place.port.to_string();
+        let server = place.serve(&["python3", "-c", HANDING_OVER, &port]);
+        let ask = |line: &str| place.says(&["python3", "-c", ONE_LINE, place.address(), &port, line]);
+        let said = [ask("echo one; /bin/echo two"), ask("seq 20000")];
+        (said, server.end(Signal::TERM))
+    });
+}
+
+/// Connections are accepted by one process and served by others: over a Unix socket, and
+/// inherited by a child.
+const PASSING: &str = "
+import multiprocessing, os, socket, sys
+def serve(queue):
+    connection = queue.get()
+    connection.sendall(b'passed ' + connection.recv(100))
+    connection.close()
+def main():
+    multiprocessing.set_start_method(sys.argv[2])
+    queue = multiprocessing.Queue()
+    listener = socket.create_server(('0.0.0.0', int(sys.argv[1])))
+    worker = multiprocessing.Process(target=serve, args=(queue,))
+    worker.start()
+    connection, _ = listener.accept()
+    queue.put(connection)
+    worker.join()
+    connection.close()
+    connection, _ = listener.accept()
+    child = os.fork()
+    if child == 0:
+        connection.sendall(b'inherited ' + connection.recv(100))
+        os._exit(0)
+    connection.close()
+    sys.exit(os.waitpid(child, 0)[1] + worker.exitcode)
+if __name__ == '__main__': main()
+";
+
+fn pass_connections(method: &str) {
+    alike(2, |place| {
+        let port = place.port.to_string();
+        let script = place.file("passing.py", PASSING);
+        let server = place.serve(&["python3", &script, &port, method]);
+        let ask = |line: &str| place.says(&["python3", "-c", ONE_LINE, place.address(), &port, line]);
+        let said = [ask("one"), ask("two")];
+        (said, server.wait())
+    });
+}
+
+#[test]
+#[ignore = "the library does not hand a connection to a process that is not its child"]
+fn connections_are_passed_to_a_forked_worker() {
+    pass_connections("fork");
+}
+
+#[test]
+#[ignore = "the library does not hand a connection to a process that is not its child"]
+fn connections_are_passed_to_a_worker_of_its_own() {
+    pass_connections("spawn");
+}
