@@ -25,7 +25,7 @@ fn socat_passes_on_both_ways() {
 }
 
 #[test]
-#[ignore = "needs socat"]
+#[ignore = "a socat that accepts for its children has not ended on SIGTERM"]
 fn socat_serves_several_with_a_child_each() {
     alike(4, |place| {
         let listen = format!("TCP-LISTEN:{},reuseaddr,fork", place.port);
@@ -86,7 +86,7 @@ fn sshd(place: &Place) -> Server {
 }
 
 #[test]
-#[ignore = "needs root, sshd, ssh, scp"]
+#[ignore = "sshd closes all descriptors it does not know, the library's too, and loses its listener"]
 fn ssh_runs_commands_and_copies_files() {
     alike(3, |place| {
         let server = sshd(place);
