@@ -142,6 +142,7 @@ fn measure_both(
 }
 
 fn measure(places: &Places, row: &Row, way: Way, seconds: u32, stop: &AtomicBool) -> Result<f64, String> {
+    places.renew_port();
     let before = places.offloaded();
     let server = row
         .server

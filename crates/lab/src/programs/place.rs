@@ -3,7 +3,8 @@
 //! The namespaces have no names: a process holds each, which ends when this one lets go of
 //! its input, however that comes about. Nodes are in a fabric of the run's own.
 
-use std::fs::{self, File};
+use std::cell::Cell;
+use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -16,9 +17,9 @@ use super::ProgramsError;
 /// The address of the server, over the kernel and on its node.
 const ADDRESSES: [&str; 2] = ["10.198.0.1", "10.77.0.1"];
 
-/// A port that no other program has in a namespace or on a node of its own. For nodes the
-/// kernel of the host has it too.
-pub(super) const PORT: u16 = 18_431;
+/// The port of the first server. Each has one of its own, for those of ended connections
+/// are not free at once.
+const FIRST_PORT: u16 = 18_431;
 
 /// Which of the two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +42,7 @@ pub(super) struct Places {
     toehold: PathBuf,
     files: PathBuf,
     cores: [usize; 2],
+    port: Cell<u16>,
 }
 
 impl Places {
@@ -54,6 +56,7 @@ impl Places {
             toehold,
             files,
             cores,
+            port: Cell::new(FIRST_PORT),
         };
         places.connect_namespaces()?;
         let up = places.toehold(&["up", "server", "client"]);
@@ -110,7 +113,7 @@ impl Places {
         command.env("TOEHOLD_FABRIC", self.files.join("fabric"));
         command
             .env("ADDRESS", ADDRESSES[way as usize])
-            .env("PORT", PORT.to_string());
+            .env("PORT", self.port.get().to_string());
         command.env("SPAN", seconds.to_string()).env("DIR", &self.files);
         // Debian keeps servers where only root's PATH leads.
         let path = std::env::var("PATH").unwrap_or_default();
@@ -121,20 +124,26 @@ impl Places {
         command
     }
 
-    /// Whether somebody listens at [`PORT`]. Nobody is asked who would take it for a client.
+    /// The next server gets another port.
+    pub(super) fn renew_port(&self) {
+        let next = self.port.get() + 1;
+        self.port.set(if next < 30_000 { next } else { FIRST_PORT });
+    }
+
+    /// Whether somebody listens at the port. Nobody is asked who would take it for a client.
     pub(super) fn is_served(&self, way: Way) -> bool {
         match way {
             Way::Kernel => {
                 let table = format!("/proc/{}/net/tcp", self.holders[0].id());
                 let both = fs::read_to_string(format!("{table}6")).unwrap_or_default()
                     + &fs::read_to_string(table).unwrap_or_default();
-                listens(&both, PORT)
+                listens(&both, self.port.get())
             }
             Way::Toehold => {
                 let said = self.toehold(&["sockets", "server", "--json"]).output();
                 let Ok(said) = said else { return false };
                 let sockets: serde_json::Value = serde_json::from_slice(&said.stdout).unwrap_or_default();
-                let at = format!(":{PORT}");
+                let at = format!(":{}", self.port.get());
                 sockets.as_array().into_iter().flatten().any(|socket| {
                     let local = socket["local"].as_str().unwrap_or_default();
                     socket["state"] == "LISTEN" && local.ends_with(&at)
@@ -249,11 +258,9 @@ fn write_files(files: &Path) -> std::io::Result<()> {
          http {{ access_log off; sendfile on; keepalive_requests 1000000000;
              client_body_temp_path {root}/body; proxy_temp_path {root}/proxy;
              fastcgi_temp_path {root}/fastcgi; uwsgi_temp_path {root}/uwsgi; scgi_temp_path {root}/scgi;
-             server {{ listen {PORT}; root {root}; }} }}\n"
+             server {{ listen PORT; root {root}; }} }}\n"
     );
-    fs::write(files.join("nginx.conf"), configuration)?;
-    // The engine's words have a place even where the fabric has none.
-    File::create(files.join("server.log")).map(drop)
+    fs::write(files.join("nginx.conf"), configuration)
 }
 
 /// Whether a table of the kernel's has a listener at a port.
@@ -276,6 +283,6 @@ mod tests {
             1: 0100007F:1F90 0100007F:0050 01 00000000:00000000 00:00000000 00000000     0\n";
         assert!(listens(table, 0x47ff));
         assert!(!listens(table, 0x1f90));
-        assert!(!listens("", PORT));
+        assert!(!listens("", 0));
     }
 }
