@@ -51,7 +51,8 @@ pub fn meaning(level: c_int, name: c_int, value: &[u8]) -> Outcome<Meaning> {
 
 fn socket_option(name: c_int, value: &[u8]) -> Outcome<Meaning> {
     Ok(Meaning::Stack(match name {
-        SO_REUSEADDR | SO_REUSEPORT => SocketOption::ReuseAddress(switch(value)?),
+        SO_REUSEADDR => SocketOption::ReuseAddress(switch(value)?),
+        SO_REUSEPORT => SocketOption::ReusePort(switch(value)?),
         SO_KEEPALIVE => SocketOption::Keepalive(switch(value)?),
         SO_OOBINLINE => SocketOption::UrgentInline(switch(value)?),
         SO_SNDBUF => SocketOption::SendBuffer(positive(value)?),

@@ -31,6 +31,8 @@ pub(crate) enum Purpose {
     Cookies,
     /// Cookies of Fast Open.
     FastOpen,
+    /// Which of the listeners that share a port has a connection.
+    Listeners,
 }
 
 /// A key of SipHash.
@@ -122,6 +124,7 @@ pub(crate) struct Keys {
     ports: Key,
     pub(crate) cookies: Key,
     pub(crate) fast_open: Key,
+    listeners: Key,
 }
 
 impl Keys {
@@ -133,6 +136,7 @@ impl Keys {
             ports: Key::derive(secret, Purpose::Ports),
             cookies: Key::derive(secret, Purpose::Cookies),
             fast_open: Key::derive(secret, Purpose::FastOpen),
+            listeners: Key::derive(secret, Purpose::Listeners),
         }
     }
 
@@ -155,6 +159,11 @@ impl Keys {
     //= RFC 7323 §5.4 (a random offset for each connection)
     pub(crate) fn timestamp_offset(&self, tuple: &FourTuple) -> u32 {
         self.timestamps.public(tuple, 0) as u32
+    }
+
+    /// Which of so many listeners that share a port has a connection.
+    pub(crate) fn listener_of(&self, tuple: &FourTuple, count: usize) -> usize {
+        (self.listeners.public(tuple, 0) % count.max(1) as u64) as usize
     }
 
     /// Where the search for an ephemeral port begins; the tuple's local port is

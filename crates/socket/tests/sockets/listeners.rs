@@ -1,9 +1,10 @@
 //! Listening and accepting.
 
 use std::io::{Read, Write};
+use std::net::SocketAddr;
 use std::time::Duration;
 
-use toehold_socket::{TcpListener, TcpStream};
+use toehold_socket::{SocketOption, TcpListener, TcpStream};
 
 use crate::support::{driven, pair, within};
 
@@ -78,5 +79,38 @@ fn closing_a_listener_resets_who_waits() {
         assert!(stream.read(&mut [0; 1]).is_err());
         // The address is free again.
         TcpListener::bind(&nodes[0], addr).unwrap();
+    });
+}
+
+#[test]
+fn listeners_that_say_so_share_a_port() {
+    const EACH: usize = 64;
+    within(20, || {
+        let nodes = pair();
+        let mut settings = nodes[0].default_settings().unwrap();
+        settings.apply(SocketOption::ReusePort(true)).unwrap();
+        let addr: SocketAddr = "10.0.0.1:80".parse().unwrap();
+        let bind = || TcpListener::bind_with_settings(&nodes[0], addr, 4096, &settings);
+        let listeners = [bind().unwrap(), bind().unwrap()];
+        assert!(TcpListener::bind(&nodes[0], addr).is_err(), "it does not say so");
+        let connect = |count| {
+            let connect = |_| TcpStream::connect(&nodes[1], addr).unwrap();
+            driven(&nodes[0], || (0..count).map(connect).collect::<Vec<_>>())
+        };
+        let streams = connect(EACH);
+        let accepted = |listener: &TcpListener| {
+            listener.set_nonblocking(true).unwrap();
+            std::iter::from_fn(|| listener.accept().ok()).count()
+        };
+        let [first, second] = listeners.each_ref().map(accepted);
+        assert_eq!(first + second, EACH);
+        assert!(first > EACH / 8 && second > EACH / 8, "{first} and {second}");
+        drop(streams);
+        // Who is left has them all.
+        let [first, second] = listeners;
+        drop(first);
+        let streams = connect(EACH);
+        assert_eq!(accepted(&second), EACH);
+        drop(streams);
     });
 }

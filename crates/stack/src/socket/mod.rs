@@ -196,6 +196,8 @@ pub(crate) mod setting {
     /// What has changed since those who wait were last told, a [`super::Change`].
     pub(crate) const CHANGED: u32 = 0b111 << CHANGED_SHIFT;
     pub(crate) const CHANGED_SHIFT: u32 = 15;
+    /// Others that say so too may listen at the same address and port (SO_REUSEPORT).
+    pub(crate) const REUSE_PORT: u32 = 1 << 15;
     /// What a connection keeps here for itself; no new one begins with it.
     pub(crate) const INTERNAL: u32 =
         MORE_ANNOUNCED | FAST_OPEN | FAST_OPEN_COOKIE | FAST_OPEN_EXPERIMENT | CHANNEL | CHANGED;

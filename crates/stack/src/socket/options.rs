@@ -33,6 +33,9 @@ pub enum SocketOption {
     UrgentInline(bool),
     /// SO_REUSEADDR.
     ReuseAddress(bool),
+    /// SO_REUSEPORT: listeners that all say so share an address and port, and the
+    /// connections that come to it.
+    ReusePort(bool),
     /// IPV6_V6ONLY.
     V6Only(bool),
     /// SO_SNDBUF in bytes; bounded to 4 KiB–16 MiB.
@@ -72,6 +75,7 @@ impl Settings {
             SocketOption::Keepalive(on) => self.set(setting::KEEPALIVE, on),
             SocketOption::UrgentInline(on) => self.set(setting::URGENT_INLINE, on),
             SocketOption::ReuseAddress(on) => self.set(setting::REUSE_ADDRESS, on),
+            SocketOption::ReusePort(on) => self.set(setting::REUSE_PORT, on),
             SocketOption::V6Only(on) => self.set(setting::V6_ONLY, on),
             SocketOption::KeepaliveIdle(span) => self.keepalive_idle_s = seconds(span)?,
             SocketOption::KeepaliveInterval(span) => self.keepalive_interval_s = seconds(span)?,
@@ -142,6 +146,11 @@ impl Settings {
     /// Whether an address in TIME-WAIT may be used again.
     pub fn reuse_address(&self) -> bool {
         self.has(setting::REUSE_ADDRESS)
+    }
+
+    /// Whether listeners share an address and port.
+    pub fn reuse_port(&self) -> bool {
+        self.has(setting::REUSE_PORT)
     }
 
     /// Bytes from which on a connection is readable.

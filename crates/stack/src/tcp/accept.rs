@@ -50,6 +50,11 @@ impl Listener {
         self.queue_len > self.backlog
     }
 
+    /// Whether another listener at `address` and its port may be there, too.
+    fn shares_at(&self, address: Address) -> bool {
+        self.address == address && self.settings.has(setting::REUSE_PORT)
+    }
+
     /// Whether a connection to `address` is for this listener: exact or wildcard.
     fn takes(&self, address: Address, port: u16) -> bool {
         let family = address.is_ipv4();
@@ -82,7 +87,9 @@ impl Tcp {
         } else {
             port
         };
-        if self.listeners.iter().any(|l| conflicts(l, address, port)) {
+        let shares = settings.has(setting::REUSE_PORT);
+        let conflicts = |l: &Listener| conflicts(l, address, port) && !(shares && l.shares_at(address));
+        if self.listeners.iter().any(conflicts) {
             return Err(SocketError::AddressInUse);
         }
         let generation = self.next_generation();
@@ -172,18 +179,37 @@ impl Tcp {
     /// The listener for a tuple's local end: exact before wildcard.
     pub(super) fn find_listener(&self, tuple: &FourTuple) -> Option<u32> {
         let (address, port) = (tuple.local, tuple.local_port);
-        let mut wildcard = None;
+        let mut found = None;
         for index in self.listeners_on(port) {
             let listener = &self.listeners[index as usize];
             if !listener.takes(address, port) {
                 continue;
             }
+            found = Some(index);
             if listener.address == address {
-                return Some(index);
+                break;
             }
-            wildcard = Some(index);
         }
-        wildcard
+        let found = found?;
+        match self.listeners[found as usize].settings.has(setting::REUSE_PORT) {
+            true => Some(self.one_that_shares(found, tuple)),
+            false => Some(found),
+        }
+    }
+
+    /// Of the listeners that share an address and port, the one that a connection is for: the
+    /// same for every segment of its handshake, as long as none comes or goes.
+    #[cold]
+    fn one_that_shares(&self, first: u32, tuple: &FourTuple) -> u32 {
+        let Listener { address, port, .. } = self.listeners[first as usize];
+        let sharing = || {
+            self.listeners_on(port).filter(move |&index| {
+                let listener = &self.listeners[index as usize];
+                listener.is_open() && listener.port == port && listener.shares_at(address)
+            })
+        };
+        let chosen = self.keys.listener_of(tuple, sharing().count());
+        sharing().nth(chosen).unwrap_or(first)
     }
 
     /// Whether there is a listener for connections to an address and port.
