@@ -4,6 +4,7 @@
 //! address of the nodes' side is none of the kernel's, and the nodes' counters say how many
 //! connections there were: nothing passes for offloaded that is not.
 
+mod calls;
 mod channels;
 mod measures;
 mod stores;

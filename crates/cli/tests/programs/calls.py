@@ -1,0 +1,238 @@
+"""What the calls on TCP sockets say: run on a node and over the kernel, it prints the same."""
+
+import array
+import ctypes
+import errno
+import fcntl
+import os
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+HOST = "127.0.0.1"
+SOON = 0.05
+signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+
+
+def show(*values):
+    print(*values, flush=True)
+
+
+def said(call, *arguments):
+    """What a call returns, or the name of its error."""
+    try:
+        return call(*arguments)
+    except OSError as error:
+        return errno.errorcode.get(error.errno, str(error))
+
+
+listener = socket.socket()
+listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+listener.bind((HOST, 0))
+listener.listen(5)
+port = listener.getsockname()[1]
+
+
+def pair():
+    client = socket.socket()
+    client.connect((HOST, port))
+    return client, listener.accept()[0]
+
+
+def soon():
+    """Everything that is on its way arrives."""
+    time.sleep(SOON)
+
+
+def bytes_and_modes():
+    c, s = pair()
+    show("names", c.getpeername() == s.getsockname(), s.getpeername() == c.getsockname())
+    show("bytes", c.send(b"hello"), s.recv(3), s.recv(10))
+    show("peek", c.send(b"abc"), s.recv(2, socket.MSG_PEEK), s.recv(10))
+    s.setblocking(False)
+    show("nothing there", said(s.recv, 1), said(c.recv, 1, socket.MSG_DONTWAIT))
+    modes = [bool(fcntl.fcntl(one, fcntl.F_GETFL) & os.O_NONBLOCK) for one in (c, s)]
+    show("modes", modes)
+    c.send(b"12345")
+    soon()
+    count = array.array("i", [0])
+    fcntl.ioctl(s, 0x541B, count)
+    show("FIONREAD", count[0], s.recv(100))
+    s.setblocking(True)
+    later = threading.Timer(SOON, c.send, [b"345"])
+    c.send(b"12")
+    later.start()
+    show("all", s.recv(5, socket.MSG_WAITALL))
+    show("parts", c.sendmsg([b"ab", b"cd"]), s.recvmsg(3)[0], s.recv(9))
+    c.send(b"vwxyz")
+    soon()
+    parts = [bytearray(2), bytearray(3)]
+    show("into parts", s.recvmsg_into(parts)[0], parts)
+    c.send(b"ab")
+    c.send(b"!", socket.MSG_OOB)
+    soon()
+    show("urgent", s.recv(1, socket.MSG_OOB), s.recv(10))
+
+
+def ends():
+    c, s = pair()
+    watched = select.poll()
+    watched.register(s, select.POLLIN | select.POLLOUT | select.POLLRDHUP)
+    c.send(b"1")
+    soon()
+    show("readable", watched.poll(1000)[0][1], s.recv(9))
+    c.shutdown(socket.SHUT_WR)
+    soon()
+    show("half closed", watched.poll(1000)[0][1], s.recv(10))
+    show("other half", s.send(b"back"), c.recv(10))
+    s.close()
+    soon()
+    show("closed", c.recv(5), said(c.send, b"x"))
+    c, s = pair()
+    s.send(b"unread")
+    soon()
+    c.close()
+    soon()
+    show("reset", [said(s.recv, 10), said(s.recv, 10), said(s.send, b"x")])
+    c, s = pair()
+    c.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    c.close()
+    soon()
+    show("aborted", s.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
+
+
+def options():
+    c, s = pair()
+    names = [socket.SO_TYPE, socket.SO_DOMAIN, socket.SO_PROTOCOL, socket.SO_ACCEPTCONN, socket.SO_ERROR]
+    show("options", [c.getsockopt(socket.SOL_SOCKET, name) for name in names])
+    show("listens", listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
+    before = c.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+    c.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    show("no delay", before, c.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0)
+    info = c.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)
+    show("info", len(info), info[0])
+    c.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("qq", 0, 100_000))
+    began = time.time()
+    show("time limit", said(c.recv, 1), time.time() - began >= 0.1)
+    show("no such option", said(c.getsockopt, socket.IPPROTO_TCP, 9999))
+
+
+def opening():
+    unconnected = socket.socket()
+    calls = [(unconnected.recv, 1), (unconnected.send, b"a"), (unconnected.getpeername,), (unconnected.shutdown, 2)]
+    show("not connected", [said(*call) for call in calls])
+    show("taken", said(socket.socket().bind, (HOST, port)))
+    free = socket.socket()
+    free.bind((HOST, 0))
+    nobody = free.getsockname()[1]
+    free.close()
+    again = socket.socket()
+    show("refused", said(again.connect, (HOST, nobody)))
+    show("and then", said(again.connect, (HOST, port)), said(again.connect, (HOST, port)))
+    listener.accept()
+    slow = socket.socket()
+    slow.setblocking(False)
+    show("begun", said(slow.connect, (HOST, port)) in (None, "EINPROGRESS"))
+    show("writable", len(select.select([], [slow], [], 5)[1]), slow.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
+    listener.accept()
+
+
+def copies():
+    c, s = pair()
+    copy = c.dup()
+    copy.send(b"copy")
+    c.close()
+    show("closed one", s.recv(10), copy.send(b"more"), s.recv(10))
+    copy.close()
+    show("closed both", s.recv(10))
+    c, s = pair()
+    child = os.fork()
+    if child == 0:
+        s.send(b"child")
+        os._exit(0)
+    os.waitpid(child, 0)
+    show("forked", c.recv(10), s.send(b"parent"), c.recv(10))
+    s.close()
+    show("closed by the last", c.recv(5))
+    c, s = pair()
+    here, there = socket.socketpair()
+    child = os.fork()
+    if child == 0:
+        number = socket.recv_fds(there, 10, 1)[1][0]
+        socket.socket(fileno=number).send(b"passed")
+        os._exit(0)
+    socket.send_fds(here, [b"x"], [c.fileno()])
+    os.waitpid(child, 0)
+    show("passed on", s.recv(10))
+    program = "import socket; socket.socket(fileno=%d).send(b'run')" % c.fileno()
+    subprocess.run([sys.executable, "-c", program], pass_fds=[c.fileno()], check=True)
+    show("inherited", s.recv(10))
+    subprocess.run(["sh", "-c", "echo shell"], stdout=c, check=True)
+    show("standard output", s.recv(20))
+
+
+def signals():
+    def receive():
+        buffer = ctypes.create_string_buffer(10)
+        count = libc.recv(c.fileno(), buffer, 10, 0)
+        return count if count >= 0 else errno.errorcode[ctypes.get_errno()]
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    c, s = pair()
+    signal.signal(signal.SIGALRM, lambda *_: None)
+    signal.siginterrupt(signal.SIGALRM, True)
+    signal.setitimer(signal.ITIMER_REAL, 0.1)
+    show("ended", receive())
+    signal.siginterrupt(signal.SIGALRM, False)
+    signal.setitimer(signal.ITIMER_REAL, 0.1)
+    threading.Timer(0.3, s.send, [b"late"]).start()
+    show("went on", receive())
+
+
+def polls():
+    c, s = pair()
+    epoll = select.epoll()
+    epoll.register(c, select.EPOLLIN | select.EPOLLET)
+    s.send(b"1")
+    soon()
+    show("edge", len(epoll.poll(5)), len(epoll.poll(SOON)))
+    s.send(b"2")
+    show("another", len(epoll.poll(5)), c.recv(10))
+    reader, writer = os.pipe()
+    epoll.register(reader, select.EPOLLIN)
+    threading.Timer(SOON, os.write, [writer, b"z"]).start()
+    show("the kernel's", [number == reader for number, _ in epoll.poll(5)])
+    os.read(reader, 1)
+    epoll.unregister(c)
+    show("unregistered", said(epoll.unregister, c))
+    epoll.register(c, select.EPOLLIN | select.EPOLLONESHOT)
+    show("registered", said(epoll.register, c, select.EPOLLIN))
+    s.send(b"q")
+    show("once", len(epoll.poll(5)), len(epoll.poll(SOON)))
+    show("select", [len(ready) for ready in select.select([c, reader], [c], [c], 5)])
+
+
+def much():
+    c, s = pair()
+    sent = os.urandom(3_000_000)
+    with tempfile.TemporaryFile() as file:
+        file.write(sent)
+        file.flush()
+        sender = threading.Thread(target=lambda: (s.sendfile(file, 10), s.sendall(sent), s.close()))
+        sender.start()
+        got = b""
+        while more := c.recv(65536):
+            got += more
+        sender.join()
+    show("a file, and as many bytes", got == sent[10:] + sent)
+
+
+for part in (bytes_and_modes, ends, options, opening, copies, signals, polls, much):
+    show(part.__name__)
+    part()
