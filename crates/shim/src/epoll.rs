@@ -270,6 +270,50 @@ impl Epoll {
         events: &mut [epoll_event],
         timeout: Option<Duration>,
     ) -> Outcome<c_int> {
+        match self.wait_for_both(number, events, timeout) {
+            Err(Errno::NETDOWN) => self.wait_without_node(number, events, timeout),
+            waited => waited,
+        }
+    }
+
+    /// The node is gone: its connections have failed, and what is left is the kernel's.
+    #[cold]
+    fn wait_without_node(
+        &self,
+        number: c_int,
+        events: &mut [epoll_event],
+        timeout: Option<Duration>,
+    ) -> Outcome<c_int> {
+        let watched = self.watched();
+        let is_stream =
+            |watched: &&Watched| watched.file.upgrade().is_some_and(|file| file.stream().is_some());
+        let mut count = 0;
+        for (watched, place) in watched.values().filter(is_stream).zip(events.iter_mut()) {
+            let failed = (libc::EPOLLERR | libc::EPOLLHUP) as u32;
+            *place = epoll_event {
+                events: failed | watched.events & (libc::EPOLLIN | libc::EPOLLOUT) as u32,
+                u64: watched.data,
+            };
+            count += 1;
+        }
+        drop(watched);
+        if count > 0 {
+            return Ok(count);
+        }
+        let most = events.len().min(c_int::MAX as usize) as c_int;
+        let millis = timeout.map_or(-1, |timeout| {
+            c_int::try_from(timeout.as_millis()).unwrap_or(c_int::MAX)
+        });
+        // SAFETY: there is room for so many.
+        outcome(unsafe { next::epoll_wait(number, events.as_mut_ptr(), most, millis) })
+    }
+
+    fn wait_for_both(
+        &self,
+        number: c_int,
+        events: &mut [epoll_event],
+        timeout: Option<Duration>,
+    ) -> Outcome<c_int> {
         self.take_over();
         let sockets = self.sockets()?;
         let began = Instant::now();

@@ -5,6 +5,7 @@ use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use toehold_node::run::{FABRIC, NODE};
 
+use crate::entry::take_standard;
 use crate::inside::Inside;
 use crate::{inherited, process, signals, usage};
 
@@ -17,7 +18,7 @@ pub(crate) fn is_wanted() -> bool {
 }
 
 extern "C" fn begin() {
-    let _inside = Inside::enter();
+    let inside = Inside::enter();
     let named = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     if !named(FABRIC) || !named(NODE) {
         return;
@@ -27,6 +28,8 @@ extern "C" fn begin() {
     WANTED.store(true, Relaxed);
     usage::find();
     inherited::find();
+    drop(inside);
+    (0..3).for_each(take_standard);
 }
 
 #[cfg(not(test))]

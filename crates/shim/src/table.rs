@@ -92,9 +92,9 @@ pub(crate) fn put(number: c_int, file: Arc<File>) {
 /// has no number any more.
 pub(crate) fn take(number: c_int) -> Option<(Arc<File>, bool)> {
     let index = index(number)?;
-    if KINDS[index].swap(kind::KERNEL, Acquire) != kind::FILE {
-        return None;
-    }
+    // What is the library's own stays so.
+    let taken = KINDS[index].compare_exchange(kind::FILE, kind::KERNEL, Acquire, Relaxed);
+    taken.ok()?;
     let file = FILES[index].swap(None)?;
     let last = file.numbers().remove();
     Some((file, last))

@@ -54,7 +54,8 @@ fn is_nest(file: &File) -> bool {
 fn readiness(file: &File) -> Readiness {
     let readiness = match &file.kind {
         Kind::Stream(stream) => stream.inner.readiness(),
-        Kind::Listener(listener) => listener.inner.readiness(),
+        // The kernel's goes on without the node's.
+        Kind::Listener(listener) => Ok(listener.inner.readiness().unwrap_or_default()),
         Kind::Epoll(epoll) => Ok(Readiness {
             readable: epoll.is_ready(),
             ..Readiness::default()
@@ -151,6 +152,20 @@ impl<'a> Call<'a> {
     }
 }
 
+impl Call<'_> {
+    /// The node is gone, and what is left is the kernel's.
+    #[cold]
+    fn wait_without_node(&mut self, timeout: Option<Duration>) -> Outcome<c_int> {
+        let millis = timeout.map_or(-1, |timeout| {
+            c_int::try_from(timeout.as_millis() + 1).unwrap_or(c_int::MAX)
+        });
+        let number = self.kernels.len() as libc::nfds_t;
+        // SAFETY: the array is as long as said.
+        outcome(unsafe { next::poll(self.kernels.as_mut_ptr(), number, millis) })?;
+        self.look()
+    }
+}
+
 /// A connection or listener, registered for the time of a call.
 struct Registered<'a> {
     waiting: &'a Poll,
@@ -243,11 +258,15 @@ pub(crate) fn poll(fds: &mut [pollfd], timeout: Option<Duration>) -> Outcome<c_i
         }
         // What an epoll instance watches, nobody but it can wait for.
         let nests = call.files.iter().flatten().any(|file| is_nest(file));
-        call.wait(if nests {
+        let waited = call.wait(if nests {
             Some(left.unwrap_or(NEST_LOOK).min(NEST_LOOK))
         } else {
             left
-        })?;
+        });
+        if waited == Err(Errno::NETDOWN) {
+            return call.wait_without_node(left);
+        }
+        waited?;
     }
 }
 

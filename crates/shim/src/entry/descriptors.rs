@@ -61,18 +61,16 @@ pub(crate) unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: 
         return answer(Err(Errno::INVAL));
     }
     let inside = Inside::enter();
-    let own: Vec<c_uint> = table::known()
-        .into_iter()
-        .map(|number| number as c_uint)
-        .filter(|number| (first..=last).contains(number))
-        .collect();
+    let within = |number: &c_int| (first..=last).contains(&(*number as c_uint));
     if flags & CLOEXEC == 0 {
-        own.iter().for_each(|&number| forget(number as c_int));
+        table::used().into_iter().filter(within).for_each(forget);
     }
+    let own = table::known().into_iter().filter(|&number| table::is_own(number));
+    let own: Vec<c_int> = own.filter(within).collect();
     let mut from = first;
     let mut outcome = 0;
     // Between the library's own.
-    for number in own.into_iter().filter(|&number| table::is_own(number as c_int)) {
+    for number in own.into_iter().map(|number| number as c_uint) {
         if from < number {
             // SAFETY: plain numbers.
             outcome |= unsafe { next::close_range(from, number - 1, flags) };

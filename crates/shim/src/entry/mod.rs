@@ -19,6 +19,8 @@ mod setup;
 mod signal;
 mod stdio;
 
+pub(crate) use self::stdio::take_standard;
+
 use core::ffi::{c_int, c_void};
 use std::io::{IoSlice, IoSliceMut};
 use std::time::Duration;

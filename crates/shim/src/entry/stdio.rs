@@ -1,6 +1,6 @@
 //! Streams of stdio on connections: libc's own functions do not come by ours.
 
-use core::ffi::{c_char, c_int, c_void};
+use core::ffi::{CStr, c_char, c_int, c_void};
 
 use libc::{FILE, size_t, ssize_t};
 
@@ -62,6 +62,40 @@ pub(crate) unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut F
         unsafe { stream.cast::<u8>().add(NUMBER_AT).cast::<c_int>().write(fd) };
     }
     stream
+}
+
+/// The program's standard streams, if its standard descriptors are connections.
+pub(crate) fn take_standard(number: c_int) {
+    // SAFETY: libc's variables, which programs may change as well; nobody else runs yet.
+    unsafe {
+        match number {
+            0 => replace(&raw mut stdin, number, c"r"),
+            1 => replace(&raw mut stdout, number, c"w"),
+            2 => {
+                replace(&raw mut stderr, number, c"w");
+                libc::setvbuf(stderr, core::ptr::null_mut(), libc::_IONBF, 0);
+            }
+            _ => {}
+        }
+    }
+}
+
+unsafe extern "C" {
+    static mut stdin: *mut FILE;
+    static mut stdout: *mut FILE;
+    static mut stderr: *mut FILE;
+}
+
+/// # Safety
+///
+/// It is one of libc's variables, which nobody uses meanwhile.
+unsafe fn replace(variable: *mut *mut FILE, number: c_int, mode: &CStr) {
+    // SAFETY: the mode is a C string.
+    let stream = unsafe { fdopen(number, mode.as_ptr()) };
+    if !stream.is_null() {
+        // SAFETY: the caller says so.
+        unsafe { variable.write(stream) };
+    }
 }
 
 /// `fclose(3)`. Of other sockets libc closes the number in its own way.
