@@ -15,7 +15,7 @@ macro_rules! numbers {
 }
 
 numbers! {
-    ACCES = EACCES,
+    ACCESS = EACCES,
     AFNOSUPPORT = EAFNOSUPPORT,
     AGAIN = EAGAIN,
     ALREADY = EALREADY,
