@@ -280,7 +280,12 @@ fn a_refusal_is_recorded() -> Result<(), Failed> {
     let plan = plan(&["refusing", "unix"], some_workloads(), 30_000);
     let samples = run_quietly(&plan);
     for (reason, output) in failures(&samples, "refusing") {
-        assert_eq!(reason, "server: it does not want to");
+        // Whoever is heard first; the server lets go of the connection before it says why.
+        let heard = [
+            "server: it does not want to",
+            "client: Connection reset by peer (os error 104)",
+        ];
+        assert!(heard.contains(&&*reason), "{reason}");
         assert_eq!(output, "server:\non standard output\non standard error\n");
     }
     assert_unix_went_on(&plan, &samples);

@@ -267,8 +267,19 @@ fn any_call() -> impl Strategy<Value = Call> {
     ]
 }
 
+/// Fewer under the engine, where every quiet moment takes its time.
+fn few() -> ProptestConfig {
+    let is_slow = std::env::var_os(crate::shared::PLACEMENT).is_some();
+    ProptestConfig {
+        cases: if is_slow { 1 } else { 24 },
+        max_shrink_iters: 100,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, max_shrink_iters: 100, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(few())]
 
     #[test]
     fn polls_tell_what_epoll_tells(calls in prop::collection::vec(any_call(), 1..120)) {
