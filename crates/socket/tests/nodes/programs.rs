@@ -280,6 +280,10 @@ impl Program {
         let (mut reading, mut also_reading, mut looking, mut writing) =
             (connect(), connect(), connect(), connect());
         looking.set_nonblocking(true).unwrap();
+        let mut poll = Poll::new(&node).unwrap();
+        poll.registry()
+            .register(&listener, Token(0), Interest::READABLE)
+            .unwrap();
         println!("ready");
         let fails = |name: &str, mut call: Box<dyn FnMut() -> io::Result<()> + Send>| {
             let error = std::iter::repeat_with(&mut call).find_map(Result::err);
@@ -296,12 +300,8 @@ impl Program {
                 fails("write", Box::new(move || writing.write_all(&data)));
             });
             scope.spawn(move || fails("look", Box::new(move || look(&mut looking))));
-            scope.spawn(|| {
-                let mut poll = Poll::new(&node).unwrap();
+            scope.spawn(move || {
                 let mut events = Events::with_capacity(8);
-                poll.registry()
-                    .register(&listener, Token(0), Interest::READABLE)
-                    .unwrap();
                 fails("poll", Box::new(move || poll.poll(&mut events, None)));
             });
             scope.spawn(|| {
