@@ -65,16 +65,12 @@ counters! {
     /// Sockets the kernel has since they were bound or used before in a way that the
     /// node cannot take over.
     State = "state" "kernel: bound or used before in another way";
-    /// Sockets the kernel has since the node, or the process, had no room.
-    NoRoom = "no_room" "kernel: no room in the node or the process";
     /// Bytes that programs gave to the node.
     BytesSent = "bytes_sent" "bytes sent";
     /// Bytes that programs took from the node.
     BytesReceived = "bytes_received" "bytes received";
     /// Calls that were done without the kernel.
     Calls = "calls" "calls without the kernel";
-    /// Calls in which a thread slept.
-    Sleeps = "sleeps" "calls that slept";
 }
 
 /// Why there are no counters.

@@ -71,8 +71,24 @@ impl From<SocketError> for Errno {
 }
 
 impl From<std::io::Error> for Errno {
+    /// The system's number; of an error that is none of the system's, the one that is like it.
     fn from(error: std::io::Error) -> Self {
-        Self(error.raw_os_error().unwrap_or(libc::EIO))
+        use std::io::ErrorKind;
+        if let Some(number) = error.raw_os_error() {
+            return Self(number);
+        }
+        Self(match error.kind() {
+            ErrorKind::WouldBlock => libc::EAGAIN,
+            ErrorKind::InvalidInput => libc::EINVAL,
+            ErrorKind::TimedOut => libc::ETIMEDOUT,
+            ErrorKind::Interrupted => libc::EINTR,
+            ErrorKind::NetworkDown => libc::ENETDOWN,
+            ErrorKind::AlreadyExists => libc::EEXIST,
+            ErrorKind::NotFound => libc::ENOENT,
+            ErrorKind::Unsupported => libc::EOPNOTSUPP,
+            ErrorKind::OutOfMemory => libc::ENOMEM,
+            _ => libc::EIO,
+        })
     }
 }
 

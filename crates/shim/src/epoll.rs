@@ -16,7 +16,6 @@ use toehold_posix::errno::{Errno, Outcome};
 use toehold_socket::{Beside, Events, Poll, Token};
 
 use crate::answer::outcome;
-use crate::errors::number_of;
 use crate::file::{File, Kind};
 use crate::readiness::{interest, told};
 use crate::{next, node, process, table, wait};
@@ -131,7 +130,7 @@ impl Epoll {
         let node = node::get().ok_or(Errno::NETDOWN)?;
         let made = Arc::new(Sockets {
             process: process::number(),
-            poll: Poll::new(node).map_err(number_of)?,
+            poll: Poll::new(node).map_err(Errno::from)?,
         });
         if let Some(parents) = self.sockets.swap(Some(Arc::clone(&made))) {
             // What the parent has is neither used nor dropped here.
@@ -174,7 +173,7 @@ impl Epoll {
             }
             Kind::Fresh(_) | Kind::Epoll(_) => Ok(()),
         }
-        .map_err(number_of)
+        .map_err(Errno::from)
     }
 
     fn reregister(&self, file: &File, events: u32, data: u64) -> Outcome<()> {
@@ -195,7 +194,7 @@ impl Epoll {
             }
             Kind::Fresh(_) | Kind::Epoll(_) => Ok(()),
         }
-        .map_err(number_of)
+        .map_err(Errno::from)
     }
 
     fn deregister(&self, file: &File) {
@@ -259,7 +258,7 @@ impl Epoll {
     pub(crate) fn is_ready(&self) -> bool {
         self.take_over();
         self.sockets()
-            .and_then(|sockets| sockets.poll.is_ready().map_err(number_of))
+            .and_then(|sockets| sockets.poll.is_ready().map_err(Errno::from))
             == Ok(true)
     }
 

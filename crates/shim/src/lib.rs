@@ -26,7 +26,6 @@
 mod answer;
 mod entry;
 mod epoll;
-mod errors;
 mod file;
 mod inherited;
 mod inside;

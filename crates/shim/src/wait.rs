@@ -13,7 +13,6 @@ use toehold_posix::errno::{Errno, Outcome};
 use toehold_socket::{Beside, Events, Interest, Poll, Readiness, Source, Token, Waited};
 
 use crate::answer::outcome;
-use crate::errors::number_of;
 use crate::file::{File, Kind};
 use crate::readiness::interest;
 use crate::socket::Listener;
@@ -27,7 +26,7 @@ pub(crate) fn on(
     timeout: Option<Duration>,
     beside: &[Beside<'_>],
 ) -> Outcome<()> {
-    let waited = poll.wait(events, timeout, beside).map_err(number_of)?;
+    let waited = poll.wait(events, timeout, beside).map_err(Errno::from)?;
     if waited == Waited::TimedOut && signals::is_pending() {
         return Err(Errno::INTR);
     }
@@ -192,7 +191,7 @@ impl<'a> Registered<'a> {
             true => waiting.registry().register(source, Token(0), asked),
             false => waiting.registry().reregister(source, Token(0), asked),
         };
-        done.map_err(number_of)?;
+        done.map_err(Errno::from)?;
         Ok(Registered {
             waiting,
             source,
@@ -224,7 +223,7 @@ fn with_own<T>(act: impl FnOnce(&Poll) -> Outcome<T>) -> Outcome<T> {
             Some((process, waiting)) if *process == process::number() => Ok(Arc::clone(waiting)),
             _ => {
                 let node = node::get().ok_or(Errno::NETDOWN)?;
-                let made = Arc::new(Poll::new(node).map_err(number_of)?);
+                let made = Arc::new(Poll::new(node).map_err(Errno::from)?);
                 // What a forked child has from its parent is neither used nor dropped.
                 std::mem::forget(own.replace((process::number(), Arc::clone(&made))));
                 Ok(made)
@@ -287,7 +286,7 @@ pub(crate) fn until_acceptable(listener: &Listener, number: c_int) -> Outcome<()
         let registry = waiting.registry();
         registry
             .register(&listener.inner, Token(0), Interest::READABLE)
-            .map_err(number_of)?;
+            .map_err(Errno::from)?;
         let beside = [Beside::new(table::borrow(&number), PollFlags::IN)];
         let waited = on(waiting, &mut Events::with_capacity(1), None, &beside);
         let _ = registry.deregister(&listener.inner);

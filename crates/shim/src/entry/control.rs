@@ -5,7 +5,6 @@ use core::ffi::{c_int, c_ulong};
 use toehold_posix::errno::{Errno, Outcome};
 
 use super::on_stream;
-use crate::errors::number_of;
 use crate::inside::is_inside;
 use crate::socket::Stream;
 use crate::{next, table};
@@ -64,7 +63,7 @@ unsafe fn control(stream: &Stream, request: c_ulong, argument: *mut c_int) -> Op
     if argument.is_null() {
         return Some(Err(Errno::FAULT));
     }
-    Some(number.map_err(number_of).map(|number| {
+    Some(number.map_err(Errno::from).map(|number| {
         // SAFETY: the caller says so.
         unsafe { argument.write(number.min(c_int::MAX as usize) as c_int) };
         0

@@ -163,7 +163,7 @@ fn splice_in(stream: &Stream, from: c_int, len: size_t, flags: c_uint) -> Outcom
         return Err(Errno::AGAIN);
     }
     if stream.is_nonblocking() {
-        let room = stream.inner.send_room().map_err(crate::errors::number_of)?;
+        let room = stream.inner.send_room().map_err(Errno::from)?;
         if room == 0 {
             return Err(Errno::AGAIN);
         }

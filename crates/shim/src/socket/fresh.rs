@@ -13,7 +13,6 @@ use toehold_posix::options::{Meaning, meaning};
 use toehold_socket::{ConnectOptions, Node, Settings, SocketOption, TcpStream};
 
 use super::{Stream, plain, replace};
-use crate::errors::number_of;
 use crate::file::File;
 use crate::{node, table};
 
@@ -69,7 +68,7 @@ impl Fresh {
 
     /// The settings for the node's stack.
     pub(super) fn settings(&self, node: &Node) -> Outcome<Settings> {
-        let mut settings = node.default_settings().map_err(number_of)?;
+        let mut settings = node.default_settings().map_err(Errno::from)?;
         let options = self.options.lock().unwrap_or_else(PoisonError::into_inner);
         for option in &*options {
             if let Meaning::Stack(option) = option {
@@ -121,7 +120,7 @@ impl Fresh {
             timeout: None,
             settings: Some(self.settings(node)?),
         };
-        let begun = TcpStream::begin(node, &target(to), &options).map_err(number_of)?;
+        let begun = TcpStream::begin(node, &target(to), &options).map_err(Errno::from)?;
         let stream = Stream::connecting(begun, self.domain);
         for option in self.other_options() {
             stream.apply(option)?;

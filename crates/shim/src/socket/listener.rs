@@ -7,13 +7,11 @@ use std::os::fd::AsRawFd;
 
 use rustix::fs::OFlags;
 use rustix::io::FdFlags;
-use toehold_posix::errno::Outcome;
-
+use toehold_posix::errno::{Errno, Outcome};
 use toehold_posix::options::{Meaning, meaning};
 use toehold_socket::{SocketOption, TcpListener};
 
 use super::{Fresh, Stream, plain};
-use crate::errors::number_of;
 use crate::{node, table};
 
 /// A listener in both.
@@ -74,7 +72,7 @@ impl Listener {
 
     /// A connection that waits at the node's.
     pub(crate) fn accept(&self) -> Outcome<(Stream, SocketAddr)> {
-        let (inner, peer) = self.inner.try_accept().map_err(number_of)?;
+        let (inner, peer) = self.inner.try_accept().map_err(Errno::from)?;
         let stream = Stream::connected(inner, self.domain);
         for option in &self.others {
             stream.apply(*option)?;

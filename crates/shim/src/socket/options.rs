@@ -14,7 +14,6 @@ use toehold_posix::errno::{Errno, Outcome};
 use toehold_posix::options::{TCP_INQ, TCP_NOTSENT_LOWAT, meaning};
 
 use super::Stream;
-use crate::errors::number_of;
 
 /// Which libc does not name yet.
 const IP_LOCAL_PORT_RANGE: c_int = 51;
@@ -74,15 +73,15 @@ impl Stream {
     }
 
     fn settings(&self) -> Outcome<toehold_socket::Settings> {
-        self.inner.settings().map_err(number_of)
+        self.inner.settings().map_err(Errno::from)
     }
 
     fn socket_option(&self, name: c_int) -> Outcome<Value> {
         let settings = self.settings()?;
         let number = match name {
             SO_ERROR => {
-                let error = self.inner.take_error().map_err(number_of)?;
-                error.map_or(0, |error| number_of(error).0)
+                let error = self.inner.take_error().map_err(Errno::from)?;
+                error.map_or(0, |error| Errno::from(error).0)
             }
             SO_TYPE => libc::SOCK_STREAM,
             SO_DOMAIN => self.domain,
@@ -106,7 +105,7 @@ impl Stream {
                     SO_RCVTIMEO => self.inner.read_timeout(),
                     _ => self.inner.write_timeout(),
                 };
-                let span = span.map_err(number_of)?.unwrap_or_default();
+                let span = span.map_err(Errno::from)?.unwrap_or_default();
                 let parts = [span.as_secs() as i64, span.subsec_micros().into()];
                 return Ok(Value::Bytes(parts.map(i64::to_ne_bytes).concat()));
             }
@@ -131,7 +130,7 @@ impl Stream {
             TCP_USER_TIMEOUT => settings.user_timeout().as_millis() as c_int,
             TCP_NOTSENT_LOWAT => settings.unsent_low_water() as c_int,
             TCP_INQ => self.reports_unread.load(Relaxed).into(),
-            TCP_MAXSEG => self.inner.info().map_err(number_of)?.segment_size.into(),
+            TCP_MAXSEG => self.inner.info().map_err(Errno::from)?.segment_size.into(),
             // As the kernel does it: programs do not end the name themselves.
             TCP_CONGESTION => {
                 let mut name = settings.congestion_name().as_bytes().to_vec();
@@ -139,7 +138,7 @@ impl Stream {
                 return Ok(name);
             }
             TCP_INFO => {
-                let info = self.inner.info().map_err(number_of)?;
+                let info = self.inner.info().map_err(Errno::from)?;
                 return Ok(toehold_posix::info::tcp_info(&info));
             }
             _ if WITHOUT_EFFECT.contains(&(IPPROTO_TCP, name)) => 0,

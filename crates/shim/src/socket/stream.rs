@@ -13,7 +13,6 @@ use toehold_socket::{ReceiveOptions, SendOptions, State, TcpStream};
 
 use super::fresh::limit;
 use super::plain;
-use crate::errors::number_of;
 use crate::usage::{Counter, count};
 use crate::{signals, table};
 
@@ -102,17 +101,17 @@ impl Stream {
     /// What `connect` says, on a stream that has begun to: the first time, or again.
     pub(crate) fn finish_connect(&self, nonblocking: bool) -> Outcome<c_int> {
         if nonblocking {
-            return match self.inner.info().map_err(number_of)?.state {
+            return match self.inner.info().map_err(Errno::from)?.state {
                 State::SynSent | State::SynReceived => Err(Errno::INPROGRESS),
                 State::Closed => Err(self.note_failed(self.take_error()?)),
                 _ => Ok(self.note_connected()),
             };
         }
-        let timeout = self.inner.write_timeout().map_err(number_of)?;
+        let timeout = self.inner.write_timeout().map_err(Errno::from)?;
         match self.inner.finish_connect(timeout) {
             Ok(()) => Ok(self.note_connected()),
             Err(_) if signals::is_pending() => Err(Errno::INTR),
-            Err(error) => match number_of(error) {
+            Err(error) => match Errno::from(error) {
                 // It goes on; see socket(7), SO_SNDTIMEO.
                 Errno::TIMEDOUT if self.is_connecting() => Err(Errno::INPROGRESS),
                 Errno::INTR => Err(Errno::INTR),
@@ -137,8 +136,8 @@ impl Stream {
     }
 
     fn take_error(&self) -> Outcome<Errno> {
-        let error = self.inner.take_error().map_err(number_of)?;
-        Ok(error.map_or(Errno(libc::ECONNABORTED), number_of))
+        let error = self.inner.take_error().map_err(Errno::from)?;
+        Ok(error.map_or(Errno(libc::ECONNABORTED), Errno::from))
     }
 
     /// A further `connect`. True: there is nothing left of the first one, and another may be made.
@@ -147,7 +146,7 @@ impl Stream {
             phase::CONNECTED => Err(Errno::ISCONN),
             phase::FAILED => Ok(true),
             _ if self.is_connecting() => Err(Errno::ALREADY),
-            _ => match self.inner.info().map_err(number_of)?.state {
+            _ => match self.inner.info().map_err(Errno::from)?.state {
                 State::Closed => Err(self.note_failed(self.take_error()?)),
                 _ => {
                     self.note_connected();
@@ -172,7 +171,7 @@ impl Stream {
             peek: flags & libc::MSG_PEEK != 0,
             nonblocking: flags & libc::MSG_DONTWAIT != 0,
         };
-        let received = self.inner.receive_with(buffers, options).map_err(number_of)?;
+        let received = self.inner.receive_with(buffers, options).map_err(Errno::from)?;
         count(
             Counter::BytesReceived,
             if options.peek { 0 } else { received as u64 },
@@ -190,7 +189,7 @@ impl Stream {
                 return Ok(0);
             };
             let received = self.inner.recv_out_of_band(first);
-            return received.map(|len| len as isize).map_err(number_of);
+            return received.map(|len| len as isize).map_err(Errno::from);
         }
         let plain = flags & !(libc::MSG_WAITALL | libc::MSG_TRUNC);
         if flags & libc::MSG_TRUNC != 0 {
@@ -241,7 +240,7 @@ impl Stream {
             end_of_record: flags & libc::MSG_EOR != 0,
             nonblocking: flags & libc::MSG_DONTWAIT != 0,
         };
-        let sent = self.inner.send_with(buffers, options).map_err(number_of)?;
+        let sent = self.inner.send_with(buffers, options).map_err(Errno::from)?;
         count(Counter::BytesSent, sent as u64);
         Ok(sent as isize)
     }
@@ -253,31 +252,31 @@ impl Stream {
             libc::SHUT_RDWR => Shutdown::Both,
             _ => return Err(Errno::INVAL),
         };
-        self.inner.shutdown(how).map_err(number_of)?;
+        self.inner.shutdown(how).map_err(Errno::from)?;
         Ok(0)
     }
 
     pub(crate) fn local(&self) -> Outcome<SocketAddr> {
-        self.inner.local_addr().map(plain).map_err(number_of)
+        self.inner.local_addr().map(plain).map_err(Errno::from)
     }
 
     pub(crate) fn peer(&self) -> Outcome<SocketAddr> {
         if self.is_connecting() || self.phase.load(Relaxed) == phase::FAILED {
             return Err(Errno::NOTCONN);
         }
-        let state = self.inner.info().map_err(number_of)?.state;
+        let state = self.inner.info().map_err(Errno::from)?.state;
         if state == State::Closed {
             return Err(Errno::NOTCONN);
         }
-        self.inner.peer_addr().map(plain).map_err(number_of)
+        self.inner.peer_addr().map(plain).map_err(Errno::from)
     }
 
     /// Sets an option.
     pub(crate) fn apply(&self, option: Meaning) -> Outcome<()> {
         match option {
-            Meaning::Stack(option) => self.inner.set_option(option).map_err(number_of),
-            Meaning::ReceiveTimeout(span) => self.inner.set_read_timeout(limit(span)).map_err(number_of),
-            Meaning::SendTimeout(span) => self.inner.set_write_timeout(limit(span)).map_err(number_of),
+            Meaning::Stack(option) => self.inner.set_option(option).map_err(Errno::from),
+            Meaning::ReceiveTimeout(span) => self.inner.set_read_timeout(limit(span)).map_err(Errno::from),
+            Meaning::SendTimeout(span) => self.inner.set_write_timeout(limit(span)).map_err(Errno::from),
             Meaning::ReportUnread(on) => {
                 self.reports_unread.store(on, Relaxed);
                 Ok(())
