@@ -19,6 +19,9 @@ use crate::workload::Workload;
 /// The longest wait between two looks at the stop flag.
 const STOP_INTERVAL: Duration = Duration::from_millis(250);
 
+/// How long the server is listened to when the client has failed: the cause may be there.
+const CAUSE_PATIENCE: Duration = Duration::from_millis(250);
+
 /// Why a step with the two processes did not come to its end.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PairError {
@@ -176,7 +179,11 @@ impl Pair {
                 match process.line.take().map_err(|error| broken(process, &error))? {
                     Some(Reply::Unavailable { reason }) => return Err(PairError::Unavailable(reason)),
                     Some(Reply::Failed { reason }) => {
-                        return Err(PairError::Failed(format!("{}: {reason}", process.name)));
+                        let reason = format!("{}: {reason}", process.name);
+                        return Err(PairError::Failed(match index {
+                            0 => reason,
+                            _ => self.with_cause(reason),
+                        }));
                     }
                     Some(reply) if waiting[index] => return Ok((index, reply)),
                     Some(reply) => return Err(unexpected(process.name, &reply)),
@@ -184,6 +191,33 @@ impl Pair {
                 }
             }
             self.wait(waiting, deadline, stop)?;
+        }
+    }
+
+    /// Why the client failed, after why the server did, if it did and says so soon.
+    fn with_cause(&mut self, reason: String) -> String {
+        let server = &mut self.server;
+        let deadline = Instant::now() + CAUSE_PATIENCE;
+        loop {
+            match server.line.take() {
+                Ok(Some(Reply::Failed { reason: cause })) => return format!("server: {cause}; {reason}"),
+                Ok(Some(_)) => continue,
+                Ok(None) => {}
+                Err(_) => return reason,
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::ZERO);
+            let mut fds = [PollFd::new(server.line.as_fd(), PollFlags::POLLIN)];
+            match poll(&mut fds, timeout) {
+                Err(Errno::EINTR) => continue,
+                Ok(1..) => {}
+                _ => return reason,
+            }
+            match server.line.fill() {
+                Ok(0) => return format!("{}; {reason}", server.obituary()),
+                Ok(_) => {}
+                Err(_) => return reason,
+            }
         }
     }
 

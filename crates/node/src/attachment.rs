@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicU64};
-use std::sync::{Arc, Mutex, TryLockError};
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 
 use rustix::net::Shutdown;
 use toehold_link::mq::PeerDescriptors;
@@ -111,6 +111,14 @@ impl Attachment {
             return Ok(address.port());
         }
         pool.take_port(connection, holder, address, only_ipv6)
+    }
+
+    /// Has the engine carry the bytes of the connection that a holder of that number stands for.
+    pub(crate) fn relay(&self, holder: u32) -> Result<(), HolderError> {
+        let connection = &self.membership.connection;
+        let mut connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
+        let asked = connection.relay(self.shard, holder);
+        asked.map_err(|error| HolderError::of(error, HolderError::Foreign))
     }
 
     /// Keeps a holder that stands for nothing any more, or closes it.

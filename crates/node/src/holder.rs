@@ -85,7 +85,7 @@ pub enum HolderError {
 }
 
 impl HolderError {
-    fn of(error: ControlError, refused: HolderError) -> HolderError {
+    pub(crate) fn of(error: ControlError, refused: HolderError) -> HolderError {
         match error {
             ControlError::System { source, .. } => HolderError::System(source),
             ControlError::Refused { .. } => refused,

@@ -4,11 +4,21 @@
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
-use toehold_stack::Event;
+use toehold_shm::Direction;
+use toehold_stack::{ConnectionId, Event, SocketError};
 
 use crate::holder::{Holder, HolderError};
 use crate::shard::Shard;
 use crate::wait::{Gone, Guard, ShardHandle};
+
+/// A connection whose bytes the engine carries, see [`ShardHandle::relay`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Relayed {
+    /// This side's address; none, if the connection is over.
+    pub local: Option<SocketAddr>,
+    /// The peer's.
+    pub peer: Option<SocketAddr>,
+}
 
 /// That this process has a poll, see [`ShardHandle::own`].
 #[derive(Debug, Clone, Copy)]
@@ -101,6 +111,65 @@ impl ShardHandle {
         let shard = self.enter()?;
         let number = holder.number();
         Ok(number.and_then(|number| shard.waiting.holders.get(number)))
+    }
+
+    /// Has the engine carry the bytes between a connection and its descriptor, which then is
+    /// a connected Unix socket to any program. Nobody has the connection by its former
+    /// name any more. To be called without the lease.
+    ///
+    /// # Errors
+    ///
+    /// If the node is only this process's, has no descriptors left, or is gone.
+    pub fn relay(&self, holder: &Holder, id: ConnectionId) -> Result<(), HolderError> {
+        let attachment = self.attachment.as_ref().ok_or(HolderError::Private)?;
+        let number = holder.number().ok_or(HolderError::Private)?;
+        loop {
+            let mut shard = self.enter()?;
+            if shard.waiting.holders.relayed(number).is_some() {
+                break;
+            }
+            match shard.relay(number, id) {
+                Ok(()) => {
+                    self.settle(&mut shard);
+                    break;
+                }
+                Err(SocketError::Taken) => {
+                    let channel = shard.stack.channel(id);
+                    drop(shard);
+                    for direction in [Direction::Send, Direction::Receive] {
+                        channel.map_or(Ok(()), |channel| self.await_lane(channel, direction))?;
+                    }
+                }
+                Err(_) => return Err(HolderError::Foreign),
+            }
+        }
+        attachment.relay(number)
+    }
+
+    /// Whether the engine carries the bytes of the connection that a holder stands for.
+    #[inline]
+    pub fn is_relayed(&self, shard: &Shard, holder: &Holder) -> bool {
+        let number = holder.number();
+        number.is_some_and(|number| shard.waiting.holders.relayed(number).is_some())
+    }
+
+    /// The ends of the connection whose bytes the engine carries to and from a holder's
+    /// descriptor, if it does.
+    ///
+    /// # Errors
+    ///
+    /// If the node is gone.
+    pub fn relayed(&self, holder: &Holder) -> Result<Option<Relayed>, Gone> {
+        let shard = self.enter()?;
+        let number = holder.number();
+        let source = number.and_then(|number| shard.waiting.holders.relayed(number));
+        Ok(match source {
+            Some(Event::Connection(id)) => Some(Relayed {
+                local: shard.stack.local_addr(id).ok(),
+                peer: shard.stack.peer_addr(id).ok(),
+            }),
+            _ => None,
+        })
     }
 
     /// Notes that this process has a poll, which is to be closed when the process ends.

@@ -16,6 +16,7 @@ use std::time::Duration;
 use toehold_stack::Event;
 
 use crate::holder::{Holder, HolderError};
+use crate::ownership::Relayed;
 use crate::wait::ShardHandle;
 
 /// The ways to all shards of a node.
@@ -81,6 +82,9 @@ impl Shards {
         let holder = self.first.identify(descriptor)?;
         let mut sources = Vec::new();
         for (shard, handle) in self.iter() {
+            if handle.relayed(&holder)?.is_some() {
+                continue;
+            }
             if let Some(source) = handle.held(&holder)? {
                 sources.push((shard, source));
             }
@@ -93,6 +97,21 @@ impl Shards {
 }
 
 impl Shards {
+    /// The ends of the connection whose bytes the engine carries to and from a descriptor.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Shards::identify`].
+    pub fn relayed(&self, descriptor: OwnedFd) -> Result<Option<Relayed>, HolderError> {
+        let holder = self.first.identify(descriptor)?;
+        for (_, handle) in self.iter() {
+            if let Some(relayed) = handle.relayed(&holder)? {
+                return Ok(Some(relayed));
+            }
+        }
+        Ok(None)
+    }
+
     /// Delivers what was written and closed in every shard, for some time at most. Nobody
     /// else uses them any more.
     pub(crate) fn drain(&self, longest: Duration) {

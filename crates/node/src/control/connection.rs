@@ -288,6 +288,16 @@ impl Connection {
         self.done(&Request::ReleasePort { holder }, &[])
     }
 
+    /// Has the node carry the bytes between a connection of a shard, that a holder stands for,
+    /// and its descriptor.
+    ///
+    /// # Errors
+    ///
+    /// If the process has not attached, or the node refuses or does not answer.
+    pub fn relay(&mut self, shard: u8, holder: u32) -> Result<(), ControlError> {
+        self.done(&Request::Relay { shard, holder }, &[])
+    }
+
     /// Keeps the node, if it ends with its last user: it lasts as long as any process has
     /// the descriptor, by which nothing else is done.
     ///

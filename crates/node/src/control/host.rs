@@ -78,6 +78,16 @@ pub trait Host: Send + Sync + 'static {
         Ok(())
     }
 
+    /// Carries the bytes between the connection of a shard that a holder stands for, and its
+    /// descriptor. If it does already, it goes on.
+    ///
+    /// # Errors
+    ///
+    /// What the process is told instead.
+    fn relay(&self, _process: u16, _shard: u8, _holder: u32) -> Result<(), Refusal> {
+        Err(Refusal::new("it has no connections"))
+    }
+
     /// What becomes readable when [`Host::handle_events`] is to be called.
     fn events(&self) -> Option<BorrowedFd<'_>> {
         None

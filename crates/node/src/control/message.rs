@@ -13,7 +13,7 @@ use super::status::{Counter, NodeStatus, SocketStatus};
 use crate::placement::Placement;
 
 /// Version of these messages and of what processes of a node share.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 
 /// The build that a process and its node's engine must have in common: they
 /// share memory, whose layout belongs to it.
@@ -55,6 +55,8 @@ pub(super) enum Request {
     },
     /// That the kernel may have it again.
     ReleasePort { holder: u32 },
+    /// To carry the bytes between the connection that a holder stands for, and its descriptor.
+    Relay { shard: u8, holder: u32 },
     /// To last as long as the descriptor that comes along has another end: that of a pipe
     /// for reading.
     Keep,

@@ -77,6 +77,11 @@ impl Server {
                 self.host.release_port(process, holder)?;
                 Answer::Done
             }
+            Request::Relay { shard, holder } => {
+                let process = self.process(id)?;
+                self.host.relay(process, shard, holder)?;
+                Answer::Done
+            }
             Request::Keep => {
                 let kept = self.keepers.keep(&self.epoll, one(given)?);
                 kept.map_err(|errno| Refusal::new(format!("it cannot be kept: {errno} (see `ulimit -n`)")))?;

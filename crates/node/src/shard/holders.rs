@@ -16,7 +16,8 @@ struct Record {
     source: u64,
     /// The process that took it last.
     process: u32,
-    reserved: u32,
+    /// Not 0: the engine carries the bytes between the connection and its descriptor.
+    relayed: u32,
 }
 
 /// So that nobody looks at memory that was never used, which would take it.
@@ -61,7 +62,24 @@ impl Holders {
         head.touched = head.touched.max(number + 1);
         record.source = source.word();
         record.process = process.into();
+        record.relayed = 0;
         true
+    }
+
+    /// From now on it stands for a connection whose bytes the engine carries.
+    pub(crate) fn relay(&mut self, number: u32, source: Event) {
+        if let Some(record) = self.records.get_mut(number as usize) {
+            record.source = source.word();
+            record.relayed = 1;
+        }
+    }
+
+    /// The connection whose bytes the engine carries to and from the holder's descriptor, if
+    /// it does.
+    #[inline]
+    pub(crate) fn relayed(&self, number: u32) -> Option<Event> {
+        let record = self.records.get(number as usize)?;
+        (record.relayed != 0).then(|| self.get(number)).flatten()
     }
 
     /// How many stand for something.
@@ -111,6 +129,16 @@ mod tests {
             [(source(5), 2), (source(6), 4)]
         );
         assert_eq!(holders.get(3), Some(source(6)));
+        assert_eq!(holders.relayed(3), None);
+        holders.relay(3, source(8));
+        assert_eq!(
+            (holders.get(3), holders.relayed(3)),
+            (Some(source(8)), Some(source(8)))
+        );
+        assert_eq!(holders.take(3), Some(source(8)));
+        assert_eq!(holders.relayed(3), None);
+        assert!(holders.set(3, 4, source(6)));
+        assert_eq!(holders.relayed(3), None, "another connection");
         assert_eq!(holders.take(3), Some(source(6)));
         assert_eq!(
             (holders.get(3), holders.take(3), holders.take(9)),

@@ -24,7 +24,9 @@ use std::sync::Arc;
 
 use toehold_link::{Link, NeighborChange, Received, Watch};
 use toehold_shm::{Channels, Steps};
-use toehold_stack::{Change, Event, Instant, Placement, Readiness, Stack, ToKernel};
+use toehold_stack::{
+    Change, ConnectionId, Event, Instant, Placement, Readiness, SocketError, SocketOption, Stack, ToKernel,
+};
 
 use self::interests::{Entry, Key, Kind};
 use self::polls::Polls;
@@ -489,6 +491,23 @@ impl Shard {
             }
         }
         self.respond();
+    }
+
+    /// Takes a connection from whoever has it, for the engine to carry its bytes: who waits
+    /// for it is told.
+    ///
+    /// # Errors
+    ///
+    /// As [`Stack::rename`].
+    pub(crate) fn relay(&mut self, holder: u32, id: ConnectionId) -> Result<(), SocketError> {
+        let renamed = self.stack.rename(id)?;
+        self.tick();
+        // There is no other line in a Unix socket.
+        let inline = SocketOption::UrgentInline(true);
+        let _ = self.stack.set_option(self.now, renamed, inline);
+        self.waiting.holders.relay(holder, Event::Connection(renamed));
+        self.tell(Key::of(Event::Connection(id)), Change::STATE);
+        Ok(())
     }
 
     /// Closes a connection or listener as the kernel would.

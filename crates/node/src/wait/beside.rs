@@ -70,6 +70,43 @@ impl<'f> Beside<'f> {
     }
 }
 
+/// How long a call goes without looking at these descriptors, while it is kept busy by what
+/// others wait for.
+const GLANCE_NS: u64 = 1_000_000;
+
+/// What is beside a call's sockets, looked at when it sleeps and, if it does not come to
+/// that, now and then.
+pub struct Glance<'a> {
+    beside: &'a [Beside<'a>],
+    /// When it last looked without sleeping.
+    at: Option<Instant>,
+}
+
+impl<'a> Glance<'a> {
+    /// At these.
+    pub fn new(beside: &'a [Beside<'a>]) -> Glance<'a> {
+        Glance { beside, at: None }
+    }
+
+    /// The descriptors.
+    pub fn beside(&self) -> &'a [Beside<'a>] {
+        self.beside
+    }
+
+    /// Whether any is ready, as of the last sleep or look.
+    pub fn finds(&mut self, now: Instant) -> bool {
+        if self.beside.is_empty() {
+            return false;
+        }
+        let last = *self.at.get_or_insert(now);
+        if now.nanos_since(last) > GLANCE_NS {
+            self.at = Some(now);
+            return Beside::look(self.beside);
+        }
+        Beside::any(self.beside)
+    }
+}
+
 /// Sleeps until one of some descriptors is readable or has failed, or one of others is ready,
 /// or the time is over. What the first ones have.
 pub(super) fn sleep_on<const N: usize>(

@@ -31,9 +31,9 @@ use toehold_link::Watch;
 use toehold_shm::{Channels, Doorbell, LeaseGuard, Leased, Parking, Revoked};
 use toehold_stack::Instant;
 
-pub use self::beside::Beside;
 pub(crate) use self::beside::Ears;
 use self::beside::sleep_on;
+pub use self::beside::{Beside, Glance};
 use self::crowd::Crowd;
 pub use self::several::Everywhere;
 pub use self::spin::SpinBudget;

@@ -5,14 +5,15 @@ mod shared;
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
 use toehold_link::{Capabilities, Link};
 use toehold_node::fabric::Fabric;
 use toehold_node::{
-    AttachError, AttachedNode, Everywhere, LocalNode, NodeConfig, NodeError, Operation, Shard, SpinBudget,
-    Subscription,
+    AttachError, AttachedNode, Everywhere, LocalNode, NodeConfig, NodeError, Operation, Relayed, Shard,
+    SpinBudget, Subscription,
 };
 use toehold_stack::{Counters, Settings};
 
@@ -212,6 +213,17 @@ impl Node {
             info.payload_blocks_used += shard.stack.payload_blocks_used();
         }
         Ok(info)
+    }
+
+    /// The ends of the connection whose bytes the engine carries to and from a descriptor,
+    /// see [`TcpStream::relay`](crate::TcpStream::relay), if it does.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` if the descriptor is no connection of this node; `NetworkDown` if the
+    /// node is gone.
+    pub fn relayed(&self, descriptor: OwnedFd) -> io::Result<Option<Relayed>> {
+        self.shared.relayed(descriptor)
     }
 
     /// Whether a program of this node listens for connections to an address and port.

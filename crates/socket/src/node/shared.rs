@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use toehold_node::{
-    AttachedNode, Guard, Holder, LocalNode, Operation, Ownership, Shard, ShardHandle, Shards, SpinBudget,
+    AttachedNode, Guard, Holder, LocalNode, Operation, Ownership, Relayed, Shard, ShardHandle, Shards,
+    SpinBudget,
 };
 use toehold_stack::{Event, Settings};
 
@@ -111,6 +112,10 @@ impl Shared {
         };
         // Of a node that is gone, nothing is left to be closed.
         let mut shard = handle.enter().map_err(gone)?;
+        if handle.is_relayed(&shard, &holder) {
+            // The engine closes it.
+            return Ok(());
+        }
         let linger = linger(&shard);
         let holder = if handle.is_exclusive(&holder) {
             holder
@@ -221,6 +226,11 @@ impl Shared {
     pub(crate) fn identify(&self, descriptor: OwnedFd) -> io::Result<(Holder, Vec<(u8, Event)>)> {
         let shards = self.shards()?;
         shards.identify(descriptor).map_err(from_holder)
+    }
+
+    /// The ends of the connection whose bytes the engine carries to and from a descriptor.
+    pub(super) fn relayed(&self, descriptor: OwnedFd) -> io::Result<Option<Relayed>> {
+        self.shards()?.relayed(descriptor).map_err(from_holder)
     }
 
     /// Notes that this process has a poll that has to be closed when it ends.

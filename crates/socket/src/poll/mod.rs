@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use toehold_node::{Everywhere, Operation, Shard, SpinBudget, Subscription};
+use toehold_node::{Everywhere, Glance, Operation, Shard, SpinBudget, Subscription};
 
 use self::set::Set;
 use crate::error::{gone, invalid};
@@ -55,10 +55,6 @@ pub struct Poll {
     /// ready take nobody's turn.
     next: AtomicU8,
 }
-
-/// How long a call that waits for descriptors of the kernel as well goes without looking at
-/// them, while it is kept busy by what others wait for.
-const LOOK_BESIDE_NS: u64 = 1_000_000;
 
 /// How [`Poll::wait`] ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -276,9 +272,7 @@ struct Wait<'a> {
     /// The shards that were used when it began.
     used: u32,
     events: &'a mut Events,
-    beside: &'a [Beside<'a>],
-    /// When it last looked at these without sleeping.
-    looked_at: Option<toehold_stack::Instant>,
+    glance: Glance<'a>,
 }
 
 impl<'a> Wait<'a> {
@@ -287,8 +281,7 @@ impl<'a> Wait<'a> {
             set,
             used,
             events,
-            beside,
-            looked_at: None,
+            glance: Glance::new(beside),
         }
     }
 
@@ -305,21 +298,7 @@ impl<'a> Wait<'a> {
         if self.set.used.load(Relaxed) != self.used {
             return Some(Seen::Changed);
         }
-        self.look_beside(shard.now).then_some(Seen::Beside)
-    }
-
-    /// Whether there is something beside the sockets, as of the last sleep; who does not
-    /// come to sleep has to look now and then.
-    fn look_beside(&mut self, now: toehold_stack::Instant) -> bool {
-        if self.beside.is_empty() {
-            return false;
-        }
-        let last = *self.looked_at.get_or_insert(now);
-        if now.nanos_since(last) > LOOK_BESIDE_NS {
-            self.looked_at = Some(now);
-            return Beside::look(self.beside);
-        }
-        Beside::any(self.beside)
+        self.glance.finds(shard.now).then_some(Seen::Beside)
     }
 }
 
@@ -335,7 +314,7 @@ impl Everywhere for Wait<'_> {
     }
 
     fn beside(&self) -> &[Beside<'_>] {
-        self.beside
+        self.glance.beside()
     }
 }
 
@@ -357,7 +336,7 @@ impl Operation for WaitIn<'_> {
     }
 
     fn beside(&self) -> &[Beside<'_>] {
-        self.operation.beside
+        self.operation.glance.beside()
     }
 }
 

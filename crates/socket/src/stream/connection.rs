@@ -6,7 +6,9 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use toehold_node::{Direction, Guard, Holder, HolderError, Operation, Shard, ShardHandle, SpinBudget};
+use toehold_node::{
+    Direction, Guard, Holder, HolderError, Operation, Relayed, Shard, ShardHandle, SpinBudget,
+};
 use toehold_stack::{ConnectionId, Event, ReceiveFlags, SendFlags, Shutdown, SocketError};
 
 use super::operations::Linger;
@@ -99,6 +101,22 @@ impl Connection {
     /// Its holder, for as long as it is the only handle.
     pub(super) fn holder_mut(&mut self) -> Option<&mut Holder> {
         self.holder.as_mut()
+    }
+
+    /// Has the engine carry its bytes from now on.
+    pub(super) fn relay(&self) -> io::Result<()> {
+        match &self.holder {
+            Some(holder) => self.node.handle()?.relay(holder, self.id).map_err(from_holder),
+            None => Ok(()),
+        }
+    }
+
+    /// Its ends, if the engine carries its bytes.
+    pub(super) fn relayed(&self) -> io::Result<Option<Relayed>> {
+        match &self.holder {
+            Some(holder) => self.node.handle()?.relayed(holder).map_err(gone),
+            None => Ok(None),
+        }
     }
 
     /// Does something that never waits, but for another thread's copy.

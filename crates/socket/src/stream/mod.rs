@@ -19,7 +19,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use toehold_node::Holder;
+use toehold_node::{Holder, Relayed};
 use toehold_stack::{ConnectionId, Event, ReceiveFlags, SendFlags, Settings};
 
 use self::connection::Connection;
@@ -196,6 +196,28 @@ impl TcpStream {
     /// As [`TcpStream::descriptor`]; EMFILE if there is no room for another descriptor.
     pub fn into_fd(self) -> io::Result<OwnedFd> {
         self.descriptor()?.try_clone_to_owned()
+    }
+
+    /// Has the engine carry the bytes between the connection and its descriptor from now on.
+    /// To whoever has the descriptor it is then a connected Unix socket, which any
+    /// program can use, whether it knows of the node or not: a child of this process, or what
+    /// this process becomes by `exec`. All handles of the stream, in all processes, have
+    /// nothing any more: their calls fail with EBADF.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` if the node is only this process's; `NetworkDown` if it is gone.
+    pub fn relay(&self) -> io::Result<()> {
+        self.connection.relay()
+    }
+
+    /// The ends of the connection, if the engine carries its bytes.
+    ///
+    /// # Errors
+    ///
+    /// `NetworkDown` if the node is gone.
+    pub fn relayed(&self) -> io::Result<Option<Relayed>> {
+        self.connection.relayed()
     }
 
     /// The node, the shard, and what it is there.

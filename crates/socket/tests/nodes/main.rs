@@ -11,6 +11,7 @@ mod lanes;
 mod lingering;
 mod processes;
 mod programs;
+mod relays;
 mod roles;
 mod scribbled;
 mod shards;

@@ -56,6 +56,23 @@ impl Stack {
         })
     }
 
+    /// Gives a connection another name: whoever has the former one has nothing any more.
+    /// What was written along its channel is taken in, and the channel is closed.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`; `Taken` if another thread copies along the channel at the moment.
+    pub fn rename(&mut self, id: ConnectionId) -> Result<ConnectionId, SocketError> {
+        let index = self.tcp.resolve(id)?;
+        if [Direction::Send, Direction::Receive]
+            .iter()
+            .any(|&direction| self.is_taken(id, direction))
+        {
+            return Err(SocketError::Taken);
+        }
+        Ok(self.tcp.rename(index))
+    }
+
     /// Channels that are in use.
     pub fn open_channels(&self) -> u32 {
         self.tcp.open_channels()

@@ -250,6 +250,14 @@ impl Tcp {
         }
     }
 
+    /// Gives a connection another name, and closes its channel.
+    pub(crate) fn rename(&mut self, index: u32) -> ConnectionId {
+        self.close_channel(index);
+        let generation = self.next_generation();
+        self.pcbs[index].generation = generation;
+        ConnectionId { index, generation }
+    }
+
     fn next_generation(&mut self) -> u32 {
         let shard = &mut self.shard[0];
         shard.next_generation = shard.next_generation.wrapping_add(1);

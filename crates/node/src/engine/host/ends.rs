@@ -28,10 +28,38 @@ pub(super) struct Ends {
 struct End {
     socket: OwnedFd,
     cookie: u64,
+    is_lent: bool,
 }
 
-/// Whether nobody has the other end of a pair.
-fn is_alone(socket: &OwnedFd) -> bool {
+/// An end that something is done with, see [`Ends::lend`].
+#[derive(Debug)]
+pub(super) struct Lent {
+    number: u32,
+    socket: OwnedFd,
+    epoll: OwnedFd,
+}
+
+impl Lent {
+    pub(super) fn number(&self) -> u32 {
+        self.number
+    }
+
+    pub(super) fn socket(&self) -> &OwnedFd {
+        &self.socket
+    }
+}
+
+impl Drop for Lent {
+    /// It is watched again.
+    fn drop(&mut self) {
+        let number = EventData::new_u64(self.number.into());
+        // If that fails, its number is not given again before the node's next life.
+        let _ = epoll::add(&self.epoll, &self.socket, number, EventFlags::empty());
+    }
+}
+
+/// Whether nobody has the other end of a pair, or neither end is used any more.
+pub(super) fn is_alone(socket: &OwnedFd) -> bool {
     let at_once = Timespec {
         tv_sec: 0,
         tv_nsec: 0,
@@ -104,7 +132,12 @@ impl Ends {
             EventFlags::empty(),
         )?;
         self.numbers.insert(cookie, number);
-        Ok((End { socket, cookie }, other))
+        let end = End {
+            socket,
+            cookie,
+            is_lent: false,
+        };
+        Ok((end, other))
     }
 
     /// Makes another pair in the place of one whose other end nobody has any more, before
@@ -115,7 +148,7 @@ impl Ends {
     /// If the system does not let one be made. The former one is gone then.
     pub(super) fn inherit(&mut self, number: u32) -> Result<Option<(u32, OwnedFd)>, Errno> {
         let end = self.ends.get(number as usize).and_then(Option::as_ref);
-        let Some(End { socket, cookie }) = end else {
+        let Some(End { socket, cookie, .. }) = end else {
             return Ok(None);
         };
         if !is_alone(socket) {
@@ -126,6 +159,29 @@ impl Ends {
         self.numbers.remove(&former);
         self.ends[number as usize] = Some(end);
         Ok(Some((number, other)))
+    }
+
+    /// Takes an end of which more is wanted than to know that the other one is gone: nobody
+    /// looks for that until it is given back. `None`: it was taken before.
+    ///
+    /// # Errors
+    ///
+    /// If there is none of that number, or the system has no descriptors left.
+    pub(super) fn lend(&mut self, number: u32) -> Result<Option<Lent>, Errno> {
+        let end = self.ends.get_mut(number as usize).and_then(Option::as_mut);
+        let end = end.ok_or(Errno::BADF)?;
+        if end.is_lent {
+            return Ok(None);
+        }
+        let socket = rustix::io::fcntl_dupfd_cloexec(&end.socket, 0)?;
+        let watch = rustix::io::fcntl_dupfd_cloexec(&self.epoll, 0)?;
+        epoll::delete(&self.epoll, &end.socket)?;
+        end.is_lent = true;
+        Ok(Some(Lent {
+            number,
+            socket,
+            epoll: watch,
+        }))
     }
 
     /// Whether there is a holder of that number.
@@ -223,6 +279,22 @@ mod tests {
         assert_eq!(ends.gone(), [number]);
         assert!(ends.inherit(number).unwrap().is_none(), "it was taken");
         assert!(ends.numbers.is_empty());
+    }
+
+    #[test]
+    fn a_lent_end_is_watched_again_when_it_comes_back() {
+        let mut ends = Ends::new().unwrap();
+        let (number, other) = ends.make(1, 1).unwrap().remove(0);
+        let lent = ends.lend(number).unwrap().unwrap();
+        assert!(ends.lend(number).unwrap().is_none(), "lent twice");
+        drop(other);
+        assert!(ends.gone().is_empty() && is_alone(lent.socket()));
+        drop(lent);
+        assert_eq!(ends.gone(), [number]);
+        assert_eq!(ends.lend(number).unwrap_err(), Errno::BADF);
+        ends.release(vec![number]);
+        let (again, _other) = ends.make(1, 1).unwrap().remove(0);
+        assert!(ends.lend(again).unwrap().is_some());
     }
 
     #[test]

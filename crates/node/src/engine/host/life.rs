@@ -20,6 +20,8 @@ use toehold_shm::{Carver, Doorbell, Lease, Leased, Region};
 use toehold_stack::Config;
 
 use super::connections::Connections;
+use super::ends::Lent;
+use super::relay::Relays;
 use crate::attached::{Description, Descriptors};
 use crate::clock;
 use crate::config::NodeConfig;
@@ -56,6 +58,7 @@ pub(super) struct Life {
     drivers: Vec<(Arc<Driver>, Option<JoinHandle<()>>)>,
     fabric: Arc<Connections>,
     connecting: Option<JoinHandle<()>>,
+    relays: Relays,
     /// What carries the kernel's frames to the fabric, and what ends it.
     inlet: Option<(Doorbell, JoinHandle<()>)>,
     kernel: Option<Arc<Device>>,
@@ -124,6 +127,7 @@ impl Life {
             })?;
             drivers.push((driver, Some(driving)));
         }
+        let relays = Relays::new(&ways, alarm);
         let kernel = config.kernel.clone();
         let inlet = kernel.as_deref().map(|kernel| carry(kernel, &ways, alarm));
         Ok(Life {
@@ -140,6 +144,7 @@ impl Life {
             drivers,
             fabric,
             connecting: Some(connecting),
+            relays,
             drain: config.drain,
         })
     }
@@ -269,6 +274,16 @@ impl Life {
         self.fabric.ports.release(holder);
     }
 
+    /// Carries the bytes of a connection to and from its descriptor.
+    pub(super) fn relay(&self, shard: u8, end: Lent) -> std::io::Result<()> {
+        self.relays.begin(shard, end)
+    }
+
+    /// Carries what is there, and no more.
+    pub(super) fn end_relays(&self) {
+        self.relays.end();
+    }
+
     /// No process has these holders any more. What they stood for is closed soon, and
     /// their numbers are [free](Life::freed) then.
     pub(super) fn let_go(&self, holders: Vec<u32>) {
@@ -288,6 +303,7 @@ impl Life {
             .any(|(_, shard)| shard.lease.lease().is_closed())
             || self.drivers.iter().any(|(_, driving)| ended(driving))
             || ended(&self.connecting)
+            || self.relays.are_over()
             || (self.inlet.as_ref()).is_some_and(|(_, carrying)| carrying.is_finished())
             || self.parts.iter().any(|part| !part.marks.are(part.mark))
     }
@@ -298,6 +314,7 @@ impl Life {
         self.rouse_all();
         self.drivers.iter().for_each(|(driver, _)| driver.stop());
         self.fabric.stop();
+        self.relays.end();
         if let Some((stop, carrying)) = self.inlet.take() {
             stop.ring();
             join(carrying);
@@ -426,7 +443,7 @@ fn carry(
 }
 
 /// Starts a thread that says so when it ends, however it does.
-fn start(
+pub(super) fn start(
     name: &str,
     alarm: &Sender<()>,
     run: impl FnOnce() + Send + 'static,
@@ -450,7 +467,7 @@ fn start(
 /// Waits for the end of a thread, the lease being closed. One that has lost its way in
 /// memory that a program has written nonsense to would never end, and nothing can stop
 /// it but the end of the process, which its peers and programs survive.
-fn join(thread: JoinHandle<()>) {
+pub(super) fn join(thread: JoinHandle<()>) {
     let deadline = Instant::now() + END;
     while !thread.is_finished() {
         if Instant::now() >= deadline {

@@ -5,6 +5,7 @@ mod ends;
 mod life;
 mod look;
 mod recording;
+mod relay;
 mod vitals;
 
 use std::collections::BTreeMap;
@@ -291,6 +292,16 @@ impl Host for StackHost {
         Ok(())
     }
 
+    fn relay(&self, process: u16, shard: u8, holder: u32) -> Result<(), Refusal> {
+        let mut state = self.lock();
+        state.life_of(process)?;
+        let Some(end) = state.ends.lend(holder).map_err(out_of_descriptors)? else {
+            return Ok(());
+        };
+        let begun = state.life()?.relay(shard, end);
+        begun.map_err(|error| Refusal::new(format!("it cannot carry the connection's bytes: {error}")))
+    }
+
     fn events(&self) -> Option<BorrowedFd<'_>> {
         Some(self.events.as_fd())
     }
@@ -390,6 +401,9 @@ impl Host for StackHost {
     fn stop(&self) {
         let mut state = self.lock();
         state.ended = true;
+        if let Some(life) = &state.life {
+            life.end_relays();
+        }
         // What dead programs had is closed as well, and its bytes are delivered.
         loop {
             let gone = state.ends.gone();
