@@ -175,20 +175,24 @@ impl Pair {
         stop: &AtomicBool,
     ) -> Result<(usize, Reply), PairError> {
         loop {
+            let mut failure = None;
             for (index, process) in self.processes().into_iter().enumerate() {
                 match process.line.take().map_err(|error| broken(process, &error))? {
                     Some(Reply::Unavailable { reason }) => return Err(PairError::Unavailable(reason)),
                     Some(Reply::Failed { reason }) => {
                         let reason = format!("{}: {reason}", process.name);
-                        return Err(PairError::Failed(match index {
-                            0 => reason,
-                            _ => self.with_cause(reason),
-                        }));
+                        if index == 0 {
+                            return Err(PairError::Failed(reason));
+                        }
+                        failure = Some(reason);
                     }
                     Some(reply) if waiting[index] => return Ok((index, reply)),
                     Some(reply) => return Err(unexpected(process.name, &reply)),
                     None => {}
                 }
+            }
+            if let Some(reason) = failure {
+                return Err(PairError::Failed(self.with_cause(reason)));
             }
             self.wait(waiting, deadline, stop)?;
         }

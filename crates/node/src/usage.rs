@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use toehold_shm::{Access, Region, RegionError, Words};
 
 /// "TOEUSE", and the version of the layout.
-const MARK: u64 = u64::from_be_bytes(*b"TOEUSE\0\x01");
+const MARK: u64 = u64::from_be_bytes(*b"TOEUSE\0\x02");
 
 /// From one counter to the next, in words: two cache lines, since processors fetch pairs.
 const APART: usize = 16;
@@ -52,6 +52,9 @@ counters! {
     /// Connections and listeners that a process got from another one: over `exec`, or a Unix
     /// socket.
     Inherited = "inherited" "sockets taken over from other processes";
+    /// Connections whose bytes the engine carries: for programs without the library, or behind
+    /// a filter of system calls.
+    Relayed = "relayed" "connections carried for programs that cannot use the node";
     /// Connections that programs accepted from the kernel.
     AcceptedByKernel = "accepted_by_kernel" "connections accepted from the kernel";
     /// Connections the kernel opened since their address is none of the fabric's.

@@ -6,19 +6,19 @@
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
 use libc::epoll_event;
 use rustix::event::PollFlags;
 use toehold_posix::errno::{Errno, Outcome};
-use toehold_socket::{Beside, Events, Poll, Token};
+use toehold_socket::{Beside, Events, Poll, Token, Waker};
 
 use crate::answer::outcome;
 use crate::file::{File, Kind};
 use crate::readiness::{interest, told};
-use crate::{next, node, process, table, wait};
+use crate::{next, node, process, relay, table, wait};
 
 /// How many events of the node's are taken at once, at most.
 const MOST: usize = 512;
@@ -40,7 +40,25 @@ pub(crate) struct Epoll {
 /// The poll of the node's, of one process.
 struct Sockets {
     process: u32,
+    /// Before the poll, whose end is its own.
+    rousing: OnceLock<Waker>,
     poll: Poll,
+}
+
+/// Not a number of the program's, as good as certainly.
+const ROUSE: Token = Token(0x9d6c_6f0f_5a0c_e3b1);
+
+impl Sockets {
+    /// Makes a thread that waits look what it waits for.
+    fn rouse(&self) {
+        let waker = Waker::new(self.poll.registry(), ROUSE);
+        if let Ok(waker) = waker
+            && waker.wake().is_ok()
+        {
+            // It is to be there when it is looked for.
+            let _ = self.rousing.set(waker);
+        }
+    }
 }
 
 /// What is watched that is not the kernel's alone.
@@ -72,11 +90,11 @@ pub(crate) fn open() -> Arc<File> {
     file
 }
 
-fn each(mut act: impl FnMut(&Epoll)) {
+fn each(mut act: impl FnMut(&File, &Epoll)) {
     let all: Vec<Weak<File>> = all().clone();
     for file in all.iter().filter_map(Weak::upgrade) {
         if let Kind::Epoll(epoll) = &file.kind {
-            act(epoll);
+            act(&file, epoll);
         }
     }
 }
@@ -86,7 +104,11 @@ pub(crate) fn moved(from: &File, to: &Arc<File>) {
     if !from.is_watched() {
         return;
     }
-    each(|epoll| {
+    let is_kernels = matches!(to.kind, Kind::Relayed(_));
+    each(|instance, epoll| {
+        if is_kernels {
+            return epoll.leave_to_kernel(instance, from);
+        }
         let mut watched = epoll.watched();
         for (number, watched) in watched.iter_mut().filter(|(_, watched)| watched.is(from)) {
             watched.file = Arc::downgrade(to);
@@ -102,7 +124,7 @@ pub(crate) fn closed(file: &File, number: c_int, last: bool) {
     if !last || !file.is_watched() {
         return;
     }
-    each(|epoll| {
+    each(|_, epoll| {
         let mut watched = epoll.watched();
         if watched.get(&number).is_some_and(|watched| watched.is(file)) {
             watched.remove(&number);
@@ -130,6 +152,7 @@ impl Epoll {
         let node = node::get().ok_or(Errno::NETDOWN)?;
         let made = Arc::new(Sockets {
             process: process::number(),
+            rousing: OnceLock::new(),
             poll: Poll::new(node).map_err(Errno::from)?,
         });
         if let Some(parents) = self.sockets.swap(Some(Arc::clone(&made))) {
@@ -171,7 +194,7 @@ impl Epoll {
                     .registry()
                     .register(&listener.inner, token, interest)
             }
-            Kind::Fresh(_) | Kind::Epoll(_) => Ok(()),
+            Kind::Fresh(_) | Kind::Relayed(_) | Kind::Epoll(_) => Ok(()),
         }
         .map_err(Errno::from)
     }
@@ -192,7 +215,7 @@ impl Epoll {
                     .registry()
                     .reregister(&listener.inner, token, interest)
             }
-            Kind::Fresh(_) | Kind::Epoll(_) => Ok(()),
+            Kind::Fresh(_) | Kind::Relayed(_) | Kind::Epoll(_) => Ok(()),
         }
         .map_err(Errno::from)
     }
@@ -203,13 +226,62 @@ impl Epoll {
         let _ = match &file.kind {
             Kind::Stream(stream) => sockets.poll.registry().deregister(&stream.inner),
             Kind::Listener(listener) => sockets.poll.registry().deregister(&listener.inner),
-            Kind::Fresh(_) | Kind::Epoll(_) => Ok(()),
+            Kind::Fresh(_) | Kind::Relayed(_) | Kind::Epoll(_) => Ok(()),
         };
     }
 
-    /// The kernel's instance watches something.
+    /// The kernel's instance watches something. Who waits has to wait for it, too.
     pub(crate) fn note_kernels(&self) {
-        self.has_kernels.store(true, Relaxed);
+        if !self.has_kernels.swap(true, Relaxed)
+            && let Some(sockets) = &*self.sockets.load()
+            && sockets.process == process::number()
+        {
+            sockets.rouse();
+        }
+    }
+
+    /// A connection has become one of the kernel's: so has what watches it.
+    fn leave_to_kernel(&self, instance: &File, from: &File) {
+        let Some(own) = table::numbers_of(instance).first().copied() else {
+            return;
+        };
+        let mut watched = self.watched();
+        let numbers = watched.iter().filter(|(_, watched)| watched.is(from));
+        let numbers: Vec<c_int> = numbers.map(|(number, _)| *number).collect();
+        for number in numbers {
+            let Some(Watched { events, data, .. }) = watched.remove(&number) else {
+                continue;
+            };
+            let mut event = epoll_event { events, u64: data };
+            // SAFETY: the event is there.
+            unsafe { next::epoll_ctl(own, libc::EPOLL_CTL_ADD, number, &mut event) };
+            self.deregister(from);
+        }
+        drop(watched);
+        self.note_kernels();
+    }
+
+    /// Leaves all to the kernel, and keeps nothing of the node's.
+    pub(crate) fn let_go(&self) {
+        self.watched().clear();
+        self.sockets.store(None);
+    }
+
+    /// Finds out which connections have become the kernel's, through other processes. Whether
+    /// any has.
+    #[cold]
+    fn settle(&self) -> bool {
+        let watched = self.watched();
+        let streams = watched
+            .iter()
+            .filter_map(|(number, watched)| Some((*number, watched.file.upgrade()?)));
+        let streams: Vec<(c_int, Arc<File>)> = streams.filter(|(_, file)| file.stream().is_some()).collect();
+        drop(watched);
+        let mut any = false;
+        for (number, file) in streams {
+            any |= relay::settle(&file, number);
+        }
+        any
     }
 
     /// `epoll_ctl` with a file of the table's; the kernel has done what is its part.
@@ -317,7 +389,7 @@ impl Epoll {
         let sockets = self.sockets()?;
         let began = Instant::now();
         let left = || timeout.map(|timeout| timeout.saturating_sub(began.elapsed()));
-        let has_kernels = self.has_kernels.load(Relaxed);
+        let mut has_kernels = self.has_kernels.load(Relaxed);
         let mut taken = Events::with_capacity(events.len().min(MOST));
         // The kernel's descriptors are looked at before anybody waits.
         let mut span = if has_kernels {
@@ -329,8 +401,13 @@ impl Epoll {
             let beside = [Beside::new(table::borrow(&number), PollFlags::IN)];
             let beside = &beside[..usize::from(has_kernels)];
             wait::on(&sockets.poll, &mut taken, span, beside)?;
+            if taken.iter().any(|event| event.is_error()) && self.settle() {
+                has_kernels = true;
+                continue;
+            }
+            let told_of = taken.iter().filter(|event| event.token() != ROUSE);
             let mut count = 0;
-            for (event, place) in taken.iter().zip(events.iter_mut()) {
+            for (event, place) in told_of.zip(events.iter_mut()) {
                 *place = epoll_event {
                     events: told(event),
                     u64: event.token().0 as u64,
@@ -340,6 +417,7 @@ impl Epoll {
             if has_kernels && count < events.len() && (count == 0 || self.is_kernels_turn()) {
                 count += take_kernels(number, &mut events[count..])?;
             }
+            has_kernels = self.has_kernels.load(Relaxed);
             span = left();
             if count > 0 || span.is_some_and(|span| span.is_zero()) {
                 return Ok(count as c_int);

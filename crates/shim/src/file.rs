@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use core::sync::atomic::{AtomicBool, AtomicU32};
 
 use crate::epoll::Epoll;
-use crate::socket::{Fresh, Listener, Stream};
+use crate::socket::{Fresh, Listener, Relayed, Stream};
 
 /// An open file description that is not the kernel's alone.
 pub(crate) struct File {
@@ -23,6 +23,8 @@ pub(crate) enum Kind {
     Stream(Stream),
     /// A listener of the kernel's and of the node's.
     Listener(Listener),
+    /// A connection of the node's that the kernel's socket stands for.
+    Relayed(Relayed),
     /// An epoll instance.
     Epoll(Epoll),
 }
@@ -71,7 +73,7 @@ impl File {
         match &self.kind {
             Kind::Stream(stream) => Some(stream.is_nonblocking()),
             Kind::Listener(listener) => Some(!listener.waits()),
-            Kind::Fresh(_) | Kind::Epoll(_) => None,
+            Kind::Fresh(_) | Kind::Relayed(_) | Kind::Epoll(_) => None,
         }
     }
 
@@ -80,7 +82,7 @@ impl File {
         match &self.kind {
             Kind::Stream(stream) => stream.set_nonblocking(nonblocking),
             Kind::Listener(listener) => listener.set_nonblocking(nonblocking),
-            Kind::Fresh(_) | Kind::Epoll(_) => return false,
+            Kind::Fresh(_) | Kind::Relayed(_) | Kind::Epoll(_) => return false,
         }
         true
     }

@@ -14,7 +14,7 @@ use rustix::net::{AddressFamily, SocketType, sockopt};
 use toehold_socket::{Node, TcpListener, TcpStream};
 
 use crate::file::{File, Kind};
-use crate::socket::{Fresh, Listener, Stream};
+use crate::socket::{Fresh, Listener, Relayed, Stream};
 use crate::usage::{Counter, count};
 use crate::{node, table};
 
@@ -89,7 +89,12 @@ fn adopt_connection(number: c_int) -> Option<()> {
     let node: &Node = node::get()?;
     let copied = copy(number)?;
     let flags = rustix::fs::fcntl_getfl(copied.as_fd()).unwrap_or(OFlags::empty());
-    let mut inner = TcpStream::from_fd(node, copied).ok()?;
+    let Ok(mut inner) = TcpStream::from_fd(node, copied) else {
+        let ends = node.relayed(copy(number)?).ok()??;
+        let relayed = File::new(Kind::Relayed(Relayed::new(ends, None)));
+        table::put(number, Arc::new(relayed));
+        return Some(());
+    };
     let domain = match inner.local_addr() {
         Ok(address) if address.is_ipv6() => libc::AF_INET6,
         _ => libc::AF_INET,

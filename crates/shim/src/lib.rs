@@ -33,6 +33,7 @@ mod next;
 mod node;
 mod process;
 mod readiness;
+mod relay;
 mod rights;
 mod select;
 mod signals;

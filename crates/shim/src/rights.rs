@@ -100,7 +100,7 @@ pub(crate) fn listeners() -> Option<CString> {
 }
 
 /// Whether a descriptor survives `exec`.
-fn survives(number: c_int) -> bool {
+pub(crate) fn survives(number: c_int) -> bool {
     let flags = rustix::io::fcntl_getfd(table::borrow(&number));
     flags.is_ok_and(|flags| !flags.contains(rustix::io::FdFlags::CLOEXEC))
 }

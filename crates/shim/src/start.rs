@@ -17,6 +17,11 @@ pub(crate) fn is_wanted() -> bool {
     WANTED.load(Relaxed)
 }
 
+/// From now on all that is new is the kernel's.
+pub(crate) fn renounce() {
+    WANTED.store(false, Relaxed);
+}
+
 extern "C" fn begin() {
     let inside = Inside::enter();
     let named = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());

@@ -2,6 +2,7 @@
 
 use core::cell::RefCell;
 use core::ffi::{c_int, c_short};
+use core::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,7 +17,7 @@ use crate::answer::outcome;
 use crate::file::{File, Kind};
 use crate::readiness::interest;
 use crate::socket::Listener;
-use crate::{next, node, process, signals, table};
+use crate::{next, node, process, relay, signals, start, table};
 
 /// Waits until something of a poll's is ready, which is taken, or one of the descriptors
 /// beside, or a time has passed.
@@ -41,8 +42,14 @@ fn source(file: &File) -> Option<&dyn Source> {
     match &file.kind {
         Kind::Stream(stream) => Some(&stream.inner),
         Kind::Listener(listener) => Some(&listener.inner),
-        Kind::Fresh(_) | Kind::Epoll(_) => None,
+        Kind::Fresh(_) | Kind::Relayed(_) | Kind::Epoll(_) => None,
     }
+}
+
+/// Whether more than the kernel is needed to wait for a descriptor.
+#[inline]
+pub(crate) fn concerns(number: c_int) -> bool {
+    table::get(number).is_some_and(|file| source(&file).is_some() || is_nest(&file))
 }
 
 /// Whether it is an epoll instance that watches connections.
@@ -59,7 +66,7 @@ fn readiness(file: &File) -> Readiness {
             readable: epoll.is_ready(),
             ..Readiness::default()
         }),
-        Kind::Fresh(_) => Ok(Readiness::default()),
+        Kind::Fresh(_) | Kind::Relayed(_) => Ok(Readiness::default()),
     };
     // Of a node that is gone, everything says so.
     readiness.unwrap_or(Readiness {
@@ -98,6 +105,10 @@ impl<'a> Call<'a> {
     fn new(fds: &'a mut [pollfd]) -> Call<'a> {
         let ours = |fd: &pollfd| {
             let file = table::get(fd.fd)?.share()?;
+            let is_over = file.stream().is_some() && readiness(&file).error;
+            if is_over && relay::settle(&file, fd.fd) {
+                return None;
+            }
             (source(&file).is_some() || is_nest(&file)).then_some(file)
         };
         let files: Vec<_> = fds.iter().map(ours).collect();
@@ -211,8 +222,25 @@ impl Drop for Registered<'_> {
     }
 }
 
+/// A thread's own poll, and the process that made it.
+struct Own {
+    process: u32,
+    poll: ManuallyDrop<Arc<Poll>>,
+}
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        // What a forked child has from its parent is neither used nor dropped, and a process
+        // that has left the node does nothing there.
+        if self.process == process::number() && start::is_wanted() {
+            // SAFETY: it is dropped once, and not used any more.
+            unsafe { ManuallyDrop::drop(&mut self.poll) }
+        }
+    }
+}
+
 thread_local! {
-    static OWN: RefCell<Option<(u32, Arc<Poll>)>> = const { RefCell::new(None) };
+    static OWN: RefCell<Option<Own>> = const { RefCell::new(None) };
 }
 
 /// Does something with this thread's own poll, in which nothing stays registered.
@@ -220,12 +248,14 @@ fn with_own<T>(act: impl FnOnce(&Poll) -> Outcome<T>) -> Outcome<T> {
     let own = OWN.with(|own| -> Outcome<Arc<Poll>> {
         let mut own = own.borrow_mut();
         match &*own {
-            Some((process, waiting)) if *process == process::number() => Ok(Arc::clone(waiting)),
+            Some(own) if own.process == process::number() => Ok(Arc::clone(&own.poll)),
             _ => {
                 let node = node::get().ok_or(Errno::NETDOWN)?;
                 let made = Arc::new(Poll::new(node).map_err(Errno::from)?);
-                // What a forked child has from its parent is neither used nor dropped.
-                std::mem::forget(own.replace((process::number(), Arc::clone(&made))));
+                *own = Some(Own {
+                    process: process::number(),
+                    poll: ManuallyDrop::new(Arc::clone(&made)),
+                });
                 Ok(made)
             }
         }

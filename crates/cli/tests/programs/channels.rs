@@ -86,7 +86,7 @@ fn sshd(place: &Place) -> Server {
 }
 
 #[test]
-#[ignore = "under a filter of system calls (seccomp), as sshd sets one, the library makes calls that end the process"]
+#[ignore = "needs sshd"]
 fn ssh_runs_commands_and_copies_files() {
     alike(3, |place| {
         let server = sshd(place);

@@ -6,6 +6,7 @@
 
 mod calls;
 mod channels;
+mod handed;
 mod measures;
 mod stores;
 #[allow(dead_code, reason = "other tests use the rest of it")]

@@ -1,13 +1,14 @@
 //! The epoll functions.
 
 use core::ffi::c_int;
+use std::sync::Arc;
 use std::time::Duration;
 
 use libc::{epoll_event, sigset_t, timespec};
 use toehold_posix::errno::Errno;
 
 use crate::answer::answer;
-use crate::file::Kind;
+use crate::file::{File, Kind};
 use crate::inside::{Inside, is_inside};
 use crate::{epoll, next, signals, start, table};
 
@@ -69,7 +70,8 @@ pub(crate) unsafe extern "C" fn epoll_ctl(
         }
         epoll.note_kernels();
     }
-    let Some(target) = target.filter(|file| !matches!(file.kind, Kind::Epoll(_))) else {
+    let is_kernels = |file: &Arc<File>| matches!(file.kind, Kind::Epoll(_) | Kind::Relayed(_));
+    let Some(target) = target.filter(|file| !is_kernels(file)) else {
         return 0;
     };
     // SAFETY: the program passes an event, if the operation needs one.

@@ -1,12 +1,13 @@
 //! `fork`, `exec` and `posix_spawn`: the programs that a program runs are on its node, too.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
-use std::ffi::CString;
+use std::ffi::{CString, OsStr};
+use std::os::unix::ffi::OsStrExt;
 
 use libc::pid_t;
 
 use crate::inside::{Inside, is_inside};
-use crate::{next, rights, start};
+use crate::{next, relay, rights, start};
 
 type Strings = *const *const c_char;
 
@@ -115,17 +116,25 @@ pub(crate) unsafe extern "C" fn execve(
         // SAFETY: as the program passed it.
         return unsafe { next::execve(path, arguments, environment) };
     }
-    // SAFETY: the program passes an environment.
-    let environment = unsafe { prepare(environment) };
+    // SAFETY: the program passes a path and an environment.
+    let environment = unsafe { prepare(path, false, environment) };
     // SAFETY: as the program passed it, and more of the same.
     unsafe { next::execve(path, arguments, environment.as_ptr()) }
 }
 
+/// Before another program begins. `given`: it may get more than what survives `exec`.
+///
 /// # Safety
 ///
-/// `environment` is null or a list of C strings that ends with null.
-unsafe fn prepare(environment: Strings) -> Environment {
+/// `program` is null or a C string; `environment` is null or a list of C strings that ends
+/// with null.
+unsafe fn prepare(program: *const c_char, given: bool, environment: Strings) -> Environment {
     let _inside = Inside::enter();
+    if !program.is_null() {
+        // SAFETY: the caller says so.
+        let program = unsafe { CStr::from_ptr(program) };
+        relay::before_exec(OsStr::from_bytes(program.to_bytes()), given);
+    }
     rights::give_all();
     // SAFETY: the caller says so.
     unsafe { Environment::complete(environment) }
@@ -172,8 +181,8 @@ pub(crate) unsafe extern "C" fn execvpe(
         // SAFETY: as the program passed it.
         return unsafe { next::execvpe(file, arguments, environment) };
     }
-    // SAFETY: the program passes an environment.
-    let environment = unsafe { prepare(environment) };
+    // SAFETY: the program passes a name and an environment.
+    let environment = unsafe { prepare(file, false, environment) };
     // SAFETY: as the program passed it, and more of the same.
     unsafe { next::execvpe(file, arguments, environment.as_ptr()) }
 }
@@ -189,8 +198,9 @@ pub(crate) unsafe extern "C" fn fexecve(fd: c_int, arguments: Strings, environme
         // SAFETY: as the program passed it.
         return unsafe { next::fexecve(fd, arguments, environment) };
     }
+    let path = CString::new(format!("/proc/self/fd/{fd}")).unwrap_or_default();
     // SAFETY: the program passes an environment.
-    let environment = unsafe { prepare(environment) };
+    let environment = unsafe { prepare(path.as_ptr(), false, environment) };
     // SAFETY: as the program passed it, and more of the same.
     unsafe { next::fexecve(fd, arguments, environment.as_ptr()) }
 }
@@ -216,8 +226,8 @@ macro_rules! spawn {
                     // SAFETY: as the program passed it.
                     return unsafe { next::$name(child, path, actions, attributes, arguments, environment) };
                 }
-                // SAFETY: the program passes an environment.
-                let environment = unsafe { prepare(environment) };
+                // SAFETY: the program passes a path or a name, and an environment.
+                let environment = unsafe { prepare(path, !actions.is_null(), environment) };
                 // SAFETY: as the program passed it, and more of the same.
                 unsafe { next::$name(child, path, actions, attributes, arguments, environment.as_ptr()) }
             }

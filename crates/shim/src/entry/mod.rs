@@ -33,7 +33,7 @@ use crate::answer::{Number, answer};
 use crate::inside::{Inside, is_inside};
 use crate::socket::Stream;
 use crate::usage::{self, Counter};
-use crate::{signals, table};
+use crate::{relay, signals, table};
 
 /// A call on a connection; `None` if the descriptor is no connection of the node's.
 #[inline]
@@ -55,6 +55,9 @@ fn on_stream<T: Number>(number: c_int, mut call: impl FnMut(&Stream) -> Outcome<
             break;
         }
         outcome = call(stream);
+    }
+    if matches!(outcome, Err(Errno::BADF)) && relay::settle(&file, number) {
+        return None;
     }
     usage::count(Counter::Calls, 1);
     drop(file);

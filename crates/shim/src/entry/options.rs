@@ -8,7 +8,7 @@ use toehold_posix::errno::{Errno, Outcome};
 use crate::answer::answer;
 use crate::file::Kind;
 use crate::inside::{Inside, is_inside};
-use crate::socket::{Stream, Value};
+use crate::socket::Value;
 use crate::{next, table};
 
 /// Bytes of an option's value that are looked at, at most.
@@ -46,13 +46,18 @@ pub(crate) unsafe extern "C" fn setsockopt(
             return answer(outcome);
         }
     }
+    if let Kind::Relayed(relayed) = &file.kind
+        && let Some(outcome) = relayed.set_option(level, bytes)
+    {
+        return answer(outcome);
+    }
     // SAFETY: as the program passed it.
     let set = unsafe { next::setsockopt(fd, level, name, value, len) };
     if set == 0 {
         match &file.kind {
             Kind::Fresh(fresh) => fresh.note_option(level, name, bytes),
             Kind::Listener(listener) => listener.note_option(level, name, bytes),
-            Kind::Stream(_) | Kind::Epoll(_) => {}
+            Kind::Stream(_) | Kind::Relayed(_) | Kind::Epoll(_) => {}
         }
     }
     set
@@ -72,47 +77,40 @@ pub(crate) unsafe extern "C" fn getsockopt(
     len: *mut socklen_t,
 ) -> c_int {
     let file = table::get(fd).filter(|_| !is_inside());
-    if let Some(stream) = file.as_ref().and_then(|file| file.stream()) {
-        let _inside = Inside::enter();
+    let _inside = Inside::enter();
+    let found = match file.as_ref().map(|file| &file.kind) {
+        Some(Kind::Stream(stream)) => match stream.option(level, name) {
+            Ok(Value::Descriptor) => None,
+            found => Some(found),
+        },
+        Some(Kind::Relayed(relayed)) => relayed.option(level, name),
+        _ => None,
+    };
+    if let Some(found) = found {
         // SAFETY: the program passes room of that length.
-        if let Some(outcome) = unsafe { get(stream, (level, name), value, len) } {
-            return answer(outcome);
-        }
+        return answer(unsafe { give(found, value, len) });
     }
     // SAFETY: what is not ours is as it was.
     unsafe { next::getsockopt(fd, level, name, value, len) }
 }
 
-/// `None`: the option is one of the descriptor's.
-///
 /// # Safety
 ///
 /// `value` and `len` are null, or `len` is readable and writable and `value` writable for as
 /// many bytes as it says.
-unsafe fn get(
-    stream: &Stream,
-    (level, name): (c_int, c_int),
-    value: *mut c_void,
-    len: *mut socklen_t,
-) -> Option<Outcome<c_int>> {
+unsafe fn give(found: Outcome<Value>, value: *mut c_void, len: *mut socklen_t) -> Outcome<c_int> {
     if value.is_null() || len.is_null() {
-        return Some(Err(Errno::FAULT));
+        return Err(Errno::FAULT);
     }
     // SAFETY: the caller says so.
-    let Ok(room) = usize::try_from(unsafe { len.read() } as i32) else {
-        return Some(Err(Errno::INVAL));
-    };
-    match stream.option(level, name) {
-        Ok(Value::Descriptor) => None,
-        Ok(Value::Bytes(bytes)) => {
-            let used = bytes.len().min(room);
-            // SAFETY: there is room for so many.
-            unsafe {
-                value.cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), used);
-                len.write(used as socklen_t);
-            }
-            Some(Ok(0))
+    let room = usize::try_from(unsafe { len.read() } as i32).map_err(|_| Errno::INVAL)?;
+    if let Value::Bytes(bytes) = found? {
+        let used = bytes.len().min(room);
+        // SAFETY: there is room for so many.
+        unsafe {
+            value.cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), used);
+            len.write(used as socklen_t);
         }
-        Err(errno) => Some(Err(errno)),
     }
+    Ok(0)
 }

@@ -9,7 +9,7 @@ use toehold_posix::errno::{Errno, Outcome};
 use super::epoll::millis;
 use crate::answer::answer;
 use crate::inside::{Inside, is_inside};
-use crate::{next, select, signals, table, wait};
+use crate::{next, select, signals, wait};
 
 /// `poll(2)`.
 ///
@@ -101,7 +101,7 @@ unsafe fn poll_ours(
     }
     // SAFETY: the program passes so many descriptors.
     let fds = unsafe { core::slice::from_raw_parts_mut(fds, number as usize) };
-    if !fds.iter().any(|fd| table::has(fd.fd)) {
+    if !fds.iter().any(|fd| wait::concerns(fd.fd)) {
         return None;
     }
     // SAFETY: the program passes a set of signals, or none.
@@ -194,7 +194,7 @@ unsafe fn select_ours(
     }
     // SAFETY: the program passes sets of so many descriptors, or none.
     let mut fds = unsafe { select::to_poll(number, sets) };
-    if !fds.iter().any(|fd| table::has(fd.fd)) {
+    if !fds.iter().any(|fd| wait::concerns(fd.fd)) {
         return None;
     }
     // SAFETY: the program passes a set of signals, or none.

@@ -6,12 +6,23 @@ use core::ffi::{c_char, c_int, c_ulong};
 use libc::{gid_t, size_t, uid_t};
 
 use crate::inside::{Inside, is_inside};
-use crate::{next, node};
+use crate::{next, node, relay};
 
 fn prepare() {
     if !is_inside() {
         let _inside = Inside::enter();
         node::hold();
+    }
+}
+
+/// PR_SET_SECCOMP with this sets no filter, but leaves four system calls.
+const STRICT: c_ulong = libc::SECCOMP_MODE_STRICT as c_ulong;
+
+/// A filter of system calls is about to be set.
+pub(super) fn before_filter() {
+    if !is_inside() {
+        let _inside = Inside::enter();
+        relay::for_good();
     }
 }
 
@@ -67,8 +78,9 @@ pub(crate) unsafe extern "C" fn prctl(
     fourth: c_ulong,
     fifth: c_ulong,
 ) -> c_int {
-    if option == libc::PR_SET_SECCOMP {
-        prepare();
+    // Programs find out what the kernel can do by a filter that is none.
+    if option == libc::PR_SET_SECCOMP && (second == STRICT || third != 0) {
+        before_filter();
     }
     // SAFETY: as the program passed it.
     unsafe { next::prctl(option, second, third, fourth, fifth) }

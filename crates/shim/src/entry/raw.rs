@@ -2,9 +2,13 @@
 
 use core::ffi::{c_int, c_long};
 
-use super::{control, descriptors, epoll, files, options, poll, receive, send, setup};
+use super::{control, descriptors, epoll, files, options, poll, privilege, receive, send, setup};
 use crate::inside::is_inside;
 use crate::{next, start};
+
+/// Operations of `seccomp(2)`.
+const SET_MODE_STRICT: c_long = libc::SECCOMP_SET_MODE_STRICT as c_long;
+const SET_MODE_FILTER: c_long = libc::SECCOMP_SET_MODE_FILTER as c_long;
 
 /// `syscall(2)`.
 ///
@@ -73,6 +77,14 @@ pub(crate) unsafe extern "C" fn syscall(
             libc::SYS_epoll_create => epoll::epoll_create(fd).into(),
             #[cfg(target_arch = "x86_64")]
             libc::SYS_epoll_wait => epoll::epoll_wait(fd, b as _, c as _, d as _).into(),
+            libc::SYS_seccomp => {
+                let sets =
+                    [SET_MODE_STRICT, SET_MODE_FILTER].contains(&a) && (a == SET_MODE_STRICT || c != 0);
+                if sets {
+                    privilege::before_filter();
+                }
+                next::syscall(number, a, b, c, d, e, f)
+            }
             _ => next::syscall(number, a, b, c, d, e, f),
         }
     }

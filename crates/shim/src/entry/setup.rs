@@ -13,7 +13,7 @@ use crate::answer::{answer, errno, outcome, set_errno};
 use crate::file::{File, Kind};
 use crate::inside::{Inside, is_inside};
 use crate::node::{self, Route};
-use crate::socket::{Fresh, Listener, install, plain};
+use crate::socket::{Fresh, Listener, Relayed, Stream, install, plain};
 use crate::usage::{Counter, count};
 use crate::{next, signals, start, table, wait};
 
@@ -276,11 +276,8 @@ pub(crate) unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
 /// As there.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn getsockname(fd: c_int, name: *mut sockaddr, len: *mut socklen_t) -> c_int {
-    let named = on_stream(fd, |stream| {
-        // SAFETY: the program passes room of that length.
-        unsafe { address::write(stream.local()?, stream.domain, name, len) };
-        Ok(0)
-    });
+    // SAFETY: the program passes room of that length.
+    let named = unsafe { name_of(fd, (name, len), Stream::local, Relayed::local) };
     // SAFETY: what is not ours is as it was.
     named.unwrap_or_else(|| unsafe { next::getsockname(fd, name, len) })
 }
@@ -292,11 +289,38 @@ pub(crate) unsafe extern "C" fn getsockname(fd: c_int, name: *mut sockaddr, len:
 /// As there.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn getpeername(fd: c_int, name: *mut sockaddr, len: *mut socklen_t) -> c_int {
-    let named = on_stream(fd, |stream| {
-        // SAFETY: the program passes room of that length.
-        unsafe { address::write(stream.peer()?, stream.domain, name, len) };
-        Ok(0)
-    });
+    // SAFETY: the program passes room of that length.
+    let named = unsafe { name_of(fd, (name, len), Stream::peer, Relayed::peer) };
     // SAFETY: what is not ours is as it was.
     named.unwrap_or_else(|| unsafe { next::getpeername(fd, name, len) })
+}
+
+/// One of the addresses of a connection.
+///
+/// # Safety
+///
+/// As for `getsockname`.
+unsafe fn name_of(
+    fd: c_int,
+    (name, len): (*mut sockaddr, *mut socklen_t),
+    of_stream: impl Fn(&Stream) -> Outcome<SocketAddr>,
+    of_relayed: impl Fn(&Relayed) -> Outcome<SocketAddr>,
+) -> Option<c_int> {
+    let named = on_stream(fd, |stream| {
+        // SAFETY: the program passes room of that length.
+        unsafe { address::write(of_stream(stream)?, stream.domain, name, len) };
+        Ok(0)
+    });
+    if named.is_some() {
+        return named;
+    }
+    let file = table::get(fd).filter(|_| !is_inside())?;
+    let Kind::Relayed(relayed) = &file.kind else {
+        return None;
+    };
+    Some(answer(of_relayed(relayed).map(|address| {
+        // SAFETY: the program passes room of that length.
+        unsafe { address::write(address, relayed.domain, name, len) };
+        0
+    })))
 }

@@ -7,11 +7,13 @@
 mod fresh;
 mod listener;
 mod options;
+mod relayed;
 mod stream;
 
 pub(crate) use fresh::Fresh;
 pub(crate) use listener::Listener;
 pub(crate) use options::Value;
+pub(crate) use relayed::Relayed;
 pub(crate) use stream::Stream;
 
 use core::ffi::c_int;

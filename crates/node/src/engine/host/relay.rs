@@ -43,8 +43,10 @@ pub(super) struct Relays {
     shards: Arc<Shards>,
     alarm: Sender<()>,
     /// By shard, of those that ever had one.
-    carriers: Mutex<BTreeMap<u8, (Arc<Orders>, JoinHandle<()>)>>,
+    carriers: Mutex<Carriers>,
 }
+
+type Carriers = BTreeMap<u8, (Arc<Orders>, JoinHandle<()>)>;
 
 /// What the control thread says to one that carries.
 struct Orders {
@@ -68,7 +70,7 @@ impl Relays {
         }
     }
 
-    fn carriers(&self) -> MutexGuard<'_, BTreeMap<u8, (Arc<Orders>, JoinHandle<()>)>> {
+    fn carriers(&self) -> MutexGuard<'_, Carriers> {
         self.carriers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -1,0 +1,134 @@
+//! Connections of programs that cannot use the node: of those behind filters of system calls,
+//! and of those that the library is not loaded into.
+
+use std::process::Command;
+
+use rustix::process::Signal;
+
+use crate::{Place, alike, noise};
+
+const LENGTH: usize = 3_000_000;
+
+/// Compiles a program for a place; gives its path.
+fn compiled(place: &Place, source: &str, options: &[&str]) -> String {
+    let source = place.file("program.c", source);
+    let program = place.path("program");
+    let mut compiler = Command::new("cc");
+    compiler.args(["-O1", "-o", &program, &source]).args(options);
+    assert!(compiler.status().unwrap().success());
+    program
+}
+
+/// Two conversations at once, of which each is answered with what was said.
+const TALK: &str = "
+import hashlib, socket, sys, threading
+sent = open('sent', 'rb').read()
+peers = [socket.create_connection((sys.argv[1], int(sys.argv[2]))) for _ in range(2)]
+def say(peer):
+    peer.sendall(sent)
+    peer.shutdown(socket.SHUT_WR)
+def hear(peer, number):
+    got = b''
+    while more := peer.recv(65536): got += more
+    said[number] = hashlib.sha256(got).hexdigest()
+said = [None, None]
+threads = [threading.Thread(target=say, args=[peer]) for peer in peers]
+threads += [threading.Thread(target=hear, args=[peer, number]) for number, peer in enumerate(peers)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+print(said)
+";
+
+fn behind_a_filter(more: &[&str]) {
+    alike(2, |place| {
+        let program = compiled(place, include_str!("filtered.c"), &[]);
+        place.file("sent", noise(LENGTH));
+        let port = place.port.to_string();
+        let server = place.serve(&[&[&*program, &port], more].concat());
+        let said = place.says(&["python3", "-c", TALK, place.address(), &port]);
+        (said, server.wait())
+    });
+}
+
+#[test]
+#[ignore = "needs cc, python3"]
+fn a_program_behind_a_filter_has_its_connections() {
+    behind_a_filter(&[]);
+}
+
+#[test]
+#[ignore = "needs cc, python3"]
+fn a_program_that_sets_its_filter_by_number_has_its_connections() {
+    behind_a_filter(&["by number"]);
+}
+
+/// What it is given as standard input and output are one connection.
+const ECHO: &str = "
+#include <unistd.h>
+int main(void) {
+    char bytes[4096];
+    ssize_t got;
+    while ((got = read(0, bytes, sizeof bytes)) > 0)
+        for (ssize_t sent = 0, some; sent < got; sent += some)
+            if ((some = write(1, bytes + sent, got - sent)) < 0) return 1;
+    return got < 0;
+}
+";
+
+/// Hands two connections to programs, of which the second one is its own for a while.
+const HAND_OVER: &str = "
+import os, socket, subprocess, sys
+listener = socket.create_server(('0.0.0.0', int(sys.argv[2])))
+peers = [listener.accept()[0] for _ in range(2)]
+peers[0].sendall(b'before ')
+first = subprocess.Popen([sys.argv[1]], stdin=peers[0], stdout=peers[0])
+peers[1].sendall(b'before ')
+duplicates = [(os.POSIX_SPAWN_DUP2, peers[1].fileno(), number) for number in (0, 1)]
+second = os.posix_spawn(sys.argv[1], [sys.argv[1]], os.environ, file_actions=duplicates)
+peers[1].sendall(b'and after ')
+print([peer.getpeername() == peer.getsockname() for peer in peers])
+for peer in peers: peer.close()
+print(first.wait(), os.waitpid(second, 0)[1])
+";
+
+#[test]
+#[ignore = "needs cc, python3"]
+fn a_static_program_has_the_connections_that_it_inherits() {
+    alike(2, |place| {
+        let program = compiled(place, ECHO, &["-static"]);
+        place.file("sent", noise(LENGTH));
+        let port = place.port.to_string();
+        let server = place.serve(&["python3", "-c", HAND_OVER, &program, &port]);
+        let said = place.says(&["python3", "-c", TALK, place.address(), &port]);
+        (said, server.wait(), place.log())
+    });
+}
+
+/// A thread waits for a connection of the node's alone when another one adds a pipe.
+const ADDS: &str = "
+import os, select, socket, sys, threading
+peer = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+epoll = select.epoll()
+epoll.register(peer, select.EPOLLIN)
+told = []
+waiting = threading.Thread(target=lambda: told.extend(epoll.poll(30)))
+waiting.start()
+waiting.join(0.3)
+reader, writer = os.pipe()
+epoll.register(reader, select.EPOLLIN)
+waiting.join(0.3)
+os.write(writer, b'x')
+waiting.join()
+print([number == reader for number, _ in told])
+";
+
+#[test]
+#[ignore = "needs python3, ncat"]
+fn who_waits_is_told_of_a_descriptor_of_the_kernels_that_was_added_meanwhile() {
+    alike(1, |place| {
+        let port = place.port.to_string();
+        let server = place.serve(&["ncat", "-l", "-k", "0.0.0.0", &port]);
+        let said = place.says(&["python3", "-c", ADDS, place.address(), &port]);
+        (said, server.end(Signal::TERM))
+    });
+}

@@ -1,0 +1,113 @@
+//! Connections that are handed to the kernel while they last: for programs that the library is
+//! not loaded into, and for processes behind a filter of system calls, which the library
+//! would not get through. The engine carries their bytes from then on.
+
+use core::ffi::c_int;
+use std::ffi::OsStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::fs::OFlags;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use toehold_node::run;
+
+use crate::file::{File, Kind};
+use crate::socket::{Relayed, Stream};
+use crate::usage::{Counter, count};
+use crate::{epoll, node, rights, start, table};
+
+/// Hands over a connection.
+fn begin(file: &File, number: c_int) {
+    let Some(stream) = file.stream() else { return };
+    if stream.inner.relay().is_ok() {
+        count(Counter::Relayed, 1);
+        settle(file, number);
+    }
+}
+
+/// Whether a connection of the table's is the kernel's by now, if a call has found it to be
+/// nobody's. If so, the table knows afterwards.
+#[cold]
+pub(crate) fn settle(file: &File, number: c_int) -> bool {
+    let Some(stream) = file.stream() else { return false };
+    let Ok(Some(ends)) = stream.inner.relayed() else {
+        return false;
+    };
+    prepare(stream, number);
+    let made = Relayed::new(ends, Some(stream.domain));
+    let made = Arc::new(File::new(Kind::Relayed(made)));
+    for number in table::numbers_of(file) {
+        table::put(number, Arc::clone(&made));
+    }
+    epoll::moved(file, &made);
+    true
+}
+
+/// What the program has set of the connection, the kernel's socket has as well.
+fn prepare(stream: &Stream, number: c_int) {
+    let socket = table::borrow(&number);
+    if let Ok(mut flags) = rustix::fs::fcntl_getfl(socket) {
+        flags.set(OFlags::NONBLOCK, stream.is_nonblocking());
+        let _ = rustix::fs::fcntl_setfl(socket, flags);
+    }
+    let spans = [
+        (Timeout::Recv, stream.inner.read_timeout()),
+        (Timeout::Send, stream.inner.write_timeout()),
+    ];
+    for (which, span) in spans {
+        let span: Option<Duration> = span.unwrap_or_default();
+        let _ = set_socket_timeout(socket, which, span);
+    }
+}
+
+/// Connections that another program is about to have, if the library will not be loaded into
+/// it. `given`: it may get more than those that survive `exec`.
+pub(crate) fn before_exec(program: &OsStr, given: bool) {
+    let concerned = |number: &c_int| {
+        let is_stream = table::get(*number).is_some_and(|file| file.stream().is_some());
+        is_stream && (given || rights::survives(*number))
+    };
+    let numbers: Vec<c_int> = table::used().into_iter().filter(concerned).collect();
+    if numbers.is_empty() || !is_beyond_reach(program) {
+        return;
+    }
+    for number in numbers {
+        if let Some(file) = table::get(number) {
+            begin(&file, number);
+        }
+    }
+}
+
+/// Whether the library will not be loaded into a program. `PATH` is looked through even where
+/// the call does not: what is a path has a slash, and the rest is in the present directory.
+fn is_beyond_reach(program: &OsStr) -> bool {
+    let found = run::find_program(program).unwrap_or_else(|_| program.into());
+    run::obstacle(&found).is_some()
+}
+
+/// This process is about to lose the right to most system calls. From now on it is a
+/// program like any other, and what it has is the kernel's.
+pub(crate) fn for_good() {
+    if !start::is_wanted() {
+        return;
+    }
+    node::hold();
+    for number in table::used() {
+        if let Some(file) = table::get(number) {
+            begin(&file, number);
+        }
+    }
+    for number in table::used() {
+        let Some(file) = table::get(number) else { continue };
+        if let Kind::Epoll(instance) = &file.kind {
+            instance.let_go();
+        }
+        let stays = matches!(file.kind, Kind::Relayed(_) | Kind::Stream(_));
+        drop(file);
+        if !stays {
+            // A listener goes on with the kernel's connections.
+            drop(table::take(number));
+        }
+    }
+    start::renounce();
+}

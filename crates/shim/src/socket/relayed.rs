@@ -1,0 +1,60 @@
+//! Connections whose bytes the engine carries: the descriptor is a Unix socket that works by
+//! itself, and only says that it is one of TCP's.
+
+use core::ffi::c_int;
+use std::net::SocketAddr;
+
+use libc::{IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP, SO_DOMAIN, SO_PROTOCOL, SOL_SOCKET};
+use toehold_posix::errno::{Errno, Outcome};
+
+use super::{Value, plain};
+
+/// One of them.
+pub(crate) struct Relayed {
+    /// The family that the program asked for.
+    pub(crate) domain: c_int,
+    local: Option<SocketAddr>,
+    peer: Option<SocketAddr>,
+}
+
+impl Relayed {
+    pub(crate) fn new(ends: toehold_socket::Relayed, domain: Option<c_int>) -> Relayed {
+        let is_ipv6 = ends.local.is_some_and(|local| local.is_ipv6());
+        Relayed {
+            domain: domain.unwrap_or(if is_ipv6 { libc::AF_INET6 } else { libc::AF_INET }),
+            local: ends.local.map(plain),
+            peer: ends.peer.map(plain),
+        }
+    }
+
+    pub(crate) fn local(&self) -> Outcome<SocketAddr> {
+        self.local.ok_or(Errno::NOTCONN)
+    }
+
+    pub(crate) fn peer(&self) -> Outcome<SocketAddr> {
+        self.peer.ok_or(Errno::NOTCONN)
+    }
+
+    /// Sets an option. `None`: the kernel's socket has it.
+    pub(crate) fn set_option(&self, level: c_int, value: &[u8]) -> Option<Outcome<c_int>> {
+        let is_tcps = [IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP].contains(&level);
+        // The connection goes on with those it had.
+        is_tcps.then_some(if value.is_empty() {
+            Err(Errno::INVAL)
+        } else {
+            Ok(0)
+        })
+    }
+
+    /// What an option is. `None`: the kernel's socket knows.
+    pub(crate) fn option(&self, level: c_int, name: c_int) -> Option<Outcome<Value>> {
+        let number = match (level, name) {
+            (SOL_SOCKET, SO_DOMAIN) => self.domain,
+            (SOL_SOCKET, SO_PROTOCOL) => IPPROTO_TCP,
+            (SOL_SOCKET, _) => return None,
+            (IPPROTO_IP | IPPROTO_IPV6, _) | (IPPROTO_TCP, libc::TCP_NODELAY) => 0,
+            _ => return Some(Err(Errno(libc::ENOPROTOOPT))),
+        };
+        Some(Ok(Value::Bytes(number.to_ne_bytes().to_vec())))
+    }
+}
