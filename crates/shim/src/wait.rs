@@ -105,10 +105,6 @@ impl<'a> Call<'a> {
     fn new(fds: &'a mut [pollfd]) -> Call<'a> {
         let ours = |fd: &pollfd| {
             let file = table::get(fd.fd)?.share()?;
-            let is_over = file.stream().is_some() && readiness(&file).error;
-            if is_over && relay::settle(&file, fd.fd) {
-                return None;
-            }
             (source(&file).is_some() || is_nest(&file)).then_some(file)
         };
         let files: Vec<_> = fds.iter().map(ours).collect();
@@ -129,14 +125,24 @@ impl<'a> Call<'a> {
             outcome(unsafe { next::poll(self.kernels.as_mut_ptr(), number, 0) })?;
         }
         let mut count = 0;
-        for ((fd, file), kernel) in self.fds.iter_mut().zip(&self.files).zip(&self.kernels) {
+        let mut has_moved = false;
+        for ((fd, file), kernel) in self.fds.iter_mut().zip(&mut self.files).zip(&mut self.kernels) {
             fd.revents = if kernel.fd >= 0 { kernel.revents } else { 0 };
-            if let Some(file) = file {
-                fd.revents |= told(readiness(file), fd.events);
+            if let Some(own) = file {
+                let readiness = readiness(own);
+                fd.revents |= told(readiness, fd.events);
+                if readiness.error && relay::settle(own, fd.fd) {
+                    *file = None;
+                    kernel.fd = fd.fd;
+                    has_moved = true;
+                }
             }
             count += c_int::from(fd.revents != 0);
         }
-        Ok(count)
+        match has_moved {
+            true => self.look(),
+            false => Ok(count),
+        }
     }
 
     /// Waits until one of them may be ready.

@@ -363,7 +363,9 @@ impl TcpListener {
         mut call: impl FnMut(u8, &mut Shard, ListenerId) -> Result<(), SocketError>,
     ) -> io::Result<()> {
         for (index, id) in (0..).zip(&self.listener.ids) {
-            call(index, &mut *self.listener.node.enter(index)?, *id).map_err(from_socket)?;
+            let mut shard = self.listener.node.enter(index)?;
+            shard.look_if_stale();
+            call(index, &mut shard, *id).map_err(from_socket)?;
         }
         Ok(())
     }

@@ -247,6 +247,16 @@ impl Shard {
         self.now.nanos_since(self.received_at) > STALE_NS && self.waiting.seats.driver().is_none()
     }
 
+    /// Looks at the link if that was long ago, for a call that never waits and may be made
+    /// again and again: as long as a program calls, nobody else looks.
+    #[inline]
+    pub fn look_if_stale(&mut self) {
+        self.tick();
+        if self.is_stale() {
+            self.poll_once(None);
+        }
+    }
+
     /// A round without waiting, for callers that never wait.
     pub fn poll_once(&mut self, placement: Option<&mut Placement<'_>>) -> usize {
         self.tick();

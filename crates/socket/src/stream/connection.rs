@@ -126,6 +126,7 @@ impl Connection {
     ) -> io::Result<T> {
         loop {
             let mut shard = self.node.enter()?;
+            shard.look_if_stale();
             let result = call(&mut shard, self.id);
             self.node.settle(&mut shard);
             let channel = shard.stack.channel(self.id);

@@ -6,7 +6,7 @@ use toehold_node::Placement;
 use toehold_node::control::Connection;
 use toehold_socket::{TcpListener, TcpStream};
 
-use crate::support::{World, assert_nothing_dropped, eventually, fabric, give_back, status};
+use crate::support::{World, assert_nothing_dropped, eventually, fabric, give_back, status, within};
 
 fn echo(placement: Placement) {
     let world = World::new(&["server", "client"], placement);
@@ -64,5 +64,38 @@ fn an_engine_gets_the_seat_of_a_program_that_slept_at_the_link() {
         let (mut served, _) = accepted.join().unwrap();
         stream.write_all(b"after").unwrap();
         served.read_exact(&mut [0; 5]).unwrap();
+    });
+}
+
+/// While a program calls, the engine's driver leaves the link to it; so every call has to see
+/// to it that somebody looks there. Here the driver never does.
+#[test]
+fn calls_that_never_wait_see_what_comes() {
+    let world = World::new(&["client", "server"], Placement::Adaptive);
+    let (client, server) = (world.attach("client"), world.attach("server"));
+    let listener = TcpListener::bind(&server, (world.address(1), 7)).unwrap();
+    let stream = TcpStream::connect(&client, (world.address(1), 7)).unwrap();
+    let (mut peer, _) = listener.accept().unwrap();
+    let place = |node, placement| {
+        let mut control = Connection::open(&fabric(world.path()), node).unwrap();
+        control.set_placement(placement).unwrap();
+    };
+    place("client", Placement::Inline);
+    let mut write = move |what: &[u8]| peer.write_all(what).unwrap();
+    let client = within(30, move || {
+        write(b"1");
+        while !stream.readiness().unwrap().readable {}
+        write(b"2");
+        while stream.readable_bytes().unwrap() < 2 {}
+        write(b"3");
+        while stream.info().unwrap().bytes_received < 3 {}
+        client
+    });
+    place("client", Placement::Adaptive);
+    place("server", Placement::Inline);
+    let address = (world.address(1), 7).into();
+    within(30, move || {
+        let _waiting = TcpStream::connect_nonblocking(&client, &address).unwrap();
+        while !listener.readiness().unwrap().readable {}
     });
 }
