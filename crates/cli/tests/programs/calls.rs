@@ -1,6 +1,7 @@
 //! What the calls on sockets say, one by one.
 
-use crate::{alike, counter};
+use crate::support::Fabrics;
+use crate::{Place, alike, counter};
 
 #[test]
 #[ignore = "needs python3"]
@@ -15,4 +16,18 @@ fn calls_say_what_the_kernels_say() {
         }
         said
     });
+}
+
+#[test]
+#[ignore = "needs python3"]
+fn there_are_no_rings_past_the_library() {
+    // Over one, a program would ask the kernel to watch a connection that the kernel never
+    // hears of, and wait for ever.
+    let nodes = Fabrics::new();
+    nodes.succeeds("up server client");
+    let place = Place::new(Some(nodes));
+    let script = "import ctypes, errno; libc = ctypes.CDLL(None, use_errno=True);
+print(libc.syscall(425, 1, ctypes.create_string_buffer(120)), errno.errorcode[ctypes.get_errno()])";
+    assert_eq!(place.says(&["python3", "-c", script]), "-1 ENOSYS\n");
+    place.check(0);
 }

@@ -178,6 +178,29 @@ pub(crate) unsafe extern "C" fn pselect(
     }
 }
 
+/// What the system call has for `pselect`'s last argument.
+#[repr(C)]
+pub(super) struct MaskAndSize(*const sigset_t, usize);
+
+/// `pselect6`, the system call. `None`: none of the descriptors is the node's.
+///
+/// # Safety
+///
+/// As there.
+pub(super) unsafe fn pselect6(
+    number: c_int,
+    sets: [*mut fd_set; 3],
+    timeout: *const timespec,
+    mask: *const MaskAndSize,
+) -> Option<c_int> {
+    // SAFETY: the program passes a time, or none.
+    let span = unsafe { super::span(timeout) }.ok()?;
+    // SAFETY: the program passes a mask and its size, or none.
+    let mask = unsafe { mask.as_ref() }.map_or(core::ptr::null(), |mask| mask.0);
+    // SAFETY: as the program passed it.
+    unsafe { select_ours(number, sets, span, mask) }
+}
+
 /// `None`: none of the descriptors is a connection or listener of the node's.
 ///
 /// # Safety

@@ -1,8 +1,15 @@
 //! `syscall(2)`: programs that call the kernel by numbers mean the same.
+//!
+//! Over a ring of io_uring(7)'s a program would call the kernel past this library, and wait at
+//! descriptors at which nothing ever comes. So there are no such rings, as of a kernel that was
+//! built without: whoever asks for one has another way, for many kernels forbid them.
 
 use core::ffi::{c_int, c_long};
 
+use toehold_posix::errno::Errno;
+
 use super::{control, descriptors, epoll, files, options, poll, privilege, receive, send, setup};
+use crate::answer::answer;
 use crate::inside::is_inside;
 use crate::{next, start};
 
@@ -28,6 +35,9 @@ pub(crate) unsafe extern "C" fn syscall(
     if number == libc::SYS_futex || is_inside() || !start::is_wanted() {
         // SAFETY: as the program passed it.
         return unsafe { next::syscall(number, a, b, c, d, e, f) };
+    }
+    if number == libc::SYS_io_uring_setup {
+        return answer::<c_int>(Err(Errno(libc::ENOSYS))).into();
     }
     let fd = a as c_int;
     // SAFETY: as the program passed it; each function takes what its system call takes.
@@ -62,9 +72,17 @@ pub(crate) unsafe extern "C" fn syscall(
             libc::SYS_fcntl => descriptors::fcntl(fd, b as _, c as _).into(),
             libc::SYS_ioctl => control::ioctl(fd, b as _, c as _).into(),
             libc::SYS_ppoll => poll::ppoll(a as _, b as _, c as _, d as _).into(),
+            libc::SYS_pselect6 => match poll::pselect6(fd, [b as _, c as _, d as _], e as _, f as _) {
+                Some(done) => done.into(),
+                None => next::syscall(number, a, b, c, d, e, f),
+            },
             libc::SYS_epoll_create1 => epoll::epoll_create1(fd).into(),
             libc::SYS_epoll_ctl => epoll::epoll_ctl(fd, b as _, c as _, d as _).into(),
             libc::SYS_epoll_pwait => epoll::epoll_pwait(fd, b as _, c as _, d as _, e as _).into(),
+            libc::SYS_epoll_pwait2 => epoll::epoll_pwait2(fd, b as _, c as _, d as _, e as _).into(),
+            // The fifth argument is what of the offset the fourth has no room for.
+            libc::SYS_preadv2 => receive::preadv2(fd, b as _, c as _, d as _, f as _) as c_long,
+            libc::SYS_pwritev2 => send::pwritev2(fd, b as _, c as _, d as _, f as _) as c_long,
             #[cfg(target_arch = "x86_64")]
             libc::SYS_accept => setup::accept(fd, b as _, c as _).into(),
             #[cfg(target_arch = "x86_64")]

@@ -1,6 +1,7 @@
 //! `read`, `recv` and their variants.
 
 use core::ffi::{c_int, c_uint, c_void};
+use std::time::Instant;
 
 use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t, timespec};
 use toehold_posix::errno::{Errno, Outcome};
@@ -90,6 +91,23 @@ pub(crate) unsafe extern "C" fn preadv2(
     });
     // SAFETY: what is not ours is as it was.
     read.unwrap_or_else(|| unsafe { next::preadv2(fd, parts, number, offset, flags) })
+}
+
+/// `preadv2(2)` of programs with large files.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn preadv64v2(
+    fd: c_int,
+    parts: *const iovec,
+    number: c_int,
+    offset: off_t,
+    flags: c_int,
+) -> ssize_t {
+    // SAFETY: as there.
+    unsafe { preadv2(fd, parts, number, offset, flags) }
 }
 
 /// `recv(2)`.
@@ -208,6 +226,9 @@ pub(crate) unsafe extern "C" fn recvmmsg(
     timeout: *mut timespec,
 ) -> c_int {
     let received = on_stream(fd, |stream| {
+        // SAFETY: the program passes a time, or none.
+        let limit = unsafe { super::span(timeout) }?;
+        let began = Instant::now();
         let mut done = 0;
         for index in 0..number as usize {
             // SAFETY: the program passes so many messages.
@@ -224,7 +245,8 @@ pub(crate) unsafe extern "C" fn recvmmsg(
                 Err(_) => break,
             }
             done += 1;
-            if message.msg_len == 0 {
+            // The time is looked at between messages only, as recvmmsg(2) says.
+            if message.msg_len == 0 || limit.is_some_and(|limit| began.elapsed() >= limit) {
                 break;
             }
         }

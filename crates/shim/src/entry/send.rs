@@ -86,6 +86,23 @@ pub(crate) unsafe extern "C" fn pwritev2(
     }
 }
 
+/// `pwritev2(2)` of programs with large files.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn pwritev64v2(
+    fd: c_int,
+    parts: *const iovec,
+    number: c_int,
+    offset: off_t,
+    flags: c_int,
+) -> ssize_t {
+    // SAFETY: as there.
+    unsafe { pwritev2(fd, parts, number, offset, flags) }
+}
+
 /// `send(2)`.
 ///
 /// # Safety
