@@ -55,12 +55,13 @@ fn socket_option(name: c_int, value: &[u8]) -> Outcome<Meaning> {
         SO_REUSEPORT => SocketOption::ReusePort(switch(value)?),
         SO_KEEPALIVE => SocketOption::Keepalive(switch(value)?),
         SO_OOBINLINE => SocketOption::UrgentInline(switch(value)?),
-        SO_SNDBUF => SocketOption::SendBuffer(positive(value)?),
-        SO_RCVBUF => SocketOption::ReceiveBuffer(positive(value)?),
+        SO_SNDBUF => SocketOption::SendBuffer(size(value)?),
+        SO_RCVBUF => SocketOption::ReceiveBuffer(size(value)?),
         SO_RCVLOWAT => SocketOption::ReceiveLowWater(u8::try_from(positive(value)?).unwrap_or(u8::MAX)),
         SO_LINGER => {
             let [on, seconds] = pair(value)?;
-            let span = Duration::from_secs(u64::try_from(seconds).map_err(|_| Errno::INVAL)?);
+            // What is negative is very long.
+            let span = Duration::from_secs(seconds.cast_unsigned().into());
             SocketOption::Linger((on != 0).then_some(span))
         }
         SO_RCVTIMEO => return Ok(Meaning::ReceiveTimeout(time(value)?)),
@@ -119,22 +120,29 @@ fn positive(value: &[u8]) -> Outcome<u32> {
     u32::try_from(integer(value)?).map_err(|_| Errno::INVAL)
 }
 
+/// A size of a buffer, which Linux bounds: what is negative is as much as there may be.
+fn size(value: &[u8]) -> Outcome<u32> {
+    integer(value).map(c_int::cast_unsigned)
+}
+
 fn pair(value: &[u8]) -> Outcome<[c_int; 2]> {
     let (first, rest) = value.split_first_chunk().ok_or(Errno::INVAL)?;
     let second = rest.first_chunk().ok_or(Errno::INVAL)?;
     Ok([*first, *second].map(c_int::from_ne_bytes))
 }
 
-/// A `timeval`; zero is no limit.
+/// A `timeval`; zero is no limit, and what is negative has passed already.
 fn time(value: &[u8]) -> Outcome<Duration> {
     let (seconds, rest) = value.split_first_chunk().ok_or(Errno::INVAL)?;
     let micros = i64::from_ne_bytes(*rest.first_chunk().ok_or(Errno::INVAL)?);
-    let seconds = u64::try_from(i64::from_ne_bytes(*seconds)).map_err(|_| Errno::INVAL)?;
     let micros = u32::try_from(micros)
         .ok()
         .filter(|micros| *micros < 1_000_000)
-        .ok_or(Errno::INVAL)?;
-    Ok(Duration::new(seconds, micros * 1000))
+        .ok_or(Errno(libc::EDOM))?;
+    Ok(match u64::try_from(i64::from_ne_bytes(*seconds)) {
+        Ok(seconds) => Duration::new(seconds, micros * 1000),
+        Err(_) => Duration::from_nanos(1),
+    })
 }
 
 fn algorithm(value: &[u8]) -> Outcome<CongestionAlgorithm> {
@@ -154,11 +162,18 @@ mod tests {
         assert_eq!(switch(&[1]), Err(Errno::INVAL));
         assert_eq!(integer(&[7]), Ok(7));
         assert_eq!(positive(&(-1_i32).to_ne_bytes()), Err(Errno::INVAL));
+        assert_eq!(size(&(-1_i32).to_ne_bytes()), Ok(u32::MAX));
         let linger = [1_i32, 5].map(i32::to_ne_bytes).concat();
         assert_eq!(pair(&linger), Ok([1, 5]));
         assert_eq!(pair(&linger[..6]), Err(Errno::INVAL));
         let timeout = [2_i64, 500_000].map(i64::to_ne_bytes).concat();
         assert_eq!(time(&timeout), Ok(Duration::from_millis(2500)));
+        let past = [-2_i64, 0].map(i64::to_ne_bytes).concat();
+        assert_eq!(time(&past), Ok(Duration::from_nanos(1)));
+        for micros in [-1_i64, 1_000_000] {
+            let wrong = [1, micros].map(i64::to_ne_bytes).concat();
+            assert_eq!(time(&wrong), Err(Errno(libc::EDOM)));
+        }
     }
 
     #[test]

@@ -17,7 +17,7 @@ use toehold_socket::{Beside, Events, Poll, Token, Waker};
 
 use crate::answer::outcome;
 use crate::file::{File, Kind};
-use crate::readiness::{interest, told};
+use crate::readiness::{has_synonyms, interest, told};
 use crate::{next, node, process, relay, table, wait};
 
 /// How many events of the node's are taken at once, at most.
@@ -35,6 +35,8 @@ pub(crate) struct Epoll {
     /// Whether the kernel's instance has ever watched anything.
     has_kernels: AtomicBool,
     looked: Mutex<Option<Instant>>,
+    /// Somebody has asked for EPOLLRDNORM or its like.
+    synonyms: AtomicBool,
 }
 
 /// The poll of the node's, of one process.
@@ -105,6 +107,8 @@ pub(crate) fn moved(from: &File, to: &Arc<File>) {
         return;
     }
     let is_kernels = matches!(to.kind, Kind::Relayed(_));
+    // What the kernel has watched of a connection was what stood for it, and is gone.
+    let to_kernel = from.stream().is_some() && matches!(to.kind, Kind::Fresh(_));
     each(|instance, epoll| {
         if is_kernels {
             return epoll.leave_to_kernel(instance, from);
@@ -115,6 +119,9 @@ pub(crate) fn moved(from: &File, to: &Arc<File>) {
             to.note_watched();
             // A poll that is full has nothing to say to that; errors show in calls.
             let _ = epoll.register(to, *number, watched.events, watched.data);
+            if to_kernel {
+                epoll.watch_by_kernel(instance, *number, watched);
+            }
         }
     });
 }
@@ -230,6 +237,19 @@ impl Epoll {
         };
     }
 
+    /// The kernel's instance watches what the node's poll has.
+    fn watch_by_kernel(&self, file: &File, number: c_int, watched: &Watched) {
+        let mut event = epoll_event {
+            events: watched.events,
+            u64: watched.data,
+        };
+        if let Some(own) = table::numbers_of(file).first() {
+            // SAFETY: an event.
+            unsafe { next::epoll_ctl(*own, libc::EPOLL_CTL_ADD, number, &mut event) };
+            self.note_kernels();
+        }
+    }
+
     /// The kernel's instance watches something. Who waits has to wait for it, too.
     pub(crate) fn note_kernels(&self) {
         if !self.has_kernels.swap(true, Relaxed)
@@ -293,6 +313,9 @@ impl Epoll {
         event: Option<epoll_event>,
     ) -> Outcome<c_int> {
         self.take_over();
+        if event.is_some_and(|event| has_synonyms(event.events)) {
+            self.synonyms.store(true, Relaxed);
+        }
         let mut watched = self.watched();
         let present = watched.get(&number).is_some_and(|watched| watched.is(file));
         match (operation, event) {
@@ -390,6 +413,7 @@ impl Epoll {
         let began = Instant::now();
         let left = || timeout.map(|timeout| timeout.saturating_sub(began.elapsed()));
         let mut has_kernels = self.has_kernels.load(Relaxed);
+        let synonyms = self.synonyms.load(Relaxed);
         let mut taken = Events::with_capacity(events.len().min(MOST));
         // The kernel's descriptors are looked at before anybody waits.
         let mut span = if has_kernels {
@@ -409,7 +433,7 @@ impl Epoll {
             let mut count = 0;
             for (event, place) in told_of.zip(events.iter_mut()) {
                 *place = epoll_event {
-                    events: told(event),
+                    events: told(event, synonyms),
                     u64: event.token().0 as u64,
                 };
                 count += 1;

@@ -1,5 +1,7 @@
 //! Readiness in the words of `epoll(7)` and `poll(2)`, which use the same bits.
 
+use core::ffi::c_int;
+
 use toehold_socket::{Event, Interest};
 
 /// What is watched for.
@@ -17,11 +19,20 @@ pub(crate) fn interest(events: u32) -> Interest {
     asked.fold(Interest::none(), |interest, (_, one)| interest | *one)
 }
 
-/// What has happened.
-pub(crate) fn told(event: &Event) -> u32 {
+/// Other names of what is usually watched for.
+const SYNONYMS: c_int = libc::EPOLLRDNORM | libc::EPOLLWRNORM;
+
+/// Whether somebody wants to be told by one of the other names.
+pub(crate) fn has_synonyms(events: u32) -> bool {
+    events & SYNONYMS as u32 != 0
+}
+
+/// What has happened, with the other names or without.
+pub(crate) fn told(event: &Event, synonyms: bool) -> u32 {
+    let mask = if synonyms { !0 } else { !SYNONYMS };
     let bits = [
-        (event.is_readable(), libc::EPOLLIN | libc::EPOLLRDNORM),
-        (event.is_writable(), libc::EPOLLOUT | libc::EPOLLWRNORM),
+        (event.is_readable(), mask & (libc::EPOLLIN | libc::EPOLLRDNORM)),
+        (event.is_writable(), mask & (libc::EPOLLOUT | libc::EPOLLWRNORM)),
         (event.is_priority(), libc::EPOLLPRI),
         (event.is_read_closed(), libc::EPOLLRDHUP),
         (event.is_write_closed(), libc::EPOLLHUP),

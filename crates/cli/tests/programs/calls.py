@@ -112,6 +112,9 @@ def options():
     names = [socket.SO_TYPE, socket.SO_DOMAIN, socket.SO_PROTOCOL, socket.SO_ACCEPTCONN, socket.SO_ERROR]
     show("options", [c.getsockopt(socket.SOL_SOCKET, name) for name in names])
     show("listens", listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
+    at_once = c.getsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK)
+    c.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 0)
+    show("acknowledges at once", at_once, c.getsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK))
     before = c.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
     c.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     show("no delay", before, c.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0)
@@ -121,6 +124,105 @@ def options():
     began = time.time()
     show("time limit", said(c.recv, 1), time.time() - began >= 0.1)
     show("no such option", said(c.getsockopt, socket.IPPROTO_TCP, 9999))
+
+
+def options_without_effect():
+    c, s = pair()
+    linger2, clamp, defer = socket.TCP_LINGER2, socket.TCP_WINDOW_CLAMP, socket.TCP_DEFER_ACCEPT
+    show("by default", [one.getsockopt(socket.IPPROTO_TCP, linger2) for one in (c, s)])
+    for name, value in ((linger2, 59), (linger2, -3), (linger2, 0), (clamp, 0), (clamp, 70000), (defer, 3)):
+        set_so = said(c.setsockopt, socket.IPPROTO_TCP, name, value)
+        show("set", name, value, set_so, value == 0 or c.getsockopt(socket.IPPROTO_TCP, name))
+    for name in (socket.IP_TTL, socket.IP_MULTICAST_TTL, socket.IP_MULTICAST_LOOP, 10, 9999):
+        show("of IP", name, said(c.getsockopt, socket.IPPROTO_IP, name))
+    show("path MTU", said(c.setsockopt, socket.IPPROTO_IP, 10, 1), said(c.setsockopt, socket.IPPROTO_IP, 10, 77))
+    show("and then", c.getsockopt(socket.IPPROTO_IP, 10))
+    lingers = [(0, 0), (1, 5), (0, 9), (1, -3)]
+    for pair_of in lingers:
+        set_so = said(c.setsockopt, socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", *pair_of))
+        got = struct.unpack("ii", c.getsockopt(socket.SOL_SOCKET, socket.SO_LINGER, 8))
+        show("linger", set_so, got[0], got[1] if pair_of[1] >= 0 else "long")
+    join, leave = 42, 45
+    group = struct.pack("I4xHH4s120x", 0, socket.AF_INET, 0, socket.inet_aton("224.0.0.9"))
+    joined = said(listener.setsockopt, socket.IPPROTO_IP, join, group)
+    left = said(pair()[1].setsockopt, socket.IPPROTO_IP, leave, group)
+    show("not of the group", joined, left)
+    for name in (socket.SO_RCVTIMEO, 21):
+        times = [struct.pack("qq", *time) for time in ((1, -1), (1, 1_000_000), (-1, 0), (0, 0))]
+        show("times", [said(c.setsockopt, socket.SOL_SOCKET, name, time) for time in times])
+    c.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 0, 0))
+    show("no end of room", said(c.setsockopt, socket.SOL_SOCKET, socket.SO_SNDBUF, -1))
+
+
+def name(sock, call, room, length):
+    address = ctypes.create_string_buffer(28)
+    number = ctypes.c_int(length)
+    done = call(sock.fileno(), address if room else None, ctypes.byref(number))
+    return done if done == 0 else errno.errorcode[ctypes.get_errno()], number.value
+
+
+def names():
+    libc = ctypes.CDLL(None, use_errno=True)
+    c, s = pair()
+    for call in (libc.getsockname, libc.getpeername):
+        show("names", [name(c, call, True, length) for length in (-1, 0, 3, 16, 28)], name(c, call, False, 16))
+    limit = struct.pack("qq", 0, 2_000_000_000)
+    show("bad time", libc.recvmmsg(c.fileno(), ctypes.create_string_buffer(64), 1, 0, limit), ctypes.get_errno())
+
+
+def nobody():
+    """A port at which nobody listens."""
+    with socket.socket() as free:
+        free.bind((HOST, 0))
+        return free.getsockname()[1]
+
+
+def starting_anew():
+    nowhere = b"\0" * 16
+    libc = ctypes.CDLL(None, use_errno=True)
+    c, s = pair()
+    c.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    watched = select.epoll()
+    watched.register(c, select.EPOLLIN)
+    show("dissolved", libc.connect(c.fileno(), nowhere, 16), said(c.getpeername), said(s.recv, 1))
+    # The kernel keeps ECONNRESET as the socket's error, which docs/conformance.md is about.
+    show("hung up", [bits & select.EPOLLHUP for _, bits in watched.poll(5)])
+    c.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+    show("once more", said(c.connect, (HOST, port)), c.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE))
+    s = listener.accept()[0]
+    show("both ways", s.send(b"anew"), [bits for _, bits in watched.poll(5)], c.recv(10), c.send(b"x"), s.recv(5))
+    again = socket.socket()
+    again.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    again.bind((HOST, nobody()))
+    name = again.getsockname()
+    show("refused", said(again.connect, (HOST, nobody())))
+    show("kept", again.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+    outside = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    show("then to one that listens", said(again.connect, (HOST, port)), again.getsockname() == name)
+    listener.accept()
+    show("no protocol", said(outside.setsockopt, socket.IPPROTO_TCP, socket.TCP_LINGER2, 3))
+
+
+def listening_no_more():
+    nowhere = b"\0" * 16
+    libc = ctypes.CDLL(None, use_errno=True)
+    for end in (lambda one: one.shutdown(socket.SHUT_RD), lambda one: libc.connect(one.fileno(), nowhere, 16)):
+        one = socket.socket()
+        one.bind((HOST, 0))
+        one.listen(5)
+        there = one.getsockname()
+        waiting = socket.create_connection(there)
+        watched = select.epoll()
+        watched.register(one, select.EPOLLIN)
+        end(one)
+        show("ended", said(one.accept), said(waiting.recv, 1), said(socket.socket().connect, there))
+        show("ready", [bits & ~select.EPOLLOUT for _, bits in watched.poll(5)])
+        one.listen(5)
+        # After `connect` to nowhere it is bound to nothing, and listens anywhere.
+        late = socket.create_connection(one.getsockname())
+        show("listens again", [bits for _, bits in watched.poll(5)], one.accept()[0].send(b"late"), late.recv(9))
+    one.shutdown(socket.SHUT_WR)
+    show("goes on", said(socket.socket().connect, one.getsockname()), one.accept()[1][0])
 
 
 def opening():
@@ -138,9 +240,14 @@ def opening():
     listener.accept()
     slow = socket.socket()
     slow.setblocking(False)
-    show("begun", said(slow.connect, (HOST, port)) in (None, "EINPROGRESS"))
+    watched = select.epoll()
+    watched.register(slow, select.EPOLLOUT | select.EPOLLIN)
+    show("begun", said(slow.connect, (HOST, port)))
     show("writable", len(select.select([], [slow], [], 5)[1]), slow.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
-    listener.accept()
+    show("watched before", [bits for _, bits in watched.poll(5)])
+    listener.accept()[0].send(b"1")
+    soon()
+    show("and then", [bits for _, bits in watched.poll(5)])
 
 
 def copies():
@@ -233,6 +340,6 @@ def much():
     show("a file, and as many bytes", got == sent[10:] + sent)
 
 
-for part in (bytes_and_modes, ends, options, opening, copies, signals, polls, much):
+for part in (bytes_and_modes, ends, options, options_without_effect, names, starting_anew, listening_no_more, opening, copies, signals, polls, much):
     show(part.__name__)
     part()

@@ -1,6 +1,7 @@
 //! `getsockopt` and `setsockopt`.
 
 use core::ffi::{c_int, c_void};
+use std::os::fd::AsRawFd;
 
 use libc::socklen_t;
 use toehold_posix::errno::{Errno, Outcome};
@@ -81,6 +82,10 @@ pub(crate) unsafe extern "C" fn getsockopt(
     let found = match file.as_ref().map(|file| &file.kind) {
         Some(Kind::Stream(stream)) => match stream.option(level, name) {
             Ok(Value::Descriptor) => None,
+            Ok(Value::Shadow(shadow)) => {
+                // SAFETY: as the program passed it.
+                return unsafe { next::getsockopt(shadow.as_raw_fd(), level, name, value, len) };
+            }
             found => Some(found),
         },
         Some(Kind::Relayed(relayed)) => relayed.option(level, name),

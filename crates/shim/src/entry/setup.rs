@@ -226,21 +226,54 @@ unsafe fn connect_on_node(fd: c_int, to: *const sockaddr, len: socklen_t) -> Opt
     // SAFETY: the program passes an address of that length.
     let to = match unsafe { address::read(to, len) } {
         Ok(Passed::Inet(to)) => plain(to),
-        Ok(Passed::Unspecified) | Err(_) if file.stream().is_none() => return None,
-        Ok(Passed::Unspecified) => return Some(Err(Errno::INVAL)),
+        // SAFETY: as the program passed it.
+        Ok(Passed::Unspecified) => return unsafe { disconnect(&file, fd, (to, len)) },
+        Err(_) if file.stream().is_none() => return None,
         Err(errno) => return Some(Err(errno)),
     };
     match &file.kind {
         Kind::Fresh(fresh) => connect_fresh(fresh, &file, fd, to),
         Kind::Stream(stream) => match stream.connect_again() {
-            Ok(true) => {
-                let again = Fresh::new(stream.domain);
-                again.take_mode(stream.is_nonblocking());
-                Some(again.connect(&file, fd, to))
-            }
+            Ok(true) => connect_anew(stream, &file, fd, to),
             Ok(false) => Some(Ok(0)),
             Err(errno) => Some(Err(errno)),
         },
+        _ => None,
+    }
+}
+
+/// `connect` to no address dissolves what there is.
+///
+/// # Safety
+///
+/// As for `connect`.
+unsafe fn disconnect(
+    file: &File,
+    fd: c_int,
+    (to, len): (*const sockaddr, socklen_t),
+) -> Option<Outcome<c_int>> {
+    match &file.kind {
+        Kind::Stream(stream) => Some(stream.dissolve(file, fd).map(|_| 0)),
+        Kind::Listener(listener) => {
+            // SAFETY: as the program passed it.
+            let done = outcome(unsafe { next::connect(fd, to, len) });
+            if done.is_ok() {
+                listener.end(file, fd);
+            }
+            Some(done)
+        }
+        _ => None,
+    }
+}
+
+/// Connects what a first attempt has failed of: who will have it is to be seen once more.
+fn connect_anew(stream: &Stream, file: &File, fd: c_int, to: SocketAddr) -> Option<Outcome<c_int>> {
+    let file = match stream.dissolve(file, fd) {
+        Ok(file) => file,
+        Err(errno) => return Some(Err(errno)),
+    };
+    match &file.kind {
+        Kind::Fresh(fresh) => connect_fresh(fresh, &file, fd, to),
         _ => None,
     }
 }
@@ -264,9 +297,52 @@ fn connect_fresh(fresh: &Fresh, file: &File, fd: c_int, to: SocketAddr) -> Optio
 /// As there.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
-    let shut = on_stream(fd, |stream| stream.shutdown(how));
+    if let Some(file) = table::get(fd).filter(|_| !is_inside())
+        && let Some(stream) = file.stream()
+        && (0..=2).contains(&how)
+        && stream.is_connecting()
+    {
+        // The attempt is given up.
+        let _inside = Inside::enter();
+        return answer(stream.dissolve(&file, fd).map(|_| 0));
+    }
+    if let Some(shut) = on_stream(fd, |stream| stream.shutdown(how)) {
+        return shut;
+    }
     // SAFETY: plain numbers.
-    shut.unwrap_or_else(|| unsafe { next::shutdown(fd, how) })
+    let shut = unsafe { next::shutdown(fd, how) };
+    // Who takes no more, does not listen.
+    if shut == 0
+        && how != libc::SHUT_WR
+        && let Some(file) = table::get(fd).filter(|_| !is_inside())
+        && let Kind::Listener(listener) = &file.kind
+    {
+        let _inside = Inside::enter();
+        listener.end(&file, fd);
+    }
+    shut
+}
+
+/// # Safety
+///
+/// As for `getsockname`.
+unsafe fn name_end(
+    of: SocketAddr,
+    domain: c_int,
+    name: *mut sockaddr,
+    len: *mut socklen_t,
+) -> Outcome<c_int> {
+    // SAFETY: the program passes a length, or none.
+    let room = unsafe { len.as_ref() }.ok_or(Errno::FAULT)?;
+    if room.cast_signed() < 0 {
+        return Err(Errno::INVAL);
+    }
+    if name.is_null() && *room > 0 {
+        return Err(Errno::FAULT);
+    }
+    // SAFETY: the program passes room of that length.
+    unsafe { address::write(of, domain, name, len) };
+    Ok(0)
 }
 
 /// `getsockname(2)`.
@@ -307,9 +383,9 @@ unsafe fn name_of(
     of_relayed: impl Fn(&Relayed) -> Outcome<SocketAddr>,
 ) -> Option<c_int> {
     let named = on_stream(fd, |stream| {
+        let of = of_stream(stream)?;
         // SAFETY: the program passes room of that length.
-        unsafe { address::write(of_stream(stream)?, stream.domain, name, len) };
-        Ok(0)
+        unsafe { name_end(of, stream.domain, name, len) }
     });
     if named.is_some() {
         return named;
@@ -318,9 +394,8 @@ unsafe fn name_of(
     let Kind::Relayed(relayed) = &file.kind else {
         return None;
     };
-    Some(answer(of_relayed(relayed).map(|address| {
+    Some(answer(of_relayed(relayed).and_then(|of| {
         // SAFETY: the program passes room of that length.
-        unsafe { address::write(address, relayed.domain, name, len) };
-        0
+        unsafe { name_end(of, relayed.domain, name, len) }
     })))
 }

@@ -4,7 +4,6 @@ use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::fs::OFlags;
@@ -12,53 +11,54 @@ use toehold_posix::errno::{Errno, Outcome};
 use toehold_posix::options::{Meaning, meaning};
 use toehold_socket::{ConnectOptions, Node, Settings, SocketOption, TcpStream};
 
-use super::{Stream, plain, replace};
+use super::options::is_never_without_effect;
+use super::{History, Stream, plain, replace};
 use crate::file::File;
 use crate::{node, table};
 
 /// A TCP socket of which it is not known yet who will have it.
 pub(crate) struct Fresh {
     pub(crate) domain: c_int,
-    /// What the program has set, in its order.
-    options: Mutex<Vec<Meaning>>,
+    pub(super) history: History,
     bound: AtomicBool,
     /// It is bound to something that only the kernel has.
     kernels: AtomicBool,
-    /// Calls do not wait, whatever the kernel's socket says.
-    nonblocking: AtomicBool,
 }
 
 impl Fresh {
     pub(crate) fn new(domain: c_int) -> Fresh {
         Fresh {
             domain,
-            options: Mutex::default(),
+            history: History::default(),
             bound: AtomicBool::new(false),
             kernels: AtomicBool::new(false),
-            nonblocking: AtomicBool::new(false),
         }
     }
 
-    /// The kernel has taken an option. What it means to a node is kept; what means nothing to
-    /// a node leaves the socket to the kernel, if it says which way packets go.
+    /// One in the place of another, as that one was set, and bound, if it was.
+    pub(super) fn again(domain: c_int, history: &History, bound: bool) -> Fresh {
+        Fresh {
+            history: history.copy(),
+            bound: AtomicBool::new(bound),
+            ..Fresh::new(domain)
+        }
+    }
+
+    /// The kernel has taken an option, which is kept. What means nothing to a node leaves the
+    /// socket to the kernel, if it says which way packets go.
     pub(crate) fn note_option(&self, level: c_int, name: c_int, value: &[u8]) {
-        match meaning(level, name, value) {
-            Ok(meaning) => {
-                let mut options = self.options.lock().unwrap_or_else(PoisonError::into_inner);
-                options.push(meaning);
-            }
-            Err(_) if is_for_kernel(level, name) => self.kernels.store(true, Relaxed),
-            Err(_) => {}
+        self.history.note(level, name, value);
+        if meaning(level, name, value).is_err() && is_for_kernel(level, name) {
+            self.kernels.store(true, Relaxed);
         }
-    }
-
-    /// It stands for one that is not the kernel's any more, and was in that mode.
-    pub(crate) fn take_mode(&self, nonblocking: bool) {
-        self.nonblocking.store(nonblocking, Relaxed);
     }
 
     pub(crate) fn note_bound(&self) {
         self.bound.store(true, Relaxed);
+    }
+
+    pub(super) fn is_bound(&self) -> bool {
+        self.bound.load(Relaxed)
     }
 
     /// Whether only the kernel can do what the program has asked for.
@@ -69,11 +69,10 @@ impl Fresh {
     /// The settings for the node's stack.
     pub(super) fn settings(&self, node: &Node) -> Outcome<Settings> {
         let mut settings = node.default_settings().map_err(Errno::from)?;
-        let options = self.options.lock().unwrap_or_else(PoisonError::into_inner);
-        for option in &*options {
+        for option in self.history.meanings() {
             if let Meaning::Stack(option) = option {
                 // The kernel has taken it; what this stack cannot do, it does without.
-                let _ = settings.apply(*option);
+                let _ = settings.apply(option);
             }
         }
         Ok(settings)
@@ -81,20 +80,18 @@ impl Fresh {
 
     /// How many connections may be opened early (TCP_FASTOPEN), if any.
     pub(super) fn fast_open(&self) -> Option<u32> {
-        let options = self.options.lock().unwrap_or_else(PoisonError::into_inner);
-        options.iter().rev().find_map(|option| match option {
-            Meaning::Stack(SocketOption::FastOpen(limit)) => Some(*limit),
+        let options = self.history.meanings();
+        options.into_iter().rev().find_map(|option| match option {
+            Meaning::Stack(SocketOption::FastOpen(limit)) => Some(limit),
             _ => None,
         })
     }
 
     /// The last that is not the stack's affair.
     pub(super) fn other_options(&self) -> Vec<Meaning> {
-        let options = self.options.lock().unwrap_or_else(PoisonError::into_inner);
-        let others = options
-            .iter()
-            .filter(|option| !matches!(option, Meaning::Stack(_)));
-        others.copied().collect()
+        let mut options = self.history.meanings();
+        options.retain(|option| !matches!(option, Meaning::Stack(_)));
+        options
     }
 
     /// Where the kernel has bound the socket, if it is bound.
@@ -121,14 +118,15 @@ impl Fresh {
             settings: Some(self.settings(node)?),
         };
         let begun = TcpStream::begin(node, &target(to), &options).map_err(Errno::from)?;
-        let stream = Stream::connecting(begun, self.domain);
+        let stream = Stream::connecting(begun, self);
         for option in self.other_options() {
             stream.apply(option)?;
         }
-        let nonblocking = self.nonblocking.load(Relaxed) || is_nonblocking(table::borrow(&number));
+        let nonblocking = is_nonblocking(table::borrow(&number));
         stream.set_nonblocking(nonblocking);
-        let file = replace(file, number, stream)?;
-        match file.stream() {
+        let made = replace(file, number, stream)?;
+        crate::epoll::moved(file, &made);
+        match made.stream() {
             Some(stream) => stream.finish_connect(nonblocking),
             None => Err(Errno::BADF),
         }
@@ -148,9 +146,10 @@ pub(crate) fn is_nonblocking(descriptor: impl AsFd) -> bool {
     rustix::fs::fcntl_getfl(descriptor).is_ok_and(|flags| flags.contains(OFlags::NONBLOCK))
 }
 
-/// Options that no node has, and whose absence would change where packets go.
+/// Options that no node has, and whose absence would change where packets go, or whose they are.
 fn is_for_kernel(level: c_int, name: c_int) -> bool {
-    (level, name) == (libc::SOL_SOCKET, libc::SO_BINDTODEVICE)
+    is_never_without_effect(level, name)
+        || (level, name) == (libc::SOL_SOCKET, libc::SO_BINDTODEVICE)
         || (level == libc::IPPROTO_IP && [libc::IP_TRANSPARENT, libc::IP_OPTIONS].contains(&name))
 }
 

@@ -4,6 +4,7 @@ use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
+use std::sync::Arc;
 
 use rustix::fs::OFlags;
 use rustix::io::FdFlags;
@@ -11,13 +12,15 @@ use toehold_posix::errno::{Errno, Outcome};
 use toehold_posix::options::{Meaning, meaning};
 use toehold_socket::{SocketOption, TcpListener};
 
-use super::{Fresh, Stream, plain};
+use super::{Fresh, History, Stream, plain};
+use crate::file::{File, Kind};
 use crate::{node, table};
 
 /// A listener in both.
 pub(crate) struct Listener {
     pub(crate) inner: TcpListener,
     pub(crate) domain: c_int,
+    history: History,
     /// What connections have from it that is no affair of the stack's.
     others: Vec<Meaning>,
     /// Whether `accept` waits, as the program wants it. The kernel's never does: it would not
@@ -43,6 +46,7 @@ impl Listener {
         Some(Listener {
             inner,
             domain: fresh.domain,
+            history: fresh.history.copy(),
             others: fresh.other_options(),
             nonblocking: AtomicBool::new(take_mode(number)),
         })
@@ -53,6 +57,7 @@ impl Listener {
         Listener {
             inner,
             domain,
+            history: History::default(),
             others: Vec::new(),
             nonblocking: AtomicBool::new(take_mode(number)),
         }
@@ -73,7 +78,7 @@ impl Listener {
     /// A connection that waits at the node's.
     pub(crate) fn accept(&self) -> Outcome<(Stream, SocketAddr)> {
         let (inner, peer) = self.inner.try_accept().map_err(Errno::from)?;
-        let stream = Stream::connected(inner, self.domain);
+        let stream = Stream::accepted(inner, self.domain, &self.history);
         for option in &self.others {
             stream.apply(*option)?;
         }
@@ -82,9 +87,27 @@ impl Listener {
 
     /// The kernel has taken an option, for the connections to come.
     pub(crate) fn note_option(&self, level: c_int, name: c_int, value: &[u8]) {
+        self.history.note(level, name, value);
         if let Ok(Meaning::Stack(option)) = meaning(level, name, value) {
             let _ = self.inner.set_option(option);
         }
+    }
+
+    /// The kernel's does not listen any more, nor does the node's: it is a bound socket, as it
+    /// was before.
+    pub(crate) fn end(&self, file: &File, number: c_int) {
+        let descriptor = table::borrow(&number);
+        if self.waits()
+            && let Ok(flags) = rustix::fs::fcntl_getfl(descriptor)
+        {
+            let _ = rustix::fs::fcntl_setfl(descriptor, flags - OFlags::NONBLOCK);
+        }
+        let fresh = Fresh::again(self.domain, &self.history, true);
+        let fresh = Arc::new(File::new(Kind::Fresh(fresh)));
+        for number in table::numbers_of(file) {
+            table::put(number, Arc::clone(&fresh));
+        }
+        crate::epoll::moved(file, &fresh);
     }
 
     /// Whether `accept` waits.

@@ -4,13 +4,16 @@
 //! the kernel's words, and has the port that the program asks for. `connect` and `listen` show
 //! who will have it.
 
+mod dissolve;
 mod fresh;
+mod history;
 mod listener;
 mod options;
 mod relayed;
 mod stream;
 
 pub(crate) use fresh::Fresh;
+use history::History;
 pub(crate) use listener::Listener;
 pub(crate) use options::Value;
 pub(crate) use relayed::Relayed;

@@ -2,6 +2,7 @@
 
 use core::ffi::c_int;
 use core::sync::atomic::Ordering::Relaxed;
+use std::os::fd::{AsRawFd, OwnedFd};
 
 use libc::{
     IP_TOS, IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP, IPV6_TCLASS, IPV6_V6ONLY, SO_ACCEPTCONN, SO_DOMAIN,
@@ -11,65 +12,83 @@ use libc::{
     TCP_USER_TIMEOUT,
 };
 use toehold_posix::errno::{Errno, Outcome};
-use toehold_posix::options::{TCP_INQ, TCP_NOTSENT_LOWAT, meaning};
+use toehold_posix::options::{Meaning, TCP_INQ, TCP_NOTSENT_LOWAT, meaning};
 
 use super::Stream;
-
-/// Which libc does not name yet.
-const IP_LOCAL_PORT_RANGE: c_int = 51;
+use crate::answer::outcome;
+use crate::next;
 
 /// TCP_CA_NAME_MAX: how long the kernel's names of congestion control are, with zeros at the end.
 const CONGESTION_LENGTH: usize = 16;
 
-/// Options that a connection takes and that change nothing, for a node has nothing that they
-/// could change, or the kernel's stack does it so too.
-const WITHOUT_EFFECT: [(c_int, c_int); 14] = [
-    (IPPROTO_TCP, libc::TCP_DEFER_ACCEPT),
-    (IPPROTO_TCP, libc::TCP_WINDOW_CLAMP),
-    (IPPROTO_TCP, libc::TCP_SYNCNT),
-    (IPPROTO_TCP, libc::TCP_LINGER2),
-    (IPPROTO_TCP, libc::TCP_THIN_LINEAR_TIMEOUTS),
-    (IPPROTO_TCP, libc::TCP_THIN_DUPACK),
-    (IPPROTO_TCP, libc::TCP_TIMESTAMP),
-    (IPPROTO_IP, libc::IP_TTL),
-    (IPPROTO_IP, libc::IP_RECVERR),
-    (IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT),
-    (IPPROTO_IP, IP_LOCAL_PORT_RANGE),
-    (IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS),
-    (IPPROTO_IPV6, libc::IPV6_RECVERR),
-    (IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER),
-];
+/// TCP_AO_ADD_KEY, TCP_AO_DEL_KEY and TCP_AO_INFO, which libc does not name yet.
+const AUTHENTICATION: [c_int; 3] = [38, 39, 40];
+
+/// Options that the kernel would take, and that must not be taken if they have no effect.
+pub(super) fn is_never_without_effect(level: c_int, name: c_int) -> bool {
+    let names = [libc::TCP_MD5SIG, libc::TCP_MD5SIG_EXT, libc::TCP_REPAIR];
+    level == IPPROTO_TCP && (names.contains(&name) || AUTHENTICATION.contains(&name))
+}
 
 /// Where an option's value is.
 pub(crate) enum Value {
     Bytes(Vec<u8>),
     /// With the descriptor that stands for the connection, as of any socket.
     Descriptor,
+    /// With a socket of the kernel's that the same was set of.
+    Shadow(OwnedFd),
 }
 
 impl Stream {
     /// Sets an option. `None`: it is one of the descriptor's.
     pub(crate) fn set_option(&self, level: c_int, name: c_int, value: &[u8]) -> Option<Outcome<c_int>> {
         match meaning(level, name, value) {
-            Ok(meaning) => Some(self.apply(meaning).map(|()| 0)),
-            Err(Errno::NOPROTOOPT) if WITHOUT_EFFECT.contains(&(level, name)) => Some(Ok(0)),
+            Ok(Meaning::Nothing) if level != SOL_SOCKET => Some(self.set_shadow(level, name, value)),
+            Ok(meaning) => Some(self.apply(meaning).map(|()| {
+                self.history.note(level, name, value);
+                0
+            })),
             Err(Errno::NOPROTOOPT) if level == SOL_SOCKET => None,
+            Err(Errno::NOPROTOOPT) => Some(self.set_shadow(level, name, value)),
             Err(errno) => Some(Err(errno)),
         }
+    }
+
+    /// Options that change nothing, for a node has nothing that they could change, or does so
+    /// anyhow: the kernel says whether the program may set them so, and they are kept.
+    fn set_shadow(&self, level: c_int, name: c_int, value: &[u8]) -> Outcome<c_int> {
+        if is_never_without_effect(level, name) {
+            return Err(Errno::NOPROTOOPT);
+        }
+        // Only of a socket that is not connected.
+        if (level, name) == (IPPROTO_TCP, libc::TCP_WINDOW_CLAMP) && value.iter().all(|byte| *byte == 0) {
+            return Err(Errno::INVAL);
+        }
+        let shadow = self.history.shadow(self.domain)?;
+        let len = value.len() as libc::socklen_t;
+        // SAFETY: the value is as long as said.
+        let set = outcome(unsafe {
+            next::setsockopt(shadow.as_raw_fd(), level, name, value.as_ptr().cast(), len)
+        })?;
+        self.history.note(level, name, value);
+        Ok(set)
     }
 
     /// An option's value.
     pub(crate) fn option(&self, level: c_int, name: c_int) -> Outcome<Value> {
         let number = match level {
             SOL_SOCKET => return self.socket_option(name),
-            IPPROTO_TCP => return self.tcp_option(name).map(Value::Bytes),
+            IPPROTO_TCP => return self.tcp_option(name),
             IPPROTO_IP if name == IP_TOS => self.settings()?.traffic_class().into(),
             IPPROTO_IPV6 if name == IPV6_TCLASS => self.settings()?.traffic_class().into(),
             IPPROTO_IPV6 if name == IPV6_V6ONLY => 0,
-            _ if WITHOUT_EFFECT.contains(&(level, name)) => 0,
-            _ => return Err(Errno::NOPROTOOPT),
+            _ => return self.shadow(),
         };
         Ok(Value::Bytes(bytes(number)))
+    }
+
+    fn shadow(&self) -> Outcome<Value> {
+        self.history.shadow(self.domain).map(Value::Shadow)
     }
 
     fn settings(&self) -> Outcome<toehold_socket::Settings> {
@@ -94,12 +113,8 @@ impl Stream {
             SO_SNDBUF => settings.send_buffer() as c_int,
             SO_RCVBUF => settings.receive_buffer() as c_int,
             SO_RCVLOWAT => settings.receive_low_water().into(),
-            SO_LINGER => {
-                let linger = settings.linger();
-                let seconds = linger.map_or(0, |span| span.as_secs() as c_int);
-                let pair = [c_int::from(linger.is_some()), seconds];
-                return Ok(Value::Bytes(pair.map(c_int::to_ne_bytes).concat()));
-            }
+            // The kernel remembers a span that does not count any more.
+            SO_LINGER => return self.shadow(),
             SO_RCVTIMEO | SO_SNDTIMEO => {
                 let span = match name {
                     SO_RCVTIMEO => self.inner.read_timeout(),
@@ -118,12 +133,12 @@ impl Stream {
         Ok(Value::Bytes(bytes(number)))
     }
 
-    fn tcp_option(&self, name: c_int) -> Outcome<Vec<u8>> {
+    fn tcp_option(&self, name: c_int) -> Outcome<Value> {
         let settings = self.settings()?;
-        Ok(bytes(match name {
+        let number = match name {
             TCP_NODELAY => settings.no_delay().into(),
             TCP_CORK => settings.cork().into(),
-            TCP_QUICKACK => 1,
+            TCP_QUICKACK => self.history.switch(IPPROTO_TCP, name).unwrap_or(true).into(),
             TCP_KEEPIDLE => settings.keepalive_idle().as_secs() as c_int,
             TCP_KEEPINTVL => settings.keepalive_interval().as_secs() as c_int,
             TCP_KEEPCNT => settings.keepalive_probes().into(),
@@ -135,15 +150,15 @@ impl Stream {
             TCP_CONGESTION => {
                 let mut name = settings.congestion_name().as_bytes().to_vec();
                 name.resize(CONGESTION_LENGTH, 0);
-                return Ok(name);
+                return Ok(Value::Bytes(name));
             }
             TCP_INFO => {
                 let info = self.inner.info().map_err(Errno::from)?;
-                return Ok(toehold_posix::info::tcp_info(&info));
+                return Ok(Value::Bytes(toehold_posix::info::tcp_info(&info)));
             }
-            _ if WITHOUT_EFFECT.contains(&(IPPROTO_TCP, name)) => 0,
-            _ => return Err(Errno::NOPROTOOPT),
-        }))
+            _ => return self.shadow(),
+        };
+        Ok(Value::Bytes(bytes(number)))
     }
 }
 

@@ -12,7 +12,7 @@ use toehold_posix::options::Meaning;
 use toehold_socket::{ReceiveOptions, SendOptions, State, TcpStream};
 
 use super::fresh::limit;
-use super::plain;
+use super::{Fresh, History, plain};
 use crate::usage::{Counter, count};
 use crate::{signals, table};
 
@@ -36,6 +36,9 @@ pub(crate) struct Stream {
     pub(crate) reports_unread: AtomicBool,
     /// Another process may have the descriptor, and the library did not see how.
     shared: AtomicBool,
+    pub(super) history: History,
+    /// The program has chosen where it leaves from.
+    pub(super) bound: bool,
     /// The last copy of the descriptor, once the program has none any more.
     last: Mutex<Option<OwnedFd>>,
 }
@@ -49,18 +52,30 @@ impl Stream {
             nonblocking: AtomicBool::new(false),
             reports_unread: AtomicBool::new(false),
             shared: AtomicBool::new(false),
+            history: History::default(),
+            bound: false,
             last: Mutex::new(None),
         }
     }
 
-    /// One that is being set up.
-    pub(super) fn connecting(inner: TcpStream, domain: c_int) -> Stream {
-        Stream::new(inner, domain, phase::CONNECTING)
+    /// One that is being set up, as the program wants it.
+    pub(super) fn connecting(inner: TcpStream, from: &Fresh) -> Stream {
+        let mut stream = Stream::new(inner, from.domain, phase::CONNECTING);
+        stream.history = from.history.copy();
+        stream.bound = from.is_bound();
+        stream
     }
 
     /// One that there is.
     pub(crate) fn connected(inner: TcpStream, domain: c_int) -> Stream {
         Stream::new(inner, domain, phase::CONNECTED)
+    }
+
+    /// One that has what was set of its listener.
+    pub(super) fn accepted(inner: TcpStream, domain: c_int, listeners: &History) -> Stream {
+        let mut stream = Stream::connected(inner, domain);
+        stream.history = listeners.copy();
+        stream
     }
 
     /// Its descriptor, to make the program's copies of.
@@ -98,14 +113,11 @@ impl Stream {
         timeouts.iter().any(|timeout| matches!(timeout, Ok(Some(_))))
     }
 
-    /// What `connect` says, on a stream that has begun to: the first time, or again.
+    /// What `connect` says, on a stream that has begun to. A non-blocking call is never told the
+    /// outcome, however soon it is there: programs count on that.
     pub(crate) fn finish_connect(&self, nonblocking: bool) -> Outcome<c_int> {
         if nonblocking {
-            return match self.inner.info().map_err(Errno::from)?.state {
-                State::SynSent | State::SynReceived => Err(Errno::INPROGRESS),
-                State::Closed => Err(self.note_failed(self.take_error()?)),
-                _ => Ok(self.note_connected()),
-            };
+            return Err(Errno::INPROGRESS);
         }
         let timeout = self.inner.write_timeout().map_err(Errno::from)?;
         match self.inner.finish_connect(timeout) {
@@ -130,7 +142,7 @@ impl Stream {
         errno
     }
 
-    fn is_connecting(&self) -> bool {
+    pub(crate) fn is_connecting(&self) -> bool {
         let info = self.inner.info();
         info.is_ok_and(|info| matches!(info.state, State::SynSent | State::SynReceived))
     }

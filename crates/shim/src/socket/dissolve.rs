@@ -1,0 +1,71 @@
+//! The way back: a connection that the program is done with, or that has not come about,
+//! becomes a socket of the kernel's again, of which it is not known who will have it.
+
+use core::ffi::c_int;
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::fs::OFlags;
+use rustix::io::DupFlags;
+use toehold_posix::errno::{Errno, Outcome};
+use toehold_posix::options::Meaning;
+use toehold_socket::SocketOption;
+
+use super::{Fresh, Stream};
+use crate::file::{File, Kind};
+use crate::{next, node, table};
+
+impl Stream {
+    /// Ends the connection, of which the peer sees a reset if there is one, and puts a socket
+    /// of the kernel's in its place, at all of its numbers.
+    pub(crate) fn dissolve(&self, file: &File, number: c_int) -> Outcome<Arc<File>> {
+        let from = self.local().ok().filter(|_| self.bound);
+        let socket = self.history.shadow(self.domain)?;
+        let bound = from.is_some_and(|from| bind(&socket, self.domain, from));
+        if self.is_nonblocking() {
+            let _ = rustix::fs::fcntl_setfl(&socket, OFlags::NONBLOCK);
+        }
+        // The stack resets what is closed so.
+        let _ = self.apply(Meaning::Stack(SocketOption::Linger(Some(Duration::ZERO))));
+        let fresh = Fresh::again(self.domain, &self.history, bound);
+        let fresh = Arc::new(File::new(Kind::Fresh(fresh)));
+        let numbers = match file.numbers().count() {
+            1 => vec![number],
+            _ => table::numbers_of(file),
+        };
+        // The connection gets the last one, as when the program has closed it.
+        let last = rustix::io::fcntl_dupfd_cloexec(table::borrow(&number), node::lowest());
+        for number in numbers {
+            let flags = rustix::io::fcntl_getfd(table::borrow(&number));
+            let closes = flags.is_ok_and(|flags| flags.contains(rustix::io::FdFlags::CLOEXEC));
+            let flags = if closes {
+                DupFlags::CLOEXEC
+            } else {
+                DupFlags::empty()
+            };
+            let mut target = std::mem::ManuallyDrop::new(table::adopt(number));
+            rustix::io::dup3(&socket, &mut target, flags).map_err(|errno| Errno(errno.raw_os_error()))?;
+            table::put(number, Arc::clone(&fresh));
+        }
+        if let Ok(last) = last {
+            table::own(last.as_raw_fd());
+            self.keep_last(last);
+        }
+        crate::epoll::moved(file, &fresh);
+        Ok(fresh)
+    }
+}
+
+/// Binds a socket of the kernel's where the connection was bound to. Somebody else may have
+/// the port by now: then it leaves from anywhere.
+fn bind(socket: &OwnedFd, domain: c_int, at: SocketAddr) -> bool {
+    let mut bytes = [0_u8; 28];
+    let mut len = bytes.len() as libc::socklen_t;
+    // SAFETY: the room is as long as said, and any address has room in it.
+    unsafe {
+        toehold_posix::address::write(at, domain, bytes.as_mut_ptr().cast(), &mut len);
+        next::bind(socket.as_raw_fd(), bytes.as_ptr().cast(), len) == 0
+    }
+}

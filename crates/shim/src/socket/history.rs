@@ -1,0 +1,169 @@
+//! What the program has set of a socket, for the one that takes its place.
+
+use core::ffi::{c_int, c_void};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use libc::socklen_t;
+use toehold_posix::errno::Outcome;
+use toehold_posix::options::{Meaning, meaning};
+
+use crate::answer::outcome;
+use crate::{next, table};
+
+/// The options that were set, in their order; of one that was set again, the last time counts.
+/// What a listener's connections have from it, they share until one of them is set.
+#[derive(Default)]
+pub(crate) struct History(Mutex<Arc<Vec<Setting>>>);
+
+#[derive(Clone)]
+struct Setting {
+    level: c_int,
+    name: c_int,
+    value: Vec<u8>,
+}
+
+impl History {
+    fn settings(&self) -> Arc<Vec<Setting>> {
+        Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn note(&self, level: c_int, name: c_int, value: &[u8]) {
+        if is_membership(level, name) {
+            return;
+        }
+        let mut settings = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let settings = Arc::make_mut(&mut *settings);
+        // A linger time outlives that it counts: what was set before still says how long it is.
+        let is_off = |value: &[u8]| value.iter().take(size_of::<c_int>()).all(|byte| *byte == 0);
+        let adds = (level, name) == (libc::SOL_SOCKET, libc::SO_LINGER) && is_off(value);
+        settings.retain(|setting| {
+            (setting.level, setting.name) != (level, name) || adds && !is_off(&setting.value)
+        });
+        let value = value.to_vec();
+        settings.push(Setting { level, name, value });
+    }
+
+    /// The same for another socket.
+    pub(super) fn copy(&self) -> History {
+        History(Mutex::new(self.settings()))
+    }
+
+    /// Whether a switch is on; `None` if nobody has touched it.
+    pub(super) fn switch(&self, level: c_int, name: c_int) -> Option<bool> {
+        let settings = self.settings();
+        let mut settings = settings.iter();
+        let setting = settings.find(|setting| (setting.level, setting.name) == (level, name))?;
+        Some(setting.value.iter().any(|byte| *byte != 0))
+    }
+
+    /// A socket of the kernel's that was set so: what it says, the kernel would say.
+    pub(super) fn shadow(&self, domain: c_int) -> Outcome<OwnedFd> {
+        let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
+        // SAFETY: plain numbers.
+        let shadow = table::adopt(outcome(unsafe { next::socket(domain, kind, 0) })?);
+        self.replay(shadow.as_raw_fd());
+        Ok(shadow)
+    }
+
+    /// What it means to a node.
+    pub(super) fn meanings(&self) -> Vec<Meaning> {
+        let settings = self.settings();
+        let meanings = settings
+            .iter()
+            .filter_map(|setting| meaning(setting.level, setting.name, &setting.value).ok());
+        meanings.collect()
+    }
+
+    /// Sets the same of a socket of the kernel's.
+    fn replay(&self, number: c_int) {
+        for setting in &*self.settings() {
+            let value = setting.value.as_ptr().cast::<c_void>();
+            let len = setting.value.len() as socklen_t;
+            // SAFETY: the value is as long as said. What the kernel does not take, it has not taken before.
+            unsafe { next::setsockopt(number, setting.level, setting.name, value, len) };
+        }
+    }
+}
+
+/// Memberships of groups, which are a socket's own and count one by one.
+fn is_membership(level: c_int, name: c_int) -> bool {
+    // MCAST_JOIN_GROUP to MCAST_LEAVE_SOURCE_GROUP, for both families.
+    let any = (42..=47).contains(&name);
+    match level {
+        libc::IPPROTO_IP => {
+            any || (libc::IP_ADD_MEMBERSHIP..=libc::IP_DROP_SOURCE_MEMBERSHIP).contains(&name)
+        }
+        libc::IPPROTO_IPV6 => {
+            let own = [
+                libc::IPV6_ADD_MEMBERSHIP,
+                libc::IPV6_DROP_MEMBERSHIP,
+                libc::IPV6_JOIN_ANYCAST,
+                libc::IPV6_LEAVE_ANYCAST,
+            ];
+            any || own.contains(&name)
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::time::Duration;
+    use toehold_socket::SocketOption;
+
+    #[test]
+    fn memberships_are_a_sockets_own() {
+        let history = History::default();
+        history.note(libc::IPPROTO_IP, libc::IP_ADD_MEMBERSHIP, &[0; 8]);
+        history.note(libc::IPPROTO_IP, 42, &[0; 136]);
+        history.note(libc::IPPROTO_IPV6, libc::IPV6_ADD_MEMBERSHIP, &[0; 20]);
+        assert!(history.settings().is_empty());
+    }
+
+    #[test]
+    fn a_linger_time_outlives_that_it_counts() {
+        let history = History::default();
+        let set = |pair: [c_int; 2]| {
+            let value = pair.map(c_int::to_ne_bytes).concat();
+            history.note(libc::SOL_SOCKET, libc::SO_LINGER, &value);
+        };
+        let is = |lingers: &[Option<u64>]| {
+            let lingers = lingers.iter().map(|seconds| seconds.map(Duration::from_secs));
+            let expected: Vec<_> = lingers
+                .map(|span| Meaning::Stack(SocketOption::Linger(span)))
+                .collect();
+            assert_eq!(history.meanings(), expected);
+        };
+        set([1, 5]);
+        set([0, 7]);
+        set([0, 8]);
+        is(&[Some(5), None]);
+        set([1, 9]);
+        is(&[Some(9)]);
+    }
+
+    #[test]
+    fn of_an_option_the_last_value_counts() {
+        let history = History::default();
+        let set = |value: c_int| history.note(libc::SOL_SOCKET, libc::SO_KEEPALIVE, &value.to_ne_bytes());
+        set(1);
+        history.note(libc::IPPROTO_TCP, libc::TCP_NODELAY, &1_i32.to_ne_bytes());
+        set(0);
+        let expected = [
+            Meaning::Stack(SocketOption::NoDelay(true)),
+            Meaning::Stack(SocketOption::Keepalive(false)),
+        ];
+        assert_eq!(history.meanings(), expected);
+        assert_eq!(history.copy().meanings(), expected);
+        let keepalive = |history: &History| history.switch(libc::SOL_SOCKET, libc::SO_KEEPALIVE);
+        assert_eq!(keepalive(&history), Some(false));
+        assert_eq!(history.switch(libc::IPPROTO_TCP, libc::TCP_CORK), None);
+        // What is set of a copy is the copy's.
+        history
+            .copy()
+            .note(libc::SOL_SOCKET, libc::SO_KEEPALIVE, &1_i32.to_ne_bytes());
+        assert_eq!(keepalive(&history), Some(false));
+    }
+}
