@@ -313,7 +313,8 @@ impl Epoll {
         event: Option<epoll_event>,
     ) -> Outcome<c_int> {
         self.take_over();
-        if event.is_some_and(|event| has_synonyms(event.events)) {
+        // Who deletes may pass anything.
+        if operation != libc::EPOLL_CTL_DEL && event.is_some_and(|event| has_synonyms(event.events)) {
             self.synonyms.store(true, Relaxed);
         }
         let mut watched = self.watched();

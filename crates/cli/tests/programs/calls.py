@@ -142,6 +142,10 @@ def options_without_effect():
         set_so = said(c.setsockopt, socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", *pair_of))
         got = struct.unpack("ii", c.getsockopt(socket.SOL_SOCKET, socket.SO_LINGER, 8))
         show("linger", set_so, got[0], got[1] if pair_of[1] >= 0 else "long")
+    for name in (socket.SO_BROADCAST, socket.SO_DONTROUTE, socket.SO_PRIORITY, socket.SO_MARK):
+        before = c.getsockopt(socket.SOL_SOCKET, name)
+        c.setsockopt(socket.SOL_SOCKET, name, 1)
+        show("of all sockets", name, before, [one.getsockopt(socket.SOL_SOCKET, name) for one in (c, s)])
     join, leave = 42, 45
     group = struct.pack("I4xHH4s120x", 0, socket.AF_INET, 0, socket.inet_aton("224.0.0.9"))
     joined = said(listener.setsockopt, socket.IPPROTO_IP, join, group)
@@ -166,6 +170,9 @@ def names():
     c, s = pair()
     for call in (libc.getsockname, libc.getpeername):
         show("names", [name(c, call, True, length) for length in (-1, 0, 3, 16, 28)], name(c, call, False, 16))
+    address = ctypes.create_string_buffer(28)
+    header = struct.pack("Qi4xQQQQi4x", ctypes.addressof(address), -1, 0, 0, 0, 0, 0)
+    show("bad name", [(call(c.fileno(), header, 0), ctypes.get_errno()) for call in (libc.recvmsg, libc.sendmsg)])
     limit = struct.pack("qq", 0, 2_000_000_000)
     show("bad time", libc.recvmmsg(c.fileno(), ctypes.create_string_buffer(64), 1, 0, limit), ctypes.get_errno())
 

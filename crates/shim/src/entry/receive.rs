@@ -262,6 +262,9 @@ pub(crate) unsafe extern "C" fn recvmmsg(
 unsafe fn receive_message(stream: &Stream, message: *mut msghdr, flags: c_int) -> Outcome<ssize_t> {
     // SAFETY: the caller says so.
     let message = unsafe { message.as_mut() }.ok_or(Errno::FAULT)?;
+    if !message.msg_name.is_null() && message.msg_namelen.cast_signed() < 0 {
+        return Err(Errno::INVAL);
+    }
     // SAFETY: it is one of the program's messages.
     let mut buffers = unsafe { rooms(message.msg_iov, message.msg_iovlen) }?;
     let received = stream.receive(&mut buffers, flags)?;

@@ -211,6 +211,9 @@ pub(crate) unsafe extern "C" fn sendmmsg(
 unsafe fn send_message(stream: &Stream, message: *const msghdr, flags: c_int) -> Outcome<ssize_t> {
     // SAFETY: the caller says so.
     let message = unsafe { message.as_ref() }.ok_or(Errno::FAULT)?;
+    if !message.msg_name.is_null() && message.msg_namelen.cast_signed() < 0 {
+        return Err(Errno::INVAL);
+    }
     // SAFETY: it is one of the program's messages.
     stream.send(&unsafe { gathered(message.msg_iov, message.msg_iovlen) }?, flags)
 }

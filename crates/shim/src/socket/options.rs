@@ -24,6 +24,19 @@ const CONGESTION_LENGTH: usize = 16;
 /// TCP_AO_ADD_KEY, TCP_AO_DEL_KEY and TCP_AO_INFO, which libc does not name yet.
 const AUTHENTICATION: [c_int; 3] = [38, 39, 40];
 
+/// Options of all sockets that change nothing on a node. What stands for a connection has
+/// stood for others before, and is not asked.
+const OF_ALL_SOCKETS: [c_int; 8] = [
+    libc::SO_BROADCAST,
+    libc::SO_BUSY_POLL,
+    libc::SO_DEBUG,
+    libc::SO_DONTROUTE,
+    libc::SO_MARK,
+    libc::SO_MAX_PACING_RATE,
+    libc::SO_NO_CHECK,
+    libc::SO_PRIORITY,
+];
+
 /// Options that the kernel would take, and that must not be taken if they have no effect.
 pub(super) fn is_never_without_effect(level: c_int, name: c_int) -> bool {
     let names = [libc::TCP_MD5SIG, libc::TCP_MD5SIG_EXT, libc::TCP_REPAIR];
@@ -43,12 +56,12 @@ impl Stream {
     /// Sets an option. `None`: it is one of the descriptor's.
     pub(crate) fn set_option(&self, level: c_int, name: c_int, value: &[u8]) -> Option<Outcome<c_int>> {
         match meaning(level, name, value) {
-            Ok(Meaning::Nothing) if level != SOL_SOCKET => Some(self.set_shadow(level, name, value)),
+            Ok(Meaning::Nothing) => Some(self.set_shadow(level, name, value)),
             Ok(meaning) => Some(self.apply(meaning).map(|()| {
                 self.history.note(level, name, value);
                 0
             })),
-            Err(Errno::NOPROTOOPT) if level == SOL_SOCKET => None,
+            Err(Errno::NOPROTOOPT) if level == SOL_SOCKET && !OF_ALL_SOCKETS.contains(&name) => None,
             Err(Errno::NOPROTOOPT) => Some(self.set_shadow(level, name, value)),
             Err(errno) => Some(Err(errno)),
         }
@@ -128,6 +141,7 @@ impl Stream {
             SO_PEERCRED => {
                 return Ok(Value::Bytes([0, -1, -1].map(c_int::to_ne_bytes).concat()));
             }
+            _ if OF_ALL_SOCKETS.contains(&name) => return self.shadow(),
             _ => return Ok(Value::Descriptor),
         };
         Ok(Value::Bytes(bytes(number)))
