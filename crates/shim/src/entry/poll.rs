@@ -85,6 +85,33 @@ pub(crate) unsafe extern "C" fn __ppoll_chk(
     unsafe { ppoll(fds, number, timeout, mask) }
 }
 
+/// `ppoll`, the system call. `None`: none of the descriptors is the node's.
+///
+/// # Safety
+///
+/// As there.
+pub(super) unsafe fn ppoll_by_number(
+    fds: *mut pollfd,
+    number: nfds_t,
+    timeout: *mut timespec,
+    mask: *const sigset_t,
+) -> Option<c_int> {
+    // SAFETY: the program passes a time, or none.
+    let span = unsafe { super::span(timeout) }.ok()?;
+    let began = std::time::Instant::now();
+    // SAFETY: as the program passed it.
+    let done = unsafe { poll_ours(fds, number, span, mask) }?;
+    if let Some(span) = span {
+        let left = span.saturating_sub(began.elapsed());
+        // SAFETY: the time is the program's.
+        unsafe {
+            (*timeout).tv_sec = left.as_secs() as libc::time_t;
+            (*timeout).tv_nsec = left.subsec_nanos().into();
+        }
+    }
+    Some(done)
+}
+
 /// `None`: none of the descriptors is a connection or listener of the node's.
 ///
 /// # Safety

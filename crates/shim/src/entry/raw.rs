@@ -71,7 +71,11 @@ pub(crate) unsafe extern "C" fn syscall(
             libc::SYS_dup3 => descriptors::dup3(fd, b as _, c as _).into(),
             libc::SYS_fcntl => descriptors::fcntl(fd, b as _, c as _).into(),
             libc::SYS_ioctl => control::ioctl(fd, b as _, c as _).into(),
-            libc::SYS_ppoll => poll::ppoll(a as _, b as _, c as _, d as _).into(),
+            // The system call says how much of the time is left, which libc's function does not.
+            libc::SYS_ppoll => match poll::ppoll_by_number(a as _, b as _, c as _, d as _) {
+                Some(done) => done.into(),
+                None => next::syscall(number, a, b, c, d, e, f),
+            },
             libc::SYS_pselect6 => match poll::pselect6(fd, [b as _, c as _, d as _], e as _, f as _) {
                 Some(done) => done.into(),
                 None => next::syscall(number, a, b, c, d, e, f),
