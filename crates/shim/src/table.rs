@@ -5,6 +5,7 @@
 //! number looks here first, so that one byte a number says whether there is anything.
 
 use core::ffi::c_int;
+use core::mem::ManuallyDrop;
 use core::ops::Deref;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicI32, AtomicU8};
@@ -14,6 +15,7 @@ use std::sync::Arc;
 use arc_swap::{ArcSwapOption, Guard};
 
 use crate::file::File;
+use crate::inside::Inside;
 
 /// Descriptors from this number on are the kernel's alone.
 const LIMIT: usize = 1 << 20;
@@ -34,7 +36,17 @@ static HIGHEST: AtomicI32 = AtomicI32::new(0);
 static FILES: [ArcSwapOption<File>; LIMIT] = [const { ArcSwapOption::const_empty() }; LIMIT];
 
 /// A file, for the time of a call.
-pub(crate) struct Used(Guard<Option<Arc<File>>>);
+pub(crate) struct Used(ManuallyDrop<Guard<Option<Arc<File>>>>);
+
+impl Drop for Used {
+    /// It may be the last one to have the file, whose end is the library's affair.
+    #[inline]
+    fn drop(&mut self) {
+        let _inside = Inside::enter();
+        // SAFETY: it is not used any more.
+        unsafe { ManuallyDrop::drop(&mut self.0) }
+    }
+}
 
 impl Deref for Used {
     type Target = File;
@@ -42,7 +54,7 @@ impl Deref for Used {
     #[inline]
     fn deref(&self) -> &File {
         // There is one: see `get`.
-        match &*self.0 {
+        match &**self.0 {
             Some(file) => file,
             None => unreachable!("a guard was made of nothing"),
         }
@@ -52,7 +64,7 @@ impl Deref for Used {
 impl Used {
     /// The file, for longer.
     pub(crate) fn share(&self) -> Option<Arc<File>> {
-        (*self.0).clone()
+        (**self.0).clone()
     }
 }
 
@@ -74,7 +86,7 @@ pub(crate) fn get(number: c_int) -> Option<Used> {
         return None;
     }
     let file = FILES[number as usize].load();
-    file.is_some().then_some(Used(file))
+    file.is_some().then(|| Used(ManuallyDrop::new(file)))
 }
 
 /// From now on the number is this file's.

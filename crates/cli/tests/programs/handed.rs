@@ -85,10 +85,10 @@ first = subprocess.Popen([sys.argv[1]], stdin=peers[0], stdout=peers[0])
 peers[1].sendall(b'before ')
 duplicates = [(os.POSIX_SPAWN_DUP2, peers[1].fileno(), number) for number in (0, 1)]
 second = os.posix_spawn(sys.argv[1], [sys.argv[1]], os.environ, file_actions=duplicates)
-peers[1].sendall(b'and after ')
 print([peer.getpeername() == peer.getsockname() for peer in peers])
-for peer in peers: peer.close()
 print(first.wait(), os.waitpid(second, 0)[1])
+peers[1].sendall(b'and after')
+for peer in peers: peer.close()
 ";
 
 #[test]
