@@ -28,6 +28,7 @@ fn config(connections: u32) -> Config {
             any_thread: true,
         },
         connections,
+        demux_counters: true,
         listeners: 4,
         time_wait_records: 16,
         payload_blocks: 64,

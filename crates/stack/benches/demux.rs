@@ -2,14 +2,14 @@
 //!
 //! `cargo bench -p toehold-stack --bench demux`: nanoseconds a look-up of
 //! random connections, one by one and in bursts, and of one connection again
-//! and again; with PCBs examined. `HashMap` is there for comparison.
+//! and again; with PCBs examined and cache lines read. `HashMap` is there for comparison.
 
 use std::collections::HashMap;
 use std::hint::black_box;
 use std::time::Instant;
 
 use toehold_shm::{Carver, Region};
-use toehold_stack::demux::{Demultiplexer, Demux};
+use toehold_stack::demux::Demultiplexer;
 use toehold_stack::{DemuxStrategy, FourTuple};
 
 const LOOKUPS: usize = 1 << 20;
@@ -41,19 +41,28 @@ fn time(count: usize, mut work: impl FnMut()) -> f64 {
 
 fn measure(name: &str, strategy: DemuxStrategy, store: &[FourTuple], wanted: &[FourTuple]) {
     let count = store.len() as u32;
-    let region = Region::private(Demultiplexer::bytes_needed(strategy, count)).unwrap();
-    let mut demux =
-        Demultiplexer::create(&mut Carver::new(region).unwrap(), strategy, count, &[7; 16]).unwrap();
-    for id in 0..count {
-        demux.insert(id, store).unwrap();
-    }
+    let fill = |counted| {
+        let region = Region::private(Demultiplexer::bytes_needed(strategy, count)).unwrap();
+        let mut carver = Carver::new(region).unwrap();
+        let mut demux = Demultiplexer::create(&mut carver, strategy, counted, count, &[7; 16]).unwrap();
+        for id in 0..count {
+            demux.insert(id, store).unwrap();
+        }
+        demux
+    };
+    let mut demux = fill(false);
     let one_by_one = time(wanted.len(), || {
         for tuple in wanted {
             black_box(demux.lookup(tuple, store));
         }
     });
-    let counters = demux.counters();
-    let examined = counters.examined as f64 / counters.lookups as f64;
+    let mut counted = fill(true);
+    for tuple in wanted {
+        counted.lookup(tuple, store);
+    }
+    let counters = *counted.counters().expect("counted");
+    let each = |number: u64| number as f64 / counters.demux_lookups as f64;
+    let (examined, lines) = (each(counters.demux_examined), each(counters.demux_lines));
     let mut ids = [0; BURST];
     let bursts = time(wanted.len(), || {
         for burst in wanted.chunks_exact(BURST) {
@@ -66,13 +75,13 @@ fn measure(name: &str, strategy: DemuxStrategy, store: &[FourTuple], wanted: &[F
             black_box(demux.lookup(black_box(&wanted[0]), store));
         }
     });
-    println!("{count:>9} {name:12} {one_by_one:8.1} {bursts:8.1} {train:8.1} {examined:10.2}");
+    println!("{count:>9} {name:12} {one_by_one:8.1} {bursts:8.1} {train:8.1} {examined:10.2} {lines:8.2}");
 }
 
 fn main() {
     println!(
-        "{:>9} {:12} {:>8} {:>8} {:>8} {:>10}",
-        "entries", "strategy", "ns each", "in burst", "train", "examined"
+        "{:>9} {:12} {:>8} {:>8} {:>8} {:>10} {:>8}",
+        "entries", "strategy", "ns each", "in burst", "train", "examined", "lines"
     );
     for count in [100, 1 << 10, 1 << 16, 1 << 20] {
         let store: Vec<FourTuple> = (0..count).map(tuple).collect();

@@ -5,6 +5,8 @@ use core::time::Duration;
 
 use toehold_link::steering::Steering;
 
+use crate::demux::DemuxStrategy;
+
 /// Settings of one stack. Bounds are fixed for its lifetime: they size the region.
 #[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
 pub struct Config {
@@ -36,6 +38,8 @@ pub struct Config {
     pub seed: u64,
     /// Demultiplexing strategy.
     pub demux: DemuxStrategy,
+    /// Whether the demultiplexer counts what it does.
+    pub demux_counters: bool,
     /// Most connections at once, half-open and closing ones included.
     pub connections: u32,
     /// Most listeners at once.
@@ -50,18 +54,6 @@ pub struct Config {
     pub payload_block_len: u32,
     /// Settings of TCP.
     pub tcp: TcpConfig,
-}
-
-/// Demultiplexing strategies.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub enum DemuxStrategy {
-    /// Hash chains, each with a one-entry cache (demux paper §3.4).
-    Sequent {
-        /// Number of chains.
-        chains: u32,
-    },
-    /// Buckets of a cache line, keyed hash.
-    FlowTable,
 }
 
 /// Settings of TCP. Spans that name an RFC default to its value.
@@ -183,6 +175,7 @@ impl Default for Config {
             secret: [0; 16],
             seed: 0,
             demux: DemuxStrategy::FlowTable,
+            demux_counters: false,
             connections: 1 << 16,
             listeners: 1 << 10,
             time_wait_records: 1 << 16,

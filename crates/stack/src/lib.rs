@@ -28,8 +28,9 @@ mod time;
 mod tuple;
 mod wheel;
 
-pub use config::{Config, CongestionAlgorithm, DemuxStrategy, TcpConfig};
-pub use counters::{Counters, Work};
+pub use config::{Config, CongestionAlgorithm, TcpConfig};
+pub use counters::{Counters, DemuxCounters, Work};
+pub use demux::DemuxStrategy;
 pub use kernel::{FromKernel, ToKernel};
 pub use socket::{
     Change, ConnectionId, Event, Info, ListenerId, Placement, Readiness, ReceiveFlags, SendFlags, Settings,
@@ -258,6 +259,11 @@ impl Stack {
     /// What the stack has counted.
     pub fn counters(&self) -> &Counters {
         &self.counters[0]
+    }
+
+    /// What the demultiplexer has counted, if it counts.
+    pub fn demux_counters(&self) -> Option<&DemuxCounters> {
+        self.tcp.demux.counters()
     }
 
     /// What finding connections and timers has cost since the stack's creation.

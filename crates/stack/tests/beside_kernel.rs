@@ -44,6 +44,7 @@ impl Host {
     fn new(beside_kernel: bool) -> Host {
         let config = Config {
             beside_kernel,
+            demux_counters: true,
             mac: OWN_MAC,
             ipv4: Some((OWN, 24)),
             connections: 16,

@@ -15,7 +15,7 @@
 use toehold_shm::{Carver, OutOfMemory, Table};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::{Full, Tuples, same};
+use super::{Full, Observer, Tuples, same};
 use crate::keyed::Key;
 use crate::tuple::FourTuple;
 
@@ -267,20 +267,21 @@ impl FlowIndex {
         bucket.matches(places.tag).next().map(|way| bucket.id(way))
     }
 
-    /// The id of a tuple with this hash. Adds the number of tuples compared to `examined`.
+    /// The id of a tuple with this hash.
     #[inline]
     pub(crate) fn find(
         &self,
         hash: u64,
         tuple: &FourTuple,
         tuples: &(impl Tuples + ?Sized),
-        examined: &mut u64,
+        observer: &mut impl Observer,
     ) -> Option<u32> {
         let places = self.places(hash);
         let bucket = &self.buckets[places.first];
+        observer.touch();
         for way in bucket.matches(places.tag) {
             let id = bucket.id(way);
-            *examined += 1;
+            observer.examine();
             if same(tuples.tuple(id), tuple) {
                 return Some(id);
             }
@@ -288,7 +289,7 @@ impl FlowIndex {
         if bucket.turned_away == 0 {
             return None;
         }
-        self.find_elsewhere(hash, tuple, tuples, examined)
+        self.find_elsewhere(hash, tuple, tuples, observer)
     }
 
     #[cold]
@@ -297,7 +298,7 @@ impl FlowIndex {
         hash: u64,
         tuple: &FourTuple,
         tuples: &(impl Tuples + ?Sized),
-        examined: &mut u64,
+        observer: &mut impl Observer,
     ) -> Option<u32> {
         let places = self.places(hash);
         let bucket = &self.buckets[places.second];
@@ -307,8 +308,9 @@ impl FlowIndex {
             .iter()
             .filter(|entry| entry.hash == hash)
             .map(|entry| entry.id);
+        observer.touch();
         in_bucket.chain(in_stash).find(|&id| {
-            *examined += 1;
+            observer.examine();
             same(tuples.tuple(id), tuple)
         })
     }
@@ -409,19 +411,19 @@ impl FlowIndex {
         }
     }
 
-    /// Takes a tuple out and returns its id.
-    pub(crate) fn remove(&mut self, tuple: &FourTuple, tuples: &(impl Tuples + ?Sized)) -> Option<u32> {
-        let hash = self.hash(tuple);
-        let id = self.find(hash, tuple, tuples, &mut 0)?;
-        match self.locate(hash, id)? {
-            Spot::Way(at, way) => {
+    /// Takes an id out, whose tuple `tuples` still knows. Says whether it was there.
+    pub(crate) fn remove(&mut self, id: u32, tuples: &(impl Tuples + ?Sized)) -> bool {
+        let hash = self.hash(tuples.tuple(id));
+        match self.locate(hash, id) {
+            Some(Spot::Way(at, way)) => {
                 self.vacate(at, way, self.places(hash));
                 self.unstash_into(at);
             }
-            Spot::Stash(at) => self.drop_stashed(at),
+            Some(Spot::Stash(at)) => self.drop_stashed(at),
+            None => return false,
         }
         self.head[0].len = self.head[0].len.wrapping_sub(1);
-        Some(id)
+        true
     }
 
     fn drop_stashed(&mut self, at: usize) {

@@ -7,7 +7,7 @@
 use toehold_shm::{Carver, NONE, OutOfMemory, Table};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::{Demux, DemuxCounters, FlowIndex, Full, Tuples, same};
+use super::{Demux, FlowIndex, Full, Observer, Tuples, same};
 use crate::keyed::{Key, Purpose};
 use crate::tuple::FourTuple;
 
@@ -18,10 +18,8 @@ const BURST: usize = 16;
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 struct Front {
-    counters: DemuxCounters,
     /// The id found last, plus 1; 0: none.
     last: u32,
-    reserved: u32,
 }
 
 /// Ids by tuple.
@@ -46,11 +44,16 @@ impl FlowTable {
     }
 
     #[inline]
-    fn lookup_hashed<T: Tuples + ?Sized>(&mut self, hash: u64, tuple: &FourTuple, tuples: &T) -> Option<u32> {
-        let front = &mut self.front[0];
-        let found = self.index.find(hash, tuple, tuples, &mut front.counters.examined);
+    fn lookup_hashed<T: Tuples + ?Sized>(
+        &mut self,
+        hash: u64,
+        tuple: &FourTuple,
+        tuples: &T,
+        observer: &mut impl Observer,
+    ) -> Option<u32> {
+        let found = self.index.find(hash, tuple, tuples, observer);
         if let Some(id) = found {
-            front.last = id + 1;
+            self.front[0].last = id + 1;
         }
         found
     }
@@ -58,23 +61,34 @@ impl FlowTable {
 
 impl Demux for FlowTable {
     #[inline]
-    fn lookup<T: Tuples + ?Sized>(&mut self, tuple: &FourTuple, tuples: &T) -> Option<u32> {
-        let front = &mut self.front[0];
-        front.counters.lookups += 1;
-        if let Some(last) = front.last.checked_sub(1) {
-            front.counters.examined += 1;
+    fn lookup<T: Tuples + ?Sized>(
+        &mut self,
+        tuple: &FourTuple,
+        tuples: &T,
+        observer: &mut impl Observer,
+    ) -> Option<u32> {
+        observer.look_up(1);
+        observer.touch();
+        if let Some(last) = self.front[0].last.checked_sub(1) {
+            observer.examine();
             if same(tuples.tuple(last), tuple) {
-                front.counters.cache_hits += 1;
+                observer.hit();
                 return Some(last);
             }
         }
-        self.lookup_hashed(self.index.hash(tuple), tuple, tuples)
+        self.lookup_hashed(self.index.hash(tuple), tuple, tuples, observer)
     }
 
-    fn lookup_burst<T: Tuples + ?Sized>(&mut self, wanted: &[FourTuple], ids: &mut [u32], tuples: &T) {
+    fn lookup_burst<T: Tuples + ?Sized>(
+        &mut self,
+        wanted: &[FourTuple],
+        ids: &mut [u32],
+        tuples: &T,
+        observer: &mut impl Observer,
+    ) {
         assert_eq!(wanted.len(), ids.len());
+        observer.look_up(wanted.len() as u64);
         for (wanted, ids) in wanted.chunks(BURST).zip(ids.chunks_mut(BURST)) {
-            self.front[0].counters.lookups += wanted.len() as u64;
             let mut hashes = [0; BURST];
             for (hash, tuple) in hashes.iter_mut().zip(wanted) {
                 *hash = self.index.hash(tuple);
@@ -86,9 +100,10 @@ impl Demux for FlowTable {
             }
             for ((id, hash), tuple) in ids.iter_mut().zip(hashes).zip(wanted) {
                 if *id != NONE && same(tuples.tuple(*id), tuple) {
-                    self.front[0].counters.examined += 1;
+                    observer.touch();
+                    observer.examine();
                 } else {
-                    *id = self.lookup_hashed(hash, tuple, tuples).unwrap_or(NONE);
+                    *id = self.lookup_hashed(hash, tuple, tuples, observer).unwrap_or(NONE);
                 }
             }
         }
@@ -101,20 +116,15 @@ impl Demux for FlowTable {
         self.index.insert(id, tuples)
     }
 
-    fn remove<T: Tuples + ?Sized>(&mut self, tuple: &FourTuple, tuples: &T) -> Option<u32> {
-        let id = self.index.remove(tuple, tuples)?;
+    fn remove<T: Tuples + ?Sized>(&mut self, id: u32, tuples: &T) -> bool {
         let front = &mut self.front[0];
         if front.last == id + 1 {
             front.last = 0;
         }
-        Some(id)
+        self.index.remove(id, tuples)
     }
 
     fn len(&self) -> u32 {
         self.index.len()
-    }
-
-    fn counters(&self) -> DemuxCounters {
-        self.front[0].counters
     }
 }

@@ -8,7 +8,6 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use super::fast_open::Pending;
 use super::segment::Segment;
 use super::{Context, Pcb, State, Tcp, flag};
-use crate::demux::Demux;
 use crate::socket::{ConnectionId, ListenerId, Settings, SocketError, setting};
 use crate::time::Instant;
 use crate::tuple::{Address, FourTuple};

@@ -2,7 +2,6 @@
 
 use super::time_wait::TimeWait;
 use super::{Context, Pcb, State, Tcp, flag};
-use crate::demux::Demux;
 use crate::socket::{Change, Shutdown, SocketError, setting};
 use crate::time::Instant;
 use toehold_shm::NONE;
@@ -107,7 +106,7 @@ impl Tcp {
         pcb.retransmit_at = Instant::NEVER;
         pcb.ack_at = Instant::NEVER;
         pcb.life_at = Instant::NEVER;
-        let (tuple, listener) = (pcb.tuple, pcb.listener);
+        let listener = pcb.listener;
         // The peer may still be about to read these bytes where they lie.
         let fence = pcb.sent_head != NONE;
         if fence {
@@ -115,7 +114,7 @@ impl Tcp {
         } else {
             self.drop_queued(index);
         }
-        self.demux.remove(&tuple, &self.pcbs);
+        self.demux.remove(index, &self.pcbs);
         if half_open {
             self.forget_half_open(listener);
         }

@@ -5,7 +5,6 @@ use toehold_wire::tcp::Flags;
 use super::congestion::Congestion;
 use super::segment::Segment;
 use super::{Context, State, Tcp, flag};
-use crate::demux::Demux;
 use crate::ip::Ip;
 use crate::socket::{Change, ConnectionId, Settings, SocketError};
 use crate::time::Instant;

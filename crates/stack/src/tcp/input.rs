@@ -6,7 +6,6 @@ use toehold_wire::tcp::Flags;
 use super::segment::{Refusal, Segment};
 use super::time_wait::TimeWait;
 use super::{Context, State, Tcp, flag};
-use crate::demux::Demux;
 use crate::ip::TcpPacket;
 use crate::socket::{Placement, SocketError};
 

@@ -64,7 +64,7 @@ use self::sent::{Flight, Sent};
 use self::time_wait::TimeWaits;
 use crate::config::{Config, TcpConfig};
 use crate::counters::{Counters, Work};
-use crate::demux::{Demultiplexer, Demux};
+use crate::demux::Demultiplexer;
 use crate::ip::Ip;
 use crate::keyed::Keys;
 use crate::socket::{Change, ConnectionId, Event, ListenerId, SocketError, setting};
@@ -127,7 +127,7 @@ pub(crate) struct Tcp {
     pub(crate) channels: Channels,
     /// What the holder of the lease knows of each channel that is in use.
     open_channels: Slab<Channel>,
-    demux: Demultiplexer,
+    pub(crate) demux: Demultiplexer,
     listeners: Table<Listener>,
     /// Heads of the lists of listeners by port, plus one; 0: none.
     listener_buckets: Table<u32>,
@@ -194,7 +194,13 @@ impl Tcp {
             limbo: carver.slab(config.connections)?,
             ranges: carver.slab(range_capacity(config))?,
             record_ends: carver.slab(records::CAPACITY)?,
-            demux: Demultiplexer::create(carver, config.demux, config.connections, &config.secret)?,
+            demux: Demultiplexer::create(
+                carver,
+                config.demux,
+                config.demux_counters,
+                config.connections,
+                &config.secret,
+            )?,
             listeners: carver.table(config.listeners as usize)?,
             listener_buckets: carver.table(accept::LISTENER_BUCKETS)?,
             wheel: Wheel::create(carver, config.connections)?,
@@ -402,10 +408,10 @@ impl Tcp {
     }
 
     pub(crate) fn work(&self) -> Work {
-        let demux = self.demux.counters();
+        let demux = self.demux.counters().copied().unwrap_or_default();
         Work {
-            lookups: demux.lookups,
-            tuples_examined: demux.examined,
+            lookups: demux.demux_lookups,
+            tuples_examined: demux.demux_examined,
             timers_examined: self.wheel.examined(),
         }
     }

@@ -8,7 +8,7 @@ use toehold_shm::{Carver, NONE, OutOfMemory, Slab, Table};
 use toehold_wire::tcp::Seq;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use crate::demux::{FlowIndex, HasTuple};
+use crate::demux::{FlowIndex, HasTuple, Unobserved};
 use crate::keyed::{Key, Purpose};
 use crate::time::Instant;
 use crate::tuple::FourTuple;
@@ -225,13 +225,12 @@ impl TimeWaits {
 
     fn find(&self, tuple: &FourTuple) -> Option<u32> {
         self.index
-            .find(self.index.hash(tuple), tuple, &self.records, &mut 0)
+            .find(self.index.hash(tuple), tuple, &self.records, &mut Unobserved)
     }
 
     fn take_out(&mut self, id: u32) {
-        let tuple = self.records[id].tuple;
         self.unlink(id);
-        self.index.remove(&tuple, &self.records);
+        self.index.remove(id, &self.records);
         self.records.remove(id);
     }
 

@@ -1,0 +1,177 @@
+//! Lists of ids, as the paper's strategies have them.
+//!
+//! The links lie in a table of their own, by id, so that a list costs no memory
+//! that records do not have anyway. Lists are linked both ways, as BSD's are: who
+//! knows what he takes out need not look for it.
+
+use toehold_shm::{Carver, OutOfMemory, Steps, Table};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use super::{Full, Observer, Tuples, same};
+use crate::tuple::FourTuple;
+
+/// All zeroes: an empty chain.
+#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+struct Head {
+    /// First entry, plus 1; 0: none.
+    first: u32,
+    /// The entry last found, plus 1; 0: none.
+    cache: u32,
+}
+
+/// Neighbours of an entry, plus 1; 0: none.
+#[derive(Clone, Copy, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+struct Link {
+    next: u32,
+    previous: u32,
+}
+
+/// Chains of ids, each with room for one id that was found last.
+#[derive(Debug)]
+pub(super) struct Chains {
+    len: Table<u32>,
+    heads: Table<Head>,
+    links: Table<Link>,
+}
+
+impl Chains {
+    pub(super) fn bytes_needed(chains: u32, capacity: u32) -> usize {
+        Table::<u32>::bytes_needed(1)
+            + Table::<Head>::bytes_needed(chains.max(1) as usize)
+            + Table::<Link>::bytes_needed(capacity as usize)
+    }
+
+    pub(super) fn create(carver: &mut Carver, chains: u32, capacity: u32) -> Result<Self, OutOfMemory> {
+        Ok(Self {
+            len: carver.table(1)?,
+            heads: carver.table(chains.max(1) as usize)?,
+            links: carver.table(capacity as usize)?,
+        })
+    }
+
+    /// The number of chains.
+    #[inline]
+    pub(super) fn count(&self) -> usize {
+        self.heads.len()
+    }
+
+    /// The number of ids in all of them.
+    pub(super) fn len(&self) -> u32 {
+        self.len[0]
+    }
+
+    /// Looks at what was last found in the chain, then at the chain.
+    #[inline]
+    pub(super) fn lookup_cached<T: Tuples + ?Sized>(
+        &mut self,
+        chain: usize,
+        tuple: &FourTuple,
+        tuples: &T,
+        observer: &mut impl Observer,
+    ) -> Option<u32> {
+        observer.look_up(1);
+        observer.touch();
+        if let Some(cached) = self.heads[chain].cache.checked_sub(1) {
+            observer.examine();
+            if same(tuples.tuple(cached), tuple) {
+                observer.hit();
+                return Some(cached);
+            }
+        }
+        let id = self.walk(chain, tuple, tuples, observer)?;
+        self.heads[chain].cache = id + 1;
+        Some(id)
+    }
+
+    /// Looks along the chain, of which what is found becomes the first.
+    #[inline]
+    pub(super) fn lookup_to_front<T: Tuples + ?Sized>(
+        &mut self,
+        chain: usize,
+        tuple: &FourTuple,
+        tuples: &T,
+        observer: &mut impl Observer,
+    ) -> Option<u32> {
+        observer.look_up(1);
+        observer.touch();
+        let id = self.walk(chain, tuple, tuples, observer)?;
+        if self.heads[chain].first != id + 1 {
+            self.unlink(chain, id);
+            self.link(chain, id);
+        }
+        Some(id)
+    }
+
+    #[inline]
+    fn walk<T: Tuples + ?Sized>(
+        &self,
+        chain: usize,
+        tuple: &FourTuple,
+        tuples: &T,
+        observer: &mut impl Observer,
+    ) -> Option<u32> {
+        let mut entry = self.heads[chain].first;
+        let mut steps = Steps::along(self.links.len() as u32);
+        while let Some(id) = entry.checked_sub(1) {
+            steps.count();
+            observer.examine();
+            if same(tuples.tuple(id), tuple) {
+                return Some(id);
+            }
+            observer.touch();
+            entry = self.links[id as usize].next;
+        }
+        None
+    }
+
+    /// Enters an id that is in no chain, as the first of one.
+    pub(super) fn insert(&mut self, chain: usize, id: u32) -> Result<(), Full> {
+        if id as usize >= self.links.len() {
+            return Err(Full);
+        }
+        self.link(chain, id);
+        self.len[0] = self.len[0].wrapping_add(1);
+        Ok(())
+    }
+
+    /// Takes an id out of the only chain it can be in. Says whether it was there.
+    pub(super) fn remove(&mut self, chain: usize, id: u32) -> bool {
+        let is_first = self.heads[chain].first == id + 1;
+        if !is_first && self.links[id as usize].previous == 0 {
+            return false;
+        }
+        self.unlink(chain, id);
+        if self.heads[chain].cache == id + 1 {
+            self.heads[chain].cache = 0;
+        }
+        self.len[0] = self.len[0].wrapping_sub(1);
+        true
+    }
+
+    fn link(&mut self, chain: usize, id: u32) {
+        let next = std::mem::replace(&mut self.heads[chain].first, id + 1);
+        self.links[id as usize] = Link { next, previous: 0 };
+        if let Some(next) = next.checked_sub(1) {
+            self.links[next as usize].previous = id + 1;
+        }
+    }
+
+    fn unlink(&mut self, chain: usize, id: u32) {
+        let Link { next, previous } = std::mem::take(&mut self.links[id as usize]);
+        match previous.checked_sub(1) {
+            Some(previous) => self.links[previous as usize].next = next,
+            None => self.heads[chain].first = next,
+        }
+        if let Some(next) = next.checked_sub(1) {
+            self.links[next as usize].previous = previous;
+        }
+    }
+}
+
+/// Which of so many chains a hash belongs to: even for any number of them.
+#[inline]
+pub(super) fn chain_of(hash: u64, chains: usize) -> usize {
+    ((u128::from(hash) * chains as u128) >> 64) as usize
+}

@@ -1,0 +1,189 @@
+//! The strategy that the configuration chose.
+
+use toehold_shm::{Carver, OutOfMemory, Table};
+
+use super::{
+    Bsd, Demux, DemuxStrategy, FlowTable, Full, HashedMoveToFront, MoveToFront, Observer, Sequent, Tuples,
+    Unobserved,
+};
+use crate::counters::DemuxCounters;
+use crate::tuple::FourTuple;
+
+/// One of the strategies.
+#[derive(Debug)]
+pub enum Chosen {
+    /// A list with a cache.
+    Bsd(Bsd),
+    /// A list in the order of last use.
+    MoveToFront(MoveToFront),
+    /// Hash chains with a cache each.
+    Sequent(Sequent),
+    /// Hash chains in the order of last use.
+    HashedMoveToFront(HashedMoveToFront),
+    /// Buckets of a cache line.
+    FlowTable(FlowTable),
+}
+
+/// Does the same with whichever strategy it is.
+macro_rules! chosen {
+    ($self:expr, $strategy:ident => $call:expr) => {
+        match $self {
+            Chosen::FlowTable($strategy) => $call,
+            Chosen::Bsd($strategy) => $call,
+            Chosen::MoveToFront($strategy) => $call,
+            Chosen::Sequent($strategy) => $call,
+            Chosen::HashedMoveToFront($strategy) => $call,
+        }
+    };
+}
+
+impl Chosen {
+    /// Bytes of a region that a strategy takes for ids below `capacity`.
+    pub fn bytes_needed(strategy: DemuxStrategy, capacity: u32) -> usize {
+        match strategy {
+            DemuxStrategy::Bsd => Bsd::bytes_needed(capacity),
+            DemuxStrategy::MoveToFront => MoveToFront::bytes_needed(capacity),
+            DemuxStrategy::Sequent { chains } => Sequent::bytes_needed(chains, capacity),
+            DemuxStrategy::HashedMoveToFront { chains } => HashedMoveToFront::bytes_needed(chains, capacity),
+            DemuxStrategy::FlowTable => FlowTable::bytes_needed(capacity),
+        }
+    }
+
+    /// Makes an empty table, or attaches to the one there is.
+    pub fn create(
+        carver: &mut Carver,
+        strategy: DemuxStrategy,
+        capacity: u32,
+        secret: &[u8; 16],
+    ) -> Result<Self, OutOfMemory> {
+        Ok(match strategy {
+            DemuxStrategy::Bsd => Self::Bsd(Bsd::create(carver, capacity)?),
+            DemuxStrategy::MoveToFront => Self::MoveToFront(MoveToFront::create(carver, capacity)?),
+            DemuxStrategy::Sequent { chains } => {
+                Self::Sequent(Sequent::create(carver, chains, capacity, secret)?)
+            }
+            DemuxStrategy::HashedMoveToFront { chains } => {
+                Self::HashedMoveToFront(HashedMoveToFront::create(carver, chains, capacity, secret)?)
+            }
+            DemuxStrategy::FlowTable => Self::FlowTable(FlowTable::create(carver, capacity, secret)?),
+        })
+    }
+}
+
+impl Demux for Chosen {
+    #[inline]
+    fn lookup<T: Tuples + ?Sized>(
+        &mut self,
+        tuple: &FourTuple,
+        tuples: &T,
+        observer: &mut impl Observer,
+    ) -> Option<u32> {
+        chosen!(self, strategy => strategy.lookup(tuple, tuples, observer))
+    }
+
+    fn lookup_burst<T: Tuples + ?Sized>(
+        &mut self,
+        wanted: &[FourTuple],
+        ids: &mut [u32],
+        tuples: &T,
+        observer: &mut impl Observer,
+    ) {
+        chosen!(self, strategy => strategy.lookup_burst(wanted, ids, tuples, observer));
+    }
+
+    fn insert<T: Tuples + ?Sized>(&mut self, id: u32, tuples: &T) -> Result<(), Full> {
+        chosen!(self, strategy => strategy.insert(id, tuples))
+    }
+
+    fn remove<T: Tuples + ?Sized>(&mut self, id: u32, tuples: &T) -> bool {
+        chosen!(self, strategy => strategy.remove(id, tuples))
+    }
+
+    fn len(&self) -> u32 {
+        chosen!(self, strategy => strategy.len())
+    }
+}
+
+/// A strategy, and what it has done if that is to be counted.
+#[derive(Debug)]
+pub struct Demultiplexer {
+    chosen: Chosen,
+    counters: Option<Table<DemuxCounters>>,
+}
+
+impl Demultiplexer {
+    /// Bytes of a region that a strategy takes for ids below `capacity`.
+    pub fn bytes_needed(strategy: DemuxStrategy, capacity: u32) -> usize {
+        Chosen::bytes_needed(strategy, capacity) + Table::<DemuxCounters>::bytes_needed(1)
+    }
+
+    /// Makes an empty table, or attaches to the one there is.
+    pub fn create(
+        carver: &mut Carver,
+        strategy: DemuxStrategy,
+        counted: bool,
+        capacity: u32,
+        secret: &[u8; 16],
+    ) -> Result<Self, OutOfMemory> {
+        let counters = carver.table(1)?;
+        Ok(Self {
+            chosen: Chosen::create(carver, strategy, capacity, secret)?,
+            counters: counted.then_some(counters),
+        })
+    }
+
+    /// The id of a tuple, see [`Demux::lookup`].
+    #[inline]
+    pub fn lookup<T: Tuples + ?Sized>(&mut self, tuple: &FourTuple, tuples: &T) -> Option<u32> {
+        // What nobody has changed is decided here, in two branches that always go the same way.
+        match (&mut self.chosen, &self.counters) {
+            (Chosen::FlowTable(table), None) => table.lookup(tuple, tuples, &mut Unobserved),
+            _ => self.lookup_otherwise(tuple, tuples),
+        }
+    }
+
+    #[inline(never)]
+    fn lookup_otherwise<T: Tuples + ?Sized>(&mut self, tuple: &FourTuple, tuples: &T) -> Option<u32> {
+        match &mut self.counters {
+            Some(counters) => self.chosen.lookup(tuple, tuples, &mut counters[0]),
+            None => self.chosen.lookup(tuple, tuples, &mut Unobserved),
+        }
+    }
+
+    /// The ids of several tuples, see [`Demux::lookup_burst`].
+    ///
+    /// # Panics
+    ///
+    /// If `wanted` and `ids` differ in length.
+    pub fn lookup_burst<T: Tuples + ?Sized>(&mut self, wanted: &[FourTuple], ids: &mut [u32], tuples: &T) {
+        match &mut self.counters {
+            Some(counters) => self.chosen.lookup_burst(wanted, ids, tuples, &mut counters[0]),
+            None => self.chosen.lookup_burst(wanted, ids, tuples, &mut Unobserved),
+        }
+    }
+
+    /// Enters an id, see [`Demux::insert`].
+    pub fn insert<T: Tuples + ?Sized>(&mut self, id: u32, tuples: &T) -> Result<(), Full> {
+        self.chosen.insert(id, tuples)
+    }
+
+    /// Takes an id out, see [`Demux::remove`].
+    pub fn remove<T: Tuples + ?Sized>(&mut self, id: u32, tuples: &T) -> bool {
+        self.chosen.remove(id, tuples)
+    }
+
+    /// Number of ids.
+    pub fn len(&self) -> u32 {
+        self.chosen.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// What was done so far, if it is counted.
+    pub fn counters(&self) -> Option<&DemuxCounters> {
+        self.counters.as_ref().map(|counters| &counters[0])
+    }
+}

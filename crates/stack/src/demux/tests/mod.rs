@@ -1,0 +1,228 @@
+use std::collections::HashMap;
+
+use proptest::prelude::*;
+use toehold_shm::{Carver, NONE, Region};
+
+use super::*;
+use crate::counters::DemuxCounters;
+
+mod flow_table;
+mod long;
+
+/// Fewer than these a flow table takes always, whatever the hashes are.
+const NEVER_FULL: usize = flow_table::ROOM as usize;
+
+/// Well-mixed numbers, for tuples nobody chose.
+fn mixed(n: u64) -> u64 {
+    let x = (n ^ (n >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
+fn tuple(n: u32) -> FourTuple {
+    let low = mixed(n.into());
+    let octets = (low as u32).to_be_bytes();
+    let ports = (low >> 32) as u32;
+    if n.is_multiple_of(3) {
+        let remote = format!("[fd00::{:x}]:{}", octets[0], ports as u16)
+            .parse()
+            .unwrap();
+        let mut tuple = FourTuple::new("[fd00::1]:80".parse().unwrap(), remote);
+        tuple.remote.0[4..8].copy_from_slice(&n.to_be_bytes());
+        tuple
+    } else {
+        let mut tuple = FourTuple::new("10.0.0.1:80".parse().unwrap(), (octets, ports as u16).into());
+        tuple.remote.0[12..].copy_from_slice(&n.to_be_bytes());
+        tuple
+    }
+}
+
+fn tuples(count: u32) -> Vec<FourTuple> {
+    (0..count).map(tuple).collect()
+}
+
+fn create(strategy: DemuxStrategy, capacity: u32) -> Chosen {
+    let region = Region::private(Chosen::bytes_needed(strategy, capacity)).unwrap();
+    Chosen::create(&mut Carver::new(region).unwrap(), strategy, capacity, &[7; 16]).unwrap()
+}
+
+const STRATEGIES: [DemuxStrategy; 8] = [
+    DemuxStrategy::Bsd,
+    DemuxStrategy::MoveToFront,
+    DemuxStrategy::Sequent { chains: 0 },
+    DemuxStrategy::Sequent { chains: 1 },
+    DemuxStrategy::Sequent { chains: 19 },
+    DemuxStrategy::HashedMoveToFront { chains: 1 },
+    DemuxStrategy::HashedMoveToFront { chains: 19 },
+    DemuxStrategy::FlowTable,
+];
+
+/// What every call of a strategy must agree with.
+fn check(demux: &mut impl Demux, model: &HashMap<FourTuple, u32>, store: &[FourTuple], all: &[FourTuple]) {
+    assert_eq!(demux.len() as usize, model.len());
+    assert_eq!(demux.is_empty(), model.is_empty());
+    let mut ids = vec![0; all.len()];
+    demux.lookup_burst(all, &mut ids, store, &mut Unobserved);
+    for (tuple, id) in all.iter().zip(ids) {
+        let expected = model.get(tuple).copied();
+        assert_eq!(demux.lookup(tuple, store, &mut Unobserved), expected);
+        assert_eq!((id != NONE).then_some(id), expected);
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Insert(u32),
+    Remove(u32),
+    Lookup(u32),
+}
+
+fn steps(tuples: u32, removals: u32) -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        4 => (0..tuples).prop_map(Step::Insert),
+        removals => (0..tuples).prop_map(Step::Remove),
+        2 => (0..tuples).prop_map(Step::Lookup),
+    ];
+    prop::collection::vec(step, 1..600)
+}
+
+/// Runs steps on a table for 64 ids and on a map. The hook makes what is
+/// unlikely frequent: two buckets for everything.
+fn run(demux: &mut impl Demux, all: &[FourTuple], steps: Vec<Step>) {
+    const CAPACITY: u32 = 64;
+    let mut store = vec![FourTuple::default(); CAPACITY as usize];
+    let mut model = HashMap::new();
+    let mut free: Vec<u32> = (0..CAPACITY).collect();
+    for step in steps {
+        match step {
+            Step::Insert(n) => {
+                let tuple = all[n as usize];
+                let Some(&id) = free.last() else { continue };
+                if model.contains_key(&tuple) {
+                    continue;
+                }
+                store[id as usize] = tuple;
+                if demux.insert(id, &store[..]).is_ok() {
+                    free.pop();
+                    model.insert(tuple, id);
+                } else {
+                    assert!(model.len() >= NEVER_FULL, "full too early");
+                }
+            }
+            Step::Remove(n) => {
+                let Some(id) = model.remove(&all[n as usize]) else {
+                    continue;
+                };
+                assert!(demux.remove(id, &store[..]));
+                assert!(!demux.remove(id, &store[..]), "once");
+                // What is not in the table must not be looked at.
+                store[id as usize] = FourTuple::default();
+                free.push(id);
+            }
+            Step::Lookup(n) => {
+                let tuple = all[n as usize];
+                let found = demux.lookup(&tuple, &store[..], &mut Unobserved);
+                assert_eq!(found, model.get(&tuple).copied());
+            }
+        }
+    }
+    check(demux, &model, &store, all);
+}
+
+proptest! {
+    #[test]
+    fn behaves_like_a_map(steps in steps(100, 2), strategy in 0..STRATEGIES.len()) {
+        run(&mut create(STRATEGIES[strategy], 64), &tuples(100), steps);
+    }
+
+    #[test]
+    fn behaves_like_a_map_when_most_is_removed(steps in steps(40, 8), strategy in 0..STRATEGIES.len()) {
+        run(&mut create(STRATEGIES[strategy], 64), &tuples(40), steps);
+    }
+}
+
+#[test]
+fn trains_of_segments_are_answered_by_the_cache() {
+    let store = tuples(100);
+    for strategy in STRATEGIES {
+        let mut demux = create(strategy, 100);
+        for id in 0..100 {
+            demux.insert(id, &store[..]).unwrap();
+        }
+        let mut first = DemuxCounters::default();
+        assert_eq!(demux.lookup(&store[5], &store[..], &mut first), Some(5));
+        let mut others = DemuxCounters::default();
+        for _ in 0..10 {
+            assert_eq!(demux.lookup(&store[5], &store[..], &mut others), Some(5));
+        }
+        // The first of a list in the order of use is what a cache would hold.
+        let in_order = matches!(
+            strategy,
+            DemuxStrategy::MoveToFront | DemuxStrategy::HashedMoveToFront { .. }
+        );
+        let hits = if in_order { 0 } else { 10 };
+        assert_eq!((first.demux_lookups, first.demux_cache_hits), (1, 0));
+        assert_eq!((others.demux_lookups, others.demux_cache_hits), (10, hits));
+        assert_eq!((others.demux_examined, others.demux_lines), (10, 20));
+        assert!(demux.remove(5, &store[..]));
+        let found = demux.lookup(&store[5], &store[..], &mut Unobserved);
+        assert_eq!(found, None, "the cache forgets what is removed");
+    }
+}
+
+/// The demux paper's cost under random look-ups: a probe of the cache, and half a
+/// chain if that misses (its equations 1, 7 and 8 with N = 2000, and what the cache's
+/// failed probe adds); half a list in the order of use as well.
+#[test]
+fn lists_cost_what_the_paper_says() {
+    const N: u32 = 2000;
+    let store = tuples(N);
+    for (strategy, low, high) in [
+        ("bsd", 990.0, 1012.0),
+        ("move-to-front", 989.0, 1011.0),
+        ("sequent:1", 990.0, 1012.0),
+        ("sequent:19", 52.5, 55.5),
+        ("sequent:100", 10.5, 12.5),
+        ("hashed-move-to-front:19", 51.5, 54.5),
+    ] {
+        let mut demux = create(strategy.parse().unwrap(), N);
+        for id in 0..N {
+            demux.insert(id, &store[..]).unwrap();
+        }
+        let mut counters = DemuxCounters::default();
+        let lookups = 50_000;
+        for n in 0..lookups {
+            let id = (mixed(n + 1_000_000) % u64::from(N)) as u32;
+            let found = demux.lookup(&store[id as usize], &store[..], &mut counters);
+            assert_eq!(found, Some(id));
+        }
+        let cost = counters.demux_examined as f64 / lookups as f64;
+        assert!((low..high).contains(&cost), "{strategy}: {cost}");
+        assert!(counters.demux_lines > counters.demux_examined);
+    }
+}
+
+/// The engine's demultiplexer counts if it is told to, and finds the same in any case.
+#[test]
+fn what_is_not_to_be_counted_is_not() {
+    let store = tuples(50);
+    for strategy in STRATEGIES {
+        for counted in [true, false] {
+            let region = Region::private(Demultiplexer::bytes_needed(strategy, 50)).unwrap();
+            let mut carver = Carver::new(region).unwrap();
+            let mut demux = Demultiplexer::create(&mut carver, strategy, counted, 50, &[7; 16]).unwrap();
+            for id in 0..50 {
+                demux.insert(id, &store[..]).unwrap();
+            }
+            let mut ids = [0; 50];
+            demux.lookup_burst(&store, &mut ids, &store[..]);
+            assert!(ids.into_iter().eq(0..50));
+            assert_eq!(demux.lookup(&store[7], &store[..]), Some(7));
+            assert!(demux.remove(7, &store[..]));
+            assert_eq!(demux.lookup(&store[7], &store[..]), None);
+            assert_eq!(demux.len(), 49);
+            let lookups = demux.counters().map(|counters| counters.demux_lookups);
+            assert_eq!(lookups, counted.then_some(52), "{strategy}");
+        }
+    }
+}
