@@ -41,6 +41,7 @@ pub struct NodeConfig {
     pub(crate) connections: u32,
     pub(crate) payload_memory: usize,
     pub(crate) demux: DemuxStrategy,
+    pub(crate) demux_counters: bool,
     pub(crate) tcp: Option<TcpConfig>,
     pub(crate) drain: Duration,
     pub(crate) placement: Placement,
@@ -85,6 +86,7 @@ impl NodeConfig {
             connections: stack.connections,
             payload_memory: stack.payload_blocks as usize * BLOCK_LEN as usize,
             demux: stack.demux,
+            demux_counters: stack.demux_counters,
             tcp: None,
             drain: Duration::from_secs(2),
             placement: Placement::default(),
@@ -185,6 +187,13 @@ impl NodeConfig {
     #[must_use]
     pub fn demux(mut self, strategy: DemuxStrategy) -> Self {
         self.demux = strategy;
+        self
+    }
+
+    /// Whether what it does is counted; not by default.
+    #[must_use]
+    pub fn demux_counters(mut self, on: bool) -> Self {
+        self.demux_counters = on;
         self
     }
 
@@ -292,6 +301,7 @@ impl NodeConfig {
             ipv4: self.ipv4,
             ipv6: self.ipv6,
             demux: self.demux,
+            demux_counters: self.demux_counters,
             connections: self.connections,
             payload_blocks: blocks as u32,
             payload_block_len: BLOCK_LEN,

@@ -3,6 +3,7 @@
 
 mod capture;
 mod crowds;
+mod demux;
 mod ethernet;
 mod kernel;
 mod programs;

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use toehold_stack::{Counters, Info, Instant, State, Timer, TimerKind};
+use toehold_stack::{Counters, DemuxCounters, Info, Instant, State, Timer, TimerKind};
 
 use crate::fabric::NodeRecord;
 use crate::placement::Placement;
@@ -191,13 +191,23 @@ pub struct Counter {
 impl Counter {
     /// Everything that a stack counts.
     pub fn of_stack(counters: &Counters, shard: Option<u16>) -> Vec<Counter> {
-        let counter = |((name, value), doc): ((&str, u64), &&str)| Counter {
+        let counter = |named| Self::documented(named, shard);
+        counters.iter().zip(Counters::DOCS).map(counter).collect()
+    }
+
+    /// Everything that a demultiplexer counts.
+    pub fn of_demux(counters: &DemuxCounters, shard: Option<u16>) -> Vec<Counter> {
+        let counter = |named| Self::documented(named, shard);
+        counters.iter().zip(DemuxCounters::DOCS).map(counter).collect()
+    }
+
+    fn documented(((name, value), doc): ((&str, u64), &&str), shard: Option<u16>) -> Counter {
+        Counter {
             name: name.to_owned(),
             value,
             doc: (*doc).to_owned(),
             shard,
-        };
-        counters.iter().zip(Counters::DOCS).map(counter).collect()
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use ipnet::{Ipv4Net, Ipv6Net};
 use toehold_link::interface::NamespaceName;
 use toehold_link::mq::MeshSettings;
 use toehold_link::steering::MAX_SHARDS;
+use toehold_stack::DemuxStrategy;
 use toehold_wire::Mac;
 
 use super::{Setting, Value};
@@ -115,6 +116,18 @@ settings! {
     payload_memory: u64 = 128 << 20,
         "payload-memory" "TOEHOLD_PAYLOAD_MEMORY" "BYTES", "1M to 1T"
         |bytes| (1 << 20..=1 << 40).contains(bytes);
+
+    /// How the connection of a segment is found: a strategy of McKenney and Dove's, which
+    /// are there to be compared, or the flow table, which is better than them.
+    demux: DemuxStrategy = DemuxStrategy::FlowTable,
+        "demux" "TOEHOLD_DEMUX" "STRATEGY",
+        "bsd, move-to-front, sequent[:chains], hashed-move-to-front[:chains] or flow-table"
+        |_| true;
+
+    /// Whether to count what finding connections costs: `toehold stat` shows it.
+    demux_counters: bool = false,
+        "demux-counters" "TOEHOLD_DEMUX_COUNTERS" "YES|NO", "yes or no"
+        |_| true;
 
     /// Independent stacks in the node: so many processors can run them at once.
     /// The bounds of connections and payload memory are shared out among them.

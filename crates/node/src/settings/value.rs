@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use ipnet::{Ipv4Net, Ipv6Net};
 use toehold_link::interface::NamespaceName;
+use toehold_stack::DemuxStrategy;
 use toehold_wire::Mac;
 
 use crate::kernel::InterfaceName;
@@ -31,7 +32,7 @@ macro_rules! plain {
     };
 }
 
-plain!(u16 u32 Placement);
+plain!(u16 u32 Placement DemuxStrategy);
 
 /// Addresses and names: what is not given is found, or not there.
 impl<T: FromStr + Display + Address> Value for Option<T> {

@@ -128,7 +128,11 @@ pub(super) fn counters(shards: &Shards) -> Option<Vec<Counter>> {
     let mut counters = Vec::new();
     for (index, handle) in shards.iter() {
         let shard = (shards.count() > 1).then_some(index.into());
-        counters.extend(Counter::of_stack(look(handle)?.stack.counters(), shard));
+        let held = look(handle)?;
+        counters.extend(Counter::of_stack(held.stack.counters(), shard));
+        if let Some(demux) = held.stack.demux_counters() {
+            counters.extend(Counter::of_demux(demux, shard));
+        }
     }
     Some(counters)
 }

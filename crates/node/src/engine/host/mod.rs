@@ -446,6 +446,8 @@ fn node_config(place: &Place, settings: &NodeSettings) -> NodeConfig {
         .zero_copy(settings.zero_copy)
         .connections(settings.connections)
         .payload_memory(settings.payload_memory as usize)
+        .demux(settings.demux)
+        .demux_counters(settings.demux_counters)
         .placement(settings.placement)
         .shards(settings.shards as u8)
         .drain(settings.drain)
