@@ -2,6 +2,7 @@
 
 mod bench;
 mod interrupt;
+mod model;
 mod nodes;
 mod side;
 mod version;
@@ -24,6 +25,7 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     Bench(bench::Arguments),
+    Model(model::Arguments),
     Run(nodes::run::Arguments),
     Up(nodes::up::Arguments),
     Uplink(nodes::uplink::Arguments),
@@ -49,6 +51,7 @@ enum Command {
 fn main() -> ExitCode {
     let done = match Arguments::parse().command {
         Command::Bench(arguments) => bench::run(arguments),
+        Command::Model(arguments) => model::run(&arguments),
         Command::Run(arguments) => nodes::run::run(arguments),
         Command::Up(arguments) => nodes::up::run(arguments),
         Command::Uplink(arguments) => nodes::uplink::run(arguments),

@@ -13,7 +13,7 @@ pub(crate) mod run;
 mod settings;
 pub(crate) mod sockets;
 pub(crate) mod stat;
-mod table;
+pub(crate) mod table;
 pub(crate) mod up;
 pub(crate) mod uplink;
 
@@ -42,7 +42,7 @@ impl Within {
     }
 }
 
-fn print_json(value: &impl Serialize) -> Result<()> {
+pub(crate) fn print_json(value: &impl Serialize) -> Result<()> {
     println!("{}", serde_json::to_string_pretty(value)?);
     Ok(())
 }

@@ -3,7 +3,7 @@
 use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, presets};
 
 /// A table whose columns after the first `left` are figures.
-pub(super) fn new(columns: &[&str], left: usize) -> Table {
+pub(crate) fn new(columns: &[&str], left: usize) -> Table {
     let mut table = Table::new();
     let style = presets::UTF8_HORIZONTAL_ONLY.row_separator(LineStyle::none());
     table.load_style(style).set_header(columns);

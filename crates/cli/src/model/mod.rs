@@ -1,0 +1,27 @@
+//! `toehold model`: what theory says. A file a paper.
+
+mod demux;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Subcommand;
+
+/// Works out what the papers' equations give.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  toehold model demux --users 2000 --chains 19")]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    model: Model,
+}
+
+#[derive(Debug, Subcommand)]
+enum Model {
+    Demux(demux::Arguments),
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
+    match &arguments.model {
+        Model::Demux(arguments) => demux::run(arguments),
+    }
+}

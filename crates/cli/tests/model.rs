@@ -1,0 +1,41 @@
+//! What theory says, as a person asks for it.
+
+use std::process::Command;
+
+use serde_json::Value;
+
+fn toehold(line: &str) -> (bool, String, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_toehold"))
+        .args(line.split_whitespace())
+        .output()
+        .unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (output.status.success(), text(output.stdout), text(output.stderr))
+}
+
+#[test]
+fn the_papers_example_is_worked_out() {
+    let (done, said, _) = toehold("model demux --users 2000 --chains 19");
+    assert!(done);
+    for figure in ["1001.0", "1018.9", "548.6", "904.4", "885", "53.63", "52.98", "53.47", "1263.6"] {
+        assert!(said.contains(figure), "{figure} in\n{said}");
+    }
+}
+
+#[test]
+fn programs_get_every_digit() {
+    let (done, said, _) = toehold("model demux --response-time 0.2 --json");
+    assert!(done);
+    let report: Value = serde_json::from_str(&said).unwrap();
+    assert_eq!(report["models"].as_array().unwrap().len(), 1);
+    assert_eq!(report["models"][0]["bsd"], 1000.99975);
+    assert_eq!(report["figure_9"][4]["users"], 10_000.0);
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    for line in ["--users 0", "--chains 0", "--rate 0", "--response-time -1", "--rate inf"] {
+        let (done, _, said) = toehold(&format!("model demux {line}"));
+        assert!(!done && !said.is_empty(), "{line}");
+    }
+}

@@ -1,0 +1,82 @@
+//! Connections to look up, and tables of them.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use toehold_shm::{Carver, Region};
+use toehold_stack::demux::{Chosen, Demux, Tuples};
+use toehold_stack::{DemuxStrategy, FourTuple};
+
+/// Bytes of the keys of strategies that have one, from a seed.
+pub fn secret(seed: u64) -> [u8; 16] {
+    fastrand::Rng::with_seed(seed).u128(..).to_le_bytes()
+}
+
+/// A connection's record: what comes before and behind the tuple in a control block lies on
+/// other lines.
+#[derive(Debug, Clone, Copy)]
+#[repr(C, align(64))]
+struct Record(FourTuple);
+
+/// Connections by id.
+#[derive(Debug)]
+pub struct Connections(Vec<Record>);
+
+impl Tuples for Connections {
+    #[inline]
+    fn tuple(&self, id: u32) -> &FourTuple {
+        &self.0[id as usize].0
+    }
+}
+
+impl Connections {
+    /// So many connections of clients all over the Internet with a server.
+    pub fn new(count: u32) -> Self {
+        Self((0..count).map(|id| Record(connection(id))).collect())
+    }
+
+    /// The tuple of an id.
+    #[inline]
+    pub fn tuple_of(&self, id: u32) -> &FourTuple {
+        self.tuple(id)
+    }
+
+    /// The tuples in the order of their ids.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &FourTuple> {
+        self.0.iter().map(|record| &record.0)
+    }
+
+    /// A strategy's table with all of them.
+    ///
+    /// # Panics
+    ///
+    /// If there is not that much memory, or the table does not hold what it was made for.
+    pub fn entered(&self, strategy: DemuxStrategy, seed: u64) -> Chosen {
+        let count = self.0.len() as u32;
+        let region = Region::private(Chosen::bytes_needed(strategy, count)).expect("memory");
+        let mut carver = Carver::new(region).expect("memory");
+        let mut table = Chosen::create(&mut carver, strategy, count, &secret(seed)).expect("room");
+        for id in 0..count {
+            table.insert(id, self).expect("room for all");
+        }
+        table
+    }
+}
+
+/// A tuple of each number, no two alike: three of four are IPv4's, nothing in them is even.
+pub fn connection(number: u32) -> FourTuple {
+    // A bijection of 32 bits, so that addresses look random and differ.
+    let mixed = (number ^ (number >> 16)).wrapping_mul(0x7feb_352d);
+    let mixed = (mixed ^ (mixed >> 15)).wrapping_mul(0x846c_a68b);
+    let mixed = mixed ^ (mixed >> 16);
+    let port = 1024 + (mixed % 60_000) as u16;
+    let (server, client): (IpAddr, IpAddr) = if number.is_multiple_of(4) {
+        let prefix = 0x2001_0db8_u128 << 96;
+        (
+            Ipv6Addr::from(prefix | 1).into(),
+            Ipv6Addr::from(prefix | u128::from(mixed) << 64 | u128::from(number)).into(),
+        )
+    } else {
+        (Ipv4Addr::new(10, 0, 0, 1).into(), Ipv4Addr::from(mixed).into())
+    };
+    FourTuple::new((server, 443).into(), (client, port).into())
+}

@@ -1,0 +1,15 @@
+//! The laboratory of demultiplexing: what finding a connection costs by the equations
+//! of the demux paper (McKenney and Dove, 1992), in a simulation of its workload that
+//! runs the strategies' real code, and on this machine.
+//!
+//! It knows of strategies and tuples, and of nothing else in Toehold: no node, no link.
+
+#![forbid(unsafe_code)]
+
+mod connections;
+pub mod model;
+mod simulation;
+pub mod tpca;
+
+pub use connections::{Connections, connection, secret};
+pub use simulation::{Cost, Simulated, simulate};

@@ -1,0 +1,148 @@
+//! The paper's workload on the strategies' real code, counted and not timed.
+
+use serde::Serialize;
+use toehold_stack::demux::Demux;
+use toehold_stack::{DemuxCounters, DemuxStrategy};
+
+use crate::connections::Connections;
+use crate::model::Users;
+use crate::tpca::{Arrivals, Segment};
+
+/// Think times that pass before anything is counted: as good as everybody has sent something
+/// then, and lists are in the order that they stay in.
+const SETTLED: f64 = 8.0;
+
+/// What look-ups have cost on average.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Cost {
+    /// Look-ups.
+    pub lookups: u64,
+    /// PCBs examined for one.
+    pub examined: f64,
+    /// Share of them that a one-entry cache answered.
+    pub cache_hits: f64,
+    /// Cache lines read for one.
+    pub lines: f64,
+}
+
+impl Cost {
+    fn of(counted: &DemuxCounters) -> Self {
+        let each = |number: u64| number as f64 / counted.demux_lookups.max(1) as f64;
+        Self {
+            lookups: counted.demux_lookups,
+            examined: each(counted.demux_examined),
+            cache_hits: each(counted.demux_cache_hits),
+            lines: each(counted.demux_lines),
+        }
+    }
+}
+
+/// What a simulation has counted.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Simulated {
+    /// Of entries.
+    pub entries: Cost,
+    /// Of acknowledgements.
+    pub acknowledgements: Cost,
+    /// Of both.
+    pub together: Cost,
+}
+
+/// Looks up so many segments of users, after as many as it takes to settle. The order of
+/// users and the keys of hashes come from the seed.
+///
+/// # Panics
+///
+/// If a strategy does not find what was entered: it is wrong then.
+pub fn simulate(strategy: DemuxStrategy, of: &Users, lookups: u64, seed: u64) -> Simulated {
+    let connections = Connections::new(of.users as u32);
+    let mut table = connections.entered(strategy, seed);
+    let mut arrivals = Arrivals::new(of, seed);
+    // Two segments a transaction.
+    let settling = (2.0 * of.users * SETTLED) as u64;
+    let mut counted = [DemuxCounters::default(); 2];
+    for n in 0..settling + lookups {
+        let (user, segment) = arrivals.next().expect("users never cease");
+        if n == settling {
+            counted = Default::default();
+        }
+        let counters = &mut counted[usize::from(segment == Segment::Acknowledgement)];
+        let tuple = connections.tuple_of(user);
+        assert_eq!(table.lookup(tuple, &connections, counters), Some(user));
+    }
+    let mut together = counted[0];
+    together.add(&counted[1]);
+    Simulated {
+        entries: Cost::of(&counted[0]),
+        acknowledgements: Cost::of(&counted[1]),
+        together: Cost::of(&together),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::exact::{self, Spread};
+
+    /// That the mean of three seeds is the model's to one per cent.
+    #[track_caller]
+    fn agrees(strategy: &str, of: &Users, lookups: u64, model: f64) {
+        let strategy = strategy.parse().unwrap();
+        let simulated = |seed| simulate(strategy, of, lookups, seed).together.examined;
+        let mean = (1..=3).map(simulated).sum::<f64>() / 3.0;
+        assert!(
+            (mean / model - 1.0).abs() < 0.01,
+            "{strategy}: {mean} simulated, {model} by the model"
+        );
+    }
+
+    #[test]
+    fn lists_cost_what_the_models_say() {
+        for response in [0.2, 2.0] {
+            let of = Users::thinking_ten_seconds(2000.0, response);
+            agrees("bsd", &of, 30_000, exact::bsd(&of));
+            agrees("move-to-front", &of, 30_000, exact::move_to_front(&of));
+        }
+    }
+
+    #[test]
+    fn chains_cost_what_the_models_say() {
+        let of = Users::thinking_ten_seconds(2000.0, 0.2);
+        for chains in [19, 51, 100] {
+            let model = exact::sequent(&of, f64::from(chains), Spread::Random);
+            agrees(&format!("sequent:{chains}"), &of, 200_000, model);
+            let model = exact::hashed_move_to_front(&of, f64::from(chains), Spread::Random);
+            agrees(&format!("hashed-move-to-front:{chains}"), &of, 200_000, model);
+        }
+    }
+
+    #[test]
+    fn the_flow_table_costs_what_the_model_says() {
+        for (users, response) in [(2000.0, 0.2), (50_000.0, 2.0)] {
+            let of = Users::thinking_ten_seconds(users, response);
+            agrees("flow-table", &of, 50_000, exact::flow_table(&of));
+        }
+    }
+
+    #[test]
+    fn entries_and_acknowledgements_cost_what_the_models_say() {
+        let of = Users::thinking_ten_seconds(1000.0, 1.0);
+        let simulated = simulate(DemuxStrategy::MoveToFront, &of, 60_000, 9);
+        let acknowledgement = 1.0 + 999.0 * (1.0 - exact::silent(&of, 1.0));
+        let entry = 2.0 * exact::move_to_front(&of) - acknowledgement;
+        let close = |cost: &Cost, model: f64| (cost.examined / model - 1.0).abs() < 0.01;
+        assert!(
+            close(&simulated.acknowledgements, acknowledgement),
+            "{simulated:?}"
+        );
+        assert!(close(&simulated.entries, entry), "{simulated:?}");
+        assert_eq!(simulated.together.lookups, 60_000);
+    }
+
+    #[test]
+    fn a_seed_says_it_all() {
+        let of = Users::thinking_ten_seconds(100.0, 1.0);
+        let strategy = DemuxStrategy::Sequent { chains: 7 };
+        assert_eq!(simulate(strategy, &of, 1000, 3), simulate(strategy, &of, 1000, 3));
+    }
+}
