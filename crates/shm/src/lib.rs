@@ -49,6 +49,7 @@ mod kernel_memory;
 mod lease;
 mod parking;
 mod payload;
+mod prefetch;
 #[cfg(not(loom))]
 mod process;
 mod region;
@@ -63,6 +64,7 @@ mod table;
 mod tape;
 #[cfg(all(test, not(loom)))]
 mod tests;
+mod vectors;
 #[cfg(not(loom))]
 mod words;
 
@@ -85,6 +87,7 @@ pub use lease::{Lease, LeaseGuard, Leased, Vigil};
 pub use parking::Parking;
 pub use parking::Rest;
 pub use payload::{Payload, PayloadArea};
+pub use prefetch::prefetch;
 #[cfg(not(loom))]
 pub use process::{PerProcess, Process, inherit_nothing, inherit_signal_mask};
 pub use region::{Access, Region, RegionError};
@@ -95,6 +98,7 @@ pub use steps::Steps;
 pub use table::Table;
 #[cfg(not(loom))]
 pub use tape::{Label, Tape, TapeReader};
+pub use vectors::{Vectors, with_vectors};
 #[cfg(not(loom))]
 pub use words::{Word, Words};
 
