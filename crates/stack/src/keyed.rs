@@ -6,10 +6,11 @@
 
 use core::hash::Hasher;
 
-use siphasher::sip::{SipHasher13, SipHasher24};
+use siphasher::sip::SipHasher24;
 use toehold_wire::tcp::Seq;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use crate::sip;
 use crate::time::Instant;
 use crate::tuple::FourTuple;
 
@@ -71,9 +72,13 @@ impl Key {
     /// A hash for tables: SipHash-1-3, which no known attack predicts.
     #[inline]
     pub(crate) fn flow(&self, tuple: &FourTuple) -> u64 {
-        let mut hasher = SipHasher13::new_with_keys(self.halves[0], self.halves[1]);
-        write_tuple(&mut hasher, tuple);
-        hasher.finish()
+        sip::flow(self.halves, tuple)
+    }
+
+    /// The same for up to [`sip::BURST`] tuples.
+    #[inline]
+    pub(crate) fn flows(&self, tuples: &[FourTuple]) -> sip::Hashes {
+        sip::Packed::new(self.halves, tuples).hashes()
     }
 
     /// A hash whose value others get to see: SipHash-2-4. `extra` is hashed with the tuple.

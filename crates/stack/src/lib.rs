@@ -22,6 +22,7 @@ pub mod demux;
 mod ip;
 mod kernel;
 mod keyed;
+mod sip;
 mod socket;
 mod tcp;
 mod time;

@@ -12,11 +12,12 @@
 //!
 //! The tuples themselves lie elsewhere, see [`Tuples`].
 
-use toehold_shm::{Carver, OutOfMemory, Table};
+use toehold_shm::{Carver, NONE, OutOfMemory, Table, prefetch};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::{Full, Observer, Tuples, same};
 use crate::keyed::Key;
+use crate::sip::Hashes;
 use crate::tuple::FourTuple;
 
 /// Ids in a bucket: four tags fit a word, and three words leave room for the ids.
@@ -171,6 +172,11 @@ pub(crate) struct FlowIndex {
     pub(super) hook: Option<fn(u64, u32) -> u64>,
 }
 
+#[inline]
+fn tag(hash: u64) -> u16 {
+    (hash as u16).max(1)
+}
+
 fn bucket_count(capacity: u32) -> usize {
     (capacity.div_ceil(PLANNED) as usize).max(2)
 }
@@ -248,23 +254,79 @@ impl FlowIndex {
     #[inline]
     fn places(&self, hash: u64) -> Places {
         let count = self.buckets.len() as u64;
-        let first = (((hash >> 40) * count) >> 24) as usize;
+        let first = self.first(hash);
         let second = ((((hash >> 16) & 0xff_ffff) * count) >> 24) as usize;
         let beside = if first + 1 == count as usize { 0 } else { first + 1 };
         Places {
             first,
             second: if second == first { beside } else { second },
-            tag: (hash as u16).max(1),
+            tag: tag(hash),
         }
     }
 
-    /// A candidate for a hash, without a look at tuples: brings the bucket into
-    /// the cache. Only [`FlowIndex::find`] tells whether it is the one.
     #[inline]
-    pub(crate) fn candidate(&self, hash: u64) -> Option<u32> {
-        let places = self.places(hash);
-        let bucket = &self.buckets[places.first];
-        bucket.matches(places.tag).next().map(|way| bucket.id(way))
+    fn first(&self, hash: u64) -> usize {
+        (((hash >> 40) * self.buckets.len() as u64) >> 24) as usize
+    }
+
+    /// The ids of up to [`BURST`] tuples, [`NONE`] for those there are not. In passes, so
+    /// that the ways to memory overlap: all hashes, then all buckets, then all records.
+    #[inline]
+    pub(crate) fn find_burst(
+        &self,
+        wanted: &[FourTuple],
+        ids: &mut [u32],
+        tuples: &(impl Tuples + ?Sized),
+        observer: &mut impl Observer,
+    ) {
+        let hashes = self.hash_burst(wanted);
+        let hashes = &hashes.as_flattened()[..wanted.len()];
+        for &hash in hashes {
+            prefetch(&self.buckets[self.first(hash)]);
+        }
+        // By position, those of whom this bucket does not tell that they are not there.
+        let mut elsewhere = 0_u32;
+        for (at, (id, &hash)) in ids.iter_mut().zip(hashes).enumerate() {
+            let bucket = &self.buckets[self.first(hash)];
+            *id = match bucket.matches(tag(hash)).next() {
+                Some(way) => {
+                    let id = bucket.id(way);
+                    tuples.prefetch(id);
+                    id
+                }
+                None => {
+                    if bucket.turned_away != 0 {
+                        elsewhere |= 1 << at;
+                        prefetch(&self.buckets[self.places(hash).second]);
+                    }
+                    NONE
+                }
+            };
+        }
+        for (at, ((id, &hash), tuple)) in ids.iter_mut().zip(hashes).zip(wanted).enumerate() {
+            if *id == NONE && elsewhere & 1 << at == 0 {
+                observer.touch();
+            } else if *id != NONE && same(tuples.tuple(*id), tuple) {
+                // Nearly always it is the first one with the same tag.
+                observer.touch();
+                observer.examine();
+            } else {
+                *id = self.find(hash, tuple, tuples, observer).unwrap_or(NONE);
+            }
+        }
+    }
+
+    #[inline]
+    fn hash_burst(&self, tuples: &[FourTuple]) -> Hashes {
+        #[cfg(test)]
+        if self.hook.is_some() {
+            let mut hashes = Hashes::default();
+            for (hash, tuple) in hashes.as_flattened_mut().iter_mut().zip(tuples) {
+                *hash = self.hash(tuple);
+            }
+            return hashes;
+        }
+        self.head[0].key.flows(tuples)
     }
 
     /// The id of a tuple with this hash.

@@ -4,15 +4,13 @@
 //! of connections. The cache serves trains of segments (one connection busy at a
 //! time), which then cost neither a hash nor a bucket.
 
-use toehold_shm::{Carver, NONE, OutOfMemory, Table};
+use toehold_shm::{Carver, OutOfMemory, Table};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::{Demux, FlowIndex, Full, Observer, Tuples, same};
 use crate::keyed::{Key, Purpose};
+use crate::sip::BURST;
 use crate::tuple::FourTuple;
-
-/// Look-ups whose memory accesses overlap.
-const BURST: usize = 16;
 
 /// All zeroes: nothing found yet.
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
@@ -89,23 +87,7 @@ impl Demux for FlowTable {
         assert_eq!(wanted.len(), ids.len());
         observer.look_up(wanted.len() as u64);
         for (wanted, ids) in wanted.chunks(BURST).zip(ids.chunks_mut(BURST)) {
-            let mut hashes = [0; BURST];
-            for (hash, tuple) in hashes.iter_mut().zip(wanted) {
-                *hash = self.index.hash(tuple);
-            }
-            // The loads of one pass do not depend on each other, so the
-            // processor has several under way at once.
-            for (id, hash) in ids.iter_mut().zip(hashes) {
-                *id = self.index.candidate(hash).unwrap_or(NONE);
-            }
-            for ((id, hash), tuple) in ids.iter_mut().zip(hashes).zip(wanted) {
-                if *id != NONE && same(tuples.tuple(*id), tuple) {
-                    observer.touch();
-                    observer.examine();
-                } else {
-                    *id = self.lookup_hashed(hash, tuple, tuples, observer).unwrap_or(NONE);
-                }
-            }
+            self.index.find_burst(wanted, ids, tuples, observer);
         }
     }
 

@@ -29,8 +29,9 @@ pub use move_to_front::MoveToFront;
 pub use observer::{Observer, Unobserved};
 pub use sequent::Sequent;
 
-use toehold_shm::{NONE, Plain, Slab};
+use toehold_shm::{NONE, Plain, Slab, prefetch};
 
+use crate::sip::halves;
 use crate::tuple::{Address, FourTuple};
 
 /// There is no room for another tuple: the id is not below the capacity.
@@ -42,6 +43,12 @@ pub struct Full;
 pub trait Tuples {
     /// The tuple of an id that is in the table: the same as when it was entered.
     fn tuple(&self, id: u32) -> &FourTuple;
+
+    /// Says that it will be asked for the tuple of an id soon.
+    #[inline]
+    fn prefetch(&self, id: u32) {
+        prefetch(self.tuple(id));
+    }
 }
 
 impl Tuples for [FourTuple] {
@@ -114,13 +121,11 @@ pub trait Demux {
 /// Whether two tuples are the same: five words, and one branch instead of one a part.
 #[inline]
 fn same(a: &FourTuple, b: &FourTuple) -> bool {
-    let half =
-        |address: &Address, at: usize| u64::from_le_bytes(core::array::from_fn(|byte| address.0[at + byte]));
+    let differ = |a: &Address, b: &Address| {
+        let ([a, b], [c, d]) = (halves(a), halves(b));
+        a ^ c | b ^ d
+    };
     let ports = |tuple: &FourTuple| u32::from(tuple.local_port) << 16 | u32::from(tuple.remote_port);
-    let difference = (half(&a.local, 0) ^ half(&b.local, 0))
-        | (half(&a.local, 8) ^ half(&b.local, 8))
-        | (half(&a.remote, 0) ^ half(&b.remote, 0))
-        | (half(&a.remote, 8) ^ half(&b.remote, 8))
-        | u64::from(ports(a) ^ ports(b));
-    difference == 0
+    let ports = u64::from(ports(a) ^ ports(b));
+    differ(&a.local, &b.local) | differ(&a.remote, &b.remote) | ports == 0
 }
