@@ -387,3 +387,31 @@ fn help_and_version_say_what_there_is() {
     let build = json(say(&["version", "--json"]).as_bytes());
     assert!(build["commit"].as_str().is_some_and(|commit| !commit.is_empty()));
 }
+
+#[test]
+fn strategies_of_demultiplexing_are_counted_and_timed() {
+    let results = TempDir::new().unwrap();
+    let line = "bench demux --quick --connections 64 --traffic tpca,churn --rounds 1 --json";
+    let arguments: Vec<_> = line.split(' ').collect();
+    let output = toehold(results.path(), &arguments).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let report = json(&output.stdout);
+    let bsd = &report["section_3"][0];
+    assert_eq!(bsd["equation"], 1000.99975);
+    assert!(
+        (990.0..1012.0).contains(&bsd["simulated"].as_f64().unwrap()),
+        "{bsd}"
+    );
+    let named = |name| {
+        let times = report["times"].as_array().unwrap();
+        times.iter().filter(|times| times["candidate"] == name).count()
+    };
+    assert_eq!(
+        [
+            named("flow-table"),
+            named("std HashMap"),
+            named("floor: two lines")
+        ],
+        [2, 2, 1]
+    );
+}

@@ -17,7 +17,9 @@ fn toehold(line: &str) -> (bool, String, String) {
 fn the_papers_example_is_worked_out() {
     let (done, said, _) = toehold("model demux --users 2000 --chains 19");
     assert!(done);
-    for figure in ["1001.0", "1018.9", "548.6", "904.4", "885", "53.63", "52.98", "53.47", "1263.6"] {
+    for figure in [
+        "1001.0", "1018.9", "548.6", "904.4", "885", "53.63", "52.98", "53.47", "1263.6",
+    ] {
         assert!(said.contains(figure), "{figure} in\n{said}");
     }
 }
@@ -34,7 +36,13 @@ fn programs_get_every_digit() {
 
 #[test]
 fn what_makes_no_sense_is_refused() {
-    for line in ["--users 0", "--chains 0", "--rate 0", "--response-time -1", "--rate inf"] {
+    for line in [
+        "--users 0",
+        "--chains 0",
+        "--rate 0",
+        "--response-time -1",
+        "--rate inf",
+    ] {
         let (done, _, said) = toehold(&format!("model demux {line}"));
         assert!(!done && !said.is_empty(), "{line}");
     }

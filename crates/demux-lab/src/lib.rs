@@ -8,7 +8,9 @@
 
 mod connections;
 pub mod model;
+pub mod paper;
 mod simulation;
+pub mod speed;
 pub mod tpca;
 
 pub use connections::{Connections, connection, secret};

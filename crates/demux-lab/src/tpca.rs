@@ -71,6 +71,12 @@ impl Arrivals {
         new
     }
 
+    /// Seconds from the beginning to the next segment.
+    pub fn next_at(&self) -> f64 {
+        let next = self.queue.peek();
+        next.map_or(f64::INFINITY, |Reverse(due)| due.nanos as f64 / 1e9)
+    }
+
     fn think(&mut self) -> f64 {
         loop {
             let times = -(1.0 - self.random.f64()).ln();
@@ -122,7 +128,7 @@ mod tests {
         }
         // 500 users with a cycle of 12 s send 83 segments a second; the mean of the
         // think times that are cut off is 0.05 % less than 10 s.
-        let seconds = arrivals.queue.peek().unwrap().0.nanos as f64 / 1e9;
+        let seconds = arrivals.next_at();
         let rate = f64::from(count) / seconds;
         assert!((rate / (2.0 * 500.0 / 12.0) - 1.0).abs() < 0.02, "{rate}");
     }

@@ -1,5 +1,6 @@
 //! `toehold bench`: measurements. A file an experiment; this one carries them out.
 
+mod demux;
 mod ethernet;
 mod impaired;
 mod measuring;
@@ -37,6 +38,7 @@ enum Experiment {
     Ethernet(ethernet::Arguments),
     Impaired(impaired::Arguments),
     Programs(programs::Arguments),
+    Demux(demux::Arguments),
 }
 
 /// Where results go: the same for every experiment.
@@ -59,6 +61,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
         Experiment::Ethernet(arguments) => ethernet::run(arguments),
         Experiment::Impaired(arguments) => impaired::run(arguments),
         Experiment::Programs(arguments) => programs::run(arguments),
+        Experiment::Demux(arguments) => demux::run(&arguments),
     }
 }
 

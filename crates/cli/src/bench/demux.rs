@@ -1,0 +1,221 @@
+//! `toehold bench demux`: what finding a connection costs, by strategy.
+
+use std::process::ExitCode;
+use std::sync::atomic::AtomicBool;
+
+use anyhow::Result;
+use clap::ValueEnum;
+use serde::Serialize;
+use toehold_demux_lab::model::FIGURE_9_USERS;
+use toehold_demux_lab::paper::{self, Effort, Entered, Number, Point};
+use toehold_demux_lab::speed::{self, Growth, Plan, Times};
+
+use crate::nodes::{print_json, table};
+
+/// What finding a connection costs: the strategies of McKenney and Dove's paper, and ours
+///
+/// First the paper's numbers and figures, each beside the equations and a simulation that runs
+/// the strategies' code: protocol control blocks examined, which depend on no machine. Then
+/// nanoseconds a look-up on this machine, of all strategies, of hash maps, and of as many
+/// cache lines as a look-up cannot do without: in turn in every round.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  toehold bench demux --quick
+  toehold bench demux --connections 1024,1048576 --traffic tpca,misses --json")]
+pub(super) struct Arguments {
+    /// Half a minute: fewer connections, traffic, rounds
+    #[arg(long)]
+    quick: bool,
+
+    /// Connections [default: 1024,65536,1048576,10000000; quick: 1024,65536,1048576]
+    #[arg(long, value_delimiter = ',', value_name = "N,…", value_parser = clap::value_parser!(u32).range(2..=1 << 24))]
+    connections: Vec<u32>,
+
+    /// What is looked up [default: all; quick: tpca,misses]
+    #[arg(long, value_delimiter = ',', value_name = "TRAFFIC,…")]
+    traffic: Vec<Traffic>,
+
+    /// Rounds [default: 9; quick: 3]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: Option<u32>,
+
+    /// Seed of users, connections, hashes and the order of candidates
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    seed: u64,
+
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Kinds of traffic, by the names on the command line.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Traffic {
+    /// Users of TPC/A who wait for 0.2 s
+    Tpca,
+    /// Trains of 16 segments
+    Trains,
+    /// Few connections have most segments
+    Zipf,
+    /// Connections that there are not
+    Misses,
+    /// A connection comes and goes for eight look-ups
+    Churn,
+}
+
+impl From<Traffic> for speed::Traffic {
+    fn from(traffic: Traffic) -> Self {
+        match traffic {
+            Traffic::Tpca => Self::Tpca,
+            Traffic::Trains => Self::Trains,
+            Traffic::Zipf => Self::Zipf,
+            Traffic::Misses => Self::Misses,
+            Traffic::Churn => Self::Churn,
+        }
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct Report {
+    seed: u64,
+    rounds: u32,
+    section_3: Vec<Number>,
+    figure_4: Vec<Entered>,
+    figure_9: Vec<Point>,
+    times: Vec<Times>,
+    growth: Vec<Growth>,
+}
+
+pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
+    // An interrupt ends it at once: nothing is half done.
+    let Some(_lock) = super::lock(&AtomicBool::new(false))? else {
+        return Ok(ExitCode::FAILURE);
+    };
+    let plan = plan(arguments);
+    let effort = Effort {
+        lookups: if arguments.quick { 20_000 } else { 200_000 },
+        seed: plan.seed,
+    };
+    let users = if arguments.quick {
+        &FIGURE_9_USERS[..3]
+    } else {
+        &FIGURE_9_USERS[..]
+    };
+    let say = |what: &str| eprintln!("{what}");
+    say("simulating the paper's users");
+    let (section_3, figure_4) = (paper::section_3(effort), paper::figure_4(effort));
+    let figure_9 = paper::figure_9(users, effort);
+    let times = speed::measure(&plan, say);
+    say("entering connections one by one");
+    let most = plan.connections.iter().copied().max().unwrap_or(2);
+    let report = Report {
+        seed: plan.seed,
+        rounds: plan.rounds,
+        section_3,
+        figure_4,
+        figure_9,
+        times,
+        growth: speed::growth(most, plan.seed),
+    };
+    if arguments.json {
+        print_json(&report)?;
+    } else {
+        show(&report);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn plan(arguments: &Arguments) -> Plan {
+    let (connections, traffic, rounds): (&[u32], &[Traffic], u32) = match arguments.quick {
+        true => (&[1 << 10, 1 << 16, 1 << 20], &[Traffic::Tpca, Traffic::Misses], 3),
+        false => (
+            &[1 << 10, 1 << 16, 1 << 20, 10_000_000],
+            Traffic::value_variants(),
+            9,
+        ),
+    };
+    fn or<T: Copy>(given: &[T], usual: &[T]) -> Vec<T> {
+        if given.is_empty() {
+            usual.to_vec()
+        } else {
+            given.to_vec()
+        }
+    }
+    let traffic = or(&arguments.traffic, traffic);
+    Plan {
+        connections: or(&arguments.connections, connections),
+        traffic: traffic.into_iter().map(Into::into).collect(),
+        rounds: arguments.rounds.unwrap_or(rounds),
+        seed: arguments.seed,
+    }
+}
+
+fn show(report: &Report) {
+    println!("§3, 2000 users: protocol control blocks");
+    let columns = ["", "paper", "its equation", "closed loop", "simulated"];
+    let mut numbers = table::new(&columns, 1);
+    for number in &report.section_3 {
+        let printed = number.paper.map_or("-".to_owned(), |value| value.to_string());
+        let found = [number.equation, number.exact, number.simulated].map(two_digits);
+        numbers.add_row([number.what.clone(), printed].into_iter().chain(found));
+    }
+    println!("{numbers}\n\nFigure 4: users of 2000 who enter a transaction within a span");
+    let mut entered = table::new(&["seconds", "equation 3", "simulated"], 0);
+    for point in &report.figure_4 {
+        let found = [point.equation, point.simulated].map(two_digits);
+        entered.add_row([point.span.to_string()].into_iter().chain(found));
+    }
+    println!("{entered}\n\nFigure 9: protocol control blocks examined");
+    let columns = ["strategy", "R, s", "users", "paper", "closed loop", "simulated"];
+    let mut curves = table::new(&columns, 1);
+    for point in &report.figure_9 {
+        let paper = point.paper.map_or("-".to_owned(), two_digits);
+        let named = [
+            point.strategy.clone(),
+            point.response_time.to_string(),
+            point.users.to_string(),
+            paper,
+        ];
+        let found = [point.exact, point.simulated].map(two_digits);
+        curves.add_row(named.into_iter().chain(found));
+    }
+    println!("{curves}\n\nNanoseconds a look-up, {} rounds", report.rounds);
+    let columns = [
+        "connections",
+        "traffic",
+        "candidate",
+        "least",
+        "median",
+        "look-ups",
+    ];
+    let mut times = table::new(&columns, 3);
+    for row in &report.times {
+        times.add_row([
+            row.connections.to_string(),
+            row.traffic.name().to_owned(),
+            row.candidate.clone(),
+            format!("{:.1}", row.min_ns),
+            format!("{:.1}", row.median_ns),
+            row.lookups.to_string(),
+        ]);
+    }
+    println!("{times}\n\nNanoseconds to enter a connection, from none on");
+    let columns = ["candidate", "connections", "median", "99 %", "99.9 %", "most"];
+    let mut growth = table::new(&columns, 1);
+    for row in &report.growth {
+        let counts = [
+            u64::from(row.connections),
+            row.median_ns,
+            row.p99_ns,
+            row.p999_ns,
+            row.max_ns,
+        ];
+        let counts = counts.map(|count| count.to_string());
+        growth.add_row([row.candidate.clone()].into_iter().chain(counts));
+    }
+    println!("{growth}");
+}
+
+fn two_digits(value: f64) -> String {
+    format!("{value:.2}")
+}

@@ -1,0 +1,42 @@
+//! What look-ups take, for those who change a strategy: `toehold bench demux` without the rest.
+//!
+//! `cargo bench -p toehold-demux-lab --bench speed -- 1024,65536 tpca,misses 5`: numbers of
+//! connections, kinds of traffic, rounds. Minimum and median, in nanoseconds a look-up.
+
+use toehold_demux_lab::speed::{Plan, Traffic, growth, measure};
+
+fn main() {
+    let arguments: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|a| !a.starts_with("--"))
+        .collect();
+    let argument = |at: usize, default: &str| arguments.get(at).cloned().unwrap_or(default.to_owned());
+    let parts = |text: String| text.split(',').map(str::to_owned).collect::<Vec<_>>();
+    let named = |name: String| {
+        let named = Traffic::ALL.into_iter().find(|traffic| traffic.name() == name);
+        named.unwrap_or_else(|| panic!("no traffic is called {name}"))
+    };
+    let plan = Plan {
+        connections: parts(argument(0, "1024,65536,1048576"))
+            .iter()
+            .map(|count| count.parse().expect("a number of connections"))
+            .collect(),
+        traffic: parts(argument(1, "tpca,misses")).into_iter().map(named).collect(),
+        rounds: argument(2, "5").parse().expect("a number of rounds"),
+        seed: 1,
+    };
+    for times in measure(&plan, |_| {}) {
+        println!(
+            "{:>9} {:8} {:32} {:>9} {:>12.1} {:>12.1}",
+            times.connections,
+            times.traffic.name(),
+            times.candidate,
+            times.lookups,
+            times.min_ns,
+            times.median_ns,
+        );
+    }
+    for grown in growth(plan.connections.iter().copied().max().unwrap_or(1), plan.seed) {
+        println!("{grown:?}");
+    }
+}
