@@ -71,7 +71,6 @@ pub(crate) fn flow(key: [u64; 2], tuple: &FourTuple) -> u64 {
 
 /// Up to [`BURST`] tuples as words, lane by lane. To gather them is no work for vectors: so
 /// this is done apart from hashing.
-#[derive(Debug)]
 pub(crate) struct Packed {
     key: [u64; 2],
     groups: usize,

@@ -7,6 +7,7 @@
 //! can be compared.
 
 mod bsd;
+mod bucket;
 mod chains;
 mod choice;
 mod demultiplexer;
