@@ -180,7 +180,7 @@ impl FlowIndex {
         (((hash >> 40) * self.buckets.len() as u64) >> 24) as usize
     }
 
-    /// The ids of up to [`BURST`] tuples, [`NONE`] for those there are not. In passes, so
+    /// The ids of up to [`BURST`](crate::sip::BURST) tuples, [`NONE`] for those there are not. In passes, so
     /// that the ways to memory overlap: all hashes, then all buckets, then all records.
     #[inline]
     pub(crate) fn find_burst(
