@@ -1,9 +1,10 @@
 //! What look-ups take, for those who change a strategy: `toehold bench demux` without the rest.
 //!
 //! `cargo bench -p toehold-demux-lab --bench speed -- 1024,65536 tpca,misses 5`: numbers of
-//! connections, kinds of traffic, rounds. Minimum and median, in nanoseconds a look-up.
+//! connections, kinds of traffic, rounds; with `lists` behind them, lists as well. Minimum and median, in nanoseconds a look-up.
+//! With `-- attacks 1048576 5`, what attacks do, with so many connections, in so many rounds.
 
-use toehold_demux_lab::speed::{Plan, Traffic, growth, measure};
+use toehold_demux_lab::speed::{Plan, Traffic, attacks, growth, measure};
 
 fn main() {
     let arguments: Vec<String> = std::env::args()
@@ -16,12 +17,20 @@ fn main() {
         let named = Traffic::ALL.into_iter().find(|traffic| traffic.name() == name);
         named.unwrap_or_else(|| panic!("no traffic is called {name}"))
     };
+    if argument(0, "") == "attacks" {
+        let number = |at, default| argument(at, default).parse().expect("a number");
+        for attacked in attacks(number(1, "1048576"), number(2, "5"), 1, |_| {}) {
+            println!("{:.2} {attacked:?}", attacked.ratio());
+        }
+        return;
+    }
     let plan = Plan {
         connections: parts(argument(0, "1024,65536,1048576"))
             .iter()
             .map(|count| count.parse().expect("a number of connections"))
             .collect(),
         traffic: parts(argument(1, "tpca,misses")).into_iter().map(named).collect(),
+        lists: argument(3, "") == "lists",
         rounds: argument(2, "5").parse().expect("a number of rounds"),
         seed: 1,
     };

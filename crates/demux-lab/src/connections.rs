@@ -1,6 +1,7 @@
 //! Connections to look up, and tables of them.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::ops::Range;
 
 use toehold_shm::{Carver, Region};
 use toehold_stack::demux::{Chosen, Demux, Tuples};
@@ -34,6 +35,11 @@ impl Connections {
         Self((0..count).map(|id| Record(connection(id))).collect())
     }
 
+    /// Connections with these tuples.
+    pub fn of(tuples: Vec<FourTuple>) -> Self {
+        Self(tuples.into_iter().map(Record).collect())
+    }
+
     /// The tuple of an id.
     #[inline]
     pub fn tuple_of(&self, id: u32) -> &FourTuple {
@@ -51,11 +57,20 @@ impl Connections {
     ///
     /// If there is not that much memory, or the table does not hold what it was made for.
     pub fn entered(&self, strategy: DemuxStrategy, seed: u64) -> Chosen {
-        let count = self.0.len() as u32;
-        let region = Region::private(Chosen::bytes_needed(strategy, count)).expect("memory");
+        self.some_entered(0..self.0.len() as u32, strategy, seed)
+    }
+
+    /// The same with the connections of these ids.
+    ///
+    /// # Panics
+    ///
+    /// As [`Connections::entered`].
+    pub fn some_entered(&self, ids: Range<u32>, strategy: DemuxStrategy, seed: u64) -> Chosen {
+        let most = ids.end;
+        let region = Region::private(Chosen::bytes_needed(strategy, most)).expect("memory");
         let mut carver = Carver::new(region).expect("memory");
-        let mut table = Chosen::create(&mut carver, strategy, count, &secret(seed)).expect("room");
-        for id in 0..count {
+        let mut table = Chosen::create(&mut carver, strategy, most, &secret(seed)).expect("room");
+        for id in ids {
             table.insert(id, self).expect("room for all");
         }
         table

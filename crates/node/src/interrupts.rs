@@ -5,30 +5,41 @@
 //! `signal(7)` says. It tells by a hook whether there is such a signal; a call that waits then
 //! ends as if its time had passed.
 //!
-//! Between the look at the hook and the sleep no signal may be lost. So all are blocked before
-//! the look, and let through by the system call that sleeps.
+//! Between the look at the hook and the sleep no signal may be lost. So who gives the hook sleeps
+//! for the node, too: it blocks all signals before it looks, and lets them through by the
+//! system call that sleeps.
 
 use std::os::fd::BorrowedFd;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use nix::poll::{PollFd, PollFlags, ppoll};
-use nix::sys::signal::{SigSet, SigmaskHow};
-use nix::sys::time::TimeSpec;
+/// A descriptor, and what it is waited for, as for `poll(2)`.
+pub type Awaited<'a> = (BorrowedFd<'a>, u16);
 
-static HOOK: OnceLock<fn() -> bool> = OnceLock::new();
+/// What is asked of whoever stands in for the kernel, by every thread of this process. Both
+/// may be called at any time.
+#[derive(Debug, Clone, Copy)]
+pub struct Hook {
+    /// Whether something waits for this thread to leave the call that it is in. It calls
+    /// nothing that waits.
+    pub is_pending: fn() -> bool,
+    /// Sleeps until one of some descriptors has what it is waited for (as for `poll(2)`), or a
+    /// time has passed, or something waits for the thread. What each has; nothing in the last case.
+    pub sleep: fn(&[Awaited<'_>], Option<Duration>) -> Option<Vec<u16>>,
+}
+
+static HOOK: OnceLock<Hook> = OnceLock::new();
 
 /// From now on `hook` is asked, by every thread of this process that is about to sleep in a
-/// call and after it has, whether a signal waits for that thread to leave the call. Only the
-/// first hook counts. It may be called at any time and calls nothing that waits.
-pub fn set_hook(hook: fn() -> bool) {
+/// call and after it has. Only the first hook counts.
+pub fn set_hook(hook: Hook) {
     let _ = HOOK.set(hook);
 }
 
-/// Whether a signal waits for this thread to leave its call.
+/// Whether something waits for this thread to leave its call.
 #[inline]
 pub(crate) fn is_pending() -> bool {
-    HOOK.get().is_some_and(|hook| hook())
+    HOOK.get().is_some_and(|hook| (hook.is_pending)())
 }
 
 /// Whether anybody asks.
@@ -37,20 +48,7 @@ pub(crate) fn are_watched() -> bool {
     HOOK.get().is_some()
 }
 
-/// Sleeps until one of some descriptors has what it is waited for, or a time has passed, or
-/// a signal waits for the thread. What each has; nothing, after a signal.
-pub(crate) fn sleep(descriptors: &[(BorrowedFd<'_>, u16)], left: Option<Duration>) -> Option<Vec<u16>> {
-    let polled = descriptors.iter().map(|&(descriptor, events)| {
-        PollFd::new(descriptor, PollFlags::from_bits_retain(events.cast_signed()))
-    });
-    let mut polled: Vec<PollFd<'_>> = polled.collect();
-    let mask = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK).ok()?;
-    let slept = match is_pending() {
-        true => None,
-        false => ppoll(&mut polled, left.map(TimeSpec::from), Some(mask)).ok(),
-    };
-    // A mask that was in force can be so again.
-    let _ = mask.thread_set_mask();
-    let found = |polled: &PollFd<'_>| polled.revents().map_or(0, |found| found.bits().cast_unsigned());
-    slept.map(|_| polled.iter().map(found).collect())
+/// Sleeps as the hook does.
+pub(crate) fn sleep(descriptors: &[Awaited<'_>], left: Option<Duration>) -> Option<Vec<u16>> {
+    (HOOK.get()?.sleep)(descriptors, left)
 }

@@ -34,6 +34,7 @@
 // A model has no memory that processes share: what only that uses, it leaves unused.
 #![cfg_attr(loom, allow(dead_code, unused_imports))]
 
+mod aes;
 mod byte_queue;
 mod carve;
 mod cell;
@@ -42,6 +43,7 @@ mod channel;
 mod clock;
 mod copy;
 mod doorbell;
+mod equal;
 mod futex;
 mod gather;
 #[cfg(not(any(loom, miri)))]
@@ -68,6 +70,7 @@ mod vectors;
 #[cfg(not(loom))]
 mod words;
 
+pub use aes::{AES_KEYS, AES_MESSAGE, AesHash};
 pub use byte_queue::ByteQueue;
 pub use carve::{Carver, OutOfMemory};
 pub use cell::{CELL_WORDS, Cell, Cells};
@@ -77,6 +80,7 @@ pub use channel::{Channels, Lane, LaneLock};
 #[cfg(not(loom))]
 pub use clock::monotonic_ns;
 pub use doorbell::Doorbell;
+pub use equal::equal;
 pub use gather::{Gather, MAX_PARTS};
 #[cfg(not(any(loom, miri)))]
 pub use kernel_memory::KernelMemory;

@@ -2,10 +2,11 @@
 //! hundred thousand.
 //!
 //! ```text
-//! cargo run --release -p toehold-sim --example connections [CONNECTIONS…]
+//! cargo run --release -p toehold-sim --example connections [CONNECTIONS[:BUSY]…]
 //! ```
 //!
-//! The connections are idle but for one 64-byte request at a time. The numbers
+//! The connections are idle but for one 64-byte request at a time, on 64 of them or as many as
+//! are said to be busy. The numbers
 //! of connections take turns, and the fastest of several rounds counts.
 
 use std::error::Error;
@@ -24,8 +25,8 @@ const SERVER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)
 const ROUNDS: u32 = 9;
 /// Segments and ticks timed in a round.
 const SEGMENTS: u32 = 20_000;
-/// Connections that are busy in turn: few, so that it is the table that is
-/// measured and not the cache's misses on control blocks.
+/// Connections that are busy in turn, if nobody says how many: few, so that it is the table
+/// that is measured and not the cache's misses on control blocks.
 const BUSY: u32 = 64;
 
 /// A link that swallows everything.
@@ -42,6 +43,7 @@ struct Crowd {
     host: Host,
     connections: Vec<ConnectionId>,
     acks: Vec<Seq>,
+    busy: u32,
     /// Bytes received so far on each busy connection.
     received: u32,
     best_segment_ns: f64,
@@ -54,7 +56,7 @@ fn client(number: u32) -> SocketAddr {
 }
 
 impl Crowd {
-    fn new(count: u32) -> Result<Self, Box<dyn Error>> {
+    fn new(count: u32, busy: u32) -> Result<Self, Box<dyn Error>> {
         let config = Config {
             ipv4: Some((Ipv4Addr::new(10, 0, 0, 1), 8)),
             ethernet: false,
@@ -77,6 +79,7 @@ impl Crowd {
             host,
             connections: Vec::new(),
             acks: Vec::new(),
+            busy: busy.clamp(1, SEGMENTS.min(count)),
             received: 0,
             best_segment_ns: f64::MAX,
             best_tick_ns: f64::MAX,
@@ -100,8 +103,8 @@ impl Crowd {
     /// A request for every busy connection, spread over all of them.
     fn requests(&self) -> Vec<(usize, Vec<u8>)> {
         let count = self.connections.len();
-        let step = (count / BUSY as usize).max(1);
-        (0..BUSY as usize)
+        let step = (count / self.busy as usize).max(1);
+        (0..self.busy as usize)
             .map(|i| {
                 let index = (i * step) % count;
                 let seq = Seq(1) + self.received;
@@ -121,7 +124,8 @@ impl Crowd {
     fn time_segments(&mut self) -> Result<(), Box<dyn Error>> {
         let mut elapsed = Duration::ZERO;
         let now = self.host.now();
-        for _ in 0..SEGMENTS / BUSY {
+        let rounds = SEGMENTS / self.busy;
+        for _ in 0..rounds {
             let requests = self.requests();
             let stack = &mut self.host.stack;
             let offload = Offload {
@@ -146,7 +150,7 @@ impl Crowd {
         }
         self.best_segment_ns = self
             .best_segment_ns
-            .min(elapsed.as_nanos() as f64 / f64::from(SEGMENTS));
+            .min(elapsed.as_nanos() as f64 / f64::from(rounds * self.busy));
         Ok(())
     }
 
@@ -168,20 +172,19 @@ impl Crowd {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let mut counts: Vec<u32> = Vec::new();
+    let mut counts: Vec<(u32, u32)> = Vec::new();
     for argument in std::env::args().skip(1) {
-        counts.push(
-            argument
-                .parse()
-                .map_err(|_| format!("`{argument}` is no number of connections"))?,
-        );
+        let (count, busy) = argument.split_once(':').unwrap_or((&argument, ""));
+        let number = |text: &str| text.parse().map_err(|_| format!("`{text}` is no number"));
+        let busy = if busy.is_empty() { BUSY } else { number(busy)? };
+        counts.push((number(count)?, busy));
     }
     if counts.is_empty() {
-        counts = vec![100, 100_000];
+        counts = vec![(100, BUSY), (100_000, BUSY)];
     }
     let mut crowds = Vec::new();
-    for &count in &counts {
-        crowds.push(Crowd::new(count)?);
+    for &(count, busy) in &counts {
+        crowds.push(Crowd::new(count, busy)?);
     }
     for _ in 0..ROUNDS {
         for crowd in &mut crowds {

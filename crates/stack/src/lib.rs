@@ -19,6 +19,7 @@
 mod config;
 mod counters;
 pub mod demux;
+mod flow_key;
 mod ip;
 mod kernel;
 mod keyed;

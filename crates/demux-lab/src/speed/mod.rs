@@ -1,6 +1,8 @@
 //! What look-ups take on this machine: all candidates in turn in every round, so that a
 //! change of the machine's speed does not look like a difference.
 
+mod attacks;
+mod crc;
 mod growth;
 mod table;
 mod traffic;
@@ -12,6 +14,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use toehold_shm::NONE;
 
+pub use attacks::{Attack, Attacked, attacks};
 pub use growth::{Growth, growth};
 pub use table::Candidate;
 use table::{BURST, Table, Wanted};
@@ -35,6 +38,8 @@ pub struct Plan {
     pub connections: Vec<u32>,
     /// Kinds of traffic.
     pub traffic: Vec<Traffic>,
+    /// Whether lists are among the candidates, which take most of the time.
+    pub lists: bool,
     /// Rounds.
     pub rounds: u32,
     /// Of everything random.
@@ -68,7 +73,8 @@ pub fn measure(plan: &Plan, mut progress: impl FnMut(&str)) -> Vec<Times> {
     for &count in &plan.connections {
         progress(&format!("entering {count} connections"));
         let connections = Connections::new(count);
-        let candidates = Candidate::all(count);
+        let mut candidates = Candidate::all(count);
+        candidates.retain(|candidate| plan.lists || !candidate.is_list());
         let filled = |candidate: &Candidate| (*candidate, candidate.filled(&connections, plan.seed));
         let mut tables: Vec<_> = candidates.iter().map(filled).collect();
         for &traffic in &plan.traffic {
@@ -229,6 +235,7 @@ mod tests {
         let plan = Plan {
             connections: vec![64],
             traffic: Traffic::ALL.to_vec(),
+            lists: true,
             rounds: 1,
             seed: 3,
         };

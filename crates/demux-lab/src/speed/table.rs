@@ -10,6 +10,7 @@ use toehold_shm::{NONE, prefetch};
 use toehold_stack::demux::{Chosen, Demux, Unobserved};
 use toehold_stack::{DemuxStrategy, FourTuple};
 
+use super::crc::Crc;
 use crate::Connections;
 
 /// Segments that come together.
@@ -28,6 +29,8 @@ pub enum Candidate {
     Foldhash,
     /// `hashbrown::HashMap` with ahash.
     Ahash,
+    /// `hashbrown::HashMap` with a CRC that begins with a secret.
+    Crc,
     /// Reading a line of a connection's own: no table does it with less.
     OneLine,
     /// Reading a line of a table's, which says which line of a connection's own to read.
@@ -66,6 +69,7 @@ impl Candidate {
             Self::Std => "std HashMap".to_owned(),
             Self::Foldhash => "hashbrown, foldhash".to_owned(),
             Self::Ahash => "hashbrown, ahash".to_owned(),
+            Self::Crc => "hashbrown, CRC-32C".to_owned(),
             Self::OneLine => "floor: one line".to_owned(),
             Self::TwoLines => "floor: two lines".to_owned(),
             Self::TwoLinesInTurn => "two lines, in turn".to_owned(),
@@ -75,6 +79,30 @@ impl Candidate {
     /// Whether it is a bound and no table.
     pub fn is_floor(self) -> bool {
         matches!(self, Self::OneLine | Self::TwoLines | Self::TwoLinesInTurn)
+    }
+
+    /// Whether it is one of the strategies of lists.
+    pub fn is_list(self) -> bool {
+        match self {
+            Self::Bursts(strategy) | Self::Alone(strategy) => strategy != DemuxStrategy::FlowTable,
+            _ => false,
+        }
+    }
+
+    /// Whether it is the flow table.
+    pub(super) fn is_flow_table(self) -> bool {
+        let flow_table = DemuxStrategy::FlowTable;
+        matches!(self, Self::Bursts(strategy) | Self::Alone(strategy) if strategy == flow_table)
+    }
+
+    /// The flow table with the first `live` connections, and another one with all others.
+    pub(super) fn beside_time_waits(self, connections: &Connections, live: u32, seed: u64) -> Table {
+        let entered = |ids| connections.some_entered(ids, DemuxStrategy::FlowTable, seed);
+        Table::BesideTimeWaits {
+            live: entered(0..live),
+            waiting: Box::new(entered(live..connections.iter().len() as u32)),
+            burst: if matches!(self, Self::Alone(_)) { 1 } else { BURST },
+        }
     }
 
     /// It, with all connections in it.
@@ -90,6 +118,11 @@ impl Candidate {
             )),
             Self::Ahash => Table::Ahash(filled(
                 hashbrown::HashMap::with_hasher(ahash::RandomState::with_seeds(seed, 1, 2, 3)),
+                connections,
+                hashbrown::HashMap::insert,
+            )),
+            Self::Crc => Table::Crc(filled(
+                hashbrown::HashMap::with_hasher(Crc::new(seed as u32)),
                 connections,
                 hashbrown::HashMap::insert,
             )),
@@ -216,6 +249,13 @@ pub(super) enum Table {
     Std(HashMap<Key, u32>),
     Foldhash(hashbrown::HashMap<Key, u32>),
     Ahash(hashbrown::HashMap<Key, u32, ahash::RandomState>),
+    Crc(hashbrown::HashMap<Key, u32, Crc>),
+    /// One for those in TIME-WAIT, as the stack has it.
+    BesideTimeWaits {
+        live: Chosen,
+        waiting: Box<Chosen>,
+        burst: usize,
+    },
     OneLine(Lines),
     TwoLines(Lines),
     TwoLinesInTurn(Lines),
@@ -251,6 +291,14 @@ impl Table {
             Self::Std(map) => sum_in(tuples, |key| map.get(key).copied()),
             Self::Foldhash(map) => sum_in(tuples, |key| map.get(key).copied()),
             Self::Ahash(map) => sum_in(tuples, |key| map.get(key).copied()),
+            Self::Crc(map) => sum_in(tuples, |key| map.get(key).copied()),
+            Self::BesideTimeWaits { live, waiting, burst } => {
+                let mut sum = 0;
+                for tuples in tuples.chunks(*burst) {
+                    sum += look_up_in_both(live, waiting, tuples, connections);
+                }
+                sum
+            }
             Self::OneLine(lines) => lines.one(numbers),
             Self::TwoLines(lines) => lines.two(numbers),
             Self::TwoLinesInTurn(lines) => lines.two_in_turn(numbers),
@@ -267,9 +315,35 @@ impl Table {
             Self::Std(map) => map.remove(&Key(tuple)).is_some() && map.insert(Key(tuple), id).is_none(),
             Self::Foldhash(map) => exchange(map, tuple, id),
             Self::Ahash(map) => exchange(map, tuple, id),
-            Self::OneLine(_) | Self::TwoLines(_) | Self::TwoLinesInTurn(_) => false,
+            Self::Crc(map) => exchange(map, tuple, id),
+            Self::BesideTimeWaits { .. } | Self::OneLine(_) | Self::TwoLines(_) | Self::TwoLinesInTurn(_) => {
+                false
+            }
         }
     }
+}
+
+/// Looks a burst up among the living; what is not there, in another burst, in TIME-WAIT.
+fn look_up_in_both(
+    live: &mut Chosen,
+    waiting: &mut Chosen,
+    tuples: &[FourTuple],
+    connections: &Connections,
+) -> u64 {
+    let mut ids = [0; BURST];
+    let ids = &mut ids[..tuples.len()];
+    live.lookup_burst(tuples, ids, connections, &mut Unobserved);
+    let mut others = [FourTuple::default(); BURST];
+    let mut count = 0;
+    for (tuple, _) in tuples.iter().zip(&*ids).filter(|(_, id)| **id == NONE) {
+        others[count] = *tuple;
+        count += 1;
+    }
+    let mut found = [0; BURST];
+    let found = &mut found[..count];
+    waiting.lookup_burst(&others[..count], found, connections, &mut Unobserved);
+    let living = ids.iter().filter(|id| **id != NONE);
+    living.chain(&*found).map(|&id| u64::from(id)).sum()
 }
 
 fn exchange<S: BuildHasher>(map: &mut hashbrown::HashMap<Key, u32, S>, tuple: FourTuple, id: u32) -> bool {

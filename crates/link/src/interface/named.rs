@@ -1,6 +1,7 @@
 //! Network namespaces with a name, which `ip netns` knows as well: files in a directory, onto
 //! each of which a namespace is mounted. Such a one lasts until its name is removed, and
-//! whatever is in it has ended.
+//! whatever is in it has ended. Another path to a namespace's file stands for it as well, and
+//! is neither made nor removed.
 
 use std::fmt::{self, Display};
 use std::path::{Path, PathBuf};
@@ -18,13 +19,21 @@ const DIRECTORY: &str = "/run/netns";
 /// Longest name, in bytes.
 const MAX_NAME: usize = 128;
 
-/// The name of a network namespace.
+/// Longest path, in bytes: the kernel's `PATH_MAX`, without the end.
+const MAX_PATH: usize = 4095;
+
+/// What each process sees another thing under.
+const OF_WHOEVER_LOOKS: [&str; 3] = ["/proc/self", "/proc/thread-self", "/dev/fd"];
+
+/// The name of a network namespace, or the path of a file that refers to one.
 ///
 /// ```
 /// use toehold_link::interface::NamespaceName;
 ///
 /// let name: NamespaceName = "web".parse()?;
 /// assert_eq!(name.path().to_str(), Some("/run/netns/web"));
+/// let path: NamespaceName = "/proc/1/ns/net".parse()?;
+/// assert_eq!(path.path().to_str(), Some("/proc/1/ns/net"));
 /// assert!("../web".parse::<NamespaceName>().is_err());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -33,7 +42,10 @@ pub struct NamespaceName(String);
 
 /// A text that is no name of a network namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("no name of a network namespace: it takes 1 to 128 letters, digits, '-', '_', '.' or ':'")]
+#[error(
+    "no name of a network namespace: it takes 1 to 128 letters, digits, '-', '_', '.' or ':', or the path of \
+     its file from / on, as another process sees it"
+)]
 pub struct InvalidNamespaceName;
 
 /// Tells a namespace from others, also from later ones of the same name.
@@ -47,13 +59,28 @@ impl FromStr for NamespaceName {
     type Err = InvalidNamespaceName;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(&byte);
-        let fits = (1..=MAX_NAME).contains(&text.len()) && !matches!(text, "." | "..");
-        match fits && text.bytes().all(allowed) {
+        let is_valid = match text.starts_with('/') {
+            true => is_path(text),
+            false => is_name(text),
+        };
+        match is_valid {
             true => Ok(NamespaceName(text.to_owned())),
             false => Err(InvalidNamespaceName),
         }
     }
+}
+
+fn is_name(text: &str) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(&byte);
+    let fits = (1..=MAX_NAME).contains(&text.len()) && !matches!(text, "." | "..");
+    fits && text.bytes().all(allowed)
+}
+
+/// Whether it means the same to all processes: the engine opens it, and whoever cleans up.
+fn is_path(text: &str) -> bool {
+    let path = Path::new(text);
+    let is_common = !OF_WHOEVER_LOOKS.iter().any(|own| path.starts_with(own));
+    text.len() <= MAX_PATH && !text.contains(char::is_control) && is_common
 }
 
 impl Display for NamespaceName {
@@ -65,17 +92,23 @@ impl Display for NamespaceName {
 impl NamespaceName {
     /// The file that stands for it.
     pub fn path(&self) -> PathBuf {
+        // A path takes the directory's place.
         Path::new(DIRECTORY).join(&self.0)
     }
 
+    fn is_path(&self) -> bool {
+        self.0.starts_with('/')
+    }
+
     /// The namespace of this name, and whether it was made just now, because there was none.
+    /// None is made at a path.
     ///
     /// # Errors
     ///
     /// It cannot be made, or what has the name is no namespace.
     pub fn open_or_create(&self) -> Result<(Namespace, bool), NamespaceError> {
         match self.open() {
-            Err(NamespaceError::Missing(_, Errno::NOENT)) => self.create(),
+            Err(NamespaceError::Missing(_, Errno::NOENT)) if !self.is_path() => self.create(),
             opened => Ok((opened?, false)),
         }
     }
@@ -84,16 +117,18 @@ impl NamespaceName {
     ///
     /// # Errors
     ///
-    /// There is none, or what has the name is no namespace.
+    /// There is none, or what has the name is no namespace of networks.
     pub fn open(&self) -> Result<Namespace, NamespaceError> {
         const NSFS: rustix::fs::FsWord = 0x6e73_6673;
         let namespace = Namespace::at(&self.path())?;
         let Namespace::Open(descriptor) = &namespace else {
             return Ok(namespace);
         };
-        match rustix::fs::fstatfs(descriptor) {
-            Ok(stat) if stat.f_type == NSFS => Ok(namespace),
-            _ => Err(NamespaceError::NotOne(self.path())),
+        let is_one = rustix::fs::fstatfs(descriptor).is_ok_and(|stat| stat.f_type == NSFS);
+        // It may be one of processes, or of mounts.
+        match is_one.then(|| namespace.run(|| ())) {
+            None | Some(Err(NamespaceError::Enter(Errno::INVAL))) => Err(NamespaceError::NotOne(self.path())),
+            _ => Ok(namespace),
         }
     }
 
@@ -125,7 +160,7 @@ impl NamespaceName {
     }
 
     /// Removes the name, if it still is that of this namespace. What is in the namespace
-    /// stays there, and keeps it.
+    /// stays there, and keeps it. A path is nobody's to remove.
     ///
     /// # Errors
     ///
@@ -133,7 +168,7 @@ impl NamespaceName {
     pub fn remove(&self, id: NamespaceId) -> Result<(), NamespaceError> {
         let path = self.path();
         match rustix::fs::statat(CWD, &path, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(stat) if NamespaceId::of(&stat) == id => {}
+            Ok(stat) if NamespaceId::of(&stat) == id && !self.is_path() => {}
             // It is gone, or somebody else's.
             _ => return Ok(()),
         }

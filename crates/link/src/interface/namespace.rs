@@ -34,7 +34,9 @@ pub enum NamespaceError {
     )]
     Create(Errno),
     /// What has the name is something else.
-    #[error("{0} is no network namespace (`ip netns delete NAME` removes what a killed command has left)")]
+    #[error(
+        "{0} is no network namespace (`ip netns delete NAME` removes a name that a killed command has left)"
+    )]
     NotOne(PathBuf),
     /// The name cannot be given or taken away.
     #[error(
@@ -54,7 +56,9 @@ impl Namespace {
     ///
     /// There is no such file.
     pub fn at(path: &Path) -> Result<Namespace, NamespaceError> {
-        rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+        // What is none at all is not to be waited for either.
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        rustix::fs::open(path, flags, Mode::empty())
             .map(Namespace::Open)
             .map_err(|error| NamespaceError::Missing(path.to_owned(), error))
     }

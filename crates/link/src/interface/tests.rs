@@ -117,3 +117,54 @@ fn a_named_namespace_is_made_once_and_removed_by_whoever_knows_it() {
     ));
     name.remove(namespace.id().unwrap()).unwrap();
 }
+
+#[test]
+#[ignore = "needs namespaces"]
+fn a_path_names_a_namespace_that_is_neither_made_nor_removed() {
+    let namespace = Namespace::create().unwrap();
+    let Namespace::Open(descriptor) = &namespace else {
+        unreachable!("it was made");
+    };
+    let own = format!("/proc/{}", std::process::id());
+    let name = |rest: &str| format!("{own}/{rest}").parse::<NamespaceName>().unwrap();
+    let path = name(&format!("fd/{}", std::os::fd::AsRawFd::as_raw_fd(descriptor)));
+    let (same, made) = path.open_or_create().unwrap();
+    assert!(!made);
+    assert_eq!(same.id(), namespace.id());
+    path.remove(namespace.id().unwrap()).unwrap();
+    assert_eq!(path.open().unwrap().id(), namespace.id());
+
+    let missing = name("fd/999999").open_or_create();
+    assert!(matches!(missing, Err(NamespaceError::Missing(..))));
+    // Another kind of namespace, and no namespace at all.
+    for rest in ["ns/mnt", "status"] {
+        assert!(
+            matches!(name(rest).open(), Err(NamespaceError::NotOne(_))),
+            "{rest}"
+        );
+    }
+    // One that nobody writes to.
+    let fifo = std::env::temp_dir().join(format!("toehold-fifo-{}", std::process::id()));
+    rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::RUSR).unwrap();
+    let opened = fifo.to_str().unwrap().parse::<NamespaceName>().unwrap().open();
+    std::fs::remove_file(&fifo).unwrap();
+    assert!(matches!(opened, Err(NamespaceError::NotOne(_))));
+}
+
+#[test]
+fn a_path_is_one_that_all_processes_see() {
+    for path in ["/proc/1/ns/net", "/run/docker/netns/default", "/proc/selfish"] {
+        assert_eq!(path.parse::<NamespaceName>().unwrap().path(), Path::new(path));
+    }
+    let long = format!("/{}", "a".repeat(4095));
+    for path in [
+        "a/b",
+        "/proc/self/ns/net",
+        "/proc//thread-self/ns/net",
+        "/dev/fd/3",
+        "/a\0b",
+        &long,
+    ] {
+        assert!(path.parse::<NamespaceName>().is_err(), "{path:?}");
+    }
+}

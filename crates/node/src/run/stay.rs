@@ -8,6 +8,7 @@ use rustix::process::{Pid, PidfdFlags, geteuid, pidfd_open};
 use rustix::thread::{
     CapabilitySet, CapabilitySets, ThreadNameSpaceType, move_into_thread_name_spaces, set_capabilities,
 };
+use toehold_link::interface::NamespaceName;
 
 use super::FIRST_DESCRIPTOR;
 use crate::control::{Connection, ControlError};
@@ -181,8 +182,8 @@ impl Stay {
 fn enter_named(name: &str) -> Result<(), Errno> {
     use rustix::fs::{Mode, OFlags};
     use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-    let path = format!("/run/netns/{name}");
-    let namespace = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    let name: NamespaceName = name.parse().map_err(|_| Errno::INVAL)?;
+    let namespace = rustix::fs::open(name.path(), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
     move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))
 }
 

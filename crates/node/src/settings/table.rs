@@ -150,10 +150,10 @@ settings! {
         "tap" "TOEHOLD_TAP" "NAME", "a name of up to 15 letters, digits, '-', '_' or '.'"
         |_| true, bare DEFAULT_DEVICE;
 
-    /// The network namespace of the TAP device, which is made if there is none of the
-    /// name, and removed at the end of the node then.
+    /// The network namespace of the TAP device: its name, or its file (/proc/PID/ns/net). It
+    /// is made if there is none of the name, and removed at the end of the node then.
     netns: Option<NamespaceName> = None,
-        "netns" "TOEHOLD_NETNS" "NAME", "a name as of `ip netns`"
+        "netns" "TOEHOLD_NETNS" "NAME", "a name as of `ip netns`, or a path as other processes see it"
         |_| true;
 
     /// How long the end of the node waits for what its programs have written and

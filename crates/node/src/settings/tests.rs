@@ -37,6 +37,7 @@ fn values_are_read_and_written_alike() {
         ("demux", "hashed-move-to-front:7", "hashed-move-to-front:7"),
         ("tap", "toe0", "toe0"),
         ("netns", "web.1", "web.1"),
+        ("netns", "/proc/1/ns/net", "/proc/1/ns/net"),
         ("drain", "1500ms", "1s 500ms"),
     ] {
         assert_eq!(set(name, value).as_deref(), Ok(shown));
@@ -68,6 +69,7 @@ fn what_is_out_of_range_is_refused_with_the_range() {
         ("tap", "a b"),
         ("netns", ".."),
         ("netns", "a/b"),
+        ("netns", "/proc/self/fd/3"),
     ] {
         assert!(set(name, value).is_err(), "{name} {value}");
     }

@@ -36,6 +36,10 @@ use crate::kernel::Outlet;
 /// Most frames taken from the link before they are answered.
 const BURST: usize = 64;
 
+/// About so many bytes, if they are long: no more than stay in the processor's own cache until
+/// the program reads them.
+const BURST_BYTES: usize = 256 << 10;
+
 /// How much time may pass between two looks at the timers while frames flow.
 /// The stack's timers are no more precise than this.
 const HOUSEKEEPING_NS: u64 = 50_000;
@@ -125,7 +129,10 @@ impl Shard {
     pub fn receive(&mut self, placement: Option<&mut Placement<'_>>) -> usize {
         self.received_at = self.now;
         match placement {
-            None => self.receive_burst(BURST, None),
+            None => {
+                let budget = (BURST_BYTES / self.frame_len.max(64)).clamp(1, BURST);
+                self.receive_burst(budget, None)
+            }
             Some(placement) => self.receive_into(placement),
         }
     }
@@ -253,6 +260,15 @@ impl Shard {
     pub fn look_if_stale(&mut self) {
         self.tick();
         if self.is_stale() {
+            self.poll_once(None);
+        }
+    }
+
+    /// The same for a call that has an answer already, which a look would not make better.
+    #[inline]
+    pub fn look_if_overdue(&mut self) {
+        self.tick();
+        if self.housekeeping_due() && self.is_stale() {
             self.poll_once(None);
         }
     }

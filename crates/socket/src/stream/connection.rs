@@ -138,6 +138,24 @@ impl Connection {
         }
     }
 
+    /// Asks something. An answer that is `good` is not made better by another look at the link.
+    pub(super) fn ask<T>(
+        &self,
+        question: impl Fn(&Shard, ConnectionId) -> Result<T, SocketError>,
+        good: impl Fn(&T) -> bool,
+    ) -> io::Result<T> {
+        let mut shard = self.node.enter()?;
+        let mut answer = question(&shard, self.id);
+        if answer.as_ref().is_ok_and(good) {
+            shard.look_if_overdue();
+        } else {
+            shard.look_if_stale();
+            answer = question(&shard, self.id);
+        }
+        self.node.settle(&mut shard);
+        answer.map_err(from_socket)
+    }
+
     /// Whether calls wait, unless they say otherwise.
     #[inline]
     pub(super) fn waits(&self) -> bool {

@@ -311,7 +311,8 @@ impl TcpStream {
     ///
     /// None for a stream that exists.
     pub fn readable_bytes(&self) -> io::Result<usize> {
-        self.connection.with(|shard, id| shard.stack.readable_bytes(id))
+        self.connection
+            .ask(|shard, id| shard.stack.readable_bytes(id), |&bytes| bytes > 0)
     }
 
     /// Bytes that can be written without waiting.

@@ -335,3 +335,43 @@ fn an_edge_is_told_once_for_each_change() {
         assert!(told(&[Watch(1, once)])[&1].0[0], "registered again");
     });
 }
+
+/// What came of a connection before it was accepted is not told afterwards.
+#[test]
+fn data_are_no_news_for_who_waits_for_room() {
+    use Call::{Accept, Connect, Wait, Watch, Write};
+    within(60, move || {
+        let (mut kernel, mut nodes) = (Kernel::new(), Nodes::new());
+        let mut model = Model::default();
+        let room = Interest::WRITABLE | Interest::EDGE;
+        for call in [Connect, Accept, Watch(1, room), Wait, Write(0, 10)] {
+            model.apply(call, &mut [&mut kernel, &mut nodes]);
+        }
+        let told = same(&mut [&mut kernel, &mut nodes]);
+        assert!(told.is_empty(), "{told:?}");
+    });
+}
+
+/// Linux wakes whoever waits for the connection (`inet_shutdown`).
+#[test]
+fn every_shutdown_is_told() {
+    use Call::{Accept, Connect, Shutdown, Wait, Watch};
+    within(60, move || {
+        let (mut kernel, mut nodes) = (Kernel::new(), Nodes::new());
+        let mut model = Model::default();
+        let room = Interest::WRITABLE | Interest::EDGE;
+        for call in [
+            Connect,
+            Accept,
+            Watch(0, room),
+            Shutdown(0),
+            Wait,
+            Wait,
+            Shutdown(0),
+        ] {
+            model.apply(call, &mut [&mut kernel, &mut nodes]);
+        }
+        let told = same(&mut [&mut kernel, &mut nodes]);
+        assert!(told.contains_key(&0), "{told:?}");
+    });
+}

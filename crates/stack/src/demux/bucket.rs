@@ -1,33 +1,32 @@
 //! A bucket of the flow table: a cache line of ids, each with some bits of its hash.
 
+use toehold_shm::equal;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Ids in a bucket: four tags fit a word, and three words leave room for the ids.
+/// Ids in a bucket: what a line holds of tags of 16 bits and ids of 24.
 pub(super) const WAYS: usize = 12;
-const LANES: usize = 4;
-pub(super) const WORDS: usize = WAYS / LANES;
 
-/// A one in every lane of a word, and all bits but the highest.
-const ONES: u64 = 0x0001_0001_0001_0001;
-const LOW_BITS: u64 = 0x7fff_7fff_7fff_7fff;
+/// Most ids that a bucket can have turned away with tags that it counts together.
+pub(super) const MOST_TURNED_AWAY: u32 = 15;
 
 /// All zeroes: an empty bucket.
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub(super) struct Bucket {
-    /// 16 bits of the hash, four in a word; 0: the place is free.
-    pub(super) tags: [u64; WORDS],
+    /// 16 bits of the hash; 0: the place is free.
+    tags: [u16; WAYS],
     low: [u16; WAYS],
     high: [u8; WAYS],
-    /// Ids whose first bucket this is, but which are elsewhere.
-    pub(super) turned_away: u32,
+    /// Eight numbers of four bits, by the lowest bits of tags: ids whose first bucket this is,
+    /// but which are elsewhere.
+    turned_away: u32,
 }
 
 const _: () = assert!(size_of::<Bucket>() == 64);
 
-/// Places in a bucket, as bits: place `4 * word + lane` is bit `16 * lane + word`.
+/// Places in a bucket, as bits.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Ways(u64);
+pub(super) struct Ways(u32);
 
 impl Iterator for Ways {
     type Item = usize;
@@ -37,23 +36,38 @@ impl Iterator for Ways {
         if self.0 == 0 {
             return None;
         }
-        let bit = self.0.trailing_zeros() as usize;
+        let way = self.0.trailing_zeros() as usize;
         self.0 &= self.0 - 1;
-        Some(bit % 16 * LANES + bit / 16)
+        Some(way)
+    }
+}
+
+impl Ways {
+    pub(super) fn count_ones(self) -> u32 {
+        self.0.count_ones()
     }
 }
 
 impl Bucket {
-    /// An id is elsewhere whose first bucket this is.
+    /// Ids with such a tag whose first bucket this is, but which are elsewhere.
     #[inline]
-    pub(super) fn turn_away(&mut self) {
-        self.turned_away = self.turned_away.wrapping_add(1);
+    pub(super) fn turned_away(&self, tag: u16) -> u32 {
+        self.turned_away >> Self::shift(tag) & MOST_TURNED_AWAY
+    }
+
+    #[inline]
+    fn shift(tag: u16) -> u32 {
+        u32::from(tag % 8) * 4
+    }
+
+    /// An id with this tag goes elsewhere whose first bucket this is.
+    pub(super) fn turn_away(&mut self, tag: u16) {
+        self.turned_away = self.turned_away.wrapping_add(1 << Self::shift(tag));
     }
 
     /// One that was is no more.
-    #[inline]
-    pub(super) fn take_back(&mut self) {
-        self.turned_away = self.turned_away.wrapping_sub(1);
+    pub(super) fn take_back(&mut self, tag: u16) {
+        self.turned_away = self.turned_away.wrapping_sub(1 << Self::shift(tag));
     }
 
     #[inline]
@@ -61,19 +75,20 @@ impl Bucket {
         u32::from(self.high[way]) << 16 | u32::from(self.low[way])
     }
 
+    /// The ids, in the order of their places.
+    pub(super) fn ids(&self) -> impl Iterator<Item = u32> {
+        self.taken().map(|way| self.id(way))
+    }
+
     /// The places with this tag.
     #[inline]
     pub(super) fn matches(&self, tag: u16) -> Ways {
-        let wanted = u64::from(tag) * ONES;
-        let mut ways = 0;
-        for (word, tags) in self.tags.iter().enumerate() {
-            // The highest bit of a lane is set if none of its bits are: adding
-            // carries into it from any other bit, and never beyond it.
-            let differ = tags ^ wanted;
-            let zero = !(((differ & LOW_BITS) + LOW_BITS) | differ | LOW_BITS);
-            ways |= zero >> (15 - word);
-        }
-        Ways(ways)
+        Ways(equal(&self.tags, tag))
+    }
+
+    /// The places that are not free.
+    pub(super) fn taken(&self) -> Ways {
+        Ways(!self.matches(0).0 & ((1 << WAYS) - 1))
     }
 
     #[inline]
@@ -82,14 +97,14 @@ impl Bucket {
     }
 
     pub(super) fn set(&mut self, way: usize, tag: u16, id: u32) {
-        let shift = way % LANES * 16;
-        let word = &mut self.tags[way / LANES];
-        *word = (*word & !(0xffff << shift)) | u64::from(tag) << shift;
+        self.tags[way] = tag;
         self.low[way] = id as u16;
         self.high[way] = (id >> 16) as u8;
     }
 
-    pub(super) fn is_free(&self, way: usize) -> bool {
-        self.tags[way / LANES] >> (way % LANES * 16) & 0xffff == 0
+    /// Whether it is as in a new table.
+    #[cfg(test)]
+    pub(super) fn is_pristine(&self) -> bool {
+        self.as_bytes().iter().all(|byte| *byte == 0)
     }
 }

@@ -169,9 +169,3 @@ impl Chains {
         }
     }
 }
-
-/// Which of so many chains a hash belongs to: even for any number of them.
-#[inline]
-pub(super) fn chain_of(hash: u64, chains: usize) -> usize {
-    ((u128::from(hash) * chains as u128) >> 64) as usize
-}

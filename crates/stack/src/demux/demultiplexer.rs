@@ -3,8 +3,8 @@
 use toehold_shm::{Carver, OutOfMemory, Table};
 
 use super::{
-    Bsd, Demux, DemuxStrategy, FlowTable, Full, HashedMoveToFront, MoveToFront, Observer, Sequent, Tuples,
-    Unobserved,
+    Bsd, Demux, DemuxStrategy, FlowIndex, FlowTable, Full, HashedMoveToFront, MoveToFront, Observer, Sequent,
+    Tuples, Unobserved,
 };
 use crate::counters::DemuxCounters;
 use crate::tuple::FourTuple;
@@ -115,6 +115,14 @@ impl Demultiplexer {
     /// Bytes of a region that a strategy takes for ids below `capacity`.
     pub fn bytes_needed(strategy: DemuxStrategy, capacity: u32) -> usize {
         Chosen::bytes_needed(strategy, capacity) + Table::<DemuxCounters>::bytes_needed(1)
+    }
+
+    /// Those of them that connections do not touch, unless somebody attacks.
+    pub fn bytes_in_reserve(strategy: DemuxStrategy, capacity: u32) -> usize {
+        match strategy {
+            DemuxStrategy::FlowTable => FlowIndex::bytes_in_reserve(capacity),
+            _ => 0,
+        }
     }
 
     /// Makes an empty table, or attaches to the one there is.

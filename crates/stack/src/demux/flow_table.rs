@@ -8,6 +8,7 @@ use toehold_shm::{Carver, OutOfMemory, Table};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::{Demux, FlowIndex, Full, Observer, Tuples, same};
+use crate::flow_key::FlowKey;
 use crate::keyed::{Key, Purpose};
 use crate::sip::BURST;
 use crate::tuple::FourTuple;
@@ -33,27 +34,19 @@ impl FlowTable {
         Table::<Front>::bytes_needed(1) + FlowIndex::bytes_needed(capacity)
     }
 
+    /// The hash under which a table with this secret begins: what somebody who chooses tuples
+    /// would have to know.
+    pub fn hash_under(secret: &[u8; 16]) -> impl Fn(&FourTuple) -> u64 + use<> {
+        let key = FlowKey::new(Key::derive(secret, Purpose::Flows));
+        move |tuple| key.hash(tuple)
+    }
+
     pub(super) fn create(carver: &mut Carver, capacity: u32, secret: &[u8; 16]) -> Result<Self, OutOfMemory> {
         Ok(Self {
             front: carver.table(1)?,
             capacity,
             index: FlowIndex::create(carver, capacity, Key::derive(secret, Purpose::Flows))?,
         })
-    }
-
-    #[inline]
-    fn lookup_hashed<T: Tuples + ?Sized>(
-        &mut self,
-        hash: u64,
-        tuple: &FourTuple,
-        tuples: &T,
-        observer: &mut impl Observer,
-    ) -> Option<u32> {
-        let found = self.index.find(hash, tuple, tuples, observer);
-        if let Some(id) = found {
-            self.front[0].last = id + 1;
-        }
-        found
     }
 }
 
@@ -74,7 +67,13 @@ impl Demux for FlowTable {
                 return Some(last);
             }
         }
-        self.lookup_hashed(self.index.hash(tuple), tuple, tuples, observer)
+        // Without those that come nothing would move on.
+        self.index.move_some(tuples);
+        let found = self.index.find(tuple, tuples, observer);
+        if let Some(id) = found {
+            self.front[0].last = id + 1;
+        }
+        found
     }
 
     fn lookup_burst<T: Tuples + ?Sized>(
@@ -87,6 +86,7 @@ impl Demux for FlowTable {
         assert_eq!(wanted.len(), ids.len());
         observer.look_up(wanted.len() as u64);
         for (wanted, ids) in wanted.chunks(BURST).zip(ids.chunks_mut(BURST)) {
+            self.index.move_some(tuples);
             self.index.find_burst(wanted, ids, tuples, observer);
         }
     }

@@ -1,26 +1,21 @@
 //! Hash chains in the order of last use: the combination that the demux paper's §3.4
 //! leaves to the imagination.
 //!
-//! The first of a chain is what its cache would hold. The hash is keyed, since
-//! chains of an attacker's choosing would be as long as he likes.
+//! The first of a chain is what its cache would hold.
 
-use toehold_shm::{Carver, OutOfMemory, Table};
+use toehold_shm::{Carver, OutOfMemory};
 
-use super::chains::{Chains, chain_of};
+use super::keyed_chains::KeyedChains;
 use super::{Demux, Full, Observer, Tuples};
-use crate::keyed::{Key, Purpose};
 use crate::tuple::FourTuple;
 
 /// Chains in the order of last use.
 #[derive(Debug)]
-pub struct HashedMoveToFront {
-    key: Table<Key>,
-    chains: Chains,
-}
+pub struct HashedMoveToFront(KeyedChains);
 
 impl HashedMoveToFront {
     pub(super) fn bytes_needed(chains: u32, capacity: u32) -> usize {
-        Table::<Key>::bytes_needed(1) + Chains::bytes_needed(chains, capacity)
+        KeyedChains::bytes_needed(chains, capacity)
     }
 
     pub(super) fn create(
@@ -29,19 +24,7 @@ impl HashedMoveToFront {
         capacity: u32,
         secret: &[u8; 16],
     ) -> Result<Self, OutOfMemory> {
-        let mut new = Self {
-            key: carver.table(1)?,
-            chains: Chains::create(carver, chains, capacity)?,
-        };
-        if carver.is_fresh() {
-            new.key[0] = Key::derive(secret, Purpose::Flows);
-        }
-        Ok(new)
-    }
-
-    #[inline]
-    fn chain_of(&self, tuple: &FourTuple) -> usize {
-        chain_of(self.key[0].flow(tuple), self.chains.count())
+        KeyedChains::create(carver, chains, capacity, secret).map(Self)
     }
 }
 
@@ -53,21 +36,19 @@ impl Demux for HashedMoveToFront {
         tuples: &T,
         observer: &mut impl Observer,
     ) -> Option<u32> {
-        let chain = self.chain_of(tuple);
-        self.chains.lookup_to_front(chain, tuple, tuples, observer)
+        let chain = self.0.chain_of(tuple);
+        self.0.chains.lookup_to_front(chain, tuple, tuples, observer)
     }
 
     fn insert<T: Tuples + ?Sized>(&mut self, id: u32, tuples: &T) -> Result<(), Full> {
-        let chain = self.chain_of(tuples.tuple(id));
-        self.chains.insert(chain, id)
+        self.0.insert(id, tuples)
     }
 
     fn remove<T: Tuples + ?Sized>(&mut self, id: u32, tuples: &T) -> bool {
-        let chain = self.chain_of(tuples.tuple(id));
-        self.chains.remove(chain, id)
+        self.0.remove(id, tuples)
     }
 
     fn len(&self) -> u32 {
-        self.chains.len()
+        self.0.chains.len()
     }
 }

@@ -14,13 +14,14 @@ impl Tcp {
         index: u32,
         how: Shutdown,
     ) -> Result<(), SocketError> {
+        // Whoever waits is told in any case, as Linux does, also if nothing comes of it.
+        self.mark_event(index, Change::STATE);
         let pcb = &mut self.pcbs[index];
         if pcb.state() == State::Closed || pcb.state() == State::SynSent {
             return Err(SocketError::NotConnected);
         }
         if how != Shutdown::Write {
             pcb.set(flag::READ_SHUT);
-            self.mark_event(index, Change::STATE);
         }
         if how != Shutdown::Read {
             self.close_sending(cx, index);
@@ -48,7 +49,6 @@ impl Tcp {
         if !pcb.waiting_since.is_set() {
             pcb.waiting_since = cx.now;
         }
-        self.mark_event(index, Change::STATE);
         self.mark_ready(index);
     }
 

@@ -327,8 +327,12 @@ impl Tcp {
     #[inline]
     pub(crate) fn mark_event(&mut self, index: u32, change: Change) {
         let pcb = &mut self.pcbs[index];
+        if pcb.has(flag::RELEASED) {
+            // Nobody has it. Who accepts it finds it as it is then.
+            return;
+        }
         pcb.settings.bits |= u32::from(change.0) << setting::CHANGED_SHIFT;
-        if pcb.has(flag::ON_EVENTS | flag::RELEASED) {
+        if pcb.has(flag::ON_EVENTS) {
             return;
         }
         pcb.set(flag::ON_EVENTS);
@@ -417,12 +421,14 @@ impl Tcp {
     }
 
     /// Bytes of context memory an established, idle connection takes: its
-    /// control block, its entry in the timing wheel and in the demultiplexer.
+    /// control block, its entry in the timing wheel and in the demultiplexer, without what
+    /// nobody touches.
     pub(crate) fn context_bytes_per_connection(&self, config: &Config) -> usize {
         let n = config.connections;
         let total = Slab::<Pcb>::bytes_needed(n)
             + Wheel::bytes_needed(n)
-            + Demultiplexer::bytes_needed(config.demux, n);
+            + Demultiplexer::bytes_needed(config.demux, n)
+            - Demultiplexer::bytes_in_reserve(config.demux, n);
         total.div_ceil(n.max(1) as usize)
     }
 

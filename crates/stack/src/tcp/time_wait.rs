@@ -224,8 +224,7 @@ impl TimeWaits {
     }
 
     fn find(&self, tuple: &FourTuple) -> Option<u32> {
-        self.index
-            .find(self.index.hash(tuple), tuple, &self.records, &mut Unobserved)
+        self.index.find(tuple, &self.records, &mut Unobserved)
     }
 
     fn take_out(&mut self, id: u32) {

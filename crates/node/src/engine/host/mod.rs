@@ -295,6 +295,10 @@ impl Host for StackHost {
     fn relay(&self, process: u16, shard: u8, holder: u32) -> Result<(), Refusal> {
         let mut state = self.lock();
         state.life_of(process)?;
+        // What nobody has, nobody can use.
+        if !state.ends.has(holder) {
+            return Err(no_socket());
+        }
         let Some(end) = state.ends.lend(holder).map_err(out_of_descriptors)? else {
             return Ok(());
         };

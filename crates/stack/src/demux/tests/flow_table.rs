@@ -1,13 +1,10 @@
 use proptest::prelude::*;
 
-use super::super::flow_index::STASH;
 use super::*;
 
-/// Places in a tuple's two buckets.
-const BOTH_BUCKETS: u32 = 24;
-
-/// What finds a place even if all have the same hash.
-pub(super) const ROOM: u32 = BOTH_BUCKETS + STASH as u32;
+/// What finds a place even if all have the same hash: a bucket, and as many as it can have
+/// turned away.
+pub(super) const ROOM: u32 = 12 + 15;
 
 fn flow_table(capacity: u32) -> FlowTable {
     let Chosen::FlowTable(table) = create(DemuxStrategy::FlowTable, capacity) else {
@@ -21,7 +18,19 @@ proptest! {
     #[test]
     fn behaves_like_a_map_under_a_flood(steps in steps(100, 3)) {
         let mut table = flow_table(64);
-        table.index.hook = Some(|_, _| 0x0123_4567_89ab_cdef);
+        table.index.set_hook(Some(|_| |_| 0x0123_4567_89ab_cdef));
+        run(&mut table, &tuples(100), steps);
+    }
+
+    /// The same until the key changes, so that much is moved.
+    #[test]
+    fn behaves_like_a_map_while_the_key_changes(steps in steps(100, 3)) {
+        let mut table = flow_table(64);
+        table.index.set_hook(Some(|rekeyed| match rekeyed % 3 {
+            0 => |_| 0x0123_4567_89ab_cdef,
+            1 => |hash| (hash & 1).wrapping_mul(0xc000_0030_0000_0101),
+            _ => |hash| hash,
+        }));
         run(&mut table, &tuples(100), steps);
     }
 
@@ -29,7 +38,7 @@ proptest! {
     #[test]
     fn behaves_like_a_map_in_few_buckets(steps in steps(100, 3)) {
         let mut table = flow_table(64);
-        table.index.hook = Some(|hash, _| (hash & 3).wrapping_mul(0x4000_0020_0000_0101));
+        table.index.set_hook(Some(|_| |hash| (hash & 3).wrapping_mul(0x4000_0020_0000_0101)));
         run(&mut table, &tuples(100), steps);
     }
 }
@@ -93,28 +102,141 @@ fn one_bucket_decides_almost_always() {
     assert!(examined < u64::from(count) / 1000, "{examined}");
 }
 
-/// An attacker who knows the key fills two buckets and the stash; then the key
-/// changes and his knowledge is worth nothing.
+/// Everything goes the same way under the first key.
+fn known_key(rekeyed: u32) -> fn(u64) -> u64 {
+    if rekeyed == 0 { |_| 42 } else { |hash| hash }
+}
+
+/// An attacker who knows the key gets tuples into the same bucket until the table notices, which
+/// is soon; then the key changes and his knowledge is worth nothing. All are found all the time.
 #[test]
 fn a_flood_of_chosen_tuples_ends_with_another_key() {
+    let count = 3_000;
+    let store = tuples(count);
+    let mut table = flow_table(count);
+    table.index.set_hook(Some(known_key));
+    let mut most_examined = 0;
+    for id in 0..count {
+        table.insert(id, &store[..]).unwrap();
+        for found in [0, id / 2, id] {
+            let mut counters = DemuxCounters::default();
+            let tuple = &store[found as usize];
+            assert_eq!(table.lookup(tuple, &store[..], &mut counters), Some(found));
+            most_examined = most_examined.max(counters.demux_examined);
+        }
+        assert_eq!(
+            table.index.rekeyed(),
+            u32::from(id >= 4),
+            "the fifth with one tag is no chance"
+        );
+    }
+    assert!(
+        most_examined <= 6,
+        "{most_examined}: the cache's, and five with one tag"
+    );
+    assert!(!table.index.is_moving());
+    for (id, tuple) in (0..).zip(&store) {
+        assert_eq!(table.lookup(tuple, &store[..], &mut Unobserved), Some(id));
+    }
+}
+
+/// One who only knows which bucket a tuple goes to, and fills a few of them.
+#[test]
+fn a_flood_of_few_buckets_ends_with_another_key() {
     let count = 10_000;
     let store = tuples(count);
     let mut table = flow_table(count);
-    table.index.hook = Some(|hash, rekeyed| if rekeyed == 0 { 42 } else { hash });
-    let before = ROOM;
-    for id in 0..before {
+    // All bits of the tag, and three bits for each bucket.
+    table.index.set_hook(Some(|rekeyed| {
+        if rekeyed == 0 {
+            |hash| hash & 0xe000_00e0_0000_ffff
+        } else {
+            |hash| hash
+        }
+    }));
+    let noticed = (0..count).find(|&id| {
         table.insert(id, &store[..]).unwrap();
+        table.index.rekeyed() == 1
+    });
+    assert!(noticed.is_some_and(|id| id < 200), "{noticed:?}");
+}
+
+/// What is unlikely by far does not happen, and what happens is not taken for an attack.
+#[test]
+fn chance_changes_no_key() {
+    let count = 200_000;
+    let store = tuples(count);
+    let mut table = flow_table(count);
+    for id in 0..count {
+        table.insert(id, &store[..]).unwrap();
+        assert_eq!((table.index.rekeyed(), table.index.stash_len()), (0, 0), "{id}");
     }
-    assert_eq!(
-        (table.index.stash_len(), table.index.rekeyed()),
-        (STASH as u32, 0)
+}
+
+/// The table grows by the way: from few buckets to those of its capacity, and every insertion
+/// moves what is in one bucket.
+#[test]
+fn a_growing_table_has_everything_all_the_time() {
+    let count = 20_000;
+    let store = tuples(2 * count);
+    let mut table = flow_table(count);
+    let mut sizes = vec![table.index.bucket_count()];
+    let mut moving = 0;
+    for id in 0..count {
+        table.insert(id, &store[..]).unwrap();
+        let now = table.index.bucket_count();
+        if sizes.last() != Some(&now) {
+            sizes.push(now);
+        }
+        moving += u32::from(table.index.is_moving());
+        // By bursts, which would move on if they were looked up by the table.
+        let wanted: [u32; 8] =
+            std::array::from_fn(|at| (mixed(u64::from(id) * 8 + at as u64) % u64::from(2 * count)) as u32);
+        let burst = wanted.map(|number| store[number as usize]);
+        let mut ids = [0; 8];
+        table
+            .index
+            .find_burst(&burst, &mut ids, &store[..], &mut Unobserved);
+        for (number, found) in wanted.into_iter().zip(ids) {
+            assert_eq!(found, if number <= id { number } else { NONE });
+            let tuple = &store[number as usize];
+            let alone = table.index.find(tuple, &store[..], &mut Unobserved);
+            assert_eq!(alone, (number <= id).then_some(number));
+        }
+        assert_eq!(table.len(), id + 1);
+    }
+    assert_eq!(sizes, [70, 139, 278, 556, 1112, 2223]);
+    assert!(
+        (2_000..5_000).contains(&moving),
+        "an insertion a bucket, while it moves: {moving}"
     );
-    for id in before..count {
-        table.insert(id, &store[..]).unwrap();
-    }
-    assert_eq!((table.index.stash_len(), table.index.rekeyed()), (0, 1));
-    for (id, tuple) in (0..).zip(&store) {
-        assert_eq!(table.lookup(tuple, &store[..], &mut Unobserved), Some(id));
+    assert!(table.index.is_moving() || moving > 0);
+}
+
+/// Look-ups move on as well, so that nothing stays in two places because nothing is entered.
+#[test]
+fn look_ups_end_what_growth_has_begun() {
+    let count = 20_000;
+    let store = tuples(count);
+    for in_bursts in [false, true] {
+        let mut table = flow_table(count);
+        let mut id = 0;
+        while !table.index.is_moving() {
+            table.insert(id, &store[..]).unwrap();
+            id += 1;
+        }
+        for n in 0..200 {
+            let tuple = store[n % id as usize];
+            let mut found = [0];
+            if in_bursts {
+                table.lookup_burst(&[tuple], &mut found, &store[..], &mut Unobserved);
+            } else {
+                found[0] = table.lookup(&tuple, &store[..], &mut Unobserved).unwrap();
+            }
+            assert_eq!(found, [(n % id as usize) as u32]);
+        }
+        assert!(!table.index.is_moving());
+        assert_eq!(table.len(), id);
     }
 }
 
@@ -123,36 +245,38 @@ fn a_flood_of_chosen_tuples_ends_with_another_key() {
 fn a_hash_that_is_none_fills_the_table_early_and_harms_nothing() {
     let store = tuples(100);
     let mut table = flow_table(100);
-    table.index.hook = Some(|_, _| 42);
-    let room = ROOM;
-    for id in 0..room {
-        table.insert(id, &store[..]).unwrap();
+    table.index.set_hook(Some(|_| |_| 42));
+    let mut inside: Vec<u32> = Vec::new();
+    let fill = |table: &mut FlowTable, inside: &mut Vec<u32>| {
+        for id in 0..100 {
+            if !inside.contains(&id) && table.insert(id, &store[..]).is_ok() {
+                inside.push(id);
+            }
+        }
+    };
+    fill(&mut table, &mut inside);
+    assert!(
+        (ROOM..=2 * ROOM).contains(&(inside.len() as u32)),
+        "{}",
+        inside.len()
+    );
+    for gone in [0, 5, ROOM as usize - 1] {
+        // Its place goes to one that had to stay in the former generation, or to the next one.
+        assert!(table.remove(inside.remove(gone), &store[..]));
+        fill(&mut table, &mut inside);
+        assert!(inside.len() as u32 >= ROOM);
     }
-    // What leaves a bucket makes room for the stash, whose order changes.
-    for id in [0, 5, BOTH_BUCKETS + 1] {
-        assert!(table.remove(id, &store[..]));
-        assert_eq!(table.index.stash_len(), STASH as u32 - 1);
-        table.insert(99 - id, &store[..]).unwrap();
-    }
-    let inside: Vec<u32> = (0..room)
-        .filter(|id| ![0, 5, BOTH_BUCKETS + 1].contains(id))
-        .chain([99, 94, 98 - BOTH_BUCKETS])
-        .collect();
     let before = table.index.contents();
     for id in (0..100).filter(|id| !inside.contains(id)) {
         assert_eq!(table.insert(id, &store[..]), Err(Full));
-        assert_eq!(
-            table.lookup(&store[id as usize], &store[..], &mut Unobserved),
-            None
-        );
+        let found = table.index.find(&store[id as usize], &store[..], &mut Unobserved);
+        assert_eq!(found, None);
     }
     assert_eq!(table.index.contents(), before);
-    assert_eq!(table.len(), room);
+    assert_eq!(table.len() as usize, inside.len());
     for id in inside {
-        assert_eq!(
-            table.lookup(&store[id as usize], &store[..], &mut Unobserved),
-            Some(id)
-        );
+        let found = table.lookup(&store[id as usize], &store[..], &mut Unobserved);
+        assert_eq!(found, Some(id));
         assert!(table.remove(id, &store[..]));
     }
     assert!(table.index.is_pristine());

@@ -1,0 +1,318 @@
+//! What look-ups take when somebody chooses the connections or the segments.
+
+use std::hash::BuildHasher;
+
+use serde::Serialize;
+use toehold_stack::demux::FlowTable;
+use toehold_stack::{DemuxStrategy, FourTuple};
+
+use super::Run;
+use super::crc::Crc;
+use super::table::{Candidate, Key, Table, Wanted};
+use crate::{Connections, connection, secret};
+
+/// Attacks. All is known to the attacker but the secret, if not said otherwise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Attack {
+    /// Connections that the flow table would have in one of 256 buckets under another secret.
+    ChosenKeys,
+    /// The same under its secret.
+    KnownSecret,
+    /// Connections of which a CRC is the same, whatever it begins with.
+    CrcKernel,
+    /// Connections of one IPv6 network of 64 bits, in turn.
+    OneNetwork,
+    /// Nine of ten segments are of connections that there are not.
+    BogusAcks,
+    /// For every connection there are three in TIME-WAIT, which have one of ten segments.
+    TimeWaits,
+}
+
+impl Attack {
+    /// All of them.
+    pub const ALL: [Self; 6] = [
+        Self::ChosenKeys,
+        Self::KnownSecret,
+        Self::CrcKernel,
+        Self::OneNetwork,
+        Self::BogusAcks,
+        Self::TimeWaits,
+    ];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ChosenKeys => "chosen keys",
+            Self::KnownSecret => "chosen keys, secret known",
+            Self::CrcKernel => "kernel of CRC-32C",
+            Self::OneNetwork => "one IPv6 /64",
+            Self::BogusAcks => "90 % bogus ACKs",
+            Self::TimeWaits => "3 in TIME-WAIT for 1 live",
+        }
+    }
+}
+
+/// What an attack does to a candidate.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Attacked {
+    /// What is done.
+    pub attack: Attack,
+    /// The candidate's name.
+    pub candidate: String,
+    /// Connections, of those that are alive.
+    pub connections: u32,
+    /// Nanoseconds a look-up among as many that nobody chose: least, median.
+    pub usual_ns: [f64; 2],
+    /// Nanoseconds a look-up under attack: least, median.
+    pub attacked_ns: [f64; 2],
+}
+
+impl Attacked {
+    /// The ratio of the medians.
+    pub fn ratio(&self) -> f64 {
+        self.attacked_ns[1] / self.usual_ns[1]
+    }
+}
+
+/// Look-ups that are repeated.
+const LOOKUPS: usize = 1 << 18;
+
+/// Connections that somebody chose; 65 536 tuples have the same CRC.
+const CHOSEN: u32 = 1 << 14;
+
+/// Connections and what is looked up among them.
+struct Side {
+    connections: Connections,
+    wanted: Wanted,
+    tables: Vec<(Candidate, Table)>,
+}
+
+/// Measures what all attacks do; `live` is the number of connections of the last two.
+///
+/// # Panics
+///
+/// If a candidate does not find what it should.
+pub fn attacks(live: u32, rounds: u32, seed: u64, mut progress: impl FnMut(&str)) -> Vec<Attacked> {
+    let mut found = Vec::new();
+    for attack in Attack::ALL {
+        progress(attack.name());
+        let (connections, mut sides) = sides(attack, live, seed);
+        found.extend(
+            compare(&mut sides, rounds)
+                .into_iter()
+                .map(|(candidate, [usual_ns, attacked_ns])| Attacked {
+                    attack,
+                    candidate,
+                    connections,
+                    usual_ns,
+                    attacked_ns,
+                }),
+        );
+    }
+    found
+}
+
+/// Least and median of each candidate on both sides, which take turns.
+fn compare([usual, attacked]: &mut [Side; 2], rounds: u32) -> Vec<(String, [[f64; 2]; 2])> {
+    let mut pairs = Vec::new();
+    for ((candidate, table), (_, other)) in usual.tables.iter_mut().zip(&mut attacked.tables) {
+        let sides = [
+            (table, &usual.wanted, &usual.connections),
+            (other, &attacked.wanted, &attacked.connections),
+        ];
+        pairs.push(sides.map(|(table, wanted, connections)| {
+            let mut run = Run {
+                candidate: *candidate,
+                table,
+                wanted,
+                connections,
+                lookups: super::FEWEST,
+                next: 0,
+                rounds: Vec::new(),
+            };
+            run.calibrate();
+            run
+        }));
+    }
+    for _ in 0..rounds {
+        for run in pairs.iter_mut().flatten() {
+            run.round(super::Traffic::Tpca);
+        }
+    }
+    let figures = |run: &mut Run<'_>| {
+        run.rounds.sort_by(f64::total_cmp);
+        [run.rounds[0], run.rounds[run.rounds.len() / 2]]
+    };
+    let named = |mut pair: [Run<'_>; 2]| (pair[0].candidate.name(), pair.each_mut().map(figures));
+    pairs.into_iter().map(named).collect()
+}
+
+fn candidates(connections: u32) -> Vec<Candidate> {
+    let chains = (connections / 4).max(1);
+    vec![
+        Candidate::Bursts(DemuxStrategy::FlowTable),
+        Candidate::Alone(DemuxStrategy::FlowTable),
+        Candidate::Bursts(DemuxStrategy::Sequent { chains: 19 }),
+        Candidate::Bursts(DemuxStrategy::Sequent { chains }),
+        Candidate::Foldhash,
+        Candidate::Crc,
+    ]
+}
+
+/// How many connections there are, and both sides of an attack.
+fn sides(attack: Attack, live: u32, seed: u64) -> (u32, [Side; 2]) {
+    let side = |tuples: Vec<FourTuple>, wanted: Wanted, count: u32| {
+        let connections = Connections::of(tuples);
+        let filled = |candidate: Candidate| (candidate, candidate.filled(&connections, seed));
+        let tables = candidates(count).into_iter().map(filled).collect();
+        Side {
+            connections,
+            wanted,
+            tables,
+        }
+    };
+    let any = |count: u32| (0..count).map(connection).collect::<Vec<_>>();
+    let chosen = |usual: Vec<FourTuple>, tuples: Vec<FourTuple>| {
+        assert_eq!(usual.len(), tuples.len());
+        let sides = [usual, tuples].map(|tuples| {
+            let wanted = wanted(&tuples, CHOSEN, 0, CHOSEN, seed);
+            side(tuples, wanted, CHOSEN)
+        });
+        (CHOSEN, sides)
+    };
+    match attack {
+        Attack::ChosenKeys => chosen(any(CHOSEN), in_few_buckets(&secret(seed + 1))),
+        Attack::KnownSecret => chosen(any(CHOSEN), in_few_buckets(&secret(seed))),
+        Attack::CrcKernel => chosen(any(CHOSEN), crc_kernel()),
+        Attack::OneNetwork => {
+            let networks = (0..CHOSEN).map(|number| connection(number * 4)).collect();
+            chosen(networks, one_network())
+        }
+        Attack::BogusAcks => {
+            let all = any(2 * live);
+            let sides = [0, 9].map(|tenths| {
+                let wanted = wanted(&all, live, tenths, 2 * live, seed);
+                side(all[..live as usize].to_vec(), wanted, live)
+            });
+            (live, sides)
+        }
+        Attack::TimeWaits => {
+            let all = any(4 * live);
+            let usual = side(
+                all[..live as usize].to_vec(),
+                wanted(&all, live, 0, live, seed),
+                live,
+            );
+            let wanted = wanted(&all, live, 1, 4 * live, seed);
+            let mut attacked = side(all, wanted, live);
+            for (candidate, table) in &mut attacked.tables {
+                // Stacks of the paper's time have them in their lists. Here, they are in a table of
+                // their own, where those are looked for that are not in the first one.
+                if candidate.is_flow_table() {
+                    *table = candidate.beside_time_waits(&attacked.connections, live, seed);
+                }
+            }
+            (live, [usual, attacked])
+        }
+    }
+}
+
+/// Look-ups of the first `live` of the tuples; so many of ten are of those behind, up to `until`.
+fn wanted(tuples: &[FourTuple], live: u32, tenths: u32, until: u32, seed: u64) -> Wanted {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let number = |_| match random.u32(..10) < tenths {
+        true => random.u32(live..until),
+        false => random.u32(..live),
+    };
+    let numbers: Vec<u32> = (0..LOOKUPS).map(number).collect();
+    Wanted {
+        tuples: numbers.iter().map(|&number| tuples[number as usize]).collect(),
+        numbers,
+    }
+}
+
+/// Tuples that a flow table with this secret has in one of 256 buckets.
+fn in_few_buckets(secret: &[u8; 16]) -> Vec<FourTuple> {
+    let hash = FlowTable::hash_under(secret);
+    let chosen = (0..).map(connection).filter(|tuple| hash(tuple) >> 56 == 0);
+    chosen.take(CHOSEN as usize).collect()
+}
+
+fn one_network() -> Vec<FourTuple> {
+    let client = |n: u16| format!("[2001:db8::1:0:0:0:{n:x}]:1024").parse();
+    let server = "[2001:db8::1]:443".parse().expect("an address");
+    let tuple = |n| FourTuple::new(server, client(n).expect("an address"));
+    (0..CHOSEN as u16).map(tuple).collect()
+}
+
+/// A tuple of IPv4 with these 48 bits as its remote end.
+fn remote_end(bits: u64) -> FourTuple {
+    let address = ((bits >> 16) as u32).to_be_bytes();
+    FourTuple::new(([10, 0, 0, 1], 443).into(), (address, bits as u16).into())
+}
+
+/// Tuples with the same CRC: it is linear, so any sum of remote ends that it does not tell from
+/// nothing is another such.
+fn crc_kernel() -> Vec<FourTuple> {
+    let crc = |bits| Crc::new(0).hash_one(Key(remote_end(bits)));
+    let change = |bits| Crc::unspread(crc(bits)) ^ Crc::unspread(crc(0));
+    // Elimination: each of these changes a bit of the CRC that those behind it do not change.
+    let mut pivots: Vec<(u64, u32)> = Vec::new();
+    let mut kernel = Vec::new();
+    for bit in 0..48 {
+        let (mut bits, mut changed) = (1 << bit, change(1 << bit));
+        for (other, by) in &pivots {
+            let highest = 1 << by.ilog2();
+            if changed & highest != 0 {
+                (bits, changed) = (bits ^ other, changed ^ by);
+            }
+        }
+        if changed == 0 {
+            kernel.push(bits);
+        } else {
+            pivots.push((bits, changed));
+        }
+    }
+    let sum = |combination: u32| {
+        let chosen = kernel
+            .iter()
+            .zip(0..)
+            .filter(|(_, at)| combination >> at & 1 == 1);
+        chosen.fold(0, |sum, (bits, _)| sum ^ bits)
+    };
+    (0..CHOSEN)
+        .map(|combination| remote_end(sum(combination)))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn what_is_chosen_differs_and_has_the_same_crc_whatever_it_begins_with() {
+        let tuples = crc_kernel();
+        assert_eq!(tuples.iter().collect::<HashSet<_>>().len(), CHOSEN as usize);
+        for seed in [0, 1, 0xdead_beef] {
+            let crcs: HashSet<_> = tuples
+                .iter()
+                .map(|tuple| Crc::new(seed).hash_one(Key(*tuple)))
+                .collect();
+            assert_eq!(crcs.len(), 1, "beginning with {seed}");
+        }
+        let others: HashSet<_> = (0..100)
+            .map(|n| Crc::new(0).hash_one(Key(connection(n))))
+            .collect();
+        assert_eq!(others.len(), 100);
+    }
+
+    #[test]
+    fn every_attack_is_measured_on_every_candidate() {
+        let found = attacks(64, 1, 5, |_| {});
+        assert_eq!(found.len(), Attack::ALL.len() * candidates(64).len());
+        assert!(found.iter().all(|attacked| attacked.ratio() > 0.0));
+    }
+}

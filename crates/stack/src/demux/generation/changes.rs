@@ -1,0 +1,174 @@
+//! Entering ids into a generation and taking them out.
+
+use super::super::Tuples;
+use super::super::bucket::{MOST_TURNED_AWAY, WAYS};
+use super::{Generation, Places, STASH, Stashed};
+
+/// So many ids with the same tag in two buckets are no chance: with 16 in them, it has
+/// happened once in 10¹⁵ insertions.
+const SAME_TAGS: u32 = 5;
+
+/// Where an id is.
+#[derive(Clone, Copy)]
+enum Spot {
+    Way(usize, usize),
+    Stash(usize),
+}
+
+/// What became of an id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::demux) enum Settled {
+    /// It has a place as chance gives them.
+    Well,
+    /// It has one, but somebody chose tuples who knows about the key.
+    Crowded,
+    /// There is none for it.
+    Nowhere,
+}
+
+impl Generation {
+    /// Where an id with this hash is.
+    fn locate(&self, hash: u64, id: u32) -> Option<Spot> {
+        let places = self.places(hash);
+        for at in [places.first, places.second] {
+            let bucket = &self.buckets[at];
+            if let Some(way) = bucket.matches(places.tag).find(|&way| bucket.id(way) == id) {
+                return Some(Spot::Way(at, way));
+            }
+        }
+        self.stashed()
+            .iter()
+            .position(|entry| entry.id == id)
+            .map(Spot::Stash)
+    }
+
+    /// Whether more ids have gone elsewhere than chance sends there, which is one of fifty.
+    fn is_crowded(&self) -> bool {
+        let head = &self.head[0];
+        head.elsewhere > 64 + head.len / 8 || head.stashed as usize > STASH / 2
+    }
+
+    /// Finds a place for an id, whose tuple `tuples` already knows and the generation does not.
+    pub(in crate::demux) fn settle(&mut self, id: u32, tuples: &(impl Tuples + ?Sized)) -> Settled {
+        let hash = self.hash(tuples.tuple(id));
+        let places = self.places(hash);
+        let settled = self.put(places.first, places, id)
+            || self.put(places.second, places, id)
+            || (self.make_room(places.first, tuples) && self.put(places.first, places, id))
+            || (self.make_room(places.second, tuples) && self.put(places.second, places, id))
+            || self.put_aside(hash, id);
+        if !settled {
+            return Settled::Nowhere;
+        }
+        self.head[0].len = self.head[0].len.wrapping_add(1);
+        let same_tags =
+            [places.first, places.second].map(|at| self.buckets[at].matches(places.tag).count_ones());
+        if same_tags[0] + same_tags[1] >= SAME_TAGS || self.is_crowded() {
+            Settled::Crowded
+        } else {
+            Settled::Well
+        }
+    }
+
+    fn put(&mut self, at: usize, places: Places, id: u32) -> bool {
+        let Some(way) = self.buckets[at].free() else {
+            return false;
+        };
+        if at != places.first && !self.turn_away(places) {
+            return false;
+        }
+        self.buckets[at].set(way, places.tag, id);
+        true
+    }
+
+    fn put_aside(&mut self, hash: u64, id: u32) -> bool {
+        let at = self.head[0].stashed as usize;
+        if at >= STASH || !self.turn_away(self.places(hash)) {
+            return false;
+        }
+        self.stash[at] = Stashed {
+            hash,
+            id,
+            reserved: 0,
+        };
+        self.head[0].stashed += 1;
+        true
+    }
+
+    /// Notes at the first bucket that an id goes elsewhere. False: it has turned too many away.
+    fn turn_away(&mut self, places: Places) -> bool {
+        let bucket = &mut self.buckets[places.first];
+        if bucket.turned_away(places.tag) == MOST_TURNED_AWAY {
+            return false;
+        }
+        bucket.turn_away(places.tag);
+        self.head[0].elsewhere = self.head[0].elsewhere.wrapping_add(1);
+        true
+    }
+
+    fn take_back(&mut self, places: Places) {
+        self.buckets[places.first].take_back(places.tag);
+        self.head[0].elsewhere = self.head[0].elsewhere.wrapping_sub(1);
+    }
+
+    /// Moves one id of a full bucket to its other bucket.
+    fn make_room(&mut self, at: usize, tuples: &(impl Tuples + ?Sized)) -> bool {
+        for way in 0..WAYS {
+            let id = self.buckets[at].id(way);
+            let places = self.places(self.hash(tuples.tuple(id)));
+            let other = if places.first == at {
+                places.second
+            } else {
+                places.first
+            };
+            if self.put(other, places, id) {
+                self.vacate(at, way, places);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Empties a place; the id had these places.
+    fn vacate(&mut self, at: usize, way: usize, places: Places) {
+        self.buckets[at].set(way, 0, 0);
+        if at != places.first {
+            self.take_back(places);
+        }
+    }
+
+    /// Takes an id out, whose tuple `tuples` still knows. Says whether it was there.
+    pub(in crate::demux) fn remove(&mut self, id: u32, tuples: &(impl Tuples + ?Sized)) -> bool {
+        let hash = self.hash(tuples.tuple(id));
+        match self.locate(hash, id) {
+            Some(Spot::Way(at, way)) => {
+                self.vacate(at, way, self.places(hash));
+                self.unstash_into(at);
+            }
+            Some(Spot::Stash(at)) => self.drop_stashed(at),
+            None => return false,
+        }
+        self.head[0].len = self.head[0].len.wrapping_sub(1);
+        true
+    }
+
+    fn drop_stashed(&mut self, at: usize) {
+        self.take_back(self.places(self.stash[at].hash));
+        let last = self.head[0].stashed.wrapping_sub(1);
+        self.head[0].stashed = last;
+        self.stash[at] = self.stash[last as usize];
+    }
+
+    /// Gives the place that has become free in a bucket to one of the stash.
+    fn unstash_into(&mut self, at: usize) {
+        for index in 0..self.stashed().len() {
+            let Stashed { hash, id, .. } = self.stash[index];
+            let places = self.places(hash);
+            if places.first == at || places.second == at {
+                self.drop_stashed(index);
+                self.put(at, places, id);
+                return;
+            }
+        }
+    }
+}
