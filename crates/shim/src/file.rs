@@ -87,6 +87,13 @@ impl File {
         true
     }
 
+    pub(crate) fn epoll(&self) -> Option<&Epoll> {
+        match &self.kind {
+            Kind::Epoll(epoll) => Some(epoll),
+            _ => None,
+        }
+    }
+
     #[inline]
     pub(crate) fn stream(&self) -> Option<&Stream> {
         match &self.kind {

@@ -6,7 +6,7 @@
 
 use core::cell::Cell;
 
-use crate::signals;
+use crate::{cancel, signals};
 
 thread_local! {
     static DEPTH: Cell<u32> = const { Cell::new(0) };
@@ -20,6 +20,7 @@ impl Inside {
     #[inline]
     pub(crate) fn enter() -> Inside {
         DEPTH.with(|depth| depth.set(depth.get() + 1));
+        cancel::enter();
         Inside(())
     }
 }
@@ -31,10 +32,19 @@ impl Drop for Inside {
             depth.set(depth.get() - 1);
             depth.get() == 0
         });
-        if left && signals::is_pending() {
-            signals::deliver();
+        if left {
+            cancel::leave();
+            if signals::has_come() {
+                signals::deliver();
+            }
         }
     }
+}
+
+/// Whether this thread has entered the library once, and not by what the library calls itself.
+#[inline]
+pub(crate) fn is_outermost() -> bool {
+    DEPTH.with(Cell::get) == 1
 }
 
 /// Whether this thread is in the library.

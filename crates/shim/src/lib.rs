@@ -15,7 +15,7 @@
 //! | `node` | the node, and what is for it |
 //! | `start`, `process`, `inherited`, `rights` | beginnings, forks, and what crosses them |
 //! | `usage` | what is counted |
-//! | `inside`, `signals` | what may come in the middle of a call |
+//! | `inside`, `signals`, `sleep`, `cancel` | what may come in the middle of a call |
 //!
 //! *Architecture Invariant*: a program that runs without it runs with it. What cannot be done
 //! on a node is done in the kernel, and nothing is written to the program's terminal.
@@ -24,6 +24,7 @@
 #![cfg_attr(test, allow(dead_code))]
 
 mod answer;
+mod cancel;
 mod entry;
 mod epoll;
 mod file;
@@ -37,6 +38,7 @@ mod relay;
 mod rights;
 mod select;
 mod signals;
+mod sleep;
 mod socket;
 mod start;
 mod table;

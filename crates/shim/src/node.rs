@@ -130,6 +130,12 @@ fn route_within(place: &Place, to: SocketAddr) -> Route {
     Route::Kernel
 }
 
+/// Whether the kernel has a listener wherever a program of the node's has one at an address.
+pub(crate) fn is_kernels_too(to: SocketAddr) -> bool {
+    let address = to.ip();
+    address.is_loopback() || address.is_unspecified() || (has(address) && is_kernels(address))
+}
+
 /// Whether an address of the node is one of the kernel's too.
 fn is_kernels(address: IpAddr) -> bool {
     let at = SocketAddr::new(address, 0);

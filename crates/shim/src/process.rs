@@ -14,7 +14,8 @@ pub(crate) fn number() -> u32 {
 pub(crate) fn watch() {
     extern "C" fn forked() {
         NUMBER.fetch_add(1, Relaxed);
+        crate::cancel::forked();
     }
-    // SAFETY: the handler only adds to an atomic.
+    // SAFETY: the handler only touches atomics and what is this thread's own.
     unsafe { libc::pthread_atfork(None, None, Some(forked)) };
 }

@@ -15,7 +15,7 @@ use core::sync::atomic::{AtomicI32, AtomicUsize, Ordering::Relaxed};
 use libc::{SA_RESTART, SA_SIGINFO, SIG_DFL, SIG_IGN, sigaction, siginfo_t, sigset_t, ucontext_t};
 
 use crate::inside::is_inside;
-use crate::{next, start};
+use crate::{cancel, next, start};
 
 /// What the program has installed for a signal.
 struct Installed {
@@ -40,8 +40,14 @@ thread_local! {
 
 /// Whether a signal waits for this thread to leave the library.
 #[inline]
-pub(crate) fn is_pending() -> bool {
+pub(crate) fn has_come() -> bool {
     PENDING.with(|pending| pending.get() != 0)
+}
+
+/// Whether this thread is to leave the library, for a signal or since it may be cancelled.
+#[inline]
+pub(crate) fn is_pending() -> bool {
+    has_come() || cancel::is_asked()
 }
 
 /// Lets the program's handlers see what has come meanwhile.

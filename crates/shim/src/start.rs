@@ -3,11 +3,12 @@
 
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use toehold_node::interrupts::Hook;
 use toehold_node::run::{FABRIC, NODE};
 
 use crate::entry::take_standard;
 use crate::inside::Inside;
-use crate::{inherited, process, signals, usage};
+use crate::{inherited, process, signals, sleep, usage};
 
 static WANTED: AtomicBool = AtomicBool::new(false);
 
@@ -29,7 +30,10 @@ extern "C" fn begin() {
         return;
     }
     process::watch();
-    toehold_node::interrupts::set_hook(signals::is_pending);
+    toehold_node::interrupts::set_hook(Hook {
+        is_pending: signals::is_pending,
+        sleep: sleep::sleep,
+    });
     WANTED.store(true, Relaxed);
     usage::find();
     inherited::find();

@@ -2,11 +2,12 @@
 
 use core::ffi::c_int;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use libc::{epoll_event, sigset_t, timespec};
 use toehold_posix::errno::Errno;
 
+use super::waiting;
 use crate::answer::answer;
 use crate::file::{File, Kind};
 use crate::inside::{Inside, is_inside};
@@ -169,11 +170,7 @@ unsafe fn wait(
     timeout: Option<Duration>,
     mask: *const sigset_t,
 ) -> Option<c_int> {
-    let file = table::get(epfd).filter(|_| !is_inside())?;
-    let Kind::Epoll(epoll) = &file.kind else {
-        return None;
-    };
-    if !epoll.has_sockets() {
+    if !table::get(epfd).filter(|_| !is_inside())?.epoll()?.has_sockets() {
         return None;
     }
     let Some(most) = usize::try_from(most).ok().filter(|&most| most > 0) else {
@@ -186,9 +183,12 @@ unsafe fn wait(
     let events = unsafe { core::slice::from_raw_parts_mut(events, most) };
     // SAFETY: the program passes a set of signals, or none.
     let masked = unsafe { signals::Masked::with(mask) };
-    let inside = Inside::enter();
-    let done = epoll.wait(epfd, events, timeout);
-    drop(inside);
+    let began = Instant::now();
+    let left = || timeout.map(|timeout| timeout.saturating_sub(began.elapsed()));
+    let done = waiting(|| {
+        let file = table::get(epfd).ok_or(Errno::BADF)?;
+        file.epoll().ok_or(Errno::BADF)?.wait(epfd, events, left())
+    });
     drop(masked);
     Some(answer(done))
 }

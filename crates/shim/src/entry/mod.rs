@@ -18,6 +18,7 @@ mod send;
 mod setup;
 mod signal;
 mod stdio;
+mod thread;
 
 pub(crate) use self::stdio::take_standard;
 
@@ -33,7 +34,7 @@ use crate::answer::{Number, answer};
 use crate::inside::{Inside, is_inside};
 use crate::socket::Stream;
 use crate::usage::{self, Counter};
-use crate::{relay, signals, table};
+use crate::{cancel, relay, signals, table};
 
 /// A call on a connection; `None` if the descriptor is no connection of the node's.
 #[inline]
@@ -41,28 +42,55 @@ fn on_stream<T: Number>(number: c_int, mut call: impl FnMut(&Stream) -> Outcome<
     if !table::has(number) || is_inside() {
         return None;
     }
-    let mut inside = Inside::enter();
-    let file = table::get(number)?;
-    let stream = file.stream()?;
+    cancel::point();
     signals::begin();
-    let mut outcome = call(stream);
-    while signals::is_pending() && outcome.is_err() && !stream.is_nonblocking() {
-        // The program's handler runs now, and has said whether the call goes on.
-        drop(inside);
-        inside = Inside::enter();
-        if !signals::restarts() || stream.has_timeout() {
-            outcome = Err(Errno::INTR);
-            break;
+    loop {
+        let inside = Inside::enter();
+        let file = table::get(number)?;
+        let stream = file.stream()?;
+        let outcome = call(stream);
+        let has_waited = matches!(outcome, Err(Errno::AGAIN | Errno::INTR | Errno::TIMEDOUT));
+        let was_ended = has_waited && signals::is_pending() && !stream.is_nonblocking();
+        let goes_on = was_ended && (!signals::has_come() || !stream.has_timeout());
+        if matches!(outcome, Err(Errno::BADF)) && relay::settle(&file, number) {
+            return None;
         }
-        outcome = call(stream);
+        usage::count(Counter::Calls, 1);
+        // A handler that runs now may never return, by a jump to somewhere else.
+        drop(file);
+        drop(inside);
+        if !was_ended {
+            return Some(answer(outcome));
+        }
+        leave_for_cancellation();
+        if !goes_on || !signals::restarts() {
+            return Some(answer(Err(Errno::INTR)));
+        }
     }
-    if matches!(outcome, Err(Errno::BADF)) && relay::settle(&file, number) {
-        return None;
+}
+
+/// Does something inside of the library that may wait, and again if it ended for nothing but
+/// that the thread may have been cancelled.
+fn waiting<T>(mut act: impl FnMut() -> Outcome<T>) -> Outcome<T> {
+    cancel::point();
+    loop {
+        let inside = Inside::enter();
+        let done = act();
+        let has_come = signals::has_come();
+        drop(inside);
+        if !leave_for_cancellation() || has_come || !matches!(done, Err(Errno::INTR)) {
+            return done;
+        }
     }
-    usage::count(Counter::Calls, 1);
-    drop(file);
-    drop(inside);
-    Some(answer(outcome))
+}
+
+/// Ends this thread if it has been cancelled. Whether it was to look.
+fn leave_for_cancellation() -> bool {
+    let was_asked = cancel::take_asked();
+    if was_asked {
+        cancel::point();
+    }
+    was_asked
 }
 
 /// The program's buffer.

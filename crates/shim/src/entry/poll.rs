@@ -1,14 +1,15 @@
 //! `poll`, `select` and their variants.
 
 use core::ffi::c_int;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use libc::{fd_set, nfds_t, pollfd, sigset_t, timespec, timeval};
 use toehold_posix::errno::{Errno, Outcome};
 
 use super::epoll::millis;
+use super::waiting;
 use crate::answer::answer;
-use crate::inside::{Inside, is_inside};
+use crate::inside::is_inside;
 use crate::{next, select, signals, wait};
 
 /// `poll(2)`.
@@ -133,9 +134,9 @@ unsafe fn poll_ours(
     }
     // SAFETY: the program passes a set of signals, or none.
     let masked = unsafe { signals::Masked::with(mask) };
-    let inside = Inside::enter();
-    let done = wait::poll(fds, timeout);
-    drop(inside);
+    let began = Instant::now();
+    let left = || timeout.map(|timeout| timeout.saturating_sub(began.elapsed()));
+    let done = waiting(|| wait::poll(fds, left()));
     drop(masked);
     Some(answer(done))
 }
@@ -155,7 +156,7 @@ pub(crate) unsafe extern "C" fn select(
 ) -> c_int {
     // SAFETY: the program passes a time, or none.
     let span = unsafe { time_of(timeout) };
-    let began = std::time::Instant::now();
+    let began = Instant::now();
     // SAFETY: the program passes sets of so many descriptors.
     let done = match span {
         // SAFETY: as the program passed it.
@@ -249,9 +250,9 @@ unsafe fn select_ours(
     }
     // SAFETY: the program passes a set of signals, or none.
     let masked = unsafe { signals::Masked::with(mask) };
-    let inside = Inside::enter();
-    let done = wait::poll(&mut fds, timeout);
-    drop(inside);
+    let began = Instant::now();
+    let left = || timeout.map(|timeout| timeout.saturating_sub(began.elapsed()));
+    let done = waiting(|| wait::poll(&mut fds, left()));
     drop(masked);
     // SAFETY: the sets are the same as before.
     Some(answer(

@@ -8,14 +8,14 @@ use libc::{sockaddr, socklen_t};
 use toehold_posix::address::{self, Passed};
 use toehold_posix::errno::{Errno, Outcome};
 
-use super::on_stream;
+use super::{on_stream, waiting};
 use crate::answer::{answer, errno, outcome, set_errno};
 use crate::file::{File, Kind};
-use crate::inside::{Inside, is_inside};
+use crate::inside::{Inside, is_inside, is_outermost};
 use crate::node::{self, Route};
-use crate::socket::{Fresh, Listener, Relayed, Stream, install, plain};
+use crate::socket::{Fresh, Listener, Place, Relayed, Stream, plain};
 use crate::usage::{Counter, count};
-use crate::{next, signals, start, table, wait};
+use crate::{cancel, next, signals, start, table, wait};
 
 /// `socket(2)`.
 ///
@@ -132,56 +132,57 @@ pub(crate) unsafe extern "C" fn accept4(
     len: *mut socklen_t,
     flags: c_int,
 ) -> c_int {
-    let file = table::get(fd).filter(|_| !is_inside());
-    let Some(Kind::Listener(listener)) = file.as_ref().map(|file| &file.kind) else {
-        if file.is_some_and(|file| file.stream().is_some()) {
-            return answer(Err(Errno::INVAL));
-        }
-        // SAFETY: what is not ours is as it was.
-        return unsafe { next::accept4(fd, from, len, flags) };
-    };
-    if flags & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) != 0 {
-        return answer(Err(Errno::INVAL));
-    }
     signals::begin();
     loop {
         // SAFETY: as the program passes it.
-        let accepted = unsafe { accept_from(listener, fd, (from, len), flags) };
-        if accepted != Err(Errno::INTR) || !signals::restarts() {
-            return answer(accepted);
+        match waiting(|| unsafe { accept_from(fd, (from, len), flags) }) {
+            Ok(Some(number)) => return number,
+            // SAFETY: what is not ours is as it was.
+            Ok(None) => return unsafe { next::accept4(fd, from, len, flags) },
+            Err(Errno::INTR) if signals::restarts() => {}
+            Err(errno) => return answer(Err(errno)),
         }
     }
 }
 
+/// `None`: it is no listener of the node's.
+///
 /// # Safety
 ///
 /// As for `accept4`.
 unsafe fn accept_from(
-    listener: &Listener,
     fd: c_int,
     (from, len): (*mut sockaddr, *mut socklen_t),
     flags: c_int,
-) -> Outcome<c_int> {
-    let _inside = Inside::enter();
+) -> Outcome<Option<c_int>> {
+    let Some(file) = table::get(fd).filter(|_| is_outermost()) else {
+        return Ok(None);
+    };
+    let Kind::Listener(listener) = &file.kind else {
+        return file.stream().map_or(Ok(None), |_| Err(Errno::INVAL));
+    };
+    if flags & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) != 0 {
+        return Err(Errno::INVAL);
+    }
     loop {
-        match listener.accept() {
-            Ok((stream, peer)) => {
+        // A node that is gone leaves the kernel's.
+        if listener.has_some() {
+            // Before the connection is taken: without a number it stays where it is.
+            let place = Place::like(fd)?;
+            if let Ok((stream, peer)) = listener.accept() {
                 stream.set_nonblocking(flags & libc::SOCK_NONBLOCK != 0);
-                let number = install(stream, flags & libc::SOCK_CLOEXEC != 0)?;
+                let number = place.fill(stream, flags & libc::SOCK_CLOEXEC != 0)?;
                 // SAFETY: the program passes room of that length.
                 unsafe { address::write(peer, listener.domain, from, len) };
                 count(Counter::Accepted, 1);
-                return Ok(number);
+                return Ok(Some(number));
             }
-            // A node that is gone leaves the kernel's.
-            Err(Errno::AGAIN | Errno::NETDOWN) => {}
-            Err(errno) => return Err(errno),
         }
         // SAFETY: as the program passed it.
         let accepted = outcome(unsafe { next::accept4(fd, from, len, flags) });
         if !listener.waits() || accepted != Err(Errno::AGAIN) {
             count(Counter::AcceptedByKernel, accepted.is_ok().into());
-            return accepted;
+            return accepted.map(Some);
         }
         wait::until_acceptable(listener, fd)?;
     }
@@ -286,8 +287,23 @@ fn connect_fresh(fresh: &Fresh, file: &File, fd: c_int, to: SocketAddr) -> Optio
         (false, _) if fresh.is_for_kernel() => Counter::Option,
         (false, _) => Counter::State,
     };
-    count(counter, 1);
-    (counter == Counter::Connected).then(|| fresh.connect(file, fd, to))
+    if counter != Counter::Connected {
+        count(counter, 1);
+        return None;
+    }
+    // The program's own descriptor is there already, and the call is not left in the middle.
+    let _deaf = cancel::Deaf::new();
+    match fresh.connect(file, fd, to) {
+        // The library finds no room for one of its own.
+        Err(Errno::MFILE | Errno::NFILE) if node::is_kernels_too(to) => {
+            count(Counter::NoNode, 1);
+            None
+        }
+        connected => {
+            count(Counter::Connected, 1);
+            Some(connected)
+        }
+    }
 }
 
 /// `shutdown(2)`.

@@ -5,6 +5,7 @@ use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::fs::OFlags;
 use rustix::io::FdFlags;
@@ -73,6 +74,14 @@ impl Listener {
     /// A further `listen`.
     pub(crate) fn set_backlog(&self, backlog: c_int) {
         let _ = self.inner.set_backlog(bounded(backlog));
+    }
+
+    /// Whether a connection waits at the node's.
+    pub(crate) fn has_some(&self) -> bool {
+        let is_readable = || self.inner.readiness().is_ok_and(|readiness| readiness.readable);
+        let drive = |node: &toehold_socket::Node| node.drive(Some(Duration::ZERO));
+        // It may have arrived, and nobody has looked at it.
+        is_readable() || (node::in_use().is_some_and(|node| drive(node).is_ok()) && is_readable())
     }
 
     /// A connection that waits at the node's.

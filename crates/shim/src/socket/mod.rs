@@ -21,7 +21,7 @@ pub(crate) use stream::Stream;
 
 use core::ffi::c_int;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::io::FdFlags;
@@ -41,26 +41,41 @@ pub(crate) fn plain(address: SocketAddr) -> SocketAddr {
     }
 }
 
-/// Gives a connection the lowest free number.
-pub(crate) fn install(mut stream: Stream, close_on_exec: bool) -> Outcome<c_int> {
-    let Some(descriptor) = stream.lend() else {
-        return Err(Errno::BADF);
-    };
-    let copied = match close_on_exec {
-        true => rustix::io::fcntl_dupfd_cloexec(&descriptor, 0),
-        false => dup(&descriptor),
-    };
-    match copied {
-        Ok(number) => {
-            let number = std::os::fd::IntoRawFd::into_raw_fd(number);
-            table::put(number, Arc::new(File::new(Kind::Stream(stream))));
-            drop_own(descriptor);
-            Ok(number)
-        }
-        Err(errno) => {
+/// The lowest free number, for a connection that is about to be accepted.
+pub(crate) struct Place(OwnedFd);
+
+impl Place {
+    /// One that shows something else until it is filled.
+    pub(crate) fn like(number: c_int) -> Outcome<Place> {
+        let copied = rustix::io::fcntl_dupfd_cloexec(table::borrow(&number), 0);
+        copied.map(Place).map_err(|errno| Errno(errno.raw_os_error()))
+    }
+
+    /// From now on the number is the connection's.
+    pub(crate) fn fill(mut self, mut stream: Stream, close_on_exec: bool) -> Outcome<c_int> {
+        let Some(descriptor) = stream.lend() else {
+            return Err(Errno::BADF);
+        };
+        if let Err(errno) = put_over(&descriptor, &mut self.0, close_on_exec) {
             stream.take_back(descriptor);
-            Err(Errno(errno.raw_os_error()))
+            return Err(Errno(errno.raw_os_error()));
         }
+        let number = self.0.into_raw_fd();
+        table::put(number, Arc::new(File::new(Kind::Stream(stream))));
+        drop_own(descriptor);
+        Ok(number)
+    }
+}
+
+/// Makes a number a copy of a descriptor.
+fn put_over(
+    descriptor: &OwnedFd,
+    number: &mut OwnedFd,
+    close_on_exec: bool,
+) -> Result<(), rustix::io::Errno> {
+    match close_on_exec {
+        true => rustix::io::dup3(descriptor, number, rustix::io::DupFlags::CLOEXEC),
+        false => rustix::io::dup2(descriptor, number),
     }
 }
 
@@ -77,21 +92,12 @@ pub(crate) fn replace(file: &File, number: c_int, mut stream: Stream) -> Outcome
     for number in numbers {
         let flags = rustix::io::fcntl_getfd(table::borrow(&number)).unwrap_or(FdFlags::empty());
         let mut target = std::mem::ManuallyDrop::new(table::adopt(number));
-        let placed = match flags.contains(FdFlags::CLOEXEC) {
-            true => rustix::io::dup3(&descriptor, &mut target, rustix::io::DupFlags::CLOEXEC),
-            false => rustix::io::dup2(&descriptor, &mut target),
-        };
-        if placed.is_ok() {
+        if put_over(&descriptor, &mut target, flags.contains(FdFlags::CLOEXEC)).is_ok() {
             table::put(number, Arc::clone(&file));
         }
     }
     drop_own(descriptor);
     Ok(file)
-}
-
-/// `dup(2)`: the copy survives `exec`.
-fn dup(descriptor: &OwnedFd) -> Result<OwnedFd, rustix::io::Errno> {
-    rustix::io::dup(descriptor)
 }
 
 /// Closes a descriptor of the library's.
