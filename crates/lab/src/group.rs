@@ -1,11 +1,12 @@
-//! The pairs of processes of a candidate that do the same at once: commonly one.
+//! The pairs of processes of a candidate that do the same at once: commonly one. A server with
+//! several clients counts as a pair.
 
 use std::io;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use crate::experiment::Settings;
-use crate::pair::{Pair, PairError};
+use crate::pair::{Pair, PairError, Place};
 use crate::process::Launcher;
 use crate::samples::Side;
 use crate::workload::Workload;
@@ -20,7 +21,7 @@ pub(crate) struct Group {
 impl Group {
     /// Starts the processes that a workload takes.
     pub(crate) fn start(launcher: &Launcher, settings: &Settings, workload: Workload) -> io::Result<Self> {
-        let pairs = (0..workload.pairs()).map(|_| Pair::start(launcher, settings));
+        let pairs = (0..workload.pairs()).map(|_| Pair::start(launcher, settings, workload.clients()));
         Ok(Self {
             pairs: pairs.collect::<io::Result<_>>()?,
             is_pinned: workload.is_pinned(),
@@ -31,12 +32,18 @@ impl Group {
     pub(crate) fn enter(
         &mut self,
         candidate: &str,
+        mtu: Option<u16>,
         scratch: &Path,
         settings: &Settings,
         stop: &AtomicBool,
     ) -> Result<(), PairError> {
         for (number, pair) in (0..).zip(&mut self.pairs) {
-            pair.enter(candidate, (number, self.is_pinned), scratch, settings, stop)?;
+            let place = Place {
+                number,
+                is_pinned: self.is_pinned,
+                mtu,
+            };
+            pair.enter(candidate, place, scratch, settings, stop)?;
         }
         Ok(())
     }

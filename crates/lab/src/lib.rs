@@ -9,7 +9,7 @@
 //!                 do)          it)         one)        ratios)
 //! ```
 //!
-//! A new experiment is a [`Plan`]; a new kind of traffic is a file in [`workload`]; a
+//! A new experiment is a [`Plan`], commonly a file that [`experiment::PlanFile`] reads; a new kind of traffic is a file in [`workload`]; a
 //! new candidate is a file in [`testbed`] and a line in its list. Nothing else knows
 //! about any of them.
 //!
@@ -21,6 +21,7 @@
 //!
 //! This crate never writes outside of the directory of results it is given.
 
+pub mod changes;
 mod control;
 pub mod experiment;
 mod group;
@@ -39,10 +40,10 @@ pub mod statistics;
 pub mod testbed;
 pub mod workload;
 
-pub use experiment::{Comparison, Plan, PlanError, Settings, Wanted};
+pub use experiment::{Comparison, Plan, PlanError, Settings, StopRule, Wanted};
 pub use lock::Lock;
 pub use process::Launcher;
 pub use progress::Progress;
 pub use runner::{Observer, RunError, Runner};
 pub use size::{Size, SizeError};
-pub use workload::Workload;
+pub use workload::{Cell, Workload};

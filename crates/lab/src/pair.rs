@@ -1,4 +1,5 @@
-//! The two processes of a candidate, as the runner sees them.
+//! The processes of a candidate, as the runner sees them: a server and its clients, commonly
+//! one.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -22,7 +23,7 @@ const STOP_INTERVAL: Duration = Duration::from_millis(250);
 /// How long the server is listened to when the client has failed: the cause may be there.
 const CAUSE_PATIENCE: Duration = Duration::from_millis(250);
 
-/// Why a step with the two processes did not come to its end.
+/// Why a step with the processes did not come to its end.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PairError {
     #[error("{0}")]
@@ -33,70 +34,94 @@ pub(crate) enum PairError {
     Interrupted,
 }
 
-/// Both processes. Dropping it ends them.
+/// The server's place among the processes.
+const SERVER: usize = 0;
+
+/// Which pair it is, and where it is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place {
+    /// Of several pairs that do the same at once.
+    pub(crate) number: u8,
+    /// Whether each side has a core of its own.
+    pub(crate) is_pinned: bool,
+    /// Largest packet of the path between the sides.
+    pub(crate) mtu: Option<u16>,
+}
+
+/// All of them. Dropping it ends them.
 #[derive(Debug)]
 pub(crate) struct Pair {
     server: Process,
-    client: Process,
+    clients: Vec<Process>,
     patience: Duration,
     /// When the measurement that goes on has to be over.
     deadline: Instant,
 }
 
 impl Pair {
-    /// Starts both.
-    pub(crate) fn start(launcher: &Launcher, settings: &Settings) -> io::Result<Self> {
+    /// Starts a server and so many clients.
+    pub(crate) fn start(launcher: &Launcher, settings: &Settings, clients: u8) -> io::Result<Self> {
+        let clients = (0..clients).map(|_| Process::start(launcher, "client"));
         Ok(Self {
             server: Process::start(launcher, "server")?,
-            client: Process::start(launcher, "client")?,
+            clients: clients.collect::<io::Result<_>>()?,
             patience: Duration::from_millis(settings.patience_ms),
             deadline: Instant::now(),
         })
     }
 
-    /// Makes them the sides of `candidate`: of the pair of that number. Each has a core of
-    /// its own if they are pinned, and otherwise they share both.
+    /// Makes them the sides of `candidate`. If they are pinned, the server has a core of its own,
+    /// and all clients the other one; otherwise they share both.
     pub(crate) fn enter(
         &mut self,
         candidate: &str,
-        (number, is_pinned): (u8, bool),
+        place: Place,
         scratch: &Path,
         settings: &Settings,
         stop: &AtomicBool,
     ) -> Result<(), PairError> {
-        let enter = |role, peer: u32, core| Request::Enter {
+        let (server, clients) = (
+            self.server.id(),
+            self.clients.iter().map(Process::id).collect::<Vec<_>>(),
+        );
+        let enter = |role, client, core| Request::Enter {
             context: Context {
                 candidate: candidate.to_owned(),
                 role,
-                pair: number,
-                peer,
+                pair: place.number,
+                server,
+                clients: clients.clone(),
+                client,
+                mtu: place.mtu,
                 scratch: scratch.to_owned(),
                 settings: settings.clone(),
             },
-            cores: if is_pinned {
+            cores: if place.is_pinned {
                 vec![core]
             } else {
                 settings.cores.into()
             },
         };
-        let server = enter(Role::Server, self.client.id(), settings.cores[0]);
-        let client = enter(Role::Client, self.server.id(), settings.cores[1]);
-        self.ask(Role::Server, &server, stop)?;
-        self.ask(Role::Client, &client, stop)?;
-        self.ask(Role::Server, &Request::Join, stop)?;
-        self.ask(Role::Client, &Request::Join, stop)?;
+        let [core_of_server, core_of_clients] = settings.cores;
+        self.ask(SERVER, &enter(Role::Server, 0, core_of_server), stop)?;
+        for (number, index) in (0..).zip(1..=clients.len()) {
+            self.ask(index, &enter(Role::Client, number, core_of_clients), stop)?;
+        }
+        for index in 0..=clients.len() {
+            self.ask(index, &Request::Join, stop)?;
+        }
         Ok(())
     }
 
     /// Has the server listen; gives the address.
     pub(crate) fn listen(&mut self, workload: Workload, stop: &AtomicBool) -> Result<String, PairError> {
-        match self.ask(Role::Server, &Request::Listen { workload }, stop)? {
+        match self.ask(SERVER, &Request::Listen { workload }, stop)? {
             Reply::Listening { address } => Ok(address),
             other => Err(unexpected("server", &other)),
         }
     }
 
-    /// Has both begin with a workload, which takes so long if all goes well.
+    /// Has all begin with a workload, which takes so long if all goes well.
     pub(crate) fn begin(
         &mut self,
         workload: Workload,
@@ -104,36 +129,41 @@ impl Pair {
         length: Duration,
     ) -> Result<(), PairError> {
         say(&mut self.server, &Request::Serve)?;
-        say(&mut self.client, &Request::Drive { workload, address })?;
+        let drive = Request::Drive { workload, address };
+        for client in &mut self.clients {
+            say(client, &drive)?;
+        }
         self.deadline = Instant::now() + length + self.patience;
         Ok(())
     }
 
-    /// What the client and the server counted in a workload that has begun.
+    /// What the clients together and the server counted in a workload that has begun.
     pub(crate) fn counted(&mut self, stop: &AtomicBool) -> Result<(Side, Side), PairError> {
-        let mut sides = [None, None];
+        let mut sides = vec![None; 1 + self.clients.len()];
         while sides.iter().any(Option::is_none) {
-            let waiting = [sides[0].is_none(), sides[1].is_none()];
-            let (index, reply) = self.next_reply(waiting, self.deadline, stop)?;
+            let waiting: Vec<_> = sides.iter().map(Option::is_none).collect();
+            let (index, reply) = self.next_reply(&waiting, self.deadline, stop)?;
             match reply {
                 Reply::Measured { side } => sides[index] = Some(side),
                 other => return Err(unexpected(self.processes()[index].name, &other)),
             }
         }
-        match sides {
-            [Some(server), Some(client)] if server.total_bytes == client.total_bytes => Ok((client, server)),
-            [Some(server), Some(client)] => Err(PairError::Failed(format!(
-                "the client counted {} bytes and the server {}",
-                client.total_bytes, server.total_bytes
-            ))),
-            _ => Err(PairError::Failed("a side counted nothing".into())),
+        let mut sides = sides.into_iter().flatten();
+        let server = sides.next().unwrap_or_default();
+        let clients = Side::together(sides);
+        if server.total_bytes == clients.total_bytes {
+            return Ok((clients, server));
         }
+        Err(PairError::Failed(format!(
+            "the client counted {} bytes and the server {}",
+            clients.total_bytes, server.total_bytes
+        )))
     }
 
-    /// Ends both; gives the last of what they wrote, for people.
+    /// Ends all; gives the last of what they wrote, for people.
     pub(crate) fn end(mut self) -> String {
         let mut text = String::new();
-        for process in [&mut self.server, &mut self.client] {
+        for process in self.processes() {
             let output = process.end();
             if !output.trim().is_empty() {
                 text.push_str(&format!("{}:\n{}\n", process.name, output.trim_end()));
@@ -142,35 +172,37 @@ impl Pair {
         text
     }
 
-    /// Tells both that they are free to go.
+    /// Tells all that they are free to go.
     pub(crate) fn dismiss(&self) {
-        self.client.dismiss();
+        self.clients.iter().for_each(Process::dismiss);
         self.server.dismiss();
     }
 
-    /// Lets both, which were dismissed, end by themselves, or ends them.
+    /// Lets all, which were dismissed, end by themselves, or ends them.
     pub(crate) fn see_off(self) {
-        self.client.see_off();
+        self.clients.iter().for_each(Process::see_off);
         self.server.see_off();
     }
 
-    fn ask(&mut self, role: Role, request: &Request, stop: &AtomicBool) -> Result<Reply, PairError> {
-        let index = usize::from(role == Role::Client);
-        say(self.processes()[index], request)?;
-        let waiting = [index == 0, index == 1];
-        let (_, reply) = self.next_reply(waiting, Instant::now() + self.patience, stop)?;
+    fn ask(&mut self, index: usize, request: &Request, stop: &AtomicBool) -> Result<Reply, PairError> {
+        say(self.processes().swap_remove(index), request)?;
+        let waiting: Vec<_> = (0..=self.clients.len()).map(|other| other == index).collect();
+        let (_, reply) = self.next_reply(&waiting, Instant::now() + self.patience, stop)?;
         Ok(reply)
     }
 
-    fn processes(&mut self) -> [&mut Process; 2] {
-        [&mut self.server, &mut self.client]
+    /// The server, and then the clients.
+    fn processes(&mut self) -> Vec<&mut Process> {
+        std::iter::once(&mut self.server)
+            .chain(&mut self.clients)
+            .collect()
     }
 
     /// Waits for a reply of one of those that are waited for. A refusal or failure of
     /// any is an error.
     fn next_reply(
         &mut self,
-        waiting: [bool; 2],
+        waiting: &[bool],
         deadline: Instant,
         stop: &AtomicBool,
     ) -> Result<(usize, Reply), PairError> {
@@ -181,7 +213,7 @@ impl Pair {
                     Some(Reply::Unavailable { reason }) => return Err(PairError::Unavailable(reason)),
                     Some(Reply::Failed { reason }) => {
                         let reason = format!("{}: {reason}", process.name);
-                        if index == 0 {
+                        if index == SERVER {
                             return Err(PairError::Failed(reason));
                         }
                         failure = Some(reason);
@@ -198,7 +230,7 @@ impl Pair {
         }
     }
 
-    /// Why the client failed, after why the server did, if it did and says so soon.
+    /// Why a client failed, after why the server did, if it did and says so soon.
     fn with_cause(&mut self, reason: String) -> String {
         let server = &mut self.server;
         let deadline = Instant::now() + CAUSE_PATIENCE;
@@ -226,26 +258,23 @@ impl Pair {
     }
 
     /// Waits until a process says something, however little, or is gone.
-    fn wait(&mut self, waiting: [bool; 2], deadline: Instant, stop: &AtomicBool) -> Result<(), PairError> {
+    fn wait(&mut self, waiting: &[bool], deadline: Instant, stop: &AtomicBool) -> Result<(), PairError> {
         loop {
             if stop.load(Ordering::Relaxed) {
                 return Err(PairError::Interrupted);
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                let names = [("server", waiting[0]), ("client", waiting[1])];
-                let silent = names
-                    .iter()
-                    .filter(|(_, waiting)| *waiting)
-                    .map(|(name, _)| *name);
-                let silent = silent.collect::<Vec<_>>().join(" and ");
+                let of_server = waiting.first().filter(|waiting| **waiting).map(|_| "server");
+                let of_clients = waiting[1..].contains(&true).then_some("client");
+                let silent: Vec<_> = of_server.into_iter().chain(of_clients).collect();
+                let silent = silent.join(" and ");
                 return Err(PairError::Failed(format!("no answer in time from the {silent}")));
             }
             let timeout = PollTimeout::try_from(left.min(STOP_INTERVAL)).unwrap_or(PollTimeout::ZERO);
-            let mut fds = [
-                PollFd::new(self.server.line.as_fd(), PollFlags::POLLIN),
-                PollFd::new(self.client.line.as_fd(), PollFlags::POLLIN),
-            ];
+            let processes = std::iter::once(&self.server).chain(&self.clients);
+            let lines = processes.map(|process| PollFd::new(process.line.as_fd(), PollFlags::POLLIN));
+            let mut fds: Vec<_> = lines.collect();
             match poll(&mut fds, timeout) {
                 Ok(0) | Err(Errno::EINTR) => continue,
                 Ok(_) => {}
@@ -255,7 +284,7 @@ impl Pair {
                     )));
                 }
             }
-            let ready = fds.map(|fd| fd.any().unwrap_or(false));
+            let ready: Vec<_> = fds.iter().map(|fd| fd.any().unwrap_or(false)).collect();
             for (index, process) in self.processes().into_iter().enumerate() {
                 if ready[index] && process.line.fill().map_err(|error| broken(process, &error))? == 0 {
                     return Err(PairError::Failed(process.obituary()));

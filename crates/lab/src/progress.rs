@@ -15,6 +15,8 @@ pub struct Progress {
     began: Instant,
     /// Rounds said to have begun.
     announced: u32,
+    /// The first measurement: not 0 if a run goes on.
+    first: Option<u32>,
 }
 
 impl Progress {
@@ -31,6 +33,7 @@ impl Progress {
             bar,
             began: Instant::now(),
             announced: 0,
+            first: None,
         }
     }
 
@@ -53,25 +56,31 @@ impl Progress {
     fn announce(&mut self, sequence: u32, total: u32, round: u32) {
         self.announced = round + 1;
         let elapsed = self.began.elapsed();
-        let left = (sequence > 0).then(|| elapsed.mul_f64(f64::from(total - sequence) / f64::from(sequence)));
+        let done = sequence - self.first.unwrap_or(sequence);
+        let left = (done > 0).then(|| elapsed.mul_f64(f64::from(total - sequence) / f64::from(done)));
         let left = left.map(|left| Duration::from_secs(left.as_secs() + 1));
         let left = left.map_or(String::new(), |left| {
             format!(", about {} left", humantime::format_duration(left))
         });
-        eprintln!("round {} of {}{left}", round + 1, self.rounds);
+        eprintln!("round {} of {}{left}", round + 1, self.rounds.max(round + 1));
     }
 }
 
 impl Observer for Progress {
     fn begins(&mut self, sequence: u32, total: u32, round: u32, workload: &str, candidate: &str) {
+        let is_first = self.first.is_none();
+        self.first.get_or_insert(sequence);
         match &self.bar {
             Some(bar) => {
                 bar.set_length(u64::from(total));
                 bar.set_position(u64::from(sequence));
+                if is_first {
+                    bar.reset_eta();
+                }
                 bar.set_message(format!(
                     "round {}/{}: {candidate}, {workload}",
                     round + 1,
-                    self.rounds
+                    self.rounds.max(round + 1)
                 ));
             }
             None if self.announced <= round => self.announce(sequence, total, round),

@@ -1,6 +1,6 @@
 //! Carries a plan out: round after round, workload after workload, candidates in turn.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Instant, SystemTime};
@@ -11,6 +11,7 @@ use crate::pair::PairError;
 use crate::process::Launcher;
 use crate::samples::{Outcome, Sample, Store, StoreError};
 use crate::testbed::Candidate;
+use crate::workload::Cell;
 
 /// After so many failures in a row a candidate is not tried any more, nor is a
 /// candidate on a workload that failed so often.
@@ -55,23 +56,34 @@ impl Runner<'_> {
         store: &mut Store,
         observer: &mut dyn Observer,
     ) -> Result<Vec<Sample>, RunError> {
+        self.go_on(plan, Vec::new(), store, observer)
+    }
+
+    /// Goes on with a run of which there are samples: nothing that they have is measured again.
+    /// Gives all samples, those among them.
+    pub fn go_on(
+        &self,
+        plan: &Plan,
+        earlier: Vec<Sample>,
+        store: &mut Store,
+        observer: &mut dyn Observer,
+    ) -> Result<Vec<Sample>, RunError> {
         plan.check(self.candidates)?;
-        let cells = plan.workloads.len() * plan.candidates.len() * plan.rounds as usize;
-        let mut run = Run {
-            runner: self,
-            plan,
-            standing: vec![Standing::default(); plan.candidates.len()],
-            samples: Vec::new(),
-            sequence: 0,
-            total: u32::try_from(cells).unwrap_or(u32::MAX),
-        };
-        for round in 0..plan.rounds {
-            let mut groups = HashMap::new();
-            for (workload, candidate) in plan.order(round) {
+        let mut run = Run::new(self, plan, earlier);
+        for round in 0..plan.most_rounds() {
+            let wanted = plan.wanted_in(round, &run.samples);
+            if !wanted.contains(&true) {
+                break;
+            }
+            let mut steps = plan.order(round);
+            steps.retain(|(cell, _)| wanted[*cell]);
+            run.expect(round, steps.len());
+            let mut groups = Groups::new();
+            for (cell, candidate) in steps {
                 if self.stop.load(Ordering::Relaxed) {
                     return Ok(run.samples);
                 }
-                run.step(round, workload, candidate, &mut groups, store, observer)?;
+                run.step(round, cell, candidate, &mut groups, store, observer)?;
             }
             // The next round has new processes: what depends on where their memory
             // happens to lie differs from round to round.
@@ -90,65 +102,103 @@ struct Standing {
 }
 
 impl Standing {
-    fn is_worth_trying(&self, workload: usize) -> bool {
-        let failed = self.failures.get(&workload).copied().unwrap_or(0);
+    fn is_worth_trying(&self, cell: usize) -> bool {
+        let failed = self.failures.get(&cell).copied().unwrap_or(0);
         !self.unavailable && self.failures_in_a_row < FAILURES && failed < FAILURES
     }
 
-    fn learn(&mut self, workload: usize, outcome: &Outcome) {
+    fn learn(&mut self, cell: usize, outcome: &Outcome) {
         match outcome {
             Outcome::Measured { .. } => self.failures_in_a_row = 0,
             Outcome::Unavailable { .. } => self.unavailable = true,
             Outcome::Failed { .. } => {
                 self.failures_in_a_row += 1;
-                *self.failures.entry(workload).or_default() += 1;
+                *self.failures.entry(cell).or_default() += 1;
             }
         }
     }
 }
+
+/// Processes that go on from cell to cell, by candidate and MTU.
+type Groups = HashMap<(usize, Option<u16>), Group>;
 
 struct Run<'a> {
     runner: &'a Runner<'a>,
     plan: &'a Plan,
     standing: Vec<Standing>,
     samples: Vec<Sample>,
+    /// What the samples of an earlier run are of: round, cell and candidate.
+    taken: HashSet<(u32, String, String)>,
     sequence: u32,
     total: u32,
 }
 
-impl Run<'_> {
+impl<'a> Run<'a> {
+    fn new(runner: &'a Runner<'a>, plan: &'a Plan, earlier: Vec<Sample>) -> Self {
+        let mut standing = vec![Standing::default(); plan.candidates.len()];
+        for sample in &earlier {
+            let cell = plan.cells.iter().position(|cell| *cell == sample.cell);
+            let candidate = plan.candidates.iter().position(|name| *name == sample.candidate);
+            if let (Some(cell), Some(candidate)) = (cell, candidate) {
+                standing[candidate].learn(cell, &sample.outcome);
+            }
+        }
+        let key = |sample: &Sample| (sample.round, sample.name.clone(), sample.candidate.clone());
+        Self {
+            runner,
+            plan,
+            standing,
+            taken: earlier.iter().map(key).collect(),
+            samples: earlier,
+            sequence: 0,
+            total: 0,
+        }
+    }
+
+    /// How many steps there will be: those of this round, and of all others that are sure to come.
+    fn expect(&mut self, round: u32, steps: usize) {
+        let rounds = self.plan.rounds.saturating_sub(round + 1);
+        let to_come = steps.saturating_mul(1 + rounds as usize);
+        self.total = self
+            .sequence
+            .saturating_add(u32::try_from(to_come).unwrap_or(u32::MAX));
+    }
+
     /// One measurement, unless it makes no sense.
     fn step(
         &mut self,
         round: u32,
-        workload: usize,
+        cell: usize,
         candidate: usize,
-        groups: &mut HashMap<usize, Group>,
+        groups: &mut Groups,
         store: &mut Store,
         observer: &mut dyn Observer,
     ) -> Result<(), RunError> {
         let sequence = self.sequence;
         self.sequence += 1;
         let name = &self.plan.candidates[candidate];
-        let what = self.plan.workloads[workload];
-        let supports = |known: &Candidate| known.name == name.as_str() && (known.supports)(&what);
-        if !self.runner.candidates.iter().any(supports) || !self.standing[candidate].is_worth_trying(workload)
-        {
+        let what = self.plan.cells[cell];
+        if self.taken.contains(&(round, what.name(), name.clone())) {
+            return Ok(());
+        }
+        let supports = |known: &Candidate| known.name == name.as_str() && (known.supports)(&what.workload);
+        if !self.runner.candidates.iter().any(supports) || !self.standing[candidate].is_worth_trying(cell) {
             return Ok(());
         }
         observer.begins(sequence, self.total, round, &what.name(), name);
         let began_unix_ms = unix_ms();
         let began = Instant::now();
-        let Some(outcome) = self.measure(workload, candidate, groups, store)? else {
+        let Some(outcome) = self.measure(what, candidate, groups, store)? else {
             return Ok(());
         };
-        self.standing[candidate].learn(workload, &outcome);
+        self.standing[candidate].learn(cell, &outcome);
         let sample = Sample {
             round,
             sequence,
             candidate: name.clone(),
             name: what.name(),
-            workload: what,
+            cell: what,
+            factors: what.factors(),
             began_unix_ms,
             took_ns: u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX),
             outcome,
@@ -163,15 +213,17 @@ impl Run<'_> {
     /// again, nor are those that are not pinned: they would be in others' way.
     fn measure(
         &self,
-        workload: usize,
+        cell: Cell,
         candidate: usize,
-        groups: &mut HashMap<usize, Group>,
+        groups: &mut Groups,
         store: &mut Store,
     ) -> Result<Option<Outcome>, StoreError> {
         let (stop, settings) = (self.runner.stop, &self.plan.settings);
-        let workload = self.plan.workloads[workload];
-        let is_kept = workload.is_pinned();
-        let kept = if is_kept { groups.remove(&candidate) } else { None };
+        let workload = cell.workload;
+        // Many processes would be in others' way even while they have nothing to do.
+        let is_kept = workload.is_pinned() && workload.clients() == 1;
+        let key = (candidate, cell.mtu);
+        let kept = if is_kept { groups.remove(&key) } else { None };
         let (mut group, is_new) = match kept {
             Some(group) => (group, false),
             None => match Group::start(&self.runner.launcher, settings, workload) {
@@ -181,7 +233,7 @@ impl Run<'_> {
         };
         let entered = if is_new {
             let name = &self.plan.candidates[candidate];
-            group.enter(name, &store.new_scratch()?, settings, stop)
+            group.enter(name, cell.mtu, &store.new_scratch()?, settings, stop)
         } else {
             Ok(())
         };
@@ -189,10 +241,11 @@ impl Run<'_> {
         Ok(match measured {
             Ok((client, server)) => {
                 if is_kept {
-                    groups.insert(candidate, group);
+                    groups.insert(key, group);
                 } else {
                     group.dismiss();
                 }
+                let [client, server] = [client, server].map(Box::new);
                 Some(Outcome::Measured { client, server })
             }
             Err(PairError::Unavailable(reason)) => Some(Outcome::Unavailable { reason }),

@@ -11,8 +11,9 @@ use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 
 use crate::control::{Line, Reply, Request};
-use crate::testbed::{Candidate, Context, EngineOrder, Testbed, TestbedError};
-use crate::workload::{Pace, Workload};
+use crate::samples::Side;
+use crate::testbed::{Candidate, Context, EngineOrder, Role, Testbed, TestbedError};
+use crate::workload::{self, Pace, Watched, Workload};
 
 /// A side's end of the conversation with the runner.
 #[derive(Debug)]
@@ -82,7 +83,13 @@ pub(crate) fn attend<T: Testbed>(control: &mut Control, context: &Context) -> io
         let done = match request {
             Request::Enter { .. } => Err(io::Error::other("a process is a side only once")),
             Request::Join => match testbed.join(context) {
-                Ok(()) => Ok(Reply::Ready),
+                Ok(()) => {
+                    workload::watch(Watched {
+                        engines: testbed.engines(),
+                        machine: context.role == Role::Client && context.client == 0,
+                    });
+                    Ok(Reply::Ready)
+                }
                 Err(error) => return control.refuse(error),
             },
             Request::Listen { workload } => testbed.listen(&workload).map(|(listener, address)| {
@@ -90,14 +97,14 @@ pub(crate) fn attend<T: Testbed>(control: &mut Control, context: &Context) -> io
                 Reply::Listening { address }
             }),
             Request::Serve => match listening.take() {
-                Some((workload, mut listener)) => workload
-                    .serve(&mut testbed, &mut listener, &pace)
-                    .map(|side| Reply::Measured { side }),
+                Some((workload, mut listener)) => measured(&mut testbed, |testbed| {
+                    workload.serve(testbed, &mut listener, &pace)
+                }),
                 None => Err(io::Error::other("asked to serve before it was asked to listen")),
             },
-            Request::Drive { workload, address } => workload
-                .drive(&mut testbed, &address, &pace)
-                .map(|side| Reply::Measured { side }),
+            Request::Drive { workload, address } => {
+                measured(&mut testbed, |testbed| workload.drive(testbed, &address, &pace))
+            }
         };
         let reply = done.unwrap_or_else(|error| Reply::Failed {
             reason: error.to_string(),
@@ -105,6 +112,19 @@ pub(crate) fn attend<T: Testbed>(control: &mut Control, context: &Context) -> io
         control.0.send(&reply)?;
     }
     Ok(())
+}
+
+/// What a side counts in a workload, and what its stack does meanwhile.
+fn measured<T: Testbed>(testbed: &mut T, part: impl FnOnce(&mut T) -> io::Result<Side>) -> io::Result<Reply> {
+    let before = testbed.retransmits();
+    let side = part(testbed)?;
+    let after = testbed.retransmits();
+    let retransmits = after
+        .zip(before)
+        .map(|(after, before)| after.saturating_sub(before));
+    Ok(Reply::Measured {
+        side: Side { retransmits, ..side },
+    })
 }
 
 impl Control {

@@ -48,6 +48,16 @@ impl Estimate {
             runs,
         })
     }
+
+    /// The same in a unit that is `divisor` times as large.
+    pub fn divided_by(&self, divisor: f64) -> Self {
+        Self {
+            median: self.median / divisor,
+            low: self.low / divisor,
+            high: self.high / divisor,
+            runs: self.runs,
+        }
+    }
 }
 
 /// The largest k, at least 1, so that the k-th smallest and the k-th largest of

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use libtest_mimic::{Arguments, Failed, Trial};
 use toehold_lab::samples::{Outcome, Sample, Store};
 use toehold_lab::testbed::{self, Candidate, Context, Testbed, TestbedError};
-use toehold_lab::{Comparison, Launcher, Observer, Plan, Runner, Settings, Workload, host, side};
+use toehold_lab::{Cell, Comparison, Launcher, Observer, Plan, Runner, Settings, Workload, host, side};
 
 const SIDE: &str = "lab-side";
 
@@ -35,10 +35,15 @@ fn main() -> ExitCode {
     if std::env::args().nth(1).as_deref() == Some(SIDE) {
         return side::main(&candidates());
     }
-    let tests: [Test; 9] = [
+    let tests: [Test; 11] = [
         ("real_candidates_are_measured", real_candidates_are_measured),
         ("every_placement_is_measured", every_placement_is_measured),
         ("what_is_about_nodes_is_measured", what_is_about_nodes_is_measured),
+        ("several_clients_are_measured", several_clients_are_measured),
+        (
+            "a_run_goes_on_with_what_is_missing",
+            a_run_goes_on_with_what_is_missing,
+        ),
         (
             "a_refusal_is_recorded_with_its_output_and_the_others_go_on",
             a_refusal_is_recorded,
@@ -124,13 +129,16 @@ fn plan(candidates: &[&str], workloads: Vec<Workload>, patience_ms: u64) -> Plan
     Plan {
         experiment: "test".into(),
         title: "A test".into(),
-        workloads,
+        cells: workloads.into_iter().map(Cell::from).collect(),
         candidates: candidates.iter().map(|&name| name.to_owned()).collect(),
         comparisons: vec![Comparison {
             candidate: "unix".into(),
             baseline: "floor".into(),
         }],
         wanted: Vec::new(),
+        show: Vec::new(),
+        paper: None,
+        stop: None,
         rounds: 2,
         seed: 1,
         settings: Settings {
@@ -186,7 +194,7 @@ fn of<'a>(samples: &'a [Sample], candidate: &'a str) -> impl Iterator<Item = &'a
 /// Everything `unix` was asked for was measured.
 fn assert_unix_went_on(plan: &Plan, samples: &[Sample]) {
     let measured = of(samples, "unix").filter(|sample| matches!(sample.outcome, Outcome::Measured { .. }));
-    assert_eq!(measured.count(), plan.workloads.len() * plan.rounds as usize);
+    assert_eq!(measured.count(), plan.cells.len() * plan.rounds as usize);
 }
 
 /// With engine processes, which end with the sides that started them.
@@ -234,9 +242,84 @@ fn what_is_about_nodes_is_measured() -> Result<(), Failed> {
         let Outcome::Measured { client, server } = &sample.outcome else {
             return Err(format!("{sample:?}").into());
         };
-        let metrics = sample.workload.metrics(client, server);
+        let metrics = sample.cell.metrics(client, server);
         assert!(metrics[0].value.is_finite(), "{sample:?}");
     }
+    Ok(())
+}
+
+/// On nodes of their own, in namespaces of their own, and of one host; where there may be no
+/// namespaces, that is said.
+fn several_clients_are_measured() -> Result<(), Failed> {
+    let (size, clients) = ("1K".parse()?, 2);
+    let workloads = vec![
+        Workload::HotSpot { clients, size },
+        Workload::FanIn { clients, size },
+        Workload::FanOut { clients, size },
+        Workload::Incast { clients, size },
+        Workload::MultiStream { streams: 2, size },
+        Workload::Bidirectional { size },
+        Workload::Mixed { size },
+        Workload::Churn { size },
+        Workload::OpenLoop { rate: 1000, size },
+    ];
+    let candidates = [
+        "private",
+        "adaptive",
+        "kernel-loopback",
+        "kernel-veth",
+        "unix",
+        "ethom",
+        "ethos",
+    ];
+    let mut plan = plan(&candidates, workloads, 30_000);
+    plan.rounds = 1;
+    let samples = run_quietly(&plan);
+    for sample in &samples {
+        let (client, server) = match &sample.outcome {
+            Outcome::Measured { client, server } => (client, server),
+            Outcome::Unavailable { .. } if sample.candidate != "unix" => continue,
+            _ => return Err(format!("{sample:?}").into()),
+        };
+        assert!(client.machine.is_some() && server.machine.is_none(), "{sample:?}");
+        let metrics = sample.cell.metrics(client, server);
+        assert!(
+            metrics[0].value.is_finite() && metrics[0].value > 0.0,
+            "{sample:?}"
+        );
+    }
+    assert_eq!(of(&samples, "unix").count(), plan.cells.len());
+    Ok(())
+}
+
+/// As after an interruption: what is there is kept, and not measured again.
+fn a_run_goes_on_with_what_is_missing() -> Result<(), Failed> {
+    let plan = plan(&["unix", "kernel-loopback"], some_workloads(), 30_000);
+    let results = tempfile::tempdir()?;
+    let all = run(&plan, results.path(), &mut Quiet, &AtomicBool::new(false));
+    let earlier = all[..5].to_vec();
+    let (candidates, stop) = (candidates(), AtomicBool::new(false));
+    let runner = Runner {
+        launcher: launcher(),
+        candidates: &candidates,
+        stop: &stop,
+    };
+    let mut store = Store::create(results.path(), "again")?;
+    let samples = runner.go_on(&plan, earlier.clone(), &mut store, &mut Quiet)?;
+    assert_eq!(samples[..5], earlier);
+    let key = |sample: &Sample| {
+        (
+            sample.sequence,
+            sample.round,
+            sample.name.clone(),
+            sample.candidate.clone(),
+        )
+    };
+    assert_eq!(
+        samples.iter().map(key).collect::<Vec<_>>(),
+        all.iter().map(key).collect::<Vec<_>>(),
+        "the order is what it would have been"
+    );
     Ok(())
 }
 
@@ -254,7 +337,7 @@ fn real_candidates_are_measured() -> Result<(), Failed> {
             return Err(format!("{sample:?}").into());
         };
         assert!(client.messages > 0 && server.messages > 0, "{sample:?}");
-        let metrics = sample.workload.metrics(client, server);
+        let metrics = sample.cell.metrics(client, server);
         let finite = |name: &str| {
             metrics
                 .iter()
@@ -366,10 +449,11 @@ fn an_interrupted_run_keeps_what_it_has() -> Result<(), Failed> {
     let results = tempfile::tempdir()?;
     let mut plan = plan(&["unix"], some_workloads(), 30_000);
     plan.rounds = 1;
-    plan.workloads = (1..=4)
+    plan.cells = (1..=4)
         .map(|n| Workload::Stream {
             size: n.to_string().parse().unwrap(),
         })
+        .map(Cell::from)
         .collect();
     let samples = run(&plan, results.path(), &mut StopAtThird(&stop), &stop);
     assert_eq!(samples.len(), 2);

@@ -1,7 +1,7 @@
 //! `ethernet`: what an interface of the kernel is like whose frames Toehold carries.
 
 use super::{Comparison, Limit, Options, Plan, Wanted};
-use crate::workload::Workload;
+use crate::workload::{Cell, Workload};
 
 /// Sizes of messages measured unless told otherwise.
 pub const SIZES: [&str; 6] = ["64", "256", "1K", "4K", "16K", "64K"];
@@ -73,9 +73,10 @@ const WANTED: [(&str, &str, Limit); 9] = [
 pub fn plan(options: Options) -> Plan {
     let ping_pong = options.sizes.iter().map(|&size| Workload::PingPong { size });
     let stream = options.sizes.iter().map(|&size| Workload::Stream { size });
-    let workloads = ping_pong
+    let cells = ping_pong
         .chain(stream)
         .chain([Workload::Bulk, Workload::Connect])
+        .map(Cell::from)
         .collect();
     let wanted = WANTED.iter().map(|&(figure, about, limit)| Wanted {
         figure: figure.into(),
@@ -85,9 +86,12 @@ pub fn plan(options: Options) -> Plan {
     Plan {
         experiment: "ethernet".into(),
         title: "Kernel TCP over interfaces whose frames Toehold carries".into(),
-        workloads,
+        cells,
         comparisons: Comparison::among(&options.candidates, &COMPARISONS),
         wanted: wanted.collect(),
+        show: Vec::new(),
+        paper: None,
+        stop: None,
         candidates: options.candidates,
         rounds: options.rounds,
         seed: options.seed,
@@ -121,7 +125,7 @@ mod tests {
         });
         assert_eq!(plan.check(testbed::ETHERNETS), Ok(()));
         assert_eq!(plan.comparisons.len(), COMPARISONS.len());
-        let workloads: Vec<_> = plan.workloads.iter().map(Workload::name).collect();
+        let workloads: Vec<_> = plan.cells.iter().map(Cell::name).collect();
         for wanted in &plan.wanted {
             let [workload, candidate, baseline] = wanted.figure.split('/').collect::<Vec<_>>()[..] else {
                 panic!("{}", wanted.figure);

@@ -1,7 +1,7 @@
 //! `impaired`: streams over paths that lose, delay, repeat and reorder frames.
 
 use super::{Comparison, Limit, Options, Plan, Wanted};
-use crate::workload::{Faults, Workload};
+use crate::workload::{Cell, Faults, Workload};
 
 /// Of what the kernel's TCP gets from the kernel's, this much at least.
 const WANTED: f64 = 0.8;
@@ -39,7 +39,10 @@ pub fn plan(options: Options, quick: bool) -> Plan {
         experiment: "impaired".into(),
         title: "Streams over paths with faults".into(),
         wanted: wanted.collect(),
-        workloads,
+        show: Vec::new(),
+        paper: None,
+        stop: None,
+        cells: workloads.into_iter().map(Cell::from).collect(),
         comparisons,
         candidates: options.candidates,
         rounds: options.rounds,
@@ -99,7 +102,7 @@ mod tests {
                 quick,
             );
             assert_eq!(plan.check(testbed::MIXED), Ok(()));
-            assert_eq!(plan.wanted.len(), 2 * plan.workloads.len());
+            assert_eq!(plan.wanted.len(), 2 * plan.cells.len());
             assert_eq!(
                 plan.wanted[0].figure,
                 "impaired_1%_20ms/toehold-to-kernel/kernel-to-kernel"

@@ -1,41 +1,61 @@
 //! What is measured: experiments as plans, and plans as data.
 
+pub mod builtin;
 pub mod ethernet;
+mod file;
 pub mod impaired;
+mod length;
 mod options;
+mod paper;
 pub mod placement;
 pub mod sockets;
+mod stop;
 mod wanted;
 
+pub use file::{PlanFile, PlanFileError};
 pub use options::Options;
+pub use paper::{Paper, PaperUnit, Said};
 pub use wanted::{Limit, Verdict, Wanted};
 
 use serde::{Deserialize, Serialize};
 
 use crate::testbed::Candidate;
-use crate::workload::Workload;
+use crate::workload::Cell;
 
 /// Most rounds of a plan.
 pub const MAX_ROUNDS: u32 = 1000;
 
+/// Most clients of a server, streams, or pairs.
+pub const MOST_OF_A_KIND: u64 = 64;
+
 /// Everything that decides what a run does. It is kept with the samples.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
-    /// Name of the experiment: letters, digits and dashes. Results are filed under it.
+    /// Name of the experiment: letters, digits and dashes, and a slash behind the name of a
+    /// paper. Results are filed under it.
     pub experiment: String,
     /// What it shows, in a line.
     pub title: String,
-    /// What the two sides do.
-    pub workloads: Vec<Workload>,
+    /// What the two sides do, and over what.
+    pub cells: Vec<Cell>,
     /// Names of the candidates, in the order of the report's columns.
     pub candidates: Vec<String>,
     /// Which ratios are reported, those that matter first.
     pub comparisons: Vec<Comparison>,
+    /// Which parts of figures it is about besides the main ones: `share_server`.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub show: Vec<String>,
     /// What some of the figures should be.
     #[serde(default)]
     pub wanted: Vec<Wanted>,
+    /// The paper's figure that is reproduced, if one is.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub paper: Option<Paper>,
     /// How often everything is measured.
     pub rounds: u32,
+    /// When that is not enough.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub stop: Option<StopRule>,
     /// Decides the order within each round.
     pub seed: u64,
     /// How each measurement is taken.
@@ -66,6 +86,16 @@ impl Comparison {
     }
 }
 
+/// Cells that are still unsure after all rounds are measured in more of them.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct StopRule {
+    /// A cell is sure if half the width of each of its main ratios' intervals is at most this
+    /// share of the ratio; without comparisons, of its main figures.
+    pub half_width: f64,
+    /// Rounds after which nothing more is measured, sure or not.
+    pub most_rounds: u32,
+}
+
 /// How each measurement is taken.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settings {
@@ -86,7 +116,7 @@ pub struct Settings {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
     /// The experiment's name would not do as the name of a directory.
-    #[error("`{0}` is no name of an experiment: use letters, digits and dashes")]
+    #[error("`{0}` is no name of an experiment: use letters, digits and dashes, with at most one slash")]
     Name(String),
     /// Nothing to do.
     #[error("the plan has no {0}")]
@@ -105,6 +135,9 @@ pub enum PlanError {
     /// Too many rounds.
     #[error("{0} rounds: at most {MAX_ROUNDS} can be run")]
     Rounds(u32),
+    /// A count beyond what can be measured.
+    #[error("{0}: there can be 1 to {MOST_OF_A_KIND} clients, streams or pairs, and a rate is at least 1")]
+    Count(String),
     /// Nothing would be measured.
     #[error("a measurement cannot take 0 ms")]
     Span,
@@ -114,13 +147,16 @@ impl Plan {
     /// Checks everything that can be checked before anything is run.
     pub fn check(&self, known: &[Candidate]) -> Result<(), PlanError> {
         let name_fits = |name: &str| {
-            name.bytes()
-                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+            !name.is_empty()
+                && name
+                    .bytes()
+                    .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
         };
-        if self.experiment.is_empty() || !name_fits(&self.experiment) {
+        let mut parts = self.experiment.splitn(2, '/');
+        if !parts.all(name_fits) {
             return Err(PlanError::Name(self.experiment.clone()));
         }
-        let names = self.workloads.iter().map(Workload::name).collect::<Vec<_>>();
+        let names = self.cells.iter().map(Cell::name).collect::<Vec<_>>();
         distinct(&names, "workloads")?;
         distinct(&self.candidates, "candidates")?;
         let unknown = |name: &&String| !known.iter().any(|candidate| candidate.name == name.as_str());
@@ -135,25 +171,39 @@ impl Plan {
                 known,
             });
         }
+        let is_beyond = |cell: &&Cell| {
+            let count = |(name, value): (String, u64)| match name.as_str() {
+                "clients" | "streams" | "pairs" => !(1..=MOST_OF_A_KIND).contains(&value),
+                "rate" => value == 0,
+                _ => false,
+            };
+            cell.factors().into_iter().any(count)
+        };
+        if let Some(cell) = self.cells.iter().find(is_beyond) {
+            return Err(PlanError::Count(cell.title()));
+        }
         match self.rounds {
             0 => Err(PlanError::Empty("rounds")),
             rounds if rounds > MAX_ROUNDS => Err(PlanError::Rounds(rounds)),
             _ if self.settings.span_ms == 0 => Err(PlanError::Span),
+            _ if self.stop.is_some_and(|stop| stop.most_rounds > MAX_ROUNDS) => {
+                Err(PlanError::Rounds(self.stop.map_or(0, |stop| stop.most_rounds)))
+            }
             _ => Ok(()),
         }
     }
 
-    /// The order of one round: indices of workload and candidate. Candidates follow
-    /// one another directly on each workload, because the machine's speed drifts.
+    /// The order of one round: indices of cell and candidate. Candidates follow
+    /// one another directly on each cell, because the machine's speed drifts.
     pub fn order(&self, round: u32) -> Vec<(usize, usize)> {
         let mut random = fastrand::Rng::with_seed(self.seed.wrapping_add(u64::from(round) << 32));
-        let mut workloads = (0..self.workloads.len()).collect::<Vec<_>>();
+        let mut cells = (0..self.cells.len()).collect::<Vec<_>>();
         let mut candidates = (0..self.candidates.len()).collect::<Vec<_>>();
-        random.shuffle(&mut workloads);
-        let mut order = Vec::with_capacity(workloads.len() * candidates.len());
-        for workload in workloads {
+        random.shuffle(&mut cells);
+        let mut order = Vec::with_capacity(cells.len() * candidates.len());
+        for cell in cells {
             random.shuffle(&mut candidates);
-            order.extend(candidates.iter().map(|&candidate| (workload, candidate)));
+            order.extend(candidates.iter().map(|&candidate| (cell, candidate)));
         }
         order
     }

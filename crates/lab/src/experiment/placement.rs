@@ -4,7 +4,7 @@ use toehold_node::Placement;
 
 use super::{Comparison, Limit, Options, Plan, Wanted};
 use crate::size::SizeError;
-use crate::workload::Workload;
+use crate::workload::{Cell, Workload};
 
 /// Sizes of messages in a ping-pong unless told otherwise.
 pub const SIZES: [&str; 3] = ["64", "1K", "64K"];
@@ -115,18 +115,22 @@ pub fn plan(options: Options, depth: &Depth) -> Result<Plan, SizeError> {
     let acknowledgement = Workload::Acknowledgement {
         times: depth.acknowledgements,
     };
-    let workloads = ping_pong
+    let cells = ping_pong
         .chain([Workload::WakeUp, Workload::Bulk, Workload::Connect])
         .chain([acknowledgement, idle(1), idle(CROWD), crowd])
         .chain(availability.collect::<Result<Vec<_>, _>>()?)
         .chain(switching)
+        .map(Cell::from)
         .collect();
     Ok(Plan {
         experiment: "placement".into(),
         title: "Where a node's stack runs: programs of two nodes of one machine".into(),
-        workloads,
+        cells,
         comparisons: Comparison::among(&options.candidates, &COMPARISONS),
         wanted: WANTED.iter().flat_map(wanted).collect(),
+        show: Vec::new(),
+        paper: None,
+        stop: None,
         candidates: options.candidates,
         rounds: options.rounds,
         seed: options.seed,

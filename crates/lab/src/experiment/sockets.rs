@@ -1,7 +1,7 @@
 //! `sockets`: what a program sees through a stream socket, stack beside stack.
 
 use super::{Comparison, Options, Plan};
-use crate::workload::Workload;
+use crate::workload::{Cell, Workload};
 
 /// Sizes of messages measured unless told otherwise.
 pub const SIZES: [&str; 10] = ["1", "16", "64", "256", "1K", "4K", "16K", "64K", "256K", "1M"];
@@ -16,16 +16,20 @@ const USUAL_BASELINE: &str = "kernel-veth";
 pub fn plan(options: Options) -> Plan {
     let ping_pong = options.sizes.iter().map(|&size| Workload::PingPong { size });
     let stream = options.sizes.iter().map(|&size| Workload::Stream { size });
-    let workloads = ping_pong
+    let cells = ping_pong
         .chain(stream)
         .chain([Workload::Bulk, Workload::Connect])
+        .map(Cell::from)
         .collect();
     Plan {
         experiment: "sockets".into(),
         title: "Stream sockets between two processes of one machine".into(),
-        workloads,
+        cells,
         comparisons: comparisons(&options.candidates),
         wanted: Vec::new(),
+        show: Vec::new(),
+        paper: None,
+        stop: None,
         candidates: options.candidates,
         rounds: options.rounds,
         seed: options.seed,

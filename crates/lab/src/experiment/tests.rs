@@ -1,20 +1,24 @@
 use super::*;
 use crate::size::Size;
 use crate::testbed;
+use crate::workload::Workload;
 
 fn plan() -> Plan {
     let size = |text: &str| text.parse::<Size>().unwrap();
     Plan {
         experiment: "test".into(),
         title: "A test".into(),
-        workloads: vec![
-            Workload::PingPong { size: size("64") },
-            Workload::Stream { size: size("1K") },
-            Workload::Bulk,
-            Workload::Connect,
+        cells: vec![
+            Workload::PingPong { size: size("64") }.into(),
+            Workload::Stream { size: size("1K") }.into(),
+            Workload::Bulk.into(),
+            Workload::Connect.into(),
         ],
         candidates: vec!["unix".into(), "floor".into(), "kernel-loopback".into()],
         wanted: Vec::new(),
+        show: Vec::new(),
+        paper: None,
+        stop: None,
         comparisons: vec![Comparison {
             candidate: "unix".into(),
             baseline: "floor".into(),
@@ -77,11 +81,19 @@ fn a_plan_that_cannot_be_run_says_why() {
     };
     assert_eq!(plan().check(testbed::ALL), Ok(()));
     assert!(check(|plan| plan.experiment = "../escape".into()).contains("no name"));
-    assert!(check(|plan| plan.workloads.clear()).contains("no workloads"));
+    assert!(check(|plan| plan.cells.clear()).contains("no workloads"));
     assert!(check(|plan| plan.candidates.clear()).contains("no candidates"));
     assert!(check(|plan| plan.candidates.push("tcp".into())).contains("kernel-veth, "));
     assert!(check(|plan| plan.candidates.push("unix".into())).contains("twice"));
-    assert!(check(|plan| plan.workloads.push(Workload::Bulk)).contains("twice"));
+    assert!(check(|plan| plan.cells.push(Workload::Bulk.into())).contains("twice"));
+    assert!(
+        check(|plan| plan.cells[0] = Workload::FanIn {
+            clients: 65,
+            size: "64".parse().unwrap()
+        }
+        .into())
+        .contains("1 to 64 clients")
+    );
     assert!(check(|plan| plan.rounds = 0).contains("no rounds"));
     assert!(check(|plan| plan.rounds = 1001).contains("at most 1000"));
     assert!(check(|plan| plan.settings.span_ms = 0).contains("0 ms"));

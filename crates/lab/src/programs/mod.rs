@@ -210,8 +210,8 @@ fn read_all(mut stream: impl std::io::Read + Send + 'static) -> std::thread::Joi
     })
 }
 
-/// Where a program is.
-fn find(program: &str) -> Option<PathBuf> {
+/// Where a program is, if it is here.
+pub fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let places = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
     places

@@ -1,9 +1,23 @@
 //! From samples to what a person or a program reads: figures, ratios, tables, JSON.
 
+mod csv;
+mod facts;
+mod figure;
+mod finding;
+mod html;
+mod markdown;
+mod paper;
+mod picture;
+mod saved;
 mod summary;
 mod table;
 
-pub use table::{Look, text};
+pub use html::page;
+pub use markdown::markdown;
+pub use picture::{Picture, PictureError, pictures};
+pub use saved::{RawFile, ReadError, Saved};
+pub(crate) use summary::Summary;
+pub use table::{Look, spoken, text};
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,10 +29,10 @@ use crate::experiment::Plan;
 use crate::host::{Build, Host, MachineUse};
 use crate::samples::{Outcome, Sample, StoreError};
 use crate::statistics::Estimate;
-use crate::workload::{Better, Quantity, Workload};
+use crate::workload::{Better, Factors, Quantity, Workload};
 
 /// Version of what is written as JSON. It grows when a field changes its meaning.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
 
 /// What is known before anything is measured; saved beside the samples.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -78,8 +92,15 @@ pub struct Fate {
 /// One figure of all candidates.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Figures {
-    /// Stable name of the workload.
+    /// Stable name of the cell.
     pub workload: String,
+    /// The workload's kind, as in a plan: `ping-pong`.
+    pub kind: String,
+    /// Which of the workload's figures it is, such as `p99`; empty for the main one. Figures
+    /// of one kind and one part are a series over the factors.
+    pub part: String,
+    /// What the cell has of each factor.
+    pub factors: Factors,
     /// For people, within the workload.
     pub label: String,
     /// Unit of the values.
@@ -88,6 +109,9 @@ pub struct Figures {
     pub better: Better,
     /// Whether it is the workload's main figure.
     pub main: bool,
+    /// Whether it is left out of tables for people.
+    #[serde(default)]
+    pub detail: bool,
     /// By candidate.
     pub values: BTreeMap<String, Estimate>,
 }
@@ -155,9 +179,9 @@ impl Report {
         let ping_pong = self
             .header
             .plan
-            .workloads
+            .cells
             .iter()
-            .find(|w| matches!(w, Workload::PingPong { .. }))?;
+            .find(|cell| matches!(cell.workload, Workload::PingPong { .. }))?;
         let floor = self.metrics.get(&ping_pong.name())?.values.get(STANDARD)?;
         (floor.high > STEADY * floor.low).then(|| {
             format!(

@@ -3,10 +3,10 @@
 use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, presets};
 use console::style;
 
-use super::Report;
+use super::{Report, paper};
 use crate::experiment::{Comparison, Limit, Verdict};
 use crate::statistics::Estimate;
-use crate::workload::{Quantity, Workload};
+use crate::workload::{Cell, Quantity, Workload};
 
 /// Most columns of ratios; with more, only those of the first candidate are shown.
 const RATIO_COLUMNS: usize = 6;
@@ -63,12 +63,12 @@ pub fn text(report: &Report, look: Look) -> String {
         settings.congestion,
     ));
     for (title, belongs) in GROUPS {
-        let workloads = plan
-            .workloads
+        let cells = plan
+            .cells
             .iter()
-            .filter(|workload| belongs(workload))
+            .filter(|cell| belongs(&cell.workload))
             .collect::<Vec<_>>();
-        if let Some(table) = figures(report, &workloads, look) {
+        if let Some(table) = figures(report, &cells, look) {
             text.push_str(&format!("\n{}\n{table}\n", heading(title, look)));
         }
     }
@@ -80,6 +80,11 @@ pub fn text(report: &Report, look: Look) -> String {
         let title = "What is wanted, and what was measured [and its interval]";
         text.push_str(&format!("\n{}\n{table}\n", heading(title, look)));
     }
+    if let Some(table) = paper::said(report, look) {
+        let section = plan.paper.as_ref().map_or("", |paper| &paper.section);
+        let title = format!("What the paper says in {section}, and what was measured [and its interval]");
+        text.push_str(&format!("\n{}\n{table}\n", heading(&title, look)));
+    }
     notes(report, look, &mut text);
     text
 }
@@ -88,11 +93,33 @@ pub fn text(report: &Report, look: Look) -> String {
 type Group = (&'static str, fn(&Workload) -> bool);
 
 /// A table for each kind of workload.
-const GROUPS: [Group; 8] = [
+const GROUPS: [Group; 11] = [
     ("Latency: half a round trip", |workload| {
         matches!(workload, Workload::PingPong { .. } | Workload::WakeUp)
     }),
+    (
+        "Latency under load: half a round trip, and from when a request was due",
+        |workload| {
+            matches!(
+                workload,
+                Workload::HotSpot { .. } | Workload::Mixed { .. } | Workload::OpenLoop { .. }
+            )
+        },
+    ),
     ("Throughput, one way", is_stream),
+    ("Throughput of several connections, all together", |workload| {
+        matches!(
+            workload,
+            Workload::MultiStream { .. }
+                | Workload::FanIn { .. }
+                | Workload::FanOut { .. }
+                | Workload::Incast { .. }
+                | Workload::Bidirectional { .. }
+        )
+    }),
+    ("Requests, each with a connection of its own", |workload| {
+        matches!(workload, Workload::Churn { .. })
+    }),
     (
         "Connections, set up and torn down one after the other",
         |workload| matches!(workload, Workload::Connect),
@@ -124,17 +151,18 @@ fn is_stream(workload: &Workload) -> bool {
 }
 
 /// Medians: a row a metric, a column a candidate.
-fn figures(report: &Report, workloads: &[&Workload], look: Look) -> Option<Table> {
+fn figures(report: &Report, cells: &[&Cell], look: Look) -> Option<Table> {
     let candidates = &report.header.plan.candidates;
     let fixed = ["".to_owned(), "".to_owned()].into_iter();
     let mut table = new_table(fixed.chain(candidates.iter().map(|name| broken(name))), 2, look);
-    for workload in workloads {
-        let mut title = workload.title();
-        for name in workload.metric_names() {
+    for cell in cells {
+        let workload = &cell.workload;
+        let mut title = cell.title();
+        for name in cell.metric_names() {
             let Some(figures) = report
                 .metrics
                 .get(&name)
-                .filter(|figures| is_shown(figures.unit, workload))
+                .filter(|figures| !figures.detail && is_shown(figures.unit, workload))
             else {
                 continue;
             };
@@ -216,8 +244,7 @@ fn ratios(report: &Report, look: Look) -> Option<Table> {
         1,
         look,
     );
-    for workload in &plan.workloads {
-        let name = workload.name();
+    for name in plan.cells.iter().map(Cell::name) {
         let cell = |comparison: &&Comparison| {
             let ratio = report.ratios.get(&format!(
                 "{name}/{}/{}",
@@ -233,7 +260,7 @@ fn ratios(report: &Report, look: Look) -> Option<Table> {
     Some(table)
 }
 
-fn interval(ratio: &Estimate) -> String {
+pub(super) fn interval(ratio: &Estimate) -> String {
     format!(
         "{} [{}–{}]",
         digits(ratio.median),
@@ -274,7 +301,7 @@ fn notes(report: &Report, look: Look, text: &mut String) {
     }
 }
 
-fn new_table(columns: impl Iterator<Item = String>, left: usize, look: Look) -> Table {
+pub(super) fn new_table(columns: impl Iterator<Item = String>, left: usize, look: Look) -> Table {
     let mut table = Table::new();
     let style = presets::UTF8_HORIZONTAL_ONLY.row_separator(LineStyle::none());
     table.load_style(style).set_header(columns);
@@ -312,6 +339,8 @@ fn unit(quantity: Quantity, is_long: bool) -> &'static str {
         Quantity::CpuPerThousand => "(ms/1000)",
         Quantity::CpuPerGigabyte => "(s/GB)",
         Quantity::Share | Quantity::Availability => "(%)",
+        Quantity::PerMessage => "(1/message)",
+        Quantity::Interrupts => "(1/s)",
     }
 }
 
@@ -320,15 +349,21 @@ fn shown(value: f64, quantity: Quantity, is_long: bool) -> String {
         Quantity::Time if is_long => digits(value / 1e6),
         Quantity::Time => digits(value / 1e3),
         Quantity::Throughput => digits(value / 1e9),
-        Quantity::Rate => format!("{value:.0}"),
+        Quantity::Rate | Quantity::Interrupts => format!("{value:.0}"),
         Quantity::CpuPerThousand => digits(value * 1e3),
-        Quantity::CpuPerGigabyte => digits(value),
+        Quantity::CpuPerGigabyte | Quantity::PerMessage => digits(value),
         Quantity::Share | Quantity::Availability => digits(value * 100.0),
     }
 }
 
+/// A figure with its unit, for people.
+pub fn spoken(value: f64, quantity: Quantity) -> String {
+    let unit = unit(quantity, false).trim_matches(['(', ')']);
+    format!("{} {unit}", shown(value, quantity, false))
+}
+
 /// Three significant digits, without an exponent.
-fn digits(value: f64) -> String {
+pub(super) fn digits(value: f64) -> String {
     if value == 0.0 {
         return "0".into();
     }

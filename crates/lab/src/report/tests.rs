@@ -1,6 +1,7 @@
 use super::*;
 use crate::experiment::{Options, Settings, sockets};
 use crate::samples::{Counts, CpuUse, Side};
+use crate::workload::Cell;
 
 fn plan() -> Plan {
     sockets::plan(Options {
@@ -21,17 +22,7 @@ fn plan() -> Plan {
 }
 
 fn sample(round: u32, candidate: &str, workload: Workload, outcome: Outcome) -> Sample {
-    let (name, candidate) = (workload.name(), candidate.to_owned());
-    Sample {
-        round,
-        sequence: 0,
-        candidate,
-        name,
-        workload,
-        began_unix_ms: 0,
-        took_ns: 0,
-        outcome,
-    }
+    Sample::of_test(round, candidate, Cell::from(workload), outcome)
 }
 
 /// A side that moved 1000 messages of `size` bytes in `span_ms`, burning all of it.
@@ -57,15 +48,11 @@ fn side(size: u64, span_ms: u64, round_trip_ns: u64) -> Side {
 
 fn measured(round: u32, candidate: &str, workload: Workload, span_ms: u64, round_trip_ns: u64) -> Sample {
     let side = side(1024, span_ms, round_trip_ns);
-    let outcome = Outcome::Measured {
-        client: side.clone(),
-        server: side,
-    };
-    sample(round, candidate, workload, outcome)
+    sample(round, candidate, workload, Outcome::of_both(side))
 }
 
 /// Each round is slower than the one before for everyone alike.
-fn samples() -> Vec<Sample> {
+pub(super) fn samples() -> Vec<Sample> {
     let size = "64".parse().unwrap();
     let mut samples = Vec::new();
     for round in 0..3 {
@@ -101,7 +88,7 @@ fn samples() -> Vec<Sample> {
     samples
 }
 
-fn report() -> Report {
+pub(super) fn report() -> Report {
     let machine = MachineUse {
         busy_s: 4.0,
         own_s: 1.0,
@@ -116,6 +103,19 @@ fn report() -> Report {
         machine,
         Path::new("/results"),
     )
+}
+
+/// The run as it is read back.
+pub(super) fn saved() -> Saved {
+    Saved {
+        report: report(),
+        samples: samples(),
+        damage: Vec::new(),
+        files: vec![RawFile {
+            name: "samples.jsonl",
+            bytes: b"{}\n".to_vec(),
+        }],
+    }
 }
 
 #[test]
@@ -199,7 +199,7 @@ fn a_report_survives_being_written_down() {
 #[test]
 fn the_shape_of_the_json_is_stable() {
     let value = serde_json::to_value(report()).unwrap();
-    assert_eq!(value["format"], 1);
+    assert_eq!(value["format"], 2);
     let ratio = value["ratios"]["latency_64B/toehold/kernel-veth"]
         .as_object()
         .unwrap();
@@ -212,7 +212,7 @@ fn the_shape_of_the_json_is_stable() {
     assert_eq!(value["metrics"]["stream"]["better"], "higher");
     assert_eq!(value["metrics"]["latency_64B"]["unit"], "ns");
     assert_eq!(
-        value["plan"]["workloads"][0],
+        value["plan"]["cells"][0],
         serde_json::json!({"kind": "ping-pong", "size": "64B"})
     );
     assert_eq!(value["candidates"]["missing"]["unavailable"], "install it");

@@ -2,14 +2,15 @@
 
 mod histogram;
 mod store;
+mod unfinished;
 
 pub use histogram::{Counts, Recorder};
-pub(crate) use store::write_json;
-pub use store::{Store, StoreError};
+pub use store::{Store, StoreError, write_json};
+pub use unfinished::{Unfinished, UnfinishedError};
 
 use serde::{Deserialize, Serialize};
 
-use crate::workload::Workload;
+use crate::workload::{Cell, Factors};
 
 /// One measurement of one candidate on one workload in one round.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -20,10 +21,13 @@ pub struct Sample {
     pub sequence: u32,
     /// Name of the candidate.
     pub candidate: String,
-    /// Stable name of the workload.
+    /// Stable name of the cell.
     pub name: String,
-    /// What the two sides did.
-    pub workload: Workload,
+    /// What the two sides did, and over what.
+    pub cell: Cell,
+    /// What that is of each factor: sizes in bytes, all else in counts.
+    #[serde(default)]
+    pub factors: Factors,
     /// When it began, in milliseconds since 1970.
     pub began_unix_ms: u64,
     /// How long it took, set-up and warm-up included, in nanoseconds.
@@ -33,6 +37,35 @@ pub struct Sample {
     pub outcome: Outcome,
 }
 
+#[cfg(test)]
+impl Sample {
+    /// One of which a test says what matters to it.
+    pub(crate) fn of_test(round: u32, candidate: &str, cell: Cell, outcome: Outcome) -> Sample {
+        Sample {
+            round,
+            sequence: 0,
+            candidate: candidate.into(),
+            name: cell.name(),
+            factors: cell.factors(),
+            cell,
+            began_unix_ms: 0,
+            took_ns: 0,
+            outcome,
+        }
+    }
+}
+
+#[cfg(test)]
+impl Outcome {
+    /// Both sides counted the same.
+    pub(crate) fn of_both(side: Side) -> Outcome {
+        Outcome::Measured {
+            client: Box::new(side.clone()),
+            server: Box::new(side),
+        }
+    }
+}
+
 /// What came of a measurement.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "kebab-case")]
@@ -40,9 +73,9 @@ pub enum Outcome {
     /// Both sides went through it.
     Measured {
         /// What the connecting side counted.
-        client: Side,
+        client: Box<Side>,
         /// What the accepting side counted.
-        server: Side,
+        server: Box<Side>,
     },
     /// It went wrong.
     Failed {
@@ -78,12 +111,29 @@ pub struct Side {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub durations: Option<Counts>,
     /// Processor time of what the side has running beside its process, such as its
-    /// node's engine, in nanoseconds. Only where a figure is made of it.
+    /// node's engine, in nanoseconds.
     #[serde(skip_serializing_if = "is_zero", default)]
     pub engine_ns: u64,
+    /// What the whole machine did in the same time. The first client of each server looks.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub machine: Option<Box<Machine>>,
+    /// Segments that the side's stack has sent again, warm-up included, if it says so.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub retransmits: Option<u64>,
     /// What a loop got done that computes beside the traffic.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub computed: Option<Box<Computed>>,
+}
+
+/// Totals of the machine, which nobody counts by process.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Machine {
+    /// Interrupts of all kinds, the timers' among them.
+    pub interrupts: u64,
+    /// Context switches.
+    pub switches: u64,
+    /// Processor time in software interrupts, in nanoseconds, to a tick of the kernel's clock.
+    pub softirq_ns: u64,
 }
 
 /// How far a computing loop came on a core, alone and beside the traffic.
@@ -126,6 +176,12 @@ impl Side {
                 (all, one) => all.or(one),
             },
             engine_ns: all.engine_ns + one.engine_ns,
+            machine: all.machine.or(one.machine),
+            retransmits: all
+                .retransmits
+                .into_iter()
+                .chain(one.retransmits)
+                .reduce(|one, other| one + other),
             computed: all.computed.or(one.computed),
         })
     }

@@ -70,6 +70,27 @@ impl Store {
         })
     }
 
+    /// The directory of a run that goes on, whose file of samples has so many bytes of whole ones.
+    pub(super) fn open(directory: &Path, whole: u64) -> Result<Self, StoreError> {
+        let path = directory.join("samples.jsonl");
+        let open = || -> io::Result<File> {
+            let mut samples = File::options().write(true).open(&path)?;
+            samples.set_len(whole)?;
+            samples.seek(SeekFrom::End(0))?;
+            Ok(samples)
+        };
+        let samples = open().map_err(|error| StoreError { path, error })?;
+        let store = Self {
+            directory: directory.to_owned(),
+            samples,
+            written: whole,
+            scratches: 0,
+        };
+        // What a run that was killed has left there.
+        let _ = fs::remove_dir_all(store.scratch());
+        Ok(store)
+    }
+
     /// The run's directory.
     pub fn directory(&self) -> &Path {
         &self.directory
@@ -123,7 +144,7 @@ impl Drop for Store {
 }
 
 /// Writes `value` as JSON to `path`: all of it or nothing.
-pub(crate) fn write_json(path: &Path, value: &impl Serialize) -> Result<(), StoreError> {
+pub fn write_json(path: &Path, value: &impl Serialize) -> Result<(), StoreError> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".part");
     let part = path.with_file_name(name);
@@ -143,6 +164,7 @@ pub(crate) fn write_json(path: &Path, value: &impl Serialize) -> Result<(), Stor
 }
 
 fn make_directory(results: &Path, experiment: &str) -> io::Result<PathBuf> {
+    let experiment = experiment.replace('/', "-");
     let now = humantime::format_rfc3339_seconds(SystemTime::now())
         .to_string()
         .replace(':', "-");
@@ -165,7 +187,7 @@ fn make_directory(results: &Path, experiment: &str) -> io::Result<PathBuf> {
 mod tests {
     use super::*;
     use crate::samples::Outcome;
-    use crate::workload::Workload;
+    use crate::workload::{Factors, Workload};
 
     fn sample(sequence: u32) -> Sample {
         Sample {
@@ -173,7 +195,8 @@ mod tests {
             sequence,
             candidate: "unix".into(),
             name: "stream".into(),
-            workload: Workload::Bulk,
+            cell: Workload::Bulk.into(),
+            factors: Factors::new(),
             began_unix_ms: 1,
             took_ns: 2,
             outcome: Outcome::Failed {

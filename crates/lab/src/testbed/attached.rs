@@ -3,7 +3,7 @@
 //!
 //! The engine process is this program once more, started by the side that needs it. It
 //! runs on that side's core, and ends with it: it is in its group, and the kernel ends it
-//! when the thread that started it does. What it uses is not in the side's figures.
+//! when the thread that started it does. What it uses stands apart.
 
 use std::io::{self, BufRead, BufReader};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -43,8 +43,8 @@ pub(crate) struct EngineOrder {
 pub(super) struct DeviceOrder {
     /// Its name.
     pub(super) interface: String,
-    /// If it leads over UDP: where this side listens, and where the other does.
-    pub(super) udp: Option<[SocketAddr; 2]>,
+    /// If it leads over UDP: where this side listens, and where the others do.
+    pub(super) udp: Option<(SocketAddr, Vec<SocketAddr>)>,
 }
 
 impl DeviceOrder {
@@ -55,9 +55,9 @@ impl DeviceOrder {
                 namespace: None,
                 bridged: false,
             }),
-            udp: self.udp.map(|[bind, peer]| UdpEnd {
+            udp: self.udp.map(|(bind, peers)| UdpEnd {
                 bind,
-                peers: vec![peer],
+                peers,
                 key: None,
             }),
             ethernet: None,
@@ -114,6 +114,10 @@ impl EngineOrder {
 pub(super) struct Process(Child);
 
 impl Process {
+    pub(super) fn id(&self) -> u32 {
+        self.0.id()
+    }
+
     /// Starts it, and waits until its node runs.
     pub(super) fn start(order: &EngineOrder) -> Result<Self, TestbedError> {
         let failed = |error| TestbedError::failed("start an engine process", error);
@@ -156,13 +160,15 @@ fn attach(
 ) -> Result<(Node, Attached), TestbedError> {
     let fabric = context.scratch.display().to_string();
     let setting = |name: &str, value: String| (name.to_owned(), value);
+    let mtu = context.mtu.map(|mtu| setting("mtu", mtu.to_string()));
+    let settings = [
+        setting("ipv4", format!("{address}/{PREFIX}")),
+        setting("placement", placement.to_string()),
+    ];
     let engine = Process::start(&EngineOrder {
         fabric: fabric.clone(),
         node: name.into(),
-        settings: vec![
-            setting("ipv4", format!("{address}/{PREFIX}")),
-            setting("placement", placement.to_string()),
-        ],
+        settings: settings.into_iter().chain(mtu).collect(),
         device: None,
     })?;
     let fabric = Fabric::existing(&fabric).map_err(|error| TestbedError::Failed(error.to_string()))?;
@@ -238,7 +244,7 @@ macro_rules! attached {
             }
 
             fn engine(&self) -> Option<u32> {
-                Some(self.0.engine.0.id())
+                Some(self.0.engine.id())
             }
 
             fn switch(&self) -> io::Result<Box<dyn Switch>> {

@@ -2,7 +2,7 @@
 //! carries: over message queues (ETHOM) or over UDP (ETHOS), itself over a veth pair.
 //!
 //! The process that carries them is one more on each side's core, and ends with the side.
-//! What it uses is not in the side's figures.
+//! What it uses stands apart.
 
 use std::io;
 use std::marker::PhantomData;
@@ -14,10 +14,10 @@ use toehold_node::fabric::Fabric;
 
 use super::attached::{DeviceOrder, EngineOrder, Process};
 use super::kernel_tcp::{self, KernelTcp, Listener};
-use super::{Context, Role, Testbed, TestbedError, stays, veth};
+use super::{Context, Program, Role, Testbed, TestbedError, stays, veth};
 use crate::workload::Workload;
 
-/// The addresses of the two interfaces, and how long their network's prefix is.
+/// The addresses of the server's and the first client's interface, and how long their network's prefix is.
 const SERVER: Ipv4Addr = Ipv4Addr::new(10, 198, 1, 1);
 const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 198, 1, 2);
 const PREFIX: u8 = 24;
@@ -59,7 +59,18 @@ impl Way for Ethos {
     const OVER_UDP: bool = true;
 }
 
-/// One of the two interfaces.
+/// The address of a client's interface.
+fn client(number: u8) -> Ipv4Addr {
+    let [a, b, c, d] = CLIENT.octets();
+    Ipv4Addr::new(a, b, c, d + number)
+}
+
+/// What the process of a client's interface is called.
+fn client_node(number: u8) -> String {
+    format!("client-{number}")
+}
+
+/// One of the interfaces.
 #[derive(Debug)]
 pub(super) struct Device<W> {
     tcp: KernelTcp,
@@ -69,18 +80,33 @@ pub(super) struct Device<W> {
 
 impl<W: Way> Device<W> {
     fn start(context: &Context) -> Result<Process, TestbedError> {
-        let [server, client] = [veth::SERVER, veth::CLIENT].map(|end| SocketAddr::from((end, PORT)));
-        let (node, address, ends) = match context.role {
-            Role::Server => ("server", SERVER, [server, client]),
-            Role::Client => ("client", CLIENT, [client, server]),
+        let at = |address: Ipv4Addr| SocketAddr::from((address, PORT));
+        let server = at(veth::SERVER);
+        let clients = (0..)
+            .zip(&context.clients)
+            .map(|(number, _)| at(veth::client(number)));
+        let (node, address, bind, peers) = match context.role {
+            Role::Server => ("server".into(), SERVER, server, clients.collect()),
+            Role::Client => {
+                let number = context.client;
+                (
+                    client_node(number),
+                    client(number),
+                    at(veth::client(number)),
+                    vec![server],
+                )
+            }
         };
         Process::start(&EngineOrder {
             fabric: context.scratch.display().to_string(),
-            node: node.into(),
-            settings: vec![("ipv4".into(), format!("{address}/{PREFIX}"))],
+            node,
+            settings: [("ipv4".into(), format!("{address}/{PREFIX}"))]
+                .into_iter()
+                .chain(context.mtu.map(|mtu| ("mtu".into(), mtu.to_string())))
+                .collect(),
             device: Some(DeviceOrder {
                 interface: INTERFACE.into(),
-                udp: W::OVER_UDP.then_some(ends),
+                udp: W::OVER_UDP.then_some((bind, peers)),
             }),
         })
     }
@@ -92,11 +118,14 @@ impl<W: Way> Device<W> {
             |error: &dyn std::fmt::Display| TestbedError::failed("ask the interface's process", error);
         let fabric =
             Fabric::existing(&context.scratch.display().to_string()).map_err(|error| failed(&error))?;
-        let mut process = Control::open(&fabric, "client").map_err(|error| failed(&error))?;
+        let mut process =
+            Control::open(&fabric, &client_node(context.client)).map_err(|error| failed(&error))?;
         let deadline = Instant::now() + PATIENCE;
         loop {
             let stack = process.status().map_err(|error| failed(&error))?.stack;
-            if stack.peers != 0 || stack.remotes.iter().any(|remote| remote.connected) {
+            // Those who came before it are members of its fabric too.
+            if stack.peers > u32::from(context.client) || stack.remotes.iter().any(|remote| remote.connected)
+            {
                 return Ok(());
             }
             if Instant::now() >= deadline {
@@ -112,6 +141,7 @@ impl<W: Way> Device<W> {
 impl<W: Way> Testbed for Device<W> {
     const NAME: &'static str = W::NAME;
     const ABOUT: &'static str = W::ABOUT;
+    const PROGRAMS: &'static [Program] = veth::PROGRAMS;
     type Listener = Listener;
     type Connection = TcpStream;
 
@@ -149,6 +179,14 @@ impl<W: Way> Testbed for Device<W> {
 
     fn connect(&mut self, address: &str, workload: &Workload) -> io::Result<TcpStream> {
         self.tcp.connect(address, workload)
+    }
+
+    fn engines(&self) -> Vec<u32> {
+        self.process.iter().map(Process::id).collect()
+    }
+
+    fn retransmits(&self) -> Option<u64> {
+        kernel_tcp::retransmits()
     }
 
     fn unacknowledged(&mut self, connection: &TcpStream) -> io::Result<usize> {

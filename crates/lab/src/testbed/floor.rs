@@ -49,7 +49,12 @@ impl Testbed for Floor {
     type Connection = FloorConnection;
 
     fn supports(workload: &Workload) -> bool {
-        !workload.is_about_nodes() && !matches!(workload, Workload::Connect | Workload::WakeUp)
+        !workload.is_about_nodes()
+            && !workload.is_of_several()
+            && !matches!(
+                workload,
+                Workload::Connect | Workload::WakeUp | Workload::Churn { .. }
+            )
     }
 
     fn enter(_: &Context) -> Result<Self, TestbedError> {

@@ -37,6 +37,10 @@ impl Testbed for KernelLoopback {
         self.0.connect(address, workload)
     }
 
+    fn retransmits(&self) -> Option<u64> {
+        kernel_tcp::retransmits()
+    }
+
     fn unacknowledged(&mut self, connection: &TcpStream) -> io::Result<usize> {
         kernel_tcp::unacknowledged(connection)
     }

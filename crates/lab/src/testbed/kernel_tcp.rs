@@ -106,6 +106,19 @@ pub(super) fn unacknowledged(stream: &TcpStream) -> io::Result<usize> {
     waiting.ok_or_else(|| io::Error::other("the kernel does not list the connection"))
 }
 
+/// Segments sent again in this thread's network namespace, by all of its connections.
+pub(super) fn retransmits() -> Option<u64> {
+    resent(&fs::read_to_string("/proc/thread-self/net/snmp").ok()?)
+}
+
+/// Two lines of the kernel's table begin with `Tcp:`, the names and then the numbers.
+fn resent(table: &str) -> Option<u64> {
+    let mut lines = table.lines().filter_map(|line| line.strip_prefix("Tcp:"));
+    let (names, numbers) = (lines.next()?, lines.next()?);
+    let at = names.split_whitespace().position(|name| name == "RetransSegs")?;
+    numbers.split_whitespace().nth(at)?.parse().ok()
+}
+
 /// The send queue's length, if this is the connection's line: `0: 0101A8C0:1F90
 /// 0201A8C0:C350 01 00000010:00000000 …`.
 fn send_queue(line: &str, ports: [u16; 2]) -> Option<usize> {
@@ -135,6 +148,14 @@ impl Connection for TcpStream {
 mod tests {
     use super::*;
     use std::io::{Read, Write};
+
+    #[test]
+    fn segments_sent_again_are_in_the_kernels_table() {
+        let table = "Ip: A B\nIp: 1 2\nTcp: RtoMin OutSegs RetransSegs InErrs\nTcp: 200 50 7 0\n";
+        assert_eq!(resent(table), Some(7));
+        assert_eq!(resent("Ip: A\nIp: 1\n"), None);
+        assert!(retransmits().is_some());
+    }
 
     #[test]
     fn what_nobody_has_acknowledged_is_in_the_send_queue() {

@@ -6,7 +6,7 @@ use std::net::TcpStream;
 
 use super::kernel_tcp::{self, KernelTcp, Listener};
 use super::spinning::{Spinning, spin};
-use super::{Context, Testbed, TestbedError, stays, veth};
+use super::{Context, Program, Testbed, TestbedError, stays, veth};
 use crate::workload::Workload;
 
 /// Blocking sockets over a veth pair.
@@ -16,6 +16,7 @@ pub(super) struct KernelVeth(KernelTcp);
 impl Testbed for KernelVeth {
     const NAME: &'static str = "kernel-veth";
     const ABOUT: &'static str = "kernel TCP between two namespaces over veth, blocking sockets";
+    const PROGRAMS: &'static [Program] = veth::PROGRAMS;
     type Listener = Listener;
     type Connection = TcpStream;
 
@@ -44,6 +45,10 @@ impl Testbed for KernelVeth {
         self.0.connect(address, workload)
     }
 
+    fn retransmits(&self) -> Option<u64> {
+        kernel_tcp::retransmits()
+    }
+
     fn unacknowledged(&mut self, connection: &TcpStream) -> io::Result<usize> {
         kernel_tcp::unacknowledged(connection)
     }
@@ -56,8 +61,14 @@ pub(super) struct KernelVethSpinning(KernelVeth);
 impl Testbed for KernelVethSpinning {
     const NAME: &'static str = "kernel-veth-spinning";
     const ABOUT: &'static str = "the same, non-blocking sockets polled without sleep";
+    const PROGRAMS: &'static [Program] = veth::PROGRAMS;
     type Listener = Listener;
     type Connection = Spinning<TcpStream>;
+
+    /// Many who poll on one core would only keep it from one another.
+    fn supports(workload: &Workload) -> bool {
+        !workload.is_about_nodes() && !workload.is_of_several()
+    }
 
     fn enter(context: &Context) -> Result<Self, TestbedError> {
         KernelVeth::enter(context).map(Self)

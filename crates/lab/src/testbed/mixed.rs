@@ -13,7 +13,7 @@ use toehold_socket::{Node, NodeConfig, TcpListener, TcpStream as OurStream};
 
 use super::carrier::Carrier;
 use super::kernel_tcp::{self, KernelTcp};
-use super::{Connection, Context, Role, Testbed, TestbedError, veth};
+use super::{Connection, Context, Program, Role, Testbed, TestbedError, veth};
 use crate::workload::Workload;
 
 const SERVER: Ipv4Addr = Ipv4Addr::new(10, 198, 1, 1);
@@ -141,6 +141,7 @@ impl Kernel {
 impl<E: Ends> Testbed for Mixed<E> {
     const NAME: &'static str = E::NAME;
     const ABOUT: &'static str = E::ABOUT;
+    const PROGRAMS: &'static [Program] = veth::PROGRAMS;
     type Listener = Listener;
     type Connection = Stream;
 
@@ -152,17 +153,18 @@ impl<E: Ends> Testbed for Mixed<E> {
         veth::enter(context)?;
         std::env::set_current_dir(&context.scratch)
             .map_err(|error| TestbedError::failed("enter the fabric's directory", error))?;
+        let mtu = context.mtu.unwrap_or(E::MTU);
         let side = if E::OURS == Some(context.role) {
             let (name, address) = match context.role {
                 Role::Server => ("server", SERVER),
                 Role::Client => ("client", CLIENT),
             };
-            let config = NodeConfig::new(".", name).ipv4(address, PREFIX).mtu(E::MTU);
+            let config = NodeConfig::new(".", name).ipv4(address, PREFIX).mtu(mtu);
             Side::Ours(Node::join(config).map_err(|error| TestbedError::Failed(error.to_string()))?)
         } else {
             Side::Kernel(Kernel {
                 role: context.role,
-                mtu: E::MTU,
+                mtu,
                 tcp: KernelTcp::new(SERVER, context)?,
                 has_faults: E::OURS.is_some() || context.role == Role::Server,
                 carrier: None,

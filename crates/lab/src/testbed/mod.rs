@@ -90,6 +90,9 @@ pub const SOCKETS: &[Candidate] = &[
 
 pub(crate) use attached::EngineOrder;
 
+/// A program and the Debian package that has it.
+pub type Program = (&'static str, &'static str);
+
 /// One side of a stream connection. Dropping it closes it.
 pub trait Connection: Read + Write {
     /// Tells the other side that nothing more will be written; reading goes on.
@@ -115,8 +118,15 @@ pub struct Context {
     pub role: Role,
     /// Which of several pairs of processes that do the same this side is of, from 0.
     pub pair: u8,
-    /// Process id of the other side.
-    pub peer: u32,
+    /// Process id of the server.
+    pub server: u32,
+    /// Process ids of its clients.
+    pub clients: Vec<u32>,
+    /// Which of them this side is, from 0, if it is one.
+    pub client: u8,
+    /// Largest IP packet of the path between the sides, in bytes, where one can be chosen.
+    #[serde(default)]
+    pub mtu: Option<u16>,
     /// A directory that all pairs of the candidate may use, empty at first; it is removed after the run. Its
     /// path may be too long for the name of a socket: go there and use a relative one.
     pub scratch: PathBuf,
@@ -148,6 +158,8 @@ pub trait Testbed: Sized {
     const NAME: &'static str;
     /// What it is, in a line.
     const ABOUT: &'static str;
+    /// Programs that it needs, with the Debian packages that have them.
+    const PROGRAMS: &'static [Program] = &[];
     /// What accepts connections.
     type Listener;
     /// What they are.
@@ -179,6 +191,11 @@ pub trait Testbed: Sized {
     /// Processes that belong to this side's node, beside this one.
     fn engines(&self) -> Vec<u32> {
         Vec::new()
+    }
+
+    /// Segments that this side's stack has sent again so far, if it says so.
+    fn retransmits(&self) -> Option<u64> {
+        None
     }
 
     /// Bytes written that the other side has not acknowledged. Takes in what has come
@@ -219,6 +236,8 @@ pub struct Candidate {
     pub name: &'static str,
     /// What it is, in a line.
     pub about: &'static str,
+    /// Programs that it needs.
+    pub programs: &'static [Program],
     /// Whether a workload means anything here.
     pub supports: fn(&Workload) -> bool,
     pub(crate) attend: fn(&mut Control, &Context) -> io::Result<()>,
@@ -230,6 +249,7 @@ impl Candidate {
         Self {
             name: T::NAME,
             about: T::ABOUT,
+            programs: T::PROGRAMS,
             supports: T::supports,
             attend: side::attend::<T>,
         }

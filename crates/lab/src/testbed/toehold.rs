@@ -64,8 +64,12 @@ fn join(context: &Context, name: &str, address: Ipv4Addr) -> Result<Node, Testbe
     // From inside, the names of the fabric's sockets are short wherever it lies.
     std::env::set_current_dir(&context.scratch)
         .map_err(|error| TestbedError::failed("enter the fabric's directory", error))?;
-    Node::join(NodeConfig::new(".", name).ipv4(address, PREFIX))
-        .map_err(|error| TestbedError::Failed(error.to_string()))
+    let config = NodeConfig::new(".", name).ipv4(address, PREFIX);
+    let config = match context.mtu {
+        Some(mtu) => config.mtu(mtu),
+        None => config,
+    };
+    Node::join(config).map_err(|error| TestbedError::Failed(error.to_string()))
 }
 
 /// One of the two nodes.
@@ -89,11 +93,15 @@ impl<P: Place> Testbed for Toehold<P> {
     fn enter(context: &Context) -> Result<Self, TestbedError> {
         let (name, host) = match context.role {
             Role::Server => ("server", 1),
-            Role::Client => ("client", 2),
+            Role::Client => ("client", 2 + context.client),
         };
         let [a, b] = NETWORK;
         let address = Ipv4Addr::new(a, b, context.pair, host);
-        let (node, place) = P::take(context, &format!("{name}-{}", context.pair), address)?;
+        let (node, place) = P::take(
+            context,
+            &format!("{name}-{}-{}", context.pair, context.client),
+            address,
+        )?;
         Ok(Self { node, address, place })
     }
 

@@ -14,13 +14,18 @@ use nix::errno::Errno;
 use nix::sched::{CloneFlags, setns, unshare};
 use nix::unistd::{getegid, geteuid};
 
-use super::{Context, Role, TestbedError};
+use super::{Context, Program, Role, TestbedError};
+
+/// What is needed to make it.
+pub(super) const PROGRAMS: &[Program] = &[("ip", "iproute2")];
 
 /// The server's address.
 pub(super) const SERVER: Ipv4Addr = Ipv4Addr::new(10, 198, 0, 1);
-/// The client's address.
-pub(super) const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 198, 0, 2);
-/// What the two ends are called, each in its namespace.
+/// The first client's address.
+const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 198, 0, 2);
+/// The networks of the second client and those after it.
+const OTHERS: u8 = 100;
+/// What its end is called in a client's namespace, and the first one in the server's.
 const DEVICE: &str = "toe0";
 
 /// Moves this process to a network namespace of its own.
@@ -54,7 +59,7 @@ fn enter_as_user(context: &Context) -> Result<(), TestbedError> {
             write("gid_map", format!("0 {group} 1"))
         }
         Role::Client => {
-            let path = format!("/proc/{}/ns/user", context.peer);
+            let path = format!("/proc/{}/ns/user", context.server);
             let theirs =
                 File::open(&path).map_err(|error| TestbedError::failed(&format!("open {path}"), error))?;
             setns(theirs, CloneFlags::CLONE_NEWUSER).map_err(unavailable)?;
@@ -71,27 +76,66 @@ fn unavailable(error: Errno) -> TestbedError {
     ))
 }
 
-/// Gives this side its end of the pair. The server's side makes both.
+/// Gives this side its ends. The server's side makes those of all clients: a pair for each, in a
+/// network of its own.
 pub(super) fn join(context: &Context) -> Result<(), TestbedError> {
-    let (make, address) = match context.role {
+    let commands = match context.role {
         Role::Server => {
-            let make = format!(
-                "link add {DEVICE} type veth peer name {DEVICE} netns {}\n",
-                context.peer
-            );
-            (make, SERVER)
+            let numbered = (0..).zip(&context.clients);
+            numbered
+                .map(|(number, process)| ends_of(number, *process, context.mtu))
+                .collect()
         }
-        Role::Client => (String::new(), CLIENT),
+        Role::Client => {
+            let number = context.client;
+            let way = match number {
+                0 => String::new(),
+                _ => format!("route add {SERVER}/32 via {}\n", server_of(number)),
+            };
+            format!("{}{way}", end(DEVICE, client(number), context.mtu))
+        }
     };
-    // Without link-local addresses nothing but the measurement's own traffic flows.
-    let commands = format!(
-        "{make}\
-         link set {DEVICE} addrgenmode none\n\
-         address add {address}/24 dev {DEVICE}\n\
-         link set lo up\n\
-         link set {DEVICE} up\n"
-    );
+    let commands = format!("link set lo up\n{commands}");
     batch(&commands).map_err(|error| TestbedError::failed("set up the veth pair", error))
+}
+
+/// The pair of a client, and the server's end of it.
+fn ends_of(number: u8, process: u32, mtu: Option<u16>) -> String {
+    let device = match number {
+        0 => DEVICE.to_owned(),
+        _ => format!("toev{number}"),
+    };
+    let make = format!("link add {device} type veth peer name {DEVICE} netns {process}\n");
+    format!("{make}{}", end(&device, server_of(number), mtu))
+}
+
+/// An end, up. Without link-local addresses nothing but the measurement's own traffic flows.
+fn end(device: &str, address: Ipv4Addr, mtu: Option<u16>) -> String {
+    let mtu = mtu.map_or(String::new(), |mtu| format!("link set {device} mtu {mtu}\n"));
+    format!(
+        "{mtu}\
+         link set {device} addrgenmode none\n\
+         address add {address}/24 dev {device}\n\
+         link set {device} up\n"
+    )
+}
+
+/// The server's address in the network that it has with a client.
+fn server_of(number: u8) -> Ipv4Addr {
+    in_network(SERVER, number)
+}
+
+/// A client's address.
+pub(super) fn client(number: u8) -> Ipv4Addr {
+    in_network(CLIENT, number)
+}
+
+/// The same host in the network of a client. Those of all but the first are out of the way of
+/// other networks here.
+fn in_network(host: Ipv4Addr, number: u8) -> Ipv4Addr {
+    let [a, b, first, d] = host.octets();
+    let network = if number == 0 { first } else { OTHERS + number };
+    Ipv4Addr::new(a, b, network, d)
 }
 
 /// Has `ip` carry out `commands`.

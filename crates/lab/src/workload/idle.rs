@@ -7,7 +7,7 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use super::meter::{Meter, processor_ns_of};
+use super::meter::Meter;
 use super::read_end;
 use crate::samples::Side;
 use crate::testbed::{Connection, Testbed};
@@ -21,10 +21,9 @@ pub(super) fn serve<T: Testbed>(
     span: Duration,
 ) -> io::Result<Side> {
     let mut connection = testbed.accept(listener)?;
-    let engines = testbed.engines();
     let side = std::thread::scope(|scope| {
         // One more thread looks at the clocks. It sleeps otherwise.
-        let counted = scope.spawn(|| count(&engines, span));
+        let counted = scope.spawn(|| count(span));
         read_end(&mut connection)?;
         counted
             .join()
@@ -34,29 +33,20 @@ pub(super) fn serve<T: Testbed>(
     Ok(side)
 }
 
-pub(super) fn drive<T: Testbed>(
-    testbed: &mut T,
-    mut connection: T::Connection,
-    span: Duration,
-) -> io::Result<Side> {
-    let side = count(&testbed.engines(), span);
+pub(super) fn drive(mut connection: impl Connection, span: Duration) -> io::Result<Side> {
+    let side = count(span);
     std::thread::sleep(2 * SETTLE);
     connection.finish()?;
     read_end(&mut connection)?;
     Ok(side)
 }
 
-fn count(engines: &[u32], span: Duration) -> Side {
+fn count(span: Duration) -> Side {
     std::thread::sleep(SETTLE);
-    let before = processor_ns_of(engines);
     let meter = Meter::start();
     let began = Instant::now();
     while began.elapsed() < span {
         std::thread::sleep(span.saturating_sub(began.elapsed()));
     }
-    let side = meter.stop(0, 0);
-    Side {
-        engine_ns: processor_ns_of(engines).saturating_sub(before),
-        ..side
-    }
+    meter.stop(0, 0)
 }

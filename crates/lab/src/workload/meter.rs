@@ -1,5 +1,6 @@
 //! Time, processor time and context switches between two points.
 
+use std::sync::OnceLock;
 use std::time::Instant;
 
 use nix::sys::resource::{UsageWho, getrusage};
@@ -7,7 +8,7 @@ use nix::sys::time::TimeValLike;
 use nix::time::clock_getcpuclockid;
 use nix::unistd::Pid;
 
-use crate::samples::{CpuUse, Side};
+use crate::samples::{CpuUse, Machine, Side};
 
 /// What this process has used so far; nothing if the kernel does not say.
 pub fn process_cpu() -> CpuUse {
@@ -24,7 +25,7 @@ pub fn process_cpu() -> CpuUse {
 }
 
 /// What other processes have used so far, in nanoseconds. One that is gone counts nothing.
-pub(super) fn processor_ns_of(processes: &[u32]) -> u64 {
+fn processor_ns_of(processes: &[u32]) -> u64 {
     let of = |process: &u32| {
         let clock = clock_getcpuclockid(Pid::from_raw(i32::try_from(*process).ok()?)).ok()?;
         u64::try_from(clock.now().ok()?.num_nanoseconds()).ok()
@@ -32,16 +33,53 @@ pub(super) fn processor_ns_of(processes: &[u32]) -> u64 {
     processes.iter().filter_map(of).sum()
 }
 
+/// What belongs to this process's side besides the process.
+#[derive(Debug)]
+pub(crate) struct Watched {
+    /// Processes, such as its node's engine.
+    pub(crate) engines: Vec<u32>,
+    /// Whether this side looks at the machine.
+    pub(crate) machine: bool,
+}
+
+/// A process is a side of one testbed only.
+static WATCHED: OnceLock<Watched> = OnceLock::new();
+
+/// What all meters of this process look at from now on.
+pub(crate) fn watch(watched: Watched) {
+    // The first word counts: a side is set up once.
+    let _ = WATCHED.set(watched);
+}
+
+fn engines_ns() -> u64 {
+    WATCHED
+        .get()
+        .map_or(0, |watched| processor_ns_of(&watched.engines))
+}
+
+fn machine() -> Option<Machine> {
+    WATCHED
+        .get()
+        .filter(|watched| watched.machine)
+        .map(|_| Machine::so_far())
+}
+
 /// Runs from where it is started.
 #[derive(Debug)]
 pub(super) struct Meter {
     began: Instant,
     cpu: CpuUse,
+    engines_ns: u64,
+    machine: Option<Machine>,
 }
 
 impl Meter {
     pub(super) fn start() -> Self {
+        // The machine first, which takes longest to look at, and the clock last.
+        let machine = machine();
         Self {
+            machine,
+            engines_ns: engines_ns(),
             cpu: process_cpu(),
             began: Instant::now(),
         }
@@ -55,6 +93,10 @@ impl Meter {
             bytes,
             span_ns: u64::try_from(span.as_nanos()).unwrap_or(u64::MAX),
             cpu: process_cpu().since(&self.cpu),
+            engine_ns: engines_ns().saturating_sub(self.engines_ns),
+            machine: self
+                .machine
+                .and_then(|before| Some(Box::new(machine()?.since(&before)))),
             ..Side::default()
         }
     }

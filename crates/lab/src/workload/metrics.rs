@@ -7,7 +7,13 @@ use crate::samples::Side;
 impl Workload {
     /// The figures of one measurement, the main one first. Their names, labels and
     /// order depend on the workload only.
-    pub fn metrics(&self, client: &Side, server: &Side) -> Vec<Metric> {
+    pub(super) fn metrics(&self, client: &Side, server: &Side) -> Vec<Metric> {
+        let mut metrics = self.figures(client, server);
+        metrics.extend(self.costs(client, server));
+        metrics
+    }
+
+    fn figures(&self, client: &Side, server: &Side) -> Vec<Metric> {
         match self {
             Self::PingPong { .. } | Self::WakeUp => self.latency(client, server),
             Self::Stream { .. } | Self::Bulk | Self::Impaired { .. } => self.throughput(client, server),
@@ -17,16 +23,16 @@ impl Workload {
             Self::Crowd { .. } => self.crowd(client, server),
             Self::Availability { .. } => self.availability(server),
             Self::Switching { .. } => self.pauses(client),
+            Self::HotSpot { .. } => self.hot_spot(client, server),
+            Self::MultiStream { .. } | Self::FanIn { .. } => self.throughput(client, server),
+            // The clients receive, or both do: each side counts what it has received.
+            Self::FanOut { .. } => self.received(bps(client), client, server),
+            Self::Bidirectional { .. } => self.received(bps(client) + bps(server), client, server),
+            Self::Incast { .. } => self.incast(client, server),
+            Self::Mixed { .. } => self.crowd(client, server),
+            Self::Churn { .. } => self.connections(client, server),
+            Self::OpenLoop { .. } => self.open_loop(client, server),
         }
-    }
-
-    /// Names of the figures, in order.
-    pub fn metric_names(&self) -> Vec<String> {
-        let nothing = Side::default();
-        self.metrics(&nothing, &nothing)
-            .into_iter()
-            .map(|metric| metric.name)
-            .collect()
     }
 
     fn latency(&self, client: &Side, server: &Side) -> Vec<Metric> {
@@ -41,6 +47,15 @@ impl Workload {
             ),
         ];
         metrics.extend(self.cpu_per_thousand(client, server));
+        if let Self::PingPong { size } = self {
+            let one_way_s = one_way_ns(client, 0.5) / 1e9;
+            let rate_bps = size.bytes() as f64 * 8.0 / one_way_s;
+            let label = "bandwidth, one message at a time";
+            metrics.push(Metric {
+                detail: true,
+                ..self.other("bandwidth", label, Quantity::Throughput, rate_bps)
+            });
+        }
         metrics
     }
 
@@ -59,12 +74,70 @@ impl Workload {
         let per_thousand = per_thousand.map(|(what, label, side)| {
             self.other(what, label, Quantity::CpuPerThousand, per_thousand_of(side))
         });
-        let throughput = self.main("throughput", Quantity::Throughput, received_bps(server));
+        let throughput = self.main("throughput", Quantity::Throughput, bps(server));
         [throughput]
             .into_iter()
             .chain(per_gigabyte)
             .chain(per_thousand)
             .collect()
+    }
+
+    /// Several clients, or both sides, may receive.
+    fn received(&self, rate_bps: f64, client: &Side, server: &Side) -> Vec<Metric> {
+        let mut metrics = vec![self.main("throughput", Quantity::Throughput, rate_bps)];
+        metrics.extend(self.cpu_per_thousand(client, server));
+        metrics
+    }
+
+    fn hot_spot(&self, client: &Side, server: &Side) -> Vec<Metric> {
+        let mut metrics = vec![
+            self.main("one way, p50", Quantity::Time, one_way_ns(client, 0.5)),
+            self.other("p99", "one way, p99", Quantity::Time, one_way_ns(client, 0.99)),
+            self.other("messages", "messages of all", Quantity::Rate, rate(client)),
+        ];
+        metrics.extend(self.cpu_per_thousand(client, server));
+        metrics
+    }
+
+    /// The server asks, and times the answers.
+    fn incast(&self, client: &Side, server: &Side) -> Vec<Metric> {
+        let mut metrics = self.received(bps(server), client, server);
+        metrics.extend([
+            self.other(
+                "p50",
+                "all answers, p50",
+                Quantity::Time,
+                quantile_ns(server, 0.5),
+            ),
+            self.other(
+                "p99",
+                "all answers, p99",
+                Quantity::Time,
+                quantile_ns(server, 0.99),
+            ),
+        ]);
+        metrics
+    }
+
+    /// From when a request should be sent to its answer.
+    fn open_loop(&self, client: &Side, server: &Side) -> Vec<Metric> {
+        let mut metrics = vec![
+            self.main("due to answer, p50", Quantity::Time, quantile_ns(client, 0.5)),
+            self.other(
+                "p99",
+                "due to answer, p99",
+                Quantity::Time,
+                quantile_ns(client, 0.99),
+            ),
+            self.other(
+                "p999",
+                "due to answer, p99.9",
+                Quantity::Time,
+                quantile_ns(client, 0.999),
+            ),
+        ];
+        metrics.extend(self.cpu_per_thousand(client, server));
+        metrics
     }
 
     fn connections(&self, client: &Side, server: &Side) -> Vec<Metric> {
@@ -132,7 +205,7 @@ impl Workload {
         vec![
             self.main("left to a computing loop", Quantity::Availability, available)
                 .read_as(Reading::Both),
-            self.other("received", "received", Quantity::Throughput, received_bps(server)),
+            self.other("received", "received", Quantity::Throughput, bps(server)),
             self.other(
                 "core",
                 "taken of the core",
@@ -162,17 +235,25 @@ impl Workload {
     fn main(&self, label: &'static str, quantity: Quantity, value: f64) -> Metric {
         Metric {
             name: self.name(),
+            part: "",
             label,
             quantity,
             reading: Reading::Compared,
             main: true,
+            detail: false,
             value,
         }
     }
 
     /// A quantile's name goes behind the workload's kind, as in `latency_p99_64B`;
     /// any other before its name, as in `cpu_client_latency_64B`.
-    fn other(&self, what: &str, label: &'static str, quantity: Quantity, value: f64) -> Metric {
+    pub(super) fn other(
+        &self,
+        what: &'static str,
+        label: &'static str,
+        quantity: Quantity,
+        value: f64,
+    ) -> Metric {
         let name = self.name();
         let name = match (quantity, name.split_once('_')) {
             (Quantity::Time, Some((kind, size))) => format!("{kind}_{what}_{size}"),
@@ -181,10 +262,12 @@ impl Workload {
         };
         Metric {
             name,
+            part: what,
             label,
             quantity,
             reading: Reading::Compared,
             main: false,
+            detail: false,
             value,
         }
     }
@@ -204,8 +287,8 @@ fn one_way_ns(client: &Side, quantile: f64) -> f64 {
 }
 
 /// What has arrived counts, not what has been written.
-fn received_bps(server: &Side) -> f64 {
-    server.bytes as f64 * 8.0 / (server.span_ns as f64 / 1e9)
+fn bps(receiver: &Side) -> f64 {
+    receiver.bytes as f64 * 8.0 / (receiver.span_ns as f64 / 1e9)
 }
 
 fn rate(side: &Side) -> f64 {

@@ -6,19 +6,32 @@
 
 mod acknowledgement;
 mod availability;
+mod cell;
+mod churn;
 mod connect;
+mod costs;
 mod faults;
 mod idle;
+mod incast;
+mod machine;
 mod meter;
 mod metrics;
+mod mixed;
+mod names;
+mod open_loop;
 mod ping_pong;
 mod quantity;
+mod several;
+mod sides;
 mod stream;
 mod switching;
 
+pub use cell::{Cell, Factors};
 pub use faults::Faults;
 pub(crate) use faults::QUEUE;
 pub use meter::process_cpu;
+pub(crate) use meter::{Watched, watch};
+pub(crate) use names::KINDS;
 pub use quantity::{Better, Metric, Quantity, Reading};
 
 use std::io::{self, Read};
@@ -27,9 +40,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::experiment::Settings;
-use crate::samples::Side;
 use crate::size::Size;
-use crate::testbed::Testbed;
 
 /// Bytes of a message that wakes the other side up.
 const WAKE_UP_MESSAGE: usize = 64;
@@ -110,6 +121,63 @@ pub enum Workload {
         /// What the machine itself does: everything but the changes.
         still: bool,
     },
+    /// Ping-pong of several clients with one server.
+    HotSpot {
+        /// Clients, each a process with a node of its own.
+        clients: u8,
+        /// Bytes of a message.
+        size: Size,
+    },
+    /// Streams of one client to one server, each over a connection of its own.
+    MultiStream {
+        /// Connections.
+        streams: u8,
+        /// Bytes of a write.
+        size: Size,
+    },
+    /// Streams of several clients to one server.
+    FanIn {
+        /// Clients, as above.
+        clients: u8,
+        /// Bytes of a write.
+        size: Size,
+    },
+    /// Streams of one server to several clients.
+    FanOut {
+        /// Clients, as above.
+        clients: u8,
+        /// Bytes of a write.
+        size: Size,
+    },
+    /// A server asks several clients at once and waits for all answers.
+    Incast {
+        /// Clients, as above.
+        clients: u8,
+        /// Bytes of an answer.
+        size: Size,
+    },
+    /// A stream each way at the same time.
+    Bidirectional {
+        /// Bytes of a write.
+        size: Size,
+    },
+    /// Ping-pong of messages of all sizes.
+    Mixed {
+        /// Bytes of the largest message.
+        size: Size,
+    },
+    /// A connection for each request: a message there and back.
+    Churn {
+        /// Bytes of a message.
+        size: Size,
+    },
+    /// Requests at times that do not depend on the answers.
+    OpenLoop {
+        /// Requests a second.
+        rate: u32,
+        /// Bytes of a request, and of its answer.
+        size: Size,
+    },
 }
 
 /// How long the parts of a measurement are.
@@ -134,53 +202,37 @@ impl From<&Settings> for Pace {
 }
 
 impl Workload {
-    /// Stable name, the first part of the names of its metrics: `latency_64B`,
-    /// `wakeup`, `stream_1K`, `stream`, `impaired_1%_20ms`, `connect`, `ack`, `idle_16`, `pingpong_16`,
-    /// `availability_1K`, `pause`.
-    pub fn name(&self) -> String {
-        match self {
-            Self::PingPong { size } => format!("latency_{size}"),
-            Self::WakeUp => "wakeup".into(),
-            Self::Stream { size } => format!("stream_{size}"),
-            Self::Bulk => "stream".into(),
-            Self::Impaired { faults } => format!("impaired_{}", faults.name()),
-            Self::Connect => "connect".into(),
-            Self::Acknowledgement { .. } => "ack".into(),
-            Self::Idle { pairs: 1, .. } => "idle".into(),
-            Self::Idle { pairs, .. } => format!("idle_{}", 2 * u16::from(*pairs)),
-            Self::Crowd { pairs, .. } => format!("pingpong_{}", 2 * u16::from(*pairs)),
-            Self::Availability { size } => format!("availability_{size}"),
-            Self::Switching { still: false, .. } => "pause".into(),
-            Self::Switching { still: true, .. } => "pause_still".into(),
-        }
-    }
-
-    /// For people.
-    pub fn title(&self) -> String {
-        match self {
-            Self::PingPong { size } => format!("ping-pong, {size}"),
-            Self::WakeUp => "wake-up, 64B".into(),
-            Self::Stream { size } => format!("stream, {size} writes"),
-            Self::Bulk => "bulk stream".into(),
-            Self::Impaired { faults } => faults.title(),
-            Self::Connect => "connections".into(),
-            Self::Acknowledgement { .. } => "receiver computes".into(),
-            Self::Idle { pairs: 1, .. } => "one node".into(),
-            Self::Idle { pairs, .. } | Self::Crowd { pairs, .. } => {
-                format!("{} nodes", 2 * u16::from(*pairs))
-            }
-            Self::Availability { size } => format!("stream, {size} writes"),
-            Self::Switching { still: false, times } => format!("{times} changes"),
-            Self::Switching { still: true, times } => format!("{times} times nothing"),
-        }
-    }
-
     /// How many pairs of processes it takes at once.
     pub fn pairs(&self) -> u8 {
         match self {
             Self::Idle { pairs, .. } | Self::Crowd { pairs, .. } => *pairs,
             _ => 1,
         }
+    }
+
+    /// How many clients each server has, which are processes with a node of their own.
+    pub fn clients(&self) -> u8 {
+        match self {
+            Self::HotSpot { clients, .. }
+            | Self::FanIn { clients, .. }
+            | Self::FanOut { clients, .. }
+            | Self::Incast { clients, .. } => *clients,
+            _ => 1,
+        }
+    }
+
+    /// Whether a server has several connections at once.
+    pub fn is_of_several(&self) -> bool {
+        self.clients() > 1
+            || matches!(
+                self,
+                Self::HotSpot { .. }
+                    | Self::MultiStream { .. }
+                    | Self::FanIn { .. }
+                    | Self::FanOut { .. }
+                    | Self::Incast { .. }
+                    | Self::Bidirectional { .. }
+            )
     }
 
     /// Whether either side has a core of its own. Not where it matters that somebody else
@@ -196,12 +248,16 @@ impl Workload {
             Self::Acknowledgement { times } => acknowledgement::CYCLE * *times,
             Self::Idle { span_ms, .. } => Duration::from_millis(*span_ms) + 3 * idle::SETTLE,
             Self::Crowd { .. } => {
-                let pace = crowded(&pace);
+                let pace = sides::crowded(&pace);
                 pace.warm_up + pace.span + pace.overlap
             }
             Self::Availability { .. } => pace.warm_up + availability::span(&pace) + availability::ALONE,
             Self::Switching { times, .. } => switching::LONGEST_REST * *times,
             Self::Impaired { faults } => pace.warm_up + pace.span + faults.overlap(),
+            _ if self.is_of_several() => {
+                let pace = self.pace_of_several(&pace);
+                pace.warm_up + pace.span + pace.overlap
+            }
             _ => pace.warm_up + pace.span,
         }
     }
@@ -218,75 +274,6 @@ impl Workload {
                 | Self::Switching { .. }
                 | Self::Impaired { .. }
         )
-    }
-
-    /// Does the accepting side's part, from accepting to the client's end.
-    pub fn serve<T: Testbed>(
-        &self,
-        testbed: &mut T,
-        listener: &mut T::Listener,
-        pace: &Pace,
-    ) -> io::Result<Side> {
-        match self {
-            Self::PingPong { size } => ping_pong::serve(testbed.accept(listener)?, size.bytes(), pace),
-            Self::WakeUp => ping_pong::serve(testbed.accept(listener)?, WAKE_UP_MESSAGE, pace),
-            Self::Stream { size } => stream::serve(testbed.accept(listener)?, size.bytes(), pace),
-            Self::Bulk | Self::Impaired { .. } => stream::serve(testbed.accept(listener)?, BULK_WRITE, pace),
-            Self::Connect => connect::serve(testbed, listener, pace),
-            Self::Acknowledgement { .. } => acknowledgement::serve(testbed.accept(listener)?),
-            Self::Idle { span_ms, .. } => idle::serve(testbed, listener, Duration::from_millis(*span_ms)),
-            Self::Crowd { size, .. } => {
-                ping_pong::serve(testbed.accept(listener)?, size.bytes(), &crowded(pace))
-            }
-            Self::Availability { size } => availability::serve(testbed.accept(listener)?, size.bytes(), pace),
-            Self::Switching { times, still } => switching::serve(testbed, listener, *times, *still),
-        }
-    }
-
-    /// Does the connecting side's part, with a server that listens at `address`.
-    pub fn drive<T: Testbed>(&self, testbed: &mut T, address: &str, pace: &Pace) -> io::Result<Side> {
-        let mut connect = || testbed.connect(address, self);
-        match self {
-            Self::PingPong { size } => ping_pong::drive(connect()?, size.bytes(), Duration::ZERO, pace),
-            Self::WakeUp => ping_pong::drive(connect()?, WAKE_UP_MESSAGE, WAKE_UP_PAUSE, pace),
-            Self::Stream { size } => stream::drive(connect()?, size.bytes(), pace),
-            Self::Bulk => stream::drive(connect()?, BULK_WRITE, pace),
-            Self::Impaired { faults } => stream::drive(connect()?, BULK_WRITE, &delayed(pace, faults)),
-            Self::Connect => connect::drive(connect, pace),
-            Self::Crowd { size, .. } => {
-                ping_pong::drive(connect()?, size.bytes(), Duration::ZERO, &crowded(pace))
-            }
-            Self::Availability { size } => availability::drive(connect()?, size.bytes(), pace),
-            Self::Acknowledgement { times } => {
-                let connection = connect()?;
-                acknowledgement::drive(testbed, connection, *times)
-            }
-            Self::Idle { span_ms, .. } => {
-                let connection = connect()?;
-                idle::drive(testbed, connection, Duration::from_millis(*span_ms))
-            }
-            Self::Switching { times, still } => {
-                let connections = switching::connect(connect)?;
-                switching::drive(testbed, connections, *times, *still)
-            }
-        }
-    }
-}
-
-/// Of one pair among many.
-fn crowded(pace: &Pace) -> Pace {
-    Pace {
-        warm_up: pace.warm_up.max(CROWD_WARM_UP),
-        span: pace.span.max(CROWD_SPAN),
-        overlap: CROWD_OVERLAP,
-    }
-}
-
-/// Over a path that delays.
-fn delayed(pace: &Pace, faults: &Faults) -> Pace {
-    Pace {
-        overlap: faults.overlap(),
-        ..*pace
     }
 }
 

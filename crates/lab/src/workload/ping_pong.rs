@@ -45,12 +45,7 @@ pub(super) fn drive(
     pause: Duration,
     pace: &Pace,
 ) -> io::Result<Side> {
-    let mut client = Client {
-        connection,
-        message: vec![0x5a; size],
-        answer: vec![0; size],
-        sent: 0,
-    };
+    let mut client = Client::new(connection, size);
     let began = Instant::now();
     while client.sent < MIN_WARM_UP || began.elapsed() < pace.warm_up {
         client.send()?;
@@ -108,17 +103,28 @@ fn rest(pause: Duration) {
     }
 }
 
-struct Client<C> {
-    connection: C,
+/// Who sends a message and waits for its answer.
+pub(super) struct Client<C> {
+    pub(super) connection: C,
     message: Vec<u8>,
     answer: Vec<u8>,
-    sent: u64,
+    /// Messages.
+    pub(super) sent: u64,
 }
 
 impl<C: Connection> Client<C> {
+    pub(super) fn new(connection: C, size: usize) -> Self {
+        Self {
+            connection,
+            message: vec![0x5a; size],
+            answer: vec![0; size],
+            sent: 0,
+        }
+    }
+
     /// Sends a message that differs from the one before.
     #[inline]
-    fn send(&mut self) -> io::Result<()> {
+    pub(super) fn send(&mut self) -> io::Result<()> {
         self.sent += 1;
         let tag = self.sent.to_le_bytes();
         let tagged = self.message.len().min(tag.len());
@@ -128,7 +134,7 @@ impl<C: Connection> Client<C> {
 
     /// Waits for the answer, which has to be the message.
     #[inline]
-    fn receive(&mut self) -> io::Result<()> {
+    pub(super) fn receive(&mut self) -> io::Result<()> {
         if !read_whole(&mut self.connection, &mut self.answer)? {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }

@@ -23,6 +23,12 @@ pub enum Quantity {
     /// Of a core that is used: 1 is all of it.
     #[serde(rename = "cores")]
     Share,
+    /// Events a second that traffic causes.
+    #[serde(rename = "interrupts/s")]
+    Interrupts,
+    /// Events for each message or connection.
+    #[serde(rename = "1/message")]
+    PerMessage,
     /// Of a core that is left to others: 1 is all of it.
     #[serde(rename = "share")]
     Availability,
@@ -55,7 +61,12 @@ impl Quantity {
     pub fn better(self) -> Better {
         match self {
             Self::Throughput | Self::Rate | Self::Availability => Better::Higher,
-            Self::Time | Self::CpuPerThousand | Self::CpuPerGigabyte | Self::Share => Better::Lower,
+            Self::Time
+            | Self::CpuPerThousand
+            | Self::CpuPerGigabyte
+            | Self::Share
+            | Self::PerMessage
+            | Self::Interrupts => Better::Lower,
         }
     }
 
@@ -74,6 +85,9 @@ impl Quantity {
 pub struct Metric {
     /// Stable name, such as `latency_64B` or `cpu_server_stream_1K`.
     pub name: String,
+    /// Which of the workload's figures it is, such as `p99` or `cpu_server`; empty for the
+    /// main one. The same for all workloads of a kind: a series over a factor has it in common.
+    pub part: &'static str,
     /// For people, within its workload: `one way, p50`.
     pub label: &'static str,
     /// What it measures.
@@ -82,6 +96,8 @@ pub struct Metric {
     pub reading: Reading,
     /// Whether it is the workload's main figure, which has the workload's name.
     pub main: bool,
+    /// Whether it is left out of tables for people.
+    pub detail: bool,
     /// The figure; no number if it could not be made.
     pub value: f64,
 }

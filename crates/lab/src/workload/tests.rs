@@ -187,6 +187,104 @@ fn every_window_without_a_change_has_its_pause() {
     assert!((1..=20).contains(&windows), "{windows}");
 }
 
+/// Of a server and several clients: what the clients together and the server counted.
+fn run_several(workload: Workload) -> (Side, Side) {
+    let (sender, receiver) = channel();
+    let server = std::thread::spawn(move || {
+        workload
+            .serve(&mut Pairs::Server(receiver), &mut (), &PACE)
+            .unwrap()
+    });
+    let client = || {
+        let sender = sender.clone();
+        std::thread::spawn(move || workload.drive(&mut Pairs::Client(sender), "", &PACE).unwrap())
+    };
+    let clients: Vec<_> = (0..workload.clients()).map(|_| client()).collect();
+    let clients = clients.into_iter().map(|client| client.join().unwrap());
+    (Side::together(clients), server.join().unwrap())
+}
+
+#[test]
+fn several_clients_and_their_server_count_the_same_bytes() {
+    let size = "1K".parse().unwrap();
+    let clients = 3;
+    for workload in [
+        Workload::HotSpot { clients, size },
+        Workload::FanIn { clients, size },
+        Workload::FanOut { clients, size },
+        Workload::Incast { clients, size },
+        Workload::MultiStream { streams: 3, size },
+        Workload::Bidirectional { size },
+    ] {
+        let (clients, server) = run_several(workload);
+        assert_eq!(clients.total_bytes, server.total_bytes, "{workload:?}");
+        let metrics = workload.metrics(&clients, &server);
+        assert!(
+            metrics[0].main && metrics[0].value > 0.0,
+            "{workload:?}: {metrics:?}"
+        );
+    }
+}
+
+#[test]
+fn a_server_answers_messages_of_all_sizes_on_lasting_and_passing_connections() {
+    for workload in [
+        Workload::Mixed {
+            size: "64K".parse().unwrap(),
+        },
+        Workload::Churn {
+            size: "64".parse().unwrap(),
+        },
+        Workload::OpenLoop {
+            rate: 5000,
+            size: "64".parse().unwrap(),
+        },
+    ] {
+        let (client, server) = run(workload);
+        assert_eq!(client.total_bytes, server.total_bytes, "{workload:?}");
+        assert!(client.durations.unwrap().total() > 0, "{workload:?}");
+    }
+}
+
+/// A stack that is stopped for a while makes all requests late that were due meanwhile.
+#[test]
+fn requests_that_wait_for_others_are_late_from_when_they_were_due() {
+    const STOP: Duration = Duration::from_millis(20);
+    let (sender, receiver) = channel::<UnixStream>();
+    let server = std::thread::spawn(move || {
+        let mut stream = receiver.recv().unwrap();
+        let mut message = [0; 64];
+        let mut answered = 0;
+        while read_whole(&mut stream, &mut message).unwrap() {
+            if answered == 5 {
+                std::thread::sleep(STOP);
+            }
+            answered += 1;
+            std::io::Write::write_all(&mut stream, &message).unwrap();
+        }
+    });
+    let workload = Workload::OpenLoop {
+        rate: 1000,
+        size: "64".parse().unwrap(),
+    };
+    let pace = Pace {
+        warm_up: Duration::ZERO,
+        span: 4 * STOP,
+        overlap: Duration::ZERO,
+    };
+    let client = workload.drive(&mut Pairs::Client(sender), "", &pace).unwrap();
+    server.join().unwrap();
+    let late = client
+        .durations
+        .unwrap()
+        .0
+        .into_iter()
+        .filter(|(ns, _)| *ns > 1_000_000);
+    let late: u64 = late.map(|(_, count)| count).sum();
+    // A closed loop would have one.
+    assert!(late > 3, "{late}");
+}
+
 #[test]
 fn a_testbed_that_cannot_change_says_so() {
     let (ours, _theirs) = channel();
@@ -228,9 +326,9 @@ fn a_connection_that_breaks_off_in_a_message_is_an_error() {
 #[test]
 fn names_of_metrics_are_stable_and_distinct() {
     let size = "1K".parse().unwrap();
-    let names = |workload: Workload| workload.metric_names();
+    let names = |workload: Workload| Cell::from(workload).metric_names();
     assert_eq!(
-        names(Workload::PingPong { size }),
+        names(Workload::PingPong { size })[..5],
         [
             "latency_1K",
             "latency_p99_1K",
@@ -240,7 +338,7 @@ fn names_of_metrics_are_stable_and_distinct() {
         ]
     );
     assert_eq!(
-        names(Workload::Stream { size }),
+        names(Workload::Stream { size })[..5],
         [
             "stream_1K",
             "cpu_client_stream_1K",
@@ -250,8 +348,9 @@ fn names_of_metrics_are_stable_and_distinct() {
         ]
     );
     assert_eq!(names(Workload::Bulk)[0], "stream");
+    assert_eq!(names(Workload::Bulk)[5], "share_client_stream");
     assert_eq!(
-        names(Workload::Connect),
+        names(Workload::Connect)[..5],
         [
             "connect",
             "connect_p50",

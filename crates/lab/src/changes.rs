@@ -1,0 +1,191 @@
+//! What is different between two runs, beyond what chance may be.
+//!
+//! The runs may be of two commits or of two machines; figures are compared that both have. The
+//! interval of a ratio is made of the ends of both figures' intervals, so it is wider than it
+//! would have to be: what lies outside of it is no chance.
+
+use serde::Serialize;
+
+use crate::report::{Figures, Report};
+use crate::statistics::Estimate;
+use crate::workload::{Better, Quantity};
+
+/// What came of a figure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// It is better for sure.
+    Better,
+    /// It is worse for sure.
+    Worse,
+    /// It may be the same.
+    Same,
+}
+
+/// A figure of a candidate in both runs.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Change {
+    /// The metric's stable name.
+    pub metric: String,
+    /// Whose.
+    pub candidate: String,
+    /// What it measures.
+    pub unit: Quantity,
+    /// Whether it is one of those that tables for people leave out.
+    pub detail: bool,
+    /// In the first run.
+    pub before: Estimate,
+    /// In the second one.
+    pub after: Estimate,
+    /// The second divided by the first.
+    pub ratio: Estimate,
+    /// What that says.
+    pub verdict: Verdict,
+}
+
+/// All that two runs have in common, and what they have not.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Changes {
+    /// By metric and candidate.
+    pub cells: Vec<Change>,
+    /// `METRIC/CANDIDATE` of what only the first run has.
+    pub only_before: Vec<String>,
+    /// The same of the second.
+    pub only_after: Vec<String>,
+}
+
+impl Changes {
+    /// From one run to another.
+    pub fn between(before: &Report, after: &Report) -> Self {
+        let mut cells = Vec::new();
+        for (metric, figures) in &before.metrics {
+            let Some(others) = after.metrics.get(metric) else {
+                continue;
+            };
+            for (candidate, earlier) in &figures.values {
+                if let Some(later) = others.values.get(candidate) {
+                    cells.extend(change(metric, candidate, figures, *earlier, *later));
+                }
+            }
+        }
+        Self {
+            cells,
+            only_before: lacking(before, after),
+            only_after: lacking(after, before),
+        }
+    }
+}
+
+/// Nothing if there is no ratio to what was before.
+fn change(
+    metric: &str,
+    candidate: &str,
+    figures: &Figures,
+    before: Estimate,
+    after: Estimate,
+) -> Option<Change> {
+    let ratio = Estimate {
+        median: after.median / before.median,
+        low: after.low / before.high,
+        high: after.high / before.low,
+        runs: before.runs.min(after.runs),
+    };
+    let is_known = [ratio.low, ratio.median, ratio.high]
+        .iter()
+        .all(|end| end.is_finite());
+    let verdict = match figures.better {
+        Better::Lower if ratio.high < 1.0 => Verdict::Better,
+        Better::Lower if ratio.low > 1.0 => Verdict::Worse,
+        Better::Higher if ratio.low > 1.0 => Verdict::Better,
+        Better::Higher if ratio.high < 1.0 => Verdict::Worse,
+        _ => Verdict::Same,
+    };
+    is_known.then(|| Change {
+        metric: metric.to_owned(),
+        candidate: candidate.to_owned(),
+        unit: figures.unit,
+        detail: figures.detail,
+        before,
+        after,
+        ratio,
+        verdict,
+    })
+}
+
+/// Main figures that one has and the other one has not.
+fn lacking(has: &Report, lacks: &Report) -> Vec<String> {
+    let mut lacking = Vec::new();
+    for (metric, figures) in has.metrics.iter().filter(|(_, figures)| figures.main) {
+        let others = lacks.metrics.get(metric).map(|figures| &figures.values);
+        let is_lacking = |candidate: &&String| others.is_none_or(|others| !others.contains_key(*candidate));
+        let names = figures.values.keys().filter(is_lacking);
+        lacking.extend(names.map(|candidate| format!("{metric}/{candidate}")));
+    }
+    lacking
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::builtin;
+    use crate::host::MachineUse;
+    use crate::report::Header;
+    use crate::samples::{Outcome, Sample, Side};
+    use std::path::Path;
+    use std::time::Duration;
+
+    /// Streams of one size at these rates, a round each.
+    fn report(candidate: &str, rates: &[u64]) -> Report {
+        let plan = builtin::all().unwrap()[0].plan(true, 1, [0, 1]);
+        let is_stream = |cell: &&crate::Cell| cell.workload.kind() == "stream";
+        let cell = *plan.cells.iter().find(is_stream).unwrap();
+        let sample = |(round, rate): (u32, &u64)| {
+            let side = Side {
+                bytes: *rate,
+                span_ns: 1_000_000_000,
+                ..Side::default()
+            };
+            Sample::of_test(round, candidate, cell, Outcome::of_both(side))
+        };
+        let samples: Vec<_> = (0..).zip(rates).map(sample).collect();
+        let machine = MachineUse::default();
+        Report::new(
+            Header::now(plan),
+            &samples,
+            Duration::ZERO,
+            true,
+            machine,
+            Path::new("/"),
+        )
+    }
+
+    fn verdict(before: &[u64], after: &[u64]) -> Verdict {
+        let changes = Changes::between(&report("unix", before), &report("unix", after));
+        let throughput = changes
+            .cells
+            .iter()
+            .find(|change| change.metric.starts_with("stream_"));
+        throughput.unwrap().verdict
+    }
+
+    #[test]
+    fn what_intervals_allow_is_no_change() {
+        let before = [100, 101, 102, 103, 104, 105];
+        assert_eq!(verdict(&before, &before), Verdict::Same);
+        assert_eq!(
+            verdict(&before, &[104, 106, 108, 110, 112, 114]),
+            Verdict::Same,
+            "they overlap"
+        );
+        assert_eq!(verdict(&before, &[106, 107, 108, 109, 110, 111]), Verdict::Better);
+        assert_eq!(verdict(&before, &[90, 91, 92, 93, 94, 95]), Verdict::Worse);
+    }
+
+    #[test]
+    fn what_only_one_run_has_is_said() {
+        let changes = Changes::between(&report("unix", &[1, 2]), &report("inline", &[1, 2]));
+        assert!(changes.cells.is_empty());
+        assert_eq!(changes.only_before, ["stream_1B_mtu1500/unix"]);
+        assert_eq!(changes.only_after, ["stream_1B_mtu1500/inline"]);
+    }
+}

@@ -1,0 +1,61 @@
+//! The plans that this program brings along: the files under `experiments/`.
+
+use super::{PlanFile, PlanFileError};
+
+/// By name, which is the file's place.
+macro_rules! plans {
+    ($($name:literal)+) => {
+        const FILES: &[(&str, &str)] = &[$((
+            $name,
+            include_str!(concat!("../../../../experiments/", $name, ".toml")),
+        )),+];
+    };
+}
+
+plans! {
+    "toe/fig3" "toe/fig4" "toe/fig5a" "toe/fig5b" "toe/fig6a" "toe/fig6b"
+    "ethom/fig5" "ethom/fig6" "ethom/fig7" "ethom/fig8"
+}
+
+/// All of them, in the order of their papers and figures.
+pub fn all() -> Result<Vec<PlanFile>, PlanFileError> {
+    let parse = |(name, text): &(&str, &str)| PlanFile::parse(&format!("experiments/{name}.toml"), text);
+    FILES.iter().map(parse).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+    use std::path::Path;
+
+    #[test]
+    fn every_file_is_brought_along_and_makes_sense() {
+        let plans = all().unwrap_or_else(|error| panic!("{error}"));
+        for (plan, (name, _)) in plans.iter().zip(FILES) {
+            assert_eq!(plan.name(), *name);
+            assert!(!plan.about.is_empty(), "{name} says what it shows");
+        }
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments");
+        let entries = root.read_dir().unwrap().map(|entry| entry.unwrap().path());
+        let papers = entries.filter(|path| path.is_dir());
+        let files = papers.flat_map(|paper| paper.read_dir().unwrap().map(|entry| entry.unwrap().path()));
+        let name = |path: std::path::PathBuf| {
+            let name = path.strip_prefix(&root).unwrap().with_extension("");
+            name.to_str().unwrap().to_owned()
+        };
+        let there: BTreeSet<_> = files.map(name).collect();
+        let brought: BTreeSet<_> = FILES.iter().map(|(name, _)| (*name).to_owned()).collect();
+        assert_eq!(brought, there);
+    }
+
+    #[test]
+    fn the_example_makes_sense() {
+        let text = include_str!("../../../../experiments/example.toml");
+        let example = PlanFile::parse("experiments/example.toml", text);
+        assert_eq!(
+            example.unwrap_or_else(|error| panic!("{error}")).name(),
+            "example"
+        );
+    }
+}

@@ -1,0 +1,150 @@
+//! From factors and workloads to cells: every combination of the values.
+
+use serde_json::json;
+use toml::{Spanned, Value};
+
+use super::{Cell, Content, PlanFileError, Reader, Values};
+use crate::workload::KINDS;
+
+/// Fields that every workload has.
+const COMMON: [&str; 3] = ["kind", "mtu", "quick"];
+
+/// Most cells of a plan: more could not be measured in a day.
+const MOST: usize = 1000;
+
+pub(super) fn of(content: &Content, reader: &Reader<'_>, is_quick: bool) -> Result<Vec<Cell>, PlanFileError> {
+    let mut cells = Vec::new();
+    for workload in &content.workload {
+        let fields = workload.get_ref();
+        let kind = kind(workload, reader)?;
+        let Some((_, takes)) = KINDS.iter().find(|(name, _)| *name == kind) else {
+            let all: Vec<_> = KINDS.iter().map(|(name, _)| *name).collect();
+            let reason = format!("there is no workload `{kind}`; there are {}", all.join(", "));
+            return Err(reader.at(&fields["kind"], reason));
+        };
+        let is_known = |name: &str| takes.contains(&name) || COMMON.contains(&name);
+        if let Some((name, value)) = fields.iter().find(|(name, _)| !is_known(name)) {
+            let reason = format!("workload `{kind}` has no `{name}`; it has {}", listed(takes));
+            return Err(reader.at(value, reason));
+        }
+        let is_left_out = fields
+            .get("quick")
+            .is_some_and(|quick| quick.get_ref() == &Value::Boolean(false));
+        if is_quick && is_left_out {
+            continue;
+        }
+        let factors = takes.iter().chain(&["mtu"]);
+        let values = factors.filter_map(|name| {
+            let values = value(content, fields, name, is_quick);
+            match values {
+                Some(values) => Some(Ok((*name, values))),
+                None if *name == "mtu" => None,
+                None => {
+                    let reason = format!("workload `{kind}` needs `{name}`: say it here or in [factors]");
+                    Some(Err(reader.at(workload, reason)))
+                }
+            }
+        });
+        let values = values.collect::<Result<Vec<_>, _>>()?;
+        cells.extend(combinations(&kind, &values, reader)?);
+    }
+    if cells.len() > MOST {
+        let reason = format!("{} combinations: at most {MOST} can be measured", cells.len());
+        return Err(reader.at(&content.name, reason));
+    }
+    unused(content, reader)?;
+    Ok(cells)
+}
+
+fn kind(workload: &Spanned<Values>, reader: &Reader<'_>) -> Result<String, PlanFileError> {
+    match workload.get_ref().get("kind").map(Spanned::get_ref) {
+        Some(Value::String(kind)) => Ok(kind.clone()),
+        _ => Err(reader.at(workload, "a workload needs a `kind`, such as \"ping-pong\"")),
+    }
+}
+
+/// What a workload has of a field: its own, or else the factor's, in the short form the short
+/// form's.
+fn value<'a>(
+    content: &'a Content,
+    fields: &'a Values,
+    name: &str,
+    is_quick: bool,
+) -> Option<&'a Spanned<Value>> {
+    let quick = content.quick.factors.get(name).filter(|_| is_quick);
+    fields.get(name).or(quick).or_else(|| content.factors.get(name))
+}
+
+fn combinations(
+    kind: &str,
+    values: &[(&str, &Spanned<Value>)],
+    reader: &Reader<'_>,
+) -> Result<Vec<Cell>, PlanFileError> {
+    let mut all = vec![(
+        serde_json::Map::from_iter([("kind".to_owned(), json!(kind))]),
+        None,
+    )];
+    for (name, written) in values {
+        let list = match written.get_ref() {
+            Value::Array(list) if list.is_empty() => {
+                return Err(reader.at(written, format!("`{name}` has no values")));
+            }
+            Value::Array(list) => list.as_slice(),
+            one => std::slice::from_ref(one),
+        };
+        let mut longer = Vec::with_capacity(all.len() * list.len());
+        for (fields, _) in &all {
+            for value in list {
+                let mut fields = fields.clone();
+                let value = json(name, value);
+                let value = value.ok_or_else(|| reader.at(written, format!("`{name}` is no such value")))?;
+                fields.insert(name.replace('-', "_"), value);
+                longer.push((fields, Some(*written)));
+            }
+        }
+        all = longer;
+    }
+    let cell = |(fields, last): (serde_json::Map<_, _>, Option<&Spanned<Value>>)| {
+        let place = last.map_or(0, |last| last.span().start);
+        serde_json::from_value(fields.into())
+            .map_err(|error| reader.error(place, format!("workload `{kind}`: {error}")))
+    };
+    all.into_iter().map(cell).collect()
+}
+
+/// Sizes are texts, and may be written as numbers of bytes.
+fn json(name: &str, value: &Value) -> Option<serde_json::Value> {
+    match value {
+        Value::Integer(bytes) if name == "size" => Some(json!(bytes.to_string())),
+        Value::Integer(count) => Some(json!(count)),
+        Value::String(text) => Some(json!(text)),
+        Value::Boolean(truth) => Some(json!(truth)),
+        _ => None,
+    }
+}
+
+/// A factor that nothing takes is a mistake.
+fn unused(content: &Content, reader: &Reader<'_>) -> Result<(), PlanFileError> {
+    let kinds = content
+        .workload
+        .iter()
+        .filter_map(|workload| kind(workload, reader).ok());
+    let taken: Vec<_> = kinds
+        .filter_map(|kind| KINDS.iter().find(|(name, _)| *name == kind))
+        .flat_map(|(_, takes)| takes.iter())
+        .collect();
+    let mut factors = content.factors.iter().chain(&content.quick.factors);
+    let unused =
+        factors.find(|(name, _)| *name != "mtu" && !taken.iter().any(|taken| **taken == name.as_str()));
+    unused.map_or(Ok(()), |(name, value)| {
+        Err(reader.at(
+            value,
+            format!("no workload of this plan takes the factor `{name}`"),
+        ))
+    })
+}
+
+fn listed(takes: &[&str]) -> String {
+    let all: Vec<_> = takes.iter().chain(&["mtu"]).copied().collect();
+    all.join(", ")
+}

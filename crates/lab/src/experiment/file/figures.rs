@@ -1,0 +1,59 @@
+//! What is to be shown, and what a paper says, are figures that the plan measures.
+
+use std::collections::BTreeSet;
+
+use super::{Cell, Content, Plan, PlanFileError, Reader};
+use crate::samples::Side;
+
+/// An error for whatever is not measured, or stands beside half of something.
+pub(super) fn check(content: &Content, plan: &Plan, reader: &Reader<'_>) -> Result<(), PlanFileError> {
+    let nothing = Side::default();
+    let metrics_of = |cell: &Cell| cell.metrics(&nothing, &nothing);
+    let parts: BTreeSet<_> = plan
+        .cells
+        .iter()
+        .flat_map(metrics_of)
+        .map(|metric| metric.part)
+        .collect();
+    if let Some(part) = content
+        .show
+        .iter()
+        .find(|part| !parts.contains(part.get_ref().as_str()))
+    {
+        let known: Vec<_> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+        let reason = format!(
+            "no figure has a part `{}`; there are {}",
+            part.get_ref(),
+            known.join(", ")
+        );
+        return Err(reader.at(part, reason));
+    }
+    let metrics: BTreeSet<_> = plan.cells.iter().flat_map(Cell::metric_names).collect();
+    for written in content.paper.iter().flat_map(|paper| &paper.says) {
+        let said = written.get_ref();
+        let reason = match (&said.figure, said.value, said.unit) {
+            (None, None, None) => continue,
+            (Some(figure), Some(_), Some(_)) => match is_measured(figure, plan, &metrics) {
+                true => continue,
+                false => format!("no `{figure}` is measured: METRIC/CANDIDATE/BASELINE or METRIC/CANDIDATE"),
+            },
+            _ => "a number needs `figure`, `value` and `unit`, a trend only `text`".into(),
+        };
+        return Err(reader.at(written, reason));
+    }
+    Ok(())
+}
+
+fn is_measured(figure: &str, plan: &Plan, metrics: &BTreeSet<String>) -> bool {
+    match figure.split('/').collect::<Vec<_>>()[..] {
+        [metric, candidate] => {
+            metrics.contains(metric) && plan.candidates.iter().any(|name| name == candidate)
+        }
+        [metric, candidate, baseline] => {
+            let mut comparisons = plan.comparisons.iter();
+            metrics.contains(metric)
+                && comparisons.any(|it| it.candidate == candidate && it.baseline == baseline)
+        }
+        _ => false,
+    }
+}

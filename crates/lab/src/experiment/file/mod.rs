@@ -1,0 +1,275 @@
+//! Plans as files: TOML that a person writes, into plans that can be carried out.
+//!
+//! A file has factors, each with the values that are gone through, and workloads, each of
+//! which is measured at every combination of the factors that it takes. `docs/experiments.md`
+//! describes the format. Whatever is wrong is found here, and said with its line.
+
+mod cells;
+mod figures;
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use toml::{Spanned, Value};
+
+use super::{Comparison, Paper, Plan, Said, Settings, StopRule, Wanted};
+use crate::testbed::{self, Candidate};
+use crate::workload::Cell;
+
+/// Values by the name of their factor or field.
+type Values = BTreeMap<String, Spanned<Value>>;
+
+/// What is wrong with a file.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{origin}:{line}: {reason}")]
+pub struct PlanFileError {
+    /// The file.
+    pub origin: String,
+    /// The line, from 1.
+    pub line: usize,
+    /// What is wrong, and what to do about it.
+    pub reason: String,
+}
+
+/// A file that makes sense: both plans it stands for.
+#[derive(Debug, Clone)]
+pub struct PlanFile {
+    /// What it shows and how to read it, for people.
+    pub about: String,
+    full: Plan,
+    quick: Plan,
+}
+
+impl PlanFile {
+    /// Of the text of a file; `origin` is what people call that.
+    pub fn parse(origin: &str, text: &str) -> Result<Self, PlanFileError> {
+        let reader = Reader { origin, text };
+        let content: Content = toml::from_str(text).map_err(|error| {
+            let place = error.span().map_or(0, |span| span.start);
+            reader.error(place, error.message())
+        })?;
+        let full = content.plan(&reader, false)?;
+        figures::check(&content, &full, &reader)?;
+        Ok(Self {
+            quick: content.plan(&reader, true)?,
+            about: content.about.unwrap_or_default(),
+            full,
+        })
+    }
+
+    /// Name of the experiment: `toe/fig3`.
+    pub fn name(&self) -> &str {
+        &self.full.experiment
+    }
+
+    /// The plan, or its short form, with a seed, for the server's and the client's core.
+    pub fn plan(&self, is_quick: bool, seed: u64, cores: [usize; 2]) -> Plan {
+        let plan = if is_quick { &self.quick } else { &self.full };
+        let mut plan = plan.clone();
+        plan.seed = seed;
+        plan.settings.cores = cores;
+        plan
+    }
+}
+
+/// What the file says, before it is known to make sense.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+struct Content {
+    name: Spanned<String>,
+    title: String,
+    about: Option<String>,
+    candidates: Vec<Spanned<String>>,
+    #[serde(default)]
+    compare: Vec<Spanned<String>>,
+    #[serde(default)]
+    show: Vec<Spanned<String>>,
+    #[serde(default)]
+    factors: Values,
+    workload: Vec<Spanned<Values>>,
+    #[serde(default)]
+    measure: Measure,
+    #[serde(default)]
+    quick: Quick,
+    paper: Option<PaperTable>,
+    #[serde(default)]
+    wanted: Vec<Wanted>,
+}
+
+/// How each measurement is taken, and how often.
+#[derive(Debug, Default, Clone, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+struct Measure {
+    rounds: Option<u32>,
+    most_rounds: Option<u32>,
+    half_width: Option<f64>,
+    warm_up_ms: Option<u64>,
+    span_ms: Option<u64>,
+    patience_ms: Option<u64>,
+    congestion: Option<String>,
+}
+
+/// What is different in the short form.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+struct Quick {
+    candidates: Option<Vec<Spanned<String>>>,
+    #[serde(default)]
+    factors: Values,
+    #[serde(default)]
+    measure: Measure,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+struct PaperTable {
+    section: String,
+    #[serde(default)]
+    says: Vec<Spanned<Said>>,
+}
+
+/// Knows which line a place is in.
+struct Reader<'a> {
+    origin: &'a str,
+    text: &'a str,
+}
+
+impl Reader<'_> {
+    fn error(&self, place: usize, reason: impl Into<String>) -> PlanFileError {
+        let before = self.text.as_bytes().iter().take(place);
+        PlanFileError {
+            origin: self.origin.to_owned(),
+            line: 1 + before.filter(|&&byte| byte == b'\n').count(),
+            reason: reason.into(),
+        }
+    }
+
+    fn at<T>(&self, spanned: &Spanned<T>, reason: impl Into<String>) -> PlanFileError {
+        self.error(spanned.span().start, reason)
+    }
+}
+
+impl Content {
+    fn plan(&self, reader: &Reader<'_>, is_quick: bool) -> Result<Plan, PlanFileError> {
+        let candidates = match (&self.quick.candidates, is_quick) {
+            (Some(fewer), true) => fewer,
+            _ => &self.candidates,
+        };
+        let candidates = known(candidates, reader)?;
+        let cells = cells::of(self, reader, is_quick)?;
+        let measure = self.measure.clone();
+        let measure = if is_quick {
+            measure.quickened(&self.quick.measure)
+        } else {
+            measure
+        };
+        let plan = Plan {
+            experiment: self.name.get_ref().clone(),
+            title: self.title.clone(),
+            comparisons: self.comparisons(&candidates, reader)?,
+            candidates,
+            show: self.show.iter().map(|part| part.get_ref().clone()).collect(),
+            cells,
+            wanted: self.wanted.clone(),
+            paper: self.paper.as_ref().map(|paper| Paper {
+                section: paper.section.clone(),
+                says: paper.says.iter().map(|said| said.get_ref().clone()).collect(),
+            }),
+            rounds: measure.rounds(is_quick),
+            stop: measure.stop_rule(),
+            seed: 0,
+            settings: measure.settings(is_quick),
+        };
+        plan.check(testbed::ALL)
+            .map_err(|error| reader.at(&self.name, error.to_string()))?;
+        Ok(plan)
+    }
+
+    /// Those of which both are measured.
+    fn comparisons(
+        &self,
+        measured: &[String],
+        reader: &Reader<'_>,
+    ) -> Result<Vec<Comparison>, PlanFileError> {
+        let mut comparisons = Vec::new();
+        for written in &self.compare {
+            let of = |name: &str| {
+                self.candidates
+                    .iter()
+                    .any(|candidate| candidate.get_ref() == name)
+            };
+            let Some((candidate, baseline)) = written.get_ref().split_once('/') else {
+                let reason = "write a comparison as CANDIDATE/BASELINE";
+                return Err(reader.at(written, reason));
+            };
+            if let Some(other) = [candidate, baseline].into_iter().find(|name| !of(name)) {
+                return Err(reader.at(written, format!("`{other}` is none of this plan's candidates")));
+            }
+            let both = [candidate, baseline].map(str::to_owned);
+            if both.iter().all(|name| measured.contains(name)) {
+                let [candidate, baseline] = both;
+                comparisons.push(Comparison { candidate, baseline });
+            }
+        }
+        Ok(comparisons)
+    }
+}
+
+/// Names of candidates that there are, each once.
+fn known(names: &[Spanned<String>], reader: &Reader<'_>) -> Result<Vec<String>, PlanFileError> {
+    let mut known: Vec<String> = Vec::new();
+    for name in names {
+        let text = name.get_ref();
+        if !testbed::ALL.iter().any(|candidate| candidate.name == text) {
+            let all: Vec<_> = testbed::ALL.iter().map(|Candidate { name, .. }| *name).collect();
+            let reason = format!("there is no candidate `{text}`; there are {}", all.join(", "));
+            return Err(reader.at(name, reason));
+        }
+        if known.contains(text) {
+            return Err(reader.at(name, format!("`{text}` is here twice")));
+        }
+        known.push(text.clone());
+    }
+    Ok(known)
+}
+
+impl Measure {
+    /// The same with what the short form says instead. It has no rounds but its own.
+    fn quickened(self, quick: &Self) -> Self {
+        let quick = quick.clone();
+        Self {
+            rounds: quick.rounds,
+            most_rounds: quick.most_rounds,
+            half_width: quick.half_width.or(self.half_width),
+            warm_up_ms: quick.warm_up_ms,
+            span_ms: quick.span_ms,
+            patience_ms: quick.patience_ms.or(self.patience_ms),
+            congestion: quick.congestion.or(self.congestion),
+        }
+    }
+
+    fn rounds(&self, is_quick: bool) -> u32 {
+        self.rounds.unwrap_or(if is_quick { 5 } else { 9 })
+    }
+
+    fn stop_rule(&self) -> Option<StopRule> {
+        Some(StopRule {
+            half_width: self.half_width?,
+            most_rounds: self.most_rounds?,
+        })
+    }
+
+    fn settings(&self, is_quick: bool) -> Settings {
+        let or = |said: Option<u64>, quick, full| said.unwrap_or(if is_quick { quick } else { full });
+        Settings {
+            warm_up_ms: or(self.warm_up_ms, 20, 50),
+            span_ms: or(self.span_ms, 80, 250),
+            patience_ms: or(self.patience_ms, 5_000, 10_000),
+            cores: [0, 0],
+            congestion: self.congestion.clone().unwrap_or_else(|| "reno".into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

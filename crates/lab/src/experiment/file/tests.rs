@@ -1,0 +1,169 @@
+use super::*;
+use crate::workload::{KINDS, Workload};
+
+const SMALL: &str = r#"
+name = "test/small"
+title = "A small one"
+candidates = ["unix", "kernel-loopback"]
+compare = ["unix/kernel-loopback"]
+show = ["interrupts"]
+
+[factors]
+size = ["64", 1024]
+mtu = [1500, 9000]
+
+[[workload]]
+kind = "ping-pong"
+
+[[workload]]
+kind = "connect"
+mtu = 1500
+quick = false
+
+[measure]
+rounds = 7
+most-rounds = 20
+half-width = 0.1
+
+[quick]
+candidates = ["unix"]
+factors = { size = "1K" }
+measure = { span-ms = 5 }
+
+[paper]
+section = "4"
+says = [
+    { text = "less" },
+    { text = "half", figure = "latency_64B_mtu1500/unix/kernel-loopback", value = 0.5, unit = "ratio" },
+]
+"#;
+
+fn names(plan: &Plan) -> Vec<String> {
+    plan.cells.iter().map(Cell::name).collect()
+}
+
+#[test]
+fn workloads_are_measured_at_every_combination_of_their_factors() {
+    let file = PlanFile::parse("small.toml", SMALL).unwrap();
+    let plan = file.plan(false, 3, [0, 1]);
+    assert_eq!((file.name(), plan.seed, plan.rounds), ("test/small", 3, 7));
+    assert_eq!(
+        names(&plan),
+        [
+            "latency_64B_mtu1500",
+            "latency_64B_mtu9000",
+            "latency_1K_mtu1500",
+            "latency_1K_mtu9000",
+            "connect_mtu1500"
+        ]
+    );
+    let stop = plan.stop.unwrap();
+    assert_eq!((stop.half_width, stop.most_rounds), (0.1, 20));
+    assert_eq!(plan.settings.cores, [0, 1]);
+    assert_eq!(plan.paper.unwrap().says[1].value, Some(0.5));
+}
+
+#[test]
+fn the_short_form_has_what_is_its_own() {
+    let file = PlanFile::parse("small.toml", SMALL).unwrap();
+    let plan = file.plan(true, 3, [0, 1]);
+    assert_eq!(names(&plan), ["latency_1K_mtu1500", "latency_1K_mtu9000"]);
+    assert_eq!((plan.candidates.len(), plan.comparisons.len()), (1, 0));
+    assert_eq!((plan.rounds, plan.settings.span_ms, plan.stop), (5, 5, None));
+}
+
+/// What is said of the file with one thing replaced.
+fn mistake(right: &str, wrong: &str) -> String {
+    assert!(SMALL.contains(right), "{right}");
+    let text = SMALL.replacen(right, wrong, 1);
+    PlanFile::parse("small.toml", &text).unwrap_err().to_string()
+}
+
+#[test]
+fn mistakes_are_said_with_their_line() {
+    for (right, wrong, said) in [
+        (
+            "9000]",
+            "9000]\nclients = 3",
+            "small.toml:11: no workload of this plan takes the factor `clients`",
+        ),
+        (
+            "\"interrupts\"",
+            "\"signals\"",
+            "small.toml:6: no figure has a part `signals`; there are bandwidth, cpu_client",
+        ),
+        ("title =", "heading =", "small.toml:3: unknown field `heading`"),
+        ("rounds = 7", "rounds = seven", "small.toml:21: "),
+        ("rounds = 7", "rounds = \"7\"", "small.toml:21: invalid type"),
+        (
+            "\"unix\", \"kernel",
+            "\"tcp\", \"kernel",
+            "small.toml:4: there is no candidate `tcp`; there are toehold",
+        ),
+        (
+            "\"kernel-loopback\"]\n",
+            "\"unix\"]\n",
+            "small.toml:4: `unix` is here twice",
+        ),
+        (
+            "unix/kernel",
+            "floor/kernel",
+            "small.toml:5: `floor` is none of this plan's",
+        ),
+        (
+            "unix/kernel-loopback",
+            "unix",
+            "small.toml:5: write a comparison as",
+        ),
+        (
+            "size = [",
+            "width = [",
+            "small.toml:12: workload `ping-pong` needs `size`",
+        ),
+        ("\"64\", 1024", "\"64\", 0", "`0` is no message size"),
+        ("\"64\", 1024", "", "small.toml:9: `size` has no values"),
+        (
+            "\"ping-pong\"",
+            "\"pingpong\"",
+            "small.toml:13: there is no workload `pingpong`; there are ping-pong",
+        ),
+        (
+            "kind = \"connect\"",
+            "kind = \"connect\"\nsize = 1",
+            "small.toml:17: workload `connect` has no `size`",
+        ),
+        (
+            "kind = \"connect\"",
+            "kind = \"acknowledgement\"",
+            "small.toml:15: workload `acknowledgement` needs `times`",
+        ),
+        (
+            "latency_64B_mtu1500/",
+            "latency_65B_mtu1500/",
+            "no `latency_65B_mtu1500/unix/kernel-loopback` is measured",
+        ),
+        (", unit = \"ratio\"", "", "small.toml:34: a number needs"),
+        (
+            "\"test/small\"",
+            "\"../small\"",
+            "small.toml:2: `../small` is no name",
+        ),
+        ("rounds = 7", "rounds = 0", "small.toml:2: the plan has no rounds"),
+    ] {
+        let found = mistake(right, wrong);
+        assert!(found.contains(said), "{wrong}: {found}");
+    }
+}
+
+#[test]
+fn every_kind_can_be_written_with_its_fields() {
+    for (kind, takes) in KINDS {
+        let fields: String = takes.iter().map(|field| format!("{field} = 2\n")).collect();
+        let text = format!(
+            "name = \"t\"\ntitle = \"t\"\ncandidates = [\"unix\"]\n[[workload]]\nkind = \"{kind}\"\n{fields}"
+        );
+        let file = PlanFile::parse("t", &text).unwrap_or_else(|error| panic!("{error}"));
+        let workload: Workload = file.plan(false, 0, [0, 0]).cells[0].workload;
+        assert_eq!(workload.kind(), *kind);
+    }
+}

@@ -1,0 +1,53 @@
+//! What a paper says about what is measured.
+
+use serde::{Deserialize, Serialize};
+
+/// A figure of a paper, and what the paper says about it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Paper {
+    /// Where it is: `section 4.1.1, figure 3`.
+    pub section: String,
+    /// What it says, in numbers or as a trend.
+    #[serde(default)]
+    pub says: Vec<Said>,
+}
+
+/// One thing that a paper says: in its own words, and in ours as far as it can be put beside
+/// a figure of ours.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Said {
+    /// In the paper's terms: `8.9 µs against 10.37 µs, 14.2 % less`.
+    pub text: String,
+    /// What of ours stands beside it: a ratio, such as `latency_1B/adaptive/kernel-veth`, or a
+    /// candidate's figure, such as `stream_64K/adaptive`. None beside a trend.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub figure: Option<String>,
+    /// The paper's value of that.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub value: Option<f64>,
+    /// Its unit.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub unit: Option<PaperUnit>,
+}
+
+/// Units that papers' values have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PaperUnit {
+    /// Candidate's divided by the baseline's: 0.858 is 14.2 % less.
+    #[serde(rename = "ratio")]
+    Ratio,
+    /// Microseconds.
+    #[serde(rename = "µs")]
+    Microseconds,
+    /// 10⁹ bits a second.
+    #[serde(rename = "Gb/s")]
+    Gigabits,
+    /// Of a core, or of all cores if the text says so: 0.35 is 35 %.
+    #[serde(rename = "cores")]
+    Cores,
+    /// Events a second.
+    #[serde(rename = "1/s")]
+    PerSecond,
+}

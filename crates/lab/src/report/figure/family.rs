@@ -1,0 +1,245 @@
+//! Cells that belong together, because they are of one kind and differ in one factor.
+
+use std::collections::BTreeSet;
+
+use super::Place;
+use crate::size::Size;
+use crate::workload::{Cell, Factors};
+
+/// Cells of one kind.
+pub(super) struct Family {
+    /// Stable: small letters, digits and dashes.
+    pub(super) name: String,
+    /// For people.
+    pub(super) title: String,
+    /// The factor in which they differ, if it is one.
+    pub(super) axis: Option<String>,
+    /// Where they are on it, ascending.
+    pub(super) places: Vec<Place>,
+    /// In the order of places.
+    pub(super) cells: Vec<Cell>,
+}
+
+/// The families of a plan's cells, in the order in which the plan begins them.
+pub(super) fn families(cells: &[Cell]) -> Vec<Family> {
+    let mut kinds = Vec::<(&str, Vec<Cell>)>::new();
+    for cell in cells {
+        let kind = cell.workload.kind();
+        match kinds.iter_mut().find(|(known, _)| *known == kind) {
+            Some((_, cells)) => cells.push(*cell),
+            None => kinds.push((kind, vec![*cell])),
+        }
+    }
+    kinds
+        .into_iter()
+        .flat_map(|(kind, cells)| of_kind(kind, cells))
+        .collect()
+}
+
+/// A family for each setting of the factors beside the one that is swept; one family, with
+/// names in place of numbers, if none is.
+fn of_kind(kind: &str, cells: Vec<Cell>) -> Vec<Family> {
+    let most_varied = |cells: &[Cell]| {
+        let factors = cells.iter().map(Cell::factors).collect::<Vec<_>>();
+        let names = factors
+            .iter()
+            .flat_map(|factors| factors.keys().cloned())
+            .collect::<BTreeSet<_>>();
+        let values = |name: &String| {
+            factors
+                .iter()
+                .filter_map(|factors| factors.get(name))
+                .collect::<BTreeSet<_>>()
+        };
+        names.into_iter().max_by_key(|name| values(name).len())
+    };
+    let swept = most_varied(&cells).and_then(|axis| Some((split(&cells, &axis)?, axis)));
+    let Some((groups, axis)) = swept else {
+        return vec![family(kind, None, cells, &Factors::new())];
+    };
+    let groups = groups.into_iter();
+    groups
+        .map(|(others, cells)| family(kind, Some(&axis), cells, &others))
+        .collect()
+}
+
+/// Cells by what they have beside `axis`; nothing if some are not along that axis at all.
+fn split(cells: &[Cell], axis: &str) -> Option<Vec<(Factors, Vec<Cell>)>> {
+    let mut groups = Vec::<(Factors, Vec<Cell>)>::new();
+    for cell in cells {
+        let mut others = cell.factors();
+        others.remove(axis)?;
+        match groups.iter_mut().find(|(known, _)| *known == others) {
+            Some((_, cells)) => cells.push(*cell),
+            None => groups.push((others, vec![*cell])),
+        }
+    }
+    let is_line = |cells: &Vec<Cell>| {
+        let values = cells
+            .iter()
+            .map(|cell| cell.factors()[axis])
+            .collect::<BTreeSet<_>>();
+        values.len() == cells.len() && cells.len() > 1
+    };
+    groups.iter().all(|(_, cells)| is_line(cells)).then_some(groups)
+}
+
+fn family(kind: &str, axis: Option<&str>, mut cells: Vec<Cell>, others: &Factors) -> Family {
+    let at = |cell: &Cell| axis.map(|axis| cell.factors()[axis]);
+    cells.sort_by_key(at);
+    let mut name = kind.to_owned();
+    let mut title = title(kind);
+    for (factor, value) in others {
+        name.push_str(&format!(" {factor} {value}"));
+        title.push_str(&format!(
+            ", {} {}",
+            factor_title(factor),
+            value_label(factor, *value)
+        ));
+    }
+    let place = |cell: &Cell| Place {
+        workload: cell.name(),
+        label: match axis.zip(at(cell)) {
+            Some((axis, value)) => value_label(axis, value),
+            None => cell.title(),
+        },
+        at: at(cell).map(|value| value as f64),
+    };
+    Family {
+        name: slug(&name),
+        title,
+        axis: axis.map(factor_title),
+        places: cells.iter().map(place).collect(),
+        cells,
+    }
+}
+
+/// What a kind of workload shows.
+fn title(kind: &str) -> String {
+    let known = match kind {
+        "ping-pong" => "Latency: half a round trip",
+        "wake-up" => "Latency where both sides sleep between messages",
+        "stream" => "Throughput, one way",
+        "bulk" => "Throughput of large writes, one way",
+        "impaired" => "Throughput over paths with faults",
+        "connect" => "Connections, set up and torn down one after the other",
+        "acknowledgement" => "How long bytes stay unacknowledged whose receiver computes between calls",
+        "idle" => "What nodes on which nothing happens use of a core",
+        "crowd" => "Ping-pong of pairs of nodes at once, all on the same cores",
+        "availability" => "Host availability: what is left of the receiver's core while a stream arrives",
+        "switching" => "Longest pauses of a ping-pong beside streams, while placements change and while not",
+        "hot-spot" => "Latency of clients that all ask one server",
+        "multi-stream" => "Throughput of several streams at once",
+        "fan-in" => "Throughput from several clients to one server",
+        "fan-out" => "Throughput from one server to several clients",
+        "incast" => "Clients that all answer at once",
+        "bidirectional" => "Throughput of both directions at once",
+        "mixed" => "Ping-pong of messages of mixed sizes",
+        "churn" => "A connection for each request",
+        "open-loop" => "Requests at a given rate, whether or not earlier ones are answered",
+        other => other,
+    };
+    let mut letters = known.chars();
+    let first = letters
+        .next()
+        .map(|first| first.to_uppercase().collect::<String>());
+    first.unwrap_or_default() + letters.as_str()
+}
+
+/// A factor, for people.
+fn factor_title(factor: &str) -> String {
+    match factor {
+        "size" => "message size".into(),
+        "pairs" => "pairs of nodes".into(),
+        "mtu" => "MTU".into(),
+        other => other.replace('_', " "),
+    }
+}
+
+/// A factor's value, for people.
+fn value_label(factor: &str, value: u64) -> String {
+    let size = usize::try_from(value).ok().and_then(Size::new);
+    match (factor, size) {
+        ("size", Some(size)) => size.to_string(),
+        _ => value.to_string(),
+    }
+}
+
+/// Small letters and digits, with dashes between: fit for a file's name and an anchor.
+pub(super) fn slug(text: &str) -> String {
+    let letters = text.chars().map(|letter| match letter {
+        'µ' => 'u',
+        letter => letter.to_ascii_lowercase(),
+    });
+    let dashed = letters.map(|letter| {
+        if letter.is_ascii_alphanumeric() {
+            letter
+        } else {
+            '-'
+        }
+    });
+    let dashed = dashed.collect::<String>();
+    dashed
+        .split('-')
+        .filter(|word| !word.is_empty())
+        .collect::<Vec<_>>()
+        .join("-")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::{Faults, Workload};
+
+    fn ping_pong(size: &str, mtu: Option<u16>) -> Cell {
+        let size = size.parse().unwrap();
+        Cell {
+            workload: Workload::PingPong { size },
+            mtu,
+        }
+    }
+
+    #[test]
+    fn what_is_swept_is_an_axis_and_the_rest_are_families() {
+        let cells = [("1K", 9000), ("64", 1500), ("64", 9000), ("1K", 1500)];
+        let families = families(&cells.map(|(size, mtu)| ping_pong(size, Some(mtu))));
+        let names = families
+            .iter()
+            .map(|family| family.name.as_str())
+            .collect::<Vec<_>>();
+        assert_eq!(names, ["ping-pong-mtu-9000", "ping-pong-mtu-1500"]);
+        assert_eq!(families[0].title, "Latency: half a round trip, MTU 9000");
+        assert_eq!(families[0].axis.as_deref(), Some("message size"));
+        let places = families[0]
+            .places
+            .iter()
+            .map(|place| (place.label.as_str(), place.at));
+        assert_eq!(
+            places.collect::<Vec<_>>(),
+            [("64B", Some(64.0)), ("1K", Some(1024.0))]
+        );
+    }
+
+    #[test]
+    fn what_differs_in_several_ways_has_names() {
+        let path = |loss_per_mille, delay_ms| {
+            let faults = Faults {
+                loss_per_mille,
+                delay_ms,
+                ..Faults::default()
+            };
+            Cell::from(Workload::Impaired { faults })
+        };
+        let families = families(&[path(10, 20), path(0, 200), path(0, 20)]);
+        assert_eq!((families.len(), &families[0].axis), (1, &None));
+        assert_eq!(families[0].places[1].label, "200 ms each way");
+    }
+
+    #[test]
+    fn one_cell_is_nothing_to_draw_a_line_along() {
+        let families = families(&[ping_pong("64", None), Workload::Bulk.into()]);
+        assert_eq!(families.len(), 2);
+        assert!(families.iter().all(|family| family.axis.is_none()));
+        assert_eq!(families[0].places[0].label, "ping-pong, 64B");
+    }
+}

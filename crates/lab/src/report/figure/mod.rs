@@ -1,0 +1,197 @@
+//! What is drawn: figures of all candidates over whatever was varied, in the units that
+//! people read. Pages, slides and tables are made of them alike.
+
+mod family;
+mod paper;
+mod ratios;
+
+use serde::Serialize;
+
+use super::{Figures, Report, summary::Summary};
+use crate::samples::Sample;
+use crate::statistics::Estimate;
+use crate::workload::{Better, Cell, Quantity};
+use family::Family;
+
+/// Figures of one kind of workload: what belongs under one heading.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Panel {
+    /// Stable and unique within the run: small letters, digits and dashes.
+    pub(super) name: String,
+    /// What was done, for people.
+    pub(super) title: String,
+    /// The main figure of the workloads first, then their others.
+    pub(super) figures: Vec<Figure>,
+    /// The main figure's ratios, a series a comparison.
+    pub(super) ratios: Option<Figure>,
+}
+
+/// One figure of all candidates.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct Figure {
+    /// Stable and unique within the run: small letters, digits and dashes.
+    pub(super) name: String,
+    /// What was measured, for people.
+    pub(super) measure: String,
+    /// Unit of all values.
+    pub(super) unit: String,
+    /// Which way it is better.
+    pub(super) better: Better,
+    /// What was varied, if that is a number; places are then ascending.
+    pub(super) axis: Option<String>,
+    /// What it was measured on.
+    pub(super) places: Vec<Place>,
+    /// Whose figures these are.
+    pub(super) series: Vec<Series>,
+}
+
+/// Where on the axis a workload is.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct Place {
+    /// Stable name of the workload.
+    pub(super) workload: String,
+    /// For people.
+    pub(super) label: String,
+    /// On an axis of numbers.
+    pub(super) at: Option<f64>,
+}
+
+/// A candidate's figures.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct Series {
+    /// The candidate, or the two that are compared.
+    pub(super) name: String,
+    /// Its place among all candidates or comparisons of the run, which decides how it is drawn.
+    pub(super) index: usize,
+    /// Whether a paper says so: nothing of it was measured here, and its intervals mean nothing.
+    pub(super) is_paper: bool,
+    /// In the order of places, without those where nothing was measured.
+    pub(super) points: Vec<Point>,
+}
+
+/// A figure at a place.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct Point {
+    /// Index of the place.
+    pub(super) place: usize,
+    /// The figure.
+    #[serde(flatten)]
+    pub(super) estimate: Estimate,
+    /// What it was in each round.
+    pub(super) rounds: Vec<f64>,
+}
+
+impl Figure {
+    /// The figure of a series at a place.
+    pub(super) fn at(&self, series: &Series, place: usize) -> Option<Estimate> {
+        let point = series.points.iter().find(|point| point.place == place)?;
+        Some(point.estimate)
+    }
+
+    /// Whether anything was measured.
+    pub(super) fn is_empty(&self) -> bool {
+        self.series.iter().all(|series| series.points.is_empty())
+    }
+}
+
+/// Everything that a run measured, in the order of its plan.
+pub(super) fn panels(report: &Report, samples: &[Sample]) -> Vec<Panel> {
+    let plan = &report.header.plan;
+    let summary = Summary::of(plan, samples);
+    let mut panels = Vec::<Panel>::new();
+    for family in family::families(&plan.cells) {
+        let figures = figures(report, &summary, &family);
+        let Some(main) = figures.first() else { continue };
+        let ratios = ratios::of(report, &summary, &family, main);
+        panels.push(Panel {
+            name: family.name.clone(),
+            title: family.title.clone(),
+            figures,
+            ratios,
+        });
+    }
+    panels
+}
+
+/// A figure for each metric of a family's workloads.
+fn figures(report: &Report, summary: &Summary, family: &Family) -> Vec<Figure> {
+    let names = family.cells.iter().map(Cell::metric_names).collect::<Vec<_>>();
+    let metrics = names.iter().map(Vec::len).min().unwrap_or(0);
+    let figure = |metric: usize| {
+        let names = names
+            .iter()
+            .map(|names| names[metric].as_str())
+            .collect::<Vec<_>>();
+        figure(report, summary, family, &names)
+    };
+    (0..metrics)
+        .filter_map(figure)
+        .filter(|figure| !figure.is_empty())
+        .collect()
+}
+
+/// The metric that is called `names` at the family's places.
+fn figure(report: &Report, summary: &Summary, family: &Family, names: &[&str]) -> Option<Figure> {
+    let known = names
+        .iter()
+        .filter_map(|name| report.metrics.get(*name))
+        .collect::<Vec<_>>();
+    let first = *known.first()?;
+    let (divisor, unit) = unit(first.unit, &known);
+    let points = |candidate: &String| {
+        let point = |(place, name): (usize, &&str)| {
+            let estimate = report.metrics.get(*name)?.values.get(candidate)?;
+            let rounds = summary.rounds(name, candidate);
+            Some(Point {
+                place,
+                estimate: estimate.divided_by(divisor),
+                rounds: rounds.map(|value| value / divisor).collect(),
+            })
+        };
+        names.iter().enumerate().filter_map(point).collect()
+    };
+    let series = report.header.plan.candidates.iter().enumerate();
+    let series = series.map(|(index, candidate)| Series {
+        name: candidate.clone(),
+        index,
+        is_paper: false,
+        points: points(candidate),
+    });
+    let paper = paper::figures(report, family, names, first.unit, divisor);
+    let series = series.chain(paper);
+    Some(Figure {
+        name: if first.main {
+            family.name.clone()
+        } else {
+            family::slug(&format!("{} {} {unit}", family.name, first.label))
+        },
+        measure: first.label.clone(),
+        unit: unit.into(),
+        better: first.better,
+        axis: family.axis.clone(),
+        places: family.places.clone(),
+        series: series.filter(|series| !series.points.is_empty()).collect(),
+    })
+}
+
+/// What figures are divided by, and the unit that they have then.
+fn unit(quantity: Quantity, figures: &[&Figures]) -> (f64, &'static str) {
+    let medians = figures.iter().flat_map(|figures| figures.values.values());
+    let least = medians
+        .map(|estimate| estimate.median)
+        .fold(f64::INFINITY, f64::min);
+    match quantity {
+        Quantity::Time if least >= 1e6 => (1e6, "ms"),
+        Quantity::Time => (1e3, "µs"),
+        Quantity::Throughput => (1e9, "Gb/s"),
+        Quantity::Rate => (1.0, "1/s"),
+        Quantity::Interrupts => (1.0, "1/s"),
+        Quantity::PerMessage => (1.0, "per message"),
+        Quantity::CpuPerThousand => (1e-3, "CPU ms per 1000"),
+        Quantity::CpuPerGigabyte => (1.0, "CPU s per GB"),
+        Quantity::Share | Quantity::Availability => (1e-2, "% of a core"),
+    }
+}
+
+#[cfg(test)]
+mod tests;

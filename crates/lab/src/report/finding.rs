@@ -1,0 +1,394 @@
+//! What a run says, in a line a figure: who differs from whom, by what factor, how sure
+//! that is, and what was expected.
+
+use super::figure::{Figure, Panel};
+use super::{Report, table::digits};
+use crate::experiment::{Limit, PaperUnit, Said, Verdict, Wanted};
+use crate::statistics::Estimate;
+use crate::workload::Better;
+
+/// Factors below this one are said in percent.
+const FACTOR: f64 = 1.5;
+
+/// A line.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Finding {
+    /// Name of the panel that shows it.
+    pub(super) panel: String,
+    /// What was measured.
+    pub(super) about: String,
+    /// Whose figures were compared, if any were: candidate and baseline.
+    pub(super) compared: Option<(String, String)>,
+    /// What came out: once, or at the two places that differ most.
+    pub(super) ours: Vec<Difference>,
+    /// What was expected, and whether it came true.
+    pub(super) expected: Option<Expected>,
+}
+
+/// By what two candidates differ somewhere, or what one has.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Difference {
+    /// Where, if it was measured at several places.
+    pub(super) place: Option<String>,
+    /// Such as `12.2× lower`.
+    pub(super) text: String,
+    /// Such as `11.8–12.5`.
+    pub(super) interval: String,
+    /// What to think of it.
+    pub(super) tone: Tone,
+}
+
+/// Whether a difference is good.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Tone {
+    /// Better than the baseline, or as expected.
+    Better,
+    /// Worse, or not as expected.
+    Worse,
+    /// Neither for sure.
+    Same,
+}
+
+impl Tone {
+    /// A word for style sheets.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::Better => "better",
+            Self::Worse => "worse",
+            Self::Same => "same",
+        }
+    }
+}
+
+/// What somebody said before the run.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Expected {
+    /// What, and by whom.
+    pub(super) text: String,
+    /// Whether it came true.
+    pub(super) verdict: String,
+    /// What to think of that.
+    pub(super) tone: Tone,
+}
+
+/// The lines of a run: one for each thing that its paper says, one for each main figure that
+/// is compared, then what its plan wants.
+pub(super) fn findings(report: &Report, panels: &[Panel]) -> Vec<Finding> {
+    let plan = &report.header.plan;
+    let says = plan.paper.iter().flat_map(|paper| &paper.says);
+    let says = says.filter_map(|said| beside_paper(report, panels, said));
+    let compared = panels.iter().filter_map(compared);
+    let wanted = plan
+        .wanted
+        .iter()
+        .filter_map(|wanted| judged(report, panels, wanted));
+    says.chain(compared).chain(wanted).collect()
+}
+
+/// What a paper says, and what was measured here in its place. A trend stands for itself.
+fn beside_paper(report: &Report, panels: &[Panel], said: &Said) -> Option<Finding> {
+    let expected = |verdict: String, tone| Expected {
+        text: format!("paper: {}", said.text),
+        verdict,
+        tone,
+    };
+    let place = said.figure.as_deref().and_then(|figure| place(panels, figure));
+    let Some((panel, better, label)) = place else {
+        return Some(Finding {
+            panel: panels.first()?.name.clone(),
+            about: report.header.plan.title.clone(),
+            compared: None,
+            ours: Vec::new(),
+            expected: Some(expected(String::new(), Tone::Same)),
+        });
+    };
+    let figure = said.figure.as_deref()?;
+    let mut parts = figure.split('/');
+    let (metric, candidate, baseline) = (parts.next()?, parts.next()?, parts.next());
+    let estimate = match baseline {
+        Some(_) => report.ratios.get(figure).copied(),
+        None => report
+            .metrics
+            .get(metric)
+            .and_then(|figures| figures.values.get(candidate).copied()),
+    };
+    let in_unit = estimate.map(|estimate| estimate.divided_by(said.unit.map_or(1.0, divisor)));
+    let ours = in_unit.map(|estimate| match baseline {
+        Some(_) => difference(&estimate, better, Some(label.clone())),
+        None => Difference {
+            place: Some(label.clone()),
+            text: digits(estimate.median),
+            interval: range(estimate.low, estimate.high),
+            tone: Tone::Same,
+        },
+    });
+    let verdict = match (&in_unit, said.value) {
+        (None, _) => ("not measured".into(), Tone::Same),
+        (Some(estimate), Some(value)) => against_paper(estimate, value, baseline.is_some()),
+        (Some(_), None) => (String::new(), Tone::Same),
+    };
+    Some(Finding {
+        panel: panel.name.clone(),
+        about: about(&panel.title, &panel.figures[0]),
+        compared: Some((candidate.to_owned(), baseline.unwrap_or("the paper").to_owned())),
+        ours: ours.into_iter().collect(),
+        expected: Some(expected(verdict.0, verdict.1)),
+    })
+}
+
+/// By what factor a figure of ours differs from the paper's, and whether it says the same.
+fn against_paper(ours: &Estimate, paper: f64, is_ratio: bool) -> (String, Tone) {
+    let factor = ours.divided_by(paper);
+    if factor.low <= 1.0 && factor.high >= 1.0 {
+        return ("the same, within the interval".into(), Tone::Better);
+    }
+    let range = range(factor.low, factor.high);
+    let factor = format!("{}× the paper’s value [{range}]", digits(factor.median));
+    match is_ratio {
+        true if ours.low <= 1.0 && ours.high >= 1.0 => {
+            (format!("no sure difference here; {factor}"), Tone::Same)
+        }
+        true if (ours.median < 1.0) == (paper < 1.0) => {
+            (format!("the same direction; {factor}"), Tone::Better)
+        }
+        true => (format!("the other direction; {factor}"), Tone::Worse),
+        false => (factor, Tone::Same),
+    }
+}
+
+/// The panel that shows a figure, which way it is better, and where in it the figure is.
+fn place<'a>(panels: &'a [Panel], figure: &str) -> Option<(&'a Panel, Better, String)> {
+    let metric = figure.split('/').next()?;
+    panels.iter().find_map(|panel| {
+        let figures = panel.figures.iter();
+        let mut places = figures.flat_map(|figure| figure.places.iter().map(move |place| (figure, place)));
+        let found = places.find(|(_, place)| place.workload == metric)?;
+        Some((panel, found.0.better, found.1.label.clone()))
+    })
+}
+
+/// What our figures are divided by to be in a paper's unit.
+fn divisor(unit: PaperUnit) -> f64 {
+    match unit {
+        PaperUnit::Microseconds => 1e3,
+        PaperUnit::Gigabits => 1e9,
+        PaperUnit::Ratio | PaperUnit::Cores | PaperUnit::PerSecond => 1.0,
+    }
+}
+
+/// The comparison that matters first, at the places where it is best and worst.
+fn compared(panel: &Panel) -> Option<Finding> {
+    let ratios = panel.ratios.as_ref()?;
+    let series = ratios.series.first()?;
+    let (candidate, baseline) = series.name.split_once(" / ")?;
+    let gain = |ratio: &Estimate| match ratios.better {
+        Better::Lower => 1.0 / ratio.median,
+        Better::Higher => ratio.median,
+    };
+    let mut points = series.points.iter().collect::<Vec<_>>();
+    points.sort_by(|one, other| gain(&other.estimate).total_cmp(&gain(&one.estimate)));
+    let mut ends = vec![*points.first()?];
+    if points.len() > 1 {
+        ends.push(points[points.len() - 1]);
+    }
+    let is_one_of_many = ratios.places.len() > 1;
+    let ours = ends.iter().map(|point| {
+        let place = is_one_of_many.then(|| ratios.places[point.place].label.clone());
+        difference(&point.estimate, ratios.better, place)
+    });
+    Some(Finding {
+        panel: panel.name.clone(),
+        about: about(&panel.title, &panel.figures[0]),
+        compared: Some((candidate.to_owned(), baseline.to_owned())),
+        ours: ours.collect(),
+        expected: None,
+    })
+}
+
+/// A panel's title and what was measured.
+fn about(title: &str, main: &Figure) -> String {
+    let title = title.split(':').next().unwrap_or(title);
+    format!("{title} ({})", main.measure)
+}
+
+/// A ratio in words.
+pub(super) fn difference(ratio: &Estimate, better: Better, place: Option<String>) -> Difference {
+    let is_lower = ratio.median < 1.0;
+    let is_noise = ratio.low <= 1.0 && ratio.high >= 1.0;
+    let (tone, word) = match (is_noise, is_lower, better) {
+        (true, ..) => (Tone::Same, "no sure difference"),
+        (_, true, Better::Lower) => (Tone::Better, "lower"),
+        (_, true, Better::Higher) => (Tone::Worse, "lower"),
+        (_, false, Better::Higher) => (Tone::Better, "higher"),
+        (_, false, Better::Lower) => (Tone::Worse, "higher"),
+    };
+    if is_noise {
+        let (text, interval) = (
+            format!("{word}, {}×", digits(ratio.median)),
+            range(ratio.low, ratio.high),
+        );
+        return Difference {
+            place,
+            text,
+            interval,
+            tone,
+        };
+    }
+    // How many times as low, or as high.
+    let [low, factor, high] = match is_lower {
+        true => [1.0 / ratio.high, 1.0 / ratio.median, 1.0 / ratio.low],
+        false => [ratio.low, ratio.median, ratio.high],
+    };
+    let (text, interval) = if factor >= FACTOR {
+        (format!("{}× {word}", digits(factor)), range(low, high))
+    } else {
+        let percent = |ratio: f64| (ratio - 1.0).abs() * 100.0;
+        let ends = [percent(ratio.low), percent(ratio.high)];
+        let [least, most] = [ends[0].min(ends[1]), ends[0].max(ends[1])];
+        (
+            format!("{} % {word}", whole(percent(ratio.median))),
+            format!("{}–{} %", whole(least), whole(most)),
+        )
+    };
+    Difference {
+        place,
+        text,
+        interval,
+        tone,
+    }
+}
+
+/// A percentage: two digits are enough.
+fn whole(percent: f64) -> String {
+    if percent < 9.95 {
+        format!("{percent:.1}")
+    } else {
+        format!("{percent:.0}")
+    }
+}
+
+fn range(low: f64, high: f64) -> String {
+    format!("{}–{}", digits(low), digits(high))
+}
+
+/// What the plan wants of a figure that was measured.
+fn judged(report: &Report, panels: &[Panel], wanted: &Wanted) -> Option<Finding> {
+    let figure = report.ratios.get(&wanted.figure)?;
+    let (bound, limit) = match wanted.limit {
+        Limit::AtMost(limit) => ("at most", limit),
+        Limit::AtLeast(limit) => ("at least", limit),
+    };
+    let (verdict, tone) = match wanted.limit.judge(figure) {
+        Verdict::Met => ("met", Tone::Better),
+        Verdict::Probably => ("met, but not for sure", Tone::Same),
+        Verdict::ProbablyNot => ("missed, but not for sure", Tone::Same),
+        Verdict::Missed => ("missed", Tone::Worse),
+    };
+    let mut parts = wanted.figure.split('/');
+    let metric = parts.next().unwrap_or_default();
+    let compared = parts.next().zip(parts.next());
+    let is_shown = |panel: &&Panel| {
+        let mut places = panel.figures.iter().flat_map(|figure| &figure.places);
+        places.any(|place| place.workload == metric || metric.strip_suffix("_ms") == Some(&place.workload))
+    };
+    let panel = panels.iter().find(is_shown).or(panels.first())?;
+    Some(Finding {
+        panel: panel.name.clone(),
+        about: format!("{} ({})", wanted.about, wanted.figure),
+        compared: compared.map(|(candidate, baseline)| (candidate.to_owned(), baseline.to_owned())),
+        ours: vec![Difference {
+            place: None,
+            text: digits(figure.median),
+            interval: range(figure.low, figure.high),
+            tone,
+        }],
+        expected: Some(Expected {
+            text: format!("wanted: {bound} {limit}"),
+            verdict: verdict.into(),
+            tone,
+        }),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(low: f64, median: f64, high: f64, better: Better) -> (String, Tone) {
+        let ratio = Estimate {
+            median,
+            low,
+            high,
+            runs: 9,
+        };
+        let difference = difference(&ratio, better, None);
+        (
+            format!("{} [{}]", difference.text, difference.interval),
+            difference.tone,
+        )
+    }
+
+    #[test]
+    fn a_ratio_is_said_as_a_factor_or_in_percent() {
+        let said = |low, median, high| said(low, median, high, Better::Lower);
+        assert_eq!(
+            said(0.08, 0.1, 0.125),
+            ("10.0× lower [8.00–12.5]".into(), Tone::Better)
+        );
+        assert_eq!(
+            said(0.84, 0.858, 0.88),
+            ("14 % lower [12–16 %]".into(), Tone::Better)
+        );
+        assert_eq!(
+            said(1.02, 1.05, 1.07),
+            ("5.0 % higher [2.0–7.0 %]".into(), Tone::Worse)
+        );
+        assert_eq!(
+            said(1.9, 2.0, 2.1),
+            ("2.00× higher [1.90–2.10]".into(), Tone::Worse)
+        );
+    }
+
+    #[test]
+    fn a_papers_value_is_met_passed_or_contradicted() {
+        let said = |low, median, high, paper| {
+            let ratio = Estimate {
+                median,
+                low,
+                high,
+                runs: 9,
+            };
+            against_paper(&ratio, paper, true)
+        };
+        assert_eq!(
+            said(0.8, 0.85, 0.9, 0.858),
+            ("the same, within the interval".into(), Tone::Better)
+        );
+        let (text, tone) = said(0.06, 0.0858, 0.09, 0.858);
+        assert!(
+            text.starts_with("the same direction; 0.100× the paper’s value [0.0699–0.105]"),
+            "{text}"
+        );
+        assert_eq!(tone, Tone::Better);
+        assert_eq!(said(1.1, 1.2, 1.3, 0.858).1, Tone::Worse);
+        assert_eq!(said(0.95, 1.0, 1.05, 0.858).1, Tone::Same);
+    }
+
+    #[test]
+    fn higher_is_better_where_it_is() {
+        assert_eq!(said(1.9, 2.0, 2.1, Better::Higher).1, Tone::Better);
+        assert_eq!(
+            said(0.4, 0.5, 0.6, Better::Higher),
+            ("2.00× lower [1.67–2.50]".into(), Tone::Worse)
+        );
+    }
+
+    #[test]
+    fn an_interval_around_one_is_no_difference() {
+        let (text, tone) = said(0.9, 1.02, 1.1, Better::Lower);
+        assert_eq!(
+            (text.as_str(), tone),
+            ("no sure difference, 1.02× [0.900–1.10]", Tone::Same)
+        );
+    }
+}

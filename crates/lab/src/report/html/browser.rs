@@ -1,0 +1,184 @@
+//! The page in a real browser: charts are drawn, no script fails, and it can be read in
+//! light and dark, on a desk and on a phone.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use resvg::tiny_skia::Pixmap;
+use serde::Deserialize;
+
+use super::page;
+use crate::report::tests::saved;
+
+/// What a script beside the page saw of it.
+#[derive(Debug, Deserialize)]
+struct Seen {
+    charts: usize,
+    drawn: usize,
+    folded: usize,
+    unfolded: usize,
+    tip: String,
+    linear: String,
+    themes: Vec<String>,
+    papers: Vec<String>,
+    wide: i32,
+    errors: Vec<String>,
+}
+
+/// Loads the page into a frame as wide as a phone, and does what a person does.
+const PERSON: &str = r#"<!doctype html><meta charset="utf-8">
+<iframe id="frame" width="390" height="844"></iframe><pre id="seen"></pre>
+<script type="application/json" id="page">PAGE</script>
+<script>
+const frame = document.getElementById("frame");
+const errors = [];
+frame.addEventListener("load", () => {
+  const inside = frame.contentWindow;
+  const page = frame.contentDocument;
+  inside.addEventListener("error", (event) => errors.push(event.message));
+  const count = (all) => page.querySelectorAll(all).length;
+  const drawn = () => [...page.querySelectorAll(".chart")].filter((it) => it.querySelectorAll("svg path").length > 4).length;
+  const paper = () => inside.getComputedStyle(page.body).backgroundColor;
+  const seen = { charts: count(".chart"), drawn: drawn(), folded: count("details.more .chart"), themes: [], papers: [] };
+  const wide = () => page.documentElement.scrollWidth - inside.innerWidth;
+  seen.wide = wide();
+  page.querySelectorAll("details").forEach((it) => { it.open = true; });
+  const chart = page.querySelector(".chart");
+  const at = chart.getBoundingClientRect();
+  for (const kind of ["mousemove", "mouseover"]) {
+    chart.querySelector("svg").dispatchEvent(new inside.MouseEvent(kind, {
+      bubbles: true, clientX: at.left + at.width / 2, clientY: at.top + at.height / 2,
+    }));
+  }
+  const button = page.querySelector(".tools");
+  const theme = page.getElementById("theme");
+  setTimeout(() => {
+    seen.tip = page.querySelector(".tip") ? page.querySelector(".tip").textContent : "";
+    button.click();
+    seen.linear = button.textContent;
+    for (let click = 0; click < 3; click++) {
+      theme.click();
+      seen.themes.push(theme.textContent);
+      seen.papers.push(paper());
+    }
+    seen.unfolded = drawn();
+    seen.wide = Math.max(seen.wide, wide());
+    seen.errors = errors;
+    document.getElementById("seen").textContent = JSON.stringify(seen);
+  }, 1000);
+});
+frame.srcdoc = JSON.parse(document.getElementById("page").textContent);
+</script>"#;
+
+/// Runs the browser; what it wrote and what its console said.
+fn browse(directory: &Path, arguments: &[&str], file: &Path) -> (String, String) {
+    let output = Command::new("chromium")
+        .args([
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            "--hide-scrollbars",
+        ])
+        .args([
+            "--no-first-run",
+            "--disable-extensions",
+            "--disable-background-networking",
+        ])
+        .args(["--enable-logging=stderr", "--virtual-time-budget=5000"])
+        .arg(format!("--user-data-dir={}", directory.join("profile").display()))
+        .args(arguments)
+        .arg(format!("file://{}", file.display()))
+        .output()
+        .expect("chromium runs");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    (text(&output.stdout), text(&output.stderr))
+}
+
+/// What the console of the browser said.
+fn console(log: &str) -> Vec<&str> {
+    log.lines().filter(|line| line.contains("CONSOLE")).collect()
+}
+
+#[test]
+#[ignore = "needs chromium"]
+fn a_person_sees_charts_values_and_themes() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("person.html");
+    let mut run = saved();
+    run.report.header.plan.title = "</script><img src=x onerror=alert(1)>".into();
+    fs::write(&file, PERSON.replace("PAGE", &super::embed::json(&page(&[run])))).unwrap();
+    let (dom, log) = browse(directory.path(), &["--dump-dom"], &file);
+    assert_eq!(console(&log), [""; 0]);
+    let shot = format!(
+        "--screenshot={}",
+        shots(directory.path()).join("phone.png").display()
+    );
+    browse(directory.path(), &[&shot, "--window-size=420,900"], &file);
+    let seen = dom
+        .split("<pre id=\"seen\">")
+        .nth(1)
+        .and_then(|rest| rest.split("</pre>").next());
+    let seen: Seen = serde_json::from_str(&seen.unwrap().replace("&lt;", "<").replace("&gt;", ">")).unwrap();
+    assert!(seen.charts > 10 && seen.folded > 0, "{seen:?}");
+    assert_eq!(
+        seen.drawn,
+        seen.charts - seen.folded,
+        "what is not folded away is drawn: {seen:?}"
+    );
+    assert_eq!(
+        seen.unfolded, seen.charts,
+        "the rest is drawn when it is unfolded: {seen:?}"
+    );
+    assert!(
+        seen.tip.contains("64B") && seen.tip.contains("[0.500–1.50]"),
+        "{seen:?}"
+    );
+    assert_eq!(seen.linear, "Logarithmic axis", "{seen:?}");
+    assert_eq!(
+        seen.themes,
+        ["Theme: light", "Theme: dark", "Theme: as the system’s"]
+    );
+    assert_eq!(seen.papers[..2], ["rgb(255, 255, 255)", "rgb(20, 23, 27)"]);
+    assert!(seen.wide <= 0, "nothing is wider than the phone: {seen:?}");
+    assert_eq!(seen.errors, [""; 0]);
+}
+
+/// Where a person wants to keep the screenshots, or a place that vanishes.
+fn shots(directory: &Path) -> PathBuf {
+    std::env::var_os("TOEHOLD_SCREENSHOTS").map_or(directory.to_owned(), PathBuf::from)
+}
+
+#[test]
+#[ignore = "needs chromium"]
+fn screenshots_in_light_and_dark_show_charts() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("page.html");
+    fs::write(&file, page(&[saved()])).unwrap();
+    for (scheme, name, paper) in [("1", "light", 255), ("0", "dark", 20)] {
+        let shot = shots(directory.path()).join(format!("{name}.png"));
+        let arguments = [
+            format!("--screenshot={}", shot.display()),
+            "--window-size=1280,2400".into(),
+            format!("--blink-settings=preferredColorScheme={scheme}"),
+        ];
+        let (_, log) = browse(directory.path(), &arguments.each_ref().map(String::as_str), &file);
+        assert_eq!(console(&log), [""; 0]);
+        let pixels = Pixmap::decode_png(&fs::read(shot).unwrap()).unwrap();
+        let corner = pixels.pixel(2, 2).unwrap();
+        assert_eq!(corner.red(), paper, "{name}");
+        let of_candidates: &[[u8; 3]] = match name {
+            "light" => &[[0, 114, 178], [213, 94, 0]],
+            _ => &[[86, 180, 233], [255, 140, 58]],
+        };
+        for colour in of_candidates {
+            let is_it = |pixel: &&resvg::tiny_skia::PremultipliedColorU8| {
+                [pixel.red(), pixel.green(), pixel.blue()] == *colour
+            };
+            let found = pixels.pixels().iter().filter(is_it).count();
+            assert!(found > 50, "{found} pixels of {colour:?} in {name}");
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! A run as the page shows it: everything as text, in the order of the page.
+
+use serde::Serialize;
+
+use super::embed;
+use crate::report::figure::{Figure, Panel, Series, panels};
+use crate::report::finding::{Finding, findings};
+use crate::report::saved::Saved;
+use crate::report::table::digits;
+use crate::report::{csv, facts, picture};
+use crate::workload::Better;
+
+/// A run.
+pub(super) struct RunView {
+    pub(super) anchor: String,
+    pub(super) title: String,
+    pub(super) about: String,
+    pub(super) doubts: Vec<String>,
+    pub(super) findings: Vec<Finding>,
+    pub(super) panels: Vec<PanelView>,
+    /// Candidates that cannot be had, and why.
+    pub(super) missing: Vec<(String, String)>,
+    pub(super) failures: Vec<FailureView>,
+    /// Machine, build and settings.
+    pub(super) facts: Vec<(&'static str, String)>,
+    pub(super) plan: String,
+    pub(super) downloads: Vec<Download>,
+}
+
+/// Figures under one heading.
+pub(super) struct PanelView {
+    pub(super) anchor: String,
+    pub(super) title: String,
+    /// The main figure and its ratios.
+    pub(super) main: Vec<FigureView>,
+    /// The others, which are shown when asked for.
+    pub(super) more: Vec<FigureView>,
+}
+
+/// A chart and its table.
+pub(super) struct FigureView {
+    pub(super) id: String,
+    pub(super) measure: String,
+    /// With its unit, and which way it is better.
+    pub(super) caption: String,
+    /// What the chart shows, for those who do not see it.
+    pub(super) summary: String,
+    /// The chart as a picture, for browsers without scripts.
+    pub(super) picture: String,
+    pub(super) head: Vec<String>,
+    pub(super) rows: Vec<(String, Vec<Cell>)>,
+    pub(super) chart: Chart,
+}
+
+/// A value of a table.
+pub(super) struct Cell {
+    pub(super) median: String,
+    pub(super) interval: String,
+}
+
+/// What the page's script draws.
+#[derive(Serialize)]
+pub(super) struct Chart {
+    id: String,
+    is_ratio: bool,
+    #[serde(flatten)]
+    figure: Figure,
+}
+
+/// A measurement that failed.
+pub(super) struct FailureView {
+    pub(super) title: String,
+    pub(super) reason: String,
+    pub(super) output: String,
+}
+
+/// A file that the page carries.
+pub(super) struct Download {
+    pub(super) name: String,
+    pub(super) link: String,
+    pub(super) about: &'static str,
+}
+
+impl RunView {
+    /// Of a run, the `index`-th of its page.
+    pub(super) fn of(index: usize, run: &Saved) -> Self {
+        let report = &run.report;
+        let anchor = format!("run{}", index + 1);
+        let panels = panels(report, &run.samples);
+        let missing = report.candidates.iter();
+        let missing = missing.filter_map(|(name, fate)| Some((name.clone(), fate.unavailable.clone()?)));
+        Self {
+            title: report.header.plan.title.clone(),
+            about: facts::line(&report.header),
+            doubts: run.doubts(),
+            findings: findings(report, &panels),
+            missing: missing.collect(),
+            failures: failures(run),
+            facts: facts::all(report),
+            plan: serde_json::to_string_pretty(&report.header.plan).unwrap_or_default(),
+            downloads: downloads(run, &panels),
+            panels: panels
+                .into_iter()
+                .map(|panel| PanelView::of(&anchor, panel))
+                .collect(),
+            anchor,
+        }
+    }
+
+    /// All charts, as the script finds them.
+    pub(super) fn charts(&self) -> impl Iterator<Item = &Chart> {
+        let figures = self
+            .panels
+            .iter()
+            .flat_map(|panel| panel.main.iter().chain(&panel.more));
+        figures.map(|figure| &figure.chart)
+    }
+}
+
+impl PanelView {
+    fn of(run: &str, panel: Panel) -> Self {
+        let mut figures = panel
+            .figures
+            .into_iter()
+            .map(|figure| FigureView::of(run, figure, false));
+        let main = figures.next().into_iter();
+        let ratios = panel.ratios.map(|ratios| FigureView::of(run, ratios, true));
+        Self {
+            anchor: format!("{run}-{}", panel.name),
+            title: panel.title,
+            main: main.chain(ratios).collect(),
+            more: figures.collect(),
+        }
+    }
+}
+
+impl FigureView {
+    fn of(run: &str, figure: Figure, is_ratio: bool) -> Self {
+        let id = format!("{run}-chart-{}", figure.name);
+        let better = match figure.better {
+            Better::Lower => "lower is better",
+            Better::Higher => "higher is better",
+        };
+        let series = figure.series.iter();
+        let first = figure.axis.clone().unwrap_or_default();
+        Self {
+            caption: format!("{} ({}, {better})", figure.measure, figure.unit),
+            measure: figure.measure.clone(),
+            summary: summary(&figure),
+            picture: embed::image(&picture::svg(&figure, is_ratio)),
+            head: [first]
+                .into_iter()
+                .chain(series.map(|series| series.name.clone()))
+                .collect(),
+            rows: (0..figure.places.len())
+                .map(|place| row(&figure, place))
+                .collect(),
+            chart: Chart {
+                id: id.clone(),
+                is_ratio,
+                figure,
+            },
+            id,
+        }
+    }
+}
+
+fn row(figure: &Figure, place: usize) -> (String, Vec<Cell>) {
+    let cell = |series: &Series| match figure.at(series, place) {
+        Some(estimate) if series.is_paper => Cell {
+            median: digits(estimate.median),
+            interval: String::new(),
+        },
+        Some(estimate) => Cell {
+            median: digits(estimate.median),
+            interval: format!("{}–{}", digits(estimate.low), digits(estimate.high)),
+        },
+        None => Cell {
+            median: "–".into(),
+            interval: String::new(),
+        },
+    };
+    let cells = figure.series.iter().map(cell).collect();
+    (figure.places[place].label.clone(), cells)
+}
+
+/// What a chart shows, in a sentence.
+fn summary(figure: &Figure) -> String {
+    let ranges = figure.series.iter().map(|series| {
+        let medians = series.points.iter().map(|point| point.estimate.median);
+        let low = medians.clone().fold(f64::INFINITY, f64::min);
+        let high = medians.fold(f64::NEG_INFINITY, f64::max);
+        format!("{} {} to {}", series.name, digits(low), digits(high))
+    });
+    let over = figure
+        .axis
+        .as_ref()
+        .map_or(String::new(), |axis| format!(" over {axis}"));
+    format!(
+        "Chart of {} in {}{over}: {}. The table below has all values.",
+        figure.measure,
+        figure.unit,
+        ranges.collect::<Vec<_>>().join("; ")
+    )
+}
+
+fn failures(run: &Saved) -> Vec<FailureView> {
+    let failures = run.report.failures.iter();
+    let view = failures.map(|failure| FailureView {
+        title: format!(
+            "{} at {}, round {}",
+            failure.candidate,
+            failure.workload,
+            failure.round + 1
+        ),
+        reason: failure.reason.clone(),
+        output: failure.output.clone(),
+    });
+    view.collect()
+}
+
+fn downloads(run: &Saved, panels: &[Panel]) -> Vec<Download> {
+    let about = |name: &str| match name {
+        "run.json" => "machine, build and plan",
+        "samples.jsonl" => "every measurement, one a line",
+        _ => "figures and ratios",
+    };
+    let experiment = run.report.header.plan.experiment.replace('/', "-");
+    let files = run.files.iter().map(|file| Download {
+        name: format!("{experiment}-{}.gz", file.name),
+        link: embed::download(&file.bytes),
+        about: about(file.name),
+    });
+    let table = Download {
+        name: format!("{experiment}-figures.csv.gz"),
+        link: embed::download(csv::table(panels).as_bytes()),
+        about: "all medians and intervals, for spreadsheets",
+    };
+    files.chain([table]).collect()
+}

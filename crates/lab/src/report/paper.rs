@@ -1,0 +1,97 @@
+//! What a paper says, beside what was measured.
+
+use comfy_table::Table;
+
+use super::table::{digits, interval, new_table};
+use super::{Look, Report};
+use crate::experiment::{PaperUnit, Said};
+use crate::statistics::Estimate;
+
+/// A row for all that the paper says; trends have no figure beside them.
+pub(super) fn said(report: &Report, look: Look) -> Option<Table> {
+    let paper = report.header.plan.paper.as_ref()?;
+    let columns = ["", "", "paper", "measured"].map(String::from);
+    let mut table = new_table(columns.into_iter(), 2, look);
+    for said in &paper.says {
+        let figure = said.figure.as_deref().unwrap_or_default();
+        let value = match (said.value, said.unit) {
+            (Some(value), Some(unit)) => format!("{}{}", digits(value), suffix(unit)),
+            _ => "-".into(),
+        };
+        let ours = beside(report, said).map_or("-".into(), |ours| interval(&ours));
+        table.add_row([&said.text, figure, &value, &ours]);
+    }
+    (table.row_count() > 0).then_some(table)
+}
+
+/// The figure that a number of the paper stands beside, in the number's unit.
+fn beside(report: &Report, said: &Said) -> Option<Estimate> {
+    let figure = said.figure.as_deref()?;
+    let divisor = match said.unit? {
+        PaperUnit::Ratio => return report.ratios.get(figure).copied(),
+        PaperUnit::Microseconds => 1e3,
+        PaperUnit::Gigabits => 1e9,
+        PaperUnit::Cores | PaperUnit::PerSecond => 1.0,
+    };
+    let (metric, candidate) = figure.split_once('/')?;
+    let ours = report.metrics.get(metric)?.values.get(candidate)?;
+    Some(Estimate {
+        median: ours.median / divisor,
+        low: ours.low / divisor,
+        high: ours.high / divisor,
+        runs: ours.runs,
+    })
+}
+
+fn suffix(unit: PaperUnit) -> &'static str {
+    match unit {
+        PaperUnit::Ratio => "",
+        PaperUnit::Microseconds => " µs",
+        PaperUnit::Gigabits => " Gb/s",
+        PaperUnit::Cores => " cores",
+        PaperUnit::PerSecond => " /s",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::builtin;
+    use crate::host::MachineUse;
+    use crate::report::{Header, text};
+    use crate::samples::{Counts, Outcome, Sample, Side};
+    use std::path::Path;
+    use std::time::Duration;
+
+    /// Half a round trip of 1 byte, in nanoseconds.
+    fn sample(plan: &crate::Plan, candidate: &str, one_way_ns: u64) -> Sample {
+        let side = Side {
+            durations: Some(Counts(vec![(2 * one_way_ns, 1)])),
+            ..Side::default()
+        };
+        Sample::of_test(0, candidate, plan.cells[0], Outcome::of_both(side))
+    }
+
+    #[test]
+    fn a_paper_stands_beside_what_was_measured() {
+        let mut plan = builtin::all().unwrap()[0].plan(true, 1, [0, 1]);
+        let paper = plan.paper.as_mut().unwrap();
+        paper.says.push(Said {
+            text: "so many microseconds".into(),
+            figure: Some("latency_1B_mtu1500/kernel-veth".into()),
+            value: Some(10.37),
+            unit: Some(PaperUnit::Microseconds),
+        });
+        let samples = [sample(&plan, "adaptive", 500), sample(&plan, "kernel-veth", 5000)];
+        let (header, machine) = (Header::now(plan), MachineUse::default());
+        let report = Report::new(header, &samples, Duration::ZERO, true, machine, Path::new("/"));
+        let text = text(&report, Look::default());
+        let line = |part: &str| text.lines().find(|line| line.contains(part)).unwrap().to_owned();
+        assert!(line("14.2 % less").contains("0.858") && line("14.2 % less").contains("0.100 [0.100"));
+        assert!(line("so many micro").contains("10.4 µs") && line("so many micro").contains("5.00 [5.00"));
+        let trend = line("about 35 %");
+        // Neither a number of the paper's nor one of ours.
+        let dashes = trend.split_whitespace().filter(|word| *word == "-").count();
+        assert_eq!(dashes, 2, "{trend}");
+    }
+}

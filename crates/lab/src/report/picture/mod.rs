@@ -1,0 +1,242 @@
+//! Charts as pictures, for slides and for pages without scripts: SVG, and PNG of it.
+
+mod scale;
+
+use std::sync::{Arc, OnceLock};
+
+use plotters::prelude::*;
+use resvg::tiny_skia::{Pixmap, Transform};
+use resvg::usvg::{self, fontdb};
+
+use super::figure::{Figure, Series, panels};
+use super::saved::Saved;
+use crate::workload::Better;
+use scale::Scale;
+
+/// Of a slide, in pixels.
+const SIZE: (u32, u32) = (1280, 720);
+
+/// Where the legend is.
+const LEGEND: i32 = 1000;
+
+/// Pixels of a line of the legend, which leaves room for this many.
+const LINE: i32 = 30;
+const LINES: usize = 20;
+
+const TITLE: i32 = 28;
+const TEXT: i32 = 20;
+
+/// Told apart with every kind of colour vision (Okabe and Ito), all dark enough on white.
+const COLOURS: [RGBColor; 8] = [
+    RGBColor(0, 114, 178),
+    RGBColor(213, 94, 0),
+    RGBColor(0, 135, 100),
+    RGBColor(178, 84, 140),
+    RGBColor(70, 70, 70),
+    RGBColor(140, 108, 0),
+    RGBColor(40, 150, 205),
+    RGBColor(120, 60, 180),
+];
+
+/// A chart of a run.
+#[derive(Debug)]
+pub struct Picture {
+    /// Fit for a file, without an ending.
+    pub name: String,
+    /// The chart.
+    pub svg: String,
+}
+
+/// A picture cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum PictureError {
+    /// Without letters a chart says nothing.
+    #[error("there is no font on this machine: install one (fonts-dejavu-core), or take SVG")]
+    NoFont,
+    /// The library that draws it gave up.
+    #[error("cannot draw it: {0}")]
+    Drawing(String),
+}
+
+/// The main figures of a run and their ratios.
+pub fn pictures(run: &Saved) -> Vec<Picture> {
+    let panels = panels(&run.report, &run.samples);
+    let shown = panels.iter().flat_map(|panel| {
+        let main = panel.figures.first().map(|figure| (figure, false));
+        main.into_iter()
+            .chain(panel.ratios.as_ref().map(|ratios| (ratios, true)))
+    });
+    let picture = |(figure, is_ratio): (&Figure, bool)| Picture {
+        name: figure.name.clone(),
+        svg: svg(figure, is_ratio),
+    };
+    shown.map(picture).collect()
+}
+
+impl Picture {
+    /// As pixels, twice as many each way as the SVG says.
+    pub fn png(&self) -> Result<Vec<u8>, PictureError> {
+        let options = usvg::Options {
+            fontdb: fonts().ok_or(PictureError::NoFont)?,
+            ..usvg::Options::default()
+        };
+        let gave_up = |error: &dyn std::fmt::Display| PictureError::Drawing(error.to_string());
+        let tree = usvg::Tree::from_str(&self.svg, &options).map_err(|error| gave_up(&error))?;
+        let mut pixels = Pixmap::new(2 * SIZE.0, 2 * SIZE.1).ok_or_else(|| gave_up(&"no memory"))?;
+        resvg::render(&tree, Transform::from_scale(2.0, 2.0), &mut pixels.as_mut());
+        pixels.encode_png().map_err(|error| gave_up(&error))
+    }
+}
+
+/// The fonts of this machine, if it has any.
+fn fonts() -> Option<Arc<fontdb::Database>> {
+    static FONTS: OnceLock<Arc<fontdb::Database>> = OnceLock::new();
+    let fonts = FONTS.get_or_init(|| {
+        let mut fonts = fontdb::Database::new();
+        fonts.load_system_fonts();
+        // Whatever there is stands in for a sans serif font that is called otherwise.
+        let family = fonts.query(&fontdb::Query {
+            families: &[fontdb::Family::Name("DejaVu Sans"), fontdb::Family::SansSerif],
+            ..fontdb::Query::default()
+        });
+        let face = family
+            .and_then(|id| fonts.face(id))
+            .or_else(|| fonts.faces().next());
+        if let Some(name) = face.and_then(|face| Some(face.families.first()?.0.clone())) {
+            fonts.set_sans_serif_family(name);
+        }
+        Arc::new(fonts)
+    });
+    (!fonts.is_empty()).then(|| fonts.clone())
+}
+
+/// A figure as an SVG that stands for itself.
+pub(super) fn svg(figure: &Figure, is_ratio: bool) -> String {
+    let mut svg = String::new();
+    // Writing into a string cannot fail, and a picture without a point is one too.
+    let _ = draw(
+        figure,
+        is_ratio,
+        &SVGBackend::with_string(&mut svg, SIZE).into_drawing_area(),
+    );
+    svg
+}
+
+type Canvas<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
+type Failed<'a> = DrawingAreaErrorKind<<SVGBackend<'a> as DrawingBackend>::ErrorType>;
+
+fn draw<'a>(figure: &Figure, is_ratio: bool, canvas: &Canvas<'a>) -> Result<(), Failed<'a>> {
+    canvas.fill(&WHITE)?;
+    let better = match figure.better {
+        Better::Lower => "lower is better",
+        Better::Higher => "higher is better",
+    };
+    let title = format!("{} ({}, {better})", figure.measure, figure.unit);
+    canvas.draw(&Text::new(title, (30, 20), ("sans-serif", TITLE)))?;
+    for (line, series) in figure.series.iter().take(LINES).enumerate() {
+        legend(canvas, 70 + LINE * line as i32, series)?;
+    }
+    let (area, _) = canvas.split_horizontally(LEGEND);
+    match &figure.axis {
+        Some(axis) => swept(figure, axis, is_ratio, &area)?,
+        None => named(figure, is_ratio, &area)?,
+    }
+    canvas.present()
+}
+
+fn legend<'a>(canvas: &Canvas<'a>, y: i32, series: &Series) -> Result<(), Failed<'a>> {
+    let (colour, x) = (colour(series), LEGEND + 10);
+    let line = [(x, y + 8), (x + 30, y + 8)];
+    canvas.draw(&PathElement::new(line.to_vec(), colour.stroke_width(3)))?;
+    canvas.draw(&Circle::new((x + 15, y + 8), 5, colour.filled()))?;
+    canvas.draw(&Text::new(
+        series.name.clone(),
+        (x + 40, y),
+        ("sans-serif", TEXT - 4),
+    ))
+}
+
+fn colour(series: &Series) -> RGBColor {
+    COLOURS[series.index % COLOURS.len()]
+}
+
+/// What was varied along the bottom, values along the side.
+fn swept<'a>(figure: &Figure, axis: &str, is_ratio: bool, area: &Canvas<'a>) -> Result<(), Failed<'a>> {
+    let mut builder = ChartBuilder::on(area);
+    builder
+        .margin(20)
+        .margin_top(70)
+        .x_label_area_size(60)
+        .y_label_area_size(90);
+    let mut chart =
+        builder.build_cartesian_2d(Scale::of_places(figure), Scale::of_values(figure, is_ratio))?;
+    let mut mesh = chart.configure_mesh();
+    mesh.light_line_style(TRANSPARENT)
+        .bold_line_style(BLACK.mix(0.15));
+    mesh.label_style(("sans-serif", TEXT))
+        .x_desc(axis)
+        .y_desc(&figure.unit)
+        .draw()?;
+    for series in &figure.series {
+        let colour = colour(series);
+        let at = |place: usize| figure.places[place].at.unwrap_or_default();
+        let medians = series
+            .points
+            .iter()
+            .map(|point| (at(point.place), point.estimate.median));
+        if series.is_paper {
+            chart.draw_series(medians.map(|point| Cross::new(point, 9, colour.stroke_width(4))))?;
+            continue;
+        }
+        chart.draw_series(LineSeries::new(medians.clone(), colour.stroke_width(3)))?;
+        chart.draw_series(medians.map(|point| Circle::new(point, 5, colour.filled())))?;
+        let interval = |point: &super::figure::Point| {
+            let (x, estimate) = (at(point.place), point.estimate);
+            PathElement::new(
+                vec![(x, estimate.low), (x, estimate.high)],
+                colour.stroke_width(2),
+            )
+        };
+        chart.draw_series(series.points.iter().map(interval))?;
+    }
+    Ok(())
+}
+
+/// A row for each candidate at each place, values along the bottom.
+fn named<'a>(figure: &Figure, is_ratio: bool, area: &Canvas<'a>) -> Result<(), Failed<'a>> {
+    let rows = Scale::of_rows(figure);
+    let row = |place: usize, series: &Series| {
+        -((place * (figure.series.len() + 1)) as f64)
+            - figure
+                .series
+                .iter()
+                .take_while(|one| one.name != series.name)
+                .count() as f64
+    };
+    let mut builder = ChartBuilder::on(area);
+    builder
+        .margin(20)
+        .margin_top(70)
+        .x_label_area_size(60)
+        .y_label_area_size(260);
+    let mut chart = builder.build_cartesian_2d(Scale::of_values(figure, is_ratio), rows)?;
+    let mut mesh = chart.configure_mesh();
+    mesh.light_line_style(TRANSPARENT)
+        .bold_line_style(BLACK.mix(0.15));
+    mesh.label_style(("sans-serif", TEXT))
+        .x_desc(&figure.unit)
+        .draw()?;
+    for series in &figure.series {
+        let colour = colour(series);
+        for point in &series.points {
+            let (y, estimate) = (row(point.place, series), point.estimate);
+            let interval = vec![(estimate.low, y), (estimate.high, y)];
+            chart.draw_series([PathElement::new(interval, colour.stroke_width(3))])?;
+            chart.draw_series([Circle::new((estimate.median, y), 6, colour.filled())])?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

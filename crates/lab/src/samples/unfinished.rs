@@ -1,0 +1,199 @@
+//! Runs that were interrupted, and can go on.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use super::{Sample, Store, StoreError};
+use crate::report::Header;
+
+/// A run that has not come to its end.
+#[derive(Debug)]
+pub struct Unfinished {
+    /// What it was begun with.
+    pub header: Header,
+    /// What it has measured.
+    pub samples: Vec<Sample>,
+    directory: PathBuf,
+    /// Bytes of whole samples in the file.
+    whole: u64,
+}
+
+/// Why a run cannot go on.
+#[derive(Debug, thiserror::Error)]
+#[error("the run in {} cannot go on: {reason}", directory.display())]
+pub struct UnfinishedError {
+    directory: PathBuf,
+    reason: String,
+}
+
+impl Unfinished {
+    /// The run in a directory, if it is one of the same plan on the same machine with the same
+    /// build as one that would begin now. Only its seed may be another.
+    pub fn open(directory: &Path, now: &Header) -> Result<Self, UnfinishedError> {
+        Self::try_open(directory, now).map_err(|reason| UnfinishedError {
+            directory: directory.to_owned(),
+            reason,
+        })
+    }
+
+    /// The latest such run among results.
+    pub fn latest(results: &Path, now: &Header) -> Option<Self> {
+        let mut runs: Vec<_> = fs::read_dir(results)
+            .ok()?
+            .flatten()
+            .map(|run| run.path())
+            .collect();
+        // Their names begin with their time.
+        runs.sort_unstable();
+        runs.iter().rev().find_map(|run| Self::try_open(run, now).ok())
+    }
+
+    fn try_open(directory: &Path, now: &Header) -> Result<Self, String> {
+        let text = read(&directory.join("run.json"))?;
+        let header: Header = serde_json::from_str(&text).map_err(|error| format!("run.json: {error}"))?;
+        is_same(&header, now)?;
+        if is_complete(directory) {
+            return Err("it has come to its end".into());
+        }
+        let text = read(&directory.join("samples.jsonl"))?;
+        let (mut samples, mut whole) = (Vec::new(), 0);
+        for line in text.split_inclusive('\n').filter(|line| line.ends_with('\n')) {
+            let Ok(sample) = serde_json::from_str::<Sample>(line) else {
+                break;
+            };
+            samples.push(sample);
+            whole += line.len() as u64;
+        }
+        Ok(Self {
+            header,
+            samples,
+            directory: directory.to_owned(),
+            whole,
+        })
+    }
+
+    /// Where its next samples go. What there is of half a sample is removed.
+    pub fn store(&self) -> Result<Store, StoreError> {
+        Store::open(&self.directory, self.whole)
+    }
+}
+
+fn read(path: &Path) -> Result<String, String> {
+    fs::read_to_string(path).map_err(|error| format!("cannot read {}: {error}", path.display()))
+}
+
+fn is_same(then: &Header, now: &Header) -> Result<(), String> {
+    let mut plan = now.plan.clone();
+    plan.seed = then.plan.seed;
+    let same = [
+        (
+            then.plan.experiment == plan.experiment,
+            "it is one of another plan",
+        ),
+        (then.plan == plan, "its plan or its settings are others"),
+        (then.build == now.build, "it was measured with another build"),
+        (
+            then.host.cpu == now.host.cpu && then.host.kernel == now.host.kernel,
+            "it is of another machine",
+        ),
+    ];
+    match same.into_iter().find(|(is_same, _)| !is_same) {
+        Some((_, reason)) => Err(reason.into()),
+        None => Ok(()),
+    }
+}
+
+/// All that has to be known of a report.
+#[derive(Deserialize)]
+struct End {
+    complete: bool,
+}
+
+fn is_complete(directory: &Path) -> bool {
+    let text = fs::read_to_string(directory.join("report.json")).unwrap_or_default();
+    serde_json::from_str(&text).is_ok_and(|End { complete }| complete)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::{PlanFile, builtin};
+    use crate::samples::Outcome;
+
+    fn header() -> Header {
+        let plans = builtin::all().unwrap();
+        let plan: &PlanFile = &plans[0];
+        Header::now(plan.plan(true, 7, [0, 1]))
+    }
+
+    fn sample(header: &Header, sequence: u32) -> Sample {
+        let cell = header.plan.cells[0];
+        Sample {
+            round: 0,
+            sequence,
+            candidate: "unix".into(),
+            name: cell.name(),
+            cell,
+            factors: cell.factors(),
+            began_unix_ms: 1,
+            took_ns: 2,
+            outcome: Outcome::Unavailable { reason: "why".into() },
+        }
+    }
+
+    /// A run with two samples and half of a third.
+    fn interrupted(results: &Path, header: &Header) -> PathBuf {
+        let mut store = Store::create(results, &header.plan.experiment).unwrap();
+        store.write("run.json", header).unwrap();
+        store.append(&sample(header, 0)).unwrap();
+        store.append(&sample(header, 1)).unwrap();
+        let directory = store.directory().to_owned();
+        let path = directory.join("samples.jsonl");
+        let text = fs::read_to_string(&path).unwrap();
+        fs::write(path, format!("{text}{}", &text[..40])).unwrap();
+        directory
+    }
+
+    #[test]
+    fn an_interrupted_run_goes_on_behind_its_last_whole_sample() {
+        let (results, header) = (tempfile::tempdir().unwrap(), header());
+        let directory = interrupted(results.path(), &header);
+        let now = Header {
+            plan: crate::Plan {
+                seed: 8,
+                ..header.plan.clone()
+            },
+            ..header.clone()
+        };
+        let run = Unfinished::latest(results.path(), &now).unwrap();
+        assert_eq!((run.header.plan.seed, run.samples.len()), (7, 2));
+        let mut store = run.store().unwrap();
+        assert_eq!(store.directory(), directory);
+        store.append(&sample(&header, 2)).unwrap();
+        let again = Unfinished::open(&directory, &now).unwrap();
+        let sequences: Vec<_> = again.samples.iter().map(|sample| sample.sequence).collect();
+        assert_eq!(sequences, [0, 1, 2]);
+    }
+
+    #[test]
+    fn a_run_that_is_another_does_not_go_on() {
+        let (results, header) = (tempfile::tempdir().unwrap(), header());
+        let directory = interrupted(results.path(), &header);
+        let refused = |change: fn(&mut Header)| {
+            let mut now = header.clone();
+            change(&mut now);
+            assert!(Unfinished::latest(results.path(), &now).is_none());
+            Unfinished::open(&directory, &now).unwrap_err().to_string()
+        };
+        assert!(refused(|now| now.plan.experiment = "toe/fig9".into()).contains("another plan"));
+        assert!(refused(|now| now.plan.settings.span_ms += 1).contains("settings are others"));
+        assert!(refused(|now| now.build.commit = "other".into()).contains("another build"));
+        assert!(refused(|now| now.host.kernel = None).contains("another machine"));
+        fs::write(directory.join("report.json"), r#"{"complete":true}"#).unwrap();
+        assert!(refused(|_| ()).contains("come to its end"));
+        fs::write(directory.join("report.json"), r#"{"complete":false}"#).unwrap();
+        assert!(Unfinished::latest(results.path(), &header).is_some());
+    }
+}

@@ -1,0 +1,94 @@
+//! A connection for each request: set up, a message there and back, torn down.
+//!
+//! The server closes first, as in [`super::connect`].
+
+use std::io::{self, Write};
+use std::time::Instant;
+
+use super::meter::Meter;
+use super::ping_pong::nanoseconds;
+use super::{Pace, read_end, read_whole};
+use crate::samples::{Recorder, Side};
+use crate::testbed::{Connection, Testbed};
+
+/// Connections before anything counts, however long they take.
+const MIN_WARM_UP: u64 = 4;
+
+/// The server looks at the clock once in so many connections, in its warm-up.
+const CLOCK_EVERY: u64 = 4;
+
+pub(super) fn serve<T: Testbed>(
+    testbed: &mut T,
+    listener: &mut T::Listener,
+    size: usize,
+    pace: &Pace,
+) -> io::Result<Side> {
+    let mut message = vec![0; size];
+    let began = Instant::now();
+    let mut meter = Meter::start();
+    let (mut served, mut warm) = (0_u64, 0);
+    loop {
+        let mut connection = testbed.accept(listener)?;
+        // Who says nothing has nothing more to ask.
+        if !read_whole(&mut connection, &mut message)? {
+            connection.finish()?;
+            break;
+        }
+        connection.write_all(&message)?;
+        connection.finish()?;
+        read_end(&mut connection)?;
+        served += 1;
+        if warm == 0 && served.is_multiple_of(CLOCK_EVERY) && began.elapsed() >= pace.warm_up {
+            warm = served;
+            meter = Meter::start();
+        }
+    }
+    let counted = served - warm;
+    Ok(Side {
+        total_bytes: 2 * served * size as u64,
+        ..meter.stop(counted, 2 * counted * size as u64)
+    })
+}
+
+pub(super) fn drive<C: Connection>(
+    mut connect: impl FnMut() -> io::Result<C>,
+    size: usize,
+    pace: &Pace,
+) -> io::Result<Side> {
+    let (message, mut answer) = (vec![0x5a; size], vec![0; size]);
+    let mut ask = || -> io::Result<()> {
+        let mut connection = connect()?;
+        connection.write_all(&message)?;
+        if !read_whole(&mut connection, &mut answer)? {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        read_end(&mut connection)
+    };
+    let began = Instant::now();
+    let mut warm = 0;
+    while warm < MIN_WARM_UP || began.elapsed() < pace.warm_up {
+        ask()?;
+        warm += 1;
+    }
+    let mut recorder = Recorder::new();
+    let meter = Meter::start();
+    let mut last = Instant::now();
+    let end = last + pace.span;
+    let mut asked = 0;
+    while last < end {
+        ask()?;
+        let now = Instant::now();
+        recorder.record(nanoseconds(now - last));
+        last = now;
+        asked += 1;
+    }
+    let side = meter.stop(asked, 2 * asked * size as u64);
+    let mut last = connect()?;
+    last.finish()?;
+    read_end(&mut last)?;
+    Ok(Side {
+        total_bytes: 2 * (warm + asked) * size as u64,
+        durations: Some(recorder.counts()),
+        ..side
+    })
+}

@@ -1,0 +1,112 @@
+//! Ping-pong of messages of all sizes up to one: as many of 1 to 2 bytes as of 2 to 4, of 4 to
+//! 8, and so on. Both sides draw the same sizes.
+
+use std::io;
+use std::time::Instant;
+
+use super::meter::Meter;
+use super::ping_pong::nanoseconds;
+use super::{Pace, read_end, read_whole};
+use crate::samples::{Recorder, Side};
+use crate::testbed::Connection;
+
+/// Sizes that are drawn before they begin anew.
+const SIZES: usize = 1021;
+
+/// Round trips before anything counts, however long they take.
+const MIN_WARM_UP: u64 = 16;
+
+/// The server looks at the clock once in so many messages, in its warm-up.
+const CLOCK_EVERY: u64 = 16;
+
+pub(super) fn serve(mut connection: impl Connection, largest: usize, pace: &Pace) -> io::Result<Side> {
+    let sizes = sizes(largest);
+    let mut message = vec![0; largest];
+    let began = Instant::now();
+    let mut meter = Meter::start();
+    let (mut echoed, mut bytes) = (0_u64, 0_u64);
+    let (mut warm, mut warm_bytes) = (0, 0);
+    for size in sizes.iter().cycle() {
+        if !read_whole(&mut connection, &mut message[..*size])? {
+            break;
+        }
+        connection.write_all(&message[..*size])?;
+        echoed += 1;
+        bytes += 2 * *size as u64;
+        if warm == 0 && echoed.is_multiple_of(CLOCK_EVERY) && began.elapsed() >= pace.warm_up {
+            (warm, warm_bytes) = (echoed, bytes);
+            meter = Meter::start();
+        }
+    }
+    let side = meter.stop(2 * (echoed - warm), bytes - warm_bytes);
+    connection.finish()?;
+    Ok(Side {
+        total_bytes: bytes,
+        ..side
+    })
+}
+
+pub(super) fn drive(mut connection: impl Connection, largest: usize, pace: &Pace) -> io::Result<Side> {
+    let sizes = sizes(largest);
+    let (message, mut answer) = (vec![0x5a; largest], vec![0; largest]);
+    let mut next = sizes.iter().copied().cycle();
+    let mut exchange = || -> io::Result<u64> {
+        let size = next.next().unwrap_or(1);
+        connection.write_all(&message[..size])?;
+        match read_whole(&mut connection, &mut answer[..size])? {
+            true => Ok(2 * size as u64),
+            false => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+    };
+    let began = Instant::now();
+    let (mut warm, mut total) = (0, 0);
+    while warm < MIN_WARM_UP || began.elapsed() < pace.warm_up {
+        total += exchange()?;
+        warm += 1;
+    }
+    let mut recorder = Recorder::new();
+    let warm_bytes = total;
+    let meter = Meter::start();
+    let mut last = Instant::now();
+    let end = last + pace.span;
+    let mut exchanged = 0;
+    while last < end {
+        total += exchange()?;
+        let now = Instant::now();
+        recorder.record(nanoseconds(now - last));
+        last = now;
+        exchanged += 1;
+    }
+    let side = meter.stop(2 * exchanged, total - warm_bytes);
+    connection.finish()?;
+    read_end(&mut connection)?;
+    Ok(Side {
+        total_bytes: total,
+        durations: Some(recorder.counts()),
+        ..side
+    })
+}
+
+/// Evenly distributed on a logarithmic scale, always the same.
+fn sizes(largest: usize) -> Vec<usize> {
+    let mut random = fastrand::Rng::with_seed(0);
+    let drawn = std::iter::repeat_with(|| (largest as f64).powf(random.f64()) as usize);
+    drawn.map(|size| size.clamp(1, largest)).take(SIZES).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_power_of_two_is_as_likely() {
+        let sizes = sizes(1 << 10);
+        assert!(sizes.iter().all(|size| (1..=1 << 10).contains(size)));
+        for power in 0..10 {
+            let range = 1 << power..2 << power;
+            let share = sizes.iter().filter(|size| range.contains(*size)).count();
+            assert!((60..150).contains(&share), "{share} of 1021 in {range:?}");
+        }
+        assert!(super::sizes(1).iter().all(|size| *size == 1));
+    }
+}

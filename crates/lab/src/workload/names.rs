@@ -1,0 +1,142 @@
+//! What workloads are called, and what they have of each factor.
+
+use super::{Factors, Workload};
+use crate::size::Size;
+
+/// The kinds that plans in files may have, each with its fields: factors, mostly.
+pub(crate) const KINDS: &[(&str, &[&str])] = &[
+    ("ping-pong", &["size"]),
+    ("wake-up", &[]),
+    ("stream", &["size"]),
+    ("bulk", &[]),
+    ("connect", &[]),
+    ("acknowledgement", &["times"]),
+    ("idle", &["pairs", "span-ms"]),
+    ("crowd", &["pairs", "size"]),
+    ("availability", &["size"]),
+    ("hot-spot", &["clients", "size"]),
+    ("multi-stream", &["streams", "size"]),
+    ("fan-in", &["clients", "size"]),
+    ("fan-out", &["clients", "size"]),
+    ("incast", &["clients", "size"]),
+    ("bidirectional", &["size"]),
+    ("mixed", &["size"]),
+    ("churn", &["size"]),
+    ("open-loop", &["rate", "size"]),
+];
+
+impl Workload {
+    /// Stable name, the first part of the names of its metrics: `latency_64B`,
+    /// `wakeup`, `stream_1K`, `stream`, `impaired_1%_20ms`, `connect`, `ack`, `idle_16`, `pingpong_16`,
+    /// `availability_1K`, `pause`, `hotspot_4_64B`, `open_1000_64B`.
+    pub fn name(&self) -> String {
+        match self {
+            Self::PingPong { size } => format!("latency_{size}"),
+            Self::WakeUp => "wakeup".into(),
+            Self::Stream { size } => format!("stream_{size}"),
+            Self::Bulk => "stream".into(),
+            Self::Impaired { faults } => format!("impaired_{}", faults.name()),
+            Self::Connect => "connect".into(),
+            Self::Acknowledgement { .. } => "ack".into(),
+            Self::Idle { pairs: 1, .. } => "idle".into(),
+            Self::Idle { pairs, .. } => format!("idle_{}", 2 * u16::from(*pairs)),
+            Self::Crowd { pairs, .. } => format!("pingpong_{}", 2 * u16::from(*pairs)),
+            Self::Availability { size } => format!("availability_{size}"),
+            Self::Switching { still: false, .. } => "pause".into(),
+            Self::Switching { still: true, .. } => "pause_still".into(),
+            Self::HotSpot { clients, size } => format!("hotspot_{clients}_{size}"),
+            Self::MultiStream { streams, size } => format!("multistream_{streams}_{size}"),
+            Self::FanIn { clients, size } => format!("fanin_{clients}_{size}"),
+            Self::FanOut { clients, size } => format!("fanout_{clients}_{size}"),
+            Self::Incast { clients, size } => format!("incast_{clients}_{size}"),
+            Self::Bidirectional { size } => format!("bidirectional_{size}"),
+            Self::Mixed { size } => format!("mixed_{size}"),
+            Self::Churn { size } => format!("churn_{size}"),
+            Self::OpenLoop { rate, size } => format!("open_{rate}_{size}"),
+        }
+    }
+
+    /// What plans call it.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::PingPong { .. } => "ping-pong",
+            Self::WakeUp => "wake-up",
+            Self::Stream { .. } => "stream",
+            Self::Bulk => "bulk",
+            Self::Impaired { .. } => "impaired",
+            Self::Connect => "connect",
+            Self::Acknowledgement { .. } => "acknowledgement",
+            Self::Idle { .. } => "idle",
+            Self::Crowd { .. } => "crowd",
+            Self::Availability { .. } => "availability",
+            Self::Switching { .. } => "switching",
+            Self::HotSpot { .. } => "hot-spot",
+            Self::MultiStream { .. } => "multi-stream",
+            Self::FanIn { .. } => "fan-in",
+            Self::FanOut { .. } => "fan-out",
+            Self::Incast { .. } => "incast",
+            Self::Bidirectional { .. } => "bidirectional",
+            Self::Mixed { .. } => "mixed",
+            Self::Churn { .. } => "churn",
+            Self::OpenLoop { .. } => "open-loop",
+        }
+    }
+
+    /// For people.
+    pub fn title(&self) -> String {
+        match self {
+            Self::PingPong { size } => format!("ping-pong, {size}"),
+            Self::WakeUp => "wake-up, 64B".into(),
+            Self::Stream { size } => format!("stream, {size} writes"),
+            Self::Bulk => "bulk stream".into(),
+            Self::Impaired { faults } => faults.title(),
+            Self::Connect => "connections".into(),
+            Self::Acknowledgement { .. } => "receiver computes".into(),
+            Self::Idle { pairs: 1, .. } => "one node".into(),
+            Self::Idle { pairs, .. } | Self::Crowd { pairs, .. } => {
+                format!("{} nodes", 2 * u16::from(*pairs))
+            }
+            Self::Availability { size } => format!("stream, {size} writes"),
+            Self::Switching { still: false, times } => format!("{times} changes"),
+            Self::Switching { still: true, times } => format!("{times} times nothing"),
+            Self::HotSpot { clients, size } => format!("{clients} clients, ping-pong, {size}"),
+            Self::MultiStream { streams, size } => format!("{streams} streams, {size} writes"),
+            Self::FanIn { clients, size } => format!("from {clients} clients, {size} writes"),
+            Self::FanOut { clients, size } => format!("to {clients} clients, {size} writes"),
+            Self::Incast { clients, size } => format!("{clients} clients answer at once, {size}"),
+            Self::Bidirectional { size } => format!("both ways at once, {size} writes"),
+            Self::Mixed { size } => format!("ping-pong, 1B to {size}"),
+            Self::Churn { size } => format!("a connection a request, {size}"),
+            Self::OpenLoop { rate, size } => format!("{rate} requests a second, {size}"),
+        }
+    }
+
+    /// What it has of each factor.
+    pub(super) fn factors(&self) -> Factors {
+        let of = |name: &str, value: u64| (name.to_owned(), value);
+        let size = |size: &Size| of("size", size.bytes() as u64);
+        let factors = match self {
+            Self::PingPong { size: bytes } | Self::Stream { size: bytes } => vec![size(bytes)],
+            Self::Availability { size: bytes }
+            | Self::Bidirectional { size: bytes }
+            | Self::Mixed { size: bytes }
+            | Self::Churn { size: bytes } => vec![size(bytes)],
+            Self::HotSpot { clients, size: bytes }
+            | Self::FanIn { clients, size: bytes }
+            | Self::FanOut { clients, size: bytes }
+            | Self::Incast { clients, size: bytes } => vec![of("clients", (*clients).into()), size(bytes)],
+            Self::MultiStream { streams, size: bytes } => {
+                vec![of("streams", (*streams).into()), size(bytes)]
+            }
+            Self::OpenLoop { rate, size: bytes } => vec![of("rate", (*rate).into()), size(bytes)],
+            Self::Crowd { pairs, size: bytes } => vec![of("pairs", (*pairs).into()), size(bytes)],
+            Self::Idle { pairs, .. } => vec![of("pairs", (*pairs).into())],
+            Self::Impaired { faults } => vec![
+                of("loss_per_mille", faults.loss_per_mille.into()),
+                of("delay_ms", faults.delay_ms.into()),
+            ],
+            _ => Vec::new(),
+        };
+        factors.into_iter().collect()
+    }
+}
