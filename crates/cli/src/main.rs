@@ -2,8 +2,11 @@
 
 mod bench;
 mod interrupt;
+mod measurement;
 mod model;
 mod nodes;
+mod plans;
+mod report;
 mod side;
 mod version;
 
@@ -25,6 +28,11 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     Bench(bench::Arguments),
+    List(plans::list::Arguments),
+    Reproduce(plans::reproduce::Arguments),
+    Sweep(plans::sweep::Arguments),
+    Compare(plans::compare::Arguments),
+    Report(report::Arguments),
     Model(model::Arguments),
     Run(nodes::run::Arguments),
     Up(nodes::up::Arguments),
@@ -43,7 +51,7 @@ enum Command {
     /// The engine process of an uplink or a device; started by them, never by hand.
     #[command(name = nodes::forward::NAME, hide = true)]
     Forward(nodes::forward::Arguments),
-    /// One process of a measurement; started by `bench`, never by hand.
+    /// One process of a measurement; started by measurements, never by hand.
     #[command(name = side::NAME, hide = true)]
     Side,
 }
@@ -51,6 +59,11 @@ enum Command {
 fn main() -> ExitCode {
     let done = match Arguments::parse().command {
         Command::Bench(arguments) => bench::run(arguments),
+        Command::List(arguments) => plans::list::run(&arguments),
+        Command::Reproduce(arguments) => plans::reproduce::run(&arguments),
+        Command::Sweep(arguments) => plans::sweep::run(&arguments),
+        Command::Compare(arguments) => plans::compare::run(&arguments),
+        Command::Report(arguments) => report::run(arguments),
         Command::Model(arguments) => model::run(&arguments),
         Command::Run(arguments) => nodes::run::run(arguments),
         Command::Up(arguments) => nodes::up::run(arguments),
@@ -68,6 +81,11 @@ fn main() -> ExitCode {
         Command::Side => return side::run(),
     };
     done.unwrap_or_else(|error| {
+        let is_unread = |cause: &std::io::Error| cause.kind() == std::io::ErrorKind::BrokenPipe;
+        if error.downcast_ref().is_some_and(is_unread) {
+            // Whoever read the output has read enough, as `head` does.
+            return ExitCode::SUCCESS;
+        }
         eprintln!("toehold: {error:#}");
         ExitCode::FAILURE
     })

@@ -1,5 +1,6 @@
 //! `toehold version`: what this program is built from.
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -20,13 +21,16 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let build = Build::this();
     if arguments.json {
-        println!("{}", serde_json::to_string_pretty(&build)?);
+        writeln!(std::io::stdout(), "{}", serde_json::to_string_pretty(&build)?)?;
     } else {
         let changed = if build.dirty { ", changed" } else { "" };
-        println!(
+        writeln!(
+            std::io::stdout(),
             "toehold {} (commit {}{changed}, {} build)",
-            build.version, build.commit, build.profile
-        );
+            build.version,
+            build.commit,
+            build.profile
+        )?;
     }
     Ok(ExitCode::SUCCESS)
 }

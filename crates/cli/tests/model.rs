@@ -47,3 +47,16 @@ fn what_makes_no_sense_is_refused() {
         assert!(!done && !said.is_empty(), "{line}");
     }
 }
+
+#[test]
+fn output_that_nobody_reads_is_no_error() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let output = Command::new(env!("CARGO_BIN_EXE_toehold"))
+        .args(["model", "demux"])
+        .stdout(writer)
+        .output()
+        .unwrap();
+    assert!(output.status.success());
+    assert_eq!(String::from_utf8(output.stderr).unwrap(), "");
+}

@@ -1,5 +1,6 @@
 //! `toehold bench demux`: what finding a connection costs, by strategy.
 
+use std::io::Write;
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 
@@ -8,7 +9,7 @@ use clap::ValueEnum;
 use serde::Serialize;
 use toehold_demux_lab::model::FIGURE_9_USERS;
 use toehold_demux_lab::paper::{self, Effort, Entered, Number, Point};
-use toehold_demux_lab::speed::{self, Growth, Plan, Times};
+use toehold_demux_lab::speed::{self, Attacked, Growth, Plan, Times};
 
 use crate::nodes::{print_json, table};
 
@@ -21,6 +22,7 @@ use crate::nodes::{print_json, table};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   toehold bench demux --quick
+  toehold bench demux --attacks --rounds 5
   toehold bench demux --connections 1024,1048576 --traffic tpca,misses --json")]
 pub(super) struct Arguments {
     /// Half a minute: fewer connections, traffic, rounds
@@ -38,6 +40,12 @@ pub(super) struct Arguments {
     /// Rounds [default: 9; quick: 3]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: Option<u32>,
+
+    /// What somebody can do who chooses connections or segments, in place of the rest: with so
+    /// many connections
+    #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "1048576",
+        value_parser = clap::value_parser!(u32).range(64..=1 << 22))]
+    attacks: Option<u32>,
 
     /// Seed of users, connections, hashes and the order of candidates
     #[arg(long, default_value_t = 1, value_name = "N")]
@@ -92,6 +100,15 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
         return Ok(ExitCode::FAILURE);
     };
     let plan = plan(arguments);
+    if let Some(live) = arguments.attacks {
+        let found = speed::attacks(live, plan.rounds, plan.seed, |what| eprintln!("{what}"));
+        if arguments.json {
+            print_json(&found)?;
+        } else {
+            show_attacks(&found);
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
     let effort = Effort {
         lookups: if arguments.quick { 20_000 } else { 200_000 },
         seed: plan.seed,
@@ -120,7 +137,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
     if arguments.json {
         print_json(&report)?;
     } else {
-        show(&report);
+        show(&report)?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -145,13 +162,14 @@ fn plan(arguments: &Arguments) -> Plan {
     Plan {
         connections: or(&arguments.connections, connections),
         traffic: traffic.into_iter().map(Into::into).collect(),
+        lists: true,
         rounds: arguments.rounds.unwrap_or(rounds),
         seed: arguments.seed,
     }
 }
 
-fn show(report: &Report) {
-    println!("§3, 2000 users: protocol control blocks");
+fn show(report: &Report) -> std::io::Result<()> {
+    writeln!(std::io::stdout(), "§3, 2000 users: protocol control blocks")?;
     let columns = ["", "paper", "its equation", "closed loop", "simulated"];
     let mut numbers = table::new(&columns, 1);
     for number in &report.section_3 {
@@ -159,13 +177,19 @@ fn show(report: &Report) {
         let found = [number.equation, number.exact, number.simulated].map(two_digits);
         numbers.add_row([number.what.clone(), printed].into_iter().chain(found));
     }
-    println!("{numbers}\n\nFigure 4: users of 2000 who enter a transaction within a span");
+    writeln!(
+        std::io::stdout(),
+        "{numbers}\n\nFigure 4: users of 2000 who enter a transaction within a span"
+    )?;
     let mut entered = table::new(&["seconds", "equation 3", "simulated"], 0);
     for point in &report.figure_4 {
         let found = [point.equation, point.simulated].map(two_digits);
         entered.add_row([point.span.to_string()].into_iter().chain(found));
     }
-    println!("{entered}\n\nFigure 9: protocol control blocks examined");
+    writeln!(
+        std::io::stdout(),
+        "{entered}\n\nFigure 9: protocol control blocks examined"
+    )?;
     let columns = ["strategy", "R, s", "users", "paper", "closed loop", "simulated"];
     let mut curves = table::new(&columns, 1);
     for point in &report.figure_9 {
@@ -179,7 +203,11 @@ fn show(report: &Report) {
         let found = [point.exact, point.simulated].map(two_digits);
         curves.add_row(named.into_iter().chain(found));
     }
-    println!("{curves}\n\nNanoseconds a look-up, {} rounds", report.rounds);
+    writeln!(
+        std::io::stdout(),
+        "{curves}\n\nNanoseconds a look-up, {} rounds",
+        report.rounds
+    )?;
     let columns = [
         "connections",
         "traffic",
@@ -199,7 +227,10 @@ fn show(report: &Report) {
             row.lookups.to_string(),
         ]);
     }
-    println!("{times}\n\nNanoseconds to enter a connection, from none on");
+    writeln!(
+        std::io::stdout(),
+        "{times}\n\nNanoseconds to enter a connection, from none on"
+    )?;
     let columns = ["candidate", "connections", "median", "99 %", "99.9 %", "most"];
     let mut growth = table::new(&columns, 1);
     for row in &report.growth {
@@ -213,7 +244,33 @@ fn show(report: &Report) {
         let counts = counts.map(|count| count.to_string());
         growth.add_row([row.candidate.clone()].into_iter().chain(counts));
     }
-    println!("{growth}");
+    writeln!(std::io::stdout(), "{growth}")?;
+    Ok(())
+}
+
+fn show_attacks(found: &[Attacked]) {
+    let columns = [
+        "attack",
+        "candidate",
+        "connections",
+        "usual, least",
+        "median",
+        "attacked, least",
+        "median",
+        "times",
+    ];
+    let mut shown = table::new(&columns, 2);
+    for row in found {
+        let named = [
+            row.attack.name().to_owned(),
+            row.candidate.clone(),
+            row.connections.to_string(),
+        ];
+        let times = row.usual_ns.into_iter().chain(row.attacked_ns);
+        let times = times.map(|ns| format!("{ns:.1}"));
+        shown.add_row(named.into_iter().chain(times).chain([two_digits(row.ratio())]));
+    }
+    println!("Nanoseconds a look-up\n{shown}");
 }
 
 fn two_digits(value: f64) -> String {

@@ -77,7 +77,7 @@ impl Measuring {
 }
 
 /// What decides the order: what a person chose, or another number each time.
-pub(super) fn seed(chosen: Option<u64>) -> u64 {
+pub(crate) fn seed(chosen: Option<u64>) -> u64 {
     chosen.unwrap_or_else(|| u64::from(std::process::id()) ^ clock())
 }
 
@@ -87,7 +87,7 @@ fn clock() -> u64 {
     now.map_or(0, |now| u64::from(now.subsec_nanos()))
 }
 
-pub(super) fn cores(chosen: Option<Vec<usize>>) -> Result<[usize; 2]> {
+pub(crate) fn cores(chosen: Option<Vec<usize>>) -> Result<[usize; 2]> {
     let usable = host::usable_cores();
     let chosen = match chosen {
         Some(chosen) => chosen,

@@ -61,7 +61,7 @@ pub(super) fn run(arguments: Arguments) -> Result<ExitCode> {
     let mut plan = placement::plan(options, &depth)?;
     if !arguments.only.is_empty() {
         let is_chosen = |name: &str| arguments.only.iter().any(|only| name.starts_with(only.as_str()));
-        plan.workloads.retain(|workload| is_chosen(&workload.name()));
+        plan.cells.retain(|cell| is_chosen(&cell.name()));
     }
     super::carry_out(plan, &arguments.output)
 }

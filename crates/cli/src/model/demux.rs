@@ -1,5 +1,6 @@
 //! `toehold model demux`: what finding a connection costs by the equations of the paper.
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
@@ -74,7 +75,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
     if arguments.json {
         print_json(&report)?;
     } else {
-        show(&report);
+        show(&report)?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -114,12 +115,15 @@ const LINES: &[Line] = &[
     ("flow-table, closed loop", |m| m.exact.flow_table),
 ];
 
-fn show(report: &Report) {
+fn show(report: &Report) -> std::io::Result<()> {
     let first = &report.models[0];
-    println!(
+    writeln!(
+        std::io::stdout(),
         "{} users, {} transactions a second each while thinking, {} chains\n",
-        first.users.users, first.users.rate, first.chains
-    );
+        first.users.users,
+        first.users.rate,
+        first.chains
+    )?;
     let responses = report
         .models
         .iter()
@@ -133,14 +137,18 @@ fn show(report: &Report) {
         let values = report.models.iter().map(|model| figure(value(model)));
         lines.add_row(std::iter::once((*name).to_owned()).chain(values));
     }
-    println!("{lines}\n\nFigure 4: users who enter a transaction within a span");
+    writeln!(
+        std::io::stdout(),
+        "{lines}\n\nFigure 4: users who enter a transaction within a span"
+    )?;
     let mut spans = table::new(&["seconds", "users"], 0);
     for point in &report.figure_4 {
         spans.add_row([point.span.to_string(), figure(point.users)]);
     }
-    println!(
+    writeln!(
+        std::io::stdout(),
         "{spans}\n\nFigure 9: as the paper reckons it, a transaction in ten seconds; chains with R = 0.2 s"
-    );
+    )?;
     let columns = [
         "users",
         "bsd",
@@ -159,7 +167,8 @@ fn show(report: &Report) {
             .chain([point.sequent_19, point.sequent_100]);
         curves.add_row(values.map(figure));
     }
-    println!("{curves}");
+    writeln!(std::io::stdout(), "{curves}")?;
+    Ok(())
 }
 
 /// Five digits, or what tells a small value from none.

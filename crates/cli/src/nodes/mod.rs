@@ -17,6 +17,7 @@ pub(crate) mod table;
 pub(crate) mod up;
 pub(crate) mod uplink;
 
+use std::io::Write;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
@@ -43,7 +44,7 @@ impl Within {
 }
 
 pub(crate) fn print_json(value: &impl Serialize) -> Result<()> {
-    println!("{}", serde_json::to_string_pretty(value)?);
+    writeln!(std::io::stdout(), "{}", serde_json::to_string_pretty(value)?)?;
     Ok(())
 }
 

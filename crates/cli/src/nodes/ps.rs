@@ -1,5 +1,6 @@
 //! `toehold ps`: the nodes that run.
 
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -60,7 +61,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     } else if lines.is_empty() {
         eprintln!("no node runs; start one with `toehold up NODE`");
     } else {
-        show(&lines);
+        show(&lines)?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -83,7 +84,7 @@ fn line(fabric: &Fabric, node: NodeRecord) -> Option<Line> {
     })
 }
 
-fn show(lines: &[Line]) {
+fn show(lines: &[Line]) -> std::io::Result<()> {
     let columns = [
         "fabric",
         "node",
@@ -122,10 +123,11 @@ fn show(lines: &[Line]) {
             of(peers),
         ]);
     }
-    println!("{table}");
+    writeln!(std::io::stdout(), "{table}")?;
     for error in lines.iter().filter_map(|line| line.error.as_ref()) {
         eprintln!("toehold: {error}");
     }
+    Ok(())
 }
 
 /// Who runs the stack, if it has one; else what it is.

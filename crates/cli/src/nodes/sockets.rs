@@ -1,6 +1,7 @@
 //! `toehold sockets`: a node's sockets, as `ss -tin` lists them.
 
 use std::fmt::Write as _;
+use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -39,7 +40,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     if arguments.json {
         print_json(&sockets)?;
     } else {
-        print!("{}", text(&sockets));
+        write!(std::io::stdout(), "{}", text(&sockets))?;
     }
     Ok(ExitCode::SUCCESS)
 }

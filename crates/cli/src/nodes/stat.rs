@@ -1,6 +1,7 @@
 //! `toehold stat`: what a node does and counts.
 
 use std::fmt::Write as _;
+use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -76,14 +77,18 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         before = Some(std::mem::replace(&mut sample, look(&mut node)?));
     }
     if arguments.prometheus {
-        print!("{}", prometheus(&sample, &arguments.within.fabric));
+        write!(
+            std::io::stdout(),
+            "{}",
+            prometheus(&sample, &arguments.within.fabric)
+        )?;
         return Ok(ExitCode::SUCCESS);
     }
     let report = compare(sample, before.as_ref());
     if arguments.json {
         print_json(&report)?;
     } else {
-        show(&report, arguments.all);
+        show(&report, arguments.all)?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -115,13 +120,13 @@ fn compare(now: Sample, before: Option<&Sample>) -> Report {
     }
 }
 
-fn show(report: &Report, all: bool) {
-    print!("{}", summary(report));
+fn show(report: &Report, all: bool) -> std::io::Result<()> {
+    write!(std::io::stdout(), "{}", summary(report))?;
     let shown = |figure: &&Figure| all || figure.counter.value > 0;
     let figures = together(&report.counters);
     let figures: Vec<_> = figures.iter().filter(shown).collect();
     if figures.is_empty() {
-        return;
+        return Ok(());
     }
     let mut table = table::new(&["counter", "what", "value", "per second"], 2);
     for figure in figures {
@@ -131,7 +136,8 @@ fn show(report: &Report, all: bool) {
         let counter = &figure.counter;
         table.add_row([&counter.name, &counter.doc, &counter.value.to_string(), &rate]);
     }
-    println!("{table}");
+    writeln!(std::io::stdout(), "{table}")?;
+    Ok(())
 }
 
 /// What all shards of a node have counted together.

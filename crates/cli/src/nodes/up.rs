@@ -1,5 +1,6 @@
 //! `toehold up`: starts nodes.
 
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -136,6 +137,6 @@ pub(super) fn show(records: &[NodeRecord], json: bool) -> Result<()> {
             record.pid.to_string(),
         ]);
     }
-    println!("{table}");
+    writeln!(std::io::stdout(), "{table}")?;
     Ok(())
 }

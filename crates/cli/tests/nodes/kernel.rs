@@ -440,6 +440,14 @@ fn what_cannot_be_made_is_explained_and_leaves_nothing() {
     let fabrics = Fabrics::new();
     assert!(fabrics.fails("up a --netns x").contains("give --tap as well"));
     assert!(fabrics.fails("up a b --tap").contains("one by one"));
+    let mounts = format!("/proc/{}/ns/mnt", std::process::id());
+    let said = fabrics.fails(&format!("up a --tap --netns {mounts}"));
+    assert!(
+        said.contains(&format!("{mounts} is no network namespace")),
+        "{said}"
+    );
+    let said = fabrics.fails("up a --tap --netns /proc/self/fd/3");
+    assert!(said.contains("a path as other processes see it"), "{said}");
     let name: NamespaceName = format!("toehold-{}-taken", std::process::id()).parse().unwrap();
     // Somebody else's namespace stays, with what it has.
     let (namespace, _) = name.open_or_create().unwrap();
@@ -458,5 +466,25 @@ fn what_cannot_be_made_is_explained_and_leaves_nothing() {
     }
     assert!(name.path().exists());
     name.remove(namespace.id().unwrap()).unwrap();
+    assert_eq!(fabrics.files(), [""; 0]);
+}
+
+#[test]
+#[ignore = "needs namespaces, tun"]
+fn a_device_is_made_in_the_namespace_of_a_path() {
+    let fabrics = Fabrics::new();
+    let namespace = Namespace::create().unwrap();
+    let Namespace::Open(descriptor) = &namespace else {
+        unreachable!("it was made");
+    };
+    let (process, number) = (std::process::id(), std::os::fd::AsRawFd::as_raw_fd(descriptor));
+    let path = format!("/proc/{process}/fd/{number}");
+    fabrics.succeeds(&format!("up a --tap --netns {path}"));
+    assert!(Interface::open(&namespace, "toe0").unwrap().state().unwrap().up);
+    let status = fabrics.json("stat a --json");
+    assert_eq!(status["status"]["stack"]["kernel"]["netns"], *path, "{status}");
+    fabrics.succeeds("down --all");
+    let gone = Interface::open(&namespace, "toe0");
+    assert!(matches!(gone, Err(InterfaceError::Missing(_))));
     assert_eq!(fabrics.files(), [""; 0]);
 }

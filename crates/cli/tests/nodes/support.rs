@@ -3,10 +3,11 @@
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::sync::{Arc, Once};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -18,6 +19,7 @@ pub(crate) struct Fabrics(pub(crate) TempDir);
 
 impl Fabrics {
     pub(crate) fn new() -> Fabrics {
+        start_programs_with_default_signals();
         Fabrics(
             tempfile::Builder::new()
                 .prefix("toehold-nodes-")
@@ -82,6 +84,26 @@ impl Drop for Fabrics {
     fn drop(&mut self) {
         let _ = self.run("down --all");
     }
+}
+
+/// What is ignored here would be ignored by all that the tests start: under `nohup`, or in the
+/// background of a script. What is handled, even by nothing, is not passed on.
+fn start_programs_with_default_signals() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let status = fs::read_to_string("/proc/self/status").unwrap();
+        let ignored = status
+            .lines()
+            .find_map(|line| line.strip_prefix("SigIgn:"))
+            .unwrap();
+        let ignored = u64::from_str_radix(ignored.trim(), 16).unwrap();
+        for signal in [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM] {
+            let signal = signal.as_raw();
+            if ignored >> (signal - 1) & 1 != 0 {
+                signal_hook::flag::register(signal, Arc::default()).unwrap();
+            }
+        }
+    });
 }
 
 pub(crate) fn text(bytes: &[u8]) -> String {

@@ -7,7 +7,10 @@
 mod calls;
 mod channels;
 mod handed;
+mod limits;
 mod measures;
+mod mpi;
+mod record;
 mod stores;
 #[allow(dead_code, reason = "other tests use the rest of it")]
 #[path = "../nodes/support.rs"]
@@ -26,6 +29,7 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::record::Record;
 use crate::support::{Fabrics, eventually, text};
 
 /// How long a program may take, in seconds, before it counts as one that hangs.
@@ -33,11 +37,18 @@ const LIMIT: &str = "120";
 
 /// The library, as it is now: cargo makes it anew if anything about it has changed.
 static LIBRARY: LazyLock<PathBuf> = LazyLock::new(|| {
-    // TARGET/PROFILE/deps/programs-…
-    let own = std::env::current_exe().unwrap();
-    let profile = own.parent().and_then(Path::parent).unwrap();
+    let profile = profile();
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["build", "--quiet", "--package", "toehold-shim", "--target-dir"]);
+    // Selected as the tests are: for other features cargo would make everything anew.
+    cargo.args([
+        "build",
+        "--quiet",
+        "--workspace",
+        "--lib",
+        "--test",
+        "programs",
+        "--target-dir",
+    ]);
     cargo.arg(profile.parent().unwrap());
     if profile.ends_with("release") {
         cargo.arg("--release");
@@ -47,12 +58,19 @@ static LIBRARY: LazyLock<PathBuf> = LazyLock::new(|| {
     profile.join("libtoehold.so")
 });
 
+/// Where cargo puts what it builds as these tests: TARGET/PROFILE, of TARGET/PROFILE/deps/programs-….
+fn profile() -> PathBuf {
+    let own = std::env::current_exe().unwrap();
+    own.parent().and_then(Path::parent).unwrap().to_owned()
+}
+
 /// Where programs run: over the kernel, or on two nodes, `server` and `client`.
 struct Place {
     /// The programs' files.
     files: TempDir,
     nodes: Option<Fabrics>,
     port: u16,
+    _record: Option<Record>,
 }
 
 /// Does the same over the kernel and on nodes, which have opened at least so many
@@ -78,7 +96,13 @@ impl Place {
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         fs::set_permissions(files.path(), mode).unwrap();
         let port = free_port();
-        Place { files, nodes, port }
+        let _record = nodes.is_some().then_some(Record);
+        Place {
+            files,
+            nodes,
+            port,
+            _record,
+        }
     }
 
     /// The server's address.
@@ -103,6 +127,18 @@ impl Place {
         fs::create_dir_all(Path::new(&path).parent().unwrap()).unwrap();
         fs::write(&path, content).unwrap();
         path
+    }
+
+    /// Compiles a program of C by a command like `cc -static`; gives its path.
+    fn compile(&self, compiler: &str, name: &str, source: &str) -> String {
+        let (source, program) = (self.file(&format!("{name}.c"), source), self.path(name));
+        let mut words = compiler.split(' ');
+        let mut cc = Command::new(words.next().unwrap_or_default());
+        cc.args(words)
+            .args(["-O1", "-Wall", "-pthread", "-o", &program, &source]);
+        let done = cc.output().unwrap_or_else(|error| panic!("{compiler}: {error}"));
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        program
     }
 
     /// A program on one of the nodes, or as it is.

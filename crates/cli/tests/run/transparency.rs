@@ -150,6 +150,38 @@ fn signals_that_were_ignored_or_blocked_stay_so() {
     }
 }
 
+/// It is `nohup` that ignores the terminal's end, and what it starts has that from it.
+#[test]
+fn programs_of_nohup_outlive_their_terminal() {
+    let fabrics = Fabrics::new();
+    let toehold = env!("CARGO_BIN_EXE_toehold");
+    for way in WAYS {
+        let mut command = Command::new("nohup");
+        command.args([toehold, "run"]).args(way.split_whitespace());
+        command.args(["--", "sh", "-c", "echo up; cat; exit 3"]);
+        command.env("TOEHOLD_LIBRARY", &LIBRARY.1);
+        command.env("TOEHOLD_RUNTIME_DIR", fabrics.0.path());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let program = crate::Started::new(command);
+        assert_eq!(program.line, "up");
+        kill_process(Pid::from_child(&program.child), Signal::HUP).unwrap();
+        assert_eq!(program.finish(), (String::new(), Some(3)), "{way}");
+    }
+    wait_until_gone(&fabrics);
+}
+
+/// The tests of signals waited for programs that were never interrupted.
+#[test]
+fn the_tests_pass_where_signals_are_ignored() {
+    let own = std::env::current_exe().unwrap();
+    let mut command = Command::new("sh");
+    let test = "transparency::signals_that_somebody_sends_reach_the_program";
+    let script = format!("trap '' HUP INT QUIT; exec {} --exact {test}", own.display());
+    let output = command.args(["-c", &script]).output().unwrap();
+    let said = text(&output.stdout);
+    assert!(output.status.success() && said.contains("1 passed"), "{said}");
+}
+
 #[test]
 fn a_stopped_program_without_a_terminal_does_not_stop_who_waits_for_it() {
     let fabrics = Fabrics::new();

@@ -1,0 +1,180 @@
+//! Carrying plans out, from the lock to the report: the same for every command that does.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, bail};
+use toehold_lab::host::MachineUse;
+use toehold_lab::report::{self, Header, Look, Report};
+use toehold_lab::samples::{Store, Unfinished, write_json};
+use toehold_lab::{Lock, Plan, Progress, Runner, testbed};
+
+use crate::{interrupt, side};
+
+/// Where results go: the same for every experiment.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Output {
+    /// Directory of results; each run makes a directory of its own in it
+    /// [default: $XDG_STATE_HOME/toehold/results, or ~/.local/state/toehold/results]
+    #[arg(long, value_name = "DIR", env = "TOEHOLD_RESULTS")]
+    out: Option<PathBuf>,
+
+    /// Print the report as JSON instead of tables, or write it to FILE as well
+    #[arg(long, value_name = "FILE", num_args = 0..=1)]
+    json: Option<Option<PathBuf>>,
+}
+
+impl Output {
+    /// Finds out before anything is measured what would fail after it.
+    pub(crate) fn check(&self) -> Result<()> {
+        if let Some(path) = self.json.iter().flatten().next() {
+            let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+            let directory = directory.unwrap_or(Path::new("."));
+            if !directory.is_dir() || path.is_dir() {
+                bail!("cannot write {}: choose another FILE for --json", path.display());
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn results(&self) -> Result<PathBuf> {
+        results(self.out.as_deref())
+    }
+
+    /// Whether standard output is for JSON and nothing else.
+    pub(crate) fn is_json_only(&self) -> bool {
+        matches!(self.json, Some(None))
+    }
+
+    /// Hands the reports to whoever asked for JSON: one as it is, several as a list.
+    pub(crate) fn deliver(&self, reports: &[Report]) -> Result<()> {
+        match (&self.json, reports) {
+            (None, _) => Ok(()),
+            (Some(None), [report]) => print(report),
+            (Some(None), reports) => print(&reports),
+            (Some(Some(path)), [report]) => Ok(write_json(path, report)?),
+            (Some(Some(path)), reports) => Ok(write_json(path, &reports)?),
+        }
+    }
+}
+
+/// The directory of results: what a person chose, or the usual one.
+pub(crate) fn results(chosen: Option<&Path>) -> Result<PathBuf> {
+    if let Some(out) = chosen {
+        return std::path::absolute(out).context("cannot tell where the results would go");
+    }
+    let absolute = |name| {
+        std::env::var_os(name)
+            .map(PathBuf::from)
+            .filter(|path| path.is_absolute())
+    };
+    let state = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")));
+    let state =
+        state.ok_or_else(|| anyhow!("neither XDG_STATE_HOME nor HOME is set: say where with --out"))?;
+    Ok(state.join("toehold/results"))
+}
+
+fn print(value: &impl serde::Serialize) -> Result<()> {
+    let mut stdout = std::io::stdout().lock();
+    serde_json::to_writer_pretty(&mut stdout, value)?;
+    writeln!(stdout)?;
+    Ok(())
+}
+
+/// Which run it is.
+#[derive(Debug, Clone)]
+pub(crate) enum Begin {
+    /// A new one.
+    Anew,
+    /// The latest interrupted one of the same plan, settings and build; without one, a new one.
+    ResumeLatest,
+    /// The interrupted one in this directory.
+    Resume(PathBuf),
+}
+
+/// Waits until nobody else measures on this machine; there is no lock if `stop` is set meanwhile.
+pub(crate) fn lock(stop: &AtomicBool) -> Result<Option<Lock>> {
+    let waiting =
+        || eprintln!("another measurement runs on this machine; waiting for its end (Ctrl-C gives up)");
+    Lock::acquire(stop, waiting).context("cannot tell whether another measurement runs")
+}
+
+/// Carries a plan out, or goes on with it. Whoever calls holds the lock.
+pub(crate) fn measure(plan: Plan, results: &Path, begin: &Begin, stop: &AtomicBool) -> Result<Report> {
+    plan.check(testbed::ALL)?;
+    let header = Header::now(plan);
+    let unfinished = match begin {
+        Begin::Anew => None,
+        Begin::ResumeLatest => Unfinished::latest(results, &header),
+        Begin::Resume(directory) => Some(Unfinished::open(directory, &header)?),
+    };
+    let is_resumed = unfinished.is_some();
+    let (header, mut store, earlier) = match unfinished {
+        Some(run) => {
+            let store = run.store()?;
+            (run.header, store, run.samples)
+        }
+        None => {
+            let store = Store::create(results, &header.plan.experiment)?;
+            store.write("run.json", &header)?;
+            (header, store, Vec::new())
+        }
+    };
+    let mut progress = Progress::new(header.plan.rounds);
+    let directory = store.directory().display();
+    if is_resumed {
+        let taken = earlier.len();
+        progress.say(&format!("going on with {directory}, which has {taken} samples"));
+    } else {
+        progress.say(&format!("seed {}, raw samples in {directory}", header.plan.seed));
+    }
+    let runner = Runner {
+        launcher: side::launcher()?,
+        candidates: testbed::ALL,
+        stop,
+    };
+    let before = earlier.iter().map(|sample| sample.took_ns).sum();
+    let (began, used) = (Instant::now(), MachineUse::so_far());
+    let samples = runner.go_on(&header.plan, earlier, &mut store, &mut progress);
+    progress.finish();
+    let samples = samples?;
+    let report = Report::new(
+        header,
+        &samples,
+        Duration::from_nanos(before) + began.elapsed(),
+        !stop.load(Ordering::Relaxed),
+        MachineUse::so_far().since(&used),
+        store.directory(),
+    );
+    store.write("report.json", &report)?;
+    eprintln!("raw samples and report: {}", report.results.display());
+    Ok(report)
+}
+
+/// Prints it for a person.
+pub(crate) fn show(report: &Report) -> Result<()> {
+    let terminal = console::Term::stdout();
+    let look = Look {
+        width: terminal.size_checked().map(|(_, columns)| columns),
+        colours: console::colors_enabled(),
+    };
+    write!(std::io::stdout().lock(), "{}", report::text(report, look))?;
+    Ok(())
+}
+
+/// Whether everything was measured that was to be.
+pub(crate) fn status(reports: &[Report]) -> ExitCode {
+    let is_sound = |report: &Report| {
+        report.failures.is_empty() && report.candidates.values().any(|fate| fate.measured > 0)
+    };
+    if reports.iter().any(|report| !report.complete) {
+        ExitCode::from(interrupt::STATUS)
+    } else if reports.iter().all(is_sound) {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}

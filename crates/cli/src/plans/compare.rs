@@ -1,0 +1,123 @@
+//! `toehold compare`: what is different between two runs.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use toehold_lab::changes::{Change, Changes, Verdict};
+use toehold_lab::report::{Report, spoken};
+
+use crate::nodes::{print_json, table};
+
+/// What changed between two runs beyond noise: of two commits, or on two machines
+///
+/// Compares every figure that both have, as the second divided by the first. A change is what
+/// is outside of the intervals of both; everything else may be chance.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  toehold compare results/2026-11-21T10-15-00Z-toe-fig3 results/2026-11-22T10-15-00Z-toe-fig3
+  toehold compare before.json after.json --json | jq '.cells[] | select(.verdict != \"same\")'")]
+pub(crate) struct Arguments {
+    /// The first run: its directory, or its report
+    #[arg(value_name = "A")]
+    before: PathBuf,
+
+    /// The second run
+    #[arg(value_name = "B")]
+    after: PathBuf,
+
+    /// What did not change, too, and what tables usually leave out
+    #[arg(long)]
+    all: bool,
+
+    /// As JSON: everything
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let [before, after] = [&arguments.before, &arguments.after].map(|path| read(path));
+    let (before, after) = (before?, after?);
+    let changes = Changes::between(&before, &after);
+    if arguments.json {
+        print_json(&changes)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if changes.cells.is_empty() {
+        bail!("the two runs have no figure in common");
+    }
+    let mut text = String::new();
+    for (name, report) in [("A", &before), ("B", &after)] {
+        text.push_str(&about(name, report));
+    }
+    text.push_str(&shown(&changes, arguments.all));
+    for (which, names) in [("A", &changes.only_before), ("B", &changes.only_after)] {
+        if !names.is_empty() {
+            text.push_str(&format!("only {which} has {}\n", names.join(", ")));
+        }
+    }
+    std::io::stdout().lock().write_all(text.as_bytes())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn read(path: &Path) -> Result<Report> {
+    let file = if path.is_dir() {
+        path.join("report.json")
+    } else {
+        path.to_owned()
+    };
+    let text = std::fs::read_to_string(&file).with_context(|| {
+        format!(
+            "cannot read {}: is it a run that came to its end?",
+            file.display()
+        )
+    })?;
+    serde_json::from_str(&text).with_context(|| format!("{} is no report of a run", file.display()))
+}
+
+fn about(name: &str, report: &Report) -> String {
+    let (plan, build, host) = (&report.header.plan, &report.header.build, &report.header.host);
+    let commit = build.commit.get(..12).unwrap_or(&build.commit);
+    format!(
+        "{name}: {}, {}, commit {commit}{}, {}, Linux {}\n",
+        plan.experiment,
+        report.header.began,
+        if build.dirty { " (changed)" } else { "" },
+        host.cpu.as_deref().unwrap_or("unknown processor"),
+        host.kernel.as_deref().unwrap_or("unknown"),
+    )
+}
+
+fn shown(changes: &Changes, all: bool) -> String {
+    let figures = changes.cells.iter().filter(|change| all || !change.detail);
+    let (same, mut changed): (Vec<_>, Vec<_>) = figures.partition(|it| it.verdict == Verdict::Same);
+    // What changed most comes first.
+    let size = |change: &Change| change.ratio.median.ln().abs();
+    changed.sort_by(|one, other| size(other).total_cmp(&size(one)));
+    let count = changed.len();
+    if all {
+        changed.extend(&same);
+    }
+    let mut table = table::new(&["figure", "candidate", "A", "B", "B / A", ""], 2);
+    for change in changed {
+        let ratio = &change.ratio;
+        table.add_row([
+            change.metric.clone(),
+            change.candidate.clone(),
+            spoken(change.before.median, change.unit),
+            spoken(change.after.median, change.unit),
+            format!("{:.2} [{:.2}–{:.2}]", ratio.median, ratio.low, ratio.high),
+            match change.verdict {
+                Verdict::Better => "better".into(),
+                Verdict::Worse => "worse".into(),
+                Verdict::Same => String::new(),
+            },
+        ]);
+    }
+    let unchanged = same.len();
+    match count {
+        0 if !all => format!("nothing changed beyond noise, of {unchanged} figures\n"),
+        _ => format!("{table}\n{count} changed beyond noise, {unchanged} did not\n"),
+    }
+}

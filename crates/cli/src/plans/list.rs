@@ -1,0 +1,118 @@
+//! `toehold list`: which plans there are, how long they take, and what they need.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Result;
+use serde::Serialize;
+use toehold_lab::experiment::{PlanFile, builtin};
+use toehold_lab::{programs, testbed};
+
+use crate::nodes::{print_json, table};
+
+/// What can be reproduced: figures of papers, with the time they take
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  toehold list\n  toehold list --json | jq '.[].name'")]
+pub(crate) struct Arguments {
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// One plan.
+#[derive(Debug, Serialize)]
+struct Row {
+    name: String,
+    title: String,
+    /// Where in the paper.
+    section: Option<String>,
+    about: String,
+    /// About how long it takes.
+    quick_s: u64,
+    full_s: u64,
+    needs: Vec<Need>,
+}
+
+/// A program that candidates need.
+#[derive(Debug, Serialize)]
+struct Need {
+    program: &'static str,
+    /// The Debian package that has it.
+    package: &'static str,
+    is_here: bool,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let rows: Vec<_> = builtin::all()?.iter().map(row).collect();
+    if arguments.json {
+        print_json(&rows)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut listed = table::new(
+        &["name", "what it measures", "paper", "needs", "quick", "full"],
+        4,
+    );
+    for row in &rows {
+        let needs: Vec<_> = row.needs.iter().map(Need::text).collect();
+        listed.add_row([
+            row.name.clone(),
+            row.title.clone(),
+            row.section.clone().unwrap_or_default(),
+            needs.join(", "),
+            spoken(row.quick_s),
+            spoken(row.full_s),
+        ]);
+    }
+    println!("{listed}");
+    println!("toehold reproduce NAME [--quick]; with the name of a paper or `all`, one after the other");
+    Ok(ExitCode::SUCCESS)
+}
+
+fn row(file: &PlanFile) -> Row {
+    let seconds = |is_quick| {
+        let plan = file.plan(is_quick, 0, [0, 1]);
+        plan.length(testbed::ALL).as_secs().max(1)
+    };
+    let plan = file.plan(false, 0, [0, 1]);
+    Row {
+        name: file.name().to_owned(),
+        section: plan.paper.as_ref().map(|paper| paper.section.clone()),
+        about: file.about.trim().to_owned(),
+        quick_s: seconds(true),
+        full_s: seconds(false),
+        needs: needs(&plan.candidates),
+        title: plan.title,
+    }
+}
+
+fn needs(candidates: &[String]) -> Vec<Need> {
+    let mut needs: Vec<Need> = Vec::new();
+    let used = testbed::ALL
+        .iter()
+        .filter(|known| candidates.iter().any(|name| name == known.name));
+    for &(program, package) in used.flat_map(|candidate| candidate.programs) {
+        if !needs.iter().any(|need| need.program == program) {
+            needs.push(Need {
+                program,
+                package,
+                is_here: programs::find(program).is_some(),
+            });
+        }
+    }
+    needs
+}
+
+impl Need {
+    fn text(&self) -> String {
+        if self.is_here {
+            self.program.to_owned()
+        } else {
+            format!("{} (missing: install the package {})", self.program, self.package)
+        }
+    }
+}
+
+/// Minutes and seconds, for people.
+fn spoken(seconds: u64) -> String {
+    humantime::format_duration(Duration::from_secs(seconds)).to_string()
+}

@@ -1,0 +1,111 @@
+//! Plans in files: which there are, and carrying them out. A file a command.
+
+pub(crate) mod compare;
+pub(crate) mod list;
+pub(crate) mod reproduce;
+pub(crate) mod sweep;
+
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+use toehold_lab::Plan;
+use toehold_lab::experiment::{PlanFile, builtin};
+use toehold_lab::report::Report;
+
+use crate::bench::{cores, seed};
+use crate::interrupt;
+use crate::measurement::{self, Begin, Output};
+
+/// How plans are carried out: the same wherever they come from.
+#[derive(Debug, clap::Args)]
+struct Measuring {
+    /// The plans' short forms: fewer sizes, fewer and shorter measurements
+    #[arg(long)]
+    quick: bool,
+
+    /// Go on with the interrupted run in DIR
+    #[arg(long, value_name = "DIR", conflicts_with = "fresh")]
+    resume: Option<std::path::PathBuf>,
+
+    /// Begin anew even if an interrupted run of the same plan, settings and build is there
+    #[arg(long)]
+    fresh: bool,
+
+    /// Decides the order within each round [default: another one each time]
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+
+    /// The cores of the servers' and the clients' processes [default: the first two]
+    #[arg(long, value_delimiter = ',', value_name = "SERVER,CLIENT")]
+    cores: Option<Vec<usize>>,
+
+    #[command(flatten)]
+    output: Output,
+}
+
+impl Measuring {
+    fn plan(&self, file: &PlanFile) -> Result<Plan> {
+        Ok(file.plan(self.quick, seed(self.seed), cores(self.cores.clone())?))
+    }
+
+    fn begin(&self) -> Begin {
+        match (&self.resume, self.fresh) {
+            (Some(directory), _) => Begin::Resume(directory.clone()),
+            (None, true) => Begin::Anew,
+            (None, false) => Begin::ResumeLatest,
+        }
+    }
+
+    /// Measures one plan after the other, under one lock.
+    fn carry_out(&self, plans: Vec<Plan>) -> Result<ExitCode> {
+        if self.resume.is_some() && plans.len() != 1 {
+            bail!("--resume goes on with one run: name its plan and no other");
+        }
+        self.output.check()?;
+        let stop = interrupt::flag()?;
+        let Some(_lock) = measurement::lock(&stop)? else {
+            return Ok(ExitCode::from(interrupt::STATUS));
+        };
+        let results = self.output.results()?;
+        let mut reports: Vec<Report> = Vec::new();
+        let many = plans.len();
+        for (number, plan) in (1..).zip(plans) {
+            if many > 1 {
+                eprintln!("{number} of {many}: {}, {}", plan.experiment, plan.title);
+            }
+            let report = measurement::measure(plan, &results, &self.begin(), &stop)?;
+            let complete = report.complete;
+            if !self.output.is_json_only() {
+                measurement::show(&report)?;
+            }
+            reports.push(report);
+            if !complete {
+                break;
+            }
+        }
+        self.output.deliver(&reports)?;
+        Ok(measurement::status(&reports))
+    }
+}
+
+/// The plans that names stand for: of one, of all of a paper, of all.
+fn chosen(names: &[String]) -> Result<Vec<PlanFile>> {
+    let all = builtin::all()?;
+    let mut chosen: Vec<PlanFile> = Vec::new();
+    for name in names {
+        let is_meant = |plan: &&PlanFile| {
+            let paper = plan.name().split('/').next();
+            name == "all" || name == plan.name() || paper == Some(name.as_str())
+        };
+        let mut meant = all.iter().filter(is_meant).peekable();
+        if meant.peek().is_none() {
+            bail!("there is no plan and no paper `{name}`: `toehold list` says which there are");
+        }
+        for plan in meant {
+            if !chosen.iter().any(|other| other.name() == plan.name()) {
+                chosen.push(plan.clone());
+            }
+        }
+    }
+    Ok(chosen)
+}

@@ -1,0 +1,291 @@
+//! Plans in files as a person uses them: listed, carried out, interrupted, resumed, compared.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Long enough for any step here on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+const TINY: &str = r#"
+name = "mine/tiny"
+title = "A tiny one"
+candidates = ["unix", "kernel-loopback"]
+compare = ["unix/kernel-loopback"]
+show = ["interrupts"]
+
+[factors]
+size = ["64", "1K"]
+
+[[workload]]
+kind = "ping-pong"
+
+[[workload]]
+kind = "stream"
+quick = false
+
+[measure]
+rounds = 25
+warm-up-ms = 1
+span-ms = 2
+
+[quick.measure]
+rounds = 1
+warm-up-ms = 1
+span-ms = 2
+
+[paper]
+section = "1"
+
+[[paper.says]]
+text = "half of it"
+figure = "latency_64B/unix/kernel-loopback"
+value = 0.5
+unit = "ratio"
+"#;
+
+/// A directory with the plan, and for results.
+struct Place(TempDir);
+
+impl Place {
+    fn with(plan: &str) -> Self {
+        let place = Self(tempfile::tempdir().unwrap());
+        fs::write(place.plan(), plan).unwrap();
+        place
+    }
+
+    fn plan(&self) -> PathBuf {
+        self.0.path().join("tiny.toml")
+    }
+
+    fn results(&self) -> PathBuf {
+        self.0.path().join("results")
+    }
+
+    fn sweep(&self, more: &[&str]) -> Command {
+        let mut command = toehold(&["sweep"]);
+        command
+            .arg(self.plan())
+            .args(more)
+            .env("TOEHOLD_RESULTS", self.results());
+        command
+    }
+
+    /// All runs, the first one first.
+    fn runs(&self) -> Vec<PathBuf> {
+        let entries = fs::read_dir(self.results()).into_iter().flatten().flatten();
+        let mut runs: Vec<_> = entries.map(|entry| entry.path()).collect();
+        runs.sort();
+        runs
+    }
+}
+
+fn toehold(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_toehold"));
+    command.args(arguments).stdin(Stdio::null());
+    command
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+fn json(bytes: &[u8]) -> Value {
+    serde_json::from_slice(bytes)
+        .unwrap_or_else(|error| panic!("{error} in {}", String::from_utf8_lossy(bytes)))
+}
+
+fn succeeded(output: Output) -> Output {
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    output
+}
+
+fn samples(run: &Path) -> Vec<Value> {
+    let text = fs::read_to_string(run.join("samples.jsonl")).unwrap_or_default();
+    text.lines().map(|line| json(line.as_bytes())).collect()
+}
+
+#[test]
+fn plans_are_listed_with_their_papers_and_times() {
+    let rows = json(&succeeded(toehold(&["list", "--json"]).output().unwrap()).stdout);
+    let rows = rows.as_array().unwrap();
+    let named = |name: &str| rows.iter().find(|row| row["name"] == name).unwrap();
+    for name in [
+        "toe/fig3",
+        "toe/fig4",
+        "toe/fig5a",
+        "toe/fig5b",
+        "toe/fig6a",
+        "toe/fig6b",
+        "ethom/fig5",
+    ] {
+        let row = named(name);
+        let [quick, full] = ["quick_s", "full_s"].map(|time| row[time].as_u64().unwrap());
+        assert!(0 < quick && quick < full && full < 20 * 60, "{row}");
+        assert!(row["section"].as_str().unwrap().contains("figure"), "{row}");
+    }
+    assert_eq!(named("toe/fig3")["needs"][0]["package"], "iproute2");
+    let listed = text(&succeeded(toehold(&["list"]).output().unwrap()).stdout);
+    assert!(listed.contains("toe/fig5b") && listed.contains("ip"), "{listed}");
+}
+
+#[test]
+fn a_plan_of_ones_own_is_measured_with_its_factors() {
+    let place = Place::with(TINY);
+    let output = succeeded(place.sweep(&["--quick", "--json"]).output().unwrap());
+    let report = json(&output.stdout);
+    assert_eq!(
+        (&report["complete"], &report["plan"]["experiment"]),
+        (&true.into(), &"mine/tiny".into())
+    );
+    assert_eq!(report["plan"]["paper"]["says"][0]["value"], 0.5);
+    let latency = &report["metrics"]["latency_1K"];
+    assert_eq!(latency["factors"], serde_json::json!({"size": 1024}));
+    assert_eq!(
+        (&latency["kind"], &latency["part"]),
+        (&"ping-pong".into(), &"".into())
+    );
+    assert!(
+        latency["values"]["unix"]["median"]
+            .as_f64()
+            .is_some_and(|ns| ns > 0.0)
+    );
+    let interrupts = &report["metrics"]["interrupts_latency_1K"];
+    assert_eq!(interrupts["detail"], false, "the plan is about them");
+    let [run] = &place.runs()[..] else {
+        panic!("{:?}", place.runs());
+    };
+    assert!(run.to_str().unwrap().ends_with("-mine-tiny"));
+    let samples = samples(run);
+    assert_eq!(samples.len(), 4);
+    assert_eq!(
+        samples[0]["factors"]["size"],
+        samples[0]["cell"]["size"].as_str().map_or(0, |size| match size {
+            "64B" => 64,
+            _ => 1024,
+        })
+    );
+    // What has come to its end does not go on.
+    succeeded(place.sweep(&["--quick"]).output().unwrap());
+    assert_eq!(place.runs().len(), 2);
+}
+
+#[test]
+fn an_interrupted_run_goes_on_where_it_was() {
+    let place = Place::with(TINY);
+    let mut child = place
+        .sweep(&[])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    while place.runs().first().is_none_or(|run| samples(run).len() < 3) {
+        assert!(Instant::now() < deadline, "no samples are saved");
+        assert!(child.try_wait().unwrap().is_none(), "it was over at once");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let kill = Command::new("kill")
+        .args(["-INT", &child.id().to_string()])
+        .status()
+        .unwrap();
+    assert!(kill.success());
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    let run = &place.runs()[0];
+    let before = samples(run);
+    let report = |name: &str| json(&fs::read(run.join(name)).unwrap());
+    assert_eq!(report("report.json")["complete"], false);
+
+    let output = succeeded(place.sweep(&["--json"]).output().unwrap());
+    let said = text(&output.stderr);
+    assert!(
+        said.contains("going on with") && said.contains(run.to_str().unwrap()),
+        "{said}"
+    );
+    assert_eq!(place.runs().len(), 1, "no other run was begun");
+    let after = samples(run);
+    assert_eq!(after[..before.len()], before);
+    // Two sizes as ping-pong and two as stream, two candidates, 25 rounds.
+    assert_eq!(after.len(), 4 * 2 * 25);
+    let key = |sample: &Value| {
+        (
+            sample["round"].to_string(),
+            sample["name"].to_string(),
+            sample["candidate"].to_string(),
+        )
+    };
+    let mut keys: Vec<_> = after.iter().map(key).collect();
+    keys.sort();
+    keys.dedup();
+    assert_eq!(keys.len(), after.len(), "nothing is measured twice");
+    let complete = json(&output.stdout);
+    assert_eq!(complete["complete"], true);
+    assert_eq!(
+        complete["plan"]["seed"],
+        report("run.json")["plan"]["seed"],
+        "in the order it had"
+    );
+
+    let again = place
+        .sweep(&["--resume", run.to_str().unwrap()])
+        .output()
+        .unwrap();
+    assert!(!again.status.success());
+    assert!(
+        text(&again.stderr).contains("come to its end"),
+        "{}",
+        text(&again.stderr)
+    );
+}
+
+#[test]
+fn a_malformed_plan_is_said_with_its_line() {
+    let place = Place::with(&TINY.replace("kind = \"stream\"", "kind = \"torrent\""));
+    let output = place.sweep(&[]).output().unwrap();
+    assert!(!output.status.success());
+    let said = text(&output.stderr);
+    assert!(
+        said.contains("tiny.toml:15: there is no workload `torrent`; there are ping-pong"),
+        "{said}"
+    );
+    assert!(place.runs().is_empty());
+    let unknown = toehold(&["reproduce", "toe/fig99"]).output().unwrap();
+    assert!(text(&unknown.stderr).contains("`toehold list` says which there are"));
+}
+
+#[test]
+fn two_runs_are_compared_by_figure() {
+    let place = Place::with(TINY);
+    for _ in 0..2 {
+        succeeded(place.sweep(&["--quick"]).output().unwrap());
+    }
+    let [before, after] = &place.runs()[..] else {
+        panic!("{:?}", place.runs());
+    };
+    let compare = |more: &[&str]| {
+        let arguments = ["compare", before.to_str().unwrap(), after.to_str().unwrap()];
+        succeeded(toehold(&[&arguments[..], more].concat()).output().unwrap()).stdout
+    };
+    let changes = json(&compare(&["--json"]));
+    let cells = changes["cells"].as_array().unwrap();
+    let latency = cells
+        .iter()
+        .find(|cell| cell["metric"] == "latency_64B" && cell["candidate"] == "unix");
+    let ratio = &latency.unwrap()["ratio"];
+    let [low, median, high] = ["low", "median", "high"].map(|end| ratio[end].as_f64().unwrap());
+    assert!(0.0 < low && low <= median && median <= high, "{ratio}");
+    assert_eq!(changes["only_before"], serde_json::json!([]));
+    let shown = text(&compare(&["--all"]));
+    assert!(
+        shown.contains("A: mine/tiny") && shown.contains("latency_64B"),
+        "{shown}"
+    );
+    let missing = toehold(&["compare", "/nowhere", before.to_str().unwrap()])
+        .output()
+        .unwrap();
+    assert!(text(&missing.stderr).contains("cannot read /nowhere"));
+}

@@ -1,0 +1,171 @@
+/* Few descriptors, very many, all of them closed at once, and no memory. */
+
+#include "ends.h"
+
+static void limit(int resource, rlim_t most)
+{
+    struct rlimit limit = {most, most};
+    MUST(setrlimit(resource, &limit));
+}
+
+/* As many connections as there are descriptors for; who finds none loses nothing. */
+static void few(void)
+{
+    int listens, numbers[64], made = 0, got = 0, right = 0, other[2];
+    listens = listener();
+    /* What the library needs, it has. */
+    pair(listens, other);
+    limit(RLIMIT_NOFILE, 16);
+    for (int number; made < 64 && (number = socket(AF_INET, SOCK_STREAM, 0)) >= 0;) {
+        numbers[made++] = number;
+        MUST(connect(number, (struct sockaddr *)&here, sizeof here));
+    }
+    say("no more", errno == EMFILE);
+    say("accepted", accept(listens, NULL, NULL));
+    say("none for it", errno == EMFILE);
+    say("copied", dup(other[0]));
+    say("none for it", errno == EMFILE);
+    struct pollfd polled = {listens, POLLIN, 0};
+    say("still there", poll(&polled, 1, 0));
+    /* With some room, each is accepted after all, those included that have gone meanwhile. */
+    for (int turn = 0; turn < made; turn++) {
+        char byte = 'a' + turn;
+        MUST(send(numbers[turn], &byte, 1, MSG_NOSIGNAL));
+    }
+    close(numbers[0]);
+    close(numbers[1]);
+    for (int turn = 0; turn < made; turn++) {
+        char byte = 0;
+        int one = MUST(accept(listens, NULL, NULL));
+        right += recv(one, &byte, 1, 0) == 1;
+        got += byte - 'a' - turn;
+        close(one);
+    }
+    say("missing", made - right);
+    say("others instead", got);
+    exchange(other);
+}
+
+/* The library begins with next to none. */
+static void begins_with(const char *program, rlim_t most)
+{
+    limit(RLIMIT_NOFILE, most);
+    MUST(execl(program, program, "plain", NULL));
+}
+
+static void plain(void)
+{
+    int ends[2], listens = listener();
+    for (int turn = 0; turn < 3; turn++) {
+        pair(listens, ends);
+        exchange(ends);
+    }
+}
+
+/* All that the program could have are closed. It goes on with what it opens then. */
+static void all_closed(int way)
+{
+    int ends[2], last[2], listens = listener();
+    char byte;
+    pair(listens, ends);
+    pair(listens, last);
+    MUST(dup2(last[0], 1000));
+    close(last[0]);
+    switch (way) {
+    case 0:
+        MUST(close_range(3, ~0u, 0));
+        break;
+    case 1:
+        for (int number = 3; number < 65536; number++)
+            close(number);
+        break;
+    case 2:
+        closefrom(3);
+        break;
+    }
+    say("closed", recv(ends[1], &byte, 1, 0));
+    say("as it should be", errno == EBADF);
+    listens = listener();
+    say("the lowest", listens);
+    pair(listens, ends);
+    exchange(ends);
+}
+
+/* Closes all but the one end, in a child that has both. */
+static void half_closed(void)
+{
+    int ends[2], status, listens = listener();
+    char byte;
+    pair(listens, ends);
+    pid_t child = MUST(fork());
+    if (child == 0) {
+        MUST(dup2(ends[1], 3));
+        MUST(close_range(4, ~0u, 0));
+        say("sent", send(3, "x", 1, MSG_NOSIGNAL));
+        _exit(0);
+    }
+    close(ends[1]);
+    MUST(waitpid(child, &status, 0));
+    say("child", status);
+    say("received", recv(ends[0], &byte, 1, 0));
+    say("end", recv(ends[0], &byte, 1, 0));
+}
+
+/* Numbers as high as the system has them. */
+static void many(void)
+{
+    struct rlimit limit = {1 << 20, 1 << 20};
+    int ends[2], high[2], listens;
+    if (setrlimit(RLIMIT_NOFILE, &limit) < 0)
+        MUST(getrlimit(RLIMIT_NOFILE, &limit));
+    listens = listener();
+    pair(listens, ends);
+    for (int end = 0; end < 2; end++) {
+        high[end] = MUST(fcntl(ends[end], F_DUPFD, (int)limit.rlim_cur - 2));
+        close(ends[end]);
+    }
+    exchange(high);
+}
+
+/* No more memory than the program has now, and a little. */
+static void memory(void)
+{
+    int ends[2], listens = listener();
+    char line[200];
+    long pages = 0;
+    FILE *statm = fopen("/proc/self/statm", "r");
+    if (fgets(line, sizeof line, statm))
+        pages = atol(line);
+    fclose(statm);
+    limit(RLIMIT_AS, (rlim_t)(pages + 64) * sysconf(_SC_PAGESIZE));
+    for (int turn = 0; turn < 20; turn++) {
+        pair(listens, ends);
+        if (turn == 0)
+            exchange(ends);
+    }
+    exchange(ends);
+}
+
+int main(int count, char **words)
+{
+    const char *what = count > 1 ? words[1] : "";
+    if (!strcmp(what, "few"))
+        few();
+    else if (!strcmp(what, "begins"))
+        begins_with(words[0], 16);
+    else if (!strcmp(what, "plain"))
+        plain();
+    else if (!strcmp(what, "closed"))
+        for (int way = 0; way < 3; way++)
+            all_closed(way);
+    else if (!strcmp(what, "half"))
+        half_closed();
+    else if (!strcmp(what, "many"))
+        many();
+    else if (!strcmp(what, "memory"))
+        memory();
+    else
+        return 2;
+    say("over", 0);
+    return 0;
+}

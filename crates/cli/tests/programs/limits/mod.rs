@@ -1,0 +1,139 @@
+//! Programs at their limits: few descriptors, little memory, signals, threads and processes
+//! that end in the middle of things. Each says what it sees, on a node and over the kernel.
+
+mod refused;
+mod requests;
+
+use crate::{Place, alike, counter};
+
+/// A program of `source`, told to do one thing, which it does with so many connections at least.
+fn says_the_same(source: &str, case: &str, connections: u64) {
+    alike(0, |place| {
+        let program = compile(place, "cc", source);
+        let said = place.says(&[&program, case]);
+        assert!(said.ends_with("over 0\n"), "{said}");
+        check_connections(place, connections);
+        said
+    });
+}
+
+fn compile(place: &Place, compiler: &str, source: &str) -> String {
+    place.file("ends.h", include_str!("ends.h"));
+    place.compile(compiler, "program", source)
+}
+
+/// Both ends are on one node, at the address by which every host calls itself.
+fn check_connections(place: &Place, connections: u64) {
+    let Some(fabrics) = &place.nodes else { return };
+    let opened = counter(&fabrics.json("stat client --json"), "tcp_passive_opens");
+    assert!(opened >= connections, "{opened} connections");
+}
+
+const INTERRUPTED: &str = include_str!("interrupted.c");
+
+#[test]
+#[ignore = "needs cc"]
+fn transfers_go_on_after_a_signal_every_100_us() {
+    says_the_same(INTERRUPTED, "restart", 3);
+}
+
+#[test]
+#[ignore = "needs cc"]
+fn calls_are_ended_by_a_signal_every_100_us() {
+    says_the_same(INTERRUPTED, "end", 3);
+}
+
+/// The call that was left by the jump held the connection for ever: nobody saw its end.
+#[test]
+#[ignore = "needs cc"]
+fn handlers_jump_out_of_calls_that_wait() {
+    says_the_same(INTERRUPTED, "jump", 2);
+}
+
+#[test]
+#[ignore = "needs cc"]
+fn handlers_send_and_receive_on_small_stacks_of_their_own() {
+    says_the_same(INTERRUPTED, "talk", 1);
+}
+
+const CANCELLED: &str = include_str!("cancelled.c");
+
+/// A thread that slept on a connection was not woken up, and nobody could wait for its end.
+#[test]
+#[ignore = "needs cc"]
+fn threads_are_cancelled_in_calls_that_wait() {
+    says_the_same(CANCELLED, "cancel", 100);
+}
+
+#[test]
+#[ignore = "needs cc"]
+fn a_thread_that_is_not_to_be_cancelled_yet_gets_its_bytes() {
+    says_the_same(CANCELLED, "protect", 1);
+}
+
+#[test]
+#[ignore = "needs cc"]
+fn threads_with_the_smallest_stacks_have_connections() {
+    says_the_same(CANCELLED, "stack", 3);
+}
+
+const DESCRIPTORS: &str = include_str!("descriptors.c");
+
+/// The connection was taken from the listener first, and lost when there was no number for it.
+#[test]
+#[ignore = "needs cc"]
+fn a_connection_waits_while_there_is_no_descriptor_for_it() {
+    says_the_same(DESCRIPTORS, "few", 1);
+}
+
+/// Too few for a node: the kernel has the connections.
+#[test]
+#[ignore = "needs cc"]
+fn programs_begin_with_sixteen_descriptors() {
+    says_the_same(DESCRIPTORS, "begins", 0);
+}
+
+#[test]
+#[ignore = "needs cc"]
+fn connections_have_the_highest_numbers() {
+    says_the_same(DESCRIPTORS, "many", 1);
+}
+
+#[test]
+#[ignore = "needs cc"]
+fn programs_close_all_descriptors() {
+    says_the_same(DESCRIPTORS, "closed", 9);
+}
+
+#[test]
+#[ignore = "needs cc"]
+fn a_child_closes_all_but_one_end() {
+    says_the_same(DESCRIPTORS, "half", 1);
+}
+
+#[test]
+#[ignore = "needs cc"]
+fn connections_are_made_with_no_more_memory() {
+    says_the_same(DESCRIPTORS, "memory", 20);
+}
+
+const PROCESSES: &str = include_str!("processes.c");
+
+#[test]
+#[ignore = "needs cc"]
+fn daemons_serve_when_their_parents_are_gone() {
+    says_the_same(PROCESSES, "daemon", 4);
+}
+
+#[test]
+#[ignore = "needs cc"]
+fn children_by_vfork_write_to_the_connection() {
+    says_the_same(PROCESSES, "shared", 1);
+}
+
+#[test]
+#[ignore = "needs cc"]
+fn functions_are_looked_up() {
+    // What comes from libc's own handle is libc's.
+    says_the_same(PROCESSES, "lookup", 2);
+}

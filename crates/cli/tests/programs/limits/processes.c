@@ -1,0 +1,133 @@
+/* Processes that leave something behind: their parents, their memory. */
+
+#include "ends.h"
+#include <dlfcn.h>
+#include <sys/stat.h>
+
+static int listens;
+
+/* A server that answers one connection after the other, until nobody asks any more. */
+static void serve(int connections)
+{
+    char bytes[5];
+    while (connections-- > 0) {
+        int end = MUST(accept(listens, NULL, NULL));
+        MUST(recv(end, bytes, 5, MSG_WAITALL));
+        MUST(send(end, bytes, 5, MSG_NOSIGNAL));
+        close(end);
+    }
+}
+
+static void ask(void)
+{
+    char bytes[6] = "";
+    int end = connected();
+    MUST(send(end, "hello", 5, MSG_NOSIGNAL));
+    say("received", recv(end, bytes, 5, MSG_WAITALL));
+    say("the same", !strcmp(bytes, "hello"));
+    say("end", recv(end, bytes, 1, 0));
+    close(end);
+}
+
+/* A child of a child that nobody knows serves; it has made its listener itself, or not. */
+static void daemonise(int inherits)
+{
+    int told[2], status;
+    MUST(pipe(told));
+    if (inherits)
+        listens = listener();
+    pid_t child = MUST(fork());
+    if (child == 0) {
+        MUST(setsid());
+        if (MUST(fork()) > 0)
+            _exit(0);
+        MUST(chdir("/"));
+        umask(0);
+        int kept = inherits ? listens : -1;
+        for (int number = 3; number < 1024; number++)
+            if (number != told[1] && number != kept)
+                close(number);
+        if (!inherits)
+            listens = listener();
+        MUST(write(told[1], &here, sizeof here));
+        serve(2);
+        _exit(0);
+    }
+    MUST(waitpid(child, &status, 0));
+    say("child", status);
+    if (inherits)
+        close(listens);
+    MUST(read(told[0], &here, sizeof here));
+    ask();
+    ask();
+}
+
+/* Programs that are run by a child which shares the memory of its parent. */
+static void shared(void)
+{
+    int ends[2], status;
+    char bytes[100] = "";
+    listens = listener();
+    pair(listens, ends);
+    for (int turn = 0; turn < 3; turn++) {
+        pid_t child = vfork();
+        if (child == 0) {
+            if (dup2(ends[1], 1) < 0)
+                _exit(1);
+            execl("/bin/echo", "echo", "hello", NULL);
+            _exit(2);
+        }
+        MUST(waitpid(child, &status, 0));
+        say("child", status);
+        say("received", recv(ends[0], bytes, 6, MSG_WAITALL));
+    }
+    pid_t child = vfork();
+    if (child == 0) {
+        execl("/nowhere", "nowhere", NULL);
+        _exit(3);
+    }
+    MUST(waitpid(child, &status, 0));
+    say("there was none", WEXITSTATUS(status));
+    say("shell", system("exit 4") >> 8);
+    say("the same", !strcmp(bytes, "hello\n"));
+    exchange(ends);
+}
+
+/* Functions that are looked up, by those who load a library or stand in for libc's. */
+static void looked_up(void)
+{
+    void *handles[] = {RTLD_DEFAULT, RTLD_NEXT, dlopen("libc.so.6", RTLD_NOW), dlopen(NULL, RTLD_NOW)};
+    listens = listener();
+    for (int each = 0; each < 4; each++) {
+        int ends[2];
+        int (*make)(int, int, int) = (int (*)(int, int, int))dlsym(handles[each], "socket");
+        int (*join)(int, const struct sockaddr *, socklen_t) =
+            (int (*)(int, const struct sockaddr *, socklen_t))dlsym(handles[each], "connect");
+        int (*take)(int, struct sockaddr *, socklen_t *) =
+            (int (*)(int, struct sockaddr *, socklen_t *))dlsym(handles[each], "accept");
+        ends[0] = MUST(make(AF_INET, SOCK_STREAM, 0));
+        MUST(join(ends[0], (struct sockaddr *)&here, sizeof here));
+        ends[1] = MUST(take(listens, NULL, NULL));
+        exchange(ends);
+    }
+}
+
+int main(int count, char **words)
+{
+    const char *what = count > 1 ? words[1] : "";
+    if (!strcmp(what, "daemon")) {
+        daemonise(0);
+        daemonise(1);
+    } else if (!strcmp(what, "shared"))
+        shared();
+    else if (!strcmp(what, "lookup"))
+        looked_up();
+    else {
+        int ends[2];
+        listens = listener();
+        pair(listens, ends);
+        exchange(ends);
+    }
+    say("over", 0);
+    return 0;
+}

@@ -1,0 +1,91 @@
+//! Programs that the library is not loaded into, and those that load another one, too.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, chown};
+
+use super::{PROCESSES, check_connections, compile};
+use crate::support::text;
+use crate::{LIBRARY, Place, alike};
+
+/// Runs a program that stays with the kernel, of which the launcher says why.
+fn runs_with_a_word(place: &Place, program: &str, why: &str) -> String {
+    let Some(fabrics) = &place.nodes else {
+        return place.says(&[program]);
+    };
+    let mut command = fabrics.command("run --node client --");
+    let output = command
+        .arg(program)
+        .env("TOEHOLD_LIBRARY", &*LIBRARY)
+        .output()
+        .unwrap();
+    let error = text(&output.stderr);
+    assert!(
+        output.status.success() && error.contains(why),
+        "{}: {error}",
+        output.status
+    );
+    text(&output.stdout)
+}
+
+#[test]
+#[ignore = "needs cc"]
+fn static_programs_stay_with_the_kernel() {
+    alike(0, |place| {
+        let program = compile(place, "cc -static", PROCESSES);
+        runs_with_a_word(place, &program, "is statically linked")
+    });
+}
+
+#[test]
+#[ignore = "needs root, cc"]
+fn programs_with_the_rights_of_their_file_stay_with_the_kernel() {
+    alike(0, |place| {
+        let program = compile(place, "cc", PROCESSES);
+        let nobody = Some(65534);
+        chown(&program, nobody, nobody).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o4755)).unwrap();
+        runs_with_a_word(place, &program, "runs with the rights of its file")
+    });
+}
+
+const HELLO: &str = r#"
+static void call(int number, int first, const char *second, int third)
+{
+    __asm__ volatile("int $0x80" : : "a"(number), "b"(first), "c"(second), "d"(third) : "memory");
+}
+void _start(void)
+{
+    call(4, 1, "hello\n", 6);
+    call(1, 0, 0, 0);
+    for (;;) {}
+}
+"#;
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+#[ignore = "needs cc"]
+fn programs_of_32_bits_stay_with_the_kernel() {
+    alike(0, |place| {
+        let program = place.compile(
+            "cc -m32 -static -nostdlib -ffreestanding -fno-pie -no-pie",
+            "hello",
+            HELLO,
+        );
+        runs_with_a_word(place, &program, "is a 32-bit program")
+    });
+}
+
+/// Another `malloc`, which is loaded before this library, and begins before it.
+const ALLOCATOR: &str = "libjemalloc.so.2";
+
+#[test]
+#[ignore = "needs cc, redis-server"] // whose package brings it
+fn programs_have_an_allocator_of_their_own() {
+    alike(0, |place| {
+        let program = compile(place, "cc", PROCESSES);
+        let mut command = place.command("client", &[&program]);
+        let output = command.env("LD_PRELOAD", ALLOCATOR).output().unwrap();
+        check_connections(place, 1);
+        (text(&output.stdout), text(&output.stderr), output.status)
+    });
+}

@@ -1,0 +1,89 @@
+//! What runs found, as a person asks for it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use tempfile::TempDir;
+
+fn toehold(results: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_toehold"));
+    command
+        .args(arguments)
+        .env("TOEHOLD_RESULTS", results)
+        .current_dir(results);
+    command.stdin(Stdio::null()).output().unwrap()
+}
+
+/// A directory of results with a run of two candidates.
+fn with_a_run() -> (TempDir, PathBuf) {
+    let results = tempfile::tempdir().unwrap();
+    let tiny = [
+        "bench",
+        "sockets",
+        "--sizes",
+        "64",
+        "--rounds",
+        "1",
+        "--span",
+        "3",
+        "--candidates",
+        "unix,floor",
+    ];
+    let output = toehold(results.path(), &tiny);
+    assert!(output.status.success(), "{}", said(&output));
+    let mut entries = fs::read_dir(results.path()).unwrap();
+    let run = entries.next().unwrap().unwrap().path();
+    (results, run)
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn the_latest_run_becomes_a_page_and_others_forms() {
+    let (results, run) = with_a_run();
+    let output = toehold(results.path(), &["report"]);
+    assert!(output.status.success(), "{}", said(&output));
+    let page = results.path().join("report.html");
+    assert!(
+        said(&output).contains("report.html"),
+        "where it is: {}",
+        said(&output)
+    );
+    let text = fs::read_to_string(&page).unwrap();
+    assert!(text.contains("<td><b>floor</b> against unix</td>") && text.contains("echarts"));
+
+    // Interrupted runs too; what is asked for, and nothing else.
+    fs::remove_file(run.join("report.json")).unwrap();
+    fs::remove_file(&page).unwrap();
+    let run = run.to_str().unwrap();
+    let output = toehold(
+        results.path(),
+        &["report", run, "--markdown", "-", "--svg", "slides"],
+    );
+    assert!(output.status.success(), "{}", said(&output));
+    let markdown = String::from_utf8(output.stdout.clone()).unwrap();
+    assert!(markdown.contains("floor against unix: **"), "{markdown}");
+    assert!(markdown.contains("the run was interrupted"), "{markdown}");
+    assert!(results.path().join("slides/sockets-ping-pong.svg").is_file());
+    assert!(!page.exists());
+}
+
+#[test]
+fn what_cannot_be_reported_is_said_with_what_to_do() {
+    let results = tempfile::tempdir().unwrap();
+    let fails = |arguments: &[&str]| {
+        let output = toehold(results.path(), arguments);
+        assert!(!output.status.success());
+        said(&output)
+    };
+    assert!(fails(&["report"]).contains("measure something first"));
+    assert!(fails(&["report", "nothing"]).contains("is no run"));
+    let (other, run) = with_a_run();
+    let run = run.to_str().unwrap();
+    assert!(fails(&["report", run, "--out", "."]).contains("name a file"));
+    assert!(fails(&["report", run, "--out", "no/such/place.html"]).contains("cannot write"));
+    drop(other);
+}
