@@ -1,7 +1,7 @@
 //! `cargo xtask ci`: what every change has to pass.
 
 use crate::shell::{Steps, cargo, command, run as run_shown, target};
-use crate::{clauses, fuzz, requirements, test};
+use crate::{clauses, compatibility, fuzz, requirements, test};
 use anyhow::{Result, ensure};
 
 #[derive(clap::Args)]
@@ -19,6 +19,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     steps.step("licences and sources of dependencies", dependencies);
     steps.step("table of RFC clauses", || {
         clauses::run(&clauses::Arguments::checking())
+    });
+    steps.step("table of programs", || {
+        compatibility::run(&compatibility::Arguments::checking())
     });
     steps.step("lints", lints);
     steps.step("documentation", documentation);

@@ -12,7 +12,7 @@ pub(crate) struct Arguments {}
 /// Builds the release binary, runs the short benchmark and says where the result lies.
 pub(crate) fn run(_: &Arguments) -> Result<()> {
     requirements::provide(FOR_TESTS);
-    run_shown(&mut cargo(["build", "--release", "--package", "toehold-cli"]))?;
+    run_shown(&mut cargo(["build", "--release"]))?;
     let results = target().join("demo");
     std::fs::create_dir_all(&results)?;
     let result = results.join("sockets.json");

@@ -6,6 +6,7 @@
 
 mod ci;
 mod clauses;
+mod compatibility;
 mod demo;
 mod fuzz;
 mod fuzz_record;
@@ -38,6 +39,8 @@ enum Task {
     Fuzz(fuzz::Arguments),
     /// Writes docs/rfc-clauses.md from the citations in the code, or checks it.
     Clauses(clauses::Arguments),
+    /// Writes the README's table of programs from the tests' results, or checks it.
+    Compatibility(compatibility::Arguments),
     /// Two virtual machines that share memory: ping, TCP and TIPC between them.
     VmTest(vm_test::Arguments),
     /// Runs the README's commands, so that they stay true.
@@ -51,6 +54,7 @@ fn main() -> ExitCode {
         Task::Demo(arguments) => demo::run(&arguments),
         Task::Fuzz(arguments) => fuzz::run(&arguments),
         Task::Clauses(arguments) => clauses::run(&arguments),
+        Task::Compatibility(arguments) => compatibility::run(&arguments),
         Task::VmTest(arguments) => vm_test::run(&arguments),
         Task::Readme(arguments) => readme::run(&arguments),
     };

@@ -4,6 +4,7 @@
 
 use crate::shell::{command, root, run as run_shown};
 use anyhow::{Result, ensure};
+use std::process::Stdio;
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
@@ -27,7 +28,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         if arguments.except.iter().any(|exception| exception == line) {
             eprintln!("left out: {line}");
         } else {
-            run_shown(&mut command("bash", ["-euc", line]))?;
+            // Shells among them find nobody at their terminal.
+            run_shown(command("bash", ["-euc", line]).stdin(Stdio::null()))?;
         }
     }
     Ok(())

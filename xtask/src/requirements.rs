@@ -138,6 +138,31 @@ pub(crate) const FOR_TESTS: &[Program] = &[
         package: "netpipe-tcp",
         purpose: "goes through all sizes over a node",
     },
+    Program {
+        name: "mpirun.openmpi",
+        package: "openmpi-bin",
+        purpose: "starts ranks on nodes",
+    },
+    Program {
+        name: "mpicc.openmpi",
+        package: "libopenmpi-dev",
+        purpose: "builds programs of several ranks",
+    },
+    Program {
+        name: "mpiexec.mpich",
+        package: "mpich",
+        purpose: "starts ranks on nodes, another way",
+    },
+    Program {
+        name: "mpicc.mpich",
+        package: "libmpich-dev",
+        purpose: "builds programs of several ranks",
+    },
+    Program {
+        name: "chromium",
+        package: "chromium",
+        purpose: "shows the pages of reports",
+    },
 ];
 
 /// What fuzzing needs on top.

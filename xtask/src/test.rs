@@ -6,12 +6,12 @@
 //! task runs the former where their needs are met, the latter with `--slow`,
 //! and says loudly what it could not run.
 
+use crate::compatibility;
 use crate::fuzz;
 use crate::requirements::{self, FOR_FUZZING, FOR_TESTS};
 use crate::shell::{cargo, command, line_of, root, succeeds};
 use crate::vm_test;
-use anyhow::{Context, Result, bail};
-use std::collections::BTreeMap;
+use anyhow::{Context, Result, bail, ensure};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -45,20 +45,33 @@ impl Arguments {
 /// Runs all tests.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     requirements::provide(FOR_TESTS);
+    compatibility::forget();
     let marked = marked_tests(&root().join("crates"))?;
     let mut counts = count(&mut cargo(["test", "--workspace", "--no-fail-fast"]))?;
 
     let mut unmet = Vec::new();
-    let mut runnable = BTreeMap::<&str, Vec<&str>>::new();
+    let mut runnable = Vec::new();
     for test in &marked {
         match test.obstacle(arguments.slow) {
-            None => runnable.entry(&test.package).or_default().push(&test.name),
+            None => runnable.push(&test.name),
             Some(obstacle) => unmet.push((test, obstacle)),
         }
     }
-    for (package, names) in runnable {
-        let mut ignored = cargo(["test", "--no-fail-fast", "--package", package, "--", "--ignored"]);
-        let more = count(ignored.args(names))?;
+    if !runnable.is_empty() {
+        // All packages at once: for one alone, with features of its own, cargo would make
+        // what they have in common anew.
+        let mut ignored = cargo(["test", "--workspace", "--no-fail-fast", "--", "--ignored"]);
+        for (test, _) in &unmet {
+            // Whatever has that in its name is left out.
+            let longer = runnable.iter().find(|name| name.contains(&test.name));
+            ensure!(
+                longer.is_none(),
+                "{longer:?} would be left out along with {}",
+                test.name
+            );
+            ignored.args(["--skip", &test.name]);
+        }
+        let more = count(&mut ignored)?;
         counts.passed += more.passed;
         counts.failed += more.failed;
         counts.ignored = counts.ignored.saturating_sub(more.passed + more.failed);
@@ -179,10 +192,10 @@ pub(crate) fn count(command: &mut Command) -> Result<Counts> {
 
 /// A test that plain `cargo test` leaves out.
 #[derive(Debug, PartialEq)]
-struct Marked {
-    package: String,
-    name: String,
-    reason: String,
+pub(crate) struct Marked {
+    pub(crate) package: String,
+    pub(crate) name: String,
+    pub(crate) reason: String,
 }
 
 impl Marked {
@@ -221,14 +234,21 @@ fn marked_tests(crates: &Path) -> Result<Vec<Marked>> {
             "toehold-{}",
             directory.file_name().unwrap_or_default().to_string_lossy()
         );
-        for file in source_files(&directory)? {
-            let text = std::fs::read_to_string(&file)?;
-            marked.extend(marked_in(&text).map(|(name, reason)| Marked {
-                package: package.clone(),
-                name,
-                reason,
-            }));
-        }
+        marked.extend(marked_below(&directory, &package)?);
+    }
+    Ok(marked)
+}
+
+/// The ignored tests of a directory's files.
+pub(crate) fn marked_below(directory: &Path, package: &str) -> Result<Vec<Marked>> {
+    let mut marked = Vec::new();
+    for file in source_files(directory)? {
+        let text = std::fs::read_to_string(&file)?;
+        marked.extend(marked_in(&text).map(|(name, reason)| Marked {
+            package: package.to_owned(),
+            name,
+            reason,
+        }));
     }
     Ok(marked)
 }

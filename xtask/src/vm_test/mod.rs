@@ -80,7 +80,16 @@ pub(crate) fn means() -> Result<Means> {
 /// Builds, boots, shows.
 pub(crate) fn run_with(Means { work, kernel }: &Means) -> Result<()> {
     let begun = Instant::now();
-    run_shown(&mut cargo(["build", "--package", "toehold-cli"]))?;
+    // A test beside it, so that the features are those of a build of all tests: cargo would
+    // make everything anew for others.
+    run_shown(&mut cargo([
+        "build",
+        "--workspace",
+        "--bin",
+        "toehold",
+        "--test",
+        "nodes",
+    ]))?;
     let image = image::make(work, kernel)?;
     let memory = Memory::new(work)?;
     told(begun, "the machines' image is made");
