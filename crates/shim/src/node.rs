@@ -72,6 +72,9 @@ fn attach() -> Option<&'static Node> {
     static ATTACHING: Mutex<()> = Mutex::new(());
     let _alone = ATTACHING.lock().unwrap_or_else(PoisonError::into_inner);
     if NODE.get().is_none() && FAILURES.load(Relaxed) < MOST_FAILURES {
+        if most_descriptors() < FEWEST + ROOM {
+            return None;
+        }
         let place = place()?;
         match Node::attach(&place.fabric, &place.record.name.to_string()) {
             Ok(node) => drop(NODE.set(node)),
@@ -81,15 +84,24 @@ fn attach() -> Option<&'static Node> {
     NODE.get()
 }
 
+/// The library has no descriptor below: programs count on those, whatever their limit.
+const FEWEST: u64 = 100;
+
+/// How many descriptors there must be above. A program with a lower limit stays with the kernel: it
+/// would find none left for itself.
+const ROOM: u64 = 64;
+
 /// From where on the library has its descriptors: above those that programs count on, and so
 /// low that the kernel's tables stay small.
 pub(crate) fn lowest() -> i32 {
     const USUAL: u64 = 2000;
     const NEEDED: u64 = 200;
-    const FEWEST: u64 = 100;
+    most_descriptors().saturating_sub(NEEDED).clamp(FEWEST, USUAL) as i32
+}
+
+fn most_descriptors() -> u64 {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
-    let limit = limit.current.unwrap_or(u64::MAX);
-    limit.saturating_sub(NEEDED).clamp(FEWEST, USUAL) as i32
+    limit.current.unwrap_or(u64::MAX)
 }
 
 /// Who has a connection to an address.
