@@ -12,7 +12,7 @@ use toehold_socket::{TcpListener, TcpStream};
 
 use crate::descriptors::{give, given};
 use crate::roles::{Program, address, forked, node, reap, say, wait, world};
-use crate::support::within;
+use crate::support::{within, without_copies};
 
 /// Longer than any test.
 const LONG: Duration = Duration::from_secs(3600);
@@ -57,6 +57,7 @@ fn connect(linger: Duration) -> TcpStream {
 /// Reads everything, after a while, from a program that closes what it has written, and
 /// has to take its time for that.
 fn read_late(mut program: Program, mut stream: TcpStream) {
+    let _last = without_copies();
     let written: usize = program.hear().parse().unwrap();
     assert_eq!(program.hear(), "closing");
     sleep(SILENCE);
@@ -178,6 +179,7 @@ fn the_last_process_lingers_no_longer_than_said() {
         let server = world.attach("server");
         let listener = TcpListener::bind(&server, (world.address(0), 7)).unwrap();
         let mut program = Program::start("closes-in-vain", &world);
+        let _last = without_copies();
         let (mut stream, _) = listener.accept().unwrap();
         let written: usize = program.hear().parse().unwrap();
         assert_eq!(program.hear(), "closing");

@@ -9,7 +9,7 @@ use std::sync::mpsc::{self, Receiver};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::support::eventually;
+use crate::support::{eventually, spawn};
 
 pub(crate) const ROLE: &str = "TOEHOLD_TEST_NODES_ROLE";
 pub(crate) const FABRIC: &str = "TOEHOLD_TEST_NODES_FABRIC";
@@ -48,7 +48,7 @@ impl Process {
         if let Some(peer) = part.peer {
             command.env(PEER, peer.to_string());
         }
-        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut child = spawn(command.stdout(Stdio::piped()));
         let output = BufReader::new(child.stdout.take().unwrap());
         let (say, lines) = mpsc::channel();
         std::thread::spawn(move || {

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use toehold_node::Placement;
 use toehold_socket::{Events, Interest, Node, Poll, TcpListener, TcpStream, Token};
 
-use crate::support::{World, assert_empty, pattern, within};
+use crate::support::{World, assert_empty, pattern, spawn, within};
 
 /// A world with a connection: the client's end and the server's.
 struct Pair {
@@ -251,7 +251,7 @@ fn any_program_can_use_it() {
     let mut cat = Command::new("cat");
     cat.stdin(Stdio::from(near.try_clone().unwrap()));
     cat.stdout(Stdio::from(near));
-    let mut child = cat.spawn().unwrap();
+    let mut child = spawn(&mut cat);
     drop(cat);
     far.write_all(b"echo").unwrap();
     let mut got = [0; 4];

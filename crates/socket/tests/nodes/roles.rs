@@ -9,7 +9,7 @@ use nix::unistd::{ForkResult, Pid, fork};
 use toehold_node::Placement;
 use toehold_socket::Node;
 
-use crate::support::{World, attach};
+use crate::support::{World, attach, spawn};
 use crate::{descriptors, exhaustion, forks, lingering, shards};
 
 const ROLE: &str = "TOEHOLD_NODES_ROLE";
@@ -79,7 +79,7 @@ impl Program {
         let mut command = command(role);
         command.env(FABRIC, world.path());
         command.env(ADDRESS, world.address(0).to_string());
-        let mut child = command.stdin(stdin).stdout(Stdio::piped()).spawn().unwrap();
+        let mut child = spawn(command.stdin(stdin).stdout(Stdio::piped()));
         Program {
             stdin: child.stdin.take(),
             output: BufReader::new(child.stdout.take().unwrap()),

@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
+use std::process::{Child, Command};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
@@ -20,6 +22,21 @@ pub(crate) use crate::shared::{pattern, within};
 pub(crate) struct World {
     engines: Vec<Engine>,
     directory: TempDir,
+}
+
+/// Engines are threads of the test's process here. While that starts a program, the program has
+/// copies of all descriptors until it is executed, and for an engine is one more that has them.
+static STARTING: RwLock<()> = RwLock::new(());
+
+/// Starts a program, unless somebody wants no copies just now.
+pub(crate) fn spawn(command: &mut Command) -> Child {
+    let _copies = STARTING.write().unwrap_or_else(PoisonError::into_inner);
+    command.spawn().unwrap()
+}
+
+/// While this is held, nobody has copies of what an engine has.
+pub(crate) fn without_copies() -> RwLockReadGuard<'static, ()> {
+    STARTING.read().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl World {
