@@ -35,8 +35,8 @@ use crate::wait::{Gone, Guard, Operation, ShardHandle, SpinBudget};
 /// a driver for so long at most, unless it was busy for long.
 const PERIOD: Duration = Duration::from_micros(600);
 
-/// Looks in a row that found marks after which a period more goes by between two of
-/// them: a look takes a few microseconds of a processor that may be the program's.
+/// Looks that found marks, since the driver last had to sit down, after which a period more goes by
+/// between two of them: a look takes a few microseconds of a processor that may be the program's.
 const BUSY: u32 = 16;
 
 /// Most periods between two looks.
@@ -220,9 +220,11 @@ impl Driver {
             // A busy program is not even asked for its lease.
             if plan == Plan::Watch && self.shard.signals.take_mark() {
                 busy = busy.saturating_add(1);
-            } else {
+                continue;
+            }
+            plan = self.plan(&mut seen)?;
+            if matches!(plan, Plan::Sit(_)) {
                 busy = 0;
-                plan = self.plan(&mut seen)?;
             }
         }
         self.leave()
