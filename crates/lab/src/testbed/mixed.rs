@@ -212,6 +212,13 @@ impl<E: Ends> Testbed for Mixed<E> {
         }
     }
 
+    fn retransmits(&self) -> Option<u64> {
+        match &self.side {
+            Side::Ours(node) => Some(node.counters().ok()?.tcp_retransmits),
+            Side::Kernel(_) => kernel_tcp::retransmits(),
+        }
+    }
+
     fn connect(&mut self, address: &str, workload: &Workload) -> io::Result<Stream> {
         match &mut self.side {
             Side::Ours(node) => {

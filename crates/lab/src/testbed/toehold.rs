@@ -128,6 +128,10 @@ impl<P: Place> Testbed for Toehold<P> {
         self.place.engine().into_iter().collect()
     }
 
+    fn retransmits(&self) -> Option<u64> {
+        Some(self.node.counters().ok()?.tcp_retransmits)
+    }
+
     fn unacknowledged(&mut self, connection: &TcpStream) -> io::Result<usize> {
         self.node.drive(Some(Duration::ZERO))?;
         connection.unacknowledged_bytes()
