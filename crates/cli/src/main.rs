@@ -54,6 +54,9 @@ enum Command {
     /// One process of a measurement; started by measurements, never by hand.
     #[command(name = side::NAME, hide = true)]
     Side,
+    /// Clients of a web server that is measured; started by measurements, never by hand.
+    #[command(name = toehold_lab::programs::web::NAME, hide = true)]
+    WebClients(side::WebClients),
 }
 
 fn main() -> ExitCode {
@@ -79,6 +82,7 @@ fn main() -> ExitCode {
         Command::Engine(arguments) => nodes::engine::run(arguments),
         Command::Version(arguments) => version::run(&arguments),
         Command::Side => return side::run(),
+        Command::WebClients(arguments) => return arguments.run(),
     };
     done.unwrap_or_else(|error| {
         let is_unread = |cause: &std::io::Error| cause.kind() == std::io::ErrorKind::BrokenPipe;

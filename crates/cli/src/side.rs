@@ -1,10 +1,10 @@
-//! The hidden command that a measurement's processes run.
+//! The hidden commands that a measurement's processes run.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use toehold_lab::{Launcher, side, testbed};
+use toehold_lab::{Launcher, programs::web, side, testbed};
 
 /// Its name on the command line.
 pub(crate) const NAME: &str = "lab-side";
@@ -29,4 +29,21 @@ pub(crate) fn program() -> Result<PathBuf> {
     let program = "/proc/self/exe";
     std::fs::metadata(program).context("cannot find this program again (is /proc mounted?)")?;
     Ok(program.into())
+}
+
+/// What clients of a web server are told.
+#[derive(Debug, clap::Args)]
+pub(crate) struct WebClients {
+    /// A file that says what they do
+    order: PathBuf,
+    /// Where the server is
+    address: std::net::SocketAddr,
+    /// The server's process group
+    server: u32,
+}
+
+impl WebClients {
+    pub(crate) fn run(&self) -> ExitCode {
+        web::main(&self.order, self.address, self.server)
+    }
 }

@@ -289,3 +289,32 @@ fn two_runs_are_compared_by_figure() {
         .unwrap();
     assert!(text(&missing.stderr).contains("cannot read /nowhere"));
 }
+
+/// Every cell of a plan, each with a few requests or messages, over a node and the kernel.
+fn is_measured_on_nodes(name: &str) {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../experiments/{name}.toml"));
+    let plan = fs::read_to_string(file).unwrap();
+    let (before, after) = plan.split_once("[quick.measure]").unwrap();
+    let (_, after) = after.split_once("[paper]").unwrap();
+    let measure = "rounds = 1\nwarm-up-ms = 1\nspan-ms = 100\npatience-ms = 30000";
+    let plan = format!("{before}[quick.measure]\n{measure}\n[paper]{after}");
+    let place = Place::with(&plan);
+    let output = place.sweep(&["--quick", "--json"]).output().unwrap();
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["failures"], Value::Array(Vec::new()));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let cells = report["plan"]["cells"].as_array().unwrap().len();
+    for candidate in ["adaptive", "kernel-veth"] {
+        assert_eq!(report["candidates"][candidate]["measured"], cells);
+    }
+}
+
+#[test]
+#[ignore = "needs root, namespaces, ip, apache2, nginx"]
+fn web_servers_with_one_file_are_measured_on_nodes() {
+    is_measured_on_nodes("toe/fig8a");
+}

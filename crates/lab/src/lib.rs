@@ -19,7 +19,10 @@
 //! is measured side by side. Nothing of it outlives the runner: not the processes,
 //! and not the network namespaces, which are held by the processes alone.
 //!
-//! This crate never writes outside of the directory of results it is given.
+//! Where a plan's sides are programs of others, [`programs`] runs them instead.
+//!
+//! This crate never writes outside of the directory of results it is given, but for what
+//! programs of others serve and write: that is in a directory for temporary files, until they end.
 
 pub mod changes;
 mod control;

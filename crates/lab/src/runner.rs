@@ -9,6 +9,7 @@ use crate::experiment::{Plan, PlanError};
 use crate::group::Group;
 use crate::pair::PairError;
 use crate::process::Launcher;
+use crate::programs;
 use crate::samples::{Outcome, Sample, Store, StoreError};
 use crate::testbed::Candidate;
 use crate::workload::Cell;
@@ -107,9 +108,11 @@ impl Standing {
         !self.unavailable && self.failures_in_a_row < FAILURES && failed < FAILURES
     }
 
-    fn learn(&mut self, cell: usize, outcome: &Outcome) {
+    /// What `of_programs` misses, other cells may have.
+    fn learn(&mut self, cell: usize, of_programs: bool, outcome: &Outcome) {
         match outcome {
             Outcome::Measured { .. } => self.failures_in_a_row = 0,
+            Outcome::Unavailable { .. } if of_programs => drop(self.failures.insert(cell, FAILURES)),
             Outcome::Unavailable { .. } => self.unavailable = true,
             Outcome::Failed { .. } => {
                 self.failures_in_a_row += 1;
@@ -140,7 +143,8 @@ impl<'a> Run<'a> {
             let cell = plan.cells.iter().position(|cell| *cell == sample.cell);
             let candidate = plan.candidates.iter().position(|name| *name == sample.candidate);
             if let (Some(cell), Some(candidate)) = (cell, candidate) {
-                standing[candidate].learn(cell, &sample.outcome);
+                let of_programs = sample.cell.workload.is_of_programs();
+                standing[candidate].learn(cell, of_programs, &sample.outcome);
             }
         }
         let key = |sample: &Sample| (sample.round, sample.name.clone(), sample.candidate.clone());
@@ -191,7 +195,7 @@ impl<'a> Run<'a> {
         let Some(outcome) = self.measure(what, candidate, groups, store)? else {
             return Ok(());
         };
-        self.standing[candidate].learn(cell, &outcome);
+        self.standing[candidate].learn(cell, what.workload.is_of_programs(), &outcome);
         let sample = Sample {
             round,
             sequence,
@@ -220,6 +224,9 @@ impl<'a> Run<'a> {
     ) -> Result<Option<Outcome>, StoreError> {
         let (stop, settings) = (self.runner.stop, &self.plan.settings);
         let workload = cell.workload;
+        if workload.is_of_programs() {
+            return Ok(self.measure_programs(cell, candidate));
+        }
         // Many processes would be in others' way even while they have nothing to do.
         let is_kept = workload.is_pinned() && workload.clients() == 1;
         let key = (candidate, cell.mtu);
@@ -255,6 +262,31 @@ impl<'a> Run<'a> {
             }
             Err(PairError::Interrupted) => None,
         })
+    }
+
+    /// The same where the sides are programs: they are new each time, and so is where they run.
+    fn measure_programs(&self, cell: Cell, candidate: usize) -> Option<Outcome> {
+        let toehold = match self.runner.launcher.program.canonicalize() {
+            Ok(toehold) => toehold,
+            Err(error) => return Some(self.cannot_start(&error)),
+        };
+        let on = programs::On {
+            candidate: &self.plan.candidates[candidate],
+            toehold: &toehold,
+            settings: &self.plan.settings,
+        };
+        match programs::measure_cell(cell, on, self.runner.stop) {
+            Ok((client, server)) => {
+                let [client, server] = [client, server].map(Box::new);
+                Some(Outcome::Measured { client, server })
+            }
+            Err(PairError::Unavailable(reason)) => Some(Outcome::Unavailable { reason }),
+            Err(PairError::Failed(reason)) => {
+                let output = String::new();
+                Some(Outcome::Failed { reason, output })
+            }
+            Err(PairError::Interrupted) => None,
+        }
     }
 
     fn cannot_start(&self, error: &io::Error) -> Outcome {

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use anyhow::{Context, Result};
 use clap::builder::PossibleValuesParser;
-use toehold_lab::programs::{self, Options, ROWS};
+use toehold_lab::programs::{self, Files, Options, ROWS};
 
 use crate::interrupt;
 
@@ -68,7 +68,7 @@ pub(super) fn run(arguments: Arguments) -> Result<ExitCode> {
     };
     let files = Files::make()?;
     let own = std::env::current_exe().context("cannot find this program (is /proc mounted?)")?;
-    let report = programs::run(&options, &own, &files.0, &stop, |news| eprintln!("{news}"))?;
+    let report = programs::run(&options, &own, &files, &stop, |news| eprintln!("{news}"))?;
     let mut output = std::io::stdout().lock();
     if arguments.json {
         serde_json::to_writer_pretty(&mut output, &report)?;
@@ -81,25 +81,6 @@ pub(super) fn run(arguments: Arguments) -> Result<ExitCode> {
         (false, true) => ExitCode::SUCCESS,
         (false, false) => ExitCode::FAILURE,
     })
-}
-
-/// A directory for what programs serve and write, which vanishes with this.
-struct Files(std::path::PathBuf);
-
-impl Files {
-    fn make() -> Result<Files> {
-        // Its path must be short enough for the name of a socket.
-        let path = std::env::temp_dir().join(format!("toehold-bench-{}", std::process::id()));
-        std::fs::create_dir(&path).with_context(|| format!("cannot make {}", path.display()))?;
-        Ok(Files(path))
-    }
-}
-
-impl Drop for Files {
-    fn drop(&mut self) {
-        // What is left of it does no harm.
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }
 
 fn names() -> PossibleValuesParser {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Result;
 use serde::Serialize;
 use toehold_lab::experiment::{PlanFile, builtin};
-use toehold_lab::{programs, testbed};
+use toehold_lab::{Plan, programs, testbed};
 
 use crate::nodes::{print_json, table};
 
@@ -33,7 +33,7 @@ struct Row {
     needs: Vec<Need>,
 }
 
-/// A program that candidates need.
+/// A program that candidates or workloads need.
 #[derive(Debug, Serialize)]
 struct Need {
     program: &'static str,
@@ -80,17 +80,20 @@ fn row(file: &PlanFile) -> Row {
         about: file.about.trim().to_owned(),
         quick_s: seconds(true),
         full_s: seconds(false),
-        needs: needs(&plan.candidates),
+        needs: needs(&plan),
         title: plan.title,
     }
 }
 
-fn needs(candidates: &[String]) -> Vec<Need> {
+/// Of its candidates, and of its workloads.
+fn needs(plan: &Plan) -> Vec<Need> {
     let mut needs: Vec<Need> = Vec::new();
     let used = testbed::ALL
         .iter()
-        .filter(|known| candidates.iter().any(|name| name == known.name));
-    for &(program, package) in used.flat_map(|candidate| candidate.programs) {
+        .filter(|known| plan.candidates.iter().any(|name| name == known.name));
+    let of_candidates = used.flat_map(|candidate| candidate.programs);
+    let of_workloads = plan.cells.iter().flat_map(|cell| cell.workload.programs());
+    for &(program, package) in of_candidates.chain(of_workloads) {
         if !needs.iter().any(|need| need.program == program) {
             needs.push(Need {
                 program,

@@ -15,6 +15,9 @@ const START: Duration = Duration::from_millis(150);
 /// What each of several clients adds to that, in each of their cells.
 const CLIENT: Duration = Duration::from_millis(60);
 
+/// What programs of others add to that, with the nodes or namespaces that each cell has for itself.
+const PROGRAMS: Duration = Duration::from_millis(600);
+
 impl Plan {
     /// About how long it takes if every cell is sure after the rounds that the plan has.
     pub fn length(&self, known: &[Candidate]) -> Duration {
@@ -28,6 +31,7 @@ impl Plan {
                 .filter(|cell| (candidate.supports)(&cell.workload));
             let length = |cell: &Cell| {
                 let processes = match cell.workload.clients() {
+                    _ if cell.workload.is_of_programs() => PROGRAMS,
                     1 => Duration::ZERO,
                     clients => START + CLIENT * clients.into(),
                 };

@@ -5,24 +5,32 @@
 //! goes through all rows in an order drawn anew, and each row over both, one directly after
 //! the other; what is reported is the median of the rounds' ratios.
 
+mod cells;
+mod files;
 mod outputs;
 mod place;
 mod report;
 mod rows;
+pub mod web;
 
+pub(crate) use cells::{On, measure as measure_cell};
+pub use files::Files;
 pub use report::{Report, RowReport};
 pub use rows::{ROWS, Row};
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use place::{End, Places, Running, Way};
+use place::{End, Places, Running, Shape, Way};
 
 /// How much longer than it should a program may take before it is given up.
 const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Time between two looks at a program.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// How rows are measured.
 #[derive(Debug, Clone)]
@@ -66,11 +74,11 @@ struct Gathered {
 pub fn run(
     options: &Options,
     toehold: &Path,
-    files: &Path,
+    files: &Files,
     stop: &AtomicBool,
     mut say: impl FnMut(&str),
 ) -> Result<Report, ProgramsError> {
-    let places = Places::make(toehold, files, options.cores)?;
+    let places = Places::make(toehold, files, options.cores, &Shape::default())?;
     let wanted = |row: &&Row| options.rows.is_empty() || options.rows.iter().any(|name| name == row.name);
     let rows: Vec<_> = ROWS.iter().filter(wanted).collect();
     let mut gathered: BTreeMap<&str, Gathered> = BTreeMap::new();
@@ -142,26 +150,76 @@ fn measure_both(
 }
 
 fn measure(places: &Places, row: &Row, way: Way, seconds: u32, stop: &AtomicBool) -> Result<f64, String> {
-    places.renew_port();
     let before = places.offloaded();
-    let server = row
+    let lines = Lines {
+        server: row.server,
+        client: row.client,
+        seconds,
+        limit: Duration::from_secs(u64::from(seconds)) * 2 + PATIENCE,
+    };
+    let said = exchange(places, &lines, way, stop)?;
+    // What is called Toehold's has not gone over the kernel.
+    if way == Way::Toehold && !row.is_about_cost() && places.offloaded() == before {
+        return Err("nothing of it went over the node".into());
+    }
+    let figure = said.status.success().then(|| (row.parse)(&said.output)).flatten();
+    figure.ok_or_else(|| said.complaint())
+}
+
+/// What runs: a client, and the server it needs.
+struct Lines<'a> {
+    server: Option<&'a str>,
+    client: &'a str,
+    /// `$SPAN` of both.
+    seconds: u32,
+    /// Longer than that the client must not take.
+    limit: Duration,
+}
+
+/// What a client has said.
+struct Said {
+    status: ExitStatus,
+    output: String,
+    errors: String,
+}
+
+impl Said {
+    /// Of one that did not do what it was to.
+    fn complaint(&self) -> String {
+        let lines = self.output.lines().chain(self.errors.lines());
+        let last: Vec<_> = lines.rev().take(4).collect();
+        format!(
+            "the client, which ended with {}, said: {}",
+            self.status,
+            last.join(" / ")
+        )
+    }
+}
+
+/// Runs a client to its end, and its server meanwhile.
+fn exchange(places: &Places, lines: &Lines<'_>, way: Way, stop: &AtomicBool) -> Result<Said, String> {
+    places.renew_port();
+    let server = lines
         .server
-        .map(|line| serve(places, line, way, seconds, stop))
+        .map(|line| serve(places, line, way, lines.seconds, stop))
         .transpose()?;
-    let mut client = places.command(way, End::Client, row.client, seconds);
+    let mut client = places.command(way, End::Client, lines.client, lines.seconds);
+    if let Some(server) = &server {
+        client.env("SERVER", server.0.id().to_string());
+    }
     let client = client.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let mut client = Running(client.map_err(|error| format!("cannot start the client: {error}"))?);
     let streams = [
         client.0.stdout.take().map(read_all),
         client.0.stderr.take().map(read_all),
     ];
-    let deadline = Instant::now() + Duration::from_secs(u64::from(seconds)) * 2 + PATIENCE;
+    let deadline = Instant::now() + lines.limit;
     let status = loop {
         match client.0.try_wait() {
             Ok(Some(status)) => break status,
             _ if stop.load(Ordering::Relaxed) => return Err("interrupted".into()),
             _ if Instant::now() > deadline => return Err("the client does not come to its end".into()),
-            _ => std::thread::sleep(Duration::from_millis(20)),
+            _ => std::thread::sleep(LOOK),
         }
     };
     let [output, errors] =
@@ -169,17 +227,10 @@ fn measure(places: &Places, row: &Row, way: Way, seconds: u32, stop: &AtomicBool
     if let Some(server) = server {
         server.end();
     }
-    // What is called Toehold's has not gone over the kernel.
-    if way == Way::Toehold && !row.is_about_cost() && places.offloaded() == before {
-        return Err("nothing of it went over the node".into());
-    }
-    let figure = status.success().then(|| (row.parse)(&output)).flatten();
-    figure.ok_or_else(|| {
-        let last: Vec<_> = output.lines().chain(errors.lines()).rev().take(4).collect();
-        format!(
-            "the client, which ended with {status}, said: {}",
-            last.join(" / ")
-        )
+    Ok(Said {
+        status,
+        output,
+        errors,
     })
 }
 
@@ -196,7 +247,7 @@ fn serve(places: &Places, line: &str, way: Way, seconds: u32, stop: &AtomicBool)
         if stop.load(Ordering::Relaxed) || Instant::now() > deadline {
             return Err("the server does not come to listen".into());
         }
-        std::thread::sleep(Duration::from_millis(20));
+        std::thread::sleep(LOOK);
     }
     Ok(server)
 }

@@ -12,10 +12,13 @@ use std::process::{Child, Command, Stdio};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
-use super::ProgramsError;
+use super::{Files, ProgramsError};
 
 /// The address of the server, over the kernel and on its node.
 const ADDRESSES: [&str; 2] = ["10.198.0.1", "10.77.0.1"];
+
+/// Names of the nodes, by the side that is on them.
+const NODES: [&str; 2] = ["server", "client"];
 
 /// The port of the first server. Each has one of its own, for those of ended connections
 /// are not free at once.
@@ -35,6 +38,15 @@ pub(super) enum End {
     Client = 1,
 }
 
+/// What is chosen of both places.
+#[derive(Debug, Default)]
+pub(super) struct Shape {
+    /// Largest packet of either way; what each has, if nothing is said.
+    pub(super) mtu: Option<u16>,
+    /// Where the nodes' stacks run. Then their engines have the cores of their programs.
+    pub(super) placement: Option<String>,
+}
+
 /// Both places, as long as this lives.
 #[derive(Debug)]
 pub(super) struct Places {
@@ -46,11 +58,15 @@ pub(super) struct Places {
 }
 
 impl Places {
-    /// Makes the namespaces, the nodes, and the files that programs serve in `files`.
-    pub(super) fn make(toehold: &Path, files: &Path, cores: [usize; 2]) -> Result<Self, ProgramsError> {
-        write_files(files).map_err(|source| ProgramsError::Files(files.to_owned(), source))?;
+    /// Makes the namespaces and the nodes, for programs whose files are in `files`.
+    pub(super) fn make(
+        toehold: &Path,
+        files: &Files,
+        cores: [usize; 2],
+        shape: &Shape,
+    ) -> Result<Self, ProgramsError> {
         let holders = [hold_namespace()?, hold_namespace()?];
-        let [toehold, files] = [toehold, files].map(Path::to_owned);
+        let [toehold, files] = [toehold, files.path()].map(Path::to_owned);
         let places = Self {
             holders,
             toehold,
@@ -58,10 +74,24 @@ impl Places {
             cores,
             port: Cell::new(FIRST_PORT),
         };
-        places.connect_namespaces()?;
-        let up = places.toehold(&["up", "server", "client"]);
-        succeed(up, "start two nodes")?;
+        places.connect_namespaces(shape.mtu)?;
+        places.start_nodes(shape)?;
         Ok(places)
+    }
+
+    fn start_nodes(&self, shape: &Shape) -> Result<(), ProgramsError> {
+        for (node, core) in NODES.into_iter().zip(self.cores) {
+            let mut up = self.toehold(&["up", node]);
+            if let Some(mtu) = shape.mtu {
+                up.args(["--mtu", &mtu.to_string()]);
+            }
+            if let Some(placement) = &shape.placement {
+                up.args(["--placement", placement]);
+                up = pinned(&up, core);
+            }
+            succeed(up, "start a node")?;
+        }
+        Ok(())
     }
 
     fn toehold(&self, words: &[&str]) -> Command {
@@ -76,16 +106,17 @@ impl Places {
         format!("--net=/proc/{}/ns/net", self.holders[end as usize].id())
     }
 
-    fn connect_namespaces(&self) -> Result<(), ProgramsError> {
+    fn connect_namespaces(&self, mtu: Option<u16>) -> Result<(), ProgramsError> {
         let client = self.holders[End::Client as usize].id();
         let make = format!("ip link add toe0 type veth peer name toe0 netns {client}");
+        let mtu = mtu.map_or(String::new(), |mtu| format!("mtu {mtu}"));
         for (end, make, address) in [
             (End::Server, &*make, ADDRESSES[0]),
             (End::Client, "true", "10.198.0.2"),
         ] {
             // What Toehold uses too, where nothing is lost.
             let script = format!(
-                "{make} && ip address add {address}/24 dev toe0 && ip link set lo up && ip link set toe0 up \
+                "{make} && ip address add {address}/24 dev toe0 && ip link set lo up && ip link set toe0 {mtu} up \
                  && echo reno > /proc/sys/net/ipv4/tcp_congestion_control"
             );
             let mut command = Command::new("nsenter");
@@ -97,21 +128,19 @@ impl Places {
 
     /// A shell's line on one side, pinned to that side's core.
     pub(super) fn command(&self, way: Way, end: End, line: &str, seconds: u32) -> Command {
-        let (namespace, core) = (self.namespace(end), self.cores[end as usize].to_string());
-        let mut command = Command::new("taskset");
-        command.args(["--cpu-list", &core]);
-        match way {
-            Way::Kernel => command.args(["nsenter", &namespace, "--"]),
-            Way::Toehold => {
-                let node = ["server", "client"][end as usize];
+        let within = match way {
+            Way::Kernel => {
+                let mut command = Command::new("nsenter");
+                command.args([&self.namespace(end), "--"]);
                 command
-                    .arg(&self.toehold)
-                    .args(["run", "--quiet", "--node", node, "--"])
             }
+            Way::Toehold => self.toehold(&["run", "--quiet", "--node", NODES[end as usize], "--"]),
         };
+        let mut command = pinned(&within, self.cores[end as usize]);
         command.args(["sh", "-c", line]);
-        command.env("TOEHOLD_FABRIC", self.files.join("fabric"));
         command
+            .env("TOEHOLD_FABRIC", self.files.join("fabric"))
+            .env("TOEHOLD", &self.toehold)
             .env("ADDRESS", ADDRESSES[way as usize])
             .env("PORT", self.port.get().to_string());
         command.env("SPAN", seconds.to_string()).env("DIR", &self.files);
@@ -150,6 +179,21 @@ impl Places {
                 })
             }
         }
+    }
+
+    /// The processes of the nodes' engines, the server's first.
+    pub(super) fn engines(&self) -> Vec<u32> {
+        let said = self.toehold(&["ps", "--json"]).output();
+        let said = said.map(|said| said.stdout).unwrap_or_default();
+        let lines: serde_json::Value = serde_json::from_slice(&said).unwrap_or_default();
+        let of = |name: &&str| {
+            let line = lines
+                .as_array()?
+                .iter()
+                .find(|line| line["node"]["name"] == *name)?;
+            u32::try_from(line["node"]["pid"].as_u64()?).ok()
+        };
+        NODES.iter().filter_map(of).collect()
     }
 
     /// How many connections the server's node has had.
@@ -240,27 +284,19 @@ fn succeed(mut command: Command, what: &str) -> Result<(), ProgramsError> {
     Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
 }
 
-fn write_files(files: &Path) -> std::io::Result<()> {
-    let mut random = fastrand::Rng::with_seed(1);
-    for (name, length) in [("1k", 1 << 10), ("1m", 1 << 20)] {
-        let bytes: Vec<u8> = std::iter::repeat_with(|| random.u8(..)).take(length).collect();
-        fs::write(files.join(name), bytes)?;
+/// The same command on one core.
+fn pinned(command: &Command, core: usize) -> Command {
+    let mut pinned = Command::new("taskset");
+    pinned
+        .args(["--cpu-list", &core.to_string()])
+        .arg(command.get_program())
+        .args(command.get_args());
+    for (name, value) in command.get_envs() {
+        if let Some(value) = value {
+            pinned.env(name, value);
+        }
     }
-    let root = files.display();
-    let user = if nix::unistd::geteuid().is_root() {
-        "user root;"
-    } else {
-        ""
-    };
-    let configuration = format!(
-        "daemon off; worker_processes 1; pid {root}/nginx.pid; error_log {root}/nginx.log; {user}
-         events {{ worker_connections 512; }}
-         http {{ access_log off; sendfile on; keepalive_requests 1000000000;
-             client_body_temp_path {root}/body; proxy_temp_path {root}/proxy;
-             fastcgi_temp_path {root}/fastcgi; uwsgi_temp_path {root}/uwsgi; scgi_temp_path {root}/scgi;
-             server {{ listen PORT; root {root}; }} }}\n"
-    );
-    fs::write(files.join("nginx.conf"), configuration)
+    pinned
 }
 
 /// Whether a table of the kernel's has a listener at a port.

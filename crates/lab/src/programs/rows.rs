@@ -33,7 +33,9 @@ const REDIS: [(&str, &str); 2] = [
     ("redis-benchmark", "redis-tools"),
 ];
 
-const SERVE_FILES: &str = "sed s/PORT/$PORT/ nginx.conf > $PORT.conf && exec nginx -c $DIR/$PORT.conf";
+/// nginx, which serves `$DIR` at `$PORT`.
+pub(super) const SERVE_FILES: &str =
+    "sed s/PORT/$PORT/ nginx.conf > $PORT.conf && exec nginx -c $DIR/$PORT.conf";
 const SERVE_KEYS: &str = "exec redis-server --port $PORT --bind 0.0.0.0 --protected-mode no --save ''";
 const SERVE_ECHO: &str = "exec sockperf server --tcp -i 0.0.0.0 -p $PORT";
 const ASK_ECHO: &str = "exec sockperf ping-pong --tcp -i $ADDRESS -p $PORT -m 64 -t $SPAN";

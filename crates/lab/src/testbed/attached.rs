@@ -233,6 +233,7 @@ macro_rules! attached {
             const NAME: &'static str = $placement;
             const ABOUT: &'static str = $about;
             const MAY_CHANGE: bool = $may_change;
+            const IS_SHARED: bool = true;
 
             fn take(
                 context: &Context,

@@ -50,6 +50,7 @@ impl Testbed for Floor {
 
     fn supports(workload: &Workload) -> bool {
         !workload.is_about_nodes()
+            && !workload.is_of_programs()
             && !workload.is_of_several()
             && !matches!(
                 workload,

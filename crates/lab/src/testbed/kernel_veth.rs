@@ -21,7 +21,7 @@ impl Testbed for KernelVeth {
     type Connection = TcpStream;
 
     fn supports(workload: &Workload) -> bool {
-        stays(workload)
+        stays(workload) || workload.is_of_programs()
     }
 
     fn enter(context: &Context) -> Result<Self, TestbedError> {
@@ -67,7 +67,7 @@ impl Testbed for KernelVethSpinning {
 
     /// Many who poll on one core would only keep it from one another.
     fn supports(workload: &Workload) -> bool {
-        !workload.is_about_nodes() && !workload.is_of_several()
+        !workload.is_about_nodes() && !workload.is_of_several() && !workload.is_of_programs()
     }
 
     fn enter(context: &Context) -> Result<Self, TestbedError> {

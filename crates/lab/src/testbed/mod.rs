@@ -90,6 +90,9 @@ pub const SOCKETS: &[Candidate] = &[
 
 pub(crate) use attached::EngineOrder;
 
+/// The name of the kernel's stack between two namespaces.
+pub(crate) const KERNEL_VETH: &str = <kernel_veth::KernelVeth as Testbed>::NAME;
+
 /// A program and the Debian package that has it.
 pub type Program = (&'static str, &'static str);
 
@@ -167,7 +170,7 @@ pub trait Testbed: Sized {
 
     /// Whether a workload means anything here.
     fn supports(workload: &Workload) -> bool {
-        !workload.is_about_nodes()
+        !workload.is_about_nodes() && !workload.is_of_programs()
     }
 
     /// Sets this side up on its own. Runs before the process has a second thread.
@@ -226,7 +229,7 @@ fn stays(workload: &Workload) -> bool {
         workload,
         Workload::Switching { still: false, .. } | Workload::Impaired { .. }
     );
-    !others
+    !others && !workload.is_of_programs()
 }
 
 /// A testbed as a value: its name, and how a process becomes one of its sides.

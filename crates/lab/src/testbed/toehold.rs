@@ -22,6 +22,9 @@ pub(super) trait Place: Sized {
     /// Whether it can be changed while traffic flows.
     const MAY_CHANGE: bool = false;
 
+    /// Whether programs of others can be run on the node.
+    const IS_SHARED: bool = false;
+
     /// Makes the node, and what has to live as long.
     fn take(context: &Context, name: &str, address: Ipv4Addr) -> Result<(Node, Self), TestbedError>;
 
@@ -87,7 +90,9 @@ impl<P: Place> Testbed for Toehold<P> {
     type Connection = TcpStream;
 
     fn supports(workload: &Workload) -> bool {
-        stays(workload) || (P::MAY_CHANGE && matches!(workload, Workload::Switching { .. }))
+        stays(workload)
+            || (P::MAY_CHANGE && matches!(workload, Workload::Switching { .. }))
+            || (P::IS_SHARED && workload.is_of_programs())
     }
 
     fn enter(context: &Context) -> Result<Self, TestbedError> {

@@ -25,7 +25,7 @@ pub fn process_cpu() -> CpuUse {
 }
 
 /// What other processes have used so far, in nanoseconds. One that is gone counts nothing.
-fn processor_ns_of(processes: &[u32]) -> u64 {
+pub(crate) fn processor_ns_of(processes: &[u32]) -> u64 {
     let of = |process: &u32| {
         let clock = clock_getcpuclockid(Pid::from_raw(i32::try_from(*process).ok()?)).ok()?;
         u64::try_from(clock.now().ok()?.num_nanoseconds()).ok()
@@ -66,7 +66,7 @@ fn machine() -> Option<Machine> {
 
 /// Runs from where it is started.
 #[derive(Debug)]
-pub(super) struct Meter {
+pub(crate) struct Meter {
     began: Instant,
     cpu: CpuUse,
     engines_ns: u64,
@@ -74,7 +74,7 @@ pub(super) struct Meter {
 }
 
 impl Meter {
-    pub(super) fn start() -> Self {
+    pub(crate) fn start() -> Self {
         // The machine first, which takes longest to look at, and the clock last.
         let machine = machine();
         Self {
@@ -86,7 +86,7 @@ impl Meter {
     }
 
     /// What was used since the start for `messages` messages of `bytes` bytes in all.
-    pub(super) fn stop(&self, messages: u64, bytes: u64) -> Side {
+    pub(crate) fn stop(&self, messages: u64, bytes: u64) -> Side {
         let span = self.began.elapsed();
         Side {
             messages,

@@ -32,6 +32,7 @@ impl Workload {
             Self::Mixed { .. } => self.crowd(client, server),
             Self::Churn { .. } => self.connections(client, server),
             Self::OpenLoop { .. } => self.open_loop(client, server),
+            Self::Web { .. } => self.web(client, server),
         }
     }
 
@@ -135,6 +136,21 @@ impl Workload {
                 Quantity::Time,
                 quantile_ns(client, 0.999),
             ),
+        ];
+        metrics.extend(self.cpu_per_thousand(client, server));
+        metrics
+    }
+
+    /// From a request to the end of its answer.
+    fn web(&self, client: &Side, server: &Side) -> Vec<Metric> {
+        let time =
+            |what, label, quantile| self.other(what, label, Quantity::Time, quantile_ns(client, quantile));
+        let mut metrics = vec![
+            self.main("transactions", Quantity::Rate, rate(client)),
+            time("p50", "response, p50", 0.5),
+            time("p99", "response, p99", 0.99),
+            time("p999", "response, p99.9", 0.999),
+            self.other("throughput", "throughput", Quantity::Throughput, bps(client)),
         ];
         metrics.extend(self.cpu_per_thousand(client, server));
         metrics

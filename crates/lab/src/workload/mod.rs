@@ -25,14 +25,16 @@ mod several;
 mod sides;
 mod stream;
 mod switching;
+mod web;
 
 pub use cell::{Cell, Factors};
 pub use faults::Faults;
 pub(crate) use faults::QUEUE;
 pub use meter::process_cpu;
-pub(crate) use meter::{Watched, watch};
+pub(crate) use meter::{Meter, Watched, processor_ns_of, watch};
 pub(crate) use names::KINDS;
 pub use quantity::{Better, Metric, Quantity, Reading};
+pub use web::WebServer;
 
 use std::io::{self, Read};
 use std::time::Duration;
@@ -178,6 +180,15 @@ pub enum Workload {
         /// Bytes of a request, and of its answer.
         size: Size,
     },
+    /// Clients of a web server, which ask for the same file again and again.
+    Web {
+        /// Whose server it is.
+        server: WebServer,
+        /// Connections, with one request at a time.
+        clients: u8,
+        /// Bytes of the file.
+        size: Size,
+    },
 }
 
 /// How long the parts of a measurement are.
@@ -239,6 +250,11 @@ impl Workload {
     /// of the node can run while its program computes, nor where all are to share.
     pub fn is_pinned(&self) -> bool {
         self.pairs() == 1 && !matches!(self, Self::Acknowledgement { .. })
+    }
+
+    /// Whether its sides are programs of others, which are run where the candidate has them.
+    pub fn is_of_programs(&self) -> bool {
+        !self.programs().is_empty()
     }
 
     /// About how long it takes if all goes well.

@@ -23,12 +23,13 @@ pub(crate) const KINDS: &[(&str, &[&str])] = &[
     ("mixed", &["size"]),
     ("churn", &["size"]),
     ("open-loop", &["rate", "size"]),
+    ("web", &["server", "clients", "size"]),
 ];
 
 impl Workload {
     /// Stable name, the first part of the names of its metrics: `latency_64B`,
     /// `wakeup`, `stream_1K`, `stream`, `impaired_1%_20ms`, `connect`, `ack`, `idle_16`, `pingpong_16`,
-    /// `availability_1K`, `pause`, `hotspot_4_64B`, `open_1000_64B`.
+    /// `availability_1K`, `pause`, `hotspot_4_64B`, `open_1000_64B`, `apache_24_1K`.
     pub fn name(&self) -> String {
         match self {
             Self::PingPong { size } => format!("latency_{size}"),
@@ -53,6 +54,11 @@ impl Workload {
             Self::Mixed { size } => format!("mixed_{size}"),
             Self::Churn { size } => format!("churn_{size}"),
             Self::OpenLoop { rate, size } => format!("open_{rate}_{size}"),
+            Self::Web {
+                server,
+                clients,
+                size,
+            } => format!("{}_{clients}_{size}", server.name()),
         }
     }
 
@@ -79,6 +85,15 @@ impl Workload {
             Self::Mixed { .. } => "mixed",
             Self::Churn { .. } => "churn",
             Self::OpenLoop { .. } => "open-loop",
+            Self::Web { .. } => "web",
+        }
+    }
+
+    /// What belongs into one chart: the kind, and the program that is measured, if it is one.
+    pub fn family(&self) -> String {
+        match self {
+            Self::Web { server, .. } => format!("{} {}", self.kind(), server.name()),
+            _ => self.kind().to_owned(),
         }
     }
 
@@ -108,6 +123,11 @@ impl Workload {
             Self::Mixed { size } => format!("ping-pong, 1B to {size}"),
             Self::Churn { size } => format!("a connection a request, {size}"),
             Self::OpenLoop { rate, size } => format!("{rate} requests a second, {size}"),
+            Self::Web {
+                server,
+                clients,
+                size,
+            } => format!("{}, {clients} clients, a file of {size}", server.name()),
         }
     }
 
@@ -121,7 +141,10 @@ impl Workload {
             | Self::Bidirectional { size: bytes }
             | Self::Mixed { size: bytes }
             | Self::Churn { size: bytes } => vec![size(bytes)],
-            Self::HotSpot { clients, size: bytes }
+            Self::Web {
+                clients, size: bytes, ..
+            }
+            | Self::HotSpot { clients, size: bytes }
             | Self::FanIn { clients, size: bytes }
             | Self::FanOut { clients, size: bytes }
             | Self::Incast { clients, size: bytes } => vec![of("clients", (*clients).into()), size(bytes)],

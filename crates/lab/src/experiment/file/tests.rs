@@ -158,7 +158,12 @@ fn mistakes_are_said_with_their_line() {
 #[test]
 fn every_kind_can_be_written_with_its_fields() {
     for (kind, takes) in KINDS {
-        let fields: String = takes.iter().map(|field| format!("{field} = 2\n")).collect();
+        let value = |field: &str| match field {
+            "server" => "\"nginx\"",
+            _ => "2",
+        };
+        let fields = takes.iter().map(|field| format!("{field} = {}\n", value(field)));
+        let fields: String = fields.collect();
         let text = format!(
             "name = \"t\"\ntitle = \"t\"\ncandidates = [\"unix\"]\n[[workload]]\nkind = \"{kind}\"\n{fields}"
         );
@@ -166,4 +171,20 @@ fn every_kind_can_be_written_with_its_fields() {
         let workload: Workload = file.plan(false, 0, [0, 0]).cells[0].workload;
         assert_eq!(workload.kind(), *kind);
     }
+}
+
+#[test]
+fn a_web_server_that_nobody_knows_is_a_mistake() {
+    let text = "name = \"t\"\ntitle = \"t\"\ncandidates = [\"inline\"]\n[[workload]]\nkind = \"web\"\n\
+        clients = 2\nsize = \"1K\"\nserver = \"gopher\"\n";
+    let error = PlanFile::parse("t", text).unwrap_err().to_string();
+    assert!(
+        error.contains("unknown variant `gopher`, expected `apache` or `nginx`"),
+        "{error}"
+    );
+    let file = PlanFile::parse("t", &text.replace("gopher", "apache")).unwrap();
+    let cell = file.plan(false, 0, [0, 0]).cells[0];
+    assert_eq!(cell.name(), "apache_2_1K");
+    assert_eq!(cell.metric_names()[1], "apache_p50_2_1K");
+    assert_eq!(cell.workload.clients(), 1, "all of them are one process");
 }

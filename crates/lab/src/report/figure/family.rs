@@ -22,9 +22,9 @@ pub(super) struct Family {
 
 /// The families of a plan's cells, in the order in which the plan begins them.
 pub(super) fn families(cells: &[Cell]) -> Vec<Family> {
-    let mut kinds = Vec::<(&str, Vec<Cell>)>::new();
+    let mut kinds = Vec::<(String, Vec<Cell>)>::new();
     for cell in cells {
-        let kind = cell.workload.kind();
+        let kind = cell.workload.family();
         match kinds.iter_mut().find(|(known, _)| *known == kind) {
             Some((_, cells)) => cells.push(*cell),
             None => kinds.push((kind, vec![*cell])),
@@ -32,7 +32,7 @@ pub(super) fn families(cells: &[Cell]) -> Vec<Family> {
     }
     kinds
         .into_iter()
-        .flat_map(|(kind, cells)| of_kind(kind, cells))
+        .flat_map(|(kind, cells)| of_kind(&kind, cells))
         .collect()
 }
 
@@ -136,6 +136,8 @@ fn title(kind: &str) -> String {
         "bidirectional" => "Throughput of both directions at once",
         "mixed" => "Ping-pong of messages of mixed sizes",
         "churn" => "A connection for each request",
+        "web apache" => "Apache, one file: transactions a second",
+        "web nginx" => "nginx, one file: transactions a second",
         "open-loop" => "Requests at a given rate, whether or not earlier ones are answered",
         other => other,
     };
@@ -189,7 +191,7 @@ pub(super) fn slug(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workload::{Faults, Workload};
+    use crate::workload::{Faults, WebServer, Workload};
 
     fn ping_pong(size: &str, mtu: Option<u16>) -> Cell {
         let size = size.parse().unwrap();
@@ -217,6 +219,30 @@ mod tests {
         assert_eq!(
             places.collect::<Vec<_>>(),
             [("64B", Some(64.0)), ("1K", Some(1024.0))]
+        );
+    }
+
+    #[test]
+    fn each_server_has_a_chart_of_its_own() {
+        let web = |server, size: &str| {
+            Cell::from(Workload::Web {
+                server,
+                clients: 24,
+                size: size.parse().unwrap(),
+            })
+        };
+        let servers = [WebServer::Apache, WebServer::Nginx];
+        let cells = servers.map(|server| [web(server, "1K"), web(server, "1M")]);
+        let families = families(cells.as_flattened());
+        let names = families
+            .iter()
+            .map(|family| (&*family.name, family.axis.as_deref()));
+        assert_eq!(
+            names.collect::<Vec<_>>(),
+            [
+                ("web-apache-clients-24", Some("message size")),
+                ("web-nginx-clients-24", Some("message size"))
+            ]
         );
     }
 

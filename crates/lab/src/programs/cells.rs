@@ -1,0 +1,117 @@
+//! Cells of plans whose sides are programs.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use super::place::{Places, Shape, Way};
+use super::web::{Counted, Order, Served};
+use super::{Files, Lines, PATIENCE, exchange, find};
+use crate::experiment::Settings;
+use crate::pair::PairError;
+use crate::samples::Side;
+use crate::size::Size;
+use crate::testbed::KERNEL_VETH;
+use crate::workload::{Cell, WebServer, Workload};
+
+/// A candidate that programs are measured on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct On<'a> {
+    /// The kernel's stack over veth, or a placement of nodes' stacks.
+    pub(crate) candidate: &'a str,
+    /// The `toehold` command.
+    pub(crate) toehold: &'a Path,
+    /// How measurements are taken.
+    pub(crate) settings: &'a Settings,
+}
+
+/// What the clients and the server of a cell counted. All that it starts ends with it.
+pub(crate) fn measure(cell: Cell, on: On<'_>, stop: &AtomicBool) -> Result<(Side, Side), PairError> {
+    if let Some((program, package)) = missing(&cell.workload) {
+        let reason = format!("{program} is missing: install the package {package}");
+        return Err(PairError::Unavailable(reason));
+    }
+    let measured = match cell.workload {
+        Workload::Web {
+            server,
+            clients,
+            size,
+        } => web(cell.mtu, server, clients, size, on, stop),
+        _ => Err("its sides are no programs".into()),
+    };
+    measured.map_err(|reason| match stop.load(Ordering::Relaxed) {
+        true => PairError::Interrupted,
+        false => PairError::Failed(reason),
+    })
+}
+
+/// The first program of a workload that is not here, and the package that has it.
+fn missing(workload: &Workload) -> Option<crate::testbed::Program> {
+    let mut programs = workload.programs().iter();
+    programs.find(|(program, _)| find(program).is_none()).copied()
+}
+
+/// The line that starts a server, whose port is `$PORT`.
+fn line(server: WebServer) -> &'static str {
+    match server {
+        WebServer::Apache => "exec apache2 -DFOREGROUND -f $DIR/apache.conf",
+        WebServer::Nginx => super::rows::SERVE_FILES,
+    }
+}
+
+/// The line of the clients.
+const CLIENTS: &str = "exec \"$TOEHOLD\" lab-web-clients $DIR/order.json $ADDRESS:$PORT $SERVER";
+
+fn web(
+    mtu: Option<u16>,
+    server: WebServer,
+    clients: u8,
+    size: Size,
+    on: On<'_>,
+    stop: &AtomicBool,
+) -> Result<(Side, Side), String> {
+    let files = Files::make().map_err(|error| error.to_string())?;
+    let length = size.bytes() as u64;
+    files.serve("only", length).map_err(|error| error.to_string())?;
+    let (way, placement) = match on.candidate {
+        KERNEL_VETH => (Way::Kernel, None),
+        placement => (Way::Toehold, Some(placement.to_owned())),
+    };
+    let shape = Shape { mtu, placement };
+    let places = Places::make(on.toehold, &files, on.settings.cores, &shape);
+    let places = places.map_err(|error| error.to_string())?;
+    let span = |ms| Duration::from_millis(ms);
+    let order = Order {
+        clients,
+        files: vec![Served {
+            name: "only".into(),
+            length,
+        }],
+        requests: vec![0],
+        warm_up: span(on.settings.warm_up_ms),
+        span: span(on.settings.span_ms),
+        patience: span(on.settings.patience_ms),
+        engines: match way {
+            Way::Kernel => Vec::new(),
+            Way::Toehold => places.engines(),
+        },
+    };
+    let text = serde_json::to_vec(&order).map_err(|error| error.to_string())?;
+    std::fs::write(files.path().join("order.json"), text).map_err(|error| error.to_string())?;
+    let lines = Lines {
+        server: Some(line(server)),
+        client: CLIENTS,
+        seconds: 0,
+        limit: order.warm_up + order.span + order.patience + PATIENCE,
+    };
+    let before = places.offloaded();
+    let said = exchange(&places, &lines, way, stop)?;
+    if !said.status.success() {
+        return Err(said.complaint());
+    }
+    if way == Way::Toehold && places.offloaded() == before {
+        return Err("nothing of it went over the node".into());
+    }
+    let counted: Counted = serde_json::from_str(said.output.trim()).map_err(|_| said.complaint())?;
+    Ok((counted.client, counted.server))
+}

@@ -1,0 +1,174 @@
+//! Clients in one thread: as many connections, one request at a time on each.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+
+use super::response::Response;
+use super::{Counted, Order, processes};
+use crate::samples::{Recorder, Side};
+use crate::workload::{Meter, Watched, processor_ns_of, watch};
+
+/// Bytes that are offered to each read.
+const READ: usize = 256 << 10;
+
+/// Connections that are looked at in a row.
+const EVENTS: usize = 64;
+
+/// Measures.
+pub(super) fn run(order: &Order, address: SocketAddr, server: u32) -> io::Result<Counted> {
+    if order.files.is_empty() || order.requests.is_empty() {
+        return Err(io::Error::other("there is nothing to ask for"));
+    }
+    let [of_server, of_clients] = match order.engines[..] {
+        [server, client] => [vec![server], vec![client]],
+        _ => [Vec::new(), Vec::new()],
+    };
+    watch(Watched {
+        engines: of_clients,
+        machine: true,
+    });
+    let used = || (processes::used(server), processor_ns_of(&of_server));
+    let mut clients = Clients::connect(order, address)?;
+    clients.go_on(order.warm_up)?;
+    clients.tally = Tally::default();
+    let (cpu, engine_ns) = used();
+    let meter = Meter::start();
+    clients.go_on(order.span)?;
+    let tally = std::mem::take(&mut clients.tally);
+    let client = Side {
+        durations: Some(tally.durations.counts()),
+        ..meter.stop(tally.requests, tally.bytes)
+    };
+    let (cpu_then, engine_ns_then) = used();
+    let server = Side {
+        messages: client.messages,
+        bytes: client.bytes,
+        span_ns: client.span_ns,
+        cpu: cpu_then.since(&cpu),
+        engine_ns: engine_ns_then.saturating_sub(engine_ns),
+        ..Side::default()
+    };
+    Ok(Counted { client, server })
+}
+
+/// What came to its end.
+#[derive(Debug, Default)]
+struct Tally {
+    requests: u64,
+    bytes: u64,
+    durations: Recorder,
+}
+
+/// One connection.
+#[derive(Debug)]
+struct Client {
+    stream: TcpStream,
+    response: Response,
+    /// What is asked for, and since when.
+    file: usize,
+    asked: Instant,
+}
+
+/// All of them.
+struct Clients<'a> {
+    order: &'a Order,
+    all: Vec<Client>,
+    epoll: Epoll,
+    buffer: Vec<u8>,
+    /// Of the next request.
+    next: usize,
+    tally: Tally,
+}
+
+impl<'a> Clients<'a> {
+    /// Connects all and has each ask for its first file.
+    fn connect(order: &'a Order, address: SocketAddr) -> io::Result<Self> {
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+        let mut all = Vec::new();
+        for number in 0..u64::from(order.clients) {
+            let stream = TcpStream::connect(address)?;
+            stream.set_nodelay(true)?;
+            stream.set_nonblocking(true)?;
+            epoll.add(&stream, EpollEvent::new(EpollFlags::EPOLLIN, number))?;
+            all.push(Client {
+                stream,
+                response: Response::default(),
+                file: 0,
+                asked: Instant::now(),
+            });
+        }
+        let mut clients = Self {
+            order,
+            all,
+            epoll,
+            buffer: vec![0; READ],
+            next: 0,
+            tally: Tally::default(),
+        };
+        (0..clients.all.len()).try_for_each(|number| clients.ask(number))?;
+        Ok(clients)
+    }
+
+    /// Goes on for so long, and until all answers that are there are taken.
+    fn go_on(&mut self, span: Duration) -> io::Result<()> {
+        let end = Instant::now() + span;
+        let patience = u16::try_from(self.order.patience.as_millis()).unwrap_or(u16::MAX);
+        let mut events = [EpollEvent::empty(); EVENTS];
+        while Instant::now() < end {
+            let count = match self.epoll.wait(&mut events, EpollTimeout::from(patience)) {
+                Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
+                Ok(count) => count,
+                Err(nix::errno::Errno::EINTR) => continue,
+                Err(error) => return Err(error.into()),
+            };
+            for event in &events[..count] {
+                let number = usize::try_from(event.data()).map_err(io::Error::other)?;
+                self.receive(number)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes in what has come for a client; at the end of an answer it asks for more.
+    fn receive(&mut self, number: usize) -> io::Result<()> {
+        let client = &mut self.all[number];
+        let length = self.order.files[client.file].length;
+        loop {
+            let count = match client.stream.read(&mut self.buffer) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(count) => count,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            };
+            if client.response.take(&self.buffer[..count], length)? {
+                let took = client.asked.elapsed();
+                self.tally.requests += 1;
+                self.tally.bytes += length;
+                let took_ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+                self.tally.durations.record(took_ns);
+                return self.ask(number);
+            }
+            if count < self.buffer.len() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Has a client ask for the next file.
+    fn ask(&mut self, number: usize) -> io::Result<()> {
+        let file = self.order.requests[self.next % self.order.requests.len()] as usize;
+        self.next += 1;
+        let served = self.order.files.get(file);
+        let served = served.ok_or_else(|| io::Error::other(format!("there is no file {file}")))?;
+        let client = &mut self.all[number];
+        let request = format!("GET /{} HTTP/1.1\r\nHost: test\r\n\r\n", served.name);
+        client.file = file;
+        client.asked = Instant::now();
+        // The last request has been read, or there would have been no answer.
+        client.stream.write_all(request.as_bytes())
+    }
+}
