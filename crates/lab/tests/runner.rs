@@ -212,7 +212,10 @@ fn every_placement_is_measured() -> Result<(), Failed> {
         let Outcome::Measured { client, server } = &sample.outcome else {
             return Err(format!("{sample:?}").into());
         };
-        assert!(client.retransmits.is_some() && server.retransmits.is_some(), "{sample:?}");
+        assert!(
+            client.retransmits.is_some() && server.retransmits.is_some(),
+            "{sample:?}"
+        );
     }
     Ok(())
 }

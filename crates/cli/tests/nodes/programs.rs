@@ -168,7 +168,10 @@ fn iperf3_measures_streams_and_datagrams() {
             let line = format!("iperf3 -c {to} -p 5201 -J -u -b 20M -n 2M");
             let report = measure(&hosts, &line);
             let sum = &report["end"]["sum"];
-            assert!(sum["packets"].as_u64().is_some_and(|sent| sent > 100), "{line}: {report}");
+            assert!(
+                sum["packets"].as_u64().is_some_and(|sent| sent > 100),
+                "{line}: {report}"
+            );
             assert_eq!(sum["lost_packets"], 0, "{line}: {report}");
         }
     }
