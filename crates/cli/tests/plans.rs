@@ -318,3 +318,9 @@ fn is_measured_on_nodes(name: &str) {
 fn web_servers_with_one_file_are_measured_on_nodes() {
     is_measured_on_nodes("toe/fig8a");
 }
+
+#[test]
+#[ignore = "needs root, namespaces, tun, ip, mpirun.openmpi, mpicc.openmpi, mpiexec.mpich, mpicc.mpich"]
+fn ranks_of_mpi_are_measured_on_nodes() {
+    is_measured_on_nodes("toe/fig7");
+}

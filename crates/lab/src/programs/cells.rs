@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::place::{Places, Shape, Way};
 use super::web::{Counted, Order, Served};
-use super::{Files, Lines, PATIENCE, exchange, find};
+use super::{Files, Lines, PATIENCE, exchange, find, mpi};
 use crate::experiment::Settings;
 use crate::pair::PairError;
 use crate::samples::Side;
@@ -25,6 +25,16 @@ pub(crate) struct On<'a> {
     pub(crate) settings: &'a Settings,
 }
 
+impl On<'_> {
+    /// Whose stack it is, and where that runs.
+    pub(super) fn way(&self) -> (Way, Option<String>) {
+        match self.candidate {
+            KERNEL_VETH => (Way::Kernel, None),
+            placement => (Way::Toehold, Some(placement.to_owned())),
+        }
+    }
+}
+
 /// What the clients and the server of a cell counted. All that it starts ends with it.
 pub(crate) fn measure(cell: Cell, on: On<'_>, stop: &AtomicBool) -> Result<(Side, Side), PairError> {
     if let Some((program, package)) = missing(&cell.workload) {
@@ -37,6 +47,15 @@ pub(crate) fn measure(cell: Cell, on: On<'_>, stop: &AtomicBool) -> Result<(Side
             clients,
             size,
         } => web(cell.mtu, server, clients, size, on, stop),
+        Workload::Mpi { library, size } | Workload::MpiStream { library, size } => {
+            let is_stream = matches!(cell.workload, Workload::MpiStream { .. });
+            let job = mpi::Job {
+                library,
+                is_stream,
+                size,
+            };
+            mpi::measure(job, cell.mtu, on, stop)
+        }
         _ => Err("its sides are no programs".into()),
     };
     measured.map_err(|reason| match stop.load(Ordering::Relaxed) {
@@ -73,11 +92,12 @@ fn web(
     let files = Files::make().map_err(|error| error.to_string())?;
     let length = size.bytes() as u64;
     files.serve("only", length).map_err(|error| error.to_string())?;
-    let (way, placement) = match on.candidate {
-        KERNEL_VETH => (Way::Kernel, None),
-        placement => (Way::Toehold, Some(placement.to_owned())),
+    let (way, placement) = on.way();
+    let shape = Shape {
+        mtu,
+        placement,
+        has_taps: false,
     };
-    let shape = Shape { mtu, placement };
     let places = Places::make(on.toehold, &files, on.settings.cores, &shape);
     let places = places.map_err(|error| error.to_string())?;
     let span = |ms| Duration::from_millis(ms);

@@ -7,6 +7,7 @@
 
 mod cells;
 mod files;
+mod mpi;
 mod outputs;
 mod place;
 mod report;
@@ -214,14 +215,9 @@ fn exchange(places: &Places, lines: &Lines<'_>, way: Way, stop: &AtomicBool) -> 
         client.0.stderr.take().map(read_all),
     ];
     let deadline = Instant::now() + lines.limit;
-    let status = loop {
-        match client.0.try_wait() {
-            Ok(Some(status)) => break status,
-            _ if stop.load(Ordering::Relaxed) => return Err("interrupted".into()),
-            _ if Instant::now() > deadline => return Err("the client does not come to its end".into()),
-            _ => std::thread::sleep(LOOK),
-        }
-    };
+    let status = until(deadline, stop, "the client does not come to its end", || {
+        Ok(client.0.try_wait().ok().flatten())
+    })?;
     let [output, errors] =
         streams.map(|stream| stream.and_then(|stream| stream.join().ok()).unwrap_or_default());
     if let Some(server) = server {
@@ -240,16 +236,34 @@ fn serve(places: &Places, line: &str, way: Way, seconds: u32, stop: &AtomicBool)
     let server = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
     let mut server = Running(server.map_err(|error| format!("cannot start the server: {error}"))?);
     let deadline = Instant::now() + PATIENCE;
-    while !places.is_served(way) {
+    until(deadline, stop, "the server does not come to listen", || {
         if let Ok(Some(status)) = server.0.try_wait() {
             return Err(format!("the server ended with {status}"));
         }
-        if stop.load(Ordering::Relaxed) || Instant::now() > deadline {
-            return Err("the server does not come to listen".into());
+        Ok(places.is_served(way).then_some(()))
+    })?;
+    Ok(server)
+}
+
+/// Looks again and again until there is something, or an error.
+fn until<T>(
+    deadline: Instant,
+    stop: &AtomicBool,
+    late: &str,
+    mut look: impl FnMut() -> Result<Option<T>, String>,
+) -> Result<T, String> {
+    loop {
+        if let Some(found) = look()? {
+            return Ok(found);
+        }
+        if stop.load(Ordering::Relaxed) {
+            return Err("interrupted".into());
+        }
+        if Instant::now() > deadline {
+            return Err(late.into());
         }
         std::thread::sleep(LOOK);
     }
-    Ok(server)
 }
 
 fn read_all(mut stream: impl std::io::Read + Send + 'static) -> std::thread::JoinHandle<String> {

@@ -17,12 +17,28 @@ use super::{Files, ProgramsError};
 /// The address of the server, over the kernel and on its node.
 const ADDRESSES: [&str; 2] = ["10.198.0.1", "10.77.0.1"];
 
+/// The interface of either namespace.
+pub(super) const VETH: &str = "toe0";
+
 /// Names of the nodes, by the side that is on them.
 const NODES: [&str; 2] = ["server", "client"];
 
 /// The port of the first server. Each has one of its own, for those of ended connections
 /// are not free at once.
 const FIRST_PORT: u16 = 18_431;
+
+/// Until an interface is up, as those want to see it who look for one.
+const IS_UP: &str = "until ip -brief link show toe0 | grep -q ' UP '; do sleep 0.02; done";
+
+/// Runs the words that follow with a `/sys` that has the namespace's interfaces.
+const WITH_INTERFACES: [&str; 6] = [
+    "unshare",
+    "--mount",
+    "sh",
+    "-c",
+    "mount -t sysfs sysfs /sys && exec \"$@\"",
+    "sh",
+];
 
 /// Which of the two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,6 +61,8 @@ pub(super) struct Shape {
     pub(super) mtu: Option<u16>,
     /// Where the nodes' stacks run. Then their engines have the cores of their programs.
     pub(super) placement: Option<String>,
+    /// Whether the nodes have an interface each besides, both in the client's namespace.
+    pub(super) has_taps: bool,
 }
 
 /// Both places, as long as this lives.
@@ -85,6 +103,10 @@ impl Places {
             if let Some(mtu) = shape.mtu {
                 up.args(["--mtu", &mtu.to_string()]);
             }
+            if shape.has_taps {
+                let tap = format!("--tap={}", tap(node));
+                up.args([&*tap, "--netns", &self.network(End::Client)]);
+            }
             if let Some(placement) = &shape.placement {
                 up.args(["--placement", placement]);
                 up = pinned(&up, core);
@@ -102,8 +124,13 @@ impl Places {
         command
     }
 
+    /// The file that stands for a side's namespace.
+    fn network(&self, end: End) -> String {
+        format!("/proc/{}/ns/net", self.holders[end as usize].id())
+    }
+
     fn namespace(&self, end: End) -> String {
-        format!("--net=/proc/{}/ns/net", self.holders[end as usize].id())
+        format!("--net={}", self.network(end))
     }
 
     fn connect_namespaces(&self, mtu: Option<u16>) -> Result<(), ProgramsError> {
@@ -123,7 +150,56 @@ impl Places {
             command.args([&self.namespace(end), "--", "sh", "-c", &script]);
             succeed(command, "join two network namespaces with a veth pair")?;
         }
+        // The kernel sees a moment later that both are up.
+        for end in [End::Server, End::Client] {
+            let mut command = Command::new("nsenter");
+            command.args([&self.namespace(end), "--", "timeout", "10", "sh", "-c", IS_UP]);
+            succeed(command, "see both ends of a veth pair up")?;
+        }
         Ok(())
+    }
+
+    /// A file's path.
+    pub(super) fn file(&self, name: &str) -> String {
+        self.files.join(name).display().to_string()
+    }
+
+    /// What launches ranks, on the client's core and in its namespace, with that one's interfaces
+    /// in `/sys`.
+    pub(super) fn launcher(&self, words: &[String]) -> Command {
+        let mut within = Command::new("nsenter");
+        within
+            .arg(self.namespace(End::Client))
+            .args(WITH_INTERFACES)
+            .args(words);
+        self.prepared(pinned(&within, self.cores[End::Client as usize]))
+    }
+
+    /// What comes before the words of a rank. It ends with its launcher, however that ends, and
+    /// has its interface's name in a variable.
+    pub(super) fn rank(&self, way: Way, end: End, variable: &str) -> Vec<String> {
+        let core = self.cores[end as usize].to_string();
+        let mut words: Vec<String> = ["setpriv", "--pdeathsig", "KILL", "taskset", "--cpu-list", &core]
+            .map(str::to_owned)
+            .into();
+        match way {
+            // The client's is where the launcher is.
+            Way::Kernel if end == End::Client => {}
+            Way::Kernel => {
+                words.extend(["nsenter".to_owned(), self.namespace(end)]);
+                words.extend(WITH_INTERFACES.map(str::to_owned));
+            }
+            Way::Toehold => {
+                words.push(self.toehold.display().to_string());
+                words.extend(["run", "--quiet", "--node", NODES[end as usize], "--"].map(str::to_owned));
+            }
+        }
+        let interface = match way {
+            Way::Kernel => VETH.to_owned(),
+            Way::Toehold => tap(NODES[end as usize]),
+        };
+        words.extend(["env".to_owned(), format!("{variable}={interface}")]);
+        words
     }
 
     /// A shell's line on one side, pinned to that side's core.
@@ -138,12 +214,19 @@ impl Places {
         };
         let mut command = pinned(&within, self.cores[end as usize]);
         command.args(["sh", "-c", line]);
+        command.env("SPAN", seconds.to_string());
+        command
+            .env("ADDRESS", ADDRESSES[way as usize])
+            .env("PORT", self.port.get().to_string());
+        self.prepared(command)
+    }
+
+    /// What all commands know, in a group of its own.
+    fn prepared(&self, mut command: Command) -> Command {
         command
             .env("TOEHOLD_FABRIC", self.files.join("fabric"))
             .env("TOEHOLD", &self.toehold)
-            .env("ADDRESS", ADDRESSES[way as usize])
-            .env("PORT", self.port.get().to_string());
-        command.env("SPAN", seconds.to_string()).env("DIR", &self.files);
+            .env("DIR", &self.files);
         // Debian keeps servers where only root's PATH leads.
         let path = std::env::var("PATH").unwrap_or_default();
         command.env("PATH", format!("{path}:/usr/sbin:/sbin"));
@@ -233,9 +316,14 @@ impl Running {
         }
     }
 
-    /// Asks it to end, and gives it a moment.
-    pub(super) fn end(mut self) {
+    /// Asks it to end.
+    pub(super) fn ask_to_end(&self) {
         self.signal(Signal::SIGTERM);
+    }
+
+    /// The same, and gives it a moment.
+    pub(super) fn end(mut self) {
+        self.ask_to_end();
         for _ in 0..200 {
             if matches!(self.0.try_wait(), Ok(Some(_))) {
                 return;
@@ -274,7 +362,7 @@ fn hold_namespace() -> Result<Child, ProgramsError> {
     }
 }
 
-fn succeed(mut command: Command, what: &str) -> Result<(), ProgramsError> {
+pub(super) fn succeed(mut command: Command, what: &str) -> Result<(), ProgramsError> {
     let failed = |reason: String| ProgramsError::Step(format!("{what}: {reason}"));
     let output = command.stdin(Stdio::null()).output();
     let output = output.map_err(|error| failed(error.to_string()))?;
@@ -282,6 +370,11 @@ fn succeed(mut command: Command, what: &str) -> Result<(), ProgramsError> {
         return Ok(());
     }
     Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
+}
+
+/// The name of a node's interface.
+fn tap(node: &str) -> String {
+    format!("toe-{node}")
 }
 
 /// The same command on one core.

@@ -15,7 +15,7 @@ impl Workload {
 
     fn figures(&self, client: &Side, server: &Side) -> Vec<Metric> {
         match self {
-            Self::PingPong { .. } | Self::WakeUp => self.latency(client, server),
+            Self::PingPong { .. } | Self::WakeUp | Self::Mpi { .. } => self.latency(client, server),
             Self::Stream { .. } | Self::Bulk | Self::Impaired { .. } => self.throughput(client, server),
             Self::Connect => self.connections(client, server),
             Self::Acknowledgement { .. } => self.acknowledgement(client),
@@ -24,6 +24,7 @@ impl Workload {
             Self::Availability { .. } => self.availability(server),
             Self::Switching { .. } => self.pauses(client),
             Self::HotSpot { .. } => self.hot_spot(client, server),
+            Self::MpiStream { .. } => self.throughput(client, server),
             Self::MultiStream { .. } | Self::FanIn { .. } => self.throughput(client, server),
             // The clients receive, or both do: each side counts what it has received.
             Self::FanOut { .. } => self.received(bps(client), client, server),

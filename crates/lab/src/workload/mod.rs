@@ -20,12 +20,12 @@ mod mixed;
 mod names;
 mod open_loop;
 mod ping_pong;
+mod programs;
 mod quantity;
 mod several;
 mod sides;
 mod stream;
 mod switching;
-mod web;
 
 pub use cell::{Cell, Factors};
 pub use faults::Faults;
@@ -33,8 +33,8 @@ pub(crate) use faults::QUEUE;
 pub use meter::process_cpu;
 pub(crate) use meter::{Meter, Watched, processor_ns_of, watch};
 pub(crate) use names::KINDS;
+pub use programs::{MpiLibrary, WebServer};
 pub use quantity::{Better, Metric, Quantity, Reading};
-pub use web::WebServer;
 
 use std::io::{self, Read};
 use std::time::Duration;
@@ -187,6 +187,21 @@ pub enum Workload {
         /// Connections, with one request at a time.
         clients: u8,
         /// Bytes of the file.
+        size: Size,
+    },
+    /// Ping-pong of two ranks of an MPI program.
+    #[serde(rename = "mpi-ping-pong")]
+    Mpi {
+        /// Whose library they have.
+        library: MpiLibrary,
+        /// Bytes of a message.
+        size: Size,
+    },
+    /// Windows of messages of one rank to another.
+    MpiStream {
+        /// As above.
+        library: MpiLibrary,
+        /// Bytes of a message.
         size: Size,
     },
 }

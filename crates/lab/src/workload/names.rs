@@ -24,12 +24,15 @@ pub(crate) const KINDS: &[(&str, &[&str])] = &[
     ("churn", &["size"]),
     ("open-loop", &["rate", "size"]),
     ("web", &["server", "clients", "size"]),
+    ("mpi-ping-pong", &["library", "size"]),
+    ("mpi-stream", &["library", "size"]),
 ];
 
 impl Workload {
     /// Stable name, the first part of the names of its metrics: `latency_64B`,
     /// `wakeup`, `stream_1K`, `stream`, `impaired_1%_20ms`, `connect`, `ack`, `idle_16`, `pingpong_16`,
-    /// `availability_1K`, `pause`, `hotspot_4_64B`, `open_1000_64B`, `apache_24_1K`.
+    /// `availability_1K`, `pause`, `hotspot_4_64B`, `open_1000_64B`, `apache_24_1K`,
+    /// `mpi_openmpi_1B`.
     pub fn name(&self) -> String {
         match self {
             Self::PingPong { size } => format!("latency_{size}"),
@@ -59,6 +62,8 @@ impl Workload {
                 clients,
                 size,
             } => format!("{}_{clients}_{size}", server.name()),
+            Self::Mpi { library, size } => format!("mpi_{}_{size}", library.name()),
+            Self::MpiStream { library, size } => format!("mpistream_{}_{size}", library.name()),
         }
     }
 
@@ -86,6 +91,8 @@ impl Workload {
             Self::Churn { .. } => "churn",
             Self::OpenLoop { .. } => "open-loop",
             Self::Web { .. } => "web",
+            Self::Mpi { .. } => "mpi-ping-pong",
+            Self::MpiStream { .. } => "mpi-stream",
         }
     }
 
@@ -93,6 +100,9 @@ impl Workload {
     pub fn family(&self) -> String {
         match self {
             Self::Web { server, .. } => format!("{} {}", self.kind(), server.name()),
+            Self::Mpi { library, .. } | Self::MpiStream { library, .. } => {
+                format!("{} {}", self.kind(), library.name())
+            }
             _ => self.kind().to_owned(),
         }
     }
@@ -128,6 +138,8 @@ impl Workload {
                 clients,
                 size,
             } => format!("{}, {clients} clients, a file of {size}", server.name()),
+            Self::Mpi { library, size } => format!("{}, ping-pong, {size}", library.name()),
+            Self::MpiStream { library, size } => format!("{}, stream of {size}", library.name()),
         }
     }
 
@@ -137,6 +149,7 @@ impl Workload {
         let size = |size: &Size| of("size", size.bytes() as u64);
         let factors = match self {
             Self::PingPong { size: bytes } | Self::Stream { size: bytes } => vec![size(bytes)],
+            Self::Mpi { size: bytes, .. } | Self::MpiStream { size: bytes, .. } => vec![size(bytes)],
             Self::Availability { size: bytes }
             | Self::Bidirectional { size: bytes }
             | Self::Mixed { size: bytes }

@@ -160,6 +160,7 @@ fn every_kind_can_be_written_with_its_fields() {
     for (kind, takes) in KINDS {
         let value = |field: &str| match field {
             "server" => "\"nginx\"",
+            "library" => "\"mpich\"",
             _ => "2",
         };
         let fields = takes.iter().map(|field| format!("{field} = {}\n", value(field)));

@@ -138,6 +138,10 @@ fn title(kind: &str) -> String {
         "churn" => "A connection for each request",
         "web apache" => "Apache, one file: transactions a second",
         "web nginx" => "nginx, one file: transactions a second",
+        "mpi-ping-pong openmpi" => "Ranks of Open MPI: half a round trip",
+        "mpi-ping-pong mpich" => "Ranks of MPICH: half a round trip",
+        "mpi-stream openmpi" => "Ranks of Open MPI: throughput, one way",
+        "mpi-stream mpich" => "Ranks of MPICH: throughput, one way",
         "open-loop" => "Requests at a given rate, whether or not earlier ones are answered",
         other => other,
     };

@@ -1,4 +1,4 @@
-//! Web servers: which there are, and what they take.
+//! Programs of others that are measured: which there are, and what they need.
 
 use serde::{Deserialize, Serialize};
 
@@ -32,11 +32,43 @@ impl WebServer {
     }
 }
 
+/// A library that passes messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum MpiLibrary {
+    /// Open MPI, over its own TCP.
+    #[serde(rename = "openmpi")]
+    OpenMpi,
+    /// MPICH, over UCX's TCP.
+    #[serde(rename = "mpich")]
+    Mpich,
+}
+
+impl MpiLibrary {
+    /// As in names.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::OpenMpi => "openmpi",
+            Self::Mpich => "mpich",
+        }
+    }
+
+    fn programs(self) -> &'static [Program] {
+        match self {
+            Self::OpenMpi => &[
+                ("mpicc.openmpi", "libopenmpi-dev"),
+                ("mpirun.openmpi", "openmpi-bin"),
+            ],
+            Self::Mpich => &[("mpicc.mpich", "libmpich-dev"), ("mpiexec.mpich", "mpich")],
+        }
+    }
+}
+
 impl Workload {
     /// Programs that its sides are, with the Debian packages that have them.
     pub fn programs(&self) -> &'static [Program] {
         match self {
             Self::Web { server, .. } => server.programs(),
+            Self::Mpi { library, .. } | Self::MpiStream { library, .. } => library.programs(),
             _ => &[],
         }
     }
