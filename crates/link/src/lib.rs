@@ -69,6 +69,13 @@ pub trait Link: Transmitter + Send {
     /// on the driver's monotonic clock.
     fn receive(&mut self, now_ns: u64, budget: usize, handler: &mut dyn FnMut(&Received<'_>)) -> usize;
 
+    /// Shows up to `most` of the frames that `receive` would hand over next, and takes none: for
+    /// a driver that prepares for several at once. Those that do come may be others. A link that
+    /// cannot look shows nothing.
+    fn look_ahead(&mut self, most: usize, see: &mut dyn FnMut(&Received<'_>)) {
+        let _ = (most, see);
+    }
+
     /// Whether `receive` would find nothing: a look that costs less than that, for a
     /// thread that does nothing else until something comes. May say no of a link where
     /// there is nothing, never yes of one where there is something to be done. Of many
@@ -144,6 +151,10 @@ impl<L: Link + ?Sized> Link for Box<L> {
 
     fn receive(&mut self, now_ns: u64, budget: usize, handler: &mut dyn FnMut(&Received<'_>)) -> usize {
         (**self).receive(now_ns, budget, handler)
+    }
+
+    fn look_ahead(&mut self, most: usize, see: &mut dyn FnMut(&Received<'_>)) {
+        (**self).look_ahead(most, see);
     }
 
     fn is_quiet(&self) -> bool {

@@ -91,7 +91,7 @@ pub use lease::{Lease, LeaseGuard, Leased, Vigil};
 pub use parking::Parking;
 pub use parking::Rest;
 pub use payload::{Payload, PayloadArea};
-pub use prefetch::prefetch;
+pub use prefetch::{prefetch, prefetch_all};
 #[cfg(not(loom))]
 pub use process::{PerProcess, Process, inherit_nothing, inherit_signal_mask};
 pub use region::{Access, Region, RegionError};

@@ -6,7 +6,7 @@ use core::ops::{Index, IndexMut};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::carve::{Carver, OutOfMemory};
-use crate::{Plain, Table};
+use crate::{Plain, Table, prefetch, prefetch_all};
 
 /// State of a slot that holds a value. Any other state is that of a free slot:
 /// the next free one's index + 1, or 0 at the end of the list.
@@ -115,6 +115,15 @@ impl<T: Plain> Slab<T> {
     #[inline]
     pub fn is_live(&self, index: u32) -> bool {
         self.states.get(index as usize) == Some(&LIVE)
+    }
+
+    /// Says that the value at `index` will be asked for soon, if there can be one.
+    #[inline]
+    pub fn prefetch(&self, index: u32) {
+        if let (Some(state), Some(slot)) = (self.states.get(index as usize), self.slots.get(index as usize)) {
+            prefetch(state);
+            prefetch_all(slot);
+        }
     }
 
     /// Number of values.

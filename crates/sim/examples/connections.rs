@@ -1,33 +1,51 @@
-//! How long a segment and a tick take, with a hundred connections and with a
-//! hundred thousand.
+//! How long a segment and a tick take, with one connection and with a million.
 //!
 //! ```text
 //! cargo run --release -p toehold-sim --example connections [CONNECTIONS[:BUSY]…]
 //! ```
 //!
-//! The connections are idle but for one 64-byte request at a time, on 64 of them or as many as
-//! are said to be busy. The numbers
-//! of connections take turns, and the fastest of several rounds counts.
+//! On the busy connections, which are all of them unless a number is said, a request of 64 bytes
+//! comes in turn, in an order that no processor guesses; the others are idle. A segment is timed
+//! from the frame to the program's buffer: alone, in bursts, and in bursts that the stack was
+//! shown before. The numbers of connections and the ways take turns, and the fastest of several
+//! rounds counts.
 
 use std::error::Error;
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant as Clock};
 
-use toehold_link::{Capabilities, Offload, Received, Transmit, TransmitError, Transmitter};
+use toehold_link::{Capabilities, Checksum, Offload, Received, Transmit, TransmitError, Transmitter};
 use toehold_shm::Gather;
 use toehold_sim::host::{BEGINNING, Host};
 use toehold_sim::packet::Packet;
-use toehold_stack::{Config, ConnectionId, Instant, ReceiveFlags};
+use toehold_stack::{Config, ConnectionId, FourTuple, Instant, LOOK_AHEAD, ReceiveFlags};
 use toehold_wire::tcp::{Flags, Seq};
 
 const SERVER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), 80);
 const ROUNDS: u32 = 9;
 /// Segments and ticks timed in a round.
 const SEGMENTS: u32 = 20_000;
-/// Connections that are busy in turn, if nobody says how many: few, so that it is the table
-/// that is measured and not the cache's misses on control blocks.
-const BUSY: u32 = 64;
+/// Segments in a burst.
+const BURST: usize = LOOK_AHEAD;
+/// Prime, and more than there are connections: its multiples come by all of them.
+const STRIDE: u64 = 2_654_435_761;
+
+/// How segments come.
+#[derive(Clone, Copy)]
+enum Way {
+    Alone,
+    Burst,
+    ShownBurst,
+}
+
+const WAYS: [Way; 3] = [Way::Alone, Way::Burst, Way::ShownBurst];
+
+/// A request on its way.
+struct Request {
+    connection: ConnectionId,
+    bytes: Vec<u8>,
+}
 
 /// A link that swallows everything.
 struct Nowhere;
@@ -39,14 +57,27 @@ impl Transmitter for Nowhere {
     }
 }
 
+impl Request {
+    fn frame(&self) -> Received<'_> {
+        Received {
+            private: &self.bytes,
+            rest: Gather::EMPTY,
+            offload: Offload {
+                checksum: Checksum::Verified,
+                segment_size: 0,
+            },
+        }
+    }
+}
+
 struct Crowd {
     host: Host,
     connections: Vec<ConnectionId>,
     acks: Vec<Seq>,
     busy: u32,
-    /// Bytes received so far on each busy connection.
-    received: u32,
-    best_segment_ns: f64,
+    /// Requests so far, on all connections.
+    requests: u32,
+    best_segment_ns: [f64; WAYS.len()],
     best_tick_ns: f64,
 }
 
@@ -79,9 +110,9 @@ impl Crowd {
             host,
             connections: Vec::new(),
             acks: Vec::new(),
-            busy: busy.clamp(1, SEGMENTS.min(count)),
-            received: 0,
-            best_segment_ns: f64::MAX,
+            busy: busy.clamp(1, count),
+            requests: 0,
+            best_segment_ns: [f64::MAX; WAYS.len()],
             best_tick_ns: f64::MAX,
         };
         for number in 0..count {
@@ -100,57 +131,59 @@ impl Crowd {
         Ok(crowd)
     }
 
-    /// A request for every busy connection, spread over all of them.
-    fn requests(&self) -> Vec<(usize, Vec<u8>)> {
-        let count = self.connections.len();
-        let step = (count / self.busy as usize).max(1);
-        (0..self.busy as usize)
-            .map(|i| {
-                let index = (i * step) % count;
-                let seq = Seq(1) + self.received;
-                let mut packet = Packet::new(
-                    client(index as u32),
-                    SERVER,
-                    Flags::ACK | Flags::PSH,
-                    seq,
-                    self.acks[index],
-                );
+    fn next_requests(&mut self) -> Vec<Request> {
+        let count = self.connections.len() as u64;
+        let first = self.requests;
+        self.requests += SEGMENTS;
+        (first..self.requests)
+            .map(|number| {
+                let (turn, position) = (number / self.busy, number % self.busy);
+                let spread = u64::from(position) * count / u64::from(self.busy);
+                let index = (spread * STRIDE % count) as usize;
+                let (seq, ack) = (Seq(1) + turn * 64, self.acks[index]);
+                let flags = Flags::ACK | Flags::PSH;
+                let mut packet = Packet::new(client(index as u32), SERVER, flags, seq, ack);
                 packet.payload = vec![7; 64];
-                (index, packet.bytes())
+                Request {
+                    connection: self.connections[index],
+                    bytes: packet.bytes(),
+                }
             })
             .collect()
     }
 
-    fn time_segments(&mut self) -> Result<(), Box<dyn Error>> {
-        let mut elapsed = Duration::ZERO;
+    fn time_segments(&mut self, way: Way) -> Result<(), Box<dyn Error>> {
+        let requests = self.next_requests();
+        let start = Clock::now();
+        self.take(&requests, way)?;
+        let elapsed = start.elapsed();
+        let best = &mut self.best_segment_ns[way as usize];
+        *best = best.min(elapsed.as_nanos() as f64 / f64::from(SEGMENTS));
+        Ok(())
+    }
+
+    fn take(&mut self, requests: &[Request], way: Way) -> Result<(), Box<dyn Error>> {
         let now = self.host.now();
-        let rounds = SEGMENTS / self.busy;
-        for _ in 0..rounds {
-            let requests = self.requests();
-            let stack = &mut self.host.stack;
-            let offload = Offload {
-                checksum: toehold_link::Checksum::Verified,
-                segment_size: 0,
-            };
-            let start = Clock::now();
-            for (index, bytes) in &requests {
-                let frame = Received {
-                    private: bytes,
-                    rest: Gather::EMPTY,
-                    offload,
-                };
-                stack.handle_frame(now, &frame);
-                let mut buffer = [0; 64];
-                stack.receive(self.connections[*index], &mut buffer, ReceiveFlags::default())?;
-                stack.poll_transmit(now, &mut Nowhere);
-                while stack.next_event().is_some() {}
+        let stack = &mut self.host.stack;
+        let together = if matches!(way, Way::Alone) { 1 } else { BURST };
+        for burst in requests.chunks(together) {
+            if matches!(way, Way::ShownBurst) {
+                let mut ends = [FourTuple::default(); BURST];
+                for (ends, request) in ends.iter_mut().zip(burst) {
+                    *ends = stack.probable_ends(&request.frame()).ok_or("no segment")?;
+                }
+                stack.foresee(&ends[..burst.len()]);
             }
-            elapsed += start.elapsed();
-            self.received += 64;
+            for request in burst {
+                stack.handle_frame(now, &request.frame());
+            }
+            for request in burst {
+                let mut buffer = [0; 64];
+                stack.receive(request.connection, &mut buffer, ReceiveFlags::default())?;
+            }
+            stack.poll_transmit(now, &mut Nowhere);
+            while stack.next_event().is_some() {}
         }
-        self.best_segment_ns = self
-            .best_segment_ns
-            .min(elapsed.as_nanos() as f64 / f64::from(rounds * self.busy));
         Ok(())
     }
 
@@ -174,13 +207,14 @@ impl Crowd {
 fn main() -> Result<(), Box<dyn Error>> {
     let mut counts: Vec<(u32, u32)> = Vec::new();
     for argument in std::env::args().skip(1) {
-        let (count, busy) = argument.split_once(':').unwrap_or((&argument, ""));
+        let (count, busy) = argument.split_once(':').unwrap_or((&argument, &argument));
         let number = |text: &str| text.parse().map_err(|_| format!("`{text}` is no number"));
-        let busy = if busy.is_empty() { BUSY } else { number(busy)? };
-        counts.push((number(count)?, busy));
+        counts.push((number(count)?, number(busy)?));
     }
     if counts.is_empty() {
-        counts = vec![(100, BUSY), (100_000, BUSY)];
+        counts = [1, 1 << 10, 1 << 16, 1 << 20]
+            .map(|count| (count, count))
+            .to_vec();
     }
     let mut crowds = Vec::new();
     for &(count, busy) in &counts {
@@ -188,19 +222,23 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     for _ in 0..ROUNDS {
         for crowd in &mut crowds {
-            crowd.time_segments()?;
+            for way in WAYS {
+                crowd.time_segments(way)?;
+            }
             crowd.time_ticks()?;
         }
     }
+    println!("nanoseconds a segment");
     println!(
-        "{:>12} {:>16} {:>12} {:>16}",
-        "connections", "segment, ns", "tick, ns", "context, bytes"
+        "{:>12} {:>10} {:>10} {:>10} {:>14} {:>10} {:>16}",
+        "connections", "busy", "alone", "in bursts", "shown bursts", "tick, ns", "context, bytes"
     );
     for crowd in &crowds {
+        let [alone, burst, shown] = crowd.best_segment_ns;
         println!(
-            "{:>12} {:>16.0} {:>12.1} {:>16}",
+            "{:>12} {:>10} {alone:>10.0} {burst:>10.0} {shown:>14.0} {:>10.1} {:>16}",
             crowd.connections.len(),
-            crowd.best_segment_ns,
+            crowd.busy,
             crowd.best_tick_ns,
             crowd.host.stack.context_bytes_per_connection()
         );

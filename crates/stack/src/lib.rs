@@ -51,6 +51,9 @@ use tcp::{Context, Tcp};
 /// Frames to itself that a stack handles in one transmission round.
 const LOOPED_A_ROUND: usize = 256;
 
+/// Most segments that [`Stack::foresee`] prepares for.
+pub const LOOK_AHEAD: usize = 32;
+
 /// One TCP/IP stack.
 pub struct Stack {
     ip: Ip,
@@ -96,6 +99,20 @@ impl Stack {
                 counters: &mut self.counters[0],
             },
         )
+    }
+
+    /// The ends of the connection that a frame is probably for, if it is for one: a guess for
+    /// [`Stack::foresee`].
+    #[inline]
+    pub fn probable_ends(&self, frame: &Received<'_>) -> Option<FourTuple> {
+        self.ip.probable_ends(frame.private)
+    }
+
+    /// Has the processor fetch what segments of these connections will need, of [`LOOK_AHEAD`]
+    /// at most, and does not wait for it: for a driver that sees several frames before it hands
+    /// the first one over. Nothing changes, and nothing depends on it but time.
+    pub fn foresee(&self, ends: &[FourTuple]) {
+        self.tcp.foresee(&ends[..ends.len().min(LOOK_AHEAD)]);
     }
 
     /// Takes a frame from the link.

@@ -224,6 +224,10 @@ impl Link for Mesh {
         frames
     }
 
+    fn look_ahead(&mut self, most: usize, see: &mut dyn FnMut(&Received<'_>)) {
+        self.port.look_ahead(most, see);
+    }
+
     #[inline]
     fn is_quiet(&self) -> bool {
         !self.port.has_departed() && self.port.is_quiet()

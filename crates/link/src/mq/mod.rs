@@ -38,6 +38,7 @@
 mod acquaintance;
 mod activity;
 mod addresses;
+mod ahead;
 mod bell;
 mod calls;
 mod change;

@@ -267,6 +267,10 @@ impl Link for Port {
         self.poll_peers(budget, handler)
     }
 
+    fn look_ahead(&mut self, most: usize, see: &mut dyn FnMut(&Received<'_>)) {
+        self.see_ahead(most, see);
+    }
+
     #[inline]
     fn is_quiet(&self) -> bool {
         self.mappings.are_complete(&self.state) && self.state.head().unannounced == 0 && self.has_nothing()

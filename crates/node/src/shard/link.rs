@@ -90,6 +90,10 @@ impl Link for NodeLink {
         }
     }
 
+    fn look_ahead(&mut self, most: usize, see: &mut dyn FnMut(&Received<'_>)) {
+        delegate!(self, link => link.look_ahead(most, see));
+    }
+
     #[inline]
     fn is_quiet(&self) -> bool {
         delegate!(self, link => link.is_quiet())

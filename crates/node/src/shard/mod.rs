@@ -25,7 +25,8 @@ use std::sync::Arc;
 use toehold_link::{Link, NeighborChange, Received, Watch};
 use toehold_shm::{Channels, Steps};
 use toehold_stack::{
-    Change, ConnectionId, Event, Instant, Placement, Readiness, SocketError, SocketOption, Stack, ToKernel,
+    Change, ConnectionId, Event, FourTuple, Instant, LOOK_AHEAD, Placement, Readiness, SocketError,
+    SocketOption, Stack, ToKernel,
 };
 
 use self::interests::{Entry, Key, Kind};
@@ -35,6 +36,9 @@ use crate::kernel::Outlet;
 
 /// Most frames taken from the link before they are answered.
 const BURST: usize = 64;
+
+/// With as many connections, their control blocks fill the cache of a processor's core.
+const MANY_CONNECTIONS: u32 = 2048;
 
 /// About so many bytes, if they are long: no more than stay in the processor's own cache until
 /// the program reads them.
@@ -159,7 +163,46 @@ impl Shard {
     }
 
     #[inline]
-    fn receive_burst(&mut self, budget: usize, mut placement: Option<&mut Placement<'_>>) -> usize {
+    fn receive_burst(&mut self, budget: usize, placement: Option<&mut Placement<'_>>) -> usize {
+        if self.stack.connections() >= MANY_CONNECTIONS {
+            self.receive_foreseen(budget, placement)
+        } else {
+            self.take_burst(budget, placement)
+        }
+    }
+
+    /// With more connections than a processor's caches hold it is their memory that segments
+    /// wait for: that of several is fetched before the first one is handled.
+    #[inline(never)]
+    fn receive_foreseen(&mut self, budget: usize, mut placement: Option<&mut Placement<'_>>) -> usize {
+        let mut frames = 0;
+        while frames < budget {
+            let expected = LOOK_AHEAD.min(budget - frames);
+            self.foresee(expected);
+            let got = self.take_burst(expected, placement.as_deref_mut());
+            frames += got;
+            if got < expected {
+                break;
+            }
+        }
+        frames
+    }
+
+    fn foresee(&mut self, frames: usize) {
+        let Self { stack, link, .. } = self;
+        let mut ends = [FourTuple::default(); LOOK_AHEAD];
+        let mut count = 0;
+        link.look_ahead(frames, &mut |frame| {
+            if let (Some(place), Some(found)) = (ends.get_mut(count), stack.probable_ends(frame)) {
+                *place = found;
+                count += 1;
+            }
+        });
+        stack.foresee(&ends[..count]);
+    }
+
+    #[inline]
+    fn take_burst(&mut self, budget: usize, mut placement: Option<&mut Placement<'_>>) -> usize {
         let Self {
             stack,
             link,

@@ -133,3 +133,30 @@ fn a_node_without_a_fabric() {
     assert!(!node.drive(Some(Duration::from_millis(5))).unwrap());
     assert_eq!(node.name(), "alone");
 }
+
+/// A shard looks at its frames beforehand when it has thousands of connections.
+#[test]
+fn thousands_of_connections_speak_at_once() {
+    const COUNT: usize = 2500;
+    within(120, || {
+        let fabric = tempfile::tempdir().unwrap();
+        let nodes = join_pair(fabric.path());
+        let listener = TcpListener::bind(&nodes[0], "10.0.0.1:0").unwrap();
+        let mut streams: Vec<_> = (0..COUNT).map(|_| connect_to(&nodes[1], &listener)).collect();
+        for round in 0..3u32 {
+            for (number, (client, server)) in (0u32..).zip(&mut streams) {
+                client.write_all(&(number << 8 | round).to_be_bytes()).unwrap();
+                server
+                    .write_all(&(number << 8 | round | 0x80).to_be_bytes())
+                    .unwrap();
+            }
+            for (number, (client, server)) in (0u32..).zip(&mut streams) {
+                let mut word = [0; 4];
+                server.read_exact(&mut word).unwrap();
+                assert_eq!(u32::from_be_bytes(word), number << 8 | round);
+                client.read_exact(&mut word).unwrap();
+                assert_eq!(u32::from_be_bytes(word), number << 8 | round | 0x80);
+            }
+        }
+    });
+}

@@ -91,6 +91,10 @@ impl Demux for Chosen {
         chosen!(self, strategy => strategy.lookup_burst(wanted, ids, tuples, observer));
     }
 
+    fn guess_burst(&self, wanted: &[FourTuple], guessed: impl FnMut(u32)) {
+        chosen!(self, strategy => strategy.guess_burst(wanted, guessed));
+    }
+
     fn insert<T: Tuples + ?Sized>(&mut self, id: u32, tuples: &T) -> Result<(), Full> {
         chosen!(self, strategy => strategy.insert(id, tuples))
     }
@@ -168,6 +172,11 @@ impl Demultiplexer {
             Some(counters) => self.chosen.lookup_burst(wanted, ids, tuples, &mut counters[0]),
             None => self.chosen.lookup_burst(wanted, ids, tuples, &mut Unobserved),
         }
+    }
+
+    /// The ids that tuples probably have, see [`Demux::guess_burst`].
+    pub fn guess_burst(&self, wanted: &[FourTuple], guessed: impl FnMut(u32)) {
+        self.chosen.guess_burst(wanted, guessed);
     }
 
     /// Enters an id, see [`Demux::insert`].

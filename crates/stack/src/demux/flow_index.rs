@@ -150,6 +150,15 @@ impl FlowIndex {
         }
     }
 
+    /// The ids that up to [`BURST`](crate::sip::BURST) tuples probably have.
+    #[inline]
+    pub(crate) fn guess_burst(&self, wanted: &[FourTuple], guessed: &mut impl FnMut(u32)) {
+        self.current().guess_burst(wanted, guessed);
+        if self.is_moving() {
+            self.former().guess_burst(wanted, guessed);
+        }
+    }
+
     /// The id of a tuple.
     #[inline]
     pub(crate) fn find(

@@ -91,6 +91,12 @@ impl Demux for FlowTable {
         }
     }
 
+    fn guess_burst(&self, wanted: &[FourTuple], mut guessed: impl FnMut(u32)) {
+        for wanted in wanted.chunks(BURST) {
+            self.index.guess_burst(wanted, &mut guessed);
+        }
+    }
+
     fn insert<T: Tuples + ?Sized>(&mut self, id: u32, tuples: &T) -> Result<(), Full> {
         if id >= self.capacity {
             return Err(Full);

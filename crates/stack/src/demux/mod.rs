@@ -106,6 +106,12 @@ pub trait Demux {
         }
     }
 
+    /// Tells `guessed` the ids that look-ups of these tuples will probably find, as far as that
+    /// can be told without records that would have to be waited for. By default of none.
+    fn guess_burst(&self, wanted: &[FourTuple], guessed: impl FnMut(u32)) {
+        let _ = (wanted, guessed);
+    }
+
     /// Enters an id that is not in the table, and whose tuple is not either.
     fn insert<T: Tuples + ?Sized>(&mut self, id: u32, tuples: &T) -> Result<(), Full>;
 

@@ -17,6 +17,7 @@
 //! [`Ip::poll_transmit`]; sleep until [`Ip::poll_timeout`].
 
 mod addresses;
+mod ahead;
 mod announcement;
 mod arp;
 mod discovery;

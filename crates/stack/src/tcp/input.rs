@@ -8,8 +8,17 @@ use super::time_wait::TimeWait;
 use super::{Context, State, Tcp, flag};
 use crate::ip::TcpPacket;
 use crate::socket::{Placement, SocketError};
+use crate::tuple::FourTuple;
 
 impl Tcp {
+    /// Has the processor fetch what segments with these ends will probably want.
+    pub(crate) fn foresee(&self, ends: &[FourTuple]) {
+        self.demux.guess_burst(ends, |id| {
+            self.pcbs.prefetch(id);
+            self.wheel.prefetch(id);
+        });
+    }
+
     /// Takes a packet from the network. False: it is for the kernel's stack, and nothing
     /// was done about it.
     pub(crate) fn segment_arrives(

@@ -1,5 +1,6 @@
 //! Meshes against each other, against liars, and against death.
 
+mod ahead;
 mod frames;
 mod gateways;
 mod hostile;

@@ -16,7 +16,7 @@ use super::{Observer, Tuples, same};
 pub(super) use changes::Settled;
 
 use crate::flow_key::FlowKey;
-use crate::sip::Hashes;
+use crate::sip::{BURST, Hashes};
 use crate::tuple::FourTuple;
 
 /// Ids a bucket is planned for: with two buckets to choose from, three quarters
@@ -162,23 +162,23 @@ impl Generation {
         }
     }
 
-    /// The ids of up to [`BURST`](crate::sip::BURST) tuples, [`NONE`] for those there are not. In
-    /// passes, so that the ways to memory overlap: all hashes, then all buckets, then all records.
+    /// Sets the id of each of up to [`BURST`] tuples to the first one with the same tag in its
+    /// first bucket, which `guessed` is told, [`NONE`] where there is none. Returns the hashes,
+    /// and by position those without an id of whom their bucket does not tell that they are not
+    /// there. In passes, so that the ways to memory overlap: all hashes, then all buckets.
     #[inline]
-    pub(super) fn find_burst(
+    fn guess_first(
         &self,
         wanted: &[FourTuple],
         ids: &mut [u32],
-        tuples: &(impl Tuples + ?Sized),
-        observer: &mut impl Observer,
-    ) {
-        let hashes = self.hash_burst(wanted);
-        let hashes = &hashes.as_flattened()[..wanted.len()];
+        mut guessed: impl FnMut(u32),
+    ) -> (Hashes, u32) {
+        let all = self.hash_burst(wanted);
+        let hashes = &all.as_flattened()[..wanted.len()];
         let buckets = self.used();
         for &hash in hashes {
             prefetch(&buckets[reduce(hash >> 40, buckets.len())]);
         }
-        // By position, those of whom this bucket does not tell that they are not there.
         let mut elsewhere = 0_u32;
         for (at, (id, &hash)) in ids.iter_mut().zip(hashes).enumerate() {
             let bucket = &buckets[reduce(hash >> 40, buckets.len())];
@@ -186,7 +186,7 @@ impl Generation {
             *id = match bucket.matches(tag).next() {
                 Some(way) => {
                     let id = bucket.id(way);
-                    tuples.prefetch(id);
+                    guessed(id);
                     id
                 }
                 None => {
@@ -198,6 +198,34 @@ impl Generation {
                 }
             };
         }
+        (all, elsewhere)
+    }
+
+    /// The ids that up to [`BURST`] tuples probably have.
+    #[inline]
+    pub(super) fn guess_burst(&self, wanted: &[FourTuple], guessed: &mut impl FnMut(u32)) {
+        let mut ids = [NONE; BURST];
+        let (hashes, elsewhere) = self.guess_first(wanted, &mut ids[..wanted.len()], &mut *guessed);
+        for (at, &hash) in hashes.as_flattened().iter().enumerate() {
+            if elsewhere & 1 << at != 0 {
+                let places = self.places(hash);
+                let bucket = &self.buckets[places.second];
+                bucket.matches(places.tag).for_each(|way| guessed(bucket.id(way)));
+            }
+        }
+    }
+
+    /// The ids of up to [`BURST`] tuples, [`NONE`] for those there are not.
+    #[inline]
+    pub(super) fn find_burst(
+        &self,
+        wanted: &[FourTuple],
+        ids: &mut [u32],
+        tuples: &(impl Tuples + ?Sized),
+        observer: &mut impl Observer,
+    ) {
+        let (hashes, elsewhere) = self.guess_first(wanted, ids, |id| tuples.prefetch(id));
+        let hashes = &hashes.as_flattened()[..wanted.len()];
         for (at, ((id, &hash), tuple)) in ids.iter_mut().zip(hashes).zip(wanted).enumerate() {
             if *id == NONE && elsewhere & 1 << at == 0 {
                 observer.touch();

@@ -102,6 +102,28 @@ fn one_bucket_decides_almost_always() {
     assert!(examined < u64::from(count) / 1000, "{examined}");
 }
 
+#[test]
+fn guesses_are_what_look_ups_find() {
+    let count = 20_000;
+    let store = tuples(2 * count);
+    let mut table = flow_table(count);
+    let (mut moving, mut hits, mut strays) = (0, 0, 0);
+    for id in 0..count {
+        table.insert(id, &store[..]).unwrap();
+        moving += u32::from(table.index.is_moving());
+        let sampled = id / 2;
+        let mut guesses = Vec::new();
+        let wanted = [store[sampled as usize], store[(count + id) as usize]];
+        table.guess_burst(&wanted, |id| guesses.push(id));
+        hits += u32::from(guesses.contains(&sampled));
+        strays += guesses.iter().filter(|id| **id != sampled).count();
+    }
+    assert!(moving > 0, "half a table was looked at");
+    // Another id has the same tag in one of thousands of buckets.
+    assert!(hits >= count - 20, "{hits}");
+    assert!(strays < count as usize / 500, "{strays}");
+}
+
 /// Everything goes the same way under the first key.
 fn known_key(rekeyed: u32) -> fn(u64) -> u64 {
     if rekeyed == 0 { |_| 42 } else { |hash| hash }

@@ -1,6 +1,7 @@
 //! The short way of plain TCP segments says what the long way would say.
 
 use super::*;
+use crate::tuple::FourTuple;
 use proptest::prelude::*;
 
 /// Both ways, one after the other.
@@ -48,6 +49,32 @@ fn plain_segments_take_the_short_way() {
             }
         }
     }
+}
+
+#[test]
+fn a_glance_at_plain_segments_tells_their_ends() {
+    for v4 in [true, false] {
+        let frame = plain(v4, 64);
+        let (local, remote): (IpAddr, IpAddr) = if v4 {
+            (OWN.into(), PEER.into())
+        } else {
+            (OWN6.into(), PEER6.into())
+        };
+        let ports = segment(64);
+        let port = |at: usize| u16::from_be_bytes([ports[at], ports[at + 1]]);
+        let ends = FourTuple::new((local, port(2)).into(), (remote, port(0)).into());
+        assert_eq!(Bench::usual().ip.probable_ends(&frame), Some(ends));
+        let config = Config {
+            ethernet: false,
+            ..config()
+        };
+        assert_eq!(Bench::new(&config).ip.probable_ends(&frame[14..]), Some(ends));
+        for len in 0..if v4 { 38 } else { 58 } {
+            assert_eq!(Bench::usual().ip.probable_ends(&frame[..len]), None, "{len}");
+        }
+    }
+    let other = frame_v4(PEER, OWN, protocol::UDP, &segment(64));
+    assert_eq!(Bench::usual().ip.probable_ends(&other), None);
 }
 
 #[test]
