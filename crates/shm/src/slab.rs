@@ -6,7 +6,7 @@ use core::ops::{Index, IndexMut};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::carve::{Carver, OutOfMemory};
-use crate::{Plain, Table, prefetch, prefetch_all};
+use crate::{Plain, Table};
 
 /// State of a slot that holds a value. Any other state is that of a free slot:
 /// the next free one's index + 1, or 0 at the end of the list.
@@ -117,13 +117,11 @@ impl<T: Plain> Slab<T> {
         self.states.get(index as usize) == Some(&LIVE)
     }
 
-    /// Says that the value at `index` will be asked for soon, if there can be one.
+    /// What lies at `index`, if that is in range: a value, or what a removed one has left. For
+    /// those who tell which by what they find, and are spared a look at the slot's state.
     #[inline]
-    pub fn prefetch(&self, index: u32) {
-        if let (Some(state), Some(slot)) = (self.states.get(index as usize), self.slots.get(index as usize)) {
-            prefetch(state);
-            prefetch_all(slot);
-        }
+    pub fn peek(&self, index: u32) -> Option<&T> {
+        self.slots.get(index as usize)
     }
 
     /// Number of values.

@@ -13,7 +13,7 @@
 //! what remains is moved by the calls that follow. Slots without entries cost
 //! nothing, so a jump of hours is no more work than one of a microsecond.
 
-use toehold_shm::{Carver, OutOfMemory, Table, prefetch};
+use toehold_shm::{Carver, OutOfMemory, Table};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::time::Instant;
@@ -105,14 +105,6 @@ impl Wheel {
         }
         self.entries[id as usize].deadline = deadline.0;
         self.link(id);
-    }
-
-    /// Says that `id` will probably be given a deadline soon.
-    #[inline]
-    pub(crate) fn prefetch(&self, id: u32) {
-        if let Some(entry) = self.entries.get(id as usize) {
-            prefetch(entry);
-        }
     }
 
     /// Takes `id`'s deadline away, if it has one.

@@ -2,10 +2,11 @@
 //! their hardware address.
 
 use core::net::{Ipv4Addr, SocketAddr};
+use std::collections::HashSet;
 
 use toehold_link::{Transmit, TransmitError, Transmitter};
 use toehold_shm::{Carver, Region};
-use toehold_stack::{Config, ConnectionId, Instant, SocketError, Stack};
+use toehold_stack::{Config, ConnectionId, Event, Instant, SocketError, Stack};
 
 const NOW: Instant = Instant(3_600_000_000_000);
 const CONNECTIONS: u32 = 16;
@@ -81,4 +82,38 @@ fn those_that_still_wait_hear_that_nobody_answers() {
     }
     while stack.next_event().is_some() {}
     assert_eq!(stack.connections(), 0);
+}
+
+/// Whatever they are made of: names that were never given, and those of connections that are gone.
+#[test]
+fn only_names_of_connections_that_there_are_stand_for_one() {
+    let mut stack = stack();
+    let named = |stack: &Stack| {
+        let words = (0..40_u64)
+            .flat_map(|generation| (0..2 * u64::from(CONNECTIONS)).map(move |at| generation << 32 | at));
+        let known = words.filter(|word| match Event::from_word(*word) {
+            Event::Connection(id) => stack.state(id).is_ok(),
+            Event::Listener(_) => false,
+        });
+        known.collect::<Vec<_>>()
+    };
+    assert!(named(&stack).is_empty());
+    let mut attempts = fill(&mut stack);
+    let words = |attempts: &[ConnectionId]| {
+        attempts
+            .iter()
+            .map(|id| Event::Connection(*id).word())
+            .collect::<HashSet<_>>()
+    };
+    assert_eq!(
+        named(&stack).into_iter().collect::<HashSet<_>>(),
+        words(&attempts)
+    );
+    for gone in attempts.drain(3..9) {
+        stack.close(NOW, gone).unwrap();
+    }
+    assert_eq!(
+        named(&stack).into_iter().collect::<HashSet<_>>(),
+        words(&attempts)
+    );
 }

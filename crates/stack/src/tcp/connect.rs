@@ -83,7 +83,7 @@ impl Tcp {
             return Err(SocketError::OutOfMemory);
         };
         if self.demux.insert(index, &self.pcbs).is_err() {
-            self.pcbs.remove(index);
+            self.remove_pcb(index);
             cx.counters.context_memory_out += 1;
             return Err(SocketError::OutOfMemory);
         }

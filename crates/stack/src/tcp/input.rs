@@ -1,6 +1,7 @@
 //! What happens when a segment arrives (RFC 9293 §3.10.7): to whom it goes,
 //! and the order of the checks. Each step is a file of its own.
 
+use toehold_shm::prefetch_all;
 use toehold_wire::tcp::Flags;
 
 use super::segment::{Refusal, Segment};
@@ -14,8 +15,9 @@ impl Tcp {
     /// Has the processor fetch what segments with these ends will probably want.
     pub(crate) fn foresee(&self, ends: &[FourTuple]) {
         self.demux.guess_burst(ends, |id| {
-            self.pcbs.prefetch(id);
-            self.wheel.prefetch(id);
+            if let Some(pcb) = self.pcbs.peek(id) {
+                prefetch_all(pcb);
+            }
         });
     }
 

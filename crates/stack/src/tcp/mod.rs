@@ -243,10 +243,20 @@ impl Tcp {
     /// The control block a program's name stands for.
     #[inline]
     pub(crate) fn resolve(&self, id: ConnectionId) -> Result<u32, SocketError> {
-        match self.pcbs.get(id.index) {
-            Some(pcb) if pcb.generation == id.generation && !pcb.has(flag::RELEASED) => Ok(id.index),
+        match self.pcbs.peek(id.index) {
+            Some(pcb)
+                if pcb.generation == id.generation && id.generation != 0 && !pcb.has(flag::RELEASED) =>
+            {
+                Ok(id.index)
+            }
             _ => Err(SocketError::NotFound),
         }
+    }
+
+    /// Gives a control block back, which is no generation's then.
+    fn remove_pcb(&mut self, index: u32) {
+        self.pcbs[index].generation = 0;
+        self.pcbs.remove(index);
     }
 
     pub(crate) fn connection_id(&self, index: u32) -> ConnectionId {
@@ -266,7 +276,7 @@ impl Tcp {
 
     fn next_generation(&mut self) -> u32 {
         let shard = &mut self.shard[0];
-        shard.next_generation = shard.next_generation.wrapping_add(1);
+        shard.next_generation = shard.next_generation.wrapping_add(1).max(1);
         shard.next_generation
     }
 
@@ -465,6 +475,6 @@ impl Tcp {
         self.drop_ranges(index);
         self.drop_records(index);
         self.pcbs[index].send_queue.clear(&mut self.payload);
-        self.pcbs.remove(index);
+        self.remove_pcb(index);
     }
 }

@@ -280,7 +280,7 @@ pub(crate) struct Pcb {
     /// Listener of a passive connection until it is accepted; after that its channel,
     /// see [`Pcb::channel`].
     pub(crate) listener: u32,
-    /// Distinguishes this connection from earlier ones in the same slot.
+    /// Distinguishes this connection from earlier ones in the same slot; 0 in free slots.
     pub(crate) generation: u32,
     pub(crate) retransmits: u32,
     /// Next on the list of those who wait for payload memory, see `memory`; 0: not on it.
