@@ -3,7 +3,7 @@
 use std::hash::BuildHasher;
 
 use serde::Serialize;
-use toehold_stack::demux::FlowTable;
+use toehold_stack::demux::{FlowTable, Sequent};
 use toehold_stack::{DemuxStrategy, FourTuple};
 
 use super::Run;
@@ -19,6 +19,10 @@ pub enum Attack {
     ChosenKeys,
     /// The same under its secret.
     KnownSecret,
+    /// Connections that `sequent` would have in one of 64 chains under another secret.
+    ChosenChains,
+    /// The same under its secret.
+    KnownChains,
     /// Connections of which a CRC is the same, whatever it begins with.
     CrcKernel,
     /// Connections of one IPv6 network of 64 bits, in turn.
@@ -31,9 +35,11 @@ pub enum Attack {
 
 impl Attack {
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 8] = [
         Self::ChosenKeys,
         Self::KnownSecret,
+        Self::ChosenChains,
+        Self::KnownChains,
         Self::CrcKernel,
         Self::OneNetwork,
         Self::BogusAcks,
@@ -45,6 +51,8 @@ impl Attack {
         match self {
             Self::ChosenKeys => "chosen keys",
             Self::KnownSecret => "chosen keys, secret known",
+            Self::ChosenChains => "chosen for few chains",
+            Self::KnownChains => "few chains, secret known",
             Self::CrcKernel => "kernel of CRC-32C",
             Self::OneNetwork => "one IPv6 /64",
             Self::BogusAcks => "90 % bogus ACKs",
@@ -184,6 +192,8 @@ fn sides(attack: Attack, live: u32, seed: u64) -> (u32, [Side; 2]) {
     match attack {
         Attack::ChosenKeys => chosen(any(CHOSEN), in_few_buckets(&secret(seed + 1))),
         Attack::KnownSecret => chosen(any(CHOSEN), in_few_buckets(&secret(seed))),
+        Attack::ChosenChains => chosen(any(CHOSEN), in_few_chains(&secret(seed + 1))),
+        Attack::KnownChains => chosen(any(CHOSEN), in_few_chains(&secret(seed))),
         Attack::CrcKernel => chosen(any(CHOSEN), crc_kernel()),
         Attack::OneNetwork => {
             let networks = (0..CHOSEN).map(|number| connection(number * 4)).collect();
@@ -236,6 +246,13 @@ fn wanted(tuples: &[FourTuple], live: u32, tenths: u32, until: u32, seed: u64) -
 fn in_few_buckets(secret: &[u8; 16]) -> Vec<FourTuple> {
     let hash = FlowTable::hash_under(secret);
     let chosen = (0..).map(connection).filter(|tuple| hash(tuple) >> 56 == 0);
+    chosen.take(CHOSEN as usize).collect()
+}
+
+/// Tuples that `sequent` with this secret has in the first of its chains, or of every 64 in one.
+fn in_few_chains(secret: &[u8; 16]) -> Vec<FourTuple> {
+    let hash = Sequent::hash_under(secret);
+    let chosen = (0..).map(connection).filter(|tuple| hash(tuple) >> 58 == 0);
     chosen.take(CHOSEN as usize).collect()
 }
 

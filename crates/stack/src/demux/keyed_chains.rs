@@ -20,6 +20,12 @@ impl KeyedChains {
         Table::<Key>::bytes_needed(1) + Chains::bytes_needed(chains, capacity)
     }
 
+    /// The hash that chooses chains under a secret: its highest bits.
+    pub(super) fn hash_under(secret: &[u8; 16]) -> impl Fn(&FourTuple) -> u64 + use<> {
+        let key = Key::derive(secret, Purpose::Flows);
+        move |tuple| key.flow(tuple)
+    }
+
     pub(super) fn create(
         carver: &mut Carver,
         chains: u32,

@@ -18,6 +18,12 @@ impl Sequent {
         KeyedChains::bytes_needed(chains, capacity)
     }
 
+    /// The hash that chooses chains with this secret, by its highest bits: what somebody who
+    /// chooses tuples would have to know.
+    pub fn hash_under(secret: &[u8; 16]) -> impl Fn(&FourTuple) -> u64 + use<> {
+        KeyedChains::hash_under(secret)
+    }
+
     pub(super) fn create(
         carver: &mut Carver,
         chains: u32,
