@@ -6,12 +6,12 @@ use std::sync::{Arc, OnceLock};
 use serde::{Deserialize, Serialize};
 use toehold_link::Link;
 use toehold_link::capture::Tap;
-use toehold_link::mq::{Bell, Port, PortError};
+use toehold_link::mq::{Bell, NodeName, Port, PortError};
 use toehold_link::tap::{TapDescription, TapError};
 use toehold_shm::{Access, Doorbell, Leased, OutOfMemory, PerProcess, Process, Region, RegionError};
 
 use crate::attachment::{Attachment, Membership};
-use crate::control::{Connection, ControlError};
+use crate::control::{Attached, Connection, ControlError, Door};
 use crate::descriptors::copy;
 use crate::fabric::Fabric;
 use crate::kernel::Outlet;
@@ -118,8 +118,9 @@ pub enum AttachError {
 pub struct AttachedNode {
     shards: PerProcess<Shards>,
     process: Process,
-    fabric: Fabric,
-    name: String,
+    name: NodeName,
+    /// For children, which may not be let in otherwise.
+    door: Door,
     life: u64,
 }
 
@@ -132,12 +133,14 @@ impl AttachedNode {
     /// refuses memory or descriptors: the error says what to do.
     pub fn attach(fabric: &Fabric, node: &str) -> Result<AttachedNode, AttachError> {
         let process = Process::this().map_err(std::io::Error::from)?;
-        let (shards, life) = open(fabric, node, process)?;
+        let connection = Connection::open(fabric, node)?;
+        let name = connection.node();
+        let Opened { shards, life, door } = open(connection, process)?;
         Ok(AttachedNode {
             shards: PerProcess::new(process, shards),
             process,
-            fabric: fabric.try_clone()?,
-            name: node.to_owned(),
+            name,
+            door,
             life,
         })
     }
@@ -150,17 +153,17 @@ impl AttachedNode {
         if let Some(attachment) = inherited.and_then(|shards| shards.get(0).attachment.as_ref()) {
             attachment.pool().abandon();
         }
-        match open(&self.fabric, &self.name, self.process) {
-            Ok((shards, life)) if life == self.life => Ok(self.shards.publish(shards)),
-            // Another node of that name, or the same one after it began anew; or the
-            // next call may be luckier.
+        let connection = self.door.enter(self.name).map_err(|_| Gone)?;
+        match open(connection, self.process) {
+            Ok(Opened { shards, life, .. }) if life == self.life => Ok(self.shards.publish(shards)),
+            // The node has begun anew; or the next call may be luckier.
             _ => Err(Gone),
         }
     }
 
     /// The node's name.
     pub fn name(&self) -> &str {
-        &self.name
+        self.name.as_str()
     }
 
     /// The ways to its shards, if this process has attached: a forked child has not, as
@@ -184,10 +187,19 @@ impl AttachedNode {
     }
 }
 
+/// What the node is at present, to a process.
+struct Opened {
+    shards: Shards,
+    life: u64,
+    door: Door,
+}
+
 /// Attaches to what the node is at present.
-fn open(fabric: &Fabric, node: &str, process: Process) -> Result<(Shards, u64), AttachError> {
-    let mut connection = Connection::open(fabric, node)?;
-    let attached = connection.attach()?;
+fn open(mut connection: Connection, process: Process) -> Result<Opened, AttachError> {
+    let Attached {
+        attachment: attached,
+        door,
+    } = connection.attach()?;
     let description: Description =
         serde_json::from_value(attached.description).map_err(|_| AttachError::Build)?;
     let Description { shards, life, kernel } = description;
@@ -239,7 +251,7 @@ fn open(fabric: &Fabric, node: &str, process: Process) -> Result<(Shards, u64), 
     let _ = lookout.leases.set(leases.collect());
     wakes.set(handles.iter().map(|handle| handle.bells.wake(&handle.parking)));
     let shards = Shards::new(handles).ok_or(AttachError::Build)?;
-    Ok((shards, life))
+    Ok(Opened { shards, life, door })
 }
 
 /// One of the shards, on the way to being this process's.

@@ -4,6 +4,7 @@ use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
+use toehold_node::control::Connection;
 use toehold_node::fabric::{Fabric, NodeRecord};
 use toehold_node::run;
 use toehold_socket::Node;
@@ -60,6 +61,14 @@ pub(crate) fn hold() {
         // A forked child attaches with its first call.
         let _ = node.stack_info();
     }
+}
+
+/// Whether a program that this process becomes could attach, as who this process is by now.
+pub(crate) fn can_be_reached() -> bool {
+    let Some(place) = place() else { return false };
+    // By its name: such a program does not have what this one has opened.
+    let fabric = Fabric::existing(place.fabric.name());
+    fabric.is_ok_and(|fabric| Connection::open(&fabric, place.record.name.as_str()).is_ok())
 }
 
 /// The node, if this program has attached.

@@ -1,6 +1,6 @@
 //! Connections that are handed to the kernel while they last: for programs that the library is
-//! not loaded into, and for processes behind a filter of system calls, which the library
-//! would not get through. The engine carries their bytes from then on.
+//! not loaded into or that run as another user than the node, and for processes behind a filter
+//! of system calls, which the library would not get through. The engine carries their bytes from then on.
 
 use core::ffi::c_int;
 use std::ffi::OsStr;
@@ -60,15 +60,15 @@ fn prepare(stream: &Stream, number: c_int) {
     }
 }
 
-/// Connections that another program is about to have, if the library will not be loaded into
-/// it. `given`: it may get more than those that survive `exec`.
+/// Connections that another program is about to have, if it will not be able to use the node.
+/// `given`: it may get more than those that survive `exec`.
 pub(crate) fn before_exec(program: &OsStr, given: bool) {
     let concerned = |number: &c_int| {
         let is_stream = table::get(*number).is_some_and(|file| file.stream().is_some());
         is_stream && (given || rights::survives(*number))
     };
     let numbers: Vec<c_int> = table::used().into_iter().filter(concerned).collect();
-    if numbers.is_empty() || !is_beyond_reach(program) {
+    if numbers.is_empty() || (is_within_reach(program) && node::can_be_reached()) {
         return;
     }
     for number in numbers {
@@ -78,11 +78,11 @@ pub(crate) fn before_exec(program: &OsStr, given: bool) {
     }
 }
 
-/// Whether the library will not be loaded into a program. `PATH` is looked through even where
+/// Whether the library will be loaded into a program. `PATH` is looked through even where
 /// the call does not: what is a path has a slash, and the rest is in the present directory.
-fn is_beyond_reach(program: &OsStr) -> bool {
+fn is_within_reach(program: &OsStr) -> bool {
     let found = run::find_program(program).unwrap_or_else(|_| program.into());
-    run::obstacle(&found).is_some()
+    run::obstacle(&found).is_none()
 }
 
 /// This process is about to lose the right to most system calls. From now on it is a

@@ -9,7 +9,7 @@ use rustix::fs::OFlags;
 
 use crate::file::{File, Kind};
 use crate::inside::Inside;
-use crate::{inherited, table};
+use crate::{inherited, node, table};
 
 /// Notes that connections are in a message, if there are any.
 ///
@@ -92,8 +92,19 @@ pub(crate) fn listeners() -> Option<CString> {
             let Kind::Listener(listener) = &file.kind else {
                 return None;
             };
-            Some(format!("{number}:{}", listener.pass_on()?))
+            Some((number, file))
         });
+    let inherited: Vec<_> = pairs.collect();
+    // Who could not take the node's from the list would keep it open for ever.
+    if inherited.is_empty() || !node::can_be_reached() {
+        return None;
+    }
+    let pairs = inherited.iter().filter_map(|(number, file)| {
+        let Kind::Listener(listener) = &file.kind else {
+            return None;
+        };
+        Some(format!("{number}:{}", listener.pass_on()?))
+    });
     let pairs: Vec<String> = pairs.collect();
     let variable = format!("{}={}", inherited::LISTENERS, pairs.join(","));
     CString::new(variable).ok().filter(|_| !pairs.is_empty())

@@ -11,6 +11,7 @@ use rustix::net::{RecvFlags, SendFlags};
 use rustix::process::{Pid, geteuid};
 use toehold_link::mq::{InvalidName, NodeName};
 
+use super::door::Door;
 use super::host::{Attachment, CaptureRequest, CaptureSummary, Refusal};
 use super::message::{Answer, BUILD, MAX_PACKET, Request, VERSION};
 use super::packet::{self, Packet};
@@ -20,7 +21,7 @@ use crate::fabric::Fabric;
 use crate::placement::Placement;
 
 /// How long an answer may take.
-const TIMEOUT: Duration = Duration::from_secs(10);
+pub(super) const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A connection to a node's engine process.
 #[derive(Debug)]
@@ -36,6 +37,15 @@ pub struct Connection {
     /// Descriptors are missing that came along with the last answer: there was no room
     /// for them.
     cut: bool,
+}
+
+/// What a process has of a node that it has attached to.
+#[derive(Debug)]
+pub struct Attached {
+    /// Its place in the node.
+    pub attachment: Attachment,
+    /// How its children get in.
+    pub door: Door,
 }
 
 /// Why a node did not do what it was asked.
@@ -113,8 +123,9 @@ impl Connection {
         };
         let (_, server) = packet::peer(socket.as_fd()).map_err(system)?;
         let me = geteuid().as_raw();
-        // Whoever may write to the directory could pose as the node.
-        if server != me && server != 0 && me != 0 {
+        // Whoever may write to the directory could pose as the node; and only its own user and
+        // root are let in.
+        if server != me && me != 0 {
             return Err(ControlError::Foreign(node));
         }
         Ok(Connection::over(socket, node))
@@ -136,6 +147,11 @@ impl Connection {
     pub fn timeout(mut self, timeout: Duration) -> Connection {
         self.timeout = timeout;
         self
+    }
+
+    /// The node's name.
+    pub fn node(&self) -> NodeName {
+        self.node
     }
 
     /// Readable when the node has ended: it says nothing that was not asked.
@@ -165,7 +181,7 @@ impl Connection {
     /// # Errors
     ///
     /// If the node refuses, is of another version, or does not answer.
-    pub fn attach(&mut self) -> Result<Attachment, ControlError> {
+    pub fn attach(&mut self) -> Result<Attached, ControlError> {
         // Root would take another user's memory for its own node's.
         let server = packet::peer(self.socket.as_fd());
         let (_, server) = server.map_err(|source| self.system(source))?;
@@ -177,11 +193,16 @@ impl Connection {
             build: BUILD.to_owned(),
         };
         match self.ask(&request, &[])? {
-            (Answer::Attached { process, description }, descriptors) => Ok(Attachment {
-                process,
-                description,
-                descriptors,
-            }),
+            (Answer::Attached { process, description }, mut descriptors) => {
+                let door = descriptors.pop().ok_or_else(|| self.nonsense())?;
+                let attachment = Attachment {
+                    process,
+                    description,
+                    descriptors,
+                };
+                let door = Door::new(door);
+                Ok(Attached { attachment, door })
+            }
             _ => Err(self.nonsense()),
         }
     }
@@ -559,7 +580,7 @@ impl Connection {
     }
 }
 
-fn timespec(span: Duration) -> Timespec {
+pub(super) fn timespec(span: Duration) -> Timespec {
     Timespec {
         tv_sec: span.as_secs() as i64,
         tv_nsec: i64::from(span.subsec_nanos()),

@@ -13,7 +13,7 @@ use super::status::{Counter, NodeStatus, SocketStatus};
 use crate::placement::Placement;
 
 /// Version of these messages and of what processes of a node share.
-pub const VERSION: u32 = 8;
+pub const VERSION: u32 = 9;
 
 /// The build that a process and its node's engine must have in common: they
 /// share memory, whose layout belongs to it.
@@ -84,7 +84,7 @@ pub(super) enum Request {
 pub(super) enum Answer {
     /// No, because.
     Refused(Refusal),
-    /// The descriptors come along.
+    /// The descriptors come along, and behind them the door.
     Attached {
         process: u16,
         description: serde_json::Value,

@@ -8,10 +8,12 @@
 //! by the connection's or by the process's, whichever is noticed first (a forked
 //! child may hold a copy of the one, but not of the other).
 //!
-//! Only the node's own user and root are served. What they send is checked all
-//! the same: a program of the node may be broken.
+//! Only the node's own user and root are served, and whoever has the door of a process that
+//! attached (`door`). What they send is checked all the same: a program of the node may be
+//! broken.
 
 mod connection;
+mod door;
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub mod fuzzing;
@@ -26,7 +28,8 @@ mod status;
 #[cfg(test)]
 mod tests;
 
-pub use self::connection::{Connection, ControlError};
+pub use self::connection::{Attached, Connection, ControlError};
+pub use self::door::Door;
 pub use self::host::{Attachment, CaptureRequest, CaptureSummary, Client, Host, Refusal};
 pub use self::keepers::Lifetime;
 pub use self::message::{BUILD, MAX_DESCRIPTORS, MAX_HOLDERS, VERSION};

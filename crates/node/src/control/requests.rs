@@ -153,7 +153,10 @@ impl Server {
             process: attachment.process,
             description: attachment.description,
         };
-        Ok((answer, bounded(attachment.descriptors)?))
+        let mut descriptors = attachment.descriptors;
+        let door = self.porch.door();
+        descriptors.push(door.map_err(|errno| Refusal::new(format!("it has no door left: {errno}")))?);
+        Ok((answer, bounded(descriptors)?))
     }
 
     /// The client's number in the node.

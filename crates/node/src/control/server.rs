@@ -13,6 +13,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SocketFlags};
 use rustix::process::geteuid;
 
+use super::door::Porch;
 use super::host::{Host, Refusal};
 use super::keepers::{Keepers, Lifetime};
 use super::message::{Answer, MAX_PACKET, Request};
@@ -33,6 +34,8 @@ const PAUSE: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Source {
     Listener,
+    /// Somebody is at the door.
+    Door,
     /// The server is to end.
     Stop,
     Session(u64),
@@ -50,6 +53,7 @@ impl Source {
             Source::Listener => 0,
             Source::Stop => 1,
             Source::Host => 2,
+            Source::Door => 6,
             Source::Session(id) => 3 | id << 3,
             Source::Process(id) => 4 | id << 3,
             Source::Keeper(id) => 5 | id << 3,
@@ -63,9 +67,17 @@ impl Source {
             2 => Source::Host,
             3 => Source::Session(token >> 3),
             4 => Source::Process(token >> 3),
+            6 => Source::Door,
             _ => Source::Keeper(token >> 3),
         }
     }
+}
+
+/// How a client has come in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Listener,
+    Door,
 }
 
 /// Serves a [`Host`] to the clients of a control socket.
@@ -76,6 +88,7 @@ pub(crate) struct Server {
     pub(super) began: Instant,
     pub(super) epoll: OwnedFd,
     listener: OwnedFd,
+    pub(super) porch: Porch,
     _stop: OwnedFd,
     /// By numbers that are never used again, so that a late event finds nobody.
     pub(super) sessions: HashMap<u64, Session>,
@@ -102,6 +115,8 @@ impl Server {
     ) -> Result<Server, Errno> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, &listener, Source::Listener.token(), EventFlags::IN)?;
+        let porch = Porch::new()?;
+        epoll::add(&epoll, &porch.inside, Source::Door.token(), EventFlags::IN)?;
         epoll::add(&epoll, &stop, Source::Stop.token(), EventFlags::IN)?;
         if let Some(events) = host.events() {
             epoll::add(&epoll, events, Source::Host.token(), EventFlags::IN)?;
@@ -113,6 +128,7 @@ impl Server {
             began: Instant::now(),
             epoll,
             listener,
+            porch,
             _stop: stop,
             sessions: HashMap::new(),
             keepers: Keepers::default(),
@@ -151,6 +167,7 @@ impl Server {
             for event in events {
                 match event {
                     Source::Listener => self.accept(),
+                    Source::Door => self.meet_at_door(),
                     Source::Stop => self.stopping = true,
                     Source::Session(id) => self.serve(id),
                     Source::Process(id) => self.hang_up(id),
@@ -213,7 +230,7 @@ impl Server {
     fn accept(&mut self) {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         match rustix::net::accept_with(&self.listener, flags) {
-            Ok(socket) => self.admit(socket),
+            Ok(socket) => self.admit(socket, Way::Listener),
             Err(Errno::AGAIN | Errno::CONNABORTED | Errno::INTR) => {}
             // Out of descriptors or memory. The listener stays readable: without
             // a pause this thread would spin.
@@ -224,11 +241,23 @@ impl Server {
         }
     }
 
-    fn admit(&mut self, socket: OwnedFd) {
+    /// Lets those in who have come to the door. One who cannot be let in finds its socket closed.
+    fn meet_at_door(&mut self) {
+        for _ in 0..TURN {
+            match self.porch.next() {
+                Ok(Some(socket)) => self.admit(socket, Way::Door),
+                Ok(None) | Err(Errno::INTR) => {}
+                Err(_) => return,
+            }
+        }
+    }
+
+    fn admit(&mut self, socket: OwnedFd, way: Way) {
         let Ok(mut session) = Session::new(socket) else {
             return;
         };
-        let why = if session.uid != 0 && session.uid != geteuid().as_raw() {
+        let belongs = session.uid == 0 || session.uid == geteuid().as_raw();
+        let why = if way == Way::Listener && !belongs {
             "the node belongs to another user"
         } else if self.sessions.len() >= self.limits.sessions {
             "the node has too many clients; try again when some have ended"
@@ -249,7 +278,7 @@ impl Server {
     /// Lets a client in that has not come through the listener; its number.
     #[cfg(fuzzing)]
     pub(super) fn meet(&mut self, socket: OwnedFd) -> u64 {
-        self.admit(socket);
+        self.admit(socket, Way::Listener);
         self.next_id
     }
 
@@ -357,6 +386,7 @@ mod tests {
         let id = u64::MAX >> 3;
         for source in [
             Source::Listener,
+            Source::Door,
             Source::Stop,
             Source::Host,
             Source::Session(id),

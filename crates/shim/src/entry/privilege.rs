@@ -8,7 +8,8 @@ use libc::{gid_t, size_t, uid_t};
 use crate::inside::{Inside, is_inside};
 use crate::{next, node, relay};
 
-fn prepare() {
+/// Such a call is about to be made.
+pub(super) fn prepare() {
     if !is_inside() {
         let _inside = Inside::enter();
         node::hold();

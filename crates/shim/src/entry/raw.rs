@@ -99,6 +99,15 @@ pub(crate) unsafe extern "C" fn syscall(
             libc::SYS_epoll_create => epoll::epoll_create(fd).into(),
             #[cfg(target_arch = "x86_64")]
             libc::SYS_epoll_wait => epoll::epoll_wait(fd, b as _, c as _, d as _).into(),
+            libc::SYS_setuid
+            | libc::SYS_setreuid
+            | libc::SYS_setresuid
+            | libc::SYS_chroot
+            | libc::SYS_unshare
+            | libc::SYS_setns => {
+                privilege::prepare();
+                next::syscall(number, a, b, c, d, e, f)
+            }
             libc::SYS_seccomp => {
                 let sets =
                     [SET_MODE_STRICT, SET_MODE_FILTER].contains(&a) && (a == SET_MODE_STRICT || c != 0);

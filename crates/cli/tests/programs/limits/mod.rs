@@ -144,3 +144,31 @@ fn functions_are_looked_up() {
     // What comes from libc's own handle is libc's.
     says_the_same(PROCESSES, "lookup", 2);
 }
+
+const USERS: &str = include_str!("users.c");
+
+/// The children were not let in at the node: what they had inherited failed.
+#[test]
+#[ignore = "needs root, cc"]
+fn children_of_a_process_that_gave_its_user_up_have_connections() {
+    says_the_same(USERS, "user", 5);
+}
+
+#[test]
+#[ignore = "needs root, cc"]
+fn children_of_a_process_that_gave_its_root_up_have_connections() {
+    says_the_same(USERS, "root", 5);
+}
+
+#[test]
+#[ignore = "needs root, cc"]
+fn threads_of_another_user_have_children_in_the_middle_of_calls() {
+    says_the_same(USERS, "threads", 24);
+}
+
+/// A program of another user cannot use the node, and has its connections all the same.
+#[test]
+#[ignore = "needs root, cc"]
+fn programs_that_another_user_starts_have_the_connections_that_they_inherit() {
+    says_the_same(USERS, "programs", 4);
+}

@@ -1,5 +1,6 @@
 //! A server with a host that only notes what it is told.
 
+mod door;
 mod hostile;
 mod keepers;
 mod orders;

@@ -32,7 +32,7 @@ fn attach_in_a_process() {
         Err(error) => return println!("error: {error}"),
     };
     match node.attach() {
-        Ok(attachment) => println!("attached as {}", attachment.process),
+        Ok(attached) => println!("attached as {}", attached.attachment.process),
         Err(error) => return println!("error: {error}"),
     }
     let mut copy = None;

@@ -81,7 +81,7 @@ fn placements_are_changed_and_refusals_told() {
 fn who_attaches_gets_descriptors_and_a_number() {
     let served = Served::new();
     let mut node = served.connect();
-    let attachment = node.attach().unwrap();
+    let attachment = node.attach().unwrap().attachment;
     assert_eq!(served.told(), Told::Attached(std::process::id()));
     assert_eq!(attachment.process, 1);
     assert_eq!(attachment.description["shards"], 1);

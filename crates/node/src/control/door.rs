@@ -1,0 +1,102 @@
+//! The door: how children of a node's processes get in.
+//!
+//! A child may have given up what lets it in at the socket in the fabric's directory: its
+//! user, its root, its view of `/proc`. It has its parent's memory and descriptors, though, so
+//! nothing is kept from it by refusing it. Every process that attaches gets a copy of one
+//! socket, of which the server has the other end: what comes in there are descriptors, each
+//! one end of a pair of sockets whose other end the sender has, and a client like any other.
+//! The kernel says of a pair who has made it, so such a client is known by its own process
+//! and user. Nothing is ever answered at the door, so that all may use it at once.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Instant;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, socketpair};
+use toehold_link::mq::NodeName;
+
+use super::connection::{Connection, ControlError, TIMEOUT, timespec};
+use super::packet::{self, Packet};
+use crate::descriptors::keep;
+
+/// A packet of no bytes would look like an end.
+const KNOCK: &[u8] = b".";
+
+/// A way to a node's engine, which a process has from it, and its children inherit.
+#[derive(Debug)]
+pub struct Door(pub(super) OwnedFd);
+
+impl Door {
+    pub(super) fn new(descriptor: OwnedFd) -> Door {
+        Door(descriptor)
+    }
+
+    /// A connection to the engine that has given the door.
+    ///
+    /// # Errors
+    ///
+    /// `HungUp` if that engine has ended; if it does not let anybody in, or the system refuses.
+    pub fn enter(&self, node: NodeName) -> Result<Connection, ControlError> {
+        let system = |source| ControlError::System { node, source };
+        let (own, theirs) = pair().map_err(system)?;
+        let deadline = Instant::now() + TIMEOUT;
+        let given = [theirs];
+        loop {
+            match packet::send(self.0.as_fd(), KNOCK, &given, SendFlags::DONTWAIT) {
+                Ok(()) => return Ok(Connection::over(keep(own), node)),
+                Err(Errno::PIPE | Errno::CONNRESET) => return Err(ControlError::HungUp(node)),
+                // Others are before us.
+                Err(Errno::AGAIN) => {}
+                Err(errno) => return Err(system(errno)),
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(ControlError::TimedOut(node));
+            }
+            match poll(&mut [PollFd::new(&self.0, PollFlags::OUT)], Some(&timespec(left))) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(errno) => return Err(system(errno)),
+            }
+        }
+    }
+}
+
+/// The server's side.
+#[derive(Debug)]
+pub(super) struct Porch {
+    /// Where clients come in.
+    pub(super) inside: OwnedFd,
+    /// What is handed out.
+    outside: OwnedFd,
+}
+
+impl Porch {
+    pub(super) fn new() -> Result<Porch, Errno> {
+        let (inside, outside) = pair()?;
+        Ok(Porch { inside, outside })
+    }
+
+    /// A door, for a process that attaches.
+    pub(super) fn door(&self) -> Result<OwnedFd, Errno> {
+        rustix::io::fcntl_dupfd_cloexec(&self.outside, 0)
+    }
+
+    /// Who comes in next.
+    ///
+    /// # Errors
+    ///
+    /// `AGAIN` if nobody does.
+    pub(super) fn next(&self) -> Result<Option<OwnedFd>, Errno> {
+        let mut bytes = [0; KNOCK.len()];
+        match packet::receive(self.inside.as_fd(), &mut bytes, RecvFlags::DONTWAIT)? {
+            Packet::Message(_, descriptors) => Ok(descriptors.into_iter().next()),
+            Packet::HungUp | Packet::Oversized | Packet::Cut(..) => Ok(None),
+        }
+    }
+}
+
+fn pair() -> Result<(OwnedFd, OwnedFd), Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+}

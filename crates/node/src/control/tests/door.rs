@@ -1,0 +1,51 @@
+//! Clients that come in by the door.
+
+use super::*;
+
+#[test]
+fn who_comes_by_the_door_is_a_client_like_others() {
+    let served = Served::new();
+    let mut parent = served.connect();
+    let door = parent.attach().unwrap().door;
+    assert_eq!(served.told(), Told::Attached(std::process::id()));
+    let mut child = door.enter(parent.node()).unwrap().timeout(PATIENCE);
+    let attached = child.attach().unwrap();
+    assert_eq!(served.told(), Told::Attached(std::process::id()));
+    assert_eq!(attached.attachment.process, 2);
+    let processes = child.status().unwrap().processes;
+    let pids: Vec<u32> = processes.iter().map(|process| process.pid).collect();
+    assert_eq!(pids, [std::process::id(); 2]);
+    // The one who had the door first need not be there any more.
+    drop(parent);
+    assert_eq!(served.told(), Told::Detached(1));
+    let mut grandchild = door.enter(child.node()).unwrap().timeout(PATIENCE);
+    grandchild.status().unwrap();
+    drop(child);
+    assert_eq!(served.told(), Told::Detached(2));
+    served.end();
+}
+
+#[test]
+fn what_is_no_client_is_not_let_in() {
+    let served = Served::new();
+    let door = served.connect().attach().unwrap().door;
+    assert_eq!(served.told(), Told::Attached(std::process::id()));
+    assert_eq!(served.told(), Told::Detached(1));
+    let flags = SendFlags::empty();
+    packet::send(door.0.as_fd(), b".", &[], flags).unwrap();
+    packet::send(door.0.as_fd(), b"", &[], flags).unwrap();
+    packet::send(door.0.as_fd(), &[0; 1000], &[memory(b"no socket")], flags).unwrap();
+    packet::send(door.0.as_fd(), b".", &[memory(b"no socket")], flags).unwrap();
+    let mut client = door.enter("web".parse().unwrap()).unwrap().timeout(PATIENCE);
+    client.status().unwrap();
+    served.end();
+}
+
+#[test]
+fn the_door_of_an_engine_that_has_ended_is_shut() {
+    let served = Served::new();
+    let door = served.connect().attach().unwrap().door;
+    drop(served);
+    let entered = door.enter("web".parse().unwrap());
+    assert!(matches!(entered, Err(ControlError::HungUp(_))), "{entered:?}");
+}
