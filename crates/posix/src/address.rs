@@ -1,6 +1,7 @@
 //! Socket addresses between C's form and Rust's.
 
 use crate::errno::{Errno, Outcome};
+use crate::memory::is_outside;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use libc::{AF_INET, AF_INET6, AF_UNSPEC, sockaddr, sockaddr_in, sockaddr_in6, socklen_t};
 
@@ -19,10 +20,10 @@ pub enum Passed {
 ///
 /// `address` is null or points to `len` readable bytes.
 pub unsafe fn read(address: *const sockaddr, len: socklen_t) -> Outcome<Passed> {
-    if address.is_null() {
+    let len = len as usize;
+    if is_outside(address.cast::<u8>(), len) {
         return Err(Errno::FAULT);
     }
-    let len = len as usize;
     if len < size_of::<libc::sa_family_t>() {
         return Err(Errno::INVAL);
     }

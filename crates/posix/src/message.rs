@@ -1,6 +1,7 @@
 //! Scattered buffers and control messages, as `sendmsg` and `recvmsg` have them.
 
 use crate::errno::{Errno, Outcome};
+use crate::memory::is_outside;
 use core::ffi::c_int;
 use libc::{cmsghdr, iovec, msghdr};
 
@@ -19,7 +20,7 @@ pub unsafe fn parts<'a>(parts: *const iovec, count: usize) -> Outcome<&'a [iovec
     if count > MOST_PARTS {
         return Err(Errno::INVAL);
     }
-    if parts.is_null() {
+    if is_outside(parts, count) {
         return Err(Errno::FAULT);
     }
     // SAFETY: the caller says that so many parts lie there.

@@ -94,6 +94,11 @@ impl File {
         }
     }
 
+    /// Whether something on the node stands for it, by itself.
+    pub(crate) fn is_nodes(&self) -> bool {
+        matches!(self.kind, Kind::Stream(_) | Kind::Listener(_))
+    }
+
     #[inline]
     pub(crate) fn stream(&self) -> Option<&Stream> {
         match &self.kind {

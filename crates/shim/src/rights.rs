@@ -4,6 +4,7 @@ use core::ffi::c_int;
 use std::ffi::CString;
 
 use libc::msghdr;
+use toehold_posix::memory::is_outside;
 
 use rustix::fs::OFlags;
 
@@ -46,7 +47,7 @@ pub(crate) unsafe fn received(message: &msghdr) {
 /// Its control messages are as it says.
 unsafe fn numbers(message: &msghdr) -> Vec<c_int> {
     let mut numbers = Vec::new();
-    if message.msg_control.is_null() || message.msg_controllen == 0 {
+    if is_outside(message.msg_control.cast::<u8>(), message.msg_controllen) {
         return numbers;
     }
     // SAFETY: the caller says so.
@@ -84,22 +85,17 @@ pub(crate) fn give_all() {
 /// The variable of the environment by which another program finds its listeners, if it
 /// inherits any.
 pub(crate) fn listeners() -> Option<CString> {
-    let pairs = table::used()
-        .into_iter()
-        .filter(|&number| survives(number))
-        .filter_map(|number| {
-            let file = table::get(number)?;
-            let Kind::Listener(listener) = &file.kind else {
-                return None;
-            };
-            Some((number, file))
-        });
-    let inherited: Vec<_> = pairs.collect();
+    let inherited = table::used().into_iter().filter(|&number| survives(number));
+    let listeners = inherited.filter_map(|number| {
+        let file = table::get(number)?;
+        matches!(file.kind, Kind::Listener(_)).then_some((number, file))
+    });
+    let listeners: Vec<_> = listeners.collect();
     // Who could not take the node's from the list would keep it open for ever.
-    if inherited.is_empty() || !node::can_be_reached() {
+    if listeners.is_empty() || !node::can_be_reached() {
         return None;
     }
-    let pairs = inherited.iter().filter_map(|(number, file)| {
+    let pairs = listeners.iter().filter_map(|(number, file)| {
         let Kind::Listener(listener) = &file.kind else {
             return None;
         };

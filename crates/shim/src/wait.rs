@@ -14,6 +14,7 @@ use toehold_posix::errno::{Errno, Outcome};
 use toehold_socket::{Beside, Events, Interest, Poll, Readiness, Source, Token, Waited};
 
 use crate::answer::outcome;
+use crate::epoll::Sockets;
 use crate::file::{File, Kind};
 use crate::readiness::interest;
 use crate::socket::Listener;
@@ -33,9 +34,6 @@ pub(crate) fn on(
     }
     Ok(())
 }
-
-/// How often an epoll instance is looked at for whom its connections concern through it.
-const NEST_LOOK: Duration = Duration::from_millis(1);
 
 /// What is watched of a call's descriptor: a connection or a listener.
 fn source(file: &File) -> Option<&dyn Source> {
@@ -147,11 +145,17 @@ impl<'a> Call<'a> {
 
     /// Waits until one of them may be ready.
     fn wait(&self, timeout: Option<Duration>) -> Outcome<()> {
+        let nest = |file: &Option<Arc<File>>| file.as_ref()?.epoll()?.present();
+        let nests: Vec<Option<Arc<Sockets>>> = self.files.iter().map(nest).collect();
         with_own(|waiting| {
             let mut registered = Vec::new();
-            for (fd, file) in self.fds.iter().zip(&self.files) {
+            for ((fd, file), nest) in self.fds.iter().zip(&self.files).zip(&nests) {
                 let Some(file) = file else { continue };
-                let (Some(source), asked) = (source(file), interest(fd.events as u16 as u32)) else {
+                let source = match nest {
+                    Some(nest) => Some(&nest.poll as &dyn Source),
+                    None => source(file),
+                };
+                let (Some(source), asked) = (source, interest(fd.events as u16 as u32)) else {
                     continue;
                 };
                 registered.push(Registered::add(waiting, source, asked, &registered, file)?);
@@ -291,13 +295,7 @@ pub(crate) fn poll(fds: &mut [pollfd], timeout: Option<Duration>) -> Outcome<c_i
         if left.is_some_and(|left| left.is_zero()) {
             return Ok(0);
         }
-        // What an epoll instance watches, nobody but it can wait for.
-        let nests = call.files.iter().flatten().any(|file| is_nest(file));
-        let waited = call.wait(if nests {
-            Some(left.unwrap_or(NEST_LOOK).min(NEST_LOOK))
-        } else {
-            left
-        });
+        let waited = call.wait(left);
         if waited == Err(Errno::NETDOWN) {
             return call.wait_without_node(left);
         }

@@ -19,6 +19,21 @@ const POLL: u64 = 1 << 30;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Key(u64);
 
+/// What can be registered with a poll.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Watched {
+    /// A connection or listener.
+    Socket(Event),
+    /// Another poll, which is readable when it has something to tell.
+    Poll(u32),
+}
+
+impl From<Event> for Watched {
+    fn from(source: Event) -> Watched {
+        Watched::Socket(source)
+    }
+}
+
 impl Key {
     #[inline]
     pub(crate) fn of(source: Event) -> Key {
@@ -29,6 +44,14 @@ impl Key {
     pub(crate) fn of_poll(poll: u32) -> Key {
         Key(POLL | u64::from(poll))
     }
+
+    #[inline]
+    pub(crate) fn of_watched(watched: Watched) -> Key {
+        match watched {
+            Watched::Socket(source) => Key::of(source),
+            Watched::Poll(poll) => Key::of_poll(poll),
+        }
+    }
 }
 
 /// What an entry is.
@@ -37,7 +60,7 @@ impl Key {
 pub(crate) enum Kind {
     /// A thread that rests; `owner` is its waiter's slot.
     Thread = 1,
-    /// A connection or listener registered with a poll; `owner` is the poll.
+    /// A connection, listener or poll registered with a poll; `owner` is the latter.
     Registration = 2,
     /// Something that makes a poll return when it is told to; `owner` is the poll.
     Waker = 3,
@@ -85,9 +108,13 @@ impl Entry {
         Key(self.key)
     }
 
-    /// The connection or listener of a registration.
-    pub(crate) fn source(&self) -> Event {
-        Event::from_word(self.key)
+    /// What a registration is of.
+    #[inline]
+    pub(crate) fn watched(&self) -> Watched {
+        match self.key & POLL {
+            0 => Watched::Socket(Event::from_word(self.key)),
+            _ => Watched::Poll((self.key & !POLL) as u32),
+        }
     }
 
     /// What a registration is watched for.

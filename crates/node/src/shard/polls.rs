@@ -5,6 +5,8 @@
 //! and one that was not leaves it until the stack tells of another change that
 //! its poll is interested in. One that is watched for edges leaves it in any case.
 //!
+//! A poll may watch others: it is told when they have something to tell.
+//!
 //! A registration is an [`Entry`] of the shard's interests, linked into its
 //! poll's set and, while it may be ready, into its poll's queue.
 
@@ -13,10 +15,14 @@ use toehold_stack::{Event, Readiness, Stack};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::interest::Interest;
-use super::interests::{Entry, Interests, Key, Kind};
+use super::interests::{Entry, Interests, Key, Kind, Watched};
 
 /// Polls of a node at once, at most.
 pub(super) const CAPACITY: u32 = 1 << 14;
+
+/// Polls in polls in polls are looked at so deep. Whoever passes the kernel's calls on has no
+/// deeper ones, nor any that watch themselves.
+pub(super) const MAX_DEPTH: u32 = 6;
 
 /// One poll. Links are indices of entries plus one; 0: none.
 #[derive(Debug, Clone, Copy, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]
@@ -26,6 +32,8 @@ struct Poll {
     queue_last: u32,
     queued: u32,
     set_first: u32,
+    /// Registrations that it has with other polls.
+    watchers: u32,
 }
 
 /// All polls of a shard.
@@ -54,8 +62,17 @@ impl Polls {
         self.polls.insert(Poll::default())
     }
 
-    /// Ends a poll and all its registrations.
+    /// Ends a poll and all its registrations, and those of it.
     pub(crate) fn close(&mut self, interests: &mut Interests, poll: u32) {
+        let of_it = |interests: &Interests| {
+            let mut entries = interests.of(Key::of_poll(poll));
+            entries
+                .find(|(_, entry)| entry.is(Kind::Registration))
+                .map(|(index, _)| index)
+        };
+        while let Some(entry) = of_it(interests) {
+            self.remove(interests, entry);
+        }
         while let Some(entry) = self
             .polls
             .get(poll)
@@ -88,7 +105,18 @@ impl Polls {
         if let Some(next) = next.checked_sub(1).and_then(|next| interests.get_mut(next)) {
             next.set_previous = index + 1;
         }
+        if let (Kind::Registration, Watched::Poll(inner)) = (kind, entry.watched())
+            && let Some(inner) = self.polls.get_mut(inner)
+        {
+            inner.watchers += 1;
+        }
         Some(index)
+    }
+
+    /// Whether other polls watch it.
+    #[inline]
+    pub(crate) fn is_watched(&self, poll: u32) -> bool {
+        self.polls.get(poll).is_some_and(|poll| poll.watchers != 0)
     }
 
     /// Changes what a registration is watched for.
@@ -118,6 +146,11 @@ impl Polls {
         }
         if let Some(next) = next.and_then(|next| interests.get_mut(next)) {
             next.set_previous = entry.set_previous;
+        }
+        if let (true, Watched::Poll(inner)) = (entry.is(Kind::Registration), entry.watched())
+            && let Some(inner) = self.polls.get_mut(inner)
+        {
+            inner.watchers = inner.watchers.saturating_sub(1);
         }
         interests.remove(index);
         true
@@ -186,7 +219,11 @@ impl Polls {
 
     /// Whether there is something to tell.
     pub(crate) fn is_ready(&self, interests: &Interests, stack: &mut Stack, poll: u32) -> bool {
-        let Some(poll) = self.polls.get(poll) else {
+        self.is_ready_in(interests, stack, poll, 0)
+    }
+
+    fn is_ready_in(&self, interests: &Interests, stack: &mut Stack, poll: u32, depth: u32) -> bool {
+        let Some(poll) = self.polls.get(poll).filter(|_| depth < MAX_DEPTH) else {
             return false;
         };
         let mut next = poll.queue_first;
@@ -194,7 +231,7 @@ impl Polls {
             let Some(entry) = next.checked_sub(1).and_then(|index| interests.get(index)) else {
                 return false;
             };
-            if ready(stack, entry).is_some() {
+            if self.ready(interests, stack, entry, depth).is_some() {
                 return true;
             }
             next = entry.queue_next;
@@ -236,25 +273,36 @@ impl Polls {
             let Some((index, entry)) = self.pop(interests, poll) else {
                 return;
             };
-            if let Some(ready) = ready(stack, &entry) {
+            if let Some(ready) = self.ready(interests, stack, &entry, 0) {
                 tell(entry.token, ready);
                 told += 1;
                 self.told(interests, index, &entry);
             }
         }
     }
-}
 
-/// What is to be told of an entry now.
-fn ready(stack: &mut Stack, entry: &Entry) -> Option<Readiness> {
-    if entry.is(Kind::Waker) {
-        return Some(Readiness {
-            readable: true,
+    /// What is to be told of an entry now.
+    fn ready(
+        &self,
+        interests: &Interests,
+        stack: &mut Stack,
+        entry: &Entry,
+        depth: u32,
+    ) -> Option<Readiness> {
+        let readable = |readable| Readiness {
+            readable,
             ..Readiness::default()
-        });
+        };
+        if entry.is(Kind::Waker) {
+            // It is for those who wait for the poll itself.
+            return (depth == 0).then(|| readable(true));
+        }
+        let interest = entry.interest();
+        interest.select(match entry.watched() {
+            Watched::Socket(source) => readiness(stack, source, interest),
+            Watched::Poll(inner) => readable(self.is_ready_in(interests, stack, inner, depth + 1)),
+        })
     }
-    let interest = entry.interest();
-    interest.select(readiness(stack, entry.source(), interest))
 }
 
 /// What the source of a registration is ready for.

@@ -24,13 +24,12 @@ const UNSENT: c_ulong = 0x894b;
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: c_ulong) -> c_int {
     if request & 0xffff_ffff == libc::FIONBIO
-        && let Some(file) = table::get(fd).filter(|_| !is_inside() && argument != 0)
-    {
+        && let Some(file) = table::get(fd).filter(|_| !is_inside())
         // SAFETY: the program passes a number.
-        let on = unsafe { (argument as *const c_int).read() } != 0;
-        if file.set_nonblocking(on) {
-            return 0;
-        }
+        && let Ok(on) = unsafe { super::passed(argument as *const c_int) }
+        && file.set_nonblocking(*on != 0)
+    {
+        return 0;
     }
     let mut is_descriptors = false;
     let done = on_stream(fd, |stream| {
@@ -60,8 +59,9 @@ unsafe fn control(stream: &Stream, request: c_ulong, argument: *mut c_int) -> Op
         AT_MARK => inner.at_mark().map(usize::from),
         _ => return None,
     };
-    if argument.is_null() {
-        return Some(Err(Errno::FAULT));
+    // SAFETY: the caller says so.
+    if let Err(errno) = unsafe { super::passed(argument) } {
+        return Some(Err(errno));
     }
     Some(number.map_err(Errno::from).map(|number| {
         // SAFETY: the caller says so.

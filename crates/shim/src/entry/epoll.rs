@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use libc::{epoll_event, sigset_t, timespec};
 use toehold_posix::errno::Errno;
+use toehold_posix::memory::is_outside;
 
 use super::waiting;
 use crate::answer::answer;
@@ -71,12 +72,12 @@ pub(crate) unsafe extern "C" fn epoll_ctl(
         }
         epoll.note_kernels();
     }
-    let is_kernels = |file: &Arc<File>| matches!(file.kind, Kind::Epoll(_) | Kind::Relayed(_));
+    let is_kernels = |file: &Arc<File>| matches!(file.kind, Kind::Relayed(_));
     let Some(target) = target.filter(|file| !is_kernels(file)) else {
         return 0;
     };
     // SAFETY: the program passes an event, if the operation needs one.
-    let event = (!event.is_null()).then(|| unsafe { event.read_unaligned() });
+    let event = (!is_outside(event, 1)).then(|| unsafe { event.read_unaligned() });
     let done = epoll.control(operation, fd, &target, event);
     match is_stream {
         true => answer(done),
@@ -97,11 +98,11 @@ pub(crate) unsafe extern "C" fn epoll_wait(
     most: c_int,
     timeout: c_int,
 ) -> c_int {
-    // SAFETY: the program passes room for so many.
-    match unsafe { wait(epfd, events, most, millis(timeout), core::ptr::null()) } {
-        Some(done) => done,
-        // SAFETY: what is not ours is as it was.
-        None => unsafe { next::epoll_wait(epfd, events, most, timeout) },
+    // SAFETY: the program passes room for so many; what is not ours is as it was.
+    unsafe {
+        wait(epfd, events, most, (millis(timeout), core::ptr::null()), || {
+            next::epoll_wait(epfd, events, most, timeout)
+        })
     }
 }
 
@@ -118,11 +119,11 @@ pub(crate) unsafe extern "C" fn epoll_pwait(
     timeout: c_int,
     mask: *const sigset_t,
 ) -> c_int {
-    // SAFETY: the program passes room for so many.
-    match unsafe { wait(epfd, events, most, millis(timeout), mask) } {
-        Some(done) => done,
-        // SAFETY: what is not ours is as it was.
-        None => unsafe { next::epoll_pwait(epfd, events, most, timeout, mask) },
+    // SAFETY: the program passes room for so many; what is not ours is as it was.
+    unsafe {
+        wait(epfd, events, most, (millis(timeout), mask), || {
+            next::epoll_pwait(epfd, events, most, timeout, mask)
+        })
     }
 }
 
@@ -139,17 +140,13 @@ pub(crate) unsafe extern "C" fn epoll_pwait2(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
+    // SAFETY: as the program passed it.
+    let kernels = || unsafe { next::epoll_pwait2(epfd, events, most, timeout, mask) };
     // SAFETY: the program passes a time, or none.
-    let span = unsafe { super::span(timeout) };
-    // SAFETY: the program passes room for so many.
-    match span
-        .ok()
-        // SAFETY: as the program passed it.
-        .and_then(|span| unsafe { wait(epfd, events, most, span, mask) })
-    {
-        Some(done) => done,
-        // SAFETY: what is not ours is as it was.
-        None => unsafe { next::epoll_pwait2(epfd, events, most, timeout, mask) },
+    match unsafe { super::span(timeout) } {
+        // SAFETY: the program passes room for so many.
+        Ok(span) => unsafe { wait(epfd, events, most, (span, mask), kernels) },
+        Err(_) => kernels(),
     }
 }
 
@@ -158,12 +155,76 @@ pub(super) fn millis(timeout: c_int) -> Option<Duration> {
     u64::try_from(timeout).ok().map(Duration::from_millis)
 }
 
-/// `None`: the instance has nothing but the kernel's.
+/// Waits on an instance; by `kernels`, if there is nothing of the node's in it. A thread may be
+/// cancelled there: nothing that has to be dropped is here.
 ///
 /// # Safety
 ///
 /// As for `epoll_pwait2`.
 unsafe fn wait(
+    epfd: c_int,
+    events: *mut epoll_event,
+    most: c_int,
+    (timeout, mask): (Option<Duration>, *const sigset_t),
+    kernels: impl Fn() -> c_int,
+) -> c_int {
+    let began = Instant::now();
+    loop {
+        let left = timeout.map(|timeout| timeout.saturating_sub(began.elapsed()));
+        // SAFETY: as the program passed it.
+        if let Some(done) = unsafe { wait_on_node(epfd, events, most, left, mask) } {
+            return done;
+        }
+        if is_inside() || left.is_some_and(|left| left.is_zero()) || !table::has(epfd) {
+            return kernels();
+        }
+        if !falls_asleep(epfd) {
+            continue;
+        }
+        let done = kernels();
+        epoll::wakes();
+        // SAFETY: so many events were written.
+        if let Some(done) = unsafe { without_rousing(epfd, events, done) } {
+            return done;
+        }
+    }
+}
+
+/// This thread is about to wait in the kernel. False: there is something on the node by now.
+#[inline(never)]
+fn falls_asleep(epfd: c_int) -> bool {
+    let file = table::get(epfd).and_then(|file| file.share());
+    file.filter(|file| file.epoll().is_some())
+        .is_none_or(epoll::falls_asleep)
+}
+
+/// What the kernel has told; `None` if that was nothing but that the thread is to look again.
+///
+/// # Safety
+///
+/// `done` events are there, if it is not negative.
+#[inline(never)]
+unsafe fn without_rousing(epfd: c_int, events: *mut epoll_event, done: c_int) -> Option<c_int> {
+    let Some(count) = usize::try_from(done).ok().filter(|&count| count > 0) else {
+        return Some(done);
+    };
+    let _inside = Inside::enter();
+    let Some(file) = table::get(epfd).filter(|file| file.epoll().is_some()) else {
+        return Some(done);
+    };
+    // SAFETY: the caller says so.
+    let events = unsafe { core::slice::from_raw_parts_mut(events, count) };
+    let (left, rouses) = epoll::sift(file.epoll()?, epfd, events);
+    (left > 0 || !rouses).then_some(left as c_int)
+}
+
+/// `None`: the instance has nothing but the kernel's.
+///
+/// # Safety
+///
+/// As for `epoll_pwait2`.
+#[inline(never)]
+unsafe fn wait_on_node(
     epfd: c_int,
     events: *mut epoll_event,
     most: c_int,
@@ -176,7 +237,7 @@ unsafe fn wait(
     let Some(most) = usize::try_from(most).ok().filter(|&most| most > 0) else {
         return Some(answer(Err(Errno::INVAL)));
     };
-    if events.is_null() {
+    if is_outside(events, most) || (!mask.is_null() && is_outside(mask, 1)) {
         return Some(answer(Err(Errno::FAULT)));
     }
     // SAFETY: the program passes room for so many.

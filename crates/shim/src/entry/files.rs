@@ -47,9 +47,12 @@ pub(crate) unsafe extern "C" fn sendfile(
     offset: *mut off_t,
     count: size_t,
 ) -> ssize_t {
-    // SAFETY: the program passes a place, or none.
     let sent = on_stream(out, |stream| {
-        // SAFETY: as the program passed it.
+        if !offset.is_null() {
+            // SAFETY: the program passes a place.
+            unsafe { super::passed(offset) }?;
+        }
+        // SAFETY: likewise, or none.
         send_file(stream, from, unsafe { offset.as_mut() }, count)
     });
     match sent {

@@ -28,6 +28,7 @@ use std::time::Duration;
 
 use libc::{iovec, size_t, timespec};
 use toehold_posix::errno::{Errno, Outcome};
+use toehold_posix::memory::is_outside;
 use toehold_posix::message;
 
 use crate::answer::{Number, answer};
@@ -102,11 +103,11 @@ unsafe fn room<'a>(buffer: *mut c_void, len: size_t) -> Outcome<IoSliceMut<'a>> 
     if len == 0 {
         return Ok(IoSliceMut::new(&mut []));
     }
-    if buffer.is_null() {
+    if is_outside(buffer.cast::<u8>(), len) {
         return Err(Errno::FAULT);
     }
     // SAFETY: the caller says so.
-    let bytes = unsafe { core::slice::from_raw_parts_mut(buffer.cast(), len.min(isize::MAX as usize)) };
+    let bytes = unsafe { core::slice::from_raw_parts_mut(buffer.cast(), len) };
     Ok(IoSliceMut::new(bytes))
 }
 
@@ -119,11 +120,11 @@ unsafe fn bytes<'a>(buffer: *const c_void, len: size_t) -> Outcome<IoSlice<'a>> 
     if len == 0 {
         return Ok(IoSlice::new(&[]));
     }
-    if buffer.is_null() {
+    if is_outside(buffer.cast::<u8>(), len) {
         return Err(Errno::FAULT);
     }
     // SAFETY: the caller says so.
-    let bytes = unsafe { core::slice::from_raw_parts(buffer.cast(), len.min(isize::MAX as usize)) };
+    let bytes = unsafe { core::slice::from_raw_parts(buffer.cast(), len) };
     Ok(IoSlice::new(bytes))
 }
 
@@ -159,16 +160,30 @@ unsafe fn gathered<'a>(parts: *const iovec, count: size_t) -> Outcome<Vec<IoSlic
         .collect()
 }
 
+/// What a program passes.
+///
+/// # Safety
+///
+/// `value` is null, or points to one as long as the result is used.
+unsafe fn passed<'a, T>(value: *const T) -> Outcome<&'a T> {
+    if is_outside(value, 1) {
+        return Err(Errno::FAULT);
+    }
+    // SAFETY: the caller says so.
+    Ok(unsafe { &*value })
+}
+
 /// A time that a program passes; none has no end.
 ///
 /// # Safety
 ///
 /// `time` is null or points to a time.
 unsafe fn span(time: *const timespec) -> Outcome<Option<Duration>> {
-    // SAFETY: the caller says so.
-    let Some(time) = (unsafe { time.as_ref() }) else {
+    if time.is_null() {
         return Ok(None);
-    };
+    }
+    // SAFETY: the caller says so.
+    let time = unsafe { passed(time) }?;
     let (Ok(seconds), Ok(nanos)) = (u64::try_from(time.tv_sec), u32::try_from(time.tv_nsec)) else {
         return Err(Errno::INVAL);
     };

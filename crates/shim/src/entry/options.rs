@@ -5,6 +5,7 @@ use std::os::fd::AsRawFd;
 
 use libc::socklen_t;
 use toehold_posix::errno::{Errno, Outcome};
+use toehold_posix::memory::is_outside;
 
 use crate::answer::answer;
 use crate::file::Kind;
@@ -33,14 +34,14 @@ pub(crate) unsafe extern "C" fn setsockopt(
         return unsafe { next::setsockopt(fd, level, name, value, len) };
     };
     let _inside = Inside::enter();
-    let bytes = if value.is_null() {
+    let bytes = if is_outside(value.cast::<u8>(), len as usize) {
         &[]
     } else {
         // SAFETY: the program passes a value of that length.
         unsafe { core::slice::from_raw_parts(value.cast::<u8>(), (len as usize).min(LONGEST)) }
     };
     if let Kind::Stream(stream) = &file.kind {
-        if value.is_null() && len > 0 {
+        if bytes.is_empty() && len > 0 {
             return answer(Err(Errno::FAULT));
         }
         if let Some(outcome) = stream.set_option(level, name, bytes) {
@@ -104,11 +105,12 @@ pub(crate) unsafe extern "C" fn getsockopt(
 /// `value` and `len` are null, or `len` is readable and writable and `value` writable for as
 /// many bytes as it says.
 unsafe fn give(found: Outcome<Value>, value: *mut c_void, len: *mut socklen_t) -> Outcome<c_int> {
-    if value.is_null() || len.is_null() {
+    // SAFETY: the caller says so.
+    let room = unsafe { super::passed(len) }?.cast_signed();
+    let room = usize::try_from(room).map_err(|_| Errno::INVAL)?;
+    if is_outside(value.cast::<u8>(), room) {
         return Err(Errno::FAULT);
     }
-    // SAFETY: the caller says so.
-    let room = usize::try_from(unsafe { len.read() } as i32).map_err(|_| Errno::INVAL)?;
     if let Value::Bytes(bytes) = found? {
         let used = bytes.len().min(room);
         // SAFETY: there is room for so many.

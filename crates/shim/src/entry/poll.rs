@@ -1,10 +1,11 @@
 //! `poll`, `select` and their variants.
 
-use core::ffi::c_int;
+use core::ffi::{c_int, c_ulong};
 use std::time::{Duration, Instant};
 
 use libc::{fd_set, nfds_t, pollfd, sigset_t, timespec, timeval};
 use toehold_posix::errno::{Errno, Outcome};
+use toehold_posix::memory::is_outside;
 
 use super::epoll::millis;
 use super::waiting;
@@ -124,7 +125,9 @@ unsafe fn poll_ours(
     timeout: Option<Duration>,
     mask: *const sigset_t,
 ) -> Option<c_int> {
-    if fds.is_null() || is_inside() || number > 1 << 20 {
+    // The kernel says what is wrong with those.
+    let is_wrong = is_outside(fds, number as usize) || (!mask.is_null() && is_outside(mask, 1));
+    if is_wrong || is_inside() || number > 1 << 20 {
         return None;
     }
     // SAFETY: the program passes so many descriptors.
@@ -223,8 +226,11 @@ pub(super) unsafe fn pselect6(
 ) -> Option<c_int> {
     // SAFETY: the program passes a time, or none.
     let span = unsafe { super::span(timeout) }.ok()?;
-    // SAFETY: the program passes a mask and its size, or none.
-    let mask = unsafe { mask.as_ref() }.map_or(core::ptr::null(), |mask| mask.0);
+    let mask = match mask.is_null() {
+        true => core::ptr::null(),
+        // SAFETY: the program passes a mask and its size.
+        false => unsafe { super::passed(mask) }.ok()?.0,
+    };
     // SAFETY: as the program passed it.
     unsafe { select_ours(number, sets, span, mask) }
 }
@@ -240,7 +246,10 @@ unsafe fn select_ours(
     timeout: Option<Duration>,
     mask: *const sigset_t,
 ) -> Option<c_int> {
-    if is_inside() || !(1..=1 << 20).contains(&number) {
+    let words = (number.max(0) as usize).div_ceil(c_ulong::BITS as usize);
+    let is_wrong = |set: &*mut fd_set| !set.is_null() && is_outside(set.cast::<c_ulong>(), words);
+    let is_wrong = sets.iter().any(is_wrong) || (!mask.is_null() && is_outside(mask, 1));
+    if is_wrong || is_inside() || !(1..=1 << 20).contains(&number) {
         return None;
     }
     // SAFETY: the program passes sets of so many descriptors, or none.
@@ -264,10 +273,11 @@ unsafe fn select_ours(
 ///
 /// `time` is null or points to a time.
 unsafe fn time_of(time: *const timeval) -> Outcome<Option<Duration>> {
-    // SAFETY: the caller says so.
-    let Some(time) = (unsafe { time.as_ref() }) else {
+    if time.is_null() {
         return Ok(None);
-    };
+    }
+    // SAFETY: the caller says so.
+    let time = unsafe { super::passed(time) }?;
     let (Ok(seconds), Ok(micros)) = (u64::try_from(time.tv_sec), u64::try_from(time.tv_usec)) else {
         return Err(Errno::INVAL);
     };

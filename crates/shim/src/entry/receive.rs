@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t, timespec};
 use toehold_posix::errno::{Errno, Outcome};
+use toehold_posix::memory::is_outside;
 use toehold_posix::message::put_control;
 
 use super::{count, on_stream, room, rooms};
@@ -161,8 +162,10 @@ pub(crate) unsafe extern "C" fn recvfrom(
     let received = on_stream(fd, |stream| {
         // SAFETY: the program passes a buffer of that length.
         let received = stream.receive(&mut [unsafe { room(buffer, len) }?], flags)?;
-        if !from.is_null() && !from_len.is_null() {
+        if !from.is_null() {
             // SAFETY: the program passes a length to write to.
+            unsafe { super::passed(from_len) }?;
+            // SAFETY: likewise.
             unsafe { from_len.write(0) };
         }
         Ok(received)
@@ -230,6 +233,9 @@ pub(crate) unsafe extern "C" fn recvmmsg(
         let limit = unsafe { super::span(timeout) }?;
         let began = Instant::now();
         let mut done = 0;
+        if is_outside(messages, number as usize) {
+            return Err(Errno::FAULT);
+        }
         for index in 0..number as usize {
             // SAFETY: the program passes so many messages.
             let message = unsafe { &mut *messages.add(index) };
@@ -252,8 +258,18 @@ pub(crate) unsafe extern "C" fn recvmmsg(
         }
         Ok(done)
     });
+    if let Some(received) = received {
+        return received;
+    }
     // SAFETY: what is not ours is as it was.
-    received.unwrap_or_else(|| unsafe { next::recvmmsg(fd, messages, number, flags, timeout) })
+    let received = unsafe { next::recvmmsg(fd, messages, number, flags, timeout) };
+    if start::is_wanted() && !is_inside() {
+        for index in 0..usize::try_from(received).unwrap_or(0) {
+            // SAFETY: so many messages were filled in.
+            unsafe { rights::received(&(*messages.add(index)).msg_hdr) };
+        }
+    }
+    received
 }
 
 /// # Safety
@@ -261,7 +277,9 @@ pub(crate) unsafe extern "C" fn recvmmsg(
 /// `message` is null or a message of the program's.
 unsafe fn receive_message(stream: &Stream, message: *mut msghdr, flags: c_int) -> Outcome<ssize_t> {
     // SAFETY: the caller says so.
-    let message = unsafe { message.as_mut() }.ok_or(Errno::FAULT)?;
+    unsafe { super::passed(message) }?;
+    // SAFETY: likewise.
+    let message = unsafe { &mut *message };
     if !message.msg_name.is_null() && message.msg_namelen.cast_signed() < 0 {
         return Err(Errno::INVAL);
     }

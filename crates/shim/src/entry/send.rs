@@ -4,6 +4,7 @@ use core::ffi::{c_int, c_uint, c_void};
 
 use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t};
 use toehold_posix::errno::{Errno, Outcome};
+use toehold_posix::memory::is_outside;
 
 use super::{bytes, count, gathered, on_stream};
 use crate::answer::errno;
@@ -154,7 +155,7 @@ pub(crate) unsafe extern "C" fn sendto(
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
     // SAFETY: the program passes a message.
-    if let Some(message) = unsafe { message.as_ref() } {
+    if let Ok(message) = unsafe { super::passed(message) } {
         // SAFETY: the message's address is as it says.
         if unsafe { opens(fd, flags, message.msg_name.cast(), message.msg_namelen) } {
             // SAFETY: as for this function.
@@ -183,9 +184,19 @@ pub(crate) unsafe extern "C" fn sendmmsg(
     number: c_uint,
     flags: c_int,
 ) -> c_int {
+    let number = number.min(libc::UIO_MAXIOV as c_uint);
+    if !is_outside(messages, number as usize) {
+        for index in 0..number as usize {
+            // SAFETY: the program passes so many messages.
+            unsafe { crate::rights::note(&(*messages.add(index)).msg_hdr) };
+        }
+    }
     let sent = on_stream(fd, |stream| {
         let mut done = 0;
-        for index in 0..number.min(1024) as usize {
+        if is_outside(messages, number as usize) {
+            return Err(Errno::FAULT);
+        }
+        for index in 0..number as usize {
             // SAFETY: the program passes so many messages.
             let message = unsafe { &mut *messages.add(index) };
             // SAFETY: it is one of the program's messages.
@@ -210,7 +221,7 @@ pub(crate) unsafe extern "C" fn sendmmsg(
 /// `message` is null or a message of the program's.
 unsafe fn send_message(stream: &Stream, message: *const msghdr, flags: c_int) -> Outcome<ssize_t> {
     // SAFETY: the caller says so.
-    let message = unsafe { message.as_ref() }.ok_or(Errno::FAULT)?;
+    let message = unsafe { super::passed(message) }?;
     if !message.msg_name.is_null() && message.msg_namelen.cast_signed() < 0 {
         return Err(Errno::INVAL);
     }

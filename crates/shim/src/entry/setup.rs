@@ -7,6 +7,7 @@ use std::sync::Arc;
 use libc::{sockaddr, socklen_t};
 use toehold_posix::address::{self, Passed};
 use toehold_posix::errno::{Errno, Outcome};
+use toehold_posix::memory::is_outside;
 
 use super::{on_stream, waiting};
 use crate::answer::{answer, errno, outcome, set_errno};
@@ -164,12 +165,16 @@ unsafe fn accept_from(
     if flags & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) != 0 {
         return Err(Errno::INVAL);
     }
+    let is_wrong = !from.is_null() && (is_outside(from, 1) || is_outside(len, 1));
     loop {
         // A node that is gone leaves the kernel's.
         if listener.has_some() {
             // Before the connection is taken: without a number it stays where it is.
             let place = Place::like(fd)?;
             if let Ok((stream, peer)) = listener.accept() {
+                if is_wrong {
+                    return Err(Errno::FAULT);
+                }
                 stream.set_nonblocking(flags & libc::SOCK_NONBLOCK != 0);
                 let number = place.fill(stream, flags & libc::SOCK_CLOEXEC != 0)?;
                 // SAFETY: the program passes room of that length.
@@ -349,11 +354,11 @@ unsafe fn name_end(
     len: *mut socklen_t,
 ) -> Outcome<c_int> {
     // SAFETY: the program passes a length, or none.
-    let room = unsafe { len.as_ref() }.ok_or(Errno::FAULT)?;
+    let room = unsafe { super::passed(len) }?;
     if room.cast_signed() < 0 {
         return Err(Errno::INVAL);
     }
-    if name.is_null() && *room > 0 {
+    if *room > 0 && is_outside(name.cast::<u8>(), *room as usize) {
         return Err(Errno::FAULT);
     }
     // SAFETY: the program passes room of that length.

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use toehold_node::Interest;
 
-use super::Token;
 use super::set::Set;
+use super::{Poll, Token};
 use crate::error::invalid;
 use crate::listener::TcpListener;
 use crate::stream::TcpStream;
@@ -19,18 +19,20 @@ pub struct Registry {
     pub(super) set: Arc<Set>,
 }
 
-/// Something that can be registered: a [`TcpListener`] or a [`TcpStream`].
+/// Something that can be registered: a [`TcpListener`], a [`TcpStream`], or another [`Poll`],
+/// which is readable as long as it has something to tell. Of polls in polls, six are looked into.
 pub trait Source: sealed::Sealed {}
 
 impl Source for TcpListener {}
 impl Source for TcpStream {}
+impl Source for Poll {}
 
 mod sealed {
     use std::sync::Arc;
 
-    use toehold_stack::Event as SourceEvent;
+    use toehold_node::Watched;
 
-    use super::{TcpListener, TcpStream};
+    use super::{Poll, TcpListener, TcpStream};
     use crate::node::Shared;
 
     pub trait Sealed {
@@ -42,7 +44,7 @@ mod sealed {
         /// What it is in each shard in which it is something, until `each` fails.
         #[doc(hidden)]
         #[allow(private_interfaces)]
-        fn names(&self, each: &mut dyn FnMut(u8, SourceEvent) -> std::io::Result<()>) -> std::io::Result<()>;
+        fn names(&self, each: &mut dyn FnMut(u8, Watched) -> std::io::Result<()>) -> std::io::Result<()>;
     }
 
     impl Sealed for TcpListener {
@@ -52,9 +54,9 @@ mod sealed {
         }
 
         #[allow(private_interfaces)]
-        fn names(&self, each: &mut dyn FnMut(u8, SourceEvent) -> std::io::Result<()>) -> std::io::Result<()> {
+        fn names(&self, each: &mut dyn FnMut(u8, Watched) -> std::io::Result<()>) -> std::io::Result<()> {
             let (_, mut names) = self.sources();
-            names.try_for_each(|(shard, name)| each(shard, name))
+            names.try_for_each(|(shard, name)| each(shard, name.into()))
         }
     }
 
@@ -65,9 +67,22 @@ mod sealed {
         }
 
         #[allow(private_interfaces)]
-        fn names(&self, each: &mut dyn FnMut(u8, SourceEvent) -> std::io::Result<()>) -> std::io::Result<()> {
+        fn names(&self, each: &mut dyn FnMut(u8, Watched) -> std::io::Result<()>) -> std::io::Result<()> {
             let (_, shard, name) = self.source();
-            each(shard, name)
+            each(shard, name.into())
+        }
+    }
+
+    impl Sealed for Poll {
+        #[allow(private_interfaces)]
+        fn node(&self) -> &Arc<Shared> {
+            &self.registry.set.node
+        }
+
+        #[allow(private_interfaces)]
+        fn names(&self, each: &mut dyn FnMut(u8, Watched) -> std::io::Result<()>) -> std::io::Result<()> {
+            let set = &self.registry.set;
+            (0..set.polls.len() as u8).try_for_each(|shard| each(shard, Watched::Poll(set.poll(shard))))
         }
     }
 }

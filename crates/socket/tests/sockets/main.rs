@@ -7,6 +7,7 @@ mod errors;
 mod fabric;
 mod lanes;
 mod listeners;
+mod nests;
 mod options;
 mod polls;
 mod polls_like_epoll;

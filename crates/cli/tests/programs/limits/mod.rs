@@ -172,3 +172,57 @@ fn threads_of_another_user_have_children_in_the_middle_of_calls() {
 fn programs_that_another_user_starts_have_the_connections_that_they_inherit() {
     says_the_same(USERS, "programs", 4);
 }
+
+const NESTED: &str = include_str!("nested.c");
+
+#[test]
+#[ignore = "needs cc"]
+fn epoll_in_epoll_tells_of_levels() {
+    says_the_same(NESTED, "levels", 1);
+}
+
+#[test]
+#[ignore = "needs cc"]
+fn epoll_in_epoll_tells_of_edges() {
+    says_the_same(NESTED, "edges", 1);
+}
+
+#[test]
+#[ignore = "needs cc"]
+fn epoll_in_epoll_has_the_kernels_bounds() {
+    says_the_same(NESTED, "refused", 1);
+}
+
+/// They went on waiting for the kernel alone.
+#[test]
+#[ignore = "needs cc"]
+fn threads_that_wait_are_told_of_the_first_connection_of_an_epoll() {
+    says_the_same(NESTED, "meanwhile", 8);
+}
+
+#[test]
+#[ignore = "needs cc"]
+fn a_cancelled_thread_waits_for_no_epoll_any_more() {
+    says_the_same(NESTED, "cancelled", 1);
+}
+
+#[test]
+#[ignore = "needs cc"]
+fn a_child_inherits_epoll_in_epoll() {
+    says_the_same(NESTED, "inherited", 1);
+}
+
+const WRONG: &str = include_str!("wrong.c");
+
+/// Programs were ended by a signal.
+#[test]
+#[ignore = "needs cc"]
+fn addresses_outside_of_all_memory_are_errors() {
+    says_the_same(WRONG, "addresses", 3);
+}
+
+#[test]
+#[ignore = "needs cc"]
+fn connections_are_passed_in_several_messages_at_once() {
+    says_the_same(WRONG, "passed", 2);
+}

@@ -1,0 +1,177 @@
+//! What polls watch in a shard, and who is told of what has changed.
+
+use toehold_shm::Steps;
+use toehold_stack::{Change, Event, Readiness};
+
+use super::interests::{Entry, Key, Kind, Watched};
+use super::polls::{MAX_DEPTH, Polls};
+use super::waiting::Waiting;
+use super::{Interest, Shard};
+
+impl Shard {
+    /// Tells threads that wait for the source itself of every change, and polls of those
+    /// that concern them.
+    pub(super) fn tell(&mut self, key: Key, change: Change) {
+        let mut steps = Steps::along(self.waiting.interests.capacity());
+        let (mut next, mut one_is_awake) = (self.waiting.interests.next_of(key, None), false);
+        while let Some(index) = next {
+            steps.count();
+            if let Some(&entry) = self.waiting.interests.get(index) {
+                let interest = entry.interest();
+                if entry.is(Kind::Thread) {
+                    self.waiting.notify(entry.owner, self.wakes.all());
+                } else if interest.concerns(change) && !(interest.is_exclusive() && one_is_awake) {
+                    if entry.queued == 0 {
+                        one_is_awake |= self.may_be_ready(index) && interest.is_exclusive();
+                    } else if self.waiting.polls.is_watched(entry.owner) {
+                        // Those that watch it have forgotten what they were told before.
+                        self.has_news(entry.owner, 0);
+                    }
+                }
+            }
+            next = self.waiting.interests.next_of(key, Some(index));
+        }
+    }
+
+    /// Queues a registration, or a waker, and wakes who waits for its poll. Whether
+    /// anybody does.
+    fn may_be_ready(&mut self, index: u32) -> bool {
+        let Waiting { interests, polls, .. } = &mut self.waiting;
+        polls.may_be_ready(interests, index);
+        let poll = self.waiting.interests.get(index).map(|entry| entry.owner);
+        poll.is_some_and(|poll| self.has_news(poll, 0))
+    }
+
+    /// A poll may have something to tell: wakes who waits for it, or for one that watches it.
+    /// Whether anybody does.
+    fn has_news(&mut self, poll: u32, depth: u32) -> bool {
+        let key = Key::of_poll(poll);
+        let mut woken = self.waiting.wake(key, self.wakes.all());
+        if depth == MAX_DEPTH || !self.waiting.polls.is_watched(poll) {
+            return woken;
+        }
+        let mut steps = Steps::along(self.waiting.interests.capacity());
+        let mut next = self.waiting.interests.next_of(key, None);
+        while let Some(index) = next {
+            steps.count();
+            let Waiting { interests, polls, .. } = &mut self.waiting;
+            let watches =
+                |entry: &&Entry| entry.is(Kind::Registration) && entry.interest().concerns(Change::DATA);
+            if let Some(outer) = interests.get(index).filter(watches).map(|entry| entry.owner) {
+                polls.may_be_ready(interests, index);
+                woken |= self.has_news(outer, depth + 1);
+            }
+            next = self.waiting.interests.next_of(key, Some(index));
+        }
+        woken
+    }
+
+    /// Makes threads that wait for a poll look again what it is about.
+    pub fn rouse_poll(&mut self, poll: u32) {
+        self.waiting.wake(Key::of_poll(poll), self.wakes.all());
+    }
+
+    /// The program lets go of a connection or listener: no poll watches it any
+    /// more, and whoever still waits for it finds out.
+    pub fn forget(&mut self, source: Event) {
+        let key = Key::of(source);
+        self.waiting.wake(key, self.wakes.all());
+        let Waiting { interests, polls, .. } = &mut self.waiting;
+        loop {
+            let registration = interests.of(key).find(|(_, entry)| !entry.is(Kind::Thread));
+            let Some(registration) = registration.map(|(index, _)| index) else {
+                return;
+            };
+            polls.remove(interests, registration);
+        }
+    }
+
+    /// One process lets go of a connection or listener that others may still have: none
+    /// of its polls watches it any more.
+    pub fn unwatch(&mut self, source: Event, process: u16) {
+        let Waiting {
+            interests,
+            polls,
+            owners,
+            ..
+        } = &mut self.waiting;
+        for poll in owners.of(process) {
+            if let Some(registration) = interests.find(Key::of(source), Kind::Registration, poll) {
+                polls.remove(interests, registration);
+            }
+        }
+    }
+
+    /// A new poll; `None` if there are as many as a node may have.
+    pub fn open_poll(&mut self) -> Option<u32> {
+        self.waiting.polls.open()
+    }
+
+    /// Ends a poll.
+    pub fn close_poll(&mut self, poll: u32) {
+        let Waiting { interests, polls, .. } = &mut self.waiting;
+        polls.close(interests, poll);
+    }
+
+    /// The registration of a source with a poll.
+    pub fn registration(&self, poll: u32, source: impl Into<Watched>) -> Option<u32> {
+        self.waiting
+            .interests
+            .find(Key::of_watched(source.into()), Kind::Registration, poll)
+    }
+
+    /// Registers a source with a poll. `None`: there is no room for it.
+    pub fn register(
+        &mut self,
+        poll: u32,
+        source: impl Into<Watched>,
+        token: u64,
+        interest: Interest,
+    ) -> Option<u32> {
+        let key = Key::of_watched(source.into());
+        let index = self.insert(poll, key, Kind::Registration, token, interest)?;
+        // It may be ready from the start.
+        self.may_be_ready(index);
+        Some(index)
+    }
+
+    /// Changes a registration.
+    pub fn reregister(&mut self, registration: u32, token: u64, interest: Interest) {
+        Polls::change(&mut self.waiting.interests, registration, token, interest);
+        self.may_be_ready(registration);
+    }
+
+    /// A waker of a poll. `None`: there is no room for it.
+    pub fn open_waker(&mut self, poll: u32, token: u64) -> Option<u32> {
+        self.insert(poll, Key::of_poll(poll), Kind::Waker, token, Interest::READABLE)
+    }
+
+    /// Makes the waker's poll return.
+    pub fn use_waker(&mut self, waker: u32) {
+        self.may_be_ready(waker);
+    }
+
+    /// Ends a registration or a waker.
+    pub fn deregister(&mut self, registration: u32) {
+        let Waiting { interests, polls, .. } = &mut self.waiting;
+        polls.remove(interests, registration);
+    }
+
+    fn insert(&mut self, poll: u32, key: Key, kind: Kind, token: u64, interest: Interest) -> Option<u32> {
+        let Waiting { interests, polls, .. } = &mut self.waiting;
+        polls.insert(interests, key, kind, poll, token, interest)
+    }
+
+    /// Calls `tell` with what is ready of a poll's sources, `room` times at most.
+    pub fn collect(&mut self, poll: u32, room: usize, tell: &mut dyn FnMut(u64, Readiness)) {
+        let Self { waiting, stack, .. } = self;
+        let Waiting { interests, polls, .. } = waiting;
+        polls.collect(interests, stack, poll, room, tell);
+    }
+
+    /// Whether a poll has something to tell. It still has, after this.
+    pub fn is_poll_ready(&mut self, poll: u32) -> bool {
+        let Self { waiting, stack, .. } = self;
+        waiting.polls.is_ready(&waiting.interests, stack, poll)
+    }
+}

@@ -1,0 +1,274 @@
+//! Epoll instances that watch connections of the node's beside descriptors of the kernel's.
+//!
+//! The kernel's instance behind the program's number has the kernel's descriptors. A poll of
+//! the node's has the connections; a listener is in both, and so is another instance.
+
+mod asleep;
+mod sockets;
+mod waiting;
+
+pub(crate) use self::asleep::{falls as falls_asleep, sift, wakes};
+pub(crate) use self::sockets::Sockets;
+
+use core::ffi::c_int;
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Instant;
+
+use arc_swap::ArcSwapOption;
+use libc::epoll_event;
+use toehold_posix::errno::{Errno, Outcome};
+
+use self::asleep::Asleep;
+use crate::file::{File, Kind};
+use crate::readiness::has_synonyms;
+use crate::{next, relay, table};
+
+/// An epoll instance.
+#[derive(Default)]
+pub(crate) struct Epoll {
+    /// By descriptor.
+    watched: Mutex<HashMap<c_int, Watched>>,
+    sockets: ArcSwapOption<Sockets>,
+    asleep: Asleep,
+    /// Whether the kernel's instance has ever watched anything.
+    has_kernels: AtomicBool,
+    looked: Mutex<Option<Instant>>,
+    /// Somebody has asked for EPOLLRDNORM or its like.
+    synonyms: AtomicBool,
+}
+
+/// What is watched that is not the kernel's alone.
+struct Watched {
+    file: Weak<File>,
+    events: u32,
+    data: u64,
+}
+
+impl Watched {
+    fn new(file: &Arc<File>, epoll_event { events, u64: data }: epoll_event) -> Watched {
+        Watched {
+            file: Arc::downgrade(file),
+            events,
+            data,
+        }
+    }
+
+    fn event(&self) -> epoll_event {
+        epoll_event {
+            events: self.events,
+            u64: self.data,
+        }
+    }
+
+    fn is(&self, file: &File) -> bool {
+        core::ptr::eq(self.file.as_ptr(), file)
+    }
+}
+
+/// All instances, for files that become something else, or end.
+static ALL: Mutex<Vec<Weak<File>>> = Mutex::new(Vec::new());
+
+fn all() -> MutexGuard<'static, Vec<Weak<File>>> {
+    ALL.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A file for a new instance.
+pub(crate) fn open() -> Arc<File> {
+    let file = Arc::new(File::new(Kind::Epoll(Epoll::default())));
+    let mut all = all();
+    all.retain(|epoll| epoll.strong_count() > 0);
+    all.push(Arc::downgrade(&file));
+    file
+}
+
+fn each(mut act: impl FnMut(&File, &Epoll)) {
+    let all: Vec<Weak<File>> = all().clone();
+    for file in all.iter().filter_map(Weak::upgrade) {
+        if let Kind::Epoll(epoll) = &file.kind {
+            act(&file, epoll);
+        }
+    }
+}
+
+/// A file has another one in its place, at the same numbers.
+pub(crate) fn moved(from: &File, to: &Arc<File>) {
+    if !from.is_watched() {
+        return;
+    }
+    let is_kernels = matches!(to.kind, Kind::Relayed(_));
+    // What the kernel has watched of a connection was what stood for it, and is gone.
+    let to_kernel = from.stream().is_some() && matches!(to.kind, Kind::Fresh(_));
+    each(|instance, epoll| {
+        if is_kernels {
+            return epoll.leave_to_kernel(instance, from);
+        }
+        for (number, event) in epoll.replace(from, to) {
+            // A poll that is full has nothing to say to that; errors show in calls.
+            let _ = epoll.register(to, event);
+            if to_kernel {
+                epoll.watch_by_kernel(instance, number, event);
+            }
+        }
+    });
+}
+
+/// A number of a file's has been closed.
+pub(crate) fn closed(file: &File, number: c_int, last: bool) {
+    if !last || !file.is_watched() {
+        return;
+    }
+    each(|_, epoll| {
+        if epoll.forget_number(number, file) {
+            epoll.deregister(file);
+        }
+    });
+}
+
+impl Epoll {
+    fn watched(&self) -> MutexGuard<'_, HashMap<c_int, Watched>> {
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is watched that is still there: its number, the file, and what the program said.
+    fn list(&self) -> Vec<(c_int, Arc<File>, epoll_event)> {
+        let watched = self.watched();
+        let there = watched
+            .iter()
+            .filter_map(|(number, watched)| Some((*number, watched.file.upgrade()?, watched.event())));
+        there.collect()
+    }
+
+    /// Watches another file in the place of one. Under which numbers, and what for.
+    fn replace(&self, from: &File, to: &Arc<File>) -> Vec<(c_int, epoll_event)> {
+        let mut watched = self.watched();
+        let concerned = watched.iter_mut().filter(|(_, watched)| watched.is(from));
+        let replaced = concerned.map(|(number, watched)| {
+            watched.file = Arc::downgrade(to);
+            to.note_watched();
+            (*number, watched.event())
+        });
+        replaced.collect()
+    }
+
+    /// The kernel's instance watches what the node's poll has.
+    fn watch_by_kernel(&self, file: &File, number: c_int, mut event: epoll_event) {
+        if let Some(own) = table::numbers_of(file).first() {
+            // SAFETY: an event.
+            unsafe { next::epoll_ctl(*own, libc::EPOLL_CTL_ADD, number, &mut event) };
+            self.note_kernels();
+        }
+    }
+
+    /// The kernel's instance watches something. Who waits has to wait for it, too.
+    pub(crate) fn note_kernels(&self) {
+        if !self.has_kernels.swap(true, Relaxed)
+            && let Some(sockets) = self.present()
+        {
+            sockets.rouse();
+        }
+    }
+
+    /// A connection has become one of the kernel's: so has what watches it.
+    fn leave_to_kernel(&self, instance: &File, from: &File) {
+        let Some(own) = table::numbers_of(instance).first().copied() else {
+            return;
+        };
+        for (number, event) in self.forget(from) {
+            let mut event = event;
+            // SAFETY: the event is there.
+            unsafe { next::epoll_ctl(own, libc::EPOLL_CTL_ADD, number, &mut event) };
+            self.deregister(from);
+        }
+        self.note_kernels();
+    }
+
+    /// Watches a file no more under a number. Whether it did.
+    fn forget_number(&self, number: c_int, file: &File) -> bool {
+        let mut watched = self.watched();
+        let is_there = watched.get(&number).is_some_and(|watched| watched.is(file));
+        is_there && watched.remove(&number).is_some()
+    }
+
+    /// Watches a file no more. Under which numbers it did, and what for.
+    fn forget(&self, file: &File) -> Vec<(c_int, epoll_event)> {
+        let mut watched = self.watched();
+        let forgotten = watched.extract_if(|_, watched| watched.is(file));
+        forgotten
+            .map(|(number, watched)| (number, watched.event()))
+            .collect()
+    }
+
+    /// Leaves all to the kernel, and keeps nothing of the node's.
+    pub(crate) fn let_go(&self) {
+        self.watched().clear();
+        self.sockets.store(None);
+    }
+
+    /// Finds out which connections have become the kernel's, through other processes. Whether
+    /// any has.
+    #[cold]
+    fn settle(&self) -> bool {
+        let streams = self
+            .list()
+            .into_iter()
+            .filter(|(_, file, _)| file.stream().is_some());
+        let mut any = false;
+        for (number, file, _) in streams {
+            any |= relay::settle(&file, number);
+        }
+        any
+    }
+
+    /// `epoll_ctl` with a file of the table's; the kernel has done what is its part.
+    pub(crate) fn control(
+        &self,
+        operation: c_int,
+        number: c_int,
+        file: &Arc<File>,
+        event: Option<epoll_event>,
+    ) -> Outcome<c_int> {
+        self.take_over();
+        if file.epoll().is_some_and(|inner| {
+            inner.take_over();
+            inner.has_sockets()
+        }) || file.is_nodes()
+        {
+            self.sockets()?;
+        }
+        // Who deletes may pass anything.
+        if operation != libc::EPOLL_CTL_DEL && event.is_some_and(|event| has_synonyms(event.events)) {
+            self.synonyms.store(true, Relaxed);
+        }
+        let mut watched = self.watched();
+        let present = watched.get(&number).is_some_and(|watched| watched.is(file));
+        match (operation, event) {
+            (libc::EPOLL_CTL_ADD, _) if present => Err(Errno::EXIST),
+            (libc::EPOLL_CTL_ADD, Some(event)) => {
+                self.register(file, event)?;
+                file.note_watched();
+                watched.insert(number, Watched::new(file, event));
+                Ok(0)
+            }
+            (libc::EPOLL_CTL_MOD | libc::EPOLL_CTL_DEL, _) if !present => Err(Errno::NOENT),
+            (libc::EPOLL_CTL_MOD, Some(event)) => {
+                self.reregister(file, event)?;
+                watched.insert(number, Watched::new(file, event));
+                Ok(0)
+            }
+            (libc::EPOLL_CTL_DEL, _) => {
+                watched.remove(&number);
+                self.deregister(file);
+                Ok(0)
+            }
+            (libc::EPOLL_CTL_ADD | libc::EPOLL_CTL_MOD, None) => Err(Errno::FAULT),
+            _ => Err(Errno::INVAL),
+        }
+    }
+
+    /// Whether anything of the node's is watched.
+    pub(crate) fn has_sockets(&self) -> bool {
+        self.sockets.load().is_some()
+    }
+}

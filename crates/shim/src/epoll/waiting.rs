@@ -1,0 +1,181 @@
+//! Waiting for what an instance watches, the kernel's and the node's at once.
+
+use core::ffi::c_int;
+use core::sync::atomic::Ordering::Relaxed;
+use std::sync::PoisonError;
+use std::time::{Duration, Instant};
+
+use libc::epoll_event;
+use rustix::event::PollFlags;
+use toehold_posix::errno::{Errno, Outcome};
+use toehold_socket::{Beside, Events};
+
+use super::sockets::ROUSE;
+use super::{Epoll, sift};
+use crate::answer::outcome;
+use crate::file::File;
+use crate::readiness::told;
+use crate::{next, table, wait};
+
+/// How many events of the node's are taken at once, at most.
+const MOST: usize = 512;
+
+/// Who always finds something on the node looks at the kernel's descriptors so often.
+const KERNELS_TURN: Duration = Duration::from_micros(50);
+
+/// The same while the kernel's instance is kept ready for threads that are still to leave it.
+const LEAVING: Duration = Duration::from_millis(1);
+
+impl Epoll {
+    /// Whether it has something to tell of the node's.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.take_over();
+        let ready = self.present().map(|sockets| sockets.poll.is_ready());
+        ready.is_some_and(|ready| ready.unwrap_or_else(|_| self.has_failed()))
+    }
+
+    /// Of a node that is gone: whether it watches connections, which have failed, or an instance
+    /// that does.
+    #[cold]
+    fn has_failed(&self) -> bool {
+        let failed = |file: &File| file.stream().is_some() || file.epoll().is_some_and(Epoll::has_failed);
+        self.list().iter().any(|(_, file, _)| failed(file))
+    }
+
+    /// `epoll_wait`.
+    pub(crate) fn wait(
+        &self,
+        number: c_int,
+        events: &mut [epoll_event],
+        timeout: Option<Duration>,
+    ) -> Outcome<c_int> {
+        match self.wait_for_both(number, events, timeout) {
+            Err(Errno::NETDOWN) => self.wait_without_node(number, events, timeout),
+            waited => waited,
+        }
+    }
+
+    /// The node is gone: its connections have failed, and what is left is the kernel's.
+    #[cold]
+    fn wait_without_node(
+        &self,
+        number: c_int,
+        events: &mut [epoll_event],
+        timeout: Option<Duration>,
+    ) -> Outcome<c_int> {
+        let failed = |file: &File| match file.epoll() {
+            Some(inner) => inner.has_failed().then_some(0),
+            None => file.stream().map(|_| libc::EPOLLERR | libc::EPOLLHUP),
+        };
+        let all = self.list();
+        let failed = all
+            .iter()
+            .filter_map(|(_, file, event)| Some((failed(file)?, event)));
+        let mut count = 0;
+        for ((failed, event), place) in failed.zip(events.iter_mut()) {
+            *place = epoll_event {
+                events: failed as u32 | event.events & (libc::EPOLLIN | libc::EPOLLOUT) as u32,
+                u64: event.u64,
+            };
+            count += 1;
+        }
+        if count > 0 {
+            return Ok(count);
+        }
+        let most = events.len().min(c_int::MAX as usize) as c_int;
+        let millis = timeout.map_or(-1, |timeout| {
+            c_int::try_from(timeout.as_millis()).unwrap_or(c_int::MAX)
+        });
+        // SAFETY: there is room for so many.
+        outcome(unsafe { next::epoll_wait(number, events.as_mut_ptr(), most, millis) })
+    }
+
+    fn wait_for_both(
+        &self,
+        number: c_int,
+        events: &mut [epoll_event],
+        timeout: Option<Duration>,
+    ) -> Outcome<c_int> {
+        self.take_over();
+        let sockets = self.sockets()?;
+        let began = Instant::now();
+        let left = || timeout.map(|timeout| timeout.saturating_sub(began.elapsed()));
+        let mut has_kernels = self.has_kernels.load(Relaxed);
+        let synonyms = self.synonyms.load(Relaxed);
+        let mut taken = Events::with_capacity(events.len().min(MOST));
+        // The kernel's descriptors are looked at before anybody waits.
+        let mut span = if has_kernels {
+            Some(Duration::ZERO)
+        } else {
+            timeout
+        };
+        let mut are_leaving = false;
+        loop {
+            let beside = [Beside::new(table::borrow(&number), PollFlags::IN)];
+            let beside = &beside[..usize::from(has_kernels && !are_leaving)];
+            wait::on(&sockets.poll, &mut taken, span, beside)?;
+            if taken.iter().any(|event| event.is_error()) && self.settle() {
+                has_kernels = true;
+                continue;
+            }
+            let told_of = taken.iter().filter(|event| event.token() != ROUSE);
+            let mut count = 0;
+            for (event, place) in told_of.zip(events.iter_mut()) {
+                *place = epoll_event {
+                    events: told(event, synonyms),
+                    u64: event.token().0 as u64,
+                };
+                count += 1;
+            }
+            if has_kernels && count < events.len() && (count == 0 || self.is_kernels_turn()) {
+                let (ours, kernels) = events.split_at_mut(count);
+                let (taken, rouses) = self.take_kernels(number, ours, kernels)?;
+                count += taken;
+                are_leaving = rouses && self.has_sleepers();
+            }
+            has_kernels = self.has_kernels.load(Relaxed);
+            span = left();
+            if count > 0 || span.is_some_and(|span| span.is_zero()) {
+                return Ok(count as c_int);
+            }
+            if are_leaving {
+                span = Some(span.unwrap_or(LEAVING).min(LEAVING));
+            }
+        }
+    }
+
+    fn is_kernels_turn(&self) -> bool {
+        let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        let due = looked.is_none_or(|looked| now.duration_since(looked) >= KERNELS_TURN);
+        if due {
+            *looked = Some(now);
+        }
+        due
+    }
+
+    /// What is ready of the kernel's, and was not told of already: how many, and whether
+    /// threads are roused that wait in the kernel.
+    fn take_kernels(
+        &self,
+        number: c_int,
+        told: &[epoll_event],
+        events: &mut [epoll_event],
+    ) -> Outcome<(usize, bool)> {
+        let most = events.len().min(c_int::MAX as usize) as c_int;
+        // SAFETY: there is room for so many.
+        let taken = outcome(unsafe { next::epoll_wait(number, events.as_mut_ptr(), most, 0) })?;
+        let (count, rouses) = sift(self, number, &mut events[..taken as usize]);
+        // What is in both can be ready in both.
+        let mut kept = 0;
+        for index in 0..count {
+            let event = events[index];
+            let is_same = |told: &epoll_event| { told.u64 } == event.u64 && { told.events } == event.events;
+            if !told.iter().any(is_same) {
+                events[kept] = event;
+                kept += 1;
+            }
+        }
+        Ok((kept, rouses))
+    }
+}
