@@ -89,17 +89,28 @@ impl Crowd {
         self.refused.load(Relaxed) > 0
     }
 
-    /// Looks until there is something, or for some time. Whether there is.
-    pub(super) fn look_for(&self, budget_ns: u64, seen: impl Fn() -> bool) -> bool {
-        let mut until = clock::now().plus_nanos(budget_ns);
+    /// Looks until there is something, for some time at most, and only as long as nobody else
+    /// wants the processor. Whether there is.
+    ///
+    /// This is for threads that another one will wake up, and that may be on their processor: who
+    /// gives way there pays with a slice, and comes long after who sleeps and is woken.
+    pub(super) fn look_alone(&self, budget_ns: u64, seen: impl Fn() -> bool) -> bool {
+        let until = clock::now().plus_nanos(budget_ns);
+        let mut offer_at = clock::now().plus_nanos(ALONE_NS);
         loop {
-            let given_ns = self.look(until, &seen);
-            if seen() {
-                return true;
+            for _ in 0..LOOKS {
+                if seen() {
+                    return true;
+                }
+                // The other one may be on the other thread of this core.
+                spin_loop();
             }
-            until = until.plus_nanos(given_ns);
-            if clock::now() >= until {
-                return false;
+            let now = clock::now();
+            if now >= until || (now >= offer_at && self.offer(now) >= SOMEBODY_NS) {
+                return seen();
+            }
+            if now >= offer_at {
+                offer_at = now.plus_nanos(ALONE_NS);
             }
         }
     }
@@ -122,18 +133,23 @@ impl Crowd {
             }
             let mut now = clock::now();
             if offer_at.is_none_or(|at| now >= at) {
-                std::thread::yield_now();
-                let after = clock::now();
-                let took_ns = after.nanos_since(now);
-                self.learn(took_ns);
+                let took_ns = self.offer(now);
                 given_ns += took_ns.saturating_sub(SOMEBODY_NS);
-                now = after;
+                now = now.plus_nanos(took_ns);
                 offer_at = (!self.is_here()).then(|| now.plus_nanos(ALONE_NS));
             }
             if now >= until {
                 return given_ns;
             }
         }
+    }
+
+    /// Offers the processor to others. How many nanoseconds that took.
+    fn offer(&self, now: Instant) -> u64 {
+        std::thread::yield_now();
+        let took_ns = clock::now().nanos_since(now);
+        self.learn(took_ns);
+        took_ns
     }
 
     /// An offer took so long.
@@ -196,8 +212,8 @@ mod tests {
             let crowd = Crowd::new();
             crowd.learn(took_ns);
             assert_eq!(crowd.look(Instant::NEVER, || true), 0);
-            assert!(crowd.look_for(0, || true));
-            assert!(!crowd.look_for(0, || false));
+            assert!(crowd.look_alone(0, || true));
+            assert!(!crowd.look_alone(0, || false));
         }
     }
 
@@ -209,7 +225,7 @@ mod tests {
                 scope.spawn(|| {
                     let crowd = Crowd::new();
                     for _ in 0..10 {
-                        assert!(!crowd.look_for(50_000, || false));
+                        assert!(!crowd.look_alone(50_000, || false));
                     }
                 });
             }

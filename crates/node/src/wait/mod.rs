@@ -350,8 +350,9 @@ impl ShardHandle {
         if shard.watch(&mut watch) {
             LeaseGuard::unlocked(shard, || {
                 if is_driver {
-                    // Engines that gave way to one another would keep each other looking.
-                    spin_until(until, || watch.changed() || self.channels.has_requests());
+                    // Its programs may be on its processor. What they have of its time counts:
+                    // engines that only gave way to one another would keep each other looking.
+                    crowd.look(until, || watch.changed() || self.channels.has_requests());
                 } else {
                     given_ns = crowd.look(until, || watch.changed());
                 }
@@ -432,22 +433,6 @@ impl ShardHandle {
                 shard.disarm();
                 true
             }
-        }
-    }
-}
-
-/// Spins until there seems to be something, or until a point in time.
-fn spin_until(until: Instant, seen: impl Fn() -> bool) {
-    loop {
-        for _ in 0..LOOKS {
-            if seen() {
-                return;
-            }
-            // The peer may be the other thread of this core.
-            spin_loop();
-        }
-        if clock::now() >= until {
-            return;
         }
     }
 }

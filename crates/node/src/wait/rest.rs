@@ -104,7 +104,7 @@ impl ShardHandle {
             LeaseGuard::unlocked(shard, || {
                 in_time = spin
                     .crowd()
-                    .look_for(budget_ns, || !self.parking.is_resting(slot));
+                    .look_alone(budget_ns, || !self.parking.is_resting(slot));
                 self.park_until(slot, deadline, beside)
             })??;
             match in_time {
