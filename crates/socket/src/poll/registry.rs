@@ -13,7 +13,7 @@ use crate::error::invalid;
 use crate::listener::TcpListener;
 use crate::stream::TcpStream;
 
-/// Where sockets are registered with a [`Poll`](super::Poll), from any thread.
+/// Where sockets are registered with a [`Poll`], from any thread.
 #[derive(Clone)]
 pub struct Registry {
     pub(super) set: Arc<Set>,

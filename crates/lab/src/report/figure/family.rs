@@ -93,7 +93,7 @@ fn family(kind: &str, axis: Option<&str>, mut cells: Vec<Cell>, others: &Factors
         name.push_str(&format!(" {factor} {value}"));
         title.push_str(&format!(
             ", {} {}",
-            factor_title(factor),
+            factor_title(kind, factor),
             value_label(factor, *value)
         ));
     }
@@ -108,7 +108,7 @@ fn family(kind: &str, axis: Option<&str>, mut cells: Vec<Cell>, others: &Factors
     Family {
         name: slug(&name),
         title,
-        axis: axis.map(factor_title),
+        axis: axis.map(|axis| factor_title(kind, axis)),
         places: cells.iter().map(place).collect(),
         cells,
     }
@@ -152,9 +152,10 @@ fn title(kind: &str) -> String {
     first.unwrap_or_default() + letters.as_str()
 }
 
-/// A factor, for people.
-fn factor_title(factor: &str) -> String {
+/// A factor of a kind of workload, for people.
+fn factor_title(kind: &str, factor: &str) -> String {
     match factor {
+        "size" if kind.starts_with("web ") => "file size".into(),
         "size" => "message size".into(),
         "pairs" => "pairs of nodes".into(),
         "mtu" => "MTU".into(),
@@ -244,8 +245,8 @@ mod tests {
         assert_eq!(
             names.collect::<Vec<_>>(),
             [
-                ("web-apache-clients-24", Some("message size")),
-                ("web-nginx-clients-24", Some("message size"))
+                ("web-apache-clients-24", Some("file size")),
+                ("web-nginx-clients-24", Some("file size"))
             ]
         );
     }
