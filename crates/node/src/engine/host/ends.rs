@@ -35,6 +35,7 @@ struct End {
 #[derive(Debug)]
 pub(super) struct Lent {
     number: u32,
+    cookie: u64,
     socket: OwnedFd,
     epoll: OwnedFd,
 }
@@ -52,10 +53,16 @@ impl Lent {
 impl Drop for Lent {
     /// It is watched again.
     fn drop(&mut self) {
-        let number = EventData::new_u64(self.number.into());
         // If that fails, its number is not given again before the node's next life.
-        let _ = epoll::add(&self.epoll, &self.socket, number, EventFlags::empty());
+        let _ = watch(&self.epoll, &self.socket, self.cookie);
     }
+}
+
+/// Has the poll tell, unasked, when the other end is gone: of the holder with that cookie, since the
+/// poll may go on telling of an end for as long as somebody has a copy, and its number may have been
+/// given again by then.
+fn watch(epoll: &OwnedFd, socket: &OwnedFd, cookie: u64) -> Result<(), Errno> {
+    epoll::add(epoll, socket, EventData::new_u64(cookie), EventFlags::empty())
 }
 
 /// Whether nobody has the other end of a pair, or neither end is used any more.
@@ -124,13 +131,7 @@ impl Ends {
             None,
         )?;
         let cookie = sockopt::socket_cookie(&other)?;
-        // That the other end is gone is told unasked.
-        epoll::add(
-            &self.epoll,
-            &socket,
-            EventData::new_u64(number.into()),
-            EventFlags::empty(),
-        )?;
+        watch(&self.epoll, &socket, cookie)?;
         self.numbers.insert(cookie, number);
         let end = End {
             socket,
@@ -174,13 +175,14 @@ impl Ends {
             return Ok(None);
         }
         let socket = rustix::io::fcntl_dupfd_cloexec(&end.socket, 0)?;
-        let watch = rustix::io::fcntl_dupfd_cloexec(&self.epoll, 0)?;
+        let epoll = rustix::io::fcntl_dupfd_cloexec(&self.epoll, 0)?;
         epoll::delete(&self.epoll, &end.socket)?;
         end.is_lent = true;
         Ok(Some(Lent {
             number,
+            cookie: end.cookie,
             socket,
-            epoll: watch,
+            epoll,
         }))
     }
 
@@ -203,15 +205,15 @@ impl Ends {
             tv_sec: 0,
             tv_nsec: 0,
         };
-        let gone: Vec<u32> = match epoll::wait(&self.epoll, &mut buffer, Some(&at_once)) {
-            Ok((events, _)) => events.iter().map(|event| event.data.u64() as u32).collect(),
-            // A signal; the next time will do.
-            Err(_) => Vec::new(),
-        };
+        // After a signal the next time will do.
+        let told = epoll::wait(&self.epoll, &mut buffer, Some(&at_once));
+        let events = told.map(|(events, _)| &*events).unwrap_or_default();
+        let gone = events
+            .iter()
+            .filter_map(|event| self.numbers.remove(&event.data.u64()));
+        let gone: Vec<u32> = gone.collect();
         for &number in &gone {
-            if let Some(end) = self.ends.get_mut(number as usize).and_then(Option::take) {
-                self.numbers.remove(&end.cookie);
-            }
+            self.ends[number as usize] = None;
         }
         gone
     }
@@ -232,6 +234,26 @@ impl Ends {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Whoever gave an end back had not closed its copy yet: the number was given to two holders.
+    #[test]
+    fn who_is_gone_is_told_once_though_somebody_has_a_copy_of_the_end() {
+        let mut ends = Ends::new().unwrap();
+        let (number, holder) = ends.make(1, 16).unwrap().remove(0);
+        let lent = ends.lend(number).unwrap().unwrap();
+        let copy = lent.socket().try_clone().unwrap();
+        drop(holder);
+        drop(lent);
+        assert_eq!(ends.gone(), [number]);
+        assert!(ends.gone().is_empty());
+        ends.release(vec![number]);
+        let again = ends.make(1, 16).unwrap().remove(0);
+        assert_eq!(again.0, number);
+        assert!(ends.gone().is_empty() && ends.has(number));
+        drop(copy);
+        drop(again);
+        assert_eq!(ends.gone(), [number]);
+    }
 
     #[test]
     fn who_is_gone_is_told_once_and_numbers_come_again() {
