@@ -1,5 +1,8 @@
 //! Plans in files as a person uses them: listed, carried out, interrupted, resumed, compared.
 
+#[path = "programs/library.rs"]
+mod library;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -299,7 +302,8 @@ fn is_measured_on_nodes(name: &str) {
     let measure = "rounds = 1\nwarm-up-ms = 1\nspan-ms = 100\npatience-ms = 30000";
     let plan = format!("{before}[quick.measure]\n{measure}\n[paper]{after}");
     let place = Place::with(&plan);
-    let output = place.sweep(&["--quick", "--json"]).output().unwrap();
+    let mut sweep = place.sweep(&["--quick", "--json"]);
+    let output = sweep.env("TOEHOLD_LIBRARY", &*library::LIBRARY).output().unwrap();
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(report["failures"], Value::Array(Vec::new()));
     assert!(

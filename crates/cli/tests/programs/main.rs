@@ -7,6 +7,7 @@
 mod calls;
 mod channels;
 mod handed;
+mod library;
 mod limits;
 mod measures;
 mod mpi;
@@ -21,48 +22,19 @@ mod workers;
 use std::fs;
 use std::net::{TcpListener, UdpSocket};
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
-use std::sync::LazyLock;
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::library::LIBRARY;
 use crate::record::Record;
 use crate::support::{Fabrics, eventually, text};
 
 /// How long a program may take, in seconds, before it counts as one that hangs.
 const LIMIT: &str = "120";
-
-/// The library, as it is now: cargo makes it anew if anything about it has changed.
-static LIBRARY: LazyLock<PathBuf> = LazyLock::new(|| {
-    let profile = profile();
-    let mut cargo = Command::new(env!("CARGO"));
-    // Selected as the tests are: for other features cargo would make everything anew.
-    cargo.args([
-        "build",
-        "--quiet",
-        "--workspace",
-        "--lib",
-        "--test",
-        "programs",
-        "--target-dir",
-    ]);
-    cargo.arg(profile.parent().unwrap());
-    if profile.ends_with("release") {
-        cargo.arg("--release");
-    }
-    let built = cargo.current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap();
-    assert!(built.status.success(), "{}", text(&built.stderr));
-    profile.join("libtoehold.so")
-});
-
-/// Where cargo puts what it builds as these tests: TARGET/PROFILE, of TARGET/PROFILE/deps/programs-….
-fn profile() -> PathBuf {
-    let own = std::env::current_exe().unwrap();
-    own.parent().and_then(Path::parent).unwrap().to_owned()
-}
 
 /// Where programs run: over the kernel, or on two nodes, `server` and `client`.
 struct Place {

@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use crate::profile;
+use crate::library::profile;
 
 /// The present test on nodes, until it drops what it has of them.
 pub(crate) struct Record;

@@ -1,6 +1,8 @@
 //! A socket of one queue of an interface, with the memory in which its frames lie.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::net::xdp::{
@@ -24,6 +26,11 @@ pub(super) const HEADROOM: usize = 256;
 const SHORTEST: usize = 60;
 /// Calls in a row to send what is there: in copy mode, each sends 32 frames.
 const MAX_CALLS: u32 = PLACES / 32 + 1;
+
+/// How long a queue is waited for whose former socket is closed: the kernel lets go of it only some
+/// time afterwards.
+const PATIENCE: Duration = Duration::from_millis(500);
+const BETWEEN_TRIES: Duration = Duration::from_millis(1);
 
 /// Whether the driver is to read and write frames where they lie.
 pub(super) type ZeroCopy = bool;
@@ -100,7 +107,7 @@ impl Socket {
             false => SocketAddrXdpFlags::XDP_COPY,
         };
         let flags = copy | SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP;
-        bind(&socket.descriptor, &SocketAddrXdp::new(flags, interface, queue))
+        bind_when_free(&socket.descriptor, &SocketAddrXdp::new(flags, interface, queue))
             .map_err(failed("give a queue to a socket"))?;
         Ok(socket)
     }
@@ -232,6 +239,17 @@ impl AsFd for Socket {
 }
 
 /// Fill, completion, receive and transmit.
+/// Gives a queue to a socket, as soon as no other one has it.
+fn bind_when_free(socket: &OwnedFd, queue: &SocketAddrXdp) -> Result<(), Errno> {
+    let began = Instant::now();
+    loop {
+        match bind(socket, queue) {
+            Err(Errno::BUSY) if began.elapsed() < PATIENCE => sleep(BETWEEN_TRIES),
+            done => return done,
+        }
+    }
+}
+
 fn rings(socket: BorrowedFd<'_>) -> Result<[Ring; 4], Errno> {
     sockopt::set_xdp_umem_fill_ring_size(socket, PLACES)?;
     sockopt::set_xdp_umem_completion_ring_size(socket, PLACES)?;
