@@ -238,7 +238,6 @@ impl AsFd for Socket {
     }
 }
 
-/// Fill, completion, receive and transmit.
 /// Gives a queue to a socket, as soon as no other one has it.
 fn bind_when_free(socket: &OwnedFd, queue: &SocketAddrXdp) -> Result<(), Errno> {
     let began = Instant::now();
@@ -250,6 +249,7 @@ fn bind_when_free(socket: &OwnedFd, queue: &SocketAddrXdp) -> Result<(), Errno> 
     }
 }
 
+/// Fill, completion, receive and transmit.
 fn rings(socket: BorrowedFd<'_>) -> Result<[Ring; 4], Errno> {
     sockopt::set_xdp_umem_fill_ring_size(socket, PLACES)?;
     sockopt::set_xdp_umem_completion_ring_size(socket, PLACES)?;
