@@ -199,7 +199,7 @@ impl Driver {
     pub(crate) fn run(&self) -> Result<(), Gone> {
         ask_for_short_slices();
         let mut plan = Plan::Watch;
-        // Looks in a row that found marks.
+        // Looks that found marks since it last sat down.
         let mut busy = 0_u32;
         let mut seen = Seen::default();
         while !self.must_stop() {
