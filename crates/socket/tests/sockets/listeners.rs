@@ -2,9 +2,11 @@
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use toehold_socket::{SocketOption, TcpListener, TcpStream};
+use rustix::net::{AddressFamily, SocketType, bind, getsockname, listen, socket, sockopt};
+use toehold_socket::{Node, SocketOption, TcpListener, TcpStream};
 
 use crate::support::{driven, pair, within};
 
@@ -112,5 +114,110 @@ fn listeners_that_say_so_share_a_port() {
         let streams = connect(EACH);
         assert_eq!(accepted(&second), EACH);
         drop(streams);
+    });
+}
+
+/// Where a listener may be: over the kernel and on the first node.
+const PLACES: [(&str, &str, bool); 5] = [
+    ("0.0.0.0:0", "0.0.0.0:0", false),
+    ("[::]:0", "[::]:0", false),
+    ("[::]:0", "[::]:0", true),
+    ("127.0.0.1:0", "10.0.0.1:0", false),
+    ("[::1]:0", "[fd00::1]:0", false),
+];
+
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    kernels: &'static str,
+    nodes: &'static str,
+    v6_only: bool,
+    shares: bool,
+}
+
+impl Place {
+    fn all() -> impl Iterator<Item = Place> {
+        PLACES.into_iter().flat_map(|(kernels, nodes, v6_only)| {
+            [false, true].map(|shares| Place {
+                kernels,
+                nodes,
+                v6_only,
+                shares,
+            })
+        })
+    }
+
+    fn over_kernel(self, port: u16) -> rustix::io::Result<(OwnedFd, u16)> {
+        let mut at: SocketAddr = self.kernels.parse().unwrap();
+        at.set_port(port);
+        let family = match at {
+            SocketAddr::V4(_) => AddressFamily::INET,
+            SocketAddr::V6(_) => AddressFamily::INET6,
+        };
+        let socket = socket(family, SocketType::STREAM, None)?;
+        if at.is_ipv6() {
+            sockopt::set_ipv6_v6only(&socket, self.v6_only)?;
+        }
+        sockopt::set_socket_reuseport(&socket, self.shares)?;
+        bind(&socket, &at)?;
+        listen(&socket, 8)?;
+        let at = SocketAddr::try_from(getsockname(&socket)?)?;
+        Ok((socket, at.port()))
+    }
+
+    fn on_node(self, node: &Node, port: u16) -> std::io::Result<TcpListener> {
+        let mut at: SocketAddr = self.nodes.parse().unwrap();
+        at.set_port(port);
+        let mut settings = node.default_settings()?;
+        settings.apply(SocketOption::V6Only(self.v6_only)).unwrap();
+        settings.apply(SocketOption::ReusePort(self.shares)).unwrap();
+        TcpListener::bind_with_settings(node, at, 8, &settings)
+    }
+}
+
+#[test]
+fn a_port_has_room_for_those_listeners_that_it_has_over_the_kernel() {
+    within(60, || {
+        let nodes = pair();
+        for first in Place::all() {
+            for second in Place::all() {
+                let (kernels, port) = first.over_kernel(0).unwrap();
+                let over_kernel = second.over_kernel(port).map(drop);
+                drop(kernels);
+                let listener = first.on_node(&nodes[0], 0).unwrap();
+                let port = listener.local_addr().unwrap().port();
+                let on_node = second.on_node(&nodes[0], port).map(drop);
+                assert_eq!(
+                    on_node.as_ref().err().and_then(std::io::Error::raw_os_error),
+                    over_kernel.as_ref().err().map(|error| error.raw_os_error()),
+                    "{second:?} beside {first:?}"
+                );
+            }
+        }
+    });
+}
+
+#[test]
+fn a_listener_for_ipv6_alone_leaves_ipv4_to_another() {
+    within(20, || {
+        let nodes = pair();
+        let place = |(kernels, nodes, v6_only)| Place {
+            kernels,
+            nodes,
+            v6_only,
+            shares: false,
+        };
+        let [any, _, six, ..] = PLACES.map(place);
+        for [first, second] in [[any, six], [six, any]] {
+            let first = first.on_node(&nodes[0], 80).unwrap();
+            let second = second.on_node(&nodes[0], 80).unwrap();
+            for to in ["10.0.0.1:80", "[fd00::1]:80"] {
+                let to: SocketAddr = to.parse().unwrap();
+                let stream = driven(&nodes[0], || TcpStream::connect(&nodes[1], to).unwrap());
+                let is_for =
+                    |listener: &&TcpListener| listener.local_addr().unwrap().is_ipv4() == to.is_ipv4();
+                let listener = [&first, &second].into_iter().find(is_for).unwrap();
+                assert_eq!(listener.accept().unwrap().1, stream.local_addr().unwrap());
+            }
+        }
     });
 }

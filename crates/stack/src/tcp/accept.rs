@@ -49,24 +49,60 @@ impl Listener {
         self.queue_len > self.backlog
     }
 
-    /// Whether another listener at `address` and its port may be there, too.
-    fn shares_at(&self, address: Address) -> bool {
-        self.address == address && self.settings.has(setting::REUSE_PORT)
+    fn may_share(&self) -> bool {
+        self.settings.has(setting::REUSE_PORT)
+    }
+
+    fn scope(&self) -> Scope {
+        Scope::new(self.address, &self.settings)
     }
 
     /// Whether a connection to `address` is for this listener: exact or wildcard.
     fn takes(&self, address: Address, port: u16) -> bool {
-        let family = address.is_ipv4();
-        self.is_open()
-            && self.port == port
-            && (self.address == address
-                || (self.address == Address::UNSPECIFIED && !(family && self.settings.has(setting::V6_ONLY)))
-                || (self.address == ANY_IPV4 && family))
+        self.is_open() && self.port == port && self.scope().has(address)
+    }
+
+    /// Whether it stands in the way of a new one.
+    fn conflicts(&self, scope: &Scope, port: u16) -> bool {
+        self.is_open() && self.port == port && self.scope().meets(scope)
     }
 }
 
-/// 0.0.0.0 in its mapped form.
-const ANY_IPV4: Address = Address([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0, 0, 0, 0]);
+/// The addresses that a listener is for.
+#[derive(Debug)]
+struct Scope {
+    address: Address,
+    /// IPv4, IPv6.
+    families: [bool; 2],
+}
+
+impl Scope {
+    fn new(address: Address, settings: &Settings) -> Scope {
+        let families = match address {
+            Address::UNSPECIFIED => [!settings.has(setting::V6_ONLY), true],
+            _ => [address.is_ipv4(), !address.is_ipv4()],
+        };
+        Scope { address, families }
+    }
+
+    fn has(&self, address: Address) -> bool {
+        match self.address.is_unspecified() {
+            true => self.families[usize::from(!address.is_ipv4())],
+            false => self.address == address,
+        }
+    }
+
+    /// Whether there is an address that is in both.
+    fn meets(&self, other: &Scope) -> bool {
+        let families = self
+            .families
+            .iter()
+            .zip(other.families)
+            .any(|(&own, others)| own && others);
+        let any = self.address.is_unspecified() || other.address.is_unspecified();
+        families && (any || self.address == other.address)
+    }
+}
 
 impl Tcp {
     /// Opens a listener.
@@ -81,13 +117,14 @@ impl Tcp {
         if !address.is_unspecified() && !cx.ip.is_local(address) {
             return Err(SocketError::AddressNotAvailable);
         }
+        let scope = Scope::new(address, &settings);
         let port = if port == 0 {
-            self.free_listen_port(address)?
+            self.free_listen_port(&scope)?
         } else {
             port
         };
         let shares = settings.has(setting::REUSE_PORT);
-        let conflicts = |l: &Listener| conflicts(l, address, port) && !(shares && l.shares_at(address));
+        let conflicts = |l: &Listener| l.conflicts(&scope, port) && !(shares && l.may_share());
         if self.listeners.iter().any(conflicts) {
             return Err(SocketError::AddressInUse);
         }
@@ -121,14 +158,14 @@ impl Tcp {
         Ok(ListenerId { index, generation })
     }
 
-    fn free_listen_port(&mut self, address: Address) -> Result<u16, SocketError> {
+    fn free_listen_port(&mut self, scope: &Scope) -> Result<u16, SocketError> {
         let last = self.config.ephemeral_last;
         let first = self.config.ephemeral_first.min(last);
         let start = self.random();
         let count = u64::from(last - first) + 1;
         (0..count)
             .map(|i| first + ((start % count + i) % count) as u16)
-            .find(|&port| !self.listeners.iter().any(|l| conflicts(l, address, port)))
+            .find(|&port| !self.listeners.iter().any(|l| l.conflicts(scope, port)))
             .ok_or(SocketError::AddressNotAvailable)
     }
 
@@ -175,22 +212,17 @@ impl Tcp {
         self.listeners[index as usize].open = 0;
     }
 
-    /// The listener for a tuple's local end: exact before wildcard.
+    /// The listener for a tuple's local end: exact before that of the family before any.
     pub(super) fn find_listener(&self, tuple: &FourTuple) -> Option<u32> {
         let (address, port) = (tuple.local, tuple.local_port);
-        let mut found = None;
-        for index in self.listeners_on(port) {
-            let listener = &self.listeners[index as usize];
-            if !listener.takes(address, port) {
-                continue;
-            }
-            found = Some(index);
-            if listener.address == address {
-                break;
-            }
-        }
-        let found = found?;
-        match self.listeners[found as usize].settings.has(setting::REUSE_PORT) {
+        let found = self
+            .listeners_on(port)
+            .filter(|&index| self.listeners[index as usize].takes(address, port))
+            .min_by_key(|&index| {
+                let own = self.listeners[index as usize].address;
+                (own != address, own == Address::UNSPECIFIED)
+            })?;
+        match self.listeners[found as usize].may_share() {
             true => Some(self.one_that_shares(found, tuple)),
             false => Some(found),
         }
@@ -204,7 +236,9 @@ impl Tcp {
         let sharing = || {
             self.listeners_on(port).filter(move |&index| {
                 let listener = &self.listeners[index as usize];
-                listener.is_open() && listener.port == port && listener.shares_at(address)
+                listener.is_open()
+                    && (listener.address, listener.port) == (address, port)
+                    && listener.may_share()
             })
         };
         let chosen = self.keys.listener_of(tuple, sharing().count());
@@ -518,16 +552,4 @@ impl Tcp {
 
 fn bucket_of(port: u16) -> usize {
     usize::from(port) % LISTENER_BUCKETS
-}
-
-/// Whether an open listener stands in the way of a new one.
-fn conflicts(listener: &Listener, address: Address, port: u16) -> bool {
-    let wildcard = |a: Address| a.is_unspecified();
-    let same_family = |a: Address, b: Address| {
-        a == Address::UNSPECIFIED || b == Address::UNSPECIFIED || a.is_ipv4() == b.is_ipv4()
-    };
-    listener.is_open()
-        && listener.port == port
-        && (listener.address == address
-            || ((wildcard(listener.address) || wildcard(address)) && same_family(listener.address, address)))
 }
