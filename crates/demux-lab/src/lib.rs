@@ -15,3 +15,4 @@ pub mod tpca;
 
 pub use connections::{Connections, connection, secret};
 pub use simulation::{Cost, Simulated, simulate};
+pub use toehold_stack::DemuxStrategy;

@@ -6,7 +6,7 @@ use toehold_stack::DemuxStrategy;
 use crate::model::exact::{self, Spread};
 use crate::model::{self, Users};
 use crate::simulation::{Simulated, simulate};
-use crate::tpca::{Arrivals, Segment};
+use crate::tpca;
 
 /// How much is simulated.
 #[derive(Debug, Clone, Copy)]
@@ -86,13 +86,12 @@ fn ours(what: &str, exact: f64, simulated: &Simulated) -> Number {
 
 fn move_to_front(of: &Users, printed: [f64; 3], simulated: &Simulated) -> [Number; 3] {
     let response = of.response_time;
-    let both = exact::preceding(of);
-    let acknowledgement = (of.users - 1.0) * (1.0 - exact::silent(of, response));
-    let number = |what: &str, printed, equation, exact, examined: f64| Number {
+    let exact = model::closed_loop(DemuxStrategy::MoveToFront, of);
+    let number = |what: &str, printed, equation, exact: Option<f64>, examined: f64| Number {
         what: format!("move-to-front, R = {response} s, preceding {what}"),
         paper: Some(printed),
         equation,
-        exact,
+        exact: exact.unwrap_or(f64::NAN) - 1.0,
         simulated: examined - 1.0,
     };
     [
@@ -100,21 +99,21 @@ fn move_to_front(of: &Users, printed: [f64; 3], simulated: &Simulated) -> [Numbe
             "at entries (eq. 5)",
             printed[0],
             model::printed_entry(of),
-            2.0 * both - acknowledgement,
+            exact.entry,
             simulated.entries.examined,
         ),
         number(
             "at acknowledgements (N(2R))",
             printed[1],
             model::printed_acknowledgement(of),
-            acknowledgement,
+            exact.acknowledgement,
             simulated.acknowledgements.examined,
         ),
         number(
             "(eq. 6)",
             printed[2],
             model::printed_move_to_front(of),
-            both,
+            Some(exact.examined),
             simulated.together.examined,
         ),
     ]
@@ -127,22 +126,20 @@ fn sequent(of: &Users, chains: u32, printed: Option<f64>, simulated: &Simulated)
         51 => Some(21.0),
         _ => None,
     };
-    // Others on the chain by the hash, none of whom sends while a user waits.
-    let silent = exact::silent(of, of.response_time);
-    let undisturbed = (1.0 - (1.0 - silent) / count).powf(of.users - 1.0);
+    let exact = model::closed_loop(DemuxStrategy::Sequent { chains }, of);
     [
         Number {
             what: format!("sequent:{chains}, examined (eq. 11)"),
             paper: printed,
             equation: model::printed_sequent(of, count),
-            exact: exact::sequent(of, count, Spread::Random),
+            exact: exact.examined,
             simulated: simulated.together.examined,
         },
         Number {
             what: format!("sequent:{chains}, acknowledgements that hit, in % (eq. 9)"),
             paper: quiet,
             equation: 100.0 * model::undisturbed(of, count),
-            exact: 100.0 * undisturbed,
+            exact: 100.0 * exact.hits.unwrap_or(f64::NAN),
             simulated: 100.0 * simulated.acknowledgements.cache_hits,
         },
     ]
@@ -162,27 +159,10 @@ pub struct Entered {
 /// Figure 4 for the paper's users, who never wait: so the equation has it.
 pub fn figure_4(effort: Effort) -> Vec<Entered> {
     let of = Users::thinking_ten_seconds(USERS, 0.0);
-    let simulated = |span: f64| {
-        const WINDOWS: u32 = 20;
-        let mut arrivals = Arrivals::new(&of, effort.seed);
-        let mut entered = 0;
-        for window in 0..WINDOWS {
-            let until = f64::from(window + 1) * span;
-            let mut seen = vec![false; USERS as usize];
-            while arrivals.next_at() < until {
-                let Some((user, segment)) = arrivals.next() else {
-                    break;
-                };
-                let first = segment == Segment::Entry && !std::mem::replace(&mut seen[user as usize], true);
-                entered += u32::from(first);
-            }
-        }
-        f64::from(entered) / f64::from(WINDOWS)
-    };
     let point = |&span: &f64| Entered {
         span,
         equation: model::others_within(USERS, of.rate, span),
-        simulated: simulated(span),
+        simulated: tpca::entered_within(&of, span, effort.seed),
     };
     model::FIGURE_4_SPANS.iter().map(point).collect()
 }
@@ -219,27 +199,13 @@ pub fn figure_9(users: &[f64], effort: Effort) -> Vec<Point> {
     ] {
         for &users in users {
             let of = &Users::thinking_ten_seconds(users, response_time);
-            let (paper, exact) = match strategy {
-                Bsd => (Some(model::bsd(users)), exact::bsd(of)),
-                MoveToFront => (Some(model::printed_move_to_front(of)), exact::move_to_front(of)),
-                Sequent { chains } => {
-                    let chains = f64::from(chains);
-                    let exact = exact::sequent(of, chains, Spread::Random);
-                    (Some(model::printed_sequent(of, chains)), exact)
-                }
-                HashedMoveToFront { chains } => {
-                    let chains = f64::from(chains);
-                    (None, exact::hashed_move_to_front(of, chains, Spread::Random))
-                }
-                FlowTable => (None, exact::flow_table(of)),
-            };
             let simulated = simulate(strategy, of, effort.lookups, effort.seed);
             points.push(Point {
                 strategy: strategy.to_string(),
                 response_time,
                 users,
-                paper,
-                exact,
+                paper: model::printed(strategy, of).map(|printed| printed.examined),
+                exact: model::closed_loop(strategy, of).examined,
                 simulated: simulated.together.examined,
             });
         }

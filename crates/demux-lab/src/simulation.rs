@@ -12,6 +12,10 @@ use crate::tpca::{Arrivals, Segment};
 /// then, and lists are in the order that they stay in.
 const SETTLED: f64 = 5.0;
 
+/// Segments that reach the server meanwhile: two a transaction.
+pub(crate) fn settling(of: &Users) -> u64 {
+    (2.0 * of.users * SETTLED) as u64
+}
 /// What look-ups have cost on average.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Cost {
@@ -58,8 +62,7 @@ pub fn simulate(strategy: DemuxStrategy, of: &Users, lookups: u64, seed: u64) ->
     let connections = Connections::new(of.users as u32);
     let mut table = connections.entered(strategy, seed);
     let mut arrivals = Arrivals::new(of, seed);
-    // Two segments a transaction.
-    let settling = (2.0 * of.users * SETTLED) as u64;
+    let settling = settling(of);
     let mut counted = [DemuxCounters::default(); 2];
     for n in 0..settling + lookups {
         let (user, segment) = arrivals.next().expect("users never cease");

@@ -87,6 +87,25 @@ impl Arrivals {
     }
 }
 
+/// Users but one who enter a transaction within `span` seconds, on average over many spans.
+pub fn entered_within(of: &Users, span: f64, seed: u64) -> f64 {
+    const SPANS: u32 = 20;
+    let mut arrivals = Arrivals::new(of, seed);
+    let mut entered = 0;
+    for number in 1..=SPANS {
+        let until = f64::from(number) * span;
+        let mut seen = vec![false; of.users as usize];
+        while arrivals.next_at() < until {
+            let Some((user, segment)) = arrivals.next() else {
+                break;
+            };
+            let first = segment == Segment::Entry && !std::mem::replace(&mut seen[user as usize], true);
+            entered += u32::from(first && user > 0);
+        }
+    }
+    f64::from(entered) / f64::from(SPANS)
+}
+
 fn nanos(seconds: f64) -> u64 {
     (seconds * 1e9) as u64
 }

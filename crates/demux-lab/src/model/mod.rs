@@ -14,6 +14,7 @@ mod bsd;
 pub mod exact;
 mod move_to_front;
 mod sequent;
+mod strategy;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -21,6 +22,7 @@ mod tests;
 pub use bsd::*;
 pub use move_to_front::*;
 pub use sequent::*;
+pub use strategy::{Expected, closed_loop, corrected, printed};
 pub use table::{FIGURE_4_SPANS, FIGURE_9_USERS, Figure4, Figure9, Model, figure_4, figure_9};
 
 /// The users of a TPC/A benchmark.

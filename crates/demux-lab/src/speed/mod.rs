@@ -6,6 +6,7 @@ mod crc;
 mod growth;
 mod table;
 mod traffic;
+mod users;
 
 use std::hint::black_box;
 use std::ops::Range;
@@ -19,6 +20,7 @@ pub use growth::{Growth, growth};
 pub use table::Candidate;
 use table::{BURST, Table, Wanted};
 pub use traffic::Traffic;
+pub use users::{Measured, look_up};
 
 use crate::{Connections, connection};
 
