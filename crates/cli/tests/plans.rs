@@ -125,6 +125,7 @@ fn plans_are_listed_with_their_papers_and_times() {
         "toe/fig6a",
         "toe/fig6b",
         "ethom/fig5",
+        "demux/fig9",
     ] {
         let row = named(name);
         let [quick, full] = ["quick_s", "full_s"].map(|time| row[time].as_u64().unwrap());
@@ -175,6 +176,102 @@ fn a_plan_of_ones_own_is_measured_with_its_factors() {
     // What has come to its end does not go on.
     succeeded(place.sweep(&["--quick"]).output().unwrap());
     assert_eq!(place.runs().len(), 2);
+}
+
+/// A short run of a plan of the demux paper's, from a seed, of which everything that is counted follows.
+fn of_demux_paper(name: &str) -> (TempDir, Value) {
+    let results = tempfile::tempdir().unwrap();
+    let mut command = toehold(&["reproduce", name, "--quick", "--seed", "1", "--json", "--out"]);
+    let output = succeeded(command.arg(results.path()).output().unwrap());
+    let report = json(&output.stdout);
+    assert_eq!(report["failures"], Value::Array(Vec::new()));
+    (results, report)
+}
+
+/// That every ratio of a pair is 1 to so much, of which there are so many.
+#[track_caller]
+fn agree(report: &Value, pair: &str, to: f64, count: usize) {
+    let ratios = report["ratios"].as_object().unwrap();
+    let of_pair: Vec<_> = ratios
+        .iter()
+        .filter(|(name, _)| name.ends_with(pair) && !name.contains("_ns_"))
+        .filter(|(name, _)| name.starts_with("examined_") || name.starts_with("entered_"))
+        .collect();
+    assert_eq!(of_pair.len(), count, "{of_pair:?}");
+    for (name, ratio) in of_pair {
+        let ratio = ratio["median"].as_f64().unwrap();
+        assert!((ratio - 1.0).abs() < to, "{name}: {ratio}");
+    }
+}
+
+#[test]
+fn the_demux_papers_numbers_are_what_is_counted() {
+    let (_results, report) = of_demux_paper("demux/section3");
+    agree(&report, "/simulation/model", 0.01, 8);
+    agree(&report, "/measured/simulation", 0.02, 8);
+    let value = |metric: &str, candidate: &str| {
+        let value = &report["metrics"][metric]["values"][candidate]["median"];
+        value
+            .as_f64()
+            .unwrap_or_else(|| panic!("no {metric} of {candidate}"))
+    };
+    // What the paper prints, and what it should.
+    for (metric, printed, corrected) in [
+        ("examined_bsd_200ms_2000", 1000.99975, 1000.99975),
+        ("examined_move-to-front_2000ms_2000", 904.4, 905.4),
+        ("entry_examined_move-to-front_200ms_2000", 1018.9, 1019.9),
+        ("acknowledgement_examined_move-to-front_200ms_2000", 78.4, 79.4),
+        ("examined_sequent:19_200ms_2000", 52.98, 53.47),
+        ("examined_sequent:51_200ms_2000", 18.28, 18.67),
+        ("hits_examined_sequent:51_200ms_2000", 0.217, 0.217),
+    ] {
+        for (candidate, expected) in [("printed", printed), ("corrected", corrected)] {
+            let found = value(metric, candidate);
+            assert!(
+                (found / expected - 1.0).abs() < 2e-3,
+                "{metric}, {candidate}: {found}"
+            );
+        }
+    }
+    assert!(value("examined_ns_flow-table_200ms_2000", "measured") > 0.0);
+    // Of what no other side has taken part in.
+    assert!(report["metrics"]["interrupts_examined_bsd_200ms_2000"].is_null());
+}
+
+#[test]
+fn the_demux_papers_users_enter_what_it_says() {
+    let (_results, report) = of_demux_paper("demux/fig4");
+    agree(&report, "/simulation/printed", 0.02, 5);
+}
+
+#[test]
+fn a_picture_has_the_demux_papers_curve_equations_simulation_and_measurement() {
+    let (results, report) = of_demux_paper("demux/fig9");
+    // With few users, what a key of a hash does to chains is more than that.
+    agree(&report, "_2000/simulation/model", 0.01, 7);
+    agree(&report, "_2000/measured/simulation", 0.02, 7);
+    let run = fs::read_dir(results.path())
+        .unwrap()
+        .next()
+        .unwrap()
+        .unwrap()
+        .path();
+    assert_eq!(
+        samples(&run).len(),
+        (10 * 4 + 4 * 3) * 5,
+        "no equation for two strategies"
+    );
+    let pictures = results.path().join("pictures");
+    let mut command = toehold(&["report", "--svg"]);
+    succeeded(command.arg(&pictures).arg(&run).output().unwrap());
+    let picture = "demux-fig9-look-up-sequent-19-response-ms-200.svg";
+    let picture = fs::read_to_string(pictures.join(picture)).unwrap();
+    for series in ["printed", "model", "simulation", "measured", "paper: measured"] {
+        assert!(
+            picture.lines().any(|line| line.trim() == series),
+            "no {series} in it"
+        );
+    }
 }
 
 #[test]

@@ -35,6 +35,7 @@ impl Group {
         mtu: Option<u16>,
         scratch: &Path,
         settings: &Settings,
+        seed: u64,
         stop: &AtomicBool,
     ) -> Result<(), PairError> {
         for (number, pair) in (0..).zip(&mut self.pairs) {
@@ -42,6 +43,7 @@ impl Group {
                 number,
                 is_pinned: self.is_pinned,
                 mtu,
+                seed,
             };
             pair.enter(candidate, place, scratch, settings, stop)?;
         }

@@ -19,6 +19,9 @@
 //! is measured side by side. Nothing of it outlives the runner: not the processes,
 //! and not the network namespaces, which are held by the processes alone.
 //!
+//! A workload that needs no other side has one such process, and candidates that are a
+//! [`testbed::Source`]: what they compute, simulate or measure is run, saved and reported alike.
+//!
 //! Where a plan's sides are programs of others, [`programs`] runs them instead.
 //!
 //! This crate never writes outside of the directory of results it is given, but for what

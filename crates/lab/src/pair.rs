@@ -46,6 +46,8 @@ pub(crate) struct Place {
     pub(crate) is_pinned: bool,
     /// Largest packet of the path between the sides.
     pub(crate) mtu: Option<u16>,
+    /// Of everything random that a side does by itself.
+    pub(crate) seed: u64,
 }
 
 /// All of them. Dropping it ends them.
@@ -59,7 +61,7 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    /// Starts a server and so many clients.
+    /// Starts a server and so many clients; none, if it attends to its workloads alone.
     pub(crate) fn start(launcher: &Launcher, settings: &Settings, clients: u8) -> io::Result<Self> {
         let clients = (0..clients).map(|_| Process::start(launcher, "client"));
         Ok(Self {
@@ -95,6 +97,7 @@ impl Pair {
                 mtu: place.mtu,
                 scratch: scratch.to_owned(),
                 settings: settings.clone(),
+                seed: place.seed,
             },
             cores: if place.is_pinned {
                 vec![core]

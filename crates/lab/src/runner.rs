@@ -192,7 +192,7 @@ impl<'a> Run<'a> {
         observer.begins(sequence, self.total, round, &what.name(), name);
         let began_unix_ms = unix_ms();
         let began = Instant::now();
-        let Some(outcome) = self.measure(what, candidate, groups, store)? else {
+        let Some(outcome) = self.measure(round, what, candidate, groups, store)? else {
             return Ok(());
         };
         self.standing[candidate].learn(cell, what.workload.is_of_programs(), &outcome);
@@ -217,6 +217,7 @@ impl<'a> Run<'a> {
     /// again, nor are those that are not pinned: they would be in others' way.
     fn measure(
         &self,
+        round: u32,
         cell: Cell,
         candidate: usize,
         groups: &mut Groups,
@@ -228,7 +229,7 @@ impl<'a> Run<'a> {
             return Ok(self.measure_programs(cell, candidate));
         }
         // Many processes would be in others' way even while they have nothing to do.
-        let is_kept = workload.is_pinned() && workload.clients() == 1;
+        let is_kept = workload.is_pinned() && workload.clients() <= 1;
         let key = (candidate, cell.mtu);
         let kept = if is_kept { groups.remove(&key) } else { None };
         let (mut group, is_new) = match kept {
@@ -240,7 +241,8 @@ impl<'a> Run<'a> {
         };
         let entered = if is_new {
             let name = &self.plan.candidates[candidate];
-            group.enter(name, cell.mtu, &store.new_scratch()?, settings, stop)
+            let scratch = store.new_scratch()?;
+            group.enter(name, cell.mtu, &scratch, settings, self.seed(round), stop)
         } else {
             Ok(())
         };
@@ -262,6 +264,11 @@ impl<'a> Run<'a> {
             }
             Err(PairError::Interrupted) => None,
         })
+    }
+
+    /// Of everything random that sides do by themselves in a round: another one than orders it.
+    fn seed(&self, round: u32) -> u64 {
+        self.plan.seed.rotate_left(32).wrapping_add(round.into())
     }
 
     /// The same where the sides are programs: they are new each time, and so is where they run.

@@ -12,7 +12,7 @@ use nix::unistd::Pid;
 
 use crate::control::{Line, Reply, Request};
 use crate::samples::Side;
-use crate::testbed::{Candidate, Context, EngineOrder, Role, Testbed, TestbedError};
+use crate::testbed::{Candidate, Context, EngineOrder, Role, Source, Testbed, TestbedError};
 use crate::workload::{self, Pace, Watched, Workload};
 
 /// A side's end of the conversation with the runner.
@@ -105,6 +105,32 @@ pub(crate) fn attend<T: Testbed>(control: &mut Control, context: &Context) -> io
             Request::Drive { workload, address } => {
                 measured(&mut testbed, |testbed| workload.drive(testbed, &address, &pace))
             }
+        };
+        let reply = done.unwrap_or_else(|error| Reply::Failed {
+            reason: error.to_string(),
+        });
+        control.0.send(&reply)?;
+    }
+    Ok(())
+}
+
+/// Goes through the runner's requests as a source, which has no other side.
+pub(crate) fn attend_alone<S: Source>(control: &mut Control, context: &Context) -> io::Result<()> {
+    control.0.send(&Reply::Ready)?;
+    let mut next: Option<Workload> = None;
+    while let Some(request) = control.0.receive()? {
+        let done = match request {
+            Request::Join => Ok(Reply::Ready),
+            Request::Listen { workload } => {
+                next = Some(workload);
+                let address = String::new();
+                Ok(Reply::Listening { address })
+            }
+            Request::Serve => match next.take() {
+                Some(workload) => S::find(&workload, context.seed).map(|side| Reply::Measured { side }),
+                None => Err(io::Error::other("asked to begin before it was told with what")),
+            },
+            Request::Enter { .. } | Request::Drive { .. } => Err(io::Error::other("it has no other side")),
         };
         let reply = done.unwrap_or_else(|error| Reply::Failed {
             reason: error.to_string(),

@@ -15,6 +15,7 @@ macro_rules! plans {
 plans! {
     "toe/fig3" "toe/fig4" "toe/fig5a" "toe/fig5b" "toe/fig6a" "toe/fig6b" "toe/fig7" "toe/fig8a"
     "ethom/fig5" "ethom/fig6" "ethom/fig7" "ethom/fig8"
+    "demux/section3" "demux/fig4" "demux/fig9"
 }
 
 /// All of them, in the order of their papers and figures.

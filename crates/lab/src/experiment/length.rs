@@ -32,7 +32,7 @@ impl Plan {
             let length = |cell: &Cell| {
                 let processes = match cell.workload.clients() {
                     _ if cell.workload.is_of_programs() => PROGRAMS,
-                    1 => Duration::ZERO,
+                    0 | 1 => Duration::ZERO,
                     clients => START + CLIENT * clients.into(),
                 };
                 cell.workload.length(&self.settings) + STEP + processes

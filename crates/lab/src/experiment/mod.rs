@@ -193,6 +193,11 @@ impl Plan {
         }
     }
 
+    /// Whether all that is measured has one process, without another side.
+    pub fn is_alone(&self) -> bool {
+        self.cells.iter().all(|cell| cell.workload.is_alone())
+    }
+
     /// The order of one round: indices of cell and candidate. Candidates follow
     /// one another directly on each cell, because the machine's speed drifts.
     pub fn order(&self, round: u32) -> Vec<(usize, usize)> {

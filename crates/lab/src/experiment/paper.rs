@@ -50,4 +50,10 @@ pub enum PaperUnit {
     /// Events a second.
     #[serde(rename = "1/s")]
     PerSecond,
+    /// Protocol control blocks.
+    #[serde(rename = "PCBs")]
+    Pcbs,
+    /// Of look-ups that a cache answers: 1.5 is 1.5 %.
+    #[serde(rename = "%")]
+    Percent,
 }

@@ -96,14 +96,7 @@ fn settings(report: &Report) -> Vec<(&'static str, String)> {
     let plan = &report.header.plan;
     let settings = &plan.settings;
     let machine = &report.machine;
-    vec![
-        ("Experiment", plan.experiment.clone()),
-        (
-            "Workloads",
-            plan.cells.iter().map(Cell::name).collect::<Vec<_>>().join(", "),
-        ),
-        ("Candidates", plan.candidates.join(", ")),
-        ("Rounds", rounds(plan)),
+    let sides = [
         (
             "Each measurement",
             format!(
@@ -116,6 +109,22 @@ fn settings(report: &Report) -> Vec<(&'static str, String)> {
             format!("{} and {}", settings.cores[0], settings.cores[1]),
         ),
         ("Congestion control, set", settings.congestion.clone()),
+    ];
+    let mut facts = vec![
+        ("Experiment", plan.experiment.clone()),
+        (
+            "Workloads",
+            plan.cells.iter().map(Cell::name).collect::<Vec<_>>().join(", "),
+        ),
+        ("Candidates", plan.candidates.join(", ")),
+        ("Rounds", rounds(plan)),
+    ];
+    if plan.is_alone() {
+        facts.push(("Core", settings.cores[0].to_string()));
+    } else {
+        facts.extend(sides);
+    }
+    facts.extend([
         (
             "The run took",
             format!(
@@ -137,5 +146,6 @@ fn settings(report: &Report) -> Vec<(&'static str, String)> {
                 machine.steal_s
             ),
         ),
-    ]
+    ]);
+    facts
 }

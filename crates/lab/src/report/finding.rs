@@ -172,7 +172,8 @@ fn divisor(unit: PaperUnit) -> f64 {
     match unit {
         PaperUnit::Microseconds => 1e3,
         PaperUnit::Gigabits => 1e9,
-        PaperUnit::Ratio | PaperUnit::Cores | PaperUnit::PerSecond => 1.0,
+        PaperUnit::Ratio | PaperUnit::Cores | PaperUnit::PerSecond | PaperUnit::Pcbs => 1.0,
+        PaperUnit::Percent => 1e-2,
     }
 }
 

@@ -31,7 +31,8 @@ fn beside(report: &Report, said: &Said) -> Option<Estimate> {
         PaperUnit::Ratio => return report.ratios.get(figure).copied(),
         PaperUnit::Microseconds => 1e3,
         PaperUnit::Gigabits => 1e9,
-        PaperUnit::Cores | PaperUnit::PerSecond => 1.0,
+        PaperUnit::Cores | PaperUnit::PerSecond | PaperUnit::Pcbs => 1.0,
+        PaperUnit::Percent => 1e-2,
     };
     let (metric, candidate) = figure.split_once('/')?;
     let ours = report.metrics.get(metric)?.values.get(candidate)?;
@@ -50,6 +51,8 @@ fn suffix(unit: PaperUnit) -> &'static str {
         PaperUnit::Gigabits => " Gb/s",
         PaperUnit::Cores => " cores",
         PaperUnit::PerSecond => " /s",
+        PaperUnit::Pcbs => " PCBs",
+        PaperUnit::Percent => " %",
     }
 }
 

@@ -49,19 +49,18 @@ pub fn text(report: &Report, look: Look) -> String {
         },
     ));
     let settings = &plan.settings;
-    text.push_str(&format!(
-        "{} of {} ms each, cores {} and {}, seed {}, congestion control {}\n",
-        if plan.rounds == 1 {
-            "1 round".into()
-        } else {
-            format!("{} rounds", plan.rounds)
-        },
-        settings.span_ms,
-        settings.cores[0],
-        settings.cores[1],
-        plan.seed,
-        settings.congestion,
-    ));
+    let rounds = match plan.rounds {
+        1 => "1 round".to_owned(),
+        rounds => format!("{rounds} rounds"),
+    };
+    let [server, client] = settings.cores;
+    text.push_str(&match plan.is_alone() {
+        true => format!("{rounds}, core {server}, seed {}\n", plan.seed),
+        false => format!(
+            "{rounds} of {} ms each, cores {server} and {client}, seed {}, congestion control {}\n",
+            settings.span_ms, plan.seed, settings.congestion,
+        ),
+    });
     for (title, belongs) in GROUPS {
         let cells = plan
             .cells
@@ -93,7 +92,7 @@ pub fn text(report: &Report, look: Look) -> String {
 type Group = (&'static str, fn(&Workload) -> bool);
 
 /// A table for each kind of workload.
-const GROUPS: [Group; 11] = [
+const GROUPS: [Group; 12] = [
     ("Latency: half a round trip", |workload| {
         matches!(workload, Workload::PingPong { .. } | Workload::WakeUp)
     }),
@@ -144,6 +143,7 @@ const GROUPS: [Group; 11] = [
         "Longest pauses of a ping-pong beside streams, while placements change and while not",
         |workload| matches!(workload, Workload::Switching { .. }),
     ),
+    ("What finding a connection costs", Workload::is_alone),
 ];
 
 fn is_stream(workload: &Workload) -> bool {
@@ -162,7 +162,8 @@ fn figures(report: &Report, cells: &[&Cell], look: Look) -> Option<Table> {
             let Some(figures) = report
                 .metrics
                 .get(&name)
-                .filter(|figures| !figures.detail && is_shown(figures.unit, workload))
+                .filter(|figures| !figures.detail && !figures.values.is_empty())
+                .filter(|figures| is_shown(figures.unit, workload))
             else {
                 continue;
             };
@@ -338,9 +339,10 @@ fn unit(quantity: Quantity, is_long: bool) -> &'static str {
         Quantity::Rate => "(1/s)",
         Quantity::CpuPerThousand => "(ms/1000)",
         Quantity::CpuPerGigabyte => "(s/GB)",
-        Quantity::Share | Quantity::Availability => "(%)",
+        Quantity::Share | Quantity::Availability | Quantity::Hits => "(%)",
         Quantity::PerMessage => "(1/message)",
         Quantity::Interrupts => "(1/s)",
+        Quantity::Pcbs => "(PCBs)",
     }
 }
 
@@ -351,8 +353,8 @@ fn shown(value: f64, quantity: Quantity, is_long: bool) -> String {
         Quantity::Throughput => digits(value / 1e9),
         Quantity::Rate | Quantity::Interrupts => format!("{value:.0}"),
         Quantity::CpuPerThousand => digits(value * 1e3),
-        Quantity::CpuPerGigabyte | Quantity::PerMessage => digits(value),
-        Quantity::Share | Quantity::Availability => digits(value * 100.0),
+        Quantity::CpuPerGigabyte | Quantity::PerMessage | Quantity::Pcbs => digits(value),
+        Quantity::Share | Quantity::Availability | Quantity::Hits => digits(value * 100.0),
     }
 }
 

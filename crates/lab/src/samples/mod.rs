@@ -8,6 +8,8 @@ pub use histogram::{Counts, Recorder};
 pub use store::{Store, StoreError, write_json};
 pub use unfinished::{Unfinished, UnfinishedError};
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::workload::{Cell, Factors};
@@ -74,7 +76,7 @@ pub enum Outcome {
     Measured {
         /// What the connecting side counted.
         client: Box<Side>,
-        /// What the accepting side counted.
+        /// What the accepting side counted, or what a process found that was alone.
         server: Box<Side>,
     },
     /// It went wrong.
@@ -123,6 +125,9 @@ pub struct Side {
     /// What a loop got done that computes beside the traffic.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub computed: Option<Box<Computed>>,
+    /// What a process that had no other side has found, by the part of the figures that it is.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
+    pub values: BTreeMap<String, f64>,
 }
 
 /// Totals of the machine, which nobody counts by process.
@@ -162,6 +167,16 @@ fn is_zero(value: &u64) -> bool {
 }
 
 impl Side {
+    /// What was found, by part; `None` where nothing was.
+    pub(crate) fn of_values(values: impl IntoIterator<Item = (&'static str, Option<f64>)>) -> Side {
+        let found = values.into_iter();
+        let found = found.filter_map(|(part, value)| Some((part.to_owned(), value?)));
+        Side {
+            values: found.collect(),
+            ..Side::default()
+        }
+    }
+
     /// What several counted that did the same at once: sums, and the longest of their
     /// spans, which hardly differ.
     pub fn together(sides: impl IntoIterator<Item = Side>) -> Side {
@@ -183,6 +198,7 @@ impl Side {
                 .chain(one.retransmits)
                 .reduce(|one, other| one + other),
             computed: all.computed.or(one.computed),
+            values: all.values.into_iter().chain(one.values).collect(),
         })
     }
 }

@@ -1,4 +1,5 @@
-//! What carries the traffic between the two sides. A candidate a file.
+//! What carries the traffic between the two sides. A candidate a file. And [`Source`]s, of which a
+//! process is all there is.
 //!
 //! A testbed is made twice, in the server's process and in the client's, in steps
 //! that the runner takes in turn: [`Testbed::enter`] in the server, then in the
@@ -7,12 +8,14 @@
 
 mod attached;
 mod carrier;
+mod demux;
 mod device;
 mod floor;
 mod kernel_loopback;
 mod kernel_tcp;
 mod kernel_veth;
 mod mixed;
+mod source;
 mod spinning;
 mod toehold;
 mod unix;
@@ -47,6 +50,11 @@ pub const ALL: &[Candidate] = &[
     Candidate::of::<mixed::Mixed<mixed::ToKernelJumbo>>(),
     Candidate::of::<mixed::Mixed<mixed::FromKernelJumbo>>(),
     Candidate::of::<mixed::Mixed<mixed::KernelsJumbo>>(),
+    Candidate::alone::<demux::Printed>(),
+    Candidate::alone::<demux::Corrected>(),
+    Candidate::alone::<demux::Model>(),
+    Candidate::alone::<demux::Simulation>(),
+    Candidate::alone::<demux::Measured>(),
 ];
 
 /// What is measured beside one another on interfaces of the kernel, in the order of columns.
@@ -89,6 +97,7 @@ pub const SOCKETS: &[Candidate] = &[
 ];
 
 pub(crate) use attached::EngineOrder;
+pub use source::Source;
 
 /// The name of the kernel's stack between two namespaces.
 pub(crate) const KERNEL_VETH: &str = <kernel_veth::KernelVeth as Testbed>::NAME;
@@ -135,6 +144,9 @@ pub struct Context {
     pub scratch: PathBuf,
     /// How measurements are taken.
     pub settings: Settings,
+    /// Of everything random that this side does by itself; another one each round.
+    #[serde(default)]
+    pub seed: u64,
 }
 
 /// Why a candidate cannot be measured.
@@ -232,7 +244,7 @@ fn stays(workload: &Workload) -> bool {
     !others && !workload.is_of_programs()
 }
 
-/// A testbed as a value: its name, and how a process becomes one of its sides.
+/// A testbed or a source as a value: its name, and how a process becomes one of its sides, or all of it.
 #[derive(Debug, Clone, Copy)]
 pub struct Candidate {
     /// Stable name.
@@ -253,7 +265,7 @@ impl Candidate {
             name: T::NAME,
             about: T::ABOUT,
             programs: T::PROGRAMS,
-            supports: T::supports,
+            supports: |workload| !workload.is_alone() && T::supports(workload),
             attend: side::attend::<T>,
         }
     }

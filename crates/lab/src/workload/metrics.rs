@@ -34,6 +34,7 @@ impl Workload {
             Self::Churn { .. } => self.connections(client, server),
             Self::OpenLoop { .. } => self.open_loop(client, server),
             Self::Web { .. } => self.web(client, server),
+            Self::LookUp { .. } | Self::Entries { .. } => self.found(server),
         }
     }
 
@@ -249,7 +250,7 @@ impl Workload {
         .map(|(what, label, side)| self.other(what, label, Quantity::CpuPerThousand, per_thousand_of(side)))
     }
 
-    fn main(&self, label: &'static str, quantity: Quantity, value: f64) -> Metric {
+    pub(super) fn main(&self, label: &'static str, quantity: Quantity, value: f64) -> Metric {
         Metric {
             name: self.name(),
             part: "",

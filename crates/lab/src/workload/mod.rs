@@ -5,6 +5,7 @@
 //! stream, and whatever is recorded is recorded while waiting for the other side.
 
 mod acknowledgement;
+mod alone;
 mod availability;
 mod cell;
 mod churn;
@@ -40,6 +41,7 @@ use std::io::{self, Read};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use toehold_demux_lab::DemuxStrategy;
 
 use crate::experiment::Settings;
 use crate::size::Size;
@@ -204,6 +206,29 @@ pub enum Workload {
         /// Bytes of a message.
         size: Size,
     },
+    /// Segments of TPC/A's users come, and their connections are looked up.
+    LookUp {
+        /// How.
+        #[serde(with = "alone::strategy")]
+        strategy: DemuxStrategy,
+        /// Milliseconds from a transaction's entry to its result.
+        response_ms: u32,
+        /// Users, who think for ten seconds on average, each with a connection.
+        #[serde(deserialize_with = "alone::users")]
+        users: u32,
+        /// Look-ups that count.
+        #[serde(deserialize_with = "alone::some")]
+        lookups: u32,
+    },
+    /// Such users, who get their results at once, enter transactions.
+    Entries {
+        /// Users, as above.
+        #[serde(deserialize_with = "alone::users")]
+        users: u32,
+        /// Within so many milliseconds.
+        #[serde(deserialize_with = "alone::some")]
+        span_ms: u32,
+    },
 }
 
 /// How long the parts of a measurement are.
@@ -236,13 +261,15 @@ impl Workload {
         }
     }
 
-    /// How many clients each server has, which are processes with a node of their own.
+    /// How many clients each server has, which are processes with a node of their own; none if
+    /// it attends to the workload alone.
     pub fn clients(&self) -> u8 {
         match self {
             Self::HotSpot { clients, .. }
             | Self::FanIn { clients, .. }
             | Self::FanOut { clients, .. }
             | Self::Incast { clients, .. } => *clients,
+            _ if self.is_alone() => 0,
             _ => 1,
         }
     }
@@ -285,6 +312,7 @@ impl Workload {
             Self::Availability { .. } => pace.warm_up + availability::span(&pace) + availability::ALONE,
             Self::Switching { times, .. } => switching::LONGEST_REST * *times,
             Self::Impaired { faults } => pace.warm_up + pace.span + faults.overlap(),
+            _ if self.is_alone() => self.length_alone(),
             _ if self.is_of_several() => {
                 let pace = self.pace_of_several(&pace);
                 pace.warm_up + pace.span + pace.overlap

@@ -26,13 +26,15 @@ pub(crate) const KINDS: &[(&str, &[&str])] = &[
     ("web", &["server", "clients", "size"]),
     ("mpi-ping-pong", &["library", "size"]),
     ("mpi-stream", &["library", "size"]),
+    ("look-up", &["users", "response-ms", "lookups", "strategy"]),
+    ("entries", &["users", "span-ms"]),
 ];
 
 impl Workload {
     /// Stable name, the first part of the names of its metrics: `latency_64B`,
     /// `wakeup`, `stream_1K`, `stream`, `impaired_1%_20ms`, `connect`, `ack`, `idle_16`, `pingpong_16`,
     /// `availability_1K`, `pause`, `hotspot_4_64B`, `open_1000_64B`, `apache_24_1K`,
-    /// `mpi_openmpi_1B`.
+    /// `mpi_openmpi_1B`, `examined_sequent:19_200ms_2000`, `entered_2000_200ms`.
     pub fn name(&self) -> String {
         match self {
             Self::PingPong { size } => format!("latency_{size}"),
@@ -64,6 +66,13 @@ impl Workload {
             } => format!("{}_{clients}_{size}", server.name()),
             Self::Mpi { library, size } => format!("mpi_{}_{size}", library.name()),
             Self::MpiStream { library, size } => format!("mpistream_{}_{size}", library.name()),
+            Self::LookUp {
+                strategy,
+                response_ms,
+                users,
+                ..
+            } => format!("examined_{strategy}_{response_ms}ms_{users}"),
+            Self::Entries { users, span_ms } => format!("entered_{users}_{span_ms}ms"),
         }
     }
 
@@ -93,6 +102,8 @@ impl Workload {
             Self::Web { .. } => "web",
             Self::Mpi { .. } => "mpi-ping-pong",
             Self::MpiStream { .. } => "mpi-stream",
+            Self::LookUp { .. } => "look-up",
+            Self::Entries { .. } => "entries",
         }
     }
 
@@ -103,6 +114,7 @@ impl Workload {
             Self::Mpi { library, .. } | Self::MpiStream { library, .. } => {
                 format!("{} {}", self.kind(), library.name())
             }
+            Self::LookUp { strategy, .. } => format!("{} {strategy}", self.kind()),
             _ => self.kind().to_owned(),
         }
     }
@@ -140,6 +152,13 @@ impl Workload {
             } => format!("{}, {clients} clients, a file of {size}", server.name()),
             Self::Mpi { library, size } => format!("{}, ping-pong, {size}", library.name()),
             Self::MpiStream { library, size } => format!("{}, stream of {size}", library.name()),
+            Self::LookUp {
+                strategy,
+                response_ms,
+                users,
+                ..
+            } => format!("{strategy}, {users} users, R = {response_ms} ms"),
+            Self::Entries { users, span_ms } => format!("{users} users, {span_ms} ms"),
         }
     }
 
@@ -167,6 +186,15 @@ impl Workload {
             Self::OpenLoop { rate, size: bytes } => vec![of("rate", (*rate).into()), size(bytes)],
             Self::Crowd { pairs, size: bytes } => vec![of("pairs", (*pairs).into()), size(bytes)],
             Self::Idle { pairs, .. } => vec![of("pairs", (*pairs).into())],
+            Self::LookUp {
+                response_ms, users, ..
+            } => vec![
+                of("users", (*users).into()),
+                of("response_ms", (*response_ms).into()),
+            ],
+            Self::Entries { users, span_ms } => {
+                vec![of("users", (*users).into()), of("span_ms", (*span_ms).into())]
+            }
             Self::Impaired { faults } => vec![
                 of("loss_per_mille", faults.loss_per_mille.into()),
                 of("delay_ms", faults.delay_ms.into()),

@@ -32,6 +32,12 @@ pub enum Quantity {
     /// Of a core that is left to others: 1 is all of it.
     #[serde(rename = "share")]
     Availability,
+    /// Protocol control blocks that a look-up examines.
+    #[serde(rename = "PCBs")]
+    Pcbs,
+    /// Of look-ups that a cache answers: 1 is all of them.
+    #[serde(rename = "hits")]
+    Hits,
 }
 
 /// Which way a figure is better.
@@ -60,13 +66,14 @@ impl Quantity {
     /// Which way it is better.
     pub fn better(self) -> Better {
         match self {
-            Self::Throughput | Self::Rate | Self::Availability => Better::Higher,
+            Self::Throughput | Self::Rate | Self::Availability | Self::Hits => Better::Higher,
             Self::Time
             | Self::CpuPerThousand
             | Self::CpuPerGigabyte
             | Self::Share
             | Self::PerMessage
-            | Self::Interrupts => Better::Lower,
+            | Self::Interrupts
+            | Self::Pcbs => Better::Lower,
         }
     }
 

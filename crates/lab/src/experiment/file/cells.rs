@@ -9,6 +9,9 @@ use crate::workload::KINDS;
 /// Fields that every workload has.
 const COMMON: [&str; 3] = ["kind", "mtu", "quick"];
 
+/// What is written of a cell.
+type Fields = serde_json::Map<String, serde_json::Value>;
+
 /// Most cells of a plan: more could not be measured in a day.
 const MOST: usize = 1000;
 
@@ -80,10 +83,7 @@ fn combinations(
     values: &[(&str, &Spanned<Value>)],
     reader: &Reader<'_>,
 ) -> Result<Vec<Cell>, PlanFileError> {
-    let mut all = vec![(
-        serde_json::Map::from_iter([("kind".to_owned(), json!(kind))]),
-        None,
-    )];
+    let mut all = vec![Fields::from_iter([("kind".to_owned(), json!(kind))])];
     for (name, written) in values {
         let list = match written.get_ref() {
             Value::Array(list) if list.is_empty() => {
@@ -93,23 +93,46 @@ fn combinations(
             one => std::slice::from_ref(one),
         };
         let mut longer = Vec::with_capacity(all.len() * list.len());
-        for (fields, _) in &all {
+        for fields in &all {
             for value in list {
                 let mut fields = fields.clone();
                 let value = json(name, value);
                 let value = value.ok_or_else(|| reader.at(written, format!("`{name}` is no such value")))?;
                 fields.insert(name.replace('-', "_"), value);
-                longer.push((fields, Some(*written)));
+                longer.push(fields);
             }
         }
         all = longer;
     }
-    let cell = |(fields, last): (serde_json::Map<_, _>, Option<&Spanned<Value>>)| {
-        let place = last.map_or(0, |last| last.span().start);
-        serde_json::from_value(fields.into())
-            .map_err(|error| reader.error(place, format!("workload `{kind}`: {error}")))
+    let cell = |fields: Fields| {
+        cell(&fields).map_err(|error| {
+            let place = at_fault(&fields, values, &error).map_or(0, |written| written.span().start);
+            reader.error(place, format!("workload `{kind}`: {error}"))
+        })
     };
     all.into_iter().map(cell).collect()
+}
+
+fn cell(fields: &Fields) -> Result<Cell, String> {
+    serde_json::from_value(fields.clone().into()).map_err(|error| error.to_string())
+}
+
+/// Where the field is that an error is about: with that one alone, it is the same.
+fn at_fault<'a>(
+    fields: &Fields,
+    values: &[(&str, &'a Spanned<Value>)],
+    error: &str,
+) -> Option<&'a Spanned<Value>> {
+    let is_at_fault = |name: &str| {
+        let name = name.replace('-', "_");
+        let alone = fields
+            .iter()
+            .filter(|(field, _)| **field == name || *field == "kind");
+        let alone = alone.map(|(field, value)| (field.clone(), value.clone()));
+        cell(&alone.collect()).is_err_and(|other| other == error)
+    };
+    let found = values.iter().find(|(name, _)| is_at_fault(name));
+    found.or(values.last()).map(|(_, written)| *written)
 }
 
 /// Sizes are texts, and may be written as numbers of bytes.

@@ -161,6 +161,7 @@ fn every_kind_can_be_written_with_its_fields() {
         let value = |field: &str| match field {
             "server" => "\"nginx\"",
             "library" => "\"mpich\"",
+            "strategy" => "\"sequent:7\"",
             _ => "2",
         };
         let fields = takes.iter().map(|field| format!("{field} = {}\n", value(field)));
@@ -188,4 +189,48 @@ fn a_web_server_that_nobody_knows_is_a_mistake() {
     assert_eq!(cell.name(), "apache_2_1K");
     assert_eq!(cell.metric_names()[1], "apache_p50_2_1K");
     assert_eq!(cell.workload.clients(), 1, "all of them are one process");
+}
+
+#[test]
+fn a_value_that_makes_no_sense_is_said_with_its_own_line() {
+    let text = "name = \"t\"\ntitle = \"t\"\ncandidates = [\"model\"]\n[[workload]]\nkind = \"look-up\"\n\
+        users = [500, 2000]\nresponse-ms = 200\nstrategy = [\"bsd\", \"sequent:19\"]\nlookups = 100\n";
+    for (right, wrong, said) in [
+        (
+            "sequent:19",
+            "sequent:0",
+            "t:8: workload `look-up`: `sequent:0` is no strategy",
+        ),
+        (
+            "sequent:19",
+            "hash",
+            "choose bsd, move-to-front, sequent[:chains]",
+        ),
+        (
+            "2000",
+            "1",
+            "t:6: workload `look-up`: 1 users: there can be 2 to 1048576",
+        ),
+        (
+            "2000",
+            "-5",
+            "t:6: workload `look-up`: invalid value: integer `-5`",
+        ),
+        (
+            "= 200\n",
+            "= \"soon\"\n",
+            "t:7: workload `look-up`: invalid type: string \"soon\"",
+        ),
+        ("= 100\n", "= 0\n", "t:9: workload `look-up`: 0 is too few"),
+    ] {
+        assert!(text.contains(right), "{right}");
+        let error = PlanFile::parse("t", &text.replacen(right, wrong, 1)).unwrap_err();
+        assert!(error.to_string().contains(said), "{wrong}: {error}");
+    }
+    let cells = PlanFile::parse("t", text).unwrap().plan(false, 0, [0, 0]).cells;
+    assert_eq!(cells[3].name(), "examined_sequent:19_200ms_2000");
+    assert_eq!(cells[3].metric_names()[4], "examined_ns_sequent:19_200ms_2000");
+    let written = serde_json::to_string(&cells[3]).unwrap();
+    assert!(written.contains(r#""strategy":"sequent:19""#), "{written}");
+    assert_eq!(serde_json::from_str::<Cell>(&written).unwrap(), cells[3]);
 }

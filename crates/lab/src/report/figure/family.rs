@@ -143,7 +143,11 @@ fn title(kind: &str) -> String {
         "mpi-stream openmpi" => "Ranks of Open MPI: throughput, one way",
         "mpi-stream mpich" => "Ranks of MPICH: throughput, one way",
         "open-loop" => "Requests at a given rate, whether or not earlier ones are answered",
-        other => other,
+        "entries" => "Users of TPC/A who enter a transaction within a span",
+        other => match other.strip_prefix("look-up ") {
+            Some(strategy) => return format!("Finding connections of TPC/A's users: {strategy}"),
+            None => other,
+        },
     };
     let mut letters = known.chars();
     let first = letters
@@ -159,6 +163,8 @@ fn factor_title(kind: &str, factor: &str) -> String {
         "size" => "message size".into(),
         "pairs" => "pairs of nodes".into(),
         "mtu" => "MTU".into(),
+        "response_ms" => "response time in ms".into(),
+        "span_ms" => "span in ms".into(),
         other => other.replace('_', " "),
     }
 }

@@ -190,6 +190,8 @@ fn unit(quantity: Quantity, figures: &[&Figures]) -> (f64, &'static str) {
         Quantity::CpuPerThousand => (1e-3, "CPU ms per 1000"),
         Quantity::CpuPerGigabyte => (1.0, "CPU s per GB"),
         Quantity::Share | Quantity::Availability => (1e-2, "% of a core"),
+        Quantity::Pcbs => (1.0, "PCBs"),
+        Quantity::Hits => (1e-2, "%"),
     }
 }
 

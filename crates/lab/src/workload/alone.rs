@@ -1,0 +1,105 @@
+//! Workloads that need no other side: TPC/A's users, and what finding their connections costs.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Deserializer, Serializer, de::Error};
+use toehold_demux_lab::DemuxStrategy;
+
+use super::{Metric, Quantity, Workload};
+use crate::samples::Side;
+
+/// Most users: each is a connection of a table.
+const MOST_USERS: u32 = 1 << 20;
+
+/// Nanoseconds a PCB that is examined, at worst.
+const EXAMINED_NS: u64 = 2;
+
+/// So many PCBs, at least, is what a segment and all about it takes.
+const LEAST: u32 = 50;
+
+impl Workload {
+    /// Whether one process attends to it alone. Others have two sides.
+    pub fn is_alone(&self) -> bool {
+        matches!(self, Self::LookUp { .. } | Self::Entries { .. })
+    }
+
+    /// About how long it takes alone.
+    pub(super) fn length_alone(&self) -> Duration {
+        let Self::LookUp {
+            strategy,
+            users,
+            lookups,
+            ..
+        } = self
+        else {
+            return Duration::from_millis(50);
+        };
+        let chains = match strategy {
+            DemuxStrategy::Bsd | DemuxStrategy::MoveToFront => 1,
+            DemuxStrategy::Sequent { chains } | DemuxStrategy::HashedMoveToFront { chains } => *chains,
+            DemuxStrategy::FlowTable => *users,
+        };
+        // Ten for each user until lists are in order.
+        let segments = 10 * u64::from(*users) + 2 * u64::from(*lookups);
+        let examined = segments * u64::from((users / 2 / chains.max(1)).max(LEAST));
+        Duration::from_nanos(examined * EXAMINED_NS)
+    }
+
+    /// What one process found.
+    pub(super) fn found(&self, side: &Side) -> Vec<Metric> {
+        let value = |part: &str| side.values.get(part).copied().unwrap_or(f64::NAN);
+        if let Self::Entries { .. } = self {
+            return vec![self.main("users who enter, and precede", Quantity::Pcbs, value(""))];
+        }
+        let other = |part, label, quantity| self.other(part, label, quantity, value(part));
+        vec![
+            self.main("PCBs examined", Quantity::Pcbs, value("")),
+            other("entry", "PCBs examined, entries", Quantity::Pcbs),
+            other(
+                "acknowledgement",
+                "PCBs examined, acknowledgements",
+                Quantity::Pcbs,
+            ),
+            other("hits", "acknowledgements that a cache answers", Quantity::Hits),
+            other("ns", "a look-up", Quantity::Time),
+        ]
+    }
+}
+
+/// A strategy as people write it.
+pub(super) mod strategy {
+    use super::*;
+
+    pub(in crate::workload) fn serialize<S: Serializer>(
+        strategy: &DemuxStrategy,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(strategy)
+    }
+
+    pub(in crate::workload) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<DemuxStrategy, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let strategy = text.parse();
+        strategy.map_err(|error| D::Error::custom(format!("`{text}` is {error}")))
+    }
+}
+
+/// Users that there can be.
+pub(super) fn users<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    match u32::deserialize(deserializer)? {
+        users @ 2..=MOST_USERS => Ok(users),
+        other => Err(D::Error::custom(format!(
+            "{other} users: there can be 2 to {MOST_USERS}"
+        ))),
+    }
+}
+
+/// At least one.
+pub(super) fn some<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    match u32::deserialize(deserializer)? {
+        0 => Err(D::Error::custom("0 is too few")),
+        some => Ok(some),
+    }
+}
