@@ -191,9 +191,11 @@ impl Tcp {
             return;
         }
         pcb.unacked_received = pcb.unacked_received.saturating_add(taken);
+        // A window of few segments would be full before so many are here.
+        let most = (segments * u32::from(pcb.rcv_mss)).min(pcb.settings.receive_buffer / 4);
         let quick =
             (pcb.quick_acks > 0 && !pcb.has(flag::INTERACTIVE)) || pcb.settings.has(setting::QUICK_ACK);
-        if at_once || quick || taken == 0 || pcb.unacked_received > segments * u32::from(pcb.rcv_mss) {
+        if at_once || quick || taken == 0 || pcb.unacked_received > most {
             pcb.set(flag::ACK_NOW);
         } else if !pcb.ack_at.is_set() {
             pcb.ack_at = now + delay;
