@@ -421,6 +421,12 @@ fn web_servers_with_one_file_are_measured_on_nodes() {
 }
 
 #[test]
+#[ignore = "needs root, namespaces, ip, apache2, nginx"]
+fn web_servers_with_files_by_zipfs_law_are_measured_on_nodes() {
+    is_measured_on_nodes("toe/fig8b");
+}
+
+#[test]
 #[ignore = "needs root, namespaces, tun, ip, mpirun.openmpi, mpicc.openmpi, mpiexec.mpich, mpicc.mpich"]
 fn ranks_of_mpi_are_measured_on_nodes() {
     is_measured_on_nodes("toe/fig7");

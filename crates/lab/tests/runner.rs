@@ -147,6 +147,7 @@ fn plan(candidates: &[&str], workloads: Vec<Workload>, patience_ms: u64) -> Plan
             patience_ms,
             cores: [cores[0], *cores.last().unwrap()],
             congestion: "reno".into(),
+            trace: None,
         },
     }
 }

@@ -72,6 +72,7 @@ impl Measuring {
             patience_ms: if quick { 5_000 } else { 10_000 },
             cores: cores(self.cores.clone())?,
             congestion: "reno".into(),
+            trace: None,
         })
     }
 }

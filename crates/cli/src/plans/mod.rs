@@ -5,9 +5,10 @@ pub(crate) mod list;
 pub(crate) mod reproduce;
 pub(crate) mod sweep;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use toehold_lab::Plan;
 use toehold_lab::experiment::{PlanFile, builtin};
 use toehold_lab::report::Report;
@@ -25,7 +26,7 @@ struct Measuring {
 
     /// Go on with the interrupted run in DIR
     #[arg(long, value_name = "DIR", conflicts_with = "fresh")]
-    resume: Option<std::path::PathBuf>,
+    resume: Option<PathBuf>,
 
     /// Begin anew even if an interrupted run of the same plan, settings and build is there
     #[arg(long)]
@@ -39,13 +40,23 @@ struct Measuring {
     #[arg(long, value_delimiter = ',', value_name = "SERVER,CLIENT")]
     cores: Option<Vec<usize>>,
 
+    /// A log of the 1998 World Cup's web site, as it is published, whose files and requests clients of
+    /// web servers have where they follow a trace [default: a synthetic trace]
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+
     #[command(flatten)]
     output: Output,
 }
 
 impl Measuring {
     fn plan(&self, file: &PlanFile) -> Result<Plan> {
-        Ok(file.plan(self.quick, seed(self.seed), cores(self.cores.clone())?))
+        let plan = file.plan(self.quick, seed(self.seed), cores(self.cores.clone())?);
+        let Some(trace) = &self.trace else {
+            return Ok(plan);
+        };
+        let followed = plan.following(trace);
+        followed.with_context(|| format!("{} is no trace to follow", trace.display()))
     }
 
     fn begin(&self) -> Begin {

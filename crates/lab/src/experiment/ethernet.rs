@@ -121,6 +121,7 @@ mod tests {
                 patience_ms: 1,
                 cores: [0, 0],
                 congestion: "reno".into(),
+                trace: None,
             },
         });
         assert_eq!(plan.check(testbed::ETHERNETS), Ok(()));

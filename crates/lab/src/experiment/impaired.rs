@@ -97,6 +97,7 @@ mod tests {
                         patience_ms: 1,
                         cores: [0, 0],
                         congestion: "cubic".into(),
+                        trace: None,
                     },
                 },
                 quick,

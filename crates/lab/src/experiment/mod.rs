@@ -17,10 +17,14 @@ pub use options::Options;
 pub use paper::{Paper, PaperUnit, Said};
 pub use wanted::{Limit, Verdict, Wanted};
 
+use std::io;
+use std::path::{Path, PathBuf};
+
 use serde::{Deserialize, Serialize};
 
+use crate::programs::web;
 use crate::testbed::Candidate;
-use crate::workload::Cell;
+use crate::workload::{Cell, Trace, Workload};
 
 /// Most rounds of a plan.
 pub const MAX_ROUNDS: u32 = 1000;
@@ -110,6 +114,10 @@ pub struct Settings {
     pub cores: [usize; 2],
     /// Congestion control of the kernel's sockets, set on each (`TCP_CONGESTION`).
     pub congestion: String,
+    /// The log that clients of web servers follow where they follow the World Cup's
+    /// ([`crate::workload::Trace`]).
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub trace: Option<PathBuf>,
 }
 
 /// Why a plan cannot be carried out.
@@ -196,6 +204,22 @@ impl Plan {
     /// Whether all that is measured has one process, without another side.
     pub fn is_alone(&self) -> bool {
         self.cells.iter().all(|cell| cell.workload.is_alone())
+    }
+
+    /// The same with a log of the World Cup's site in place of synthetic traces.
+    ///
+    /// # Errors
+    ///
+    /// If it is none ([`crate::programs::web::check_trace`]).
+    pub fn following(mut self, log: &Path) -> io::Result<Plan> {
+        web::check_trace(log)?;
+        for cell in &mut self.cells {
+            if let Workload::WebTrace { trace, .. } | Workload::WebZipf { trace, .. } = &mut cell.workload {
+                *trace = Trace::WorldCup;
+                self.settings.trace = Some(log.canonicalize()?);
+            }
+        }
+        Ok(self)
     }
 
     /// The order of one round: indices of cell and candidate. Candidates follow

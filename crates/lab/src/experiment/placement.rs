@@ -170,6 +170,7 @@ mod tests {
                 patience_ms: 1,
                 cores: [0, 0],
                 congestion: "reno".into(),
+                trace: None,
             },
         };
         plan(options, &Depth::QUICK).unwrap()

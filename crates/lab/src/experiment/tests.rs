@@ -1,7 +1,7 @@
 use super::*;
 use crate::size::Size;
 use crate::testbed;
-use crate::workload::Workload;
+use crate::workload::{Trace, WebServer, Workload};
 
 fn plan() -> Plan {
     let size = |text: &str| text.parse::<Size>().unwrap();
@@ -31,6 +31,7 @@ fn plan() -> Plan {
             patience_ms: 1000,
             cores: [0, 1],
             congestion: "reno".into(),
+            trace: None,
         },
     }
 }
@@ -97,4 +98,30 @@ fn a_plan_that_cannot_be_run_says_why() {
     assert!(check(|plan| plan.rounds = 0).contains("no rounds"));
     assert!(check(|plan| plan.rounds = 1001).contains("at most 1000"));
     assert!(check(|plan| plan.settings.span_ms = 0).contains("0 ms"));
+}
+
+#[test]
+fn a_plan_follows_a_log_in_place_of_synthetic_traces() {
+    let alpha = 0.9.try_into().unwrap();
+    let (server, clients, trace) = (WebServer::Nginx, 2, Trace::Synthetic);
+    let zipf = |trace| Workload::WebZipf {
+        server,
+        clients,
+        trace,
+        alpha,
+    };
+    let mut plan = plan();
+    plan.cells.push(zipf(trace).into());
+    let directory = tempfile::tempdir().unwrap();
+    let log = directory.path().join("log");
+    // A GET of object 1, answered with 200 and 256 bytes.
+    let record = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 1, 0, 0, 2, 0, 0];
+    std::fs::write(&log, record).unwrap();
+    let following = plan.clone().following(&log).unwrap();
+    assert_eq!(following.cells[4].workload, zipf(Trace::WorldCup));
+    assert_eq!(following.cells[4].name(), "nginx_2_zipf0.9_world-cup");
+    assert_eq!(following.cells[..4], plan.cells[..4]);
+    assert_eq!(following.settings.trace, Some(log.canonicalize().unwrap()));
+    std::fs::write(&log, &record[1..]).unwrap();
+    assert!(plan.following(&log).is_err(), "cut off");
 }

@@ -5,14 +5,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::place::{Places, Shape, Way};
-use super::web::{Counted, Order, Served};
+use super::web::{Asked, Counted, Order};
 use super::{Files, Lines, PATIENCE, exchange, find, mpi};
 use crate::experiment::Settings;
 use crate::pair::PairError;
 use crate::samples::Side;
-use crate::size::Size;
 use crate::testbed::KERNEL_VETH;
-use crate::workload::{Cell, WebServer, Workload};
+use crate::workload::{Cell, Trace, WebServer, Workload};
 
 /// A candidate that programs are measured on.
 #[derive(Debug, Clone, Copy)]
@@ -46,7 +45,21 @@ pub(crate) fn measure(cell: Cell, on: On<'_>, stop: &AtomicBool) -> Result<(Side
             server,
             clients,
             size,
-        } => web(cell.mtu, server, clients, size, on, stop),
+        } => web(cell.mtu, server, clients, Asked::one(size), on, stop),
+        Workload::WebTrace {
+            server,
+            clients,
+            trace,
+        } => web(cell.mtu, server, clients, asked(trace, on)?, on, stop),
+        Workload::WebZipf {
+            server,
+            clients,
+            trace,
+            alpha,
+        } => {
+            let asked = asked(trace, on)?.by_zipf(alpha.into());
+            web(cell.mtu, server, clients, asked, on, stop)
+        }
         Workload::Mpi { library, size } | Workload::MpiStream { library, size } => {
             let is_stream = matches!(cell.workload, Workload::MpiStream { .. });
             let job = mpi::Job {
@@ -81,17 +94,33 @@ fn line(server: WebServer) -> &'static str {
 /// The line of the clients.
 const CLIENTS: &str = "exec \"$TOEHOLD\" lab-web-clients $DIR/order.json $ADDRESS:$PORT $SERVER";
 
+/// What a trace says.
+fn asked(trace: Trace, on: On<'_>) -> Result<Asked, PairError> {
+    match (trace, &on.settings.trace) {
+        (Trace::Synthetic, _) => Ok(Asked::synthetic()),
+        (Trace::WorldCup, Some(log)) => Asked::world_cup(log)
+            .map_err(|error| PairError::Failed(format!("the trace {}: {error}", log.display()))),
+        (Trace::WorldCup, None) => {
+            let reason = "the World Cup trace is missing: name a log of it with --trace";
+            Err(PairError::Unavailable(reason.into()))
+        }
+    }
+}
+
 fn web(
     mtu: Option<u16>,
     server: WebServer,
     clients: u8,
-    size: Size,
+    asked: Asked,
     on: On<'_>,
     stop: &AtomicBool,
 ) -> Result<(Side, Side), String> {
     let files = Files::make().map_err(|error| error.to_string())?;
-    let length = size.bytes() as u64;
-    files.serve("only", length).map_err(|error| error.to_string())?;
+    for file in &asked.files {
+        files
+            .serve(&file.name, file.length)
+            .map_err(|error| error.to_string())?;
+    }
     let (way, placement) = on.way();
     let shape = Shape {
         mtu,
@@ -103,11 +132,7 @@ fn web(
     let span = |ms| Duration::from_millis(ms);
     let order = Order {
         clients,
-        files: vec![Served {
-            name: "only".into(),
-            length,
-        }],
-        requests: vec![0],
+        asked,
         warm_up: span(on.settings.warm_up_ms),
         span: span(on.settings.span_ms),
         patience: span(on.settings.patience_ms),

@@ -39,8 +39,7 @@ pub(super) const SERVE_FILES: &str =
 const SERVE_KEYS: &str = "exec redis-server --port $PORT --bind 0.0.0.0 --protected-mode no --save ''";
 const SERVE_ECHO: &str = "exec sockperf server --tcp -i 0.0.0.0 -p $PORT";
 /// Told how many messages a second there are at most: otherwise it counts no more than 600 000.
-const ASK_ECHO: &str =
-    "exec sockperf ping-pong --tcp -i $ADDRESS -p $PORT -m 64 -t $SPAN --mps=9000000";
+const ASK_ECHO: &str = "exec sockperf ping-pong --tcp -i $ADDRESS -p $PORT -m 64 -t $SPAN --mps=9000000";
 
 /// What all of them have in common, if nothing else is said.
 const PLAIN: Row = Row {

@@ -17,6 +17,7 @@ fn plan() -> Plan {
             patience_ms: 1,
             cores: [0, 1],
             congestion: "reno".into(),
+            trace: None,
         },
     })
 }

@@ -14,6 +14,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::workload::{Cell, Factors};
 
+/// Bytes of the largest file of each class: small, middle and large ones.
+pub const SIZE_CLASSES: [u64; 3] = [4 << 10, 64 << 10, u64::MAX];
+
+/// The class of a file of so many bytes.
+pub(crate) fn size_class(bytes: u64) -> usize {
+    SIZE_CLASSES.partition_point(|&largest| largest < bytes)
+}
+
 /// One measurement of one candidate on one workload in one round.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
@@ -27,7 +35,7 @@ pub struct Sample {
     pub name: String,
     /// What the two sides did, and over what.
     pub cell: Cell,
-    /// What that is of each factor: sizes in bytes, all else in counts.
+    /// What that is of each factor: sizes in bytes, α in hundredths, all else in counts.
     #[serde(default)]
     pub factors: Factors,
     /// When it began, in milliseconds since 1970.
@@ -112,6 +120,9 @@ pub struct Side {
     /// Durations in nanoseconds: round trips, or connections from set-up to tear-down.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub durations: Option<Counts>,
+    /// The same of answers with files, by the class of the file's size ([`SIZE_CLASSES`]).
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub by_size: Option<Box<[Counts; SIZE_CLASSES.len()]>>,
     /// Processor time of what the side has running beside its process, such as its
     /// node's engine, in nanoseconds.
     #[serde(skip_serializing_if = "is_zero", default)]
@@ -188,6 +199,12 @@ impl Side {
             total_bytes: all.total_bytes + one.total_bytes,
             durations: match (all.durations, one.durations) {
                 (Some(all), Some(one)) => Some(all.and(&one)),
+                (all, one) => all.or(one),
+            },
+            by_size: match (all.by_size, one.by_size) {
+                (Some(all), Some(one)) => {
+                    Some(Box::new(std::array::from_fn(|class| all[class].and(&one[class]))))
+                }
                 (all, one) => all.or(one),
             },
             engine_ns: all.engine_ns + one.engine_ns,

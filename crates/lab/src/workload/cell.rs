@@ -18,7 +18,7 @@ pub struct Cell {
     pub mtu: Option<u16>,
 }
 
-/// What a cell has of each factor, by the factor's name: sizes in bytes, all else in counts.
+/// What a cell has of each factor, by the factor's name: sizes in bytes, α in hundredths, all else in counts.
 pub type Factors = BTreeMap<String, u64>;
 
 impl Cell {

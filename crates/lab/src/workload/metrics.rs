@@ -2,7 +2,7 @@
 
 use super::Workload;
 use super::quantity::{Metric, Quantity, Reading};
-use crate::samples::Side;
+use crate::samples::{Counts, Side};
 
 impl Workload {
     /// The figures of one measurement, the main one first. Their names, labels and
@@ -35,6 +35,11 @@ impl Workload {
             Self::OpenLoop { .. } => self.open_loop(client, server),
             Self::Web { .. } => self.web(client, server),
             Self::LookUp { .. } | Self::Entries { .. } => self.found(server),
+            Self::WebTrace { .. } | Self::WebZipf { .. } => {
+                let mut metrics = self.web(client, server);
+                metrics.extend(self.by_size(client));
+                metrics
+            }
         }
     }
 
@@ -156,6 +161,24 @@ impl Workload {
         ];
         metrics.extend(self.cpu_per_thousand(client, server));
         metrics
+    }
+
+    /// The same of small, middle and large files.
+    fn by_size(&self, client: &Side) -> Vec<Metric> {
+        let parts = [
+            [("p50_small", "up to 4K, p50"), ("p99_small", "up to 4K, p99")],
+            [("p50_middle", "up to 64K, p50"), ("p99_middle", "up to 64K, p99")],
+            [("p50_large", "above 64K, p50"), ("p99_large", "above 64K, p99")],
+        ];
+        let classes = parts.into_iter().enumerate();
+        let metrics = classes.flat_map(|(class, parts)| {
+            let durations = client.by_size.as_ref().map(|by_size| &by_size[class]);
+            let quantiles = parts.into_iter().zip([0.5, 0.99]);
+            quantiles.map(move |((part, label), quantile)| {
+                self.other(part, label, Quantity::Time, quantile_of(durations, quantile))
+            })
+        });
+        metrics.collect()
     }
 
     fn connections(&self, client: &Side, server: &Side) -> Vec<Metric> {
@@ -292,10 +315,11 @@ impl Workload {
 }
 
 fn quantile_ns(side: &Side, quantile: f64) -> f64 {
-    let found = side
-        .durations
-        .as_ref()
-        .and_then(|durations| durations.quantile_ns(quantile));
+    quantile_of(side.durations.as_ref(), quantile)
+}
+
+fn quantile_of(durations: Option<&Counts>, quantile: f64) -> f64 {
+    let found = durations.and_then(|durations| durations.quantile_ns(quantile));
     found.map_or(f64::NAN, |duration| duration as f64)
 }
 

@@ -21,6 +21,7 @@ mod mixed;
 mod names;
 mod open_loop;
 mod ping_pong;
+mod popularity;
 mod programs;
 mod quantity;
 mod several;
@@ -34,6 +35,7 @@ pub(crate) use faults::QUEUE;
 pub use meter::process_cpu;
 pub(crate) use meter::{Meter, Watched, processor_ns_of, watch};
 pub(crate) use names::KINDS;
+pub use popularity::{Alpha, AlphaError, Trace};
 pub use programs::{MpiLibrary, WebServer};
 pub use quantity::{Better, Metric, Quantity, Reading};
 
@@ -190,6 +192,27 @@ pub enum Workload {
         clients: u8,
         /// Bytes of the file.
         size: Size,
+    },
+    /// The same with the requests of a trace.
+    WebTrace {
+        /// As above.
+        server: WebServer,
+        /// As above.
+        clients: u8,
+        /// Whose files, and whose requests.
+        trace: Trace,
+    },
+    /// The same with a trace's files, the one as popular as Zipf's law says that is as popular in
+    /// the trace.
+    WebZipf {
+        /// As above.
+        server: WebServer,
+        /// As above.
+        clients: u8,
+        /// Whose files.
+        trace: Trace,
+        /// How popular they are.
+        alpha: Alpha,
     },
     /// Ping-pong of two ranks of an MPI program.
     #[serde(rename = "mpi-ping-pong")]

@@ -24,6 +24,8 @@ pub(crate) const KINDS: &[(&str, &[&str])] = &[
     ("churn", &["size"]),
     ("open-loop", &["rate", "size"]),
     ("web", &["server", "clients", "size"]),
+    ("web-trace", &["server", "clients", "trace"]),
+    ("web-zipf", &["server", "clients", "trace", "alpha"]),
     ("mpi-ping-pong", &["library", "size"]),
     ("mpi-stream", &["library", "size"]),
     ("look-up", &["users", "response-ms", "lookups", "strategy"]),
@@ -34,7 +36,8 @@ impl Workload {
     /// Stable name, the first part of the names of its metrics: `latency_64B`,
     /// `wakeup`, `stream_1K`, `stream`, `impaired_1%_20ms`, `connect`, `ack`, `idle_16`, `pingpong_16`,
     /// `availability_1K`, `pause`, `hotspot_4_64B`, `open_1000_64B`, `apache_24_1K`,
-    /// `mpi_openmpi_1B`, `examined_sequent:19_200ms_2000`, `entered_2000_200ms`.
+    /// `apache_24_synthetic`, `apache_24_zipf0.75_synthetic`, `mpi_openmpi_1B`,
+    /// `examined_sequent:19_200ms_2000`, `entered_2000_200ms`.
     pub fn name(&self) -> String {
         match self {
             Self::PingPong { size } => format!("latency_{size}"),
@@ -64,6 +67,17 @@ impl Workload {
                 clients,
                 size,
             } => format!("{}_{clients}_{size}", server.name()),
+            Self::WebTrace {
+                server,
+                clients,
+                trace,
+            } => format!("{}_{clients}_{}", server.name(), trace.name()),
+            Self::WebZipf {
+                server,
+                clients,
+                trace,
+                alpha,
+            } => format!("{}_{clients}_zipf{alpha}_{}", server.name(), trace.name()),
             Self::Mpi { library, size } => format!("mpi_{}_{size}", library.name()),
             Self::MpiStream { library, size } => format!("mpistream_{}_{size}", library.name()),
             Self::LookUp {
@@ -100,6 +114,8 @@ impl Workload {
             Self::Churn { .. } => "churn",
             Self::OpenLoop { .. } => "open-loop",
             Self::Web { .. } => "web",
+            Self::WebTrace { .. } => "web-trace",
+            Self::WebZipf { .. } => "web-zipf",
             Self::Mpi { .. } => "mpi-ping-pong",
             Self::MpiStream { .. } => "mpi-stream",
             Self::LookUp { .. } => "look-up",
@@ -111,6 +127,9 @@ impl Workload {
     pub fn family(&self) -> String {
         match self {
             Self::Web { server, .. } => format!("{} {}", self.kind(), server.name()),
+            Self::WebTrace { server, trace, .. } | Self::WebZipf { server, trace, .. } => {
+                format!("{} {} {}", self.kind(), server.name(), trace.name())
+            }
             Self::Mpi { library, .. } | Self::MpiStream { library, .. } => {
                 format!("{} {}", self.kind(), library.name())
             }
@@ -150,6 +169,21 @@ impl Workload {
                 clients,
                 size,
             } => format!("{}, {clients} clients, a file of {size}", server.name()),
+            Self::WebTrace {
+                server,
+                clients,
+                trace,
+            } => format!("{}, {clients} clients, {}", server.name(), trace.title()),
+            Self::WebZipf {
+                server,
+                clients,
+                trace,
+                alpha,
+            } => format!(
+                "{}, {clients} clients, α {alpha}, files of {}",
+                server.name(),
+                trace.title()
+            ),
             Self::Mpi { library, size } => format!("{}, ping-pong, {size}", library.name()),
             Self::MpiStream { library, size } => format!("{}, stream of {size}", library.name()),
             Self::LookUp {
@@ -180,6 +214,11 @@ impl Workload {
             | Self::FanIn { clients, size: bytes }
             | Self::FanOut { clients, size: bytes }
             | Self::Incast { clients, size: bytes } => vec![of("clients", (*clients).into()), size(bytes)],
+            Self::WebTrace { clients, .. } => vec![of("clients", (*clients).into())],
+            Self::WebZipf { clients, alpha, .. } => vec![
+                of("clients", (*clients).into()),
+                of("alpha_hundredths", alpha.hundredths().into()),
+            ],
             Self::MultiStream { streams, size: bytes } => {
                 vec![of("streams", (*streams).into()), size(bytes)]
             }

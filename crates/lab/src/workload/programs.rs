@@ -67,7 +67,9 @@ impl Workload {
     /// Programs that its sides are, with the Debian packages that have them.
     pub fn programs(&self) -> &'static [Program] {
         match self {
-            Self::Web { server, .. } => server.programs(),
+            Self::Web { server, .. } | Self::WebTrace { server, .. } | Self::WebZipf { server, .. } => {
+                server.programs()
+            }
             Self::Mpi { library, .. } | Self::MpiStream { library, .. } => library.programs(),
             _ => &[],
         }

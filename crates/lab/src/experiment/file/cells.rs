@@ -140,6 +140,7 @@ fn json(name: &str, value: &Value) -> Option<serde_json::Value> {
     match value {
         Value::Integer(bytes) if name == "size" => Some(json!(bytes.to_string())),
         Value::Integer(count) => Some(json!(count)),
+        Value::Float(number) => Some(json!(number)),
         Value::String(text) => Some(json!(text)),
         Value::Boolean(truth) => Some(json!(truth)),
         _ => None,

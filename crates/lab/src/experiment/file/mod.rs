@@ -267,6 +267,7 @@ impl Measure {
             patience_ms: or(self.patience_ms, 5_000, 10_000),
             cores: [0, 0],
             congestion: self.congestion.clone().unwrap_or_else(|| "reno".into()),
+            trace: None,
         }
     }
 }

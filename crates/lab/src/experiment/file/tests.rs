@@ -162,6 +162,7 @@ fn every_kind_can_be_written_with_its_fields() {
             "server" => "\"nginx\"",
             "library" => "\"mpich\"",
             "strategy" => "\"sequent:7\"",
+            "trace" => "\"synthetic\"",
             _ => "2",
         };
         let fields = takes.iter().map(|field| format!("{field} = {}\n", value(field)));

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 
 use super::response::Response;
-use super::{Counted, Order, processes};
-use crate::samples::{Recorder, Side};
+use super::{Asked, Counted, Order, processes};
+use crate::samples::{Counts, Recorder, SIZE_CLASSES, Side, size_class};
 use crate::workload::{Meter, Watched, processor_ns_of, watch};
 
 /// Bytes that are offered to each read.
@@ -19,7 +19,7 @@ const EVENTS: usize = 64;
 
 /// Measures.
 pub(super) fn run(order: &Order, address: SocketAddr, server: u32) -> io::Result<Counted> {
-    if order.files.is_empty() || order.requests.is_empty() {
+    if order.asked.files.is_empty() || order.asked.requests.is_empty() {
         return Err(io::Error::other("there is nothing to ask for"));
     }
     let [of_server, of_clients] = match order.engines[..] {
@@ -38,8 +38,11 @@ pub(super) fn run(order: &Order, address: SocketAddr, server: u32) -> io::Result
     let meter = Meter::start();
     clients.go_on(order.span)?;
     let tally = std::mem::take(&mut clients.tally);
+    let by_size = Box::new(tally.by_size.map(|recorder| recorder.counts()));
+    let all = by_size.iter().fold(Counts::default(), |all, some| all.and(some));
     let client = Side {
-        durations: Some(tally.durations.counts()),
+        durations: Some(all),
+        by_size: Some(by_size),
         ..meter.stop(tally.requests, tally.bytes)
     };
     let (cpu_then, engine_ns_then) = used();
@@ -59,7 +62,8 @@ pub(super) fn run(order: &Order, address: SocketAddr, server: u32) -> io::Result
 struct Tally {
     requests: u64,
     bytes: u64,
-    durations: Recorder,
+    /// By the class of the file's size.
+    by_size: [Recorder; SIZE_CLASSES.len()],
 }
 
 /// One connection.
@@ -135,7 +139,7 @@ impl<'a> Clients<'a> {
     /// Takes in what has come for a client; at the end of an answer it asks for more.
     fn receive(&mut self, number: usize) -> io::Result<()> {
         let client = &mut self.all[number];
-        let length = self.order.files[client.file].length;
+        let length = self.order.asked.files[client.file].length;
         loop {
             let count = match client.stream.read(&mut self.buffer) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
@@ -149,7 +153,7 @@ impl<'a> Clients<'a> {
                 self.tally.requests += 1;
                 self.tally.bytes += length;
                 let took_ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-                self.tally.durations.record(took_ns);
+                self.tally.by_size[size_class(length)].record(took_ns);
                 return self.ask(number);
             }
             if count < self.buffer.len() {
@@ -160,9 +164,10 @@ impl<'a> Clients<'a> {
 
     /// Has a client ask for the next file.
     fn ask(&mut self, number: usize) -> io::Result<()> {
-        let file = self.order.requests[self.next % self.order.requests.len()] as usize;
+        let Asked { files, requests } = &self.order.asked;
+        let file = requests[self.next % requests.len()] as usize;
         self.next += 1;
-        let served = self.order.files.get(file);
+        let served = files.get(file);
         let served = served.ok_or_else(|| io::Error::other(format!("there is no file {file}")))?;
         let client = &mut self.all[number];
         let request = format!("GET /{} HTTP/1.1\r\nHost: test\r\n\r\n", served.name);

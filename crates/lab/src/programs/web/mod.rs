@@ -4,16 +4,21 @@
 //! nothing of nodes there: it uses the kernel's sockets through the standard library, and what
 //! they are is decided by whoever starts it.
 
+mod asked;
 mod clients;
 mod processes;
 mod response;
+mod world_cup;
+mod zipf;
 
 use std::fs;
+use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
+pub(super) use asked::Asked;
 use serde::{Deserialize, Serialize};
 
 use crate::samples::Side;
@@ -26,11 +31,8 @@ pub const NAME: &str = "lab-web-clients";
 pub(super) struct Order {
     /// How many ask at once, each over a connection of its own.
     pub(super) clients: u8,
-    /// What there is to ask for.
-    pub(super) files: Vec<Served>,
-    /// Which of them is asked for, one after the other, by whichever client comes next; and
-    /// again from the beginning.
-    pub(super) requests: Vec<u32>,
+    /// What they ask for.
+    pub(super) asked: Asked,
     /// Before anything counts.
     pub(super) warm_up: Duration,
     /// That counts.
@@ -41,20 +43,21 @@ pub(super) struct Order {
     pub(super) engines: Vec<u32>,
 }
 
-/// A file that the server has.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Served {
-    /// Its name.
-    pub(super) name: String,
-    /// Its bytes.
-    pub(super) length: u64,
-}
-
 /// What was counted while it counted.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Counted {
     pub(super) client: Side,
     pub(super) server: Side,
+}
+
+/// Whether a file is a trace that clients may follow: a log of the 1998 World Cup's web site, as it
+/// is published, compressed or not.
+///
+/// # Errors
+///
+/// If it cannot be read, if its last record is cut off, or if no file was asked for.
+pub fn check_trace(file: &Path) -> io::Result<()> {
+    Asked::world_cup(file).map(drop)
 }
 
 /// The clients of an order, which is in a file, in a process of their own. `server` is the

@@ -103,7 +103,7 @@ fn family(kind: &str, axis: Option<&str>, mut cells: Vec<Cell>, others: &Factors
             Some((axis, value)) => value_label(axis, value),
             None => cell.title(),
         },
-        at: at(cell).map(|value| value as f64),
+        at: axis.zip(at(cell)).map(|(axis, value)| number(axis, value)),
     };
     Family {
         name: slug(&name),
@@ -138,6 +138,22 @@ fn title(kind: &str) -> String {
         "churn" => "A connection for each request",
         "web apache" => "Apache, one file: transactions a second",
         "web nginx" => "nginx, one file: transactions a second",
+        "web-trace apache synthetic" => "Apache, requests of a synthetic trace: transactions a second",
+        "web-trace nginx synthetic" => "nginx, requests of a synthetic trace: transactions a second",
+        "web-trace apache world-cup" => "Apache, requests of the World Cup trace: transactions a second",
+        "web-trace nginx world-cup" => "nginx, requests of the World Cup trace: transactions a second",
+        "web-zipf apache synthetic" => {
+            "Apache, files of a synthetic trace by Zipf's law: transactions a second"
+        }
+        "web-zipf nginx synthetic" => {
+            "nginx, files of a synthetic trace by Zipf's law: transactions a second"
+        }
+        "web-zipf apache world-cup" => {
+            "Apache, files of the World Cup trace by Zipf's law: transactions a second"
+        }
+        "web-zipf nginx world-cup" => {
+            "nginx, files of the World Cup trace by Zipf's law: transactions a second"
+        }
         "mpi-ping-pong openmpi" => "Ranks of Open MPI: half a round trip",
         "mpi-ping-pong mpich" => "Ranks of MPICH: half a round trip",
         "mpi-stream openmpi" => "Ranks of Open MPI: throughput, one way",
@@ -165,7 +181,16 @@ fn factor_title(kind: &str, factor: &str) -> String {
         "mtu" => "MTU".into(),
         "response_ms" => "response time in ms".into(),
         "span_ms" => "span in ms".into(),
+        "alpha_hundredths" => "α".into(),
         other => other.replace('_', " "),
+    }
+}
+
+/// A factor's value, on its axis.
+fn number(factor: &str, value: u64) -> f64 {
+    match factor {
+        "alpha_hundredths" => value as f64 / 100.0,
+        _ => value as f64,
     }
 }
 
@@ -174,7 +199,7 @@ fn value_label(factor: &str, value: u64) -> String {
     let size = usize::try_from(value).ok().and_then(Size::new);
     match (factor, size) {
         ("size", Some(size)) => size.to_string(),
-        _ => value.to_string(),
+        _ => number(factor, value).to_string(),
     }
 }
 
@@ -202,7 +227,7 @@ pub(super) fn slug(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workload::{Faults, WebServer, Workload};
+    use crate::workload::{Faults, Trace, WebServer, Workload};
 
     fn ping_pong(size: &str, mtu: Option<u16>) -> Cell {
         let size = size.parse().unwrap();
@@ -254,6 +279,30 @@ mod tests {
                 ("web-apache-clients-24", Some("file size")),
                 ("web-nginx-clients-24", Some("file size"))
             ]
+        );
+    }
+
+    #[test]
+    fn exponents_are_an_axis_and_a_synthetic_trace_is_called_one() {
+        let zipf = |alpha: f64| {
+            Cell::from(Workload::WebZipf {
+                server: WebServer::Nginx,
+                clients: 24,
+                trace: Trace::Synthetic,
+                alpha: alpha.try_into().unwrap(),
+            })
+        };
+        let families = families(&[zipf(1.0), zipf(0.75)]);
+        let [family] = &families[..] else {
+            panic!("{}", families.len())
+        };
+        assert_eq!(family.name, "web-zipf-nginx-synthetic-clients-24");
+        assert!(family.title.contains("synthetic trace"), "{}", family.title);
+        assert_eq!(family.axis.as_deref(), Some("α"));
+        let places = family.places.iter().map(|place| (&*place.label, place.at));
+        assert_eq!(
+            places.collect::<Vec<_>>(),
+            [("0.75", Some(0.75)), ("1", Some(1.0))]
         );
     }
 

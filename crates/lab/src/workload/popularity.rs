@@ -1,0 +1,94 @@
+//! Which files clients of a web server ask for, and how often.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Where the files of a web server, and their sizes, are from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Trace {
+    /// Nobody's: made up, with some figures that are published of the World Cup's.
+    Synthetic,
+    /// The 1998 World Cup's, of which [`crate::Settings::trace`] is the file.
+    WorldCup,
+}
+
+impl Trace {
+    /// As in names.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Synthetic => "synthetic",
+            Self::WorldCup => "world-cup",
+        }
+    }
+
+    /// For people.
+    pub(super) fn title(self) -> &'static str {
+        match self {
+            Self::Synthetic => "a synthetic trace",
+            Self::WorldCup => "the World Cup trace",
+        }
+    }
+}
+
+/// The exponent of Zipf's law, 0 to 2, in hundredths: the file of rank i is asked for in
+/// proportion to i to the power of −α. Written as a number, such as `0.75`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "f64", into = "f64")]
+pub struct Alpha(u8);
+
+impl Alpha {
+    /// The largest, in hundredths.
+    const MOST: u8 = 200;
+
+    /// Hundredths.
+    pub const fn hundredths(self) -> u8 {
+        self.0
+    }
+}
+
+/// Why a number is no exponent.
+#[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
+#[error("{0} is no α: it is 0 to 2, with two digits behind the point at most")]
+pub struct AlphaError(f64);
+
+impl TryFrom<f64> for Alpha {
+    type Error = AlphaError;
+
+    fn try_from(alpha: f64) -> Result<Self, AlphaError> {
+        let is_meant = |hundredths: &u8| (f64::from(*hundredths) / 100.0 - alpha).abs() < 1e-9;
+        (0..=Self::MOST).find(is_meant).map(Self).ok_or(AlphaError(alpha))
+    }
+}
+
+impl From<Alpha> for f64 {
+    fn from(alpha: Alpha) -> f64 {
+        f64::from(alpha.0) / 100.0
+    }
+}
+
+impl fmt::Display for Alpha {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f64::from(*self).fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exponents_are_written_as_they_are_read() {
+        for (number, written) in [(0.0, "0"), (0.25, "0.25"), (0.9, "0.9"), (1.0, "1"), (2.0, "2")] {
+            let alpha = Alpha::try_from(number).unwrap();
+            assert_eq!(alpha.to_string(), written);
+            let text = serde_json::to_string(&alpha).unwrap();
+            assert_eq!(serde_json::from_str::<Alpha>(&text).unwrap(), alpha);
+        }
+        assert_eq!(serde_json::from_str::<Alpha>("1").unwrap().hundredths(), 100);
+        for number in [-0.01, 2.01, 0.125, f64::NAN, f64::INFINITY] {
+            assert!(Alpha::try_from(number).is_err(), "{number}");
+        }
+    }
+}
