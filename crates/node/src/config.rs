@@ -51,14 +51,6 @@ pub struct NodeConfig {
     pub(crate) kernel: Option<Arc<Device>>,
 }
 
-/// Bytes of a connection's buffers on one machine, each, where programs run the stack
-/// themselves: what is copied out of them is still in the core's own cache.
-const LOCAL_BUFFER: u32 = 256 << 10;
-
-/// The same where an engine runs it, which may have to share its programs' core: each buffer
-/// that is full or empty is a change from one to the other.
-const ENGINES_BUFFER: u32 = 1 << 20;
-
 /// Bytes of a connection's buffers over the longest paths, each: 400 ms at 160 Mb/s.
 const LONG_PATHS_BUFFER: u32 = 8 << 20;
 
@@ -296,11 +288,6 @@ impl NodeConfig {
         }
         let mut tcp = match (&self.tcp, link.local) {
             (Some(tcp), _) => tcp.clone(),
-            (None, true) if self.placement == Placement::Engine => TcpConfig {
-                send_buffer: ENGINES_BUFFER,
-                receive_buffer: ENGINES_BUFFER,
-                ..local_tcp()
-            },
             (None, true) => local_tcp(),
             (None, false) => growing(TcpConfig::default()),
         };
@@ -338,8 +325,6 @@ pub fn local_tcp() -> TcpConfig {
         rto_initial: Duration::from_millis(200),
         delayed_ack: Duration::from_micros(500),
         ack_every: 8,
-        send_buffer: LOCAL_BUFFER,
-        receive_buffer: LOCAL_BUFFER,
         ..TcpConfig::default()
     })
 }

@@ -12,8 +12,8 @@ fn what_was_written_arrives_though_its_writer_is_gone() {
     within(30, || {
         let nodes = pair();
         let (mut client, mut server) = connect(&nodes);
-        // More than may be in flight at first, and no more than is queued at once.
-        let data = pattern(1 << 18);
+        // More than may be in flight at first.
+        let data = pattern(1 << 20);
         client.write_all(&data).unwrap();
         let mut got = vec![0; data.len()];
         server.read_exact(&mut got).unwrap();
