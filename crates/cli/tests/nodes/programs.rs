@@ -306,7 +306,8 @@ fn tcpdump_sees_what_crosses_a_promiscuous_interface() {
     client.succeeds(&format!("ping -c 5 -i 0.2 -w 30 {}", V4[1]));
     eventually("what was recorded", || {
         let seen = read_back(server, &file, "");
-        seen.matches("echo request").count() == 5 && seen.matches("echo reply").count() == 5
+        // It asks again where an answer is late.
+        seen.matches("echo request").count() >= 5 && seen.matches("echo reply").count() >= 5
     });
     recording.end();
 }
