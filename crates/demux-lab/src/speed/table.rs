@@ -269,21 +269,24 @@ pub(super) struct Wanted {
     pub(super) numbers: Vec<u32>,
 }
 
+/// Looks some up in bursts, and gives back the sum of what was found.
+pub(super) fn in_bursts(table: &mut Chosen, tuples: &[FourTuple], connections: &Connections) -> u64 {
+    let mut ids = [0; BURST];
+    let mut sum = 0;
+    for burst in tuples.chunks(BURST) {
+        let ids = &mut ids[..burst.len()];
+        table.lookup_burst(burst, ids, connections, &mut Unobserved);
+        sum += ids.iter().map(|&id| u64::from(id)).sum::<u64>();
+    }
+    sum
+}
+
 impl Table {
     /// Looks some up, and gives back the sum of what was found: with [`NONE`] for what was not.
     pub(super) fn look_up(&mut self, wanted: &Wanted, which: Range<usize>, connections: &Connections) -> u64 {
         let (tuples, numbers) = (&wanted.tuples[which.clone()], &wanted.numbers[which]);
         match self {
-            Self::Bursts(table) => {
-                let mut ids = [0; BURST];
-                let mut sum = 0;
-                for burst in tuples.chunks(BURST) {
-                    let ids = &mut ids[..burst.len()];
-                    table.lookup_burst(burst, ids, connections, &mut Unobserved);
-                    sum += ids.iter().map(|&id| u64::from(id)).sum::<u64>();
-                }
-                sum
-            }
+            Self::Bursts(table) => in_bursts(table, tuples, connections),
             Self::Alone(table) => {
                 let mut find = |tuple| table.lookup(tuple, connections, &mut Unobserved);
                 tuples.iter().map(|tuple| found(find(tuple))).sum()

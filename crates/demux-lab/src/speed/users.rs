@@ -3,10 +3,10 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use toehold_stack::demux::{Chosen, Demux, Unobserved};
-use toehold_stack::{DemuxCounters, DemuxStrategy, FourTuple};
+use toehold_stack::demux::Demux;
+use toehold_stack::{DemuxCounters, DemuxStrategy};
 
-use super::table::BURST;
+use super::table::in_bursts;
 use crate::Connections;
 use crate::model::Users;
 use crate::simulation::settling;
@@ -53,18 +53,6 @@ pub fn look_up(strategy: DemuxStrategy, of: &Users, lookups: u32, seed: u64) -> 
         examined: counters.demux_examined as f64 / counters.demux_lookups.max(1) as f64,
         took: start.elapsed(),
     }
-}
-
-/// The sum of what was found.
-fn in_bursts(table: &mut Chosen, tuples: &[FourTuple], connections: &Connections) -> u64 {
-    let mut ids = [0; BURST];
-    let mut sum = 0;
-    for burst in tuples.chunks(BURST) {
-        let ids = &mut ids[..burst.len()];
-        table.lookup_burst(burst, ids, connections, &mut Unobserved);
-        sum += ids.iter().map(|&id| u64::from(id)).sum::<u64>();
-    }
-    sum
 }
 
 #[cfg(test)]
