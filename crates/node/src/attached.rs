@@ -249,7 +249,11 @@ fn open(mut connection: Connection, process: Process) -> Result<Opened, AttachEr
         .map(|handle| handle.lease.lease().with_holder(attached.process));
     // Nobody else has set them.
     let _ = lookout.leases.set(leases.collect());
-    wakes.set(handles.iter().map(|handle| handle.bells.wake(&handle.parking)));
+    wakes.set(
+        handles
+            .iter()
+            .map(|handle| handle.bells.wake(&handle.parking, &handle.channels)),
+    );
     let shards = Shards::new(handles).ok_or(AttachError::Build)?;
     Ok(Opened { shards, life, door })
 }

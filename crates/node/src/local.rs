@@ -156,7 +156,9 @@ impl LocalNode {
         let bells: Result<Vec<Bells>, Errno> = parts.iter().map(|_| Bells::new(&fabric)).collect();
         let bells = bells.map_err(no_descriptors)?;
         let wakes = Arc::new(Wakes::default());
-        let wake = |((pieces, _), bells): (&(Pieces, _), &Bells)| bells.wake(&pieces.parking);
+        let wake = |((pieces, _), bells): (&(Pieces, _), &Bells)| {
+            bells.wake(&pieces.parking, pieces.stack.channels())
+        };
         wakes.set(parts.iter().zip(&bells).map(wake));
         let mut handles = Vec::new();
         for ((pieces, link), bells) in parts.into_iter().zip(bells) {

@@ -52,6 +52,7 @@ impl Lookout {
 pub(crate) fn rouse_all(wakes: &[Wake]) {
     let (mut seated, mut polled) = (false, false);
     for wake in wakes {
+        wake.channels.rouse();
         for slot in 0..wake.parking.slots() {
             let rests = wake.parking.rouse(slot);
             seated |= rests == Some(Rest::Seated);

@@ -254,6 +254,12 @@ impl Shard {
     #[inline]
     pub(crate) fn dispatch(&mut self) {
         while let Some((event, change)) = self.stack.next_change() {
+            if let Event::Connection(id) = event
+                && self.channels.is_attended()
+                && let Some(channel) = self.stack.channel(id)
+            {
+                self.channels.wake(channel);
+            }
             if !self.waiting.interests.is_empty() {
                 self.tell(Key::of(event), change);
             }

@@ -20,7 +20,13 @@ impl Shard {
 
     fn serve_all(&mut self) {
         let Self { channels, stack, .. } = self;
-        channels.take_requests(|channel| stack.serve_channel(channel));
+        channels.take_requests(|channel| {
+            stack.serve_channel(channel);
+            if channels.is_attended() {
+                // There may be more room than before, which is no event.
+                channels.wake(channel);
+            }
+        });
         self.tick();
         self.respond();
         if self.waiting.seats.sleeper().is_some() && self.waiting.seats.driver().is_none() {

@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use rustix::io::Errno;
-use toehold_shm::{Carver, Doorbell, OutOfMemory, Parking, Rest};
+use toehold_shm::{Carver, Channels, Doorbell, OutOfMemory, Parking, Rest};
 
 use super::holders::Holders;
 use super::interests::{Interests, Key, Kind};
@@ -95,6 +95,8 @@ impl Waiting {
 #[derive(Debug)]
 pub(crate) struct Wake {
     pub(crate) parking: Parking,
+    /// On whose lanes threads sleep.
+    pub(crate) channels: Channels,
     /// What the one sleeps on who sleeps at its link.
     pub(crate) sleeper: Arc<Doorbell>,
     /// What those hear who rest on descriptors of their own.
@@ -133,9 +135,10 @@ pub(crate) struct Bells {
 
 impl Bells {
     /// What a thread hears that has its word in this shard, or sleeps at its link.
-    pub(crate) fn wake(&self, parking: &Parking) -> Wake {
+    pub(crate) fn wake(&self, parking: &Parking, channels: &Channels) -> Wake {
         Wake {
             parking: parking.clone(),
+            channels: channels.clone(),
             sleeper: Arc::clone(&self.sleeper),
             rester: Arc::clone(&self.rester),
         }

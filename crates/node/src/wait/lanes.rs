@@ -1,13 +1,18 @@
 //! Calls that need no lease: along the lanes of a connection's channel.
 //!
 //! A program's thread fills or reads a lane, and leaves a request if the stack should know.
-//! Under [`Placement::Engine`](crate::Placement::Engine) the engine's driver takes it.
-//! Otherwise whoever has the lease does, and if nobody has it, the thread itself.
+//! Under [`Placement::Engine`](crate::Placement::Engine) the engine's driver takes it, and
+//! who has to wait does so on the lane: neither needs the lease. Otherwise whoever has the
+//! lease takes the request, and if nobody has it, the thread itself.
+
+use std::time::Duration;
 
 use toehold_shm::{Channels, Direction, Lane, LaneLock, Left};
+use toehold_stack::Instant;
 
-use super::{Gone, ShardHandle};
+use super::{Gone, ShardHandle, SpinBudget};
 use crate::attachment::Attachment;
+use crate::{clock, interrupts};
 
 impl ShardHandle {
     /// The channels of the node's connections.
@@ -77,6 +82,44 @@ impl ShardHandle {
             return Err(Gone);
         }
         self.check_engine()
+    }
+
+    /// When a wait ends that begins now and is to take so long at most.
+    pub fn deadline(&self, longest: Option<Duration>) -> Option<Instant> {
+        longest.map(|longest| clock::now() + longest)
+    }
+
+    /// Waits until there is reason to look at a lane once more, `deadline` at most, while the
+    /// engine's driver attends to the channels. False: the deadline has passed, or a
+    /// [signal](crate::interrupts) came.
+    ///
+    /// # Errors
+    ///
+    /// If the node goes away in the meantime.
+    pub fn wait_on_lane(
+        &self,
+        (lane, owner): (Lane<'_>, u64),
+        spin: &SpinBudget,
+        deadline: Option<Instant>,
+    ) -> Result<bool, Gone> {
+        let must_wait = || lane.bounds(owner).must_wait() && self.channels.is_attended();
+        let budget_ns = spin.get();
+        if budget_ns > 0 {
+            if spin.crowd().look_alone(budget_ns, || !must_wait()) {
+                spin.helped();
+                return Ok(true);
+            }
+            spin.in_vain();
+        }
+        while must_wait() {
+            if interrupts::is_pending() || deadline.is_some_and(|deadline| clock::now() >= deadline) {
+                return Ok(false);
+            }
+            let until = self.end_of_slice(deadline);
+            self.channels.sleep(lane, owner, until.map(|until| until.0));
+            self.check()?;
+        }
+        Ok(true)
     }
 
     /// Waits until no other thread goes along a lane.

@@ -208,14 +208,14 @@ impl ShardHandle {
     /// Sleeps on a word of memory, for a slice of time if the engine is another process:
     /// the kernel tells those who sleep at the link of its death, and nobody else.
     fn park_for_a_slice(&self, slot: u32, until: Option<Instant>, beside: &[Beside<'_>]) -> Result<(), Gone> {
-        if self.attachment.is_none() {
-            self.rest_on_word(slot, until, beside);
-            return Ok(());
-        }
-        let slice = clock::now() + SLICE;
-        let end = clock::earlier(until, Some(slice)).unwrap_or(slice);
-        self.rest_on_word(slot, Some(end), beside);
+        self.rest_on_word(slot, self.end_of_slice(until), beside);
         self.check_engine()
+    }
+
+    /// When to look whether the engine lives, if it is another process, and `until` is not sooner.
+    pub(super) fn end_of_slice(&self, until: Option<Instant>) -> Option<Instant> {
+        let slice = self.attachment.as_ref().map(|_| clock::now() + SLICE);
+        clock::earlier(until, slice)
     }
 
     /// The same, until notified.

@@ -23,7 +23,7 @@ const SHORTEST_NS: u32 = 3_000;
 /// that have once begun to sleep would wake each other for ever.
 const RETRY_EVERY: u32 = 16;
 
-/// How long to spin, learnt from success. Only used with the shard's lock held.
+/// How long to spin, learnt from success.
 #[derive(Debug)]
 pub struct SpinBudget {
     ns: AtomicU32,

@@ -157,9 +157,31 @@ impl Channels {
     }
 
     /// Nobody does any more. Those requests that are there, with the lease, have to be
-    /// taken after this.
+    /// taken after this. Whoever sleeps on a lane is woken.
     pub fn retire(&self) {
         self.requests().retire();
+        self.rouse();
+    }
+
+    /// Sleeps without the lease until the program can go on along a lane, as long as
+    /// somebody attends. Ends early at a time in nanoseconds on the monotonic clock, if a
+    /// signal comes, or for no reason: the caller looks at the lane's [bounds](Lane::bounds).
+    pub fn sleep(&self, lane: Lane<'_>, owner: u64, until_ns: Option<u64>) {
+        lane.record
+            .sleep((owner, self.bytes.shift()), until_ns, || self.is_attended());
+    }
+
+    /// Wakes whoever sleeps on a channel's lanes, after these were published.
+    #[inline]
+    pub fn wake(&self, channel: u32) {
+        for lane in self.lanes(channel).into_iter().flatten() {
+            lane.wake();
+        }
+    }
+
+    /// Wakes whoever sleeps on any lane, to look at what has become of the node.
+    pub fn rouse(&self) {
+        (0..self.used()).for_each(|channel| self.wake(channel));
     }
 
     /// Takes all locks from a process that is dead, and leaves a request of every channel:
@@ -194,6 +216,7 @@ impl Channels {
         if let Some(lanes) = self.lanes(channel) {
             lanes.iter().for_each(Record::end);
         }
+        self.wake(channel);
     }
 
     fn used(&self) -> u32 {

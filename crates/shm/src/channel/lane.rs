@@ -1,9 +1,9 @@
 //! One direction of a channel: who may touch which bytes.
 
-use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 use super::LaneState;
-use crate::futex::{AtomicU32, AtomicU64, Futex};
+use crate::futex::{ALL, AtomicU32, AtomicU64, Futex, fence};
 
 /// Most blocks that a lane's bytes lie in at a time.
 #[cfg(not(loom))]
@@ -46,7 +46,13 @@ struct Program<F> {
     lock: F,
     /// Not 0: the program wants to be told of a greater limit.
     wants: AtomicU32,
+    /// What threads sleep on that wait for more: [`SLEEPS`], and a count of the times that
+    /// they were woken.
+    sleepers: F,
 }
+
+/// Somebody sleeps, or is about to.
+const SLEEPS: u32 = 1;
 
 #[derive(Debug)]
 #[repr(C, align(128))]
@@ -61,6 +67,14 @@ pub struct Bounds {
     pub len: usize,
     /// What it may do.
     pub state: LaneState,
+}
+
+impl Bounds {
+    /// Whether there is nothing for the program to do but to wait for more.
+    #[inline]
+    pub fn must_wait(&self) -> bool {
+        self.len == 0 && self.state == LaneState::Open
+    }
 }
 
 /// What became of a copy along a lane.
@@ -90,6 +104,7 @@ impl<F: Futex> Record<F> {
                 done: AtomicU64::new(0),
                 lock: make(),
                 wants: AtomicU32::new(0),
+                sleepers: make(),
             },
             blocks: Blocks([AtomicU32::new(0), AtomicU32::new(0)]),
         }
@@ -152,6 +167,41 @@ impl<F: Futex> Record<F> {
     #[inline]
     pub(super) fn take_wants(&self) -> bool {
         self.program.wants.load(Relaxed) != 0 && self.program.wants.swap(0, Relaxed) != 0
+    }
+
+    /// Sleeps until the program can go on, if somebody wakes those who do: `is_attended`. Ends
+    /// early at that time on the monotonic clock, if a signal comes, and when others are woken.
+    pub(super) fn sleep(
+        &self,
+        (owner, shift): (u64, u32),
+        until_ns: Option<u64>,
+        is_attended: impl FnOnce() -> bool,
+    ) {
+        let sleepers = &self.program.sleepers;
+        let word = sleepers.word().fetch_or(SLEEPS, Relaxed) | SLEEPS;
+        // Either this thread sees what was published, or who has published it sees this thread.
+        fence(SeqCst);
+        if self.bounds(owner, shift).must_wait() && is_attended() {
+            let _ = sleepers.wait(word, until_ns);
+        }
+    }
+
+    /// Wakes those who sleep, after the lane has changed.
+    #[inline]
+    pub(super) fn wake(&self) {
+        fence(SeqCst);
+        if self.program.sleepers.word().load(Relaxed) & SLEEPS != 0 {
+            self.wake_sleepers();
+        }
+    }
+
+    #[cold]
+    fn wake_sleepers(&self) {
+        // Whoever was about to sleep on the former word does not.
+        let wake = |word: u32| Some((word & !SLEEPS).wrapping_add(2));
+        let sleepers = &self.program.sleepers;
+        let _ = sleepers.word().fetch_update(Relaxed, Relaxed, wake);
+        sleepers.wake(ALL);
     }
 
     /// How far the program has come.

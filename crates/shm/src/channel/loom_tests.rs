@@ -284,3 +284,73 @@ fn killed_with_the_lock() {
         node.finish(1);
     });
 }
+
+impl Node {
+    /// A program's thread takes the byte that comes next, once it is there. False: nobody
+    /// attends any more.
+    fn take_next(&self, me: u32) -> bool {
+        loop {
+            self.lock(me).acquire(|_| true).unwrap();
+            let bounds = self.lane.bounds(OWNER, SHIFT);
+            if !bounds.must_wait() {
+                self.lane.advance(bounds.done + 1);
+            }
+            self.lock(me).release().unwrap();
+            if !bounds.must_wait() {
+                return true;
+            }
+            if !self.requests.are_attended() {
+                return false;
+            }
+            let is_attended = || self.requests.are_attended();
+            self.lane.sleep((OWNER, SHIFT), None, is_attended);
+        }
+    }
+
+    fn show(&self, limit: u64) {
+        self.lane.publish(limit, limit, LaneState::Open);
+        self.lane.wake();
+    }
+}
+
+/// Nothing is left of what the lane showed at first.
+fn empty() -> Arc<Node> {
+    let node = Node::new();
+    node.lane.advance(2);
+    node.requests.attend();
+    node
+}
+
+#[test]
+fn who_sleeps_on_a_lane_is_woken_by_what_is_shown_there() {
+    check(3, || {
+        let node = empty();
+        let reader = spawn(&node, |node| assert!(node.take_next(2) && node.take_next(2)));
+        node.show(3);
+        node.show(4);
+        reader.join().unwrap();
+        assert_eq!(node.lane.done(), 4);
+    });
+}
+
+#[test]
+fn two_that_sleep_on_a_lane_each_get_their_share() {
+    check(2, || {
+        let node = empty();
+        let readers = [2, 3].map(|me| spawn(&node, move |node| assert!(node.take_next(me))));
+        node.show(4);
+        readers.into_iter().for_each(|reader| reader.join().unwrap());
+        assert_eq!(node.lane.done(), 4);
+    });
+}
+
+#[test]
+fn who_sleeps_on_a_lane_is_woken_when_nobody_attends_any_more() {
+    check(3, || {
+        let node = empty();
+        let reader = spawn(&node, |node| assert!(!node.take_next(2)));
+        node.requests.retire();
+        node.lane.wake();
+        reader.join().unwrap();
+    });
+}

@@ -3,7 +3,7 @@
 use std::io;
 
 use toehold_node::{Direction, Lane, LaneState, Moved, Operation, Shard, ShardHandle, Subscription};
-use toehold_stack::{ConnectionId, Event, ReceiveFlags, SendFlags};
+use toehold_stack::{ConnectionId, Event, Instant, ReceiveFlags, SendFlags};
 
 use super::connection::{Connection, PIECE};
 use crate::error::{gone, would_block};
@@ -16,7 +16,7 @@ impl Connection {
         let Some(lane) = node.channels().lane(channel, Direction::Send) else {
             return self.send_special(bytes, waits);
         };
-        let mut done = 0;
+        let (mut done, mut deadline) = (0, None);
         loop {
             let end = bytes.len().min(done + PIECE);
             let moved = self.fill(node, (channel, lane), &bytes[done..end])?;
@@ -35,16 +35,21 @@ impl Connection {
             if moved.left > 0 {
                 continue;
             }
-            if !waits || node.channels().is_attended() {
-                // There may well be room that was not shown on the lane, and otherwise the
-                // engine's driver is waited for.
+            if !waits {
+                // There may well be room that was not shown on the lane.
                 return match self.send_special(&bytes[done..], waits) {
                     Ok(sent) => Ok(done + sent),
                     Err(_) if done > 0 => Ok(done),
                     error => error,
                 };
             }
-            match self.await_room(channel) {
+            let room = if node.channels().is_attended() {
+                let deadline = *deadline.get_or_insert_with(|| node.deadline(self.write_timeout.get()));
+                self.wait_on_lane(node, lane, deadline)
+            } else {
+                self.await_room(channel)
+            };
+            match room {
                 Ok(true) => {}
                 Ok(false) if done == 0 => return Err(would_block()),
                 Err(error) if done == 0 => return Err(error),
@@ -90,7 +95,39 @@ impl Connection {
         self.send_leased(&mut shard, bytes, SendFlags::default(), waits)
     }
 
-    /// Receives along the channel what is there, and waits with the lease for what is not.
+    /// Takes what is on a lane, and leaves a request if it is time for one.
+    fn take(
+        &self,
+        node: &ShardHandle,
+        (channel, lane): (u32, Lane<'_>),
+        buffer: &mut [u8],
+        peek: bool,
+    ) -> io::Result<Moved> {
+        let mut lock = node.lock_lane(lane).map_err(gone)?;
+        let moved = lock.read(self.source().word(), buffer, peek);
+        if lock.release() {
+            node.tell_waiters(channel).map_err(gone)?;
+        } else if moved.due {
+            self.leave_request(node, channel)?;
+        }
+        Ok(moved)
+    }
+
+    /// Waits until there is something to be done on a lane, which the engine's driver sees
+    /// to. False: the time has come.
+    fn wait_on_lane(
+        &self,
+        node: &ShardHandle,
+        lane: Lane<'_>,
+        deadline: Option<Instant>,
+    ) -> io::Result<bool> {
+        let owner = self.source().word();
+        node.wait_on_lane((lane, owner), &self.spin, deadline)
+            .map_err(gone)
+    }
+
+    /// Receives along the channel what is there. What is not is waited for on the lane if
+    /// the engine's driver sees to it, and with the lease otherwise.
     pub(super) fn receive_along(
         &self,
         channel: u32,
@@ -100,17 +137,24 @@ impl Connection {
     ) -> io::Result<usize> {
         let node = self.node.handle()?;
         node.begin_call().map_err(gone)?;
-        let owner = self.source().word();
         if let Some(lane) = node.channels().lane(channel, Direction::Receive) {
-            let mut lock = node.lock_lane(lane).map_err(gone)?;
-            let moved = lock.read(owner, buffer, flags.peek);
-            if lock.release() {
-                node.tell_waiters(channel).map_err(gone)?;
-            } else if moved.due {
-                self.leave_request(node, channel)?;
-            }
-            if moved.len > 0 {
-                return Ok(moved.len);
+            let mut deadline = None;
+            loop {
+                let moved = self.take(node, (channel, lane), buffer, flags.peek)?;
+                if moved.len > 0 {
+                    return Ok(moved.len);
+                }
+                if moved.state != LaneState::Open || !node.channels().is_attended() {
+                    break;
+                }
+                // The engine's driver would not find more if it were asked.
+                if !waits {
+                    return Err(would_block());
+                }
+                let deadline = *deadline.get_or_insert_with(|| node.deadline(self.read_timeout.get()));
+                if !self.wait_on_lane(node, lane, deadline)? {
+                    return Err(would_block());
+                }
             }
         }
         let mut shard = self.enter_free(Direction::Receive)?;
@@ -118,7 +162,7 @@ impl Connection {
     }
 }
 
-/// Waits for room on the lane of a channel.
+/// Waits for room on the lane of a channel, with the lease.
 struct Room {
     id: ConnectionId,
     channel: u32,

@@ -104,7 +104,7 @@ impl Life {
             handles.push(handle);
             memberships.push(membership);
         }
-        let wake = |handle: &ShardHandle| handle.bells.wake(&handle.parking);
+        let wake = |handle: &ShardHandle| handle.bells.wake(&handle.parking, &handle.channels);
         common.wakes.set(handles.iter().map(wake));
         for membership in &mut memberships {
             membership.settle(SETTLE);
@@ -232,7 +232,7 @@ impl Life {
         let wakes = self
             .shards
             .iter()
-            .map(|(_, shard)| shard.bells.wake(&shard.parking));
+            .map(|(_, shard)| shard.bells.wake(&shard.parking, &shard.channels));
         rouse_all(&wakes.collect::<Vec<_>>());
     }
 
