@@ -1,10 +1,11 @@
 //! Bytes that go without the lease: along the lanes of channels.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::time::Duration;
 
 use toehold_node::control::Connection;
 use toehold_node::{AttachedNode, Placement};
@@ -57,7 +58,7 @@ fn what_has_come_is_read_while_another_process_has_the_lease() {
         let (mut stream, mut peer) = connect(&client, &server, &world);
         peer.write_all(&pattern(LONG)).unwrap();
         eventually("it does not come", || {
-            client.drive(Some(std::time::Duration::ZERO)).unwrap();
+            client.drive(Some(Duration::ZERO)).unwrap();
             let bytes = stream.readable_bytes().unwrap();
             (bytes == LONG).then_some(()).ok_or(bytes)
         });
@@ -69,6 +70,31 @@ fn what_has_come_is_read_while_another_process_has_the_lease() {
         assert!(bytes == pattern(LONG));
         drop(guard);
         assert_eq!(stream.readable_bytes().unwrap(), 0);
+    });
+}
+
+#[test]
+fn a_read_ends_in_time_under_the_engine_while_another_process_has_the_lease() {
+    within(60, || {
+        let world = World::new(&["server", "client"], Placement::Engine);
+        let (server, client) = (world.attach("server"), world.attach("client"));
+        let (mut stream, mut peer) = connect(&client, &server, &world);
+        let holder = AttachedNode::attach(&fabric(world.path()), "client").unwrap();
+        let guard = holder.shards().unwrap().get(0).enter().unwrap();
+        stream.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+        // These would never end if they had to have the lease.
+        let timed_out = stream.read(&mut [0]).unwrap_err();
+        stream.set_nonblocking(true).unwrap();
+        let refused = stream.read(&mut [0]).unwrap_err();
+        assert_eq!(
+            [timed_out.kind(), refused.kind()],
+            [ErrorKind::WouldBlock, ErrorKind::WouldBlock]
+        );
+        stream.write_all(b"left for the engine").unwrap();
+        drop(guard);
+        let mut bytes = [0; 19];
+        peer.read_exact(&mut bytes).unwrap();
+        assert_eq!(&bytes, b"left for the engine");
     });
 }
 
@@ -120,7 +146,7 @@ fn streams_stay_whole(placement: Placement, switches: usize) {
             let to = Placement::ALL[random.below(3) as usize];
             let control = &mut controls[random.below(2) as usize];
             control.set_placement(to).unwrap();
-            std::thread::sleep(std::time::Duration::from_micros(random.below(20_000)));
+            std::thread::sleep(Duration::from_micros(random.below(20_000)));
         }
     });
     assert_empty(path, "client");
