@@ -6,9 +6,9 @@ use crate::shell::{cargo, command, output, run, succeeds, target};
 use anyhow::{Context, Result, bail};
 use std::path::PathBuf;
 
-/// A program that comes in a Debian package.
+/// A program or a library that comes in a Debian package.
 pub(crate) struct Program {
-    /// What is looked for in `PATH`.
+    /// What is looked for in `PATH` and among libraries.
     pub(crate) name: &'static str,
     /// The package that brings it.
     pub(crate) package: &'static str,
@@ -162,6 +162,11 @@ pub(crate) const FOR_TESTS: &[Program] = &[
         name: "chromium",
         package: "chromium",
         purpose: "shows the pages of reports",
+    },
+    Program {
+        name: "librte_hash.so.23",
+        package: "librte-hash23",
+        purpose: "is DPDK's hash table, to compare with",
     },
 ];
 
@@ -334,11 +339,13 @@ impl Checker {
     }
 }
 
-/// Whether a program is in `PATH`.
+/// Whether a program is in `PATH`, or a library where Debian has them.
 pub(crate) fn is_there(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
+    let libraries = format!("/usr/lib/{}-linux-gnu", std::env::consts::ARCH);
     // Debian keeps `ip` where only root's PATH leads.
-    let places = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
+    let others = ["/usr/sbin".into(), "/sbin".into(), libraries.into()];
+    let places = std::env::split_paths(&path).chain(others);
     places
         .into_iter()
         .any(|place: PathBuf| place.join(program).is_file())

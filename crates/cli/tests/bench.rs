@@ -414,4 +414,10 @@ fn strategies_of_demultiplexing_are_counted_and_timed() {
         ],
         [2, 2, 1]
     );
+    // It was measured, or what is missing is said.
+    let rte_hash = "DPDK rte_hash";
+    match report["missing"][rte_hash].as_str() {
+        None => assert_eq!(named(rte_hash), 2),
+        Some(why) => assert!(named(rte_hash) == 0 && why.contains("librte-hash23"), "{why}"),
+    }
 }

@@ -1,5 +1,6 @@
 //! `toehold bench demux`: what finding a connection costs, by strategy.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
@@ -9,7 +10,7 @@ use clap::ValueEnum;
 use serde::Serialize;
 use toehold_demux_lab::model::FIGURE_9_USERS;
 use toehold_demux_lab::paper::{self, Effort, Entered, Number, Point};
-use toehold_demux_lab::speed::{self, Attacked, Growth, Plan, Times};
+use toehold_demux_lab::speed::{self, Attacked, Candidate, Growth, Plan, Times};
 
 use crate::nodes::{print_json, table};
 
@@ -17,8 +18,9 @@ use crate::nodes::{print_json, table};
 ///
 /// First the paper's numbers and figures, each beside the equations and a simulation that runs
 /// the strategies' code: protocol control blocks examined, which depend on no machine. Then
-/// nanoseconds a look-up on this machine, of all strategies, of hash maps, and of as many
-/// cache lines as a look-up cannot do without: in turn in every round.
+/// nanoseconds a look-up on this machine, of all strategies, of hash maps, of DPDK's rte_hash if
+/// it is installed (Debian's package librte-hash23), and of as many cache lines as a look-up
+/// cannot do without: in turn in every round.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   toehold bench demux --quick
@@ -92,6 +94,8 @@ struct Report {
     figure_9: Vec<Point>,
     times: Vec<Times>,
     growth: Vec<Growth>,
+    /// Candidates that this machine does not have, and why.
+    missing: BTreeMap<String, String>,
 }
 
 pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
@@ -133,6 +137,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
         figure_9,
         times,
         growth: speed::growth(most, plan.seed),
+        missing: missing(),
     };
     if arguments.json {
         print_json(&report)?;
@@ -166,6 +171,12 @@ fn plan(arguments: &Arguments) -> Plan {
         rounds: arguments.rounds.unwrap_or(rounds),
         seed: arguments.seed,
     }
+}
+
+fn missing() -> BTreeMap<String, String> {
+    let candidate = Candidate::RteHash;
+    let why = candidate.missing();
+    why.into_iter().map(|why| (candidate.name(), why)).collect()
 }
 
 fn show(report: &Report) -> std::io::Result<()> {
@@ -227,9 +238,13 @@ fn show(report: &Report) -> std::io::Result<()> {
             row.lookups.to_string(),
         ]);
     }
+    writeln!(std::io::stdout(), "{times}")?;
+    for (candidate, why) in &report.missing {
+        writeln!(std::io::stdout(), "{candidate} is not among them: {why}")?;
+    }
     writeln!(
         std::io::stdout(),
-        "{times}\n\nNanoseconds to enter a connection, from none on"
+        "\nNanoseconds to enter a connection, from none on"
     )?;
     let columns = ["candidate", "connections", "median", "99 %", "99.9 %", "most"];
     let mut growth = table::new(&columns, 1);

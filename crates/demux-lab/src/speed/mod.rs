@@ -2,6 +2,7 @@
 //! change of the machine's speed does not look like a difference.
 
 mod attacks;
+mod bulk;
 mod crc;
 mod growth;
 mod table;

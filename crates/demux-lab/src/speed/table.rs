@@ -6,10 +6,12 @@ use std::hash::{BuildHasher, Hash, Hasher};
 use std::hint::black_box;
 use std::ops::Range;
 
+use toehold_rte_hash::Rte;
 use toehold_shm::{NONE, prefetch};
 use toehold_stack::demux::{Chosen, Demux, Unobserved};
 use toehold_stack::{DemuxStrategy, FourTuple};
 
+use super::bulk;
 use super::crc::Crc;
 use crate::Connections;
 
@@ -31,6 +33,8 @@ pub enum Candidate {
     Ahash,
     /// `hashbrown::HashMap` with a CRC that begins with a secret.
     Crc,
+    /// DPDK's `rte_hash`, asked for bursts. It has no table if DPDK is not installed.
+    RteHash,
     /// Reading a line of a connection's own: no table does it with less.
     OneLine,
     /// Reading a line of a table's, which says which line of a connection's own to read.
@@ -40,10 +44,10 @@ pub enum Candidate {
 }
 
 impl Candidate {
-    /// All that are compared among so many connections.
+    /// All that are compared among so many connections, where all are installed.
     pub fn all(connections: u32) -> Vec<Self> {
         let chains = (connections / 4).max(1);
-        vec![
+        let mut all = vec![
             Self::Bursts(DemuxStrategy::FlowTable),
             Self::Alone(DemuxStrategy::FlowTable),
             Self::Bursts(DemuxStrategy::Bsd),
@@ -55,10 +59,21 @@ impl Candidate {
             Self::Std,
             Self::Foldhash,
             Self::Ahash,
+            Self::RteHash,
             Self::OneLine,
             Self::TwoLines,
             Self::TwoLinesInTurn,
-        ]
+        ];
+        all.retain(|candidate| candidate.missing().is_none());
+        all
+    }
+
+    /// What it lacks on this machine.
+    pub fn missing(self) -> Option<String> {
+        match self {
+            Self::RteHash => Rte::load().err().map(ToString::to_string),
+            _ => None,
+        }
     }
 
     /// Its name.
@@ -70,6 +85,7 @@ impl Candidate {
             Self::Foldhash => "hashbrown, foldhash".to_owned(),
             Self::Ahash => "hashbrown, ahash".to_owned(),
             Self::Crc => "hashbrown, CRC-32C".to_owned(),
+            Self::RteHash => "DPDK rte_hash".to_owned(),
             Self::OneLine => "floor: one line".to_owned(),
             Self::TwoLines => "floor: two lines".to_owned(),
             Self::TwoLinesInTurn => "two lines, in turn".to_owned(),
@@ -126,6 +142,7 @@ impl Candidate {
                 connections,
                 hashbrown::HashMap::insert,
             )),
+            Self::RteHash => Table::RteHash(bulk::filled(connections)),
             Self::OneLine => Table::OneLine(Lines::of(connections)),
             Self::TwoLines => Table::TwoLines(Lines::of(connections)),
             Self::TwoLinesInTurn => Table::TwoLinesInTurn(Lines::of(connections)),
@@ -250,6 +267,7 @@ pub(super) enum Table {
     Foldhash(hashbrown::HashMap<Key, u32>),
     Ahash(hashbrown::HashMap<Key, u32, ahash::RandomState>),
     Crc(hashbrown::HashMap<Key, u32, Crc>),
+    RteHash(bulk::RteHash),
     /// One for those in TIME-WAIT, as the stack has it.
     BesideTimeWaits {
         live: Chosen,
@@ -295,6 +313,7 @@ impl Table {
             Self::Foldhash(map) => sum_in(tuples, |key| map.get(key).copied()),
             Self::Ahash(map) => sum_in(tuples, |key| map.get(key).copied()),
             Self::Crc(map) => sum_in(tuples, |key| map.get(key).copied()),
+            Self::RteHash(table) => bulk::sum_in(table, tuples),
             Self::BesideTimeWaits { live, waiting, burst } => {
                 let mut sum = 0;
                 for tuples in tuples.chunks(*burst) {
@@ -319,6 +338,7 @@ impl Table {
             Self::Foldhash(map) => exchange(map, tuple, id),
             Self::Ahash(map) => exchange(map, tuple, id),
             Self::Crc(map) => exchange(map, tuple, id),
+            Self::RteHash(table) => table.remove(&tuple) && table.insert(&tuple, id).is_ok(),
             Self::BesideTimeWaits { .. } | Self::OneLine(_) | Self::TwoLines(_) | Self::TwoLinesInTurn(_) => {
                 false
             }

@@ -1,0 +1,42 @@
+//! DPDK's `rte_hash`, as DPDK's programs use it: keys of both families in one table, looked up in
+//! bursts, with ids as what belongs to them.
+
+use toehold_rte_hash::{BURST, Rte, Table};
+use toehold_shm::NONE;
+use toehold_stack::FourTuple;
+
+use super::table;
+use crate::Connections;
+
+pub(super) type RteHash = Table<FourTuple>;
+
+/// A table with all connections: with room for a quarter more, of which it makes a power of two,
+/// since buckets of which many are full may have no way left to one with room.
+pub(super) fn filled(connections: &Connections) -> RteHash {
+    let rte = Rte::load().expect("a candidate that is there");
+    let count = connections.iter().len() as u32;
+    let mut table = Table::create(rte, (count + count / 4).max(64)).expect("memory");
+    for (tuple, id) in connections.iter().zip(0..) {
+        table.insert(tuple, id).expect("room for all");
+    }
+    table
+}
+
+/// The sum of the ids, with [`NONE`] for those that are not there.
+pub(super) fn sum_in(table: &RteHash, tuples: &[FourTuple]) -> u64 {
+    const { assert!(table::BURST <= BURST) };
+    let mut ids = [0; BURST];
+    let mut sum = 0;
+    for burst in tuples.chunks(table::BURST) {
+        let there = table.look_up(burst, &mut ids);
+        let id = |at: usize, id: usize| match there >> at & 1 {
+            1 => id as u64,
+            _ => u64::from(NONE),
+        };
+        sum += (0..)
+            .zip(&ids[..burst.len()])
+            .map(|(at, &it)| id(at, it))
+            .sum::<u64>();
+    }
+    sum
+}
