@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use toehold_node::control::{NodeStatus, RemoteStatus};
+use toehold_node::fabric::Beyond;
 
 use super::{address, short};
 
@@ -38,7 +39,36 @@ pub(super) fn summary(status: &NodeStatus, cpu: &str) -> String {
     for remote in &stack.remotes {
         text.push_str(&line(remote));
     }
+    for beyond in &stack.beyond {
+        text.push_str(&members(beyond));
+    }
+    for warning in warnings(status) {
+        let _ = writeln!(text, "{warning}");
+    }
     text
+}
+
+/// What somebody has to do something about.
+pub(super) fn warnings(status: &NodeStatus) -> impl Iterator<Item = &String> {
+    status.stack.standby.iter().chain(&status.stack.conflicts)
+}
+
+/// Who is in another fabric.
+fn members(beyond: &Beyond) -> String {
+    const SHOWN: usize = 8;
+    let Beyond {
+        host,
+        uplink,
+        members,
+        ..
+    } = beyond;
+    let names: Vec<_> = members.iter().map(|member| member.name.to_string()).collect();
+    let more = match names.len().saturating_sub(SHOWN) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let names = names[..names.len().min(SHOWN)].join(", ");
+    format!("beyond it, by uplink {uplink} of host {host}: {names}{more}\n")
 }
 
 fn line(remote: &RemoteStatus) -> String {

@@ -10,7 +10,7 @@ use serde::Serialize;
 use toehold_node::control::{Connection, ControlError, DeviceState, NodeStatus};
 use toehold_node::fabric::{self, Fabric, NodeRecord, Role};
 
-use super::{address, print_json, short, table};
+use super::{address, forwarding, print_json, short, table};
 
 /// How long a node may take to say how it is.
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -124,8 +124,13 @@ fn show(lines: &[Line]) -> std::io::Result<()> {
         ]);
     }
     writeln!(std::io::stdout(), "{table}")?;
-    for error in lines.iter().filter_map(|line| line.error.as_ref()) {
-        eprintln!("toehold: {error}");
+    for line in lines {
+        if let Some(error) = &line.error {
+            eprintln!("toehold: {error}");
+        }
+        for warning in line.status.iter().flat_map(forwarding::warnings) {
+            eprintln!("toehold: {}: {warning}", line.node.name);
+        }
     }
     Ok(())
 }

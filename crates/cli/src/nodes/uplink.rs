@@ -11,9 +11,11 @@ use super::settings::{Chosen, OfGateways};
 
 /// Joins the fabric with fabrics elsewhere, or with an Ethernet
 ///
-/// With --udp: nodes of all hosts reach one another then as on one Ethernet; their names and
-/// addresses have to differ. Each host has an uplink in its fabric, and names the others'.
-/// A host that cannot be reached is tried again for ever.
+/// With --udp: nodes of all hosts reach one another then as on one Ethernet. Each host has an
+/// uplink in its fabric, under a name of its own, and names the others'. A host that cannot be
+/// reached is tried again for ever. Uplinks tell one another who is in their fabrics: a node
+/// that starts is refused a name or an address that one of another host has. What was there
+/// before is told by `toehold ps` and `toehold stat`.
 ///
 /// With --segment: the same through memory that virtual machines and their host, or several
 /// hosts, map.

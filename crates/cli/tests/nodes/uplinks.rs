@@ -32,9 +32,7 @@ impl Hosts {
         let key = fabrics.0.path().join("key");
         fs::write(&key, "5a".repeat(32)).unwrap();
         fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
-        let held = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
-        let ports = held.each_ref().map(|socket| socket.local_addr().unwrap().port());
-        drop(held);
+        let ports = ports();
         fabrics.succeeds("up --fabric left a");
         fabrics.succeeds("up --fabric right b --ipv4 10.77.0.2/16 --ipv6 fd77::2/64");
         let hosts = Hosts { fabrics, ports, key };
@@ -45,11 +43,35 @@ impl Hosts {
     }
 
     fn uplink(&self, side: usize) {
-        let [own, other] = [self.ports[side], self.ports[1 - side]];
+        self.uplink_of(side, "to", self.ports);
+    }
+
+    fn uplink_of(&self, side: usize, prefix: &str, ports: [u16; 2]) {
+        let [own, other] = [ports[side], ports[1 - side]];
         let (name, key) = (SIDES[side], self.key.display());
         self.fabrics.succeeds(&format!(
-            "uplink --fabric {name} to-{name} --udp 127.0.0.1:{own} --peer localhost:{other} --key-file {key}"
+            "uplink --fabric {name} {prefix}-{name} --udp 127.0.0.1:{own} --peer localhost:{other} --key-file {key}"
         ));
+    }
+
+    /// What an uplink says of itself.
+    fn stack(&self, side: &str, prefix: &str) -> Value {
+        let mut shown = self
+            .fabrics
+            .json(&format!("stat --fabric {side} {prefix}-{side} --json"));
+        shown["status"]["stack"].take()
+    }
+
+    /// The members of the other fabric that an uplink knows of.
+    fn beyond(&self, side: &str) -> Vec<String> {
+        let stack = self.stack(side, "to");
+        let fabrics = stack["beyond"].as_array().cloned().unwrap_or_default();
+        let members = fabrics
+            .iter()
+            .flat_map(|fabric| fabric["members"].as_array().unwrap());
+        members
+            .map(|member| member["name"].as_str().unwrap().to_owned())
+            .collect()
     }
 
     /// Until the uplinks know each other and their nodes.
@@ -94,6 +116,12 @@ impl Hosts {
         kill_process(process, Signal::KILL).unwrap();
         wait_for_end(process);
     }
+}
+
+/// Two ports that nobody has.
+fn ports() -> [u16; 2] {
+    let held = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
+    held.each_ref().map(|socket| socket.local_addr().unwrap().port())
 }
 
 impl Drop for Hosts {
@@ -166,6 +194,105 @@ fn two_hosts_are_one_network() {
         let shown = hosts.fabrics.json("stat --fabric right to-right --json");
         shown["status"]["stack"]["remotes"][0]["connected"] == false
     });
+}
+
+#[test]
+fn names_and_addresses_of_another_host_are_not_given_twice() {
+    let hosts = Hosts::new();
+    eventually("the roster", || hosts.beyond("right").contains(&"a".to_owned()));
+    let says = |line: &str, why: &str| {
+        let said = hosts.fabrics.fails(line);
+        assert!(said.contains(why), "{line}: {said}");
+    };
+    says("up --fabric right a", "a node named a is running on host ");
+    says(
+        "up --fabric right c --ipv4 10.77.0.1/16",
+        " has the address 10.77.0.1 already",
+    );
+    says(
+        "up --fabric right c --ipv6 fd77::1/64",
+        " has the address fd77::1 already",
+    );
+    // Who is given an address gets one that is free on both.
+    let c = hosts.fabrics.json("up --fabric right c --json");
+    assert_eq!(c[0]["ipv4"], "10.77.0.3/16");
+    eventually("the newcomer", || hosts.beyond("left").contains(&"c".to_owned()));
+    let shown = hosts.fabrics.succeeds("stat --fabric left to-left");
+    assert!(shown.contains(": to-right, b, c\n"), "{shown}");
+    hosts.fabrics.succeeds("down --fabric right c");
+    eventually("its end", || !hosts.beyond("left").contains(&"c".to_owned()));
+    assert_eq!(hosts.stack("left", "to")["conflicts"], Value::Null);
+}
+
+#[test]
+fn a_name_that_was_on_both_hosts_before_is_told() {
+    let hosts = Hosts::new();
+    hosts.fabrics.succeeds("down --fabric right to-right");
+    hosts
+        .fabrics
+        .succeeds("up --fabric right a --ipv4 10.77.0.9/16 --ipv6 fd77::9/64");
+    hosts.uplink(1);
+    let told = |side| {
+        hosts.stack(side, "to")["conflicts"][0]
+            .as_str()
+            .map(str::to_owned)
+    };
+    for side in SIDES {
+        eventually("the conflict", || {
+            told(side).is_some_and(|told| told.contains("a node named a is running here and on host "))
+        });
+        let said = hosts.fabrics.run(&format!("ps --fabric {side}"));
+        let said = String::from_utf8(said.stderr).unwrap();
+        assert!(
+            said.contains(&format!("to-{side}: a node named a is running here and on")),
+            "{said}"
+        );
+    }
+    hosts.fabrics.succeeds("down --fabric right a");
+    for side in SIDES {
+        eventually("peace", || told(side).is_none());
+    }
+}
+
+/// Every frame would arrive twice.
+#[test]
+fn of_two_uplinks_to_the_same_host_one_stands_by_until_the_other_ends() {
+    let hosts = Hosts::new();
+    let ports = ports();
+    for side in [0, 1] {
+        hosts.uplink_of(side, "with", ports);
+    }
+    let stands_by = |prefix| {
+        SIDES.iter().any(|side| {
+            let standby = hosts.stack(side, prefix)["standby"].clone();
+            standby
+                .as_str()
+                .is_some_and(|why| why.contains(" already, so this one forwards nothing"))
+        })
+    };
+    eventually("the second one to stand by", || stands_by("with"));
+    assert!(!stands_by("to"));
+    let (a, b) = (hosts.attach("left", "a"), hosts.attach("right", "b"));
+    both_ways(&a, &b, "10.77.0.1:80");
+    assert!(!stands_by("to"));
+    hosts.fabrics.succeeds("down --fabric left to-left");
+    hosts.fabrics.succeeds("down --fabric right to-right");
+    eventually("the second one to forward", || !stands_by("with"));
+    both_ways(&a, &b, "10.77.0.1:81");
+}
+
+#[test]
+fn an_uplink_back_to_its_own_fabric_stands_by() {
+    let fabrics = Fabrics::new();
+    let [near, far] = ports();
+    fabrics.succeeds(&format!("uplink x --udp 127.0.0.1:{near} --peer 127.0.0.1:{far}"));
+    fabrics.succeeds(&format!("uplink y --udp 127.0.0.1:{far} --peer 127.0.0.1:{near}"));
+    for uplink in ["x", "y"] {
+        eventually("the loop", || {
+            let shown = fabrics.succeeds(&format!("stat {uplink}"));
+            shown.contains("it leads back to its own fabric")
+        });
+    }
 }
 
 #[test]

@@ -68,6 +68,8 @@ pub(super) struct Peer {
     pause_ns: u64,
     route_due_ns: u64,
     error: Option<Errno>,
+    /// Whether it says that it has the hardware address of another node.
+    pub(super) is_double: bool,
     pub(super) statistics: UdpPeerStatistics,
 }
 
@@ -97,6 +99,7 @@ impl Peer {
             pause_ns: FIRST_PAUSE_NS,
             route_due_ns: 0,
             error: None,
+            is_double: false,
             statistics: UdpPeerStatistics::default(),
         };
         peer.measure_path(common);
@@ -108,6 +111,9 @@ impl Peer {
             socket: self.socket,
             state: match self.address {
                 Some(address) => UdpPeerState::Connected { address },
+                None if self.is_double => UdpPeerState::Away {
+                    error: Some(Errno::NOTUNIQ),
+                },
                 None => UdpPeerState::Away { error: self.error },
             },
             datagram: self.datagram,
@@ -193,6 +199,7 @@ impl Peer {
     /// There is an association, with a node of this hardware address.
     pub(super) fn connect(&mut self, address: [u8; 6]) {
         self.address = Some(address);
+        self.is_double = false;
         self.pause_ns = FIRST_PAUSE_NS;
         self.statistics.introductions += 1;
     }

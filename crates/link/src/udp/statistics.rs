@@ -92,7 +92,8 @@ pub enum UdpPeerState {
     },
     /// It has not answered yet, or not for some time.
     Away {
-        /// What the kernel said when a datagram was last sent, if that failed.
+        /// What the kernel said when a datagram was last sent, if that failed; `NOTUNIQ` if
+        /// another node, or this one, has the hardware address that it says it has.
         error: Option<Errno>,
     },
 }

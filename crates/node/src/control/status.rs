@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use toehold_stack::{Counters, DemuxCounters, Info, Instant, State, Timer, TimerKind};
 
-use crate::fabric::NodeRecord;
+use crate::fabric::{Beyond, NodeRecord};
 use crate::placement::Placement;
 
 /// A node at one moment. Rates come from two of them.
@@ -87,6 +87,15 @@ pub struct StackStatus {
     /// Of an uplink: the interface of the kernel it leads over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface: Option<InterfaceStatus>,
+    /// Of an uplink: the fabrics that it leads to, as their uplinks say.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub beyond: Vec<Beyond>,
+    /// Of an uplink: why it forwards nothing, if another one of its fabric leads to the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub standby: Option<String>,
+    /// Of an uplink: sentences about names and addresses that are on two hosts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conflicts: Vec<String>,
 }
 
 /// A node's TAP device.

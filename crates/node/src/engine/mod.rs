@@ -23,6 +23,7 @@ pub use crate::control::Lifetime;
 use crate::control::{Host, Server};
 use crate::fabric::{Fabric, NodeRecord, Place, Role, TakeError};
 use crate::settings::{InvalidSetting, NodeSettings};
+use crate::uplink;
 
 pub use self::host::StackHost;
 pub use self::launch::{APART, Launch, LaunchError};
@@ -99,9 +100,10 @@ impl Engine {
         host: impl FnOnce(&Place, &NodeSettings) -> Result<Arc<dyn Host>, HostError>,
     ) -> Result<Engine, StartError> {
         seat.settings.check()?;
+        let beyond = uplink::known_beyond(&seat.fabric);
         let place = seat
             .fabric
-            .take_as(role, &seat.node, &seat.settings, &seat.networks)?;
+            .take_as(role, &seat.node, &seat.settings, &seat.networks, &beyond)?;
         let (stopper, stop) = UnixStream::pair().map_err(StartError::Thread)?;
         let listener = place.listener().try_clone_to_owned();
         let listener = listener.map_err(StartError::Thread)?;

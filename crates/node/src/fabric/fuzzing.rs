@@ -1,6 +1,6 @@
 //! Doors for the fuzz targets: what a fabric's files are read as.
 
-use super::network::Networks;
+use super::network::{Holder, Networks};
 use super::record::NodeRecord;
 use crate::settings::NodeSettings;
 
@@ -20,7 +20,7 @@ pub fn read(record: &[u8], networks: &[u8]) {
     let name = "new".parse().expect("a name");
     let nodes: Vec<NodeRecord> = record.into_iter().collect();
     let networks = networks.unwrap_or_default();
-    if let Ok(addresses) = networks.assign(&name, &NodeSettings::default(), &nodes) {
+    if let Ok(addresses) = networks.assign(&name, &NodeSettings::default(), &Holder::all(&nodes, &[])) {
         for node in nodes {
             assert_ne!(addresses.mac, node.mac);
             assert_ne!(addresses.ipv4.addr(), node.ipv4.addr());

@@ -39,7 +39,7 @@ pub use self::location::root;
 pub use self::network::{AssignError, Networks, mac_of_name};
 pub(crate) use self::place::OwnFile;
 pub use self::place::{Place, TakeError};
-pub use self::record::{NodeRecord, Role};
+pub use self::record::{Beyond, Identity, NodeRecord, Role};
 
 /// The fabric that is meant where none is named.
 pub const DEFAULT: &str = "default";
@@ -176,6 +176,19 @@ impl Fabric {
     pub fn nodes(&self) -> Vec<NodeRecord> {
         let living = |name: &NodeName| self.record(name).filter(|_| self.is_alive(name));
         self.names().iter().filter_map(living).collect()
+    }
+
+    /// What the fabric's files say, whether those nodes run or not: nobody is asked.
+    pub(crate) fn records(&self) -> Vec<NodeRecord> {
+        self.names().iter().filter_map(|name| self.record(name)).collect()
+    }
+
+    /// A number that is this fabric's alone, of 53 bits: the same for all that open it.
+    pub(crate) fn number(&self) -> u64 {
+        let boot = fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let directory = rustix::fs::fstat(&self.handle).map(|stat| [stat.st_dev, stat.st_ino]);
+        let place = directory.unwrap_or_default().map(u64::to_le_bytes).concat();
+        network::fnv(boot.into_iter().chain(place)) >> 11
     }
 
     /// The node of this name, if it runs.

@@ -1,6 +1,7 @@
 //! A fabric's networks, and which address in them is whose.
 
 use std::collections::HashSet;
+use std::fmt::Display;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
@@ -8,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use toehold_link::mq::NodeName;
 use toehold_wire::Mac;
 
-use super::record::NodeRecord;
+use super::record::{Beyond, Identity, NodeRecord};
 use crate::settings::NodeSettings;
 
 /// The networks that nodes of a fabric get addresses of.
@@ -28,12 +29,47 @@ pub enum AssignError {
     Taken {
         /// The address, as text.
         address: String,
-        /// The node that has it.
-        by: NodeName,
+        /// The node that has it, and where it is if it is on another host.
+        by: String,
     },
     /// Every address of the network is some node's.
     #[error("network {0} has no address left; start the fabric with a larger --network")]
     Exhausted(IpNet),
+}
+
+/// Who has a name and addresses already.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Holder {
+    pub(super) identity: Identity,
+    /// The host it is on, if it is not of this fabric.
+    pub(super) host: Option<String>,
+}
+
+impl Holder {
+    /// All members of the fabric, and of those beyond its uplinks.
+    pub(super) fn all(nodes: &[NodeRecord], beyond: &[Beyond]) -> Vec<Holder> {
+        let near = nodes.iter().map(|node| Holder {
+            identity: node.into(),
+            host: None,
+        });
+        let far = beyond.iter().flat_map(|beyond| {
+            beyond.members.iter().map(|member| Holder {
+                identity: member.clone(),
+                host: Some(beyond.host.clone()),
+            })
+        });
+        near.chain(far).collect()
+    }
+
+    fn taken(&self, address: &impl Display) -> AssignError {
+        AssignError::Taken {
+            address: address.to_string(),
+            by: match &self.host {
+                None => self.identity.name.to_string(),
+                Some(host) => format!("{} on host {host}", self.identity.name),
+            },
+        }
+    }
 }
 
 /// What a node gets.
@@ -76,22 +112,22 @@ impl Networks {
         &self,
         name: &NodeName,
         settings: &NodeSettings,
-        nodes: &[NodeRecord],
+        holders: &[Holder],
     ) -> Result<Addresses, AssignError> {
-        let mac = free_mac(name, settings.mac, nodes)?;
+        let mac = free_mac(name, settings.mac, holders)?;
         let ipv4 = match settings.ipv4 {
             Some(given) => {
-                check_free(nodes, given.addr().into())?;
+                check_free(holders, given.addr().into())?;
                 given
             }
-            None => self.free_ipv4(nodes)?,
+            None => self.free_ipv4(holders)?,
         };
         let ipv6 = match settings.ipv6 {
             Some(given) => {
-                check_free(nodes, given.addr().into())?;
+                check_free(holders, given.addr().into())?;
                 given
             }
-            None => self.free_ipv6(nodes, ipv4.addr())?,
+            None => self.free_ipv6(holders, ipv4.addr())?,
         };
         Ok(Addresses { mac, ipv4, ipv6 })
     }
@@ -100,18 +136,18 @@ impl Networks {
     pub(super) fn assign_none(
         name: &NodeName,
         settings: &NodeSettings,
-        nodes: &[NodeRecord],
+        holders: &[Holder],
     ) -> Result<Addresses, AssignError> {
         Ok(Addresses {
-            mac: free_mac(name, settings.mac, nodes)?,
+            mac: free_mac(name, settings.mac, holders)?,
             ipv4: Ipv4Net::default(),
             ipv6: Ipv6Net::default(),
         })
     }
 
     /// The lowest free address.
-    fn free_ipv4(&self, nodes: &[NodeRecord]) -> Result<Ipv4Net, AssignError> {
-        let taken: HashSet<_> = nodes.iter().map(|node| node.ipv4.addr()).collect();
+    fn free_ipv4(&self, holders: &[Holder]) -> Result<Ipv4Net, AssignError> {
+        let taken: HashSet<_> = holders.iter().map(|holder| holder.identity.ipv4).collect();
         let free = self.ipv4.hosts().find(|address| !taken.contains(address));
         let address = free.ok_or(AssignError::Exhausted(self.ipv4.into()))?;
         Ok(Ipv4Net::new_assert(address, self.ipv4.prefix_len()))
@@ -119,8 +155,8 @@ impl Networks {
 
     /// The address with the same number in its network as the IPv4 address has
     /// in its own, so that one is known from the other; or the lowest free one.
-    fn free_ipv6(&self, nodes: &[NodeRecord], ipv4: Ipv4Addr) -> Result<Ipv6Net, AssignError> {
-        let taken: HashSet<_> = nodes.iter().map(|node| node.ipv6.addr()).collect();
+    fn free_ipv6(&self, holders: &[Holder], ipv4: Ipv4Addr) -> Result<Ipv6Net, AssignError> {
+        let taken: HashSet<_> = holders.iter().map(|holder| holder.identity.ipv6).collect();
         let base = u128::from(self.ipv6.network());
         let free = |number: u32| {
             let address = Ipv6Addr::from(base | u128::from(number));
@@ -129,8 +165,8 @@ impl Networks {
         };
         let number = u32::from(ipv4) & u32::from(self.ipv4.hostmask());
         let alike = self.ipv4.contains(&ipv4).then_some(number);
-        // One number more than there are nodes is free for certain.
-        let numbers = alike.into_iter().chain(1..=nodes.len() as u32 + 1);
+        // One number more than there are holders is free for certain.
+        let numbers = alike.into_iter().chain(1..=holders.len() as u32 + 1);
         let address = numbers
             .filter(|&number| number != 0)
             .find_map(free)
@@ -139,27 +175,22 @@ impl Networks {
     }
 }
 
-fn check_free(nodes: &[NodeRecord], address: IpAddr) -> Result<(), AssignError> {
-    let has_it = |node: &&NodeRecord| {
-        address == IpAddr::from(node.ipv4.addr()) || address == IpAddr::from(node.ipv6.addr())
+fn check_free(holders: &[Holder], address: IpAddr) -> Result<(), AssignError> {
+    let has_it = |holder: &&Holder| {
+        let Identity { ipv4, ipv6, .. } = holder.identity;
+        address == IpAddr::from(ipv4) || address == IpAddr::from(ipv6)
     };
-    match nodes.iter().find(has_it) {
-        Some(node) => Err(AssignError::Taken {
-            address: address.to_string(),
-            by: node.name,
-        }),
+    match holders.iter().find(has_it) {
+        Some(holder) => Err(holder.taken(&address)),
         None => Ok(()),
     }
 }
 
-fn free_mac(name: &NodeName, given: Option<Mac>, nodes: &[NodeRecord]) -> Result<Mac, AssignError> {
-    let taken = |mac: Mac| nodes.iter().find(|node| node.mac == mac);
+fn free_mac(name: &NodeName, given: Option<Mac>, holders: &[Holder]) -> Result<Mac, AssignError> {
+    let taken = |mac: Mac| holders.iter().find(|holder| holder.identity.mac == mac);
     if let Some(mac) = given {
         return match taken(mac) {
-            Some(node) => Err(AssignError::Taken {
-                address: mac.to_string(),
-                by: node.name,
-            }),
+            Some(holder) => Err(holder.taken(&mac)),
             None => Ok(mac),
         };
     }
@@ -177,10 +208,14 @@ fn free_mac(name: &NodeName, given: Option<Mac>, nodes: &[NodeRecord]) -> Result
 /// The hardware address that follows from a node's name, locally administered:
 /// the same in every life of a node, and different for different names.
 pub fn mac_of_name(name: &str) -> Mac {
-    // FNV-1a.
-    let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
+    let hash = fnv(name.bytes());
     let [a, b, c, d, e, ..] = (hash ^ hash >> 40).to_le_bytes();
     Mac([0x02, a, b, c, d, e])
+}
+
+/// FNV-1a.
+pub(super) fn fnv(bytes: impl Iterator<Item = u8>) -> u64 {
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
 }

@@ -11,8 +11,8 @@ use rustix::io::Errno;
 use rustix::net::{self, SocketFlags};
 use toehold_link::mq::{InvalidName, NodeName};
 
-use super::network::{AssignError, Networks};
-use super::record::{self, NodeRecord, Role};
+use super::network::{AssignError, Holder, Networks};
+use super::record::{self, Beyond, NodeRecord, Role};
 use super::{CONTROL, Fabric, FabricError, LINK, RECORD, file, socket};
 use crate::settings::NodeSettings;
 
@@ -36,6 +36,17 @@ pub enum TakeError {
         "a node named {0} is running in this fabric; choose another name, or stop it with `toehold down {0}`"
     )]
     NameInUse(NodeName),
+    /// A living node of another host has the name.
+    #[error(
+        "a node named {name} is running on host {host}, which an uplink of this fabric leads to; \
+         choose another name, or stop that one"
+    )]
+    NameInUseBeyond {
+        /// The name.
+        name: NodeName,
+        /// The other host.
+        host: String,
+    },
     /// There is no address for it.
     #[error(transparent)]
     Assign(#[from] AssignError),
@@ -91,10 +102,11 @@ impl Fabric {
     /// If the name or an address is taken, the fabric has other networks, or its
     /// directory cannot be written.
     pub fn take(self, name: &str, settings: &NodeSettings, networks: &[IpNet]) -> Result<Place, TakeError> {
-        self.take_as(Role::Node, name, settings, networks)
+        self.take_as(Role::Node, name, settings, networks, &[])
     }
 
-    /// The same for a member that may be no node.
+    /// The same for a member that may be no node, and is to have no name and no address that
+    /// somebody `beyond` the fabric's uplinks has.
     ///
     /// # Errors
     ///
@@ -105,6 +117,7 @@ impl Fabric {
         name: &str,
         settings: &NodeSettings,
         networks: &[IpNet],
+        beyond: &[Beyond],
     ) -> Result<Place, TakeError> {
         let name: NodeName = name.parse()?;
         let lock = self.lock_in_place()?;
@@ -112,11 +125,19 @@ impl Fabric {
         if self.owner(&name, CONTROL).is_some() || self.dial(&name, LINK).is_ok() {
             return Err(TakeError::NameInUse(name));
         }
+        let has_name = |beyond: &&Beyond| beyond.members.iter().any(|member| member.name == name);
+        if let Some(Beyond { host, .. }) = beyond.iter().find(has_name) {
+            return Err(TakeError::NameInUseBeyond {
+                name,
+                host: host.clone(),
+            });
+        }
         let nodes = self.nodes();
         let networks = self.networks(networks, &nodes)?;
+        let holders = Holder::all(&nodes, beyond);
         let addresses = match role {
-            Role::Uplink => Networks::assign_none(&name, settings, &nodes)?,
-            Role::Node | Role::Device => networks.assign(&name, settings, &nodes)?,
+            Role::Uplink => Networks::assign_none(&name, settings, &holders)?,
+            Role::Node | Role::Device => networks.assign(&name, settings, &holders)?,
         };
         let record = NodeRecord {
             name,

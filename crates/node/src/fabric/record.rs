@@ -1,6 +1,7 @@
 //! What a node tells everybody about itself: a small JSON file beside its sockets.
 
 use std::io::Read;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 use ipnet::{Ipv4Net, Ipv6Net};
@@ -63,6 +64,46 @@ pub struct NodeRecord {
     pub pid: u32,
     /// When it was started, in seconds since 1970.
     pub started: u64,
+}
+
+/// What must not be twice where frames reach one another: a name, and addresses.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    /// The name.
+    #[serde(with = "as_text")]
+    pub name: NodeName,
+    /// The hardware address.
+    #[serde(with = "as_text")]
+    pub mac: Mac,
+    /// The IPv4 address, unspecified if there is none.
+    pub ipv4: Ipv4Addr,
+    /// The IPv6 address, unspecified if there is none.
+    pub ipv6: Ipv6Addr,
+}
+
+/// What an uplink knows of another one that it leads to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Beyond {
+    /// The other host's name.
+    pub host: String,
+    /// The other uplink's name.
+    #[serde(with = "as_text")]
+    pub uplink: NodeName,
+    /// The number of its fabric, the same for all uplinks of one; of 53 bits.
+    pub fabric: u64,
+    /// The members of its fabric, itself among them.
+    pub members: Vec<Identity>,
+}
+
+impl From<&NodeRecord> for Identity {
+    fn from(record: &NodeRecord) -> Identity {
+        Identity {
+            name: record.name,
+            mac: record.mac,
+            ipv4: record.ipv4.addr(),
+            ipv6: record.ipv6.addr(),
+        }
+    }
 }
 
 impl NodeRecord {

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use toehold_link::Link;
 use toehold_link::bridge::Bridge;
@@ -13,6 +14,7 @@ use toehold_link::tap::{Tap, TapSettings};
 use toehold_link::udp::{UdpLink, UdpSettings};
 use toehold_link::xdp::{Mode, XdpLink};
 
+use super::roster::{Announced, Exchange};
 use crate::engine::HostError;
 use crate::fabric::{Place, Role};
 use crate::settings::NodeSettings;
@@ -128,18 +130,23 @@ impl UplinkConfig {
             _ => Role::Uplink,
         }
     }
+
+    /// Whether there are other uplinks beyond, or devices like this one.
+    pub(super) fn leads_to_others(&self) -> bool {
+        self.udp.is_some() || self.segment.is_some()
+    }
 }
 
 /// The links, joined.
 pub(super) enum Joined {
-    FabricWithHosts(Box<Bridge<Mesh, UdpLink>>),
+    FabricWithHosts(Box<Bridge<Mesh, Announced<UdpLink>>>),
     FabricWithXdp(Box<Bridge<Mesh, XdpLink>>),
     /// With the reason why it is not AF_XDP, if that was to be.
     FabricWithPacket(Box<Bridge<Mesh, PacketLink>>, Option<String>),
-    FabricWithSegment(Box<Bridge<Mesh, SharedLink>>),
+    FabricWithSegment(Box<Bridge<Mesh, Announced<SharedLink>>>),
     KernelWithFabric(Box<Bridge<Tap, Mesh>>),
-    KernelWithHosts(Box<Bridge<Tap, UdpLink>>),
-    KernelWithSegment(Box<Bridge<Tap, SharedLink>>),
+    KernelWithHosts(Box<Bridge<Tap, Announced<UdpLink>>>),
+    KernelWithSegment(Box<Bridge<Tap, Announced<SharedLink>>>),
 }
 
 impl Joined {
@@ -148,6 +155,7 @@ impl Joined {
         config: &UplinkConfig,
         place: &Place,
         settings: &NodeSettings,
+        exchange: &Arc<Exchange>,
     ) -> Result<Joined, HostError> {
         let mac = place.record().mac.0;
         // What can fail for others to see comes first: nobody is to meet a gateway that
@@ -162,11 +170,11 @@ impl Joined {
             (None, None, None) => return Err(InvalidUplink::Nothing.into()),
             (_, Some(_), Some(_)) => return Err(InvalidUplink::Several.into()),
             (None, Some(udp), None) => {
-                let hosts = open_udp(udp, mac, settings)?;
+                let hosts = Announced::new(open_udp(udp, mac, settings)?, exchange);
                 Joined::FabricWithHosts(Box::new(Bridge::new(join(place, settings, true)?, hosts)))
             }
             (None, None, Some(segment)) => {
-                let others = open_segment(segment, mac, settings)?;
+                let others = Announced::new(open_segment(segment, mac, settings)?, exchange);
                 Joined::FabricWithSegment(Box::new(Bridge::new(join(place, settings, true)?, others)))
             }
             (Some(tap), None, None) => {
@@ -175,12 +183,12 @@ impl Joined {
                 Joined::KernelWithFabric(of_one(Bridge::new(kernel, fabric), tap, mac))
             }
             (Some(tap), Some(udp), None) => {
-                let hosts = open_udp(udp, mac, settings)?;
+                let hosts = Announced::new(open_udp(udp, mac, settings)?, exchange);
                 let kernel = open_tap(tap, place, settings)?;
                 Joined::KernelWithHosts(of_one(Bridge::new(kernel, hosts), tap, mac))
             }
             (Some(tap), None, Some(segment)) => {
-                let others = open_segment(segment, mac, settings)?;
+                let others = Announced::new(open_segment(segment, mac, settings)?, exchange);
                 let kernel = open_tap(tap, place, settings)?;
                 Joined::KernelWithSegment(of_one(Bridge::new(kernel, others), tap, mac))
             }

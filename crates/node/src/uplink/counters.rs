@@ -8,6 +8,7 @@ use toehold_link::tap::TapStatistics;
 use toehold_link::udp::UdpStatistics;
 use toehold_link::xdp::XdpStatistics;
 
+use super::roster::AnnouncedStatistics;
 use crate::control::Counter;
 
 /// Makes counters of fields: each under its own name behind a prefix.
@@ -101,6 +102,21 @@ pub(super) fn of_hosts(statistics: &UdpStatistics) -> Vec<Counter> {
         not_learned "Hardware addresses not learned because too many are known."
         merged "Super-frames put together of segments."
     )
+}
+
+pub(super) fn of_roster(statistics: &AnnouncedStatistics, malformed: u64) -> Vec<Counter> {
+    let mut counters = counters!("roster", statistics,
+        pages_received "Frames in which other uplinks said who is in their fabrics."
+        pages_sent "Frames in which this one said who is in its own."
+        forged "Frames of members that looked like those, and were not sent."
+        stood_by "Frames not forwarded because another uplink leads to the same fabric."
+    );
+    counters.push(counter(
+        "roster_malformed".to_owned(),
+        malformed,
+        "Frames of other uplinks that could not be read.",
+    ));
+    counters
 }
 
 pub(super) fn of_packet(statistics: &PacketStatistics) -> Vec<Counter> {

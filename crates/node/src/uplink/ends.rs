@@ -10,6 +10,7 @@ use toehold_link::udp::{UdpLink, UdpPeerInfo, UdpPeerState};
 use toehold_link::xdp::XdpLink;
 
 use super::counters;
+use super::roster::{Announced, Findings};
 use crate::control::{Counter, DeviceState, InterfaceStatus, RemoteStatus};
 
 /// An uplink at one moment.
@@ -21,6 +22,8 @@ pub(super) struct Report {
     pub(super) remotes: Vec<RemoteStatus>,
     /// The interface that is beyond.
     pub(super) interface: Option<InterfaceStatus>,
+    /// What was heard of others.
+    pub(super) findings: Findings,
     pub(super) frames_received: u64,
     pub(super) frames_sent: u64,
     pub(super) counters: Vec<Counter>,
@@ -70,6 +73,18 @@ impl End for UdpLink {
     fn describe(&self, report: &mut Report) {
         report.remotes = self.peers().map(|peer| remote(&peer)).collect();
         report.counters.extend(counters::of_hosts(&self.statistics()));
+    }
+}
+
+impl<L: End> End for Announced<L> {
+    const NAME: &'static str = L::NAME;
+
+    fn describe(&self, report: &mut Report) {
+        self.link().describe(report);
+        report.findings = self.exchange().findings();
+        let malformed = self.exchange().malformed();
+        let counters = counters::of_roster(&self.statistics(), malformed);
+        report.counters.extend(counters);
     }
 }
 

@@ -13,6 +13,7 @@ use toehold_shm::Doorbell;
 
 use super::config::{Joined, UplinkConfig};
 use super::ends::{End, Report};
+use super::roster::{Exchange, Roster};
 use crate::control::{
     Attachment, CaptureRequest, CaptureSummary, Client, Counter, Host, InterfaceStatus, Refusal,
     SocketStatus, StackStatus,
@@ -29,7 +30,9 @@ const PATIENCE: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct UplinkHost {
     shared: Arc<Shared>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    exchange: Arc<Exchange>,
+    /// The one that forwards, and the roster's if there is one.
+    threads: Mutex<Vec<JoinHandle<()>>>,
     /// Why frames are not taken from the interface in a better way.
     reason: Option<String>,
 }
@@ -38,7 +41,7 @@ pub struct UplinkHost {
 #[derive(Debug)]
 struct Shared {
     /// Gets the other thread's attention.
-    bell: Doorbell,
+    bell: Arc<Doorbell>,
     stopping: AtomicBool,
     reported: Mutex<Reported>,
     answered: Condvar,
@@ -93,9 +96,11 @@ impl UplinkHost {
         place: &Place,
         settings: &NodeSettings,
     ) -> Result<Arc<dyn Host>, HostError> {
-        let joined = Joined::make(config, place, settings)?;
+        let bell = Arc::new(Doorbell::new()?);
+        let exchange = Arc::new(Exchange::new(&bell));
+        let joined = Joined::make(config, place, settings, &exchange)?;
         let shared = Arc::new(Shared {
-            bell: Doorbell::new()?,
+            bell,
             stopping: AtomicBool::new(false),
             reported: Mutex::default(),
             answered: Condvar::new(),
@@ -113,11 +118,24 @@ impl UplinkHost {
             Joined::KernelWithHosts(bridge) => start(bridge, &shared),
             Joined::KernelWithSegment(bridge) => start(bridge, &shared),
         };
-        Ok(Arc::new(UplinkHost {
-            thread: Mutex::new(Some(thread?)),
+        let host = UplinkHost {
+            threads: Mutex::new(vec![thread?]),
             shared,
+            exchange,
             reason,
-        }))
+        };
+        if config.leads_to_others() {
+            let leads_from_fabric = config.tap.is_none();
+            let roster = Roster::start(&host.exchange, place, leads_from_fabric, settings.mtu)?;
+            host.threads().push(roster);
+        }
+        Ok(Arc::new(host))
+    }
+}
+
+impl UplinkHost {
+    fn threads(&self) -> MutexGuard<'_, Vec<JoinHandle<()>>> {
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -175,6 +193,9 @@ impl Host for UplinkHost {
                 reason: self.reason.clone(),
                 ..interface
             }),
+            beyond: report.findings.beyond,
+            standby: report.findings.standby,
+            conflicts: report.findings.conflicts,
             frames_received: report.frames_received,
             frames_sent: report.frames_sent,
             ..StackStatus::default()
@@ -208,9 +229,9 @@ impl Host for UplinkHost {
     fn stop(&self) {
         self.shared.stopping.store(true, Ordering::Release);
         self.shared.bell.ring();
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(thread) = thread {
-            // It panicked: that was told.
+        self.exchange.close();
+        for thread in std::mem::take(&mut *self.threads()) {
+            // If it panicked, that was told.
             let _ = thread.join();
         }
     }

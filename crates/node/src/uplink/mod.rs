@@ -11,8 +11,10 @@ mod config;
 mod counters;
 mod ends;
 mod host;
+mod roster;
 #[cfg(test)]
 mod tests;
 
 pub use self::config::{Access, EthernetEnd, InvalidUplink, SegmentEnd, TapEnd, UdpEnd, UplinkConfig};
 pub use self::host::UplinkHost;
+pub(crate) use self::roster::known_beyond;

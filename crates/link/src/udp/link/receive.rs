@@ -95,6 +95,7 @@ impl UdpLink {
             self.lose(index);
             // Two nodes with one hardware address: the first one keeps it.
             if hello.address == self.common.address || self.by_node.contains_key(&hello.address) {
+                self.peers[index].is_double = true;
                 return self.statistics.not_learned += 1;
             }
             self.peers[index].association.adopt(hello.token());

@@ -140,6 +140,9 @@ fn two_nodes_cannot_have_one_address() {
         links[0].statistics().not_learned > 0
     });
     assert_eq!(changes(&mut links[0]), [NeighborChange::Joined(address(2))]);
+    let double = links[0].peers().last().unwrap().state;
+    let error = Some(rustix::io::Errno::NOTUNIQ);
+    assert_eq!(double, UdpPeerState::Away { error });
 }
 
 #[test]

@@ -1,0 +1,175 @@
+//! Between the thread that forwards and the one that keeps the roster.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use toehold_link::NeighborChange;
+use toehold_shm::Doorbell;
+
+use crate::fabric::Beyond;
+
+/// Pages that wait to be read; the next ones will be repeated.
+const MAX_PAGES: usize = 1024;
+
+/// What the roster knows.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(in crate::uplink) struct Findings {
+    pub(in crate::uplink) beyond: Vec<Beyond>,
+    pub(in crate::uplink) conflicts: Vec<String>,
+    /// Why nothing is forwarded.
+    pub(in crate::uplink) standby: Option<String>,
+}
+
+impl Findings {
+    /// What somebody should be told.
+    pub(super) fn sentences(&self) -> impl Iterator<Item = &String> {
+        self.standby.iter().chain(&self.conflicts)
+    }
+}
+
+/// What came since the roster's thread last looked.
+pub(super) struct Heard {
+    pub(super) pages: Vec<Vec<u8>>,
+    /// Whether somebody came or went, on either side.
+    pub(super) changed: bool,
+    /// The hardware addresses of the fabric's members.
+    pub(super) living: HashSet<[u8; 6]>,
+}
+
+#[derive(Debug, Default)]
+struct Inside {
+    pages: Vec<Vec<u8>>,
+    changed: bool,
+    living: HashSet<[u8; 6]>,
+    outgoing: Vec<Vec<u8>>,
+    findings: Findings,
+    closed: bool,
+}
+
+/// What both threads share.
+#[derive(Debug)]
+pub(in crate::uplink) struct Exchange {
+    inside: Mutex<Inside>,
+    news: Condvar,
+    /// Gets the attention of the thread that forwards.
+    bell: Arc<Doorbell>,
+    has_outgoing: AtomicBool,
+    stands_by: AtomicBool,
+    malformed: AtomicU64,
+}
+
+impl Exchange {
+    pub(in crate::uplink) fn new(bell: &Arc<Doorbell>) -> Exchange {
+        Exchange {
+            inside: Mutex::default(),
+            news: Condvar::new(),
+            bell: Arc::clone(bell),
+            has_outgoing: AtomicBool::new(false),
+            stands_by: AtomicBool::new(false),
+            malformed: AtomicU64::new(0),
+        }
+    }
+
+    /// A panic elsewhere leaves nothing half done.
+    fn lock(&self) -> MutexGuard<'_, Inside> {
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a page for the roster's thread.
+    pub(super) fn hear(&self, page: Vec<u8>) {
+        let mut inside = self.lock();
+        if inside.pages.len() < MAX_PAGES {
+            inside.pages.push(page);
+        }
+        self.news.notify_all();
+    }
+
+    /// A member of the fabric came or went.
+    pub(super) fn note_member(&self, change: NeighborChange) {
+        let mut inside = self.lock();
+        match change {
+            NeighborChange::Joined(member) => inside.living.insert(member),
+            NeighborChange::Left(member) => inside.living.remove(&member),
+        };
+        inside.changed = true;
+        self.news.notify_all();
+    }
+
+    /// Another host came, which has heard nothing yet, or went.
+    pub(super) fn note_host(&self) {
+        self.lock().changed = true;
+        self.news.notify_all();
+    }
+
+    /// The frames to be sent, if there are any.
+    pub(super) fn outgoing(&self) -> Option<Vec<Vec<u8>>> {
+        if !self.has_outgoing.load(Ordering::Relaxed) {
+            return None;
+        }
+        let mut inside = self.lock();
+        self.has_outgoing.store(false, Ordering::Relaxed);
+        Some(std::mem::take(&mut inside.outgoing))
+    }
+
+    /// Whether nothing is to be forwarded.
+    pub(super) fn stands_by(&self) -> bool {
+        self.stands_by.load(Ordering::Relaxed)
+    }
+
+    /// Waits for news, until `due` at longest. `None`: that was all.
+    pub(super) fn wait(&self, due: Instant) -> Option<Heard> {
+        let mut inside = self.lock();
+        loop {
+            if inside.closed {
+                return None;
+            }
+            let left = due.saturating_duration_since(Instant::now());
+            if !inside.pages.is_empty() || inside.changed || left.is_zero() {
+                return Some(Heard {
+                    pages: std::mem::take(&mut inside.pages),
+                    changed: std::mem::take(&mut inside.changed),
+                    living: inside.living.clone(),
+                });
+            }
+            let waited = self.news.wait_timeout(inside, left);
+            inside = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Has frames sent, in place of any that were not.
+    pub(super) fn send(&self, frames: Vec<Vec<u8>>) {
+        let mut inside = self.lock();
+        inside.outgoing = frames;
+        self.has_outgoing.store(true, Ordering::Relaxed);
+        drop(inside);
+        self.bell.ring();
+    }
+
+    pub(super) fn publish(&self, findings: &Findings) {
+        self.stands_by
+            .store(findings.standby.is_some(), Ordering::Relaxed);
+        self.lock().findings = findings.clone();
+    }
+
+    pub(super) fn count_malformed(&self) {
+        self.malformed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Frames for uplinks that were no pages of this version.
+    pub(in crate::uplink) fn malformed(&self) -> u64 {
+        self.malformed.load(Ordering::Relaxed)
+    }
+
+    /// What the roster knows now.
+    pub(in crate::uplink) fn findings(&self) -> Findings {
+        self.lock().findings.clone()
+    }
+
+    /// Ends the roster's thread.
+    pub(in crate::uplink) fn close(&self) {
+        self.lock().closed = true;
+        self.news.notify_all();
+    }
+}

@@ -1,0 +1,57 @@
+//! What the uplinks of one fabric know of each other: they are asked as people ask them.
+
+use std::time::Duration;
+
+use crate::control::{Connection, NodeStatus};
+use crate::fabric::{Beyond, Fabric, NodeRecord, Role};
+
+/// How long one of them may take to answer.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What is beyond a fabric's uplinks, as they know. One that does not answer says nothing.
+pub(crate) fn known_beyond(fabric: &Fabric) -> Vec<Beyond> {
+    let statuses = uplinks(fabric).filter_map(|uplink| status(fabric, &uplink));
+    let heard = statuses.filter(|status| status.stack.standby.is_none());
+    heard.flat_map(|status| status.stack.beyond).collect()
+}
+
+/// Why the uplink `own` has to stand by: it leads back to its own fabric, or to one that an
+/// older uplink leads to, where that is for this fabric to decide.
+pub(super) fn elder(fabric: &Fabric, own: &NodeRecord, number: u64, beyond: &[Beyond]) -> Option<String> {
+    if beyond.iter().any(|beyond| beyond.fabric == number) {
+        return Some("it leads back to its own fabric, and forwards nothing; end it".to_owned());
+    }
+    let decides = |beyond: &&Beyond| number < beyond.fabric;
+    if !beyond.iter().any(|beyond| decides(&beyond)) {
+        return None;
+    }
+    let rank = |record: &NodeRecord| (record.started, record.name);
+    let elders = uplinks(fabric).filter(|uplink| rank(uplink) < rank(own));
+    let statuses = elders.filter_map(|uplink| status(fabric, &uplink));
+    for elder in statuses.filter(|status| status.stack.standby.is_none()) {
+        let both = |ours: &&Beyond| {
+            elder
+                .stack
+                .beyond
+                .iter()
+                .any(|theirs| theirs.fabric == ours.fabric)
+        };
+        if let Some(same) = beyond.iter().filter(decides).find(both) {
+            return Some(format!(
+                "uplink {} leads to the fabric on host {} already, so this one forwards nothing; end it",
+                elder.node.name, same.host
+            ));
+        }
+    }
+    None
+}
+
+fn uplinks(fabric: &Fabric) -> impl Iterator<Item = NodeRecord> {
+    let nodes = fabric.nodes().into_iter();
+    nodes.filter(|node| node.role == Role::Uplink)
+}
+
+fn status(fabric: &Fabric, uplink: &NodeRecord) -> Option<NodeStatus> {
+    let connection = Connection::open(fabric, uplink.name.as_str()).ok()?;
+    connection.timeout(PATIENCE).status().ok()
+}

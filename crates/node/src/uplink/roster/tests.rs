@@ -1,0 +1,133 @@
+use std::time::Instant;
+
+use super::conflicts::between;
+use super::*;
+use crate::fabric::mac_of_name;
+
+fn identity(name: &str, number: u8) -> Identity {
+    Identity {
+        name: name.parse().unwrap(),
+        mac: mac_of_name(name),
+        ipv4: [10, 77, 0, number].into(),
+        ipv6: [0xfd77, 0, 0, 0, 0, 0, 0, u16::from(number)].into(),
+    }
+}
+
+fn record(name: &str) -> NodeRecord {
+    let text = format!(
+        r#"{{"name": "{name}", "mac": "{}", "ipv4": "0.0.0.0/0", "ipv6": "::/0", "mtu": 1500, "pid": 1,
+            "started": 0}}"#,
+        mac_of_name(name)
+    );
+    serde_json::from_str(&text).unwrap()
+}
+
+/// The pages of an uplink whose fabric has so many members.
+fn pages(members: u8) -> Vec<Page> {
+    let members: Vec<_> = (0..members)
+        .map(|number| identity(&format!("n{number}"), number))
+        .collect();
+    let frames = page::frames(7, "alpha", &record("wan"), &members, 1500);
+    frames.iter().map(|frame| Page::parse(frame).unwrap()).collect()
+}
+
+fn known_members(known: &Known) -> usize {
+    known.list().iter().map(|beyond| beyond.members.len()).sum()
+}
+
+#[test]
+fn members_are_known_once_all_pages_came_and_forgotten_with_their_uplink() {
+    let (mut known, now) = (Known::default(), Instant::now());
+    let first = pages(40);
+    assert!(first.len() > 2);
+    for (number, page) in first.iter().enumerate() {
+        assert_eq!(known.take(page.clone(), now), number == 0);
+        let all = number + 1 == first.len();
+        assert_eq!(known_members(&known), if all { 40 } else { 0 });
+    }
+    // One of the next ones is lost: what was known stays so.
+    for page in pages(39).into_iter().skip(1) {
+        known.take(page, now);
+    }
+    assert_eq!(known_members(&known), 40);
+    for page in pages(3) {
+        known.take(page, now + PERIOD);
+    }
+    assert_eq!(known_members(&known), 3);
+    known.expire(now + PERIOD * 4);
+    assert_eq!(known.list().len(), 1);
+    known.expire(now + PERIOD * 5);
+    assert!(known.list().is_empty());
+}
+
+#[test]
+fn whoever_makes_up_uplinks_and_members_fills_no_memory() {
+    let (mut known, now) = (Known::default(), Instant::now());
+    let page = pages(1).remove(0);
+    for fabric in 0..1000 {
+        known.take(
+            Page {
+                fabric,
+                ..page.clone()
+            },
+            now,
+        );
+    }
+    assert_eq!(known.list().len(), 256);
+    for number in 0..100_000 {
+        let pages = u32::MAX;
+        known.take(
+            Page {
+                fabric: 0,
+                number,
+                pages,
+                ..page.clone()
+            },
+            now,
+        );
+    }
+    let last = Page {
+        fabric: 0,
+        number: 100_000,
+        pages: 100_001,
+        ..page
+    };
+    known.take(last, now);
+    assert_eq!(known.list()[0].members.len(), 1024);
+}
+
+#[test]
+fn a_name_or_an_address_on_both_sides_is_told() {
+    let beyond = |member| Beyond {
+        host: "beta".to_owned(),
+        uplink: "wan".parse().unwrap(),
+        fabric: 9,
+        members: vec![member],
+    };
+    let own = [identity("web", 1), identity("db", 2)];
+    let told = |member| between(&own, &[beyond(member)]);
+    assert_eq!(told(identity("mail", 3)), Vec::<String>::new());
+    assert!(told(identity("web", 3))[0].starts_with("a node named web is running here and on host beta"));
+    let same = told(identity("mail", 2));
+    assert!(
+        same[0].starts_with("db and mail on host beta both have the address 10.77.0.2"),
+        "{same:?}"
+    );
+    let far = Identity {
+        mac: mac_of_name("db"),
+        ..identity("mail", 3)
+    };
+    assert!(told(far)[0].contains(&mac_of_name("db").to_string()));
+    let far = Identity {
+        ipv6: own[0].ipv6,
+        ..identity("mail", 3)
+    };
+    assert!(told(far)[0].contains("fd77::1"));
+    // Uplinks have no addresses, which is not the same one.
+    let none = |name| Identity {
+        ipv4: [0; 4].into(),
+        ipv6: [0; 16].into(),
+        ..identity(name, 0)
+    };
+    assert!(between(&[none("a")], &[beyond(none("b"))]).is_empty());
+}
