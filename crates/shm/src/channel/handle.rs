@@ -3,7 +3,8 @@
 use core::fmt;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
-use core::sync::atomic::AtomicU32;
+use core::sync::atomic::Ordering::SeqCst;
+use core::sync::atomic::{AtomicU32, fence};
 use std::sync::Arc;
 
 use super::lane::{Bounds, LANE_BLOCKS, Moved, Record};
@@ -181,7 +182,9 @@ impl Channels {
 
     /// Wakes whoever sleeps on any lane, to look at what has become of the node.
     pub fn rouse(&self) {
-        (0..self.used()).for_each(|channel| self.wake(channel));
+        fence(SeqCst);
+        let lanes = (0..self.used()).filter_map(|channel| self.lanes(channel));
+        lanes.flatten().for_each(Record::rouse);
     }
 
     /// Takes all locks from a process that is dead, and leaves a request of every channel:

@@ -186,10 +186,21 @@ impl<F: Futex> Record<F> {
         }
     }
 
-    /// Wakes those who sleep, after the lane has changed.
+    /// Wakes those who sleep, after the lane was published, if they can go on.
     #[inline]
     pub(super) fn wake(&self) {
+        let stack = &self.stack;
+        let open = stack.state.load(Relaxed) == LaneState::Open as u32;
+        if open && stack.limit.load(Relaxed) == self.program.done.load(Relaxed) {
+            return;
+        }
         fence(SeqCst);
+        self.rouse();
+    }
+
+    /// Wakes those who sleep, or are about to, in any case: after a fence.
+    #[inline]
+    pub(super) fn rouse(&self) {
         if self.program.sleepers.word().load(Relaxed) & SLEEPS != 0 {
             self.wake_sleepers();
         }

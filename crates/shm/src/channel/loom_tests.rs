@@ -350,7 +350,7 @@ fn who_sleeps_on_a_lane_is_woken_when_nobody_attends_any_more() {
         let node = empty();
         let reader = spawn(&node, |node| assert!(!node.take_next(2)));
         node.requests.retire();
-        node.lane.wake();
+        node.lane.rouse();
         reader.join().unwrap();
     });
 }

@@ -24,16 +24,17 @@ impl Connection {
             if done == bytes.len() {
                 return Ok(done);
             }
-            if moved.state != LaneState::Open {
+            if done == end && moved.state == LaneState::Open {
+                continue;
+            }
+            // A lane that has room left and does not take it is damaged.
+            if moved.state != LaneState::Open || moved.left > 0 {
                 // What was written counts; the next call gets what stopped this one.
                 return if done > 0 {
                     Ok(done)
                 } else {
                     self.send_special(bytes, waits)
                 };
-            }
-            if moved.left > 0 {
-                continue;
             }
             if !waits {
                 // There may well be room that was not shown on the lane.
@@ -144,7 +145,7 @@ impl Connection {
                 if moved.len > 0 {
                     return Ok(moved.len);
                 }
-                if moved.state != LaneState::Open || !node.channels().is_attended() {
+                if moved.state != LaneState::Open || moved.left > 0 || !node.channels().is_attended() {
                     break;
                 }
                 // The engine's driver would not find more if it were asked.

@@ -227,6 +227,29 @@ fn a_write_larger_than_all_buffers_waits_for_its_reader() {
     });
 }
 
+/// What there was room for without the lease ended where a piece of the write did, and the
+/// writer waited for room that it had not asked for.
+#[test]
+fn a_long_write_goes_on_however_its_pieces_fit() {
+    within(60, || {
+        let nodes = pair();
+        let (mut client, mut server) = connect(&nodes);
+        let data = pattern(1 << 20);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for _ in 0..64 {
+                    client.write_all(&data).unwrap();
+                }
+            });
+            let mut got = vec![0; data.len()];
+            for _ in 0..64 {
+                server.read_exact(&mut got).unwrap();
+                assert!(got == data);
+            }
+        });
+    });
+}
+
 #[test]
 fn a_capture_and_a_bad_link() {
     within(60, || {
