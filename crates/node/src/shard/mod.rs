@@ -259,6 +259,9 @@ impl Shard {
                 && let Some(channel) = self.stack.channel(id)
             {
                 self.channels.wake(channel);
+                if change.is_among(Change::ROOM) {
+                    self.channels.tell_of_room(channel);
+                }
             }
             if !self.waiting.interests.is_empty() {
                 self.tell(Key::of(event), change);

@@ -3,8 +3,7 @@
 use core::fmt;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
-use core::sync::atomic::Ordering::SeqCst;
-use core::sync::atomic::{AtomicU32, fence};
+use core::sync::atomic::AtomicU32;
 use std::sync::Arc;
 
 use super::lane::{Bounds, LANE_BLOCKS, Moved, Record};
@@ -23,7 +22,7 @@ type LanesBytes = [u64; size_of::<Lanes>() / 8];
 type RequestsBytes = [u64; size_of::<Requests>() / 8];
 
 const _: () = assert!(align_of::<Lanes>() <= PIECE_ALIGN && align_of::<Requests>() <= PIECE_ALIGN);
-const _: () = assert!(size_of::<Lanes>() == 768 && size_of::<Requests>() == 896);
+const _: () = assert!(size_of::<Lanes>() == 768 && size_of::<Requests>() == 1024);
 
 /// The channels of a node, which all of its processes can use at any time.
 ///
@@ -145,6 +144,18 @@ impl Channels {
         self.requests().are_attended()
     }
 
+    /// Memory is wanted back that programs have read, or no longer. What they have read by now
+    /// is to be looked at after this. With the lease.
+    pub fn press(&self, wanted: bool) {
+        self.requests().press(wanted);
+    }
+
+    /// Whether a thread that has read something, and waits for more, should leave a request.
+    #[inline]
+    pub fn is_pressed(&self) -> bool {
+        self.requests().are_pressed()
+    }
+
     /// This thread takes requests from now on, of its own accord.
     pub fn attend(&self) {
         self.requests().attend();
@@ -164,15 +175,16 @@ impl Channels {
         self.rouse();
     }
 
-    /// Sleeps without the lease until the program can go on along a lane, as long as
-    /// somebody attends. Ends early at a time in nanoseconds on the monotonic clock, if a
-    /// signal comes, or for no reason: the caller looks at the lane's [bounds](Lane::bounds).
-    pub fn sleep(&self, lane: Lane<'_>, owner: u64, until_ns: Option<u64>) {
-        lane.record
-            .sleep((owner, self.bytes.shift()), until_ns, || self.is_attended());
+    /// Sleeps without the lease until the program can go on along a lane, or is told to look
+    /// again, which it had been `told` times when it left its last request; as long as somebody
+    /// attends. Ends early at a time in nanoseconds on the monotonic clock, if a signal
+    /// comes, or for no reason.
+    pub fn sleep(&self, lane: Lane<'_>, owner: u64, told: u32, until_ns: Option<u64>) {
+        let lane_of = (owner, self.bytes.shift());
+        lane.record.sleep(lane_of, told, until_ns, || self.is_attended());
     }
 
-    /// Wakes whoever sleeps on a channel's lanes, after these were published.
+    /// Wakes whoever sleeps on a channel's lanes and can go on. After these were published.
     #[inline]
     pub fn wake(&self, channel: u32) {
         for lane in self.lanes(channel).into_iter().flatten() {
@@ -180,11 +192,18 @@ impl Channels {
         }
     }
 
-    /// Wakes whoever sleeps on any lane, to look at what has become of the node.
+    /// Tells whoever waits for room on a channel to ask once more: there was some, which may
+    /// have been another's by the time when it was published.
+    pub fn tell_of_room(&self, channel: u32) {
+        if let Some([send, _]) = self.lanes(channel) {
+            send.tell();
+        }
+    }
+
+    /// Tells whoever sleeps on any lane to look at what has become of the node.
     pub fn rouse(&self) {
-        fence(SeqCst);
         let lanes = (0..self.used()).filter_map(|channel| self.lanes(channel));
-        lanes.flatten().for_each(Record::rouse);
+        lanes.flatten().for_each(Record::tell);
     }
 
     /// Takes all locks from a process that is dead, and leaves a request of every channel:
@@ -296,6 +315,12 @@ impl<'a> Lane<'a> {
     #[inline]
     pub fn want(&self) {
         self.record.want();
+    }
+
+    /// How often its threads were told to look again. To be asked for before a request is left.
+    #[inline]
+    pub fn told(&self) -> u32 {
+        self.record.told()
     }
 
     /// How far the program has come. With the lease, as all that follows.

@@ -46,8 +46,8 @@ struct Program<F> {
     lock: F,
     /// Not 0: the program wants to be told of a greater limit.
     wants: AtomicU32,
-    /// What threads sleep on that wait for more: [`SLEEPS`], and a count of the times that
-    /// they were woken.
+    /// What threads sleep on that wait for more: [`SLEEPS`], and how often they were told to
+    /// look again.
     sleepers: F,
 }
 
@@ -169,20 +169,28 @@ impl<F: Futex> Record<F> {
         self.program.wants.load(Relaxed) != 0 && self.program.wants.swap(0, Relaxed) != 0
     }
 
-    /// Sleeps until the program can go on, if somebody wakes those who do: `is_attended`. Ends
-    /// early at that time on the monotonic clock, if a signal comes, and when others are woken.
+    /// How often threads were told to look again. To be asked for before a request is left.
+    #[inline]
+    pub(super) fn told(&self) -> u32 {
+        self.program.sleepers.word().load(Relaxed) & !SLEEPS
+    }
+
+    /// Sleeps until the program can go on or is told to look again, which it had been so often
+    /// before; if somebody tells: `is_attended`. Ends early at that time on the monotonic clock,
+    /// and if a signal comes.
     pub(super) fn sleep(
         &self,
         (owner, shift): (u64, u32),
+        told: u32,
         until_ns: Option<u64>,
         is_attended: impl FnOnce() -> bool,
     ) {
         let sleepers = &self.program.sleepers;
-        let word = sleepers.word().fetch_or(SLEEPS, Relaxed) | SLEEPS;
+        let before = sleepers.word().fetch_or(SLEEPS, Relaxed);
         // Either this thread sees what was published, or who has published it sees this thread.
         fence(SeqCst);
-        if self.bounds(owner, shift).must_wait() && is_attended() {
-            let _ = sleepers.wait(word, until_ns);
+        if before & !SLEEPS == told && self.bounds(owner, shift).must_wait() && is_attended() {
+            let _ = sleepers.wait(told | SLEEPS, until_ns);
         }
     }
 
@@ -195,24 +203,20 @@ impl<F: Futex> Record<F> {
             return;
         }
         fence(SeqCst);
-        self.rouse();
-    }
-
-    /// Wakes those who sleep, or are about to, in any case: after a fence.
-    #[inline]
-    pub(super) fn rouse(&self) {
         if self.program.sleepers.word().load(Relaxed) & SLEEPS != 0 {
-            self.wake_sleepers();
+            self.tell();
         }
     }
 
+    /// Has all threads look again that sleep, or are about to.
     #[cold]
-    fn wake_sleepers(&self) {
-        // Whoever was about to sleep on the former word does not.
-        let wake = |word: u32| Some((word & !SLEEPS).wrapping_add(2));
+    pub(super) fn tell(&self) {
         let sleepers = &self.program.sleepers;
-        let _ = sleepers.word().fetch_update(Relaxed, Relaxed, wake);
-        sleepers.wake(ALL);
+        let next = |word: u32| Some((word & !SLEEPS).wrapping_add(2));
+        let before = sleepers.word().fetch_update(Relaxed, Relaxed, next);
+        if before.is_ok_and(|word| word & SLEEPS != 0) {
+            sleepers.wake(ALL);
+        }
     }
 
     /// How far the program has come.

@@ -33,6 +33,8 @@ pub(super) struct Requests {
     /// A bit a word of numbers.
     summary: Apart<AtomicU64>,
     attendant: Apart<AtomicU32>,
+    /// Not 0: payload memory is wanted back, see [`Requests::press`].
+    pressed: Apart<AtomicU32>,
     /// Numbers that were ever in use are below this.
     used: Apart<AtomicU32>,
     /// A bit a number.
@@ -60,6 +62,7 @@ impl Requests {
         Requests {
             summary: Apart(AtomicU64::new(0)),
             attendant: Apart(AtomicU32::new(ABSENT)),
+            pressed: Apart(AtomicU32::new(0)),
             used: Apart(AtomicU32::new(0)),
             words: [AtomicU64::new(0)],
         }
@@ -94,6 +97,20 @@ impl Requests {
     #[cfg(not(loom))]
     pub(super) fn used(&self) -> u32 {
         self.used.0.load(Relaxed)
+    }
+
+    /// Memory is wanted back, or no longer: whoever has read something and waits for more
+    /// leaves a request. What was read before is to be looked at after this. With the lease.
+    pub(super) fn press(&self, wanted: bool) {
+        self.pressed.0.store(wanted.into(), Relaxed);
+        fence(SeqCst);
+    }
+
+    /// Whether it is, for a thread that has said how far it has read.
+    #[inline]
+    pub(super) fn are_pressed(&self) -> bool {
+        fence(SeqCst);
+        self.pressed.0.load(Relaxed) != 0
     }
 
     /// Whether requests were left. A hint.

@@ -19,6 +19,7 @@ impl Connection {
         let (mut done, mut deadline) = (0, None);
         loop {
             let end = bytes.len().min(done + PIECE);
+            let told = lane.told();
             let moved = self.fill(node, (channel, lane), &bytes[done..end])?;
             done += moved.len;
             if done == bytes.len() {
@@ -46,7 +47,7 @@ impl Connection {
             }
             let room = if node.channels().is_attended() {
                 let deadline = *deadline.get_or_insert_with(|| node.deadline(self.write_timeout.get()));
-                self.wait_on_lane(node, lane, deadline)
+                self.wait_on_lane(node, (lane, told), deadline)
             } else {
                 self.await_room(channel)
             };
@@ -119,11 +120,11 @@ impl Connection {
     fn wait_on_lane(
         &self,
         node: &ShardHandle,
-        lane: Lane<'_>,
+        (lane, told): (Lane<'_>, u32),
         deadline: Option<Instant>,
     ) -> io::Result<bool> {
         let owner = self.source().word();
-        node.wait_on_lane((lane, owner), &self.spin, deadline)
+        node.wait_on_lane((lane, owner, told), &self.spin, deadline)
             .map_err(gone)
     }
 
@@ -141,6 +142,7 @@ impl Connection {
         if let Some(lane) = node.channels().lane(channel, Direction::Receive) {
             let mut deadline = None;
             loop {
+                let told = lane.told();
                 let moved = self.take(node, (channel, lane), buffer, flags.peek)?;
                 if moved.len > 0 {
                     return Ok(moved.len);
@@ -148,12 +150,15 @@ impl Connection {
                 if moved.state != LaneState::Open || moved.left > 0 || !node.channels().is_attended() {
                     break;
                 }
+                if node.channels().is_pressed() {
+                    self.leave_request(node, channel)?;
+                }
                 // The engine's driver would not find more if it were asked.
                 if !waits {
                     return Err(would_block());
                 }
                 let deadline = *deadline.get_or_insert_with(|| node.deadline(self.read_timeout.get()));
-                if !self.wait_on_lane(node, lane, deadline)? {
+                if !self.wait_on_lane(node, (lane, told), deadline)? {
                     return Err(would_block());
                 }
             }

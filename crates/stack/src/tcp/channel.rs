@@ -102,12 +102,9 @@ impl Tcp {
 
     /// Does what a program has left a request for.
     pub(crate) fn serve(&mut self, channel: u32) {
-        let Some(index) = self.open_channels.get(channel).map(|channel| channel.connection) else {
+        let Some(index) = self.owner_of(channel) else {
             return;
         };
-        if !self.pcbs.is_live(index) || self.pcbs[index].channel() != Some(channel) {
-            return;
-        }
         self.absorb(index);
         let wants = |direction| {
             self.lane(channel, direction)
@@ -233,6 +230,24 @@ impl Tcp {
             self.absorb_written(index, channel);
             self.absorb_read(index, channel);
         }
+    }
+
+    /// Takes back the memory of all that programs have read; of what they read from now on,
+    /// they leave requests before they wait.
+    #[cold]
+    pub(super) fn press(&mut self) {
+        self.channels.press(true);
+        for channel in 0..self.open_channels.capacity() {
+            if let Some(index) = self.owner_of(channel) {
+                self.absorb_read(index, channel);
+            }
+        }
+    }
+
+    /// The connection that has a channel.
+    fn owner_of(&self, channel: u32) -> Option<u32> {
+        let index = self.open_channels.get(channel)?.connection;
+        (self.pcbs.is_live(index) && self.pcbs[index].channel() == Some(channel)).then_some(index)
     }
 
     fn absorb_written(&mut self, index: u32, channel: u32) {

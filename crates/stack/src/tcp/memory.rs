@@ -45,6 +45,9 @@ impl Tcp {
             return;
         }
         pcb.memory_next = END;
+        if self.shard[0].memory_waiters == 0 {
+            self.press();
+        }
         let entry = index + FIRST_INDEX;
         let tail = std::mem::replace(&mut self.shard[0].memory_waiters_tail, entry);
         match tail.checked_sub(FIRST_INDEX) {
@@ -73,6 +76,7 @@ impl Tcp {
             let shard = &mut self.shard[0];
             if next == END {
                 (shard.memory_waiters, shard.memory_waiters_tail) = (0, 0);
+                self.channels.press(false);
             } else {
                 shard.memory_waiters = next;
             }
