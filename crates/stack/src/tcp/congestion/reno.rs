@@ -34,7 +34,7 @@ impl Controller for Reno {
 fn avoid(window: &mut Congestion, acked: u32, mss: u32) {
     window.acked = window.acked.saturating_add(acked);
     if window.acked >= window.cwnd {
-        window.acked = (window.acked - window.cwnd).min(window.cwnd - 1);
+        window.acked = (window.acked - window.cwnd).min(window.cwnd.saturating_sub(1));
         window.cwnd = window.cwnd.saturating_add(mss).min(MAX_WINDOW);
     }
 }
