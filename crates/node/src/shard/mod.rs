@@ -90,6 +90,8 @@ pub struct Shard {
     /// Length of the frame that came last, a guess at that of the next.
     frame_len: usize,
     pub(crate) waiting: Waiting,
+    /// Somebody was woken on a lane since the driver last looked for frames.
+    pub(crate) has_woken: bool,
     bells: Bells,
     channels: Channels,
     /// Where what is not for the stack goes, if the kernel's is beside it.
@@ -117,6 +119,7 @@ impl Shard {
             frame_len: 0,
             kernel: None,
             waiting,
+            has_woken: false,
             bells,
             wakes,
         }
@@ -258,10 +261,7 @@ impl Shard {
                 && self.channels.is_attended()
                 && let Some(channel) = self.stack.channel(id)
             {
-                self.channels.wake(channel);
-                if change.is_among(Change::ROOM) {
-                    self.channels.tell_of_room(channel);
-                }
+                self.has_woken |= self.channels.wake(channel);
             }
             if !self.waiting.interests.is_empty() {
                 self.tell(Key::of(event), change);

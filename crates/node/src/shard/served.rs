@@ -19,12 +19,17 @@ impl Shard {
     }
 
     fn serve_all(&mut self) {
-        let Self { channels, stack, .. } = self;
+        let Self {
+            channels,
+            stack,
+            has_woken,
+            ..
+        } = self;
         channels.take_requests(|channel| {
             stack.serve_channel(channel);
             if channels.is_attended() {
-                // There may be more room than before, which is no event.
-                channels.wake(channel);
+                // More may be shown than before, which is no event.
+                *has_woken |= channels.wake(channel);
             }
         });
         self.tick();

@@ -116,10 +116,10 @@ impl Crowd {
     }
 
     /// Looks until there is something, or until a point in time. How many nanoseconds of
-    /// that were others'.
-    pub(super) fn look(&self, until: Instant, seen: impl Fn() -> bool) -> u64 {
+    /// that were others'. `offers`: the processor is offered at once.
+    pub(super) fn look(&self, until: Instant, offers: bool, seen: impl Fn() -> bool) -> u64 {
         let mut given_ns = 0;
-        let mut offer_at = (!self.is_here()).then(|| clock::now().plus_nanos(ALONE_NS));
+        let mut offer_at = (!offers && !self.is_here()).then(|| clock::now().plus_nanos(ALONE_NS));
         loop {
             for _ in 0..LOOKS {
                 if seen() {
@@ -211,7 +211,7 @@ mod tests {
         for took_ns in [0, SOMEBODY_NS, SELFISH_NS] {
             let crowd = Crowd::new();
             crowd.learn(took_ns);
-            assert_eq!(crowd.look(Instant::NEVER, || true), 0);
+            assert_eq!(crowd.look(Instant::NEVER, false, || true), 0);
             assert!(crowd.look_alone(0, || true));
             assert!(!crowd.look_alone(0, || false));
         }
@@ -243,7 +243,7 @@ mod tests {
                     let crowd = Crowd::new();
                     for round in 0..1000 {
                         let mine = 2 * round + me;
-                        crowd.look(Instant::NEVER, || turn.load(Relaxed) == mine);
+                        crowd.look(Instant::NEVER, false, || turn.load(Relaxed) == mine);
                         turn.store(mine + 1, Relaxed);
                     }
                 });

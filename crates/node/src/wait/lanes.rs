@@ -2,8 +2,8 @@
 //!
 //! A program's thread fills or reads a lane, and leaves a request if the stack should know.
 //! Under [`Placement::Engine`](crate::Placement::Engine) the engine's driver takes it, and
-//! who has to wait does so on the lane: neither needs the lease. Otherwise whoever has the
-//! lease takes the request, and if nobody has it, the thread itself.
+//! who waits for bytes does so on the lane: neither needs the lease. Otherwise whoever has
+//! the lease takes the request, and if nobody has it, the thread itself.
 
 use std::time::Duration;
 
@@ -89,9 +89,8 @@ impl ShardHandle {
         longest.map(|longest| clock::now() + longest)
     }
 
-    /// Waits until there is reason to look at a lane once more, or to leave another request,
-    /// while the engine's driver attends to the channels. `told`: how often its threads were
-    /// [told](Lane::told) so before the last request. False: the deadline has passed, or a
+    /// Waits until there is reason to look at a lane once more, while the engine's driver
+    /// attends to the channels. False: the deadline has passed, or a
     /// [signal](crate::interrupts) came.
     ///
     /// # Errors
@@ -99,12 +98,11 @@ impl ShardHandle {
     /// If the node goes away in the meantime.
     pub fn wait_on_lane(
         &self,
-        (lane, owner, told): (Lane<'_>, u64, u32),
+        (lane, owner): (Lane<'_>, u64),
         spin: &SpinBudget,
         deadline: Option<Instant>,
     ) -> Result<bool, Gone> {
-        let must_wait =
-            || lane.bounds(owner).must_wait() && lane.told() == told && self.channels.is_attended();
+        let must_wait = || lane.bounds(owner).must_wait() && self.channels.is_attended();
         let budget_ns = spin.get();
         if budget_ns > 0 {
             if spin.crowd().look_alone(budget_ns, || !must_wait()) {
@@ -118,7 +116,7 @@ impl ShardHandle {
                 return Ok(false);
             }
             let until = self.end_of_slice(deadline);
-            self.channels.sleep(lane, owner, told, until.map(|until| until.0));
+            self.channels.sleep(lane, owner, until.map(|until| until.0));
             self.check()?;
         }
         Ok(true)

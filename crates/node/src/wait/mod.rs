@@ -347,14 +347,16 @@ impl ShardHandle {
     ) -> Result<u64, Gone> {
         let mut watch = Watch::new();
         let mut given_ns = 0;
+        // Who was just woken may wait for this processor.
+        let offers = std::mem::take(&mut shard.has_woken);
         if shard.watch(&mut watch) {
             LeaseGuard::unlocked(shard, || {
                 if is_driver {
                     // Its programs may be on its processor. What they have of its time counts:
                     // engines that only gave way to one another would keep each other looking.
-                    crowd.look(until, || watch.changed() || self.channels.has_requests());
+                    crowd.look(until, offers, || watch.changed() || self.channels.has_requests());
                 } else {
-                    given_ns = crowd.look(until, || watch.changed());
+                    given_ns = crowd.look(until, false, || watch.changed());
                 }
             })?;
         } else if self.lease.is_wanted() {

@@ -175,35 +175,30 @@ impl Channels {
         self.rouse();
     }
 
-    /// Sleeps without the lease until the program can go on along a lane, or is told to look
-    /// again, which it had been `told` times when it left its last request; as long as somebody
-    /// attends. Ends early at a time in nanoseconds on the monotonic clock, if a signal
-    /// comes, or for no reason.
-    pub fn sleep(&self, lane: Lane<'_>, owner: u64, told: u32, until_ns: Option<u64>) {
+    /// Sleeps without the lease until the program can go on along a lane, as long as
+    /// somebody attends. Ends early at a time in nanoseconds on the monotonic clock, if a
+    /// signal comes, or for no reason.
+    pub fn sleep(&self, lane: Lane<'_>, owner: u64, until_ns: Option<u64>) {
         let lane_of = (owner, self.bytes.shift());
-        lane.record.sleep(lane_of, told, until_ns, || self.is_attended());
+        lane.record.sleep(lane_of, until_ns, || self.is_attended());
     }
 
     /// Wakes whoever sleeps on a channel's lanes and can go on. After these were published.
+    /// Whether anybody did.
     #[inline]
-    pub fn wake(&self, channel: u32) {
-        for lane in self.lanes(channel).into_iter().flatten() {
-            lane.wake();
-        }
-    }
-
-    /// Tells whoever waits for room on a channel to ask once more: there was some, which may
-    /// have been another's by the time when it was published.
-    pub fn tell_of_room(&self, channel: u32) {
-        if let Some([send, _]) = self.lanes(channel) {
-            send.tell();
-        }
+    pub fn wake(&self, channel: u32) -> bool {
+        let Some([send, receive]) = self.lanes(channel) else {
+            return false;
+        };
+        send.wake() | receive.wake()
     }
 
     /// Tells whoever sleeps on any lane to look at what has become of the node.
     pub fn rouse(&self) {
         let lanes = (0..self.used()).filter_map(|channel| self.lanes(channel));
-        lanes.flatten().for_each(Record::tell);
+        for lane in lanes.flatten() {
+            let _ = lane.tell();
+        }
     }
 
     /// Takes all locks from a process that is dead, and leaves a request of every channel:
@@ -238,7 +233,7 @@ impl Channels {
         if let Some(lanes) = self.lanes(channel) {
             lanes.iter().for_each(Record::end);
         }
-        self.wake(channel);
+        let _ = self.wake(channel);
     }
 
     fn used(&self) -> u32 {
@@ -315,12 +310,6 @@ impl<'a> Lane<'a> {
     #[inline]
     pub fn want(&self) {
         self.record.want();
-    }
-
-    /// How often its threads were told to look again. To be asked for before a request is left.
-    #[inline]
-    pub fn told(&self) -> u32 {
-        self.record.told()
     }
 
     /// How far the program has come. With the lease, as all that follows.

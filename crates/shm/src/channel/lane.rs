@@ -46,8 +46,7 @@ struct Program<F> {
     lock: F,
     /// Not 0: the program wants to be told of a greater limit.
     wants: AtomicU32,
-    /// What threads sleep on that wait for more: [`SLEEPS`], and how often they were told to
-    /// look again.
+    /// What threads sleep on that wait for more: [`SLEEPS`], and how often they were woken.
     sleepers: F,
 }
 
@@ -169,54 +168,43 @@ impl<F: Futex> Record<F> {
         self.program.wants.load(Relaxed) != 0 && self.program.wants.swap(0, Relaxed) != 0
     }
 
-    /// How often threads were told to look again. To be asked for before a request is left.
-    #[inline]
-    pub(super) fn told(&self) -> u32 {
-        self.program.sleepers.word().load(Relaxed) & !SLEEPS
-    }
-
-    /// Sleeps until the program can go on or is told to look again, which it had been so often
-    /// before; if somebody tells: `is_attended`. Ends early at that time on the monotonic clock,
-    /// and if a signal comes.
+    /// Sleeps until the program can go on, if somebody wakes those who do: `is_attended`. Ends
+    /// early at that time on the monotonic clock, if a signal comes, and when others are woken.
     pub(super) fn sleep(
         &self,
         (owner, shift): (u64, u32),
-        told: u32,
         until_ns: Option<u64>,
         is_attended: impl FnOnce() -> bool,
     ) {
         let sleepers = &self.program.sleepers;
-        let before = sleepers.word().fetch_or(SLEEPS, Relaxed);
+        let word = sleepers.word().fetch_or(SLEEPS, Relaxed) | SLEEPS;
         // Either this thread sees what was published, or who has published it sees this thread.
         fence(SeqCst);
-        if before & !SLEEPS == told && self.bounds(owner, shift).must_wait() && is_attended() {
-            let _ = sleepers.wait(told | SLEEPS, until_ns);
+        if self.bounds(owner, shift).must_wait() && is_attended() {
+            let _ = sleepers.wait(word, until_ns);
         }
     }
 
-    /// Wakes those who sleep, after the lane was published, if they can go on.
+    /// Wakes those who sleep, after the lane was published, if they can go on. Whether there
+    /// are any.
     #[inline]
-    pub(super) fn wake(&self) {
+    pub(super) fn wake(&self) -> bool {
         let stack = &self.stack;
         let open = stack.state.load(Relaxed) == LaneState::Open as u32;
         if open && stack.limit.load(Relaxed) == self.program.done.load(Relaxed) {
-            return;
+            return false;
         }
         fence(SeqCst);
-        if self.program.sleepers.word().load(Relaxed) & SLEEPS != 0 {
-            self.tell();
-        }
+        self.program.sleepers.word().load(Relaxed) & SLEEPS != 0 && self.tell()
     }
 
-    /// Has all threads look again that sleep, or are about to.
+    /// Has all threads look again that sleep, or are about to. Whether any slept.
     #[cold]
-    pub(super) fn tell(&self) {
+    pub(super) fn tell(&self) -> bool {
         let sleepers = &self.program.sleepers;
         let next = |word: u32| Some((word & !SLEEPS).wrapping_add(2));
         let before = sleepers.word().fetch_update(Relaxed, Relaxed, next);
-        if before.is_ok_and(|word| word & SLEEPS != 0) {
-            sleepers.wake(ALL);
-        }
+        before.is_ok_and(|word| word & SLEEPS != 0) && sleepers.wake(ALL) > 0
     }
 
     /// How far the program has come.

@@ -290,7 +290,6 @@ impl Node {
     /// attends any more.
     fn take_next(&self, me: u32) -> bool {
         loop {
-            let told = self.lane.told();
             self.lock(me).acquire(|_| true).unwrap();
             let bounds = self.lane.bounds(OWNER, SHIFT);
             if !bounds.must_wait() {
@@ -304,7 +303,7 @@ impl Node {
                 return false;
             }
             let is_attended = || self.requests.are_attended();
-            self.lane.sleep((OWNER, SHIFT), told, None, is_attended);
+            self.lane.sleep((OWNER, SHIFT), None, is_attended);
         }
     }
 
@@ -353,28 +352,5 @@ fn who_sleeps_on_a_lane_is_woken_when_nobody_attends_any_more() {
         node.requests.retire();
         node.lane.tell();
         reader.join().unwrap();
-    });
-}
-
-/// There was room, and it was gone before it could be shown: the writer asks again.
-#[test]
-fn who_waits_for_room_is_told_though_none_is_shown() {
-    check(3, || {
-        let node = empty();
-        let writer = spawn(&node, |node| {
-            let told = node.lane.told();
-            node.lane.want();
-            let _ = node.requests.leave(3);
-            while node.lane.told() == told {
-                node.lane.sleep((OWNER, SHIFT), told, None, || true);
-            }
-        });
-        let mut asked = false;
-        while !asked {
-            thread::yield_now();
-            node.requests.take(|_| asked = node.lane.take_wants());
-        }
-        node.lane.tell();
-        writer.join().unwrap();
     });
 }

@@ -16,20 +16,17 @@ impl Connection {
         let Some(lane) = node.channels().lane(channel, Direction::Send) else {
             return self.send_special(bytes, waits);
         };
-        let (mut done, mut deadline) = (0, None);
+        let mut done = 0;
         loop {
             let end = bytes.len().min(done + PIECE);
-            let told = lane.told();
             let moved = self.fill(node, (channel, lane), &bytes[done..end])?;
             done += moved.len;
             if done == bytes.len() {
                 return Ok(done);
             }
-            if done == end && moved.state == LaneState::Open {
-                continue;
-            }
-            // A lane that has room left and does not take it is damaged.
-            if moved.state != LaneState::Open || moved.left > 0 {
+            // A lane that does not take what it has room for is damaged.
+            let damaged = moved.left > 0 && done < end;
+            if moved.state != LaneState::Open || damaged {
                 // What was written counts; the next call gets what stopped this one.
                 return if done > 0 {
                     Ok(done)
@@ -37,21 +34,20 @@ impl Connection {
                     self.send_special(bytes, waits)
                 };
             }
-            if !waits {
-                // There may well be room that was not shown on the lane.
+            if moved.left > 0 {
+                continue;
+            }
+            if !waits || node.channels().is_attended() {
+                // There may well be room that was not shown on the lane. And who writes more
+                // than the lane takes does so faster with the lease, than by a wake-up of the
+                // engine's driver for each of its lengths.
                 return match self.send_special(&bytes[done..], waits) {
                     Ok(sent) => Ok(done + sent),
                     Err(_) if done > 0 => Ok(done),
                     error => error,
                 };
             }
-            let room = if node.channels().is_attended() {
-                let deadline = *deadline.get_or_insert_with(|| node.deadline(self.write_timeout.get()));
-                self.wait_on_lane(node, (lane, told), deadline)
-            } else {
-                self.await_room(channel)
-            };
-            match room {
+            match self.await_room(channel) {
                 Ok(true) => {}
                 Ok(false) if done == 0 => return Err(would_block()),
                 Err(error) if done == 0 => return Err(error),
@@ -115,16 +111,15 @@ impl Connection {
         Ok(moved)
     }
 
-    /// Waits until there is something to be done on a lane, which the engine's driver sees
-    /// to. False: the time has come.
+    /// Waits until there is something on a lane, which the engine's driver sees to. False: the time has come.
     fn wait_on_lane(
         &self,
         node: &ShardHandle,
-        (lane, told): (Lane<'_>, u32),
+        lane: Lane<'_>,
         deadline: Option<Instant>,
     ) -> io::Result<bool> {
         let owner = self.source().word();
-        node.wait_on_lane((lane, owner, told), &self.spin, deadline)
+        node.wait_on_lane((lane, owner), &self.spin, deadline)
             .map_err(gone)
     }
 
@@ -142,7 +137,6 @@ impl Connection {
         if let Some(lane) = node.channels().lane(channel, Direction::Receive) {
             let mut deadline = None;
             loop {
-                let told = lane.told();
                 let moved = self.take(node, (channel, lane), buffer, flags.peek)?;
                 if moved.len > 0 {
                     return Ok(moved.len);
@@ -158,7 +152,7 @@ impl Connection {
                     return Err(would_block());
                 }
                 let deadline = *deadline.get_or_insert_with(|| node.deadline(self.read_timeout.get()));
-                if !self.wait_on_lane(node, (lane, told), deadline)? {
+                if !self.wait_on_lane(node, lane, deadline)? {
                     return Err(would_block());
                 }
             }
