@@ -20,6 +20,7 @@ use super::settings::{Chosen, OfDevices};
 #[command(after_help = "Examples:
   toehold device toe0
   toehold device toe0 --ipv4 10.77.9.1/16 --netns blue
+  toehold device toe0 --queues 4
   toehold device toe0 --udp 0.0.0.0:7006 --peer 192.0.2.2:7006 --ipv4 10.78.0.1/24
   toehold device toe0 --segment /sys/bus/pci/devices/0000:00:04.0/resource2 --ipv4 10.79.0.1/24
   toehold device toe0 --bridged && ip link set toe0 master br0
@@ -39,6 +40,12 @@ pub(crate) struct Arguments {
     /// a gateway of the fabric
     #[arg(long)]
     bridged: bool,
+
+    /// Queues of the interface, each served by a thread of its own; the connections of the
+    /// fabric's programs with the kernel's are shared out among them
+    #[arg(long, value_name = "NUMBER", default_value_t = 1,
+        value_parser = clap::value_parser!(u8).range(1..=16), conflicts_with_all = ["udp", "segment", "bridged"])]
+    queues: u8,
 
     #[command(flatten)]
     hosts: Hosts,
@@ -60,6 +67,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
         access: Access::default(),
         netns: arguments.netns,
         bridged: arguments.bridged,
+        tap_queues: arguments.queues,
         hosts: arguments.hosts,
         memory: arguments.memory,
     };

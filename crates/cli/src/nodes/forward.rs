@@ -62,6 +62,10 @@ pub(super) struct Ends {
     #[arg(long)]
     pub(super) bridged: bool,
 
+    /// Of the one that is made.
+    #[arg(long, default_value_t = 1)]
+    pub(super) tap_queues: u8,
+
     /// One that is there.
     #[arg(long)]
     pub(super) ethernet: Option<String>,
@@ -217,6 +221,7 @@ impl Ends {
                 interface: interface.clone(),
                 namespace: self.netns.as_deref().map(namespace),
                 bridged: self.bridged,
+                queues: self.tap_queues,
             }),
             udp: self.hosts.end()?,
             ethernet: self.ethernet.as_ref().map(|interface| EthernetEnd {
@@ -237,6 +242,7 @@ impl Ends {
         };
         if let Some(interface) = &self.interface {
             add("--interface", interface.as_ref());
+            add("--tap-queues", self.tap_queues.to_string().as_ref());
         }
         if let Some(interface) = &self.ethernet {
             add("--ethernet", interface.as_ref());

@@ -88,6 +88,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
         access,
         netns,
         bridged: false,
+        tap_queues: 1,
         hosts,
         memory,
     };

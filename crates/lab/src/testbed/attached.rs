@@ -54,6 +54,7 @@ impl DeviceOrder {
                 interface: self.interface,
                 namespace: None,
                 bridged: false,
+                queues: 1,
             }),
             udp: self.udp.map(|(bind, peers)| UdpEnd {
                 bind,

@@ -8,6 +8,7 @@ use crate::checksum::complete;
 use crate::layout::{Layout, Transport};
 use crate::loopback::copy_frame;
 use crate::segment::Segments;
+use crate::steering::{Flow, Steering};
 use crate::{Capabilities, Checksum, Link, Offload, Received, Transmit, TransmitError};
 
 /// Frames taken in one go.
@@ -25,6 +26,8 @@ const MAX_SEGMENTS: usize = 1400;
 pub(super) struct Direction {
     /// Who may send, if not everybody.
     source: Option<[u8; 6]>,
+    /// Whose share of the frames passes, if not all.
+    share: Option<Steering>,
     held: Held,
     /// A frame in one piece, to be finished.
     scratch: Vec<u8>,
@@ -36,6 +39,10 @@ pub(super) struct Direction {
 impl Direction {
     pub(super) fn only_from(&mut self, source: [u8; 6]) {
         self.source = Some(source);
+    }
+
+    pub(super) fn only_share_of(&mut self, steering: Steering) {
+        self.share = Some(steering);
     }
 
     pub(super) fn statistics(&self) -> BridgeStatistics {
@@ -79,6 +86,10 @@ impl Direction {
         };
         if self.source.is_some_and(|own| own != source) {
             self.statistics.foreign += 1;
+            return;
+        }
+        if self.share.is_some_and(|share| !is_in(&share, frame.private)) {
+            self.statistics.others += 1;
             return;
         }
         let Offload {
@@ -177,6 +188,15 @@ impl Direction {
     fn is_intact(&mut self, frame: &Transmit<'_>) -> bool {
         copy_frame(frame, &mut self.scratch);
         Layout::of(&self.scratch).is_some_and(|layout| layout.is_intact(&self.scratch))
+    }
+}
+
+/// Whether a frame is a shard's: its connections, and of the first one all else, of which
+/// each shard gets a copy.
+fn is_in(share: &Steering, frame: &[u8]) -> bool {
+    match Flow::of_frame(frame) {
+        Some(flow) => share.is_own(&flow),
+        None => share.index == 0,
     }
 }
 

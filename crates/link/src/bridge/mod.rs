@@ -23,6 +23,7 @@ use self::direction::Direction;
 use self::rest::{Spin, wait};
 pub use self::statistics::BridgeStatistics;
 use crate::Link;
+use crate::steering::Steering;
 
 /// How often the bell is looked at while frames come all the time, in nanoseconds.
 const LOOK_NS: u64 = 5_000_000;
@@ -79,6 +80,17 @@ impl<A: Link, B: Link> Bridge<A, B> {
     #[must_use]
     pub fn only_from(mut self, source: [u8; 6]) -> Bridge<A, B> {
         self.forth.only_from(source);
+        self
+    }
+
+    /// Lets only a shard's share of the frames pass from the second link to the first: its
+    /// connections' segments, and if it is the first one all that is none. For a bridge that
+    /// is one of several between a device's queues and the shards of a member.
+    #[must_use]
+    pub fn only_share_of(mut self, steering: Steering) -> Bridge<A, B> {
+        if steering.count > 1 {
+            self.back.only_share_of(steering);
+        }
         self
     }
 

@@ -34,6 +34,8 @@ pub struct BridgeStatistics {
     pub bad_checksums: u64,
     /// Frames dropped because their source is another one than may send here.
     pub foreign: u64,
+    /// Frames dropped because another queue of the same device has them to pass.
+    pub others: u64,
 }
 
 impl BridgeStatistics {
@@ -48,6 +50,7 @@ impl BridgeStatistics {
             self.bad_super_frames,
             self.bad_checksums,
             self.foreign,
+            self.others,
         ];
         reasons.iter().sum()
     }

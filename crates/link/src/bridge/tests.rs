@@ -66,6 +66,38 @@ fn frames_cross_in_both_directions_as_they_are() {
     assert_eq!((back.frames, back.forwarded, back.dropped()), (1, 1, 0));
 }
 
+/// A member's shards all get what is for none of them alone; its interface gets it once.
+#[test]
+fn the_bridges_of_several_queues_pass_every_frame_once() {
+    use crate::steering::Steering;
+
+    let frames = [
+        tcp_ipv4(&[1; 100]),
+        tcp_ipv6_vlan(&[2; 100]),
+        udp_ipv4(&[3; 100]),
+        frame_to([0xff; 6], B, b"to all"),
+    ];
+    let mut passed = Vec::new();
+    for index in 0..3 {
+        let (mut near, bridge, mut far) = bridged(|_| {});
+        let key = [7; 16];
+        let mut bridge = bridge.only_share_of(Steering { index, count: 3, key });
+        for frame in &frames {
+            send(&mut far, frame, Offload::default()).unwrap();
+        }
+        far.flush();
+        settle(&mut bridge);
+        let came = receive_all(&mut near, 0);
+        assert_eq!(bridge.statistics()[1].others, (frames.len() - came.len()) as u64);
+        assert!(index == 0 || came.len() <= 1, "only a connection");
+        passed.extend(came);
+    }
+    passed.sort();
+    let mut all = frames.to_vec();
+    all.sort();
+    assert_eq!(passed, all);
+}
+
 /// Frames in a row, of a stream: what they carry; all are valid and fit.
 fn payload_of(frames: &[Vec<u8>], mtu: usize) -> Vec<u8> {
     let mut payload = Vec::new();

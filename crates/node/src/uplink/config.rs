@@ -10,6 +10,7 @@ use toehold_link::interface::{Interface, Namespace, NamespaceError};
 use toehold_link::mq::{Mesh, MeshSettings};
 use toehold_link::packet::PacketLink;
 use toehold_link::shared::{SharedLink, SharedSettings};
+use toehold_link::steering::{MAX_SHARDS, Steering};
 use toehold_link::tap::{Tap, TapSettings};
 use toehold_link::udp::{UdpLink, UdpSettings};
 use toehold_link::xdp::{Mode, XdpLink};
@@ -17,6 +18,7 @@ use toehold_link::xdp::{Mode, XdpLink};
 use super::roster::{Announced, Exchange};
 use crate::engine::HostError;
 use crate::fabric::{Place, Role};
+use crate::local::random;
 use crate::settings::NodeSettings;
 
 /// What is joined: two ends with each other, or one with the fabric.
@@ -83,6 +85,9 @@ pub struct TapEnd {
     /// Whether others are behind it, because it is a port of a bridge of the kernel's.
     /// It has no addresses of its own then.
     pub bridged: bool,
+    /// Its queues, each with a thread of its own, which shares out the connections of a member
+    /// of the fabric: 1 to 16. Any other interface has one.
+    pub queues: u8,
 }
 
 /// Other hosts, over UDP.
@@ -120,6 +125,11 @@ pub enum InvalidUplink {
     /// What comes from one does not go on to the other.
     #[error("an uplink leads over an interface, to other hosts or through a segment: start one for each")]
     Several,
+    /// Connections are shared out by whoever sends over the fabric.
+    #[error(
+        "an interface has up to 16 queues if it is a member of the fabric, and one if others are behind it"
+    )]
+    Queues,
 }
 
 impl UplinkConfig {
@@ -144,7 +154,7 @@ pub(super) enum Joined {
     /// With the reason why it is not AF_XDP, if that was to be.
     FabricWithPacket(Box<Bridge<Mesh, PacketLink>>, Option<String>),
     FabricWithSegment(Box<Bridge<Mesh, Announced<SharedLink>>>),
-    KernelWithFabric(Box<Bridge<Tap, Mesh>>),
+    KernelWithFabric(Vec<Bridge<Tap, Mesh>>),
     KernelWithHosts(Box<Bridge<Tap, Announced<UdpLink>>>),
     KernelWithSegment(Box<Bridge<Tap, Announced<SharedLink>>>),
 }
@@ -178,19 +188,27 @@ impl Joined {
                 Joined::FabricWithSegment(Box::new(Bridge::new(join(place, settings, true)?, others)))
             }
             (Some(tap), None, None) => {
-                let kernel = open_tap(tap, place, settings)?;
-                let fabric = join(place, settings, tap.bridged)?;
-                Joined::KernelWithFabric(of_one(Bridge::new(kernel, fabric), tap, mac))
+                let most = if tap.bridged { 1 } else { MAX_SHARDS };
+                if !(1..=most).contains(&tap.queues) {
+                    return Err(InvalidUplink::Queues.into());
+                }
+                let kernel = open_queues(tap, place, settings)?;
+                let fabric = join_all(place, settings, tap)?;
+                let queues = kernel.into_iter().zip(fabric);
+                let bridges = queues.map(|(queue, (fabric, steering))| {
+                    of_one(Bridge::new(queue, fabric).only_share_of(steering), tap, mac)
+                });
+                Joined::KernelWithFabric(bridges.collect())
             }
             (Some(tap), Some(udp), None) => {
                 let hosts = Announced::new(open_udp(udp, mac, settings)?, exchange);
                 let kernel = open_tap(tap, place, settings)?;
-                Joined::KernelWithHosts(of_one(Bridge::new(kernel, hosts), tap, mac))
+                Joined::KernelWithHosts(Box::new(of_one(Bridge::new(kernel, hosts), tap, mac)))
             }
             (Some(tap), None, Some(segment)) => {
                 let others = Announced::new(open_segment(segment, mac, settings)?, exchange);
                 let kernel = open_tap(tap, place, settings)?;
-                Joined::KernelWithSegment(of_one(Bridge::new(kernel, others), tap, mac))
+                Joined::KernelWithSegment(Box::new(of_one(Bridge::new(kernel, others), tap, mac)))
             }
         })
     }
@@ -218,23 +236,49 @@ impl Joined {
 }
 
 /// The kernel speaks for its interface alone, unless others are behind that.
-fn of_one<B: Link>(bridge: Bridge<Tap, B>, tap: &TapEnd, mac: [u8; 6]) -> Box<Bridge<Tap, B>> {
-    Box::new(match tap.bridged {
+fn of_one<B: Link>(bridge: Bridge<Tap, B>, tap: &TapEnd, mac: [u8; 6]) -> Bridge<Tap, B> {
+    match tap.bridged {
         true => bridge,
         false => bridge.only_from(mac),
-    })
+    }
 }
 
 fn join(place: &Place, settings: &NodeSettings, gateway: bool) -> Result<Mesh, HostError> {
+    Ok(Mesh::join(&mesh(place, settings, gateway))?)
+}
+
+/// A member of the fabric for each queue of an interface, as shards of one.
+fn join_all(
+    place: &Place,
+    settings: &NodeSettings,
+    tap: &TapEnd,
+) -> Result<Vec<(Mesh, Steering)>, HostError> {
+    let [life, key, more] = [random()?, random()?, random()?];
+    let key = (u128::from(key) << 64 | u128::from(more)).to_le_bytes();
+    let join = |index| {
+        let steering = match tap.queues {
+            1 => Steering::SOLE,
+            count => Steering { index, count, key },
+        };
+        let settings = MeshSettings {
+            steering,
+            incarnation: (tap.queues > 1).then_some(life),
+            ..mesh(place, settings, tap.bridged)
+        };
+        Ok((Mesh::join(&settings)?, steering))
+    };
+    (0..tap.queues).map(join).collect()
+}
+
+fn mesh(place: &Place, settings: &NodeSettings, gateway: bool) -> MeshSettings {
     let record = place.record();
-    let mesh = MeshSettings {
+    MeshSettings {
         mtu: settings.mtu,
         ring_capacity: settings.ring as usize,
         max_peers: MeshSettings::MAX_PEERS,
         gateway,
         ..MeshSettings::new(place.fabric().path(), record.name, record.mac.0)
-    };
-    Ok(Mesh::join(&mesh)?)
+    }
 }
 
 fn open_udp(udp: &UdpEnd, mac: [u8; 6], settings: &NodeSettings) -> Result<UdpLink, HostError> {
@@ -265,20 +309,34 @@ fn open_segment(
     Ok(SharedLink::open(&segment)?)
 }
 
+/// The interface's only queue.
 fn open_tap(end: &TapEnd, place: &Place, settings: &NodeSettings) -> Result<Tap, HostError> {
+    if end.queues != 1 {
+        return Err(InvalidUplink::Queues.into());
+    }
+    let mut queues = open_queues(end, place, settings)?;
+    Ok(queues.remove(0))
+}
+
+fn open_queues(end: &TapEnd, place: &Place, settings: &NodeSettings) -> Result<Vec<Tap>, HostError> {
     let record = place.record();
     let namespace = namespace(end.namespace.as_deref())?;
     let tap = TapSettings {
         interface_address: (!end.bridged).then_some(record.mac.0),
         mtu: settings.mtu,
+        multi_queue: end.queues > 1,
         ..TapSettings::new(&end.interface, record.mac.0)
     };
     let (tap, mut interface) = Tap::create(&tap, &namespace)?;
+    let mut queues = vec![tap];
+    for _ in 1..end.queues {
+        queues.push(queues[0].another_queue(&namespace)?);
+    }
     if !end.bridged {
         add_addresses(&mut interface, place, settings.mtu)?;
     }
     interface.set_up(true)?;
-    Ok(tap)
+    Ok(queues)
 }
 
 /// The addresses that the fabric gives its member.

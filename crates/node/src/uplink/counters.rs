@@ -44,6 +44,7 @@ pub(super) fn of_direction(name: &str, statistics: &BridgeStatistics) -> Vec<Cou
         bad_super_frames "Super-frames dropped because of how many segments they would be."
         bad_checksums "Frames not cut because their checksum is wrong."
         foreign "Frames dropped because their source is not the interface."
+        others "Frames dropped because another queue has them to pass."
     )
 }
 

@@ -47,6 +47,21 @@ impl Report {
         b.describe(&mut report);
         report
     }
+
+    /// What the queues of one interface say, each of its own.
+    pub(super) fn together(reports: impl Iterator<Item = Report>) -> Report {
+        let mut all = Report::default();
+        for (queue, mut report) in reports.enumerate() {
+            for counter in &mut report.counters {
+                counter.shard = Some(queue as u16);
+            }
+            all.members = all.members.max(report.members);
+            all.frames_received += report.frames_received;
+            all.frames_sent += report.frames_sent;
+            all.counters.extend(report.counters);
+        }
+        all
+    }
 }
 
 /// A link that can be an end.

@@ -1,18 +1,16 @@
-//! An uplink as its engine process has it: a thread that forwards, and what is asked of it.
+//! An uplink as its engine process has it: threads that forward, and what is asked of them.
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
-use toehold_link::bridge::Bridge;
 use toehold_shm::Doorbell;
 
 use super::config::{Joined, UplinkConfig};
-use super::ends::{End, Report};
+use super::ends::Report;
+use super::forwarder::Forwarder;
 use super::roster::{Exchange, Roster};
 use crate::control::{
     Attachment, CaptureRequest, CaptureSummary, Client, Counter, Host, InterfaceStatus, Refusal,
@@ -23,65 +21,16 @@ use crate::fabric::Place;
 use crate::placement::Placement;
 use crate::settings::NodeSettings;
 
-/// How long the thread that forwards may take to say how it is.
-const PATIENCE: Duration = Duration::from_secs(1);
-
 /// A member of a fabric that forwards and has no stack.
 #[derive(Debug)]
 pub struct UplinkHost {
-    shared: Arc<Shared>,
+    /// One; of an interface with several queues, one for each.
+    forwarders: Vec<Forwarder>,
     exchange: Arc<Exchange>,
-    /// The one that forwards, and the roster's if there is one.
-    threads: Mutex<Vec<JoinHandle<()>>>,
+    /// The roster's thread, if there is one.
+    roster: Mutex<Option<JoinHandle<()>>>,
     /// Why frames are not taken from the interface in a better way.
     reason: Option<String>,
-}
-
-/// Between the thread that forwards and the one that is asked.
-#[derive(Debug)]
-struct Shared {
-    /// Gets the other thread's attention.
-    bell: Arc<Doorbell>,
-    stopping: AtomicBool,
-    reported: Mutex<Reported>,
-    answered: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct Reported {
-    report: Report,
-    /// Times it was asked for, and up to which of them it was answered.
-    asked: u64,
-    answered: u64,
-}
-
-impl Shared {
-    /// A panic elsewhere leaves nothing half done.
-    fn lock(&self) -> MutexGuard<'_, Reported> {
-        self.reported.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// What the thread says now, or said last if it does not come to that.
-    fn ask(&self) -> Report {
-        let mut reported = self.lock();
-        reported.asked += 1;
-        let number = reported.asked;
-        self.bell.ring();
-        let waited = self
-            .answered
-            .wait_timeout_while(reported, PATIENCE, |reported| reported.answered < number);
-        let (reported, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        reported.report.clone()
-    }
-
-    fn answer(&self, report: impl FnOnce() -> Report) {
-        let mut reported = self.lock();
-        if reported.answered != reported.asked {
-            reported.report = report();
-            reported.answered = reported.asked;
-            self.answered.notify_all();
-        }
-    }
 }
 
 impl UplinkHost {
@@ -99,60 +48,44 @@ impl UplinkHost {
         let bell = Arc::new(Doorbell::new()?);
         let exchange = Arc::new(Exchange::new(&bell));
         let joined = Joined::make(config, place, settings, &exchange)?;
-        let shared = Arc::new(Shared {
-            bell,
-            stopping: AtomicBool::new(false),
-            reported: Mutex::default(),
-            answered: Condvar::new(),
-        });
         let mut reason = None;
-        let thread = match joined {
-            Joined::FabricWithHosts(bridge) => start(bridge, &shared),
-            Joined::FabricWithXdp(bridge) => start(bridge, &shared),
+        let forwarders = match joined {
+            Joined::FabricWithHosts(bridge) => vec![Forwarder::start(bridge, bell)?],
+            Joined::FabricWithXdp(bridge) => vec![Forwarder::start(bridge, bell)?],
             Joined::FabricWithPacket(bridge, why) => {
                 reason = why;
-                start(bridge, &shared)
+                vec![Forwarder::start(bridge, bell)?]
             }
-            Joined::FabricWithSegment(bridge) => start(bridge, &shared),
-            Joined::KernelWithFabric(bridge) => start(bridge, &shared),
-            Joined::KernelWithHosts(bridge) => start(bridge, &shared),
-            Joined::KernelWithSegment(bridge) => start(bridge, &shared),
+            Joined::FabricWithSegment(bridge) => vec![Forwarder::start(bridge, bell)?],
+            Joined::KernelWithFabric(bridges) => bridges
+                .into_iter()
+                .map(|bridge| Forwarder::start(Box::new(bridge), Arc::new(Doorbell::new()?)))
+                .collect::<io::Result<_>>()?,
+            Joined::KernelWithHosts(bridge) => vec![Forwarder::start(bridge, bell)?],
+            Joined::KernelWithSegment(bridge) => vec![Forwarder::start(bridge, bell)?],
         };
         let host = UplinkHost {
-            threads: Mutex::new(vec![thread?]),
-            shared,
+            forwarders,
             exchange,
+            roster: Mutex::default(),
             reason,
         };
         if config.leads_to_others() {
             let leads_from_fabric = config.tap.is_none();
             let roster = Roster::start(&host.exchange, place, leads_from_fabric, settings.mtu)?;
-            host.threads().push(roster);
+            *host.roster() = Some(roster);
         }
         Ok(Arc::new(host))
     }
-}
 
-impl UplinkHost {
-    fn threads(&self) -> MutexGuard<'_, Vec<JoinHandle<()>>> {
-        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
+    fn roster(&self) -> MutexGuard<'_, Option<JoinHandle<()>>> {
+        self.roster.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
 
-fn start<A: End, B: End>(bridge: Box<Bridge<A, B>>, shared: &Arc<Shared>) -> io::Result<JoinHandle<()>> {
-    let shared = Arc::clone(shared);
-    let thread = std::thread::Builder::new().name("toehold-forward".into());
-    thread.spawn(move || forward(*bridge, &shared))
-}
-
-fn forward<A: End, B: End>(mut bridge: Bridge<A, B>, shared: &Shared) {
-    loop {
-        bridge.drive(shared.bell.as_fd());
-        // What is asked after this rings again.
-        shared.bell.clear();
-        shared.answer(|| Report::of(&bridge));
-        if shared.stopping.load(Ordering::Acquire) {
-            return;
+    fn ask(&self) -> Report {
+        match &self.forwarders[..] {
+            [sole] => sole.ask(),
+            several => Report::together(several.iter().map(Forwarder::ask)),
         }
     }
 }
@@ -185,7 +118,7 @@ impl Host for UplinkHost {
     }
 
     fn status(&self) -> StackStatus {
-        let report = self.shared.ask();
+        let report = self.ask();
         StackStatus {
             peers: report.members,
             remotes: report.remotes,
@@ -207,7 +140,7 @@ impl Host for UplinkHost {
     }
 
     fn counters(&self) -> Vec<Counter> {
-        self.shared.ask().counters
+        self.ask().counters
     }
 
     fn set_placement(&self, _: Placement) -> Result<(), Refusal> {
@@ -227,12 +160,11 @@ impl Host for UplinkHost {
     fn leave_capture(&self) {}
 
     fn stop(&self) {
-        self.shared.stopping.store(true, Ordering::Release);
-        self.shared.bell.ring();
+        self.forwarders.iter().for_each(Forwarder::stop);
         self.exchange.close();
-        for thread in std::mem::take(&mut *self.threads()) {
+        if let Some(roster) = self.roster().take() {
             // If it panicked, that was told.
-            let _ = thread.join();
+            let _ = roster.join();
         }
     }
 }

@@ -10,6 +10,7 @@
 mod config;
 mod counters;
 mod ends;
+mod forwarder;
 mod host;
 mod roster;
 #[cfg(test)]
