@@ -300,3 +300,47 @@ fn a_timeout_shorter_than_the_path_is_corrected() {
         assert!(acked > least, "timestamps {timestamps}: {acked}");
     }
 }
+
+/// The acknowledgements of a burst come together and are answered together. When one of them
+/// told of a loss, the threshold was computed of what those before it had left in flight: often
+/// a fifth of the window instead of seven tenths.
+#[test]
+fn a_loss_that_is_found_amid_acknowledgements_costs_no_more_of_the_window() {
+    for congestion in BOTH {
+        let mut seconds = 0.0;
+        for seed in 0..4 {
+            let mut network = Network::new(seed);
+            for _ in 0..2 {
+                let transmit = Impairments {
+                    loss: 0.01,
+                    delay_ns: DELAY_NS,
+                    limit: 10_000,
+                    ..Impairments::default()
+                };
+                let mut settings = NodeSettings {
+                    transmit,
+                    ..NodeSettings::default()
+                };
+                settings.config.tcp.congestion = congestion;
+                network.add(&settings);
+            }
+            let [mut client, mut server] = Plan::pair(1, 0);
+            for plan in [&mut client, &mut server] {
+                (plan.read_len, plan.write_len) = (1 << 18, 1 << 18);
+                (plan.read_pause, plan.write_pause) = (Duration::ZERO, Duration::ZERO);
+            }
+            (client.send, server.receive) = (BYTES, BYTES);
+            network.serve_as(1, 80, false, Service::Fixed(server));
+            let connection = network.connect_as(0, 1, 80, false, |_| client);
+            let start = network.now();
+            let stack = |network: &Network| network.nodes[0].stack.info(connection).ok();
+            while stack(&network).is_some_and(|info| info.bytes_acked < BYTES) {
+                network.run_for(Duration::from_millis(100));
+            }
+            seconds += network.now().since(start).as_secs_f64();
+        }
+        let rate = 4.0 * BYTES as f64 * 8.0 / seconds;
+        let fair = formula(0.01);
+        assert!(rate > 0.85 * fair, "{congestion:?}: {rate:.0} of {fair:.0}");
+    }
+}

@@ -139,7 +139,8 @@ impl Tcp {
         if segment.has(Flags::ECE) && !segment.has(Flags::SYN) && segment.ack.gt(pcb.ecn_recover) {
             //= RFC 3168 §6.1.2 (react to congestion at most once a window of data)
             cx.counters.tcp_ecn_reductions += 1;
-            pcb.congestion.on_ecn(cx.now, pcb.mss.into(), pcb.outstanding());
+            let flight_size = pcb.flight_size();
+            pcb.congestion.on_ecn(cx.now, pcb.mss.into(), flight_size);
             pcb.ecn_recover = pcb.snd_nxt;
             pcb.set(flag::ECN_CWR);
         }

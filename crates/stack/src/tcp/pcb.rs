@@ -435,6 +435,27 @@ impl Pcb {
             .saturating_sub(self.lost)
     }
 
+    /// FlightSize, in bytes. Of a connection that the window holds up it is the window:
+    /// acknowledgements that come together make room for what is sent after the last of them,
+    /// so that less is in flight meanwhile than the path was found to carry.
+    //= RFC 9438 §4.6 (cwnd in place of flight_size, which never grows unless it is the limit)
+    //= RFC 5681 §3.2 (what limited transmit sent beyond the window does not count)
+    pub(crate) fn flight_size(&self) -> u32 {
+        let cwnd = self.congestion.cwnd();
+        if self.has(flag::WINDOW_LIMITED) {
+            cwnd
+        } else {
+            self.outstanding().min(cwnd)
+        }
+    }
+
+    /// The room in the window that acknowledgements have made and nothing was sent for yet,
+    /// in bytes; what was found lost since does not count.
+    pub(crate) fn fresh_room(&self) -> u32 {
+        let held = self.outstanding().saturating_sub(self.sacked);
+        self.flight_size().saturating_sub(held)
+    }
+
     /// Sequence number of the first byte in the send queue.
     #[inline]
     pub(crate) fn queue_start(&self) -> Seq {

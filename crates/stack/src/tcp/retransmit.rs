@@ -100,9 +100,9 @@ impl Tcp {
         } else {
             outstanding
         };
-        flight.prr = Prr::new(recover_fs);
-        //= RFC 5681 §3.2 (what limited transmit sent beyond the window does not count)
-        let flight_size = outstanding.min(pcb.congestion.cwnd());
+        let room = pcb.fresh_room().saturating_sub(delivered);
+        flight.prr = Prr::new(recover_fs.saturating_add(room), room);
+        let flight_size = pcb.flight_size();
         pcb.congestion.on_loss_event(cx.now, pcb.mss.into(), flight_size);
     }
 
@@ -315,7 +315,7 @@ impl Tcp {
             // with D-SACK unknown, RFC 8985 takes it for a loss.
             if pcb.repair() == Repair::Open {
                 // The loss was in the flight that this acknowledgement has ended.
-                let flight = pcb.outstanding() + progress.acked;
+                let flight = pcb.flight_size().max(pcb.outstanding() + progress.acked);
                 pcb.congestion.on_loss_event(cx.now, pcb.mss.into(), flight);
                 pcb.congestion.on_recovery_exit(cx.now, pcb.mss.into(), flight);
             }

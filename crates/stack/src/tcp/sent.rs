@@ -108,7 +108,7 @@ impl Flight {
             repair_ts: 0,
             judged: 0,
             reserved: 0,
-            prr: Prr::new(0),
+            prr: Prr::new(0, 0),
         }
     }
 }

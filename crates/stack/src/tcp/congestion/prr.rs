@@ -18,12 +18,14 @@ pub(crate) struct Prr {
 
 impl Prr {
     /// Recovery begins with `flight_bytes` sent and neither acknowledged nor
-    /// reported by SACK before the acknowledgement that began it.
+    /// reported by SACK before the acknowledgement that began it. Of these, `owed` bytes were
+    /// delivered already, and nothing was sent for them yet: as acknowledgements that come
+    /// together are answered together, they may be followed by one that begins recovery.
     //= RFC 9937 §6.1 (what was reported before will not count as delivered during recovery)
-    pub(crate) fn new(flight_bytes: u32) -> Self {
+    pub(crate) fn new(flight_bytes: u32, owed: u32) -> Self {
         Self {
             recover_fs: flight_bytes.max(1),
-            prr_delivered: 0,
+            prr_delivered: owed,
             prr_out: 0,
         }
     }
@@ -84,7 +86,7 @@ mod tests {
     /// segment each. Returns what was sent, by acknowledgement, and what was in
     /// flight at the end.
     fn recover(flight: u32, lost: u32, ssthresh: u32, safe: bool) -> (Vec<u32>, u32) {
-        let mut prr = Prr::new(flight * MSS);
+        let mut prr = Prr::new(flight * MSS, 0);
         let mut pipe = (flight - lost) * MSS;
         let mut sent = Vec::new();
         for _ in 0..flight - lost {
@@ -132,10 +134,21 @@ mod tests {
     #[test]
     fn the_first_retransmission_is_never_held_back() {
         //= RFC 9937 §6.2
-        let mut prr = Prr::new(10 * MSS);
+        let mut prr = Prr::new(10 * MSS, 0);
         assert_eq!(prr.on_ack(0, 9 * MSS, 5 * MSS, MSS, false), MSS);
         prr.sent(MSS);
         assert_eq!(prr.on_ack(0, 10 * MSS, 5 * MSS, MSS, false), 0);
+    }
+
+    #[test]
+    fn what_was_delivered_before_and_not_answered_yet_is_sent_for_first() {
+        // Of 20 segments 12 were acknowledged, one more by the acknowledgement that tells of a
+        // loss; 6 are left.
+        let mut prr = Prr::new(20 * MSS, 12 * MSS);
+        assert_eq!(prr.on_ack(MSS, 6 * MSS, 14 * MSS, MSS, false), 8 * MSS);
+        prr.sent(8 * MSS);
+        //= RFC 9937 §6.2
+        assert_eq!(prr.on_ack(MSS, 13 * MSS, 14 * MSS, MSS, false), MSS);
     }
 
     proptest! {
@@ -148,7 +161,7 @@ mod tests {
             ssthresh: u32,
             mss in 1..65_536_u32,
         ) {
-            let mut prr = Prr::new(flight);
+            let mut prr = Prr::new(flight, 0);
             for (delivered, pipe, safe) in acks {
                 let sendable = prr.on_ack(delivered, pipe, ssthresh, mss, safe);
                 if pipe <= ssthresh {
