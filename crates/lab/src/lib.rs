@@ -32,6 +32,7 @@ mod control;
 pub mod experiment;
 mod group;
 pub mod host;
+mod keeper;
 mod lock;
 mod pair;
 mod process;

@@ -66,8 +66,8 @@ pub(super) fn run(arguments: Arguments) -> Result<ExitCode> {
     let Some(_lock) = super::lock(&stop)? else {
         return Ok(ExitCode::from(interrupt::STATUS));
     };
-    let files = Files::make()?;
     let own = std::env::current_exe().context("cannot find this program (is /proc mounted?)")?;
+    let files = Files::make(&own)?;
     let report = programs::run(&options, &own, &files, &stop, |news| eprintln!("{news}"))?;
     let mut output = std::io::stdout().lock();
     if arguments.json {

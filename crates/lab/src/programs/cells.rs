@@ -115,7 +115,7 @@ fn web(
     on: On<'_>,
     stop: &AtomicBool,
 ) -> Result<(Side, Side), String> {
-    let files = Files::make().map_err(|error| error.to_string())?;
+    let files = Files::make(on.toehold).map_err(|error| error.to_string())?;
     for file in &asked.files {
         files
             .serve(&file.name, file.length)

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::ProgramsError;
+use crate::keeper::Keeper;
 
 /// The nginx that serves the directory, on a port that takes `PORT`'s place.
 const NGINX: &str = "daemon off; worker_processes 1; pid ROOT/nginx.pid; error_log ROOT/nginx.log; USER
@@ -46,17 +47,22 @@ Require all granted
 /// Where Debian's Apache has its modules.
 const MODULES: &str = "/usr/lib/apache2/modules";
 
-/// A directory that vanishes with this, and may be read by servers of other users.
+/// A directory that vanishes with this, and may be read by servers of other users. Programs and
+/// nodes that were begun for it end with it, and all of it does with this process, however it ends.
 #[derive(Debug)]
-pub struct Files(PathBuf);
+pub struct Files {
+    path: PathBuf,
+    keeper: Keeper,
+}
 
 impl Files {
-    /// Makes it, with `nginx.conf`, `apache.conf`, and files of 1 KiB and 1 MiB, `1k` and `1m`.
+    /// Makes it, with `nginx.conf`, `apache.conf`, and files of 1 KiB and 1 MiB, `1k` and `1m`. `toehold` is the
+    /// command that ends nodes.
     ///
     /// # Errors
     ///
     /// If it cannot be written.
-    pub fn make() -> Result<Files, ProgramsError> {
+    pub fn make(toehold: &Path) -> Result<Files, ProgramsError> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         // Its path must be short enough for the name of a socket.
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -64,7 +70,11 @@ impl Files {
         let path = std::env::temp_dir().join(name);
         let failed = |error| ProgramsError::Files(path.clone(), error);
         fs::create_dir(&path).map_err(failed)?;
-        let files = Files(path.clone());
+        let keeper = Keeper::of(&path, Some(toehold)).inspect_err(|_| drop(fs::remove_dir(&path)));
+        let files = Files {
+            path: path.clone(),
+            keeper: keeper.map_err(failed)?,
+        };
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).map_err(failed)?;
         files.configure().map_err(failed)?;
         for (name, length) in [("1k", 1 << 10), ("1m", 1 << 20)] {
@@ -75,7 +85,12 @@ impl Files {
 
     /// Where it is.
     pub fn path(&self) -> &Path {
-        &self.0
+        &self.path
+    }
+
+    /// What sees to its end.
+    pub(super) fn keeper(&self) -> &Keeper {
+        &self.keeper
     }
 
     /// Writes a file of `length` bytes.
@@ -84,11 +99,11 @@ impl Files {
         let length = usize::try_from(length).map_err(io::Error::other)?;
         let mut bytes = vec![0; length];
         random.fill(&mut bytes);
-        fs::write(self.0.join(name), bytes)
+        fs::write(self.path.join(name), bytes)
     }
 
     fn configure(&self) -> io::Result<()> {
-        let root = self.0.display().to_string();
+        let root = self.path.display().to_string();
         let is_root = nix::unistd::geteuid().is_root();
         let servers = [
             ("nginx.conf", NGINX, "user root;"),
@@ -97,15 +112,8 @@ impl Files {
         for (name, text, user) in servers {
             let user = if is_root { user } else { "" };
             let text = text.replace("ROOT", &root).replace("MODULES", MODULES);
-            fs::write(self.0.join(name), text.replace("USER", user))?;
+            fs::write(self.path.join(name), text.replace("USER", user))?;
         }
         Ok(())
-    }
-}
-
-impl Drop for Files {
-    fn drop(&mut self) {
-        // What is left of it does no harm.
-        let _ = fs::remove_dir_all(&self.0);
     }
 }

@@ -132,7 +132,7 @@ pub fn run(
 
 /// A row's figures of one round, the kernel's and Toehold's.
 fn measure_both(
-    places: &Places,
+    places: &Places<'_>,
     row: &Row,
     options: &Options,
     is_kernel_first: bool,
@@ -150,7 +150,7 @@ fn measure_both(
     Ok(figures)
 }
 
-fn measure(places: &Places, row: &Row, way: Way, seconds: u32, stop: &AtomicBool) -> Result<f64, String> {
+fn measure(places: &Places<'_>, row: &Row, way: Way, seconds: u32, stop: &AtomicBool) -> Result<f64, String> {
     let before = places.offloaded();
     let lines = Lines {
         server: row.server,
@@ -198,25 +198,27 @@ impl Said {
 }
 
 /// Runs a client to its end, and its server meanwhile.
-fn exchange(places: &Places, lines: &Lines<'_>, way: Way, stop: &AtomicBool) -> Result<Said, String> {
+fn exchange(places: &Places<'_>, lines: &Lines<'_>, way: Way, stop: &AtomicBool) -> Result<Said, String> {
     places.renew_port();
     let server = lines
         .server
         .map(|line| serve(places, line, way, lines.seconds, stop))
         .transpose()?;
-    let mut client = places.command(way, End::Client, lines.client, lines.seconds);
+    let cannot = |error| format!("cannot start the client: {error}");
+    let client = places.command(way, End::Client, lines.client, lines.seconds);
+    let mut client = client.map_err(cannot)?;
     if let Some(server) = &server {
-        client.env("SERVER", server.0.id().to_string());
+        client.env("SERVER", server.child.id().to_string());
     }
-    let client = client.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
-    let mut client = Running(client.map_err(|error| format!("cannot start the client: {error}"))?);
+    client.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut client = places.start(client).map_err(cannot)?;
     let streams = [
-        client.0.stdout.take().map(read_all),
-        client.0.stderr.take().map(read_all),
+        client.child.stdout.take().map(read_all),
+        client.child.stderr.take().map(read_all),
     ];
     let deadline = Instant::now() + lines.limit;
     let status = until(deadline, stop, "the client does not come to its end", || {
-        Ok(client.0.try_wait().ok().flatten())
+        Ok(client.child.try_wait().ok().flatten())
     })?;
     let [output, errors] =
         streams.map(|stream| stream.and_then(|stream| stream.join().ok()).unwrap_or_default());
@@ -231,13 +233,20 @@ fn exchange(places: &Places, lines: &Lines<'_>, way: Way, stop: &AtomicBool) -> 
 }
 
 /// Starts a server and waits until it listens.
-fn serve(places: &Places, line: &str, way: Way, seconds: u32, stop: &AtomicBool) -> Result<Running, String> {
-    let mut command = places.command(way, End::Server, line, seconds);
-    let server = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-    let mut server = Running(server.map_err(|error| format!("cannot start the server: {error}"))?);
+fn serve<'a>(
+    places: &Places<'a>,
+    line: &str,
+    way: Way,
+    seconds: u32,
+    stop: &AtomicBool,
+) -> Result<Running<'a>, String> {
+    let cannot = |error| format!("cannot start the server: {error}");
+    let mut command = places.command(way, End::Server, line, seconds).map_err(cannot)?;
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let mut server = places.start(command).map_err(cannot)?;
     let deadline = Instant::now() + PATIENCE;
     until(deadline, stop, "the server does not come to listen", || {
-        if let Ok(Some(status)) = server.0.try_wait() {
+        if let Ok(Some(status)) = server.child.try_wait() {
             return Err(format!("the server ended with {status}"));
         }
         Ok(places.is_served(way).then_some(()))

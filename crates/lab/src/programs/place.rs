@@ -5,7 +5,7 @@
 
 use std::cell::Cell;
 use std::fs;
-use std::os::unix::process::CommandExt;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -13,6 +13,7 @@ use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
 use super::{Files, ProgramsError};
+use crate::keeper::Keeper;
 
 /// The address of the server, over the kernel and on its node.
 const ADDRESSES: [&str; 2] = ["10.198.0.1", "10.77.0.1"];
@@ -67,27 +68,26 @@ pub(super) struct Shape {
 
 /// Both places, as long as this lives.
 #[derive(Debug)]
-pub(super) struct Places {
+pub(super) struct Places<'a> {
     holders: [Child; 2],
     toehold: PathBuf,
-    files: PathBuf,
+    files: &'a Files,
     cores: [usize; 2],
     port: Cell<u16>,
 }
 
-impl Places {
+impl<'a> Places<'a> {
     /// Makes the namespaces and the nodes, for programs whose files are in `files`.
     pub(super) fn make(
         toehold: &Path,
-        files: &Files,
+        files: &'a Files,
         cores: [usize; 2],
         shape: &Shape,
     ) -> Result<Self, ProgramsError> {
         let holders = [hold_namespace()?, hold_namespace()?];
-        let [toehold, files] = [toehold, files.path()].map(Path::to_owned);
         let places = Self {
             holders,
-            toehold,
+            toehold: toehold.to_owned(),
             files,
             cores,
             port: Cell::new(FIRST_PORT),
@@ -111,17 +111,19 @@ impl Places {
                 up.args(["--placement", placement]);
                 up = pinned(&up, core);
             }
-            succeed(up, "start a node")?;
+            self.succeed(up, "start a node")?;
         }
         Ok(())
     }
 
     fn toehold(&self, words: &[&str]) -> Command {
         let mut command = Command::new(&self.toehold);
+        command.args(words).env("TOEHOLD_FABRIC", self.fabric());
         command
-            .args(words)
-            .env("TOEHOLD_FABRIC", self.files.join("fabric"));
-        command
+    }
+
+    fn fabric(&self) -> PathBuf {
+        self.files.path().join("fabric")
     }
 
     /// The file that stands for a side's namespace.
@@ -148,31 +150,31 @@ impl Places {
             );
             let mut command = Command::new("nsenter");
             command.args([&self.namespace(end), "--", "sh", "-c", &script]);
-            succeed(command, "join two network namespaces with a veth pair")?;
+            self.succeed(command, "join two network namespaces with a veth pair")?;
         }
         // The kernel sees a moment later that both are up.
         for end in [End::Server, End::Client] {
             let mut command = Command::new("nsenter");
             command.args([&self.namespace(end), "--", "timeout", "10", "sh", "-c", IS_UP]);
-            succeed(command, "see both ends of a veth pair up")?;
+            self.succeed(command, "see both ends of a veth pair up")?;
         }
         Ok(())
     }
 
     /// A file's path.
     pub(super) fn file(&self, name: &str) -> String {
-        self.files.join(name).display().to_string()
+        self.files.path().join(name).display().to_string()
     }
 
     /// What launches ranks, on the client's core and in its namespace, with that one's interfaces
     /// in `/sys`.
-    pub(super) fn launcher(&self, words: &[String]) -> Command {
+    pub(super) fn launcher(&self, words: &[String]) -> io::Result<Command> {
         let mut within = Command::new("nsenter");
         within
             .arg(self.namespace(End::Client))
             .args(WITH_INTERFACES)
             .args(words);
-        self.prepared(pinned(&within, self.cores[End::Client as usize]))
+        self.prepared(&pinned(&within, self.cores[End::Client as usize]))
     }
 
     /// What comes before the words of a rank. It ends with its launcher, however that ends, and
@@ -203,7 +205,7 @@ impl Places {
     }
 
     /// A shell's line on one side, pinned to that side's core.
-    pub(super) fn command(&self, way: Way, end: End, line: &str, seconds: u32) -> Command {
+    pub(super) fn command(&self, way: Way, end: End, line: &str, seconds: u32) -> io::Result<Command> {
         let within = match way {
             Way::Kernel => {
                 let mut command = Command::new("nsenter");
@@ -218,22 +220,38 @@ impl Places {
         command
             .env("ADDRESS", ADDRESSES[way as usize])
             .env("PORT", self.port.get().to_string());
-        self.prepared(command)
+        self.prepared(&command)
     }
 
-    /// What all commands know, in a group of its own.
-    fn prepared(&self, mut command: Command) -> Command {
+    /// The same with what all commands know, in a group of its own.
+    fn prepared(&self, command: &Command) -> io::Result<Command> {
+        let mut command = self.files.keeper().watched(command)?;
         command
-            .env("TOEHOLD_FABRIC", self.files.join("fabric"))
+            .env("TOEHOLD_FABRIC", self.fabric())
             .env("TOEHOLD", &self.toehold)
-            .env("DIR", &self.files);
+            .env("DIR", self.files.path());
         // Debian keeps servers where only root's PATH leads.
         let path = std::env::var("PATH").unwrap_or_default();
         command.env("PATH", format!("{path}:/usr/sbin:/sbin"));
-        command.current_dir(&self.files).stdin(Stdio::null());
-        // All of it can be ended at once.
-        command.process_group(0);
-        command
+        command.current_dir(self.files.path());
+        Ok(command)
+    }
+
+    /// Runs one of its commands, which may take a moment.
+    pub(super) fn start(&self, mut command: Command) -> io::Result<Running<'a>> {
+        let child = command.spawn()?;
+        Ok(Running {
+            child,
+            keeper: self.files.keeper(),
+        })
+    }
+
+    /// Runs a command on the way to a place to its end.
+    fn succeed(&self, mut command: Command, what: &str) -> Result<(), ProgramsError> {
+        if let Ok(held) = self.files.keeper().hold() {
+            command.stdin(held);
+        }
+        succeed(command, what)
     }
 
     /// The next server gets another port.
@@ -293,7 +311,7 @@ impl Places {
     }
 }
 
-impl Drop for Places {
+impl Drop for Places<'_> {
     fn drop(&mut self) {
         // It may not have come to nodes.
         let _ = self.toehold(&["down", "--all"]).stdout(Stdio::null()).status();
@@ -306,11 +324,14 @@ impl Drop for Places {
 
 /// A program that is ended when it is dropped, with all that it has started.
 #[derive(Debug)]
-pub(super) struct Running(pub(super) Child);
+pub(super) struct Running<'a> {
+    pub(super) child: Child,
+    keeper: &'a Keeper,
+}
 
-impl Running {
+impl Running<'_> {
     fn signal(&self, signal: Signal) {
-        if let Ok(group) = i32::try_from(self.0.id()) {
+        if let Ok(group) = i32::try_from(self.child.id()) {
             // There may be nobody left in it.
             let _ = killpg(Pid::from_raw(group), signal);
         }
@@ -325,7 +346,7 @@ impl Running {
     pub(super) fn end(mut self) {
         self.ask_to_end();
         for _ in 0..200 {
-            if matches!(self.0.try_wait(), Ok(Some(_))) {
+            if matches!(self.child.try_wait(), Ok(Some(_))) {
                 return;
             }
             std::thread::sleep(std::time::Duration::from_millis(10));
@@ -333,10 +354,11 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for Running<'_> {
     fn drop(&mut self) {
         self.signal(Signal::SIGKILL);
-        let _ = self.0.wait();
+        self.keeper.forget(self.child.id());
+        let _ = self.child.wait();
     }
 }
 
@@ -364,7 +386,7 @@ fn hold_namespace() -> Result<Child, ProgramsError> {
 
 pub(super) fn succeed(mut command: Command, what: &str) -> Result<(), ProgramsError> {
     let failed = |reason: String| ProgramsError::Step(format!("{what}: {reason}"));
-    let output = command.stdin(Stdio::null()).output();
+    let output = command.output();
     let output = output.map_err(|error| failed(error.to_string()))?;
     if output.status.success() {
         return Ok(());

@@ -15,6 +15,7 @@ use std::time::SystemTime;
 use serde::Serialize;
 
 use super::Sample;
+use crate::keeper::Keeper;
 
 /// Most runs of one experiment that can begin in the same second.
 const MAX_SAME_SECOND: u32 = 100;
@@ -49,6 +50,8 @@ pub struct Store {
     written: u64,
     /// Scratch directories made.
     scratches: u32,
+    /// Of these, if there are any.
+    keeper: Option<Keeper>,
 }
 
 impl Store {
@@ -67,6 +70,7 @@ impl Store {
             samples,
             written: 0,
             scratches: 0,
+            keeper: None,
         })
     }
 
@@ -85,6 +89,7 @@ impl Store {
             samples,
             written: whole,
             scratches: 0,
+            keeper: None,
         };
         // What a run that was killed has left there.
         let _ = fs::remove_dir_all(store.scratch());
@@ -96,15 +101,23 @@ impl Store {
         &self.directory
     }
 
-    /// A new directory for what a candidate needs while it runs. Removed with the store.
+    /// A new directory for what a candidate needs while it runs. Removed with the store, and with this process.
     pub(crate) fn new_scratch(&mut self) -> Result<PathBuf, StoreError> {
         self.scratches += 1;
         let path = self.scratch().join(self.scratches.to_string());
-        fs::create_dir_all(&path).map_err(|error| StoreError {
+        self.make_kept(&path).map_err(|error| StoreError {
             path: path.clone(),
             error,
         })?;
         Ok(path)
+    }
+
+    fn make_kept(&mut self, path: &Path) -> io::Result<()> {
+        fs::create_dir_all(path)?;
+        if self.keeper.is_none() {
+            self.keeper = Some(Keeper::of(&self.scratch(), None)?);
+        }
+        Ok(())
     }
 
     fn scratch(&self) -> PathBuf {
@@ -134,12 +147,6 @@ impl Store {
     /// Writes `value` as JSON to the file `name` of the run: all of it or nothing.
     pub fn write(&self, name: &str, value: &impl Serialize) -> Result<(), StoreError> {
         write_json(&self.directory.join(name), value)
-    }
-}
-
-impl Drop for Store {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(self.scratch());
     }
 }
 

@@ -7,11 +7,12 @@
 mod said;
 
 use std::fs;
+use std::io;
 use std::process::{Command, Stdio};
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use super::place::{End, Places, Running, Shape, VETH, Way, succeed};
+use super::place::{End, Places, Shape, VETH, Way, succeed};
 use super::{Files, On, PATIENCE, read_all, until};
 use crate::samples::Side;
 use crate::size::Size;
@@ -81,7 +82,7 @@ pub(super) fn measure(
     on: On<'_>,
     stop: &AtomicBool,
 ) -> Result<(Side, Side), String> {
-    let files = Files::make().map_err(|error| error.to_string())?;
+    let files = Files::make(on.toehold).map_err(|error| error.to_string())?;
     let tools = Tools::of(job.library);
     compile(tools, &files)?;
     let (way, placement) = on.way();
@@ -92,11 +93,13 @@ pub(super) fn measure(
     };
     let places = Places::make(on.toehold, &files, on.settings.cores, &shape);
     let places = places.map_err(|error| error.to_string())?;
-    let mut launch = launch(tools, job, &places, way, on);
-    let launched = launch.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
-    let mut launched = Running(launched.map_err(|error| format!("cannot launch ranks: {error}"))?);
-    let errors = launched.0.stderr.take().map(read_all);
-    let output = launched.0.stdout.take().map(read_all);
+    let launch = launch(tools, job, &places, way, on);
+    let mut launch = launch.map_err(|error| format!("cannot launch ranks: {error}"))?;
+    launch.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let launched = places.start(launch);
+    let mut launched = launched.map_err(|error| format!("cannot launch ranks: {error}"))?;
+    let errors = launched.child.stderr.take().map(read_all);
+    let output = launched.child.stdout.take().map(read_all);
     let settings = on.settings;
     let span = Duration::from_millis(settings.warm_up_ms + settings.span_ms + settings.patience_ms);
     let said = until(
@@ -109,7 +112,7 @@ pub(super) fn measure(
                 return Ok(Some(Ok(said)));
             }
             // What it has to say is there when it has ended.
-            Ok(launched.0.try_wait().ok().flatten().map(Err))
+            Ok(launched.child.try_wait().ok().flatten().map(Err))
         },
     )
     .inspect_err(|_| launched.ask_to_end())?;
@@ -134,12 +137,13 @@ fn compile(tools: &Tools, files: &Files) -> Result<(), String> {
         .arg("-O2")
         .arg("-o")
         .arg(files.path().join("ranks"))
-        .arg(&source);
+        .arg(&source)
+        .stdin(Stdio::null());
     succeed(command, "compile a program of ranks").map_err(|error| error.to_string())
 }
 
 /// The launcher, on the client's side, with a rank there and one on the server's.
-fn launch(tools: &Tools, job: Job, places: &Places, way: Way, on: On<'_>) -> Command {
+fn launch(tools: &Tools, job: Job, places: &Places<'_>, way: Way, on: On<'_>) -> io::Result<Command> {
     let engines = places.engines();
     let nanoseconds = |ms: u64| (ms * 1_000_000).to_string();
     let rank = |end: End| {
@@ -162,10 +166,10 @@ fn launch(tools: &Tools, job: Job, places: &Places, way: Way, on: On<'_>) -> Com
         words.extend(["-n".to_owned(), "1".to_owned()]);
         words.extend(rank(end));
     }
-    let mut command = places.launcher(&words);
+    let mut command = places.launcher(&words)?;
     command.envs(tools.settings.iter().copied());
     if way == Way::Kernel {
         command.envs(tools.across.iter().copied());
     }
-    command
+    Ok(command)
 }
