@@ -371,6 +371,13 @@ fn two_runs_are_compared_by_figure() {
         succeeded(toehold(&[&arguments[..], more].concat()).output().unwrap()).stdout
     };
     let changes = json(&compare(&["--json"]));
+    let [before_ratios, after_ratios] = [before, after].map(|run| {
+        let mut report = json(&fs::read(run.join("report.json")).unwrap());
+        report["ratios"].take()
+    });
+    let names = before_ratios.as_object().unwrap().keys();
+    let ratios = names.filter(|name| after_ratios.get(name).is_some()).count();
+    assert!(ratios >= 2 && changes["ratios"]["of"] == ratios, "{changes}");
     let cells = changes["cells"].as_array().unwrap();
     let latency = cells
         .iter()
@@ -381,7 +388,9 @@ fn two_runs_are_compared_by_figure() {
     assert_eq!(changes["only_before"], serde_json::json!([]));
     let shown = text(&compare(&["--all"]));
     assert!(
-        shown.contains("A: mine/tiny") && shown.contains("latency_64B"),
+        shown.contains("A: mine/tiny")
+            && shown.contains("latency_64B")
+            && shown.contains(&format!(" of {ratios} ratios (")),
         "{shown}"
     );
     let missing = toehold(&["compare", "/nowhere", before.to_str().unwrap()])

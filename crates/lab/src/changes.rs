@@ -43,11 +43,35 @@ pub struct Change {
     pub verdict: Verdict,
 }
 
+/// How many of those that both runs have may be the same: their intervals overlap.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Agreement {
+    /// So many.
+    pub agree: usize,
+    /// Of so many.
+    pub of: usize,
+}
+
+impl Agreement {
+    fn among(pairs: impl Iterator<Item = [Estimate; 2]>) -> Self {
+        let mut agreement = Self { agree: 0, of: 0 };
+        for [one, other] in pairs {
+            agreement.of += 1;
+            agreement.agree += usize::from(one.low <= other.high && other.low <= one.high);
+        }
+        agreement
+    }
+}
+
 /// All that two runs have in common, and what they have not.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Changes {
     /// By metric and candidate.
     pub cells: Vec<Change>,
+    /// Of these figures, details among them.
+    pub figures: Agreement,
+    /// Of the ratios of candidates to baselines.
+    pub ratios: Agreement,
     /// `METRIC/CANDIDATE` of what only the first run has.
     pub only_before: Vec<String>,
     /// The same of the second.
@@ -68,8 +92,12 @@ impl Changes {
                 }
             }
         }
+        let figures = Agreement::among(cells.iter().map(|cell: &Change| [cell.before, cell.after]));
+        let both = |(name, earlier): (_, &Estimate)| Some([*earlier, *after.ratios.get(name)?]);
         Self {
             cells,
+            figures,
+            ratios: Agreement::among(before.ratios.iter().filter_map(both)),
             only_before: lacking(before, after),
             only_after: lacking(after, before),
         }
@@ -182,9 +210,28 @@ mod tests {
     }
 
     #[test]
+    fn runs_agree_where_their_intervals_overlap() {
+        let at = |low, high| Estimate {
+            median: low,
+            low,
+            high,
+            runs: 1,
+        };
+        let pairs = [
+            [at(1.0, 2.0), at(2.0, 3.0)],
+            [at(2.0, 3.0), at(1.0, 2.5)],
+            [at(1.0, 1.5), at(1.6, 1.7)],
+            [at(1.6, 1.7), at(1.0, 1.5)],
+        ];
+        let agreement = Agreement::among(pairs.into_iter());
+        assert_eq!(agreement, Agreement { agree: 2, of: 4 });
+    }
+
+    #[test]
     fn what_only_one_run_has_is_said() {
         let changes = Changes::between(&report("unix", &[1, 2]), &report("inline", &[1, 2]));
         assert!(changes.cells.is_empty());
+        assert_eq!(changes.figures, Agreement { agree: 0, of: 0 });
         assert_eq!(changes.only_before, ["stream_1B_mtu1500/unix"]);
         assert_eq!(changes.only_after, ["stream_1B_mtu1500/inline"]);
     }

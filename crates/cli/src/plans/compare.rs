@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use toehold_lab::changes::{Change, Changes, Verdict};
+use toehold_lab::changes::{Agreement, Change, Changes, Verdict};
 use toehold_lab::report::{Report, spoken};
 
 use crate::nodes::{print_json, table};
@@ -52,6 +52,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         text.push_str(&about(name, report));
     }
     text.push_str(&shown(&changes, arguments.all));
+    text.push_str(&agreement(&changes));
     for (which, names) in [("A", &changes.only_before), ("B", &changes.only_after)] {
         if !names.is_empty() {
             text.push_str(&format!("only {which} has {}\n", names.join(", ")));
@@ -87,6 +88,20 @@ fn about(name: &str, report: &Report) -> String {
         host.cpu.as_deref().unwrap_or("unknown processor"),
         host.kernel.as_deref().unwrap_or("unknown"),
     )
+}
+
+/// How far two runs of the same would do as one.
+fn agreement(changes: &Changes) -> String {
+    let part = |of: Agreement, what: &str| {
+        let share = 100.0 * of.agree as f64 / of.of as f64;
+        (of.of > 0).then(|| format!("{} of {} {what} ({share:.0} %)", of.agree, of.of))
+    };
+    let parts = [
+        part(changes.figures, "figures, details among them"),
+        part(changes.ratios, "ratios"),
+    ];
+    let parts: Vec<_> = parts.into_iter().flatten().collect();
+    format!("within the intervals of both: {}\n", parts.join(", "))
 }
 
 fn shown(changes: &Changes, all: bool) -> String {
