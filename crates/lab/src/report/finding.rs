@@ -1,7 +1,7 @@
 //! What a run says, in a line a figure: who differs from whom, by what factor, how sure
 //! that is, and what was expected.
 
-use super::figure::{Figure, Panel};
+use super::figure::{Figure, Panel, Series};
 use super::{Report, table::digits};
 use crate::experiment::{Limit, PaperUnit, Said, Verdict, Wanted};
 use crate::statistics::Estimate;
@@ -77,7 +77,7 @@ pub(super) fn findings(report: &Report, panels: &[Panel]) -> Vec<Finding> {
     let plan = &report.header.plan;
     let says = plan.paper.iter().flat_map(|paper| &paper.says);
     let says = says.filter_map(|said| beside_paper(report, panels, said));
-    let compared = panels.iter().filter_map(compared);
+    let compared = panels.iter().flat_map(compared);
     let wanted = plan
         .wanted
         .iter()
@@ -177,10 +177,20 @@ fn divisor(unit: PaperUnit) -> f64 {
     }
 }
 
-/// The comparison that matters first, at the places where it is best and worst.
-fn compared(panel: &Panel) -> Option<Finding> {
-    let ratios = panel.ratios.as_ref()?;
-    let series = ratios.series.first()?;
+/// The comparison that matters first, or all of an overview.
+fn compared(panel: &Panel) -> Vec<Finding> {
+    let Some(ratios) = &panel.ratios else {
+        return Vec::new();
+    };
+    let count = if panel.is_overview { ratios.series.len() } else { 1 };
+    let series = ratios.series.iter().take(count);
+    series
+        .filter_map(|series| at_ends(panel, ratios, series))
+        .collect()
+}
+
+/// A comparison at the places where it is best and worst.
+fn at_ends(panel: &Panel, ratios: &Figure, series: &Series) -> Option<Finding> {
     let (candidate, baseline) = series.name.split_once(" / ")?;
     let gain = |ratio: &Estimate| match ratios.better {
         Better::Lower => 1.0 / ratio.median,

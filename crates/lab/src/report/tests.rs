@@ -109,8 +109,37 @@ pub(super) fn report() -> Report {
 /// The run as it is read back.
 pub(super) fn saved() -> Saved {
     Saved {
-        report: report(),
         samples: samples(),
+        ..saved_as(report())
+    }
+}
+
+/// A run of these candidates with these samples, and with the cells that they are of.
+pub(super) fn saved_of(candidates: &[&str], samples: Vec<Sample>) -> Saved {
+    let mut plan = plan();
+    plan.candidates = candidates.iter().map(|name| (*name).to_owned()).collect();
+    plan.cells = samples.iter().map(|sample| sample.cell).collect();
+    plan.cells.dedup();
+    let used = MachineUse::default();
+    let took = Duration::from_secs(3);
+    let report = Report::new(
+        Header::now(plan),
+        &samples,
+        took,
+        true,
+        used,
+        Path::new("/results"),
+    );
+    Saved {
+        samples,
+        ..saved_as(report)
+    }
+}
+
+fn saved_as(report: Report) -> Saved {
+    Saved {
+        report,
+        samples: Vec::new(),
         damage: Vec::new(),
         files: vec![RawFile {
             name: "samples.jsonl",

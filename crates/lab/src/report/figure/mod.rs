@@ -2,6 +2,7 @@
 //! people read. Pages, slides and tables are made of them alike.
 
 mod family;
+mod overview;
 mod paper;
 mod ratios;
 
@@ -24,6 +25,8 @@ pub(super) struct Panel {
     pub(super) figures: Vec<Figure>,
     /// The main figure's ratios, a series a comparison.
     pub(super) ratios: Option<Figure>,
+    /// Whether it shows together what others show one by one.
+    pub(super) is_overview: bool,
 }
 
 /// One figure of all candidates.
@@ -61,8 +64,10 @@ pub(super) struct Place {
 pub(super) struct Series {
     /// The candidate, or the two that are compared.
     pub(super) name: String,
-    /// Its place among all candidates or comparisons of the run, which decides how it is drawn.
+    /// Its place among all candidates or comparisons of the run, which decides its colour.
     pub(super) index: usize,
+    /// The same; where several series are of one candidate, their common one. It decides the marks.
+    pub(super) mark: usize,
     /// Whether a paper says so: nothing of it was measured here, and its intervals mean nothing.
     pub(super) is_paper: bool,
     /// In the order of places, without those where nothing was measured.
@@ -98,19 +103,23 @@ impl Figure {
 pub(super) fn panels(report: &Report, samples: &[Sample]) -> Vec<Panel> {
     let plan = &report.header.plan;
     let summary = Summary::of(plan, samples);
-    let mut panels = Vec::<Panel>::new();
+    let mut panels = Vec::new();
     for family in family::families(&plan.cells) {
         let figures = figures(report, &summary, &family);
         let Some(main) = figures.first() else { continue };
         let ratios = ratios::of(report, &summary, &family, main);
-        panels.push(Panel {
+        let panel = Panel {
             name: family.name.clone(),
             title: family.title.clone(),
             figures,
             ratios,
-        });
+            is_overview: false,
+        };
+        panels.push((family, panel));
     }
-    panels
+    let overview = overview::panels(&panels);
+    let panels = panels.into_iter().map(|(_, panel)| panel);
+    overview.into_iter().chain(panels).collect()
 }
 
 /// A figure for each metric of a family's workloads.
@@ -154,6 +163,7 @@ fn figure(report: &Report, summary: &Summary, family: &Family, names: &[&str]) -
     let series = series.map(|(index, candidate)| Series {
         name: candidate.clone(),
         index,
+        mark: index,
         is_paper: false,
         points: points(candidate),
     });

@@ -64,6 +64,7 @@ fn series(name: &str, index: usize, points: Vec<Point>) -> Series {
     Series {
         name: format!("paper: {name}"),
         index,
+        mark: index,
         is_paper: true,
         points,
     }

@@ -21,6 +21,7 @@ pub(super) fn of(report: &Report, summary: &Summary, family: &Family, main: &Fig
         Series {
             name: format!("{candidate} / {baseline}"),
             index,
+            mark: index,
             is_paper: false,
             points: names.enumerate().filter_map(point).collect(),
         }

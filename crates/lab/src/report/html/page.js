@@ -130,7 +130,7 @@
     const made = [];
     for (const series of chart.series) {
       const own = seriesColour(series);
-      const symbol = series.is_paper ? STAR : SYMBOLS[series.index % SYMBOLS.length];
+      const symbol = series.is_paper ? STAR : SYMBOLS[series.mark % SYMBOLS.length];
       const points = series.points;
       const intervals = [];
       const rounds = [];
@@ -146,7 +146,7 @@
         data: points.map((point) => place.along(point.place, series, point.median)),
         symbol,
         symbolSize: series.is_paper ? 20 : chart.axis === null ? 12 : 8,
-        lineStyle: { width: 2, color: own, type: DASHES[series.index % DASHES.length] },
+        lineStyle: { width: 2, color: own, type: DASHES[series.mark % DASHES.length] },
         emphasis: { focus: "series" },
         z: 4,
       });

@@ -19,9 +19,9 @@ const SIZE: (u32, u32) = (1280, 720);
 /// Where the legend is.
 const LEGEND: i32 = 1000;
 
-/// Pixels of a line of the legend, which leaves room for this many.
+/// Pixels of a line of the legend; where that leaves no room for all, of all together.
 const LINE: i32 = 30;
-const LINES: usize = 20;
+const LINES: i32 = 630;
 
 const TITLE: i32 = 28;
 const TEXT: i32 = 20;
@@ -133,8 +133,9 @@ fn draw<'a>(figure: &Figure, is_ratio: bool, canvas: &Canvas<'a>) -> Result<(), 
     };
     let title = format!("{} ({}, {better})", figure.measure, figure.unit);
     canvas.draw(&Text::new(title, (30, 20), ("sans-serif", TITLE)))?;
-    for (line, series) in figure.series.iter().take(LINES).enumerate() {
-        legend(canvas, 70 + LINE * line as i32, series)?;
+    let line = (LINES / figure.series.len().max(1) as i32).clamp(1, LINE);
+    for (number, series) in figure.series.iter().enumerate() {
+        legend(canvas, 70 + line * number as i32, line, series)?;
     }
     let (area, _) = canvas.split_horizontally(LEGEND);
     match &figure.axis {
@@ -144,16 +145,29 @@ fn draw<'a>(figure: &Figure, is_ratio: bool, canvas: &Canvas<'a>) -> Result<(), 
     canvas.present()
 }
 
-fn legend<'a>(canvas: &Canvas<'a>, y: i32, series: &Series) -> Result<(), Failed<'a>> {
+/// A line of the legend, so high.
+fn legend<'a>(canvas: &Canvas<'a>, y: i32, height: i32, series: &Series) -> Result<(), Failed<'a>> {
     let (colour, x) = (colour(series), LEGEND + 10);
-    let line = [(x, y + 8), (x + 30, y + 8)];
-    canvas.draw(&PathElement::new(line.to_vec(), colour.stroke_width(3)))?;
-    canvas.draw(&Circle::new((x + 15, y + 8), 5, colour.filled()))?;
-    canvas.draw(&Text::new(
-        series.name.clone(),
-        (x + 40, y),
-        ("sans-serif", TEXT - 4),
-    ))
+    let size = (TEXT - 4).min(height);
+    let middle = y + size / 2;
+    if !series.is_paper {
+        let line = vec![(x, middle), (x + 30, middle)];
+        canvas.draw(&PathElement::new(line, colour.stroke_width(3)))?;
+    }
+    canvas.draw(&mark(series, (x + 15, middle)))?;
+    canvas.draw(&Text::new(series.name.clone(), (x + 40, y), ("sans-serif", size)))
+}
+
+/// A point of a series.
+fn mark<'a, At: Clone + 'static>(series: &Series, at: At) -> DynElement<'static, SVGBackend<'a>, At> {
+    let colour = colour(series);
+    match series.mark % 4 {
+        _ if series.is_paper => Cross::new(at, 9, colour.stroke_width(4)).into_dyn(),
+        0 => Circle::new(at, 5, colour.filled()).into_dyn(),
+        1 => TriangleMarker::new(at, 7, colour.filled()).into_dyn(),
+        2 => Circle::new(at, 8, colour.stroke_width(2)).into_dyn(),
+        _ => Cross::new(at, 5, colour.stroke_width(2)).into_dyn(),
+    }
 }
 
 fn colour(series: &Series) -> RGBColor {
@@ -184,12 +198,11 @@ fn swept<'a>(figure: &Figure, axis: &str, is_ratio: bool, area: &Canvas<'a>) -> 
             .points
             .iter()
             .map(|point| (at(point.place), point.estimate.median));
+        chart.draw_series(medians.clone().map(|point| mark(series, point)))?;
         if series.is_paper {
-            chart.draw_series(medians.map(|point| Cross::new(point, 9, colour.stroke_width(4))))?;
             continue;
         }
-        chart.draw_series(LineSeries::new(medians.clone(), colour.stroke_width(3)))?;
-        chart.draw_series(medians.map(|point| Circle::new(point, 5, colour.filled())))?;
+        chart.draw_series(LineSeries::new(medians, colour.stroke_width(3)))?;
         let interval = |point: &super::figure::Point| {
             let (x, estimate) = (at(point.place), point.estimate);
             PathElement::new(
