@@ -51,12 +51,18 @@ impl Output {
 
     /// Hands the reports to whoever asked for JSON: one as it is, several as a list.
     pub(crate) fn deliver(&self, reports: &[Report]) -> Result<()> {
-        match (&self.json, reports) {
-            (None, _) => Ok(()),
-            (Some(None), [report]) => print(report),
-            (Some(None), reports) => print(&reports),
-            (Some(Some(path)), [report]) => Ok(write_json(path, report)?),
-            (Some(Some(path)), reports) => Ok(write_json(path, &reports)?),
+        match reports {
+            [report] => self.deliver_one(report),
+            reports => self.deliver_one(&reports),
+        }
+    }
+
+    /// The same with whatever an experiment has found.
+    pub(crate) fn deliver_one(&self, found: &impl serde::Serialize) -> Result<()> {
+        match &self.json {
+            None => Ok(()),
+            Some(None) => print(found),
+            Some(Some(path)) => Ok(write_json(path, found)?),
         }
     }
 }

@@ -414,6 +414,27 @@ fn strategies_of_demultiplexing_are_counted_and_timed() {
         ],
         [2, 2, 1]
     );
+    let threads = report["threads"].as_array().unwrap();
+    assert_eq!(
+        (
+            threads[0]["connections"].as_u64(),
+            threads[0]["candidate"].as_str()
+        ),
+        (Some(64), Some("flow-table"))
+    );
+    assert_eq!(
+        threads[0]["both_ns"].as_array().unwrap().len(),
+        2,
+        "a round of each"
+    );
+    // Each round is kept.
+    let mut runs = results.path().read_dir().unwrap();
+    let run = runs.next().unwrap().unwrap().path();
+    let lines = std::fs::read_to_string(run.join("samples.jsonl")).unwrap();
+    let of_table = lines.lines().map(|line| json(line.as_bytes()));
+    let of_table = of_table.filter(|sample| sample["candidate"] == "flow-table" && sample["ns"].is_f64());
+    assert_eq!(of_table.count(), 2 + 3);
+    assert_eq!(json(&std::fs::read(run.join("report.json")).unwrap()), report);
     // It was measured, or what is missing is said.
     let rte_hash = "DPDK rte_hash";
     match report["missing"][rte_hash].as_str() {

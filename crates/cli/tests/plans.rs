@@ -272,6 +272,17 @@ fn a_picture_has_the_demux_papers_curve_equations_simulation_and_measurement() {
             "no {series} in it"
         );
     }
+    let together = fs::read_to_string(pictures.join("demux-fig9-look-up-all-pcbs.svg")).unwrap();
+    for series in [
+        "bsd: printed",
+        "move-to-front, R = 200 ms: model",
+        "flow-table: measured",
+    ] {
+        assert!(
+            together.lines().any(|line| line.trim() == series),
+            "no {series} in it"
+        );
+    }
 }
 
 #[test]

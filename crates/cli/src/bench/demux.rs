@@ -10,9 +10,12 @@ use clap::ValueEnum;
 use serde::Serialize;
 use toehold_demux_lab::model::FIGURE_9_USERS;
 use toehold_demux_lab::paper::{self, Effort, Entered, Number, Point};
-use toehold_demux_lab::speed::{self, Attacked, Candidate, Growth, Plan, Times};
+use toehold_demux_lab::speed::{self, Attacked, Candidate, Growth, Plan, Threads, Times};
+use toehold_lab::host::{Build, Host};
+use toehold_lab::samples::Store;
 
-use crate::nodes::{print_json, table};
+use super::Output;
+use crate::nodes::table;
 
 /// What finding a connection costs: the strategies of McKenney and Dove's paper, and ours
 ///
@@ -53,9 +56,8 @@ pub(super) struct Arguments {
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
 
-    /// As JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
 }
 
 /// Kinds of traffic, by the names on the command line.
@@ -87,32 +89,63 @@ impl From<Traffic> for speed::Traffic {
 
 #[derive(Debug, Serialize)]
 struct Report {
+    build: Build,
+    host: Host,
     seed: u64,
     rounds: u32,
     section_3: Vec<Number>,
     figure_4: Vec<Entered>,
     figure_9: Vec<Point>,
     times: Vec<Times>,
+    /// The same in one thread and in two at once.
+    threads: Vec<Threads>,
     growth: Vec<Growth>,
     /// Candidates that this machine does not have, and why.
     missing: BTreeMap<String, String>,
 }
 
+/// A round, as it is kept.
+#[derive(Debug, Serialize)]
+struct Round<'a> {
+    connections: u32,
+    traffic: speed::Traffic,
+    candidate: &'a str,
+    threads: usize,
+    ns: f64,
+}
+
 pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let output = &arguments.output;
+    output.check()?;
     // An interrupt ends it at once: nothing is half done.
     let Some(_lock) = super::lock(&AtomicBool::new(false))? else {
         return Ok(ExitCode::FAILURE);
     };
+    let mut store = Store::create(&output.results()?, "demux")?;
     let plan = plan(arguments);
     if let Some(live) = arguments.attacks {
         let found = speed::attacks(live, plan.rounds, plan.seed, |what| eprintln!("{what}"));
-        if arguments.json {
-            print_json(&found)?;
-        } else {
+        store.write("report.json", &found)?;
+        output.deliver_one(&found)?;
+        if !output.is_json_only() {
             show_attacks(&found);
         }
-        return Ok(ExitCode::SUCCESS);
+    } else {
+        let report = measure(arguments, &plan);
+        for round in rounds(&report) {
+            store.append(&round)?;
+        }
+        store.write("report.json", &report)?;
+        output.deliver_one(&report)?;
+        if !output.is_json_only() {
+            show(&report)?;
+        }
     }
+    eprintln!("what was measured: {}", store.directory().display());
+    Ok(ExitCode::SUCCESS)
+}
+
+fn measure(arguments: &Arguments, plan: &Plan) -> Report {
     let effort = Effort {
         lookups: if arguments.quick { 20_000 } else { 200_000 },
         seed: plan.seed,
@@ -123,28 +156,52 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
         &FIGURE_9_USERS[..]
     };
     let say = |what: &str| eprintln!("{what}");
+    let (build, host) = (Build::this(), Host::read());
     say("simulating the paper's users");
     let (section_3, figure_4) = (paper::section_3(effort), paper::figure_4(effort));
     let figure_9 = paper::figure_9(users, effort);
-    let times = speed::measure(&plan, say);
+    let times = speed::measure(plan, say);
+    let threads = speed::threads(plan, say);
     say("entering connections one by one");
     let most = plan.connections.iter().copied().max().unwrap_or(2);
-    let report = Report {
+    Report {
+        build,
+        host,
         seed: plan.seed,
         rounds: plan.rounds,
         section_3,
         figure_4,
         figure_9,
         times,
+        threads,
         growth: speed::growth(most, plan.seed),
         missing: missing(),
-    };
-    if arguments.json {
-        print_json(&report)?;
-    } else {
-        show(&report)?;
     }
-    Ok(ExitCode::SUCCESS)
+}
+
+/// All that was timed, one by one.
+fn rounds(report: &Report) -> impl Iterator<Item = Round<'_>> {
+    let alone = report.times.iter().flat_map(|times| {
+        times.rounds_ns.iter().map(|&ns| Round {
+            connections: times.connections,
+            traffic: times.traffic,
+            candidate: &times.candidate,
+            threads: 1,
+            ns,
+        })
+    });
+    let of_threads = report.threads.iter().flat_map(|found| {
+        let of = |threads, ns: &f64| Round {
+            connections: found.connections,
+            traffic: speed::Traffic::Tpca,
+            candidate: &found.candidate,
+            threads,
+            ns: *ns,
+        };
+        let alone = found.alone_ns.iter().map(move |ns| of(1, ns));
+        alone.chain(found.both_ns.iter().map(move |ns| of(2, ns)))
+    });
+    alone.chain(of_threads)
 }
 
 fn plan(arguments: &Arguments) -> Plan {
@@ -242,6 +299,7 @@ fn show(report: &Report) -> std::io::Result<()> {
     for (candidate, why) in &report.missing {
         writeln!(std::io::stdout(), "{candidate} is not among them: {why}")?;
     }
+    show_threads(&report.threads)?;
     writeln!(
         std::io::stdout(),
         "\nNanoseconds to enter a connection, from none on"
@@ -261,6 +319,29 @@ fn show(report: &Report) -> std::io::Result<()> {
     }
     writeln!(std::io::stdout(), "{growth}")?;
     Ok(())
+}
+
+fn show_threads(found: &[Threads]) -> std::io::Result<()> {
+    let columns = [
+        "connections",
+        "candidate",
+        "alone, least",
+        "median",
+        "both, least",
+        "median",
+        "times",
+    ];
+    let mut shown = table::new(&columns, 2);
+    for row in found {
+        let ends = [&row.alone_ns, &row.both_ns].map(|rounds| speed::least_and_median(rounds));
+        let ends = ends.as_flattened().iter().map(|ns| format!("{ns:.1}"));
+        let named = [row.connections.to_string(), row.candidate.clone()];
+        shown.add_row(named.into_iter().chain(ends).chain([two_digits(row.ratio())]));
+    }
+    writeln!(
+        std::io::stdout(),
+        "\nNanoseconds a look-up of a thread alone, and beside another one with a table of its own\n{shown}"
+    )
 }
 
 fn show_attacks(found: &[Attacked]) {

@@ -148,11 +148,8 @@ fn compare([usual, attacked]: &mut [Side; 2], rounds: u32) -> Vec<(String, [[f64
             run.round(super::Traffic::Tpca);
         }
     }
-    let figures = |run: &mut Run<'_>| {
-        run.rounds.sort_by(f64::total_cmp);
-        [run.rounds[0], run.rounds[run.rounds.len() / 2]]
-    };
-    let named = |mut pair: [Run<'_>; 2]| (pair[0].candidate.name(), pair.each_mut().map(figures));
+    let figures = |run: &Run<'_>| super::least_and_median(&run.rounds);
+    let named = |pair: [Run<'_>; 2]| (pair[0].candidate.name(), pair.each_ref().map(figures));
     pairs.into_iter().map(named).collect()
 }
 

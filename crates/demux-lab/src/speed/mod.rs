@@ -6,6 +6,7 @@ mod bulk;
 mod crc;
 mod growth;
 mod table;
+mod threads;
 mod traffic;
 mod users;
 
@@ -20,6 +21,7 @@ pub use attacks::{Attack, Attacked, attacks};
 pub use growth::{Growth, growth};
 pub use table::Candidate;
 use table::{BURST, Table, Wanted};
+pub use threads::{Threads, threads};
 pub use traffic::Traffic;
 pub use users::{Measured, look_up};
 
@@ -64,6 +66,8 @@ pub struct Times {
     pub min_ns: f64,
     /// Nanoseconds a look-up, in half of the rounds at most.
     pub median_ns: f64,
+    /// Nanoseconds a look-up in each round, in their order.
+    pub rounds_ns: Vec<f64>,
 }
 
 /// Carries a plan out, and says what it is at.
@@ -82,23 +86,32 @@ pub fn measure(plan: &Plan, mut progress: impl FnMut(&str)) -> Vec<Times> {
         let mut tables: Vec<_> = candidates.iter().map(filled).collect();
         for &traffic in &plan.traffic {
             progress(&format!("{} among {count} connections", traffic.name()));
-            let numbers = traffic.numbers(count, LOOKUPS.min(count as usize * 64), plan.seed);
-            let wanted = Wanted {
-                tuples: numbers.iter().map(|&number| connection(number)).collect(),
-                numbers: numbers.iter().map(|&number| number % count).collect(),
-            };
+            let wanted = wanted(traffic, count, plan.seed);
             let runs = compare(&mut tables, &wanted, traffic, &connections, plan);
-            times.extend(runs.into_iter().map(|run| Times {
-                connections: count,
-                traffic,
-                candidate: run.candidate.name(),
-                lookups: run.lookups,
-                min_ns: run.rounds[0],
-                median_ns: run.rounds[run.rounds.len() / 2],
+            times.extend(runs.into_iter().map(|run| {
+                let [min_ns, median_ns] = least_and_median(&run.rounds);
+                Times {
+                    connections: count,
+                    traffic,
+                    candidate: run.candidate.name(),
+                    lookups: run.lookups,
+                    min_ns,
+                    median_ns,
+                    rounds_ns: run.rounds,
+                }
             }));
         }
     }
     times
+}
+
+/// What this traffic looks up among so many connections.
+fn wanted(traffic: Traffic, count: u32, seed: u64) -> Wanted {
+    let numbers = traffic.numbers(count, LOOKUPS.min(count as usize * 64), seed);
+    Wanted {
+        tuples: numbers.iter().map(|&number| connection(number)).collect(),
+        numbers: numbers.iter().map(|&number| number % count).collect(),
+    }
 }
 
 /// A candidate that is measured.
@@ -149,10 +162,18 @@ fn compare<'a>(
             runs[at].round(traffic);
         }
     }
-    for run in &mut runs {
-        run.rounds.sort_by(f64::total_cmp);
-    }
     runs
+}
+
+/// The least of some rounds, and what half of them took at most.
+///
+/// # Panics
+///
+/// If there are none.
+pub fn least_and_median(rounds: &[f64]) -> [f64; 2] {
+    let mut sorted = rounds.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    [sorted[0], sorted[sorted.len() / 2]]
 }
 
 impl Run<'_> {
@@ -250,6 +271,24 @@ mod tests {
                 .iter()
                 .all(|times| times.min_ns > 0.0 && times.lookups >= FEWEST)
         );
+    }
+
+    #[test]
+    fn one_thread_and_two_are_measured() {
+        let plan = Plan {
+            connections: vec![64, 128],
+            traffic: Vec::new(),
+            lists: false,
+            rounds: 3,
+            seed: 3,
+        };
+        let found = threads(&plan, |_| {});
+        assert_eq!(found.len(), 2 * threads::candidates().len());
+        for found in found {
+            assert_eq!((found.alone_ns.len(), found.both_ns.len()), (3, 6), "of both");
+            assert!(found.alone_ns.iter().chain(&found.both_ns).all(|ns| *ns > 0.0));
+            assert!(found.ratio() > 0.0);
+        }
     }
 
     #[test]

@@ -14,7 +14,6 @@ use std::time::SystemTime;
 
 use serde::Serialize;
 
-use super::Sample;
 use crate::keeper::Keeper;
 
 /// Most runs of one experiment that can begin in the same second.
@@ -124,8 +123,11 @@ impl Store {
         self.directory.join("scratch")
     }
 
-    /// Keeps a sample. A sample that does not fit leaves nothing of itself behind.
-    pub fn append(&mut self, sample: &Sample) -> Result<(), StoreError> {
+    /// Keeps a sample: a [`Sample`], or what else an experiment takes. One that does not fit leaves
+    /// nothing of itself behind.
+    ///
+    /// [`Sample`]: super::Sample
+    pub fn append(&mut self, sample: &impl Serialize) -> Result<(), StoreError> {
         self.try_append(sample).map_err(|error| {
             let _ = self.samples.set_len(self.written);
             let _ = self.samples.seek(SeekFrom::Start(self.written));
@@ -136,7 +138,7 @@ impl Store {
         })
     }
 
-    fn try_append(&mut self, sample: &Sample) -> io::Result<()> {
+    fn try_append(&mut self, sample: &impl Serialize) -> io::Result<()> {
         let mut line = serde_json::to_vec(sample)?;
         line.push(b'\n');
         self.samples.write_all(&line)?;
@@ -193,7 +195,7 @@ fn make_directory(results: &Path, experiment: &str) -> io::Result<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::samples::Outcome;
+    use crate::samples::{Outcome, Sample};
     use crate::workload::{Factors, Workload};
 
     fn sample(sequence: u32) -> Sample {

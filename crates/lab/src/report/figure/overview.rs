@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use toehold_demux_lab::DemuxStrategy;
+
 use super::family::{Family, slug};
 use super::{Figure, Panel, Place, Point, Series};
 use crate::statistics::Estimate;
@@ -20,6 +22,17 @@ pub(super) fn panels(families: &[(Family, Panel)]) -> Vec<Panel> {
     if curves.len() < 2 {
         return Vec::new();
     }
+    let name = |(strategy, response_ms): &(DemuxStrategy, u32)| {
+        let of_strategy = curves.iter().filter(|((other, _), _)| other == strategy);
+        match of_strategy.count() {
+            1 => strategy.to_string(),
+            _ => format!("{strategy}, R = {response_ms} ms"),
+        }
+    };
+    let curves: Vec<_> = curves
+        .iter()
+        .map(|(curve, panel)| (name(curve), *panel))
+        .collect();
     let panel = |(measure, short): (&str, &str)| {
         let figure = joined(&curves, measure, short)?;
         Some(Panel {
@@ -34,13 +47,13 @@ pub(super) fn panels(families: &[(Family, Panel)]) -> Vec<Panel> {
 }
 
 /// Which strategy a family is about, and the users' response time.
-fn curve(family: &Family) -> Option<String> {
+fn curve(family: &Family) -> Option<(DemuxStrategy, u32)> {
     match family.cells.first()?.workload {
         Workload::LookUp {
             strategy,
             response_ms,
             ..
-        } if family.axis.as_deref() == Some("users") => Some(format!("{strategy}, R = {response_ms} ms")),
+        } if family.axis.as_deref() == Some("users") => Some((strategy, response_ms)),
         _ => None,
     }
 }
@@ -179,9 +192,9 @@ mod tests {
         assert_eq!(
             named[..3],
             [
-                ("bsd, R = 200 ms: model", 0, 0),
-                ("bsd, R = 200 ms: measured", 0, 1),
-                ("sequent:19, R = 200 ms: model", 1, 0)
+                ("bsd: model", 0, 0),
+                ("bsd: measured", 0, 1),
+                ("sequent:19: model", 1, 0)
             ]
         );
         assert_eq!(
@@ -191,7 +204,7 @@ mod tests {
         );
 
         let ratios = panels[0].ratios.as_ref().unwrap();
-        assert_eq!(ratios.series[0].name, "sequent:19, R = 200 ms / bsd, R = 200 ms");
+        assert_eq!(ratios.series[0].name, "sequent:19 / bsd");
         let ratio = ratios.series[0].points[1].estimate;
         assert!(
             (ratio.low - 0.05).abs() < 1e-12 && (ratio.high - 0.05).abs() < 1e-12,

@@ -19,6 +19,9 @@ const SIZE: (u32, u32) = (1280, 720);
 /// Where the legend is.
 const LEGEND: i32 = 1000;
 
+/// Pixels for a name in it.
+const NAME: i32 = 230;
+
 /// Pixels of a line of the legend; where that leaves no room for all, of all together.
 const LINE: i32 = 30;
 const LINES: i32 = 630;
@@ -148,7 +151,9 @@ fn draw<'a>(figure: &Figure, is_ratio: bool, canvas: &Canvas<'a>) -> Result<(), 
 /// A line of the legend, so high.
 fn legend<'a>(canvas: &Canvas<'a>, y: i32, height: i32, series: &Series) -> Result<(), Failed<'a>> {
     let (colour, x) = (colour(series), LEGEND + 10);
-    let size = (TEXT - 4).min(height);
+    // A letter is about half as wide as it is high.
+    let letters = series.name.chars().count().max(1) as i32;
+    let size = (TEXT - 4).min(height).min(2 * NAME / letters);
     let middle = y + size / 2;
     if !series.is_paper {
         let line = vec![(x, middle), (x + 30, middle)];
