@@ -105,6 +105,7 @@ fn a_name_that_runs_is_taken_and_a_bad_one_refused() {
     fabrics.succeeds("down --fabric other --all");
     assert!(!fabrics.0.path().join("other").exists());
     fabrics.succeeds("up --fabric other web");
+    fabrics.succeeds("down --fabric other --all");
 }
 
 #[test]
