@@ -195,7 +195,11 @@ fn agree(report: &Value, pair: &str, to: f64, count: usize) {
     let of_pair: Vec<_> = ratios
         .iter()
         .filter(|(name, _)| name.ends_with(pair) && !name.contains("_ns_"))
-        .filter(|(name, _)| name.starts_with("examined_") || name.starts_with("entered_"))
+        .filter(|(name, _)| {
+            ["examined_", "entered_", "setup_"]
+                .iter()
+                .any(|kind| name.starts_with(kind))
+        })
         .collect();
     assert_eq!(of_pair.len(), count, "{of_pair:?}");
     for (name, ratio) in of_pair {
@@ -236,6 +240,15 @@ fn the_demux_papers_numbers_are_what_is_counted() {
     assert!(value("examined_ns_flow-table_200ms_2000", "measured") > 0.0);
     // Of what no other side has taken part in.
     assert!(report["metrics"]["interrupts_examined_bsd_200ms_2000"].is_null());
+}
+
+#[test]
+fn the_demux_papers_connections_cost_two_stacks_what_it_reckons() {
+    let (_results, report) = of_demux_paper("demux/section4");
+    agree(&report, "/measured/simulation", 0.02, 10);
+    agree(&report, "/measured/printed", 0.02, 4);
+    let took = &report["metrics"]["setup_ns_bsd_3600"]["values"]["measured"]["median"];
+    assert!(took.as_f64().unwrap() > 0.0);
 }
 
 #[test]

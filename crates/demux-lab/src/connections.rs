@@ -66,15 +66,27 @@ impl Connections {
     ///
     /// As [`Connections::entered`].
     pub fn some_entered(&self, ids: Range<u32>, strategy: DemuxStrategy, seed: u64) -> Chosen {
-        let most = ids.end;
-        let region = Region::private(Chosen::bytes_needed(strategy, most)).expect("memory");
-        let mut carver = Carver::new(region).expect("memory");
-        let mut table = Chosen::create(&mut carver, strategy, most, &secret(seed)).expect("room");
+        let mut table = empty(strategy, ids.end, seed);
         for id in ids {
             table.insert(id, self).expect("room for all");
         }
         table
     }
+
+    /// An empty table with room for all of them.
+    ///
+    /// # Panics
+    ///
+    /// If there is not that much memory.
+    pub fn room_for_all(&self, strategy: DemuxStrategy, seed: u64) -> Chosen {
+        empty(strategy, self.0.len() as u32, seed)
+    }
+}
+
+fn empty(strategy: DemuxStrategy, most: u32, seed: u64) -> Chosen {
+    let region = Region::private(Chosen::bytes_needed(strategy, most)).expect("memory");
+    let mut carver = Carver::new(region).expect("memory");
+    Chosen::create(&mut carver, strategy, most, &secret(seed)).expect("room")
 }
 
 /// A tuple of each number, no two alike: three of four are IPv4's, nothing in them is even.

@@ -9,6 +9,7 @@
 mod connections;
 pub mod model;
 pub mod paper;
+pub mod set_up;
 mod simulation;
 pub mod speed;
 pub mod tpca;

@@ -16,7 +16,7 @@ plans! {
     "toe/fig3" "toe/fig4" "toe/fig5a" "toe/fig5b" "toe/fig6a" "toe/fig6b" "toe/fig7" "toe/fig8a"
     "toe/fig8b"
     "ethom/fig5" "ethom/fig6" "ethom/fig7" "ethom/fig8"
-    "demux/section3" "demux/fig4" "demux/fig9"
+    "demux/section3" "demux/section4" "demux/fig4" "demux/fig9"
 }
 
 /// All of them, in the order of their papers and figures.

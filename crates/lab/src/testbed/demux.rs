@@ -1,11 +1,14 @@
 //! What finding a connection costs, by equations, in a simulation, and on this machine.
 
 use std::io;
+use std::time::Duration;
 
 use toehold_demux_lab::model::{self, Expected, Users};
-use toehold_demux_lab::{DemuxStrategy, simulate, speed, tpca};
+use toehold_demux_lab::set_up::Examined;
+use toehold_demux_lab::{DemuxStrategy, set_up, simulate, speed, tpca};
 
 use super::source::Source;
+use super::stacks;
 use crate::samples::Side;
 use crate::workload::Workload;
 
@@ -29,13 +32,18 @@ impl Source for Printed {
     const ABOUT: &'static str = "equations as a paper has them";
 
     fn supports(workload: &Workload) -> bool {
-        is_entries(workload) || expects(model::printed, workload).is_some()
+        is_entries(workload)
+            || printed_set_up(workload).is_some()
+            || expects(model::printed, workload).is_some()
     }
 
     fn find(workload: &Workload, _: u64) -> io::Result<Side> {
         if let (Workload::Entries { span_ms, .. }, Some(of)) = (workload, users(workload)) {
             let entered = model::others_within(of.users, of.rate, seconds(*span_ms));
             return Ok(Side::of_values([("", Some(entered))]));
+        }
+        if let Some(examined) = printed_set_up(workload) {
+            return Ok(Side::of_values([("", Some(examined))]));
         }
         said(expects(model::printed, workload))
     }
@@ -75,11 +83,18 @@ impl Source for Simulation {
     const ABOUT: &'static str = "the strategies' code under virtual time, PCBs counted";
 
     fn supports(workload: &Workload) -> bool {
-        is_entries(workload) || is_look_up(workload)
+        is_entries(workload) || is_set_up(workload) || is_look_up(workload)
     }
 
     fn find(workload: &Workload, seed: u64) -> io::Result<Side> {
         match (workload, users(workload)) {
+            (
+                &Workload::SetUp {
+                    strategy,
+                    connections,
+                },
+                _,
+            ) => Ok(of_set_up(set_up::simulate(strategy, connections, seed), None)),
             (Workload::Entries { span_ms, .. }, Some(of)) => {
                 let entered = tpca::entered_within(&of, seconds(*span_ms), seed);
                 Ok(Side::of_values([("", Some(entered))]))
@@ -114,10 +129,18 @@ impl Source for Measured {
         "the strategies' code on this machine, PCBs counted, look-ups timed in bursts";
 
     fn supports(workload: &Workload) -> bool {
-        is_look_up(workload)
+        is_look_up(workload) || is_set_up(workload)
     }
 
     fn find(workload: &Workload, seed: u64) -> io::Result<Side> {
+        if let &Workload::SetUp {
+            strategy,
+            connections,
+        } = workload
+        {
+            let done = stacks::set_up(strategy, connections, !seed)?;
+            return Ok(of_set_up(done.examined, Some(done.took)));
+        }
         let (
             Workload::LookUp {
                 strategy, lookups, ..
@@ -147,6 +170,28 @@ fn is_entries(workload: &Workload) -> bool {
 
 fn is_look_up(workload: &Workload) -> bool {
     matches!(workload, Workload::LookUp { .. })
+}
+
+fn is_set_up(workload: &Workload) -> bool {
+    matches!(workload, Workload::SetUp { .. })
+}
+
+fn printed_set_up(workload: &Workload) -> Option<f64> {
+    match *workload {
+        Workload::SetUp {
+            strategy,
+            connections,
+        } => set_up::printed(strategy, connections),
+        _ => None,
+    }
+}
+
+fn of_set_up(examined: Examined, took: Option<Duration>) -> Side {
+    Side::of_values([
+        ("", Some(examined.packets as f64)),
+        ("ports", Some(examined.ports as f64)),
+        ("ns", took.map(|took| took.as_nanos() as f64)),
+    ])
 }
 
 /// The paper's users: those of figure 4 never wait, so the equation has it.

@@ -17,6 +17,7 @@ mod kernel_veth;
 mod mixed;
 mod source;
 mod spinning;
+mod stacks;
 mod toehold;
 mod unix;
 mod veth;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serializer, de::Error};
 use toehold_demux_lab::DemuxStrategy;
+use toehold_demux_lab::set_up::{MOST, PACKETS};
 
 use super::{Metric, Quantity, Workload};
 use crate::samples::Side;
@@ -20,27 +21,33 @@ const LEAST: u32 = 50;
 impl Workload {
     /// Whether one process attends to it alone. Others have two sides.
     pub fn is_alone(&self) -> bool {
-        matches!(self, Self::LookUp { .. } | Self::Entries { .. })
+        matches!(
+            self,
+            Self::LookUp { .. } | Self::Entries { .. } | Self::SetUp { .. }
+        )
     }
 
     /// About how long it takes alone.
     pub(super) fn length_alone(&self) -> Duration {
-        let Self::LookUp {
-            strategy,
-            users,
-            lookups,
-            ..
-        } = self
-        else {
-            return Duration::from_millis(50);
+        let (strategy, users, segments) = match self {
+            // Ten for each user until lists are in order.
+            Self::LookUp {
+                strategy,
+                users,
+                lookups,
+                ..
+            } => (strategy, *users, 10 * u64::from(*users) + 2 * u64::from(*lookups)),
+            Self::SetUp {
+                strategy,
+                connections,
+            } => (strategy, *connections, u64::from(2 * PACKETS * connections)),
+            _ => return Duration::from_millis(50),
         };
         let chains = match strategy {
             DemuxStrategy::Bsd | DemuxStrategy::MoveToFront => 1,
             DemuxStrategy::Sequent { chains } | DemuxStrategy::HashedMoveToFront { chains } => *chains,
-            DemuxStrategy::FlowTable => *users,
+            DemuxStrategy::FlowTable => users,
         };
-        // Ten for each user until lists are in order.
-        let segments = 10 * u64::from(*users) + 2 * u64::from(*lookups);
         let examined = segments * u64::from((users / 2 / chains.max(1)).max(LEAST));
         Duration::from_nanos(examined * EXAMINED_NS)
     }
@@ -52,6 +59,13 @@ impl Workload {
             return vec![self.main("users who enter, and precede", Quantity::Pcbs, value(""))];
         }
         let other = |part, label, quantity| self.other(part, label, quantity, value(part));
+        if let Self::SetUp { .. } = self {
+            return vec![
+                self.main("PCBs examined for packets", Quantity::Pcbs, value("")),
+                other("ports", "PCBs examined to find free ports", Quantity::Pcbs),
+                other("ns", "first SYN to last SYN-ACK", Quantity::Time),
+            ];
+        }
         vec![
             self.main("PCBs examined", Quantity::Pcbs, value("")),
             other("entry", "PCBs examined, entries", Quantity::Pcbs),
@@ -92,6 +106,16 @@ pub(super) fn users<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D
         users @ 2..=MOST_USERS => Ok(users),
         other => Err(D::Error::custom(format!(
             "{other} users: there can be 2 to {MOST_USERS}"
+        ))),
+    }
+}
+
+/// Connections that one client can open to one server.
+pub(super) fn opened<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    match u32::deserialize(deserializer)? {
+        connections @ 1..=MOST => Ok(connections),
+        other => Err(D::Error::custom(format!(
+            "{other} connections: there can be 1 to {MOST}"
         ))),
     }
 }

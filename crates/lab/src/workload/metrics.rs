@@ -34,7 +34,7 @@ impl Workload {
             Self::Churn { .. } => self.connections(client, server),
             Self::OpenLoop { .. } => self.open_loop(client, server),
             Self::Web { .. } => self.web(client, server),
-            Self::LookUp { .. } | Self::Entries { .. } => self.found(server),
+            Self::LookUp { .. } | Self::Entries { .. } | Self::SetUp { .. } => self.found(server),
             Self::WebTrace { .. } | Self::WebZipf { .. } => {
                 let mut metrics = self.web(client, server);
                 metrics.extend(self.by_size(client));

@@ -243,7 +243,16 @@ pub enum Workload {
         #[serde(deserialize_with = "alone::some")]
         lookups: u32,
     },
-    /// Such users, who get their results at once, enter transactions.
+    /// Connections are set up as nearly at once as can be, with five short messages on each.
+    SetUp {
+        /// How they are found.
+        #[serde(with = "alone::strategy")]
+        strategy: DemuxStrategy,
+        /// How many.
+        #[serde(deserialize_with = "alone::opened")]
+        connections: u32,
+    },
+    /// Users of TPC/A, who get their results at once, enter transactions.
     Entries {
         /// Users, as above.
         #[serde(deserialize_with = "alone::users")]

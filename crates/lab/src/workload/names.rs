@@ -30,6 +30,7 @@ pub(crate) const KINDS: &[(&str, &[&str])] = &[
     ("mpi-stream", &["library", "size"]),
     ("look-up", &["users", "response-ms", "lookups", "strategy"]),
     ("entries", &["users", "span-ms"]),
+    ("set-up", &["connections", "strategy"]),
 ];
 
 impl Workload {
@@ -37,7 +38,8 @@ impl Workload {
     /// `wakeup`, `stream_1K`, `stream`, `impaired_1%_20ms`, `connect`, `ack`, `idle_16`, `pingpong_16`,
     /// `availability_1K`, `pause`, `hotspot_4_64B`, `open_1000_64B`, `apache_24_1K`,
     /// `apache_24_synthetic`, `apache_24_zipf0.75_synthetic`, `mpi_openmpi_1B`,
-    /// `examined_sequent:19_200ms_2000`, `entered_2000_200ms`.
+    /// `examined_sequent:19_200ms_2000`, `entered_2000_200ms`,
+    /// `setup_bsd_3600`.
     pub fn name(&self) -> String {
         match self {
             Self::PingPong { size } => format!("latency_{size}"),
@@ -87,6 +89,10 @@ impl Workload {
                 ..
             } => format!("examined_{strategy}_{response_ms}ms_{users}"),
             Self::Entries { users, span_ms } => format!("entered_{users}_{span_ms}ms"),
+            Self::SetUp {
+                strategy,
+                connections,
+            } => format!("setup_{strategy}_{connections}"),
         }
     }
 
@@ -120,6 +126,7 @@ impl Workload {
             Self::MpiStream { .. } => "mpi-stream",
             Self::LookUp { .. } => "look-up",
             Self::Entries { .. } => "entries",
+            Self::SetUp { .. } => "set-up",
         }
     }
 
@@ -133,7 +140,9 @@ impl Workload {
             Self::Mpi { library, .. } | Self::MpiStream { library, .. } => {
                 format!("{} {}", self.kind(), library.name())
             }
-            Self::LookUp { strategy, .. } => format!("{} {strategy}", self.kind()),
+            Self::LookUp { strategy, .. } | Self::SetUp { strategy, .. } => {
+                format!("{} {strategy}", self.kind())
+            }
             _ => self.kind().to_owned(),
         }
     }
@@ -193,6 +202,10 @@ impl Workload {
                 ..
             } => format!("{strategy}, {users} users, R = {response_ms} ms"),
             Self::Entries { users, span_ms } => format!("{users} users, {span_ms} ms"),
+            Self::SetUp {
+                strategy,
+                connections,
+            } => format!("{strategy}, {connections} connections"),
         }
     }
 
@@ -234,6 +247,7 @@ impl Workload {
             Self::Entries { users, span_ms } => {
                 vec![of("users", (*users).into()), of("span_ms", (*span_ms).into())]
             }
+            Self::SetUp { connections, .. } => vec![of("connections", (*connections).into())],
             Self::Impaired { faults } => vec![
                 of("loss_per_mille", faults.loss_per_mille.into()),
                 of("delay_ms", faults.delay_ms.into()),

@@ -160,9 +160,12 @@ fn title(kind: &str) -> String {
         "mpi-stream mpich" => "Ranks of MPICH: throughput, one way",
         "open-loop" => "Requests at a given rate, whether or not earlier ones are answered",
         "entries" => "Users of TPC/A who enter a transaction within a span",
-        other => match other.strip_prefix("look-up ") {
-            Some(strategy) => return format!("Finding connections of TPC/A's users: {strategy}"),
-            None => other,
+        other => match other.split_once(' ') {
+            Some(("look-up", strategy)) => {
+                return format!("Finding connections of TPC/A's users: {strategy}");
+            }
+            Some(("set-up", strategy)) => return format!("Connections that are set up at once: {strategy}"),
+            _ => other,
         },
     };
     let mut letters = known.chars();
