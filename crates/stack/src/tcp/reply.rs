@@ -109,6 +109,16 @@ impl Tcp {
         self.push_reply(cx, reply);
     }
 
+    /// Resets a connection that is about to be forgotten. The peer has got all that was sent by
+    /// the time this comes, also the FIN that it had not seen when it sent last.
+    //= RFC 9293 §3.10.5 (ABORT: the form of the reset)
+    pub(super) fn reply_abort(&mut self, cx: &mut Context<'_>, index: u32) {
+        let pcb = &self.pcbs[index];
+        let reply = Reply::new(pcb.tuple, pcb.snd_nxt, Seq(0), Flags::RST);
+        cx.counters.tcp_resets_sent += 1;
+        self.push_reply(cx, reply);
+    }
+
     /// Acknowledges from a TIME-WAIT record.
     pub(super) fn reply_time_wait(&mut self, cx: &mut Context<'_>, record: &TimeWait) {
         let mut reply = Reply::new(record.tuple, record.snd_nxt(), record.rcv_nxt(), Flags::ACK);
