@@ -1,7 +1,6 @@
 //! Connections to look up, and tables of them.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::ops::Range;
 
 use toehold_shm::{Carver, Region};
 use toehold_stack::demux::{Chosen, Demux, Tuples};
@@ -57,17 +56,8 @@ impl Connections {
     ///
     /// If there is not that much memory, or the table does not hold what it was made for.
     pub fn entered(&self, strategy: DemuxStrategy, seed: u64) -> Chosen {
-        self.some_entered(0..self.0.len() as u32, strategy, seed)
-    }
-
-    /// The same with the connections of these ids.
-    ///
-    /// # Panics
-    ///
-    /// As [`Connections::entered`].
-    pub fn some_entered(&self, ids: Range<u32>, strategy: DemuxStrategy, seed: u64) -> Chosen {
-        let mut table = empty(strategy, ids.end, seed);
-        for id in ids {
+        let mut table = self.room_for_all(strategy, seed);
+        for id in 0..self.0.len() as u32 {
             table.insert(id, self).expect("room for all");
         }
         table

@@ -260,7 +260,7 @@ fn is_miscalculation(panic: &PanicHookInfo<'_>) -> bool {
     miscalculates
         && panic
             .location()
-            .is_some_and(|at| !source(at).contains("counters."))
+            .is_some_and(|at| !source(at).contains("counters"))
 }
 
 /// The line of the source in which somebody panicked.

@@ -212,14 +212,9 @@ fn sides(attack: Attack, live: u32, seed: u64) -> (u32, [Side; 2]) {
                 live,
             );
             let wanted = wanted(&all, live, 1, 4 * live, seed);
-            let mut attacked = side(all, wanted, live);
-            for (candidate, table) in &mut attacked.tables {
-                // Stacks of the paper's time have them in their lists. Here, they are in a table of
-                // their own, where those are looked for that are not in the first one.
-                if candidate.is_flow_table() {
-                    *table = candidate.beside_time_waits(&attacked.connections, live, seed);
-                }
-            }
+            // In one table with the living, as a stack's flow table has them, and as the lists of
+            // the paper's time had them.
+            let attacked = side(all, wanted, live);
             (live, [usual, attacked])
         }
     }

@@ -105,22 +105,6 @@ impl Candidate {
         }
     }
 
-    /// Whether it is the flow table.
-    pub(super) fn is_flow_table(self) -> bool {
-        let flow_table = DemuxStrategy::FlowTable;
-        matches!(self, Self::Bursts(strategy) | Self::Alone(strategy) if strategy == flow_table)
-    }
-
-    /// The flow table with the first `live` connections, and another one with all others.
-    pub(super) fn beside_time_waits(self, connections: &Connections, live: u32, seed: u64) -> Table {
-        let entered = |ids| connections.some_entered(ids, DemuxStrategy::FlowTable, seed);
-        Table::BesideTimeWaits {
-            live: entered(0..live),
-            waiting: Box::new(entered(live..connections.iter().len() as u32)),
-            burst: if matches!(self, Self::Alone(_)) { 1 } else { BURST },
-        }
-    }
-
     /// It, with all connections in it.
     pub(super) fn filled(self, connections: &Connections, seed: u64) -> Table {
         match self {
@@ -268,12 +252,6 @@ pub(super) enum Table {
     Ahash(hashbrown::HashMap<Key, u32, ahash::RandomState>),
     Crc(hashbrown::HashMap<Key, u32, Crc>),
     RteHash(bulk::RteHash),
-    /// One for those in TIME-WAIT, as the stack has it.
-    BesideTimeWaits {
-        live: Chosen,
-        waiting: Box<Chosen>,
-        burst: usize,
-    },
     OneLine(Lines),
     TwoLines(Lines),
     TwoLinesInTurn(Lines),
@@ -314,13 +292,6 @@ impl Table {
             Self::Ahash(map) => sum_in(tuples, |key| map.get(key).copied()),
             Self::Crc(map) => sum_in(tuples, |key| map.get(key).copied()),
             Self::RteHash(table) => bulk::sum_in(table, tuples),
-            Self::BesideTimeWaits { live, waiting, burst } => {
-                let mut sum = 0;
-                for tuples in tuples.chunks(*burst) {
-                    sum += look_up_in_both(live, waiting, tuples, connections);
-                }
-                sum
-            }
             Self::OneLine(lines) => lines.one(numbers),
             Self::TwoLines(lines) => lines.two(numbers),
             Self::TwoLinesInTurn(lines) => lines.two_in_turn(numbers),
@@ -339,34 +310,9 @@ impl Table {
             Self::Ahash(map) => exchange(map, tuple, id),
             Self::Crc(map) => exchange(map, tuple, id),
             Self::RteHash(table) => table.remove(&tuple) && table.insert(&tuple, id).is_ok(),
-            Self::BesideTimeWaits { .. } | Self::OneLine(_) | Self::TwoLines(_) | Self::TwoLinesInTurn(_) => {
-                false
-            }
+            Self::OneLine(_) | Self::TwoLines(_) | Self::TwoLinesInTurn(_) => false,
         }
     }
-}
-
-/// Looks a burst up among the living; what is not there, in another burst, in TIME-WAIT.
-fn look_up_in_both(
-    live: &mut Chosen,
-    waiting: &mut Chosen,
-    tuples: &[FourTuple],
-    connections: &Connections,
-) -> u64 {
-    let mut ids = [0; BURST];
-    let ids = &mut ids[..tuples.len()];
-    live.lookup_burst(tuples, ids, connections, &mut Unobserved);
-    let mut others = [FourTuple::default(); BURST];
-    let mut count = 0;
-    for (tuple, _) in tuples.iter().zip(&*ids).filter(|(_, id)| **id == NONE) {
-        others[count] = *tuple;
-        count += 1;
-    }
-    let mut found = [0; BURST];
-    let found = &mut found[..count];
-    waiting.lookup_burst(&others[..count], found, connections, &mut Unobserved);
-    let living = ids.iter().filter(|id| **id != NONE);
-    living.chain(&*found).map(|&id| u64::from(id)).sum()
 }
 
 fn exchange<S: BuildHasher>(map: &mut hashbrown::HashMap<Key, u32, S>, tuple: FourTuple, id: u32) -> bool {

@@ -7,6 +7,7 @@ use super::{
     Tuples, Unobserved,
 };
 use crate::counters::DemuxCounters;
+use crate::keyed::{Key, Purpose};
 use crate::tuple::FourTuple;
 
 /// One of the strategies.
@@ -108,23 +109,34 @@ impl Demux for Chosen {
     }
 }
 
-/// A strategy, and what it has done if that is to be counted.
+/// The strategy of a stack: it finds connections, whose ids are below a number, and with ids from
+/// there on the records that closed connections leave. What it has done is counted if that is
+/// wanted.
+///
+/// The flow table has both in the same buckets: a segment of either takes one look-up. The paper's
+/// strategies have the connections alone, as it counts them, and the records lie beside.
 #[derive(Debug)]
 pub struct Demultiplexer {
     chosen: Chosen,
+    /// The first id of a record, and all records, where they are not with the connections.
+    beside: Option<(u32, FlowIndex)>,
     counters: Option<Table<DemuxCounters>>,
 }
 
 impl Demultiplexer {
-    /// Bytes of a region that a strategy takes for ids below `capacity`.
-    pub fn bytes_needed(strategy: DemuxStrategy, capacity: u32) -> usize {
-        Chosen::bytes_needed(strategy, capacity) + Table::<DemuxCounters>::bytes_needed(1)
+    /// Bytes of a region that a strategy takes for so many connections and records.
+    pub fn bytes_needed(strategy: DemuxStrategy, connections: u32, records: u32) -> usize {
+        let ids = match strategy {
+            DemuxStrategy::FlowTable => Chosen::bytes_needed(strategy, connections + records),
+            _ => Chosen::bytes_needed(strategy, connections) + FlowIndex::bytes_needed(records),
+        };
+        ids + Table::<DemuxCounters>::bytes_needed(1)
     }
 
     /// Those of them that connections do not touch, unless somebody attacks.
-    pub fn bytes_in_reserve(strategy: DemuxStrategy, capacity: u32) -> usize {
+    pub fn bytes_in_reserve(strategy: DemuxStrategy, connections: u32) -> usize {
         match strategy {
-            DemuxStrategy::FlowTable => FlowIndex::bytes_in_reserve(capacity),
+            DemuxStrategy::FlowTable => FlowIndex::bytes_in_reserve(connections),
             _ => 0,
         }
     }
@@ -134,12 +146,25 @@ impl Demultiplexer {
         carver: &mut Carver,
         strategy: DemuxStrategy,
         counted: bool,
-        capacity: u32,
+        (connections, records): (u32, u32),
         secret: &[u8; 16],
     ) -> Result<Self, OutOfMemory> {
         let counters = carver.table(1)?;
+        let (chosen, beside) = match strategy {
+            DemuxStrategy::FlowTable => {
+                let both = connections + records;
+                (Chosen::create(carver, strategy, both, secret)?, None)
+            }
+            _ => {
+                let key = Key::derive(secret, Purpose::TimeWaits);
+                let chosen = Chosen::create(carver, strategy, connections, secret)?;
+                let beside = FlowIndex::create(carver, records, key)?;
+                (chosen, Some((connections, beside)))
+            }
+        };
         Ok(Self {
-            chosen: Chosen::create(carver, strategy, capacity, secret)?,
+            chosen,
+            beside,
             counters: counted.then_some(counters),
         })
     }
@@ -156,22 +181,14 @@ impl Demultiplexer {
 
     #[inline(never)]
     fn lookup_otherwise<T: Tuples + ?Sized>(&mut self, tuple: &FourTuple, tuples: &T) -> Option<u32> {
-        match &mut self.counters {
+        let found = match &mut self.counters {
             Some(counters) => self.chosen.lookup(tuple, tuples, &mut counters[0]),
             None => self.chosen.lookup(tuple, tuples, &mut Unobserved),
-        }
-    }
-
-    /// The ids of several tuples, see [`Demux::lookup_burst`].
-    ///
-    /// # Panics
-    ///
-    /// If `wanted` and `ids` differ in length.
-    pub fn lookup_burst<T: Tuples + ?Sized>(&mut self, wanted: &[FourTuple], ids: &mut [u32], tuples: &T) {
-        match &mut self.counters {
-            Some(counters) => self.chosen.lookup_burst(wanted, ids, tuples, &mut counters[0]),
-            None => self.chosen.lookup_burst(wanted, ids, tuples, &mut Unobserved),
-        }
+        };
+        found.or_else(|| {
+            let (_, beside) = self.beside.as_ref().filter(|(_, beside)| beside.len() > 0)?;
+            beside.find(tuple, tuples, &mut Unobserved)
+        })
     }
 
     /// The ids that tuples probably have, see [`Demux::guess_burst`].
@@ -179,24 +196,28 @@ impl Demultiplexer {
         self.chosen.guess_burst(wanted, guessed);
     }
 
+    /// Where an id is entered that is not a connection's.
+    fn beside(&mut self, id: u32) -> Option<&mut FlowIndex> {
+        self.beside
+            .as_mut()
+            .filter(|(first, _)| id >= *first)
+            .map(|(_, beside)| beside)
+    }
+
     /// Enters an id, see [`Demux::insert`].
     pub fn insert<T: Tuples + ?Sized>(&mut self, id: u32, tuples: &T) -> Result<(), Full> {
-        self.chosen.insert(id, tuples)
+        match self.beside(id) {
+            Some(beside) => beside.insert(id, tuples),
+            None => self.chosen.insert(id, tuples),
+        }
     }
 
     /// Takes an id out, see [`Demux::remove`].
     pub fn remove<T: Tuples + ?Sized>(&mut self, id: u32, tuples: &T) -> bool {
-        self.chosen.remove(id, tuples)
-    }
-
-    /// Number of ids.
-    pub fn len(&self) -> u32 {
-        self.chosen.len()
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        match self.beside(id) {
+            Some(beside) => beside.remove(id, tuples),
+            None => self.chosen.remove(id, tuples),
+        }
     }
 
     /// What was done so far, if it is counted.

@@ -424,7 +424,7 @@ impl Tcp {
             cx.counters.context_memory_out += 1;
             return None;
         };
-        if self.demux.insert(index, &self.pcbs).is_err() {
+        if self.enter_flow(index).is_err() {
             self.remove_pcb(index);
             cx.counters.context_memory_out += 1;
             return None;

@@ -114,7 +114,7 @@ impl Tcp {
         } else {
             self.drop_queued(index);
         }
-        self.demux.remove(index, &self.pcbs);
+        self.leave_flow(index);
         if half_open {
             self.forget_half_open(listener);
         }
@@ -142,10 +142,10 @@ impl Tcp {
         let record = TimeWait::of(pcb, window, cx.now + self.config.time_wait);
         cx.counters.tcp_time_wait += 1;
         let acknowledge = pcb.has(flag::ACK_NOW);
-        if self.time_waits.insert(record) {
+        self.finish(index, None);
+        if self.keep_time_wait(record) {
             cx.counters.tcp_time_wait_overflows += 1;
         }
-        self.finish(index, None);
         if acknowledge {
             // The last acknowledgement goes out from the record.
             self.reply_time_wait(cx, &record);

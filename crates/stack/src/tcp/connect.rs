@@ -4,6 +4,7 @@ use toehold_wire::tcp::Flags;
 
 use super::congestion::Congestion;
 use super::segment::Segment;
+use super::time_wait::Flow;
 use super::{Context, State, Tcp, flag};
 use crate::ip::Ip;
 use crate::socket::{Change, ConnectionId, Settings, SocketError};
@@ -82,7 +83,7 @@ impl Tcp {
             cx.counters.context_memory_out += 1;
             return Err(SocketError::OutOfMemory);
         };
-        if self.demux.insert(index, &self.pcbs).is_err() {
+        if self.enter_flow(index).is_err() {
             self.remove_pcb(index);
             cx.counters.context_memory_out += 1;
             return Err(SocketError::OutOfMemory);
@@ -95,12 +96,12 @@ impl Tcp {
     /// Whether a tuple is in nobody's use; a TIME-WAIT record that is old enough
     /// gives way.
     fn tuple_free(&mut self, cx: &mut Context<'_>, tuple: &FourTuple) -> bool {
-        if self.demux.lookup(tuple, &self.pcbs).is_some() {
-            return false;
-        }
-        let Some(record) = self.time_waits.get(tuple) else {
-            return true;
+        let number = match self.find_flow(tuple) {
+            None => return true,
+            Some(Flow::Connection(_)) => return false,
+            Some(Flow::TimeWait(number)) => number,
         };
+        let record = self.time_waits.get(number);
         //= RFC 6191 §2 (a timestamp that surely is newer makes the reuse safe)
         let entered = record
             .deadline
@@ -108,7 +109,7 @@ impl Tcp {
             .saturating_sub(self.config.time_wait.as_nanos() as u64);
         let reusable = record.has_timestamps() && cx.now.nanos_since(Instant(entered)) >= REUSE_AFTER_NS;
         if reusable {
-            self.time_waits.remove(tuple);
+            self.end_time_wait(number);
             cx.counters.tcp_time_wait_reused += 1;
         }
         reusable

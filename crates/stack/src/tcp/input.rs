@@ -5,7 +5,7 @@ use toehold_shm::prefetch_all;
 use toehold_wire::tcp::Flags;
 
 use super::segment::{Refusal, Segment};
-use super::time_wait::TimeWait;
+use super::time_wait::Flow;
 use super::{Context, State, Tcp, flag};
 use crate::ip::TcpPacket;
 use crate::socket::{Placement, SocketError};
@@ -14,11 +14,15 @@ use crate::tuple::FourTuple;
 impl Tcp {
     /// Has the processor fetch what segments with these ends will probably want.
     pub(crate) fn foresee(&self, ends: &[FourTuple]) {
-        self.demux.guess_burst(ends, |id| {
-            if let Some(pcb) = self.pcbs.peek(id) {
-                prefetch_all(pcb);
-            }
-        });
+        self.demux
+            .guess_burst(ends, |id| match Flow::new(id, &self.pcbs) {
+                Flow::Connection(index) => {
+                    if let Some(pcb) = self.pcbs.peek(index) {
+                        prefetch_all(pcb);
+                    }
+                }
+                Flow::TimeWait(number) => self.time_waits.prefetch(number),
+            });
     }
 
     /// Takes a packet from the network. False: it is for the kernel's stack, and nothing
@@ -45,18 +49,19 @@ impl Tcp {
         segment: &Segment<'_>,
         placement: Option<&mut Placement<'_>>,
     ) -> bool {
-        if let Some(index) = self.demux.lookup(&segment.tuple, &self.pcbs) {
+        let found = self.find_flow(&segment.tuple);
+        if let Some(Flow::Connection(index)) = found {
             if self.predicts(index, segment) {
                 self.predicted_input(cx, index, segment, placement);
             } else {
                 self.connection_input(cx, index, segment, placement);
             }
+        } else if let Some(Flow::TimeWait(number)) = found {
+            return self.time_wait_input(cx, number, segment);
         } else if !self.steering.is_own(&segment.tuple.flow()) {
             // Its shard has it too, or the sender does not know where it belongs. To
             // answer would end a connection that is another shard's.
             cx.counters.drop_other_shard += 1;
-        } else if let Some(record) = self.time_waits.get(&segment.tuple) {
-            return self.time_wait_input(cx, &record, segment);
         } else if let Some(listener) = self.find_listener(&segment.tuple) {
             return self.listen_input(cx, listener, segment);
         } else if self.is_beside_kernel(cx, segment) {
@@ -160,7 +165,8 @@ impl Tcp {
     }
 
     /// A segment for a connection in TIME-WAIT. False: it opens another one, with the kernel.
-    fn time_wait_input(&mut self, cx: &mut Context<'_>, record: &TimeWait, segment: &Segment<'_>) -> bool {
+    fn time_wait_input(&mut self, cx: &mut Context<'_>, number: u32, segment: &Segment<'_>) -> bool {
+        let record = self.time_waits.get(number);
         if segment.has(Flags::RST) {
             //= RFC 1337 §3 (ignore resets in TIME-WAIT)
             return true;
@@ -173,18 +179,17 @@ impl Tcp {
             //= RFC 6191 §2 (a new SYN may reuse the record if its timestamp or sequence number is beyond the old ones)
             let listener = self.find_listener(&segment.tuple);
             if listener.is_some() || self.is_beside_kernel(cx, segment) {
-                self.time_waits.remove(&segment.tuple);
+                self.end_time_wait(number);
                 cx.counters.tcp_time_wait_reused += 1;
                 return listener.is_some_and(|listener| self.listen_input(cx, listener, segment));
             }
         }
         //= RFC 9293 §3.10.7.4 (TIME-WAIT: acknowledge, restart the 2 MSL timeout on a FIN)
         if segment.has(Flags::FIN) {
-            self.time_waits
-                .refresh(&segment.tuple, cx.now + self.config.time_wait);
+            self.time_waits.refresh(number, cx.now + self.config.time_wait);
         }
         if segment.len() > 0 && self.challenge_allowed(cx) {
-            self.reply_time_wait(cx, record);
+            self.reply_time_wait(cx, &record);
         }
         true
     }
@@ -192,7 +197,7 @@ impl Tcp {
     /// An ICMP error that quotes a segment of ours (RFC 5461, RFC 9293 §3.9.2.2). False:
     /// if it quotes anybody's, then the kernel's.
     pub(crate) fn icmp_error(&mut self, cx: &mut Context<'_>, error: &crate::ip::IcmpError) -> bool {
-        if let Some(index) = self.demux.lookup(&error.tuple, &self.pcbs) {
+        if let Some(Flow::Connection(index)) = self.find_flow(&error.tuple) {
             self.connection_error(cx, index, error);
         } else if !self.steering.is_own(&error.tuple.flow()) {
             cx.counters.drop_other_shard += 1;

@@ -61,14 +61,15 @@ use self::records::RecordEnd;
 use self::reply::Reply;
 use self::rtt::RtoBounds;
 use self::sent::{Flight, Sent};
-use self::time_wait::TimeWaits;
+use self::time_wait::{Flow, Flows, TimeWaits};
 use crate::config::{Config, TcpConfig};
 use crate::counters::{Counters, Work};
-use crate::demux::Demultiplexer;
+use crate::demux::{Demultiplexer, Full};
 use crate::ip::Ip;
 use crate::keyed::Keys;
 use crate::socket::{Change, ConnectionId, Event, ListenerId, SocketError, setting};
 use crate::time::Instant;
+use crate::tuple::FourTuple;
 use crate::wheel::Wheel;
 
 /// What the layers around TCP lend it for one call.
@@ -167,7 +168,7 @@ impl Tcp {
             + Payload::bytes_needed(config.payload_blocks, config.payload_block_len)
             + Channels::bytes_needed(channel::capacity(config))
             + Slab::<Channel>::bytes_needed(channel::capacity(config))
-            + Demultiplexer::bytes_needed(config.demux, config.connections)
+            + Demultiplexer::bytes_needed(config.demux, config.connections, config.time_wait_records)
             + Table::<Listener>::bytes_needed(config.listeners as usize)
             + Table::<u32>::bytes_needed(accept::LISTENER_BUCKETS)
             + Wheel::bytes_needed(config.connections)
@@ -198,13 +199,13 @@ impl Tcp {
                 carver,
                 config.demux,
                 config.demux_counters,
-                config.connections,
+                (config.connections, config.time_wait_records),
                 &config.secret,
             )?,
             listeners: carver.table(config.listeners as usize)?,
             listener_buckets: carver.table(accept::LISTENER_BUCKETS)?,
             wheel: Wheel::create(carver, config.connections)?,
-            time_waits: TimeWaits::create(carver, config.time_wait_records, &config.secret)?,
+            time_waits: TimeWaits::create(carver, config.time_wait_records)?,
             shard: carver.table(1)?,
             replies: carver.table(reply::CAPACITY as usize)?,
             keys: Keys::new(&config.secret),
@@ -238,6 +239,41 @@ impl Tcp {
             };
         }
         Ok(tcp)
+    }
+
+    /// What there is of a tuple.
+    #[inline]
+    fn find_flow(&mut self, tuple: &FourTuple) -> Option<Flow> {
+        let Self {
+            demux,
+            pcbs,
+            time_waits,
+            ..
+        } = self;
+        let found = demux.lookup(tuple, &Flows { pcbs, time_waits });
+        found.map(|id| Flow::new(id, pcbs))
+    }
+
+    /// Has an id found by its tuple from now on.
+    fn enter_flow(&mut self, id: u32) -> Result<(), Full> {
+        let Self {
+            demux,
+            pcbs,
+            time_waits,
+            ..
+        } = self;
+        demux.insert(id, &Flows { pcbs, time_waits })
+    }
+
+    /// Has an id no longer found.
+    fn leave_flow(&mut self, id: u32) {
+        let Self {
+            demux,
+            pcbs,
+            time_waits,
+            ..
+        } = self;
+        demux.remove(id, &Flows { pcbs, time_waits });
     }
 
     /// The control block a program's name stands for.
@@ -437,7 +473,7 @@ impl Tcp {
         let n = config.connections;
         let total = Slab::<Pcb>::bytes_needed(n)
             + Wheel::bytes_needed(n)
-            + Demultiplexer::bytes_needed(config.demux, n)
+            + Demultiplexer::bytes_needed(config.demux, n, 0)
             - Demultiplexer::bytes_in_reserve(config.demux, n);
         total.div_ceil(n.max(1) as usize)
     }

@@ -1,20 +1,21 @@
-//! What remains of connections that this side closed first: small records in
-//! a table of their own, the oldest of which goes when there are too many.
+//! What remains of connections that this side closed first: small records, the
+//! oldest of which goes when there are too many. The demultiplexer finds them as it
+//! finds connections, with ids of their own behind those of connections.
 //!
 //! All records live equally long, so the order of a queue is the order of
 //! expiry and no timer is needed.
 
-use toehold_shm::{Carver, NONE, OutOfMemory, Slab, Table};
+use toehold_shm::{Carver, NONE, OutOfMemory, Slab, Table, prefetch};
 use toehold_wire::tcp::Seq;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use crate::demux::{FlowIndex, HasTuple, Unobserved};
-use crate::keyed::{Key, Purpose};
+use super::{Pcb, Tcp};
+use crate::demux::{HasTuple, Tuples};
 use crate::time::Instant;
 use crate::tuple::FourTuple;
 
-/// Most records that one call of [`TimeWaits::expire`] takes out.
-pub(crate) const EXPIRED_A_CALL: u32 = 256;
+/// Most records that one call of [`Tcp::expire_time_waits`] takes out.
+const EXPIRED_A_CALL: u32 = 256;
 
 /// A connection in TIME-WAIT (RFC 9293 §3.3.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
@@ -99,13 +100,12 @@ struct Queue {
     newest: u32,
 }
 
-/// The records of a stack.
+/// The records of a stack, in the order in which they expire.
 #[derive(Debug)]
 pub(crate) struct TimeWaits {
     queue: Table<Queue>,
     records: Slab<TimeWait>,
     links: Table<Link>,
-    index: FlowIndex,
 }
 
 impl HasTuple for TimeWait {
@@ -121,16 +121,14 @@ impl TimeWaits {
         Table::<Queue>::bytes_needed(1)
             + Slab::<TimeWait>::bytes_needed(capacity)
             + Table::<Link>::bytes_needed(capacity as usize)
-            + FlowIndex::bytes_needed(capacity)
     }
 
     /// Makes an empty table, or attaches to the one there is.
-    pub(crate) fn create(carver: &mut Carver, capacity: u32, secret: &[u8; 16]) -> Result<Self, OutOfMemory> {
+    pub(crate) fn create(carver: &mut Carver, capacity: u32) -> Result<Self, OutOfMemory> {
         let mut new = Self {
             queue: carver.table(1)?,
             records: carver.slab(capacity)?,
             links: carver.table(capacity as usize)?,
-            index: FlowIndex::create(carver, capacity, Key::derive(secret, Purpose::TimeWaits))?,
         };
         if carver.is_fresh() {
             new.queue[0] = Queue {
@@ -146,104 +144,68 @@ impl TimeWaits {
         self.records.iter_live().map(|(_, record)| record)
     }
 
-    /// Number of records.
-    #[cfg(test)]
-    pub(crate) fn len(&self) -> u32 {
-        self.records.len()
-    }
-
-    /// Enters a record in place of any its tuple has. True: there was no room,
-    /// and the oldest record, or with a capacity of none this one, is lost.
-    pub(crate) fn insert(&mut self, record: TimeWait) -> bool {
-        if let Some(id) = self.find(&record.tuple) {
-            self.take_out(id);
-        }
-        let mut lost = false;
-        if self.records.len() == self.records.capacity() {
-            lost = true;
-            match self.queue[0].oldest {
-                NONE => return true,
-                oldest => self.take_out(oldest),
-            }
-        }
-        let Some(id) = self.records.insert(record) else {
-            return true;
-        };
-        if self.index.insert(id, &self.records).is_err() {
-            self.records.remove(id);
-            return true;
-        }
-        self.append(id);
-        lost
-    }
-
-    /// The record of a tuple.
+    /// A record by its number.
     #[inline]
-    pub(crate) fn get(&self, tuple: &FourTuple) -> Option<TimeWait> {
-        if self.records.is_empty() {
-            return None;
-        }
-        self.find(tuple).map(|id| self.records[id])
+    pub(crate) fn get(&self, number: u32) -> TimeWait {
+        self.records[number]
     }
 
-    /// Takes a tuple's record out.
-    pub(crate) fn remove(&mut self, tuple: &FourTuple) -> Option<TimeWait> {
-        let id = self.find(tuple)?;
-        let record = self.records[id];
-        self.take_out(id);
-        Some(record)
-    }
-
-    /// Gives a tuple's record, if there is one, a new deadline: not before that
-    /// of any other.
-    //= RFC 9293 §3.10.7.4 (a retransmitted FIN restarts the 2 MSL timeout)
-    pub(crate) fn refresh(&mut self, tuple: &FourTuple, deadline: Instant) {
-        if let Some(id) = self.find(tuple) {
-            self.unlink(id);
-            self.records[id].deadline = deadline;
-            self.append(id);
+    /// Has the processor fetch a record.
+    #[inline]
+    pub(super) fn prefetch(&self, number: u32) {
+        if let Some(record) = self.records.peek(number) {
+            prefetch(record);
         }
     }
 
-    /// Takes out records whose deadline is not after `now`, and returns how many:
-    /// at most [`EXPIRED_A_CALL`], see [`TimeWaits::next_deadline`] for more.
-    pub(crate) fn expire(&mut self, now: Instant) -> u32 {
-        let mut expired = 0;
-        while expired < EXPIRED_A_CALL && self.next_deadline().is_some_and(|deadline| deadline <= now) {
-            self.take_out(self.queue[0].oldest);
-            expired += 1;
-        }
-        expired
+    fn is_full(&self) -> bool {
+        self.records.len() == self.records.capacity()
+    }
+
+    /// The number of the record that expires first.
+    #[inline]
+    fn oldest(&self) -> Option<u32> {
+        let oldest = self.queue[0].oldest;
+        (oldest != NONE).then_some(oldest)
     }
 
     /// When the oldest record expires.
     #[inline]
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
-        let oldest = self.queue[0].oldest;
-        (oldest != NONE).then(|| self.records[oldest].deadline)
+        self.oldest().map(|oldest| self.records[oldest].deadline)
     }
 
-    fn find(&self, tuple: &FourTuple) -> Option<u32> {
-        self.index.find(tuple, &self.records, &mut Unobserved)
+    /// Enters a record, if there is room, and returns its number.
+    fn insert(&mut self, record: TimeWait) -> Option<u32> {
+        let number = self.records.insert(record)?;
+        self.append(number);
+        Some(number)
     }
 
-    fn take_out(&mut self, id: u32) {
-        self.unlink(id);
-        self.index.remove(id, &self.records);
-        self.records.remove(id);
+    fn remove(&mut self, number: u32) {
+        self.unlink(number);
+        self.records.remove(number);
     }
 
-    fn append(&mut self, id: u32) {
-        let previous = std::mem::replace(&mut self.queue[0].newest, id);
-        self.links[id as usize] = Link { next: NONE, previous };
+    /// Gives a record a new deadline: not before that of any other.
+    //= RFC 9293 §3.10.7.4 (a retransmitted FIN restarts the 2 MSL timeout)
+    pub(crate) fn refresh(&mut self, number: u32, deadline: Instant) {
+        self.unlink(number);
+        self.records[number].deadline = deadline;
+        self.append(number);
+    }
+
+    fn append(&mut self, number: u32) {
+        let previous = std::mem::replace(&mut self.queue[0].newest, number);
+        self.links[number as usize] = Link { next: NONE, previous };
         match previous {
-            NONE => self.queue[0].oldest = id,
-            previous => self.links[previous as usize].next = id,
+            NONE => self.queue[0].oldest = number,
+            previous => self.links[previous as usize].next = number,
         }
     }
 
-    fn unlink(&mut self, id: u32) {
-        let Link { next, previous } = self.links[id as usize];
+    fn unlink(&mut self, number: u32) {
+        let Link { next, previous } = self.links[number as usize];
         match previous {
             NONE => self.queue[0].oldest = next,
             previous => self.links[previous as usize].next = next,
@@ -255,9 +217,83 @@ impl TimeWaits {
     }
 }
 
+/// Where the demultiplexer's ids lead: to connections, and behind them to records.
+pub(super) struct Flows<'a> {
+    pub(super) pcbs: &'a Slab<Pcb>,
+    pub(super) time_waits: &'a TimeWaits,
+}
+
+/// What the demultiplexer found.
+pub(super) enum Flow {
+    /// A control block.
+    Connection(u32),
+    /// A record of one in TIME-WAIT.
+    TimeWait(u32),
+}
+
+impl Flow {
+    #[inline]
+    pub(super) fn new(id: u32, pcbs: &Slab<Pcb>) -> Self {
+        match id.checked_sub(pcbs.capacity()) {
+            None => Self::Connection(id),
+            Some(number) => Self::TimeWait(number),
+        }
+    }
+}
+
+impl Tuples for Flows<'_> {
+    #[inline]
+    fn tuple(&self, id: u32) -> &FourTuple {
+        match Flow::new(id, self.pcbs) {
+            Flow::Connection(index) => self.pcbs[index].tuple(),
+            Flow::TimeWait(number) => self.time_waits.records[number].tuple(),
+        }
+    }
+}
+
+impl Tcp {
+    /// Enters a record in place of any its tuple has. True: there was no room,
+    /// and the oldest record, or with a capacity of none this one, is lost.
+    pub(super) fn keep_time_wait(&mut self, record: TimeWait) -> bool {
+        if let Some(Flow::TimeWait(number)) = self.find_flow(&record.tuple) {
+            self.end_time_wait(number);
+        }
+        let is_full = self.time_waits.is_full();
+        if is_full && let Some(oldest) = self.time_waits.oldest() {
+            self.end_time_wait(oldest);
+        }
+        let Some(number) = self.time_waits.insert(record) else {
+            return true;
+        };
+        if self.enter_flow(self.pcbs.capacity() + number).is_err() {
+            self.time_waits.remove(number);
+            return true;
+        }
+        is_full
+    }
+
+    /// Takes a record out.
+    pub(super) fn end_time_wait(&mut self, number: u32) {
+        self.leave_flow(self.pcbs.capacity() + number);
+        self.time_waits.remove(number);
+    }
+
+    /// Takes out records whose time is over: at most [`EXPIRED_A_CALL`].
+    pub(super) fn expire_time_waits(&mut self, now: Instant) {
+        for _ in 0..EXPIRED_A_CALL {
+            match self.time_waits.oldest() {
+                Some(oldest) if self.time_waits.get(oldest).deadline <= now => self.end_time_wait(oldest),
+                _ => return,
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Config;
+    use crate::demux::DemuxStrategy;
     use core::time::Duration;
     use proptest::prelude::*;
     use std::collections::VecDeque;
@@ -265,9 +301,16 @@ mod tests {
 
     const LIFE: Duration = Duration::from_secs(60);
 
-    fn table(capacity: u32) -> TimeWaits {
-        let region = Region::private(TimeWaits::bytes_needed(capacity)).unwrap();
-        TimeWaits::create(&mut Carver::new(region).unwrap(), capacity, &[9; 16]).unwrap()
+    fn tcp(demux: DemuxStrategy, time_wait_records: u32) -> Tcp {
+        let config = Config {
+            demux,
+            connections: 8,
+            time_wait_records,
+            payload_blocks: 16,
+            ..Config::default()
+        };
+        let region = Region::private(Tcp::bytes_needed(&config)).unwrap();
+        Tcp::create(&mut Carver::new(region).unwrap(), &config).unwrap()
     }
 
     fn tuple(port: u16) -> FourTuple {
@@ -284,74 +327,97 @@ mod tests {
         )
     }
 
+    fn number(tcp: &mut Tcp, port: u16) -> Option<u32> {
+        tcp.find_flow(&tuple(port)).map(|flow| match flow {
+            Flow::TimeWait(number) => number,
+            Flow::Connection(_) => panic!("there is none"),
+        })
+    }
+
+    fn found(tcp: &mut Tcp, port: u16) -> Option<TimeWait> {
+        number(tcp, port).map(|number| tcp.time_waits.get(number))
+    }
+
     #[test]
     fn records_keep_what_they_were_given() {
-        let mut table = table(4);
+        let mut tcp = tcp(DemuxStrategy::FlowTable, 4);
         let with = record(1, Instant(0));
         let without = TimeWait::new(tuple(2), (Seq(1), Seq(2)), 9, None, Instant(3));
-        assert!(!table.insert(with));
-        assert!(!table.insert(without));
-        assert_eq!(table.get(&tuple(1)), Some(with));
-        assert_eq!(table.get(&tuple(2)), Some(without));
-        assert_eq!(table.get(&tuple(3)), None);
+        assert!(!tcp.keep_time_wait(with));
+        assert!(!tcp.keep_time_wait(without));
+        assert_eq!(found(&mut tcp, 1), Some(with));
+        assert_eq!(found(&mut tcp, 2), Some(without));
+        assert_eq!(found(&mut tcp, 3), None);
         assert!(with.has_timestamps() && !without.has_timestamps());
         assert_eq!((with.snd_nxt(), with.rcv_nxt()), (Seq(1), Seq(7)));
         assert_eq!(with.window(), 9);
-        assert_eq!(table.remove(&tuple(1)), Some(with));
-        assert_eq!(table.remove(&tuple(1)), None);
-        assert_eq!(table.len(), 1);
+        let first = number(&mut tcp, 1).unwrap();
+        tcp.end_time_wait(first);
+        assert_eq!(found(&mut tcp, 1), None);
+        assert_eq!(tcp.time_waits.iter().count(), 1);
     }
 
     #[test]
     fn the_oldest_goes_when_there_is_no_room() {
-        let mut table = table(3);
+        let mut tcp = tcp(DemuxStrategy::FlowTable, 3);
         for port in 1..=3 {
-            assert!(!table.insert(record(port, Instant(0))));
+            assert!(!tcp.keep_time_wait(record(port, Instant(0))));
         }
         //= RFC 9293 §3.10.7.4
-        table.refresh(&tuple(1), Instant(1) + LIFE);
-        assert!(table.insert(record(4, Instant(2))), "no room");
-        assert_eq!(table.get(&tuple(2)), None, "the oldest after the refresh");
-        assert!(table.get(&tuple(1)).is_some());
-        assert_eq!(table.len(), 3);
+        let first = number(&mut tcp, 1).unwrap();
+        tcp.time_waits.refresh(first, Instant(1) + LIFE);
+        assert!(tcp.keep_time_wait(record(4, Instant(2))), "no room");
+        assert_eq!(found(&mut tcp, 2), None, "the oldest after the refresh");
+        assert!(found(&mut tcp, 1).is_some());
+        assert_eq!(tcp.time_waits.iter().count(), 3);
     }
 
     #[test]
     fn a_table_without_room_keeps_nothing() {
-        let mut table = table(0);
-        assert!(table.insert(record(1, Instant(0))));
-        assert_eq!(table.get(&tuple(1)), None);
-        assert_eq!(table.expire(Instant::NEVER), 0);
+        let mut tcp = tcp(DemuxStrategy::FlowTable, 0);
+        assert!(tcp.keep_time_wait(record(1, Instant(0))));
+        assert_eq!(found(&mut tcp, 1), None);
+        tcp.expire_time_waits(Instant::NEVER);
     }
 
     #[test]
     fn a_call_takes_out_a_bounded_number() {
-        let mut table = table(1000);
+        let mut tcp = tcp(DemuxStrategy::FlowTable, 1000);
         for port in 0..1000 {
-            table.insert(record(port, Instant(0)));
+            tcp.keep_time_wait(record(port, Instant(0)));
         }
         let due = Instant(0) + LIFE;
-        assert_eq!(table.expire(Instant(due.0 - 1)), 0);
-        let mut calls = 0;
-        while table.next_deadline().is_some_and(|at| at <= due) {
-            assert!(table.expire(due) <= EXPIRED_A_CALL);
-            calls += 1;
+        tcp.expire_time_waits(Instant(due.0 - 1));
+        let mut left = 1000;
+        while left > 0 {
+            assert_eq!(tcp.time_waits.iter().count() as u32, left);
+            tcp.expire_time_waits(due);
+            left = left.saturating_sub(EXPIRED_A_CALL);
         }
-        assert_eq!((calls, table.len()), (4, 0));
+        assert_eq!(tcp.time_waits.next_deadline(), None);
     }
 
     proptest! {
-        /// The table against a queue in plain memory.
+        /// The records against a queue in plain memory, found by the strategy that has them beside
+        /// connections, and by one that has not.
         #[test]
-        fn behaves_like_a_queue(steps in prop::collection::vec((0..5_u8, 0..24_u16), 1..400)) {
-            let mut table = table(16);
+        fn behaves_like_a_queue(
+            steps in prop::collection::vec((0..5_u8, 0..24_u16), 1..400),
+            demux in prop_oneof![
+                Just(DemuxStrategy::FlowTable),
+                Just(DemuxStrategy::Bsd),
+                Just(DemuxStrategy::Sequent { chains: 3 })
+            ],
+        ) {
+            let mut tcp = tcp(demux, 16);
             let mut model: VecDeque<TimeWait> = VecDeque::new();
             let mut now = Instant(0);
             for (what, port) in steps {
                 now = now + Duration::from_secs(3);
                 let at = model.iter().position(|r| r.tuple == tuple(port));
-                match what {
-                    0 | 1 => {
+                let number = number(&mut tcp, port);
+                match (what, number) {
+                    (0 | 1, _) => {
                         let new = record(port, now);
                         at.map(|at| model.remove(at));
                         let full = model.len() == 16;
@@ -359,27 +425,30 @@ mod tests {
                             model.pop_front();
                         }
                         model.push_back(new);
-                        prop_assert_eq!(table.insert(new), full);
+                        prop_assert_eq!(tcp.keep_time_wait(new), full);
                     }
-                    2 => prop_assert_eq!(table.remove(&tuple(port)), at.and_then(|at| model.remove(at))),
-                    3 => {
-                        table.refresh(&tuple(port), now + LIFE);
-                        if let Some(mut record) = at.and_then(|at| model.remove(at)) {
-                            record.deadline = now + LIFE;
-                            model.push_back(record);
-                        }
+                    (2, Some(number)) => {
+                        let record = tcp.time_waits.get(number);
+                        tcp.end_time_wait(number);
+                        prop_assert_eq!(at.and_then(|at| model.remove(at)), Some(record));
                     }
+                    (3, Some(number)) => {
+                        tcp.time_waits.refresh(number, now + LIFE);
+                        let mut record = at.and_then(|at| model.remove(at)).unwrap();
+                        record.deadline = now + LIFE;
+                        model.push_back(record);
+                    }
+                    (2 | 3, None) => prop_assert_eq!(at, None),
                     _ => {
-                        let due = model.iter().filter(|r| r.deadline <= now).count();
-                        prop_assert_eq!(table.expire(now) as usize, due);
-                        model.drain(..due);
+                        tcp.expire_time_waits(now);
+                        model.retain(|record| record.deadline > now);
                     }
                 }
-                prop_assert_eq!(table.len() as usize, model.len());
-                prop_assert_eq!(table.next_deadline(), model.front().map(|r| r.deadline));
+                prop_assert_eq!(tcp.time_waits.iter().count(), model.len());
+                prop_assert_eq!(tcp.time_waits.next_deadline(), model.front().map(|r| r.deadline));
                 for port in 0..24 {
                     let expected = model.iter().find(|r| r.tuple == tuple(port)).copied();
-                    prop_assert_eq!(table.get(&tuple(port)), expected);
+                    prop_assert_eq!(found(&mut tcp, port), expected);
                 }
             }
         }

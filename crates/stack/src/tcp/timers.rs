@@ -31,7 +31,7 @@ impl Tcp {
 
     /// Runs every timer that is due.
     pub(crate) fn handle_timeout(&mut self, cx: &mut Context<'_>) {
-        self.time_waits.expire(cx.now);
+        self.expire_time_waits(cx.now);
         // What a connection waits for next is later than now.
         let mut steps = Steps::along(self.pcbs.capacity());
         while let Some(index) = self.wheel.pop_expired(cx.now) {
