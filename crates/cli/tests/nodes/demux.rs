@@ -2,11 +2,13 @@
 
 use std::io::{Read, Write};
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::Value;
+use toehold_demux_lab::set_up::{PACKETS, printed};
 use toehold_node::fabric::Fabric;
 use toehold_socket::{Node, TcpListener, TcpStream};
 
-use crate::support::Fabrics;
+use crate::support::{Fabrics, eventually};
 
 /// A counter of a node; `None` if it does not count that.
 fn counter(fabrics: &Fabrics, node: &str, name: &str) -> Option<u64> {
@@ -58,6 +60,72 @@ fn every_strategy_serves_a_node_and_says_what_it_costs() {
             None,
             "not counted unasked"
         );
+    }
+}
+
+/// Two nodes, one for each end of connections that all have messages in turn.
+struct Ends {
+    fabrics: Fabrics,
+    streams: Vec<(TcpStream, TcpStream)>,
+}
+
+impl Ends {
+    fn new(strategy: &str, connections: u32) -> Self {
+        let limit = getrlimit(Resource::Nofile);
+        let current = limit.maximum;
+        setrlimit(Resource::Nofile, Rlimit { current, ..limit }).unwrap();
+        let fabrics = Fabrics::new();
+        fabrics.succeeds(&format!("up web db --demux {strategy} --demux-counters yes"));
+        let fabric = Fabric::open(fabrics.0.path().join("default").to_str().unwrap()).unwrap();
+        let [web, db] = ["web", "db"].map(|node| Node::attach(&fabric, node).unwrap());
+        let listener = TcpListener::bind(&web, "10.77.0.1:80").unwrap();
+        let open = |_| {
+            let client = TcpStream::connect(&db, "10.77.0.1:80").unwrap();
+            (client, listener.accept().unwrap().0)
+        };
+        let streams = (0..connections).map(open).collect();
+        Self { fabrics, streams }
+    }
+
+    /// What both ends have done, and examined for it.
+    fn counted(&self) -> [u64; 2] {
+        let both = |name| {
+            let of = |node| counter(&self.fabrics, node, name).unwrap();
+            of("web") + of("db")
+        };
+        ["demux_lookups", "demux_examined"].map(both)
+    }
+
+    /// Has one message of 100 bytes cross on each connection, and its acknowledgement.
+    fn send_on_all(&mut self) {
+        let [before, _] = self.counted();
+        let packets = 2 * self.streams.len() as u64;
+        // All at once would take longer than anybody waits who then sends again.
+        for (client, server) in &mut self.streams {
+            client.write_all(&[7; 100]).unwrap();
+            server.read_exact(&mut [0; 100]).unwrap();
+        }
+        eventually("an acknowledgement of each message", || {
+            self.counted()[0] >= before + packets
+        });
+    }
+}
+
+/// The demux paper's section 4, with the numbers of connections it has: what nodes count for
+/// the packets of messages is what the paper reckons with.
+#[test]
+fn messages_on_thousands_of_connections_cost_nodes_what_the_paper_says() {
+    for (strategy, connections) in [("bsd", 3600), ("sequent:19", 5040)] {
+        let mut ends = Ends::new(strategy, connections);
+        let [lookups, examined] = ends.counted();
+        (0..2).for_each(|_| ends.send_on_all());
+        let counted = ends.counted();
+        let each = (counted[1] - examined) as f64 / (counted[0] - lookups) as f64;
+        let packets = f64::from(PACKETS * connections);
+        let reckoned = printed(strategy.parse().unwrap(), connections).unwrap() / packets;
+        // Each examines what its cache has besides, and chains are not all of one length.
+        let ratio = each / reckoned;
+        assert!((0.98..1.04).contains(&ratio), "{strategy}: {each} for a packet");
     }
 }
 
