@@ -86,7 +86,7 @@ fn copy(number: c_int) -> Option<OwnedFd> {
 
 /// Makes a connection of a descriptor, if it is one.
 fn adopt_connection(number: c_int) -> Option<()> {
-    let node: &Node = node::get()?;
+    let node: &Node = &*node::get()?;
     let copied = copy(number)?;
     let flags = rustix::fs::fcntl_getfl(copied.as_fd()).unwrap_or(OFlags::empty());
     let Ok(mut inner) = TcpStream::from_fd(node, copied) else {
@@ -113,7 +113,7 @@ fn adopt_listener(number: c_int, beside: c_int) -> Option<()> {
     let copied = copy(beside)?;
     drop(table::adopt(beside));
     table::own(copied.as_raw_fd());
-    let inner = TcpListener::from_fd(node, copied).ok()?;
+    let inner = TcpListener::from_fd(&node, copied).ok()?;
     let listener = Listener::inherited(inner, domain_of(number), number);
     table::put(number, Arc::new(File::new(Kind::Listener(listener))));
     count(Counter::Inherited, 1);

@@ -1,12 +1,14 @@
 //! The node that this program is on, and what is for it and not for the kernel.
 
-use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
+use arc_swap::ArcSwapOption;
 use toehold_node::control::Connection;
 use toehold_node::fabric::{Fabric, NodeRecord};
 use toehold_node::run;
+use toehold_posix::errno::{Errno, Outcome};
 use toehold_socket::Node;
 
 use crate::table;
@@ -20,46 +22,117 @@ pub(crate) enum Route {
     Lost,
 }
 
-/// What the launcher said.
+/// What the launcher said, and what the fabric said of it.
 struct Place {
     fabric: Fabric,
     record: NodeRecord,
 }
 
-static PLACE: OnceLock<Option<Place>> = OnceLock::new();
-static NODE: OnceLock<Node> = OnceLock::new();
+static PLACE: ArcSwapOption<Place> = ArcSwapOption::const_empty();
+static NODE: ArcSwapOption<Node> = ArcSwapOption::const_empty();
 
-/// Attempts to attach that have failed; after a few there are no more.
-static FAILURES: AtomicU32 = AtomicU32::new(0);
-const MOST_FAILURES: u32 = 3;
+/// Looking for something that was not there.
+struct Search(Mutex<Option<Instant>>);
 
-fn place() -> Option<&'static Place> {
-    PLACE.get_or_init(find).as_ref()
+impl Search {
+    /// It is not looked for so soon again, and a tenth of all time is spent in vain at most.
+    const PAUSE: Duration = Duration::from_millis(100);
+    const SHARE: u32 = 10;
+
+    const fn new() -> Search {
+        Search(Mutex::new(None))
+    }
+
+    /// Looks, alone, unless another thread has found it meanwhile.
+    fn look<T>(&self, is_found: impl Fn() -> Option<T>, find: impl FnOnce() -> Option<T>) -> Option<T> {
+        let mut again = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let began = Instant::now();
+        if let Some(found) = is_found() {
+            return Some(found);
+        }
+        if again.is_some_and(|again| began < again) {
+            return None;
+        }
+        let found = find();
+        let pause = Self::PAUSE.max(began.elapsed() * Self::SHARE);
+        *again = found.is_none().then(|| Instant::now() + pause);
+        found
+    }
 }
 
-fn find() -> Option<Place> {
-    let fabric = std::env::var(run::FABRIC).ok()?;
-    let name = std::env::var(run::NODE).ok()?;
-    toehold_node::keep_above(lowest(), table::own);
+fn place() -> Option<Arc<Place>> {
+    PLACE.load_full().or_else(find)
+}
+
+#[cold]
+fn find() -> Option<Arc<Place>> {
+    static SEARCH: Search = Search::new();
+    SEARCH.look(
+        || PLACE.load_full(),
+        || {
+            let fabric = std::env::var(run::FABRIC).ok()?;
+            let name = std::env::var(run::NODE).ok()?;
+            toehold_node::keep_above(lowest(), table::own);
+            let place = Arc::new(look_up(&Fabric::existing(&fabric).ok()?, &name)?);
+            PLACE.store(Some(Arc::clone(&place)));
+            Some(place)
+        },
+    )
+}
+
+fn look_up(fabric: &Fabric, name: &str) -> Option<Place> {
+    let record = fabric.resolve(name).ok()?;
     // A copy, which is kept where it should be.
-    let fabric = Fabric::existing(&fabric).ok()?.try_clone().ok()?;
-    let record = fabric.resolve(&name).ok()?;
+    let fabric = fabric.try_clone().ok()?;
     Some(Place { fabric, record })
 }
 
-/// The node, if there is one that this program can attach to.
-pub(crate) fn get() -> Option<&'static Node> {
-    match NODE.get() {
-        Some(node) => Some(node),
-        None => attach(),
+/// The same at present: in another life the node may have other addresses, and the fabric
+/// another directory.
+fn look_up_again(place: &Place) -> Option<Place> {
+    let (fabric, name) = (&place.fabric, place.record.name.as_str());
+    look_up(fabric, name).or_else(|| look_up(&Fabric::existing(fabric.name()).ok()?, name))
+}
+
+/// The node, if there is one that this program can attach to, or has attached to. Of one that
+/// is gone, the next life, as soon as that is there.
+pub(crate) fn get() -> Option<Arc<Node>> {
+    match NODE.load_full() {
+        Some(node) if lives(&node) => Some(node),
+        former => attach().or(former),
     }
+}
+
+/// Does something with the node: if that finds it gone, with its next life, if that is there.
+pub(crate) fn with<T>(mut act: impl FnMut(&Node) -> Outcome<T>) -> Outcome<T> {
+    let present = || get().ok_or(Errno::NETDOWN);
+    match act(&*present()?) {
+        Err(Errno::NETDOWN) => act(&*present()?),
+        done => done,
+    }
+}
+
+/// Whether there is a node, in whatever life.
+pub(crate) fn is_there() -> bool {
+    get().is_some_and(|node| lives(&node))
+}
+
+fn lives(node: &Node) -> bool {
+    node.default_settings().is_ok()
+}
+
+/// Whether a node is the one that this process has attached to last.
+pub(crate) fn is_latest(node: &Arc<Node>) -> bool {
+    NODE.load()
+        .as_ref()
+        .is_some_and(|latest| Arc::ptr_eq(latest, node))
 }
 
 /// Attaches, as long as it can.
 pub(crate) fn hold() {
-    if let Some(node) = crate::start::is_wanted().then(get).flatten() {
+    if crate::start::is_wanted() {
         // A forked child attaches with its first call.
-        let _ = node.stack_info();
+        get();
     }
 }
 
@@ -71,26 +144,30 @@ pub(crate) fn can_be_reached() -> bool {
     fabric.is_ok_and(|fabric| Connection::open(&fabric, place.record.name.as_str()).is_ok())
 }
 
-/// The node, if this program has attached.
-pub(crate) fn in_use() -> Option<&'static Node> {
-    NODE.get()
+/// Looks after what has arrived, if this program has attached. Whether it could.
+pub(crate) fn drive() -> bool {
+    let node = NODE.load();
+    let driven = node.as_ref().map(|node| node.drive(Some(Duration::ZERO)));
+    driven.is_some_and(|driven| driven.is_ok())
 }
 
 #[cold]
-fn attach() -> Option<&'static Node> {
-    static ATTACHING: Mutex<()> = Mutex::new(());
-    let _alone = ATTACHING.lock().unwrap_or_else(PoisonError::into_inner);
-    if NODE.get().is_none() && FAILURES.load(Relaxed) < MOST_FAILURES {
-        if most_descriptors() < FEWEST + ROOM {
-            return None;
-        }
-        let place = place()?;
-        match Node::attach(&place.fabric, &place.record.name.to_string()) {
-            Ok(node) => drop(NODE.set(node)),
-            Err(_) => drop(FAILURES.fetch_add(1, Relaxed)),
-        }
-    }
-    NODE.get()
+fn attach() -> Option<Arc<Node>> {
+    static SEARCH: Search = Search::new();
+    SEARCH.look(
+        || NODE.load_full().filter(|node| lives(node)),
+        || {
+            if most_descriptors() < FEWEST + ROOM {
+                return None;
+            }
+            let place = look_up_again(&*place()?)?;
+            let node = Node::attach(&place.fabric, place.record.name.as_str()).ok()?;
+            let node = Arc::new(node);
+            PLACE.store(Some(Arc::new(place)));
+            NODE.store(Some(Arc::clone(&node)));
+            Some(node)
+        },
+    )
 }
 
 /// The library has no descriptor below: programs count on those, whatever their limit.
@@ -119,9 +196,9 @@ pub(crate) fn route(to: SocketAddr) -> Route {
         return Route::Kernel;
     };
     let address = to.ip();
-    let own = address.is_loopback() || address.is_unspecified() || is_own(place, address);
+    let own = address.is_loopback() || address.is_unspecified() || is_own(&place, address);
     if own {
-        return route_within(place, to);
+        return route_within(&place, to);
     }
     let on_link = match address {
         IpAddr::V4(address) => place.record.ipv4.contains(&address),
@@ -140,9 +217,12 @@ fn is_own(place: &Place, address: IpAddr) -> bool {
 
 /// The same for an address of this host's or node's.
 fn route_within(place: &Place, to: SocketAddr) -> Route {
-    let Some(node) = get() else { return Route::Kernel };
-    if node.listens_at(to).unwrap_or(false) {
+    let listens = with(|node| node.listens_at(to).map_err(Errno::from));
+    if listens == Ok(true) {
         return Route::Node;
+    }
+    if get().is_none() {
+        return Route::Kernel;
     }
     // The kernel knows nothing of the node's own address, or has a listener there.
     if is_own(place, to.ip()) && !is_kernels(to.ip()) {
@@ -165,12 +245,12 @@ fn is_kernels(address: IpAddr) -> bool {
 
 /// Whether a program that listens at an address listens on the node, too.
 pub(crate) fn listens(at: IpAddr) -> bool {
-    place().is_some_and(|place| at.is_unspecified() || at.is_loopback() || is_own(place, at))
+    place().is_some_and(|place| at.is_unspecified() || at.is_loopback() || is_own(&place, at))
 }
 
 /// Whether an address is the node's.
 pub(crate) fn has(address: IpAddr) -> bool {
-    place().is_some_and(|place| is_own(place, address))
+    place().is_some_and(|place| is_own(&place, address))
 }
 
 /// The address of a node of the fabric, of a family.

@@ -11,14 +11,14 @@ use libc::{
 };
 use rustix::event::PollFlags;
 use toehold_posix::errno::{Errno, Outcome};
-use toehold_socket::{Beside, Events, Interest, Poll, Readiness, Source, Token, Waited};
+use toehold_socket::{Beside, Events, Interest, Node, Poll, Readiness, Source, Token, Waited};
 
 use crate::answer::outcome;
 use crate::epoll::Sockets;
 use crate::file::{File, Kind};
 use crate::readiness::interest;
 use crate::socket::Listener;
-use crate::{next, node, process, relay, signals, start, table};
+use crate::{next, node, process, relay, signals, sleep, start, table};
 
 /// Waits until something of a poll's is ready, which is taken, or one of the descriptors
 /// beside, or a time has passed.
@@ -33,6 +33,22 @@ pub(crate) fn on(
         return Err(Errno::INTR);
     }
     Ok(())
+}
+
+/// How long a thread waits for the kernel alone before it looks whether the node is back.
+const AWAY: Duration = Duration::from_millis(200);
+
+/// Waits for descriptors of the kernel while the node is gone, not for long.
+#[cold]
+pub(crate) fn without_node(descriptors: &[(c_int, c_short)], timeout: Option<Duration>) -> Outcome<()> {
+    let span = timeout.unwrap_or(AWAY).min(AWAY);
+    let awaited = descriptors
+        .iter()
+        .map(|(number, events)| (table::borrow(number), events.cast_unsigned()));
+    match sleep::sleep(&awaited.collect::<Vec<_>>(), Some(span)) {
+        None if signals::is_pending() => Err(Errno::INTR),
+        _ => Ok(()),
+    }
 }
 
 /// What is watched of a call's descriptor: a connection or a listener.
@@ -127,6 +143,9 @@ impl<'a> Call<'a> {
         for ((fd, file), kernel) in self.fds.iter_mut().zip(&mut self.files).zip(&mut self.kernels) {
             fd.revents = if kernel.fd >= 0 { kernel.revents } else { 0 };
             if let Some(own) = file {
+                if let Some(again) = listens_again(own, fd.fd) {
+                    *own = again;
+                }
                 let readiness = readiness(own);
                 fd.revents |= told(readiness, fd.events);
                 if readiness.error && relay::settle(own, fd.fd) {
@@ -151,6 +170,9 @@ impl<'a> Call<'a> {
             let mut registered = Vec::new();
             for ((fd, file), nest) in self.fds.iter().zip(&self.files).zip(&nests) {
                 let Some(file) = file else { continue };
+                if is_lost_listener(file) {
+                    continue;
+                }
                 let source = match nest {
                     Some(nest) => Some(&nest.poll as &dyn Source),
                     None => source(file),
@@ -175,15 +197,24 @@ impl<'a> Call<'a> {
 impl Call<'_> {
     /// The node is gone, and what is left is the kernel's.
     #[cold]
-    fn wait_without_node(&mut self, timeout: Option<Duration>) -> Outcome<c_int> {
-        let millis = timeout.map_or(-1, |timeout| {
-            c_int::try_from(timeout.as_millis() + 1).unwrap_or(c_int::MAX)
-        });
-        let number = self.kernels.len() as libc::nfds_t;
-        // SAFETY: the array is as long as said.
-        outcome(unsafe { next::poll(self.kernels.as_mut_ptr(), number, millis) })?;
-        self.look()
+    fn wait_without_node(&self, timeout: Option<Duration>) -> Outcome<()> {
+        let kernels = self.kernels.iter().filter(|fd| fd.fd >= 0);
+        let kernels: Vec<_> = kernels.map(|fd| (fd.fd, fd.events)).collect();
+        without_node(&kernels, timeout)
     }
+}
+
+/// What stands for a listener of a life that is over, in the node's next one.
+pub(crate) fn listens_again(file: &File, number: c_int) -> Option<Arc<File>> {
+    match &file.kind {
+        Kind::Listener(listener) if listener.is_lost() => listener.again(number),
+        _ => None,
+    }
+}
+
+/// Whether only the kernel's is left of a listener.
+fn is_lost_listener(file: &File) -> bool {
+    matches!(&file.kind, Kind::Listener(listener) if listener.is_lost())
 }
 
 /// A connection or listener, registered for the time of a call.
@@ -232,9 +263,10 @@ impl Drop for Registered<'_> {
     }
 }
 
-/// A thread's own poll, and the process that made it.
+/// A thread's own poll, the process that made it, and where.
 struct Own {
     process: u32,
+    node: Arc<Node>,
     poll: ManuallyDrop<Arc<Poll>>,
 }
 
@@ -258,12 +290,15 @@ fn with_own<T>(act: impl FnOnce(&Poll) -> Outcome<T>) -> Outcome<T> {
     let own = OWN.with(|own| -> Outcome<Arc<Poll>> {
         let mut own = own.borrow_mut();
         match &*own {
-            Some(own) if own.process == process::number() => Ok(Arc::clone(&own.poll)),
+            Some(own) if own.process == process::number() && node::is_latest(&own.node) => {
+                Ok(Arc::clone(&own.poll))
+            }
             _ => {
                 let node = node::get().ok_or(Errno::NETDOWN)?;
-                let made = Arc::new(Poll::new(node).map_err(Errno::from)?);
+                let made = Arc::new(Poll::new(&node).map_err(Errno::from)?);
                 *own = Some(Own {
                     process: process::number(),
+                    node,
                     poll: ManuallyDrop::new(Arc::clone(&made)),
                 });
                 Ok(made)
@@ -285,9 +320,8 @@ pub(crate) fn poll(fds: &mut [pollfd], timeout: Option<Duration>) -> Outcome<c_i
         }
         if !driven {
             driven = true;
-            if let Some(node) = node::in_use() {
-                // Something may have arrived that nobody has looked at.
-                let _ = node.drive(Some(Duration::ZERO));
+            // Something may have arrived that nobody has looked at.
+            if node::drive() {
                 continue;
             }
         }
@@ -296,10 +330,10 @@ pub(crate) fn poll(fds: &mut [pollfd], timeout: Option<Duration>) -> Outcome<c_i
             return Ok(0);
         }
         let waited = call.wait(left);
-        if waited == Err(Errno::NETDOWN) {
-            return call.wait_without_node(left);
+        match waited {
+            Err(Errno::NETDOWN) => call.wait_without_node(left)?,
+            waited => waited?,
         }
-        waited?;
     }
 }
 
@@ -317,6 +351,9 @@ pub(crate) fn is_readable(number: c_int) -> bool {
 /// Waits until a listener has a connection, the kernel's or the node's.
 pub(crate) fn until_acceptable(listener: &Listener, number: c_int) -> Outcome<()> {
     with_own(|waiting| {
+        if listener.is_lost() {
+            return Err(Errno::NETDOWN);
+        }
         let registry = waiting.registry();
         registry
             .register(&listener.inner, Token(0), Interest::READABLE)

@@ -9,6 +9,7 @@ mod channels;
 mod handed;
 mod library;
 mod limits;
+mod lives;
 mod measures;
 mod mpi;
 mod record;

@@ -168,7 +168,12 @@ unsafe fn accept_from(
     let is_wrong = !from.is_null() && (is_outside(from, 1) || is_outside(len, 1));
     loop {
         // A node that is gone leaves the kernel's.
-        if listener.has_some() {
+        let has_some = listener.has_some();
+        if has_some == Err(Errno::NETDOWN) && listener.again(fd).is_some() {
+            // SAFETY: as the program passed it.
+            return unsafe { accept_from(fd, (from, len), flags) };
+        }
+        if has_some == Ok(true) {
             // Before the connection is taken: without a number it stays where it is.
             let place = Place::like(fd)?;
             if let Ok((stream, peer)) = listener.accept() {
@@ -189,7 +194,10 @@ unsafe fn accept_from(
             count(Counter::AcceptedByKernel, accepted.is_ok().into());
             return accepted.map(Some);
         }
-        wait::until_acceptable(listener, fd)?;
+        match wait::until_acceptable(listener, fd) {
+            Err(Errno::NETDOWN) => wait::without_node(&[(fd, libc::POLLIN)], None)?,
+            waited => waited?,
+        }
     }
 }
 
@@ -299,6 +307,8 @@ fn connect_fresh(fresh: &Fresh, file: &File, fd: c_int, to: SocketAddr) -> Optio
     // The program's own descriptor is there already, and the call is not left in the middle.
     let _deaf = cancel::Deaf::new();
     match fresh.connect(file, fd, to) {
+        // The engine was killed, as was found out while this waited.
+        Err(Errno::NETDOWN) if node::is_there() => connect_lost(fd, to),
         // The library finds no room for one of its own.
         Err(Errno::MFILE | Errno::NFILE) if node::is_kernels_too(to) => {
             count(Counter::NoNode, 1);
@@ -308,6 +318,16 @@ fn connect_fresh(fresh: &Fresh, file: &File, fd: c_int, to: SocketAddr) -> Optio
             count(Counter::Connected, 1);
             Some(connected)
         }
+    }
+}
+
+/// Connects once more what has begun in a life of the node's that is over.
+#[cold]
+fn connect_lost(fd: c_int, to: SocketAddr) -> Option<Outcome<c_int>> {
+    let file = table::get(fd)?;
+    match file.stream() {
+        Some(stream) => connect_anew(stream, &file, fd, to),
+        None => Some(Err(Errno::NETDOWN)),
     }
 }
 

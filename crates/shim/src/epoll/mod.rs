@@ -4,6 +4,7 @@
 //! the node's has the connections; a listener is in both, and so is another instance.
 
 mod asleep;
+mod lost;
 mod sockets;
 mod waiting;
 
@@ -37,6 +38,10 @@ pub(crate) struct Epoll {
     looked: Mutex<Option<Instant>>,
     /// Somebody has asked for EPOLLRDNORM or its like.
     synonyms: AtomicBool,
+    /// Something may be watched that was the node's in a life that is over.
+    lost: AtomicBool,
+    /// Held by who makes `sockets`.
+    making: Mutex<()>,
 }
 
 /// What is watched that is not the kernel's alone.
@@ -44,6 +49,8 @@ struct Watched {
     file: Weak<File>,
     events: u32,
     data: u64,
+    /// It was told that the connection is lost, to who wants to hear that once.
+    is_told: bool,
 }
 
 impl Watched {
@@ -52,6 +59,7 @@ impl Watched {
             file: Arc::downgrade(file),
             events,
             data,
+            is_told: false,
         }
     }
 
@@ -230,13 +238,11 @@ impl Epoll {
         event: Option<epoll_event>,
     ) -> Outcome<c_int> {
         self.take_over();
-        if file.epoll().is_some_and(|inner| {
+        if let Some(inner) = file.epoll() {
             inner.take_over();
-            inner.has_sockets()
-        }) || file.is_nodes()
-        {
-            self.sockets()?;
         }
+        let sockets = self.sockets_for(file)?;
+        let sockets = sockets.as_deref();
         // Who deletes may pass anything.
         if operation != libc::EPOLL_CTL_DEL && event.is_some_and(|event| has_synonyms(event.events)) {
             self.synonyms.store(true, Relaxed);
@@ -246,14 +252,14 @@ impl Epoll {
         match (operation, event) {
             (libc::EPOLL_CTL_ADD, _) if present => Err(Errno::EXIST),
             (libc::EPOLL_CTL_ADD, Some(event)) => {
-                self.register(file, event)?;
+                self.register_with(sockets, file, event)?;
                 file.note_watched();
                 watched.insert(number, Watched::new(file, event));
                 Ok(0)
             }
             (libc::EPOLL_CTL_MOD | libc::EPOLL_CTL_DEL, _) if !present => Err(Errno::NOENT),
             (libc::EPOLL_CTL_MOD, Some(event)) => {
-                self.reregister(file, event)?;
+                self.reregister_with(sockets, file, event)?;
                 watched.insert(number, Watched::new(file, event));
                 Ok(0)
             }
@@ -267,8 +273,8 @@ impl Epoll {
         }
     }
 
-    /// Whether anything of the node's is watched.
+    /// Whether anything of the node's is watched, or was.
     pub(crate) fn has_sockets(&self) -> bool {
-        self.sockets.load().is_some()
+        self.sockets.load().is_some() || self.lost.load(Relaxed)
     }
 }

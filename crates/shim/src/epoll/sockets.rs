@@ -2,20 +2,22 @@
 //! instances in it.
 
 use std::io;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, PoisonError};
 
 use libc::epoll_event;
 use toehold_posix::errno::{Errno, Outcome};
-use toehold_socket::{Poll, Registry, Source, Token, Waker};
+use toehold_socket::{Node, Poll, Registry, Source, Token, Waker};
 
+use super::lost::is_lost;
 use super::{Epoll, each};
 use crate::file::{File, Kind};
 use crate::readiness::interest;
-use crate::{node, process};
+use crate::{node, process, wait};
 
-/// The poll of the node's, of one process.
+/// The poll of the node's, of one process and one life of the node's.
 pub(crate) struct Sockets {
     process: u32,
+    node: Arc<Node>,
     /// Before the poll, whose end is its own.
     rousing: OnceLock<Waker>,
     pub(crate) poll: Poll,
@@ -25,6 +27,11 @@ pub(crate) struct Sockets {
 pub(super) const ROUSE: Token = Token(0x9d6c_6f0f_5a0c_e3b1);
 
 impl Sockets {
+    /// Whether these are of another process, or of a life that is over.
+    fn is_stale(&self) -> bool {
+        self.process != process::number() || !node::is_latest(&self.node)
+    }
+
     /// Makes a thread that waits look what it waits for.
     pub(super) fn rouse(&self) {
         let waker = Waker::new(self.poll.registry(), ROUSE);
@@ -42,7 +49,7 @@ impl Epoll {
     /// parent's.
     pub(crate) fn present(&self) -> Option<Arc<Sockets>> {
         let sockets = self.sockets.load_full();
-        sockets.filter(|sockets| sockets.process == process::number())
+        sockets.filter(|sockets| !sockets.is_stale())
     }
 
     /// The same, made if need be. Nobody who holds a lock of an instance's makes one.
@@ -52,15 +59,25 @@ impl Epoll {
 
     #[cold]
     fn make_sockets(&self) -> Outcome<Arc<Sockets>> {
+        let alone = self.making.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(present) = self.present() {
+            return Ok(present);
+        }
         let node = node::get().ok_or(Errno::NETDOWN)?;
         let made = Arc::new(Sockets {
             process: process::number(),
             rousing: OnceLock::new(),
-            poll: Poll::new(node).map_err(Errno::from)?,
+            poll: Poll::new(&node).map_err(Errno::from)?,
+            node,
         });
-        if let Some(parents) = self.sockets.swap(Some(Arc::clone(&made))) {
+        let former = self.sockets.swap(Some(Arc::clone(&made)));
+        drop(alone);
+        if former.is_some() {
+            self.watch_again();
+        }
+        if let Some(former) = former.filter(|former| former.process != made.process) {
             // What the parent has is neither used nor dropped here.
-            std::mem::forget(parents);
+            std::mem::forget(former);
         }
         self.tell_watchers();
         self.rouse_from_kernel();
@@ -79,64 +96,102 @@ impl Epoll {
         });
     }
 
-    /// In a forked child: watches on the node what its parent did.
+    /// In a forked child, or another life of the node's: there is a poll again, if there was one.
     pub(super) fn take_over(&self) {
-        let inherited = self.sockets.load();
-        let is_stale = inherited
-            .as_ref()
-            .is_some_and(|sockets| sockets.process != process::number());
-        drop(inherited);
-        if !is_stale {
-            return;
+        let former = self.sockets.load();
+        let is_stale = former.as_ref().is_some_and(|sockets| sockets.is_stale());
+        drop(former);
+        if is_stale {
+            let _ = self.sockets();
         }
-        for (_, file, event) in self.list() {
+    }
+
+    /// Watches on the node what the parent or the former life's poll did.
+    fn watch_again(&self) {
+        for (number, file, event) in self.list() {
             if let Some(inner) = file.epoll() {
                 inner.take_over();
             }
-            let _ = self.register(&file, event);
+            // What listens again is watched in the place of the former one.
+            if wait::listens_again(&file, number).is_none() {
+                let _ = self.register(&file, event);
+            }
         }
     }
 
     /// Watches a file on the node, if it has anything there.
-    pub(super) fn register(
+    pub(super) fn register(&self, file: &File, event: epoll_event) -> Outcome<()> {
+        self.register_with(self.sockets_for(file)?.as_deref(), file, event)
+    }
+
+    /// What a file is watched by that has something on the node.
+    pub(super) fn sockets_for(&self, file: &File) -> Outcome<Option<Arc<Sockets>>> {
+        let is_concerned = file.is_nodes() || file.epoll().is_some_and(|inner| inner.present().is_some());
+        match is_concerned.then(|| self.sockets()).transpose() {
+            Err(Errno::NETDOWN) => {
+                self.note_lost();
+                Ok(None)
+            }
+            sockets => sockets,
+        }
+    }
+
+    pub(super) fn register_with(
         &self,
+        sockets: Option<&Sockets>,
         file: &File,
         epoll_event { events, u64: data }: epoll_event,
     ) -> Outcome<()> {
         let (token, interest) = (Token(data as usize), interest(events));
-        self.with(file, |registry, source| {
+        self.with(sockets, file, |registry, source| {
             registry.register(source, token, interest)
         })
     }
 
-    pub(super) fn reregister(
+    pub(super) fn reregister_with(
         &self,
+        sockets: Option<&Sockets>,
         file: &File,
         epoll_event { events, u64: data }: epoll_event,
     ) -> Outcome<()> {
         let (token, interest) = (Token(data as usize), interest(events));
-        self.with(file, |registry, source| {
+        self.with(sockets, file, |registry, source| {
             registry.reregister(source, token, interest)
         })
     }
 
     pub(super) fn deregister(&self, file: &File) {
         // What is not registered is not watched, and a forked child has registered nothing yet.
-        if self.present().is_some() {
-            let _ = self.with(file, |registry, source| registry.deregister(source));
-        }
+        let present = self.present();
+        let _ = self.with(present.as_deref(), file, |registry, source| {
+            registry.deregister(source)
+        });
     }
 
-    fn with(&self, file: &File, act: impl FnOnce(&Registry, &dyn Source) -> io::Result<()>) -> Outcome<()> {
+    fn with(
+        &self,
+        sockets: Option<&Sockets>,
+        file: &File,
+        act: impl FnOnce(&Registry, &dyn Source) -> io::Result<()>,
+    ) -> Outcome<()> {
+        let Some(sockets) = sockets else { return Ok(()) };
+        let registry = sockets.poll.registry();
         let done = match &file.kind {
-            Kind::Stream(stream) => act(self.sockets()?.poll.registry(), &stream.inner),
-            Kind::Listener(listener) => act(self.sockets()?.poll.registry(), &listener.inner),
+            Kind::Stream(stream) => act(registry, &stream.inner),
+            Kind::Listener(listener) => act(registry, &listener.inner),
             Kind::Epoll(inner) => match inner.present() {
-                Some(inner) => act(self.sockets()?.poll.registry(), &inner.poll),
+                Some(inner) => act(registry, &inner.poll),
                 None => Ok(()),
             },
             Kind::Fresh(_) | Kind::Relayed(_) => Ok(()),
         };
-        done.map_err(Errno::from)
+        match done.map_err(Errno::from) {
+            Err(_) if is_lost(file) => {
+                // There is nothing to watch, and something to tell.
+                self.note_lost();
+                Ok(())
+            }
+            done => done,
+        }
     }
 }

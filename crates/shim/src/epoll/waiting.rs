@@ -13,9 +13,8 @@ use toehold_socket::{Beside, Events};
 use super::sockets::ROUSE;
 use super::{Epoll, sift};
 use crate::answer::outcome;
-use crate::file::File;
 use crate::readiness::told;
-use crate::{next, table, wait};
+use crate::{next, node, table, wait};
 
 /// How many events of the node's are taken at once, at most.
 const MOST: usize = 512;
@@ -31,15 +30,7 @@ impl Epoll {
     pub(crate) fn is_ready(&self) -> bool {
         self.take_over();
         let ready = self.present().map(|sockets| sockets.poll.is_ready());
-        ready.is_some_and(|ready| ready.unwrap_or_else(|_| self.has_failed()))
-    }
-
-    /// Of a node that is gone: whether it watches connections, which have failed, or an instance
-    /// that does.
-    #[cold]
-    fn has_failed(&self) -> bool {
-        let failed = |file: &File| file.stream().is_some() || file.epoll().is_some_and(Epoll::has_failed);
-        self.list().iter().any(|(_, file, _)| failed(file))
+        ready.is_some_and(|ready| ready.unwrap_or(false)) || self.has_lost()
     }
 
     /// `epoll_wait`.
@@ -49,45 +40,44 @@ impl Epoll {
         events: &mut [epoll_event],
         timeout: Option<Duration>,
     ) -> Outcome<c_int> {
-        match self.wait_for_both(number, events, timeout) {
-            Err(Errno::NETDOWN) => self.wait_without_node(number, events, timeout),
-            waited => waited,
+        let began = Instant::now();
+        loop {
+            let left = timeout.map(|timeout| timeout.saturating_sub(began.elapsed()));
+            match self.wait_with_lost(number, events, left) {
+                Err(Errno::NETDOWN) => {}
+                waited => return waited,
+            }
+            // The node is gone: its connections have failed, and what is left is the kernel's.
+            self.note_lost();
+            if node::is_there() {
+                continue;
+            }
+            let (lost, rest) = self.tell_lost(events);
+            let count = lost + self.take_kernels(number, &[], rest)?.0;
+            if count > 0 || left.is_some_and(|left| left.is_zero()) {
+                return Ok(count as c_int);
+            }
+            wait::without_node(&[(number, libc::POLLIN)], left)?;
         }
     }
 
-    /// The node is gone: its connections have failed, and what is left is the kernel's.
-    #[cold]
-    fn wait_without_node(
+    /// Tells of connections that are lost, and of all others that have something to tell.
+    fn wait_with_lost(
         &self,
         number: c_int,
         events: &mut [epoll_event],
         timeout: Option<Duration>,
     ) -> Outcome<c_int> {
-        let failed = |file: &File| match file.epoll() {
-            Some(inner) => inner.has_failed().then_some(0),
-            None => file.stream().map(|_| libc::EPOLLERR | libc::EPOLLHUP),
+        self.take_over();
+        let (lost, rest) = self.tell_lost(events);
+        if lost == 0 {
+            return self.wait_for_both(number, rest, timeout);
+        }
+        let others = match rest.is_empty() {
+            true => Ok(0),
+            false => self.wait_for_both(number, rest, Some(Duration::ZERO)),
         };
-        let all = self.list();
-        let failed = all
-            .iter()
-            .filter_map(|(_, file, event)| Some((failed(file)?, event)));
-        let mut count = 0;
-        for ((failed, event), place) in failed.zip(events.iter_mut()) {
-            *place = epoll_event {
-                events: failed as u32 | event.events & (libc::EPOLLIN | libc::EPOLLOUT) as u32,
-                u64: event.u64,
-            };
-            count += 1;
-        }
-        if count > 0 {
-            return Ok(count);
-        }
-        let most = events.len().min(c_int::MAX as usize) as c_int;
-        let millis = timeout.map_or(-1, |timeout| {
-            c_int::try_from(timeout.as_millis()).unwrap_or(c_int::MAX)
-        });
-        // SAFETY: there is room for so many.
-        outcome(unsafe { next::epoll_wait(number, events.as_mut_ptr(), most, millis) })
+        Ok(lost as c_int + others.unwrap_or(0))
     }
 
     fn wait_for_both(
@@ -96,7 +86,6 @@ impl Epoll {
         events: &mut [epoll_event],
         timeout: Option<Duration>,
     ) -> Outcome<c_int> {
-        self.take_over();
         let sockets = self.sockets()?;
         let began = Instant::now();
         let left = || timeout.map(|timeout| timeout.saturating_sub(began.elapsed()));
@@ -162,6 +151,9 @@ impl Epoll {
         told: &[epoll_event],
         events: &mut [epoll_event],
     ) -> Outcome<(usize, bool)> {
+        if events.is_empty() {
+            return Ok((0, false));
+        }
         let most = events.len().min(c_int::MAX as usize) as c_int;
         // SAFETY: there is room for so many.
         let taken = outcome(unsafe { next::epoll_wait(number, events.as_mut_ptr(), most, 0) })?;

@@ -111,13 +111,15 @@ impl Fresh {
 
     /// Connects it to an address of the node's part of the world.
     pub(crate) fn connect(&self, file: &File, number: c_int, to: SocketAddr) -> Outcome<c_int> {
-        let node = node::get().ok_or(Errno::NETDOWN)?;
-        let options = ConnectOptions {
-            local: self.local(number),
-            timeout: None,
-            settings: Some(self.settings(node)?),
-        };
-        let begun = TcpStream::begin(node, &target(to), &options).map_err(Errno::from)?;
+        let local = self.local(number);
+        let begun = node::with(|node| {
+            let options = ConnectOptions {
+                local,
+                timeout: None,
+                settings: Some(self.settings(node)?),
+            };
+            TcpStream::begin(node, &target(to), &options).map_err(Errno::from)
+        })?;
         let stream = Stream::connecting(begun, self);
         for option in self.other_options() {
             stream.apply(option)?;

@@ -1,17 +1,16 @@
 //! Listeners: of the kernel's for those who come from elsewhere, and of the node's.
 
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicI32, Ordering::Relaxed};
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::OFlags;
 use rustix::io::FdFlags;
 use toehold_posix::errno::{Errno, Outcome};
 use toehold_posix::options::{Meaning, meaning};
-use toehold_socket::{SocketOption, TcpListener};
+use toehold_socket::{Settings, SocketOption, TcpListener};
 
 use super::{Fresh, History, Stream, plain};
 use crate::file::{File, Kind};
@@ -27,20 +26,32 @@ pub(crate) struct Listener {
     /// Whether `accept` waits, as the program wants it. The kernel's never does: it would not
     /// see the node's connections meanwhile.
     nonblocking: AtomicBool,
+    backlog: AtomicI32,
 }
 
 impl Listener {
     /// The node's beside the kernel's, which listens already. `None`: the kernel is alone.
     pub(crate) fn beside(fresh: &Fresh, number: c_int, backlog: c_int) -> Option<Listener> {
+        Self::listen(fresh, number, backlog, |_| ())
+    }
+
+    fn listen(
+        fresh: &Fresh,
+        number: c_int,
+        backlog: c_int,
+        adapt: impl Fn(&mut Settings),
+    ) -> Option<Listener> {
         let name = rustix::net::getsockname(table::borrow(&number)).ok()?;
         let at = SocketAddr::try_from(name).ok().map(plain)?;
         if fresh.is_for_kernel() || !node::listens(at.ip()) {
             return None;
         }
-        let node = node::get()?;
-        let settings = fresh.settings(node).ok()?;
-        let backlog = bounded(backlog);
-        let inner = TcpListener::bind_beside_kernel(node, at, backlog, &settings).ok()?;
+        let bound = node::with(|node| {
+            let mut settings = fresh.settings(node)?;
+            adapt(&mut settings);
+            TcpListener::bind_beside_kernel(node, at, bounded(backlog), &settings).map_err(Errno::from)
+        });
+        let inner = bound.ok()?;
         if let Some(limit) = fresh.fast_open() {
             let _ = inner.set_option(SocketOption::FastOpen(limit));
         }
@@ -50,6 +61,7 @@ impl Listener {
             history: fresh.history.copy(),
             others: fresh.other_options(),
             nonblocking: AtomicBool::new(take_mode(number)),
+            backlog: AtomicI32::new(backlog),
         })
     }
 
@@ -61,6 +73,7 @@ impl Listener {
             history: History::default(),
             others: Vec::new(),
             nonblocking: AtomicBool::new(take_mode(number)),
+            backlog: AtomicI32::new(c_int::MAX),
         }
     }
 
@@ -73,15 +86,46 @@ impl Listener {
 
     /// A further `listen`.
     pub(crate) fn set_backlog(&self, backlog: c_int) {
+        self.backlog.store(backlog, Relaxed);
         let _ = self.inner.set_backlog(bounded(backlog));
     }
 
     /// Whether a connection waits at the node's.
-    pub(crate) fn has_some(&self) -> bool {
-        let is_readable = || self.inner.readiness().is_ok_and(|readiness| readiness.readable);
-        let drive = |node: &toehold_socket::Node| node.drive(Some(Duration::ZERO));
+    pub(crate) fn has_some(&self) -> Outcome<bool> {
+        let readiness = || self.inner.readiness().map_err(Errno::from);
         // It may have arrived, and nobody has looked at it.
-        is_readable() || (node::in_use().is_some_and(|node| drive(node).is_ok()) && is_readable())
+        Ok(readiness()?.readable || (node::drive() && readiness()?.readable))
+    }
+
+    /// Whether the node's is that of a life that is over.
+    pub(crate) fn is_lost(&self) -> bool {
+        matches!(self.inner.readiness().map_err(Errno::from), Err(Errno::NETDOWN))
+    }
+
+    /// Listens anew, in the node's next life, if that is there. What takes this one's place.
+    #[cold]
+    pub(crate) fn again(&self, number: c_int) -> Option<Arc<File>> {
+        static ALONE: Mutex<()> = Mutex::new(());
+        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let file = table::get(number)?;
+        match &file.kind {
+            // Another thread has done so.
+            Kind::Listener(present) if !present.is_lost() => return file.share(),
+            Kind::Listener(_) if node::is_there() => {}
+            _ => return None,
+        }
+        let fresh = Fresh::again(self.domain, &self.history, true);
+        let listener = Self::listen(&fresh, number, self.backlog.load(Relaxed), |settings| {
+            // Every process that had the former one listens anew, at the same place.
+            let _ = settings.apply(SocketOption::ReusePort(true));
+        })?;
+        listener.set_nonblocking(!self.waits());
+        let made = Arc::new(File::new(Kind::Listener(listener)));
+        for number in table::numbers_of(&file) {
+            table::put(number, Arc::clone(&made));
+        }
+        crate::epoll::moved(&file, &made);
+        Some(made)
     }
 
     /// A connection that waits at the node's.

@@ -107,6 +107,11 @@ impl Stream {
         self.nonblocking.load(Relaxed)
     }
 
+    /// Whether it was the connection of a life of the node's that is over.
+    pub(crate) fn is_lost(&self) -> bool {
+        matches!(self.inner.readiness().map_err(Errno::from), Err(Errno::NETDOWN))
+    }
+
     /// Calls that wait for a limited time do not go on after a signal (signal(7)).
     pub(crate) fn has_timeout(&self) -> bool {
         let timeouts = [self.inner.read_timeout(), self.inner.write_timeout()];

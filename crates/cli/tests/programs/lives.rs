@@ -1,0 +1,203 @@
+//! Programs whose node dies under them and comes back: what they have is lost, and what they
+//! open afterwards, and what listens, is the new node's.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+
+use rustix::process::{Signal, kill_process};
+
+use crate::support::{Fabrics, eventually, wait_for_end};
+use crate::{LIMIT, Place, counter};
+
+/// Takes a message over each connection, answers, and keeps the connection. It says who has come,
+/// and what has become of whom.
+const SERVER: &str = "
+import errno, os, select, socket, sys
+listener = socket.create_server(('0.0.0.0', int(sys.argv[2])))
+def tell(what): print(what, flush=True)
+def accept():
+    peer, address = listener.accept()
+    tell(address[0])
+    peer.sendall(peer.recv(5))
+    return peer
+def look(peer):
+    try: came = peer.recv(5)
+    except OSError as error: came = errno.errorcode[error.errno]
+    tell(came)
+    peer.close()
+peers = {}
+def seen(number, told):
+    if number == listener.fileno():
+        peer = accept()
+        peers[peer.fileno()] = peer
+        return peer
+    told.unregister(number)
+    look(peers.pop(number))
+how = sys.argv[1]
+if how == 'fork': os.fork()
+if how in ('accept', 'fork'):
+    while True: peers[accept()] = True
+if how == 'select':
+    while True:
+        for one in select.select([listener, *peers], [], [])[0]:
+            if one is listener: peers[accept()] = True
+            else:
+                del peers[one]
+                look(one)
+told = select.poll() if how == 'poll' else select.epoll()
+edge = select.EPOLLET if how == 'edge' else 0
+told.register(listener, select.POLLIN)
+while True:
+    for number, _ in told.poll():
+        if peer := seen(number, told): told.register(peer, select.POLLIN | edge)
+";
+
+/// Does what it is told: another conversation, or one more look at the last.
+const CLIENT: &str = "
+import errno, socket, sys
+while line := sys.stdin.readline().strip():
+    try:
+        if line == 'talk':
+            last = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+            last.sendall(b'hello')
+        print(last.recv(5).decode(), flush=True)
+    except OSError as error:
+        print(errno.errorcode[error.errno], flush=True)
+";
+
+struct Client {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Client {
+    fn start(place: &Place) -> Client {
+        let port = place.port.to_string();
+        let words = ["timeout", LIMIT, "python3", "-c", CLIENT, place.address(), &port];
+        let mut command = place.command("client", &words);
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        Client {
+            input: child.stdin.take().unwrap(),
+            output: BufReader::new(child.stdout.take().unwrap()),
+            child,
+        }
+    }
+
+    fn says(&mut self, what: &str) -> String {
+        writeln!(self.input, "{what}").unwrap();
+        let mut said = String::new();
+        self.output.read_line(&mut said).unwrap();
+        said.trim_end().to_owned()
+    }
+
+    fn end(mut self) {
+        drop(self.input);
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
+/// Two nodes, of which nobody says that all is as over the kernel.
+fn place() -> Place {
+    let nodes = Fabrics::new();
+    nodes.succeeds("up server client");
+    Place {
+        nodes: Some(nodes),
+        ..Place::new(None)
+    }
+}
+
+fn kill(nodes: &Fabrics, node: &str) {
+    let engine = nodes.engine(node);
+    kill_process(engine, Signal::KILL).unwrap();
+    wait_for_end(engine);
+}
+
+/// A server whose node is killed listens on the next one, and so often, in all of its processes.
+fn server(how: &str, tells_of_loss: bool) {
+    let place = place();
+    let Some(nodes) = &place.nodes else { return };
+    let _server = place.serve(&["python3", "-c", SERVER, how, &place.port.to_string()]);
+    let mut client = Client::start(&place);
+    assert_eq!(client.says("talk"), "hello");
+    kill(nodes, "server");
+    assert_eq!(client.says("look"), "ECONNRESET");
+    if tells_of_loss {
+        eventually("an error", || place.log().contains("ENETDOWN"));
+    }
+    nodes.succeeds("up server");
+    place.await_listener();
+    assert_eq!(client.says("talk"), "hello");
+    let opened = counter(&nodes.json("stat server --json"), "tcp_passive_opens");
+    assert_eq!(opened, 1, "{}", place.log());
+    client.end();
+}
+
+#[test]
+#[ignore = "needs python3"]
+fn a_server_that_waits_in_accept_listens_on_its_nodes_next_life() {
+    server("accept", false);
+}
+
+#[test]
+#[ignore = "needs python3"]
+fn a_server_that_polls_listens_on_its_nodes_next_life() {
+    server("poll", true);
+}
+
+#[test]
+#[ignore = "needs python3"]
+fn a_server_that_selects_listens_on_its_nodes_next_life() {
+    server("select", true);
+}
+
+#[test]
+#[ignore = "needs python3"]
+fn a_server_with_epoll_listens_on_its_nodes_next_life() {
+    server("level", true);
+}
+
+#[test]
+#[ignore = "needs python3"]
+fn a_server_with_epoll_of_edges_listens_on_its_nodes_next_life() {
+    server("edge", true);
+}
+
+/// All of them had one listener, and none of them another's.
+#[test]
+#[ignore = "needs python3"]
+fn all_processes_of_a_server_listen_on_its_nodes_next_life() {
+    server("fork", false);
+}
+
+/// A program went on failing for ever, although its node was back.
+#[test]
+#[ignore = "needs python3"]
+fn a_client_connects_from_its_nodes_next_life() {
+    let place = place();
+    let Some(nodes) = &place.nodes else { return };
+    let _server = place.serve(&["python3", "-c", SERVER, "level", &place.port.to_string()]);
+    let mut client = Client::start(&place);
+    assert_eq!(client.says("talk"), "hello");
+    kill(nodes, "client");
+    assert_eq!(client.says("look"), "ENETDOWN");
+    assert_eq!(client.says("talk"), "ENETDOWN");
+    // The next one may have another address.
+    nodes.succeeds("up client --ipv4 10.77.3.3/16");
+    let mut said = String::new();
+    while said != "hello" {
+        assert!(["", "ENETDOWN"].contains(&said.as_str()), "{said}");
+        said = client.says("talk");
+    }
+    assert!(place.log().contains("10.77.3.3"), "{}", place.log());
+    // One that has ended as it should is gone likewise.
+    nodes.succeeds("down client");
+    assert_eq!(client.says("look"), "ENETDOWN");
+    nodes.succeeds("up client");
+    while client.says("talk") != "hello" {}
+    client.end();
+}
