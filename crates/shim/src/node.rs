@@ -1,5 +1,6 @@
 //! The node that this program is on, and what is for it and not for the kernel.
 
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -11,7 +12,7 @@ use toehold_node::run;
 use toehold_posix::errno::{Errno, Outcome};
 use toehold_socket::Node;
 
-use crate::table;
+use crate::{process, table};
 
 /// Who has a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +31,8 @@ struct Place {
 
 static PLACE: ArcSwapOption<Place> = ArcSwapOption::const_empty();
 static NODE: ArcSwapOption<Node> = ArcSwapOption::const_empty();
+/// The process that has attached.
+static ATTACHED: AtomicU32 = AtomicU32::new(0);
 
 /// Looking for something that was not there.
 struct Search(Mutex<Option<Instant>>);
@@ -164,7 +167,11 @@ fn attach() -> Option<Arc<Node>> {
             let node = Node::attach(&place.fabric, place.record.name.as_str()).ok()?;
             let node = Arc::new(node);
             PLACE.store(Some(Arc::new(place)));
-            NODE.store(Some(Arc::clone(&node)));
+            let former = NODE.swap(Some(Arc::clone(&node)));
+            if ATTACHED.swap(process::number(), Relaxed) != process::number() {
+                // What the parent has is not dropped here.
+                std::mem::forget(former);
+            }
             Some(node)
         },
     )

@@ -16,6 +16,7 @@ use toehold_socket::{Beside, Events, Interest, Node, Poll, Readiness, Source, To
 use crate::answer::outcome;
 use crate::epoll::Sockets;
 use crate::file::{File, Kind};
+use crate::inside::Inside;
 use crate::readiness::interest;
 use crate::socket::Listener;
 use crate::{next, node, process, relay, signals, sleep, start, table};
@@ -266,7 +267,7 @@ impl Drop for Registered<'_> {
 /// A thread's own poll, the process that made it, and where.
 struct Own {
     process: u32,
-    node: Arc<Node>,
+    node: ManuallyDrop<Arc<Node>>,
     poll: ManuallyDrop<Arc<Poll>>,
 }
 
@@ -275,8 +276,13 @@ impl Drop for Own {
         // What a forked child has from its parent is neither used nor dropped, and a process
         // that has left the node does nothing there.
         if self.process == process::number() && start::is_wanted() {
-            // SAFETY: it is dropped once, and not used any more.
-            unsafe { ManuallyDrop::drop(&mut self.poll) }
+            // It may be the last to have the node, of a former life, whose descriptors are the library's.
+            let _inside = Inside::enter();
+            // SAFETY: both are dropped once, and not used any more.
+            unsafe {
+                ManuallyDrop::drop(&mut self.poll);
+                ManuallyDrop::drop(&mut self.node);
+            }
         }
     }
 }
@@ -298,7 +304,7 @@ fn with_own<T>(act: impl FnOnce(&Poll) -> Outcome<T>) -> Outcome<T> {
                 let made = Arc::new(Poll::new(&node).map_err(Errno::from)?);
                 *own = Some(Own {
                     process: process::number(),
-                    node,
+                    node: ManuallyDrop::new(node),
                     poll: ManuallyDrop::new(Arc::clone(&made)),
                 });
                 Ok(made)
