@@ -16,6 +16,7 @@
 //! | `start`, `process`, `inherited`, `rights` | beginnings, forks, and what crosses them |
 //! | `usage` | what is counted |
 //! | `inside`, `signals`, `sleep`, `cancel` | what may come in the middle of a call |
+//! | `memory` | whether what a program passes is there |
 //!
 //! *Architecture Invariant*: a program that runs without it runs with it. What cannot be done
 //! on a node is done in the kernel, and nothing is written to the program's terminal.
@@ -30,6 +31,7 @@ mod epoll;
 mod file;
 mod inherited;
 mod inside;
+mod memory;
 mod next;
 mod node;
 mod process;

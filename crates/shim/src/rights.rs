@@ -4,12 +4,12 @@ use core::ffi::c_int;
 use std::ffi::CString;
 
 use libc::msghdr;
-use toehold_posix::memory::is_outside;
 
 use rustix::fs::OFlags;
 
 use crate::file::{File, Kind};
 use crate::inside::Inside;
+use crate::memory::is_readable;
 use crate::{inherited, node, table};
 
 /// Notes that connections are in a message, if there are any.
@@ -47,7 +47,8 @@ pub(crate) unsafe fn received(message: &msghdr) {
 /// Its control messages are as it says.
 unsafe fn numbers(message: &msghdr) -> Vec<c_int> {
     let mut numbers = Vec::new();
-    if is_outside(message.msg_control.cast::<u8>(), message.msg_controllen) {
+    let control = message.msg_control.cast::<u8>();
+    if control.is_null() || !is_readable(control, message.msg_controllen) {
         return numbers;
     }
     // SAFETY: the caller says so.

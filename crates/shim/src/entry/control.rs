@@ -60,13 +60,10 @@ unsafe fn control(stream: &Stream, request: c_ulong, argument: *mut c_int) -> Op
         _ => return None,
     };
     // SAFETY: the caller says so.
-    if let Err(errno) = unsafe { super::passed(argument) } {
-        return Some(Err(errno));
-    }
-    Some(number.map_err(Errno::from).map(|number| {
-        // SAFETY: the caller says so.
-        unsafe { argument.write(number.min(c_int::MAX as usize) as c_int) };
-        0
+    let wanted = unsafe { super::wanted(argument) };
+    Some(wanted.and_then(|wanted| {
+        *wanted = number.map_err(Errno::from)?.min(c_int::MAX as usize) as c_int;
+        Ok(0)
     }))
 }
 

@@ -8,10 +8,12 @@ use libc::{epoll_event, sigset_t, timespec};
 use toehold_posix::errno::Errno;
 use toehold_posix::memory::is_outside;
 
+use super::poll::is_mask;
 use super::waiting;
 use crate::answer::answer;
 use crate::file::{File, Kind};
 use crate::inside::{Inside, is_inside};
+use crate::memory::{is_readable, is_writable};
 use crate::{epoll, next, signals, start, table};
 
 fn made(number: c_int) -> c_int {
@@ -77,7 +79,7 @@ pub(crate) unsafe extern "C" fn epoll_ctl(
         return 0;
     };
     // SAFETY: the program passes an event, if the operation needs one.
-    let event = (!is_outside(event, 1)).then(|| unsafe { event.read_unaligned() });
+    let event = is_readable(event, 1).then(|| unsafe { event.read_unaligned() });
     let done = epoll.control(operation, fd, &target, event);
     match is_stream {
         true => answer(done),
@@ -237,11 +239,17 @@ unsafe fn wait_on_node(
     let Some(most) = usize::try_from(most).ok().filter(|&most| most > 0) else {
         return Some(answer(Err(Errno::INVAL)));
     };
-    if is_outside(events, most) || (!mask.is_null() && is_outside(mask, 1)) {
+    if is_outside(events, most) || !is_mask(mask) {
         return Some(answer(Err(Errno::FAULT)));
     }
-    // SAFETY: the program passes room for so many.
-    let events = unsafe { core::slice::from_raw_parts_mut(events, most) };
+    // Programs say more than they have room for, as long as no so many events come.
+    let is_room = is_writable(events, 1);
+    let mut nowhere = [epoll_event { events: 0, u64: 0 }];
+    let events = match is_room {
+        // SAFETY: the program passes room for so many.
+        true => unsafe { core::slice::from_raw_parts_mut(events, most) },
+        false => &mut nowhere[..],
+    };
     // SAFETY: the program passes a set of signals, or none.
     let masked = unsafe { signals::Masked::with(mask) };
     let began = Instant::now();
@@ -251,5 +259,8 @@ unsafe fn wait_on_node(
         file.epoll().ok_or(Errno::BADF)?.wait(epfd, events, left())
     });
     drop(masked);
-    Some(answer(done))
+    Some(answer(match done {
+        Ok(1..) if !is_room => Err(Errno::FAULT),
+        done => done,
+    }))
 }

@@ -50,7 +50,7 @@ pub(crate) unsafe extern "C" fn sendfile(
     let sent = on_stream(out, |stream| {
         if !offset.is_null() {
             // SAFETY: the program passes a place.
-            unsafe { super::passed(offset) }?;
+            unsafe { super::wanted(offset) }?;
         }
         // SAFETY: likewise, or none.
         send_file(stream, from, unsafe { offset.as_mut() }, count)

@@ -8,6 +8,7 @@ mod descriptors;
 mod epoll;
 mod exec;
 mod files;
+mod names;
 mod options;
 mod poll;
 mod privilege;
@@ -33,6 +34,7 @@ use toehold_posix::message;
 
 use crate::answer::{Number, answer};
 use crate::inside::{Inside, is_inside};
+use crate::memory::{is_readable, is_writable};
 use crate::socket::Stream;
 use crate::usage::{self, Counter};
 use crate::{cancel, relay, signals, table};
@@ -136,7 +138,7 @@ unsafe fn bytes<'a>(buffer: *const c_void, len: size_t) -> Outcome<IoSlice<'a>> 
 /// result is used.
 unsafe fn rooms<'a>(parts: *const iovec, count: size_t) -> Outcome<Vec<IoSliceMut<'a>>> {
     // SAFETY: the caller says so.
-    let parts = unsafe { message::parts(parts, count) }?;
+    let parts = unsafe { self::parts(parts, count) }?;
     // SAFETY: likewise.
     parts
         .iter()
@@ -152,7 +154,7 @@ unsafe fn rooms<'a>(parts: *const iovec, count: size_t) -> Outcome<Vec<IoSliceMu
 /// result is used.
 unsafe fn gathered<'a>(parts: *const iovec, count: size_t) -> Outcome<Vec<IoSlice<'a>>> {
     // SAFETY: the caller says so.
-    let parts = unsafe { message::parts(parts, count) }?;
+    let parts = unsafe { self::parts(parts, count) }?;
     // SAFETY: likewise.
     parts
         .iter()
@@ -166,11 +168,37 @@ unsafe fn gathered<'a>(parts: *const iovec, count: size_t) -> Outcome<Vec<IoSlic
 ///
 /// `value` is null, or points to one as long as the result is used.
 unsafe fn passed<'a, T>(value: *const T) -> Outcome<&'a T> {
-    if is_outside(value, 1) {
+    if !is_readable(value, 1) {
         return Err(Errno::FAULT);
     }
     // SAFETY: the caller says so.
     Ok(unsafe { &*value })
+}
+
+/// Where a program wants something.
+///
+/// # Safety
+///
+/// `place` is null, or points to room for one that nobody else uses as long as the result is.
+unsafe fn wanted<'a, T>(place: *mut T) -> Outcome<&'a mut T> {
+    if !is_writable(place, 1) {
+        return Err(Errno::FAULT);
+    }
+    // SAFETY: the caller says so.
+    Ok(unsafe { &mut *place })
+}
+
+/// The parts of the program's buffers.
+///
+/// # Safety
+///
+/// `parts` is null or points to so many parts, as long as the result is used.
+unsafe fn parts<'a>(parts: *const iovec, count: size_t) -> Outcome<&'a [iovec]> {
+    if count <= libc::UIO_MAXIOV as size_t && !is_readable(parts, count) {
+        return Err(Errno::FAULT);
+    }
+    // SAFETY: the caller says so.
+    unsafe { message::parts(parts, count) }
 }
 
 /// A time that a program passes; none has no end.

@@ -5,11 +5,11 @@ use std::os::fd::AsRawFd;
 
 use libc::socklen_t;
 use toehold_posix::errno::{Errno, Outcome};
-use toehold_posix::memory::is_outside;
 
 use crate::answer::answer;
 use crate::file::Kind;
 use crate::inside::{Inside, is_inside};
+use crate::memory::{is_readable, is_writable};
 use crate::socket::Value;
 use crate::{next, table};
 
@@ -34,11 +34,12 @@ pub(crate) unsafe extern "C" fn setsockopt(
         return unsafe { next::setsockopt(fd, level, name, value, len) };
     };
     let _inside = Inside::enter();
-    let bytes = if is_outside(value.cast::<u8>(), len as usize) {
+    let looked_at = (len as usize).min(LONGEST);
+    let bytes = if value.is_null() || !is_readable(value.cast::<u8>(), looked_at) {
         &[]
     } else {
         // SAFETY: the program passes a value of that length.
-        unsafe { core::slice::from_raw_parts(value.cast::<u8>(), (len as usize).min(LONGEST)) }
+        unsafe { core::slice::from_raw_parts(value.cast::<u8>(), looked_at) }
     };
     if let Kind::Stream(stream) = &file.kind {
         if bytes.is_empty() && len > 0 {
@@ -106,18 +107,16 @@ pub(crate) unsafe extern "C" fn getsockopt(
 /// many bytes as it says.
 unsafe fn give(found: Outcome<Value>, value: *mut c_void, len: *mut socklen_t) -> Outcome<c_int> {
     // SAFETY: the caller says so.
-    let room = unsafe { super::passed(len) }?.cast_signed();
-    let room = usize::try_from(room).map_err(|_| Errno::INVAL)?;
-    if is_outside(value.cast::<u8>(), room) {
-        return Err(Errno::FAULT);
-    }
+    let len = unsafe { super::wanted(len) }?;
+    let room = usize::try_from(len.cast_signed()).map_err(|_| Errno::INVAL)?;
     if let Value::Bytes(bytes) = found? {
         let used = bytes.len().min(room);
-        // SAFETY: there is room for so many.
-        unsafe {
-            value.cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), used);
-            len.write(used as socklen_t);
+        if !is_writable(value.cast::<u8>(), used) {
+            return Err(Errno::FAULT);
         }
+        // SAFETY: there is room for so many.
+        unsafe { value.cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), used) };
+        *len = used as socklen_t;
     }
     Ok(0)
 }

@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 
 use libc::{fd_set, nfds_t, pollfd, sigset_t, timespec, timeval};
 use toehold_posix::errno::{Errno, Outcome};
-use toehold_posix::memory::is_outside;
 
 use super::epoll::millis;
 use super::waiting;
 use crate::answer::answer;
 use crate::inside::is_inside;
-use crate::{next, select, signals, wait};
+use crate::memory::{is_readable, is_writable};
+use crate::{next, select, signals, start, wait};
 
 /// `poll(2)`.
 ///
@@ -103,7 +103,9 @@ pub(super) unsafe fn ppoll_by_number(
     let began = std::time::Instant::now();
     // SAFETY: as the program passed it.
     let done = unsafe { poll_ours(fds, number, span, mask) }?;
-    if let Some(span) = span {
+    if let Some(span) = span
+        && is_writable(timeout, 1)
+    {
         let left = span.saturating_sub(began.elapsed());
         // SAFETY: the time is the program's.
         unsafe {
@@ -125,9 +127,11 @@ unsafe fn poll_ours(
     timeout: Option<Duration>,
     mask: *const sigset_t,
 ) -> Option<c_int> {
+    if is_inside() || !start::is_wanted() || number > 1 << 20 {
+        return None;
+    }
     // The kernel says what is wrong with those.
-    let is_wrong = is_outside(fds, number as usize) || (!mask.is_null() && is_outside(mask, 1));
-    if is_wrong || is_inside() || number > 1 << 20 {
+    if !is_writable(fds, number as usize) || !is_mask(mask) {
         return None;
     }
     // SAFETY: the program passes so many descriptors.
@@ -170,7 +174,9 @@ pub(crate) unsafe extern "C" fn select(
         // SAFETY: what is not ours is as it was.
         return unsafe { next::select(number, read, write, except, timeout) };
     };
-    if let Ok(Some(span)) = span {
+    if let Ok(Some(span)) = span
+        && is_writable(timeout, 1)
+    {
         let left = span.saturating_sub(began.elapsed());
         // SAFETY: the time is the program's. Linux says how much of it is left.
         unsafe {
@@ -247,9 +253,11 @@ unsafe fn select_ours(
     mask: *const sigset_t,
 ) -> Option<c_int> {
     let words = (number.max(0) as usize).div_ceil(c_ulong::BITS as usize);
-    let is_wrong = |set: &*mut fd_set| !set.is_null() && is_outside(set.cast::<c_ulong>(), words);
-    let is_wrong = sets.iter().any(is_wrong) || (!mask.is_null() && is_outside(mask, 1));
-    if is_wrong || is_inside() || !(1..=1 << 20).contains(&number) {
+    if is_inside() || !start::is_wanted() || !(1..=1 << 20).contains(&number) {
+        return None;
+    }
+    let is_wrong = |set: &*mut fd_set| !set.is_null() && !is_writable(set.cast::<c_ulong>(), words);
+    if sets.iter().any(is_wrong) || !is_mask(mask) {
         return None;
     }
     // SAFETY: the program passes sets of so many descriptors, or none.
@@ -267,6 +275,12 @@ unsafe fn select_ours(
     Some(answer(
         done.and_then(|_| unsafe { select::from_poll(number, &fds, sets) }),
     ))
+}
+
+/// Whether there is a set of signals, or none is passed.
+pub(super) fn is_mask(mask: *const sigset_t) -> bool {
+    // The kernel's have a bit a signal, and nothing more.
+    mask.is_null() || is_readable(mask.cast::<u64>(), 1)
 }
 
 /// # Safety

@@ -8,7 +8,7 @@ use core::ffi::{c_int, c_long};
 
 use toehold_posix::errno::Errno;
 
-use super::{control, descriptors, epoll, files, options, poll, privilege, receive, send, setup};
+use super::{control, descriptors, epoll, files, names, options, poll, privilege, receive, send, setup};
 use crate::answer::answer;
 use crate::inside::is_inside;
 use crate::{next, start};
@@ -61,8 +61,8 @@ pub(crate) unsafe extern "C" fn syscall(
             libc::SYS_accept4 => setup::accept4(fd, b as _, c as _, d as _).into(),
             libc::SYS_connect => setup::connect(fd, b as _, c as _).into(),
             libc::SYS_shutdown => setup::shutdown(fd, b as _).into(),
-            libc::SYS_getsockname => setup::getsockname(fd, b as _, c as _).into(),
-            libc::SYS_getpeername => setup::getpeername(fd, b as _, c as _).into(),
+            libc::SYS_getsockname => names::getsockname(fd, b as _, c as _).into(),
+            libc::SYS_getpeername => names::getpeername(fd, b as _, c as _).into(),
             libc::SYS_getsockopt => options::getsockopt(fd, b as _, c as _, d as _, e as _).into(),
             libc::SYS_setsockopt => options::setsockopt(fd, b as _, c as _, d as _, e as _).into(),
             libc::SYS_close => descriptors::close(fd).into(),

@@ -5,11 +5,11 @@ use std::time::Instant;
 
 use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t, timespec};
 use toehold_posix::errno::{Errno, Outcome};
-use toehold_posix::memory::is_outside;
 use toehold_posix::message::put_control;
 
 use super::{count, on_stream, room, rooms};
 use crate::inside::is_inside;
+use crate::memory::is_writable;
 use crate::socket::Stream;
 use crate::{next, rights, start};
 
@@ -164,9 +164,7 @@ pub(crate) unsafe extern "C" fn recvfrom(
         let received = stream.receive(&mut [unsafe { room(buffer, len) }?], flags)?;
         if !from.is_null() {
             // SAFETY: the program passes a length to write to.
-            unsafe { super::passed(from_len) }?;
-            // SAFETY: likewise.
-            unsafe { from_len.write(0) };
+            *unsafe { super::wanted(from_len) }? = 0;
         }
         Ok(received)
     });
@@ -233,7 +231,7 @@ pub(crate) unsafe extern "C" fn recvmmsg(
         let limit = unsafe { super::span(timeout) }?;
         let began = Instant::now();
         let mut done = 0;
-        if is_outside(messages, number as usize) {
+        if !is_writable(messages, number as usize) {
             return Err(Errno::FAULT);
         }
         for index in 0..number as usize {
@@ -277,9 +275,7 @@ pub(crate) unsafe extern "C" fn recvmmsg(
 /// `message` is null or a message of the program's.
 unsafe fn receive_message(stream: &Stream, message: *mut msghdr, flags: c_int) -> Outcome<ssize_t> {
     // SAFETY: the caller says so.
-    unsafe { super::passed(message) }?;
-    // SAFETY: likewise.
-    let message = unsafe { &mut *message };
+    let message = unsafe { super::wanted(message) }?;
     if !message.msg_name.is_null() && message.msg_namelen.cast_signed() < 0 {
         return Err(Errno::INVAL);
     }
@@ -288,7 +284,9 @@ unsafe fn receive_message(stream: &Stream, message: *mut msghdr, flags: c_int) -
     let received = stream.receive(&mut buffers, flags)?;
     message.msg_namelen = 0;
     message.msg_flags = flags & libc::MSG_OOB;
-    if stream.reports_unread.load(core::sync::atomic::Ordering::Relaxed) {
+    if stream.reports_unread.load(core::sync::atomic::Ordering::Relaxed)
+        && is_writable(message.msg_control.cast::<u8>(), message.msg_controllen)
+    {
         let unread = stream.inner.readable_bytes().unwrap_or(0) as c_int;
         // SAFETY: the program's room for control messages is as it says.
         unsafe { put_control(message, libc::IPPROTO_TCP, UNREAD, &unread.to_ne_bytes()) };

@@ -4,10 +4,10 @@ use core::ffi::{c_int, c_uint, c_void};
 
 use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t};
 use toehold_posix::errno::{Errno, Outcome};
-use toehold_posix::memory::is_outside;
 
 use super::{bytes, count, gathered, on_stream};
 use crate::answer::errno;
+use crate::memory::is_writable;
 use crate::next;
 use crate::socket::Stream;
 
@@ -185,7 +185,7 @@ pub(crate) unsafe extern "C" fn sendmmsg(
     flags: c_int,
 ) -> c_int {
     let number = number.min(libc::UIO_MAXIOV as c_uint);
-    if !is_outside(messages, number as usize) {
+    if is_writable(messages, number as usize) {
         for index in 0..number as usize {
             // SAFETY: the program passes so many messages.
             unsafe { crate::rights::note(&(*messages.add(index)).msg_hdr) };
@@ -193,7 +193,7 @@ pub(crate) unsafe extern "C" fn sendmmsg(
     }
     let sent = on_stream(fd, |stream| {
         let mut done = 0;
-        if is_outside(messages, number as usize) {
+        if !is_writable(messages, number as usize) {
             return Err(Errno::FAULT);
         }
         for index in 0..number as usize {

@@ -1,4 +1,4 @@
-//! `socket`, `bind`, `listen`, `accept`, `connect`, `shutdown`, and the names of both ends.
+//! `socket`, `bind`, `listen`, `accept`, `connect` and `shutdown`.
 
 use core::ffi::c_int;
 use std::net::SocketAddr;
@@ -7,14 +7,14 @@ use std::sync::Arc;
 use libc::{sockaddr, socklen_t};
 use toehold_posix::address::{self, Passed};
 use toehold_posix::errno::{Errno, Outcome};
-use toehold_posix::memory::is_outside;
 
+use super::names::{read_address, room_for_name};
 use super::{on_stream, waiting};
 use crate::answer::{answer, errno, outcome, set_errno};
 use crate::file::{File, Kind};
 use crate::inside::{Inside, is_inside, is_outermost};
 use crate::node::{self, Route};
-use crate::socket::{Fresh, Listener, Place, Relayed, Stream, plain};
+use crate::socket::{Fresh, Listener, Place, Stream, plain};
 use crate::usage::{Counter, count};
 use crate::{cancel, next, signals, start, table, wait};
 
@@ -54,7 +54,7 @@ pub(crate) unsafe extern "C" fn bind(fd: c_int, to: *const sockaddr, len: sockle
     let _inside = Inside::enter();
     if let Kind::Fresh(fresh) = &file.kind {
         // SAFETY: the program passes an address of that length.
-        if let Ok(Passed::Inet(at)) = unsafe { address::read(to, len) }
+        if let Ok(Passed::Inet(at)) = unsafe { read_address(to, len) }
             && node::has(plain(at).ip())
         {
             // The kernel beside may not have the address.
@@ -165,7 +165,8 @@ unsafe fn accept_from(
     if flags & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) != 0 {
         return Err(Errno::INVAL);
     }
-    let is_wrong = !from.is_null() && (is_outside(from, 1) || is_outside(len, 1));
+    // SAFETY: likewise.
+    let is_wrong = !from.is_null() && unsafe { room_for_name(from, len) }.is_err();
     loop {
         // A node that is gone leaves the kernel's.
         let has_some = listener.has_some();
@@ -238,7 +239,7 @@ unsafe fn connect_on_node(fd: c_int, to: *const sockaddr, len: socklen_t) -> Opt
     let file = table::get(fd).filter(|_| !is_inside())?;
     let _inside = Inside::enter();
     // SAFETY: the program passes an address of that length.
-    let to = match unsafe { address::read(to, len) } {
+    let to = match unsafe { read_address(to, len) } {
         Ok(Passed::Inet(to)) => plain(to),
         // SAFETY: as the program passed it.
         Ok(Passed::Unspecified) => return unsafe { disconnect(&file, fd, (to, len)) },
@@ -362,81 +363,4 @@ pub(crate) unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
         listener.end(&file, fd);
     }
     shut
-}
-
-/// # Safety
-///
-/// As for `getsockname`.
-unsafe fn name_end(
-    of: SocketAddr,
-    domain: c_int,
-    name: *mut sockaddr,
-    len: *mut socklen_t,
-) -> Outcome<c_int> {
-    // SAFETY: the program passes a length, or none.
-    let room = unsafe { super::passed(len) }?;
-    if room.cast_signed() < 0 {
-        return Err(Errno::INVAL);
-    }
-    if *room > 0 && is_outside(name.cast::<u8>(), *room as usize) {
-        return Err(Errno::FAULT);
-    }
-    // SAFETY: the program passes room of that length.
-    unsafe { address::write(of, domain, name, len) };
-    Ok(0)
-}
-
-/// `getsockname(2)`.
-///
-/// # Safety
-///
-/// As there.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub(crate) unsafe extern "C" fn getsockname(fd: c_int, name: *mut sockaddr, len: *mut socklen_t) -> c_int {
-    // SAFETY: the program passes room of that length.
-    let named = unsafe { name_of(fd, (name, len), Stream::local, Relayed::local) };
-    // SAFETY: what is not ours is as it was.
-    named.unwrap_or_else(|| unsafe { next::getsockname(fd, name, len) })
-}
-
-/// `getpeername(2)`.
-///
-/// # Safety
-///
-/// As there.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub(crate) unsafe extern "C" fn getpeername(fd: c_int, name: *mut sockaddr, len: *mut socklen_t) -> c_int {
-    // SAFETY: the program passes room of that length.
-    let named = unsafe { name_of(fd, (name, len), Stream::peer, Relayed::peer) };
-    // SAFETY: what is not ours is as it was.
-    named.unwrap_or_else(|| unsafe { next::getpeername(fd, name, len) })
-}
-
-/// One of the addresses of a connection.
-///
-/// # Safety
-///
-/// As for `getsockname`.
-unsafe fn name_of(
-    fd: c_int,
-    (name, len): (*mut sockaddr, *mut socklen_t),
-    of_stream: impl Fn(&Stream) -> Outcome<SocketAddr>,
-    of_relayed: impl Fn(&Relayed) -> Outcome<SocketAddr>,
-) -> Option<c_int> {
-    let named = on_stream(fd, |stream| {
-        let of = of_stream(stream)?;
-        // SAFETY: the program passes room of that length.
-        unsafe { name_end(of, stream.domain, name, len) }
-    });
-    if named.is_some() {
-        return named;
-    }
-    let file = table::get(fd).filter(|_| !is_inside())?;
-    let Kind::Relayed(relayed) = &file.kind else {
-        return None;
-    };
-    Some(answer(of_relayed(relayed).and_then(|of| {
-        // SAFETY: the program passes room of that length.
-        unsafe { name_end(of, relayed.domain, name, len) }
-    })))
 }

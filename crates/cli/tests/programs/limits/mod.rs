@@ -221,6 +221,13 @@ fn addresses_outside_of_all_memory_are_errors() {
     says_the_same(WRONG, "addresses", 3);
 }
 
+/// The same of memory that is there for something else, or not any more.
+#[test]
+#[ignore = "needs cc"]
+fn addresses_of_memory_that_cannot_be_used_are_errors() {
+    says_the_same(WRONG, "mapped", 3);
+}
+
 #[test]
 #[ignore = "needs cc"]
 fn connections_are_passed_in_several_messages_at_once() {
