@@ -136,6 +136,15 @@ next! {
     fn posix_spawn(child: *mut pid_t, path: *const c_char, actions: *const c_void, attributes: *const c_void, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
     fn posix_spawnp(child: *mut pid_t, path: *const c_char, actions: *const c_void, attributes: *const c_void, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
     fn gethostbyname_r(name: *const c_char, entry: *mut hostent, buffer: *mut c_char, len: size_t, found: *mut *mut hostent, error: *mut c_int) -> c_int;
+    fn vasprintf(text: *mut *mut c_char, format: *const c_char, arguments: *mut c_void) -> c_int;
+    fn __vasprintf_chk(text: *mut *mut c_char, flag: c_int, format: *const c_char, arguments: *mut c_void) -> c_int;
+    fn vdprintf(fd: c_int, format: *const c_char, arguments: *mut c_void) -> c_int;
+    fn __vdprintf_chk(fd: c_int, flag: c_int, format: *const c_char, arguments: *mut c_void) -> c_int;
+    fn system(command: *const c_char) -> c_int;
+    fn popen(command: *const c_char, mode: *const c_char) -> *mut FILE;
+    fn posix_spawn_file_actions_init(actions: *mut c_void) -> c_int;
+    fn posix_spawn_file_actions_destroy(actions: *mut c_void) -> c_int;
+    fn posix_spawn_file_actions_adddup2(actions: *mut c_void, from: c_int, to: c_int) -> c_int;
     fn fclose(stream: *mut FILE) -> c_int;
     fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE;
     fn gethostbyname(name: *const c_char) -> *mut hostent;

@@ -61,11 +61,11 @@ fn prepare(stream: &Stream, number: c_int) {
 }
 
 /// Connections that another program is about to have, if it will not be able to use the node.
-/// `given`: it may get more than those that survive `exec`.
-pub(crate) fn before_exec(program: &OsStr, given: bool) {
+/// `given`: those that it gets besides those that survive `exec`.
+pub(crate) fn before_exec(program: &OsStr, given: &[c_int]) {
     let concerned = |number: &c_int| {
         let is_stream = table::get(*number).is_some_and(|file| file.stream().is_some());
-        is_stream && (given || rights::survives(*number))
+        is_stream && (given.contains(number) || rights::survives(*number))
     };
     let numbers: Vec<c_int> = table::used().into_iter().filter(concerned).collect();
     if numbers.is_empty() || (is_within_reach(program) && node::can_be_reached()) {

@@ -14,6 +14,7 @@ mod measures;
 mod mpi;
 mod record;
 mod stores;
+mod streams;
 #[allow(dead_code, reason = "other tests use the rest of it")]
 #[path = "../nodes/support.rs"]
 mod support;
@@ -185,6 +186,13 @@ impl Place {
 
     fn log(&self) -> String {
         fs::read_to_string(self.path("server.log")).unwrap_or_default()
+    }
+
+    /// That the client's node had connections with itself, at the address by which every host calls itself.
+    fn connections_of_client(&self, number: u64) {
+        let Some(fabrics) = &self.nodes else { return };
+        let opened = counter(&fabrics.json("stat client --json"), "tcp_passive_opens");
+        assert!(opened >= number, "{opened} connections");
     }
 
     /// That the nodes had the connections, and that nothing of them stays.

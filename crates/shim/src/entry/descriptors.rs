@@ -151,7 +151,7 @@ fn over(from: c_int, to: c_int, dup: impl FnOnce() -> c_int) -> c_int {
     if table::is_own(from) {
         return answer(Err(Errno::BADF));
     }
-    let _inside = Inside::enter();
+    let inside = Inside::enter();
     if table::is_own(to) {
         // The number is the program's to choose; the library goes on without.
         table::disown(to);
@@ -161,6 +161,8 @@ fn over(from: c_int, to: c_int, dup: impl FnOnce() -> c_int) -> c_int {
     let number = dup();
     if number >= 0 {
         copied(from, number);
+        drop(inside);
+        super::stdio::take_standard(number);
     }
     number
 }

@@ -1,15 +1,16 @@
-//! `fork`, `exec` and `posix_spawn`: the programs that a program runs are on its node, too.
+//! `vfork` and `exec`: the programs that a program becomes are on its node, too.
 
-use core::ffi::{CStr, c_char, c_int, c_void};
+use core::ffi::{CStr, c_char, c_int};
 use std::ffi::{CString, OsStr};
 use std::os::unix::ffi::OsStrExt;
 
 use libc::pid_t;
 
+use super::variadic::{Arguments, variadic};
 use crate::inside::{Inside, is_inside};
 use crate::{next, relay, rights, start};
 
-type Strings = *const *const c_char;
+pub(super) type Strings = *const *const c_char;
 
 /// What a program of the node has in its environment, in this process's.
 const NEEDED: [&CStr; 4] = [
@@ -23,7 +24,7 @@ const NEEDED: [&CStr; 4] = [
 const LISTENERS: &CStr = c"TOEHOLD_LISTENERS";
 
 /// An environment for another program.
-struct Environment {
+pub(super) struct Environment {
     /// What was added, or changed.
     own: Vec<CString>,
     list: Vec<*const c_char>,
@@ -66,7 +67,7 @@ impl Environment {
         Environment { own, list }
     }
 
-    fn as_ptr(&self) -> Strings {
+    pub(super) fn as_ptr(&self) -> Strings {
         debug_assert!(self.own.len() < self.list.len());
         self.list.as_ptr()
     }
@@ -85,7 +86,7 @@ unsafe fn is_of(entry: *const c_char, name: &CStr) -> bool {
         .is_some_and(|rest| rest.first() == Some(&b'='))
 }
 
-fn wants() -> bool {
+pub(super) fn wants() -> bool {
     start::is_wanted() && !is_inside()
 }
 
@@ -117,18 +118,18 @@ pub(crate) unsafe extern "C" fn execve(
         return unsafe { next::execve(path, arguments, environment) };
     }
     // SAFETY: the program passes a path and an environment.
-    let environment = unsafe { prepare(path, false, environment) };
+    let environment = unsafe { prepare(path, &[], environment) };
     // SAFETY: as the program passed it, and more of the same.
     unsafe { next::execve(path, arguments, environment.as_ptr()) }
 }
 
-/// Before another program begins. `given`: it may get more than what survives `exec`.
+/// Another program is about to have connections of this one's. `given`: what it gets besides
+/// what survives `exec`.
 ///
 /// # Safety
 ///
-/// `program` is null or a C string; `environment` is null or a list of C strings that ends
-/// with null.
-unsafe fn prepare(program: *const c_char, given: bool, environment: Strings) -> Environment {
+/// `program` is null or a C string.
+pub(super) unsafe fn hand_over(program: *const c_char, given: &[c_int]) {
     let _inside = Inside::enter();
     if !program.is_null() {
         // SAFETY: the caller says so.
@@ -136,6 +137,18 @@ unsafe fn prepare(program: *const c_char, given: bool, environment: Strings) -> 
         relay::before_exec(OsStr::from_bytes(program.to_bytes()), given);
     }
     rights::give_all();
+}
+
+/// The same, and the environment for it.
+///
+/// # Safety
+///
+/// `program` is null or a C string; `environment` is null or a list of C strings that ends
+/// with null.
+pub(super) unsafe fn prepare(program: *const c_char, given: &[c_int], environment: Strings) -> Environment {
+    // SAFETY: the caller says so.
+    unsafe { hand_over(program, given) };
+    let _inside = Inside::enter();
     // SAFETY: the caller says so.
     unsafe { Environment::complete(environment) }
 }
@@ -182,7 +195,7 @@ pub(crate) unsafe extern "C" fn execvpe(
         return unsafe { next::execvpe(file, arguments, environment) };
     }
     // SAFETY: the program passes a name and an environment.
-    let environment = unsafe { prepare(file, false, environment) };
+    let environment = unsafe { prepare(file, &[], environment) };
     // SAFETY: as the program passed it, and more of the same.
     unsafe { next::execvpe(file, arguments, environment.as_ptr()) }
 }
@@ -200,44 +213,57 @@ pub(crate) unsafe extern "C" fn fexecve(fd: c_int, arguments: Strings, environme
     }
     let path = CString::new(format!("/proc/self/fd/{fd}")).unwrap_or_default();
     // SAFETY: the program passes an environment.
-    let environment = unsafe { prepare(path.as_ptr(), false, environment) };
+    let environment = unsafe { prepare(path.as_ptr(), &[], environment) };
     // SAFETY: as the program passed it, and more of the same.
     unsafe { next::fexecve(fd, arguments, environment.as_ptr()) }
 }
 
-macro_rules! spawn {
-    ($($(#[doc = $doc:literal])+ $name:ident,)+) => {
-        $(
-            $(#[doc = $doc])+
-            ///
-            /// # Safety
-            ///
-            /// As there.
-            #[cfg_attr(not(test), unsafe(no_mangle))]
-            pub(crate) unsafe extern "C" fn $name(
-                child: *mut pid_t,
-                path: *const c_char,
-                actions: *const c_void,
-                attributes: *const c_void,
-                arguments: Strings,
-                environment: Strings,
-            ) -> c_int {
-                if !wants() {
-                    // SAFETY: as the program passed it.
-                    return unsafe { next::$name(child, path, actions, attributes, arguments, environment) };
-                }
-                // SAFETY: the program passes a path or a name, and an environment.
-                let environment = unsafe { prepare(path, !actions.is_null(), environment) };
-                // SAFETY: as the program passed it, and more of the same.
-                unsafe { next::$name(child, path, actions, attributes, arguments, environment.as_ptr()) }
-            }
-        )+
-    };
+/// The arguments of a program that are passed one by one.
+///
+/// # Safety
+///
+/// The arguments are C strings, of which the last one is null.
+unsafe fn collect(arguments: &mut Arguments) -> Vec<*const c_char> {
+    let mut list = Vec::new();
+    loop {
+        // SAFETY: the last one has not come yet.
+        let next = unsafe { arguments.next() };
+        list.push(next);
+        if next.is_null() {
+            return list;
+        }
+    }
 }
 
-spawn! {
-    /// `posix_spawn(3)`.
-    posix_spawn,
-    /// `posix_spawnp(3)`.
-    posix_spawnp,
+variadic! {
+    /// `execl(3)`.
+    fn execl("1", "rsi") => execute;
+}
+
+variadic! {
+    /// `execlp(3)`.
+    fn execlp("1", "rsi") => look_up_and_execute;
+}
+
+variadic! {
+    /// `execle(3)`.
+    fn execle("1", "rsi") => execute_with;
+}
+
+unsafe extern "C" fn execute(path: *const c_char, arguments: *mut Arguments) -> c_int {
+    // SAFETY: as the program passed them.
+    unsafe { execv(path, collect(&mut *arguments).as_ptr()) }
+}
+
+unsafe extern "C" fn look_up_and_execute(file: *const c_char, arguments: *mut Arguments) -> c_int {
+    // SAFETY: as the program passed them.
+    unsafe { execvp(file, collect(&mut *arguments).as_ptr()) }
+}
+
+unsafe extern "C" fn execute_with(path: *const c_char, arguments: *mut Arguments) -> c_int {
+    // SAFETY: as the program passed them: the environment comes last.
+    unsafe {
+        let list = collect(&mut *arguments);
+        execve(path, list.as_ptr(), (*arguments).next().cast())
+    }
 }

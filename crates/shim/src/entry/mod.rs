@@ -11,6 +11,7 @@ mod files;
 mod names;
 mod options;
 mod poll;
+mod print;
 mod privilege;
 mod raw;
 mod receive;
@@ -18,8 +19,10 @@ mod resolve;
 mod send;
 mod setup;
 mod signal;
+mod spawn;
 mod stdio;
 mod thread;
+mod variadic;
 
 pub(crate) use self::stdio::take_standard;
 

@@ -1,6 +1,7 @@
 //! Streams of stdio on connections: libc's own functions do not come by ours.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
+use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
 use libc::{FILE, size_t, ssize_t};
 
@@ -9,6 +10,12 @@ use crate::{next, table};
 
 /// Where in glibc's structure the descriptor's number is, on 64-bit machines.
 const NUMBER_AT: usize = 112;
+
+/// Where the pointer is to what has not been written yet.
+const PENDING_AT: usize = 32;
+
+/// The flag in its first word of a stream that keeps nothing.
+const UNBUFFERED: c_int = 2;
 
 unsafe extern "C" fn cookie_read(cookie: *mut c_void, buffer: *mut c_char, len: size_t) -> ssize_t {
     // SAFETY: libc passes its buffer.
@@ -64,17 +71,14 @@ pub(crate) unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut F
     stream
 }
 
-/// The program's standard streams, if its standard descriptors are connections.
+/// The program's standard stream of a number, if that is a connection's.
 pub(crate) fn take_standard(number: c_int) {
-    // SAFETY: libc's variables, which programs may change as well; nobody else runs yet.
+    // SAFETY: libc's variables, which programs may change as well.
     unsafe {
         match number {
             0 => replace(&raw mut stdin, number, c"r"),
             1 => replace(&raw mut stdout, number, c"w"),
-            2 => {
-                replace(&raw mut stderr, number, c"w");
-                libc::setvbuf(stderr, core::ptr::null_mut(), libc::_IONBF, 0);
-            }
+            2 => replace(&raw mut stderr, number, c"w"),
             _ => {}
         }
     }
@@ -84,17 +88,59 @@ unsafe extern "C" {
     static mut stdin: *mut FILE;
     static mut stdout: *mut FILE;
     static mut stderr: *mut FILE;
+    fn __fpending(stream: *mut FILE) -> size_t;
+    fn __fpurge(stream: *mut FILE);
+    fn __flbf(stream: *mut FILE) -> c_int;
 }
+
+/// Those that stand in the place of the first three.
+static STANDARD: [AtomicPtr<FILE>; 3] = [const { AtomicPtr::new(core::ptr::null_mut()) }; 3];
 
 /// # Safety
 ///
 /// It is one of libc's variables, which nobody uses meanwhile.
 unsafe fn replace(variable: *mut *mut FILE, number: c_int, mode: &CStr) {
+    let own = &STANDARD[number as usize];
+    // SAFETY: the caller says so.
+    let former = unsafe { variable.read() };
+    let is_connection = table::get(number).is_some_and(|file| file.stream().is_some());
+    if !is_connection || former.is_null() || own.load(Relaxed) == former {
+        return;
+    }
     // SAFETY: the mode is a C string.
     let stream = unsafe { fdopen(number, mode.as_ptr()) };
     if !stream.is_null() {
+        // SAFETY: both are streams, and nobody uses them yet, or any more.
+        unsafe { succeed(stream, former) };
+        own.store(stream, Relaxed);
         // SAFETY: the caller says so.
         unsafe { variable.write(stream) };
+    }
+}
+
+/// Buffers as a former stream does, and has what that one has not written yet.
+///
+/// # Safety
+///
+/// Both are streams of libc's, which nobody else uses.
+unsafe fn succeed(stream: *mut FILE, former: *mut FILE) {
+    // SAFETY: the structure begins with its flags.
+    let flags = unsafe { former.cast::<c_int>().read() };
+    // SAFETY: the stream is libc's.
+    let mode = match unsafe { __flbf(former) } {
+        0 if flags & UNBUFFERED != 0 => libc::_IONBF,
+        0 => libc::_IOFBF,
+        _ => libc::_IOLBF,
+    };
+    // SAFETY: what is pending lies at the stream's pointer, and is written to one that is empty.
+    unsafe {
+        libc::setvbuf(stream, core::ptr::null_mut(), mode, 0);
+        let pending = __fpending(former);
+        if pending > 0 {
+            let at = former.cast::<u8>().add(PENDING_AT).cast::<*const c_void>().read();
+            libc::fwrite(at, 1, pending, stream);
+            __fpurge(former);
+        }
     }
 }
 

@@ -4,7 +4,7 @@
 mod refused;
 mod requests;
 
-use crate::{Place, alike, counter};
+use crate::{Place, alike};
 
 /// A program of `source`, told to do one thing, which it does with so many connections at least.
 fn says_the_same(source: &str, case: &str, connections: u64) {
@@ -12,21 +12,14 @@ fn says_the_same(source: &str, case: &str, connections: u64) {
         let program = compile(place, "cc", source);
         let said = place.says(&[&program, case]);
         assert!(said.ends_with("over 0\n"), "{said}");
-        check_connections(place, connections);
+        place.connections_of_client(connections);
         said
     });
 }
 
-fn compile(place: &Place, compiler: &str, source: &str) -> String {
+pub(crate) fn compile(place: &Place, compiler: &str, source: &str) -> String {
     place.file("ends.h", include_str!("ends.h"));
     place.compile(compiler, "program", source)
-}
-
-/// Both ends are on one node, at the address by which every host calls itself.
-fn check_connections(place: &Place, connections: u64) {
-    let Some(fabrics) = &place.nodes else { return };
-    let opened = counter(&fabrics.json("stat client --json"), "tcp_passive_opens");
-    assert!(opened >= connections, "{opened} connections");
 }
 
 const INTERRUPTED: &str = include_str!("interrupted.c");

@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, chown};
 
-use super::{PROCESSES, check_connections, compile};
+use super::{PROCESSES, compile};
 use crate::support::text;
 use crate::{LIBRARY, Place, alike};
 
@@ -85,7 +85,7 @@ fn programs_have_an_allocator_of_their_own() {
         let program = compile(place, "cc", PROCESSES);
         let mut command = place.command("client", &[&program]);
         let output = command.env("LD_PRELOAD", ALLOCATOR).output().unwrap();
-        check_connections(place, 1);
+        place.connections_of_client(1);
         (text(&output.stdout), text(&output.stderr), output.status)
     });
 }
