@@ -195,9 +195,13 @@ fn summary(report: &Report) -> String {
     );
     let _ = writeln!(
         text,
-        "{} of {} connections, {} listeners, {} of {} payload memory, {} peers{}{}",
+        "{} of {} connections{}, {} listeners, {} of {} payload memory, {} peers{}{}",
         stack.connections,
         stack.connections_bound,
+        match stack.relays {
+            0 => String::new(),
+            relays => format!(", {relays} of them carried for programs that cannot use the node"),
+        },
         stack.listeners,
         bytes(stack.payload_used),
         bytes(stack.payload_bound),

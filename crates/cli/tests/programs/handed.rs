@@ -1,10 +1,12 @@
 //! Connections of programs that cannot use the node: of those behind filters of system calls,
 //! and of those that the library is not loaded into.
 
-use std::process::Command;
+use std::io::Read;
+use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
 
+use crate::support::eventually;
 use crate::{Place, alike, noise};
 
 const LENGTH: usize = 3_000_000;
@@ -102,6 +104,44 @@ fn a_static_program_has_the_connections_that_it_inherits() {
         let said = place.says(&["python3", "-c", TALK, place.address(), &port]);
         (said, server.wait(), place.log())
     });
+}
+
+/// Gives one of two connections away until its input ends.
+const GIVES: &str = "
+import socket, subprocess, sys
+listener = socket.create_server(('127.0.0.1', 0))
+pairs = [(socket.create_connection(listener.getsockname()), listener.accept()[0]) for _ in range(2)]
+subprocess.Popen([sys.argv[1]], stdin=pairs[0][1], stdout=pairs[0][1])
+pairs[0][1].close()
+print('given', flush=True)
+sys.stdin.read()
+";
+
+#[test]
+#[ignore = "needs cc, python3"]
+fn connections_that_are_carried_are_counted() {
+    let place = crate::lives::place();
+    let Some(nodes) = &place.nodes else { return };
+    let program = compiled(&place, ECHO, &["-static"]);
+    let mut command = place.command("client", &["python3", "-c", GIVES, &program]);
+    let mut gives = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = [0; 6];
+    gives.stdout.take().unwrap().read_exact(&mut said).unwrap();
+    let relays = || nodes.json("stat client --json")["status"]["stack"]["relays"].clone();
+    assert_eq!(relays(), 1);
+    let shown = nodes.succeeds("stat client");
+    assert!(
+        shown.contains(", 1 of them carried for programs that cannot use the node"),
+        "{shown}"
+    );
+    drop(gives.stdin.take());
+    assert!(gives.wait().unwrap().success());
+    eventually("no relay", || relays() == 0);
+    assert!(!nodes.succeeds("stat client").contains("carried"));
 }
 
 /// A thread waits for a connection of the node's alone when another one adds a pipe.

@@ -104,7 +104,7 @@ impl Client {
 }
 
 /// Two nodes, of which nobody says that all is as over the kernel.
-fn place() -> Place {
+pub(crate) fn place() -> Place {
     let nodes = Fabrics::new();
     nodes.succeeds("up server client");
     Place {

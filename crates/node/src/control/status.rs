@@ -76,6 +76,9 @@ pub struct StackStatus {
     /// Connections, listeners and polls that processes have.
     #[serde(default)]
     pub possessions: u32,
+    /// Connections whose bytes the engine carries to and from descriptors.
+    #[serde(default)]
+    pub relays: u32,
     /// Whether frames are being recorded.
     pub capturing: bool,
     /// The TAP device by which the kernel's stack is beside it, if there is one.

@@ -16,7 +16,7 @@ struct Record {
     source: u64,
     /// The process that took it last.
     process: u32,
-    /// Not 0: the engine carries the bytes between the connection and its descriptor.
+    /// 1: the engine carries the bytes between the connection and its descriptor.
     relayed: u32,
 }
 
@@ -28,6 +28,17 @@ struct Head {
     touched: u32,
     /// How many stand for something.
     used: u32,
+    /// For how many of those the engine carries bytes.
+    relayed: u32,
+}
+
+impl Head {
+    /// A record that was so stands for nothing, or for something else.
+    #[inline]
+    fn forget(&mut self, record: &mut Record) {
+        self.relayed = self.relayed.wrapping_sub(record.relayed);
+        record.relayed = 0;
+    }
 }
 
 /// What the holders of all processes of a node stand for.
@@ -62,7 +73,7 @@ impl Holders {
         head.touched = head.touched.max(number + 1);
         record.source = source.word();
         record.process = process.into();
-        record.relayed = 0;
+        head.forget(record);
         true
     }
 
@@ -70,6 +81,9 @@ impl Holders {
     pub(crate) fn relay(&mut self, number: u32, source: Event) {
         if let Some(record) = self.records.get_mut(number as usize) {
             record.source = source.word();
+            let head = &mut self.head[0];
+            head.forget(record);
+            head.relayed = head.relayed.wrapping_add(1);
             record.relayed = 1;
         }
     }
@@ -87,6 +101,11 @@ impl Holders {
         self.head[0].used
     }
 
+    /// For how many of those the engine carries bytes.
+    pub(crate) fn relays(&self) -> u32 {
+        self.head[0].relayed
+    }
+
     /// What the holder stands for.
     pub(crate) fn get(&self, number: u32) -> Option<Event> {
         let record = self.records.get(number as usize)?;
@@ -97,8 +116,10 @@ impl Holders {
     #[inline]
     pub(crate) fn take(&mut self, number: u32) -> Option<Event> {
         let source = self.get(number)?;
-        self.records[number as usize].source = 0;
+        let record = &mut self.records[number as usize];
+        record.source = 0;
         let head = &mut self.head[0];
+        head.forget(record);
         head.used = head.used.wrapping_sub(1);
         Some(source)
     }
@@ -135,8 +156,10 @@ mod tests {
             (holders.get(3), holders.relayed(3)),
             (Some(source(8)), Some(source(8)))
         );
+        assert_eq!((holders.len(), holders.relays()), (2, 1));
         assert_eq!(holders.take(3), Some(source(8)));
         assert_eq!(holders.relayed(3), None);
+        assert_eq!(holders.relays(), 0);
         assert!(holders.set(3, 4, source(6)));
         assert_eq!(holders.relayed(3), None, "another connection");
         assert_eq!(holders.take(3), Some(source(6)));

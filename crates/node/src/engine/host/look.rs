@@ -45,6 +45,7 @@ pub(super) fn status(shards: &Shards) -> Option<StackStatus> {
         together.waiters += one.waiters;
         together.interests += one.interests;
         together.possessions += one.possessions;
+        together.relays += one.relays;
         together.frames_received += one.frames_received;
         together.frames_sent += one.frames_sent;
     }
@@ -72,6 +73,7 @@ fn status_of(handle: &ShardHandle) -> Option<StackStatus> {
         interests,
         polls,
         possessions,
+        relays: shard.waiting.holders.relays(),
         frames_received: counters.frames_received,
         frames_sent: counters.frames_sent,
         ..StackStatus::default()
