@@ -1,5 +1,8 @@
 //! The command as a person runs it: real processes, tiny counts, no timed assertions.
 
+#[path = "programs/library.rs"]
+mod library;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -441,4 +444,37 @@ fn strategies_of_demultiplexing_are_counted_and_timed() {
         None => assert_eq!(named(rte_hash), 2),
         Some(why) => assert!(named(rte_hash) == 0 && why.contains("librte-hash23"), "{why}"),
     }
+}
+
+#[test]
+#[ignore = "needs root, namespaces, ip, sockperf"]
+fn programs_leave_their_samples_and_a_report() {
+    // As it is now: the one that runs it is started elsewhere.
+    let _ = &*library::LIBRARY;
+    let results = tempfile::tempdir().unwrap();
+    let words = "bench programs --rows sockperf_p50 --rounds 2 --span 1 --json";
+    let words: Vec<_> = words.split(' ').collect();
+    let output = toehold(results.path(), &words).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let run = only_run(&results);
+    assert_eq!(files(&run), ["report.json", "samples.jsonl"]);
+    let report = json(&fs::read(run.join("report.json")).unwrap());
+    assert_eq!(report, json(&output.stdout));
+    let samples = fs::read_to_string(run.join("samples.jsonl")).unwrap();
+    let samples: Vec<_> = samples.lines().map(|line| json(line.as_bytes())).collect();
+    assert_eq!(samples.len(), 4, "{samples:?}");
+    for way in ["kernel", "toehold"] {
+        let of_way = samples.iter().filter(|sample| sample["way"] == way);
+        let figures: Vec<_> = of_way.map(|sample| sample["figure"].as_f64().unwrap()).collect();
+        let [low, high] = ["low", "high"].map(|end| report["rows"][0][way][end].as_f64().unwrap());
+        assert_eq!(figures.len(), 2);
+        assert!(
+            figures.contains(&low) && figures.contains(&high),
+            "{way}: {figures:?}, {low} to {high}"
+        );
+    }
+    let said = samples
+        .iter()
+        .all(|sample| sample["output"].as_str().unwrap().contains("Summary: Latency"));
+    assert!(said, "{samples:?}");
 }

@@ -7,8 +7,10 @@ use std::sync::atomic::Ordering;
 use anyhow::{Context, Result};
 use clap::builder::PossibleValuesParser;
 use toehold_lab::programs::{self, Files, Options, ROWS};
+use toehold_lab::samples::Store;
 
 use crate::interrupt;
+use crate::measurement::Output;
 
 /// Programs as they are on two nodes, beside themselves over the kernel's TCP
 ///
@@ -48,9 +50,8 @@ pub(super) struct Arguments {
     #[arg(long, value_delimiter = ',', value_name = "SERVER,CLIENT")]
     cores: Option<Vec<usize>>,
 
-    /// Print the report as JSON instead of a table
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
 }
 
 pub(super) fn run(arguments: Arguments) -> Result<ExitCode> {
@@ -62,20 +63,23 @@ pub(super) fn run(arguments: Arguments) -> Result<ExitCode> {
         seconds: arguments.span.unwrap_or(if quick { 1 } else { 3 }),
         cores: super::measuring::cores(arguments.cores)?,
     };
+    let output = arguments.output;
+    output.check()?;
     let stop = interrupt::flag()?;
     let Some(_lock) = super::lock(&stop)? else {
         return Ok(ExitCode::from(interrupt::STATUS));
     };
     let own = std::env::current_exe().context("cannot find this program (is /proc mounted?)")?;
     let files = Files::make(&own)?;
-    let report = programs::run(&options, &own, &files, &stop, |news| eprintln!("{news}"))?;
-    let mut output = std::io::stdout().lock();
-    if arguments.json {
-        serde_json::to_writer_pretty(&mut output, &report)?;
-        writeln!(output)?;
-    } else {
-        write!(output, "{}", report.text())?;
+    let mut store = Store::create(&output.results()?, "programs")?;
+    let say = |news: &str| eprintln!("{news}");
+    let report = programs::run(&options, &own, &files, &mut store, &stop, say)?;
+    store.write("report.json", &report)?;
+    if !output.is_json_only() {
+        write!(std::io::stdout(), "{}", report.text())?;
     }
+    output.deliver_one(&report)?;
+    eprintln!("what was measured: {}", store.directory().display());
     Ok(match (stop.load(Ordering::Relaxed), report.is_whole()) {
         (true, _) => ExitCode::from(interrupt::STATUS),
         (false, true) => ExitCode::SUCCESS,

@@ -12,6 +12,7 @@ mod outputs;
 mod place;
 mod report;
 mod rows;
+mod running;
 pub mod web;
 
 pub(crate) use cells::{On, measure as measure_cell};
@@ -25,7 +26,11 @@ use std::process::{ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use place::{End, Places, Running, Shape, Way};
+use place::{End, Places, Shape, Way};
+use running::Running;
+use serde::Serialize;
+
+use crate::samples::{Store, StoreError};
 
 /// How much longer than it should a program may take before it is given up.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -57,6 +62,9 @@ pub enum ProgramsError {
     /// Files that programs serve.
     #[error("cannot write files to serve in {0}: {1}")]
     Files(PathBuf, std::io::Error),
+    /// What was measured cannot be kept.
+    #[error(transparent)]
+    Store(#[from] StoreError),
 }
 
 /// What came of a row: ratios' figures by round, and what went wrong.
@@ -67,15 +75,31 @@ struct Gathered {
     failure: Option<String>,
 }
 
-/// Measures. `say` is told what begins and what fails; `stop` ends it early.
+/// What a client has measured, as it is kept.
+#[derive(Debug, Serialize)]
+struct Measurement {
+    round: u32,
+    row: &'static str,
+    way: Way,
+    /// In the row's unit.
+    figure: Option<f64>,
+    /// Why there is none.
+    failure: Option<String>,
+    /// What the client wrote.
+    output: String,
+}
+
+/// Measures. Each measurement is appended to `store` when its row's round is over. `say` is told what
+/// begins and what fails; `stop` ends it early.
 ///
 /// # Errors
 ///
-/// If there is no place to run programs in.
+/// If there is no place to run programs in, or nothing can be kept.
 pub fn run(
     options: &Options,
     toehold: &Path,
     files: &Files,
+    store: &mut Store,
     stop: &AtomicBool,
     mut say: impl FnMut(&str),
 ) -> Result<Report, ProgramsError> {
@@ -116,13 +140,37 @@ pub fn run(
                 row.about
             ));
             let is_kernel_first = random.bool();
-            match measure_both(&places, row, options, is_kernel_first, stop) {
-                Ok(figures) => drop(of_row.figures.insert(round, figures)),
-                Err(_) if stop.load(Ordering::Relaxed) => {}
-                Err(reason) => {
-                    say(&format!("{} failed: {reason}", row.name));
-                    of_row.failure = Some(reason);
+            let mut ways = [Way::Kernel, Way::Toehold];
+            if !is_kernel_first {
+                ways.reverse();
+            }
+            let mut figures = [0.0; 2];
+            for way in ways {
+                let (figure, output) = measure(&places, row, way, options.seconds, stop);
+                if stop.load(Ordering::Relaxed) {
+                    break;
                 }
+                let measurement = Measurement {
+                    round,
+                    row: row.name,
+                    way,
+                    figure: figure.as_ref().ok().copied(),
+                    failure: figure.as_ref().err().cloned(),
+                    output,
+                };
+                store.append(&measurement)?;
+                match figure {
+                    Ok(figure) => figures[way as usize] = figure,
+                    Err(reason) => {
+                        let reason = format!("{way:?}: {reason}");
+                        say(&format!("{} failed: {reason}", row.name));
+                        of_row.failure = Some(reason);
+                        break;
+                    }
+                }
+            }
+            if of_row.failure.is_none() && !stop.load(Ordering::Relaxed) {
+                of_row.figures.insert(round, figures);
             }
         }
     }
@@ -130,27 +178,14 @@ pub fn run(
     Ok(Report::new(options, &rows, &gathered, complete))
 }
 
-/// A row's figures of one round, the kernel's and Toehold's.
-fn measure_both(
+/// A row's figure on one way, or why there is none, and what the client wrote.
+fn measure(
     places: &Places<'_>,
     row: &Row,
-    options: &Options,
-    is_kernel_first: bool,
+    way: Way,
+    seconds: u32,
     stop: &AtomicBool,
-) -> Result<[f64; 2], String> {
-    let mut ways = [Way::Kernel, Way::Toehold];
-    if !is_kernel_first {
-        ways.reverse();
-    }
-    let mut figures = [0.0; 2];
-    for way in ways {
-        let figure = measure(places, row, way, options.seconds, stop);
-        figures[way as usize] = figure.map_err(|reason| format!("{way:?}: {reason}"))?;
-    }
-    Ok(figures)
-}
-
-fn measure(places: &Places<'_>, row: &Row, way: Way, seconds: u32, stop: &AtomicBool) -> Result<f64, String> {
+) -> (Result<f64, String>, String) {
     let before = places.offloaded();
     let lines = Lines {
         server: row.server,
@@ -158,13 +193,16 @@ fn measure(places: &Places<'_>, row: &Row, way: Way, seconds: u32, stop: &Atomic
         seconds,
         limit: Duration::from_secs(u64::from(seconds)) * 2 + PATIENCE,
     };
-    let said = exchange(places, &lines, way, stop)?;
+    let said = match exchange(places, &lines, way, stop) {
+        Ok(said) => said,
+        Err(reason) => return (Err(reason), String::new()),
+    };
     // What is called Toehold's has not gone over the kernel.
     if way == Way::Toehold && !row.is_about_cost() && places.offloaded() == before {
-        return Err("nothing of it went over the node".into());
+        return (Err("nothing of it went over the node".into()), said.output);
     }
     let figure = said.status.success().then(|| (row.parse)(&said.output)).flatten();
-    figure.ok_or_else(|| said.complaint())
+    (figure.ok_or_else(|| said.complaint()), said.output)
 }
 
 /// What runs: a client, and the server it needs.

@@ -9,11 +9,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use nix::sys::signal::{Signal, killpg};
-use nix::unistd::Pid;
+use serde::Serialize;
 
+use super::running::Running;
 use super::{Files, ProgramsError};
-use crate::keeper::Keeper;
 
 /// The address of the server, over the kernel and on its node.
 const ADDRESSES: [&str; 2] = ["10.198.0.1", "10.77.0.1"];
@@ -42,7 +41,8 @@ const WITH_INTERFACES: [&str; 6] = [
 ];
 
 /// Which of the two.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub(super) enum Way {
     Kernel,
     Toehold,
@@ -238,12 +238,8 @@ impl<'a> Places<'a> {
     }
 
     /// Runs one of its commands, which may take a moment.
-    pub(super) fn start(&self, mut command: Command) -> io::Result<Running<'a>> {
-        let child = command.spawn()?;
-        Ok(Running {
-            child,
-            keeper: self.files.keeper(),
-        })
+    pub(super) fn start(&self, command: Command) -> io::Result<Running<'a>> {
+        Running::start(command, self.files.keeper())
     }
 
     /// Runs a command on the way to a place to its end.
@@ -319,46 +315,6 @@ impl Drop for Places<'_> {
             drop(holder.stdin.take());
             let _ = holder.wait();
         }
-    }
-}
-
-/// A program that is ended when it is dropped, with all that it has started.
-#[derive(Debug)]
-pub(super) struct Running<'a> {
-    pub(super) child: Child,
-    keeper: &'a Keeper,
-}
-
-impl Running<'_> {
-    fn signal(&self, signal: Signal) {
-        if let Ok(group) = i32::try_from(self.child.id()) {
-            // There may be nobody left in it.
-            let _ = killpg(Pid::from_raw(group), signal);
-        }
-    }
-
-    /// Asks it to end.
-    pub(super) fn ask_to_end(&self) {
-        self.signal(Signal::SIGTERM);
-    }
-
-    /// The same, and gives it a moment.
-    pub(super) fn end(mut self) {
-        self.ask_to_end();
-        for _ in 0..200 {
-            if matches!(self.child.try_wait(), Ok(Some(_))) {
-                return;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(10));
-        }
-    }
-}
-
-impl Drop for Running<'_> {
-    fn drop(&mut self) {
-        self.signal(Signal::SIGKILL);
-        self.keeper.forget(self.child.id());
-        let _ = self.child.wait();
     }
 }
 
