@@ -49,6 +49,16 @@ impl Estimate {
         })
     }
 
+    /// How many times another one it is. The interval encloses all that both have.
+    pub fn over(&self, other: &Self) -> Self {
+        Self {
+            median: self.median / other.median,
+            low: self.low / other.high,
+            high: self.high / other.low,
+            runs: self.runs.min(other.runs),
+        }
+    }
+
     /// The same in a unit that is `divisor` times as large.
     pub fn divided_by(&self, divisor: f64) -> Self {
         Self {

@@ -14,7 +14,7 @@ mod wanted;
 
 pub use file::{PlanFile, PlanFileError};
 pub use options::Options;
-pub use paper::{Paper, PaperUnit, Said};
+pub use paper::{Paper, PaperUnit, Said, Trend};
 pub use wanted::{Limit, Verdict, Wanted};
 
 use std::io;
@@ -232,6 +232,11 @@ impl Plan {
         let mut order = Vec::with_capacity(cells.len() * candidates.len());
         for cell in cells {
             random.shuffle(&mut candidates);
+        let [synthetic, real] = [Trace::Synthetic, Trace::WorldCup].map(|trace| format!("_{}", trace.name()));
+        let says = self.paper.iter_mut().flat_map(|paper| &mut paper.says);
+        for figure in says.flat_map(|said| said.figure.iter_mut().chain(&mut said.than)) {
+            *figure = figure.replace(&synthetic, &real);
+        }
             order.extend(candidates.iter().map(|&candidate| (cell, candidate)));
         }
         order

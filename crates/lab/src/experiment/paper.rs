@@ -21,15 +21,41 @@ pub struct Said {
     /// In the paper's terms: `8.9 µs against 10.37 µs, 14.2 % less`.
     pub text: String,
     /// What of ours stands beside it: a ratio, such as `latency_1B/adaptive/kernel-veth`, or a
-    /// candidate's figure, such as `stream_64K/adaptive`. None beside a trend.
+    /// candidate's figure, such as `stream_64K/adaptive`. None beside a trend that cannot be put so.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub figure: Option<String>,
+    /// Of a trend, the figure that that one is less or more than.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub than: Option<String>,
+    /// Which of both it is.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub is: Option<Trend>,
     /// The paper's value of that.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub value: Option<f64>,
     /// Its unit.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub unit: Option<PaperUnit>,
+}
+
+/// What becomes of a figure elsewhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Trend {
+    /// It is less there.
+    Less,
+    /// It is more there.
+    More,
+}
+
+impl Trend {
+    /// In a word.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Less => "less",
+            Self::More => "more",
+        }
+    }
 }
 
 /// Units that papers' values have.

@@ -2,8 +2,9 @@
 //! that is, and what was expected.
 
 use super::figure::{Figure, Panel, Series};
+use super::said::beside_paper;
 use super::{Report, table::digits};
-use crate::experiment::{Limit, PaperUnit, Said, Verdict, Wanted};
+use crate::experiment::{Limit, Verdict, Wanted};
 use crate::statistics::Estimate;
 use crate::workload::Better;
 
@@ -85,79 +86,8 @@ pub(super) fn findings(report: &Report, panels: &[Panel]) -> Vec<Finding> {
     says.chain(compared).chain(wanted).collect()
 }
 
-/// What a paper says, and what was measured here in its place. A trend stands for itself.
-fn beside_paper(report: &Report, panels: &[Panel], said: &Said) -> Option<Finding> {
-    let expected = |verdict: String, tone| Expected {
-        text: format!("paper: {}", said.text),
-        verdict,
-        tone,
-    };
-    let place = said.figure.as_deref().and_then(|figure| place(panels, figure));
-    let Some((panel, better, label)) = place else {
-        return Some(Finding {
-            panel: panels.first()?.name.clone(),
-            about: report.header.plan.title.clone(),
-            compared: None,
-            ours: Vec::new(),
-            expected: Some(expected(String::new(), Tone::Same)),
-        });
-    };
-    let figure = said.figure.as_deref()?;
-    let mut parts = figure.split('/');
-    let (metric, candidate, baseline) = (parts.next()?, parts.next()?, parts.next());
-    let estimate = match baseline {
-        Some(_) => report.ratios.get(figure).copied(),
-        None => report
-            .metrics
-            .get(metric)
-            .and_then(|figures| figures.values.get(candidate).copied()),
-    };
-    let in_unit = estimate.map(|estimate| estimate.divided_by(said.unit.map_or(1.0, divisor)));
-    let ours = in_unit.map(|estimate| match baseline {
-        Some(_) => difference(&estimate, better, Some(label.clone())),
-        None => Difference {
-            place: Some(label.clone()),
-            text: digits(estimate.median),
-            interval: range(estimate.low, estimate.high),
-            tone: Tone::Same,
-        },
-    });
-    let verdict = match (&in_unit, said.value) {
-        (None, _) => ("not measured".into(), Tone::Same),
-        (Some(estimate), Some(value)) => against_paper(estimate, value, baseline.is_some()),
-        (Some(_), None) => (String::new(), Tone::Same),
-    };
-    Some(Finding {
-        panel: panel.name.clone(),
-        about: about(&panel.title, &panel.figures[0]),
-        compared: Some((candidate.to_owned(), baseline.unwrap_or("the paper").to_owned())),
-        ours: ours.into_iter().collect(),
-        expected: Some(expected(verdict.0, verdict.1)),
-    })
-}
-
-/// By what factor a figure of ours differs from the paper's, and whether it says the same.
-fn against_paper(ours: &Estimate, paper: f64, is_ratio: bool) -> (String, Tone) {
-    let factor = ours.divided_by(paper);
-    if factor.low <= 1.0 && factor.high >= 1.0 {
-        return ("the same, within the interval".into(), Tone::Better);
-    }
-    let range = range(factor.low, factor.high);
-    let factor = format!("{}× the paper’s value [{range}]", digits(factor.median));
-    match is_ratio {
-        true if ours.low <= 1.0 && ours.high >= 1.0 => {
-            (format!("no sure difference here; {factor}"), Tone::Same)
-        }
-        true if (ours.median < 1.0) == (paper < 1.0) => {
-            (format!("the same direction; {factor}"), Tone::Better)
-        }
-        true => (format!("the other direction; {factor}"), Tone::Worse),
-        false => (factor, Tone::Same),
-    }
-}
-
 /// The panel that shows a figure, which way it is better, and where in it the figure is.
-fn place<'a>(panels: &'a [Panel], figure: &str) -> Option<(&'a Panel, Better, String)> {
+pub(super) fn place<'a>(panels: &'a [Panel], figure: &str) -> Option<(&'a Panel, Better, String)> {
     let metric = figure.split('/').next()?;
     panels.iter().find_map(|panel| {
         let figures = panel.figures.iter();
@@ -165,16 +95,6 @@ fn place<'a>(panels: &'a [Panel], figure: &str) -> Option<(&'a Panel, Better, St
         let found = places.find(|(_, place)| place.workload == metric)?;
         Some((panel, found.0.better, found.1.label.clone()))
     })
-}
-
-/// What our figures are divided by to be in a paper's unit.
-fn divisor(unit: PaperUnit) -> f64 {
-    match unit {
-        PaperUnit::Microseconds => 1e3,
-        PaperUnit::Gigabits => 1e9,
-        PaperUnit::Ratio | PaperUnit::Cores | PaperUnit::PerSecond | PaperUnit::Pcbs => 1.0,
-        PaperUnit::Percent => 1e-2,
-    }
 }
 
 /// The comparison that matters first, or all of an overview.
@@ -217,7 +137,7 @@ fn at_ends(panel: &Panel, ratios: &Figure, series: &Series) -> Option<Finding> {
 }
 
 /// A panel's title and what was measured.
-fn about(title: &str, main: &Figure) -> String {
+pub(super) fn about(title: &str, main: &Figure) -> String {
     let title = title.split(':').next().unwrap_or(title);
     format!("{title} ({})", main.measure)
 }
@@ -278,7 +198,7 @@ fn whole(percent: f64) -> String {
     }
 }
 
-fn range(low: f64, high: f64) -> String {
+pub(super) fn range(low: f64, high: f64) -> String {
     format!("{}–{}", digits(low), digits(high))
 }
 
@@ -358,31 +278,6 @@ mod tests {
             said(1.9, 2.0, 2.1),
             ("2.00× higher [1.90–2.10]".into(), Tone::Worse)
         );
-    }
-
-    #[test]
-    fn a_papers_value_is_met_passed_or_contradicted() {
-        let said = |low, median, high, paper| {
-            let ratio = Estimate {
-                median,
-                low,
-                high,
-                runs: 9,
-            };
-            against_paper(&ratio, paper, true)
-        };
-        assert_eq!(
-            said(0.8, 0.85, 0.9, 0.858),
-            ("the same, within the interval".into(), Tone::Better)
-        );
-        let (text, tone) = said(0.06, 0.0858, 0.09, 0.858);
-        assert!(
-            text.starts_with("the same direction; 0.100× the paper’s value [0.0699–0.105]"),
-            "{text}"
-        );
-        assert_eq!(tone, Tone::Better);
-        assert_eq!(said(1.1, 1.2, 1.3, 0.858).1, Tone::Worse);
-        assert_eq!(said(0.95, 1.0, 1.05, 0.858).1, Tone::Same);
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod html;
 mod markdown;
 mod paper;
 mod picture;
+mod said;
 mod saved;
 mod summary;
 mod table;

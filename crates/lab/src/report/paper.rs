@@ -4,44 +4,71 @@ use comfy_table::Table;
 
 use super::table::{digits, interval, new_table};
 use super::{Look, Report};
-use crate::experiment::{PaperUnit, Said};
+use crate::experiment::{PaperUnit, Said, Trend};
 use crate::statistics::Estimate;
 
-/// A row for all that the paper says; trends have no figure beside them.
+/// A row for all that the paper says. Beside a trend is one figure divided by the other one; some have
+/// none.
 pub(super) fn said(report: &Report, look: Look) -> Option<Table> {
     let paper = report.header.plan.paper.as_ref()?;
     let columns = ["", "", "paper", "measured"].map(String::from);
     let mut table = new_table(columns.into_iter(), 2, look);
     for said in &paper.says {
         let figure = said.figure.as_deref().unwrap_or_default();
-        let value = match (said.value, said.unit) {
-            (Some(value), Some(unit)) => format!("{}{}", digits(value), suffix(unit)),
-            _ => "-".into(),
+        let row = match (trend(report, said), said.value, said.unit) {
+            (Some((trend, than, ours)), ..) => {
+                let ours = ours.map_or("-".into(), |ours| format!("{}×", interval(&ours)));
+                [format!("{figure}, than {than}"), trend.word().into(), ours]
+            }
+            (None, Some(value), Some(unit)) => {
+                let ours = beside(report, said).map_or("-".into(), |ours| interval(&ours));
+                let value = format!("{}{}", digits(value), suffix(unit));
+                [figure.to_owned(), value, ours]
+            }
+            _ => [figure, "-", "-"].map(String::from),
         };
-        let ours = beside(report, said).map_or("-".into(), |ours| interval(&ours));
-        table.add_row([&said.text, figure, &value, &ours]);
+        let [figure, value, ours] = &row;
+        table.add_row([&said.text, figure, value, ours]);
     }
     (table.row_count() > 0).then_some(table)
+}
+
+/// Of a trend, what it is, than what, and how many times that ours is.
+pub(super) fn trend<'a>(report: &Report, said: &'a Said) -> Option<(Trend, &'a str, Option<Estimate>)> {
+    let (trend, than) = (said.is?, said.than.as_deref()?);
+    let [ours, other] = [said.figure.as_deref()?, than].map(|figure| measured(report, figure));
+    Some((
+        trend,
+        than,
+        ours.zip(other).map(|(ours, other)| ours.over(&other)),
+    ))
+}
+
+/// A ratio, or a candidate's figure.
+pub(super) fn measured(report: &Report, figure: &str) -> Option<Estimate> {
+    let of_candidate = |(metric, candidate): (&str, &str)| {
+        let figures = report.metrics.get(metric)?;
+        figures.values.get(candidate).copied()
+    };
+    let ratio = report.ratios.get(figure).copied();
+    ratio.or_else(|| figure.split_once('/').and_then(of_candidate))
 }
 
 /// The figure that a number of the paper stands beside, in the number's unit.
 fn beside(report: &Report, said: &Said) -> Option<Estimate> {
     let figure = said.figure.as_deref()?;
-    let divisor = match said.unit? {
-        PaperUnit::Ratio => return report.ratios.get(figure).copied(),
+    let divisor = divisor(said.unit?);
+    measured(report, figure).map(|ours| ours.divided_by(divisor))
+}
+
+/// What our figures are divided by to be in a paper's unit.
+pub(super) fn divisor(unit: PaperUnit) -> f64 {
+    match unit {
         PaperUnit::Microseconds => 1e3,
         PaperUnit::Gigabits => 1e9,
-        PaperUnit::Cores | PaperUnit::PerSecond | PaperUnit::Pcbs => 1.0,
+        PaperUnit::Ratio | PaperUnit::Cores | PaperUnit::PerSecond | PaperUnit::Pcbs => 1.0,
         PaperUnit::Percent => 1e-2,
-    };
-    let (metric, candidate) = figure.split_once('/')?;
-    let ours = report.metrics.get(metric)?.values.get(candidate)?;
-    Some(Estimate {
-        median: ours.median / divisor,
-        low: ours.low / divisor,
-        high: ours.high / divisor,
-        runs: ours.runs,
-    })
+    }
 }
 
 fn suffix(unit: PaperUnit) -> &'static str {
@@ -76,12 +103,45 @@ mod tests {
     }
 
     #[test]
+    fn a_trend_shows_how_many_times_one_figure_another_is() {
+        let mut plan = builtin::all().unwrap()[0].plan(true, 1, [0, 1]);
+        let paper = plan.paper.as_mut().unwrap();
+        paper.says = vec![Said {
+            text: "it falls".into(),
+            figure: Some("latency_1B_mtu1500/adaptive".into()),
+            than: Some("latency_1B_mtu1500/kernel-veth".into()),
+            is: Some(Trend::Less),
+            value: None,
+            unit: None,
+        }];
+        let samples = [sample(&plan, "adaptive", 500), sample(&plan, "kernel-veth", 5000)];
+        let (header, machine) = (Header::now(plan), MachineUse::default());
+        let mut report = Report::new(header, &samples, Duration::ZERO, true, machine, Path::new("/"));
+        let line = |report: &Report| {
+            let text = text(report, Look::default());
+            text.lines()
+                .find(|line| line.contains("it falls"))
+                .unwrap()
+                .to_owned()
+        };
+        let shown = line(&report);
+        assert!(
+            shown.contains("less") && shown.contains("0.100 [0.100"),
+            "{shown}"
+        );
+        report.metrics.clear();
+        assert!(line(&report).trim_end().ends_with('-'), "{}", line(&report));
+    }
+
+    #[test]
     fn a_paper_stands_beside_what_was_measured() {
         let mut plan = builtin::all().unwrap()[0].plan(true, 1, [0, 1]);
         let paper = plan.paper.as_mut().unwrap();
         paper.says.push(Said {
             text: "so many microseconds".into(),
             figure: Some("latency_1B_mtu1500/kernel-veth".into()),
+            than: None,
+            is: None,
             value: Some(10.37),
             unit: Some(PaperUnit::Microseconds),
         });

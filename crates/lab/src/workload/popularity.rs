@@ -16,7 +16,7 @@ pub enum Trace {
 
 impl Trace {
     /// As in names.
-    pub(super) fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Synthetic => "synthetic",
             Self::WorldCup => "world-cup",

@@ -31,13 +31,21 @@ pub(super) fn check(content: &Content, plan: &Plan, reader: &Reader<'_>) -> Resu
     let metrics: BTreeSet<_> = plan.cells.iter().flat_map(Cell::metric_names).collect();
     for written in content.paper.iter().flat_map(|paper| &paper.says) {
         let said = written.get_ref();
-        let reason = match (&said.figure, said.value, said.unit) {
-            (None, None, None) => continue,
-            (Some(figure), Some(_), Some(_)) => match is_measured(figure, plan, &metrics) {
-                true => continue,
-                false => format!("no `{figure}` is measured: METRIC/CANDIDATE/BASELINE or METRIC/CANDIDATE"),
-            },
-            _ => "a number needs `figure`, `value` and `unit`, a trend only `text`".into(),
+        let is_number = (said.value.is_some(), said.unit.is_some());
+        let is_trend = (said.than.is_some(), said.is.is_some());
+        let reason = match (said.figure.is_some(), is_number, is_trend) {
+            (false, (false, false), (false, false)) => continue,
+            (true, (true, true), (false, false)) | (true, (false, false), (true, true)) => {
+                let mut figures = said.figure.iter().chain(&said.than);
+                match figures.find(|figure| !is_measured(figure, plan, &metrics)) {
+                    None => continue,
+                    Some(figure) => {
+                        format!("no `{figure}` is measured: METRIC/CANDIDATE/BASELINE or METRIC/CANDIDATE")
+                    }
+                }
+            }
+            _ => "a number needs `figure`, `value` and `unit`, a trend `figure`, `is` and `than`, or only `text`"
+                .into(),
         };
         return Err(reader.at(written, reason));
     }

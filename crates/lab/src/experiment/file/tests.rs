@@ -144,6 +144,16 @@ fn mistakes_are_said_with_their_line() {
         ),
         (", unit = \"ratio\"", "", "small.toml:34: a number needs"),
         (
+            "value = 0.5, unit = \"ratio\"",
+            "is = \"less\"",
+            "small.toml:34: a number needs `figure`, `value` and `unit`, a trend `figure`, `is` and `than`",
+        ),
+        (
+            "value = 0.5, unit = \"ratio\"",
+            "is = \"less\", than = \"latency_1K/unix\"",
+            "small.toml:34: no `latency_1K/unix` is measured",
+        ),
+        (
             "\"test/small\"",
             "\"../small\"",
             "small.toml:2: `../small` is no name",
