@@ -112,11 +112,18 @@ fn a_person_sees_charts_values_and_themes() {
     fs::write(&file, PERSON.replace("PAGE", &super::embed::json(&page(&[run])))).unwrap();
     let (dom, log) = browse(directory.path(), &["--dump-dom"], &file);
     assert_eq!(console(&log), [""; 0]);
-    let shot = format!(
-        "--screenshot={}",
-        shots(directory.path()).join("phone.png").display()
-    );
-    browse(directory.path(), &[&shot, "--window-size=420,900"], &file);
+    for (scheme, name, paper) in SCHEMES {
+        let pixels = shot(
+            directory.path(),
+            &format!("phone-{name}"),
+            scheme,
+            "420,900",
+            &file,
+        );
+        let of_paper = pixels.pixels().iter().filter(|pixel| pixel.red() == paper);
+        let share = of_paper.count() * 100 / pixels.pixels().len();
+        assert!(share > 40, "{share} % of the phone are paper in {name}");
+    }
     let seen = dom
         .split("<pre id=\"seen\">")
         .nth(1)
@@ -146,6 +153,22 @@ fn a_person_sees_charts_values_and_themes() {
     assert_eq!(seen.errors, [""; 0]);
 }
 
+/// What a browser is told to prefer, what that is called, and how red its paper is.
+const SCHEMES: [(&str, &str, u8); 2] = [("1", "light", 255), ("0", "dark", 20)];
+
+/// A picture of the page, in which no script has failed.
+fn shot(directory: &Path, name: &str, scheme: &str, size: &str, page: &Path) -> Pixmap {
+    let shot = shots(directory).join(format!("{name}.png"));
+    let arguments = [
+        format!("--screenshot={}", shot.display()),
+        format!("--window-size={size}"),
+        format!("--blink-settings=preferredColorScheme={scheme}"),
+    ];
+    let (_, log) = browse(directory, &arguments.each_ref().map(String::as_str), page);
+    assert_eq!(console(&log), [""; 0]);
+    Pixmap::decode_png(&fs::read(shot).unwrap()).unwrap()
+}
+
 /// Where a person wants to keep the screenshots, or a place that vanishes.
 fn shots(directory: &Path) -> PathBuf {
     std::env::var_os("TOEHOLD_SCREENSHOTS").map_or(directory.to_owned(), PathBuf::from)
@@ -157,16 +180,8 @@ fn screenshots_in_light_and_dark_show_charts() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("page.html");
     fs::write(&file, page(&[saved()])).unwrap();
-    for (scheme, name, paper) in [("1", "light", 255), ("0", "dark", 20)] {
-        let shot = shots(directory.path()).join(format!("{name}.png"));
-        let arguments = [
-            format!("--screenshot={}", shot.display()),
-            "--window-size=1280,2400".into(),
-            format!("--blink-settings=preferredColorScheme={scheme}"),
-        ];
-        let (_, log) = browse(directory.path(), &arguments.each_ref().map(String::as_str), &file);
-        assert_eq!(console(&log), [""; 0]);
-        let pixels = Pixmap::decode_png(&fs::read(shot).unwrap()).unwrap();
+    for (scheme, name, paper) in SCHEMES {
+        let pixels = shot(directory.path(), name, scheme, "1280,2400", &file);
         let corner = pixels.pixel(2, 2).unwrap();
         assert_eq!(corner.red(), paper, "{name}");
         let of_candidates: &[[u8; 3]] = match name {
