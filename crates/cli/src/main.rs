@@ -54,6 +54,9 @@ enum Command {
     /// One process of a measurement; started by measurements, never by hand.
     #[command(name = side::NAME, hide = true)]
     Side,
+    /// The other machine's end of a measurement between two; started by measurements, never by hand.
+    #[command(name = toehold_lab::far::NAME, hide = true)]
+    FarSide(side::FarSide),
     /// Clients of a web server that is measured; started by measurements, never by hand.
     #[command(name = toehold_lab::programs::web::NAME, hide = true)]
     WebClients(side::WebClients),
@@ -82,6 +85,7 @@ fn main() -> ExitCode {
         Command::Engine(arguments) => nodes::engine::run(arguments),
         Command::Version(arguments) => version::run(&arguments),
         Command::Side => return side::run(),
+        Command::FarSide(arguments) => arguments.run(),
         Command::WebClients(arguments) => return arguments.run(),
     };
     done.unwrap_or_else(|error| {

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
+use toehold_lab::far::Far;
 use toehold_lab::host::MachineUse;
 use toehold_lab::report::{self, Header, Look, Report};
 use toehold_lab::samples::{Store, Unfinished, write_json};
@@ -111,7 +112,9 @@ pub(crate) fn lock(stop: &AtomicBool) -> Result<Option<Lock>> {
 /// Carries a plan out, or goes on with it. Whoever calls holds the lock.
 pub(crate) fn measure(plan: Plan, results: &Path, begin: &Begin, stop: &AtomicBool) -> Result<Report> {
     plan.check(testbed::ALL)?;
-    let header = Header::now(plan);
+    let met = plan.settings.far.as_ref().map(Far::meet);
+    let mut header = Header::now(plan);
+    header.far = met.as_ref().and_then(|met| met.as_ref().ok()).cloned();
     let unfinished = match begin {
         Begin::Anew => None,
         Begin::ResumeLatest => Unfinished::latest(results, &header),
@@ -140,6 +143,7 @@ pub(crate) fn measure(plan: Plan, results: &Path, begin: &Begin, stop: &AtomicBo
     let runner = Runner {
         launcher: side::launcher()?,
         candidates: testbed::ALL,
+        far: met.as_ref(),
         stop,
     };
     let before = earlier.iter().map(|sample| sample.took_ns).sum();

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use toehold_lab::{Launcher, programs::web, side, testbed};
+use toehold_lab::{Launcher, far, programs::web, side, testbed};
 
 /// Its name on the command line.
 pub(crate) const NAME: &str = "lab-side";
@@ -29,6 +29,25 @@ pub(crate) fn program() -> Result<PathBuf> {
     let program = "/proc/self/exe";
     std::fs::metadata(program).context("cannot find this program again (is /proc mounted?)")?;
     Ok(program.into())
+}
+
+/// What the other machine of a measurement is told.
+#[derive(Debug, clap::Args)]
+pub(crate) struct FarSide {
+    /// Say what machine it is
+    #[arg(long)]
+    about: bool,
+}
+
+impl FarSide {
+    pub(crate) fn run(&self) -> Result<ExitCode> {
+        if self.about {
+            serde_json::to_writer(std::io::stdout(), &far::About::this())?;
+        } else {
+            far::relay(&launcher()?)?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
 }
 
 /// What clients of a web server are told.

@@ -20,7 +20,10 @@ const LONGEST_LINE: usize = 4 << 20;
 #[serde(tag = "request", rename_all = "kebab-case")]
 pub(crate) enum Request {
     /// Become a side of a candidate, pinned to `cores`.
-    Enter { context: Context, cores: Vec<usize> },
+    Enter {
+        context: Box<Context>,
+        cores: Vec<usize>,
+    },
     /// Connect with the other side.
     Join,
     /// Server: listen for a workload.

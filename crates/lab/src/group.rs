@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use crate::experiment::Settings;
-use crate::pair::{Pair, PairError, Place};
+use crate::pair::{Between, Pair, PairError, Place};
 use crate::process::Launcher;
 use crate::samples::Side;
 use crate::workload::Workload;
@@ -20,8 +20,14 @@ pub(crate) struct Group {
 
 impl Group {
     /// Starts the processes that a workload takes.
-    pub(crate) fn start(launcher: &Launcher, settings: &Settings, workload: Workload) -> io::Result<Self> {
-        let pairs = (0..workload.pairs()).map(|_| Pair::start(launcher, settings, workload.clients()));
+    pub(crate) fn start(
+        launcher: &Launcher,
+        between: Option<Between<'_>>,
+        settings: &Settings,
+        workload: Workload,
+    ) -> io::Result<Self> {
+        let pairs =
+            (0..workload.pairs()).map(|_| Pair::start(launcher, between, settings, workload.clients()));
         Ok(Self {
             pairs: pairs.collect::<io::Result<_>>()?,
             is_pinned: workload.is_pinned(),

@@ -30,6 +30,7 @@
 pub mod changes;
 mod control;
 pub mod experiment;
+pub mod far;
 mod group;
 pub mod host;
 mod keeper;

@@ -3,7 +3,7 @@
 
 use std::io;
 use std::os::fd::AsFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -12,6 +12,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::control::{Reply, Request};
 use crate::experiment::Settings;
+use crate::far;
 use crate::process::{Launcher, Process};
 use crate::samples::Side;
 use crate::testbed::{Context, Role};
@@ -50,10 +51,15 @@ pub(crate) struct Place {
     pub(crate) seed: u64,
 }
 
+/// The other machine of a candidate between two, and the path to it.
+pub(crate) type Between<'a> = (&'a far::Far, far::Path);
+
 /// All of them. Dropping it ends them.
 #[derive(Debug)]
 pub(crate) struct Pair {
     server: Process,
+    /// If the server is on another machine.
+    path: Option<far::Path>,
     clients: Vec<Process>,
     patience: Duration,
     /// When the measurement that goes on has to be over.
@@ -61,11 +67,21 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    /// Starts a server and so many clients; none, if it attends to its workloads alone.
-    pub(crate) fn start(launcher: &Launcher, settings: &Settings, clients: u8) -> io::Result<Self> {
+    /// Starts a server, here or on another machine, and so many clients; none, if it attends to its
+    /// workloads alone.
+    pub(crate) fn start(
+        launcher: &Launcher,
+        between: Option<Between<'_>>,
+        settings: &Settings,
+        clients: u8,
+    ) -> io::Result<Self> {
         let clients = (0..clients).map(|_| Process::start(launcher, "client"));
         Ok(Self {
-            server: Process::start(launcher, "server")?,
+            server: match between {
+                Some((far, _)) => Process::start_far(far, "server")?,
+                None => Process::start(launcher, "server")?,
+            },
+            path: between.map(|(_, path)| path),
             clients: clients.collect::<io::Result<_>>()?,
             patience: Duration::from_millis(settings.patience_ms),
             deadline: Instant::now(),
@@ -86,8 +102,14 @@ impl Pair {
             self.server.id(),
             self.clients.iter().map(Process::id).collect::<Vec<_>>(),
         );
+        let path = self.path;
+        // The one on another machine is where it may write; the slash makes it a fabric's directory.
+        let scratch_of = |role| match role {
+            Role::Server if path.is_some() => PathBuf::from("./"),
+            _ => scratch.to_owned(),
+        };
         let enter = |role, client, core| Request::Enter {
-            context: Context {
+            context: Box::new(Context {
                 candidate: candidate.to_owned(),
                 role,
                 pair: place.number,
@@ -95,10 +117,11 @@ impl Pair {
                 clients: clients.clone(),
                 client,
                 mtu: place.mtu,
-                scratch: scratch.to_owned(),
+                scratch: scratch_of(role),
+                path,
                 settings: settings.clone(),
                 seed: place.seed,
-            },
+            }),
             cores: if place.is_pinned {
                 vec![core]
             } else {

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -16,6 +16,7 @@ use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 
 use crate::control::Line;
+use crate::far::Far;
 
 /// How much of what a process writes is kept: the last so many bytes.
 const KEPT_OUTPUT: usize = 16 << 10;
@@ -26,6 +27,9 @@ const OUTPUT_PATIENCE: Duration = Duration::from_millis(300);
 
 /// How long a process that was dismissed may take to end by itself.
 const EXIT_PATIENCE: Duration = Duration::from_millis(300);
+
+/// The same on another machine.
+const FAR_EXIT_PATIENCE: Duration = Duration::from_secs(3);
 
 /// How the processes of candidates are started.
 #[derive(Debug, Clone)]
@@ -44,6 +48,8 @@ pub(crate) struct Process {
     /// The conversation with it.
     pub(crate) line: Line,
     child: Child,
+    /// Whether it stands for one on another machine, which ends when the conversation does.
+    is_far: bool,
     /// How it ended, once it has been waited for.
     status: Option<ExitStatus>,
     output: Arc<Mutex<Vec<u8>>>,
@@ -53,12 +59,27 @@ pub(crate) struct Process {
 impl Process {
     /// The kernel ends it when the thread that started it does.
     pub(crate) fn start(launcher: &Launcher, name: &'static str) -> io::Result<Self> {
+        Self::start_as(launcher, name, false)
+    }
+
+    /// The same on another machine, by what answers on its standard output.
+    pub(crate) fn start_far(far: &Far, name: &'static str) -> io::Result<Self> {
+        Self::start_as(&far.launcher(), name, true)
+    }
+
+    fn start_as(launcher: &Launcher, name: &'static str, is_far: bool) -> io::Result<Self> {
         let (ours, theirs) = UnixStream::pair()?;
+        let theirs = OwnedFd::from(theirs);
         let (reader, writer) = io::pipe()?;
+        let answers = if is_far {
+            theirs.try_clone()?
+        } else {
+            writer.try_clone()?.into()
+        };
         let child = Command::new(&launcher.program)
             .args(&launcher.arguments)
-            .stdin(Stdio::from(OwnedFd::from(theirs)))
-            .stdout(writer.try_clone()?)
+            .stdin(theirs)
+            .stdout(answers)
             .stderr(writer)
             // A group of its own: Ctrl-C reaches the runner only, which ends the
             // whole group.
@@ -71,6 +92,7 @@ impl Process {
             name,
             line: Line::new(ours),
             child,
+            is_far,
             status: None,
             output,
             collector,
@@ -100,7 +122,12 @@ impl Process {
     pub(crate) fn see_off(&self) {
         let Some(id) = self.pid() else { return };
         let look = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
-        let deadline = Instant::now() + EXIT_PATIENCE;
+        let patience = if self.is_far {
+            FAR_EXIT_PATIENCE
+        } else {
+            EXIT_PATIENCE
+        };
+        let deadline = Instant::now() + patience;
         while self.status.is_none() && Instant::now() < deadline {
             match waitid(Id::Pid(id), look) {
                 Ok(WaitStatus::StillAlive) => std::thread::sleep(Duration::from_micros(200)),
@@ -127,6 +154,11 @@ impl Process {
     fn reap(&mut self) {
         if self.status.is_some() {
             return;
+        }
+        if self.is_far {
+            // What is killed here is not what runs there.
+            self.dismiss();
+            self.see_off();
         }
         if let Some(group) = self.pid() {
             // There may be nobody left in it.

@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Instant, SystemTime};
 
 use crate::experiment::{Plan, PlanError};
+use crate::far::Met;
 use crate::group::Group;
-use crate::pair::PairError;
+use crate::pair::{Between, PairError};
 use crate::process::Launcher;
 use crate::programs;
 use crate::samples::{Outcome, Sample, Store, StoreError};
@@ -45,6 +46,8 @@ pub struct Runner<'a> {
     pub launcher: Launcher,
     /// Everything that plans may name.
     pub candidates: &'a [Candidate],
+    /// What came of meeting the plan's other machine, if it has one.
+    pub far: Option<&'a Result<Met, String>>,
     /// Set by whoever wants the run to end early; what was measured is kept.
     pub stop: &'a AtomicBool,
 }
@@ -234,10 +237,16 @@ impl<'a> Run<'a> {
         let kept = if is_kept { groups.remove(&key) } else { None };
         let (mut group, is_new) = match kept {
             Some(group) => (group, false),
-            None => match Group::start(&self.runner.launcher, settings, workload) {
-                Ok(group) => (group, true),
-                Err(error) => return Ok(Some(self.cannot_start(&error))),
-            },
+            None => {
+                let between = match self.between(candidate) {
+                    Ok(between) => between,
+                    Err(reason) => return Ok(Some(failed(reason))),
+                };
+                match Group::start(&self.runner.launcher, between, settings, workload) {
+                    Ok(group) => (group, true),
+                    Err(error) => return Ok(Some(self.cannot_start(&error))),
+                }
+            }
         };
         let entered = if is_new {
             let name = &self.plan.candidates[candidate];
@@ -288,22 +297,33 @@ impl<'a> Run<'a> {
                 Some(Outcome::Measured { client, server })
             }
             Err(PairError::Unavailable(reason)) => Some(Outcome::Unavailable { reason }),
-            Err(PairError::Failed(reason)) => {
-                let output = String::new();
-                Some(Outcome::Failed { reason, output })
-            }
+            Err(PairError::Failed(reason)) => Some(failed(reason)),
             Err(PairError::Interrupted) => None,
+        }
+    }
+
+    /// The other machine of a candidate between two, or why it cannot be measured with.
+    fn between(&self, candidate: usize) -> Result<Option<Between<'a>>, String> {
+        let name = self.plan.candidates[candidate].as_str();
+        let known = self.runner.candidates.iter().find(|known| known.name == name);
+        match (&self.plan.settings.far, self.runner.far) {
+            (Some(far), Some(met)) if known.is_some_and(|known| known.is_between_hosts) => {
+                let met = met.as_ref().map_err(String::clone)?;
+                Ok(Some((far, met.path)))
+            }
+            _ => Ok(None),
         }
     }
 
     fn cannot_start(&self, error: &io::Error) -> Outcome {
         let program = self.runner.launcher.program.display();
-        let reason = format!("cannot start {program}: {error}");
-        Outcome::Failed {
-            reason,
-            output: String::new(),
-        }
+        failed(format!("cannot start {program}: {error}"))
     }
+}
+
+fn failed(reason: String) -> Outcome {
+    let output = String::new();
+    Outcome::Failed { reason, output }
 }
 
 fn unix_ms() -> u64 {

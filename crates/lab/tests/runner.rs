@@ -148,6 +148,7 @@ fn plan(candidates: &[&str], workloads: Vec<Workload>, patience_ms: u64) -> Plan
             cores: [cores[0], *cores.last().unwrap()],
             congestion: "reno".into(),
             trace: None,
+            far: None,
         },
     }
 }
@@ -170,6 +171,7 @@ fn run(plan: &Plan, results: &Path, observer: &mut dyn Observer, stop: &AtomicBo
     let runner = Runner {
         launcher: launcher(),
         candidates: &candidates,
+        far: None,
         stop,
     };
     let mut store = Store::create(results, &plan.experiment).unwrap();
@@ -308,6 +310,7 @@ fn a_run_goes_on_with_what_is_missing() -> Result<(), Failed> {
     let runner = Runner {
         launcher: launcher(),
         candidates: &candidates,
+        far: None,
         stop: &stop,
     };
     let mut store = Store::create(results.path(), "again")?;
@@ -476,6 +479,7 @@ fn a_program_that_cannot_be_started() -> Result<(), Failed> {
     let runner = Runner {
         launcher,
         candidates: &candidates,
+        far: None,
         stop: &stop,
     };
     let mut store = Store::create(results.path(), "test")?;

@@ -73,6 +73,7 @@ impl Measuring {
             cores: cores(self.cores.clone())?,
             congestion: "reno".into(),
             trace: None,
+            far: None,
         })
     }
 }

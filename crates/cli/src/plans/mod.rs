@@ -1,6 +1,7 @@
 //! Plans in files: which there are, and carrying them out. A file a command.
 
 pub(crate) mod compare;
+mod far;
 pub(crate) mod list;
 pub(crate) mod reproduce;
 pub(crate) mod sweep;
@@ -46,17 +47,26 @@ struct Measuring {
     trace: Option<PathBuf>,
 
     #[command(flatten)]
+    other: far::OtherMachine,
+
+    #[command(flatten)]
     output: Output,
 }
 
 impl Measuring {
     fn plan(&self, file: &PlanFile) -> Result<Plan> {
         let plan = file.plan(self.quick, seed(self.seed), cores(self.cores.clone())?);
-        let Some(trace) = &self.trace else {
-            return Ok(plan);
+        let plan = match &self.trace {
+            Some(trace) => {
+                let followed = plan.following(trace);
+                followed.with_context(|| format!("{} is no trace to follow", trace.display()))?
+            }
+            None => plan,
         };
-        let followed = plan.following(trace);
-        followed.with_context(|| format!("{} is no trace to follow", trace.display()))
+        Ok(match self.other.far() {
+            Some(far) => plan.between(far)?,
+            None => plan,
+        })
     }
 
     fn begin(&self) -> Begin {

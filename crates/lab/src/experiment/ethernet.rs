@@ -122,6 +122,7 @@ mod tests {
                 cores: [0, 0],
                 congestion: "reno".into(),
                 trace: None,
+                far: None,
             },
         });
         assert_eq!(plan.check(testbed::ETHERNETS), Ok(()));

@@ -98,6 +98,7 @@ mod tests {
                         cores: [0, 0],
                         congestion: "cubic".into(),
                         trace: None,
+                        far: None,
                     },
                 },
                 quick,

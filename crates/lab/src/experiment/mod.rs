@@ -1,5 +1,6 @@
 //! What is measured: experiments as plans, and plans as data.
 
+mod between;
 pub mod builtin;
 pub mod ethernet;
 mod file;
@@ -22,6 +23,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::far::Far;
 use crate::programs::web;
 use crate::testbed::Candidate;
 use crate::workload::{Cell, Trace, Workload};
@@ -118,6 +120,9 @@ pub struct Settings {
     /// ([`crate::workload::Trace`]).
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub trace: Option<PathBuf>,
+    /// The machine of the servers' processes of candidates between two machines.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub far: Option<Far>,
 }
 
 /// Why a plan cannot be carried out.
@@ -146,6 +151,14 @@ pub enum PlanError {
     /// A count beyond what can be measured.
     #[error("{0}: there can be 1 to {MOST_OF_A_KIND} clients, streams or pairs, and a rate is at least 1")]
     Count(String),
+    /// Something that is not to be had between two machines.
+    #[error("`{cell}` cannot be measured between two machines: {reason}")]
+    Between {
+        /// What.
+        cell: String,
+        /// Why.
+        reason: &'static str,
+    },
     /// Nothing would be measured.
     #[error("a measurement cannot take 0 ms")]
     Span,
@@ -219,6 +232,11 @@ impl Plan {
                 self.settings.trace = Some(log.canonicalize()?);
             }
         }
+        let [synthetic, real] = [Trace::Synthetic, Trace::WorldCup].map(|trace| format!("_{}", trace.name()));
+        let says = self.paper.iter_mut().flat_map(|paper| &mut paper.says);
+        for figure in says.flat_map(|said| said.figure.iter_mut().chain(&mut said.than)) {
+            *figure = figure.replace(&synthetic, &real);
+        }
         Ok(self)
     }
 
@@ -232,11 +250,6 @@ impl Plan {
         let mut order = Vec::with_capacity(cells.len() * candidates.len());
         for cell in cells {
             random.shuffle(&mut candidates);
-        let [synthetic, real] = [Trace::Synthetic, Trace::WorldCup].map(|trace| format!("_{}", trace.name()));
-        let says = self.paper.iter_mut().flat_map(|paper| &mut paper.says);
-        for figure in says.flat_map(|said| said.figure.iter_mut().chain(&mut said.than)) {
-            *figure = figure.replace(&synthetic, &real);
-        }
             order.extend(candidates.iter().map(|&candidate| (cell, candidate)));
         }
         order

@@ -171,6 +171,7 @@ mod tests {
                 cores: [0, 0],
                 congestion: "reno".into(),
                 trace: None,
+                far: None,
             },
         };
         plan(options, &Depth::QUICK).unwrap()

@@ -32,6 +32,7 @@ fn plan() -> Plan {
             cores: [0, 1],
             congestion: "reno".into(),
             trace: None,
+            far: None,
         },
     }
 }

@@ -33,6 +33,7 @@ pub(super) fn all(report: &Report) -> Vec<(&'static str, String)> {
     let header = &report.header;
     let build = &header.build;
     let mut facts = host(&header.host);
+    facts.extend(other_machine(header));
     facts.extend([
         ("Toehold", format!("{}, {} build", build.version, build.profile)),
         ("Commit", commit(header, usize::MAX)),
@@ -76,6 +77,30 @@ fn host(host: &Host) -> Vec<(&'static str, String)> {
         .into_iter()
         .filter_map(|(name, value)| Some((name, value?)))
         .collect()
+}
+
+/// What the servers' side ran on, where that is another machine.
+fn other_machine(header: &Header) -> Vec<(&'static str, String)> {
+    let Some(far) = &header.plan.settings.far else {
+        return Vec::new();
+    };
+    let Some(met) = &header.far else {
+        return vec![("Other machine", format!("{}, which was not met", far.host))];
+    };
+    let Host {
+        cpu, cores, kernel, ..
+    } = &met.host;
+    let machine = format!(
+        "{}: {}, {cores} cores, Linux {}",
+        far.host,
+        cpu.as_deref().unwrap_or("unknown processor"),
+        kernel.as_deref().unwrap_or("unknown"),
+    );
+    let path = format!("server at {}, clients at {}", met.path.server, met.path.client);
+    vec![
+        ("Other machine, of servers", machine),
+        ("Path between machines", path),
+    ]
 }
 
 fn rounds(plan: &Plan) -> String {

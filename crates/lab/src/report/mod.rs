@@ -27,6 +27,7 @@ use std::time::{Duration, SystemTime};
 use serde::{Deserialize, Serialize};
 
 use crate::experiment::Plan;
+use crate::far::Met;
 use crate::host::{Build, Host, MachineUse};
 use crate::samples::{Outcome, Sample, StoreError};
 use crate::statistics::Estimate;
@@ -46,6 +47,9 @@ pub struct Header {
     pub build: Build,
     /// Where.
     pub host: Host,
+    /// The other machine, if there was one and it was met.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub far: Option<Met>,
     /// How.
     pub plan: Plan,
 }
@@ -140,6 +144,7 @@ impl Header {
             began: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
             build: Build::this(),
             host: Host::read(),
+            far: None,
             plan,
         }
     }

@@ -18,6 +18,7 @@ fn plan() -> Plan {
             cores: [0, 1],
             congestion: "reno".into(),
             trace: None,
+            far: None,
         },
     })
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use super::{Sample, Store, StoreError};
+use crate::host::Host;
 use crate::report::Header;
 
 /// A run that has not come to its end.
@@ -95,14 +96,23 @@ fn is_same(then: &Header, now: &Header) -> Result<(), String> {
         (then.plan == plan, "its plan or its settings are others"),
         (then.build == now.build, "it was measured with another build"),
         (
-            then.host.cpu == now.host.cpu && then.host.kernel == now.host.kernel,
+            machine(Some(&then.host)) == machine(Some(&now.host)),
             "it is of another machine",
+        ),
+        (
+            machine(then.far.as_ref().map(|met| &met.host)) == machine(now.far.as_ref().map(|met| &met.host)),
+            "its other machine is another one",
         ),
     ];
     match same.into_iter().find(|(is_same, _)| !is_same) {
         Some((_, reason)) => Err(reason.into()),
         None => Ok(()),
     }
+}
+
+/// What a machine is known by.
+fn machine(host: Option<&Host>) -> Option<(&Option<String>, &Option<String>)> {
+    host.map(|host| (&host.cpu, &host.kernel))
 }
 
 /// All that has to be known of a report.

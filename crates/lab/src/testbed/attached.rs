@@ -8,10 +8,11 @@
 use std::io::{self, BufRead, BufReader};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{Child, Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use toehold_node::Placement;
-use toehold_node::control::Connection;
+use toehold_node::control::{Connection, StackStatus};
 use toehold_node::engine::{self, HostError, Lifetime, Seat, StackHost};
 use toehold_node::fabric::Fabric;
 use toehold_node::settings::{NodeSettings, Setting};
@@ -24,6 +25,11 @@ use super::{Context, Switch, TestbedError};
 /// The variable that makes a side's process an engine.
 const VARIABLE: &str = "TOEHOLD_LAB_ENGINE";
 
+/// How long two sides may take to find each other.
+const PATIENCE: Duration = Duration::from_secs(4);
+/// How often it is looked whether they have.
+const LOOK: Duration = Duration::from_millis(2);
+
 /// What an engine that runs says.
 const READY: &str = "ready";
 
@@ -34,15 +40,15 @@ pub(crate) struct EngineOrder {
     pub(super) node: String,
     /// Names and values.
     pub(super) settings: Vec<(String, String)>,
-    /// What it is, if it is no node: an interface of the kernel.
+    /// What it is, if it is no node.
     pub(super) device: Option<DeviceOrder>,
 }
 
-/// An interface of the kernel, in the namespace of whoever starts its engine.
+/// An interface of the kernel, in the namespace of whoever starts its engine, or what joins fabrics.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct DeviceOrder {
-    /// Its name.
-    pub(super) interface: String,
+    /// The interface's name, if there is to be one.
+    pub(super) interface: Option<String>,
     /// If it leads over UDP: where this side listens, and where the others do.
     pub(super) udp: Option<(SocketAddr, Vec<SocketAddr>)>,
 }
@@ -50,8 +56,8 @@ pub(super) struct DeviceOrder {
 impl DeviceOrder {
     fn config(self) -> UplinkConfig {
         UplinkConfig {
-            tap: Some(TapEnd {
-                interface: self.interface,
+            tap: self.interface.map(|interface| TapEnd {
+                interface,
                 namespace: None,
                 bridged: false,
                 queues: 1,
@@ -153,7 +159,7 @@ impl Drop for Process {
     }
 }
 
-fn attach(
+pub(super) fn attach(
     context: &Context,
     name: &str,
     address: Ipv4Addr,
@@ -183,10 +189,31 @@ fn attach(
     Ok((node, attached))
 }
 
+/// Waits until the forwarding process `name` has met others of its kind.
+pub(super) fn meet(
+    fabric: &str,
+    name: &str,
+    has_met: impl Fn(&StackStatus) -> bool,
+) -> Result<(), TestbedError> {
+    let failed = |error: &dyn std::fmt::Display| TestbedError::failed(&format!("ask {name}"), error);
+    let fabric = Fabric::existing(fabric).map_err(|error| failed(&error))?;
+    let mut process = Connection::open(&fabric, name).map_err(|error| failed(&error))?;
+    let deadline = Instant::now() + PATIENCE;
+    while !has_met(&process.status().map_err(|error| failed(&error))?.stack) {
+        if Instant::now() >= deadline {
+            return Err(TestbedError::Failed(
+                "the two sides do not find each other".into(),
+            ));
+        }
+        std::thread::sleep(LOOK);
+    }
+    Ok(())
+}
+
 /// A node that runs in an engine process.
 #[derive(Debug)]
-struct Attached {
-    engine: Process,
+pub(super) struct Attached {
+    pub(super) engine: Process,
     fabric: Fabric,
     node: String,
     placement: Placement,
@@ -245,8 +272,8 @@ macro_rules! attached {
                 Ok((node, Self(attached)))
             }
 
-            fn engine(&self) -> Option<u32> {
-                Some(self.0.engine.id())
+            fn engines(&self) -> Vec<u32> {
+                vec![self.0.engine.id()]
             }
 
             fn switch(&self) -> io::Result<Box<dyn Switch>> {

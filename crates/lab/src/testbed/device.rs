@@ -7,12 +7,8 @@
 use std::io;
 use std::marker::PhantomData;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::time::{Duration, Instant};
 
-use toehold_node::control::Connection as Control;
-use toehold_node::fabric::Fabric;
-
-use super::attached::{DeviceOrder, EngineOrder, Process};
+use super::attached::{self, DeviceOrder, EngineOrder, Process};
 use super::kernel_tcp::{self, KernelTcp, Listener};
 use super::{Context, Program, Role, Testbed, TestbedError, stays, veth};
 use crate::workload::Workload;
@@ -25,11 +21,6 @@ const PREFIX: u8 = 24;
 const INTERFACE: &str = "toe1";
 /// Where both sides listen for datagrams.
 const PORT: u16 = 7005;
-
-/// How long the two sides may take to find each other.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// How often it is looked whether they have.
-const LOOK: Duration = Duration::from_millis(2);
 
 /// What carries the frames.
 pub(super) trait Way {
@@ -105,7 +96,7 @@ impl<W: Way> Device<W> {
                 .chain(context.mtu.map(|mtu| ("mtu".into(), mtu.to_string())))
                 .collect(),
             device: Some(DeviceOrder {
-                interface: INTERFACE.into(),
+                interface: Some(INTERFACE.into()),
                 udp: W::OVER_UDP.then_some((bind, peers)),
             }),
         })
@@ -114,27 +105,11 @@ impl<W: Way> Device<W> {
     /// Waits until the two sides have found each other: it is the client's, the server's
     /// has been started.
     fn meet(context: &Context) -> Result<(), TestbedError> {
-        let failed =
-            |error: &dyn std::fmt::Display| TestbedError::failed("ask the interface's process", error);
-        let fabric =
-            Fabric::existing(&context.scratch.display().to_string()).map_err(|error| failed(&error))?;
-        let mut process =
-            Control::open(&fabric, &client_node(context.client)).map_err(|error| failed(&error))?;
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            let stack = process.status().map_err(|error| failed(&error))?.stack;
+        let fabric = context.scratch.display().to_string();
+        attached::meet(&fabric, &client_node(context.client), |stack| {
             // Those who came before it are members of its fabric too.
-            if stack.peers > u32::from(context.client) || stack.remotes.iter().any(|remote| remote.connected)
-            {
-                return Ok(());
-            }
-            if Instant::now() >= deadline {
-                return Err(TestbedError::Failed(
-                    "the two interfaces do not find each other".into(),
-                ));
-            }
-            std::thread::sleep(LOOK);
-        }
+            stack.peers > u32::from(context.client) || stack.remotes.iter().any(|remote| remote.connected)
+        })
     }
 }
 

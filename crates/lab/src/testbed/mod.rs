@@ -11,6 +11,7 @@ mod carrier;
 mod demux;
 mod device;
 mod floor;
+mod hosts;
 mod kernel_loopback;
 mod kernel_tcp;
 mod kernel_veth;
@@ -28,6 +29,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::experiment::Settings;
+use crate::far;
 use crate::side::{self, Control};
 use crate::workload::Workload;
 
@@ -51,11 +53,19 @@ pub const ALL: &[Candidate] = &[
     Candidate::of::<mixed::Mixed<mixed::ToKernelJumbo>>(),
     Candidate::of::<mixed::Mixed<mixed::FromKernelJumbo>>(),
     Candidate::of::<mixed::Mixed<mixed::KernelsJumbo>>(),
+    Candidate::of::<toehold::Toehold<hosts::Between>>(),
+    Candidate::of::<hosts::Kernel>(),
     Candidate::alone::<demux::Printed>(),
     Candidate::alone::<demux::Corrected>(),
     Candidate::alone::<demux::Model>(),
     Candidate::alone::<demux::Simulation>(),
     Candidate::alone::<demux::Measured>(),
+];
+
+/// What is measured between two machines, in the order of columns.
+pub const HOSTS: &[Candidate; 2] = &[
+    Candidate::of::<toehold::Toehold<hosts::Between>>(),
+    Candidate::of::<hosts::Kernel>(),
 ];
 
 /// What is measured beside one another on interfaces of the kernel, in the order of columns.
@@ -143,6 +153,9 @@ pub struct Context {
     /// A directory that all pairs of the candidate may use, empty at first; it is removed after the run. Its
     /// path may be too long for the name of a socket: go there and use a relative one.
     pub scratch: PathBuf,
+    /// The addresses of the two sides' machines, if they are two.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub path: Option<far::Path>,
     /// How measurements are taken.
     pub settings: Settings,
     /// Of everything random that this side does by itself; another one each round.
@@ -176,6 +189,8 @@ pub trait Testbed: Sized {
     const ABOUT: &'static str;
     /// Programs that it needs, with the Debian packages that have them.
     const PROGRAMS: &'static [Program] = &[];
+    /// Whether its sides are on two machines.
+    const IS_BETWEEN_HOSTS: bool = false;
     /// What accepts connections.
     type Listener;
     /// What they are.
@@ -254,6 +269,8 @@ pub struct Candidate {
     pub about: &'static str,
     /// Programs that it needs.
     pub programs: &'static [Program],
+    /// Whether its sides are on two machines.
+    pub is_between_hosts: bool,
     /// Whether a workload means anything here.
     pub supports: fn(&Workload) -> bool,
     pub(crate) attend: fn(&mut Control, &Context) -> io::Result<()>,
@@ -266,6 +283,7 @@ impl Candidate {
             name: T::NAME,
             about: T::ABOUT,
             programs: T::PROGRAMS,
+            is_between_hosts: T::IS_BETWEEN_HOSTS,
             supports: |workload| !workload.is_alone() && T::supports(workload),
             attend: side::attend::<T>,
         }

@@ -29,6 +29,7 @@ impl Candidate {
             name: S::NAME,
             about: S::ABOUT,
             programs: &[],
+            is_between_hosts: false,
             supports: S::supports,
             attend: side::attend_alone::<S>,
         }

@@ -22,15 +22,18 @@ pub(super) trait Place: Sized {
     /// Whether it can be changed while traffic flows.
     const MAY_CHANGE: bool = false;
 
+    /// Whether its nodes are on two machines.
+    const IS_BETWEEN_HOSTS: bool = false;
+
     /// Whether programs of others can be run on the node.
     const IS_SHARED: bool = false;
 
     /// Makes the node, and what has to live as long.
     fn take(context: &Context, name: &str, address: Ipv4Addr) -> Result<(Node, Self), TestbedError>;
 
-    /// The node's engine process, if there is one.
-    fn engine(&self) -> Option<u32> {
-        None
+    /// The processes of the node's engine and of what it reaches others by.
+    fn engines(&self) -> Vec<u32> {
+        Vec::new()
     }
 
     /// What changes it.
@@ -86,10 +89,14 @@ pub(super) struct Toehold<P> {
 impl<P: Place> Testbed for Toehold<P> {
     const NAME: &'static str = P::NAME;
     const ABOUT: &'static str = P::ABOUT;
+    const IS_BETWEEN_HOSTS: bool = P::IS_BETWEEN_HOSTS;
     type Listener = TcpListener;
     type Connection = TcpStream;
 
     fn supports(workload: &Workload) -> bool {
+        if P::IS_BETWEEN_HOSTS {
+            return !workload.is_about_nodes() && !workload.is_of_programs();
+        }
         stays(workload)
             || (P::MAY_CHANGE && matches!(workload, Workload::Switching { .. }))
             || (P::IS_SHARED && workload.is_of_programs())
@@ -130,7 +137,7 @@ impl<P: Place> Testbed for Toehold<P> {
     }
 
     fn engines(&self) -> Vec<u32> {
-        self.place.engine().into_iter().collect()
+        self.place.engines()
     }
 
     fn retransmits(&self) -> Option<u64> {

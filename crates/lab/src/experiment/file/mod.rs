@@ -268,6 +268,7 @@ impl Measure {
             cores: [0, 0],
             congestion: self.congestion.clone().unwrap_or_else(|| "reno".into()),
             trace: None,
+            far: None,
         }
     }
 }

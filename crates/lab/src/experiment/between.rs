@@ -1,0 +1,114 @@
+//! Plans between two machines.
+
+use super::{Comparison, Plan, PlanError};
+use crate::far::Far;
+use crate::testbed::{Candidate, HOSTS};
+
+impl Plan {
+    /// The same with the servers on another machine. A plan that names no candidate between
+    /// machines is measured with all that there are ([`HOSTS`]) in place of its own.
+    ///
+    /// # Errors
+    ///
+    /// If it has something that can be had within one machine only.
+    pub fn between(mut self, far: Far) -> Result<Plan, PlanError> {
+        self.settings.far = Some(far);
+        let is_between = |name: &String| HOSTS.iter().any(|host| host.name == name);
+        if !self.candidates.iter().any(is_between) {
+            let names = || HOSTS.iter().map(|candidate| candidate.name);
+            self.candidates = names().map(str::to_owned).collect();
+            let [ours, kernel] = HOSTS;
+            self.comparisons = vec![ratio(ours, kernel)];
+            self.wanted.clear();
+        }
+        for cell in &self.cells {
+            let supports = |candidate: &Candidate| (candidate.supports)(&cell.workload);
+            let reason = if cell.mtu.is_some() {
+                "an MTU cannot be set on the network between them: leave `mtu` out"
+            } else if !HOSTS.iter().any(supports) {
+                "this workload is within one machine"
+            } else {
+                continue;
+            };
+            return Err(PlanError::Between {
+                cell: cell.name(),
+                reason,
+            });
+        }
+        Ok(self)
+    }
+}
+
+fn ratio(candidate: &Candidate, baseline: &Candidate) -> Comparison {
+    Comparison {
+        candidate: candidate.name.into(),
+        baseline: baseline.name.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::PlanFile;
+
+    fn plan(text: &str) -> Plan {
+        let whole = format!("name = \"mine/far\"\ntitle = \"T\"\n{text}");
+        PlanFile::parse("far.toml", &whole)
+            .unwrap()
+            .plan(false, 1, [0, 1])
+    }
+
+    fn far() -> Far {
+        Far {
+            host: "there".into(),
+            ssh: "ssh".into(),
+            toehold: "toehold".into(),
+            address: None,
+        }
+    }
+
+    #[test]
+    fn a_plan_within_a_machine_gets_the_candidates_between_two() {
+        let within = plan(
+            "candidates = [\"adaptive\", \"unix\"]\ncompare = [\"adaptive/unix\"]\n\
+             [[workload]]\nkind = \"stream\"\nsize = \"64K\"\n",
+        );
+        let between = within.clone().between(far()).unwrap();
+        assert_eq!(between.candidates, ["toehold-hosts", "kernel-hosts"]);
+        assert_eq!(between.comparisons, [ratio(&HOSTS[0], &HOSTS[1])]);
+        assert_eq!(
+            (&between.cells, between.settings.far),
+            (&within.cells, Some(far()))
+        );
+    }
+
+    #[test]
+    fn candidates_between_machines_stay_beside_those_within_one() {
+        let both = plan(
+            "candidates = [\"kernel-loopback\", \"kernel-hosts\"]\n\
+             [[workload]]\nkind = \"connect\"\n",
+        );
+        let between = both.clone().between(far()).unwrap();
+        assert_eq!(between.candidates, both.candidates);
+    }
+
+    #[test]
+    fn what_is_within_one_machine_is_refused_between_two() {
+        let refused = |workload: &str| {
+            let text = format!("candidates = [\"adaptive\"]\n[[workload]]\n{workload}\n");
+            plan(&text).between(far()).unwrap_err().to_string()
+        };
+        let mtu = refused("kind = \"ping-pong\"\nsize = 64\nmtu = 1500");
+        assert!(
+            mtu.contains("latency_64B_mtu1500") && mtu.contains("MTU"),
+            "{mtu}"
+        );
+        for workload in [
+            "kind = \"crowd\"\npairs = 2\nsize = 64",
+            "kind = \"web\"\nserver = \"nginx\"\nclients = 2\nsize = \"1K\"",
+            "kind = \"acknowledgement\"\ntimes = 3",
+        ] {
+            assert!(refused(workload).contains("within one machine"), "{workload}");
+        }
+    }
+}
