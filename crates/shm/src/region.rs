@@ -124,7 +124,7 @@ impl Region {
             .ok()
             .filter(|&len| (1..=isize::MAX as usize).contains(&len));
         let len = len.ok_or(RegionError::Length(stat.st_size as u64))?;
-        let base = map_shared(&fd, len, access)?;
+        let base = map_shared(&fd, 0, len, access)?;
         Ok(Self {
             base,
             len,
@@ -134,10 +134,11 @@ impl Region {
         })
     }
 
-    /// Maps the first `len` bytes of a file or device for reading and writing, whatever
+    /// Maps `len` bytes of a file or device from `offset` on, where a page begins, for reading
+    /// and writing, whatever
     /// others can do to it: should it be truncated, accesses beyond its end are fatal.
-    pub(crate) fn over(fd: OwnedFd, len: usize) -> Result<Self, RegionError> {
-        let base = map_shared(&fd, len, Access::ReadWrite)?;
+    pub(crate) fn over(fd: OwnedFd, offset: u64, len: usize) -> Result<Self, RegionError> {
+        let base = map_shared(&fd, offset, len, Access::ReadWrite)?;
         Ok(Self {
             base,
             len,
@@ -154,7 +155,7 @@ impl Region {
         // Whoever is not this user cannot reopen the memory with more rights
         // than the descriptor it was given.
         fs::fchmod(&fd, Mode::RUSR | Mode::WUSR).map_err(RegionError::Create)?;
-        let base = map_shared(&fd, len, Access::ReadWrite)?;
+        let base = map_shared(&fd, 0, len, Access::ReadWrite)?;
         let mut region = Self {
             base,
             len,
@@ -295,13 +296,13 @@ fn memfd(name: &str) -> Result<OwnedFd, Errno> {
     }
 }
 
-fn map_shared(fd: &OwnedFd, len: usize, access: Access) -> Result<NonNull<u8>, RegionError> {
+fn map_shared(fd: &OwnedFd, offset: u64, len: usize, access: Access) -> Result<NonNull<u8>, RegionError> {
     let protection = match access {
         Access::ReadOnly => ProtFlags::READ,
         Access::ReadWrite => ProtFlags::READ | ProtFlags::WRITE,
     };
     // SAFETY: the kernel chooses an unused address for a new mapping.
-    let base = unsafe { mm::mmap(ptr::null_mut(), len, protection, MapFlags::SHARED, fd, 0) };
+    let base = unsafe { mm::mmap(ptr::null_mut(), len, protection, MapFlags::SHARED, fd, offset) };
     base.map(non_null)
         .map_err(|errno| RegionError::Map { len, errno })
 }

@@ -67,7 +67,7 @@ impl SharedLink {
     /// The settings are impossible, the memory cannot be had, or no number is free.
     pub fn open(settings: &SharedSettings) -> Result<SharedLink, SharedError> {
         settings.check()?;
-        let segment = Segment::open(&settings.path, settings.size, settings.members)?;
+        let segment = Segment::open(&settings.path, settings.size, settings.members, settings.part)?;
         let members = segment.members();
         if let Some(member) = settings.member.filter(|&member| member >= members) {
             return Err(SharedError::NoSuchMember { member, members });

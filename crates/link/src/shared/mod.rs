@@ -40,3 +40,4 @@ pub use self::link::SharedLink;
 pub use self::settings::SharedSettings;
 pub use self::statistics::{SharedPeerInfo, SharedPeerStatistics, SharedStatistics};
 pub use self::vigil::STALE_NS;
+pub use toehold_shm::ring::segment::Part;

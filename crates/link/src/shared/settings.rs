@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use toehold_shm::ring::segment::Part;
+
 use super::SharedError;
 
 /// Bounds of the MTU, in bytes: as of the links between nodes.
@@ -20,6 +22,9 @@ pub struct SharedSettings {
     pub members: usize,
     /// Which of them this is; `None`: any that is free.
     pub member: Option<usize>,
+    /// In which part of the memory the segment lies: each carries what its members send over
+    /// it, and nothing else.
+    pub part: Part,
     /// The hardware address of this end.
     pub address: [u8; 6],
     /// Largest IP packet in a plain frame, in bytes.
@@ -37,6 +42,7 @@ impl SharedSettings {
             size: None,
             members: Self::DEFAULT_MEMBERS,
             member: None,
+            part: Part::ALL,
             address,
             mtu: 1500,
         }

@@ -8,11 +8,11 @@ use std::path::Path;
 use rustix::fs::{FallocateFlags, FileType, Mode, OFlags, Stat, fallocate, fstat, major, minor, open};
 use rustix::io::Errno;
 
-use super::SegmentError;
+use super::{Part, SegmentError};
 use crate::Region;
 
-/// Opens what is there, or makes a file of `make` bytes.
-pub(super) fn map(path: &Path, make: Option<u64>) -> Result<Region, SegmentError> {
+/// Opens what is there, or makes a file of `make` bytes, and maps a part of it.
+pub(super) fn map(path: &Path, make: Option<u64>, part: Part) -> Result<Region, SegmentError> {
     let refused = |errno| SegmentError::Open {
         path: path.to_owned(),
         errno,
@@ -36,7 +36,10 @@ pub(super) fn map(path: &Path, make: Option<u64>) -> Result<Region, SegmentError
         len = length(&file).map_err(refused)?;
     }
     match usize::try_from(len) {
-        Ok(len) if (1..=isize::MAX as usize).contains(&len) => Ok(Region::over(file, len)?),
+        Ok(len) if (1..=isize::MAX as usize).contains(&len) => {
+            let (offset, len) = part.within(len);
+            Ok(Region::over(file, offset as u64, len)?)
+        }
         _ => Err(SegmentError::NoLength(path.to_owned())),
     }
 }

@@ -43,6 +43,38 @@ pub(super) const OFFERED_TO: usize = 152;
 pub(super) const UNUSED: usize = 256;
 
 const PAGE: usize = 4096;
+/// Parts begin at multiples of this, where on every system a page begins.
+const LONGEST_PAGE: usize = 64 << 10;
+
+/// Most parts that memory is divided into.
+pub const MAX_PARTS: u8 = 16;
+
+/// Which part of the memory a segment lies in. All parts have the same length.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Part {
+    /// Counted from 0.
+    pub index: u8,
+    /// How many there are: 1 to [`MAX_PARTS`].
+    pub count: u8,
+}
+
+impl Part {
+    /// The only one.
+    pub const ALL: Part = Part { index: 0, count: 1 };
+
+    /// Where the part of so many bytes begins, and how long it is. Of too few, there is nothing
+    /// but a beginning, which is too short for any segment.
+    pub(super) fn within(self, len: usize) -> (usize, usize) {
+        if self.count <= 1 {
+            return (0, len);
+        }
+        let each = len / usize::from(self.count) / LONGEST_PAGE * LONGEST_PAGE;
+        match each {
+            0 => (0, len.min(size_of::<u64>())),
+            each => (usize::from(self.index) * each, each),
+        }
+    }
+}
 
 /// How many members, and how much room for each way between two of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,24 +101,36 @@ impl Geometry {
         Err(SegmentError::TooShort { len, members })
     }
 
-    /// All of it in one word, which is never zero.
-    pub(super) fn to_word(self) -> u64 {
+    /// All of it in one word, which is never zero, and which part it is of the memory.
+    pub(super) fn to_word(self, part: Part) -> u64 {
         let [members, order] = [self.members as u64, self.capacity.ilog2().into()];
-        u64::from(MAGIC) | u64::from(VERSION) << 32 | members << 40 | order << 48
+        let [index, count] = [part.index, part.count].map(u64::from);
+        let part = (count - 1) << 56 | index << 60;
+        u64::from(MAGIC) | u64::from(VERSION) << 32 | members << 40 | order << 48 | part
     }
 
-    /// What a word says, if it is that of a segment that lies in so many bytes.
-    pub(super) fn from_word(word: u64, len: usize) -> Result<Geometry, SegmentError> {
-        if word as u32 != MAGIC || word >> 56 != 0 {
+    /// What a word says, if it is that of a segment that lies in this part, of so many bytes.
+    pub(super) fn from_word(word: u64, len: usize, part: Part) -> Result<Geometry, SegmentError> {
+        if word as u32 != MAGIC {
             return Err(SegmentError::NotASegment);
         }
         let version = (word >> 32) as u8;
         if version != VERSION {
             return Err(SegmentError::Version(version));
         }
+        let there = (word >> 56) as u8 % MAX_PARTS + 1;
+        if there != part.count {
+            return Err(SegmentError::Parts {
+                there,
+                wanted: part.count,
+            });
+        }
+        if (word >> 60) as u8 != part.index {
+            return Err(SegmentError::NotASegment);
+        }
         let geometry = Geometry {
             members: usize::from((word >> 40) as u8),
-            capacity: 1_u64.checked_shl((word >> 48) as u32).unwrap_or(0),
+            capacity: 1_u64.checked_shl(u32::from((word >> 48) as u8)).unwrap_or(0),
         };
         let is_possible = (2..=MAX_MEMBERS).contains(&geometry.members)
             && (MIN_CAPACITY..=MAX_CAPACITY).contains(&geometry.capacity)
@@ -138,7 +182,12 @@ mod tests {
         for members in [2, 3, 8, MAX_MEMBERS] {
             let len = 64 << 20;
             let geometry = Geometry::within(len, members).unwrap();
-            assert_eq!(Geometry::from_word(geometry.to_word(), len), Ok(geometry));
+            for part in [Part::ALL, Part { index: 15, count: 16 }] {
+                assert_eq!(
+                    Geometry::from_word(geometry.to_word(part), len, part),
+                    Ok(geometry)
+                );
+            }
             let mut places: Vec<_> = (0..members).map(|member| (geometry.slot(member), SLOT)).collect();
             for from in 0..members {
                 let others = (0..members).filter(|&to| to != from);
@@ -160,21 +209,47 @@ mod tests {
     }
 
     #[test]
+    fn parts_do_not_overlap_and_lie_within() {
+        for (len, count) in [
+            (1 << 20, 3),
+            (1 << 17, 2),
+            (100_000, 16),
+            (4095, 2),
+            (3, 5),
+            (12_345, 1),
+        ] {
+            let mut end = 0;
+            for index in 0..count {
+                let (offset, bytes) = Part { index, count }.within(len);
+                assert!(offset.is_multiple_of(LONGEST_PAGE) && bytes > 0 && offset + bytes <= len);
+                let is_too_short = Geometry::within(bytes, 2).is_err();
+                assert!(offset == end || is_too_short, "{len} {count} {index}");
+                end = offset + bytes;
+            }
+        }
+        assert_eq!(Part::ALL.within(12_345), (0, 12_345));
+    }
+
+    #[test]
     fn words_that_lie_are_refused() {
         let len = 1 << 20;
-        let good = Geometry::within(len, 2).unwrap().to_word();
+        let part = Part { index: 1, count: 3 };
+        let from_word = |word, len| Geometry::from_word(word, len, part);
+        let good = Geometry::within(len, 2).unwrap().to_word(part);
         for bit in 0..64 {
             let word = good ^ 1 << bit;
-            match Geometry::from_word(word, len) {
+            match from_word(word, len) {
                 Ok(other) => assert!(other.bytes_needed() <= len && other.members >= 2),
                 Err(error) => assert!(matches!(
                     error,
-                    SegmentError::NotASegment | SegmentError::Version(_)
+                    SegmentError::NotASegment | SegmentError::Version(_) | SegmentError::Parts { .. }
                 )),
             }
         }
-        assert_eq!(Geometry::from_word(good, len / 4), Err(SegmentError::NotASegment));
-        assert_eq!(Geometry::from_word(u64::MAX, len), Err(SegmentError::NotASegment));
+        assert_eq!(from_word(good, len / 4), Err(SegmentError::NotASegment));
+        assert_eq!(from_word(u64::MAX, len), Err(SegmentError::NotASegment));
+        let other = Geometry::from_word(good, len, Part { index: 2, ..part });
+        assert_eq!(other, Err(SegmentError::NotASegment));
         assert!(matches!(
             Geometry::within(12_000, 2),
             Err(SegmentError::TooShort { .. })

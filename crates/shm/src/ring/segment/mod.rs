@@ -9,14 +9,14 @@
 //!
 //! ```
 //! use toehold_shm::Gather;
-//! use toehold_shm::ring::segment::Segment;
+//! use toehold_shm::ring::segment::{Part, Segment};
 //!
 //! # let directory = std::env::temp_dir().join(format!("toehold-doc-{}", std::process::id()));
 //! # std::fs::create_dir_all(&directory)?;
 //! # let path = directory.join("segment");
 //! // Two members; in real life two processes or machines.
-//! let here = Segment::open(&path, Some(1 << 20), 2)?;
-//! let there = Segment::open(&path, None, 2)?;
+//! let here = Segment::open(&path, Some(1 << 20), 2, Part::ALL)?;
+//! let there = Segment::open(&path, None, 2, Part::ALL)?;
 //! assert!(here.slot(0).claim(0, 17, 0) && there.slot(1).claim(0, 18, 0));
 //! let (mut sender, mut receiver) = (here.outbound(0, 1), there.inbound(0, 1));
 //!
@@ -33,6 +33,9 @@
 //! # std::fs::remove_dir_all(&directory)?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! The memory may be divided into several segments of the same length, for who has several
+//! threads: each [`Part`] is one of its own.
 //!
 //! Every member can write all of it, so members have to trust one another with their
 //! traffic; but with nothing else. Whatever is in there, an end never leads outside of its
@@ -54,8 +57,8 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
-pub use self::layout::MAX_MEMBERS;
 use self::layout::{Geometry, VERSION};
+pub use self::layout::{MAX_MEMBERS, MAX_PARTS, Part};
 pub use self::slot::{Sight, Slot};
 pub use self::way::{Inbound, Outbound, SendError};
 use crate::{Region, RegionError};
@@ -106,6 +109,16 @@ pub enum SegmentError {
     /// It holds something else.
     #[error("the memory holds something that is no segment; if nobody needs that, fill it with zeros")]
     NotASegment,
+    /// Its members have divided the memory otherwise.
+    #[error(
+        "the memory is divided into {there} segments, one for each queue of an interface, and not into {wanted}"
+    )]
+    Parts {
+        /// Into how many.
+        there: u8,
+        /// Into how many it was to be.
+        wanted: u8,
+    },
     /// Its members are of another version.
     #[error("the segment has version {0}, this build knows {VERSION} only")]
     Version(u8),
@@ -118,12 +131,13 @@ pub struct Segment {
 }
 
 impl Segment {
-    /// Maps what is at `path`. If it is fresh, it becomes a segment of so many members with
-    /// the longest rings that fit. If nothing is there, a file of `make` bytes is made.
-    pub fn open(path: &Path, make: Option<u64>, members: usize) -> Result<Segment, SegmentError> {
-        let mut region = file::map(path, make)?;
+    /// Maps a part of what is at `path`. If it is fresh, it becomes a segment of so many members
+    /// with the longest rings that fit. If nothing is there, a file of `make` bytes is made, for
+    /// all parts.
+    pub fn open(path: &Path, make: Option<u64>, members: usize, part: Part) -> Result<Segment, SegmentError> {
+        let mut region = file::map(path, make, part)?;
         region.close_fd();
-        let geometry = agree(&region, members)?;
+        let geometry = agree(&region, members, part)?;
         Ok(Segment {
             region: Arc::new(region),
             geometry,
@@ -181,7 +195,7 @@ impl Segment {
 }
 
 /// What the segment is. Whoever comes first says it.
-fn agree(region: &Region, members: usize) -> Result<Geometry, SegmentError> {
+fn agree(region: &Region, members: usize, part: Part) -> Result<Geometry, SegmentError> {
     if region.len() < size_of::<u64>() {
         return Err(SegmentError::TooShort {
             len: region.len(),
@@ -191,13 +205,13 @@ fn agree(region: &Region, members: usize) -> Result<Geometry, SegmentError> {
     let word = words::geometry(region);
     let present = match word.load(Acquire) {
         0 => {
-            let wanted = Geometry::within(region.len(), members)?.to_word();
+            let wanted = Geometry::within(region.len(), members)?.to_word(part);
             let said = word.compare_exchange(0, wanted, AcqRel, Acquire);
             said.map_or_else(|other| other, |_| wanted)
         }
         present => present,
     };
-    Geometry::from_word(present, region.len())
+    Geometry::from_word(present, region.len(), part)
 }
 
 impl fmt::Debug for Segment {

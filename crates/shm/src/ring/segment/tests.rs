@@ -24,7 +24,7 @@ impl Place {
     }
 
     fn open(&self) -> Segment {
-        Segment::open(&self.path(), Some(1 << 16), 2).unwrap()
+        Segment::open(&self.path(), Some(1 << 16), 2, Part::ALL).unwrap()
     }
 }
 
@@ -62,7 +62,11 @@ fn take(receiver: &mut Inbound) -> Result<Option<Vec<u8>>, Corrupt> {
 #[test]
 fn what_cannot_be_a_segment_says_why() {
     let place = Place::new("refused");
-    let open = |make, members| Segment::open(&place.path(), make, members).err().unwrap();
+    let open = |make, members| {
+        Segment::open(&place.path(), make, members, Part::ALL)
+            .err()
+            .unwrap()
+    };
     assert_eq!(open(None, 2), SegmentError::Missing(place.path()));
     File::create(place.path()).unwrap();
     assert_eq!(open(None, 2), SegmentError::NoLength(place.path()));
@@ -71,14 +75,16 @@ fn what_cannot_be_a_segment_says_why() {
         SegmentError::TooShort { len: 4096, .. }
     ));
     assert_eq!(
-        Segment::open(&std::env::temp_dir(), None, 2).err().unwrap(),
+        Segment::open(&std::env::temp_dir(), None, 2, Part::ALL)
+            .err()
+            .unwrap(),
         SegmentError::Open {
             path: std::env::temp_dir(),
             errno: Errno::ISDIR
         }
     );
     assert!(matches!(
-        Segment::open("/dev/null".as_ref(), None, 2),
+        Segment::open("/dev/null".as_ref(), None, 2, Part::ALL),
         Err(SegmentError::NoLength(_))
     ));
     std::fs::write(place.path(), [1; 8192]).unwrap();
@@ -90,10 +96,45 @@ fn what_cannot_be_a_segment_says_why() {
 #[test]
 fn whoever_comes_first_says_what_it_is() {
     let place = Place::new("first");
-    let first = Segment::open(&place.path(), Some(1 << 20), 4).unwrap();
-    let second = Segment::open(&place.path(), Some(1 << 10), 2).unwrap();
+    let first = Segment::open(&place.path(), Some(1 << 20), 4, Part::ALL).unwrap();
+    let second = Segment::open(&place.path(), Some(1 << 10), 2, Part::ALL).unwrap();
     assert_eq!((second.members(), second.max_record()), (4, first.max_record()));
     assert_eq!(std::fs::metadata(place.path()).unwrap().len(), 1 << 20);
+}
+
+/// A record is in its own part, and the members of each have to agree how many there are.
+#[test]
+fn parts_of_the_memory_are_segments_of_their_own() {
+    let place = Place::new("parts");
+    let part = |index, count| Segment::open(&place.path(), Some(1 << 18), 2, Part { index, count });
+    let parts = [0, 1, 2].map(|index| [part(index, 3).unwrap(), part(index, 3).unwrap()]);
+    let mut ways = parts.each_ref().map(|[here, there]| {
+        let (mut sender, mut receiver) = (here.outbound(0, 1), there.inbound(0, 1));
+        receiver.offer(9, LIVES[1], LIVES[0]);
+        assert!(sender.attend(LIVES[0], LIVES[1]));
+        receiver.attend();
+        (sender, receiver)
+    });
+    let longest = vec![7; parts[0][0].max_record()];
+    for number in 0..3 {
+        ways[number].0.send(1, [&longest, b""], &Gather::EMPTY).unwrap();
+        ways[number].0.publish();
+        for (other, (_, receiver)) in ways.iter_mut().enumerate() {
+            let expected = (other == number).then_some(longest.clone());
+            assert_eq!(take(receiver), Ok(expected));
+        }
+    }
+    for (there, wanted, index) in [(3, 1, 0), (3, 2, 0), (3, 16, 0)] {
+        let refused = part(index, wanted).err().unwrap();
+        assert_eq!(refused, SegmentError::Parts { there, wanted });
+    }
+    std::fs::remove_file(place.path()).unwrap();
+    let whole = place.open();
+    assert_eq!(
+        part(0, 2).err().unwrap(),
+        SegmentError::Parts { there: 1, wanted: 2 }
+    );
+    drop(whole);
 }
 
 #[test]
