@@ -6,6 +6,8 @@
 
 use super::peer::{Polled, count};
 use super::port::Port;
+use super::state::PeerRecord;
+use crate::steering::Flow;
 use crate::{Received, Transmit, TransmitError};
 
 impl Port {
@@ -28,6 +30,8 @@ impl Port {
     /// [`fence`](crate::Transmitter::fence) for the node that has an address, which is none here.
     fn transmit_beyond(&mut self, frame: &Transmit<'_>) -> Result<(), TransmitError> {
         let gateways = self.state.head().gateways;
+        // Only looked for if there is a gateway with several shards.
+        let mut flow = None;
         let counter = match gateways.is_empty() {
             true => &mut self.state.head_mut().statistics.unreachable,
             false => &mut self.state.head_mut().statistics.sent_beyond,
@@ -35,6 +39,14 @@ impl Port {
         count(counter, 1);
         let mut result = Err(TransmitError::Unreachable);
         for slot in gateways.iter() {
+            let is_sharded = self.state.get(slot).is_some_and(PeerRecord::is_sharded);
+            if is_sharded {
+                let flow = flow.get_or_insert_with(|| Flow::of_frame(frame.headers));
+                let steering = self.state.get(slot).map(PeerRecord::steering).unwrap_or_default();
+                if flow.is_some_and(|flow| !steering.is_own(&flow)) {
+                    continue;
+                }
+            }
             let sent = self.put(frame, slot, false);
             if sent.is_ok() || result == Err(TransmitError::Unreachable) {
                 result = sent;

@@ -226,7 +226,7 @@ impl Layout {
             key: self.steering_key,
         };
         let gateway = self.flags & FLAG_GATEWAY != 0;
-        if !steering.is_valid() || (gateway && steering.count > 1) {
+        if !steering.is_valid() {
             return Err(Refusal::Malformed);
         }
         if self.mac[0] & 1 == 1 || self.mac == [0; 6] {
@@ -324,8 +324,6 @@ mod tests {
         assert_eq!(with(|layout| layout.shard = 1), Err(Refusal::Malformed));
         assert_eq!(with(|layout| layout.shards = 0), Err(Refusal::Malformed));
         assert_eq!(with(|layout| layout.shards = 17), Err(Refusal::Malformed));
-        let sharded = |layout: &mut Layout| (layout.shards, layout.flags) = (2, FLAG_GATEWAY);
-        assert_eq!(with(sharded), Err(Refusal::Malformed), "a gateway has one shard");
     }
 
     proptest! {

@@ -92,8 +92,8 @@ pub struct MeshSettings {
     /// given. A node with several shards has to give it.
     pub incarnation: Option<u64>,
     /// Whether the node leads to others that are no members: it gets the frames for
-    /// addresses that no member has, and may send frames from such addresses. A gateway has
-    /// one shard. What is beyond one gateway does not reach what is beyond another one.
+    /// addresses that no member has, and may send frames from such addresses. What is beyond
+    /// one gateway does not reach what is beyond another one.
     pub gateway: bool,
 }
 
@@ -153,7 +153,7 @@ impl MeshSettings {
         if !(1..=Self::MAX_PEERS).contains(&self.max_peers) {
             return Err(JoinError::MaxPeers(self.max_peers));
         }
-        if !self.steering.is_valid() || (self.gateway && self.steering.count > 1) {
+        if !self.steering.is_valid() {
             return Err(JoinError::Shard(self.steering));
         }
         Ok(())
@@ -195,7 +195,7 @@ pub enum JoinError {
     #[error("{0} is no number of peers; choose 1 to 512")]
     MaxPeers(usize),
     /// There is no such shard.
-    #[error("{0:?} cannot be; a node has 1 to 16 shards, counted from 0, and a gateway has one")]
+    #[error("{0:?} cannot be; a node has 1 to 16 shards, counted from 0")]
     Shard(Steering),
     /// The fabric's directory does not let the node in.
     #[error(transparent)]

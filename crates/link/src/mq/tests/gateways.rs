@@ -1,7 +1,9 @@
 //! Members that lead to others: who gets what, and who may speak for whom.
 
 use super::hostile::Liar;
+use super::shards::{KEY, frames, octets, segment, transmit};
 use super::*;
+use crate::steering::{Flow, Steering};
 
 /// What is beyond a gateway.
 const BEYOND: u8 = 77;
@@ -183,17 +185,48 @@ fn a_gateway_that_leads_to_another_one_is_not_heard() {
 }
 
 #[test]
-fn a_gateway_has_one_shard() {
+fn a_shard_of_a_gateway_gets_the_segments_that_are_its_own() {
     let fabric = Fabric::new();
-    let settings = MeshSettings {
-        gateway: true,
-        steering: crate::steering::Steering {
-            index: 0,
-            count: 2,
-            key: [1; 16],
-        },
-        incarnation: Some(1),
-        ..fabric.settings("gateway", 1)
+    let steering = |index| Steering {
+        index,
+        count: 3,
+        key: KEY,
     };
-    assert!(Mesh::join(&settings).is_err());
+    let shard = |index| {
+        let settings = MeshSettings {
+            gateway: true,
+            steering: steering(index),
+            incarnation: Some(1),
+            ..fabric.settings("gateway", 1)
+        };
+        Mesh::join(&settings).unwrap()
+    };
+    let mut nodes = vec![fabric.join("node-0", 0)];
+    nodes.extend((0..3).map(shard));
+    drive(&mut nodes, |nodes| {
+        nodes[0].connected() == 3 && nodes[1..].iter().all(|shard| shard.connected() == 1)
+    });
+    let mut used = [0; 3];
+    for port in 1000..1100 {
+        let frame = segment(0, BEYOND, port, b"abroad");
+        transmit(&mut nodes[0], &frame).unwrap();
+        let flow = Flow::between((octets(0), port), (octets(BEYOND), 80));
+        let owner = usize::from(steering(0).shard_of(&flow));
+        used[owner] += 1;
+        for (index, shard) in nodes[1..].iter_mut().enumerate() {
+            let expected = if index == owner {
+                vec![frame.clone()]
+            } else {
+                vec![]
+            };
+            assert_eq!(frames(shard), expected, "port {port}, shard {index}");
+        }
+        // Whichever of them it comes back through.
+        let answer = segment(BEYOND, 0, port, b"from abroad");
+        transmit(&mut nodes[1 + owner], &answer).unwrap();
+        assert_eq!(frames(&mut nodes[0]), [answer]);
+    }
+    assert!(used.iter().all(|&used| used > 10), "{used:?}");
+    send(&mut nodes[0], BEYOND, b"no segment").unwrap();
+    assert_eq!(taken(&mut nodes), [0, 1, 1, 1]);
 }

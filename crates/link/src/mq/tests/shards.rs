@@ -7,7 +7,7 @@ use crate::NeighborChange;
 use crate::mq::{PeerState, Refusal};
 use crate::steering::Steering;
 
-const KEY: [u8; 16] = *b"everybody knows ";
+pub(super) const KEY: [u8; 16] = *b"everybody knows ";
 
 impl Fabric {
     fn shard(&self, name: &str, number: u8, steering: Steering, life: u64) -> Mesh {
@@ -51,13 +51,13 @@ fn steering(index: u8, count: u8) -> Steering {
     }
 }
 
-fn octets(number: u8) -> [u8; 16] {
+pub(super) fn octets(number: u8) -> [u8; 16] {
     [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, number]
 }
 
 /// The beginning of a TCP segment over IPv4 from port `port` to port 80, and what is
 /// sent with it.
-fn segment(from: u8, to: u8, port: u16, payload: &[u8]) -> Vec<u8> {
+pub(super) fn segment(from: u8, to: u8, port: u16, payload: &[u8]) -> Vec<u8> {
     let mut frame = [mac(to), mac(from)].concat();
     frame.extend([0x08, 0x00, 0x45, 0]);
     frame.extend((40 + payload.len() as u16).to_be_bytes());
@@ -69,7 +69,7 @@ fn segment(from: u8, to: u8, port: u16, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-fn transmit(mesh: &mut Mesh, frame: &[u8]) -> Result<(), TransmitError> {
+pub(super) fn transmit(mesh: &mut Mesh, frame: &[u8]) -> Result<(), TransmitError> {
     let sent = mesh.transmit(&Transmit {
         headers: frame,
         payload: &Gather::EMPTY,
@@ -80,7 +80,7 @@ fn transmit(mesh: &mut Mesh, frame: &[u8]) -> Result<(), TransmitError> {
 }
 
 /// Whole frames, as they were sent.
-fn frames(mesh: &mut Mesh) -> Vec<Vec<u8>> {
+pub(super) fn frames(mesh: &mut Mesh) -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
     while mesh.receive(0, 64, &mut |frame| frames.push(whole(frame))) != 0 {}
     frames
