@@ -136,6 +136,11 @@ impl UdpLink {
         self.common.socket.local_address().map(canonical)
     }
 
+    /// Which fabric this is, as the settings say.
+    pub fn fabric(&self) -> u32 {
+        self.common.fabric
+    }
+
     /// What was carried and dropped.
     pub fn statistics(&self) -> UdpStatistics {
         self.statistics

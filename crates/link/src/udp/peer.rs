@@ -70,6 +70,8 @@ pub(super) struct Peer {
     error: Option<Errno>,
     /// Whether it says that it has the hardware address of another node.
     pub(super) is_double: bool,
+    /// The fabric of which it says it is, if that is another one.
+    pub(super) elsewhere: Option<u32>,
     pub(super) statistics: UdpPeerStatistics,
 }
 
@@ -100,6 +102,7 @@ impl Peer {
             route_due_ns: 0,
             error: None,
             is_double: false,
+            elsewhere: None,
             statistics: UdpPeerStatistics::default(),
         };
         peer.measure_path(common);
@@ -109,12 +112,13 @@ impl Peer {
     pub(super) fn info(&self) -> UdpPeerInfo {
         UdpPeerInfo {
             socket: self.socket,
-            state: match self.address {
-                Some(address) => UdpPeerState::Connected { address },
-                None if self.is_double => UdpPeerState::Away {
+            state: match (self.address, self.elsewhere) {
+                (Some(address), _) => UdpPeerState::Connected { address },
+                (None, Some(fabric)) => UdpPeerState::Elsewhere { fabric },
+                (None, None) if self.is_double => UdpPeerState::Away {
                     error: Some(Errno::NOTUNIQ),
                 },
-                None => UdpPeerState::Away { error: self.error },
+                (None, None) => UdpPeerState::Away { error: self.error },
             },
             datagram: self.datagram,
             statistics: self.statistics,
@@ -200,6 +204,7 @@ impl Peer {
     pub(super) fn connect(&mut self, address: [u8; 6]) {
         self.address = Some(address);
         self.is_double = false;
+        self.elsewhere = None;
         self.pause_ns = FIRST_PAUSE_NS;
         self.statistics.introductions += 1;
     }

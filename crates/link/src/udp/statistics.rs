@@ -96,4 +96,9 @@ pub enum UdpPeerState {
         /// another node, or this one, has the hardware address that it says it has.
         error: Option<Errno>,
     },
+    /// It has answered, as a node of another fabric.
+    Elsewhere {
+        /// Which one that is.
+        fabric: u32,
+    },
 }

@@ -41,15 +41,16 @@ impl UdpLink {
             Ok(_) | Err(NoHeader::Malformed) => return self.statistics.malformed += 1,
             Err(NoHeader::Version) => return self.statistics.other_version += 1,
         };
-        if envelope.fabric != self.common.fabric {
-            return self.statistics.other_fabric += 1;
-        }
         let is_authentic = match &self.common.seal {
             Some(seal) => envelope.sealed && seal.is_intact(bytes),
             None => !envelope.sealed,
         };
         if !is_authentic {
             return self.statistics.not_authentic += 1;
+        }
+        if envelope.fabric != self.common.fabric {
+            self.peers[index].elsewhere = Some(envelope.fabric);
+            return self.statistics.other_fabric += 1;
         }
         if envelope.sender == self.common.sender {
             return self.statistics.reflected += 1;

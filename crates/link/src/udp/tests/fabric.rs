@@ -128,7 +128,11 @@ fn another_fabric_is_not_heard() {
     until(&mut links, 0, |links, _| {
         links.iter().all(|link| link.statistics().other_fabric > 0)
     });
-    assert!(links.iter_mut().all(|link| changes(link).is_empty()));
+    for (link, fabric) in links.iter_mut().zip([2, 1]) {
+        assert!(changes(link).is_empty());
+        let state = link.peers().last().unwrap().state;
+        assert_eq!(state, UdpPeerState::Elsewhere { fabric });
+    }
 }
 
 #[test]
