@@ -96,40 +96,25 @@ impl Flow {
     /// bytes. `None`: it is none, or one that hides behind a VLAN tag or extension
     /// headers, or in fragments.
     pub fn of_frame(frame: &[u8]) -> Option<Flow> {
-        let (ethernet, packet) = frame.split_at_checked(ethernet::HEADER_LEN)?;
-        match ethernet.last_chunk()? {
-            [0x08, 0x00] => Self::of_ipv4(packet),
-            [0x86, 0xdd] => Self::of_ipv6(packet),
+        let packet = Packet::in_frame(frame)?;
+        match packet.transport {
+            (protocol::TCP, header) => Self::of_ports(header, packet.source, packet.destination),
             _ => None,
         }
     }
 
-    fn of_ipv4(packet: &[u8]) -> Option<Flow> {
-        let header: &[u8; ipv4::HEADER_LEN] = packet.first_chunk()?;
-        // The mask leaves out a reserved bit and "don't fragment".
-        let whole = u16::from_be_bytes([header[6], header[7]]) & 0x3fff == 0;
-        if header[0] >> 4 != 4 || header[9] != protocol::TCP || !whole {
-            return None;
-        }
-        let mapped = |at: usize| {
-            let mut address = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0, 0, 0, 0];
-            address[12..].copy_from_slice(&header[at..at + 4]);
-            address
+    /// What the packet in an Ethernet frame belongs to, for who keeps it in order: its ends,
+    /// if it is TCP's or UDP's, or else its addresses, with no ports. `None`: it is none of IP,
+    /// or behind a VLAN tag.
+    pub fn of_packet(frame: &[u8]) -> Option<Flow> {
+        let packet = Packet::in_frame(frame)?;
+        let ports = match packet.transport {
+            (protocol::TCP | protocol::UDP, header) => {
+                Self::of_ports(header, packet.source, packet.destination)
+            }
+            _ => None,
         };
-        Self::of_ports(
-            packet.get(usize::from(header[0] & 0xf) * 4..)?,
-            mapped(12),
-            mapped(16),
-        )
-    }
-
-    fn of_ipv6(packet: &[u8]) -> Option<Flow> {
-        let (header, segment) = packet.split_first_chunk::<{ ipv6::HEADER_LEN }>()?;
-        if header[0] >> 4 != 6 || header[6] != protocol::TCP {
-            return None;
-        }
-        let address = |at: usize| header[at..at + 16].try_into().ok();
-        Self::of_ports(segment, address(8)?, address(24)?)
+        Some(ports.unwrap_or_else(|| Self::between((packet.source, 0), (packet.destination, 0))))
     }
 
     fn of_ports(segment: &[u8], source: [u8; 16], destination: [u8; 16]) -> Option<Flow> {
@@ -144,6 +129,58 @@ impl Flow {
         hasher.write(one);
         hasher.write(other);
         hasher.write_u32(u32::from(*port) << 16 | u32::from(*other_port));
+    }
+}
+
+/// What a packet's fixed header says.
+struct Packet<'a> {
+    source: [u8; 16],
+    destination: [u8; 16],
+    /// The protocol, and what follows the header; of a fragment there is nothing to be found.
+    transport: (u8, &'a [u8]),
+}
+
+impl<'a> Packet<'a> {
+    fn in_frame(frame: &'a [u8]) -> Option<Packet<'a>> {
+        let (ethernet, packet) = frame.split_at_checked(ethernet::HEADER_LEN)?;
+        match ethernet.last_chunk()? {
+            [0x08, 0x00] => Self::of_ipv4(packet),
+            [0x86, 0xdd] => Self::of_ipv6(packet),
+            _ => None,
+        }
+    }
+
+    fn of_ipv4(packet: &'a [u8]) -> Option<Packet<'a>> {
+        let header: &[u8; ipv4::HEADER_LEN] = packet.first_chunk()?;
+        if header[0] >> 4 != 4 {
+            return None;
+        }
+        // The mask leaves out a reserved bit and "don't fragment".
+        let whole = u16::from_be_bytes([header[6], header[7]]) & 0x3fff == 0;
+        let mapped = |at: usize| {
+            let mut address = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0, 0, 0, 0];
+            address[12..].copy_from_slice(&header[at..at + 4]);
+            address
+        };
+        let rest = packet.get(usize::from(header[0] & 0xf) * 4..)?;
+        Some(Packet {
+            source: mapped(12),
+            destination: mapped(16),
+            transport: (header[9], if whole { rest } else { &[] }),
+        })
+    }
+
+    fn of_ipv6(packet: &'a [u8]) -> Option<Packet<'a>> {
+        let (header, rest) = packet.split_first_chunk::<{ ipv6::HEADER_LEN }>()?;
+        if header[0] >> 4 != 6 {
+            return None;
+        }
+        let address = |at: usize| header[at..at + 16].try_into().ok();
+        Some(Packet {
+            source: address(8)?,
+            destination: address(24)?,
+            transport: (header[6], rest),
+        })
     }
 }
 

@@ -83,6 +83,7 @@ proptest! {
         let flow = Flow::between((octets(one), ports[0]), (octets(other), ports[1]));
         for bytes in [frame(a, b), frame(b, a)] {
             prop_assert_eq!(Flow::of_frame(&bytes), Some(flow));
+            prop_assert_eq!(Flow::of_packet(&bytes), Some(flow));
         }
         prop_assert!(steering.shard_of(&flow) < count);
         let owners = (0..count).filter(|&index| Steering { index, ..steering }.is_own(&flow));
@@ -99,7 +100,30 @@ proptest! {
                 _ => {}
             }
         }
-        let _ = Flow::of_frame(&bytes);
+        let connection = Flow::of_frame(&bytes);
+        prop_assert!(connection.is_none() || connection == Flow::of_packet(&bytes));
+    }
+
+    /// Datagrams have the ends that they say, and what has no ports only its addresses.
+    #[test]
+    fn packets_of_all_kinds_have_a_flow([one, other] in addresses(), ports: [u16; 2], kind: u8) {
+        let mut bytes = frame((one, ports[0]), (other, ports[1]));
+        let (kind_at, is_v4) = if one.is_ipv4() { (23, true) } else { (20, false) };
+        bytes[kind_at] = kind;
+        let has_ports = kind == protocol::TCP || kind == protocol::UDP;
+        let [a, b] = if has_ports { ports } else { [0; 2] };
+        let flow = Flow::between((octets(one), a), (octets(other), b));
+        prop_assert_eq!(Flow::of_packet(&bytes), Some(flow));
+        prop_assert_eq!(Flow::of_frame(&bytes).is_some(), kind == protocol::TCP);
+        if is_v4 {
+            // The first of several fragments, which has ports, and one further on, which has none.
+            for fragment in [[0x20, 0], [0, 9]] {
+                bytes[20..22].copy_from_slice(&fragment);
+                let flow = Flow::between((octets(one), 0), (octets(other), 0));
+                prop_assert_eq!(Flow::of_packet(&bytes), Some(flow));
+                prop_assert_eq!(Flow::of_frame(&bytes), None);
+            }
+        }
     }
 }
 
