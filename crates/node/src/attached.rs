@@ -7,14 +7,14 @@ use serde::{Deserialize, Serialize};
 use toehold_link::Link;
 use toehold_link::capture::Tap;
 use toehold_link::mq::{Bell, NodeName, Port, PortError};
-use toehold_link::tap::{TapDescription, TapError};
+use toehold_link::tap::TapError;
 use toehold_shm::{Access, Doorbell, Leased, OutOfMemory, PerProcess, Process, Region, RegionError};
 
 use crate::attachment::{Attachment, Membership};
 use crate::control::{Attached, Connection, ControlError, Door};
 use crate::descriptors::copy;
 use crate::fabric::Fabric;
-use crate::kernel::Outlet;
+use crate::kernel::{self, Outlet, queues_of_shard};
 use crate::lookout::Lookout;
 use crate::memory::Layout;
 use crate::shard::{Bells, NodeLink, Shard, Wakes, serve};
@@ -28,8 +28,8 @@ pub(crate) struct Description {
     pub(crate) shards: Vec<(Layout, u64)>,
     /// Tells this memory from what the node has had before and will have after it.
     pub(crate) life: u64,
-    /// The TAP device, of which a descriptor comes after all others.
-    pub(crate) kernel: Option<TapDescription>,
+    /// The TAP device, of which a descriptor for each queue comes after all others.
+    pub(crate) kernel: Option<kernel::Description>,
 }
 
 /// The descriptors of one shard of an attachment, in this order. The node's bell for its
@@ -203,8 +203,11 @@ fn open(mut connection: Connection, process: Process) -> Result<Opened, AttachEr
     let description: Description =
         serde_json::from_value(attached.description).map_err(|_| AttachError::Build)?;
     let Description { shards, life, kernel } = description;
-    let behind = usize::from(kernel.is_some());
-    let (fabric_bell, descriptors, device) =
+    let (behind, count) = (
+        kernel.as_ref().map_or(0, |kernel| kernel.queues.into()),
+        shards.len(),
+    );
+    let (fabric_bell, descriptors, queues) =
         Descriptors::all(attached.descriptors, shards.len(), behind).ok_or(AttachError::Build)?;
     let wakes = Arc::new(Wakes::default());
     let lookout = Arc::new(Lookout {
@@ -224,11 +227,16 @@ fn open(mut connection: Connection, process: Process) -> Result<Opened, AttachEr
             driver,
             port,
         } = descriptors;
-        let device = device.first().map(copy).transpose()?;
-        let outlet = device.zip(kernel.as_ref());
-        let outlet = outlet.map(|(device, description)| Outlet::new(device, description));
+        let outlet = match &kernel {
+            Some(kernel) => {
+                let own = queues_of_shard(queues.len(), usize::from(index), count)
+                    .map(|queue| copy(&queues[queue]));
+                Some(Outlet::new(own.collect::<Result<_, _>>()?, &kernel.tap)?)
+            }
+            None => None,
+        };
         let joining = Joining {
-            outlet: outlet.transpose()?,
+            outlet,
             layout,
             fingerprint,
             process: attached.process,

@@ -23,6 +23,7 @@ use super::settings::{Chosen, OfDevices};
   toehold device toe0 --queues 4
   toehold device toe0 --udp 0.0.0.0:7006 --peer 192.0.2.2:7006 --ipv4 10.78.0.1/24
   toehold device toe0 --segment /sys/bus/pci/devices/0000:00:04.0/resource2 --ipv4 10.79.0.1/24
+  toehold device toe0 --udp 0.0.0.0:7006 --peer 192.0.2.2:7006 --queues 4
   toehold device toe0 --bridged && ip link set toe0 master br0
   toehold down toe0
 
@@ -41,10 +42,11 @@ pub(crate) struct Arguments {
     #[arg(long)]
     bridged: bool,
 
-    /// Queues of the interface, each served by a thread of its own; the connections of the
-    /// fabric's programs with the kernel's are shared out among them
+    /// Queues of the interface, each served by a thread of its own, among which flows are
+    /// shared out. With --udp each has a port, from the named one on, and with --segment a
+    /// part of the memory: all ends have to have as many then
     #[arg(long, value_name = "NUMBER", default_value_t = 1,
-        value_parser = clap::value_parser!(u8).range(1..=16), conflicts_with_all = ["udp", "segment", "bridged"])]
+        value_parser = clap::value_parser!(u8).range(1..=16))]
     queues: u8,
 
     #[command(flatten)]

@@ -17,14 +17,14 @@ use crate::support::{Fabrics, PATIENCE, eventually, wait_for_end};
 const BYTES: usize = 3 << 20;
 
 /// A fabric with two nodes, `a` and `b`, and the kernel beside each.
-struct Pair {
-    fabrics: Fabrics,
+pub(crate) struct Pair {
+    pub(crate) fabrics: Fabrics,
     names: [NamespaceName; 2],
     namespaces: [Namespace; 2],
 }
 
 impl Pair {
-    fn new(settings: &str) -> Pair {
+    pub(crate) fn new(settings: &str) -> Pair {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let fabrics = Fabrics::new();
@@ -46,18 +46,18 @@ impl Pair {
         pair
     }
 
-    fn attach(&self, node: &str) -> Node {
+    pub(crate) fn attach(&self, node: &str) -> Node {
         let path = self.fabrics.0.path().join("default");
         let fabric = Fabric::open(path.to_str().unwrap()).unwrap();
         Node::attach(&fabric, node).unwrap()
     }
 
     /// Does something as a program of the kernel's on a node.
-    fn beside<T: Send>(&self, node: usize, act: impl FnOnce() -> T + Send) -> T {
+    pub(crate) fn beside<T: Send>(&self, node: usize, act: impl FnOnce() -> T + Send) -> T {
         self.namespaces[node].run(act).unwrap()
     }
 
-    fn kernel_listens(&self, node: usize, address: &str) -> net::TcpListener {
+    pub(crate) fn kernel_listens(&self, node: usize, address: &str) -> net::TcpListener {
         self.beside(node, || net::TcpListener::bind(address)).unwrap()
     }
 
@@ -70,7 +70,11 @@ impl Pair {
         );
     }
 
-    fn kernel_connects(&self, node: usize, address: SocketAddr) -> std::io::Result<net::TcpStream> {
+    pub(crate) fn kernel_connects(
+        &self,
+        node: usize,
+        address: SocketAddr,
+    ) -> std::io::Result<net::TcpStream> {
         self.beside(node, || net::TcpStream::connect(address))
     }
 
@@ -86,7 +90,7 @@ impl Pair {
     }
 
     /// A figure that a node has counted, of all its shards together.
-    fn counted(&self, node: &str, name: &str) -> u64 {
+    pub(crate) fn counted(&self, node: &str, name: &str) -> u64 {
         let stat = self.fabrics.json(&format!("stat {node} --json"));
         let counters = stat["counters"].as_array().unwrap().iter();
         let counters = counters.filter(|counter| counter["name"] == name);
@@ -158,7 +162,7 @@ fn read_all(mut stream: impl Read, seed: usize) {
 }
 
 /// Streams in both directions at the same time.
-fn exchange<A, B>(a: &A, b: &B)
+pub(crate) fn exchange<A, B>(a: &A, b: &B)
 where
     A: Sync,
     B: Sync,
@@ -173,10 +177,10 @@ where
     });
 }
 
-const NODE_A: [&str; 2] = ["10.77.0.1", "fd77::1"];
-const NODE_B: [&str; 2] = ["10.77.0.2", "fd77::2"];
+pub(crate) const NODE_A: [&str; 2] = ["10.77.0.1", "fd77::1"];
+pub(crate) const NODE_B: [&str; 2] = ["10.77.0.2", "fd77::2"];
 
-fn at(address: &str, port: u16) -> SocketAddr {
+pub(crate) fn at(address: &str, port: u16) -> SocketAddr {
     SocketAddr::new(address.parse().unwrap(), port)
 }
 
@@ -439,6 +443,7 @@ fn nothing_is_left_of_a_killed_engine() {
 fn what_cannot_be_made_is_explained_and_leaves_nothing() {
     let fabrics = Fabrics::new();
     assert!(fabrics.fails("up a --netns x").contains("give --tap as well"));
+    assert!(fabrics.fails("up a --queues 2").contains("give --tap as well"));
     assert!(fabrics.fails("up a b --tap").contains("one by one"));
     let mounts = format!("/proc/{}/ns/mnt", std::process::id());
     let said = fabrics.fails(&format!("up a --tap --netns {mounts}"));

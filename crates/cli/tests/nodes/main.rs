@@ -7,6 +7,7 @@ mod demux;
 mod ethernet;
 mod kernel;
 mod programs;
+mod queues;
 mod segments;
 mod support;
 mod uplinks;

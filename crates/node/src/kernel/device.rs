@@ -3,20 +3,21 @@
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 use toehold_link::interface::{Interface, InterfaceError, Namespace, NamespaceError, NamespaceName};
 use toehold_link::tap::{Tap, TapDescription, TapError, TapSettings};
 use toehold_shm::Doorbell;
 
 use super::leftovers::{Leftovers, SUFFIX};
 use super::ports::bind_here;
-use super::{Inlet, InterfaceName, Outlet};
+use super::{Inlet, InterfaceName, Outlet, queues_of_shard};
 use crate::control::{DeviceState, KernelStatus};
 use crate::fabric::{Place, TakeError};
 use crate::settings::NodeSettings;
-use crate::shards::OneShard;
+use crate::shards::{OneShard, Shards};
 
 /// Ports that the kernel chooses from, in a namespace that the node has made: the rest of
 /// what is meant for that is the node's (RFC 6335 §6).
@@ -34,6 +35,9 @@ pub enum KernelError {
     /// A namespace without a device to be in it.
     #[error("a network namespace is for the node's TAP device: give --tap as well")]
     NoDevice,
+    /// Queues without a device that has them.
+    #[error("queues are of the node's TAP device: give --tap as well")]
+    NoQueues,
     /// The device cannot be made.
     #[error("{0}{hint}", hint = hint(.0))]
     Tap(#[from] TapError),
@@ -60,9 +64,9 @@ pub enum KernelError {
 /// A node's device. Dropping it removes what was made.
 #[derive(Debug)]
 pub(crate) struct Device {
-    /// Kept for those who attach.
-    descriptor: OwnedFd,
-    description: TapDescription,
+    /// Of each queue a descriptor, kept for those who attach.
+    queues: Vec<OwnedFd>,
+    description: Description,
     /// In its namespace, whatever becomes of the namespace's name. `None`: it was removed.
     interface: Mutex<Option<Interface>>,
     namespace: Namespace,
@@ -70,6 +74,15 @@ pub(crate) struct Device {
     addresses: [Option<IpAddr>; 2],
     ports: RangeInclusive<u16>,
     made: Made,
+}
+
+/// A device, for whoever has descriptors of its queues.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Description {
+    /// As it was made.
+    pub(crate) tap: TapDescription,
+    /// How many there are.
+    pub(crate) queues: u8,
 }
 
 /// What was made so far, and the file that says so.
@@ -83,9 +96,10 @@ impl Device {
     /// Makes the device that the settings ask for, if they ask for one.
     pub(crate) fn make(place: &Place, settings: &NodeSettings) -> Result<Option<Device>, KernelError> {
         let Some(name) = settings.tap.clone() else {
-            return match settings.netns {
-                Some(_) => Err(KernelError::NoDevice),
-                None => Ok(None),
+            return match (&settings.netns, settings.queues) {
+                (Some(_), _) => Err(KernelError::NoDevice),
+                (None, 1) => Ok(None),
+                (None, _) => Err(KernelError::NoQueues),
             };
         };
         let (namespace, is_new) = match &settings.netns {
@@ -107,6 +121,7 @@ impl Device {
         let wanted = TapSettings {
             interface_address: Some(record.mac.0),
             mtu: record.mtu,
+            multi_queue: settings.queues > 1,
             ..TapSettings::new(name.as_str(), record.mac.0)
         };
         let (tap, mut interface) = Tap::create(&wanted, &namespace)?;
@@ -117,10 +132,18 @@ impl Device {
         }
         configure(&mut interface, &namespace, place, &name)?;
         let ports = node_ports(&namespace, is_new)?;
-        let (descriptor, description) = tap.into_parts();
+        let mut queues = Vec::new();
+        for _ in 1..settings.queues {
+            queues.push(tap.another_queue(&namespace)?.into_parts().0);
+        }
+        let (first, tap) = tap.into_parts();
+        queues.insert(0, first);
         Ok(Some(Device {
-            descriptor,
-            description,
+            queues,
+            description: Description {
+                tap,
+                queues: settings.queues,
+            },
             interface: Mutex::new(Some(interface)),
             namespace,
             addresses: [record.ipv4.addr().into(), record.ipv6.addr().into()]
@@ -130,29 +153,40 @@ impl Device {
         }))
     }
 
-    /// A descriptor for another process, with which it hands frames over.
-    pub(crate) fn descriptor(&self) -> std::io::Result<OwnedFd> {
-        self.descriptor.try_clone()
+    /// Of each queue a descriptor for another process, with which it hands frames over.
+    pub(crate) fn descriptors(&self) -> std::io::Result<Vec<OwnedFd>> {
+        self.queues.iter().map(OwnedFd::try_clone).collect()
     }
 
-    /// What has to be known beside the descriptor.
-    pub(crate) fn description(&self) -> &TapDescription {
+    /// What has to be known beside the descriptors.
+    pub(crate) fn description(&self) -> &Description {
         &self.description
     }
 
     /// A way into it for a shard of this process.
-    pub(crate) fn outlet(&self) -> Result<Outlet, KernelError> {
-        Ok(Outlet::new(self.descriptor()?, &self.description)?)
+    pub(crate) fn outlet(&self, shard: usize, shards: usize) -> Result<Outlet, KernelError> {
+        let own = queues_of_shard(self.queues.len(), shard, shards);
+        let queues = own.map(|queue| self.queues[queue].try_clone());
+        Ok(Outlet::new(
+            queues.collect::<Result<_, _>>()?,
+            &self.description.tap,
+        )?)
     }
 
-    /// The way out of it, over the port of a shard.
-    pub(crate) fn inlet(&self, shard: OneShard, stop: Doorbell) -> Result<Inlet, KernelError> {
-        Ok(Inlet::new(
-            self.descriptor()?,
-            self.description.clone(),
-            shard,
-            stop,
-        )?)
+    /// The way out of one of its queues, over the port of a shard, which is the one that hands
+    /// frames to that queue.
+    pub(crate) fn inlet(
+        &self,
+        queue: usize,
+        shards: &Arc<Shards>,
+        stop: Doorbell,
+    ) -> Result<Inlet, KernelError> {
+        let descriptor = self.queues[queue].try_clone()?;
+        let shard = OneShard {
+            shards: Arc::clone(shards),
+            index: (queue % usize::from(shards.count())) as u8,
+        };
+        Ok(Inlet::new(descriptor, self.description.tap.clone(), shard, stop)?)
     }
 
     /// The ports from which the node's stack chooses: the kernel does not.
@@ -193,7 +227,7 @@ impl Device {
         let mut interface = self.interface.lock().unwrap_or_else(PoisonError::into_inner);
         let state = interface.as_mut().and_then(|interface| interface.state().ok());
         KernelStatus {
-            device: self.description.name.clone(),
+            device: self.description.tap.name.clone(),
             netns: self.made.leftovers.netns.clone(),
             state: match state {
                 Some(state) if state.up => DeviceState::Up,

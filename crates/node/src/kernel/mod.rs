@@ -4,9 +4,10 @@
 //! Who drives the node hands the kernel's frames over at once (`outlet`), for which every
 //! process of the node has the device's descriptor: a frame for the kernel waits for nobody
 //! to wake up. What the kernel sends, a thread of the engine carries to the fabric
-//! (`inlet`); it sleeps in between. A port at which a program of the node listens, the kernel
-//! gives to nobody else (`ports`). The device itself, its namespace, and what is left of
-//! them when the engine is killed, are the engine's (`device`, `leftovers`).
+//! (`inlet`); it sleeps in between. Of a device with several queues there is a thread for
+//! each. A port at which a program of the node listens, the kernel gives to nobody else
+//! (`ports`). The device itself, its namespace, and what is left of them when the engine is
+//! killed, are the engine's (`device`, `leftovers`).
 
 mod device;
 mod inlet;
@@ -16,10 +17,10 @@ mod outlet;
 mod own;
 mod ports;
 
-pub(crate) use self::device::Device;
 pub use self::device::KernelError;
+pub(crate) use self::device::{Description, Device};
 pub(crate) use self::inlet::Inlet;
 pub use self::names::{DEFAULT_DEVICE, InterfaceName};
-pub(crate) use self::outlet::Outlet;
+pub(crate) use self::outlet::{Outlet, queues_of_shard};
 pub use self::own::{OwnNetworkError, enter_own_network};
 pub(crate) use self::ports::Ports;

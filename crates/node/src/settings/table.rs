@@ -150,6 +150,13 @@ settings! {
         "tap" "TOEHOLD_TAP" "NAME", "a name of up to 15 letters, digits, '-', '_' or '.'"
         |_| true, bare DEFAULT_DEVICE;
 
+    /// Queues of the TAP device, among which the kernel shares out what it sends: so many
+    /// threads carry that to the fabric. Each of the node's shards hands its frames to queues
+    /// of its own, as far as there are as many.
+    queues: u8 = 1,
+        "queues" "TOEHOLD_QUEUES" "N", "1 to 16"
+        |queues| (1..=MAX_SHARDS).contains(queues);
+
     /// The network namespace of the TAP device: its name, or its file (/proc/PID/ns/net). It
     /// is made if there is none of the name, and removed at the end of the node then.
     netns: Option<NamespaceName> = None,

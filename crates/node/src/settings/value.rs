@@ -32,7 +32,7 @@ macro_rules! plain {
     };
 }
 
-plain!(u16 u32 Placement DemuxStrategy);
+plain!(u8 u16 u32 Placement DemuxStrategy);
 
 /// Addresses and names: what is not given is found, or not there.
 impl<T: FromStr + Display + Address> Value for Option<T> {

@@ -10,11 +10,12 @@ use toehold_link::interface::{Interface, Namespace, NamespaceError};
 use toehold_link::mq::{Mesh, MeshSettings};
 use toehold_link::packet::PacketLink;
 use toehold_link::shared::{SharedLink, SharedSettings};
-use toehold_link::steering::{MAX_SHARDS, Steering};
+use toehold_link::steering::Steering;
 use toehold_link::tap::{Tap, TapSettings};
 use toehold_link::udp::{UdpLink, UdpSettings};
 use toehold_link::xdp::{Mode, XdpLink};
 
+use super::lanes::Lane;
 use super::roster::{Announced, Exchange};
 use crate::engine::HostError;
 use crate::fabric::{Place, Role};
@@ -85,8 +86,9 @@ pub struct TapEnd {
     /// Whether others are behind it, because it is a port of a bridge of the kernel's.
     /// It has no addresses of its own then.
     pub bridged: bool,
-    /// Its queues, each with a thread of its own, which shares out the connections of a member
-    /// of the fabric: 1 to 16. Any other interface has one.
+    /// Its queues, each with a thread of its own, among which flows are shared out: 1 to 16.
+    /// Straight to others there are as many ports, from the one that is given on, or parts of
+    /// the memory, and all have to have as many queues.
     pub queues: u8,
 }
 
@@ -125,11 +127,14 @@ pub enum InvalidUplink {
     /// What comes from one does not go on to the other.
     #[error("an uplink leads over an interface, to other hosts or through a segment: start one for each")]
     Several,
-    /// Connections are shared out by whoever sends over the fabric.
-    #[error(
-        "an interface has up to 16 queues if it is a member of the fabric, and one if others are behind it"
-    )]
+    /// An interface with no queues, or with too many.
+    #[error("an interface has 1 to 16 queues")]
     Queues,
+    /// Each queue has a port.
+    #[error(
+        "{0} has no ports behind it for the other queues: there is one for each, from the one that is named on"
+    )]
+    Ports(SocketAddr),
 }
 
 impl UplinkConfig {
@@ -155,8 +160,8 @@ pub(super) enum Joined {
     FabricWithPacket(Box<Bridge<Mesh, PacketLink>>, Option<String>),
     FabricWithSegment(Box<Bridge<Mesh, Announced<SharedLink>>>),
     KernelWithFabric(Vec<Bridge<Tap, Mesh>>),
-    KernelWithHosts(Box<Bridge<Tap, Announced<UdpLink>>>),
-    KernelWithSegment(Box<Bridge<Tap, Announced<SharedLink>>>),
+    KernelWithHosts(Vec<Bridge<Tap, Announced<UdpLink>>>),
+    KernelWithSegment(Vec<Bridge<Tap, Announced<SharedLink>>>),
 }
 
 impl Joined {
@@ -180,18 +185,15 @@ impl Joined {
             (None, None, None) => return Err(InvalidUplink::Nothing.into()),
             (_, Some(_), Some(_)) => return Err(InvalidUplink::Several.into()),
             (None, Some(udp), None) => {
-                let hosts = Announced::new(open_udp(udp, mac, settings)?, exchange);
+                let hosts = Announced::new(open_udp(udp, Lane::SOLE, mac, settings)?, exchange);
                 Joined::FabricWithHosts(Box::new(Bridge::new(join(place, settings, true)?, hosts)))
             }
             (None, None, Some(segment)) => {
-                let others = Announced::new(open_segment(segment, mac, settings)?, exchange);
+                let others = Announced::new(open_segment(segment, Lane::SOLE, mac, settings)?, exchange);
                 Joined::FabricWithSegment(Box::new(Bridge::new(join(place, settings, true)?, others)))
             }
             (Some(tap), None, None) => {
-                let most = if tap.bridged { 1 } else { MAX_SHARDS };
-                if !(1..=most).contains(&tap.queues) {
-                    return Err(InvalidUplink::Queues.into());
-                }
+                Lane::all(tap.queues).map(drop)?;
                 let kernel = open_queues(tap, place, settings)?;
                 let fabric = join_all(place, settings, tap)?;
                 let queues = kernel.into_iter().zip(fabric);
@@ -201,14 +203,21 @@ impl Joined {
                 Joined::KernelWithFabric(bridges.collect())
             }
             (Some(tap), Some(udp), None) => {
-                let hosts = Announced::new(open_udp(udp, mac, settings)?, exchange);
-                let kernel = open_tap(tap, place, settings)?;
-                Joined::KernelWithHosts(Box::new(of_one(Bridge::new(kernel, hosts), tap, mac)))
+                let open = |lane| Ok(Announced::new(open_udp(udp, lane, mac, settings)?, exchange));
+                let hosts = Lane::all(tap.queues)?.map(open);
+                let hosts = hosts.collect::<Result<_, HostError>>()?;
+                Joined::KernelWithHosts(by_queue(open_queues(tap, place, settings)?, hosts, tap, mac))
             }
             (Some(tap), None, Some(segment)) => {
-                let others = Announced::new(open_segment(segment, mac, settings)?, exchange);
-                let kernel = open_tap(tap, place, settings)?;
-                Joined::KernelWithSegment(Box::new(of_one(Bridge::new(kernel, others), tap, mac)))
+                let open = |lane| {
+                    Ok(Announced::new(
+                        open_segment(segment, lane, mac, settings)?,
+                        exchange,
+                    ))
+                };
+                let others = Lane::all(tap.queues)?.map(open);
+                let others = others.collect::<Result<_, HostError>>()?;
+                Joined::KernelWithSegment(by_queue(open_queues(tap, place, settings)?, others, tap, mac))
             }
         })
     }
@@ -233,6 +242,14 @@ impl Joined {
         let bridge = Bridge::new(join(place, settings, true)?, interface);
         Ok(Joined::FabricWithPacket(Box::new(bridge), reason))
     }
+}
+
+/// Each queue of an interface with the lane that is its own.
+fn by_queue<B: Link>(queues: Vec<Tap>, lanes: Vec<B>, tap: &TapEnd, mac: [u8; 6]) -> Vec<Bridge<Tap, B>> {
+    let joined = queues.into_iter().zip(lanes);
+    joined
+        .map(|(queue, lane)| of_one(Bridge::new(queue, lane), tap, mac))
+        .collect()
 }
 
 /// The kernel speaks for its interface alone, unless others are behind that.
@@ -281,11 +298,13 @@ fn mesh(place: &Place, settings: &NodeSettings, gateway: bool) -> MeshSettings {
     }
 }
 
-fn open_udp(udp: &UdpEnd, mac: [u8; 6], settings: &NodeSettings) -> Result<UdpLink, HostError> {
+fn open_udp(udp: &UdpEnd, lane: Lane, mac: [u8; 6], settings: &NodeSettings) -> Result<UdpLink, HostError> {
+    let UdpEnd { bind, peers, key } = lane.hosts(udp)?;
     let udp = UdpSettings {
-        key: udp.key,
+        key,
         mtu: settings.mtu,
-        ..UdpSettings::new(udp.bind, udp.peers.clone(), mac)
+        fabric: lane.fabric(),
+        ..UdpSettings::new(bind, peers, mac)
     };
     Ok(UdpLink::open(&udp)?)
 }
@@ -296,6 +315,7 @@ fn namespace(file: Option<&Path>) -> Result<Namespace, NamespaceError> {
 
 fn open_segment(
     segment: &SegmentEnd,
+    lane: Lane,
     mac: [u8; 6],
     settings: &NodeSettings,
 ) -> Result<SharedLink, HostError> {
@@ -303,19 +323,11 @@ fn open_segment(
         size: segment.size,
         members: segment.members,
         member: segment.member,
+        part: lane.part(),
         mtu: settings.mtu,
         ..SharedSettings::new(&segment.path, mac)
     };
     Ok(SharedLink::open(&segment)?)
-}
-
-/// The interface's only queue.
-fn open_tap(end: &TapEnd, place: &Place, settings: &NodeSettings) -> Result<Tap, HostError> {
-    if end.queues != 1 {
-        return Err(InvalidUplink::Queues.into());
-    }
-    let mut queues = open_queues(end, place, settings)?;
-    Ok(queues.remove(0))
 }
 
 fn open_queues(end: &TapEnd, place: &Place, settings: &NodeSettings) -> Result<Vec<Tap>, HostError> {

@@ -10,6 +10,7 @@ use toehold_link::udp::{UdpLink, UdpPeerInfo, UdpPeerState};
 use toehold_link::xdp::XdpLink;
 
 use super::counters;
+use super::lanes::Lane;
 use super::roster::{Announced, Findings};
 use crate::control::{Counter, DeviceState, InterfaceStatus, RemoteStatus};
 
@@ -56,6 +57,11 @@ impl Report {
                 counter.shard = Some(queue as u16);
             }
             all.members = all.members.max(report.members);
+            all.remotes.extend(report.remotes);
+            if queue == 0 {
+                // It is the interface's, whichever queue says it.
+                all.findings = report.findings;
+            }
             all.frames_received += report.frames_received;
             all.frames_sent += report.frames_sent;
             all.counters.extend(report.counters);
@@ -86,7 +92,8 @@ impl End for UdpLink {
     const NAME: &'static str = "udp";
 
     fn describe(&self, report: &mut Report) {
-        report.remotes = self.peers().map(|peer| remote(&peer)).collect();
+        let lane = Lane::of_fabric(self.fabric());
+        report.remotes = self.peers().map(|peer| remote(&peer, lane)).collect();
         report.counters.extend(counters::of_hosts(&self.statistics()));
     }
 }
@@ -159,10 +166,12 @@ fn interface(link: &PacketLink, access: String) -> InterfaceStatus {
     }
 }
 
-fn remote(peer: &UdpPeerInfo) -> RemoteStatus {
+/// `lane`: the one that leads there.
+fn remote(peer: &UdpPeerInfo, lane: Option<Lane>) -> RemoteStatus {
     let error = match peer.state {
-        UdpPeerState::Away { error: Some(error) } => Some(std::io::Error::from(error).to_string()),
-        _ => None,
+        UdpPeerState::Connected { .. } => None,
+        UdpPeerState::Away { error } => error.map(|error| std::io::Error::from(error).to_string()),
+        UdpPeerState::Elsewhere { fabric } => lane.map(|lane| lane.difference(Lane::of_fabric(fabric))),
     };
     RemoteStatus {
         address: peer.socket,

@@ -6,10 +6,11 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
+use toehold_link::bridge::Bridge;
 use toehold_shm::Doorbell;
 
 use super::config::{Joined, UplinkConfig};
-use super::ends::Report;
+use super::ends::{End, Report};
 use super::forwarder::Forwarder;
 use super::roster::{Exchange, Roster};
 use crate::control::{
@@ -57,12 +58,9 @@ impl UplinkHost {
                 vec![Forwarder::start(bridge, bell)?]
             }
             Joined::FabricWithSegment(bridge) => vec![Forwarder::start(bridge, bell)?],
-            Joined::KernelWithFabric(bridges) => bridges
-                .into_iter()
-                .map(|bridge| Forwarder::start(Box::new(bridge), Arc::new(Doorbell::new()?)))
-                .collect::<io::Result<_>>()?,
-            Joined::KernelWithHosts(bridge) => vec![Forwarder::start(bridge, bell)?],
-            Joined::KernelWithSegment(bridge) => vec![Forwarder::start(bridge, bell)?],
+            Joined::KernelWithFabric(bridges) => by_queue(bridges, &bell)?,
+            Joined::KernelWithHosts(bridges) => by_queue(bridges, &bell)?,
+            Joined::KernelWithSegment(bridges) => by_queue(bridges, &bell)?,
         };
         let host = UplinkHost {
             forwarders,
@@ -88,6 +86,16 @@ impl UplinkHost {
             several => Report::together(several.iter().map(Forwarder::ask)),
         }
     }
+}
+
+/// A thread for each queue. What the roster has to say, the first one is told of.
+fn by_queue<A: End, B: End>(bridges: Vec<Bridge<A, B>>, bell: &Arc<Doorbell>) -> io::Result<Vec<Forwarder>> {
+    let mut first = Some(Arc::clone(bell));
+    let start = |bridge| {
+        let bell = first.take().map_or_else(|| Doorbell::new().map(Arc::new), Ok)?;
+        Forwarder::start(Box::new(bridge), bell)
+    };
+    bridges.into_iter().map(start).collect()
 }
 
 fn no_programs() -> Refusal {

@@ -12,6 +12,7 @@ mod counters;
 mod ends;
 mod forwarder;
 mod host;
+mod lanes;
 mod roster;
 #[cfg(test)]
 mod tests;

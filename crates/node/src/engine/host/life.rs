@@ -59,8 +59,8 @@ pub(super) struct Life {
     fabric: Arc<Connections>,
     connecting: Option<JoinHandle<()>>,
     relays: Relays,
-    /// What carries the kernel's frames to the fabric, and what ends it.
-    inlet: Option<(Doorbell, JoinHandle<()>)>,
+    /// What carries the kernel's frames to the fabric, a thread for each queue, and what ends it.
+    inlets: Vec<(Doorbell, JoinHandle<()>)>,
     kernel: Option<Arc<Device>>,
     drain: Duration,
 }
@@ -129,9 +129,9 @@ impl Life {
         }
         let relays = Relays::new(&ways, alarm);
         let kernel = config.kernel.clone();
-        let inlet = kernel.as_deref().map(|kernel| carry(kernel, &ways, alarm));
+        let inlets = kernel.as_deref().map(|kernel| carry(kernel, &ways, alarm));
         Ok(Life {
-            inlet: inlet.transpose()?,
+            inlets: inlets.transpose()?.unwrap_or_default(),
             description: Description {
                 shards,
                 life,
@@ -165,7 +165,7 @@ impl Life {
             list.extend(descriptors.into_list());
         }
         if let Some(kernel) = &self.kernel {
-            list.push(kernel.descriptor()?);
+            list.extend(kernel.descriptors()?);
         }
         Ok((self.description.clone(), list))
     }
@@ -304,7 +304,7 @@ impl Life {
             || self.drivers.iter().any(|(_, driving)| ended(driving))
             || ended(&self.connecting)
             || self.relays.are_over()
-            || (self.inlet.as_ref()).is_some_and(|(_, carrying)| carrying.is_finished())
+            || self.inlets.iter().any(|(_, carrying)| carrying.is_finished())
             || self.parts.iter().any(|part| !part.marks.are(part.mark))
     }
 
@@ -315,10 +315,8 @@ impl Life {
         self.drivers.iter().for_each(|(driver, _)| driver.stop());
         self.fabric.stop();
         self.relays.end();
-        if let Some((stop, carrying)) = self.inlet.take() {
-            stop.ring();
-            join(carrying);
-        }
+        self.inlets.iter().for_each(|(stop, _)| stop.ring());
+        self.inlets.drain(..).for_each(|(_, carrying)| join(carrying));
         let driving = self.drivers.iter_mut().filter_map(|(_, driving)| driving.take());
         driving.for_each(join);
         self.connecting.take().into_iter().for_each(join);
@@ -362,8 +360,8 @@ struct Made {
 impl Common<'_> {
     /// Takes a shard's place in the node's fabric, and makes its memory.
     fn make(&self, stack: Config) -> Result<Made, NodeError> {
-        let mut settings = self.settings.clone();
-        settings.steering = stack.steering;
+        let (mut settings, steering) = (self.settings.clone(), stack.steering);
+        settings.steering = steering;
         settings.incarnation = Some(self.life);
         let mut membership = Membership::join(&settings)?;
         let port_config = settings.port_config();
@@ -391,7 +389,7 @@ impl Common<'_> {
         let channels = pieces.stack.channels().clone();
         let mut shard = Shard::new(pieces.stack, link, pieces.waiting, bells.clone(), wakes);
         shard.kernel = match &self.config.kernel {
-            Some(kernel) => Some(kernel.outlet()?),
+            Some(kernel) => Some(kernel.outlet(steering.index.into(), steering.count.into())?),
             None => None,
         };
         let handle = ShardHandle {
@@ -429,17 +427,19 @@ fn closing(lease: Lease, closes_at: &Arc<AtomicU64>) -> Lease {
     }))
 }
 
-/// Starts the thread that carries the kernel's frames to the fabric.
+/// Starts the threads that carry the kernel's frames to the fabric.
 fn carry(
     kernel: &Device,
     shards: &Arc<Shards>,
     alarm: &Sender<()>,
-) -> Result<(Doorbell, JoinHandle<()>), NodeError> {
-    let stop = Doorbell::new().map_err(no_descriptors)?;
-    let stopped = stop.try_clone().map_err(no_descriptors)?;
-    let shards = Arc::clone(shards);
-    let inlet = kernel.inlet(OneShard { shards, index: 0 }, stopped)?;
-    Ok((stop, start("toehold-kernel", alarm, move || inlet.run())?))
+) -> Result<Vec<(Doorbell, JoinHandle<()>)>, NodeError> {
+    let carry = |queue| {
+        let stop = Doorbell::new().map_err(no_descriptors)?;
+        let stopped = stop.try_clone().map_err(no_descriptors)?;
+        let inlet = kernel.inlet(queue, shards, stopped)?;
+        Ok((stop, start("toehold-kernel", alarm, move || inlet.run())?))
+    };
+    (0..kernel.description().queues.into()).map(carry).collect()
 }
 
 /// Starts a thread that says so when it ends, however it does.

@@ -1,0 +1,251 @@
+//! Several queues of one interface: the flows that cross it are shared out among them.
+
+use std::io::{Read, Write};
+use std::net::UdpSocket;
+use std::process::Command;
+
+use toehold_link::interface::Namespace;
+use toehold_socket::{Fabric, Node, TcpListener, TcpStream};
+
+use crate::kernel::{NODE_A, NODE_B, Pair, at, exchange};
+use crate::support::{Fabrics, eventually};
+use crate::uplinks::kernel::{namespace, talk};
+
+/// How often each thread of a node's engine that carries the kernel's frames has slept.
+fn sleeps_of_inlets(engine: rustix::process::Pid) -> Vec<u64> {
+    let tasks = format!("/proc/{}/task", engine.as_raw_nonzero());
+    let tasks = std::fs::read_dir(tasks).unwrap().map(|task| task.unwrap().path());
+    let inlets = tasks.filter(|task| {
+        let name = std::fs::read_to_string(task.join("comm")).unwrap();
+        name.trim() == "toehold-kernel"
+    });
+    let sleeps = inlets.map(|task| {
+        let status = std::fs::read_to_string(task.join("status")).unwrap();
+        let count = status
+            .lines()
+            .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        count.unwrap().trim().parse().unwrap()
+    });
+    sleeps.collect()
+}
+
+/// Flows, more than one queue has by chance, take all but one queue at least, and those of
+/// shards those of the shard.
+fn queues_are_shared_out(settings: &str) {
+    const CONNECTIONS: usize = 9;
+    let pair = Pair::new(settings);
+    let node = pair.attach("a");
+    for _ in 0..CONNECTIONS {
+        for (here, there) in NODE_A.into_iter().zip(NODE_B) {
+            let listener = pair.kernel_listens(1, &at(there, 0).to_string());
+            let address = listener.local_addr().unwrap();
+            let client = pair.kernel_connects(0, address).unwrap();
+            let (server, _) = listener.accept().unwrap();
+            exchange(&client, &server);
+            let ours = TcpStream::connect(&node, address).unwrap();
+            let (theirs, _) = listener.accept().unwrap();
+            exchange(&ours, &theirs);
+            let [client, server] = [(0, here), (1, there)]
+                .map(|(node, address)| pair.beside(node, || UdpSocket::bind(at(address, 0))).unwrap());
+            for (from, to) in [(&client, &server), (&server, &client)] {
+                from.send_to(b"datagram", to.local_addr().unwrap()).unwrap();
+                let mut datagram = [0; 9];
+                let (received, sender) = to.recv_from(&mut datagram).unwrap();
+                assert_eq!((received, sender), (8, from.local_addr().unwrap()));
+            }
+        }
+    }
+    for name in ["a", "b"] {
+        let sleeps = sleeps_of_inlets(pair.fabrics.engine(name));
+        assert_eq!(sleeps.len(), 3, "a thread for each queue");
+        let (busiest, all) = (sleeps.iter().max().unwrap(), sleeps.iter().sum::<u64>());
+        assert!(4 * busiest < 3 * all, "{sleeps:?}");
+        assert_eq!(pair.counted(name, "drop_to_kernel_refused"), 0);
+        assert_eq!(pair.counted(name, "drop_from_kernel_malformed"), 0);
+    }
+}
+
+#[test]
+#[ignore = "needs namespaces, tun"]
+fn flows_are_shared_out_among_the_queues_of_a_device() {
+    queues_are_shared_out("--queues 3");
+}
+
+#[test]
+#[ignore = "needs namespaces, tun"]
+fn shards_have_queues_of_their_own() {
+    queues_are_shared_out("--queues 3 --shards 2");
+}
+
+/// Frames that each queue of a device passed to the kernel, and took from it.
+fn by_queue(fabrics: &Fabrics, device: &str, name: &str) -> Vec<u64> {
+    let shown = fabrics.json(&format!("stat {device} --json"));
+    let counters = shown["counters"].as_array().unwrap().iter();
+    let of_queues = counters.filter(|counter| counter["name"] == name);
+    of_queues
+        .map(|counter| counter["value"].as_u64().unwrap())
+        .collect()
+}
+
+/// Whether more than one queue of a device has carried streams, both ways. Eighteen
+/// connections on one of them alone would be a coincidence of 1 to 100 000.
+fn are_shared_out(fabrics: &Fabrics, device: &str, beyond: &str, queues: usize) {
+    for name in [
+        format!("{beyond}_to_tap_forwarded"),
+        format!("tap_to_{beyond}_forwarded"),
+    ] {
+        let frames = by_queue(fabrics, device, &name);
+        assert_eq!(frames.len(), queues);
+        let busy = frames.iter().filter(|&&frames| frames > 100).count();
+        assert!(busy > 1, "{device} {name}: {frames:?}");
+    }
+}
+
+#[test]
+#[ignore = "needs namespaces, tun"]
+fn the_queues_of_a_device_share_out_its_connections() {
+    let fabrics = Fabrics::new();
+    let [(a, in_a), (b, in_b)] = [namespace(), namespace()];
+    fabrics.succeeds(&format!("device toe1 --netns {in_a} --queues 3"));
+    fabrics.succeeds(&format!("device toe2 --netns {in_b} --queues 2"));
+    fabrics.succeeds("up web");
+    let fabric = Fabric::existing(fabrics.0.path().join("default").to_str().unwrap()).unwrap();
+    let web = Node::attach(&fabric, "web").unwrap();
+    for round in 0..6 {
+        for to in ["10.77.0.1", "fd77::1"] {
+            talk([&a, &b], to.parse().unwrap());
+        }
+        let listener = TcpListener::bind(&web, ("10.77.0.3", 9000 + round)).unwrap();
+        let near = b.run(|| std::net::TcpStream::connect(("10.77.0.3", 9000 + round)));
+        let mut near = near.unwrap().unwrap();
+        let (mut far, _) = listener.accept().unwrap();
+        near.write_all(b"to a node").unwrap();
+        let mut read = [0; 9];
+        far.read_exact(&mut read).unwrap();
+        assert_eq!(&read, b"to a node");
+    }
+    for (device, queues) in [("toe1", 3), ("toe2", 2)] {
+        are_shared_out(&fabrics, device, "mesh", queues);
+    }
+}
+
+/// Connections enough for all queues.
+fn talk_often(spaces: [&Namespace; 2], addresses: [&str; 2]) {
+    for _ in 0..9 {
+        for to in addresses {
+            talk(spaces, to.parse().unwrap());
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs namespaces, tun, ip"]
+fn the_queues_of_a_bridge_port_share_out_its_connections() {
+    let fabrics = Fabrics::new();
+    let [(a, in_a), (b, in_b)] = [namespace(), namespace()];
+    fabrics.succeeds(&format!("device port --netns {in_a} --bridged --queues 3"));
+    fabrics.succeeds(&format!("device toe2 --netns {in_b} --queues 2"));
+    for line in [
+        "link add br0 type bridge",
+        "link set port master br0",
+        "addr add 10.77.8.1/16 dev br0",
+        "addr add fd77::8:1/64 dev br0 nodad",
+        "link set br0 up",
+    ] {
+        let done = a.run(|| Command::new("ip").args(line.split(' ')).status());
+        assert!(done.unwrap().expect("ip").success(), "{line}");
+    }
+    talk_often([&a, &b], ["10.77.8.1", "fd77::8:1"]);
+    for (device, queues) in [("port", 3), ("toe2", 2)] {
+        are_shared_out(&fabrics, device, "mesh", queues);
+    }
+}
+
+/// The first of so many ports in a row that nobody has.
+fn ports(count: u16) -> u16 {
+    loop {
+        let first = UdpSocket::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap()
+            .port();
+        let free = |port: u16| UdpSocket::bind(("127.0.0.1", port)).is_ok();
+        if first.checked_add(count).is_some_and(|end| (first..end).all(free)) {
+            return first;
+        }
+    }
+}
+
+/// What a device says of the hosts that it leads to.
+fn remotes(fabrics: &Fabrics, device: &str) -> Vec<serde_json::Value> {
+    let shown = fabrics.json(&format!("stat {device} --json"));
+    shown["status"]["stack"]["remotes"].as_array().unwrap().clone()
+}
+
+#[test]
+#[ignore = "needs namespaces, tun"]
+fn the_queues_of_devices_over_udp_have_ports_of_their_own() {
+    let fabrics = Fabrics::new();
+    let [(a, in_a), (b, in_b)] = [namespace(), namespace()];
+    let ports = [ports(3), ports(3)];
+    let ends = |own: usize| {
+        format!(
+            "--udp 127.0.0.1:{} --peer 127.0.0.1:{}",
+            ports[own],
+            ports[1 - own]
+        )
+    };
+    fabrics.succeeds(&format!("device toe1 --netns {in_a} --queues 3 {}", ends(0)));
+    // Whoever has another number of queues is not heard, and told why.
+    fabrics.succeeds(&format!("device toe2 --netns {in_b} --queues 2 {}", ends(1)));
+    eventually("the reason", || {
+        let errors = [
+            ("toe1", "has 2 queues, and this one 3"),
+            ("toe2", "has 3 queues, and this one 2"),
+        ];
+        errors.iter().all(|(device, error)| {
+            let said = remotes(&fabrics, device)[0]["error"].to_string();
+            said.contains(error)
+        })
+    });
+    assert!(
+        !remotes(&fabrics, "toe1")
+            .iter()
+            .any(|remote| remote["connected"] == true)
+    );
+    fabrics.succeeds("down toe2");
+    fabrics.succeeds(&format!("device toe2 --netns {in_b} --queues 3 {}", ends(1)));
+    eventually("their meeting", || {
+        let reached = |device| {
+            remotes(&fabrics, device)
+                .iter()
+                .all(|remote| remote["connected"] == true)
+        };
+        reached("toe1") && reached("toe2")
+    });
+    talk_often([&a, &b], ["10.77.0.1", "fd77::1"]);
+    for device in ["toe1", "toe2"] {
+        are_shared_out(&fabrics, device, "udp", 3);
+    }
+}
+
+#[test]
+#[ignore = "needs namespaces, tun"]
+fn the_queues_of_devices_through_memory_have_parts_of_their_own() {
+    let fabrics = Fabrics::new();
+    let [(a, in_a), (b, in_b)] = [namespace(), namespace()];
+    let segment = fabrics.0.path().join("segment").display().to_string();
+    let segment = format!("--segment {segment} --segment-size 8M --segment-members 3");
+    fabrics.succeeds(&format!("device toe1 --netns {in_a} --queues 3 {segment}"));
+    let refused = fabrics.fails(&format!("device toe2 --netns {in_b} --queues 2 {segment}"));
+    assert!(refused.contains("divided into 3 segments"), "{refused}");
+    fabrics.succeeds(&format!("device toe2 --netns {in_b} --queues 3 {segment}"));
+    eventually("their meeting", || {
+        let connected = |device| by_queue(&fabrics, device, "segment_members_connected");
+        connected("toe1") == [1; 3] && connected("toe2") == [1; 3]
+    });
+    talk_often([&a, &b], ["10.77.0.1", "fd77::1"]);
+    for device in ["toe1", "toe2"] {
+        are_shared_out(&fabrics, device, "segment", 3);
+    }
+}
