@@ -19,4 +19,6 @@ mod tests;
 
 pub use self::config::{Access, EthernetEnd, InvalidUplink, SegmentEnd, TapEnd, UdpEnd, UplinkConfig};
 pub use self::host::UplinkHost;
+#[cfg(any(fuzzing, test))]
+pub use self::roster::Listener;
 pub(crate) use self::roster::known_beyond;

@@ -12,9 +12,9 @@ use crate::fabric::{Beyond, Identity};
 /// Whoever said nothing for so many periods is gone.
 const PATIENCE: u32 = 4;
 /// Uplinks that are known at once; what others say is not heard.
-const MAX_UPLINKS: usize = 256;
+pub(super) const MAX_UPLINKS: usize = 256;
 /// Members of a fabric.
-const MAX_MEMBERS: usize = 1024;
+pub(super) const MAX_MEMBERS: usize = 1024;
 
 /// Other uplinks, by fabric and name.
 #[derive(Debug, Default)]
@@ -62,6 +62,12 @@ impl Known {
             uplink.members = std::mem::take(&mut uplink.coming);
         }
         is_new
+    }
+
+    /// Members of pages whose successors have not come yet.
+    #[cfg(any(fuzzing, test))]
+    pub(super) fn coming(&self) -> usize {
+        self.uplinks.values().map(|uplink| uplink.coming.len()).sum()
     }
 
     /// Forgets those who say nothing any more.

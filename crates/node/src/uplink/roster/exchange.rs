@@ -10,8 +10,9 @@ use toehold_shm::Doorbell;
 
 use crate::fabric::Beyond;
 
-/// Pages that wait to be read; the next ones will be repeated.
+/// Pages that wait to be read, and their bytes; the next ones will be repeated.
 const MAX_PAGES: usize = 1024;
+const MAX_BYTES: usize = 4 << 20;
 
 /// What the roster knows.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -41,6 +42,8 @@ pub(super) struct Heard {
 #[derive(Debug, Default)]
 struct Inside {
     pages: Vec<Vec<u8>>,
+    /// Of these pages.
+    bytes: usize,
     changed: bool,
     living: HashSet<[u8; 6]>,
     outgoing: Vec<Vec<u8>>,
@@ -80,7 +83,8 @@ impl Exchange {
     /// Takes a page for the roster's thread.
     pub(super) fn hear(&self, page: Vec<u8>) {
         let mut inside = self.lock();
-        if inside.pages.len() < MAX_PAGES {
+        if inside.pages.len() < MAX_PAGES && inside.bytes + page.len() <= MAX_BYTES {
+            inside.bytes += page.len();
             inside.pages.push(page);
         }
         self.news.notify_all();
@@ -127,6 +131,7 @@ impl Exchange {
             }
             let left = due.saturating_duration_since(Instant::now());
             if !inside.pages.is_empty() || inside.changed || left.is_zero() {
+                inside.bytes = 0;
                 return Some(Heard {
                     pages: std::mem::take(&mut inside.pages),
                     changed: std::mem::take(&mut inside.changed),

@@ -14,11 +14,16 @@
 mod beyond;
 mod conflicts;
 mod exchange;
+#[cfg(any(fuzzing, test))]
+mod fuzzing;
 mod link;
 mod page;
 mod siblings;
 #[cfg(test)]
 mod tests;
+
+#[cfg(any(fuzzing, test))]
+pub use self::fuzzing::Listener;
 
 use std::collections::HashSet;
 use std::io;

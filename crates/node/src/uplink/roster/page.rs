@@ -10,16 +10,16 @@ use crate::fabric::{Identity, NodeRecord};
 const GROUP: [u8; 6] = [0x03, b't', b'o', b'e', 0, 1];
 /// For experiments, IEEE 802 §9.2.3; nobody but uplinks ever sees it.
 const ETHER_TYPE: [u8; 2] = [0x88, 0xb5];
-const HEADER: usize = 14;
+pub(super) const HEADER: usize = 14;
 
 /// Of what is written here. What is of another one is not read.
-const VERSION: u8 = 1;
+pub(super) const VERSION: u8 = 1;
 /// Bytes of all but the members, at most.
 const FRAME: usize = 320;
 /// Bytes that a member takes up, at most.
 const MEMBER: usize = 190;
 /// Letters of a host's name.
-const MAX_HOST: usize = 64;
+pub(super) const MAX_HOST: usize = 64;
 
 /// A part of what an uplink has to say.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,6 +1,10 @@
 use std::time::Instant;
 
-use super::conflicts::between;
+use proptest::prelude::*;
+use toehold_shm::Doorbell;
+
+use super::conflicts::{MAX_CONFLICTS, between};
+use super::fuzzing::Listener;
 use super::*;
 use crate::fabric::mac_of_name;
 
@@ -130,4 +134,82 @@ fn a_name_or_an_address_on_both_sides_is_told() {
         ..identity(name, 0)
     };
     assert!(between(&[none("a")], &[beyond(none("b"))]).is_empty());
+}
+
+#[test]
+fn made_up_conflicts_are_told_up_to_a_bound() {
+    let own: Vec<_> = (0..=255)
+        .map(|number| identity(&format!("n{number}"), number))
+        .collect();
+    let beyond = |fabric: u64| Beyond {
+        host: format!("host-{fabric}"),
+        uplink: "wan".parse().unwrap(),
+        fabric,
+        members: own.iter().cycle().take(1024).cloned().collect(),
+    };
+    let everybody: Vec<_> = (0..256).map(beyond).collect();
+    let told = between(&own, &everybody);
+    assert_eq!(told.len(), MAX_CONFLICTS);
+    assert_eq!(between(&own[..3], &everybody[..1]).len(), 3, "each is told once");
+}
+
+#[test]
+fn pages_that_nobody_reads_fill_no_memory() {
+    let bell = Arc::new(Doorbell::new().unwrap());
+    let long = Exchange::new(&bell);
+    (0..1000).for_each(|_| long.hear(vec![0; 65_000]));
+    let heard = long.wait(Instant::now()).unwrap();
+    assert_eq!(heard.pages.len(), (4 << 20) / 65_000);
+    let short = Exchange::new(&bell);
+    for _ in 0..2 {
+        (0..5000).for_each(|_| short.hear(vec![0; 14]));
+        assert_eq!(
+            short.wait(Instant::now()).unwrap().pages.len(),
+            1024,
+            "and again when they are read"
+        );
+    }
+}
+
+/// What may stand in a page, whole or damaged.
+fn almost_pages() -> impl Strategy<Value = Vec<u8>> {
+    let frames = page::frames(
+        7,
+        "alpha",
+        &record("wan"),
+        &[identity("web", 1), identity("db", 2)],
+        1500,
+    );
+    let whole = frames[0].clone();
+    let damages = prop::collection::vec((any::<prop::sample::Index>(), any::<u8>(), 0..3), 0..4);
+    (damages, prop::collection::vec(any::<u8>(), 0..300)).prop_map(move |(damages, noise)| {
+        if damages.len() == 3 {
+            return noise;
+        }
+        let mut bytes = whole.clone();
+        for (at, byte, kind) in damages {
+            let at = at.index(bytes.len());
+            match kind {
+                0 => bytes[at] = byte,
+                1 => bytes.insert(at, byte),
+                _ => drop(bytes.remove(at)),
+            }
+        }
+        bytes
+    })
+}
+
+proptest! {
+    #[test]
+    fn whatever_comes_is_heard_or_not_and_bounded(
+        frames in prop::collection::vec(almost_pages(), 0..20),
+        pages in prop::collection::vec((0..3_u64, any::<[u8; 3]>(), [0..4_u32, 0..4_u32], 0..30_000_u64), 0..40),
+    ) {
+        let mut listener = Listener::new();
+        frames.iter().for_each(|frame| listener.frame(frame));
+        for (fabric, [uplink, first, members], place, span) in pages {
+            listener.page(fabric, uplink % 3, place, [first, members]);
+            listener.pass(Duration::from_millis(span));
+        }
+    }
 }
