@@ -281,6 +281,7 @@ fn title(rfc: u32) -> Option<&'static str> {
         4291 => "IPv6 addressing",
         4443 => "ICMPv6",
         4861 => "Neighbour discovery",
+        4862 => "IPv6 stateless address autoconfiguration",
         4987 => "SYN flooding",
         5227 => "IPv4 address conflict detection",
         5461 | 5927 => "ICMP attacks and soft errors",

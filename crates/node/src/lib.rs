@@ -48,6 +48,7 @@ mod lookout;
 mod memory;
 mod ownership;
 mod placement;
+mod probe;
 pub mod run;
 pub mod settings;
 mod shard;

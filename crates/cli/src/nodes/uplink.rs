@@ -23,7 +23,8 @@ use super::settings::{Chosen, OfGateways};
 /// With --interface: the nodes are on the network of that interface, real or virtual, under
 /// their own hardware and IP addresses (give them addresses of that network). The interface
 /// keeps its addresses, and the kernel all traffic that is not for the nodes; the two do not
-/// reach each other over it. Takes CAP_NET_RAW and CAP_NET_ADMIN.
+/// reach each other over it. An address that somebody has on that network is refused to nodes.
+/// Takes CAP_NET_RAW and CAP_NET_ADMIN.
 ///
 /// `toehold stat` shows whom an uplink reaches and how, and what it dropped.
 #[derive(Debug, clap::Args)]

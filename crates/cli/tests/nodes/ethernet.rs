@@ -20,6 +20,7 @@ struct Lan {
     host: Namespace,
     in_host: String,
     peer: Namespace,
+    in_peer: String,
 }
 
 const OF_HOST: &str = "10.77.5.1";
@@ -34,7 +35,9 @@ impl Lan {
             host,
             in_host,
             peer,
+            in_peer,
         };
+        let in_peer = &lan.in_peer;
         let queues = "numrxqueues 4 numtxqueues 4";
         lan.in_host(&format!(
             "link add eth0 {queues} type veth peer name far netns {in_peer} {queues}"
@@ -278,4 +281,51 @@ fn an_uplink_tells_how_its_interface_is() {
     lan.in_host("link del eth0");
     let shown = lan.fabrics.succeeds("ps");
     assert!(shown.contains("eth0 (gone)"), "{shown}");
+}
+
+/// Somebody on the interface's network has the address: who comes later is refused, be it a
+/// node, an interface of the kernel's, or the uplink.
+#[test]
+#[ignore = "needs namespaces, ip"]
+fn an_address_of_the_network_is_not_used_twice() {
+    let lan = Lan::new("");
+    let fabrics = &lan.fabrics;
+    let [ipv4, ipv6] = OF_PEER;
+    let wants = [format!("--ipv4 {ipv4}/16"), format!("--ipv6 {ipv6}/64")];
+    for (wants, address) in wants.iter().zip(OF_PEER) {
+        let says = format!("{address} is in use on the network that an uplink of this fabric leads to, by ");
+        let said = fabrics.fails(&format!("up c {wants}"));
+        assert!(said.contains(&says), "{said}");
+        let said = fabrics.fails(&format!("device toe0 --netns {} {wants}", lan.in_host));
+        assert!(said.contains(&says), "{said}");
+    }
+    fabrics.succeeds("up c");
+    fabrics.succeeds("down c lan");
+    fabrics.succeeds(&format!("up c {}", wants[1]));
+    let said = fabrics.fails(&format!("uplink lan --interface eth0 --netns {}", lan.in_host));
+    let says = format!("the address {ipv6} of c is in use on the network of eth0, by ");
+    assert!(said.contains(&says), "{said}");
+    fabrics.succeeds("down c");
+    lan.uplink("", 2);
+}
+
+/// Two machines with a fabric each on one Ethernet.
+#[test]
+#[ignore = "needs namespaces, ip"]
+fn a_node_of_another_machine_keeps_its_address() {
+    let lan = Lan::new("");
+    let in_peer = &lan.in_peer;
+    lan.fabrics.succeeds(&format!(
+        "uplink far --fabric far --interface far --netns {in_peer}"
+    ));
+    for wants in [
+        format!("--ipv4 {}/16", OF_A[0]),
+        format!("--ipv4 10.77.7.7/16 --ipv6 {}/64", OF_A[1]),
+    ] {
+        let said = lan.fabrics.fails(&format!("up other --fabric far {wants}"));
+        assert!(said.contains("is in use on the network"), "{said}");
+    }
+    lan.fabrics
+        .succeeds("up other --fabric far --ipv4 10.77.7.7/16 --ipv6 fd77::7:7/64");
+    lan.fabrics.succeeds("down --fabric far --all");
 }

@@ -22,6 +22,7 @@ use ipnet::IpNet;
 pub use crate::control::Lifetime;
 use crate::control::{Host, Server};
 use crate::fabric::{Fabric, NodeRecord, Place, Role, TakeError};
+pub use crate::probe::AddressTaken;
 use crate::settings::{InvalidSetting, NodeSettings};
 use crate::uplink;
 
@@ -57,6 +58,9 @@ pub enum StartError {
     /// There is no place for the node in the fabric.
     #[error(transparent)]
     Take(#[from] TakeError),
+    /// Somebody beyond the fabric has an address.
+    #[error(transparent)]
+    Taken(#[from] AddressTaken),
     /// The node itself could not be made.
     #[error("cannot make the node: {0}")]
     Host(#[source] HostError),
@@ -104,6 +108,7 @@ impl Engine {
         let place = seat
             .fabric
             .take_as(role, &seat.node, &seat.settings, &seat.networks, &beyond)?;
+        uplink::ask_beyond(&place, &seat.settings)?;
         let (stopper, stop) = UnixStream::pair().map_err(StartError::Thread)?;
         let listener = place.listener().try_clone_to_owned();
         let listener = listener.map_err(StartError::Thread)?;

@@ -17,6 +17,7 @@ use toehold_link::xdp::{Mode, XdpLink};
 
 use super::lanes::Lane;
 use super::roster::{Announced, Exchange};
+use super::vacancy::ask_behind;
 use crate::engine::HostError;
 use crate::fabric::{Place, Role};
 use crate::local::random;
@@ -230,7 +231,8 @@ impl Joined {
         let mut reason = None;
         if !modes.is_empty() {
             match XdpLink::open(&end.interface, &namespace, mac, modes, end.queues)? {
-                Ok(interface) => {
+                Ok(mut interface) => {
+                    ask_behind(&end.interface, &mut interface, place)?;
                     let fabric = join(place, settings, true)?;
                     return Ok(Joined::FabricWithXdp(Box::new(Bridge::new(fabric, interface))));
                 }
@@ -238,7 +240,8 @@ impl Joined {
                 Err(error) => return Err(error.into()),
             }
         }
-        let interface = PacketLink::open(&end.interface, &namespace, mac)?;
+        let mut interface = PacketLink::open(&end.interface, &namespace, mac)?;
+        ask_behind(&end.interface, &mut interface, place)?;
         let bridge = Bridge::new(join(place, settings, true)?, interface);
         Ok(Joined::FabricWithPacket(Box::new(bridge), reason))
     }
@@ -287,7 +290,7 @@ fn join_all(
     (0..tap.queues).map(join).collect()
 }
 
-fn mesh(place: &Place, settings: &NodeSettings, gateway: bool) -> MeshSettings {
+pub(super) fn mesh(place: &Place, settings: &NodeSettings, gateway: bool) -> MeshSettings {
     let record = place.record();
     MeshSettings {
         mtu: settings.mtu,

@@ -16,9 +16,11 @@ mod lanes;
 mod roster;
 #[cfg(test)]
 mod tests;
+mod vacancy;
 
 pub use self::config::{Access, EthernetEnd, InvalidUplink, SegmentEnd, TapEnd, UdpEnd, UplinkConfig};
 pub use self::host::UplinkHost;
 #[cfg(any(fuzzing, test))]
 pub use self::roster::Listener;
 pub(crate) use self::roster::known_beyond;
+pub(crate) use self::vacancy::ask_beyond;

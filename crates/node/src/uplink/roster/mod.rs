@@ -36,6 +36,7 @@ pub(super) use self::exchange::{Exchange, Findings};
 pub(super) use self::link::{Announced, AnnouncedStatistics};
 use self::page::Page;
 pub(crate) use self::siblings::known_beyond;
+pub(super) use self::siblings::living as living_uplinks;
 use crate::fabric::{Beyond, Fabric, Identity, NodeRecord, Place};
 
 /// How often pages are repeated.

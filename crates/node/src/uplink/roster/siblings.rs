@@ -10,9 +10,14 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// What is beyond a fabric's uplinks, as they know. One that does not answer says nothing.
 pub(crate) fn known_beyond(fabric: &Fabric) -> Vec<Beyond> {
-    let statuses = uplinks(fabric).filter_map(|uplink| status(fabric, &uplink));
-    let heard = statuses.filter(|status| status.stack.standby.is_none());
+    let heard = living(fabric).into_iter();
     heard.flat_map(|status| status.stack.beyond).collect()
+}
+
+/// The uplinks of a fabric that forward, as they say.
+pub(in crate::uplink) fn living(fabric: &Fabric) -> Vec<NodeStatus> {
+    let statuses = uplinks(fabric).filter_map(|uplink| status(fabric, &uplink));
+    statuses.filter(|status| status.stack.standby.is_none()).collect()
 }
 
 /// Why the uplink `own` has to stand by: it leads back to its own fabric, or to one that an
