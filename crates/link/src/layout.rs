@@ -150,7 +150,7 @@ impl Layout {
 }
 
 /// Where the IP header begins, past up to two VLAN tags.
-fn network_offset(frame: &[u8]) -> Option<usize> {
+pub(crate) fn network_offset(frame: &[u8]) -> Option<usize> {
     let mut at = ETHERNET_HEADER;
     for _ in 0..3 {
         let ethertype = frame.get(at - 2..at)?;

@@ -329,3 +329,59 @@ fn a_node_of_another_machine_keeps_its_address() {
         .succeeds("up other --fabric far --ipv4 10.77.7.7/16 --ipv6 fd77::7:7/64");
     lan.fabrics.succeeds("down --fabric far --all");
 }
+
+fn unspecified(like: IpAddr) -> net::SocketAddr {
+    match like {
+        IpAddr::V4(_) => "0.0.0.0:0".parse().unwrap(),
+        IpAddr::V6(_) => "[::]:0".parse().unwrap(),
+    }
+}
+
+/// A fabric with long packets on a network of short ones: what may be fragmented is, and all else
+/// comes to fit when its sender has been told.
+#[test]
+#[ignore = "needs namespaces, tun, ip"]
+fn packets_too_long_for_the_network_get_there() {
+    let lan = Lan::new("");
+    let (near, in_near) = namespace();
+    let fabrics = &lan.fabrics;
+    let addresses = "--ipv4 10.77.6.1/16 --ipv6 fd77::6:1/64";
+    fabrics.succeeds(&format!(
+        "uplink wide --fabric long --mtu 9000 --interface eth0 --netns {}",
+        lan.in_host
+    ));
+    fabrics.succeeds(&format!(
+        "device toe0 --fabric long --mtu 9000 --netns {in_near} {addresses}"
+    ));
+    let counted = |name: &str| {
+        let shown = fabrics.json("stat wide --fabric long --json");
+        let mut counters = shown["counters"].as_array().unwrap().iter();
+        let counter = counters.find(|counter| counter["name"] == format!("mesh_to_ethernet_{name}"));
+        counter.unwrap()["value"].as_u64().unwrap()
+    };
+    for to in OF_PEER {
+        let to: IpAddr = to.parse().unwrap();
+        let far = lan.peer.run(|| net::UdpSocket::bind((to, 0))).unwrap().unwrap();
+        far.set_read_timeout(Some(std::time::Duration::from_millis(200)))
+            .unwrap();
+        let address = far.local_addr().unwrap();
+        let near = near
+            .run(|| net::UdpSocket::bind(unspecified(to)))
+            .unwrap()
+            .unwrap();
+        near.connect(address).unwrap();
+        let (fragmented, reported) = (counted("fragmented"), counted("reported"));
+        // Longer than any frame, so that it comes in long fragments, which IPv4 has cut once more.
+        for len in [20_000, 5000] {
+            eventually("a long datagram", || {
+                let mut datagram = vec![0; 30_000];
+                let sent = near.send(&vec![7; len]);
+                sent.is_ok() && far.recv(&mut datagram).is_ok_and(|received| received == len)
+            });
+        }
+        assert_eq!(counted("fragmented") > fragmented, to.is_ipv4());
+        assert!(counted("reported") > reported);
+    }
+    talk([&near, &lan.peer], "10.77.6.1".parse().unwrap());
+    fabrics.succeeds("down --fabric long --all");
+}

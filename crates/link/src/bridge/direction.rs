@@ -4,6 +4,7 @@ use toehold_shm::Gather;
 
 use super::held::Held;
 use super::statistics::BridgeStatistics;
+use super::too_long::{Allowance, exceeds, fragments, report};
 use crate::checksum::complete;
 use crate::layout::{Layout, Transport};
 use crate::loopback::copy_frame;
@@ -18,9 +19,11 @@ const CAUTIOUS_BURST: usize = 8;
 /// Shortest frame: its Ethernet header.
 const MIN_FRAME: usize = 14;
 /// Longest header in front of an IP packet: Ethernet with two VLAN tags.
-const MAX_LINK_HEADER: usize = 22;
+pub(super) const MAX_LINK_HEADER: usize = 22;
 /// More segments than this stand in no honest super-frame: 64 KB in pieces of 48 bytes.
 const MAX_SEGMENTS: usize = 1400;
+/// Senders told of packets that are too long, in a round.
+const MAX_REPORTS: usize = 8;
 
 #[derive(Debug, Default)]
 pub(super) struct Direction {
@@ -33,6 +36,9 @@ pub(super) struct Direction {
     scratch: Vec<u8>,
     /// A segment of one.
     segment: Vec<u8>,
+    /// Frames for where this direction's come from.
+    reports: Vec<Vec<u8>>,
+    allowance: Allowance,
     statistics: BridgeStatistics,
 }
 
@@ -68,7 +74,12 @@ impl Direction {
             (false, false) => CAUTIOUS_BURST,
             (false, true) => BURST,
         };
-        moved + from.receive(now_ns, budget, &mut |frame| self.pass(now_ns, frame, to, can))
+        let came = from.receive(now_ns, budget, &mut |frame| self.pass(now_ns, frame, to, can));
+        for report in self.reports.drain(..) {
+            // What finds no room is told anew of the next one.
+            let _ = from.transmit(&in_one_piece(&report));
+        }
+        moved + came
     }
 
     /// Whether no frames are taken until some have found room.
@@ -114,7 +125,7 @@ impl Direction {
         } else {
             usize::from(can.mtu)
         };
-        if len > packet + MAX_LINK_HEADER {
+        if exceeds(frame.headers, len, packet) {
             self.cut(now_ns, &frame, to, can);
         } else if checksum == Checksum::Partial && !can.checksum_offload {
             self.finish(now_ns, &frame, to);
@@ -165,8 +176,7 @@ impl Direction {
     /// Gives a frame to the link in pieces that it carries.
     fn cut(&mut self, now_ns: u64, frame: &Transmit<'_>, to: &mut impl Link, can: Capabilities) {
         let Some(mut segments) = segments(frame, can) else {
-            self.statistics.too_long += 1;
-            return;
+            return self.fragment(now_ns, frame, to, can);
         };
         // A checksum that may be wrong is not made anew.
         if frame.offload.checksum == Checksum::Complete && !self.is_intact(frame) {
@@ -185,9 +195,44 @@ impl Direction {
         self.segment = bytes;
     }
 
+    /// Gives a packet that cannot be cut to the link in fragments, or tells its sender.
+    #[cold]
+    fn fragment(&mut self, now_ns: u64, frame: &Transmit<'_>, to: &mut impl Link, can: Capabilities) {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        copy_frame(frame, &mut scratch);
+        let mut offload = frame.offload;
+        complete(&mut scratch, true, &mut offload);
+        let mtu = usize::from(can.mtu);
+        let is_one = frame.offload.segment_size == 0;
+        if let Some(fragments) = fragments(&scratch, mtu).filter(|_| is_one) {
+            self.statistics.fragmented += 1;
+            for fragment in fragments {
+                self.put(now_ns, &in_one_piece(&fragment), to);
+            }
+        } else {
+            self.statistics.too_long += 1;
+            if self.reports.len() < MAX_REPORTS
+                && let Some(report) = report(&scratch, mtu)
+                && self.allowance.take(now_ns)
+            {
+                self.statistics.reported += 1;
+                self.reports.push(report);
+            }
+        }
+        self.scratch = scratch;
+    }
+
     fn is_intact(&mut self, frame: &Transmit<'_>) -> bool {
         copy_frame(frame, &mut self.scratch);
         Layout::of(&self.scratch).is_some_and(|layout| layout.is_intact(&self.scratch))
+    }
+}
+
+fn in_one_piece(frame: &[u8]) -> Transmit<'_> {
+    Transmit {
+        headers: frame,
+        payload: &Gather::EMPTY,
+        offload: Offload::default(),
     }
 }
 

@@ -6,8 +6,9 @@
 //! A frame that finds no room waits for it, within bounds of memory and time, and without
 //! holding up those for others (`held.rs`). Whatever is dropped is counted under a reason.
 //!
-//! Never learns addresses and never looks at IP, but to cut: which frames are for the other
-//! side is for the links to know.
+//! Never learns addresses and never looks at IP, but at what has to be cut or fragmented, or whose
+//! sender has to be told that it is too long (`too_long.rs`): which frames are for the other side is
+//! for the links to know.
 
 mod direction;
 mod held;
@@ -15,6 +16,7 @@ mod rest;
 mod statistics;
 #[cfg(test)]
 mod tests;
+mod too_long;
 
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};

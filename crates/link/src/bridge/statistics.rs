@@ -13,6 +13,10 @@ pub struct BridgeStatistics {
     pub forwarded: u64,
     /// Frames that were cut here, because the other link does not carry them whole.
     pub segmented: u64,
+    /// Packets that were fragmented here, because the other link does not carry them whole.
+    pub fragmented: u64,
+    /// Senders of packets that are too long for the other link that were told so.
+    pub reported: u64,
     /// Frames whose checksums were filled in here.
     pub completed: u64,
     /// Frames that had to wait for room.
@@ -24,7 +28,8 @@ pub struct BridgeStatistics {
     pub late: u64,
     /// Frames dropped because nobody beyond has their destination.
     pub unreachable: u64,
-    /// Frames dropped because they exceed what the other link carries, and cannot be cut.
+    /// Frames dropped because they exceed what the other link carries, and can neither be cut nor
+    /// fragmented.
     pub too_long: u64,
     /// Frames dropped because they are shorter than an Ethernet header.
     pub too_short: u64,

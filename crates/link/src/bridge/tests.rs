@@ -1,3 +1,5 @@
+mod too_long;
+
 use std::collections::HashSet;
 
 use proptest::prelude::*;

@@ -34,6 +34,8 @@ pub(super) fn of_direction(name: &str, statistics: &BridgeStatistics) -> Vec<Cou
         super_frames "Of these frames, super-frames."
         forwarded "Frames the other side took; pieces of one that was cut count each."
         segmented "Frames that were cut."
+        fragmented "Packets that were fragmented."
+        reported "Senders told that a packet is too long for the other side."
         completed "Frames whose checksums were filled in."
         held "Frames that had to wait for room."
         crowded "Frames dropped because too many waited already."
