@@ -18,6 +18,9 @@ fn wait(doorbell: &Doorbell) -> bool {
     rung
 }
 
+/// So many that each side has overtaken the other again and again.
+const RECORDS: u64 = 20_000;
+
 #[test]
 fn records_arrive_intact_from_another_thread() {
     let (mut producer, mut consumer) = ring(CAPACITY);
@@ -41,7 +44,6 @@ fn records_arrive_intact_from_another_thread() {
             let _ = producer.end().publish();
             number
         });
-        let end = Instant::now() + Duration::from_millis(700);
         let mut number = 0;
         let sent = loop {
             while let Some((kind, bytes)) = take(&mut consumer) {
@@ -52,7 +54,7 @@ fn records_arrive_intact_from_another_thread() {
                 }
             }
             let _ = consumer.end().release();
-            if stop.swap(Instant::now() > end, Relaxed) {
+            if stop.swap(number >= RECORDS, Relaxed) {
                 break sender.join().unwrap();
             }
             std::thread::yield_now();
@@ -61,7 +63,6 @@ fn records_arrive_intact_from_another_thread() {
             number += 1;
         }
         assert_eq!(number, sent);
-        assert!(number > 1000, "only {number} records");
     });
 }
 
