@@ -4,7 +4,9 @@ use std::path::Path;
 use std::process::Command;
 
 fn main() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    // Where it is now, not where this was compiled: target directories are moved.
+    let root = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default();
+    let root = Path::new(&root).join("../..");
     let commit = git(&root, &["rev-parse", "HEAD"]).unwrap_or_else(|| "unknown".into());
     let changed = git(&root, &["status", "--porcelain", "--untracked-files=no"]);
     let dirty = changed.is_some_and(|changed| !changed.is_empty());

@@ -13,7 +13,7 @@ use crate::process::Launcher;
 use crate::programs;
 use crate::samples::{Outcome, Sample, Store, StoreError};
 use crate::testbed::Candidate;
-use crate::workload::Cell;
+use crate::workload::{Cell, Workload};
 
 /// After so many failures in a row a candidate is not tried any more, nor is a
 /// candidate on a workload that failed so often.
@@ -95,6 +95,12 @@ impl Runner<'_> {
         }
         Ok(run.samples)
     }
+
+    /// Whether a candidate has programs of others do a workload.
+    fn is_of_programs(&self, candidate: &str, workload: &Workload) -> bool {
+        let known = self.candidates.iter().find(|known| known.name == candidate);
+        known.is_some_and(|known| known.is_of_programs(workload))
+    }
 }
 
 /// What is known of a candidate so far.
@@ -146,7 +152,7 @@ impl<'a> Run<'a> {
             let cell = plan.cells.iter().position(|cell| *cell == sample.cell);
             let candidate = plan.candidates.iter().position(|name| *name == sample.candidate);
             if let (Some(cell), Some(candidate)) = (cell, candidate) {
-                let of_programs = sample.cell.workload.is_of_programs();
+                let of_programs = runner.is_of_programs(&sample.candidate, &sample.cell.workload);
                 standing[candidate].learn(cell, of_programs, &sample.outcome);
             }
         }
@@ -198,7 +204,8 @@ impl<'a> Run<'a> {
         let Some(outcome) = self.measure(round, what, candidate, groups, store)? else {
             return Ok(());
         };
-        self.standing[candidate].learn(cell, what.workload.is_of_programs(), &outcome);
+        let of_programs = self.runner.is_of_programs(name, &what.workload);
+        self.standing[candidate].learn(cell, of_programs, &outcome);
         let sample = Sample {
             round,
             sequence,
@@ -228,7 +235,10 @@ impl<'a> Run<'a> {
     ) -> Result<Option<Outcome>, StoreError> {
         let (stop, settings) = (self.runner.stop, &self.plan.settings);
         let workload = cell.workload;
-        if workload.is_of_programs() {
+        if self
+            .runner
+            .is_of_programs(&self.plan.candidates[candidate], &workload)
+        {
             return Ok(self.measure_programs(cell, candidate));
         }
         // Many processes would be in others' way even while they have nothing to do.

@@ -52,12 +52,16 @@ mod tests {
     }
 
     #[test]
-    fn the_example_makes_sense() {
-        let text = include_str!("../../../../experiments/example.toml");
-        let example = PlanFile::parse("experiments/example.toml", text);
-        assert_eq!(
-            example.unwrap_or_else(|error| panic!("{error}")).name(),
-            "example"
-        );
+    fn those_of_no_paper_make_sense() {
+        for (name, text) in [
+            ("example", include_str!("../../../../experiments/example.toml")),
+            (
+                "generators",
+                include_str!("../../../../experiments/generators.toml"),
+            ),
+        ] {
+            let plan = PlanFile::parse(&format!("experiments/{name}.toml"), text);
+            assert_eq!(plan.unwrap_or_else(|error| panic!("{error}")).name(), name);
+        }
     }
 }

@@ -31,7 +31,7 @@ impl Plan {
                 .filter(|cell| (candidate.supports)(&cell.workload));
             let length = |cell: &Cell| {
                 let processes = match cell.workload.clients() {
-                    _ if cell.workload.is_of_programs() => PROGRAMS,
+                    _ if candidate.is_of_programs(&cell.workload) => PROGRAMS,
                     0 | 1 => Duration::ZERO,
                     clients => START + CLIENT * clients.into(),
                 };

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use super::place::{Places, Shape, Way};
 use super::web::{Asked, Counted, Order};
-use super::{Files, Lines, PATIENCE, exchange, find, mpi};
+use super::{Files, Generator, Lines, PATIENCE, exchange, find, mpi};
 use crate::experiment::Settings;
 use crate::pair::PairError;
 use crate::samples::Side;
-use crate::testbed::KERNEL_VETH;
+use crate::testbed::{KERNEL_VETH, Program};
 use crate::workload::{Cell, Trace, WebServer, Workload};
 
 /// A candidate that programs are measured on.
@@ -36,11 +36,14 @@ impl On<'_> {
 
 /// What the clients and the server of a cell counted. All that it starts ends with it.
 pub(crate) fn measure(cell: Cell, on: On<'_>, stop: &AtomicBool) -> Result<(Side, Side), PairError> {
-    if let Some((program, package)) = missing(&cell.workload) {
+    let generator = Generator::of(on.candidate);
+    let needed = generator.map_or(&[][..], Generator::programs);
+    if let Some((program, package)) = missing(needed.iter().chain(cell.workload.programs())) {
         let reason = format!("{program} is missing: install the package {package}");
         return Err(PairError::Unavailable(reason));
     }
     let measured = match cell.workload {
+        _ if generator.is_some() => generator.map_or(Err(String::new()), |it| it.measure(cell, on, stop)),
         Workload::Web {
             server,
             clients,
@@ -77,14 +80,13 @@ pub(crate) fn measure(cell: Cell, on: On<'_>, stop: &AtomicBool) -> Result<(Side
     })
 }
 
-/// The first program of a workload that is not here, and the package that has it.
-fn missing(workload: &Workload) -> Option<crate::testbed::Program> {
-    let mut programs = workload.programs().iter();
+/// The first program that is not here, and the package that has it.
+fn missing<'a>(mut programs: impl Iterator<Item = &'a Program>) -> Option<Program> {
     programs.find(|(program, _)| find(program).is_none()).copied()
 }
 
 /// The line that starts a server, whose port is `$PORT`.
-fn line(server: WebServer) -> &'static str {
+pub(super) fn web_server(server: WebServer) -> &'static str {
     match server {
         WebServer::Apache => "exec apache2 -DFOREGROUND -f $DIR/apache.conf",
         WebServer::Nginx => super::rows::SERVE_FILES,
@@ -144,7 +146,7 @@ fn web(
     let text = serde_json::to_vec(&order).map_err(|error| error.to_string())?;
     std::fs::write(files.path().join("order.json"), text).map_err(|error| error.to_string())?;
     let lines = Lines {
-        server: Some(line(server)),
+        server: Some(web_server(server)),
         client: CLIENTS,
         seconds: 0,
         limit: order.warm_up + order.span + order.patience + PATIENCE,

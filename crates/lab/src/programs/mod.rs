@@ -7,6 +7,7 @@
 
 mod cells;
 mod files;
+mod generators;
 mod mpi;
 mod outputs;
 mod place;
@@ -17,6 +18,7 @@ pub mod web;
 
 pub(crate) use cells::{On, measure as measure_cell};
 pub use files::Files;
+pub(crate) use generators::Generator;
 pub use report::{Report, RowReport};
 pub use rows::{ROWS, Row};
 

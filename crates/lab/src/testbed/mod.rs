@@ -30,6 +30,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::experiment::Settings;
 use crate::far;
+use crate::programs::Generator;
 use crate::side::{self, Control};
 use crate::workload::Workload;
 
@@ -55,6 +56,15 @@ pub const ALL: &[Candidate] = &[
     Candidate::of::<mixed::Mixed<mixed::KernelsJumbo>>(),
     Candidate::of::<toehold::Toehold<hosts::Between>>(),
     Candidate::of::<hosts::Kernel>(),
+    Candidate::generator(
+        Generator::Sockperf,
+        "sockperf over the kernel's TCP between two namespaces",
+    ),
+    Candidate::generator(
+        Generator::Netpipe,
+        "NetPIPE over the kernel's TCP between two namespaces",
+    ),
+    Candidate::generator(Generator::Wrk, "wrk over the kernel's TCP between two namespaces"),
     Candidate::alone::<demux::Printed>(),
     Candidate::alone::<demux::Corrected>(),
     Candidate::alone::<demux::Model>(),
@@ -271,6 +281,8 @@ pub struct Candidate {
     pub programs: &'static [Program],
     /// Whether its sides are on two machines.
     pub is_between_hosts: bool,
+    /// Which generator of others it has in place of this program's.
+    pub(crate) generator: Option<Generator>,
     /// Whether a workload means anything here.
     pub supports: fn(&Workload) -> bool,
     pub(crate) attend: fn(&mut Control, &Context) -> io::Result<()>,
@@ -284,8 +296,31 @@ impl Candidate {
             about: T::ABOUT,
             programs: T::PROGRAMS,
             is_between_hosts: T::IS_BETWEEN_HOSTS,
+            generator: None,
             supports: |workload| !workload.is_alone() && T::supports(workload),
             attend: side::attend::<T>,
         }
+    }
+
+    /// The kernel's stack with a generator of others.
+    const fn generator(generator: Generator, about: &'static str) -> Self {
+        Self {
+            name: generator.name(),
+            about,
+            programs: generator.programs(),
+            is_between_hosts: false,
+            generator: Some(generator),
+            supports: match generator {
+                Generator::Sockperf => |workload| Generator::Sockperf.supports(workload),
+                Generator::Netpipe => |workload| Generator::Netpipe.supports(workload),
+                Generator::Wrk => |workload| Generator::Wrk.supports(workload),
+            },
+            attend: |_, _| Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
+    /// Whether both sides of a workload are programs of others here.
+    pub(crate) fn is_of_programs(&self, workload: &Workload) -> bool {
+        self.generator.is_some() || workload.is_of_programs()
     }
 }

@@ -30,6 +30,7 @@ impl Candidate {
             about: S::ABOUT,
             programs: &[],
             is_between_hosts: false,
+            generator: None,
             supports: S::supports,
             attend: side::attend_alone::<S>,
         }
