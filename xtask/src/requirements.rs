@@ -24,6 +24,11 @@ pub(crate) const FOR_TESTS: &[Program] = &[
         purpose: "links every program",
     },
     Program {
+        name: "c++",
+        package: "g++",
+        purpose: "compiles programs that use streams of C++",
+    },
+    Program {
         name: "ip",
         package: "iproute2",
         purpose: "makes network namespaces for the kernel's side",

@@ -44,10 +44,10 @@ fn hears(place: &Place, program: &str, ways: &[&str]) -> String {
 }
 
 #[test]
-#[ignore = "needs g++, python3"]
+#[ignore = "needs c++, python3"]
 fn cpp_programs_read_and_write_streams_that_they_inherit() {
     alike(0, |place| {
-        let program = compile(place, "g++ -x c++", STREAMS);
+        let program = compile(place, "c++ -x c++", STREAMS);
         hears(place, &program, &["together", "apart"])
     });
 }
