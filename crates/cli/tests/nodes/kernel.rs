@@ -2,6 +2,7 @@
 //! device in a network namespace of its own, in which the kernel's programs are threads of
 //! these tests.
 
+use std::cell::RefCell;
 use std::io::{Read, Write};
 use std::net::{self, IpAddr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -274,6 +275,17 @@ fn shards_and_the_kernels_talk() {
     stacks_and_kernels_talk("--shards 3");
 }
 
+/// Listens where one of the kernel's sockets was just closed: a process that another test is about
+/// to start may have had a copy of it for a moment.
+fn listens_soon(node: &Node, address: SocketAddr) -> TcpListener {
+    let listener = RefCell::new(None);
+    eventually("the port is free", || {
+        *listener.borrow_mut() = TcpListener::bind(node, address).ok();
+        listener.borrow().is_some()
+    });
+    listener.into_inner().unwrap()
+}
+
 /// Whoever comes second is refused, and finds the port free when the first one has closed.
 fn a_port_belongs_to_one_of_the_two(settings: &str) {
     let pair = Pair::new(settings);
@@ -298,7 +310,7 @@ fn a_port_belongs_to_one_of_the_two(settings: &str) {
     TcpListener::bind(&node, at(NODE_A[1], 80)).unwrap();
     // Ours, and who was there goes on.
     drop(theirs);
-    let ours = TcpListener::bind(&node, at(here, 80)).unwrap();
+    let ours = listens_soon(&node, at(here, 80));
     pair.kernel_is_refused(0, at(here, 80));
     pair.kernel_is_refused(0, at("0.0.0.0", 80));
     pair.kernel_is_refused(0, at("::", 80));
