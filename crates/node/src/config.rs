@@ -14,6 +14,9 @@ use crate::error::NodeError;
 use crate::kernel::Device;
 use crate::placement::Placement;
 
+/// Most connections of a node. What remains of closed ones is found through the same table.
+pub(crate) const MAX_CONNECTIONS: u32 = 16_000_000;
+
 /// Settings of a node, with defaults for all but its names.
 ///
 /// ```
@@ -262,12 +265,12 @@ impl NodeConfig {
                 return Err(NodeError::Prefix(prefix));
             }
         }
-        if !(1..=1 << 24).contains(&self.connections) {
+        if !(1..=MAX_CONNECTIONS).contains(&self.connections) {
             let value = self.connections.into();
             return Err(NodeError::Bound {
                 what: "the bound of connections",
                 value,
-                range: "1 to 16777216",
+                range: "1 to 16000000",
             });
         }
         if !(1..=MAX_SHARDS).contains(&self.shards) {
@@ -341,6 +344,7 @@ fn growing(tcp: TcpConfig) -> TcpConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use toehold_stack::MAX_FLOWS;
 
     #[test]
     fn addresses_follow_from_names() {
@@ -360,10 +364,12 @@ mod tests {
             config().ipv4([10, 0, 0, 1], 33).stack(link),
             Err(NodeError::Prefix(33))
         ));
+        let most = config().connections(MAX_CONNECTIONS).stack(link).unwrap();
+        assert!(most.connections + most.time_wait_records <= MAX_FLOWS);
         let error = config().connections(0).stack(link).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "the bound of connections cannot be 0; choose 1 to 16777216"
+            "the bound of connections cannot be 0; choose 1 to 16000000"
         );
         assert!(config().payload_memory(1 << 10).stack(link).is_err());
     }

@@ -32,7 +32,7 @@ mod wheel;
 
 pub use config::{Config, CongestionAlgorithm, TcpConfig};
 pub use counters::{Counters, DemuxCounters, Work};
-pub use demux::DemuxStrategy;
+pub use demux::{DemuxStrategy, MAX_FLOWS};
 pub use kernel::{FromKernel, ToKernel};
 pub use socket::{
     Change, ConnectionId, Event, Info, ListenerId, Placement, Readiness, ReceiveFlags, SendFlags, Settings,

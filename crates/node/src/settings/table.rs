@@ -10,6 +10,7 @@ use toehold_stack::DemuxStrategy;
 use toehold_wire::Mac;
 
 use super::{Setting, Value};
+use crate::config::MAX_CONNECTIONS;
 use crate::kernel::{DEFAULT_DEVICE, InterfaceName};
 use crate::placement::Placement;
 
@@ -108,8 +109,8 @@ settings! {
     /// Most connections at once, half-open and closing ones included. Each takes
     /// about half a KiB of memory from its first use on.
     connections: u32 = 65_536,
-        "connections" "TOEHOLD_CONNECTIONS" "N", "1 to 16777216"
-        |connections| (1..=1 << 24).contains(connections);
+        "connections" "TOEHOLD_CONNECTIONS" "N", "1 to 16000000"
+        |connections| (1..=MAX_CONNECTIONS).contains(connections);
 
     /// Bytes that may wait in all send and receive queues together. Memory is
     /// taken up as it is used.

@@ -23,8 +23,8 @@ use crate::flow_key::FlowKey;
 use crate::keyed::Key;
 use crate::tuple::FourTuple;
 
-/// Ids have 24 bits.
-pub(crate) const MAX_CAPACITY: u32 = 1 << 24;
+/// Most connections and records of closed ones together: ids have 24 bits.
+pub const MAX_FLOWS: u32 = 1 << 24;
 
 /// The table begins with fewer than twice as many buckets: 4 KiB, and no more than a few pages.
 const FEW: u32 = 64;
@@ -84,7 +84,7 @@ impl FlowIndex {
 
     /// Makes an empty index of ids below `capacity`, or attaches to the one there is.
     pub(crate) fn create(carver: &mut Carver, capacity: u32, key: Key) -> Result<Self, OutOfMemory> {
-        assert!(capacity <= MAX_CAPACITY, "the flow table's ids have 24 bits");
+        assert!(capacity <= MAX_FLOWS, "the flow table's ids have 24 bits");
         let most_buckets = buckets_needed(capacity);
         let mut new = Self {
             head: carver.table(1)?,
@@ -186,7 +186,7 @@ impl FlowIndex {
 
     /// Enters an id, whose tuple `tuples` already knows and the index does not.
     pub(crate) fn insert(&mut self, id: u32, tuples: &(impl Tuples + ?Sized)) -> Result<(), Full> {
-        debug_assert!(id < MAX_CAPACITY);
+        debug_assert!(id < MAX_FLOWS);
         self.move_some(tuples);
         let (len, buckets) = (self.current().len(), self.current().bucket_count());
         if !self.is_moving() && len >= PLANNED.saturating_mul(buckets) && buckets < self.most_buckets {

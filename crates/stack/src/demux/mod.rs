@@ -26,6 +26,7 @@ pub use bsd::Bsd;
 pub use choice::{DEFAULT_CHAINS, DemuxStrategy, MAX_CHAINS, NoStrategy};
 pub use demultiplexer::{Chosen, Demultiplexer};
 pub(crate) use flow_index::FlowIndex;
+pub use flow_index::MAX_FLOWS;
 pub use flow_table::FlowTable;
 pub use hashed_move_to_front::HashedMoveToFront;
 pub use move_to_front::MoveToFront;
