@@ -6,11 +6,13 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 
+use rustix::io::Errno;
 use rustix::net::Shutdown;
 use toehold_link::mq::PeerDescriptors;
 use toehold_shm::{LeaseGuard, Process};
 use toehold_stack::Instant;
 
+use crate::callers::Callers;
 use crate::clock;
 use crate::control::{Connection, ControlError};
 use crate::driver::Signals;
@@ -118,6 +120,24 @@ impl Attachment {
         let connection = &self.membership.connection;
         let mut connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
         let asked = connection.relay(self.shard, holder);
+        asked.map_err(|error| HolderError::of(error, HolderError::Foreign))
+    }
+
+    /// Has the engine connect all who connect to the listener that a holder stands for to
+    /// one of the kernel's.
+    pub(crate) fn forward(
+        &self,
+        holder: &Holder,
+        listener: BorrowedFd<'_>,
+        callers: &Callers,
+    ) -> Result<(), HolderError> {
+        let number = holder.number().ok_or(HolderError::Private)?;
+        let copy = |descriptor: BorrowedFd<'_>| descriptor.try_clone_to_owned().map_err(no_room);
+        let callers = callers.descriptor().ok_or(HolderError::Private)?;
+        let (listener, callers) = (copy(listener)?, copy(callers)?);
+        let connection = &self.membership.connection;
+        let mut connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
+        let asked = connection.forward(number, listener, callers);
         asked.map_err(|error| HolderError::of(error, HolderError::Foreign))
     }
 
@@ -240,4 +260,9 @@ impl Drop for Membership {
     fn drop(&mut self) {
         let _ = rustix::net::shutdown(self.lookout.engine(), Shutdown::Both);
     }
+}
+
+/// The system does not let this process copy a descriptor.
+fn no_room(error: std::io::Error) -> HolderError {
+    HolderError::System(Errno::from_io_error(&error).unwrap_or(Errno::MFILE))
 }

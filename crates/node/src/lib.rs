@@ -32,6 +32,7 @@
 mod as_text;
 mod attached;
 mod attachment;
+mod callers;
 mod clock;
 mod config;
 pub mod control;
@@ -60,6 +61,7 @@ mod wait;
 pub use toehold_shm::{Direction, Lane, LaneState, Moved};
 
 pub use self::attached::{AttachError, AttachedNode};
+pub use self::callers::Callers;
 pub use self::config::{NodeConfig, local_tcp};
 pub use self::descriptors::keep_above;
 pub use self::error::NodeError;

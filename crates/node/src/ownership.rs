@@ -2,11 +2,12 @@
 //! it, so that what nobody has any more is closed, however the process ended.
 
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 use toehold_shm::Direction;
 use toehold_stack::{ConnectionId, Event, SocketError};
 
+use crate::callers::Callers;
 use crate::holder::{Holder, HolderError};
 use crate::shard::Shard;
 use crate::wait::{Gone, Guard, ShardHandle};
@@ -144,6 +145,23 @@ impl ShardHandle {
             }
         }
         attachment.relay(number)
+    }
+
+    /// Has the engine connect all who connect to the listener that a holder stands for to
+    /// one of the kernel's, and note in the table who they are.
+    ///
+    /// # Errors
+    ///
+    /// If the node is only this process's, the engine cannot reach the kernel's listener, or
+    /// the node is gone.
+    pub fn forward(
+        &self,
+        holder: &Holder,
+        listener: BorrowedFd<'_>,
+        callers: &Callers,
+    ) -> Result<(), HolderError> {
+        let attachment = self.attachment.as_ref().ok_or(HolderError::Private)?;
+        attachment.forward(holder, listener, callers)
     }
 
     /// Whether the engine carries the bytes of the connection that a holder stands for.

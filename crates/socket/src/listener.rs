@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use rustix::io::Errno;
-use toehold_node::{Everywhere, Holder, HolderError, Operation, Shard, Shards, SpinBudget, Subscription};
+use toehold_node::{
+    Callers, Everywhere, Holder, HolderError, Operation, Shard, Shards, SpinBudget, Subscription,
+};
 use toehold_stack::{ConnectionId, Event, ListenerId, Readiness, Settings, SocketError, SocketOption};
 
 use crate::error::{from_holder, from_socket, gone, invalid, would_block};
@@ -181,6 +183,21 @@ impl TcpListener {
     /// As [`TcpListener::descriptor`]; EMFILE if there is no room for another descriptor.
     pub fn into_fd(self) -> io::Result<OwnedFd> {
         self.descriptor()?.try_clone_to_owned()
+    }
+
+    /// Has the node's engine connect all who connect from now on to a listener of the kernel's
+    /// at the same place, for a process that cannot accept them here any more. In the table
+    /// that process sees who they are.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` if the node is only this process's; `InvalidInput` if the engine does not
+    /// reach the kernel's listener; `NetworkDown` if the node is gone.
+    pub fn forward(&self, listener: BorrowedFd<'_>, callers: &Callers) -> io::Result<()> {
+        let Listener { node, holder, .. } = &*self.listener;
+        let holder = holder.as_ref().ok_or_else(|| from_holder(HolderError::Private))?;
+        let forwarded = node.shards()?.get(0).forward(holder, listener, callers);
+        forwarded.map_err(from_holder)
     }
 
     /// Where it listens.

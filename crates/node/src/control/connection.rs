@@ -319,6 +319,16 @@ impl Connection {
         self.done(&Request::Relay { shard, holder }, &[])
     }
 
+    /// Has the node connect all who connect to the listener that a holder stands for to one
+    /// of the kernel's, and note in the table who they are.
+    ///
+    /// # Errors
+    ///
+    /// If the process has not attached, or the node refuses or does not answer.
+    pub fn forward(&mut self, holder: u32, listener: OwnedFd, callers: OwnedFd) -> Result<(), ControlError> {
+        self.done(&Request::Forward { holder }, &[listener, callers])
+    }
+
     /// Keeps the node, if it ends with its last user: it lasts as long as any process has
     /// the descriptor, by which nothing else is done.
     ///

@@ -88,6 +88,22 @@ pub trait Host: Send + Sync + 'static {
         Err(Refusal::new("it has no connections"))
     }
 
+    /// Connects all who connect to the listener that a holder stands for to one of the
+    /// kernel's, and notes in a table of [`Callers`](crate::Callers) who they are.
+    ///
+    /// # Errors
+    ///
+    /// What the process is told instead.
+    fn forward(
+        &self,
+        _process: u16,
+        _holder: u32,
+        _listener: OwnedFd,
+        _callers: OwnedFd,
+    ) -> Result<(), Refusal> {
+        Err(Refusal::new("it has no listeners"))
+    }
+
     /// What becomes readable when [`Host::handle_events`] is to be called.
     fn events(&self) -> Option<BorrowedFd<'_>> {
         None

@@ -82,6 +82,17 @@ impl Server {
                 self.host.relay(process, shard, holder)?;
                 Answer::Done
             }
+            Request::Forward { holder } => {
+                let process = self.process(id)?;
+                let [listener, callers] = <[OwnedFd; 2]>::try_from(given)
+                    .map_err(|_| Refusal::new("two descriptors come with that, a listener and a table"))?;
+                let session = self.sessions.get(&id);
+                if !session.is_some_and(|session| shares_network(session.pid)) {
+                    return Err(Refusal::new("the process has another network"));
+                }
+                self.host.forward(process, holder, listener, callers)?;
+                Answer::Done
+            }
             Request::Keep => {
                 let kept = self.keepers.keep(&self.epoll, one(given)?);
                 kept.map_err(|errno| Refusal::new(format!("it cannot be kept: {errno} (see `ulimit -n`)")))?;
@@ -195,6 +206,16 @@ impl Server {
             stack: self.host.status(),
         }
     }
+}
+
+/// Whether a process is in this one's network namespace, as far as that can be seen.
+fn shares_network(pid: u32) -> bool {
+    let namespace = |process: &str| {
+        let stat = rustix::fs::stat(format!("/proc/{process}/ns/net")).ok()?;
+        Some((stat.st_dev, stat.st_ino))
+    };
+    let own = namespace("self");
+    own.is_some() && own == namespace(&pid.to_string())
 }
 
 /// The descriptor of a request that is about one.

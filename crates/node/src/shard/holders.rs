@@ -28,7 +28,7 @@ struct Head {
     touched: u32,
     /// How many stand for something.
     used: u32,
-    /// For how many of those the engine carries bytes.
+    /// For how many of those, and of connections of its own, the engine carries bytes.
     relayed: u32,
 }
 
@@ -86,6 +86,16 @@ impl Holders {
             head.relayed = head.relayed.wrapping_add(1);
             record.relayed = 1;
         }
+    }
+
+    /// Counts a connection for which the engine carries bytes, and that no holder stands for; or
+    /// counts it no more.
+    pub(crate) fn count_caller(&mut self, is_there: bool) {
+        let relayed = &mut self.head[0].relayed;
+        *relayed = match is_there {
+            true => relayed.wrapping_add(1),
+            false => relayed.wrapping_sub(1),
+        };
     }
 
     /// The connection whose bytes the engine carries to and from the holder's descriptor, if
@@ -157,6 +167,9 @@ mod tests {
             (Some(source(8)), Some(source(8)))
         );
         assert_eq!((holders.len(), holders.relays()), (2, 1));
+        holders.count_caller(true);
+        assert_eq!((holders.len(), holders.relays()), (2, 2));
+        holders.count_caller(false);
         assert_eq!(holders.take(3), Some(source(8)));
         assert_eq!(holders.relayed(3), None);
         assert_eq!(holders.relays(), 0);

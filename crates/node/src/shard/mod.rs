@@ -448,12 +448,17 @@ impl Shard {
     pub(crate) fn relay(&mut self, holder: u32, id: ConnectionId) -> Result<(), SocketError> {
         let renamed = self.stack.rename(id)?;
         self.tick();
-        // There is no other line in a Unix socket.
-        let inline = SocketOption::UrgentInline(true);
-        let _ = self.stack.set_option(self.now, renamed, inline);
+        self.make_inline(renamed);
         self.waiting.holders.relay(holder, Event::Connection(renamed));
         self.tell(Key::of(Event::Connection(id)), Change::STATE);
         Ok(())
+    }
+
+    /// Has urgent data of a connection among the rest: there is no other line in what the
+    /// engine carries its bytes to.
+    pub(crate) fn make_inline(&mut self, id: ConnectionId) {
+        let inline = SocketOption::UrgentInline(true);
+        let _ = self.stack.set_option(self.now, id, inline);
     }
 
     /// Closes a connection or listener as the kernel would.

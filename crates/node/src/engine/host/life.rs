@@ -21,7 +21,7 @@ use toehold_stack::Config;
 
 use super::connections::Connections;
 use super::ends::Lent;
-use super::relay::Relays;
+use super::relay::{Forward, Relays};
 use crate::attached::{Description, Descriptors};
 use crate::clock;
 use crate::config::NodeConfig;
@@ -277,6 +277,11 @@ impl Life {
     /// Carries the bytes of a connection to and from its descriptor.
     pub(super) fn relay(&self, shard: u8, end: Lent) -> std::io::Result<()> {
         self.relays.begin(shard, end)
+    }
+
+    /// Connects all who connect to a holder's listener to one of the kernel's.
+    pub(super) fn forward(&self, holder: u32, forward: Forward) -> std::io::Result<()> {
+        self.relays.forward(holder, forward)
     }
 
     /// Carries what is there, and no more.

@@ -23,6 +23,7 @@ use toehold_link::mq::PeerDescriptors;
 use self::ends::Ends;
 use self::life::{Life, give_up};
 use self::recording::Recording;
+use self::relay::Forward;
 use self::vitals::{Finding, PERIOD, Vitals};
 use super::HostError;
 use crate::config::NodeConfig;
@@ -304,6 +305,17 @@ impl Host for StackHost {
         };
         let begun = state.life()?.relay(shard, end);
         begun.map_err(|error| Refusal::new(format!("it cannot carry the connection's bytes: {error}")))
+    }
+
+    fn forward(&self, process: u16, holder: u32, listener: OwnedFd, callers: OwnedFd) -> Result<(), Refusal> {
+        let state = self.lock();
+        let life = state.life_of(process)?;
+        if !state.ends.has(holder) {
+            return Err(no_socket());
+        }
+        let forward = Forward::new(&listener, callers).map_err(std::io::Error::from);
+        let begun = forward.and_then(|forward| life.forward(holder, forward));
+        begun.map_err(|error| Refusal::new(format!("it cannot reach the kernel's listener: {error}")))
     }
 
     fn events(&self) -> Option<BorrowedFd<'_>> {

@@ -1,0 +1,129 @@
+//! Who is behind the kernel's connections that the engine makes on behalf of a node's peers.
+//!
+//! A process behind a filter of system calls cannot ask anybody. It has a table that it has
+//! mapped before: by the port that the engine connects from, which nobody else has meanwhile,
+//! the ends of the node's connection. The engine fills an entry before it connects.
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use toehold_shm::{Access, Region, Words};
+
+use crate::ownership::Relayed;
+
+/// "TOECAL", and the version of the layout.
+const MARK: u64 = u64::from_be_bytes(*b"TOECAL\0\x01");
+
+/// Words of an entry: both addresses, as IPv6 has them, and both ports below a bit that says
+/// that there is one.
+const ENTRY: usize = 5;
+
+/// Of the last word.
+const IS_THERE: u64 = 1 << 32;
+
+/// The entry of port 0, which nobody connects from, has the mark.
+const ENTRIES: usize = 1 << 16;
+
+/// The table of a listener: by port, the ends of a connection.
+pub struct Callers(Words<AtomicU64>);
+
+impl Callers {
+    /// Makes an empty one. `None`: the system has no memory or no descriptors.
+    pub fn create() -> Option<Callers> {
+        let bytes = ENTRIES * ENTRY * size_of::<u64>();
+        let region = Region::create("toehold-callers", bytes).ok()?;
+        Words::all_of(region, MARK).map(Callers)
+    }
+
+    /// The one that a process has made. `None`: it is something else.
+    pub(crate) fn open(descriptor: OwnedFd) -> Option<Callers> {
+        let region = Region::open(descriptor, Access::ReadWrite).ok()?;
+        let words = Words::all_of(region, MARK)?;
+        (words.len() >= ENTRIES * ENTRY).then_some(Callers(words))
+    }
+
+    /// What another process makes the same of.
+    pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.0.region().fd()
+    }
+
+    fn word(&self, port: u16, index: usize) -> &AtomicU64 {
+        self.0.word(usize::from(port) * ENTRY + index)
+    }
+
+    /// Who connects from a port, from now on.
+    pub(crate) fn note(&self, port: u16, local: SocketAddr, peer: SocketAddr) {
+        for (index, end) in [local, peer].into_iter().enumerate() {
+            let bits = bits(end.ip());
+            self.word(port, 2 * index).store((bits >> 64) as u64, Relaxed);
+            self.word(port, 2 * index + 1).store(bits as u64, Relaxed);
+        }
+        let ports = u64::from(local.port()) << 16 | u64::from(peer.port());
+        self.word(port, ENTRY - 1).store(IS_THERE | ports, Release);
+    }
+
+    /// Nobody does any more.
+    pub(crate) fn forget(&self, port: u16) {
+        self.word(port, ENTRY - 1).store(0, Relaxed);
+    }
+
+    /// The ends of the connection that comes from a port, if it is one of the node's.
+    pub fn of(&self, port: u16) -> Option<Relayed> {
+        let ports = self.word(port, ENTRY - 1).load(Acquire);
+        (port != 0 && ports & IS_THERE != 0).then(|| Relayed {
+            local: Some(self.end(port, 0, (ports >> 16) as u16)),
+            peer: Some(self.end(port, 2, ports as u16)),
+        })
+    }
+
+    fn end(&self, port: u16, first: usize, number: u16) -> SocketAddr {
+        let half = |index| u128::from(self.word(port, index).load(Relaxed));
+        let address = Ipv6Addr::from(half(first) << 64 | half(first + 1));
+        let address = address.to_ipv4_mapped().map_or(address.into(), IpAddr::from);
+        SocketAddr::new(address, number)
+    }
+}
+
+fn bits(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped().to_bits(),
+        IpAddr::V6(address) => address.to_bits(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_connects_from_a_port_is_found_until_it_does_not_any_more() {
+        let here = Callers::create().unwrap();
+        let there = Callers::open(here.descriptor().unwrap().try_clone_to_owned().unwrap()).unwrap();
+        let ends = |local: &str, peer: &str| (local.parse().unwrap(), peer.parse().unwrap());
+        for (port, (local, peer)) in [
+            (1, ends("10.77.0.1:80", "10.77.0.2:4000")),
+            (u16::MAX, ends("[fd77::1]:65535", "[fd77::2]:1")),
+        ] {
+            assert_eq!(here.of(port), None);
+            there.note(port, local, peer);
+            let found = Relayed {
+                local: Some(local),
+                peer: Some(peer),
+            };
+            assert_eq!(here.of(port), Some(found));
+            there.forget(port);
+            assert_eq!(here.of(port), None);
+        }
+        assert_eq!(here.of(0), None, "the mark");
+    }
+
+    #[test]
+    fn other_memory_is_refused() {
+        let region = Region::create("toehold-test", 4096).unwrap();
+        assert!(Callers::open(region.into_fd().unwrap()).is_none());
+        let (end, _other) = std::io::pipe().unwrap();
+        assert!(Callers::open(end.into()).is_none());
+    }
+}

@@ -1,0 +1,323 @@
+//! The thread that carries the bytes of a shard's connections.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Acquire;
+
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+use rustix::net::Shutdown;
+use toehold_stack::{Event, ListenerId};
+
+use super::connection::{Course, End, Relay, enter, respond};
+use super::forward::Forward;
+use super::{Order, Orders};
+use crate::engine::host::ends::Lent;
+use crate::shard::{Interest, Shard, Subscription};
+use crate::shards::OneShard;
+use crate::wait::{Beside, Glance, Gone, Operation, SpinBudget};
+
+/// Bytes that are carried in one go.
+const AT_ONCE: usize = 64 << 10;
+
+/// Descriptors of which one look learns.
+const EVENTS: usize = 64;
+
+/// What stands for one of those that something happens to.
+type Token = u64;
+
+/// What stands for the doorbell among the descriptors.
+const BELL: Token = Token::MAX;
+
+/// The connections of holders have their numbers, those of listeners numbers from this one on,
+const CALLERS: Token = 1 << 32;
+
+/// and listeners those of their holders from this one on.
+const LISTENERS: Token = 1 << 33;
+
+/// A listener, all of whose connections are carried.
+struct Listener {
+    id: ListenerId,
+    forward: Arc<Forward>,
+}
+
+/// Who carries the bytes of a shard's connections.
+pub(super) struct Carrier {
+    shard: OneShard,
+    orders: Arc<Orders>,
+    /// The ends and the doorbell.
+    descriptors: OwnedFd,
+    /// The poll that watches the connections, while there are any.
+    poll: Option<u32>,
+    relays: BTreeMap<Token, Relay>,
+    listeners: BTreeMap<Token, Listener>,
+    /// Those that something may have happened to.
+    due: BTreeSet<Token>,
+    /// Connections of listeners so far.
+    callers: u32,
+    spin: SpinBudget,
+    buffer: Vec<u8>,
+}
+
+impl Carrier {
+    pub(super) fn new(shard: OneShard, orders: Arc<Orders>) -> Result<Carrier, Errno> {
+        let descriptors = epoll::create(CreateFlags::CLOEXEC)?;
+        let bell = EventData::new_u64(BELL);
+        epoll::add(&descriptors, &orders.bell, bell, EventFlags::IN)?;
+        Ok(Carrier {
+            shard,
+            orders,
+            descriptors,
+            poll: None,
+            relays: BTreeMap::new(),
+            listeners: BTreeMap::new(),
+            callers: 0,
+            due: BTreeSet::new(),
+            spin: SpinBudget::new(),
+            buffer: vec![0; AT_ONCE],
+        })
+    }
+
+    pub(super) fn run(mut self) -> Result<(), Gone> {
+        loop {
+            let stops = self.orders.stop.load(Acquire);
+            self.take_orders()?;
+            if stops {
+                self.due.extend(self.relays.keys());
+            }
+            for token in std::mem::take(&mut self.due) {
+                match self.carry(token)? {
+                    Course::Waits => {}
+                    Course::GoesOn => drop(self.due.insert(token)),
+                    Course::IsOver => self.end(token)?,
+                }
+            }
+            if stops && self.due.is_empty() {
+                return Ok(());
+            }
+            if self.due.is_empty() {
+                self.wait()?;
+            }
+            self.look()?;
+        }
+    }
+
+    fn take_orders(&mut self) -> Result<(), Gone> {
+        for order in self.orders.take() {
+            match order {
+                Order::Connection(end) => self.begin(end)?,
+                Order::Listener(holder, forward) => self.listen(holder, forward)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, end: Lent) -> Result<(), Gone> {
+        let number = end.number();
+        let source = self.shard.enter()?.waiting.holders.relayed(number);
+        match source {
+            Some(Event::Connection(id)) => self.watch(number.into(), Relay::new(id, End::Descriptor(end))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Carries the bytes of a connection from now on.
+    fn watch(&mut self, token: Token, relay: Relay) -> Result<(), Gone> {
+        let changes = Interest::READABLE | Interest::WRITABLE | Interest::EDGE;
+        let registered = self.register(token, Event::Connection(relay.id), changes)?;
+        let data = EventData::new_u64(token);
+        let changes = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
+        let watched = epoll::add(&self.descriptors, relay.end.socket(), data, changes);
+        self.relays.insert(token, relay);
+        match registered && watched.is_ok() {
+            true => drop(self.due.insert(token)),
+            // There is no room to learn what happens to it.
+            false => self.end(token)?,
+        }
+        Ok(())
+    }
+
+    fn register(&mut self, token: Token, source: Event, changes: Interest) -> Result<bool, Gone> {
+        let mut shard = self.shard.enter()?;
+        self.poll = self.poll.or_else(|| shard.open_poll());
+        let registered = self
+            .poll
+            .and_then(|poll| shard.register(poll, source, token, changes));
+        Ok(registered.is_some())
+    }
+
+    /// Carries the bytes of all who connect to a listener from now on.
+    fn listen(&mut self, holder: u32, forward: Arc<Forward>) -> Result<(), Gone> {
+        let shard = self.shard.enter()?;
+        // Nobody says when one is closed.
+        self.listeners
+            .retain(|_, listener| shard.stack.accept_queue_len(listener.id).is_ok());
+        let source = shard.waiting.holders.get(holder);
+        drop(shard);
+        let Some(Event::Listener(id)) = source else {
+            return Ok(());
+        };
+        let token = LISTENERS | Token::from(holder);
+        if self.register(token, Event::Listener(id), Interest::READABLE | Interest::EDGE)? {
+            self.listeners.insert(token, Listener { id, forward });
+            self.due.insert(token);
+        }
+        Ok(())
+    }
+
+    /// Connects who has connected to a listener to the program's.
+    fn accept(&mut self, token: Token) -> Result<Course, Gone> {
+        let Some(Listener { id, forward }) = self.listeners.get(&token) else {
+            return Ok(Course::Waits);
+        };
+        let mut shard = enter(&self.shard)?;
+        let id = match shard.stack.accept(*id) {
+            Ok(id) => id,
+            // Or it is closed.
+            Err(_) => return Ok(Course::Waits),
+        };
+        shard.make_inline(id);
+        shard.waiting.holders.count_caller(true);
+        let ends = (shard.stack.local_addr(id), shard.stack.peer_addr(id));
+        respond(&self.shard, &mut shard);
+        drop(shard);
+        let caller = match ends {
+            (Ok(local), Ok(peer)) => Forward::call(forward, local, peer).ok(),
+            _ => None,
+        };
+        match caller {
+            Some(caller) => {
+                let token = CALLERS | Token::from(self.callers);
+                self.callers = self.callers.wrapping_add(1);
+                self.watch(token, Relay::new(id, End::Caller(caller)))?;
+            }
+            // As if nobody listened.
+            None => {
+                let mut shard = enter(&self.shard)?;
+                shard.waiting.holders.count_caller(false);
+                let _ = shard.stack.abort(id);
+                respond(&self.shard, &mut shard);
+            }
+        }
+        Ok(Course::GoesOn)
+    }
+
+    /// Waits until something happens.
+    fn wait(&mut self) -> Result<(), Gone> {
+        let Some(poll) = self.poll else {
+            let mut state = [PollFd::new(&self.descriptors, PollFlags::IN)];
+            // A signal ends the sleep early, which does no harm.
+            let _ = rustix::event::poll(&mut state, None);
+            return Ok(());
+        };
+        let beside = [Beside::new(self.descriptors.as_fd(), PollFlags::IN)];
+        let mut operation = Wait {
+            poll,
+            due: &mut self.due,
+            glance: Glance::new(&beside),
+        };
+        let mut shard = self.shard.enter()?;
+        if operation.attempt(&mut shard).is_none() {
+            self.shard.block(&mut shard, &mut operation, &self.spin, None)?;
+        }
+        self.shard.settle(&mut shard);
+        Ok(())
+    }
+
+    /// Learns what has happened, without waiting.
+    fn look(&mut self) -> Result<(), Gone> {
+        let mut events = [const { MaybeUninit::uninit() }; EVENTS];
+        let at_once = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        // A signal; the next time will do.
+        let found = epoll::wait(&self.descriptors, &mut events, Some(&at_once));
+        for event in found.map(|(events, _)| &*events).unwrap_or_default() {
+            match event.data.u64() {
+                BELL => drop(self.orders.bell.clear()),
+                token => drop(self.due.insert(token)),
+            }
+        }
+        if let Some(poll) = self.poll {
+            collect(&mut *self.shard.enter()?, poll, &mut self.due);
+        }
+        Ok(())
+    }
+
+    /// Carries some of what is there.
+    fn carry(&mut self, token: Token) -> Result<Course, Gone> {
+        if token & LISTENERS != 0 {
+            return self.accept(token);
+        }
+        let relay = self.relays.get_mut(&token);
+        relay.map_or(Ok(Course::Waits), |relay| {
+            relay.carry(&self.shard, &mut self.buffer)
+        })
+    }
+
+    /// Carries no more. A descriptor's end is watched as those of all other holders: nobody
+    /// will have the other one, or nothing will come from it.
+    fn end(&mut self, token: Token) -> Result<(), Gone> {
+        let Some(Relay { id, end, .. }) = self.relays.remove(&token) else {
+            return Ok(());
+        };
+        let mut shard = enter(&self.shard)?;
+        match end {
+            End::Descriptor(_) => shard.forget(Event::Connection(id)),
+            // Nobody else has the connection.
+            End::Caller(_) => {
+                shard.waiting.holders.count_caller(false);
+                shard.close(Event::Connection(id));
+            }
+        }
+        let is_idle = self.relays.is_empty() && self.listeners.is_empty();
+        if let Some(poll) = self.poll.take_if(|_| is_idle) {
+            shard.close_poll(poll);
+        }
+        respond(&self.shard, &mut shard);
+        drop(shard);
+        let _ = epoll::delete(&self.descriptors, end.socket());
+        if let End::Descriptor(lent) = &end {
+            let _ = rustix::net::shutdown(lent.socket(), Shutdown::Both);
+        }
+        Ok(())
+    }
+}
+
+/// Notes whose connections have changed. Whether there are any.
+fn collect(shard: &mut Shard, poll: u32, due: &mut BTreeSet<Token>) -> bool {
+    let mut any = false;
+    shard.collect(poll, EVENTS, &mut |token, _| {
+        due.insert(token);
+        any = true;
+    });
+    any
+}
+
+/// Waits for the connections and the ends.
+struct Wait<'a> {
+    poll: u32,
+    due: &'a mut BTreeSet<Token>,
+    glance: Glance<'a>,
+}
+
+impl Operation for Wait<'_> {
+    type Output = ();
+
+    fn attempt(&mut self, shard: &mut Shard) -> Option<()> {
+        let some = collect(shard, self.poll, self.due) || self.glance.finds(shard.now);
+        some.then_some(())
+    }
+
+    fn subscription(&self) -> Subscription {
+        Subscription::Poll(self.poll)
+    }
+
+    fn beside(&self) -> &[Beside<'_>] {
+        self.glance.beside()
+    }
+}

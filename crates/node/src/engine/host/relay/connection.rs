@@ -1,0 +1,186 @@
+//! One connection whose bytes are carried.
+
+use std::os::fd::OwnedFd;
+
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, Shutdown};
+use toehold_stack::{ConnectionId, ReceiveFlags, SocketError};
+
+use super::forward::Caller;
+use crate::engine::host::ends::{Lent, is_alone};
+use crate::shards::OneShard;
+use crate::wait::{Gone, Guard};
+
+/// A connection whose bytes are carried.
+pub(super) struct Relay {
+    pub(super) id: ConnectionId,
+    pub(super) end: End,
+    /// The peer will send no more, and the program knows.
+    is_delivered: bool,
+    /// The program will send no more, and the stack knows.
+    is_sent: bool,
+}
+
+/// The engine's end of what the program has of a connection.
+pub(super) enum End {
+    /// Of the descriptor that stood for it all along.
+    Descriptor(Lent),
+    /// Of a connection that the engine has made to the program's listener of the kernel's.
+    Caller(Caller),
+}
+
+impl End {
+    pub(super) fn socket(&self) -> &OwnedFd {
+        match self {
+            End::Descriptor(lent) => lent.socket(),
+            End::Caller(caller) => caller.socket(),
+        }
+    }
+}
+
+/// How it goes on with one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Course {
+    /// Something has to happen first.
+    Waits,
+    GoesOn,
+    IsOver,
+}
+
+impl Relay {
+    pub(super) fn new(id: ConnectionId, end: End) -> Relay {
+        Relay {
+            id,
+            end,
+            is_delivered: false,
+            is_sent: false,
+        }
+    }
+
+    /// Carries some of what is there, both ways.
+    pub(super) fn carry(&mut self, way: &OneShard, buffer: &mut [u8]) -> Result<Course, Gone> {
+        let out = self.carry_out(way, buffer)?;
+        Ok(match out {
+            Course::IsOver => out,
+            _ => out.max(self.carry_in(way, buffer)?),
+        })
+    }
+
+    /// From the program to its peer.
+    fn carry_out(&mut self, way: &OneShard, buffer: &mut [u8]) -> Result<Course, Gone> {
+        let socket = self.end.socket();
+        if self.is_sent {
+            return Ok(match is_alone(socket) {
+                true => Course::IsOver,
+                false => Course::Waits,
+            });
+        }
+        let peeked = rustix::net::recv(socket, &mut *buffer, RecvFlags::PEEK | RecvFlags::DONTWAIT);
+        let bytes = match peeked {
+            Ok((_, 0)) => {
+                self.is_sent = true;
+                let mut shard = enter(way)?;
+                let now = shard.now;
+                // One that has failed is told of on the other way.
+                let _ = shard.stack.shutdown(now, self.id, toehold_stack::Shutdown::Write);
+                respond(way, &mut shard);
+                return Ok(Course::GoesOn);
+            }
+            Ok((_, len)) => &buffer[..len],
+            Err(Errno::AGAIN | Errno::INTR) => return Ok(Course::Waits),
+            Err(_) => {
+                // It has left without reading everything.
+                let mut shard = enter(way)?;
+                let _ = shard.stack.abort(self.id);
+                respond(way, &mut shard);
+                return Ok(Course::IsOver);
+            }
+        };
+        let mut shard = enter(way)?;
+        let queued = shard
+            .stack
+            .send(self.id, bytes, toehold_stack::SendFlags::default());
+        respond(way, &mut shard);
+        drop(shard);
+        match queued {
+            Ok(queued) => {
+                let taken = rustix::net::recv(socket, &mut buffer[..queued], RecvFlags::DONTWAIT);
+                debug_assert!(taken.is_ok());
+                Ok(Course::GoesOn)
+            }
+            Err(error) => Ok(self.course(error)),
+        }
+    }
+
+    /// From its peer to the program.
+    fn carry_in(&mut self, way: &OneShard, buffer: &mut [u8]) -> Result<Course, Gone> {
+        if self.is_delivered {
+            return Ok(Course::Waits);
+        }
+        let peek = ReceiveFlags {
+            peek: true,
+            urgent: false,
+        };
+        let mut shard = enter(way)?;
+        let received = shard.stack.receive(self.id, buffer, peek);
+        respond(way, &mut shard);
+        drop(shard);
+        let socket = self.end.socket();
+        let sent = match received {
+            Ok(0) => {
+                self.is_delivered = true;
+                let _ = rustix::net::shutdown(socket, Shutdown::Write);
+                return Ok(Course::Waits);
+            }
+            Ok(len) => {
+                let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+                match rustix::net::send(socket, &buffer[..len], flags) {
+                    Ok(sent) => sent,
+                    Err(Errno::AGAIN | Errno::INTR) => return Ok(Course::Waits),
+                    Err(_) if is_alone(socket) => {
+                        if let End::Caller(_) = self.end {
+                            // What the peer has sent, nobody will ever read.
+                            let mut shard = enter(way)?;
+                            let _ = shard.stack.abort(self.id);
+                            respond(way, &mut shard);
+                        }
+                        return Ok(Course::IsOver);
+                    }
+                    // It wants to read no more, and the peer does not have to know.
+                    Err(_) => len,
+                }
+            }
+            Err(error) => return Ok(self.course(error)),
+        };
+        let mut shard = enter(way)?;
+        let taken = shard
+            .stack
+            .receive(self.id, &mut buffer[..sent], ReceiveFlags::default());
+        debug_assert_eq!(taken, Ok(sent));
+        respond(way, &mut shard);
+        Ok(Course::GoesOn)
+    }
+
+    /// What an error of the stack's means for what is carried.
+    fn course(&self, error: SocketError) -> Course {
+        match (error, &self.end) {
+            (SocketError::WouldBlock | SocketError::InProgress | SocketError::Taken, _) => Course::Waits,
+            (_, End::Caller(caller)) => {
+                caller.reset();
+                Course::IsOver
+            }
+            _ => Course::IsOver,
+        }
+    }
+}
+
+pub(super) fn enter(way: &OneShard) -> Result<Guard<'_>, Gone> {
+    let mut shard = way.enter()?;
+    shard.tick();
+    Ok(shard)
+}
+
+pub(super) fn respond(way: &OneShard, shard: &mut Guard<'_>) {
+    shard.respond();
+    way.settle(shard);
+}

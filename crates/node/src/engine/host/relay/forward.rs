@@ -1,0 +1,104 @@
+//! From a node's listener to one of the kernel's, at the same place: that of a program which
+//! can be told nothing else. Whoever connects to the first, the engine connects to the second.
+
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+
+use crate::callers::Callers;
+
+/// Where a listener of the kernel's is reached, and who was told so.
+pub(in crate::engine::host) struct Forward {
+    listener: SocketAddr,
+    callers: Callers,
+}
+
+/// A connection to a listener of the kernel's, on behalf of a peer.
+pub(super) struct Caller {
+    socket: OwnedFd,
+    port: u16,
+    forward: Arc<Forward>,
+}
+
+impl Forward {
+    /// To a listener, with the table that its program has made.
+    ///
+    /// # Errors
+    ///
+    /// EADDRNOTAVAIL if the kernel does not have the listener's address, EINVAL if it is no
+    /// listener or that is no table.
+    pub(in crate::engine::host) fn new(listener: &OwnedFd, callers: OwnedFd) -> Result<Forward, Errno> {
+        let callers = Callers::open(callers).ok_or(Errno::INVAL)?;
+        if !sockopt::socket_acceptconn(listener)? {
+            return Err(Errno::INVAL);
+        }
+        let mut address = SocketAddr::try_from(rustix::net::getsockname(listener)?)?;
+        if address.ip().is_unspecified() {
+            let is_ipv6 = address.is_ipv6() && sockopt::ipv6_v6only(listener)?;
+            address.set_ip(match is_ipv6 {
+                true => Ipv6Addr::LOCALHOST.into(),
+                false => Ipv4Addr::LOCALHOST.into(),
+            });
+        }
+        let forward = Forward {
+            listener: address,
+            callers,
+        };
+        // If it is an address of the kernel's, there is no way but within the kernel.
+        forward.socket().map(|_| forward)
+    }
+
+    /// A socket at the listener's address.
+    fn socket(&self) -> Result<OwnedFd, Errno> {
+        let family = match self.listener {
+            SocketAddr::V4(_) => AddressFamily::INET,
+            SocketAddr::V6(_) => AddressFamily::INET6,
+        };
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+        rustix::net::bind(&socket, &SocketAddr::new(self.listener.ip(), 0))?;
+        Ok(socket)
+    }
+
+    /// Connects to the listener on behalf of the peer of a connection. It does not wait for it.
+    ///
+    /// # Errors
+    ///
+    /// If the system has no sockets or ports, or nobody listens any more.
+    pub(super) fn call(forward: &Arc<Forward>, local: SocketAddr, peer: SocketAddr) -> Result<Caller, Errno> {
+        let socket = forward.socket()?;
+        let port = SocketAddr::try_from(rustix::net::getsockname(&socket)?)?.port();
+        sockopt::set_tcp_nodelay(&socket, true)?;
+        forward.callers.note(port, local, peer);
+        let caller = Caller {
+            socket,
+            port,
+            forward: Arc::clone(forward),
+        };
+        match rustix::net::connect(&caller.socket, &forward.listener) {
+            Ok(()) | Err(Errno::INPROGRESS) => Ok(caller),
+            Err(errno) => Err(errno),
+        }
+    }
+}
+
+impl Caller {
+    pub(super) fn socket(&self) -> &OwnedFd {
+        &self.socket
+    }
+
+    /// The program is to see a reset.
+    pub(super) fn reset(&self) {
+        let _ = sockopt::set_socket_linger(&self.socket, Some(Duration::ZERO));
+    }
+}
+
+impl Drop for Caller {
+    fn drop(&mut self) {
+        self.forward.callers.forget(self.port);
+    }
+}
