@@ -1,10 +1,11 @@
 //! What the program has a descriptor of.
 
+use core::ffi::c_int;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use core::sync::atomic::{AtomicBool, AtomicU32};
 
 use crate::epoll::Epoll;
-use crate::socket::{Fresh, Listener, Relayed, Stream};
+use crate::socket::{Forwarded, Fresh, Listener, Relayed, Stream};
 
 /// An open file description that is not the kernel's alone.
 pub(crate) struct File {
@@ -23,6 +24,8 @@ pub(crate) enum Kind {
     Stream(Stream),
     /// A listener of the kernel's and of the node's.
     Listener(Listener),
+    /// A listener of the kernel's, which has the connections of the node's, too.
+    Forwarded(Forwarded),
     /// A connection of the node's that the kernel's socket stands for.
     Relayed(Relayed),
     /// An epoll instance.
@@ -72,17 +75,18 @@ impl File {
     pub(crate) fn is_nonblocking(&self) -> Option<bool> {
         match &self.kind {
             Kind::Stream(stream) => Some(stream.is_nonblocking()),
-            Kind::Listener(listener) => Some(!listener.waits()),
-            Kind::Fresh(_) | Kind::Relayed(_) | Kind::Epoll(_) => None,
+            Kind::Fresh(_) | Kind::Forwarded(_) | Kind::Listener(_) | Kind::Relayed(_) | Kind::Epoll(_) => {
+                None
+            }
         }
     }
 
     /// Changes that. False: it is for the kernel to do.
-    pub(crate) fn set_nonblocking(&self, nonblocking: bool) -> bool {
+    pub(crate) fn set_nonblocking(&self, number: c_int, nonblocking: bool) -> bool {
         match &self.kind {
             Kind::Stream(stream) => stream.set_nonblocking(nonblocking),
-            Kind::Listener(listener) => listener.set_nonblocking(nonblocking),
-            Kind::Fresh(_) | Kind::Relayed(_) | Kind::Epoll(_) => return false,
+            Kind::Listener(listener) => return listener.set_nonblocking(number, nonblocking),
+            Kind::Fresh(_) | Kind::Forwarded(_) | Kind::Relayed(_) | Kind::Epoll(_) => return false,
         }
         true
     }

@@ -80,7 +80,7 @@ fn domain_of(number: c_int) -> c_int {
 }
 
 /// A copy of a descriptor, with the library's own.
-fn copy(number: c_int) -> Option<OwnedFd> {
+pub(crate) fn copy(number: c_int) -> Option<OwnedFd> {
     rustix::io::fcntl_dupfd_cloexec(table::borrow(&number), node::lowest()).ok()
 }
 
@@ -114,7 +114,7 @@ fn adopt_listener(number: c_int, beside: c_int) -> Option<()> {
     drop(table::adopt(beside));
     table::own(copied.as_raw_fd());
     let inner = TcpListener::from_fd(&node, copied).ok()?;
-    let listener = Listener::inherited(inner, domain_of(number), number);
+    let listener = Listener::inherited(inner, domain_of(number));
     table::put(number, Arc::new(File::new(Kind::Listener(listener))));
     count(Counter::Inherited, 1);
     Some(())
@@ -124,6 +124,7 @@ fn listen_beside(number: c_int) -> Option<()> {
     const BACKLOG: c_int = 4096;
     let fresh = Fresh::new(domain_of(number));
     let listener = Listener::beside(&fresh, number, BACKLOG)?;
+    listener.share_mode(number);
     table::put(number, Arc::new(File::new(Kind::Listener(listener))));
     Some(())
 }

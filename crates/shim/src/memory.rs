@@ -13,7 +13,7 @@ use core::ffi::c_long;
 use toehold_posix::memory::is_outside;
 
 use crate::answer::{errno, set_errno};
-use crate::next;
+use crate::{next, start};
 
 /// The smallest size of pages that there is.
 const PAGE: usize = 1 << 12;
@@ -58,6 +58,10 @@ fn has<T>(known: &Known, at: *const T, count: usize, ask: fn(usize) -> bool) -> 
 
 #[cold]
 fn asked(known: &Known, page: usize, ask: fn(usize) -> bool) -> bool {
+    if start::has_renounced() {
+        // The process may be ended for asking.
+        return true;
+    }
     let before = errno();
     let is_there = ask(page * PAGE);
     set_errno(before);

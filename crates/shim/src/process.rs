@@ -2,6 +2,9 @@
 
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
+use crate::inside::Inside;
+use crate::{rights, start};
+
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 
 /// Tells this process from those it was forked from.
@@ -12,10 +15,17 @@ pub(crate) fn number() -> u32 {
 
 /// Asks to be told of forks.
 pub(crate) fn watch() {
+    extern "C" fn forks() {
+        if start::is_wanted() {
+            let _inside = Inside::enter();
+            rights::before_fork();
+        }
+    }
     extern "C" fn forked() {
         NUMBER.fetch_add(1, Relaxed);
         crate::cancel::forked();
     }
-    // SAFETY: the handler only touches atomics and what is this thread's own.
-    unsafe { libc::pthread_atfork(None, None, Some(forked)) };
+    // SAFETY: the first one runs before anything of a fork, the second one only touches atomics
+    // and what is this thread's own.
+    unsafe { libc::pthread_atfork(Some(forks), None, Some(forked)) };
 }

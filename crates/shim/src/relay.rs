@@ -12,7 +12,7 @@ use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use toehold_node::run;
 
 use crate::file::{File, Kind};
-use crate::socket::{Relayed, Stream};
+use crate::socket::{Forwarded, Relayed, Stream};
 use crate::usage::{Counter, count};
 use crate::{epoll, node, rights, start, table};
 
@@ -64,16 +64,19 @@ fn prepare(stream: &Stream, number: c_int) {
 /// `given`: those that it gets besides those that survive `exec`.
 pub(crate) fn before_exec(program: &OsStr, given: &[c_int]) {
     let concerned = |number: &c_int| {
-        let is_stream = table::get(*number).is_some_and(|file| file.stream().is_some());
-        is_stream && (given.contains(number) || rights::survives(*number))
+        let is_nodes = table::get(*number).is_some_and(|file| file.is_nodes());
+        is_nodes && (given.contains(number) || rights::survives(*number))
     };
     let numbers: Vec<c_int> = table::used().into_iter().filter(concerned).collect();
     if numbers.is_empty() || (is_within_reach(program) && node::can_be_reached()) {
         return;
     }
     for number in numbers {
-        if let Some(file) = table::get(number) {
-            begin(&file, number);
+        let Some(file) = table::get(number) else { continue };
+        match &file.kind {
+            // It has the kernel's alone.
+            Kind::Listener(listener) => listener.restore_mode(number),
+            _ => begin(&file, number),
         }
     }
 }
@@ -99,10 +102,21 @@ pub(crate) fn for_good() {
     }
     for number in table::used() {
         let Some(file) = table::get(number) else { continue };
+        let forwarded = match &file.kind {
+            Kind::Listener(listener) => Forwarded::of(listener, number),
+            _ => None,
+        };
+        if let Some(forwarded) = forwarded {
+            let made = Arc::new(File::new(Kind::Forwarded(forwarded)));
+            for number in table::numbers_of(&file) {
+                table::put(number, Arc::clone(&made));
+            }
+            continue;
+        }
         if let Kind::Epoll(instance) = &file.kind {
             instance.let_go();
         }
-        let stays = matches!(file.kind, Kind::Relayed(_) | Kind::Stream(_));
+        let stays = matches!(file.kind, Kind::Forwarded(_) | Kind::Relayed(_) | Kind::Stream(_));
         drop(file);
         if !stays {
             // A listener goes on with the kernel's connections.

@@ -20,9 +20,11 @@ use crate::{inherited, node, table};
 pub(crate) unsafe fn note(message: &msghdr) {
     // SAFETY: the caller says so.
     for number in unsafe { numbers(message) } {
-        if let Some(file) = table::get(number) {
-            give(&file, number);
+        let Some(file) = table::get(number) else { continue };
+        if let Kind::Listener(listener) = &file.kind {
+            listener.share_mode(number);
         }
+        give(&file, number);
     }
 }
 
@@ -83,6 +85,17 @@ pub(crate) fn give_all() {
     }
 }
 
+/// A child will have all listeners.
+pub(crate) fn before_fork() {
+    for number in table::used() {
+        if let Some(file) = table::get(number)
+            && let Kind::Listener(listener) = &file.kind
+        {
+            listener.share_mode(number);
+        }
+    }
+}
+
 /// The variable of the environment by which another program finds its listeners, if it
 /// inherits any.
 pub(crate) fn listeners() -> Option<CString> {
@@ -100,6 +113,7 @@ pub(crate) fn listeners() -> Option<CString> {
         let Kind::Listener(listener) = &file.kind else {
             return None;
         };
+        listener.share_mode(*number);
         Some(format!("{number}:{}", listener.pass_on()?))
     });
     let pairs: Vec<String> = pairs.collect();

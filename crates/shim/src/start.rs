@@ -11,6 +11,7 @@ use crate::inside::Inside;
 use crate::{inherited, process, signals, sleep, usage};
 
 static WANTED: AtomicBool = AtomicBool::new(false);
+static RENOUNCED: AtomicBool = AtomicBool::new(false);
 
 /// Whether there is a node for this program's connections.
 #[inline]
@@ -20,7 +21,14 @@ pub(crate) fn is_wanted() -> bool {
 
 /// From now on all that is new is the kernel's.
 pub(crate) fn renounce() {
+    RENOUNCED.store(true, Relaxed);
     WANTED.store(false, Relaxed);
+}
+
+/// Whether this process is left with its own system calls.
+#[inline]
+pub(crate) fn has_renounced() -> bool {
+    RENOUNCED.load(Relaxed)
 }
 
 extern "C" fn begin() {

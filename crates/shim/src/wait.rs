@@ -57,7 +57,7 @@ fn source(file: &File) -> Option<&dyn Source> {
     match &file.kind {
         Kind::Stream(stream) => Some(&stream.inner),
         Kind::Listener(listener) => Some(&listener.inner),
-        Kind::Fresh(_) | Kind::Relayed(_) | Kind::Epoll(_) => None,
+        Kind::Fresh(_) | Kind::Forwarded(_) | Kind::Relayed(_) | Kind::Epoll(_) => None,
     }
 }
 
@@ -81,7 +81,7 @@ fn readiness(file: &File) -> Readiness {
             readable: epoll.is_ready(),
             ..Readiness::default()
         }),
-        Kind::Fresh(_) | Kind::Relayed(_) => Ok(Readiness::default()),
+        Kind::Fresh(_) | Kind::Forwarded(_) | Kind::Relayed(_) => Ok(Readiness::default()),
     };
     // Of a node that is gone, everything says so.
     readiness.unwrap_or(Readiness {

@@ -64,6 +64,39 @@ fn a_program_that_sets_its_filter_by_number_has_its_connections() {
     behind_a_filter(&["by number"]);
 }
 
+/// Connections one after the other, each of which is told of its ends and gets back what it says.
+const ASK: &str = "
+import hashlib, socket, sys, threading
+sent = open('sent', 'rb').read()
+for _ in range(int(sys.argv[3])):
+    peer = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+    file = peer.makefile('rb')
+    name = lambda end: '%s:%d' % end
+    told = file.readline().decode().split()
+    here, there = name(peer.getsockname()), name(peer.getpeername())
+    print(told == [here, here, there] or (told, here, there))
+    threading.Thread(target=lambda: (peer.sendall(sent), peer.shutdown(socket.SHUT_WR))).start()
+    print(hashlib.sha256(file.read()).hexdigest())
+    peer.close()
+peer = socket.socket()
+print(peer.connect_ex((sys.argv[1], int(sys.argv[2]))) != 0)
+";
+
+/// Its listeners had the kernel's connections only, and a call of libc's to accept them became
+/// another system call, for which it was ended.
+#[test]
+#[ignore = "needs cc, python3"]
+fn a_program_behind_a_filter_listens() {
+    alike(3, |place| {
+        let program = compiled(place, include_str!("listens.c"), &[]);
+        place.file("sent", noise(LENGTH));
+        let port = place.port.to_string();
+        let server = place.serve(&[&program, &port, "3"]);
+        let said = place.says(&["python3", "-c", ASK, place.address(), &port, "3"]);
+        (said, server.wait())
+    });
+}
+
 /// What it is given as standard input and output are one connection.
 const ECHO: &str = "
 #include <unistd.h>

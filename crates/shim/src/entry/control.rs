@@ -27,7 +27,7 @@ pub(crate) unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: c_u
         && let Some(file) = table::get(fd).filter(|_| !is_inside())
         // SAFETY: the program passes a number.
         && let Ok(on) = unsafe { super::passed(argument as *const c_int) }
-        && file.set_nonblocking(*on != 0)
+        && file.set_nonblocking(fd, *on != 0)
     {
         return 0;
     }

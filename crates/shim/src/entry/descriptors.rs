@@ -7,6 +7,7 @@ use toehold_posix::errno::Errno;
 use crate::answer::answer;
 use crate::file::Kind;
 use crate::inside::{Inside, is_inside};
+use crate::socket::Listener;
 use crate::{next, table};
 
 /// `close(2)`. What is the library's own, the program has not opened and does not close.
@@ -186,13 +187,16 @@ pub(crate) unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: c_ulo
     let mode = file.as_ref().and_then(|file| file.is_nonblocking());
     let flag = libc::O_NONBLOCK as c_ulong;
     let mut argument = argument;
+    let listener = file.as_ref().and_then(|file| match &file.kind {
+        Kind::Listener(listener) => Some(listener),
+        _ => None,
+    });
     if let (libc::F_SETFL, Some(file), Some(_)) = (command, &file, mode) {
-        file.set_nonblocking(argument & flag != 0);
-        // What the kernel has there instead is one that nobody reads, or that never waits.
-        argument = match file.stream() {
-            Some(_) => argument & !flag,
-            None => argument | flag,
-        };
+        file.set_nonblocking(fd, argument & flag != 0);
+        // What the kernel has there instead is one that nobody reads.
+        argument &= !flag;
+    } else if let (libc::F_SETFL, Some(listener)) = (command, listener) {
+        argument = listener.told(argument as c_int) as c_ulong;
     }
     // SAFETY: as the program passed it.
     let done = unsafe { next::fcntl(fd, command, argument) };
@@ -203,6 +207,7 @@ pub(crate) unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: c_ulo
         (libc::F_DUPFD | libc::F_DUPFD_CLOEXEC, _) => copied(fd, done),
         (libc::F_GETFL, Some(true)) => return done | libc::O_NONBLOCK,
         (libc::F_GETFL, Some(false)) => return done & !libc::O_NONBLOCK,
+        (libc::F_GETFL, None) if listener.is_some() => return Listener::shown(done),
         _ => {}
     }
     done

@@ -74,7 +74,7 @@ pub(crate) unsafe extern "C" fn epoll_ctl(
         }
         epoll.note_kernels();
     }
-    let is_kernels = |file: &Arc<File>| matches!(file.kind, Kind::Relayed(_));
+    let is_kernels = |file: &Arc<File>| matches!(file.kind, Kind::Forwarded(_) | Kind::Relayed(_));
     let Some(target) = target.filter(|file| !is_kernels(file)) else {
         return 0;
     };

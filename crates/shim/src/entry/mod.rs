@@ -3,6 +3,7 @@
 //! Each looks whether the descriptor is one of the table's, and if it is not, calls what it
 //! stands in for. What a call does on a socket is written elsewhere; here C becomes Rust.
 
+mod accept;
 mod control;
 mod descriptors;
 mod epoll;

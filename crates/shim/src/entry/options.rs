@@ -60,7 +60,7 @@ pub(crate) unsafe extern "C" fn setsockopt(
         match &file.kind {
             Kind::Fresh(fresh) => fresh.note_option(level, name, bytes),
             Kind::Listener(listener) => listener.note_option(level, name, bytes),
-            Kind::Stream(_) | Kind::Relayed(_) | Kind::Epoll(_) => {}
+            Kind::Stream(_) | Kind::Forwarded(_) | Kind::Relayed(_) | Kind::Epoll(_) => {}
         }
     }
     set

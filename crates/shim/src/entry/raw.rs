@@ -8,7 +8,9 @@ use core::ffi::{c_int, c_long};
 
 use toehold_posix::errno::Errno;
 
-use super::{control, descriptors, epoll, files, names, options, poll, privilege, receive, send, setup};
+use super::{
+    accept, control, descriptors, epoll, files, names, options, poll, privilege, receive, send, setup,
+};
 use crate::answer::answer;
 use crate::inside::is_inside;
 use crate::{next, start};
@@ -58,7 +60,7 @@ pub(crate) unsafe extern "C" fn syscall(
             libc::SYS_socket => setup::socket(fd, b as _, c as _).into(),
             libc::SYS_bind => setup::bind(fd, b as _, c as _).into(),
             libc::SYS_listen => setup::listen(fd, b as _).into(),
-            libc::SYS_accept4 => setup::accept4(fd, b as _, c as _, d as _).into(),
+            libc::SYS_accept4 => accept::accept4(fd, b as _, c as _, d as _).into(),
             libc::SYS_connect => setup::connect(fd, b as _, c as _).into(),
             libc::SYS_shutdown => setup::shutdown(fd, b as _).into(),
             libc::SYS_getsockname => names::getsockname(fd, b as _, c as _).into(),
@@ -88,7 +90,7 @@ pub(crate) unsafe extern "C" fn syscall(
             libc::SYS_preadv2 => receive::preadv2(fd, b as _, c as _, d as _, f as _) as c_long,
             libc::SYS_pwritev2 => send::pwritev2(fd, b as _, c as _, d as _, f as _) as c_long,
             #[cfg(target_arch = "x86_64")]
-            libc::SYS_accept => setup::accept(fd, b as _, c as _).into(),
+            libc::SYS_accept => accept::accept(fd, b as _, c as _).into(),
             #[cfg(target_arch = "x86_64")]
             libc::SYS_dup2 => descriptors::dup2(fd, b as _).into(),
             #[cfg(target_arch = "x86_64")]

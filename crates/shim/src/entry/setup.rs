@@ -1,22 +1,22 @@
-//! `socket`, `bind`, `listen`, `accept`, `connect` and `shutdown`.
+//! `socket`, `bind`, `listen`, `connect` and `shutdown`.
 
 use core::ffi::c_int;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use libc::{sockaddr, socklen_t};
-use toehold_posix::address::{self, Passed};
+use toehold_posix::address::Passed;
 use toehold_posix::errno::{Errno, Outcome};
 
-use super::names::{read_address, room_for_name};
-use super::{on_stream, waiting};
+use super::names::read_address;
+use super::on_stream;
 use crate::answer::{answer, errno, outcome, set_errno};
 use crate::file::{File, Kind};
-use crate::inside::{Inside, is_inside, is_outermost};
+use crate::inside::{Inside, is_inside};
 use crate::node::{self, Route};
-use crate::socket::{Fresh, Listener, Place, Stream, plain};
+use crate::socket::{Fresh, Listener, Stream, plain};
 use crate::usage::{Counter, count};
-use crate::{cancel, next, signals, start, table, wait};
+use crate::{cancel, next, start, table};
 
 /// `socket(2)`.
 ///
@@ -108,98 +108,6 @@ pub(crate) unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
         _ => {}
     }
     0
-}
-
-/// `accept(2)`.
-///
-/// # Safety
-///
-/// As there.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub(crate) unsafe extern "C" fn accept(fd: c_int, from: *mut sockaddr, len: *mut socklen_t) -> c_int {
-    // SAFETY: as there.
-    unsafe { accept4(fd, from, len, 0) }
-}
-
-/// `accept4(2)`.
-///
-/// # Safety
-///
-/// As there.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub(crate) unsafe extern "C" fn accept4(
-    fd: c_int,
-    from: *mut sockaddr,
-    len: *mut socklen_t,
-    flags: c_int,
-) -> c_int {
-    signals::begin();
-    loop {
-        // SAFETY: as the program passes it.
-        match waiting(|| unsafe { accept_from(fd, (from, len), flags) }) {
-            Ok(Some(number)) => return number,
-            // SAFETY: what is not ours is as it was.
-            Ok(None) => return unsafe { next::accept4(fd, from, len, flags) },
-            Err(Errno::INTR) if signals::restarts() => {}
-            Err(errno) => return answer(Err(errno)),
-        }
-    }
-}
-
-/// `None`: it is no listener of the node's.
-///
-/// # Safety
-///
-/// As for `accept4`.
-unsafe fn accept_from(
-    fd: c_int,
-    (from, len): (*mut sockaddr, *mut socklen_t),
-    flags: c_int,
-) -> Outcome<Option<c_int>> {
-    let Some(file) = table::get(fd).filter(|_| is_outermost()) else {
-        return Ok(None);
-    };
-    let Kind::Listener(listener) = &file.kind else {
-        return file.stream().map_or(Ok(None), |_| Err(Errno::INVAL));
-    };
-    if flags & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) != 0 {
-        return Err(Errno::INVAL);
-    }
-    // SAFETY: likewise.
-    let is_wrong = !from.is_null() && unsafe { room_for_name(from, len) }.is_err();
-    loop {
-        // A node that is gone leaves the kernel's.
-        let has_some = listener.has_some();
-        if has_some == Err(Errno::NETDOWN) && listener.again(fd).is_some() {
-            // SAFETY: as the program passed it.
-            return unsafe { accept_from(fd, (from, len), flags) };
-        }
-        if has_some == Ok(true) {
-            // Before the connection is taken: without a number it stays where it is.
-            let place = Place::like(fd)?;
-            if let Ok((stream, peer)) = listener.accept() {
-                if is_wrong {
-                    return Err(Errno::FAULT);
-                }
-                stream.set_nonblocking(flags & libc::SOCK_NONBLOCK != 0);
-                let number = place.fill(stream, flags & libc::SOCK_CLOEXEC != 0)?;
-                // SAFETY: the program passes room of that length.
-                unsafe { address::write(peer, listener.domain, from, len) };
-                count(Counter::Accepted, 1);
-                return Ok(Some(number));
-            }
-        }
-        // SAFETY: as the program passed it.
-        let accepted = outcome(unsafe { next::accept4(fd, from, len, flags) });
-        if !listener.waits() || accepted != Err(Errno::AGAIN) {
-            count(Counter::AcceptedByKernel, accepted.is_ok().into());
-            return accepted.map(Some);
-        }
-        match wait::until_acceptable(listener, fd) {
-            Err(Errno::NETDOWN) => wait::without_node(&[(fd, libc::POLLIN)], None)?,
-            waited => waited?,
-        }
-    }
 }
 
 /// `connect(2)`.

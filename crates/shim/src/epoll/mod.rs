@@ -105,7 +105,7 @@ pub(crate) fn moved(from: &File, to: &Arc<File>) {
     if !from.is_watched() {
         return;
     }
-    let is_kernels = matches!(to.kind, Kind::Relayed(_));
+    let is_kernels = matches!(to.kind, Kind::Forwarded(_) | Kind::Relayed(_));
     // What the kernel has watched of a connection was what stood for it, and is gone.
     let to_kernel = from.stream().is_some() && matches!(to.kind, Kind::Fresh(_));
     each(|instance, epoll| {

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::OFlags;
 use rustix::io::FdFlags;
 use toehold_posix::errno::{Errno, Outcome};
@@ -23,11 +24,20 @@ pub(crate) struct Listener {
     history: History,
     /// What connections have from it that is no affair of the stack's.
     others: Vec<Meaning>,
-    /// Whether `accept` waits, as the program wants it. The kernel's never does: it would not
-    /// see the node's connections meanwhile.
-    nonblocking: AtomicBool,
+    /// Another process may have the kernel's listener. It could take a connection that this
+    /// one has seen, whose call would then wait in the kernel and see none of the node's. So
+    /// from then on the kernel's listener never waits, and has a mark that nobody else uses,
+    /// which no signal comes of as long as it has no owner, if the program wants it to. As
+    /// long as nobody else has it, it is as the program wants it, who may change that past
+    /// the library.
+    is_shared: AtomicBool,
     backlog: AtomicI32,
+    /// Who looks whether there is a connection of the kernel's, and takes it.
+    taking: Mutex<()>,
 }
+
+/// That a program wants a listener to wait, which does not any more.
+const WAITS: OFlags = OFlags::from_bits_retain(libc::O_ASYNC as u32);
 
 impl Listener {
     /// The node's beside the kernel's, which listens already. `None`: the kernel is alone.
@@ -60,20 +70,22 @@ impl Listener {
             domain: fresh.domain,
             history: fresh.history.copy(),
             others: fresh.other_options(),
-            nonblocking: AtomicBool::new(take_mode(number)),
+            is_shared: AtomicBool::new(false),
             backlog: AtomicI32::new(backlog),
+            taking: Mutex::new(()),
         })
     }
 
     /// The node's, from the program that this process ran before.
-    pub(crate) fn inherited(inner: TcpListener, domain: c_int, number: c_int) -> Listener {
+    pub(crate) fn inherited(inner: TcpListener, domain: c_int) -> Listener {
         Listener {
             inner,
             domain,
             history: History::default(),
             others: Vec::new(),
-            nonblocking: AtomicBool::new(take_mode(number)),
+            is_shared: AtomicBool::new(true),
             backlog: AtomicI32::new(c_int::MAX),
+            taking: Mutex::new(()),
         }
     }
 
@@ -115,11 +127,11 @@ impl Listener {
             _ => return None,
         }
         let fresh = Fresh::again(self.domain, &self.history, true);
-        let listener = Self::listen(&fresh, number, self.backlog.load(Relaxed), |settings| {
+        let mut listener = Self::listen(&fresh, number, self.backlog.load(Relaxed), |settings| {
             // Every process that had the former one listens anew, at the same place.
             let _ = settings.apply(SocketOption::ReusePort(true));
         })?;
-        listener.set_nonblocking(!self.waits());
+        listener.is_shared = AtomicBool::new(self.is_shared.load(Relaxed));
         let made = Arc::new(File::new(Kind::Listener(listener)));
         for number in table::numbers_of(&file) {
             table::put(number, Arc::clone(&made));
@@ -149,12 +161,7 @@ impl Listener {
     /// The kernel's does not listen any more, nor does the node's: it is a bound socket, as it
     /// was before.
     pub(crate) fn end(&self, file: &File, number: c_int) {
-        let descriptor = table::borrow(&number);
-        if self.waits()
-            && let Ok(flags) = rustix::fs::fcntl_getfl(descriptor)
-        {
-            let _ = rustix::fs::fcntl_setfl(descriptor, flags - OFlags::NONBLOCK);
-        }
+        self.restore_mode(number);
         let fresh = Fresh::again(self.domain, &self.history, true);
         let fresh = Arc::new(File::new(Kind::Fresh(fresh)));
         for number in table::numbers_of(file) {
@@ -164,21 +171,88 @@ impl Listener {
     }
 
     /// Whether `accept` waits.
-    pub(crate) fn waits(&self) -> bool {
-        !self.nonblocking.load(Relaxed)
+    pub(crate) fn waits(&self, number: c_int) -> bool {
+        rustix::fs::fcntl_getfl(table::borrow(&number))
+            .is_ok_and(|flags| !flags.contains(OFlags::NONBLOCK) || flags.contains(WAITS))
     }
 
-    pub(crate) fn set_nonblocking(&self, nonblocking: bool) {
-        self.nonblocking.store(nonblocking, Relaxed);
+    /// What the kernel's listener is told that the program tells to have these flags.
+    pub(crate) fn told(&self, flags: c_int) -> c_int {
+        let waits = flags & libc::O_NONBLOCK == 0;
+        match waits && self.is_shared.load(Relaxed) {
+            true => flags | libc::O_NONBLOCK | libc::O_ASYNC,
+            false => flags,
+        }
     }
-}
 
-/// The mode of a descriptor, which from now on does not wait.
-fn take_mode(number: c_int) -> bool {
-    let descriptor = table::borrow(&number);
-    let flags = rustix::fs::fcntl_getfl(descriptor).unwrap_or(OFlags::empty());
-    let _ = rustix::fs::fcntl_setfl(descriptor, flags | OFlags::NONBLOCK);
-    flags.contains(OFlags::NONBLOCK)
+    /// What the program is told of the kernel's flags.
+    pub(crate) fn shown(flags: c_int) -> c_int {
+        match flags & libc::O_ASYNC {
+            0 => flags,
+            _ => flags & !(libc::O_NONBLOCK | libc::O_ASYNC),
+        }
+    }
+
+    /// Whether the program's calls wait, as it has said. False: the kernel is to be told.
+    pub(crate) fn set_nonblocking(&self, number: c_int, nonblocking: bool) -> bool {
+        let is_shared = self.is_shared.load(Relaxed);
+        if is_shared {
+            self.change_mode(number, |flags| {
+                flags.insert(OFlags::NONBLOCK);
+                flags.set(WAITS, !nonblocking);
+            });
+        }
+        is_shared
+    }
+
+    fn change_mode(&self, number: c_int, change: impl FnOnce(&mut OFlags)) {
+        if let Ok(former) = rustix::fs::fcntl_getfl(table::borrow(&number)) {
+            let mut flags = former;
+            change(&mut flags);
+            if flags != former {
+                let _ = rustix::fs::fcntl_setfl(table::borrow(&number), flags);
+            }
+        }
+    }
+
+    /// Another process is about to have the kernel's listener, too.
+    pub(crate) fn share_mode(&self, number: c_int) {
+        if !self.is_shared.swap(true, Relaxed) {
+            self.change_mode(number, |flags| {
+                if !flags.contains(OFlags::NONBLOCK) {
+                    flags.insert(OFlags::NONBLOCK | WAITS);
+                }
+            });
+        }
+    }
+
+    /// Who will have the kernel's listener knows nothing of the node's.
+    pub(crate) fn restore_mode(&self, number: c_int) {
+        self.change_mode(number, |flags| {
+            if flags.contains(WAITS) {
+                flags.remove(OFlags::NONBLOCK | WAITS);
+            }
+        });
+    }
+
+    /// Takes a connection of the kernel's, if there is one, by a call that may wait.
+    pub(crate) fn take_kernels(
+        &self,
+        number: c_int,
+        take: impl FnOnce() -> Outcome<c_int>,
+    ) -> Outcome<c_int> {
+        const AT_ONCE: Timespec = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        let _taking = self.taking.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = [PollFd::from_borrowed_fd(table::borrow(&number), PollFlags::IN)];
+        match rustix::event::poll(&mut state, Some(&AT_ONCE)) {
+            Ok(0) => Err(Errno::AGAIN),
+            // It is closed, or what else is wrong, the call says.
+            _ => take(),
+        }
+    }
 }
 
 /// As the kernel takes it: at most what `/proc/sys/net/core/somaxconn` says by default, and

@@ -5,6 +5,7 @@
 //! who will have it.
 
 mod dissolve;
+mod forwarded;
 mod fresh;
 mod history;
 mod listener;
@@ -12,6 +13,7 @@ mod options;
 mod relayed;
 mod stream;
 
+pub(crate) use forwarded::Forwarded;
 pub(crate) use fresh::Fresh;
 use history::History;
 pub(crate) use listener::Listener;

@@ -1,5 +1,6 @@
 //! Connections whose bytes the engine carries: the descriptor is a Unix socket that works by
-//! itself, and only says that it is one of TCP's.
+//! itself, and only says that it is one of TCP's; or it is one of TCP's, and only says that its
+//! ends are the node's.
 
 use core::ffi::c_int;
 use std::net::SocketAddr;
@@ -15,6 +16,8 @@ pub(crate) struct Relayed {
     pub(crate) domain: c_int,
     local: Option<SocketAddr>,
     peer: Option<SocketAddr>,
+    /// The descriptor is not a Unix socket but one of TCP's indeed, with other ends.
+    is_tcps: bool,
 }
 
 impl Relayed {
@@ -24,6 +27,15 @@ impl Relayed {
             domain: domain.unwrap_or(if is_ipv6 { libc::AF_INET6 } else { libc::AF_INET }),
             local: ends.local.map(plain),
             peer: ends.peer.map(plain),
+            is_tcps: false,
+        }
+    }
+
+    /// What a connection of the kernel's stands for, which the engine has made.
+    pub(crate) fn of_kernel(ends: toehold_socket::Relayed, domain: c_int) -> Relayed {
+        Relayed {
+            is_tcps: true,
+            ..Relayed::new(ends, Some(domain))
         }
     }
 
@@ -37,9 +49,9 @@ impl Relayed {
 
     /// Sets an option. `None`: the kernel's socket has it.
     pub(crate) fn set_option(&self, level: c_int, value: &[u8]) -> Option<Outcome<c_int>> {
-        let is_tcps = [IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP].contains(&level);
+        let is_of_tcp = [IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP].contains(&level);
         // The connection goes on with those it had.
-        is_tcps.then_some(if value.is_empty() {
+        (is_of_tcp && !self.is_tcps).then_some(if value.is_empty() {
             Err(Errno::INVAL)
         } else {
             Ok(0)
@@ -48,6 +60,9 @@ impl Relayed {
 
     /// What an option is. `None`: the kernel's socket knows.
     pub(crate) fn option(&self, level: c_int, name: c_int) -> Option<Outcome<Value>> {
+        if self.is_tcps {
+            return None;
+        }
         let number = match (level, name) {
             (SOL_SOCKET, SO_DOMAIN) => self.domain,
             (SOL_SOCKET, SO_PROTOCOL) => IPPROTO_TCP,

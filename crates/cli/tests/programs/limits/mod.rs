@@ -117,6 +117,22 @@ fn connections_are_made_with_no_more_memory() {
     says_the_same(DESCRIPTORS, "memory", 20);
 }
 
+const MODES: &str = include_str!("modes.c");
+
+/// A program that makes some system calls itself, as those of Rust's rustix do, waited for ever.
+#[test]
+#[ignore = "needs cc"]
+fn a_listener_does_not_wait_as_told_past_libc() {
+    says_the_same(MODES, "past", 1);
+}
+
+/// A listener that waits became one that does not, for whoever inherited it.
+#[test]
+#[ignore = "needs cc"]
+fn a_listener_that_is_inherited_waits() {
+    says_the_same(MODES, "inherited", 2);
+}
+
 const PROCESSES: &str = include_str!("processes.c");
 
 #[test]

@@ -1,0 +1,107 @@
+/* Whether calls on a listener wait: as told past libc, and by other processes. */
+
+#include "ends.h"
+
+#include <sys/ioctl.h>
+#include <sys/syscall.h>
+
+/* A system call that no library sees. */
+static long past(long number, long first, long second, long third)
+{
+#if defined(__x86_64__)
+    long done;
+    __asm__ volatile("syscall" : "=a"(done) : "a"(number), "D"(first), "S"(second), "d"(third)
+                     : "rcx", "r11", "memory");
+    return done;
+#else
+    register long x8 __asm__("x8") = number, x0 __asm__("x0") = first;
+    register long x1 __asm__("x1") = second, x2 __asm__("x2") = third;
+    __asm__ volatile("svc 0" : "+r"(x0) : "r"(x8), "r"(x1), "r"(x2) : "memory");
+    return x0;
+#endif
+}
+
+static void say_mode(const char *who, int number)
+{
+    int flags = MUST(fcntl(number, F_GETFL));
+    say(who, !!(flags & O_NONBLOCK));
+    say("other flags", flags & ~(O_NONBLOCK | O_RDWR));
+}
+
+/* What accept says of a listener that nobody connects to. */
+static void say_none(int listens)
+{
+    say("accepted", accept(listens, NULL, NULL));
+    say("there is none", errno == EAGAIN);
+}
+
+/* Accepts one that comes when it waits. */
+static void wait_for_one(int listens)
+{
+    char byte;
+    pid_t child = MUST(fork());
+    if (child == 0) {
+        usleep(100000);
+        int end = connected();
+        MUST(send(end, "x", 1, 0));
+        _exit(0);
+    }
+    int end = MUST(accept(listens, NULL, NULL));
+    say("received", MUST(recv(end, &byte, 1, 0)));
+    MUST(waitpid(child, NULL, 0));
+    close(end);
+}
+
+static void told_past_libc(void)
+{
+    int listens = listener(), on = 1, ends[2];
+    pair(listens, ends);
+    say("told", past(SYS_ioctl, listens, FIONBIO, (long)&on));
+    say_mode("mode", listens);
+    say_none(listens);
+    exchange(ends);
+}
+
+/* Another program accepts by what it has inherited, and then says that it will not wait. */
+static void accepts(int listens)
+{
+    socklen_t length = sizeof here;
+    MUST(getsockname(listens, (struct sockaddr *)&here, &length));
+    say_mode("inherited", listens);
+    wait_for_one(listens);
+    MUST(fcntl(listens, F_SETFL, O_NONBLOCK));
+    say_none(listens);
+}
+
+static void inherited(const char *program)
+{
+    int listens = listener(), status;
+    char number[20];
+    sprintf(number, "%d", listens);
+    pid_t child = MUST(fork());
+    if (child == 0)
+        MUST(execl(program, program, "accepts", number, NULL));
+    MUST(waitpid(child, &status, 0));
+    say("child", status);
+    say_mode("as the child left it", listens);
+    say_none(listens);
+    int off = 0;
+    MUST(ioctl(listens, FIONBIO, &off));
+    say_mode("waits again", listens);
+    wait_for_one(listens);
+}
+
+int main(int count, char **words)
+{
+    const char *what = count > 1 ? words[1] : "";
+    if (!strcmp(what, "past"))
+        told_past_libc();
+    else if (!strcmp(what, "inherited"))
+        inherited(words[0]);
+    else if (!strcmp(what, "accepts"))
+        accepts(atoi(words[2]));
+    else
+        return 2;
+    say("over", 0);
+    return 0;
+}

@@ -1,0 +1,191 @@
+//! `accept` and `accept4`.
+
+use core::ffi::c_int;
+use core::mem::MaybeUninit;
+use std::sync::Arc;
+
+use libc::{sockaddr, sockaddr_storage, socklen_t};
+use toehold_posix::address::{self, Passed};
+use toehold_posix::errno::{Errno, Outcome};
+
+use super::names::room_for_name;
+use super::waiting;
+use crate::answer::{answer, outcome};
+use crate::file::{File, Kind};
+use crate::inside::is_outermost;
+use crate::socket::{Forwarded, Place, Relayed, plain};
+use crate::usage::{Counter, count};
+use crate::{next, signals, table, wait};
+
+/// `accept(2)`.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn accept(fd: c_int, from: *mut sockaddr, len: *mut socklen_t) -> c_int {
+    // SAFETY: as there.
+    unsafe { accept_by(Way::Plain, fd, from, len) }
+}
+
+/// `accept4(2)`.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn accept4(
+    fd: c_int,
+    from: *mut sockaddr,
+    len: *mut socklen_t,
+    flags: c_int,
+) -> c_int {
+    // SAFETY: as there.
+    unsafe { accept_by(Way::Flags(flags), fd, from, len) }
+}
+
+/// Which of the two calls it is. A filter of system calls may know the one that the program
+/// makes and no other one.
+#[derive(Clone, Copy)]
+enum Way {
+    Plain,
+    Flags(c_int),
+}
+
+impl Way {
+    fn flags(self) -> c_int {
+        match self {
+            Way::Plain => 0,
+            Way::Flags(flags) => flags,
+        }
+    }
+
+    /// What libc does.
+    ///
+    /// # Safety
+    ///
+    /// As for `accept4`.
+    unsafe fn next(self, fd: c_int, from: *mut sockaddr, len: *mut socklen_t) -> c_int {
+        // SAFETY: the caller says so.
+        unsafe {
+            match self {
+                Way::Plain => next::accept(fd, from, len),
+                Way::Flags(flags) => next::accept4(fd, from, len, flags),
+            }
+        }
+    }
+}
+
+/// # Safety
+///
+/// As for `accept4`.
+unsafe fn accept_by(way: Way, fd: c_int, from: *mut sockaddr, len: *mut socklen_t) -> c_int {
+    signals::begin();
+    loop {
+        // SAFETY: as the program passes it.
+        match waiting(|| unsafe { accept_from(way, fd, (from, len)) }) {
+            Ok(Some(number)) => return number,
+            // SAFETY: what is not ours is as it was.
+            Ok(None) => return unsafe { way.next(fd, from, len) },
+            Err(Errno::INTR) if signals::restarts() => {}
+            Err(errno) => return answer(Err(errno)),
+        }
+    }
+}
+
+/// `None`: it is no listener of the node's.
+///
+/// # Safety
+///
+/// As for `accept4`.
+unsafe fn accept_from(
+    way: Way,
+    fd: c_int,
+    (from, len): (*mut sockaddr, *mut socklen_t),
+) -> Outcome<Option<c_int>> {
+    let Some(file) = table::get(fd).filter(|_| is_outermost()) else {
+        return Ok(None);
+    };
+    let listener = match &file.kind {
+        Kind::Listener(listener) => listener,
+        // SAFETY: as the program passed it.
+        Kind::Forwarded(forwarded) => return unsafe { accept_forwarded(forwarded, way, fd, (from, len)) },
+        Kind::Stream(_) => return Err(Errno::INVAL),
+        _ => return Ok(None),
+    };
+    let flags = way.flags();
+    if flags & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) != 0 {
+        return Err(Errno::INVAL);
+    }
+    // SAFETY: likewise.
+    let is_wrong = !from.is_null() && unsafe { room_for_name(from, len) }.is_err();
+    loop {
+        // A node that is gone leaves the kernel's.
+        let has_some = listener.has_some();
+        if has_some == Err(Errno::NETDOWN) && listener.again(fd).is_some() {
+            // SAFETY: as the program passed it.
+            return unsafe { accept_from(way, fd, (from, len)) };
+        }
+        if has_some == Ok(true) {
+            // Before the connection is taken: without a number it stays where it is.
+            let place = Place::like(fd)?;
+            if let Ok((stream, peer)) = listener.accept() {
+                if is_wrong {
+                    return Err(Errno::FAULT);
+                }
+                stream.set_nonblocking(flags & libc::SOCK_NONBLOCK != 0);
+                let number = place.fill(stream, flags & libc::SOCK_CLOEXEC != 0)?;
+                // SAFETY: the program passes room of that length.
+                unsafe { address::write(peer, listener.domain, from, len) };
+                count(Counter::Accepted, 1);
+                return Ok(Some(number));
+            }
+        }
+        // SAFETY: as the program passed it.
+        let accepted = listener.take_kernels(fd, || outcome(unsafe { way.next(fd, from, len) }));
+        if accepted != Err(Errno::AGAIN) || !listener.waits(fd) {
+            count(Counter::AcceptedByKernel, accepted.is_ok().into());
+            return accepted.map(Some);
+        }
+        match wait::until_acceptable(listener, fd) {
+            Err(Errno::NETDOWN) => wait::without_node(&[(fd, libc::POLLIN)], None)?,
+            waited => waited?,
+        }
+    }
+}
+
+/// The kernel's connections, of which some are the node's.
+///
+/// # Safety
+///
+/// As for `accept4`.
+unsafe fn accept_forwarded(
+    listener: &Forwarded,
+    way: Way,
+    fd: c_int,
+    (from, len): (*mut sockaddr, *mut socklen_t),
+) -> Outcome<Option<c_int>> {
+    // SAFETY: likewise.
+    if !from.is_null() && unsafe { room_for_name(from, len) }.is_err() {
+        return Ok(None);
+    }
+    let mut name = MaybeUninit::<sockaddr_storage>::zeroed();
+    let mut length = size_of::<sockaddr_storage>() as socklen_t;
+    // SAFETY: there is room of that length.
+    let number = outcome(unsafe { way.next(fd, name.as_mut_ptr().cast(), &mut length) })?;
+    // SAFETY: the kernel has written an address.
+    let Ok(Passed::Inet(peer)) = (unsafe { address::read(name.as_ptr().cast(), length) }) else {
+        return Ok(Some(number));
+    };
+    let behind = listener.behind(plain(peer));
+    let peer = match behind.as_ref().map(Relayed::peer) {
+        Some(Ok(behind)) => behind,
+        _ => peer,
+    };
+    if let Some(relayed) = behind {
+        table::put(number, Arc::new(File::new(Kind::Relayed(relayed))));
+    }
+    // SAFETY: the program passes room of that length.
+    unsafe { address::write(peer, listener.domain, from, len) };
+    Ok(Some(number))
+}
