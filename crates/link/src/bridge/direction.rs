@@ -12,10 +12,12 @@ use crate::segment::Segments;
 use crate::steering::{Flow, Steering};
 use crate::{Capabilities, Checksum, Link, Offload, Received, Transmit, TransmitError};
 
-/// Frames taken in one go.
+/// Frames taken in one go, at most, and about how many bytes: what comes in super-frames is
+/// not to fill the other link's ring and then wait in memory, which costs a copy more.
 const BURST: usize = 64;
+const BURST_BYTES: usize = 256 << 10;
 /// The same while some wait for room.
-const CAUTIOUS_BURST: usize = 8;
+const CAUTIOUS_BURST: usize = 4;
 /// Shortest frame: its Ethernet header.
 const MIN_FRAME: usize = 14;
 /// Longest header in front of an IP packet: Ethernet with two VLAN tags.
@@ -32,6 +34,8 @@ pub(super) struct Direction {
     /// Whose share of the frames passes, if not all.
     share: Option<Steering>,
     held: Held,
+    /// Mean length of the frames of the last burst.
+    mean_len: usize,
     /// A frame in one piece, to be finished.
     scratch: Vec<u8>,
     /// A segment of one.
@@ -72,9 +76,13 @@ impl Direction {
         let budget = match (self.is_stalled(), self.is_empty()) {
             (true, _) => 0,
             (false, false) => CAUTIOUS_BURST,
-            (false, true) => BURST,
+            (false, true) => (BURST_BYTES / self.mean_len.max(1)).clamp(CAUTIOUS_BURST, BURST),
         };
+        let before = self.statistics.bytes;
         let came = from.receive(now_ns, budget, &mut |frame| self.pass(now_ns, frame, to, can));
+        if let Some(mean) = (self.statistics.bytes - before).checked_div(came as u64) {
+            self.mean_len = mean as usize;
+        }
         for report in self.reports.drain(..) {
             // What finds no room is told anew of the next one.
             let _ = from.transmit(&in_one_piece(&report));

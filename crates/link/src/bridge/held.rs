@@ -20,6 +20,9 @@ const MAX_BYTES: usize = 4 << 20;
 const ENOUGH: usize = 256 << 10;
 /// Destinations that nothing waits for.
 const MAX_STUCK: usize = 64;
+/// Buffers kept for the next frames that wait, so that waiting takes no fresh memory.
+const MAX_SPARE: usize = 16;
+
 /// How long one waits, in nanoseconds.
 pub(super) const LONGEST_NS: u64 = 100_000_000;
 /// Destinations without room that are told apart in one round. With more, the rest of the
@@ -44,6 +47,8 @@ impl Frame {
 pub(super) struct Held {
     frames: VecDeque<Frame>,
     bytes: usize,
+    /// Buffers of frames that wait no longer.
+    spare: Vec<Vec<u8>>,
     /// Destinations that took nothing for too long.
     stuck: Vec<[u8; 6]>,
 }
@@ -92,7 +97,7 @@ impl Held {
         if self.frames.len() >= MAX_FRAMES || self.bytes + frame.len() > MAX_BYTES {
             return false;
         }
-        let mut bytes = Vec::new();
+        let mut bytes = self.spare.pop().unwrap_or_default();
         copy_frame(frame, &mut bytes);
         self.bytes += bytes.len();
         self.frames.push_back(Frame {
@@ -138,6 +143,9 @@ impl Held {
                 self.frames.push_back(frame);
             } else {
                 self.bytes -= frame.bytes.len();
+                if self.spare.len() < MAX_SPARE {
+                    self.spare.push(frame.bytes);
+                }
             }
         }
         before - self.frames.len()
@@ -158,4 +166,38 @@ fn send(frame: &Frame, to: &mut impl Link, statistics: &mut BridgeStatistics) ->
         Err(TransmitError::TooLong) => statistics.too_long += 1,
     }
     true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::MIN_PRIVATE;
+    use crate::loopback::{Loopback, LoopbackSettings};
+    use crate::test_frames::{frame_to, receive_all};
+
+    /// Buffers are used again, by frames of other lengths.
+    #[test]
+    fn what_waited_arrives_as_it_was_though_others_waited_there_before() {
+        let ends = [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]];
+        let (mut near, mut far) = Loopback::pair(ends, LoopbackSettings::default()).unwrap();
+        let (mut held, mut statistics) = (Held::default(), BridgeStatistics::default());
+        for lens in [[900, 3], [2, 1200], [500, 500]] {
+            let frames = lens.map(|len| frame_to(ends[1], ends[0], &vec![len as u8; len]));
+            for frame in &frames {
+                let (headers, payload) = frame.split_at(MIN_PRIVATE.min(frame.len()));
+                assert!(held.keep(
+                    0,
+                    &Transmit {
+                        headers,
+                        payload: &Gather::from_slice(payload),
+                        offload: Offload::default(),
+                    }
+                ));
+            }
+            assert_eq!(held.retry(0, &mut near, &mut statistics), 2);
+            near.flush();
+            assert_eq!(receive_all(&mut far, 0), frames);
+            assert_eq!((held.bytes, held.spare.len()), (0, 2));
+        }
+    }
 }
