@@ -62,7 +62,8 @@ fn converse(candidates: &[Candidate]) -> io::Result<()> {
     }
 }
 
-fn pin(cores: &[usize]) -> nix::Result<()> {
+/// Keeps this thread, and those it starts, to the cores.
+pub(crate) fn pin(cores: &[usize]) -> nix::Result<()> {
     let mut set = CpuSet::new();
     cores.iter().try_for_each(|&core| set.set(core))?;
     sched_setaffinity(Pid::from_raw(0), &set)

@@ -10,10 +10,13 @@ pub const SIZES: [&str; 6] = ["64", "256", "1K", "4K", "16K", "64K"];
 pub const QUICK_SIZES: [&str; 2] = ["64", "1K"];
 
 /// What is compared with what, as far as both are measured.
-const COMPARISONS: [(&str, &str); 7] = [
+const COMPARISONS: [(&str, &str); 10] = [
     ("ethom", "kernel-veth"),
     ("ethos", "kernel-veth"),
     ("ethom", "ethos"),
+    ("relay", "kernel-veth"),
+    ("ethom", "relay"),
+    ("relay", "ethos"),
     ("toehold-to-kernel", "kernel-to-kernel"),
     ("kernel-to-toehold", "kernel-to-kernel"),
     ("toehold-to-kernel-9000", "kernel-to-kernel-9000"),
@@ -21,7 +24,7 @@ const COMPARISONS: [(&str, &str); 7] = [
 ];
 
 /// What is wanted of which ratio.
-const WANTED: [(&str, &str, Limit); 9] = [
+const WANTED: [(&str, &str, Limit); 10] = [
     (
         "latency_64B/ethom/kernel-veth",
         "latency over queues, to veth",
@@ -31,6 +34,11 @@ const WANTED: [(&str, &str, Limit); 9] = [
         "latency_64B/ethom/ethos",
         "latency over queues, to UDP",
         Limit::AtMost(0.7),
+    ),
+    (
+        "bandwidth_latency_64B/ethom/ethos",
+        "64 B at a time over queues, to UDP",
+        Limit::AtLeast(1.5),
     ),
     (
         "stream/ethom/kernel-veth",
@@ -89,7 +97,7 @@ pub fn plan(options: Options) -> Plan {
         cells,
         comparisons: Comparison::among(&options.candidates, &COMPARISONS),
         wanted: wanted.collect(),
-        show: Vec::new(),
+        show: vec!["bandwidth".into()],
         paper: None,
         stop: None,
         candidates: options.candidates,
@@ -132,6 +140,7 @@ mod tests {
             let [workload, candidate, baseline] = wanted.figure.split('/').collect::<Vec<_>>()[..] else {
                 panic!("{}", wanted.figure);
             };
+            let workload = workload.strip_prefix("bandwidth_").unwrap_or(workload);
             assert!(workloads.iter().any(|name| name == workload), "{workload}");
             let compared = |comparison: &Comparison| {
                 (&*comparison.candidate, &*comparison.baseline) == (candidate, baseline)

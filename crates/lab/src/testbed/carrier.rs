@@ -44,8 +44,13 @@ impl Carrier {
             Role::Client => ("interface-c", 2),
         };
         let mac = [2, 0x7e, 0, 0, 1, number];
-        let queue = faults.map(|_| QUEUE);
-        let tap = open(mac, address, mtu, queue)?;
+        let wire = Wire {
+            mac,
+            address,
+            mtu,
+            queue: faults.map(|_| QUEUE),
+        };
+        let tap = open(&wire, &Namespace::Own)?;
         let faults = match faults {
             Some((faults, seed)) => faults.settings(seed),
             None => ImpairSettings::default(),
@@ -80,24 +85,37 @@ impl Drop for Carrier {
     }
 }
 
+/// What is asked of an interface.
+#[derive(Debug)]
+pub(super) struct Wire {
+    /// Of both its ends.
+    pub(super) mac: [u8; 6],
+    /// The address, and how long its network's prefix is.
+    pub(super) address: (Ipv4Addr, u8),
+    pub(super) mtu: u16,
+    /// How many frames its queue holds, on a path with faults.
+    pub(super) queue: Option<usize>,
+}
+
 /// The interface, up; on a path with faults with a queue as long as the path's. There each
 /// frame is a segment, for a lost super-frame would be a burst, and of the usual thousand a
 /// long path's sender has more under way: what the interface lost would count as the
 /// receiver's fault.
-fn open(mac: [u8; 6], (address, prefix): (Ipv4Addr, u8), mtu: u16, queue: Option<usize>) -> io::Result<Tap> {
+pub(super) fn open(wire: &Wire, namespace: &Namespace) -> io::Result<Tap> {
     let settings = TapSettings {
-        interface_address: Some(mac),
-        mtu,
-        offloads: match queue {
+        interface_address: Some(wire.mac),
+        mtu: wire.mtu,
+        offloads: match wire.queue {
             Some(_) => Offloads::NONE,
             None => Offloads::ALL,
         },
-        ..TapSettings::new(INTERFACE, mac)
+        ..TapSettings::new(INTERFACE, wire.mac)
     };
-    let (tap, mut interface) = Tap::create(&settings, &Namespace::Own).map_err(io::Error::other)?;
+    let (tap, mut interface) = Tap::create(&settings, namespace).map_err(io::Error::other)?;
     let mut make = || {
+        let (address, prefix) = wire.address;
         interface.add_address(address.into(), prefix)?;
-        if let Some(frames) = queue {
+        if let Some(frames) = wire.queue {
             interface.set_queue(frames as u32)?;
         }
         interface.set_up(true)

@@ -16,6 +16,7 @@ mod kernel_loopback;
 mod kernel_tcp;
 mod kernel_veth;
 mod mixed;
+mod relay;
 mod source;
 mod spinning;
 mod stacks;
@@ -48,6 +49,7 @@ pub const ALL: &[Candidate] = &[
     Candidate::of::<toehold::Toehold<attached::Engine>>(),
     Candidate::of::<device::Device<device::Ethom>>(),
     Candidate::of::<device::Device<device::Ethos>>(),
+    Candidate::of::<relay::Relay>(),
     Candidate::of::<mixed::Mixed<mixed::ToKernel>>(),
     Candidate::of::<mixed::Mixed<mixed::FromKernel>>(),
     Candidate::of::<mixed::Mixed<mixed::Kernels>>(),
@@ -82,6 +84,7 @@ pub const HOSTS: &[Candidate; 2] = &[
 pub const ETHERNETS: &[Candidate] = &[
     Candidate::of::<device::Device<device::Ethom>>(),
     Candidate::of::<device::Device<device::Ethos>>(),
+    Candidate::of::<relay::Relay>(),
     Candidate::of::<kernel_veth::KernelVeth>(),
     Candidate::of::<mixed::Mixed<mixed::ToKernel>>(),
     Candidate::of::<mixed::Mixed<mixed::FromKernel>>(),
