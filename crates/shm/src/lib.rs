@@ -93,7 +93,7 @@ pub use parking::Rest;
 pub use payload::{Payload, PayloadArea};
 pub use prefetch::{prefetch, prefetch_all};
 #[cfg(not(loom))]
-pub use process::{PerProcess, Process, inherit_nothing, inherit_signal_mask};
+pub use process::{PerProcess, Process, inherit_nothing, inherit_signal_mask, note_fork};
 pub use region::{Access, Region, RegionError};
 pub use slab::Slab;
 #[cfg(not(any(loom, miri)))]

@@ -71,8 +71,8 @@ impl Process {
     }
 
     /// Changes whenever this process forks, and at its own beginning: what was made
-    /// while it had its present value is in no other process's memory. Not of forks
-    /// by a bare system call.
+    /// while it had its present value is in no other process's memory. Forks by a bare
+    /// system call have to be [noted](note_fork).
     #[inline]
     pub fn forks(self) -> u32 {
         FORKS.load(Acquire)
@@ -147,6 +147,12 @@ fn begin() -> Result<*mut AtomicU32, Errno> {
 /// Before a fork, so that the child finds it counted, and after it in the parent, for
 /// what another thread has made in between.
 extern "C" fn count_fork() {
+    note_fork();
+}
+
+/// Counts a fork that goes past the C library, for [`Process::forks`]: to be called before it,
+/// and after it in the parent.
+pub fn note_fork() {
     FORKS.fetch_add(1, Release);
 }
 

@@ -13,11 +13,34 @@ use super::{
 };
 use crate::answer::answer;
 use crate::inside::is_inside;
-use crate::{next, start};
+use crate::memory::is_readable;
+use crate::{next, process, start};
 
 /// Operations of `seccomp(2)`.
 const SET_MODE_STRICT: c_long = libc::SECCOMP_SET_MODE_STRICT as c_long;
 const SET_MODE_FILTER: c_long = libc::SECCOMP_SET_MODE_FILTER as c_long;
+
+/// Whether `clone(2)` with these flags and stack makes another process that goes on where this
+/// one is.
+fn is_fork(flags: c_long, stack: c_long) -> bool {
+    flags & c_long::from(libc::CLONE_VM) == 0 && stack == 0
+}
+
+/// The same of `clone3(2)`.
+///
+/// # Safety
+///
+/// `arguments` is null, or points to what that takes.
+unsafe fn is_fork_of(arguments: *const u64) -> bool {
+    // Flags, three words for numbers, the signal, the stack.
+    const UP_TO_STACK: usize = 6;
+    if !is_readable(arguments, UP_TO_STACK) {
+        return false;
+    }
+    // SAFETY: the caller says so.
+    let (flags, stack) = unsafe { (arguments.read(), arguments.add(UP_TO_STACK - 1).read()) };
+    is_fork(flags as c_long, stack as c_long)
+}
 
 /// `syscall(2)`.
 ///
@@ -101,6 +124,14 @@ pub(crate) unsafe extern "C" fn syscall(
             libc::SYS_epoll_create => epoll::epoll_create(fd).into(),
             #[cfg(target_arch = "x86_64")]
             libc::SYS_epoll_wait => epoll::epoll_wait(fd, b as _, c as _, d as _).into(),
+            libc::SYS_clone if is_fork(a, b) => {
+                process::fork_by_number(|| next::syscall(number, a, b, c, d, e, f))
+            }
+            libc::SYS_clone3 if is_fork_of(a as _) => {
+                process::fork_by_number(|| next::syscall(number, a, b, c, d, e, f))
+            }
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_fork => process::fork_by_number(|| next::syscall(number, a, b, c, d, e, f)),
             libc::SYS_setuid
             | libc::SYS_setreuid
             | libc::SYS_setresuid

@@ -147,6 +147,13 @@ fn children_by_vfork_write_to_the_connection() {
     says_the_same(PROCESSES, "shared", 1);
 }
 
+/// The parent closed the connection for the child, too.
+#[test]
+#[ignore = "needs cc"]
+fn children_by_system_calls_have_connections() {
+    says_the_same(PROCESSES, "number", 2);
+}
+
 #[test]
 #[ignore = "needs cc"]
 fn functions_are_looked_up() {

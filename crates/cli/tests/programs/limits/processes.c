@@ -2,7 +2,9 @@
 
 #include "ends.h"
 #include <dlfcn.h>
+#include <linux/sched.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 
 static int listens;
 
@@ -93,6 +95,32 @@ static void shared(void)
     exchange(ends);
 }
 
+/* Forks past libc, as vsftpd and programs that make containers do: the parent closes its copy. */
+static void forked_by_number(void)
+{
+    listens = listener();
+    for (int way = 0; way < 2; way++) {
+        struct clone_args arguments = {.exit_signal = SIGCHLD};
+        int ends[2], status;
+        char byte;
+        pair(listens, ends);
+        pid_t child = MUST(way ? syscall(SYS_clone3, &arguments, sizeof arguments)
+                               : syscall(SYS_clone, SIGCHLD, NULL, NULL, NULL, NULL));
+        if (child == 0) {
+            MUST(recv(ends[1], &byte, 1, 0));
+            MUST(send(ends[1], "x", 1, MSG_NOSIGNAL));
+            _exit(5);
+        }
+        close(ends[1]);
+        MUST(send(ends[0], "y", 1, MSG_NOSIGNAL));
+        say("received", recv(ends[0], &byte, 1, 0));
+        say("end", recv(ends[0], &byte, 1, 0));
+        MUST(waitpid(child, &status, 0));
+        say("child", WEXITSTATUS(status));
+        close(ends[0]);
+    }
+}
+
 /* Functions that are looked up, by those who load a library or stand in for libc's. */
 static void looked_up(void)
 {
@@ -120,6 +148,8 @@ int main(int count, char **words)
         daemonise(1);
     } else if (!strcmp(what, "shared"))
         shared();
+    else if (!strcmp(what, "number"))
+        forked_by_number();
     else if (!strcmp(what, "lookup"))
         looked_up();
     else {
