@@ -134,6 +134,28 @@ fn ctrl_c_is_the_programs_and_comes_once() {
 }
 
 #[test]
+fn what_was_used_is_said_after_ctrl_c() {
+    let fabrics = Fabrics::new();
+    let mut shell = Shell::new(&fabrics);
+    for key in ["\x03", "\x1c"] {
+        shell.start(
+            "--stats --node web",
+            "ulimit -c 0; echo up; read x; echo got; read x",
+        );
+        shell.type_in("\x1a");
+        shell.wait_for("Stopped");
+        shell.wait_for(PROMPT);
+        shell.type_in("fg\nmore\n");
+        shell.wait_for("got\r\n");
+        shell.type_in(key);
+        shell.wait_for("connections opened on the node");
+        shell.wait_for(PROMPT);
+        let signal = if key == "\x03" { "130" } else { "131" };
+        assert_eq!(shell.status(), signal);
+    }
+}
+
+#[test]
 fn a_program_stops_and_goes_on_as_a_job() {
     let fabrics = Fabrics::new();
     let mut shell = Shell::new(&fabrics);

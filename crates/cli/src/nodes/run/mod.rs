@@ -9,6 +9,7 @@ mod report;
 mod waiting;
 
 use std::ffi::OsString;
+use std::io::Write as _;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
@@ -142,7 +143,10 @@ fn start(arguments: &Arguments, program: PathBuf) -> Result<ExitCode> {
     let end = child.wait()?;
     let node = stay.node().to_owned();
     drop(stay);
-    report::show(&usage, &node, stats.as_deref())?;
+    if let Err(error) = report::show(&usage, &node, stats.as_deref()) {
+        // Of the program nothing is wrong.
+        let _ = writeln!(std::io::stderr(), "toehold: {error:#}");
+    }
     Ok(end.repeat())
 }
 

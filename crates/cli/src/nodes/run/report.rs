@@ -1,5 +1,6 @@
 //! What a program has used of its node, for people and for other programs.
 
+use std::io::Write as _;
 use std::path::Path;
 
 use anyhow::{Context, Result};
@@ -15,8 +16,8 @@ pub(super) fn show(usage: &Usage, node: &str, file: Option<&Path>) -> Result<()>
         for &counter in Counter::ALL {
             table.add_row([counter.title().to_owned(), usage.get(counter).to_string()]);
         }
-        eprintln!("{table}");
-        return Ok(());
+        // Its terminal may be gone.
+        return writeln!(std::io::stderr(), "{table}").context("cannot say what it used");
     };
     let count = |&counter: &Counter| (counter.name().to_owned(), usage.get(counter).into());
     let counters: Map<String, Value> = Counter::ALL.iter().map(count).collect();
