@@ -5,9 +5,9 @@ use core::ffi::{CStr, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
 use libc::{
-    FILE, addrinfo, c_char, c_long, c_ulong, epoll_event, fd_set, gid_t, hostent, iovec, loff_t, mmsghdr,
-    msghdr, nfds_t, off_t, pid_t, pollfd, sigset_t, size_t, sockaddr, socklen_t, ssize_t, timespec, timeval,
-    uid_t,
+    FILE, addrinfo, c_char, c_long, c_uint, c_ulong, epoll_event, fd_set, gid_t, hostent, iovec, loff_t,
+    mmsghdr, msghdr, nfds_t, off_t, pid_t, pollfd, rlimit64, sigset_t, size_t, sockaddr, socklen_t, ssize_t,
+    timespec, timeval, uid_t,
 };
 
 /// One of them, looked up when it is first called.
@@ -159,5 +159,6 @@ next! {
     fn setresuid(real: uid_t, effective: uid_t, saved: uid_t) -> c_int;
     fn setgid(group: gid_t) -> c_int;
     fn setgroups(number: size_t, groups: *const gid_t) -> c_int;
+    fn prlimit64(process: pid_t, resource: c_uint, new: *const rlimit64, old: *mut rlimit64) -> c_int;
     fn prctl(option: c_int, second: c_ulong, third: c_ulong, fourth: c_ulong, fifth: c_ulong) -> c_int;
 }

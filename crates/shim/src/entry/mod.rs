@@ -9,6 +9,7 @@ mod descriptors;
 mod epoll;
 mod exec;
 mod files;
+mod limits;
 mod names;
 mod options;
 mod poll;

@@ -9,7 +9,7 @@ use core::ffi::{c_int, c_long};
 use toehold_posix::errno::Errno;
 
 use super::{
-    accept, control, descriptors, epoll, files, names, options, poll, privilege, receive, send, setup,
+    accept, control, descriptors, epoll, files, limits, names, options, poll, privilege, receive, send, setup,
 };
 use crate::answer::answer;
 use crate::inside::is_inside;
@@ -124,6 +124,11 @@ pub(crate) unsafe extern "C" fn syscall(
             libc::SYS_epoll_create => epoll::epoll_create(fd).into(),
             #[cfg(target_arch = "x86_64")]
             libc::SYS_epoll_wait => epoll::epoll_wait(fd, b as _, c as _, d as _).into(),
+            libc::SYS_prlimit64 => limits::prlimit64(a as _, b as _, c as _, d as _).into(),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_setrlimit => limits::setrlimit(a as _, b as _).into(),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_getrlimit => limits::getrlimit(a as _, b as _).into(),
             libc::SYS_clone if is_fork(a, b) => {
                 process::fork_by_number(|| next::syscall(number, a, b, c, d, e, f))
             }

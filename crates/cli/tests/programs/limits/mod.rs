@@ -154,6 +154,13 @@ fn children_by_system_calls_have_connections() {
     says_the_same(PROCESSES, "number", 2);
 }
 
+/// The child could not attach, and its connection was dead.
+#[test]
+#[ignore = "needs cc"]
+fn children_with_little_memory_have_connections() {
+    says_the_same(PROCESSES, "memory", 2);
+}
+
 #[test]
 #[ignore = "needs cc"]
 fn functions_are_looked_up() {

@@ -95,30 +95,63 @@ static void shared(void)
     exchange(ends);
 }
 
-/* Forks past libc, as vsftpd and programs that make containers do: the parent closes its copy. */
-static void forked_by_number(void)
+/* Forks past libc, as vsftpd and programs that make containers do. */
+static pid_t by_clone(void)
 {
-    listens = listener();
-    for (int way = 0; way < 2; way++) {
-        struct clone_args arguments = {.exit_signal = SIGCHLD};
-        int ends[2], status;
-        char byte;
-        pair(listens, ends);
-        pid_t child = MUST(way ? syscall(SYS_clone3, &arguments, sizeof arguments)
-                               : syscall(SYS_clone, SIGCHLD, NULL, NULL, NULL, NULL));
-        if (child == 0) {
-            MUST(recv(ends[1], &byte, 1, 0));
-            MUST(send(ends[1], "x", 1, MSG_NOSIGNAL));
-            _exit(5);
-        }
-        close(ends[1]);
-        MUST(send(ends[0], "y", 1, MSG_NOSIGNAL));
-        say("received", recv(ends[0], &byte, 1, 0));
-        say("end", recv(ends[0], &byte, 1, 0));
-        MUST(waitpid(child, &status, 0));
-        say("child", WEXITSTATUS(status));
-        close(ends[0]);
+    return syscall(SYS_clone, SIGCHLD, NULL, NULL, NULL, NULL);
+}
+
+static pid_t by_clone3(void)
+{
+    struct clone_args arguments = {.exit_signal = SIGCHLD};
+    return syscall(SYS_clone3, &arguments, sizeof arguments);
+}
+
+/* A child has a connection, of which the parent closes its copy. */
+static void given_to_child(pid_t (*forks)(void))
+{
+    int ends[2], status;
+    char byte;
+    pair(listens, ends);
+    pid_t child = MUST(forks());
+    if (child == 0) {
+        MUST(recv(ends[1], &byte, 1, 0));
+        MUST(send(ends[1], "x", 1, MSG_NOSIGNAL));
+        _exit(5);
     }
+    close(ends[1]);
+    MUST(send(ends[0], "y", 1, MSG_NOSIGNAL));
+    say("received", recv(ends[0], &byte, 1, 0));
+    say("end", recv(ends[0], &byte, 1, 0));
+    MUST(waitpid(child, &status, 0));
+    say("child", WEXITSTATUS(status));
+    close(ends[0]);
+}
+
+static void say_limits(struct rlimit limits)
+{
+    say("soft limit", limits.rlim_cur == RLIM_INFINITY ? -1 : (long)limits.rlim_cur);
+    say("hard limit", limits.rlim_max == RLIM_INFINITY ? -1 : (long)limits.rlim_max);
+}
+
+/* No more memory than a node's, of which a child maps its own, as vsftpd's have. */
+static void limited(void)
+{
+    struct rlimit most = {200 << 20, 300 << 20}, told;
+    listens = listener();
+    MUST(setrlimit(RLIMIT_AS, &most));
+    given_to_child(fork);
+    MUST(getrlimit(RLIMIT_AS, &told));
+    say_limits(told);
+    most.rlim_cur = 100 << 20;
+    MUST(prlimit(getpid(), RLIMIT_AS, &most, &told));
+    say_limits(told);
+    MUST(syscall(SYS_prlimit64, 0, RLIMIT_AS, NULL, &told));
+    say_limits(told);
+    most.rlim_max = 50 << 20;
+    say("more than the hard one", setrlimit(RLIMIT_AS, &most));
+    say("why", errno);
+    given_to_child(by_clone);
 }
 
 /* Functions that are looked up, by those who load a library or stand in for libc's. */
@@ -148,8 +181,12 @@ int main(int count, char **words)
         daemonise(1);
     } else if (!strcmp(what, "shared"))
         shared();
-    else if (!strcmp(what, "number"))
-        forked_by_number();
+    else if (!strcmp(what, "number")) {
+        listens = listener();
+        given_to_child(by_clone);
+        given_to_child(by_clone3);
+    } else if (!strcmp(what, "memory"))
+        limited();
     else if (!strcmp(what, "lookup"))
         looked_up();
     else {
