@@ -18,7 +18,9 @@ const BESIDE: u64 = 4 << 30;
 struct Limits([AtomicU64; 2]);
 
 impl Limits {
-    const NONE: Limits = Limits([const { AtomicU64::new(RLIM_INFINITY) }; 2]);
+    const fn none() -> Limits {
+        Limits([const { AtomicU64::new(RLIM_INFINITY) }; 2])
+    }
 
     fn get(&self) -> [u64; 2] {
         self.0.each_ref().map(|limit| limit.load(Relaxed))
@@ -32,9 +34,9 @@ impl Limits {
 }
 
 /// What the program has set last,
-static ASKED: Limits = Limits::NONE;
+static ASKED: Limits = Limits::none();
 /// and what the kernel was told then.
-static TOLD: Limits = Limits::NONE;
+static TOLD: Limits = Limits::none();
 
 /// Whether a limit is about the memory of this process.
 fn is_of_memory(process: pid_t, resource: c_uint) -> bool {
