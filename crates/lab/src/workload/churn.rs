@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use super::meter::Meter;
 use super::ping_pong::nanoseconds;
+use super::served::Served;
 use super::{Pace, read_end, read_whole};
 use crate::samples::{Recorder, Side};
 use crate::testbed::{Connection, Testbed};
@@ -24,30 +25,19 @@ pub(super) fn serve<T: Testbed>(
     pace: &Pace,
 ) -> io::Result<Side> {
     let mut message = vec![0; size];
-    let began = Instant::now();
-    let mut meter = Meter::start();
-    let (mut served, mut warm) = (0_u64, 0);
+    let mut served = Served::begin(pace, CLOCK_EVERY);
     loop {
         let mut connection = testbed.accept(listener)?;
         // Who says nothing has nothing more to ask.
         if !read_whole(&mut connection, &mut message)? {
             connection.finish()?;
-            break;
+            return Ok(served.end());
         }
         connection.write_all(&message)?;
         connection.finish()?;
         read_end(&mut connection)?;
-        served += 1;
-        if warm == 0 && served.is_multiple_of(CLOCK_EVERY) && began.elapsed() >= pace.warm_up {
-            warm = served;
-            meter = Meter::start();
-        }
+        served.exchanged(1, 2 * size as u64);
     }
-    let counted = served - warm;
-    Ok(Side {
-        total_bytes: 2 * served * size as u64,
-        ..meter.stop(counted, 2 * counted * size as u64)
-    })
 }
 
 pub(super) fn drive<C: Connection>(

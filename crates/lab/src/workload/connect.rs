@@ -8,6 +8,7 @@ use std::io;
 use std::time::Instant;
 
 use super::meter::Meter;
+use super::served::Served;
 use super::{Pace, read_end, read_whole};
 use crate::samples::{Recorder, Side};
 use crate::testbed::{Connection, Testbed};
@@ -26,23 +27,15 @@ pub(super) fn serve<T: Testbed>(
     listener: &mut T::Listener,
     pace: &Pace,
 ) -> io::Result<Side> {
-    let began = Instant::now();
-    let mut meter = Meter::start();
-    let mut warm = 0;
-    let mut accepted = 0_u64;
+    let mut served = Served::begin(pace, CLOCK_EVERY);
     loop {
         let mut connection = testbed.accept(listener)?;
         connection.finish()?;
         if read_whole(&mut connection, &mut [0; LAST.len()])? {
-            break;
+            return Ok(served.end());
         }
-        accepted += 1;
-        if warm == 0 && accepted.is_multiple_of(CLOCK_EVERY) && began.elapsed() >= pace.warm_up {
-            warm = accepted;
-            meter = Meter::start();
-        }
+        served.exchanged(1, 0);
     }
-    Ok(meter.stop(accepted - warm, 0))
 }
 
 pub(super) fn drive<C: Connection>(

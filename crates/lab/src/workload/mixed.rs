@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use super::meter::Meter;
 use super::ping_pong::nanoseconds;
+use super::served::Served;
 use super::{Pace, read_end, read_whole};
 use crate::samples::{Recorder, Side};
 use crate::testbed::Connection;
@@ -22,28 +23,17 @@ const CLOCK_EVERY: u64 = 16;
 pub(super) fn serve(mut connection: impl Connection, largest: usize, pace: &Pace) -> io::Result<Side> {
     let sizes = sizes(largest);
     let mut message = vec![0; largest];
-    let began = Instant::now();
-    let mut meter = Meter::start();
-    let (mut echoed, mut bytes) = (0_u64, 0_u64);
-    let (mut warm, mut warm_bytes) = (0, 0);
+    let mut served = Served::begin(pace, CLOCK_EVERY);
     for size in sizes.iter().cycle() {
         if !read_whole(&mut connection, &mut message[..*size])? {
             break;
         }
         connection.write_all(&message[..*size])?;
-        echoed += 1;
-        bytes += 2 * *size as u64;
-        if warm == 0 && echoed.is_multiple_of(CLOCK_EVERY) && began.elapsed() >= pace.warm_up {
-            (warm, warm_bytes) = (echoed, bytes);
-            meter = Meter::start();
-        }
+        served.exchanged(2, 2 * *size as u64);
     }
-    let side = meter.stop(2 * (echoed - warm), bytes - warm_bytes);
+    let side = served.end();
     connection.finish()?;
-    Ok(Side {
-        total_bytes: bytes,
-        ..side
-    })
+    Ok(side)
 }
 
 pub(super) fn drive(mut connection: impl Connection, largest: usize, pace: &Pace) -> io::Result<Side> {

@@ -24,6 +24,7 @@ mod ping_pong;
 mod popularity;
 mod programs;
 mod quantity;
+mod served;
 mod several;
 mod sides;
 mod stream;

@@ -4,6 +4,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use super::meter::Meter;
+use super::served::Served;
 use super::{Pace, read_end, read_whole};
 use crate::samples::{Recorder, Side};
 use crate::testbed::Connection;
@@ -16,26 +17,15 @@ const CLOCK_EVERY: u64 = 16;
 
 pub(super) fn serve(mut connection: impl Connection, size: usize, pace: &Pace) -> io::Result<Side> {
     let mut message = vec![0; size];
-    let began = Instant::now();
-    let mut meter = Meter::start();
-    let mut warm = 0;
-    let mut echoed = 0_u64;
+    let mut served = Served::begin(pace, CLOCK_EVERY);
     while read_whole(&mut connection, &mut message)? {
         connection.write_all(&message)?;
-        echoed += 1;
-        if warm == 0 && echoed.is_multiple_of(CLOCK_EVERY) && began.elapsed() >= pace.warm_up {
-            warm = echoed;
-            meter = Meter::start();
-        }
+        // Each round trip is a message received and a message sent.
+        served.exchanged(2, 2 * size as u64);
     }
-    // Each round trip is a message received and a message sent.
-    let messages = 2 * (echoed - warm);
-    let side = meter.stop(messages, messages * size as u64);
+    let side = served.end();
     connection.finish()?;
-    Ok(Side {
-        total_bytes: 2 * echoed * size as u64,
-        ..side
-    })
+    Ok(side)
 }
 
 /// `pause` is spent asleep between two round trips.
