@@ -61,12 +61,20 @@ impl Generation {
             return Settled::Nowhere;
         }
         self.head[0].len = self.head[0].len.wrapping_add(1);
-        let same_tags =
-            [places.first, places.second].map(|at| self.buckets[at].matches(places.tag).count_ones());
-        if same_tags[0] + same_tags[1] >= SAME_TAGS || self.is_crowded() {
+        if self.same_tags(places) >= SAME_TAGS || self.is_crowded() {
             Settled::Crowded
         } else {
             Settled::Well
+        }
+    }
+
+    /// How many ids a look-up from there may have to examine.
+    fn same_tags(&self, places: Places) -> u32 {
+        let of = |at: usize| self.buckets[at].matches(places.tag).count_ones();
+        // The second bucket is memory that nobody else asks for, or that nobody had yet.
+        match self.buckets[places.first].turned_away(places.tag) {
+            0 => of(places.first),
+            _ => of(places.first) + of(places.second),
         }
     }
 
