@@ -39,7 +39,12 @@ impl Tcp {
         let end = segment.data_start() + segment.payload.len() as u32;
         if orphan && end.gt(pcb.rcv_nxt) {
             //= RFC 9293 §3.6.1 (data for a program that has closed: reset)
-            self.reply_abort(cx, index);
+            if pcb.backoff > 0 {
+                // The peer has not got the FIN, which was sent again.
+                self.reply_reset(cx, segment);
+            } else {
+                self.reply_abort(cx, index);
+            }
             self.finish(index, None);
             return;
         }

@@ -450,8 +450,11 @@ impl Pcb {
     }
 
     /// The room in the window that acknowledgements have made and nothing was sent for yet,
-    /// in bytes; what was found lost since does not count.
+    /// in bytes; what was found lost since does not count, nor what there was nothing to send for.
     pub(crate) fn fresh_room(&self) -> u32 {
+        if self.unsent() == 0 {
+            return 0;
+        }
         let held = self.outstanding().saturating_sub(self.sacked);
         self.flight_size().saturating_sub(held)
     }
