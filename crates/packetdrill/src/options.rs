@@ -7,7 +7,7 @@ use libc::{
     SO_ZEROCOPY, SOL_SOCKET, TCP_CORK, TCP_MAXSEG, TCP_NODELAY, TCP_USER_TIMEOUT, c_int,
 };
 use toehold_posix::errno::{Errno, Outcome};
-use toehold_posix::options::{Meaning, TCP_INQ, TCP_NOTSENT_LOWAT, meaning};
+use toehold_posix::options::{Meaning, TCP_INQ, TCP_NOTSENT_LOWAT, meaning, said_of_buffer};
 use toehold_stack::{SocketError, SocketOption};
 
 /// Segment size that a socket without a connection reports (RFC 9293 §3.7.1).
@@ -46,8 +46,8 @@ impl State {
             (SOL_SOCKET, SO_TYPE) => libc::SOCK_STREAM,
             (SOL_SOCKET, SO_ACCEPTCONN) => c_int::from(matches!(socket.kind, Kind::Listening(_))),
             (SOL_SOCKET, SO_ERROR) => self.pending_error(fd)?,
-            (SOL_SOCKET, SO_SNDBUF) => settings.send_buffer() as c_int,
-            (SOL_SOCKET, SO_RCVBUF) => settings.receive_buffer() as c_int,
+            (SOL_SOCKET, SO_SNDBUF) => said_of_buffer(settings.send_buffer()),
+            (SOL_SOCKET, SO_RCVBUF) => said_of_buffer(settings.receive_buffer()),
             (SOL_SOCKET, SO_KEEPALIVE) => c_int::from(settings.keepalive()),
             (SOL_SOCKET, SO_ZEROCOPY) => c_int::from(socket.completions.wanted),
             (SOL_SOCKET, SO_LINGER) => {

@@ -125,6 +125,12 @@ fn size(value: &[u8]) -> Outcome<u32> {
     integer(value).map(c_int::cast_unsigned)
 }
 
+/// What asking for the size of a buffer gives, which holds so many bytes: Linux counts what it
+/// needs besides, and makes that as much again.
+pub fn said_of_buffer(bytes: u32) -> c_int {
+    c_int::try_from(bytes.saturating_mul(2)).unwrap_or(c_int::MAX)
+}
+
 fn pair(value: &[u8]) -> Outcome<[c_int; 2]> {
     let (first, rest) = value.split_first_chunk().ok_or(Errno::INVAL)?;
     let second = rest.first_chunk().ok_or(Errno::INVAL)?;

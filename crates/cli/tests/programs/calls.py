@@ -156,6 +156,10 @@ def options_without_effect():
         show("times", [said(c.setsockopt, socket.SOL_SOCKET, name, time) for time in times])
     c.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 0, 0))
     show("no end of room", said(c.setsockopt, socket.SOL_SOCKET, socket.SO_SNDBUF, -1))
+    for name in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+        for room in (0, 1, 3000, 21_000, 100_000):
+            s.setsockopt(socket.SOL_SOCKET, name, room)
+            show("room", s.getsockopt(socket.SOL_SOCKET, name))
 
 
 def name(sock, call, room, length):

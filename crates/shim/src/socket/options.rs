@@ -12,7 +12,7 @@ use libc::{
     TCP_USER_TIMEOUT,
 };
 use toehold_posix::errno::{Errno, Outcome};
-use toehold_posix::options::{Meaning, TCP_INQ, TCP_NOTSENT_LOWAT, meaning};
+use toehold_posix::options::{Meaning, TCP_INQ, TCP_NOTSENT_LOWAT, meaning, said_of_buffer};
 
 use super::Stream;
 use crate::answer::outcome;
@@ -123,8 +123,8 @@ impl Stream {
             SO_REUSEADDR => settings.reuse_address().into(),
             SO_REUSEPORT => settings.reuse_port().into(),
             SO_OOBINLINE => settings.urgent_inline().into(),
-            SO_SNDBUF => settings.send_buffer() as c_int,
-            SO_RCVBUF => settings.receive_buffer() as c_int,
+            SO_SNDBUF => said_of_buffer(settings.send_buffer()),
+            SO_RCVBUF => said_of_buffer(settings.receive_buffer()),
             SO_RCVLOWAT => settings.receive_low_water().into(),
             // The kernel remembers a span that does not count any more.
             SO_LINGER => return self.shadow(),

@@ -8,6 +8,11 @@ use crate::config::CongestionAlgorithm;
 use crate::tcp::flag;
 use crate::time::Instant;
 
+/// The smallest buffers that programs can ask for, in bytes: the halves of Linux's, which counts
+/// there what it needs besides.
+const LEAST_SEND_BUFFER: u32 = 4608 / 2;
+const LEAST_RECEIVE_BUFFER: u32 = 2304 / 2;
+
 /// An option with its value; the names follow `tcp(7)` and `socket(7)`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SocketOption {
@@ -90,11 +95,11 @@ impl Settings {
                 self.linger_s = u16::try_from(span.as_secs()).unwrap_or(u16::MAX);
             }
             SocketOption::SendBuffer(bytes) => {
-                self.send_buffer = bytes.clamp(4 << 10, 16 << 20);
+                self.send_buffer = bytes.clamp(LEAST_SEND_BUFFER, 16 << 20);
                 self.set(setting::SEND_BUFFER_CHOSEN, true);
             }
             SocketOption::ReceiveBuffer(bytes) => {
-                self.receive_buffer = bytes.clamp(2 << 10, 16 << 20);
+                self.receive_buffer = bytes.clamp(LEAST_RECEIVE_BUFFER, 16 << 20);
                 self.set(setting::RECEIVE_BUFFER_CHOSEN, true);
             }
             SocketOption::UnsentLowWater(bytes) => self.unsent_low_water = bytes,
