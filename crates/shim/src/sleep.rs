@@ -39,6 +39,13 @@ fn set_mask(mask: &u64, former: *mut u64) {
     };
 }
 
+/// Whether the call that this thread sleeps in, on whatever, is to end. One that has not slept
+/// before may have been cancelled already.
+pub(crate) fn is_to_end() -> bool {
+    cancel::be_known();
+    signals::is_pending()
+}
+
 /// Sleeps until one of some descriptors has what it is waited for, or a time has passed, or
 /// the thread is to leave its call. What each has; nothing, in the last case.
 pub(crate) fn sleep(descriptors: &[Awaited<'_>], left: Option<Duration>) -> Option<Vec<u16>> {

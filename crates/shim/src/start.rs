@@ -8,7 +8,7 @@ use toehold_node::run::{FABRIC, NODE};
 
 use crate::entry::take_standard;
 use crate::inside::Inside;
-use crate::{inherited, process, signals, sleep, usage};
+use crate::{inherited, process, sleep, usage};
 
 static WANTED: AtomicBool = AtomicBool::new(false);
 static RENOUNCED: AtomicBool = AtomicBool::new(false);
@@ -39,7 +39,7 @@ extern "C" fn begin() {
     }
     process::watch();
     toehold_node::interrupts::set_hook(Hook {
-        is_pending: signals::is_pending,
+        is_pending: sleep::is_to_end,
         sleep: sleep::sleep,
     });
     WANTED.store(true, Relaxed);
