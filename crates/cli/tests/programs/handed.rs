@@ -205,3 +205,40 @@ fn who_waits_is_told_of_a_descriptor_of_the_kernels_that_was_added_meanwhile() {
         (said, server.end(Signal::TERM))
     });
 }
+
+const BINDS: &str = "
+import os, socket, sys
+bound = socket.socket()
+bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+bound.bind(('0.0.0.0', int(sys.argv[1])))
+bound.set_inheritable(True)
+os.execvp('python3', ['python3', 'listens.py', str(bound.fileno())])
+";
+
+const LISTENS: &str = "
+import socket, sys
+listener = socket.socket(fileno=int(sys.argv[1]))
+listener.listen(5)
+peer, name = listener.accept()
+with peer.makefile('rb') as file:
+    peer.sendall(file.readline().upper() + repr(name == peer.getpeername()).encode())
+";
+
+/// It listened with the kernel only, and the node refused its clients.
+#[test]
+#[ignore = "needs python3"]
+fn a_program_listens_at_a_socket_that_another_one_has_bound() {
+    alike(1, |place| {
+        place.file("listens.py", LISTENS);
+        let port = place.port.to_string();
+        let server = place.serve(&["python3", "-c", BINDS, &port]);
+        let ask = "
+import socket, sys
+peer = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+peer.sendall(b'who is there\\n')
+print(peer.makefile('rb').read())
+";
+        let said = place.says(&["python3", "-c", ask, place.address(), &port]);
+        (said, server.wait())
+    });
+}

@@ -16,7 +16,7 @@ use crate::inside::{Inside, is_inside};
 use crate::node::{self, Route};
 use crate::socket::{Fresh, Listener, Stream, plain};
 use crate::usage::{Counter, count};
-use crate::{cancel, next, start, table};
+use crate::{cancel, inherited, next, start, table};
 
 /// `socket(2)`.
 ///
@@ -83,7 +83,13 @@ pub(crate) unsafe extern "C" fn bind(fd: c_int, to: *const sockaddr, len: sockle
 pub(crate) unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
     let Some(file) = table::get(fd).filter(|_| !is_inside()) else {
         // SAFETY: plain numbers.
-        return unsafe { next::listen(fd, backlog) };
+        let listens = unsafe { next::listen(fd, backlog) };
+        if listens == 0 && start::is_wanted() && !is_inside() {
+            let _inside = Inside::enter();
+            // Another program has made the socket, or this one, past the library.
+            inherited::look_at(fd);
+        }
+        return listens;
     };
     if file.stream().is_some() {
         return answer(Err(Errno::INVAL));
