@@ -12,7 +12,7 @@ use toehold_link::mq::PeerDescriptors;
 use toehold_shm::{LeaseGuard, Process};
 use toehold_stack::Instant;
 
-use crate::callers::Callers;
+use crate::callers::{Callers, Forwarded};
 use crate::clock;
 use crate::control::{Connection, ControlError};
 use crate::driver::Signals;
@@ -123,13 +123,13 @@ impl Attachment {
         asked.map_err(|error| HolderError::of(error, HolderError::Foreign))
     }
 
-    /// Has the engine connect all who connect to the listener that a holder stands for to
+    /// Has the engine connect those who connect to the listener that a holder stands for to
     /// one of the kernel's.
     pub(crate) fn forward(
         &self,
         holder: &Holder,
-        listener: BorrowedFd<'_>,
-        callers: &Callers,
+        (listener, callers): (BorrowedFd<'_>, &Callers),
+        which: Forwarded,
     ) -> Result<(), HolderError> {
         let number = holder.number().ok_or(HolderError::Private)?;
         let copy = |descriptor: BorrowedFd<'_>| descriptor.try_clone_to_owned().map_err(no_room);
@@ -137,7 +137,7 @@ impl Attachment {
         let (listener, callers) = (copy(listener)?, copy(callers)?);
         let connection = &self.membership.connection;
         let mut connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
-        let asked = connection.forward(number, listener, callers);
+        let asked = connection.forward(number, [listener, callers], which);
         asked.map_err(|error| HolderError::of(error, HolderError::Foreign))
     }
 

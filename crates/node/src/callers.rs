@@ -1,7 +1,7 @@
 //! Who is behind the kernel's connections that the engine makes on behalf of a node's peers.
 //!
-//! A process behind a filter of system calls cannot ask anybody. It has a table that it has
-//! mapped before: by the port that the engine connects from, which nobody else has meanwhile,
+//! A process behind a filter of system calls cannot ask anybody, and one that waits for the
+//! kernel's connections past the library does not. They have a table that was mapped before: by the port that the engine connects from, which nobody else has meanwhile,
 //! the ends of the node's connection. The engine fills an entry before it connects.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -9,9 +9,21 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
+use serde::{Deserialize, Serialize};
 use toehold_shm::{Access, Region, Words};
 
+use crate::descriptors;
 use crate::ownership::Relayed;
+
+/// Which of those who connect to a node's listener the engine connects to the kernel's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Forwarded {
+    /// All of them.
+    All,
+    /// Those whom the program does not accept on the node, as long as it does not wait for
+    /// them there: it may wait for the kernel's, in a way that nobody on the node hears of.
+    Unattended,
+}
 
 /// "TOECAL", and the version of the layout.
 const MARK: u64 = u64::from_be_bytes(*b"TOECAL\0\x01");
@@ -26,7 +38,7 @@ const IS_THERE: u64 = 1 << 32;
 /// The entry of port 0, which nobody connects from, has the mark.
 const ENTRIES: usize = 1 << 16;
 
-/// The table of a listener: by port, the ends of a connection.
+/// The table of a process's listeners: by port, the ends of a connection.
 pub struct Callers(Words<AtomicU64>);
 
 impl Callers {
@@ -34,10 +46,11 @@ impl Callers {
     pub fn create() -> Option<Callers> {
         let bytes = ENTRIES * ENTRY * size_of::<u64>();
         let region = Region::create("toehold-callers", bytes).ok()?;
-        Words::all_of(region, MARK).map(Callers)
+        let made = Words::<AtomicU64>::all_of(region, MARK)?;
+        Callers::open(descriptors::copy(made.region().fd()?).ok()?)
     }
 
-    /// The one that a process has made. `None`: it is something else.
+    /// The one that a descriptor is of. `None`: it is something else.
     pub(crate) fn open(descriptor: OwnedFd) -> Option<Callers> {
         let region = Region::open(descriptor, Access::ReadWrite).ok()?;
         let words = Words::all_of(region, MARK)?;

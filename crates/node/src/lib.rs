@@ -61,7 +61,7 @@ mod wait;
 pub use toehold_shm::{Direction, Lane, LaneState, Moved, note_fork};
 
 pub use self::attached::{AttachError, AttachedNode};
-pub use self::callers::Callers;
+pub use self::callers::{Callers, Forwarded};
 pub use self::config::{NodeConfig, local_tcp};
 pub use self::descriptors::keep_above;
 pub use self::error::NodeError;

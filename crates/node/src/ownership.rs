@@ -7,7 +7,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use toehold_shm::Direction;
 use toehold_stack::{ConnectionId, Event, SocketError};
 
-use crate::callers::Callers;
+use crate::callers::{Callers, Forwarded};
 use crate::holder::{Holder, HolderError};
 use crate::shard::Shard;
 use crate::wait::{Gone, Guard, ShardHandle};
@@ -147,8 +147,16 @@ impl ShardHandle {
         attachment.relay(number)
     }
 
-    /// Has the engine connect all who connect to the listener that a holder stands for to
-    /// one of the kernel's, and note in the table who they are.
+    /// Whoever has what a holder stands for is told on the node when it is ready, or waits for it there.
+    #[inline]
+    pub fn attend(&self, shard: &mut Shard, holder: &Holder) {
+        if let Some(number) = holder.number() {
+            shard.waiting.holders.attend(number);
+        }
+    }
+
+    /// Has the engine connect those who connect to the listener that a holder stands for to
+    /// one of the kernel's, and note in the table who they are: `which` of them.
     ///
     /// # Errors
     ///
@@ -159,9 +167,10 @@ impl ShardHandle {
         holder: &Holder,
         listener: BorrowedFd<'_>,
         callers: &Callers,
+        which: Forwarded,
     ) -> Result<(), HolderError> {
         let attachment = self.attachment.as_ref().ok_or(HolderError::Private)?;
-        attachment.forward(holder, listener, callers)
+        attachment.forward(holder, (listener, callers), which)
     }
 
     /// Whether the engine carries the bytes of the connection that a holder stands for.

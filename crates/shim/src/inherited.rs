@@ -114,7 +114,7 @@ fn adopt_listener(number: c_int, beside: c_int) -> Option<()> {
     drop(table::adopt(beside));
     table::own(copied.as_raw_fd());
     let inner = TcpListener::from_fd(&node, copied).ok()?;
-    let listener = Listener::inherited(inner, domain_of(number));
+    let listener = Listener::inherited(inner, domain_of(number), number);
     table::put(number, Arc::new(File::new(Kind::Listener(listener))));
     count(Counter::Inherited, 1);
     Some(())

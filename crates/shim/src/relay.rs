@@ -25,6 +25,21 @@ fn begin(file: &File, number: c_int) {
     }
 }
 
+/// Whether the program has told the kernel, past the library, that calls on a connection do not
+/// wait. Then it waits for the descriptor in the same way, and the connection is the kernel's
+/// from now on.
+#[cold]
+pub(crate) fn was_told_past(file: &File, number: c_int) -> bool {
+    let flags = rustix::fs::fcntl_getfl(table::borrow(&number));
+    let Some(stream) = file.stream() else { return false };
+    if !flags.is_ok_and(|flags| flags.contains(OFlags::NONBLOCK)) {
+        return false;
+    }
+    stream.set_nonblocking(true);
+    begin(file, number);
+    table::get(number).is_none_or(|file| file.stream().is_none())
+}
+
 /// Whether a connection of the table's is the kernel's by now, if a call has found it to be
 /// nobody's. If so, the table knows afterwards.
 #[cold]

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use rustix::io::Errno;
 use toehold_node::{
-    Callers, Everywhere, Holder, HolderError, Operation, Shard, Shards, SpinBudget, Subscription,
+    Callers, Everywhere, Forwarded, Holder, HolderError, Operation, Shard, Shards, SpinBudget, Subscription,
 };
 use toehold_stack::{ConnectionId, Event, ListenerId, Readiness, Settings, SocketError, SocketOption};
 
@@ -185,18 +185,18 @@ impl TcpListener {
         self.descriptor()?.try_clone_to_owned()
     }
 
-    /// Has the node's engine connect all who connect from now on to a listener of the kernel's
-    /// at the same place, for a process that cannot accept them here any more. In the table
-    /// that process sees who they are.
+    /// Has the node's engine connect those who connect from now on to a listener of the kernel's
+    /// at the same place: all, for a process that cannot accept them here any more, or those who
+    /// wait here while nobody waits for them. In the table the process sees who they are.
     ///
     /// # Errors
     ///
     /// `Unsupported` if the node is only this process's; `InvalidInput` if the engine does not
     /// reach the kernel's listener; `NetworkDown` if the node is gone.
-    pub fn forward(&self, listener: BorrowedFd<'_>, callers: &Callers) -> io::Result<()> {
+    pub fn forward(&self, listener: BorrowedFd<'_>, callers: &Callers, which: Forwarded) -> io::Result<()> {
         let Listener { node, holder, .. } = &*self.listener;
         let holder = holder.as_ref().ok_or_else(|| from_holder(HolderError::Private))?;
-        let forwarded = node.shards()?.get(0).forward(holder, listener, callers);
+        let forwarded = node.shards()?.get(0).forward(holder, listener, callers, which);
         forwarded.map_err(from_holder)
     }
 
@@ -366,6 +366,15 @@ impl TcpListener {
     /// Never.
     pub fn take_error(&self) -> io::Result<Option<io::Error>> {
         Ok(None)
+    }
+
+    /// In a shard: whoever waits for the listener is told there.
+    pub(crate) fn attend(&self, index: u8, shard: &mut Shard) -> io::Result<()> {
+        let Listener { node, holder, .. } = &*self.listener;
+        if let Some(holder) = holder {
+            node.shards()?.get(index).attend(shard, holder);
+        }
+        Ok(())
     }
 
     /// The node, and what it is in each of its shards.

@@ -12,6 +12,7 @@ mod limits;
 mod lives;
 mod measures;
 mod mpi;
+mod past;
 mod record;
 mod stores;
 mod streams;

@@ -16,6 +16,7 @@ use super::host::{Attachment, CaptureRequest, CaptureSummary, Refusal};
 use super::message::{Answer, BUILD, MAX_PACKET, Request, VERSION};
 use super::packet::{self, Packet};
 use super::status::{Counter, NodeStatus, SocketStatus};
+use crate::callers::Forwarded;
 use crate::descriptors::keep;
 use crate::fabric::Fabric;
 use crate::placement::Placement;
@@ -319,14 +320,19 @@ impl Connection {
         self.done(&Request::Relay { shard, holder }, &[])
     }
 
-    /// Has the node connect all who connect to the listener that a holder stands for to one
-    /// of the kernel's, and note in the table who they are.
+    /// Has the node connect those who connect to the listener that a holder stands for to one
+    /// of the kernel's, and note in the table that comes with it who they are.
     ///
     /// # Errors
     ///
     /// If the process has not attached, or the node refuses or does not answer.
-    pub fn forward(&mut self, holder: u32, listener: OwnedFd, callers: OwnedFd) -> Result<(), ControlError> {
-        self.done(&Request::Forward { holder }, &[listener, callers])
+    pub fn forward(
+        &mut self,
+        holder: u32,
+        descriptors: [OwnedFd; 2],
+        which: Forwarded,
+    ) -> Result<(), ControlError> {
+        self.done(&Request::Forward { holder, which }, &descriptors)
     }
 
     /// Keeps the node, if it ends with its last user: it lasts as long as any process has

@@ -8,6 +8,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::status::{Counter, SocketStatus, StackStatus};
+use crate::callers::Forwarded;
 use crate::placement::Placement;
 
 /// A node that processes attach to. Calls come from the control thread, one at
@@ -88,8 +89,8 @@ pub trait Host: Send + Sync + 'static {
         Err(Refusal::new("it has no connections"))
     }
 
-    /// Connects all who connect to the listener that a holder stands for to one of the
-    /// kernel's, and notes in a table of [`Callers`](crate::Callers) who they are.
+    /// Connects those who connect to the listener that a holder stands for to one of the
+    /// kernel's, and notes in a table of [`Callers`](crate::Callers) who they are. Both come along.
     ///
     /// # Errors
     ///
@@ -98,8 +99,8 @@ pub trait Host: Send + Sync + 'static {
         &self,
         _process: u16,
         _holder: u32,
-        _listener: OwnedFd,
-        _callers: OwnedFd,
+        _descriptors: [OwnedFd; 2],
+        _which: Forwarded,
     ) -> Result<(), Refusal> {
         Err(Refusal::new("it has no listeners"))
     }

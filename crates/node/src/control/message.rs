@@ -10,10 +10,11 @@ use serde::{Deserialize, Serialize};
 
 use super::host::{CaptureRequest, CaptureSummary, Refusal};
 use super::status::{Counter, NodeStatus, SocketStatus};
+use crate::callers::Forwarded;
 use crate::placement::Placement;
 
 /// Version of these messages and of what processes of a node share.
-pub const VERSION: u32 = 10;
+pub const VERSION: u32 = 11;
 
 /// The build that a process and its node's engine must have in common: they
 /// share memory, whose layout belongs to it.
@@ -57,9 +58,9 @@ pub(super) enum Request {
     ReleasePort { holder: u32 },
     /// To carry the bytes between the connection that a holder stands for, and its descriptor.
     Relay { shard: u8, holder: u32 },
-    /// To connect all who connect to the listener that a holder stands for to the one of the
+    /// To connect those who connect to the listener that a holder stands for to the one of the
     /// kernel's that comes along, and to write in the table that comes with it who they are.
-    Forward { holder: u32 },
+    Forward { holder: u32, which: Forwarded },
     /// To last as long as the descriptor that comes along has another end: that of a pipe
     /// for reading.
     Keep,

@@ -82,7 +82,7 @@ impl Server {
                 self.host.relay(process, shard, holder)?;
                 Answer::Done
             }
-            Request::Forward { holder } => {
+            Request::Forward { holder, which } => {
                 let process = self.process(id)?;
                 let [listener, callers] = <[OwnedFd; 2]>::try_from(given)
                     .map_err(|_| Refusal::new("two descriptors come with that, a listener and a table"))?;
@@ -90,7 +90,7 @@ impl Server {
                 if !session.is_some_and(|session| shares_network(session.pid)) {
                     return Err(Refusal::new("the process has another network"));
                 }
-                self.host.forward(process, holder, listener, callers)?;
+                self.host.forward(process, holder, [listener, callers], which)?;
                 Answer::Done
             }
             Request::Keep => {

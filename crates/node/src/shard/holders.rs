@@ -15,7 +15,9 @@ struct Record {
     /// The word of a connection or listener; 0: of none.
     source: u64,
     /// The process that took it last.
-    process: u32,
+    process: u16,
+    /// 1: a program has waited for it on the node.
+    attended: u16,
     /// 1: the engine carries the bytes between the connection and its descriptor.
     relayed: u32,
 }
@@ -72,9 +74,24 @@ impl Holders {
         }
         head.touched = head.touched.max(number + 1);
         record.source = source.word();
-        record.process = process.into();
+        record.process = process;
+        record.attended = 0;
         head.forget(record);
         true
+    }
+
+    /// A program waits on the node for what the holder stands for, or is told of it there.
+    #[inline]
+    pub(crate) fn attend(&mut self, number: u32) {
+        if let Some(record) = self.records.get_mut(number as usize) {
+            record.attended = 1;
+        }
+    }
+
+    /// Whether any has ever done so.
+    pub(crate) fn is_attended(&self, number: u32) -> bool {
+        let record = self.records.get(number as usize);
+        record.is_some_and(|record| record.attended != 0)
     }
 
     /// From now on it stands for a connection whose bytes the engine carries.
@@ -138,7 +155,7 @@ impl Holders {
     pub(crate) fn owners(&self) -> impl Iterator<Item = (Event, u16)> {
         let touched = self.records.iter().take(self.head[0].touched as usize);
         let used = touched.filter(|record| record.source != 0);
-        used.map(|record| (Event::from_word(record.source), record.process as u16))
+        used.map(|record| (Event::from_word(record.source), record.process))
     }
 }
 
@@ -160,6 +177,11 @@ mod tests {
             [(source(5), 2), (source(6), 4)]
         );
         assert_eq!(holders.get(3), Some(source(6)));
+        holders.attend(3);
+        assert_eq!(
+            [0, 3, 4].map(|number| holders.is_attended(number)),
+            [false, true, false]
+        );
         assert_eq!(holders.relayed(3), None);
         holders.relay(3, source(8));
         assert_eq!(
@@ -175,6 +197,7 @@ mod tests {
         assert_eq!(holders.relays(), 0);
         assert!(holders.set(3, 4, source(6)));
         assert_eq!(holders.relayed(3), None, "another connection");
+        assert!(!holders.is_attended(3), "another connection");
         assert_eq!(holders.take(3), Some(source(6)));
         assert_eq!(
             (holders.get(3), holders.take(3), holders.take(9)),

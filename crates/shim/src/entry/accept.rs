@@ -13,7 +13,7 @@ use super::waiting;
 use crate::answer::{answer, outcome};
 use crate::file::{File, Kind};
 use crate::inside::is_outermost;
-use crate::socket::{Forwarded, Place, Relayed, plain};
+use crate::socket::{Behind, Forwarded, Place, Relayed, plain};
 use crate::usage::{Counter, count};
 use crate::{next, signals, table, wait};
 
@@ -108,8 +108,10 @@ unsafe fn accept_from(
     };
     let listener = match &file.kind {
         Kind::Listener(listener) => listener,
-        // SAFETY: as the program passed it.
-        Kind::Forwarded(forwarded) => return unsafe { accept_forwarded(forwarded, way, fd, (from, len)) },
+        Kind::Forwarded(Forwarded { domain, behind, .. }) => {
+            // SAFETY: as the program passed it.
+            return unsafe { accept_behind(*behind, *domain, way, fd, (from, len)) }.map(Some);
+        }
         Kind::Stream(_) => return Err(Errno::INVAL),
         _ => return Ok(None),
     };
@@ -141,8 +143,12 @@ unsafe fn accept_from(
                 return Ok(Some(number));
             }
         }
-        // SAFETY: as the program passed it.
-        let accepted = listener.take_kernels(fd, || outcome(unsafe { way.next(fd, from, len) }));
+        let accepted = listener.take_kernels(fd, || match listener.behind {
+            // SAFETY: as the program passed it.
+            Some(behind) => unsafe { accept_behind(behind, listener.domain, way, fd, (from, len)) },
+            // SAFETY: likewise.
+            None => outcome(unsafe { way.next(fd, from, len) }),
+        });
         if accepted != Err(Errno::AGAIN) || !listener.waits(fd) {
             count(Counter::AcceptedByKernel, accepted.is_ok().into());
             return accepted.map(Some);
@@ -154,20 +160,27 @@ unsafe fn accept_from(
     }
 }
 
-/// The kernel's connections, of which some are the node's.
+/// The kernel's connections, of which some are the node's. One that comes from the engine is
+/// a connection of the node's, and says so.
+///
+/// # Errors
+///
+/// Those of the kernel's call.
 ///
 /// # Safety
 ///
 /// As for `accept4`.
-unsafe fn accept_forwarded(
-    listener: &Forwarded,
+unsafe fn accept_behind(
+    behind: Behind,
+    domain: c_int,
     way: Way,
     fd: c_int,
     (from, len): (*mut sockaddr, *mut socklen_t),
-) -> Outcome<Option<c_int>> {
+) -> Outcome<c_int> {
     // SAFETY: likewise.
     if !from.is_null() && unsafe { room_for_name(from, len) }.is_err() {
-        return Ok(None);
+        // SAFETY: likewise; the kernel says what is wrong.
+        return outcome(unsafe { way.next(fd, from, len) });
     }
     let mut name = MaybeUninit::<sockaddr_storage>::zeroed();
     let mut length = size_of::<sockaddr_storage>() as socklen_t;
@@ -175,9 +188,9 @@ unsafe fn accept_forwarded(
     let number = outcome(unsafe { way.next(fd, name.as_mut_ptr().cast(), &mut length) })?;
     // SAFETY: the kernel has written an address.
     let Ok(Passed::Inet(peer)) = (unsafe { address::read(name.as_ptr().cast(), length) }) else {
-        return Ok(Some(number));
+        return Ok(number);
     };
-    let behind = listener.behind(plain(peer));
+    let behind = behind.connection(plain(peer));
     let peer = match behind.as_ref().map(Relayed::peer) {
         Some(Ok(behind)) => behind,
         _ => peer,
@@ -186,6 +199,6 @@ unsafe fn accept_forwarded(
         table::put(number, Arc::new(File::new(Kind::Relayed(relayed))));
     }
     // SAFETY: the program passes room of that length.
-    unsafe { address::write(peer, listener.domain, from, len) };
-    Ok(Some(number))
+    unsafe { address::write(peer, domain, from, len) };
+    Ok(number)
 }

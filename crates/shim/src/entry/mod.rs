@@ -63,6 +63,18 @@ fn on_stream<T: Number>(number: c_int, mut call: impl FnMut(&Stream) -> Outcome<
         if matches!(outcome, Err(Errno::BADF)) && relay::settle(&file, number) {
             return None;
         }
+        if matches!(outcome, Err(Errno::AGAIN)) && stream.takes_question() {
+            if relay::was_told_past(&file, number) {
+                return None;
+            }
+            drop(file);
+            drop(inside);
+            // It may have been cancelled meanwhile, before it was known to sleep.
+            if !leave_for_cancellation() {
+                cancel::point();
+            }
+            continue;
+        }
         usage::count(Counter::Calls, 1);
         // A handler that runs now may never return, by a jump to somewhere else.
         drop(file);

@@ -2,20 +2,17 @@
 //! connects all who connect to the node's.
 
 use core::ffi::c_int;
-use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{IntoRawFd, OwnedFd};
 
-use toehold_node::Callers;
+use toehold_node::Forwarded as Which;
 
-use super::{Listener, Relayed, plain};
+use super::{Behind, Listener};
 use crate::{inherited, next, table};
 
 /// One of them. No call of its own goes to the node.
 pub(crate) struct Forwarded {
     pub(crate) domain: c_int,
-    at: IpAddr,
-    /// For good: to give the memory back is a system call that the filter may not know.
-    callers: &'static Callers,
+    pub(crate) behind: Behind,
     /// As long as somebody has it, the node's listener is open.
     holder: Option<OwnedFd>,
 }
@@ -23,28 +20,12 @@ pub(crate) struct Forwarded {
 impl Forwarded {
     /// Has a listener's connections forwarded. `None`: it has the kernel's alone from now on.
     pub(crate) fn of(listener: &Listener, number: c_int) -> Option<Forwarded> {
-        let descriptor = table::borrow(&number);
         listener.restore_mode(number);
-        let name = rustix::net::getsockname(descriptor).ok()?;
-        let at = SocketAddr::try_from(name).ok().map(plain)?;
-        let callers = Callers::create()?;
-        listener.inner.forward(descriptor, &callers).ok()?;
         Some(Forwarded {
             domain: listener.domain,
-            at: at.ip(),
-            callers: Box::leak(Box::new(callers)),
+            behind: Behind::forward(&listener.inner, listener.domain, number, Which::All)?,
             holder: listener.pass_on().and_then(inherited::copy),
         })
-    }
-
-    /// The node's connection that is behind one of the kernel's, by its peer.
-    pub(crate) fn behind(&self, peer: SocketAddr) -> Option<Relayed> {
-        let is_engine = match self.at.is_unspecified() {
-            true => peer.ip().is_loopback(),
-            false => peer.ip() == self.at,
-        };
-        let ends = is_engine.then(|| self.callers.of(peer.port())).flatten()?;
-        Some(Relayed::of_kernel(ends, self.domain))
     }
 }
 

@@ -9,11 +9,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::OFlags;
 use rustix::io::FdFlags;
+use toehold_node::Forwarded as Which;
 use toehold_posix::errno::{Errno, Outcome};
 use toehold_posix::options::{Meaning, meaning};
 use toehold_socket::{Settings, SocketOption, TcpListener};
 
-use super::{Fresh, History, Stream, plain};
+use super::{Behind, Fresh, History, Stream, plain};
 use crate::file::{File, Kind};
 use crate::{node, table};
 
@@ -32,6 +33,9 @@ pub(crate) struct Listener {
     /// the library.
     is_shared: AtomicBool,
     backlog: AtomicI32,
+    /// Who comes from the engine, which accepts the node's connections if nobody waits for
+    /// them there: the program may wait for the kernel's, past the library.
+    pub(crate) behind: Option<Behind>,
     /// Who looks whether there is a connection of the kernel's, and takes it.
     taking: Mutex<()>,
 }
@@ -66,6 +70,7 @@ impl Listener {
             let _ = inner.set_option(SocketOption::FastOpen(limit));
         }
         Some(Listener {
+            behind: Behind::forward(&inner, fresh.domain, number, Which::Unattended),
             inner,
             domain: fresh.domain,
             history: fresh.history.copy(),
@@ -77,8 +82,9 @@ impl Listener {
     }
 
     /// The node's, from the program that this process ran before.
-    pub(crate) fn inherited(inner: TcpListener, domain: c_int) -> Listener {
+    pub(crate) fn inherited(inner: TcpListener, domain: c_int, number: c_int) -> Listener {
         Listener {
+            behind: Behind::forward(&inner, domain, number, Which::Unattended),
             inner,
             domain,
             history: History::default(),

@@ -4,6 +4,7 @@
 //! the kernel's words, and has the port that the program asks for. `connect` and `listen` show
 //! who will have it.
 
+mod behind;
 mod dissolve;
 mod forwarded;
 mod fresh;
@@ -13,6 +14,7 @@ mod options;
 mod relayed;
 mod stream;
 
+pub(crate) use behind::Behind;
 pub(crate) use forwarded::Forwarded;
 pub(crate) use fresh::Fresh;
 use history::History;

@@ -25,6 +25,15 @@ mod phase {
     pub(super) const FAILED: u8 = 2;
 }
 
+/// Whether it is known what a call does that has nothing to read.
+mod mode {
+    /// The program may have told the kernel not to wait, past the library.
+    pub(super) const UNSURE: u8 = 0;
+    /// There was nothing to read, and it is time to ask the kernel.
+    pub(super) const ASKS: u8 = 1;
+    pub(super) const KNOWN: u8 = 2;
+}
+
 /// A connection.
 pub(crate) struct Stream {
     pub(crate) inner: TcpStream,
@@ -32,6 +41,7 @@ pub(crate) struct Stream {
     pub(crate) domain: c_int,
     phase: AtomicU8,
     nonblocking: AtomicBool,
+    mode: AtomicU8,
     /// Whether calls say how much is left to be read (TCP_INQ).
     pub(crate) reports_unread: AtomicBool,
     /// Another process may have the descriptor, and the library did not see how.
@@ -50,6 +60,7 @@ impl Stream {
             domain,
             phase: AtomicU8::new(phase),
             nonblocking: AtomicBool::new(false),
+            mode: AtomicU8::new(mode::UNSURE),
             reports_unread: AtomicBool::new(false),
             shared: AtomicBool::new(false),
             history: History::default(),
@@ -96,6 +107,15 @@ impl Stream {
     /// Another process has got the descriptor, or may have.
     pub(crate) fn note_shared(&self) {
         self.shared.store(true, Relaxed);
+        // The library tells the kernel what others have to know.
+        self.mode.store(mode::KNOWN, Relaxed);
+    }
+
+    /// Whether the last call has waited for nothing, since it is to be asked first whether the
+    /// kernel has been told that calls do not wait.
+    #[inline]
+    pub(crate) fn takes_question(&self) -> bool {
+        self.mode.load(Relaxed) == mode::ASKS && self.mode.swap(mode::KNOWN, Relaxed) == mode::ASKS
     }
 
     pub(crate) fn set_nonblocking(&self, nonblocking: bool) {
@@ -179,7 +199,25 @@ impl Stream {
         if flags & (libc::MSG_OOB | libc::MSG_ERRQUEUE | libc::MSG_WAITALL | libc::MSG_TRUNC) != 0 {
             return self.receive_specially(buffers, flags);
         }
+        if self.mode.load(Relaxed) == mode::UNSURE {
+            return self.receive_first(buffers, flags);
+        }
         self.receive_once(buffers, flags)
+    }
+
+    /// Receives without waiting, if that has to be asked for.
+    #[inline(never)]
+    fn receive_first(&self, buffers: &mut [IoSliceMut<'_>], flags: c_int) -> Outcome<isize> {
+        if self.is_nonblocking() {
+            return self.receive_once(buffers, flags);
+        }
+        let received = self.receive_once(buffers, flags | libc::MSG_DONTWAIT);
+        if received == Err(Errno::AGAIN) && flags & libc::MSG_DONTWAIT == 0 {
+            let _ = self
+                .mode
+                .compare_exchange(mode::UNSURE, mode::ASKS, Relaxed, Relaxed);
+        }
+        received
     }
 
     #[inline]

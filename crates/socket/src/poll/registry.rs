@@ -30,7 +30,7 @@ impl Source for Poll {}
 mod sealed {
     use std::sync::Arc;
 
-    use toehold_node::Watched;
+    use toehold_node::{Shard, Watched};
 
     use super::{Poll, TcpListener, TcpStream};
     use crate::node::Shared;
@@ -45,6 +45,13 @@ mod sealed {
         #[doc(hidden)]
         #[allow(private_interfaces)]
         fn names(&self, each: &mut dyn FnMut(u8, Watched) -> std::io::Result<()>) -> std::io::Result<()>;
+
+        /// Somebody will be told of it in a shard.
+        #[doc(hidden)]
+        #[allow(private_interfaces)]
+        fn attend(&self, _index: u8, _shard: &mut Shard) -> std::io::Result<()> {
+            Ok(())
+        }
     }
 
     impl Sealed for TcpListener {
@@ -57,6 +64,11 @@ mod sealed {
         fn names(&self, each: &mut dyn FnMut(u8, Watched) -> std::io::Result<()>) -> std::io::Result<()> {
             let (_, mut names) = self.sources();
             names.try_for_each(|(shard, name)| each(shard, name.into()))
+        }
+
+        #[allow(private_interfaces)]
+        fn attend(&self, index: u8, shard: &mut Shard) -> std::io::Result<()> {
+            TcpListener::attend(self, index, shard)
         }
     }
 
@@ -111,7 +123,7 @@ impl Registry {
             let registered = shard.register(poll, name, token.0 as u64, interests);
             registered.ok_or(Errno::NOBUFS)?;
             done += 1;
-            Ok(())
+            source.attend(index, &mut shard)
         });
         let mut used = 0;
         source.names(&mut |index, name| {

@@ -54,6 +54,15 @@ impl Stack {
         Ok(self.tcp.accept_queue_len(self.tcp.resolve_listener(listener)?))
     }
 
+    /// The oldest connection that waits at a listener: the one that [`Stack::accept`] takes.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`.
+    pub fn first_waiting(&self, listener: ListenerId) -> Result<Option<ConnectionId>, SocketError> {
+        Ok(self.tcp.first_waiting(self.tcp.resolve_listener(listener)?))
+    }
+
     /// Where a listener listens.
     ///
     /// # Errors

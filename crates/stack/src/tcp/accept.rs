@@ -288,6 +288,12 @@ impl Tcp {
         self.listeners[index as usize].queue_len
     }
 
+    /// The oldest connection that waits to be accepted.
+    pub(crate) fn first_waiting(&self, index: u32) -> Option<ConnectionId> {
+        let first = self.listeners[index as usize].queue_head;
+        (first != NONE).then(|| self.connection_id(first))
+    }
+
     pub(crate) fn backlog(&self, index: u32) -> u32 {
         self.listeners[index as usize].backlog
     }

@@ -26,6 +26,7 @@ use self::recording::Recording;
 use self::relay::Forward;
 use self::vitals::{Finding, PERIOD, Vitals};
 use super::HostError;
+use crate::callers::Forwarded;
 use crate::config::NodeConfig;
 use crate::control::{
     Attachment, CaptureRequest, CaptureSummary, Client, Counter, Host, Refusal, SocketStatus, StackStatus,
@@ -307,13 +308,19 @@ impl Host for StackHost {
         begun.map_err(|error| Refusal::new(format!("it cannot carry the connection's bytes: {error}")))
     }
 
-    fn forward(&self, process: u16, holder: u32, listener: OwnedFd, callers: OwnedFd) -> Result<(), Refusal> {
+    fn forward(
+        &self,
+        process: u16,
+        holder: u32,
+        [listener, callers]: [OwnedFd; 2],
+        which: Forwarded,
+    ) -> Result<(), Refusal> {
         let state = self.lock();
         let life = state.life_of(process)?;
         if !state.ends.has(holder) {
             return Err(no_socket());
         }
-        let forward = Forward::new(&listener, callers).map_err(std::io::Error::from);
+        let forward = Forward::new(&listener, callers, which).map_err(std::io::Error::from);
         let begun = forward.and_then(|forward| life.forward(holder, forward));
         begun.map_err(|error| Refusal::new(format!("it cannot reach the kernel's listener: {error}")))
     }

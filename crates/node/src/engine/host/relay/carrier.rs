@@ -10,11 +10,12 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::Shutdown;
-use toehold_stack::{Event, ListenerId};
+use toehold_stack::Event;
 
 use super::connection::{Course, End, Relay, enter, respond};
-use super::forward::Forward;
+use super::listeners::Listener;
 use super::{Order, Orders};
+use crate::clock;
 use crate::engine::host::ends::Lent;
 use crate::shard::{Interest, Shard, Subscription};
 use crate::shards::OneShard;
@@ -27,37 +28,31 @@ const AT_ONCE: usize = 64 << 10;
 const EVENTS: usize = 64;
 
 /// What stands for one of those that something happens to.
-type Token = u64;
+pub(super) type Token = u64;
 
 /// What stands for the doorbell among the descriptors.
 const BELL: Token = Token::MAX;
 
 /// The connections of holders have their numbers, those of listeners numbers from this one on,
-const CALLERS: Token = 1 << 32;
+pub(super) const CALLERS: Token = 1 << 32;
 
 /// and listeners those of their holders from this one on.
-const LISTENERS: Token = 1 << 33;
-
-/// A listener, all of whose connections are carried.
-struct Listener {
-    id: ListenerId,
-    forward: Arc<Forward>,
-}
+pub(super) const LISTENERS: Token = 1 << 33;
 
 /// Who carries the bytes of a shard's connections.
 pub(super) struct Carrier {
-    shard: OneShard,
+    pub(super) shard: OneShard,
     orders: Arc<Orders>,
     /// The ends and the doorbell.
     descriptors: OwnedFd,
     /// The poll that watches the connections, while there are any.
-    poll: Option<u32>,
+    pub(super) poll: Option<u32>,
     relays: BTreeMap<Token, Relay>,
-    listeners: BTreeMap<Token, Listener>,
+    pub(super) listeners: BTreeMap<Token, Listener>,
     /// Those that something may have happened to.
-    due: BTreeSet<Token>,
+    pub(super) due: BTreeSet<Token>,
     /// Connections of listeners so far.
-    callers: u32,
+    pub(super) callers: u32,
     spin: SpinBudget,
     buffer: Vec<u8>,
 }
@@ -125,7 +120,7 @@ impl Carrier {
     }
 
     /// Carries the bytes of a connection from now on.
-    fn watch(&mut self, token: Token, relay: Relay) -> Result<(), Gone> {
+    pub(super) fn watch(&mut self, token: Token, relay: Relay) -> Result<(), Gone> {
         let changes = Interest::READABLE | Interest::WRITABLE | Interest::EDGE;
         let registered = self.register(token, Event::Connection(relay.id), changes)?;
         let data = EventData::new_u64(token);
@@ -140,7 +135,7 @@ impl Carrier {
         Ok(())
     }
 
-    fn register(&mut self, token: Token, source: Event, changes: Interest) -> Result<bool, Gone> {
+    pub(super) fn register(&mut self, token: Token, source: Event, changes: Interest) -> Result<bool, Gone> {
         let mut shard = self.shard.enter()?;
         self.poll = self.poll.or_else(|| shard.open_poll());
         let registered = self
@@ -149,68 +144,23 @@ impl Carrier {
         Ok(registered.is_some())
     }
 
-    /// Carries the bytes of all who connect to a listener from now on.
-    fn listen(&mut self, holder: u32, forward: Arc<Forward>) -> Result<(), Gone> {
-        let shard = self.shard.enter()?;
-        // Nobody says when one is closed.
-        self.listeners
-            .retain(|_, listener| shard.stack.accept_queue_len(listener.id).is_ok());
-        let source = shard.waiting.holders.get(holder);
-        drop(shard);
-        let Some(Event::Listener(id)) = source else {
-            return Ok(());
-        };
-        let token = LISTENERS | Token::from(holder);
-        if self.register(token, Event::Listener(id), Interest::READABLE | Interest::EDGE)? {
-            self.listeners.insert(token, Listener { id, forward });
-            self.due.insert(token);
+    /// The poll, if it watches nothing any more.
+    pub(super) fn close_idle_poll(&mut self) -> Result<(), Gone> {
+        let is_idle = self.relays.is_empty() && !self.listeners.values().any(Listener::is_watched);
+        if let Some(poll) = self.poll.take_if(|_| is_idle) {
+            self.shard.enter()?.close_poll(poll);
         }
         Ok(())
     }
 
-    /// Connects who has connected to a listener to the program's.
-    fn accept(&mut self, token: Token) -> Result<Course, Gone> {
-        let Some(Listener { id, forward }) = self.listeners.get(&token) else {
-            return Ok(Course::Waits);
-        };
-        let mut shard = enter(&self.shard)?;
-        let id = match shard.stack.accept(*id) {
-            Ok(id) => id,
-            // Or it is closed.
-            Err(_) => return Ok(Course::Waits),
-        };
-        shard.make_inline(id);
-        shard.waiting.holders.count_caller(true);
-        let ends = (shard.stack.local_addr(id), shard.stack.peer_addr(id));
-        respond(&self.shard, &mut shard);
-        drop(shard);
-        let caller = match ends {
-            (Ok(local), Ok(peer)) => Forward::call(forward, local, peer).ok(),
-            _ => None,
-        };
-        match caller {
-            Some(caller) => {
-                let token = CALLERS | Token::from(self.callers);
-                self.callers = self.callers.wrapping_add(1);
-                self.watch(token, Relay::new(id, End::Caller(caller)))?;
-            }
-            // As if nobody listened.
-            None => {
-                let mut shard = enter(&self.shard)?;
-                shard.waiting.holders.count_caller(false);
-                let _ = shard.stack.abort(id);
-                respond(&self.shard, &mut shard);
-            }
-        }
-        Ok(Course::GoesOn)
-    }
-
     /// Waits until something happens.
     fn wait(&mut self) -> Result<(), Gone> {
+        let until = self.next_turn();
         let Some(poll) = self.poll else {
             let mut state = [PollFd::new(&self.descriptors, PollFlags::IN)];
+            let left = until.and_then(|until| Timespec::try_from(until.since(clock::now())).ok());
             // A signal ends the sleep early, which does no harm.
-            let _ = rustix::event::poll(&mut state, None);
+            let _ = rustix::event::poll(&mut state, left.as_ref());
             return Ok(());
         };
         let beside = [Beside::new(self.descriptors.as_fd(), PollFlags::IN)];
@@ -221,7 +171,7 @@ impl Carrier {
         };
         let mut shard = self.shard.enter()?;
         if operation.attempt(&mut shard).is_none() {
-            self.shard.block(&mut shard, &mut operation, &self.spin, None)?;
+            self.shard.block(&mut shard, &mut operation, &self.spin, until)?;
         }
         self.shard.settle(&mut shard);
         Ok(())
@@ -245,13 +195,14 @@ impl Carrier {
         if let Some(poll) = self.poll {
             collect(&mut *self.shard.enter()?, poll, &mut self.due);
         }
+        self.take_turns();
         Ok(())
     }
 
     /// Carries some of what is there.
     fn carry(&mut self, token: Token) -> Result<Course, Gone> {
         if token & LISTENERS != 0 {
-            return self.accept(token);
+            return self.attend(token);
         }
         let relay = self.relays.get_mut(&token);
         relay.map_or(Ok(Course::Waits), |relay| {
@@ -262,6 +213,9 @@ impl Carrier {
     /// Carries no more. A descriptor's end is watched as those of all other holders: nobody
     /// will have the other one, or nothing will come from it.
     fn end(&mut self, token: Token) -> Result<(), Gone> {
+        if token & LISTENERS != 0 {
+            return self.leave(token);
+        }
         let Some(Relay { id, end, .. }) = self.relays.remove(&token) else {
             return Ok(());
         };
@@ -274,12 +228,9 @@ impl Carrier {
                 shard.close(Event::Connection(id));
             }
         }
-        let is_idle = self.relays.is_empty() && self.listeners.is_empty();
-        if let Some(poll) = self.poll.take_if(|_| is_idle) {
-            shard.close_poll(poll);
-        }
         respond(&self.shard, &mut shard);
         drop(shard);
+        self.close_idle_poll()?;
         let _ = epoll::delete(&self.descriptors, end.socket());
         if let End::Descriptor(lent) = &end {
             let _ = rustix::net::shutdown(lent.socket(), Shutdown::Both);

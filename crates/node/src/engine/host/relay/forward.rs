@@ -1,5 +1,5 @@
 //! From a node's listener to one of the kernel's, at the same place: that of a program which
-//! can be told nothing else. Whoever connects to the first, the engine connects to the second.
+//! can be told nothing else, or does not ask. Whoever connects to the first, the engine connects to the second.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
@@ -9,12 +9,13 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
-use crate::callers::Callers;
+use crate::callers::{Callers, Forwarded};
 
 /// Where a listener of the kernel's is reached, and who was told so.
 pub(in crate::engine::host) struct Forward {
     listener: SocketAddr,
     callers: Callers,
+    pub(super) which: Forwarded,
 }
 
 /// A connection to a listener of the kernel's, on behalf of a peer.
@@ -31,7 +32,11 @@ impl Forward {
     ///
     /// EADDRNOTAVAIL if the kernel does not have the listener's address, EINVAL if it is no
     /// listener or that is no table.
-    pub(in crate::engine::host) fn new(listener: &OwnedFd, callers: OwnedFd) -> Result<Forward, Errno> {
+    pub(in crate::engine::host) fn new(
+        listener: &OwnedFd,
+        callers: OwnedFd,
+        which: Forwarded,
+    ) -> Result<Forward, Errno> {
         let callers = Callers::open(callers).ok_or(Errno::INVAL)?;
         if !sockopt::socket_acceptconn(listener)? {
             return Err(Errno::INVAL);
@@ -47,6 +52,7 @@ impl Forward {
         let forward = Forward {
             listener: address,
             callers,
+            which,
         };
         // If it is an address of the kernel's, there is no way but within the kernel.
         forward.socket().map(|_| forward)

@@ -10,6 +10,8 @@
 mod carrier;
 mod connection;
 mod forward;
+mod listeners;
+mod standby;
 
 pub(super) use self::forward::Forward;
 
@@ -41,7 +43,7 @@ type Carriers = BTreeMap<u8, (Arc<Orders>, JoinHandle<()>)>;
 enum Order {
     /// The bytes of a holder's connection.
     Connection(Lent),
-    /// Those of all who connect to a holder's listener.
+    /// Those of who connects to a holder's listener.
     Listener(u32, Arc<Forward>),
 }
 
@@ -76,7 +78,7 @@ impl Relays {
         self.order(shard.min(self.shards.count() - 1), Order::Connection(end))
     }
 
-    /// The same for all who connect to a holder's listener, in whatever shard.
+    /// The same for who connects to a holder's listener, in whatever shard.
     pub(super) fn forward(&self, holder: u32, forward: Forward) -> std::io::Result<()> {
         let forward = Arc::new(forward);
         let mut shards = 0..self.shards.count();

@@ -1,0 +1,46 @@
+//! Programs that make some of their calls past the library, by system calls of their own. They
+//! wait for the kernel's descriptors, and are told of nothing that is only the node's.
+
+use rustix::process::Signal;
+
+use crate::{Place, alike};
+
+const CLIENT: &str = "
+import socket, sys
+sent = bytes(range(256)) * 2000
+for _ in range(3):
+    with socket.create_connection((sys.argv[1], int(sys.argv[2]))) as connection:
+        stream = connection.makefile('rb')
+        knows_me = stream.readline().decode().split() == [str(end) for end in connection.getsockname()]
+        got = b''
+        for start in range(0, len(sent), 51200):
+            connection.sendall(sent[start:start + 51200])
+            got += stream.read(51200)
+        connection.shutdown(socket.SHUT_WR)
+        print(knows_me, got == sent, stream.read())
+";
+
+/// What a client sees of a server that waits in one way for connections and in one for bytes.
+fn serve(way: &str) {
+    alike(3, |place: &Place| {
+        let program = place.compile("cc", "past", include_str!("past.c"));
+        let client = place.file("client.py", CLIENT);
+        let server = place.serve(&[&program, way, &place.port.to_string()]);
+        let said = place.says(&["python3", &client, place.address(), &place.port.to_string()]);
+        (said, server.end(Signal::TERM))
+    });
+}
+
+/// Its clients were connected, and waited for ever.
+#[test]
+#[ignore = "needs cc, python3"]
+fn a_server_that_waits_for_connections_past_the_library_gets_the_nodes() {
+    serve("polled");
+}
+
+/// It waited in the library for bytes that it had asked the kernel not to wait for.
+#[test]
+#[ignore = "needs cc, python3"]
+fn a_server_that_waits_for_bytes_past_the_library_gets_the_nodes() {
+    serve("accepted");
+}

@@ -1,0 +1,166 @@
+//! Listeners whose connections are carried: all, or those that their programs do not take.
+
+use std::sync::Arc;
+
+use toehold_stack::{Event, Instant, ListenerId};
+
+use super::carrier::{CALLERS, Carrier, LISTENERS, Token};
+use super::connection::{Course, End, Relay, enter, respond};
+use super::forward::Forward;
+use super::standby::{Standby, Turn};
+use crate::callers::Forwarded;
+use crate::clock;
+use crate::shard::Interest;
+use crate::wait::Gone;
+
+/// A listener whose connections are carried.
+pub(super) struct Listener {
+    id: ListenerId,
+    forward: Arc<Forward>,
+    /// Only those that its program does not take.
+    standby: Option<Standby>,
+    is_watched: bool,
+    /// When it is to be looked at again, whatever happens.
+    next_turn: Option<Instant>,
+}
+
+impl Listener {
+    pub(super) fn is_watched(&self) -> bool {
+        self.is_watched
+    }
+}
+
+impl Carrier {
+    /// Carries the bytes of those who connect to a listener from now on.
+    pub(super) fn listen(&mut self, holder: u32, forward: Arc<Forward>) -> Result<(), Gone> {
+        let mut shard = self.shard.enter()?;
+        shard.tick();
+        // Nobody says when one is closed.
+        self.listeners
+            .retain(|_, listener| shard.stack.accept_queue_len(listener.id).is_ok());
+        let Some(Event::Listener(id)) = shard.waiting.holders.get(holder) else {
+            return Ok(());
+        };
+        let standby = match forward.which {
+            Forwarded::All => None,
+            Forwarded::Unattended => Some(Standby::new(holder, shard.now)),
+        };
+        let token = LISTENERS | Token::from(holder);
+        // Another process has another table.
+        let former = self.listeners.get(&token).filter(|former| former.id == id);
+        let listener = Listener {
+            id,
+            forward,
+            standby,
+            is_watched: former.is_some_and(|former| former.is_watched),
+            next_turn: None,
+        };
+        self.listeners.insert(token, listener);
+        self.due.insert(token);
+        Ok(())
+    }
+
+    /// Connects who has connected to a listener to the program's, if it is time to.
+    pub(super) fn attend(&mut self, token: Token) -> Result<Course, Gone> {
+        let shard = enter(&self.shard)?;
+        let Some(listener) = self.listeners.get_mut(&token) else {
+            return Ok(Course::Waits);
+        };
+        let standby = listener.standby.as_mut();
+        let turn = standby.map_or(Turn::Take, |standby| standby.turn(&shard, listener.id));
+        let is_called = listener.standby.as_ref().is_none_or(Standby::is_called);
+        if is_called && !listener.is_watched && turn != Turn::Never {
+            listener.is_watched = true;
+            let id = listener.id;
+            drop(shard);
+            let watched = self.register(token, Event::Listener(id), Interest::READABLE | Interest::EDGE)?;
+            return Ok(match watched {
+                true => Course::GoesOn,
+                // There is no room to learn who connects.
+                false => Course::IsOver,
+            });
+        }
+        match turn {
+            Turn::Take => {
+                drop(shard);
+                self.accept(token)
+            }
+            Turn::Until(next_turn) => {
+                listener.next_turn = next_turn;
+                Ok(Course::Waits)
+            }
+            Turn::Never => Ok(Course::IsOver),
+        }
+    }
+
+    /// Connects who has connected to a listener to the program's.
+    fn accept(&mut self, token: Token) -> Result<Course, Gone> {
+        let Some(Listener { id, forward, .. }) = self.listeners.get(&token) else {
+            return Ok(Course::Waits);
+        };
+        let mut shard = enter(&self.shard)?;
+        let id = match shard.stack.accept(*id) {
+            Ok(id) => id,
+            // Or it is closed.
+            Err(_) => return Ok(Course::Waits),
+        };
+        shard.make_inline(id);
+        shard.waiting.holders.count_caller(true);
+        let ends = (shard.stack.local_addr(id), shard.stack.peer_addr(id));
+        respond(&self.shard, &mut shard);
+        drop(shard);
+        let caller = match ends {
+            (Ok(local), Ok(peer)) => Forward::call(forward, local, peer).ok(),
+            _ => None,
+        };
+        match caller {
+            Some(caller) => {
+                let token = CALLERS | Token::from(self.callers);
+                self.callers = self.callers.wrapping_add(1);
+                self.watch(token, Relay::new(id, End::Caller(caller)))?;
+            }
+            // As if nobody listened.
+            None => {
+                let mut shard = enter(&self.shard)?;
+                shard.waiting.holders.count_caller(false);
+                let _ = shard.stack.abort(id);
+                respond(&self.shard, &mut shard);
+            }
+        }
+        Ok(Course::GoesOn)
+    }
+
+    /// Takes no more connections from a listener.
+    pub(super) fn leave(&mut self, token: Token) -> Result<(), Gone> {
+        let Some(Listener { id, .. }) = self.listeners.remove(&token) else {
+            return Ok(());
+        };
+        let mut shard = self.shard.enter()?;
+        let registration = self
+            .poll
+            .and_then(|poll| shard.registration(poll, Event::Listener(id)));
+        if let Some(registration) = registration {
+            shard.deregister(registration);
+        }
+        drop(shard);
+        self.close_idle_poll()
+    }
+
+    /// When a listener is to be looked at next, whatever happens.
+    pub(super) fn next_turn(&self) -> Option<Instant> {
+        self.listeners
+            .values()
+            .filter_map(|listener| listener.next_turn)
+            .min()
+    }
+
+    /// Notes which listeners are to be looked at by now.
+    pub(super) fn take_turns(&mut self) {
+        let now = clock::now();
+        for (token, listener) in &mut self.listeners {
+            if listener.next_turn.take_if(|at| *at <= now).is_some() {
+                self.due.insert(*token);
+            }
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! Who is behind connections of the kernel's that the engine has made to this process's
+//! listeners, on behalf of the node's peers.
+
+use core::ffi::c_int;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::OnceLock;
+
+use toehold_node::{Callers, Forwarded};
+use toehold_socket::TcpListener;
+
+use super::{Relayed, plain};
+use crate::table;
+
+/// Of one listener.
+#[derive(Clone, Copy)]
+pub(crate) struct Behind {
+    domain: c_int,
+    at: IpAddr,
+    callers: &'static Callers,
+}
+
+impl Behind {
+    /// Has the engine connect those who connect to the node's listener to the kernel's beside
+    /// it. `None`: it cannot.
+    pub(super) fn forward(
+        listener: &TcpListener,
+        domain: c_int,
+        number: c_int,
+        which: Forwarded,
+    ) -> Option<Behind> {
+        let descriptor = table::borrow(&number);
+        let at = SocketAddr::try_from(rustix::net::getsockname(descriptor).ok()?).ok()?;
+        let callers = callers()?;
+        listener.forward(descriptor, callers, which).ok()?;
+        Some(Behind {
+            domain,
+            at: plain(at).ip(),
+            callers,
+        })
+    }
+
+    /// The node's connection that is behind one of the kernel's, by its peer.
+    pub(crate) fn connection(&self, peer: SocketAddr) -> Option<Relayed> {
+        let is_engine = match self.at.is_unspecified() {
+            true => peer.ip().is_loopback(),
+            false => peer.ip() == self.at,
+        };
+        let ends = is_engine.then(|| self.callers.of(peer.port())).flatten()?;
+        Some(Relayed::of_kernel(ends, self.domain))
+    }
+}
+
+/// The table of all listeners of this process and its children, for good: to give the memory
+/// back is a system call that a filter may not know.
+fn callers() -> Option<&'static Callers> {
+    static CALLERS: OnceLock<Option<Callers>> = OnceLock::new();
+    CALLERS.get_or_init(Callers::create).as_ref()
+}
