@@ -173,6 +173,56 @@ pub(crate) const FOR_TESTS: &[Program] = &[
         package: "librte-hash23",
         purpose: "is DPDK's hash table, to compare with",
     },
+    Program {
+        name: "haproxy",
+        package: "haproxy",
+        purpose: "passes on what others serve, on a node",
+    },
+    Program {
+        name: "varnishd",
+        package: "varnish",
+        purpose: "keeps what others serve, on a node",
+    },
+    Program {
+        name: "lighttpd",
+        package: "lighttpd",
+        purpose: "serves on a node",
+    },
+    Program {
+        name: "nghttpd",
+        package: "nghttp2-server",
+        purpose: "serves over HTTP/2, on a node",
+    },
+    Program {
+        name: "gunicorn",
+        package: "gunicorn",
+        purpose: "answers with several processes, on a node",
+    },
+    Program {
+        name: "mosquitto",
+        package: "mosquitto",
+        purpose: "passes on messages, on a node",
+    },
+    Program {
+        name: "mosquitto_pub",
+        package: "mosquitto-clients",
+        purpose: "sends it messages",
+    },
+    Program {
+        name: "mosquitto_sub",
+        package: "mosquitto-clients",
+        purpose: "receives them",
+    },
+    Program {
+        name: "rsync",
+        package: "rsync",
+        purpose: "copies from its server",
+    },
+    Program {
+        name: "git",
+        package: "git",
+        purpose: "clones from its server",
+    },
 ];
 
 /// What fuzzing needs on top.

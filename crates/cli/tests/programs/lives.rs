@@ -132,7 +132,7 @@ fn server(how: &str, tells_of_loss: bool) {
         eventually("an error", || place.log().contains("ENETDOWN"));
     }
     nodes.succeeds("up server");
-    place.await_listener();
+    place.await_listener(place.port);
     assert_eq!(client.says("hello"), "hello");
     let opened = counter(&nodes.json("stat server --json"), "tcp_passive_opens");
     assert_eq!(opened, 1, "{}", place.log());

@@ -14,6 +14,7 @@ mod measures;
 mod mpi;
 mod past;
 mod record;
+mod servers;
 mod stores;
 mod streams;
 #[allow(dead_code, reason = "other tests use the rest of it")]
@@ -140,20 +141,25 @@ impl Place {
 
     /// Starts a server, and waits until it listens.
     fn serve(&self, words: &[&str]) -> Server {
-        let log = fs::File::create(self.path("server.log")).unwrap();
+        self.serve_at(self.port, "server", words)
+    }
+
+    /// The same at another port, for who has several, by another name.
+    fn serve_at(&self, port: u16, name: &str, words: &[&str]) -> Server {
+        let log = fs::File::create(self.path(&format!("{name}.log"))).unwrap();
         let mut command = self.command("server", words);
         command.stdout(log.try_clone().unwrap()).stderr(log);
         // Whoever it starts ends with it, even if the test fails.
         let server = Server(command.process_group(0).spawn().unwrap());
-        self.await_listener();
+        self.await_listener(port);
         server
     }
 
-    fn await_listener(&self) {
+    fn await_listener(&self, port: u16) {
         eventually("a listener", || match &self.nodes {
-            Some(nodes) => listens(&nodes.json("sockets server --json"), self.port),
+            Some(nodes) => listens(&nodes.json("sockets server --json"), port),
             // Not by taking the port, which would be in the server's way.
-            None => kernel_listens(self.port),
+            None => kernel_listens(port),
         });
     }
 
