@@ -1,8 +1,9 @@
 //! Who is behind the kernel's connections that the engine makes on behalf of a node's peers.
 //!
 //! A process behind a filter of system calls cannot ask anybody, and one that waits for the
-//! kernel's connections past the library does not. They have a table that was mapped before: by the port that the engine connects from, which nobody else has meanwhile,
-//! the ends of the node's connection. The engine fills an entry before it connects.
+//! kernel's connections past the library does not. They have a table that was mapped before: by
+//! the port that the engine connects from, which nobody else has meanwhile, the ends of the node's
+//! connection. The engine fills an entry before it connects.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::fd::{BorrowedFd, OwnedFd};
