@@ -2,6 +2,7 @@
 
 mod between;
 pub mod builtin;
+mod check;
 pub mod ethernet;
 mod file;
 pub mod impaired;
@@ -13,6 +14,7 @@ pub mod sockets;
 mod stop;
 mod wanted;
 
+pub use check::PlanError;
 pub use file::{PlanFile, PlanFileError};
 pub use options::Options;
 pub use paper::{Paper, PaperUnit, Said, Trend};
@@ -25,7 +27,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::far::Far;
 use crate::programs::web;
-use crate::testbed::Candidate;
 use crate::workload::{Cell, Trace, Workload};
 
 /// Most rounds of a plan.
@@ -125,95 +126,7 @@ pub struct Settings {
     pub far: Option<Far>,
 }
 
-/// Why a plan cannot be carried out.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum PlanError {
-    /// The experiment's name would not do as the name of a directory.
-    #[error("`{0}` is no name of an experiment: use letters, digits and dashes, with at most one slash")]
-    Name(String),
-    /// Nothing to do.
-    #[error("the plan has no {0}")]
-    Empty(&'static str),
-    /// A candidate nobody knows.
-    #[error("there is no candidate `{name}`; there are {known}")]
-    UnknownCandidate {
-        /// As the plan says.
-        name: String,
-        /// All that exist.
-        known: String,
-    },
-    /// The same thing twice: its samples could not be told apart.
-    #[error("`{0}` is in the plan twice")]
-    Twice(String),
-    /// Too many rounds.
-    #[error("{0} rounds: at most {MAX_ROUNDS} can be run")]
-    Rounds(u32),
-    /// A count beyond what can be measured.
-    #[error("{0}: there can be 1 to {MOST_OF_A_KIND} clients, streams or pairs, and a rate is at least 1")]
-    Count(String),
-    /// Something that is not to be had between two machines.
-    #[error("`{cell}` cannot be measured between two machines: {reason}")]
-    Between {
-        /// What.
-        cell: String,
-        /// Why.
-        reason: &'static str,
-    },
-    /// Nothing would be measured.
-    #[error("a measurement cannot take 0 ms")]
-    Span,
-}
-
 impl Plan {
-    /// Checks everything that can be checked before anything is run.
-    pub fn check(&self, known: &[Candidate]) -> Result<(), PlanError> {
-        let name_fits = |name: &str| {
-            !name.is_empty()
-                && name
-                    .bytes()
-                    .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
-        };
-        let mut parts = self.experiment.splitn(2, '/');
-        if !parts.all(name_fits) {
-            return Err(PlanError::Name(self.experiment.clone()));
-        }
-        let names = self.cells.iter().map(Cell::name).collect::<Vec<_>>();
-        distinct(&names, "workloads")?;
-        distinct(&self.candidates, "candidates")?;
-        let unknown = |name: &&String| !known.iter().any(|candidate| candidate.name == name.as_str());
-        if let Some(name) = self.candidates.iter().find(unknown) {
-            let known = known
-                .iter()
-                .map(|candidate| candidate.name)
-                .collect::<Vec<_>>()
-                .join(", ");
-            return Err(PlanError::UnknownCandidate {
-                name: name.clone(),
-                known,
-            });
-        }
-        let is_beyond = |cell: &&Cell| {
-            let count = |(name, value): (String, u64)| match name.as_str() {
-                "clients" | "streams" | "pairs" => !(1..=MOST_OF_A_KIND).contains(&value),
-                "rate" => value == 0,
-                _ => false,
-            };
-            cell.factors().into_iter().any(count)
-        };
-        if let Some(cell) = self.cells.iter().find(is_beyond) {
-            return Err(PlanError::Count(cell.title()));
-        }
-        match self.rounds {
-            0 => Err(PlanError::Empty("rounds")),
-            rounds if rounds > MAX_ROUNDS => Err(PlanError::Rounds(rounds)),
-            _ if self.settings.span_ms == 0 => Err(PlanError::Span),
-            _ if self.stop.is_some_and(|stop| stop.most_rounds > MAX_ROUNDS) => {
-                Err(PlanError::Rounds(self.stop.map_or(0, |stop| stop.most_rounds)))
-            }
-            _ => Ok(()),
-        }
-    }
-
     /// Whether all that is measured has one process, without another side.
     pub fn is_alone(&self) -> bool {
         self.cells.iter().all(|cell| cell.workload.is_alone())
@@ -254,18 +167,6 @@ impl Plan {
         }
         order
     }
-}
-
-/// At least one name, and none twice.
-fn distinct(names: &[String], what: &'static str) -> Result<(), PlanError> {
-    if names.is_empty() {
-        return Err(PlanError::Empty(what));
-    }
-    let twice = names
-        .iter()
-        .enumerate()
-        .find(|(index, name)| names[..*index].contains(name));
-    twice.map_or(Ok(()), |(_, name)| Err(PlanError::Twice(name.clone())))
 }
 
 #[cfg(test)]

@@ -3,7 +3,9 @@
 use serde_json::json;
 use toml::{Spanned, Value};
 
-use super::{Cell, Content, PlanFileError, Reader, Values};
+use super::{Cell, Content, PlanFileError, Reader, Values, plain};
+use crate::experiment::PlanError;
+use crate::testbed;
 use crate::workload::KINDS;
 
 /// Fields that every workload has.
@@ -15,7 +17,12 @@ type Fields = serde_json::Map<String, serde_json::Value>;
 /// Most cells of a plan: more could not be measured in a day.
 const MOST: usize = 1000;
 
-pub(super) fn of(content: &Content, reader: &Reader<'_>, is_quick: bool) -> Result<Vec<Cell>, PlanFileError> {
+pub(super) fn of(
+    content: &Content,
+    candidates: &[String],
+    reader: &Reader<'_>,
+    is_quick: bool,
+) -> Result<Vec<Cell>, PlanFileError> {
     let mut cells = Vec::new();
     for workload in &content.workload {
         let fields = workload.get_ref();
@@ -30,9 +37,11 @@ pub(super) fn of(content: &Content, reader: &Reader<'_>, is_quick: bool) -> Resu
             let reason = format!("workload `{kind}` has no `{name}`; it has {}", listed(takes));
             return Err(reader.at(value, reason));
         }
-        let is_left_out = fields
-            .get("quick")
-            .is_some_and(|quick| quick.get_ref() == &Value::Boolean(false));
+        let is_left_out = match fields.get("quick").map(|quick| (quick, quick.get_ref())) {
+            None => false,
+            Some((_, Value::Boolean(is_in_it))) => !is_in_it,
+            Some((quick, _)) => return Err(reader.at(quick, "`quick` is true or false")),
+        };
         if is_quick && is_left_out {
             continue;
         }
@@ -49,7 +58,10 @@ pub(super) fn of(content: &Content, reader: &Reader<'_>, is_quick: bool) -> Resu
             }
         });
         let values = values.collect::<Result<Vec<_>, _>>()?;
-        cells.extend(combinations(&kind, &values, reader)?);
+        for cell in combinations(&kind, &values, reader)? {
+            check(&cell, &cells, candidates).map_err(|reason| reader.at(workload, reason))?;
+            cells.push(cell);
+        }
     }
     if cells.len() > MOST {
         let reason = format!("{} combinations: at most {MOST} can be measured", cells.len());
@@ -57,6 +69,26 @@ pub(super) fn of(content: &Content, reader: &Reader<'_>, is_quick: bool) -> Resu
     }
     unused(content, reader)?;
     Ok(cells)
+}
+
+/// Whether a cell can be measured beside those before it, and by whom.
+fn check(cell: &Cell, before: &[Cell], candidates: &[String]) -> Result<(), String> {
+    cell.check().map_err(|error| error.to_string())?;
+    if before.iter().any(|other| other.name() == cell.name()) {
+        return Err(PlanError::Twice(cell.name()).to_string());
+    }
+    let able = testbed::ALL
+        .iter()
+        .filter(|known| (known.supports)(&cell.workload));
+    let able: Vec<_> = able.map(|candidate| candidate.name).collect();
+    match candidates.iter().any(|name| able.contains(&name.as_str())) {
+        true => Ok(()),
+        false => Err(format!(
+            "none of the plan's candidates can be measured with `{}`; those that can are {}",
+            cell.workload.kind(),
+            able.join(", ")
+        )),
+    }
 }
 
 fn kind(workload: &Spanned<Values>, reader: &Reader<'_>) -> Result<String, PlanFileError> {
@@ -107,7 +139,7 @@ fn combinations(
     let cell = |fields: Fields| {
         cell(&fields).map_err(|error| {
             let place = at_fault(&fields, values, &error).map_or(0, |written| written.span().start);
-            reader.error(place, format!("workload `{kind}`: {error}"))
+            reader.error(place, format!("workload `{kind}`: {}", plain(&error)))
         })
     };
     all.into_iter().map(cell).collect()

@@ -46,7 +46,7 @@ impl PlanFile {
         let reader = Reader { origin, text };
         let content: Content = toml::from_str(text).map_err(|error| {
             let place = error.span().map_or(0, |span| span.start);
-            reader.error(place, error.message())
+            reader.error(place, plain(error.message()))
         })?;
         let full = content.plan(&reader, false)?;
         figures::check(&content, &full, &reader)?;
@@ -87,8 +87,7 @@ struct Content {
     #[serde(default)]
     factors: Values,
     workload: Vec<Spanned<Values>>,
-    #[serde(default)]
-    measure: Measure,
+    measure: Option<Spanned<Measure>>,
     #[serde(default)]
     quick: Quick,
     paper: Option<PaperTable>,
@@ -116,8 +115,7 @@ struct Quick {
     candidates: Option<Vec<Spanned<String>>>,
     #[serde(default)]
     factors: Values,
-    #[serde(default)]
-    measure: Measure,
+    measure: Option<Spanned<Measure>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -156,13 +154,23 @@ impl Content {
             _ => &self.candidates,
         };
         let candidates = known(candidates, reader)?;
-        let cells = cells::of(self, reader, is_quick)?;
-        let measure = self.measure.clone();
-        let measure = if is_quick {
-            measure.quickened(&self.quick.measure)
-        } else {
-            measure
+        let cells = cells::of(self, &candidates, reader, is_quick)?;
+        let own = |table: &Option<Spanned<Measure>>| table.as_ref().map(|it| it.get_ref().clone());
+        let measure = own(&self.measure).unwrap_or_default();
+        let (measure, table) = match &self.quick.measure {
+            _ if !is_quick => (measure, &self.measure),
+            Some(quick) => (measure.quickened(quick.get_ref()), &self.quick.measure),
+            None => (measure.quickened(&Measure::default()), &self.measure),
         };
+        let said = own(table).unwrap_or_default();
+        if said.half_width.is_some()
+            && measure.most_rounds.is_none()
+            && (!is_quick || self.quick.measure.is_some())
+            || said.most_rounds.is_some() && measure.half_width.is_none()
+        {
+            let place = table.as_ref().map_or(0, |table| table.span().start);
+            return Err(reader.error(place, "`half-width` and `most-rounds` take one another"));
+        }
         let plan = Plan {
             experiment: self.name.get_ref().clone(),
             title: self.title.clone(),
@@ -180,8 +188,10 @@ impl Content {
             seed: 0,
             settings: measure.settings(is_quick),
         };
-        plan.check(testbed::ALL)
-            .map_err(|error| reader.at(&self.name, error.to_string()))?;
+        plan.check(testbed::ALL).map_err(|error| match table {
+            Some(table) if error.is_of_measuring() => reader.at(table, error.to_string()),
+            _ => reader.at(&self.name, error.to_string()),
+        })?;
         Ok(plan)
     }
 
@@ -205,6 +215,18 @@ impl Content {
             if let Some(other) = [candidate, baseline].into_iter().find(|name| !of(name)) {
                 return Err(reader.at(written, format!("`{other}` is none of this plan's candidates")));
             }
+            if candidate == baseline {
+                return Err(reader.at(written, format!("`{candidate}` is compared with itself")));
+            }
+            if self
+                .compare
+                .iter()
+                .filter(|other| other.get_ref() == written.get_ref())
+                .count()
+                > 1
+            {
+                return Err(reader.at(written, format!("`{}` is here twice", written.get_ref())));
+            }
             let both = [candidate, baseline].map(str::to_owned);
             if both.iter().all(|name| measured.contains(name)) {
                 let [candidate, baseline] = both;
@@ -213,6 +235,20 @@ impl Content {
         }
         Ok(comparisons)
     }
+}
+
+/// What is wrong with a value, without names of the program's own types.
+fn plain(error: &str) -> String {
+    const TYPES: [(&str, &str); 6] = [
+        ("expected u8", "expected a whole number from 0 to 255"),
+        ("expected u16", "expected a whole number from 0 to 65535"),
+        ("expected u32", "expected a whole number from 0 to 4294967295"),
+        ("expected u64", "expected a whole number"),
+        ("expected f64", "expected a number"),
+        (" as i128", ""),
+    ];
+    let one = |text: String, (own, plain): (&str, &str)| text.replace(own, plain);
+    TYPES.into_iter().fold(error.to_owned(), one)
 }
 
 /// Names of candidates that there are, each once.

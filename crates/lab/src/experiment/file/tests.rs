@@ -158,7 +158,78 @@ fn mistakes_are_said_with_their_line() {
             "\"../small\"",
             "small.toml:2: `../small` is no name",
         ),
-        ("rounds = 7", "rounds = 0", "small.toml:2: the plan has no rounds"),
+        (
+            "rounds = 7",
+            "rounds = 0",
+            "small.toml:20: the plan has no rounds",
+        ),
+        (
+            "rounds = 7",
+            "rounds = 2000",
+            "small.toml:20: 2000 rounds: at most",
+        ),
+        (
+            "rounds = 7",
+            "rounds = 7\nspan-ms = 9000000000000000000",
+            "small.toml:20: a span of 9000000000000000000 ms",
+        ),
+        (
+            "rounds = 7",
+            "rounds = 7\npatience-ms = 0",
+            "small.toml:20: a patience of 0 ms: it takes 1",
+        ),
+        (
+            "half-width = 0.1",
+            "half-width = nan",
+            "small.toml:20: half-width is NaN",
+        ),
+        (
+            "half-width = 0.1",
+            "",
+            "small.toml:20: `half-width` and `most-rounds` take one another",
+        ),
+        (
+            "half-width = 0.1",
+            "half-width = 0.1\ncongestion = \"\"",
+            "small.toml:20: `` is no name of a congestion control",
+        ),
+        (
+            "span-ms = 5",
+            "span-ms = 0",
+            "small.toml:28: a span of 0 ms: it takes 1",
+        ),
+        ("\"A small one\"", "\"\\u001b[2J\"", "the title has characters"),
+        (
+            "[\"unix/kernel-loopback\"]",
+            "[\"unix/unix\"]",
+            "small.toml:5: `unix` is compared with itself",
+        ),
+        (
+            "[\"unix/kernel-loopback\"]",
+            "[\"unix/kernel-loopback\", \"unix/kernel-loopback\"]",
+            "small.toml:5: `unix/kernel-loopback` is here twice",
+        ),
+        (
+            "\"64\", 1024",
+            "\"64\", 64",
+            "small.toml:12: `latency_64B_mtu1500` is in the plan twice",
+        ),
+        ("mtu = 1500", "mtu = 67", "small.toml:15: an MTU of 67: it is 68"),
+        (
+            "mtu = 1500",
+            "mtu = 65536",
+            "expected a whole number from 0 to 65535",
+        ),
+        (
+            "quick = false",
+            "quick = 5",
+            "small.toml:18: `quick` is true or false",
+        ),
+        (
+            "kind = \"connect\"",
+            "kind = \"entries\"\nusers = 5\nspan-ms = 1",
+            "small.toml:15: none of the plan's candidates can be measured with `entries`; those that can are",
+        ),
     ] {
         let found = mistake(right, wrong);
         assert!(found.contains(said), "{wrong}: {found}");
@@ -178,7 +249,7 @@ fn every_kind_can_be_written_with_its_fields() {
         let fields = takes.iter().map(|field| format!("{field} = {}\n", value(field)));
         let fields: String = fields.collect();
         let text = format!(
-            "name = \"t\"\ntitle = \"t\"\ncandidates = [\"unix\"]\n[[workload]]\nkind = \"{kind}\"\n{fields}"
+            "name = \"t\"\ntitle = \"t\"\ncandidates = [\"unix\", \"adaptive\", \"measured\"]\n[[workload]]\nkind = \"{kind}\"\n{fields}"
         );
         let file = PlanFile::parse("t", &text).unwrap_or_else(|error| panic!("{error}"));
         let workload: Workload = file.plan(false, 0, [0, 0]).cells[0].workload;
