@@ -23,6 +23,7 @@ pub use report::{Report, RowReport};
 pub use rows::{ROWS, Row};
 
 use std::collections::BTreeMap;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -217,24 +218,39 @@ struct Lines<'a> {
     limit: Duration,
 }
 
-/// What a client has said.
+/// What a client has said, and the last of what its server has.
 struct Said {
     status: ExitStatus,
     output: String,
     errors: String,
+    server: String,
 }
 
 impl Said {
     /// Of one that did not do what it was to.
     fn complaint(&self) -> String {
-        let lines = self.output.lines().chain(self.errors.lines());
-        let last: Vec<_> = lines.rev().take(4).collect();
+        let client = last_of(&format!("{}\n{}", self.output, self.errors));
+        let of_server = match self.server.as_str() {
+            "" => String::new(),
+            said => format!("; the server said: {said}"),
+        };
         format!(
-            "the client, which ended with {}, said: {}",
-            self.status,
-            last.join(" / ")
+            "the client, which ended with {}, said: {client}{of_server}",
+            self.status
         )
     }
+}
+
+/// The last lines of what a program wrote, in one.
+fn last_of(text: &str) -> String {
+    let mut last: Vec<_> = text
+        .lines()
+        .rev()
+        .filter(|line| !line.is_empty())
+        .take(4)
+        .collect();
+    last.reverse();
+    last.join(" / ")
 }
 
 /// Runs a client to its end, and its server meanwhile.
@@ -269,6 +285,7 @@ fn exchange(places: &Places<'_>, lines: &Lines<'_>, way: Way, stop: &AtomicBool)
         status,
         output,
         errors,
+        server: server_said(places),
     })
 }
 
@@ -282,7 +299,8 @@ fn serve<'a>(
 ) -> Result<Running<'a>, String> {
     let cannot = |error| format!("cannot start the server: {error}");
     let mut command = places.command(way, End::Server, line, seconds).map_err(cannot)?;
-    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let log = File::create(places.file(SERVER_LOG)).map_err(cannot)?;
+    command.stderr(log.try_clone().map_err(cannot)?).stdout(log);
     let mut server = places.start(command).map_err(cannot)?;
     let deadline = Instant::now() + PATIENCE;
     until(deadline, stop, "the server does not come to listen", || {
@@ -290,8 +308,21 @@ fn serve<'a>(
             return Err(format!("the server ended with {status}"));
         }
         Ok(places.is_served(way).then_some(()))
+    })
+    .map_err(|reason| match server_said(places).as_str() {
+        "" => reason,
+        said => format!("{reason}; it said: {said}"),
     })?;
     Ok(server)
+}
+
+/// What servers write, in the directory of programs' files.
+const SERVER_LOG: &str = "server.log";
+
+fn server_said(places: &Places<'_>) -> String {
+    last_of(&String::from_utf8_lossy(
+        &fs::read(places.file(SERVER_LOG)).unwrap_or_default(),
+    ))
 }
 
 /// Looks again and again until there is something, or an error.
@@ -331,4 +362,26 @@ pub fn find(program: &str) -> Option<PathBuf> {
     places
         .map(|place| place.join(program))
         .find(|path| path.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt;
+
+    use super::*;
+
+    #[test]
+    fn what_both_sides_wrote_last_is_said_in_its_order() {
+        let said = Said {
+            status: ExitStatus::from_raw(1 << 8),
+            output: "1\n2\n3\n".into(),
+            errors: "4\n\n5\n".into(),
+            server: last_of("one\ntwo\n"),
+        };
+        let complaint = said.complaint();
+        assert!(
+            complaint.contains("exit status: 1, said: 2 / 3 / 4 / 5; the server said: one / two"),
+            "{complaint}"
+        );
+    }
 }
