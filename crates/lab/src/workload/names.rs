@@ -164,10 +164,10 @@ impl Workload {
             Self::Availability { size } => format!("stream, {size} writes"),
             Self::Switching { still: false, times } => format!("{times} changes"),
             Self::Switching { still: true, times } => format!("{times} times nothing"),
-            Self::HotSpot { clients, size } => format!("{clients} clients, ping-pong, {size}"),
-            Self::MultiStream { streams, size } => format!("{streams} streams, {size} writes"),
-            Self::FanIn { clients, size } => format!("from {clients} clients, {size} writes"),
-            Self::FanOut { clients, size } => format!("to {clients} clients, {size} writes"),
+            Self::HotSpot { clients, size } => format!("{}, ping-pong, {size}", several(*clients, "client")),
+            Self::MultiStream { streams, size } => format!("{}, {size} writes", several(*streams, "stream")),
+            Self::FanIn { clients, size } => format!("from {}, {size} writes", several(*clients, "client")),
+            Self::FanOut { clients, size } => format!("to {}, {size} writes", several(*clients, "client")),
             Self::Incast { clients, size } => format!("{clients} clients answer at once, {size}"),
             Self::Bidirectional { size } => format!("both ways at once, {size} writes"),
             Self::Mixed { size } => format!("ping-pong, 1B to {size}"),
@@ -177,20 +177,30 @@ impl Workload {
                 server,
                 clients,
                 size,
-            } => format!("{}, {clients} clients, a file of {size}", server.name()),
+            } => format!(
+                "{}, {}, a file of {size}",
+                server.name(),
+                several(*clients, "client")
+            ),
             Self::WebTrace {
                 server,
                 clients,
                 trace,
-            } => format!("{}, {clients} clients, {}", server.name(), trace.title()),
+            } => format!(
+                "{}, {}, {}",
+                server.name(),
+                several(*clients, "client"),
+                trace.title()
+            ),
             Self::WebZipf {
                 server,
                 clients,
                 trace,
                 alpha,
             } => format!(
-                "{}, {clients} clients, α {alpha}, files of {}",
+                "{}, {}, α {alpha}, files of {}",
                 server.name(),
+                several(*clients, "client"),
                 trace.title()
             ),
             Self::Mpi { library, size } => format!("{}, ping-pong, {size}", library.name()),
@@ -255,5 +265,13 @@ impl Workload {
             _ => Vec::new(),
         };
         factors.into_iter().collect()
+    }
+}
+
+/// So many of something.
+fn several(number: u8, what: &str) -> String {
+    match number {
+        1 => format!("1 {what}"),
+        _ => format!("{number} {what}s"),
     }
 }

@@ -43,7 +43,7 @@ pub fn page(runs: &[Saved]) -> String {
     let title = match &views[..] {
         [] => "No runs".to_owned(),
         [only] => only.title.clone(),
-        [first, others @ ..] => format!("{} and {} more", first.title, others.len()),
+        [first, .., last] => format!("{} experiments: {} to {}", views.len(), first.name, last.name),
     };
     let charts = views.iter().flat_map(|view| view.charts()).collect::<Vec<_>>();
     let page = Page {

@@ -3,7 +3,9 @@
 (function () {
   "use strict";
 
-  const SYMBOLS = ["circle", "rect", "triangle", "diamond", "roundRect", "pin", "arrow", "circle"];
+  // Each with its middle at the value.
+  const PLUS = "path://M4 0H8V4H12V8H8V12H4V8H0V4H4Z";
+  const SYMBOLS = ["circle", "rect", "triangle", "diamond", "roundRect", PLUS, "arrow", "circle"];
   const DASHES = ["solid", "solid", "dashed", "dashed", "dotted", "dotted", [8, 3, 2, 3], [2, 2]];
   // What a paper says stands out.
   const STAR = "path://M10 0L12.5 7.3L20 7.6L14 12.2L16.2 19.6L10 15.2L3.8 19.6L6 12.2L0 7.6L7.5 7.3Z";
@@ -280,7 +282,8 @@
     if (!isSwept) Object.assign(across, { nameLocation: "middle", nameGap: 28 });
     return {
       animation: false,
-      textStyle: { fontFamily: "inherit" },
+      // By its name: a legend is laid out by how wide its words are in that font.
+      textStyle: { fontFamily: getComputedStyle(document.body).fontFamily },
       grid: { left: 12, right: 18, top: isSwept ? 70 : 40, bottom: 34, containLabel: true, outerBoundsMode: "same" },
       legend: {
         show: isSwept,

@@ -150,6 +150,26 @@ fn identifiers_are_unique_and_links_lead_somewhere() {
 }
 
 #[test]
+fn a_page_of_several_runs_says_which_figures_they_are() {
+    let mut other = saved();
+    other.report.header.plan.experiment = "toe/fig3".into();
+    let page = Element::parse(&page(&[saved(), other]));
+    assert_eq!(page.named("h1")[0].text, "2 experiments: sockets to toe/fig3");
+    for name in ["li", "h2"] {
+        let is_named = |element: &&Element| element.text.starts_with("toe/fig3 ");
+        assert_eq!(page.named(name).into_iter().filter(is_named).count(), 1, "{name}");
+    }
+    // Of interrupts there are two, in different units.
+    for summary in page.named("summary") {
+        assert!(
+            summary.text.matches("interrupts;").count() <= 1,
+            "{}",
+            summary.text
+        );
+    }
+}
+
+#[test]
 fn nothing_is_loaded_from_elsewhere() {
     let text = page(&[saved()]);
     let page = Element::parse(&text);
@@ -199,6 +219,7 @@ fn run_that_says(text: &str) -> Saved {
     let mut run = saved();
     let report = &mut run.report;
     report.header.plan.title = text.into();
+    report.header.plan.experiment = text.into();
     report.header.plan.seed = 1;
     report.header.began = text.into();
     report.header.host.cpu = Some(text.into());

@@ -13,6 +13,8 @@ use crate::workload::Better;
 /// A run.
 pub(super) struct RunView {
     pub(super) anchor: String,
+    /// The experiment's: `toe/fig3`.
+    pub(super) name: String,
     pub(super) title: String,
     pub(super) about: String,
     pub(super) doubts: Vec<String>,
@@ -35,6 +37,8 @@ pub(super) struct PanelView {
     pub(super) main: Vec<FigureView>,
     /// The others, which are shown when asked for.
     pub(super) more: Vec<FigureView>,
+    /// How many these are, and of what.
+    pub(super) more_about: String,
 }
 
 /// A chart and its table.
@@ -90,6 +94,7 @@ impl RunView {
         let missing = report.candidates.iter();
         let missing = missing.filter_map(|(name, fate)| Some((name.clone(), fate.unavailable.clone()?)));
         Self {
+            name: report.header.plan.experiment.clone(),
             title: report.header.plan.title.clone(),
             about: facts::line(&report.header),
             doubts: run.doubts(),
@@ -125,13 +130,27 @@ impl PanelView {
             .map(|figure| FigureView::of(run, figure, false));
         let main = figures.next().into_iter();
         let ratios = panel.ratios.map(|ratios| FigureView::of(run, ratios, true));
+        let more: Vec<_> = figures.collect();
         Self {
             anchor: format!("{run}-{}", panel.name),
             title: panel.title,
             main: main.chain(ratios).collect(),
-            more: figures.collect(),
+            more_about: about_more(&more),
+            more,
         }
     }
+}
+
+/// Several figures may be of the same, each in a unit of its own.
+fn about_more(figures: &[FigureView]) -> String {
+    let mut of: Vec<&str> = Vec::new();
+    for figure in figures {
+        if !of.contains(&figure.measure.as_str()) {
+            of.push(&figure.measure);
+        }
+    }
+    let plural = if figures.len() == 1 { "" } else { "s" };
+    format!("{} more figure{plural}: {}", figures.len(), of.join("; "))
 }
 
 impl FigureView {
