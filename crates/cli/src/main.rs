@@ -94,7 +94,7 @@ fn main() -> ExitCode {
             // Whoever read the output has read enough, as `head` does.
             return ExitCode::SUCCESS;
         }
-        eprintln!("toehold: {error:#}");
+        toehold_lab::say(&format!("toehold: {error:#}"));
         ExitCode::FAILURE
     })
 }

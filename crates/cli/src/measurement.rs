@@ -11,7 +11,7 @@ use toehold_lab::far::Far;
 use toehold_lab::host::MachineUse;
 use toehold_lab::report::{self, Header, Look, Report};
 use toehold_lab::samples::{Store, Unfinished, write_json};
-use toehold_lab::{Lock, Plan, Progress, Runner, testbed};
+use toehold_lab::{Lock, Plan, Progress, Runner, say, testbed};
 
 use crate::{interrupt, side};
 
@@ -104,8 +104,7 @@ pub(crate) enum Begin {
 
 /// Waits until nobody else measures on this machine; there is no lock if `stop` is set meanwhile.
 pub(crate) fn lock(stop: &AtomicBool) -> Result<Option<Lock>> {
-    let waiting =
-        || eprintln!("another measurement runs on this machine; waiting for its end (Ctrl-C gives up)");
+    let waiting = || say("another measurement runs on this machine; waiting for its end (Ctrl-C gives up)");
     Lock::acquire(stop, waiting).context("cannot tell whether another measurement runs")
 }
 
@@ -127,8 +126,7 @@ pub(crate) fn measure(plan: Plan, results: &Path, begin: &Begin, stop: &AtomicBo
             (run.header, store, run.samples)
         }
         None => {
-            let store = Store::create(results, &header.plan.experiment)?;
-            store.write("run.json", &header)?;
+            let store = Store::begin(results, &header.plan.experiment, &header)?;
             (header, store, Vec::new())
         }
     };
@@ -160,7 +158,7 @@ pub(crate) fn measure(plan: Plan, results: &Path, begin: &Begin, stop: &AtomicBo
         store.directory(),
     );
     store.write("report.json", &report)?;
-    eprintln!("raw samples and report: {}", report.results.display());
+    say(&format!("raw samples and report: {}", report.results.display()));
     Ok(report)
 }
 

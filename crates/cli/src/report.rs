@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, anyhow, bail};
 use toehold_lab::report::{self, Picture, Saved};
+use toehold_lab::say;
 
 use crate::measurement;
 
@@ -71,7 +72,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     let page = arguments.out.or_else(|| (!has_other).then(|| PAGE.into()));
     if let Some(path) = page {
         write_whole(&path, report::page(&runs).as_bytes())?;
-        eprintln!("{}", std::path::absolute(&path).unwrap_or(path).display());
+        say(&std::path::absolute(&path).unwrap_or(path).display().to_string());
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -51,7 +51,7 @@ pub mod workload;
 pub use experiment::{Comparison, Plan, PlanError, Settings, StopRule, Wanted};
 pub use lock::Lock;
 pub use process::Launcher;
-pub use progress::Progress;
+pub use progress::{Progress, say};
 pub use runner::{Observer, RunError, Runner};
 pub use size::{Size, SizeError};
 pub use workload::{Cell, Workload};

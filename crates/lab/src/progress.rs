@@ -1,11 +1,19 @@
 //! How a run goes, on standard error: a bar on a terminal, a line a round elsewhere.
 
+use std::collections::HashSet;
+use std::io::Write;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::runner::Observer;
 use crate::samples::{Outcome, Sample};
+
+/// Says something to a person, a line on standard error. Nobody may be there to read it any more, as
+/// when a terminal was closed: then what is going on goes on.
+pub fn say(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
 
 /// Shows an [`Observer`]'s news to a person.
 #[derive(Debug)]
@@ -17,6 +25,8 @@ pub struct Progress {
     announced: u32,
     /// The first measurement: not 0 if a run goes on.
     first: Option<u32>,
+    /// What is left out, and why: said once.
+    left_out: HashSet<String>,
 }
 
 impl Progress {
@@ -34,14 +44,15 @@ impl Progress {
             began: Instant::now(),
             announced: 0,
             first: None,
+            left_out: HashSet::new(),
         }
     }
 
     /// Something a person should know now.
     pub fn say(&self, text: &str) {
         match &self.bar {
-            Some(bar) => bar.suspend(|| eprintln!("{text}")),
-            None => eprintln!("{text}"),
+            Some(bar) => bar.suspend(|| say(text)),
+            None => say(text),
         }
     }
 
@@ -62,7 +73,11 @@ impl Progress {
         let left = left.map_or(String::new(), |left| {
             format!(", about {} left", humantime::format_duration(left))
         });
-        eprintln!("round {} of {}{left}", round + 1, self.rounds.max(round + 1));
+        say(&format!(
+            "round {} of {}{left}",
+            round + 1,
+            self.rounds.max(round + 1)
+        ));
     }
 }
 
@@ -89,13 +104,16 @@ impl Observer for Progress {
     }
 
     fn ended(&mut self, sample: &Sample) {
-        let (what, reason) = match &sample.outcome {
-            Outcome::Measured { .. } => return,
-            Outcome::Failed { reason, .. } => {
-                (format!("{} failed at {}", sample.candidate, sample.name), reason)
+        let Sample { candidate, name, .. } = sample;
+        match &sample.outcome {
+            Outcome::Measured { .. } => {}
+            Outcome::Failed { reason, .. } => self.say(&format!("{candidate} failed at {name}: {reason}")),
+            Outcome::Unavailable { reason } => {
+                let text = format!("{candidate} is left out: {reason}");
+                if self.left_out.insert(text.clone()) {
+                    self.say(&text);
+                }
             }
-            Outcome::Unavailable { reason } => (format!("{} is left out", sample.candidate), reason),
-        };
-        self.say(&format!("{what}: {reason}"));
+        }
     }
 }

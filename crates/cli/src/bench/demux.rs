@@ -13,6 +13,7 @@ use toehold_demux_lab::paper::{self, Effort, Entered, Number, Point};
 use toehold_demux_lab::speed::{self, Attacked, Candidate, Growth, Plan, Threads, Times};
 use toehold_lab::host::{Build, Host};
 use toehold_lab::samples::Store;
+use toehold_lab::say;
 
 use super::Output;
 use crate::nodes::table;
@@ -124,11 +125,11 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let mut store = Store::create(&output.results()?, "demux")?;
     let plan = plan(arguments);
     if let Some(live) = arguments.attacks {
-        let found = speed::attacks(live, plan.rounds, plan.seed, |what| eprintln!("{what}"));
+        let found = speed::attacks(live, plan.rounds, plan.seed, say);
         store.write("report.json", &found)?;
         output.deliver_one(&found)?;
         if !output.is_json_only() {
-            show_attacks(&found);
+            show_attacks(&found)?;
         }
     } else {
         let report = measure(arguments, &plan);
@@ -141,7 +142,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
             show(&report)?;
         }
     }
-    eprintln!("what was measured: {}", store.directory().display());
+    say(&format!("what was measured: {}", store.directory().display()));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -155,7 +156,6 @@ fn measure(arguments: &Arguments, plan: &Plan) -> Report {
     } else {
         &FIGURE_9_USERS[..]
     };
-    let say = |what: &str| eprintln!("{what}");
     let (build, host) = (Build::this(), Host::read());
     say("simulating the paper's users");
     let (section_3, figure_4) = (paper::section_3(effort), paper::figure_4(effort));
@@ -344,7 +344,7 @@ fn show_threads(found: &[Threads]) -> std::io::Result<()> {
     )
 }
 
-fn show_attacks(found: &[Attacked]) {
+fn show_attacks(found: &[Attacked]) -> Result<()> {
     let columns = [
         "attack",
         "candidate",
@@ -366,7 +366,8 @@ fn show_attacks(found: &[Attacked]) {
         let times = times.map(|ns| format!("{ns:.1}"));
         shown.add_row(named.into_iter().chain(times).chain([two_digits(row.ratio())]));
     }
-    println!("Nanoseconds a look-up\n{shown}");
+    writeln!(std::io::stdout(), "Nanoseconds a look-up\n{shown}")?;
+    Ok(())
 }
 
 fn two_digits(value: f64) -> String {

@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use clap::builder::PossibleValuesParser;
 use toehold_lab::programs::{self, Files, Options, ROWS};
 use toehold_lab::samples::Store;
+use toehold_lab::say;
 
 use crate::interrupt;
 use crate::measurement::Output;
@@ -72,14 +73,13 @@ pub(super) fn run(arguments: Arguments) -> Result<ExitCode> {
     let own = std::env::current_exe().context("cannot find this program (is /proc mounted?)")?;
     let files = Files::make(&own)?;
     let mut store = Store::create(&output.results()?, "programs")?;
-    let say = |news: &str| eprintln!("{news}");
     let report = programs::run(&options, &own, &files, &mut store, &stop, say)?;
     store.write("report.json", &report)?;
     if !output.is_json_only() {
         write!(std::io::stdout(), "{}", report.text())?;
     }
     output.deliver_one(&report)?;
-    eprintln!("what was measured: {}", store.directory().display());
+    say(&format!("what was measured: {}", store.directory().display()));
     Ok(match (stop.load(Ordering::Relaxed), report.is_whole()) {
         (true, _) => ExitCode::from(interrupt::STATUS),
         (false, true) => ExitCode::SUCCESS,

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use toehold_lab::changes::{Agreement, Change, Changes, Verdict};
-use toehold_lab::report::{Report, spoken};
+use toehold_lab::report::{Report, Saved, spoken};
 
 use crate::nodes::{print_json, table};
 
@@ -19,7 +19,7 @@ use crate::nodes::{print_json, table};
   toehold compare results/2026-11-21T10-15-00Z-toe-fig3 results/2026-11-22T10-15-00Z-toe-fig3
   toehold compare before.json after.json --json | jq '.cells[] | select(.verdict != \"same\")'")]
 pub(crate) struct Arguments {
-    /// The first run: its directory, or its report
+    /// The first run: its directory, or a report in JSON. An interrupted one has the figures that it had
     #[arg(value_name = "A")]
     before: PathBuf,
 
@@ -63,27 +63,21 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
 }
 
 fn read(path: &Path) -> Result<Report> {
-    let file = if path.is_dir() {
-        path.join("report.json")
-    } else {
-        path.to_owned()
-    };
-    let text = std::fs::read_to_string(&file).with_context(|| {
-        format!(
-            "cannot read {}: is it a run that came to its end?",
-            file.display()
-        )
-    })?;
-    serde_json::from_str(&text).with_context(|| format!("{} is no report of a run", file.display()))
+    if path.is_dir() {
+        return Ok(Saved::read(path)?.report);
+    }
+    let bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    Ok(Report::read(path, &bytes)?)
 }
 
 fn about(name: &str, report: &Report) -> String {
     let (plan, build, host) = (&report.header.plan, &report.header.build, &report.header.host);
     let commit = build.commit.get(..12).unwrap_or(&build.commit);
     format!(
-        "{name}: {}, {}, commit {commit}{}, {}, Linux {}\n",
+        "{name}: {}, {}{}, commit {commit}{}, {}, Linux {}\n",
         plan.experiment,
         report.header.began,
+        if report.complete { "" } else { ", interrupted" },
         if build.dirty { " (changed)" } else { "" },
         host.cpu.as_deref().unwrap_or("unknown processor"),
         host.kernel.as_deref().unwrap_or("unknown"),

@@ -1,5 +1,6 @@
 //! `toehold list`: which plans there are, how long they take, and what they need.
 
+use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -63,8 +64,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
             spoken(row.full_s),
         ]);
     }
-    println!("{listed}");
-    println!("toehold reproduce NAME [--quick]; with the name of a paper or `all`, one after the other");
+    writeln!(
+        std::io::stdout(),
+        "{listed}\ntoehold reproduce NAME [--quick]; with the name of a paper or `all`, one after the other"
+    )?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -10,9 +10,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use toehold_lab::Plan;
 use toehold_lab::experiment::{PlanFile, builtin};
 use toehold_lab::report::Report;
+use toehold_lab::{Plan, say};
 
 use crate::bench::{cores, seed};
 use crate::interrupt;
@@ -92,7 +92,10 @@ impl Measuring {
         let many = plans.len();
         for (number, plan) in (1..).zip(plans) {
             if many > 1 {
-                eprintln!("{number} of {many}: {}, {}", plan.experiment, plan.title);
+                say(&format!(
+                    "{number} of {many}: {}, {}",
+                    plan.experiment, plan.title
+                ));
             }
             let report = measurement::measure(plan, &results, &self.begin(), &stop)?;
             let complete = report.complete;

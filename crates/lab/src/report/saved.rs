@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 use super::{FORMAT, Header, Report};
 use crate::host::MachineUse;
@@ -43,7 +44,7 @@ pub struct RawFile {
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// There is no run.
-    #[error("{} is no run: it has no run.json (a run is a directory that `toehold bench` made)", .0.display())]
+    #[error("{} is no run: it has no run.json (a run is a directory among the results of `toehold bench`, `reproduce` or `sweep`)", .0.display())]
     NoRun(PathBuf),
     /// A file of it cannot be read.
     #[error("cannot read {}: {error}", path.display())]
@@ -53,9 +54,9 @@ pub enum ReadError {
         /// Why.
         error: io::Error,
     },
-    /// What was to be done is not understood.
-    #[error("{}: {error}", path.display())]
-    Header {
+    /// It is not what a run writes.
+    #[error("{} is not what a run writes: {error}", path.display())]
+    Content {
         /// Which file.
         path: PathBuf,
         /// Where in it, and why.
@@ -99,7 +100,7 @@ impl Saved {
                 .map(|file| &file.bytes[..])
         };
         let run = bytes_of("run.json").ok_or_else(|| ReadError::NoRun(directory.clone()))?;
-        let header = header(&directory.join("run.json"), run)?;
+        let header = Header::read(&directory.join("run.json"), run)?;
         let mut damage = Vec::new();
         let samples = samples(bytes_of("samples.jsonl").unwrap_or_default(), &mut damage);
         let ending = ending(bytes_of("report.json"), &samples, &mut damage);
@@ -133,7 +134,21 @@ fn is_absent(error: &io::Error) -> bool {
     )
 }
 
-fn header(path: &Path, bytes: &[u8]) -> Result<Header, ReadError> {
+impl Header {
+    /// What a run was begun with, as it was written; `path` is what the file is called.
+    pub(crate) fn read(path: &Path, bytes: &[u8]) -> Result<Self, ReadError> {
+        versioned(path, bytes)
+    }
+}
+
+impl Report {
+    /// What a report says that was written as JSON; `path` is what it is called.
+    pub fn read(path: &Path, bytes: &[u8]) -> Result<Self, ReadError> {
+        versioned(path, bytes)
+    }
+}
+
+fn versioned<T: DeserializeOwned>(path: &Path, bytes: &[u8]) -> Result<T, ReadError> {
     #[derive(Deserialize)]
     struct Version {
         format: u32,
@@ -142,7 +157,7 @@ fn header(path: &Path, bytes: &[u8]) -> Result<Header, ReadError> {
     // Another format may have another shape, so that its number comes first.
     match serde_json::from_slice(bytes) {
         Ok(Version { format }) if format != FORMAT => Err(ReadError::Format { path, found: format }),
-        _ => serde_json::from_slice(bytes).map_err(|error| ReadError::Header { path, error }),
+        _ => serde_json::from_slice(bytes).map_err(|error| ReadError::Content { path, error }),
     }
 }
 
@@ -270,6 +285,13 @@ mod tests {
         assert!(said(&[("run.json", "{\n  \"format\": 2,\n  oops")]).contains("line 3"));
         let later = format!("{{\"format\": {}}}", FORMAT + 1);
         assert!(said(&[("run.json", &later)]).contains("use the one that wrote it"));
+        let report = |text: &str| {
+            Report::read(Path::new("b.json"), text.as_bytes())
+                .unwrap_err()
+                .to_string()
+        };
+        assert!(report(&later).contains("use the one that wrote it"));
+        assert!(report("[]").contains("b.json is not what a run writes"));
         let missing = Saved::read(Path::new("/nowhere/at/all")).unwrap_err().to_string();
         assert!(missing.contains("/nowhere/at/all is no run"), "{missing}");
     }

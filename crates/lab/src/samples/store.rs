@@ -54,6 +54,15 @@ pub struct Store {
 }
 
 impl Store {
+    /// The same with what the run is begun with in `run.json`. A run that cannot begin leaves no directory.
+    pub fn begin(results: &Path, experiment: &str, header: &impl Serialize) -> Result<Self, StoreError> {
+        let store = Self::create(results, experiment)?;
+        store
+            .write("run.json", header)
+            .inspect_err(|_| drop(fs::remove_dir_all(&store.directory)))?;
+        Ok(store)
+    }
+
     /// Makes a new directory for a run of `experiment` in `results`, and `results` if need be.
     pub fn create(results: &Path, experiment: &str) -> Result<Self, StoreError> {
         let at = |path: &Path, error| StoreError {
@@ -63,7 +72,9 @@ impl Store {
         fs::create_dir_all(results).map_err(|error| at(results, error))?;
         let directory = make_directory(results, experiment).map_err(|error| at(results, error))?;
         let path = directory.join("samples.jsonl");
-        let samples = File::create_new(&path).map_err(|error| at(&path, error))?;
+        let samples = File::create_new(&path)
+            .inspect_err(|_| drop(fs::remove_dir(&directory)))
+            .map_err(|error| at(&path, error))?;
         Ok(Self {
             directory,
             samples,
@@ -273,6 +284,16 @@ mod tests {
             text.lines()
                 .all(|line| serde_json::from_str::<Sample>(line).is_ok())
         );
+    }
+
+    #[test]
+    fn a_run_that_cannot_begin_leaves_no_directory() {
+        let results = tempfile::tempdir().unwrap();
+        // No JSON has such keys.
+        let header = std::collections::BTreeMap::from([((1, 2), 3)]);
+        let error = Store::begin(results.path(), "test", &header).unwrap_err();
+        assert!(error.to_string().contains("run.json"), "{error}");
+        assert_eq!(fs::read_dir(results.path()).unwrap().count(), 0);
     }
 
     #[test]

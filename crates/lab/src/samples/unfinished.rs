@@ -52,8 +52,8 @@ impl Unfinished {
     }
 
     fn try_open(directory: &Path, now: &Header) -> Result<Self, String> {
-        let text = read(&directory.join("run.json"))?;
-        let header: Header = serde_json::from_str(&text).map_err(|error| format!("run.json: {error}"))?;
+        let path = directory.join("run.json");
+        let header = Header::read(&path, read(&path)?.as_bytes()).map_err(|error| error.to_string())?;
         is_same(&header, now)?;
         if is_complete(directory) {
             return Err("it has come to its end".into());
@@ -205,5 +205,7 @@ mod tests {
         assert!(refused(|_| ()).contains("come to its end"));
         fs::write(directory.join("report.json"), r#"{"complete":false}"#).unwrap();
         assert!(Unfinished::latest(results.path(), &header).is_some());
+        fs::write(directory.join("run.json"), r#"{"format":1}"#).unwrap();
+        assert!(refused(|_| ()).contains("has format 1"));
     }
 }
