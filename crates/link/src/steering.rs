@@ -7,8 +7,9 @@
 //! key keeps those away who only choose the ends of connections; nodes of the same
 //! fabric know it, because they put a frame where it belongs.
 //!
-//! Whatever is not plainly a TCP segment belongs to every shard. Nothing but the ends is
-//! looked at here, and whether what looks like a segment is one is for the stack to say.
+//! A UDP datagram belongs to one of them by its ends, too. Whatever is neither plainly a TCP
+//! segment nor plainly a datagram belongs to every shard. Nothing but the ends is looked at
+//! here, and whether what looks like a segment is one is for the stack to say.
 
 use core::hash::Hasher;
 
@@ -92,15 +93,11 @@ impl Flow {
         Flow { ends }
     }
 
-    /// The connection of the TCP segment in an Ethernet frame that begins with these
-    /// bytes. `None`: it is none, or one that hides behind a VLAN tag or extension
+    /// The ends of the TCP segment or UDP datagram in an Ethernet frame that begins with
+    /// these bytes. `None`: it is none, or one that hides behind a VLAN tag or extension
     /// headers, or in fragments.
     pub fn of_frame(frame: &[u8]) -> Option<Flow> {
-        let packet = Packet::in_frame(frame)?;
-        match packet.transport {
-            (protocol::TCP, header) => Self::of_ports(header, packet.source, packet.destination),
-            _ => None,
-        }
+        Packet::in_frame(frame)?.flow()
     }
 
     /// What the packet in an Ethernet frame belongs to, for who keeps it in order: its ends,
@@ -108,19 +105,8 @@ impl Flow {
     /// or behind a VLAN tag.
     pub fn of_packet(frame: &[u8]) -> Option<Flow> {
         let packet = Packet::in_frame(frame)?;
-        let ports = match packet.transport {
-            (protocol::TCP | protocol::UDP, header) => {
-                Self::of_ports(header, packet.source, packet.destination)
-            }
-            _ => None,
-        };
-        Some(ports.unwrap_or_else(|| Self::between((packet.source, 0), (packet.destination, 0))))
-    }
-
-    fn of_ports(segment: &[u8], source: [u8; 16], destination: [u8; 16]) -> Option<Flow> {
-        let &[a, b, c, d] = segment.first_chunk()?;
-        let ports = [u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])];
-        Some(Self::between((source, ports[0]), (destination, ports[1])))
+        let addresses = || Self::between((packet.source, 0), (packet.destination, 0));
+        Some(packet.flow().unwrap_or_else(addresses))
     }
 
     #[inline]
@@ -148,6 +134,19 @@ impl<'a> Packet<'a> {
             [0x86, 0xdd] => Self::of_ipv6(packet),
             _ => None,
         }
+    }
+
+    /// By the ports of what it carries, if that has any.
+    fn flow(&self) -> Option<Flow> {
+        let (protocol::TCP | protocol::UDP, header) = self.transport else {
+            return None;
+        };
+        let &[a, b, c, d] = header.first_chunk()?;
+        let ports = [u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])];
+        Some(Flow::between(
+            (self.source, ports[0]),
+            (self.destination, ports[1]),
+        ))
     }
 
     fn of_ipv4(packet: &'a [u8]) -> Option<Packet<'a>> {

@@ -296,19 +296,7 @@ fn all_shards_learn_and_the_first_one_answers() {
         protocol: protocol::ICMPV4,
         ..ipv4::Header::new(address(1), address(0))
     };
-    let mut datagram = [0; udp::HEADER_LEN];
-    datagram[..2].copy_from_slice(&1000_u16.to_be_bytes());
-    datagram[2..4].copy_from_slice(&1001_u16.to_be_bytes());
-    datagram[4..6].copy_from_slice(&8_u16.to_be_bytes());
-    let unknown = ipv4::Header {
-        protocol: protocol::UDP,
-        ..ipv4::Header::new(address(1), address(0))
-    };
-    let questions = [
-        arp(arp::Operation::Request),
-        packet(header, &message),
-        packet(unknown, &datagram),
-    ];
+    let questions = [arp(arp::Operation::Request), packet(header, &message)];
     for (kind, question) in questions.iter().enumerate() {
         network.deliver(1, question);
         for (index, shard) in network.nodes[0].iter_mut().enumerate() {
@@ -332,6 +320,40 @@ fn all_shards_learn_and_the_first_one_answers() {
         .map(|shard| sent(shard).len())
         .collect();
     assert_eq!(announced, [1, 0, 0]);
+}
+
+/// Whichever shards a datagram comes to.
+#[test]
+fn a_datagram_is_refused_by_the_shard_of_its_flow() {
+    let mut refused = [0; 3];
+    for port in 1000..1030_u16 {
+        // Of reports there is a limit.
+        let mut network = Network::new(&[3, 1]);
+        network.careless = port % 2 == 0;
+        network.deliver(1, &arp(arp::Operation::Request));
+        network.nodes[0].iter_mut().for_each(|shard| drop(sent(shard)));
+        let mut datagram = [0; udp::HEADER_LEN];
+        datagram[..2].copy_from_slice(&port.to_be_bytes());
+        datagram[2..4].copy_from_slice(&1001_u16.to_be_bytes());
+        datagram[4..6].copy_from_slice(&8_u16.to_be_bytes());
+        let unknown = ipv4::Header {
+            protocol: protocol::UDP,
+            ..ipv4::Header::new(address(1), address(0))
+        };
+        let frame = packet(unknown, &datagram);
+        let owner = steering(0, 0, 3).shard_of(&Flow::of_frame(&frame).unwrap());
+        network.deliver(1, &frame);
+        for (index, shard) in network.nodes[0].iter_mut().enumerate() {
+            let answers = sent(shard).len();
+            assert_eq!(
+                answers,
+                usize::from(index == usize::from(owner)),
+                "port {port}, shard {index}"
+            );
+            refused[index] += answers;
+        }
+    }
+    assert!(refused.iter().all(|&refused| refused > 0), "{refused:?}");
 }
 
 #[test]

@@ -101,6 +101,40 @@ fn are_shared_out(fabrics: &Fabrics, device: &str, beyond: &str, queues: usize) 
     }
 }
 
+/// Datagrams of many flows, each there and back, took the device's first queue alone: the
+/// others got copies and dropped them.
+#[test]
+#[ignore = "needs namespaces, tun"]
+fn datagrams_over_a_fabric_came_to_the_first_queue_alone() {
+    let fabrics = Fabrics::new();
+    let [(a, in_a), (b, in_b)] = [namespace(), namespace()];
+    fabrics.succeeds(&format!("device toe1 --netns {in_a} --queues 3"));
+    fabrics.succeeds(&format!("device toe2 --netns {in_b} --queues 2"));
+    for to in ["10.77.0.1", "fd77::1"] {
+        talk([&a, &b], to.parse().unwrap());
+        let here = a.run(|| UdpSocket::bind((to, 0))).unwrap().unwrap();
+        for flow in 0..100 {
+            let any = if to.contains(':') { "[::]:0" } else { "0.0.0.0:0" };
+            let there = b.run(|| UdpSocket::bind(any)).unwrap().unwrap();
+            there.connect(here.local_addr().unwrap()).unwrap();
+            let mut datagram = [0; 2];
+            there.send(&[flow]).unwrap();
+            let (len, from) = here.recv_from(&mut datagram).unwrap();
+            assert_eq!(datagram[..len], [flow]);
+            here.send_to(&[flow, 1], from).unwrap();
+            assert_eq!(there.recv(&mut datagram).unwrap(), 2);
+        }
+    }
+    for (device, queues) in [("toe1", 3), ("toe2", 2)] {
+        // A few of each queue that are every queue's: questions for addresses.
+        let others = by_queue(&fabrics, device, "mesh_to_tap_others");
+        assert!(others.iter().all(|&frames| frames < 100), "{device}: {others:?}");
+        let frames = by_queue(&fabrics, device, "mesh_to_tap_forwarded");
+        assert_eq!(frames.len(), queues);
+        assert!(frames.iter().all(|&frames| frames > 25), "{device}: {frames:?}");
+    }
+}
+
 #[test]
 #[ignore = "needs namespaces, tun"]
 fn the_queues_of_a_device_share_out_its_connections() {

@@ -244,8 +244,8 @@ fn in_one_piece(frame: &[u8]) -> Transmit<'_> {
     }
 }
 
-/// Whether a frame is a shard's: its connections, and of the first one all else, of which
-/// each shard gets a copy.
+/// Whether a frame is a shard's: the segments and datagrams of its flows, and of the first one
+/// all else, of which each shard gets a copy.
 fn is_in(share: &Steering, frame: &[u8]) -> bool {
     match Flow::of_frame(frame) {
         Some(flow) => share.is_own(&flow),

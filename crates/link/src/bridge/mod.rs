@@ -86,7 +86,7 @@ impl<A: Link, B: Link> Bridge<A, B> {
     }
 
     /// Lets only a shard's share of the frames pass from the second link to the first: its
-    /// connections' segments, and if it is the first one all that is none. For a bridge that
+    /// flows' segments and datagrams, and if it is the first one all else. For a bridge that
     /// is one of several between a device's queues and the shards of a member.
     #[must_use]
     pub fn only_share_of(mut self, steering: Steering) -> Bridge<A, B> {

@@ -12,7 +12,7 @@ use crate::steering::Steering;
 
 /// Version of the handshake, of the records and of what they mean. Sections have
 /// one of their own.
-pub(super) const VERSION: u16 = 5;
+pub(super) const VERSION: u16 = 6;
 
 const MAGIC: [u8; 8] = *b"toehold\0";
 const KIND_HELLO: u16 = 1;

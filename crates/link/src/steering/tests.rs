@@ -114,7 +114,7 @@ proptest! {
         let [a, b] = if has_ports { ports } else { [0; 2] };
         let flow = Flow::between((octets(one), a), (octets(other), b));
         prop_assert_eq!(Flow::of_packet(&bytes), Some(flow));
-        prop_assert_eq!(Flow::of_frame(&bytes).is_some(), kind == protocol::TCP);
+        prop_assert_eq!(Flow::of_frame(&bytes).is_some(), has_ports);
         if is_v4 {
             // The first of several fragments, which has ports, and one further on, which has none.
             for fragment in [[0x20, 0], [0, 9]] {
@@ -168,7 +168,7 @@ fn another_key_is_another_spread() {
 }
 
 #[test]
-fn what_is_not_plainly_a_segment_belongs_to_all() {
+fn what_is_not_plainly_a_segment_or_datagram_belongs_to_all() {
     let v4 = |last| IpAddr::V4(Ipv4Addr::new(10, 0, 0, last));
     let v6 = |last| IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, last));
     let plain = frame((v4(1), 1000), (v4(2), 80));
@@ -178,14 +178,19 @@ fn what_is_not_plainly_a_segment_belongs_to_all() {
         bytes[at] = value;
         Flow::of_frame(&bytes)
     };
-    // UDP, a first and a later fragment, ARP, another version.
-    for (at, value) in [(23, 17), (20, 0x20), (21, 1), (13, 0x06), (14, 0x65)] {
+    // ICMP, a first and a later fragment, ARP, another version.
+    for (at, value) in [(23, 1), (20, 0x20), (21, 1), (13, 0x06), (14, 0x65)] {
         assert_eq!(changed(&plain, at, value), None, "byte {at}");
     }
     assert_eq!(
         changed(&plain, 20, 0),
         Flow::of_frame(&plain),
         "may be fragmented"
+    );
+    assert_eq!(
+        changed(&plain, 23, protocol::UDP),
+        Flow::of_frame(&plain),
+        "a datagram"
     );
     // A fragment header, and an IPv4 packet in its place.
     for (at, value) in [(20, 44), (14, 0x45)] {

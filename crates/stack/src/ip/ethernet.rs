@@ -7,6 +7,7 @@ use crate::counters::Counters;
 use crate::time::Instant;
 use crate::tuple::Address;
 use toehold_link::Received;
+use toehold_link::steering::Flow;
 use toehold_wire::Mac;
 use toehold_wire::ethernet::{EtherType, Frame};
 
@@ -99,6 +100,10 @@ impl Ip {
             to_group: false,
             looped,
         };
+        if self.steering.count > 1 {
+            let flow = Flow::of_frame(frame.private);
+            self.answers = flow.map_or(self.speaks, |flow| self.steering.is_own(&flow));
+        }
         if !self.link.ethernet {
             return match frame.private.first().map(|byte| byte >> 4) {
                 Some(4) => self.receive_ipv4(&arrival, counters),

@@ -37,7 +37,8 @@ impl Ip {
     #[cold]
     pub(super) fn report_arrival(&mut self, arrival: &Arrival<'_>, report: Report, counters: &mut Counters) {
         let excused = matches!(report, Report::Problem(problem) if problem.despite_multicast);
-        if arrival.looped || (arrival.to_group && !excused) {
+        // One report is enough, whichever shards of the node have the packet.
+        if arrival.looped || (arrival.to_group && !excused) || !self.answers {
             return;
         }
         let mut scratch = core::mem::take(&mut self.scratch);
@@ -46,12 +47,8 @@ impl Ip {
         self.scratch = scratch;
     }
 
-    /// Reports the packet that begins with `original` to its sender. Every shard of the
-    /// node has it, and one report is enough.
+    /// Reports the packet that begins with `original` to its sender.
     fn report(&mut self, now: Instant, original: &[u8], report: Report, counters: &mut Counters) {
-        if !self.speaks {
-            return;
-        }
         let mut buffer = [0; MAX_MESSAGE_V6];
         let outgoing = match original.first().map(|byte| byte >> 4) {
             Some(4) => self.error_message_v4(original, report, &mut buffer),
@@ -155,7 +152,7 @@ impl Ip {
         while let Some(datagram) = self.fragments.expired(now) {
             let mut scratch = core::mem::take(&mut self.scratch);
             let first = self.fragments.give_up(datagram, &mut scratch[..MAX_MESSAGE_V6]);
-            if let Some(len) = first {
+            if let Some(len) = first.filter(|_| self.speaks) {
                 self.report(now, &scratch[..len], Report::Reassembly, counters);
             }
             self.scratch = scratch;

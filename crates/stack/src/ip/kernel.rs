@@ -14,14 +14,14 @@ use crate::counters::Counters;
 
 impl Ip {
     /// What is not for this stack: the kernel's, if there is one; otherwise a drop, counted
-    /// under `reason`. Of the shards, which all have it, the first one hands it on.
+    /// under `reason`. Of the shards, one hands it on: that of its flow, or the first one.
     #[cold]
     pub(super) fn elsewhere<'a>(
         &self,
         counters: &mut Counters,
         reason: fn(&mut Counters) -> &mut u64,
     ) -> Ingress<'a> {
-        match (self.beside_kernel, self.speaks) {
+        match (self.beside_kernel, self.answers) {
             (true, true) => Ingress::Kernel,
             (true, false) => dropped(&mut counters.drop_other_shard),
             (false, _) => dropped(reason(counters)),

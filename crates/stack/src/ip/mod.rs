@@ -56,6 +56,7 @@ use fragments::Fragments;
 use neighbor::{Neighbors, Resolution};
 use path_mtu::PathMtus;
 use state::{Context, State};
+use toehold_link::steering::Steering;
 use toehold_link::{Received, Transmitter};
 use toehold_shm::{Carver, NONE, OutOfMemory, Table};
 use waiting::Packets;
@@ -79,8 +80,13 @@ pub(crate) struct Ip {
     own: Addresses,
     link: LinkShape,
     loopback_mtu: u16,
+    /// Which shard of its node this stack is.
+    steering: Steering,
     /// Whether this stack answers for its node: its first shard.
     speaks: bool,
+    /// Whether of the node's shards it answers for the frame that came last: what belongs to
+    /// a flow, the flow's shard has alone.
+    answers: bool,
     /// Whether the kernel's stack has the same addresses.
     beside_kernel: bool,
     state: Table<State>,
@@ -119,7 +125,9 @@ impl Ip {
             own: Addresses::new(config),
             link: LinkShape::new(config),
             loopback_mtu: loopback_mtu(config),
+            steering: config.steering,
             speaks: config.steering.index == 0,
+            answers: config.steering.index == 0,
             beside_kernel: config.beside_kernel,
             state,
             neighbors: Neighbors::create(carver, config)?,

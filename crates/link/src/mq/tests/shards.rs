@@ -114,8 +114,30 @@ fn segments_reach_the_shard_they_belong_to_and_no_other() {
     }
 }
 
+/// Those of one flow in the order in which they were sent.
 #[test]
-fn what_is_of_no_connection_reaches_all_shards() {
+fn datagrams_reach_the_shard_of_their_flow_and_no_other() {
+    let fabric = Fabric::new();
+    let mut meshes = fabric.sharded([1, 3]);
+    let (one, other) = meshes.split_at_mut(1);
+    let mut expected = vec![Vec::new(); other.len()];
+    for number in 0..3 {
+        for port in 1000..1060 {
+            let mut frame = segment(0, 1, port, &[number]);
+            frame[23] = toehold_wire::protocol::UDP;
+            transmit(&mut one[0], &frame).unwrap();
+            let flow = Flow::between((octets(0), port), (octets(1), 80));
+            expected[usize::from(steering(0, 3).shard_of(&flow))].push(frame);
+        }
+    }
+    assert!(expected.iter().all(|frames| frames.len() > 20));
+    for (mesh, expected) in other.iter_mut().zip(expected) {
+        assert_eq!(frames(mesh), expected);
+    }
+}
+
+#[test]
+fn what_is_of_no_flow_reaches_all_shards() {
     let fabric = Fabric::new();
     let counts = [2, 3];
     let mut meshes = fabric.sharded(counts);

@@ -4,7 +4,7 @@ use super::fragmented::{fragment_v4, fragment_v6, receive_all, whole};
 use super::messages::udp_datagram;
 use super::*;
 use crate::ip::IcmpErrorKind;
-use toehold_link::steering::Steering;
+use toehold_link::steering::{Flow, Steering};
 use toehold_wire::tcp::Seq;
 
 fn beside() -> Bench {
@@ -201,19 +201,31 @@ fn only_tcp_is_put_together_here() {
     }
 }
 
+/// What has a flow, that flow's shard hands on, and all else the first one.
 #[test]
-fn the_first_shard_speaks_with_the_kernel() {
-    let mut bench = Bench::new(&Config {
-        beside_kernel: true,
-        steering: Steering {
-            index: 1,
+fn one_shard_hands_a_frame_to_the_kernel() {
+    let mut by_flow = 0;
+    for index in 0..2 {
+        let steering = Steering {
+            index,
             count: 2,
             key: [7; 16],
-        },
-        ..config()
-    });
-    for (what, frame) in kernels() {
-        assert_eq!(bench.receive(&frame), Came::Nothing, "{what}");
+        };
+        let mut bench = Bench::new(&Config {
+            beside_kernel: true,
+            steering,
+            ..config()
+        });
+        let mut others = 0;
+        for (what, frame) in kernels() {
+            let flow = Flow::of_frame(&frame);
+            by_flow += usize::from(flow.is_some());
+            let own = flow.map_or(index == 0, |flow| steering.is_own(&flow));
+            let expected = if own { Came::Kernel } else { Came::Nothing };
+            assert_eq!(bench.receive(&frame), expected, "{what}, shard {index}");
+            others += u64::from(!own);
+        }
+        assert_eq!(bench.counted("drop_other_shard"), others);
     }
-    assert_eq!(bench.counted("drop_other_shard"), kernels().len() as u64);
+    assert!(by_flow >= 4, "some of either kind");
 }
