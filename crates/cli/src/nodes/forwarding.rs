@@ -36,6 +36,9 @@ pub(super) fn summary(status: &NodeStatus, cpu: &str) -> String {
     if let Some(interface) = &stack.interface {
         let _ = writeln!(text, "interface {interface}");
     }
+    if let Some(device) = &stack.kernel {
+        let _ = writeln!(text, "interface {device}");
+    }
     for remote in &stack.remotes {
         text.push_str(&line(remote));
     }
@@ -49,8 +52,12 @@ pub(super) fn summary(status: &NodeStatus, cpu: &str) -> String {
 }
 
 /// What somebody has to do something about.
-pub(super) fn warnings(status: &NodeStatus) -> impl Iterator<Item = &String> {
-    status.stack.standby.iter().chain(&status.stack.conflicts)
+pub(super) fn warnings(status: &NodeStatus) -> impl Iterator<Item = String> {
+    let NodeStatus { node, stack, .. } = status;
+    let device = stack.kernel.as_ref();
+    let advice = device.and_then(|device| device.advice(node.mac));
+    let said = stack.standby.iter().chain(&stack.conflicts).cloned();
+    advice.into_iter().chain(said)
 }
 
 /// Who is in another fabric.

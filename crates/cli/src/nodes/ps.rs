@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use serde::Serialize;
-use toehold_node::control::{Connection, ControlError, DeviceState, NodeStatus};
+use toehold_node::control::{Connection, ControlError, NodeStatus};
 use toehold_node::fabric::{self, Fabric, NodeRecord, Role};
 
 use super::{address, forwarding, print_json, short, table};
@@ -153,12 +153,8 @@ fn shards(status: &NodeStatus) -> String {
 /// Members of the fabric that it reaches, and the interface or other hosts that it leads to.
 fn peers(status: &NodeStatus) -> String {
     if let Some(interface) = &status.stack.interface {
-        let state = match interface.state {
-            DeviceState::Up => "",
-            DeviceState::Down => " (down)",
-            DeviceState::Gone => " (gone)",
-        };
-        return format!("{} and {}{state}", status.stack.peers, interface.name);
+        let remark = interface.state.remark();
+        return format!("{} and {}{remark}", status.stack.peers, interface.name);
     }
     let remotes = &status.stack.remotes;
     if remotes.is_empty() {

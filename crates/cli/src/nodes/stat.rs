@@ -215,6 +215,9 @@ fn summary(report: &Report) -> String {
     if let Some(kernel) = &stack.kernel {
         let _ = writeln!(text, "beside the kernel, over {kernel}");
     }
+    for warning in forwarding::warnings(&report.status) {
+        let _ = writeln!(text, "{warning}");
+    }
     for process in processes {
         let _ = writeln!(
             text,

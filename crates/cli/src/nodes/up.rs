@@ -63,7 +63,9 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
         bail!("several nodes cannot have one address; start them one by one, or without addresses");
     }
     if several && settings.tap.is_some() {
-        bail!("several nodes cannot have one device; start them one by one");
+        bail!(
+            "several nodes cannot have one device; start them one by one, and name a device with --tap=NAME"
+        );
     }
     if arguments.foreground {
         return foreground(arguments);

@@ -411,6 +411,15 @@ fn a_device_may_go_down_and_up_and_away() {
             .succeeds("ps")
             .contains(&format!("toe0@{} ", pair.names[0]))
     );
+    let address = pair.interface(0).state().unwrap().address;
+    pair.interface(0).set_address([2, 0, 0, 0, 9, 9]).unwrap();
+    let shown = pair.fabrics.succeeds("stat a");
+    assert!(
+        shown.contains("(readdressed)") && shown.contains("`ip link set toe0 address "),
+        "{shown}"
+    );
+    pair.interface(0).set_address(address).unwrap();
+    eventually("an answer once more", || pair.ping(1, NODE_A[0]));
     pair.interface(0).delete().unwrap();
     assert!(pair.fabrics.succeeds("ps").contains("(gone)"));
     assert!(!pair.ping(1, NODE_A[0]));

@@ -386,7 +386,7 @@ pub(crate) mod kernel {
     use rustix::net::{
         AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, sendto, socket_with,
     };
-    use toehold_link::interface::Namespace;
+    use toehold_link::interface::{Interface, Namespace};
 
     use super::*;
 
@@ -480,6 +480,20 @@ pub(crate) mod kernel {
         assert!(
             refused.contains("there is a network interface toe1 already"),
             "{refused}"
+        );
+        // What has become of its interface a device did not say.
+        let interface = || Interface::open(&a, "toe1").unwrap();
+        assert!(!fabrics.succeeds("stat toe1").contains('`'));
+        for (up, says) in [(false, "(down)"), (true, "interface toe1")] {
+            interface().set_up(up).unwrap();
+            let shown = fabrics.succeeds("stat toe1");
+            assert!(shown.contains(says), "{shown}");
+        }
+        interface().set_address([2, 0, 0, 0, 9, 9]).unwrap();
+        let shown = fabrics.succeeds("stat toe1");
+        assert!(
+            shown.contains("(readdressed)") && shown.contains("`ip link set toe1 address "),
+            "{shown}"
         );
         fabrics.succeeds("down toe1");
         let gone = a.run(|| Command::new("ip").args(["link", "show", "toe1"]).output());

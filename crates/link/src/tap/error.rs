@@ -27,7 +27,7 @@ pub enum TapError {
     /// Somebody else has the name.
     #[error(
         "there is a network interface {0} already: choose another name, or end the program that has it \
-         (`ip link delete {0}` removes the interface)"
+         (`ip -d link show {0}` says what it is; `ip link delete {0}` removes it, if nobody needs it)"
     )]
     NameTaken(String),
     /// An MTU outside of what TAP devices can have.

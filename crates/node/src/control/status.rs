@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use toehold_stack::{Counters, DemuxCounters, Info, Instant, State, Timer, TimerKind};
+use toehold_wire::Mac;
 
 use crate::fabric::{Beyond, NodeRecord};
 use crate::placement::Placement;
@@ -81,7 +82,7 @@ pub struct StackStatus {
     pub relays: u32,
     /// Whether frames are being recorded.
     pub capturing: bool,
-    /// The TAP device by which the kernel's stack is beside it, if there is one.
+    /// The TAP device by which the kernel's stack is beside it, or that it is, if there is one.
     #[serde(default)]
     pub kernel: Option<KernelStatus>,
     /// Of an uplink: the other hosts it leads to.
@@ -101,7 +102,7 @@ pub struct StackStatus {
     pub conflicts: Vec<String>,
 }
 
-/// A node's TAP device.
+/// The TAP device of a node, or what a device is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KernelStatus {
     /// The interface's name.
@@ -120,8 +121,43 @@ pub enum DeviceState {
     Up,
     /// Somebody has set it down.
     Down,
-    /// Somebody has deleted it.
+    /// Somebody has given it another hardware address than the one that others know.
+    Readdressed,
+    /// Somebody has deleted it, or moved it to another network namespace.
     Gone,
+}
+
+impl DeviceState {
+    /// In brackets behind the interface's name; nothing if all is well.
+    pub fn remark(self) -> &'static str {
+        match self {
+            DeviceState::Up => "",
+            DeviceState::Down => " (down)",
+            DeviceState::Readdressed => " (readdressed)",
+            DeviceState::Gone => " (gone)",
+        }
+    }
+}
+
+impl KernelStatus {
+    /// What is wrong with it, and what to do about that; `address` is the one that others know.
+    pub fn advice(&self, address: Mac) -> Option<String> {
+        let name = &self.device;
+        match self.state {
+            DeviceState::Up => None,
+            DeviceState::Down => Some(format!(
+                "{name} carries nothing while it is down; `ip link set {name} up` sets it up"
+            )),
+            DeviceState::Readdressed => Some(format!(
+                "{name} has another hardware address than others know, and does not reach them; \
+                 `ip link set {name} address {address}` gives it that again"
+            )),
+            DeviceState::Gone => Some(format!(
+                "{name} was deleted, or moved to another network namespace; `toehold down` and a new start bring \
+                 it back"
+            )),
+        }
+    }
 }
 
 impl Display for KernelStatus {
@@ -130,11 +166,7 @@ impl Display for KernelStatus {
         if let Some(netns) = &self.netns {
             write!(f, "@{netns}")?;
         }
-        match self.state {
-            DeviceState::Up => Ok(()),
-            DeviceState::Down => f.write_str(" (down)"),
-            DeviceState::Gone => f.write_str(" (gone)"),
-        }
+        f.write_str(self.state.remark())
     }
 }
 
@@ -158,6 +190,7 @@ impl Display for InterfaceStatus {
         match self.state {
             DeviceState::Up => write!(f, "{name}: through {access}"),
             DeviceState::Down => write!(f, "{name}: down; through {access}"),
+            DeviceState::Readdressed => write!(f, "{name}: readdressed; through {access}"),
             DeviceState::Gone => return write!(f, "{name}: gone; start the uplink anew once it is back"),
         }?;
         match &self.reason {

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -13,8 +13,8 @@ use toehold_shm::Doorbell;
 
 use super::leftovers::{Leftovers, SUFFIX};
 use super::ports::bind_here;
-use super::{Inlet, InterfaceName, Outlet, queues_of_shard};
-use crate::control::{DeviceState, KernelStatus};
+use super::{Inlet, InterfaceName, Outlet, Watched, queues_of_shard};
+use crate::control::KernelStatus;
 use crate::fabric::{Place, TakeError};
 use crate::settings::NodeSettings;
 use crate::shards::{OneShard, Shards};
@@ -67,8 +67,8 @@ pub(crate) struct Device {
     /// Of each queue a descriptor, kept for those who attach.
     queues: Vec<OwnedFd>,
     description: Description,
-    /// In its namespace, whatever becomes of the namespace's name. `None`: it was removed.
-    interface: Mutex<Option<Interface>>,
+    /// In its namespace, whatever becomes of the namespace's name.
+    interface: Watched,
     namespace: Namespace,
     /// What the node and the kernel both have; none of a family that the node does not have.
     addresses: [Option<IpAddr>; 2],
@@ -144,7 +144,7 @@ impl Device {
                 tap,
                 queues: settings.queues,
             },
-            interface: Mutex::new(Some(interface)),
+            interface: Watched::new(interface, made.leftovers.netns.clone(), Some(record.mac.0)),
             namespace,
             addresses: [record.ipv4.addr().into(), record.ipv6.addr().into()]
                 .map(|address: IpAddr| (!address.is_unspecified()).then_some(address)),
@@ -224,26 +224,12 @@ impl Device {
     }
 
     pub(crate) fn status(&self) -> KernelStatus {
-        let mut interface = self.interface.lock().unwrap_or_else(PoisonError::into_inner);
-        let state = interface.as_mut().and_then(|interface| interface.state().ok());
-        KernelStatus {
-            device: self.description.tap.name.clone(),
-            netns: self.made.leftovers.netns.clone(),
-            state: match state {
-                Some(state) if state.up => DeviceState::Up,
-                Some(_) => DeviceState::Down,
-                None => DeviceState::Gone,
-            },
-        }
+        self.interface.status()
     }
 
     /// Removes it now, whoever still has a descriptor of it.
     pub(crate) fn remove(&self) {
-        let mut interface = self.interface.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(interface) = interface.take() {
-            // Somebody may have deleted it before.
-            let _ = interface.delete();
-        }
+        self.interface.remove();
         self.made.clean();
     }
 }

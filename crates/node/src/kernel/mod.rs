@@ -16,6 +16,7 @@ mod names;
 mod outlet;
 mod own;
 mod ports;
+mod watched;
 
 pub use self::device::KernelError;
 pub(crate) use self::device::{Description, Device};
@@ -24,3 +25,4 @@ pub use self::names::{DEFAULT_DEVICE, InterfaceName};
 pub(crate) use self::outlet::{Outlet, queues_of_shard};
 pub use self::own::{OwnNetworkError, enter_own_network};
 pub(crate) use self::ports::Ports;
+pub(crate) use self::watched::Watched;

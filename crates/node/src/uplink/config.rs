@@ -20,6 +20,7 @@ use super::roster::{Announced, Exchange};
 use super::vacancy::ask_behind;
 use crate::engine::HostError;
 use crate::fabric::{Place, Role};
+use crate::kernel::Watched;
 use crate::local::random;
 use crate::settings::NodeSettings;
 
@@ -93,6 +94,15 @@ pub struct TapEnd {
     pub queues: u8,
 }
 
+impl TapEnd {
+    /// The interface, once it is made. As the port of a bridge it may have any address.
+    pub(super) fn watch(&self, mac: [u8; 6]) -> Result<Watched, HostError> {
+        let file = self.namespace.as_deref();
+        let address = (!self.bridged).then_some(mac);
+        Ok(Watched::find(&self.interface, &namespace(file)?, file, address)?)
+    }
+}
+
 /// Other hosts, over UDP.
 #[derive(Debug, Clone)]
 pub struct UdpEnd {
@@ -136,6 +146,9 @@ pub enum InvalidUplink {
         "{0} has no ports behind it for the other queues: there is one for each, from the one that is named on"
     )]
     Ports(SocketAddr),
+    /// It would talk to itself.
+    #[error("{0} is where this host listens: name the others' addresses, and leave out its own")]
+    Itself(SocketAddr),
 }
 
 impl UplinkConfig {
@@ -303,6 +316,9 @@ pub(super) fn mesh(place: &Place, settings: &NodeSettings, gateway: bool) -> Mes
 
 fn open_udp(udp: &UdpEnd, lane: Lane, mac: [u8; 6], settings: &NodeSettings) -> Result<UdpLink, HostError> {
     let UdpEnd { bind, peers, key } = lane.hosts(udp)?;
+    if peers.contains(&bind) {
+        return Err(InvalidUplink::Itself(bind).into());
+    }
     let udp = UdpSettings {
         key,
         mtu: settings.mtu,

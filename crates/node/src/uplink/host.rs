@@ -19,6 +19,7 @@ use crate::control::{
 };
 use crate::engine::HostError;
 use crate::fabric::Place;
+use crate::kernel::Watched;
 use crate::placement::Placement;
 use crate::settings::NodeSettings;
 
@@ -32,6 +33,8 @@ pub struct UplinkHost {
     roster: Mutex<Option<JoinHandle<()>>>,
     /// Why frames are not taken from the interface in a better way.
     reason: Option<String>,
+    /// The interface that was made.
+    device: Option<Watched>,
 }
 
 impl UplinkHost {
@@ -49,6 +52,10 @@ impl UplinkHost {
         let bell = Arc::new(Doorbell::new()?);
         let exchange = Arc::new(Exchange::new(&bell));
         let joined = Joined::make(config, place, settings, &exchange)?;
+        let device = match &config.tap {
+            Some(tap) => Some(tap.watch(place.record().mac.0)?),
+            None => None,
+        };
         let mut reason = None;
         let forwarders = match joined {
             Joined::FabricWithHosts(bridge) => vec![Forwarder::start(bridge, bell)?],
@@ -67,6 +74,7 @@ impl UplinkHost {
             exchange,
             roster: Mutex::default(),
             reason,
+            device,
         };
         if config.leads_to_others() {
             let leads_from_fabric = config.tap.is_none();
@@ -130,6 +138,7 @@ impl Host for UplinkHost {
         StackStatus {
             peers: report.members,
             remotes: report.remotes,
+            kernel: self.device.as_ref().map(Watched::status),
             interface: report.interface.map(|interface| InterfaceStatus {
                 reason: self.reason.clone(),
                 ..interface

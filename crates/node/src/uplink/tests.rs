@@ -75,6 +75,15 @@ fn hosts(bind: SocketAddr, peer: SocketAddr, key: Option<[u8; 32]>) -> UplinkCon
 }
 
 #[test]
+fn an_uplink_that_led_to_itself_started() {
+    let (site, (held, bind)) = (Site::new(), port());
+    drop(held);
+    let refused = site.start("up", &hosts(bind, bind, None)).unwrap_err();
+    assert!(refused.contains("leave out its own"), "{refused}");
+    assert!(site.fabric().nodes().is_empty());
+}
+
+#[test]
 fn an_uplink_is_a_member_without_addresses_that_forwards_and_nothing_else() {
     let (site, (held, bind), (_other, peer)) = (Site::new(), port(), port());
     drop(held);

@@ -1,0 +1,77 @@
+//! An interface that was made, and how it is now, whatever somebody has done to it.
+
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use toehold_link::interface::{Interface, InterfaceError, Namespace};
+
+use crate::control::{DeviceState, KernelStatus};
+
+/// Where `ip netns` keeps names.
+const NAMES: &str = "/run/netns";
+
+/// A network interface in the namespace where it was made.
+#[derive(Debug)]
+pub(crate) struct Watched {
+    /// `None`: it was removed.
+    interface: Mutex<Option<Interface>>,
+    name: String,
+    netns: Option<String>,
+    /// Which the others know; `None` if it may have any.
+    address: Option<[u8; 6]>,
+}
+
+impl Watched {
+    /// One that is there.
+    pub(crate) fn new(interface: Interface, netns: Option<String>, address: Option<[u8; 6]>) -> Watched {
+        Watched {
+            name: interface.name().to_owned(),
+            interface: Mutex::new(Some(interface)),
+            netns,
+            address,
+        }
+    }
+
+    /// One in the namespace that a file refers to, or in this process's own.
+    pub(crate) fn find(
+        name: &str,
+        namespace: &Namespace,
+        file: Option<&Path>,
+        address: Option<[u8; 6]>,
+    ) -> Result<Watched, InterfaceError> {
+        let netns = file.map(|file| file.strip_prefix(NAMES).unwrap_or(file).display().to_string());
+        Ok(Watched::new(Interface::open(namespace, name)?, netns, address))
+    }
+
+    fn interface(&self) -> MutexGuard<'_, Option<Interface>> {
+        self.interface.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How it is now.
+    pub(crate) fn status(&self) -> KernelStatus {
+        let state = self
+            .interface()
+            .as_mut()
+            .and_then(|interface| interface.state().ok());
+        KernelStatus {
+            device: self.name.clone(),
+            netns: self.netns.clone(),
+            state: match state {
+                None => DeviceState::Gone,
+                Some(state) if self.address.is_some_and(|own| own != state.address) => {
+                    DeviceState::Readdressed
+                }
+                Some(state) if state.up => DeviceState::Up,
+                Some(_) => DeviceState::Down,
+            },
+        }
+    }
+
+    /// Removes it now, whoever still has a descriptor of it.
+    pub(crate) fn remove(&self) {
+        if let Some(interface) = self.interface().take() {
+            // Somebody may have deleted it before.
+            let _ = interface.delete();
+        }
+    }
+}
