@@ -153,6 +153,8 @@ unsafe fn accept_from(
             count(Counter::AcceptedByKernel, accepted.is_ok().into());
             return accepted.map(Some);
         }
+        // Without a number for it, nobody waits for a connection.
+        drop(Place::like(fd)?);
         match wait::until_acceptable(listener, fd) {
             Err(Errno::NETDOWN) => wait::without_node(&[(fd, libc::POLLIN)], None)?,
             waited => waited?,

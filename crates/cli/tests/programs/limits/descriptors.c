@@ -47,6 +47,34 @@ static void few(void)
     exchange(other);
 }
 
+/* What calls say that need a descriptor when there is none. */
+static void none(void)
+{
+    int listens = listener(), ends[2], other[2], last = -1;
+    struct epoll_event event = {EPOLLIN, {.fd = 0}};
+    pair(listens, ends);
+    limit(RLIMIT_NOFILE, 400);
+    for (int number; (number = dup(0)) >= 0;)
+        last = number;
+    say("accept", accept(listens, NULL, NULL) < 0 ? errno : 0);
+    say("accept4", accept4(listens, NULL, NULL, SOCK_NONBLOCK) < 0 ? errno : 0);
+    say("epoll_create", epoll_create(1) < 0 ? errno : 0);
+    say("epoll_create1", epoll_create1(0) < 0 ? errno : 0);
+    say("pipe", pipe(other) < 0 ? errno : 0);
+    say("pipe2", pipe2(other, O_CLOEXEC) < 0 ? errno : 0);
+    say("socket", socket(AF_INET, SOCK_STREAM, 0) < 0 ? errno : 0);
+    say("socketpair", socketpair(AF_UNIX, SOCK_STREAM, 0, other) < 0 ? errno : 0);
+    say("dup", dup(ends[0]) < 0 ? errno : 0);
+    say("fcntl", fcntl(ends[0], F_DUPFD, 0) < 0 ? errno : 0);
+    say("dup2", dup2(ends[0], 400) < 0 ? errno : 0);
+    close(last);
+    int epoll = MUST(epoll_create1(0));
+    MUST(epoll_ctl(epoll, EPOLL_CTL_ADD, ends[1], &event));
+    say("nothing", epoll_wait(epoll, &event, 1, 0));
+    MUST(send(ends[0], "x", 1, 0));
+    say("something", epoll_wait(epoll, &event, 1, -1));
+}
+
 /* The library begins with next to none. Those that the program was started with do not count. */
 static void begins_with(const char *program, rlim_t most)
 {
@@ -153,6 +181,8 @@ int main(int count, char **words)
     const char *what = count > 1 ? words[1] : "";
     if (!strcmp(what, "few"))
         few();
+    else if (!strcmp(what, "none"))
+        none();
     else if (!strcmp(what, "begins"))
         begins_with(words[0], 16);
     else if (!strcmp(what, "enough"))

@@ -79,6 +79,13 @@ fn a_connection_waits_while_there_is_no_descriptor_for_it() {
     says_the_same(DESCRIPTORS, "few", 1);
 }
 
+/// Whoever accepted waited for a connection that there was no descriptor for.
+#[test]
+#[ignore = "needs cc"]
+fn calls_that_need_a_descriptor_say_that_there_is_none() {
+    says_the_same(DESCRIPTORS, "none", 1);
+}
+
 /// Too few for a node: the kernel has the connections.
 #[test]
 #[ignore = "needs cc"]
