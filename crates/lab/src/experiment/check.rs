@@ -131,7 +131,7 @@ impl Plan {
             0 => Err(PlanError::Empty("rounds")),
             rounds if rounds.max(most) > MAX_ROUNDS => Err(PlanError::Rounds(rounds.max(most))),
             _ => match self.stop {
-                Some(StopRule { half_width, .. }) if !(half_width > 0.0) => {
+                Some(StopRule { half_width, .. }) if half_width.is_nan() || half_width <= 0.0 => {
                     Err(PlanError::HalfWidth(half_width.to_string()))
                 }
                 _ => Ok(()),

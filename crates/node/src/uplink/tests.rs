@@ -78,7 +78,7 @@ fn hosts(bind: SocketAddr, peer: SocketAddr, key: Option<[u8; 32]>) -> UplinkCon
 fn an_uplink_that_led_to_itself_started() {
     let (site, (held, bind)) = (Site::new(), port());
     drop(held);
-    let refused = site.start("up", &hosts(bind, bind, None)).unwrap_err();
+    let refused = site.start("up", &hosts(bind, bind, None)).err().unwrap();
     assert!(refused.contains("leave out its own"), "{refused}");
     assert!(site.fabric().nodes().is_empty());
 }
