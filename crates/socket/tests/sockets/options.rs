@@ -21,7 +21,7 @@ fn what_is_set_can_be_asked() {
         client.set_send_buffer_size(100_000).unwrap();
         assert_eq!(client.send_buffer_size().unwrap(), 100_000);
         client.set_recv_buffer_size(1).unwrap();
-        assert_eq!(client.recv_buffer_size().unwrap(), 2048);
+        assert_eq!(client.recv_buffer_size().unwrap(), 1152);
         assert_eq!(client.linger().unwrap(), None);
         let keepalive = Keepalive {
             idle: Duration::from_secs(10),

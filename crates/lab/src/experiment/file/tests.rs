@@ -249,7 +249,7 @@ fn every_kind_can_be_written_with_its_fields() {
         let fields = takes.iter().map(|field| format!("{field} = {}\n", value(field)));
         let fields: String = fields.collect();
         let text = format!(
-            "name = \"t\"\ntitle = \"t\"\ncandidates = [\"unix\", \"adaptive\", \"measured\"]\n[[workload]]\nkind = \"{kind}\"\n{fields}"
+            "name = \"t\"\ntitle = \"t\"\ncandidates = [\"unix\", \"adaptive\", \"measured\", \"simulation\"]\n[[workload]]\nkind = \"{kind}\"\n{fields}"
         );
         let file = PlanFile::parse("t", &text).unwrap_or_else(|error| panic!("{error}"));
         let workload: Workload = file.plan(false, 0, [0, 0]).cells[0].workload;
