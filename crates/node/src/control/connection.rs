@@ -1,6 +1,7 @@
 //! A client's side of the control protocol: it waits, but never longer than its timeout.
 
-use std::fs::File;
+mod operator;
+
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -12,14 +13,12 @@ use rustix::process::{Pid, geteuid};
 use toehold_link::mq::{InvalidName, NodeName};
 
 use super::door::Door;
-use super::host::{Attachment, CaptureRequest, CaptureSummary, Refusal};
+use super::host::{Attachment, Refusal};
 use super::message::{Answer, BUILD, MAX_PACKET, Request, VERSION};
 use super::packet::{self, Packet};
-use super::status::{Counter, NodeStatus, SocketStatus};
 use crate::callers::Forwarded;
 use crate::descriptors::keep;
 use crate::fabric::Fabric;
-use crate::placement::Placement;
 
 /// How long an answer may take.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(10);
@@ -367,94 +366,6 @@ impl Connection {
         let peer = packet::peer(self.socket.as_fd());
         let (pid, _) = peer.map_err(|source| self.system(source))?;
         Pid::from_raw(pid as i32).ok_or_else(|| self.system(Errno::SRCH))
-    }
-
-    /// How the node is.
-    ///
-    /// # Errors
-    ///
-    /// If it does not answer.
-    pub fn status(&mut self) -> Result<NodeStatus, ControlError> {
-        match self.ask(&Request::Status, &[])? {
-            (Answer::Status(status), _) => Ok(*status),
-            _ => Err(self.nonsense()),
-        }
-    }
-
-    /// The node's sockets.
-    ///
-    /// # Errors
-    ///
-    /// If it does not answer.
-    pub fn sockets(&mut self) -> Result<Vec<SocketStatus>, ControlError> {
-        match self.ask(&Request::Sockets, &[])? {
-            (Answer::Sockets(sockets), _) => Ok(sockets),
-            _ => Err(self.nonsense()),
-        }
-    }
-
-    /// What the node counts.
-    ///
-    /// # Errors
-    ///
-    /// If it does not answer.
-    pub fn counters(&mut self) -> Result<Vec<Counter>, ControlError> {
-        match self.ask(&Request::Counters, &[])? {
-            (Answer::Counters(counters), _) => Ok(counters),
-            _ => Err(self.nonsense()),
-        }
-    }
-
-    /// Changes who runs the node's stack.
-    ///
-    /// # Errors
-    ///
-    /// If the node refuses or does not answer.
-    pub fn set_placement(&mut self, placement: Placement) -> Result<(), ControlError> {
-        self.done(&Request::SetPlacement { placement }, &[])
-    }
-
-    /// Begins to record the node's frames in a file, as pcapng, until
-    /// [`Connection::stop_capture`] or the connection's end.
-    ///
-    /// # Errors
-    ///
-    /// If the node refuses or does not answer.
-    pub fn start_capture(&mut self, file: File, settings: CaptureRequest) -> Result<(), ControlError> {
-        self.done(&Request::StartCapture { settings }, &[file.into()])
-    }
-
-    /// Ends the recording. If the summary says that the file is not complete yet, to be
-    /// called again, after a pause: the node waits for nobody's file.
-    ///
-    /// # Errors
-    ///
-    /// If this connection has not begun one, or the node does not answer.
-    pub fn stop_capture(&mut self) -> Result<CaptureSummary, ControlError> {
-        match self.ask(&Request::StopCapture, &[])? {
-            (Answer::Captured(summary), _) => Ok(summary),
-            _ => Err(self.nonsense()),
-        }
-    }
-
-    /// Ends the node, and waits for its end for at most `patience`.
-    ///
-    /// # Errors
-    ///
-    /// If the node does not answer, or has not ended by then.
-    pub fn down(mut self, patience: Duration) -> Result<(), ControlError> {
-        match self.done(&Request::Down, &[]) {
-            Ok(()) => {}
-            // Somebody else has just done so.
-            Err(ControlError::HungUp(_)) => return Ok(()),
-            Err(error) => return Err(error),
-        }
-        self.timeout = patience;
-        match self.receive() {
-            Err(ControlError::HungUp(_)) => Ok(()),
-            Ok(_) => Err(self.nonsense()),
-            Err(error) => Err(error),
-        }
     }
 
     fn done(&mut self, request: &Request, descriptors: &[OwnedFd]) -> Result<(), ControlError> {
