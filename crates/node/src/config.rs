@@ -54,6 +54,16 @@ pub struct NodeConfig {
     pub(crate) kernel: Option<Arc<Device>>,
 }
 
+/// Bytes of a connection's send buffer at first. With the peer's receive buffer it stays in the
+/// second-level cache of a core, see docs/performance.md.
+const SEND_BUFFER: u32 = 256 << 10;
+
+/// Bytes of a connection's receive buffer at first.
+const RECEIVE_BUFFER: u32 = 128 << 10;
+
+/// Bytes of a connection's buffers where nobody reads soon, each.
+const IDLE_READER_BUFFER: u32 = 1 << 20;
+
 /// Bytes of a connection's buffers over the longest paths, each: 400 ms at 160 Mb/s.
 const LONG_PATHS_BUFFER: u32 = 8 << 20;
 
@@ -335,6 +345,9 @@ pub fn local_tcp() -> TcpConfig {
 /// With buffers that grow: beyond a gateway, paths may be long.
 fn growing(tcp: TcpConfig) -> TcpConfig {
     TcpConfig {
+        send_buffer: SEND_BUFFER,
+        receive_buffer: RECEIVE_BUFFER,
+        idle_reader_buffer: IDLE_READER_BUFFER,
         send_buffer_max: LONG_PATHS_BUFFER,
         receive_buffer_max: LONG_PATHS_BUFFER,
         ..tcp

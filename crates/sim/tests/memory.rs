@@ -9,8 +9,8 @@ use toehold_stack::{Config, ConnectionId, Event, Instant, ReceiveFlags, SendFlag
 
 const BLOCKS: u32 = 16;
 const BLOCK: usize = 4096;
-/// A quarter is kept for what arrives.
-const QUEUEABLE: usize = (BLOCKS as usize - BLOCKS as usize / 4) * BLOCK;
+/// Of so little memory, half is kept for what arrives.
+const QUEUEABLE: usize = BLOCKS as usize / 2 * BLOCK;
 const NOW: Instant = Instant(3_600_000_000_000);
 
 /// Nothing leaves: the connections are those of a stack with itself.

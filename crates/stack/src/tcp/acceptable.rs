@@ -27,6 +27,7 @@ impl Tcp {
             }
             cx.counters.tcp_out_of_window += 1;
             if !segment.has(Flags::RST) {
+                self.probed(index);
                 //= RFC 9293 §3.10.7.4 (an unacceptable segment is answered with an acknowledgement)
                 self.note_duplicate(cx, index, segment);
                 self.acknowledge_stray(cx, index, segment);

@@ -109,6 +109,7 @@ impl Tcp {
             let room = edge.after(start) as usize;
             self.pcbs[index].set(flag::ACK_NOW);
             if room == 0 {
+                self.probed(index);
                 return None;
             }
             len = len.min(room);

@@ -1,8 +1,14 @@
 //! Buffers that grow with their path: a stream over a long one needs as many bytes under way
 //! as the path holds, and twice that, so that it can find out whether it holds more.
 //!
-//! Nothing here makes a buffer smaller, and one that the program has chosen stays as it is.
 //! Short paths keep what they have: what a processor's cache does not hold is slower to copy.
+//! But a buffer that is full makes its writer wait for the reader, and the reader, once it is
+//! empty, for the writer. Where one waits for long before the other comes, fewer turns are
+//! worth more than the cache: while an engine stands between the two, and when the reader has
+//! not come for a while. The latter may never come if the writer has to wait: programs write
+//! hundreds of kilobytes before anybody reads, which the kernel's buffers take.
+//!
+//! Nothing here makes a buffer smaller, and one that the program has chosen stays as it is.
 
 use toehold_wire::tcp::Seq;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -22,16 +28,20 @@ const AHEAD: u32 = 4;
 impl Tcp {
     /// Bytes of the receive queue that a connection may come to have.
     pub(super) fn largest_receive_buffer(&self, settings: &Settings) -> u32 {
-        match settings.has(setting::RECEIVE_BUFFER_CHOSEN) {
-            true => settings.receive_buffer,
-            false => settings.receive_buffer.max(self.config.receive_buffer_max),
+        if settings.has(setting::RECEIVE_BUFFER_CHOSEN) {
+            return settings.receive_buffer;
         }
+        let grown = self.config.receive_buffer_max.max(self.config.idle_reader_buffer);
+        settings.receive_buffer.max(grown)
     }
 
     /// The congestion window has grown: the program may have to queue more ahead.
     #[inline]
     pub(super) fn grow_send_buffer(&mut self, index: u32) {
         let pcb = &self.pcbs[index];
+        if pcb.settings.send_buffer < self.config.idle_reader_buffer && self.channels.is_attended() {
+            return self.grow_for_idle_peer(index);
+        }
         let useful = pcb.congestion.cwnd().min(pcb.snd_wnd);
         let buffer = pcb.settings.send_buffer;
         if useful > buffer / 2
@@ -49,6 +59,10 @@ impl Tcp {
     /// does not get a larger buffer.
     #[inline]
     pub(super) fn grow_receive_buffer(&mut self, now: Instant, index: u32) {
+        let pcb = &self.pcbs[index];
+        if pcb.settings.receive_buffer < self.config.idle_reader_buffer && self.channels.is_attended() {
+            return self.grow_for_idle_program(index);
+        }
         let pcb = &mut self.pcbs[index];
         let rtt_ns = pcb.rtt.srtt_ns();
         if pcb.settings.receive_buffer >= self.config.receive_buffer_max
@@ -71,6 +85,35 @@ impl Tcp {
             && wanted > pcb.settings.receive_buffer
         {
             pcb.settings.receive_buffer = wanted.min(self.config.receive_buffer_max);
+        }
+    }
+
+    /// Nobody reads soon what this side's program writes: it may write more ahead.
+    pub(super) fn grow_for_idle_peer(&mut self, index: u32) {
+        let most = self.config.idle_reader_buffer;
+        let settings = &mut self.pcbs[index].settings;
+        if settings.send_buffer < most && !settings.has(setting::SEND_BUFFER_CHOSEN) {
+            settings.send_buffer = settings.send_buffer.saturating_mul(2).min(most);
+            self.tell_of_room(index);
+        }
+    }
+
+    /// A segment outside of the window has come: if that is closed, the peer has waited for a
+    /// while and probes it.
+    pub(super) fn probed(&mut self, index: u32) {
+        let pcb = &self.pcbs[index];
+        // What is less than scaling can express was advertised as nothing.
+        if pcb.rcv_adv.after(pcb.rcv_nxt) >> pcb.rcv_wscale == 0 {
+            self.grow_for_idle_program(index);
+        }
+    }
+
+    /// This side's program does not read soon what has arrived: the peer may send more ahead.
+    fn grow_for_idle_program(&mut self, index: u32) {
+        let most = self.config.idle_reader_buffer;
+        let settings = &mut self.pcbs[index].settings;
+        if settings.receive_buffer < most && !settings.has(setting::RECEIVE_BUFFER_CHOSEN) {
+            settings.receive_buffer = settings.receive_buffer.saturating_mul(2).min(most);
         }
     }
 }

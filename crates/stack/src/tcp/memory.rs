@@ -9,6 +9,9 @@ use crate::socket::Change;
 const END: u32 = 1;
 const FIRST_INDEX: u32 = 2;
 
+/// Bytes of the largest frame.
+const LARGEST_FRAME: u32 = 1 << 16;
+
 /// Most programs that one round tells of memory. Who is not told in this round
 /// is told in the next one, if there is still some left.
 const MOST_WAKES: u32 = 64;
@@ -18,10 +21,13 @@ impl Tcp {
     ///
     /// The last quarter of payload memory is kept for what arrives: otherwise two
     /// stacks whose memory is full of what the other one has no room for would
-    /// wait for each other for ever.
+    /// wait for each other for ever. Of little memory it is more: one frame of a stack to itself
+    /// has to find room for as long as another one is not read.
     #[inline]
     fn queueable_blocks(&self) -> u32 {
-        let kept = self.payload.capacity() / 4;
+        let capacity = self.payload.capacity();
+        let frames = 2 * (LARGEST_FRAME / self.payload.block_len() as u32 + 1);
+        let kept = (capacity / 4).max(frames.min(capacity / 2));
         self.payload.free_blocks().saturating_sub(kept)
     }
 

@@ -328,6 +328,7 @@ impl Tcp {
             return;
         }
         cx.counters.tcp_timeouts += 1;
+        self.grow_for_idle_peer(index);
         if self.pcbs[index].sent_head == NONE {
             return;
         }

@@ -132,11 +132,15 @@ impl Tcp {
             return;
         }
         let pcb = &mut self.pcbs[index];
-        if pcb.snd_wnd == 0 || pcb.has(flag::PROBE) {
+        let closed = pcb.snd_wnd == 0;
+        if closed || pcb.has(flag::PROBE) {
             // No room at the peer, or none on the link since the last time.
             pcb.backoff = pcb.backoff.saturating_add(1);
         }
         pcb.push_out();
+        if closed {
+            self.grow_for_idle_peer(index);
+        }
         self.mark_ready(index);
     }
 
