@@ -104,6 +104,11 @@ pub(crate) const FOR_TESTS: &[Program] = &[
         purpose: "hands connections from process to process",
     },
     Program {
+        name: "strace",
+        package: "strace",
+        purpose: "has the kernel refuse what a program asks for, over a node",
+    },
+    Program {
         name: "socat",
         package: "socat",
         purpose: "passes on what comes over a node",

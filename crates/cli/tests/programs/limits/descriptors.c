@@ -75,6 +75,54 @@ static void none(void)
     say("something", epoll_wait(epoll, &event, 1, -1));
 }
 
+/* The system has no room for another open file, as strace has it while it is attached. */
+static pid_t no_more_files(void)
+{
+    char me[16], line[200];
+    snprintf(me, sizeof me, "%d", getpid());
+    pid_t tracer = MUST(fork());
+    if (tracer == 0) {
+        closefrom(3);
+        execlp("strace", "strace", "-qq", "-o", "/dev/null", "-p", me, "-e",
+               "inject=accept,accept4,epoll_create,epoll_create1,eventfd,eventfd2,memfd_create,open,openat,"
+               "pipe,pipe2,socket,socketpair:error=ENFILE",
+               NULL);
+        _exit(127);
+    }
+    for (int found = 0; found != tracer;) {
+        FILE *status = fopen("/proc/self/status", "r");
+        /* It refuses from then on that it is attached. */
+        for (found = 0; status != NULL && fgets(line, sizeof line, status);)
+            if (sscanf(line, "TracerPid: %d", &found) == 1)
+                break;
+        if (status == NULL)
+            break;
+        fclose(status);
+        MUST(waitpid(tracer, NULL, WNOHANG) == 0 ? 0 : -1);
+    }
+    return tracer;
+}
+
+/* The same, where the system has none. */
+static void none_of_the_system(void)
+{
+    int listens = listener(), ends[2], other[2], unused[2], status;
+    pair(listens, ends);
+    other[0] = connected();
+    pid_t tracer = no_more_files();
+    /* Accepting may do without: a node has a descriptor for a connection, but no file. */
+    say("epoll_create1", epoll_create1(0) < 0 ? errno : 0);
+    say("pipe", pipe(unused) < 0 ? errno : 0);
+    say("socket", socket(AF_INET, SOCK_STREAM, 0) < 0 ? errno : 0);
+    struct pollfd polled = {listens, POLLIN, 0};
+    say("still there", poll(&polled, 1, 0));
+    exchange(ends);
+    MUST(kill(tracer, SIGTERM));
+    MUST(waitpid(tracer, &status, 0));
+    other[1] = MUST(accept(listens, NULL, NULL));
+    exchange(other);
+}
+
 /* The library begins with next to none. Those that the program was started with do not count. */
 static void begins_with(const char *program, rlim_t most)
 {
@@ -183,6 +231,8 @@ int main(int count, char **words)
         few();
     else if (!strcmp(what, "none"))
         none();
+    else if (!strcmp(what, "full"))
+        none_of_the_system();
     else if (!strcmp(what, "begins"))
         begins_with(words[0], 16);
     else if (!strcmp(what, "enough"))

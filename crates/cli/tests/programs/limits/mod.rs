@@ -86,6 +86,12 @@ fn calls_that_need_a_descriptor_say_that_there_is_none() {
     says_the_same(DESCRIPTORS, "none", 1);
 }
 
+#[test]
+#[ignore = "needs cc, strace"]
+fn calls_that_need_a_file_say_that_the_system_has_none() {
+    says_the_same(DESCRIPTORS, "full", 2);
+}
+
 /// Too few for a node: the kernel has the connections.
 #[test]
 #[ignore = "needs cc"]
