@@ -61,8 +61,8 @@ const SEND_BUFFER: u32 = 256 << 10;
 /// Bytes of a connection's receive buffer at first.
 const RECEIVE_BUFFER: u32 = 128 << 10;
 
-/// Bytes of a connection's buffers where nobody reads soon, each.
-const IDLE_READER_BUFFER: u32 = 1 << 20;
+/// Bytes of a connection's buffers over short paths at most, each.
+const SHORT_PATHS_BUFFER: u32 = 1 << 20;
 
 /// Bytes of a connection's buffers over the longest paths, each: 400 ms at 160 Mb/s.
 const LONG_PATHS_BUFFER: u32 = 8 << 20;
@@ -347,7 +347,7 @@ fn growing(tcp: TcpConfig) -> TcpConfig {
     TcpConfig {
         send_buffer: SEND_BUFFER,
         receive_buffer: RECEIVE_BUFFER,
-        idle_reader_buffer: IDLE_READER_BUFFER,
+        short_path_buffer: SHORT_PATHS_BUFFER,
         send_buffer_max: LONG_PATHS_BUFFER,
         receive_buffer_max: LONG_PATHS_BUFFER,
         ..tcp

@@ -4,9 +4,10 @@
 //! Short paths keep what they have: what a processor's cache does not hold is slower to copy.
 //! But a buffer that is full makes its writer wait for the reader, and the reader, once it is
 //! empty, for the writer. Where one waits for long before the other comes, fewer turns are
-//! worth more than the cache: while an engine stands between the two, and when the reader has
-//! not come for a while. The latter may never come if the writer has to wait: programs write
-//! hundreds of kilobytes before anybody reads, which the kernel's buffers take.
+//! worth more than the cache: while an engine stands between the two, where the peer's stack
+//! takes more at once, as the kernel's does, and when the reader has not come for a while. The
+//! latter may never come if the writer has to wait: programs write hundreds of kilobytes before
+//! anybody reads, which the kernel's buffers take.
 //!
 //! Nothing here makes a buffer smaller, and one that the program has chosen stays as it is.
 
@@ -31,7 +32,7 @@ impl Tcp {
         if settings.has(setting::RECEIVE_BUFFER_CHOSEN) {
             return settings.receive_buffer;
         }
-        let grown = self.config.receive_buffer_max.max(self.config.idle_reader_buffer);
+        let grown = self.config.receive_buffer_max.max(self.config.short_path_buffer);
         settings.receive_buffer.max(grown)
     }
 
@@ -39,18 +40,17 @@ impl Tcp {
     #[inline]
     pub(super) fn grow_send_buffer(&mut self, index: u32) {
         let pcb = &self.pcbs[index];
-        if pcb.settings.send_buffer < self.config.idle_reader_buffer && self.channels.is_attended() {
+        if pcb.settings.send_buffer < self.config.short_path_buffer && self.channels.is_attended() {
             return self.grow_for_idle_peer(index);
         }
         let useful = pcb.congestion.cwnd().min(pcb.snd_wnd);
         let buffer = pcb.settings.send_buffer;
-        if useful > buffer / 2
-            && buffer < self.config.send_buffer_max
-            && holds(pcb.rtt.min_ns(), buffer)
-            && !pcb.settings.has(setting::SEND_BUFFER_CHOSEN)
-        {
-            let grown = useful.saturating_mul(2).min(self.config.send_buffer_max);
-            self.pcbs[index].settings.send_buffer = grown;
+        let most = match holds(pcb.rtt.min_ns(), buffer) {
+            true => self.config.send_buffer_max,
+            false => self.config.short_path_buffer,
+        };
+        if useful > buffer / 2 && buffer < most && !pcb.settings.has(setting::SEND_BUFFER_CHOSEN) {
+            self.pcbs[index].settings.send_buffer = useful.saturating_mul(2).min(most);
         }
     }
 
@@ -60,7 +60,7 @@ impl Tcp {
     #[inline]
     pub(super) fn grow_receive_buffer(&mut self, now: Instant, index: u32) {
         let pcb = &self.pcbs[index];
-        if pcb.settings.receive_buffer < self.config.idle_reader_buffer && self.channels.is_attended() {
+        if pcb.settings.receive_buffer < self.config.short_path_buffer && self.channels.is_attended() {
             return self.grow_for_idle_program(index);
         }
         let pcb = &mut self.pcbs[index];
@@ -90,7 +90,7 @@ impl Tcp {
 
     /// Nobody reads soon what this side's program writes: it may write more ahead.
     pub(super) fn grow_for_idle_peer(&mut self, index: u32) {
-        let most = self.config.idle_reader_buffer;
+        let most = self.config.short_path_buffer;
         let settings = &mut self.pcbs[index].settings;
         if settings.send_buffer < most && !settings.has(setting::SEND_BUFFER_CHOSEN) {
             settings.send_buffer = settings.send_buffer.saturating_mul(2).min(most);
@@ -110,7 +110,7 @@ impl Tcp {
 
     /// This side's program does not read soon what has arrived: the peer may send more ahead.
     fn grow_for_idle_program(&mut self, index: u32) {
-        let most = self.config.idle_reader_buffer;
+        let most = self.config.short_path_buffer;
         let settings = &mut self.pcbs[index].settings;
         if settings.receive_buffer < most && !settings.has(setting::RECEIVE_BUFFER_CHOSEN) {
             settings.receive_buffer = settings.receive_buffer.saturating_mul(2).min(most);
