@@ -229,7 +229,7 @@ impl Attachment {
         match connection.peer(self.shard, slot, generation) {
             Ok(list) => Ok(Asked::Answered(list.and_then(PeerDescriptors::from_list))),
             Err(ControlError::HungUp(_)) => Err(Gone),
-            Err(ControlError::TimedOut(_)) => {
+            Err(ControlError::TimedOut { .. }) => {
                 let later = clock::now().plus_nanos(ASK_AGAIN_NS);
                 self.asks_at.store(later.0, Relaxed);
                 Ok(Asked::Later)

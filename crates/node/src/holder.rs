@@ -89,7 +89,7 @@ impl HolderError {
         match error {
             ControlError::System { source, .. } => HolderError::System(source),
             ControlError::Refused { .. } => refused,
-            ControlError::TimedOut(_) => HolderError::System(Errno::TIMEDOUT),
+            ControlError::TimedOut { .. } => HolderError::System(Errno::TIMEDOUT),
             _ => HolderError::Gone(Gone),
         }
     }

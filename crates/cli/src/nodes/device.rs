@@ -4,6 +4,7 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
+use clap::builder::NonEmptyStringValueParser;
 
 use super::access::Access;
 use super::forward::{self, Ends, Hosts, Memory, Start};
@@ -34,7 +35,7 @@ pub(crate) struct Arguments {
     interface: String,
 
     /// The network namespace to make it in: a name of `ip netns`, or a file
-    #[arg(long, value_name = "NAMESPACE")]
+    #[arg(long, value_name = "NAMESPACE", value_parser = NonEmptyStringValueParser::new())]
     netns: Option<String>,
 
     /// Others are behind it, since it is a port of a bridge: it has no address, and is

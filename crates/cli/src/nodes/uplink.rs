@@ -4,6 +4,7 @@
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
+use clap::builder::NonEmptyStringValueParser;
 
 use super::access::Access;
 use super::forward::{self, Ends, Hosts, Memory, Start};
@@ -47,7 +48,7 @@ pub(crate) struct Arguments {
     interface: Option<String>,
 
     /// The network namespace that the interface is in: a name of `ip netns`, or a file
-    #[arg(long, value_name = "NAMESPACE", conflicts_with = "udp")]
+    #[arg(long, value_name = "NAMESPACE", conflicts_with = "udp", value_parser = NonEmptyStringValueParser::new())]
     netns: Option<String>,
 
     #[command(flatten)]

@@ -88,6 +88,13 @@ fn a_name_that_runs_is_taken_and_a_bad_one_refused() {
         let said = fabrics.fails(&format!("up {bad}"));
         assert!(said.contains("a node's name has"), "{said}");
     }
+    for begun in [
+        "device toe9 --netns= --ipv4 10.77.9.9/16",
+        "uplink other --interface toe9 --netns=",
+    ] {
+        let said = fabrics.fails(begun);
+        assert!(said.contains("--netns <NAMESPACE>"), "{said}");
+    }
     // One that fails does not keep the others from running.
     let output = fabrics.run("up web db --json");
     assert_eq!(output.status.code(), Some(1));
@@ -337,7 +344,10 @@ fn a_node_that_is_out_of_descriptors_serves_those_it_has_and_recovers() {
         crowd[0].status().unwrap();
     }
     let unserved = crowd.pop().unwrap().timeout(Duration::from_millis(20)).status();
-    assert!(matches!(unserved, Err(ControlError::TimedOut(_))), "{unserved:?}");
+    assert!(
+        matches!(unserved, Err(ControlError::TimedOut { .. })),
+        "{unserved:?}"
+    );
     drop(crowd);
     connect().status().unwrap();
 }

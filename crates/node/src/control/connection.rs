@@ -76,8 +76,14 @@ pub enum ControlError {
         refusal: Refusal,
     },
     /// It said nothing.
-    #[error("node {0} does not answer; its engine process may be stopped (see `toehold ps`)")]
-    TimedOut(NodeName),
+    #[error("node {node} does not answer; if its engine process is stopped, `kill -CONT {}` has it go on",
+        process.map_or("PID".to_owned(), |process| process.to_string()))]
+    TimedOut {
+        /// The node.
+        node: NodeName,
+        /// Its engine process, if the kernel said which one that is.
+        process: Option<u32>,
+    },
     /// It is gone.
     #[error("node {0} has ended")]
     HungUp(NodeName),
@@ -112,7 +118,7 @@ impl Connection {
                 Err(Errno::AGAIN) if Instant::now() < deadline => {
                     std::thread::sleep(Duration::from_millis(1));
                 }
-                Err(Errno::AGAIN) => return Err(ControlError::TimedOut(node)),
+                Err(Errno::AGAIN) => return Err(ControlError::TimedOut { node, process: None }),
                 Err(Errno::NOENT | Errno::CONNREFUSED) => {
                     let fabric = fabric.name().to_owned();
                     return Err(ControlError::Unknown { node, fabric });
@@ -407,7 +413,7 @@ impl Connection {
         let (answer, descriptors) = match self.ask_once(request, descriptors) {
             Ok(answered) => answered,
             Err(error) => {
-                self.broken = !matches!(error, ControlError::TimedOut(_));
+                self.broken = !matches!(error, ControlError::TimedOut { .. });
                 return Err(error);
             }
         };
@@ -487,7 +493,14 @@ impl Connection {
     fn wait(&self, flags: PollFlags, deadline: Instant) -> Result<(), ControlError> {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            return Err(ControlError::TimedOut(self.node));
+            let server = packet::peer(self.socket.as_fd());
+            return Err(ControlError::TimedOut {
+                node: self.node,
+                process: server
+                    .ok()
+                    .map(|(process, _)| process)
+                    .filter(|&process| process != 0),
+            });
         }
         match poll(&mut [PollFd::new(&self.socket, flags)], Some(&timespec(left))) {
             Ok(_) | Err(Errno::INTR) => Ok(()),

@@ -52,7 +52,7 @@ impl Door {
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err(ControlError::TimedOut(node));
+                return Err(ControlError::TimedOut { node, process: None });
             }
             match poll(&mut [PollFd::new(&self.0, PollFlags::OUT)], Some(&timespec(left))) {
                 Ok(_) | Err(Errno::INTR) => {}
