@@ -26,7 +26,7 @@ const KEPT_OUTPUT: usize = 16 << 10;
 const OUTPUT_PATIENCE: Duration = Duration::from_millis(300);
 
 /// How long a process that was dismissed may take to end by itself.
-const EXIT_PATIENCE: Duration = Duration::from_millis(300);
+pub(crate) const EXIT_PATIENCE: Duration = Duration::from_millis(300);
 
 /// The same on another machine.
 const FAR_EXIT_PATIENCE: Duration = Duration::from_secs(3);

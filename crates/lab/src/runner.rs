@@ -101,6 +101,14 @@ impl Runner<'_> {
         let known = self.candidates.iter().find(|known| known.name == candidate);
         known.is_some_and(|known| known.is_of_programs(workload))
     }
+
+    /// Whether what a candidate lacks for a cell may be there for others: programs, or a network that
+    /// takes packets as large as the cell has them.
+    fn may_miss_for_a_cell(&self, candidate: &str, cell: &Cell) -> bool {
+        let known = self.candidates.iter().find(|known| known.name == candidate);
+        let is_about_network = known.is_some_and(|known| known.is_between_hosts) && cell.mtu.is_some();
+        is_about_network || self.is_of_programs(candidate, &cell.workload)
+    }
 }
 
 /// What is known of a candidate so far.
@@ -117,11 +125,11 @@ impl Standing {
         !self.unavailable && self.failures_in_a_row < FAILURES && failed < FAILURES
     }
 
-    /// What `of_programs` misses, other cells may have.
-    fn learn(&mut self, cell: usize, of_programs: bool, outcome: &Outcome) {
+    /// What is missing may be so for one cell only: others may have it.
+    fn learn(&mut self, cell: usize, of_cell: bool, outcome: &Outcome) {
         match outcome {
             Outcome::Measured { .. } => self.failures_in_a_row = 0,
-            Outcome::Unavailable { .. } if of_programs => drop(self.failures.insert(cell, FAILURES)),
+            Outcome::Unavailable { .. } if of_cell => drop(self.failures.insert(cell, FAILURES)),
             Outcome::Unavailable { .. } => self.unavailable = true,
             Outcome::Failed { .. } => {
                 self.failures_in_a_row += 1;
@@ -152,8 +160,8 @@ impl<'a> Run<'a> {
             let cell = plan.cells.iter().position(|cell| *cell == sample.cell);
             let candidate = plan.candidates.iter().position(|name| *name == sample.candidate);
             if let (Some(cell), Some(candidate)) = (cell, candidate) {
-                let of_programs = runner.is_of_programs(&sample.candidate, &sample.cell.workload);
-                standing[candidate].learn(cell, of_programs, &sample.outcome);
+                let of_cell = runner.may_miss_for_a_cell(&sample.candidate, &sample.cell);
+                standing[candidate].learn(cell, of_cell, &sample.outcome);
             }
         }
         let key = |sample: &Sample| (sample.round, sample.name.clone(), sample.candidate.clone());
@@ -204,8 +212,8 @@ impl<'a> Run<'a> {
         let Some(outcome) = self.measure(round, what, candidate, groups, store)? else {
             return Ok(());
         };
-        let of_programs = self.runner.is_of_programs(name, &what.workload);
-        self.standing[candidate].learn(cell, of_programs, &outcome);
+        let of_cell = self.runner.may_miss_for_a_cell(name, &what);
+        self.standing[candidate].learn(cell, of_cell, &outcome);
         let sample = Sample {
             round,
             sequence,
@@ -252,6 +260,11 @@ impl<'a> Run<'a> {
                     Ok(between) => between,
                     Err(reason) => return Ok(Some(failed(reason))),
                 };
+                if between.is_some() {
+                    // Both machines know the ports beforehand, so that only one can have them.
+                    let others = groups.extract_if(|(other, _), _| *other == candidate);
+                    others.for_each(|(_, group)| group.dismiss());
+                }
                 match Group::start(&self.runner.launcher, between, settings, workload) {
                     Ok(group) => (group, true),
                     Err(error) => return Ok(Some(self.cannot_start(&error))),

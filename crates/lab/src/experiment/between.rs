@@ -17,23 +17,18 @@ impl Plan {
         if !self.candidates.iter().any(is_between) {
             let names = || HOSTS.iter().map(|candidate| candidate.name);
             self.candidates = names().map(str::to_owned).collect();
-            let [ours, kernel] = HOSTS;
-            self.comparisons = vec![ratio(ours, kernel)];
+            let [ours, kernel, interfaces] = HOSTS;
+            self.comparisons = vec![ratio(ours, kernel), ratio(interfaces, kernel)];
             self.wanted.clear();
         }
         for cell in &self.cells {
             let supports = |candidate: &Candidate| (candidate.supports)(&cell.workload);
-            let reason = if cell.mtu.is_some() {
-                "an MTU cannot be set on the network between them: leave `mtu` out"
-            } else if !HOSTS.iter().any(supports) {
-                "this workload is within one machine"
-            } else {
-                continue;
-            };
-            return Err(PlanError::Between {
-                cell: cell.name(),
-                reason,
-            });
+            if !HOSTS.iter().any(supports) {
+                return Err(PlanError::Between {
+                    cell: cell.name(),
+                    reason: "this workload is within one machine",
+                });
+            }
         }
         Ok(self)
     }
@@ -74,8 +69,12 @@ mod tests {
              [[workload]]\nkind = \"stream\"\nsize = \"64K\"\n",
         );
         let between = within.clone().between(far()).unwrap();
-        assert_eq!(between.candidates, ["toehold-hosts", "kernel-hosts"]);
-        assert_eq!(between.comparisons, [ratio(&HOSTS[0], &HOSTS[1])]);
+        assert_eq!(
+            between.candidates,
+            ["toehold-hosts", "kernel-hosts", "ethos-hosts"]
+        );
+        let ratios = [ratio(&HOSTS[0], &HOSTS[1]), ratio(&HOSTS[2], &HOSTS[1])];
+        assert_eq!(between.comparisons, ratios);
         assert_eq!(
             (&between.cells, between.settings.far),
             (&within.cells, Some(far()))
@@ -98,11 +97,6 @@ mod tests {
             let text = format!("candidates = [\"adaptive\"]\n[[workload]]\n{workload}\n");
             plan(&text).between(far()).unwrap_err().to_string()
         };
-        let mtu = refused("kind = \"ping-pong\"\nsize = 64\nmtu = 1500");
-        assert!(
-            mtu.contains("latency_64B_mtu1500") && mtu.contains("MTU"),
-            "{mtu}"
-        );
         for workload in [
             "kind = \"crowd\"\npairs = 2\nsize = 64",
             "kind = \"web\"\nserver = \"nginx\"\nclients = 2\nsize = \"1K\"",

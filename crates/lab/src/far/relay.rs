@@ -12,7 +12,7 @@ use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
 use crate::keeper::Keeper;
-use crate::process::Launcher;
+use crate::process::{EXIT_PATIENCE, Launcher};
 
 /// Starts a side, which has a directory of its own for the time that it runs, and passes on what
 /// comes on standard input to it and what it says to standard output. When standard input ends,
@@ -39,6 +39,9 @@ pub fn relay(launcher: &Launcher) -> io::Result<()> {
     // The thread ends with the process at the latest.
     std::thread::spawn(move || {
         let _ = pass_on(io::stdin().lock(), &to_side);
+        // One that waits to be told something goes by itself, and sees to what it has started.
+        let _ = to_side.shutdown(Shutdown::Write);
+        std::thread::sleep(EXIT_PATIENCE);
         // What waits for the side's answers sees their end.
         let _ = to_side.shutdown(Shutdown::Both);
     });

@@ -7,6 +7,7 @@
 
 use std::io::{self, BufRead, BufReader};
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
@@ -49,6 +50,8 @@ pub(crate) struct EngineOrder {
 pub(super) struct DeviceOrder {
     /// The interface's name, if there is to be one.
     pub(super) interface: Option<String>,
+    /// Where it is, if not in the namespace of the engine.
+    pub(super) namespace: Option<PathBuf>,
     /// If it leads over UDP: where this side listens, and where the others do.
     pub(super) udp: Option<(SocketAddr, Vec<SocketAddr>)>,
 }
@@ -58,7 +61,7 @@ impl DeviceOrder {
         UplinkConfig {
             tap: self.interface.map(|interface| TapEnd {
                 interface,
-                namespace: None,
+                namespace: self.namespace,
                 bridged: false,
                 queues: 1,
             }),

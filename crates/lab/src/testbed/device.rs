@@ -97,6 +97,7 @@ impl<W: Way> Device<W> {
                 .collect(),
             device: Some(DeviceOrder {
                 interface: Some(INTERFACE.into()),
+                namespace: None,
                 udp: W::OVER_UDP.then_some((bind, peers)),
             }),
         })

@@ -1,24 +1,39 @@
-//! Between two machines: the kernel's TCP over the network between them, and Toehold's between two
-//! nodes whose fabrics are joined over UDP on the same network.
+//! Between two machines: the kernel's TCP over the network between them, and what goes over UDP on the
+//! same network: Toehold's TCP between two nodes whose fabrics are joined, and the kernel's over
+//! interfaces whose frames are carried (ETHOS).
 
+use std::fs::File;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
+use std::os::fd::AsRawFd;
 
+use nix::sched::{CloneFlags, setns};
+use nix::sys::socket::{getsockopt, sockopt::IpMtu};
+use nix::unistd::geteuid;
+use toehold_link::udp::{MAX_MTU, MIN_MTU};
 use toehold_node::Placement;
 use toehold_socket::Node;
 
 use super::attached::{self, Attached, DeviceOrder, EngineOrder, Process};
 use super::kernel_tcp::{self, KernelTcp, Listener};
 use super::toehold::Place;
-use super::{Context, Role, Testbed, TestbedError};
+use super::{Context, Program, Role, Testbed, TestbedError, veth};
 use crate::far::Path;
 use crate::workload::Workload;
 
 /// Where the server's and the client's machines listen for datagrams.
 const PORTS: [u16; 2] = [7007, 7008];
-/// The same for a server with several clients: the sides of one with a single client may be there too,
-/// and rest.
-const PORTS_OF_SEVERAL: [u16; 2] = [7009, 7010];
+/// Where interfaces' frames arrive as datagrams: on the server's machine, and on its first client's; those
+/// of other clients follow.
+const FRAMES: [u16; 2] = [7009, 7010];
+
+/// The network of the interfaces, and the server's and the first client's place in it.
+const NETWORK: [u8; 3] = [10, 198, 1];
+const NETWORK_OF_IPV6: u64 = 0xfd77_0000_0000_0000;
+const SERVER: u8 = 1;
+const FIRST_CLIENT: u8 = 2;
+/// What the interface is called.
+const INTERFACE: &str = "toe1";
 
 /// The addresses of the two, or why there are none.
 fn path(context: &Context) -> Result<Path, TestbedError> {
@@ -50,6 +65,13 @@ impl Testbed for Kernel {
         let path = path(context)?;
         // The machine may not know the address by which others reach it.
         let tcp = KernelTcp::new(Ipv4Addr::UNSPECIFIED, context)?;
+        let tcp = match context.mtu {
+            Some(mtu) => {
+                holds(other(context.role, path), mtu)?;
+                tcp.limited_to(mtu)?
+            }
+            None => tcp,
+        };
         Ok(Self { tcp, path })
     }
 
@@ -73,6 +95,187 @@ impl Testbed for Kernel {
     }
 }
 
+/// The machine that a side is not on.
+fn other(role: Role, path: Path) -> Ipv4Addr {
+    match role {
+        Role::Server => path.client,
+        Role::Client => path.server,
+    }
+}
+
+/// Whether the network that leads to a machine takes packets of so many bytes. Nothing is sent.
+fn holds(other: Ipv4Addr, mtu: u16) -> Result<(), TestbedError> {
+    let look = || -> io::Result<i32> {
+        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+        // Any port will do.
+        socket.connect((other, 9))?;
+        Ok(getsockopt(&socket, IpMtu)?)
+    };
+    match look() {
+        Ok(most) if most < i32::from(mtu) => Err(TestbedError::Unavailable(format!(
+            "the network to {other} takes packets of {most} bytes: raise the MTU of its interfaces (`ip link \
+             set DEVICE mtu {mtu}`), or leave {mtu} out of `mtu`"
+        ))),
+        Ok(_) => Ok(()),
+        Err(error) => Err(TestbedError::failed(
+            &format!("find out the MTU to {other}"),
+            error,
+        )),
+    }
+}
+
+/// Whether frames with packets of so many bytes can be had over UDP, or why not.
+fn fits_udp(context: &Context) -> Result<(), TestbedError> {
+    match context.mtu {
+        Some(mtu) if !(MIN_MTU..=MAX_MTU).contains(&mtu) => Err(TestbedError::Unavailable(format!(
+            "what goes over UDP has an MTU from {MIN_MTU} to {MAX_MTU}: leave {mtu} out of `mtu`"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// An interface in a network namespace of this side's own, whose frames go over UDP in the machine's.
+#[derive(Debug)]
+pub(super) struct Interfaces {
+    tcp: KernelTcp,
+    machine: File,
+    process: Option<Process>,
+}
+
+impl Interfaces {
+    /// What carries the frames: started in the machine's namespace, where it has its socket.
+    fn start(&self, context: &Context) -> Result<Process, TestbedError> {
+        let failed = |error: io::Error| TestbedError::failed("change the network namespace", error);
+        let own = File::open("/proc/thread-self/ns/net").map_err(failed)?;
+        // This thread is in another one while the process starts.
+        let namespace = format!("/proc/{}/fd/{}", std::process::id(), own.as_raw_fd());
+        let order = Self::order(context, namespace)?;
+        let enter = |namespace: &File| {
+            setns(namespace, CloneFlags::CLONE_NEWNET).map_err(|error| failed(error.into()))
+        };
+        enter(&self.machine)?;
+        let process = Process::start(&order);
+        enter(&own)?;
+        process
+    }
+
+    fn order(context: &Context, namespace: String) -> Result<EngineOrder, TestbedError> {
+        let Path { server, client } = path(context)?;
+        let [at_server, at_first] = FRAMES;
+        let at_client = |number: u8| SocketAddr::from((client, at_first + u16::from(number)));
+        let (host, own, peers) = match context.role {
+            Role::Server => {
+                let clients = (0..).zip(&context.clients);
+                let peers = clients.map(|(number, _)| at_client(number)).collect();
+                (SERVER, at_server, peers)
+            }
+            Role::Client => {
+                let own = at_client(context.client).port();
+                (
+                    FIRST_CLIENT + context.client,
+                    own,
+                    vec![(server, at_server).into()],
+                )
+            }
+        };
+        // The two are members of different fabrics, neither of which knows what the other one has given.
+        let ipv6 = Ipv6Addr::from(u128::from(NETWORK_OF_IPV6) << 64 | u128::from(host));
+        let addresses = [
+            ("ipv4".into(), format!("{}/24", address(host))),
+            ("ipv6".into(), format!("{ipv6}/64")),
+        ];
+        let mtu = context.mtu.map(|mtu| ("mtu".into(), mtu.to_string()));
+        Ok(EngineOrder {
+            fabric: context.scratch.display().to_string(),
+            node: node(context),
+            settings: addresses.into_iter().chain(mtu).collect(),
+            device: Some(DeviceOrder {
+                interface: Some(INTERFACE.into()),
+                namespace: Some(namespace.into()),
+                udp: Some(((Ipv4Addr::UNSPECIFIED, own).into(), peers)),
+            }),
+        })
+    }
+}
+
+/// What the process of a side's interface is called.
+fn node(context: &Context) -> String {
+    match context.role {
+        Role::Server => "server-frames".into(),
+        Role::Client => format!("client-frames-{}", context.client),
+    }
+}
+
+/// Of a host in the interfaces' network.
+fn address(host: u8) -> Ipv4Addr {
+    let [a, b, c] = NETWORK;
+    Ipv4Addr::new(a, b, c, host)
+}
+
+impl Testbed for Interfaces {
+    const NAME: &'static str = "ethos-hosts";
+    const ABOUT: &'static str = "kernel TCP between two machines over interfaces whose frames go over UDP";
+    const PROGRAMS: &'static [Program] = veth::PROGRAMS;
+    const IS_BETWEEN_HOSTS: bool = true;
+    type Listener = Listener;
+    type Connection = TcpStream;
+
+    fn supports(workload: &Workload) -> bool {
+        Kernel::supports(workload)
+    }
+
+    fn enter(context: &Context) -> Result<Self, TestbedError> {
+        path(context)?;
+        fits_udp(context)?;
+        if !geteuid().is_root() {
+            return Err(TestbedError::Unavailable(
+                "it makes an interface of the kernel: run as root, on both machines".into(),
+            ));
+        }
+        let machine = File::open("/proc/thread-self/ns/net");
+        let machine = machine.map_err(|error| TestbedError::failed("open the network namespace", error))?;
+        veth::enter(context)?;
+        Ok(Self {
+            tcp: KernelTcp::new(address(SERVER), context)?,
+            machine,
+            process: None,
+        })
+    }
+
+    fn join(&mut self, context: &Context) -> Result<(), TestbedError> {
+        self.process = Some(self.start(context)?);
+        match context.role {
+            Role::Server => Ok(()),
+            Role::Client => {
+                let fabric = context.scratch.display().to_string();
+                attached::meet(&fabric, &node(context), |stack| {
+                    stack.remotes.iter().any(|remote| remote.connected)
+                })
+            }
+        }
+    }
+
+    fn listen(&mut self, workload: &Workload) -> io::Result<(Listener, String)> {
+        self.tcp.listen(workload)
+    }
+
+    fn accept(&mut self, listener: &mut Listener) -> io::Result<TcpStream> {
+        listener.accept()
+    }
+
+    fn connect(&mut self, address: &str, workload: &Workload) -> io::Result<TcpStream> {
+        self.tcp.connect(address, workload)
+    }
+
+    fn engines(&self) -> Vec<u32> {
+        self.process.iter().map(Process::id).collect()
+    }
+
+    fn retransmits(&self) -> Option<u64> {
+        kernel_tcp::retransmits()
+    }
+}
+
 /// A node in a fabric of its machine's, and what leads from there to the other machine's.
 #[derive(Debug)]
 pub(super) struct Between {
@@ -84,10 +287,7 @@ impl Between {
     /// The uplink of a machine, which all of its sides have together: the first one makes it.
     fn uplink(context: &Context) -> Result<Option<Process>, TestbedError> {
         let Path { server, client } = path(context)?;
-        let [there, here] = match context.clients.len() {
-            ..=1 => PORTS,
-            _ => PORTS_OF_SEVERAL,
-        };
+        let [there, here] = PORTS;
         let (name, own, other) = match context.role {
             Role::Server => ("server-uplink", there, (client, here)),
             Role::Client if context.client == 0 => ("client-uplink", here, (server, there)),
@@ -97,9 +297,14 @@ impl Between {
         let uplink = Process::start(&EngineOrder {
             fabric: fabric.clone(),
             node: name.into(),
-            settings: Vec::new(),
+            settings: context
+                .mtu
+                .map(|mtu| ("mtu".into(), mtu.to_string()))
+                .into_iter()
+                .collect(),
             device: Some(DeviceOrder {
                 interface: None,
+                namespace: None,
                 udp: Some(((Ipv4Addr::UNSPECIFIED, own).into(), vec![other.into()])),
             }),
         })?;
@@ -119,6 +324,7 @@ impl Place for Between {
     const IS_BETWEEN_HOSTS: bool = true;
 
     fn take(context: &Context, name: &str, address: Ipv4Addr) -> Result<(Node, Self), TestbedError> {
+        fits_udp(context)?;
         let uplink = Self::uplink(context)?;
         let (node, attached) = attached::attach(context, name, address, Placement::Adaptive)?;
         Ok((

@@ -4,13 +4,19 @@ use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::net::{Ipv4Addr, Shutdown, SocketAddrV4, TcpListener, TcpStream};
-use std::os::fd::AsRawFd;
+use std::ops::RangeInclusive;
+use std::os::fd::{AsFd, AsRawFd};
 
-use nix::sys::socket::sockopt::TcpCongestion;
+use nix::sys::socket::sockopt::{TcpCongestion, TcpMaxSeg};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, connect, setsockopt, socket};
 
 use super::{Connection, Context, TestbedError};
 use crate::workload::Workload;
+
+/// Headers of IPv4 and TCP without options, in bytes.
+const HEADERS: u16 = 40;
+/// What the kernel takes as a limit of segments, in bytes.
+const SEGMENTS: RangeInclusive<u16> = 88..=32_767;
 
 /// Makes sockets at one address, with the congestion control of the settings and
 /// without Nagle's delay.
@@ -19,6 +25,8 @@ pub(super) struct KernelTcp {
     /// Where servers listen.
     address: Ipv4Addr,
     congestion: OsString,
+    /// Largest segment, in bytes of data and options, where that is not the path's to say.
+    segment: Option<u32>,
 }
 
 /// Listens, and knows what accepted connections are for.
@@ -46,13 +54,31 @@ impl KernelTcp {
                  `modprobe tcp_{name}` and allow it in net.ipv4.tcp_allowed_congestion_control"
             ))
         })?;
-        Ok(Self { address, congestion })
+        Ok(Self {
+            address,
+            congestion,
+            segment: None,
+        })
+    }
+
+    /// The same with IP packets of at most `mtu` bytes.
+    pub(super) fn limited_to(mut self, mtu: u16) -> Result<Self, TestbedError> {
+        let segment = mtu.saturating_sub(HEADERS);
+        if !SEGMENTS.contains(&segment) {
+            let (least, most) = (SEGMENTS.start() + HEADERS, SEGMENTS.end() + HEADERS);
+            return Err(TestbedError::Unavailable(format!(
+                "the kernel's sockets can be limited to an MTU from {least} to {most}: leave {mtu} out of `mtu`"
+            )));
+        }
+        self.segment = Some(segment.into());
+        Ok(self)
     }
 
     pub(super) fn listen(&self, workload: &Workload) -> io::Result<(Listener, String)> {
         let listener = TcpListener::bind((self.address, 0))?;
-        // Accepted sockets inherit it.
+        // Accepted sockets inherit both.
         setsockopt(&listener, TcpCongestion, &self.congestion)?;
+        self.limit(&listener)?;
         let address = listener.local_addr()?.to_string();
         Ok((
             Listener {
@@ -76,10 +102,19 @@ impl KernelTcp {
         )?;
         // Before it is connected: one that had BBR for a moment stays paced for good.
         setsockopt(&socket, TcpCongestion, &self.congestion)?;
+        self.limit(&socket)?;
         connect(socket.as_raw_fd(), &SockaddrIn::from(address))?;
         let stream = TcpStream::from(socket);
         stream.set_nodelay(true)?;
         Ok(stream)
+    }
+
+    /// Tells the other side too, in the handshake.
+    fn limit(&self, socket: &impl AsFd) -> io::Result<()> {
+        match self.segment {
+            Some(segment) => Ok(setsockopt(socket, TcpMaxSeg, &segment)?),
+            None => Ok(()),
+        }
     }
 }
 
@@ -147,7 +182,41 @@ impl Connection for TcpStream {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nix::sys::socket::getsockopt;
     use std::io::{Read, Write};
+
+    fn local() -> KernelTcp {
+        KernelTcp {
+            address: Ipv4Addr::LOCALHOST,
+            congestion: "reno".into(),
+            segment: None,
+        }
+    }
+
+    #[test]
+    fn limits_are_taken_as_far_as_the_kernel_takes_them() {
+        for (mtu, is_taken) in [(127, false), (128, true), (32_807, true), (32_808, false)] {
+            let Ok(tcp) = local().limited_to(mtu) else {
+                assert!(!is_taken, "{mtu}");
+                continue;
+            };
+            assert!(is_taken, "{mtu}");
+            tcp.listen(&Workload::Bulk).unwrap();
+        }
+    }
+
+    #[test]
+    fn packets_are_no_larger_than_a_path_is_to_have_them() {
+        let tcp = local().limited_to(600).unwrap();
+        let workload = Workload::Bulk;
+        let (listener, address) = tcp.listen(&workload).unwrap();
+        let client = tcp.connect(&address, &workload).unwrap();
+        let server = listener.accept().unwrap();
+        for stream in [client, server] {
+            let segment = getsockopt(&stream, TcpMaxSeg).unwrap();
+            assert!((500..=560).contains(&segment), "{segment}");
+        }
+    }
 
     #[test]
     fn segments_sent_again_are_in_the_kernels_table() {

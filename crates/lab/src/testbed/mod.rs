@@ -58,6 +58,7 @@ pub const ALL: &[Candidate] = &[
     Candidate::of::<mixed::Mixed<mixed::KernelsJumbo>>(),
     Candidate::of::<toehold::Toehold<hosts::Between>>(),
     Candidate::of::<hosts::Kernel>(),
+    Candidate::of::<hosts::Interfaces>(),
     Candidate::generator(
         Generator::Sockperf,
         "sockperf over the kernel's TCP between two namespaces",
@@ -75,9 +76,10 @@ pub const ALL: &[Candidate] = &[
 ];
 
 /// What is measured between two machines, in the order of columns.
-pub const HOSTS: &[Candidate; 2] = &[
+pub const HOSTS: &[Candidate; 3] = &[
     Candidate::of::<toehold::Toehold<hosts::Between>>(),
     Candidate::of::<hosts::Kernel>(),
+    Candidate::of::<hosts::Interfaces>(),
 ];
 
 /// What is measured beside one another on interfaces of the kernel, in the order of columns.
