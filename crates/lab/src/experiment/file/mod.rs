@@ -19,6 +19,9 @@ use crate::workload::Cell;
 /// Values by the name of their factor or field.
 type Values = BTreeMap<String, Spanned<Value>>;
 
+/// Names of candidates.
+type Names = Spanned<Vec<Spanned<String>>>;
+
 /// What is wrong with a file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{origin}:{line}: {reason}")]
@@ -79,7 +82,7 @@ struct Content {
     name: Spanned<String>,
     title: String,
     about: Option<String>,
-    candidates: Vec<Spanned<String>>,
+    candidates: Names,
     #[serde(default)]
     compare: Vec<Spanned<String>>,
     #[serde(default)]
@@ -112,7 +115,7 @@ struct Measure {
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 struct Quick {
-    candidates: Option<Vec<Spanned<String>>>,
+    candidates: Option<Names>,
     #[serde(default)]
     factors: Values,
     measure: Option<Spanned<Measure>>,
@@ -205,6 +208,7 @@ impl Content {
         for written in &self.compare {
             let of = |name: &str| {
                 self.candidates
+                    .get_ref()
                     .iter()
                     .any(|candidate| candidate.get_ref() == name)
             };
@@ -251,10 +255,15 @@ fn plain(error: &str) -> String {
     TYPES.into_iter().fold(error.to_owned(), one)
 }
 
-/// Names of candidates that there are, each once.
-fn known(names: &[Spanned<String>], reader: &Reader<'_>) -> Result<Vec<String>, PlanFileError> {
+/// Names of candidates that there are, each once, and one at least.
+fn known(names: &Names, reader: &Reader<'_>) -> Result<Vec<String>, PlanFileError> {
+    if names.get_ref().is_empty() {
+        let reason =
+            "`candidates` is empty: name what is to be measured, such as \"adaptive\" and \"kernel-veth\"";
+        return Err(reader.at(names, reason));
+    }
     let mut known: Vec<String> = Vec::new();
-    for name in names {
+    for name in names.get_ref() {
         let text = name.get_ref();
         if !testbed::ALL.iter().any(|candidate| candidate.name == text) {
             let all: Vec<_> = testbed::ALL.iter().map(|Candidate { name, .. }| *name).collect();

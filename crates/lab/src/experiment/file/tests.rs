@@ -123,6 +123,16 @@ fn mistakes_are_said_with_their_line() {
         ("\"64\", 1024", "\"64\", 0", "`0` is no message size"),
         ("\"64\", 1024", "", "small.toml:9: `size` has no values"),
         (
+            "[\"unix\", \"kernel-loopback\"]",
+            "[]",
+            "small.toml:4: `candidates` is empty: name",
+        ),
+        (
+            "candidates = [\"unix\"]\nfactors",
+            "candidates = []\nfactors",
+            "small.toml:26: `candidates` is empty",
+        ),
+        (
             "\"ping-pong\"",
             "\"pingpong\"",
             "small.toml:13: there is no workload `pingpong`; there are ping-pong",
