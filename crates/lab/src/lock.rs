@@ -1,14 +1,18 @@
 //! One run at a time on a machine: two would measure one another.
 
+use std::fs::{File, OpenOptions, Permissions, TryLockError};
 use std::io;
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixListener};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// An abstract socket's name is taken while a process holds it, and free when the
-/// process is gone, however that ended. No file is left behind.
-const NAME: &str = "toehold-lab";
+use nix::fcntl::OFlag;
+
+/// Whoever has the lock on this empty file runs. All users may make files there, and all network
+/// namespaces have the same. The kernel takes the lock away from a process that is gone, however that
+/// ended; the file stays.
+const FILE: &str = "/dev/shm/toehold-lab.lock";
 
 /// How often a waiting run tries again.
 const INTERVAL: Duration = Duration::from_millis(200);
@@ -16,24 +20,29 @@ const INTERVAL: Duration = Duration::from_millis(200);
 /// Held while a run goes on.
 #[derive(Debug)]
 pub struct Lock {
-    _socket: UnixListener,
+    _file: File,
 }
 
 impl Lock {
     /// Waits for other runs on this machine to end, or for `stop`: then there is none.
     /// Calls `waiting` once if it has to wait.
+    ///
+    /// # Errors
+    ///
+    /// If its file can neither be made nor opened.
     pub fn acquire(stop: &AtomicBool, waiting: impl FnOnce()) -> io::Result<Option<Self>> {
-        Self::acquire_named(NAME, stop, waiting)
+        Self::acquire_at(Path::new(FILE), stop, waiting)
     }
 
-    fn acquire_named(name: &str, stop: &AtomicBool, waiting: impl FnOnce()) -> io::Result<Option<Self>> {
-        let address = SocketAddr::from_abstract_name(name)?;
+    fn acquire_at(path: &Path, stop: &AtomicBool, waiting: impl FnOnce()) -> io::Result<Option<Self>> {
+        let file = open(path)
+            .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?;
         let mut waiting = Some(waiting);
         while !stop.load(Ordering::Relaxed) {
-            match UnixListener::bind_addr(&address) {
-                Ok(socket) => return Ok(Some(Self { _socket: socket })),
-                Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
-                Err(error) => return Err(error),
+            match file.try_lock() {
+                Ok(()) => return Ok(Some(Self { _file: file })),
+                Err(TryLockError::WouldBlock) => {}
+                Err(TryLockError::Error(error)) => return Err(error),
             }
             if let Some(waiting) = waiting.take() {
                 waiting();
@@ -44,33 +53,127 @@ impl Lock {
     }
 }
 
+/// Of whichever user it is. One that another user has made is not opened as if it were to be made:
+/// kernels refuse that in a directory that all may write to (`fs.protected_regular`).
+fn open(path: &Path) -> io::Result<File> {
+    let existing = || {
+        let mut options = OpenOptions::new();
+        // Neither is a link followed nor a pipe waited for that somebody has put there.
+        let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
+        options.read(true).custom_flags(flags.bits()).open(path)
+    };
+    match existing() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        opened => return opened,
+    }
+    match OpenOptions::new().write(true).create_new(true).open(path) {
+        Ok(file) => {
+            // Whatever the user's mask is.
+            file.set_permissions(Permissions::from_mode(0o444))?;
+            Ok(file)
+        }
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => existing(),
+        Err(error) => Err(error),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Read;
+    use std::process::{Child, Command, Stdio};
 
-    #[test]
-    fn a_second_run_waits_for_the_first() {
-        let name = format!("toehold-lab-test-{}", std::process::id());
+    /// A run waits for the one that has the lock, until `end` ends that.
+    fn waits_for(path: &Path, end: impl FnOnce()) {
         let go_on = AtomicBool::new(false);
-        let first = Lock::acquire_named(&name, &go_on, || panic!("nobody else is there")).unwrap();
-        assert!(first.is_some());
         let waited = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let second = scope.spawn(|| {
                 let waiting = || waited.store(true, Ordering::Relaxed);
-                Lock::acquire_named(&name, &go_on, waiting).unwrap().is_some()
+                Lock::acquire_at(path, &go_on, waiting).unwrap().is_some()
             });
             while !waited.load(Ordering::Relaxed) {
+                assert!(!second.is_finished(), "it did not wait");
                 std::thread::yield_now();
             }
-            drop(first);
+            end();
             assert!(second.join().unwrap());
         });
     }
 
+    fn first(path: &Path) -> Lock {
+        let go_on = AtomicBool::new(false);
+        let lock = Lock::acquire_at(path, &go_on, || panic!("nobody else is there"));
+        lock.unwrap().unwrap()
+    }
+
+    /// A process that has the lock.
+    fn holder(path: &Path, command: &str) -> Child {
+        let mut words = command.split(' ');
+        let mut command = Command::new(words.next().unwrap());
+        command
+            .args(words)
+            .arg(path)
+            .args(["sh", "-c", "echo; exec sleep 1000"]);
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+        child
+    }
+
+    #[test]
+    fn a_second_run_waits_for_the_first() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("lock");
+        let first = first(&path);
+        waits_for(&path, || drop(first));
+    }
+
+    #[test]
+    fn a_run_that_is_killed_is_waited_for_no_longer() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("lock");
+        drop(first(&path));
+        let mut killed = holder(&path, "flock --no-fork");
+        waits_for(&path, || killed.kill().unwrap());
+        killed.wait().unwrap();
+    }
+
+    #[test]
+    #[ignore = "needs root, namespaces"]
+    fn a_run_in_another_network_namespace_is_waited_for() {
+        // Where it is for all, not for this test alone.
+        let go_on = AtomicBool::new(false);
+        drop(Lock::acquire(&go_on, || ()).unwrap());
+        let path = Path::new(FILE);
+        let mut other = holder(path, "unshare --net flock --no-fork");
+        waits_for(path, || other.kill().unwrap());
+        other.wait().unwrap();
+    }
+
+    #[test]
+    fn a_run_of_another_user_can_be_waited_for() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("lock");
+        let _first = first(&path);
+        let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o444);
+    }
+
+    #[test]
+    fn what_somebody_has_put_in_its_place_is_not_followed() {
+        let place = tempfile::tempdir().unwrap();
+        let [path, other] = ["lock", "other"].map(|name| place.path().join(name));
+        std::os::unix::fs::symlink(&other, &path).unwrap();
+        let refused = Lock::acquire_at(&path, &AtomicBool::new(false), || ()).unwrap_err();
+        assert!(refused.to_string().contains("lock: "), "{refused}");
+        assert!(!other.exists());
+    }
+
     #[test]
     fn a_run_that_is_stopped_waits_no_longer() {
+        let place = tempfile::tempdir().unwrap();
         let stopped = AtomicBool::new(true);
-        assert!(Lock::acquire(&stopped, || ()).unwrap().is_none());
+        let lock = Lock::acquire_at(&place.path().join("lock"), &stopped, || ());
+        assert!(lock.unwrap().is_none());
     }
 }
