@@ -6,11 +6,11 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow};
 use toehold_lab::far::Far;
 use toehold_lab::host::MachineUse;
 use toehold_lab::report::{self, Header, Look, Report};
-use toehold_lab::samples::{Store, Unfinished, write_json};
+use toehold_lab::samples::{Store, Unfinished, check_whole, write_json};
 use toehold_lab::{Lock, Plan, Progress, Runner, say, testbed};
 
 use crate::{interrupt, side};
@@ -32,11 +32,9 @@ impl Output {
     /// Finds out before anything is measured what would fail after it.
     pub(crate) fn check(&self) -> Result<()> {
         if let Some(path) = self.json.iter().flatten().next() {
-            let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-            let directory = directory.unwrap_or(Path::new("."));
-            if !directory.is_dir() || path.is_dir() {
-                bail!("cannot write {}: choose another FILE for --json", path.display());
-            }
+            check_whole(path).with_context(|| {
+                format!("cannot write {}: choose another FILE for --json", path.display())
+            })?;
         }
         Ok(())
     }

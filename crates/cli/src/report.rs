@@ -5,8 +5,9 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow};
 use toehold_lab::report::{self, Picture, Saved};
+use toehold_lab::samples::write_whole;
 use toehold_lab::say;
 
 use crate::measurement;
@@ -65,13 +66,13 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
         let text = report::markdown(&runs);
         match path.as_os_str() == "-" {
             true => print(&text)?,
-            false => write_whole(path, text.as_bytes())?,
+            false => write(path, text.as_bytes())?,
         }
     }
     let has_other = arguments.markdown.is_some() || arguments.svg.is_some() || arguments.png.is_some();
     let page = arguments.out.or_else(|| (!has_other).then(|| PAGE.into()));
     if let Some(path) = page {
-        write_whole(&path, report::page(&runs).as_bytes())?;
+        write(&path, report::page(&runs).as_bytes())?;
         say(&std::path::absolute(&path).unwrap_or(path).display().to_string());
     }
     Ok(ExitCode::SUCCESS)
@@ -115,7 +116,7 @@ fn write_pictures(
         for picture in report::pictures(run) {
             // Read from a file: an experiment's name may be a path by now.
             let name = format!("{number}{experiment}-{}.{ending}", picture.name).replace('/', "-");
-            write_whole(&directory.join(name), &bytes(&picture)?)?;
+            write(&directory.join(name), &bytes(&picture)?)?;
         }
     }
     Ok(())
@@ -129,15 +130,6 @@ fn print(text: &str) -> Result<()> {
 }
 
 /// All of it or nothing.
-fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
-    let Some(name) = path.file_name().filter(|_| !path.is_dir()) else {
-        bail!("cannot write {}: it is a directory; name a file", path.display());
-    };
-    let mut part = name.to_owned();
-    part.push(".part");
-    let part = path.with_file_name(part);
-    let written = fs::write(&part, bytes).and_then(|()| fs::rename(&part, path));
-    written
-        .inspect_err(|_| drop(fs::remove_file(&part)))
-        .with_context(|| format!("cannot write {}", path.display()))
+fn write(path: &Path, bytes: &[u8]) -> Result<()> {
+    write_whole(path, bytes).with_context(|| format!("cannot write {}: name another file", path.display()))
 }

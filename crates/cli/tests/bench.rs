@@ -357,6 +357,7 @@ fn mistakes_are_explained_before_anything_runs() {
         (&["--sizes", "64,64"], "twice"),
         (&["--cores", "0,4095"], "may not run on core 4095"),
         (&["--json", "/nowhere/result.json"], "choose another FILE"),
+        (&["--json", "/proc/result.json"], "choose another FILE"),
         (&["--out", "/proc/nowhere"], "--out"),
         (&["--rounds", "0"], "1..=1000"),
     ] {

@@ -83,7 +83,7 @@ fn what_cannot_be_reported_is_said_with_what_to_do() {
     assert!(fails(&["report", "nothing"]).contains("is no run"));
     let (other, run) = with_a_run();
     let run = run.to_str().unwrap();
-    assert!(fails(&["report", run, "--out", "."]).contains("name a file"));
+    assert!(fails(&["report", run, "--out", "."]).contains("name another file"));
     assert!(fails(&["report", run, "--out", "no/such/place.html"]).contains("cannot write"));
     drop(other);
 }

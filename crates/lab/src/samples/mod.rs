@@ -3,10 +3,12 @@
 mod histogram;
 mod store;
 mod unfinished;
+mod whole;
 
 pub use histogram::{Counts, Recorder};
 pub use store::{Store, StoreError, write_json};
 pub use unfinished::{Unfinished, UnfinishedError};
+pub use whole::{check_whole, write_whole};
 
 use std::collections::BTreeMap;
 

@@ -14,6 +14,7 @@ use std::time::SystemTime;
 
 use serde::Serialize;
 
+use super::whole::write_whole;
 use crate::keeper::Keeper;
 
 /// Most runs of one experiment that can begin in the same second.
@@ -165,21 +166,14 @@ impl Store {
 
 /// Writes `value` as JSON to `path`: all of it or nothing.
 pub fn write_json(path: &Path, value: &impl Serialize) -> Result<(), StoreError> {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(".part");
-    let part = path.with_file_name(name);
-    let written = (|| {
-        let mut text = serde_json::to_vec_pretty(value)?;
+    let written = serde_json::to_vec_pretty(value).map_err(io::Error::from);
+    let written = written.and_then(|mut text| {
         text.push(b'\n');
-        fs::write(&part, text)?;
-        fs::rename(&part, path)
-    })();
-    written.map_err(|error| {
-        let _ = fs::remove_file(&part);
-        StoreError {
-            path: path.to_owned(),
-            error,
-        }
+        write_whole(path, &text)
+    });
+    written.map_err(|error| StoreError {
+        path: path.to_owned(),
+        error,
     })
 }
 
