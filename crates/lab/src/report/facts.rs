@@ -9,7 +9,7 @@ use crate::workload::Cell;
 pub(super) fn line(header: &Header) -> String {
     let host = &header.host;
     format!(
-        "{}, {} cores{}, Linux {}; Toehold {}, {}; {}",
+        "{}, {} cores{}, Linux {}; Toehold {}, commit {}; {}",
         host.cpu.as_deref().unwrap_or("unknown processor"),
         host.cores,
         if host.virtual_machine { ", virtual" } else { "" },
@@ -25,7 +25,7 @@ fn commit(header: &Header, length: usize) -> String {
     let build = &header.build;
     let commit = build.commit.get(..length).unwrap_or(&build.commit);
     let changed = if build.dirty { " with changes" } else { "" };
-    format!("commit {commit}{changed}")
+    format!("{commit}{changed}")
 }
 
 /// Each of them with its name, without those that are not known.

@@ -51,12 +51,6 @@ fn of_run(run: &Saved, text: &mut String) {
 
 /// A finding as a line.
 fn line(finding: &Finding) -> String {
-    let compared = finding
-        .compared
-        .as_ref()
-        .map_or(String::new(), |(candidate, baseline)| {
-            format!("{} against {}: ", plain(candidate), plain(baseline))
-        });
     let said = |ours: &Difference| {
         let place = ours
             .place
@@ -65,10 +59,20 @@ fn line(finding: &Finding) -> String {
         format!("**{}** [{}]{place}", ours.text, ours.interval)
     };
     let ours = finding.ours.iter().map(said).collect::<Vec<_>>().join(", ");
-    let expected = finding.expected.as_ref().map_or(String::new(), |expected| {
-        format!("; {}: {}", plain(&expected.text), expected.verdict)
+    let measured = match &finding.compared {
+        Some((candidate, baseline)) => format!("{} against {}: {ours}", plain(candidate), plain(baseline)),
+        None => ours,
+    };
+    let expected = finding.expected.as_ref().map(|expected| {
+        let text = plain(&expected.text);
+        match expected.verdict.as_str() {
+            "" => text,
+            verdict => format!("{text}: {verdict}"),
+        }
     });
-    format!("{}: {compared}{ours}{expected}", plain(&finding.about))
+    let parts = [Some(measured), expected].into_iter().flatten();
+    let parts: Vec<_> = parts.filter(|part| !part.is_empty()).collect();
+    format!("{}: {}", plain(&finding.about), parts.join("; "))
 }
 
 /// The main figure of a panel and its ratios.
@@ -147,6 +151,7 @@ fn plain(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::finding::{Expected, Tone};
     use crate::report::tests::saved;
 
     #[test]
@@ -162,6 +167,22 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part} in:\n{text}");
         }
+    }
+
+    #[test]
+    fn what_nothing_was_measured_of_stands_alone() {
+        let finding = Finding {
+            panel: String::new(),
+            about: "All of it".into(),
+            compared: None,
+            ours: Vec::new(),
+            expected: Some(Expected {
+                text: "paper: it is fast".into(),
+                verdict: String::new(),
+                tone: Tone::Same,
+            }),
+        };
+        assert_eq!(line(&finding), "All of it: paper: it is fast");
     }
 
     #[test]

@@ -6,6 +6,9 @@ use super::{Report, paper, table::digits};
 use crate::experiment::{Said, Trend};
 use crate::statistics::Estimate;
 
+/// An interval whose ends are farther apart than by this factor says nothing of being the same.
+const WIDE: f64 = 2.0;
+
 /// What a paper says, and what was measured here in its place. A trend stands for itself.
 pub(super) fn beside_paper(report: &Report, panels: &[Panel], said: &Said) -> Option<Finding> {
     let expected = |verdict: String, tone| Expected {
@@ -79,11 +82,15 @@ fn followed(trend: Trend, times: &Estimate) -> (String, Tone) {
 /// By what factor a figure of ours differs from the paper's, and whether it says the same.
 fn against_paper(ours: &Estimate, paper: f64, is_ratio: bool) -> (String, Tone) {
     let factor = ours.divided_by(paper);
-    if factor.low <= 1.0 && factor.high >= 1.0 {
+    let is_within = factor.low <= 1.0 && factor.high >= 1.0;
+    if is_within && factor.high <= WIDE * factor.low {
         return ("the same, within the interval".into(), Tone::Better);
     }
     let range = range(factor.low, factor.high);
     let factor = format!("{}× the paper’s value [{range}]", digits(factor.median));
+    if is_within {
+        return (format!("too uncertain to tell; {factor}"), Tone::Same);
+    }
     match is_ratio {
         true if ours.low <= 1.0 && ours.high >= 1.0 => {
             (format!("no sure difference here; {factor}"), Tone::Same)
@@ -114,6 +121,13 @@ mod tests {
         assert_eq!(
             said(0.8, 0.85, 0.9, 0.858),
             ("the same, within the interval".into(), Tone::Better)
+        );
+        assert_eq!(
+            said(0.0128, 0.0133, 1.04, 0.858),
+            (
+                "too uncertain to tell; 0.0155× the paper’s value [0.0149–1.21]".into(),
+                Tone::Same
+            )
         );
         let (text, tone) = said(0.06, 0.0858, 0.09, 0.858);
         assert!(

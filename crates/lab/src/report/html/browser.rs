@@ -23,6 +23,8 @@ struct Seen {
     themes: Vec<String>,
     papers: Vec<String>,
     wide: i32,
+    /// By how much the table of the machine and the settings is wider than its place.
+    facts: i32,
     errors: Vec<String>,
 }
 
@@ -44,6 +46,8 @@ frame.addEventListener("load", () => {
   const wide = () => page.documentElement.scrollWidth - inside.innerWidth;
   seen.wide = wide();
   page.querySelectorAll("details").forEach((it) => { it.open = true; });
+  const facts = page.querySelector(".facts");
+  seen.facts = facts.offsetWidth - facts.parentElement.clientWidth;
   const chart = page.querySelector(".chart");
   const at = chart.getBoundingClientRect();
   for (const kind of ["mousemove", "mouseover"]) {
@@ -150,6 +154,7 @@ fn a_person_sees_charts_values_and_themes() {
     );
     assert_eq!(seen.papers[..2], ["rgb(255, 255, 255)", "rgb(20, 23, 27)"]);
     assert!(seen.wide <= 0, "nothing is wider than the phone: {seen:?}");
+    assert!(seen.facts <= 0, "the machine is cut off on the phone: {seen:?}");
     assert_eq!(seen.errors, [""; 0]);
 }
 
