@@ -1,5 +1,6 @@
 //! The machine and the build that figures come from. What cannot be read is absent.
 
+use std::fmt::{self, Display};
 use std::fs;
 use std::time::Instant;
 
@@ -93,6 +94,64 @@ impl Build {
             profile: env!("TOEHOLD_PROFILE").into(),
         }
     }
+}
+
+/// What two cores share: the less it is, the longer a cache line takes from one to the other. Of
+/// those of a virtual machine it is what the machine is told, which may differ from what is so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Neighbours {
+    /// They are threads of one core.
+    Threads,
+    /// A cache of this level, and none closer to them.
+    Cache(u8),
+    /// Memory alone.
+    Memory,
+}
+
+impl Display for Neighbours {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Neighbours::Threads => f.write_str("threads of one core"),
+            Neighbours::Cache(level) => write!(f, "which share a cache of level {level}"),
+            Neighbours::Memory => f.write_str("which share no cache"),
+        }
+    }
+}
+
+/// What two cores share, as the kernel says.
+pub(crate) fn neighbours([one, other]: [usize; 2]) -> Option<Neighbours> {
+    let of_one = format!("/sys/devices/system/cpu/cpu{one}");
+    let other_is_in = |list: &str| Some(holds(&line_of(&format!("{of_one}/{list}"))?, other));
+    if other_is_in("topology/thread_siblings_list")? {
+        return Some(Neighbours::Threads);
+    }
+    // They are numbered from the closest one on.
+    let caches = (0..).map_while(|index| {
+        let level = line_of(&format!("{of_one}/cache/index{index}/level"))?
+            .parse()
+            .ok()?;
+        Some((
+            level,
+            other_is_in(&format!("cache/index{index}/shared_cpu_list"))?,
+        ))
+    });
+    let caches = caches.collect::<Vec<(u8, bool)>>();
+    let shared = caches.iter().filter(|(_, is_shared)| *is_shared);
+    match shared.map(|(level, _)| *level).min() {
+        Some(level) => Some(Neighbours::Cache(level)),
+        None if caches.is_empty() => None,
+        None => Some(Neighbours::Memory),
+    }
+}
+
+/// Whether a list of the kernel's, such as `0-3,8`, holds a core.
+fn holds(list: &str, core: usize) -> bool {
+    list.split(',').any(|range| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let bounds = first.parse::<usize>().ok().zip(last.parse::<usize>().ok());
+        bounds.is_some_and(|(first, last)| (first..=last).contains(&core))
+    })
 }
 
 /// The cores this process may run on, ascending.
@@ -235,6 +294,27 @@ mod tests {
         let used = MachineUse::so_far().since(&before);
         assert!(used.own_s > 0.0, "{used:?}");
         assert!(used.others_s() <= used.busy_s);
+    }
+
+    #[test]
+    fn cores_are_neighbours_as_far_as_the_kernel_says() {
+        for (list, cores) in [
+            ("0", vec![0]),
+            ("0-1", vec![0, 1]),
+            ("1,3-4", vec![1, 3, 4]),
+            ("", vec![]),
+        ] {
+            let held = (0..6).filter(|&core| holds(list, core)).collect::<Vec<_>>();
+            assert_eq!(held, cores, "{list}");
+        }
+        let own = usable_cores()[0];
+        // It is its own sibling, where the kernel says anything of siblings.
+        assert!(matches!(neighbours([own, own]), None | Some(Neighbours::Threads)));
+        assert_eq!(
+            neighbours([own, usize::MAX]).filter(|it| *it == Neighbours::Threads),
+            None
+        );
+        assert_eq!(Neighbours::Cache(3).to_string(), "which share a cache of level 3");
     }
 
     #[test]

@@ -39,7 +39,8 @@ pub(crate) struct Arguments {
     netns: Option<String>,
 
     /// Others are behind it, since it is a port of a bridge: it has no address, and is
-    /// a gateway of the fabric
+    /// a gateway of the fabric. Between several such ports everything passes, so that their
+    /// bridges are one network; where there is another way, use a spanning tree
     #[arg(long)]
     bridged: bool,
 

@@ -3,14 +3,14 @@
 
 use std::io::{Read, Write};
 use std::net::{self, IpAddr};
-use std::process::Command;
 
 use rustix::process::{Signal, kill_process};
 use toehold_link::interface::Namespace;
 use toehold_node::fabric::Fabric;
 use toehold_socket::{Node, TcpListener, TcpStream};
 
-use crate::support::{Fabrics, eventually, text, wait_for_end};
+use crate::kernel::ip;
+use crate::support::{Fabrics, eventually, wait_for_end};
 use crate::uplinks::bytes;
 use crate::uplinks::kernel::{namespace, talk};
 
@@ -120,13 +120,6 @@ impl Lan {
         kill_process(engine, Signal::KILL).unwrap();
         wait_for_end(engine);
     }
-}
-
-fn ip(namespace: &Namespace, line: &str) -> String {
-    let done = namespace.run(|| Command::new("ip").args(line.split_whitespace()).output());
-    let done = done.unwrap().expect("ip");
-    assert!(done.status.success(), "{line}: {}", text(&done.stderr));
-    text(&done.stdout)
 }
 
 fn exchange(nodes: &TcpStream, kernels: &net::TcpStream) {
@@ -271,7 +264,12 @@ fn an_uplink_tells_how_its_interface_is() {
     assert_eq!(lan.status()["stack"]["interface"]["state"], "down");
     lan.in_host("link set eth0 up");
     lan.streams(&lan.attach("a"), OF_A[0], OF_PEER[0]);
-    assert_eq!(lan.status()["stack"]["interface"]["state"], "up");
+    let state = || lan.status()["stack"]["interface"]["state"].clone();
+    eventually("the interface", || state() == "up");
+    lan.in_peer("link set far down");
+    eventually("the loss of the carrier", || state() == "no carrier");
+    lan.in_peer("link set far up");
+    eventually("the carrier", || state() == "up");
     let both = lan
         .fabrics
         .fails("uplink x --interface eth0 --udp 127.0.0.1:0 --peer 127.0.0.1:9");

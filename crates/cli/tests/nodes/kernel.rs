@@ -5,6 +5,7 @@
 use std::cell::RefCell;
 use std::io::{Read, Write};
 use std::net::{self, IpAddr, SocketAddr, UdpSocket};
+use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketType, ipproto, sockopt};
@@ -12,7 +13,7 @@ use rustix::process::{Signal, kill_process};
 use toehold_link::interface::{Interface, InterfaceError, Namespace, NamespaceName};
 use toehold_socket::{Fabric, Node, TcpListener, TcpStream};
 
-use crate::support::{Fabrics, PATIENCE, eventually, wait_for_end};
+use crate::support::{Fabrics, PATIENCE, eventually, text, wait_for_end};
 
 /// What crosses in a stream.
 const BYTES: usize = 3 << 20;
@@ -105,6 +106,14 @@ impl Pair {
     fn ping(&self, from: usize, to: &str) -> bool {
         self.beside(from, || ping(to.parse().unwrap()))
     }
+}
+
+/// Carries out a line of `ip` in a namespace.
+pub(crate) fn ip(namespace: &Namespace, line: &str) -> String {
+    let done = namespace.run(|| Command::new("ip").args(line.split_whitespace()).output());
+    let done = done.unwrap().expect("ip");
+    assert!(done.status.success(), "{line}: {}", text(&done.stderr));
+    text(&done.stdout)
 }
 
 /// An echo request and its answer.
@@ -389,7 +398,7 @@ fn a_listener_has_its_port_in_both_families_and_until_it_ends() {
 }
 
 #[test]
-#[ignore = "needs namespaces, tun"]
+#[ignore = "needs namespaces, tun, ip"]
 fn a_device_may_go_down_and_up_and_away() {
     let pair = Pair::new("");
     let (node, other) = (pair.attach("a"), pair.attach("b"));
@@ -406,11 +415,28 @@ fn a_device_may_go_down_and_up_and_away() {
     for address in NODE_A {
         eventually("an answer again", || pair.ping(1, address));
     }
-    assert!(
-        pair.fabrics
-            .succeeds("ps")
-            .contains(&format!("toe0@{} ", pair.names[0]))
-    );
+    let shows = |what: &str| {
+        let shown = pair.fabrics.succeeds("ps");
+        assert!(shown.contains(&format!("{what} ")), "{what}: {shown}");
+    };
+    let named = format!("toe0@{}", pair.names[0]);
+    shows(&named);
+    let in_a = |line: &str| ip(&pair.namespaces[0], line);
+    in_a("link set toe0 carrier off");
+    shows(&format!("{named} (no carrier)"));
+    let advice = pair.fabrics.succeeds("stat a");
+    assert!(advice.contains("`ip link set toe0 carrier on`"), "{advice}");
+    exchange(&client, &server);
+    in_a("link set toe0 carrier on");
+    eventually("an answer over a new carrier", || pair.ping(1, NODE_A[0]));
+    shows(&named);
+    for (from, to) in [("toe0", "web0"), ("web0", "toe0")] {
+        in_a(&format!("link set {from} down"));
+        in_a(&format!("link set {from} name {to}"));
+        in_a(&format!("link set {to} up"));
+        shows(&format!("{to}@{}", pair.names[0]));
+        eventually("an answer under another name", || pair.ping(1, NODE_A[0]));
+    }
     let address = pair.interface(0).state().unwrap().address;
     pair.interface(0).set_address([2, 0, 0, 0, 9, 9]).unwrap();
     let shown = pair.fabrics.succeeds("stat a");

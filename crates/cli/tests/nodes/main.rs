@@ -1,6 +1,7 @@
 //! The commands about nodes as a person runs them: real engine processes, in
 //! fabrics of the test's own.
 
+mod bridges;
 mod capture;
 mod crowds;
 mod demux;

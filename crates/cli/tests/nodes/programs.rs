@@ -1,6 +1,5 @@
 //! Programs as they are, over interfaces of the kernel on a fabric.
 
-use std::cell::RefCell;
 use std::fs;
 use std::net::{Ipv4Addr, UdpSocket};
 use std::path::Path;
@@ -9,16 +8,13 @@ use std::process::{Child, Command, Output, Stdio};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use toehold_link::interface::{Interface, Namespace};
-use toehold_link::tap::{Tap, TapSettings};
-use toehold_link::{Link, Offload, Transmit, Transmitter};
-use toehold_shm::Gather;
 
 use crate::support::{Fabrics, PATIENCE, eventually, text};
 
 /// An interface on the fabric in a namespace of its own.
-struct Host {
-    namespace: Namespace,
-    interface: &'static str,
+pub(crate) struct Host {
+    pub(crate) namespace: Namespace,
+    pub(crate) interface: &'static str,
 }
 
 /// Two of them, with addresses ending in 1 and 2.
@@ -43,7 +39,7 @@ impl Hosts {
 }
 
 impl Host {
-    fn new(fabrics: &Fabrics, interface: &'static str, mtu: u16, more: &str) -> Host {
+    pub(crate) fn new(fabrics: &Fabrics, interface: &'static str, mtu: u16, more: &str) -> Host {
         use std::os::fd::AsRawFd as _;
         let namespace = Namespace::create().expect("a network namespace");
         let Namespace::Open(descriptor) = &namespace else {
@@ -63,12 +59,12 @@ impl Host {
         command
     }
 
-    fn run(&self, line: &str) -> Output {
+    pub(crate) fn run(&self, line: &str) -> Output {
         let done = self.namespace.run(|| Host::command(line).output());
         done.unwrap().unwrap_or_else(|error| panic!("{line}: {error}"))
     }
 
-    fn succeeds(&self, line: &str) -> String {
+    pub(crate) fn succeeds(&self, line: &str) -> String {
         let output = self.run(line);
         assert!(
             output.status.success(),
@@ -80,7 +76,7 @@ impl Host {
     }
 
     /// A program that goes on until it is told to end.
-    fn start(&self, line: &str) -> Running {
+    pub(crate) fn start(&self, line: &str) -> Running {
         let spawned = self.namespace.run(|| {
             Host::command(line)
                 .stdout(Stdio::piped())
@@ -92,7 +88,7 @@ impl Host {
         ))
     }
 
-    fn is_listened_at(&self, port: u16) -> bool {
+    pub(crate) fn is_listened_at(&self, port: u16) -> bool {
         let table = self.namespace.run(|| {
             ["tcp", "tcp6"].map(|table| fs::read_to_string(format!("/proc/thread-self/net/{table}")))
         });
@@ -107,7 +103,7 @@ impl Host {
 }
 
 /// A program that runs; it ends with this.
-struct Running(Option<Child>);
+pub(crate) struct Running(pub(crate) Option<Child>);
 
 impl Running {
     /// Until it ends by itself.
@@ -117,7 +113,7 @@ impl Running {
     }
 
     /// Tells it to end, as Ctrl-C does.
-    fn end(mut self) -> Output {
+    pub(crate) fn end(mut self) -> Output {
         let child = self.0.take().expect("it runs until now");
         kill_process(Pid::from_child(&child), Signal::INT).unwrap();
         child.wait_with_output().unwrap()
@@ -134,7 +130,7 @@ impl Drop for Running {
 }
 
 /// What was on its way at the end, iperf3 does not wait for.
-fn check_stream(line: &str, report: &Value, len: u64) {
+pub(crate) fn check_stream(line: &str, report: &Value, len: u64) {
     let bytes = |sum: &str| report["end"][sum]["bytes"].as_u64();
     assert!(bytes("sum_sent") >= Some(len), "{line}: {report}");
     assert!(bytes("sum_received") >= Some(len / 2), "{line}: {report}");
@@ -269,13 +265,13 @@ fn datagrams_to_a_group_reach_its_members() {
     assert_eq!(from, socket.local_addr().unwrap());
 }
 
-fn hardware_address(host: &Host) -> [u8; 6] {
+pub(crate) fn hardware_address(host: &Host) -> [u8; 6] {
     let mut interface = Interface::open(&host.namespace, host.interface).unwrap();
     interface.state().unwrap().address
 }
 
 /// Waits until tcpdump has opened its interface, which it says.
-fn tcpdump(host: &Host, file: &Path, filter: &str) -> Running {
+pub(crate) fn tcpdump(host: &Host, file: &Path, filter: &str) -> Running {
     let line = format!(
         "tcpdump -i {} -U --immediate-mode -w {} {filter}",
         host.interface,
@@ -288,7 +284,7 @@ fn tcpdump(host: &Host, file: &Path, filter: &str) -> Running {
     running
 }
 
-fn read_back(host: &Host, file: &Path, more: &str) -> String {
+pub(crate) fn read_back(host: &Host, file: &Path, more: &str) -> String {
     host.succeeds(&format!("tcpdump -e -nn -r {} {more}", file.display()))
 }
 
@@ -310,87 +306,4 @@ fn tcpdump_sees_what_crosses_a_promiscuous_interface() {
         seen.matches("echo request").count() >= 5 && seen.matches("echo reply").count() >= 5
     });
     recording.end();
-}
-
-/// A bridge of the kernel's, of which a device is a port; a veth pair leads from it to a
-/// third namespace, whose programs reach the fabric.
-#[test]
-#[ignore = "needs root, namespaces, tun, ip, iperf3"]
-fn a_veth_pair_is_behind_a_bridge() {
-    const LEN: u64 = 20 << 20;
-    let fabrics = Fabrics::new();
-    let bridge = Host::new(&fabrics, "port", 1500, "--bridged");
-    let member = Host::new(&fabrics, "toe1", 1500, "");
-    let behind = Host {
-        namespace: Namespace::create().unwrap(),
-        interface: "inner",
-    };
-    // A process in it is how `ip` is told of a namespace without a name.
-    let mut waiting = behind.start("sleep 1000");
-    let process = waiting.0.as_mut().expect("it runs").id();
-    for line in [
-        "ip link add br0 type bridge",
-        "ip link set port master br0",
-        &format!("ip link add outer type veth peer name inner netns {process}"),
-        "ip link set outer master br0 up",
-        "ip link set br0 up",
-    ] {
-        bridge.succeeds(line);
-    }
-    behind.succeeds("ip addr add 10.77.9.9/16 dev inner");
-    behind.succeeds("ip link set inner up");
-    let _serving = member.start("iperf3 -s -p 5201");
-    eventually("iperf3's server", || member.is_listened_at(5201));
-    let address = member.succeeds("ip -o -4 addr show dev toe1");
-    let address = address.split_whitespace().nth(3).expect("an address");
-    let address = address.split('/').next().expect("an address");
-    for more in ["", "-R"] {
-        let line = format!("iperf3 -c {address} -p 5201 -J -n {LEN} {more}");
-        let report: Value = serde_json::from_str(&behind.succeeds(&line)).unwrap();
-        check_stream(&line, &report, LEN);
-    }
-}
-
-/// A frame with a VLAN tag, from another port of such a bridge, comes out as it went in.
-#[test]
-#[ignore = "needs root, namespaces, tun, ip, tcpdump"]
-fn tags_are_left_alone() {
-    let fabrics = Fabrics::new();
-    let bridge = Host::new(&fabrics, "port", 1500, "--bridged");
-    let member = Host::new(&fabrics, "toe1", 1500, "");
-    let settings = TapSettings::new("source", [2, 0, 0, 0, 0, 7]);
-    let (source, mut interface) = Tap::create(&settings, &bridge.namespace).unwrap();
-    for line in [
-        "ip link add br0 type bridge",
-        "ip link set port master br0",
-        "ip link set source master br0",
-        "ip link set br0 up",
-    ] {
-        bridge.succeeds(line);
-    }
-    interface.set_up(true).unwrap();
-    let file = fabrics.0.path().join("tagged.pcap");
-    let recording = tcpdump(&member, &file, "");
-    let mut frame = hardware_address(&member).to_vec();
-    frame.extend(source.address());
-    // 802.1Q, priority 3, network 42; then a type that nobody has, and bytes.
-    frame.extend([0x81, 0x00, 0x60, 42, 0x88, 0xb5]);
-    frame.extend((0..1400).map(|at| at as u8));
-    let source = RefCell::new(source);
-    eventually("the tagged frame", || {
-        // The bridge takes some time before it forwards.
-        let sent = source.borrow_mut().transmit(&Transmit {
-            headers: &frame,
-            payload: &Gather::EMPTY,
-            offload: Offload::default(),
-        });
-        sent.unwrap();
-        fs::read(&file)
-            .unwrap()
-            .windows(frame.len())
-            .any(|window| window == frame)
-    });
-    recording.end();
-    let shown = read_back(&member, &file, "vlan 42");
-    assert!(shown.contains("vlan 42, p 3"), "{shown}");
 }

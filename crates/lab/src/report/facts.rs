@@ -117,6 +117,13 @@ fn rounds(plan: &Plan) -> String {
     )
 }
 
+fn cores(header: &Header) -> String {
+    let [server, client] = header.plan.settings.cores;
+    let neighbours = header.neighbours.filter(|_| server != client);
+    let neighbours = neighbours.map_or(String::new(), |neighbours| format!(", {neighbours}"));
+    format!("{server} and {client}{neighbours}")
+}
+
 fn settings(report: &Report) -> Vec<(&'static str, String)> {
     let plan = &report.header.plan;
     let settings = &plan.settings;
@@ -129,10 +136,7 @@ fn settings(report: &Report) -> Vec<(&'static str, String)> {
                 settings.warm_up_ms, settings.span_ms
             ),
         ),
-        (
-            "Cores of server and client",
-            format!("{} and {}", settings.cores[0], settings.cores[1]),
-        ),
+        ("Cores of server and client", cores(&report.header)),
         ("Congestion control, set", settings.congestion.clone()),
     ];
     let mut facts = vec![

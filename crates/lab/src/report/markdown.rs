@@ -162,7 +162,7 @@ mod tests {
             "toehold against kernel-veth: **10.0× lower** [10.0–10.0]",
             "**10.0× higher** [10.0–10.0]",
             "| 64B | 1.00 [0.500–1.50] | 10.0 [5.00–15.0] |",
-            "- missing was not measured: install it\n",
+            "- missing was not measured: install it; not with that MTU\n",
             "- floor failed at stream in round 2: no answer in time\n\n        line 5\n",
         ] {
             assert!(text.contains(part), "{part} in:\n{text}");

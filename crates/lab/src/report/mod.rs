@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::experiment::Plan;
 use crate::far::Met;
-use crate::host::{Build, Host, MachineUse};
+use crate::host::{self, Build, Host, MachineUse, Neighbours};
 use crate::samples::{Outcome, Sample, StoreError};
 use crate::statistics::Estimate;
 use crate::workload::{Better, Factors, Quantity, Workload};
@@ -47,6 +47,9 @@ pub struct Header {
     pub build: Build,
     /// Where.
     pub host: Host,
+    /// What the server's and the clients' core share, as far as the machine says.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub neighbours: Option<Neighbours>,
     /// The other machine, if there was one and it was met.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub far: Option<Met>,
@@ -89,7 +92,7 @@ pub struct Fate {
     pub measured: u32,
     /// Measurements that failed.
     pub failed: u32,
-    /// Why it cannot be had on this machine.
+    /// Why it cannot be had on this machine, or with some values of the factors: each reason once.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub unavailable: Option<String>,
 }
@@ -136,6 +139,16 @@ pub struct Failure {
     pub output: String,
 }
 
+impl Fate {
+    fn is_unavailable(&mut self, reason: &str) {
+        let reasons = self.unavailable.get_or_insert_default();
+        if !reasons.split("; ").any(|said| said == reason) {
+            let separator = if reasons.is_empty() { "" } else { "; " };
+            reasons.extend([separator, reason]);
+        }
+    }
+}
+
 impl Header {
     /// For a run of `plan` that begins now.
     pub fn now(plan: Plan) -> Self {
@@ -144,6 +157,7 @@ impl Header {
             began: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
             build: Build::this(),
             host: Host::read(),
+            neighbours: host::neighbours(plan.settings.cores),
             far: None,
             plan,
         }
@@ -248,7 +262,7 @@ fn fates(plan: &Plan, samples: &[Sample]) -> BTreeMap<String, Fate> {
         match &sample.outcome {
             Outcome::Measured { .. } => fate.measured += 1,
             Outcome::Failed { .. } => fate.failed += 1,
-            Outcome::Unavailable { reason } => fate.unavailable = Some(reason.clone()),
+            Outcome::Unavailable { reason } => fate.is_unavailable(reason),
         }
     }
     fates

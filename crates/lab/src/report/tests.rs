@@ -80,13 +80,15 @@ pub(super) fn samples() -> Vec<Sample> {
         Workload::Bulk,
         Outcome::Failed { reason, output },
     ));
-    let reason = "install it".to_owned();
-    samples.push(sample(
-        0,
-        "missing",
-        Workload::Bulk,
-        Outcome::Unavailable { reason },
-    ));
+    for reason in ["install it", "not with that MTU", "install it"] {
+        let reason = reason.to_owned();
+        samples.push(sample(
+            0,
+            "missing",
+            Workload::Bulk,
+            Outcome::Unavailable { reason },
+        ));
+    }
     samples
 }
 
@@ -246,7 +248,10 @@ fn the_shape_of_the_json_is_stable() {
         value["plan"]["cells"][0],
         serde_json::json!({"kind": "ping-pong", "size": "64B"})
     );
-    assert_eq!(value["candidates"]["missing"]["unavailable"], "install it");
+    assert_eq!(
+        value["candidates"]["missing"]["unavailable"],
+        "install it; not with that MTU"
+    );
     assert_eq!(value["candidates"]["floor"]["failed"], 1);
     for fact in ["cpu", "cores", "kernel", "governor", "huge_pages", "clock_ns"] {
         assert!(value["host"].get(fact).is_some(), "{fact}");
@@ -268,7 +273,7 @@ fn the_text_has_units_and_says_what_is_missing_and_doubtful() {
         "throughput (Gb/s)",
         "toehold /",
         "0.100 [0.100–0.100]",
-        "missing was not measured: install it",
+        "missing was not measured: install it; not with that MTU",
         "floor failed at stream in round 2: no answer in time\n    line 5",
         "other programs used 50 % of the machine",
     ] {

@@ -8,6 +8,8 @@ use std::io;
 use std::marker::PhantomData;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 
+use toehold_link::udp::{MAX_MTU, MIN_MTU};
+
 use super::attached::{self, DeviceOrder, EngineOrder, Process};
 use super::kernel_tcp::{self, KernelTcp, Listener};
 use super::{Context, Program, Role, Testbed, TestbedError, stays, veth};
@@ -114,6 +116,16 @@ impl<W: Way> Device<W> {
     }
 }
 
+/// Whether frames with packets of so many bytes can be had over UDP, or why not.
+pub(super) fn fits_udp(context: &Context) -> Result<(), TestbedError> {
+    match context.mtu {
+        Some(mtu) if !(MIN_MTU..=MAX_MTU).contains(&mtu) => Err(TestbedError::Unavailable(format!(
+            "what goes over UDP has an MTU from {MIN_MTU} to {MAX_MTU}: leave {mtu} out of `mtu`"
+        ))),
+        _ => Ok(()),
+    }
+}
+
 impl<W: Way> Testbed for Device<W> {
     const NAME: &'static str = W::NAME;
     const ABOUT: &'static str = W::ABOUT;
@@ -126,6 +138,9 @@ impl<W: Way> Testbed for Device<W> {
     }
 
     fn enter(context: &Context) -> Result<Self, TestbedError> {
+        if W::OVER_UDP {
+            fits_udp(context)?;
+        }
         veth::enter(context)?;
         Ok(Self {
             tcp: KernelTcp::new(SERVER, context)?,

@@ -10,11 +10,11 @@ use std::os::fd::AsRawFd;
 use nix::sched::{CloneFlags, setns};
 use nix::sys::socket::{getsockopt, sockopt::IpMtu};
 use nix::unistd::geteuid;
-use toehold_link::udp::{MAX_MTU, MIN_MTU};
 use toehold_node::Placement;
 use toehold_socket::Node;
 
 use super::attached::{self, Attached, DeviceOrder, EngineOrder, Process};
+use super::device::fits_udp;
 use super::kernel_tcp::{self, KernelTcp, Listener};
 use super::toehold::Place;
 use super::{Context, Program, Role, Testbed, TestbedError, veth};
@@ -121,16 +121,6 @@ fn holds(other: Ipv4Addr, mtu: u16) -> Result<(), TestbedError> {
             &format!("find out the MTU to {other}"),
             error,
         )),
-    }
-}
-
-/// Whether frames with packets of so many bytes can be had over UDP, or why not.
-fn fits_udp(context: &Context) -> Result<(), TestbedError> {
-    match context.mtu {
-        Some(mtu) if !(MIN_MTU..=MAX_MTU).contains(&mtu) => Err(TestbedError::Unavailable(format!(
-            "what goes over UDP has an MTU from {MIN_MTU} to {MAX_MTU}: leave {mtu} out of `mtu`"
-        ))),
-        _ => Ok(()),
     }
 }
 

@@ -109,7 +109,7 @@ impl Interface {
         })
     }
 
-    /// Its name when it was opened.
+    /// Its name, as of when it was opened or last asked for its [state](Interface::state).
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -119,7 +119,7 @@ impl Interface {
         self.index
     }
 
-    /// What it is like now.
+    /// What it is like now, and what it is [called](Interface::name).
     ///
     /// # Errors
     ///
@@ -135,12 +135,13 @@ impl Interface {
             ethernet: found.header.link_layer_type == LinkLayerType::Ether,
             software: false,
         };
-        for attribute in &found.attributes {
+        for attribute in found.attributes {
             match attribute {
+                LinkAttribute::IfName(name) => self.name = name,
                 LinkAttribute::Address(bytes) => {
                     state.address = bytes.first_chunk().copied().unwrap_or_default();
                 }
-                LinkAttribute::Mtu(mtu) => state.mtu = *mtu,
+                LinkAttribute::Mtu(mtu) => state.mtu = mtu,
                 LinkAttribute::LinkInfo(infos) => {
                     state.software = infos.iter().any(|info| matches!(info, LinkInfo::Kind(_)));
                 }

@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use rustix::io::Errno;
 
 use super::name::NodeName;
+use super::settings::Gateway;
 use super::statistics::Loss;
 use crate::steering::Steering;
 
@@ -49,7 +50,7 @@ pub struct Joined {
     /// Bytes of the ring that it sends through.
     pub ring_capacity: u64,
     /// Whether it leads to others that are no members.
-    pub gateway: bool,
+    pub gateway: Gateway,
     /// What makes its memory this process's.
     pub descriptors: PeerDescriptors,
 }

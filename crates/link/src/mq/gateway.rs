@@ -2,43 +2,47 @@
 //!
 //! Members send a gateway the frames for addresses that nobody of them has. A gateway sends
 //! frames from such addresses, and from those alone: whoever receives them looks. What comes
-//! from beyond one gateway goes to no other, so that a frame never goes round.
+//! from beyond one gateway goes to no other, so that a frame never goes round; but between ports
+//! of bridges it does, who see to that themselves.
 
 use super::peer::{Polled, count};
 use super::port::Port;
+use super::settings::Gateway;
 use super::state::PeerRecord;
 use crate::steering::Flow;
 use crate::{Received, Transmit, TransmitError};
 
 impl Port {
-    /// A frame for an address that no member has. What comes from beyond this gateway does not
-    /// go on to another one: so a frame never goes round.
+    /// Whether what is beyond this node must not reach what is beyond the peer.
+    pub(super) fn is_barred(&self, slot: u16) -> bool {
+        let is_gateway = self.state.head().gateways.contains(slot);
+        let is_port = || self.state.get(slot).is_some_and(PeerRecord::is_bridge_port);
+        is_gateway && !(self.is_bridge_port() && is_port())
+    }
+
+    /// Whether this node is the port of a bridge.
+    fn is_bridge_port(&self) -> bool {
+        Gateway::from_code(self.config.gateway) == Gateway::BridgePort
+    }
+
+    /// A frame for an address that no member has goes to the gateways, as far as it may. They
+    /// get copies, since the stack asks [`fence`](crate::Transmitter::fence) for the node that has
+    /// an address, which is none here.
     #[inline(never)]
     pub(super) fn transmit_unrouted(
         &mut self,
         frame: &Transmit<'_>,
         from_beyond: bool,
     ) -> Result<(), TransmitError> {
-        if from_beyond {
-            count(&mut self.state.head_mut().statistics.unreachable, 1);
-            return Err(TransmitError::Unreachable);
-        }
-        self.transmit_beyond(frame)
-    }
-
-    /// To the gateways: no member has the address. They get copies, since the stack asks
-    /// [`fence`](crate::Transmitter::fence) for the node that has an address, which is none here.
-    fn transmit_beyond(&mut self, frame: &Transmit<'_>) -> Result<(), TransmitError> {
         let gateways = self.state.head().gateways;
         // Only looked for if there is a gateway with several shards.
         let mut flow = None;
-        let counter = match gateways.is_empty() {
-            true => &mut self.state.head_mut().statistics.unreachable,
-            false => &mut self.state.head_mut().statistics.sent_beyond,
-        };
-        count(counter, 1);
-        let mut result = Err(TransmitError::Unreachable);
+        let (mut result, mut is_tried) = (Err(TransmitError::Unreachable), false);
         for slot in gateways.iter() {
+            if from_beyond && self.is_barred(slot) {
+                continue;
+            }
+            is_tried = true;
             let is_sharded = self.state.get(slot).is_some_and(PeerRecord::is_sharded);
             if is_sharded {
                 let flow = flow.get_or_insert_with(|| Flow::of_frame(frame.headers));
@@ -52,6 +56,12 @@ impl Port {
                 result = sent;
             }
         }
+        let statistics = &mut self.state.head_mut().statistics;
+        let counter = match is_tried {
+            true => &mut statistics.sent_beyond,
+            false => &mut statistics.unreachable,
+        };
+        count(counter, 1);
         result
     }
 
@@ -67,7 +77,7 @@ impl Port {
     }
 
     /// Hands over frames of a gateway, which may not speak for a member, nor lead to what is
-    /// beyond another gateway.
+    /// beyond another gateway, unless both are ports of bridges.
     #[inline(never)]
     pub(super) fn poll_gateway(
         &mut self,
@@ -75,7 +85,8 @@ impl Port {
         budget: usize,
         handler: &mut dyn FnMut(&Received<'_>),
     ) -> Polled {
-        let (own, is_gateway) = (self.config.mac, self.config.gateway != 0);
+        let own = self.config.mac;
+        let is_barred = self.config.gateway != 0 && self.is_barred(slot);
         let (record, members) = self.state.split(slot);
         let Some(mut peer) = record.and_then(|record| self.mappings.peer_of(record, slot)) else {
             return Polled::default();
@@ -86,7 +97,7 @@ impl Port {
             let source = frame.private.get(6..).and_then(<[u8]>::first_chunk).copied();
             let honest = source.is_some_and(|source: [u8; 6]| {
                 let is_other = source[0] & 1 == 0 && source != own && !members.has(source);
-                source == gateway || (is_other && !is_gateway)
+                source == gateway || (is_other && !is_barred)
             });
             match honest {
                 true => handler(frame),

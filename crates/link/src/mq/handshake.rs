@@ -15,7 +15,7 @@ use super::directory::Directory;
 use super::message::{Introduction, Message, Refusal};
 use super::name::MemberName;
 use super::record::PayloadView;
-use super::settings::{JoinError, MeshSettings};
+use super::settings::{Gateway, JoinError, MeshSettings};
 use crate::steering::Steering;
 
 /// How long the other side may take for its next message.
@@ -34,7 +34,7 @@ pub(super) struct Identity {
     pub(super) uid: u32,
     pub(super) ring_capacity: usize,
     pub(super) payload: Option<SharedPayload>,
-    pub(super) gateway: bool,
+    pub(super) gateway: Gateway,
 }
 
 /// This node's payload memory, ready to be handed over.

@@ -8,6 +8,7 @@ use core::mem::{offset_of, size_of};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 use super::name::{MAX_NAME, MemberName, NodeName};
+use super::settings::Gateway;
 use crate::steering::Steering;
 
 /// Version of the handshake, of the records and of what they mean. Sections have
@@ -24,6 +25,8 @@ const KIND_REFUSAL: u16 = 3;
 const FLAG_PAYLOAD: u16 = 1;
 /// The sender leads to others that are no members.
 const FLAG_GATEWAY: u16 = 2;
+/// They are behind a bridge.
+const FLAG_BRIDGE_PORT: u16 = 4;
 
 /// Bytes of a message.
 pub(super) const MESSAGE_LEN: usize = size_of::<Layout>();
@@ -66,7 +69,7 @@ pub(super) struct Introduction {
     /// Payload memory in the third descriptor: offset and length in bytes.
     pub(super) payload: Option<(u64, u64)>,
     /// Whether it leads to others that are no members.
-    pub(super) gateway: bool,
+    pub(super) gateway: Gateway,
 }
 
 /// A message of the handshake.
@@ -184,9 +187,11 @@ impl Message {
         let name = name.node.as_str().as_bytes();
         layout.name_len = name.len() as u8;
         layout.name[..name.len()].copy_from_slice(name);
-        if *gateway {
-            layout.flags |= FLAG_GATEWAY;
-        }
+        layout.flags |= match gateway {
+            Gateway::None => 0,
+            Gateway::Uplink => FLAG_GATEWAY,
+            Gateway::BridgePort => FLAG_GATEWAY | FLAG_BRIDGE_PORT,
+        };
         if let Some((offset, len)) = payload {
             layout.flags |= FLAG_PAYLOAD;
             (layout.payload_offset, layout.payload_len) = (*offset, *len);
@@ -225,14 +230,19 @@ impl Layout {
             count: self.shards,
             key: self.steering_key,
         };
-        let gateway = self.flags & FLAG_GATEWAY != 0;
+        let has = |flag| self.flags & flag != 0;
+        let gateway = match (has(FLAG_GATEWAY), has(FLAG_BRIDGE_PORT)) {
+            (false, _) => Gateway::None,
+            (true, false) => Gateway::Uplink,
+            (true, true) => Gateway::BridgePort,
+        };
         if !steering.is_valid() {
             return Err(Refusal::Malformed);
         }
         if self.mac[0] & 1 == 1 || self.mac == [0; 6] {
             return Err(Refusal::BadAddress);
         }
-        let payload = (self.flags & FLAG_PAYLOAD != 0).then_some((self.payload_offset, self.payload_len));
+        let payload = has(FLAG_PAYLOAD).then_some((self.payload_offset, self.payload_len));
         Ok(Introduction {
             incarnation: self.incarnation,
             name: MemberName {
@@ -260,7 +270,7 @@ mod tests {
             mac: [2, 0, 0, 0, 0, 7],
             steering: Steering::SOLE,
             payload: Some((4096, 1 << 24)),
-            gateway: false,
+            gateway: Gateway::None,
         }
     }
 
@@ -273,7 +283,11 @@ mod tests {
                 ..introduction()
             }),
             Message::Welcome(Introduction {
-                gateway: true,
+                gateway: Gateway::Uplink,
+                ..introduction()
+            }),
+            Message::Hello(Introduction {
+                gateway: Gateway::BridgePort,
                 ..introduction()
             }),
             Message::Hello(Introduction {

@@ -80,5 +80,5 @@ pub use self::message::Refusal;
 pub use self::name::{InvalidName, NodeName};
 pub use self::port::{Port, PortError};
 pub use self::record::BadRecord;
-pub use self::settings::{JoinError, MeshSettings, PortConfig};
+pub use self::settings::{Gateway, JoinError, MeshSettings, PortConfig};
 pub use self::statistics::{Loss, MembershipStatistics, PeerInfo, PeerState, PeerStatistics, PortStatistics};

@@ -45,7 +45,7 @@ pub struct PortConfig {
     pub ring_capacity: u32,
     /// Most peers at once, each of their shards.
     pub max_peers: u16,
-    /// 1 for a gateway, else 0, see [`MeshSettings::gateway`].
+    /// See [`Gateway`].
     pub gateway: u16,
 }
 
@@ -65,6 +65,31 @@ impl PortConfig {
 /// Longest IP packet whose record fits into a ring: half of it, less headers.
 fn max_packet(ring_capacity: usize) -> usize {
     MAX_PACKET.min((ring_capacity / 2).saturating_sub(RECORD_OVERHEAD))
+}
+
+/// Whether a node leads to others that are no members: if so, it gets the frames for addresses
+/// that no member has, and may send frames from such addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u16)]
+pub enum Gateway {
+    /// It speaks for itself alone.
+    None = 0,
+    /// To any others. What is beyond it does not reach what is beyond another gateway, so that
+    /// no frame goes round.
+    Uplink = 1,
+    /// To those that a bridge (IEEE 802.1Q) connects, a port of which it is. They reach those of
+    /// other bridges: that no frame goes round is up to the bridges, which have a spanning tree.
+    BridgePort = 2,
+}
+
+impl Gateway {
+    pub(super) fn from_code(code: u16) -> Gateway {
+        match code {
+            0 => Gateway::None,
+            2 => Gateway::BridgePort,
+            _ => Gateway::Uplink,
+        }
+    }
 }
 
 /// Settings of a [`super::Mesh`], or of its two halves.
@@ -91,10 +116,8 @@ pub struct MeshSettings {
     /// Which life of the node this is, the same for all of its shards; random if not
     /// given. A node with several shards has to give it.
     pub incarnation: Option<u64>,
-    /// Whether the node leads to others that are no members: it gets the frames for
-    /// addresses that no member has, and may send frames from such addresses. What is beyond
-    /// one gateway does not reach what is beyond another one.
-    pub gateway: bool,
+    /// Whether the node leads to others that are no members.
+    pub gateway: Gateway,
 }
 
 impl MeshSettings {
@@ -121,7 +144,7 @@ impl MeshSettings {
             payload: None,
             steering: Steering::SOLE,
             incarnation: None,
-            gateway: false,
+            gateway: Gateway::None,
         }
     }
 
@@ -166,7 +189,7 @@ impl MeshSettings {
             mtu: self.mtu,
             ring_capacity: self.ring_capacity as u32,
             max_peers: self.max_peers as u16,
-            gateway: self.gateway.into(),
+            gateway: self.gateway as u16,
         }
     }
 }

@@ -12,7 +12,7 @@ use super::addresses::{Addresses, pack, pack_shard};
 use super::change::Joined;
 use super::name::{MAX_NAME, NodeName};
 use super::record::BadRecord;
-use super::settings::{MAX_PEERS, PortConfig};
+use super::settings::{Gateway, MAX_PEERS, PortConfig};
 use super::slots::Slots;
 use super::statistics::{Loss, PeerInfo, PeerState, PeerStatistics, PortStatistics};
 use crate::NeighborChange;
@@ -112,6 +112,8 @@ const GIVES_PAYLOAD: u32 = 8;
 const GONE: u32 = 16;
 /// The peer's node has several shards.
 const SHARDED: u32 = 32;
+/// The peer is the port of a bridge.
+const BRIDGE_PORT: u32 = 64;
 
 /// What a peer broke.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -157,7 +159,8 @@ impl PeerRecord {
                 | flag(joined.same_user, SAME_USER)
                 | flag(joined.shares_payload, SHARES_PAYLOAD)
                 | flag(joined.payload.is_some(), GIVES_PAYLOAD)
-                | flag(joined.steering.count > 1, SHARDED),
+                | flag(joined.steering.count > 1, SHARDED)
+                | flag(joined.gateway == Gateway::BridgePort, BRIDGE_PORT),
             offence: 0,
             incarnation: joined.incarnation,
             payload_offset,
@@ -197,6 +200,11 @@ impl PeerRecord {
     #[inline]
     pub(super) fn is_sharded(&self) -> bool {
         self.flags & SHARDED != 0
+    }
+
+    /// Whether the peer leads to what a bridge connects.
+    pub(super) fn is_bridge_port(&self) -> bool {
+        self.flags & BRIDGE_PORT != 0
     }
 
     /// The peer's hardware address.
@@ -410,7 +418,7 @@ impl State {
         head.departed.remove(joined.slot);
         head.members.insert(joined.slot);
         head.activity.note(joined.slot);
-        if joined.gateway {
+        if joined.gateway != Gateway::None {
             head.gateways.insert(joined.slot);
         }
         if let Some(slot) = head.slots.get_mut(position) {

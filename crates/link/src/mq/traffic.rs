@@ -17,14 +17,14 @@ use crate::{
 };
 
 impl Port {
-    /// To all peers; what comes from beyond this node, to no other gateway.
+    /// To all peers; what comes from beyond this node, to no gateway that is barred to it.
     #[cold]
     fn replicate(&mut self, frame: &Transmit<'_>, from_beyond: bool) {
         for position in 0..self.state.len() {
             let Some(slot) = self.state.live(position) else {
                 return;
             };
-            if from_beyond && self.state.head().gateways.contains(slot) {
+            if from_beyond && self.is_barred(slot) {
                 continue;
             }
             let peer = self.mappings.peer(&mut self.state, slot);
@@ -205,8 +205,9 @@ impl Transmitter for Port {
         let Some(slot) = self.state.route(destination) else {
             return self.transmit_unrouted(frame, from_beyond);
         };
-        if from_beyond && self.state.head().gateways.contains(slot) {
-            return self.transmit_unrouted(frame, from_beyond);
+        if from_beyond && self.is_barred(slot) {
+            count(&mut self.state.head_mut().statistics.unreachable, 1);
+            return Err(TransmitError::Unreachable);
         }
         if self.state.get(slot).is_some_and(PeerRecord::is_sharded) {
             return self.transmit_steered(frame, destination, slot);

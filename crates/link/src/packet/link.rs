@@ -109,7 +109,12 @@ impl PacketLink {
 
     /// Whether the interface is up.
     pub fn is_up(&self) -> bool {
-        self.queue.device.is_up()
+        self.queue.device.has_flag(libc::IFF_UP)
+    }
+
+    /// Whether the interface is up and has a carrier.
+    pub fn is_running(&self) -> bool {
+        self.queue.device.has_flag(libc::IFF_RUNNING)
     }
 
     /// Takes the frames for a node, or no longer.

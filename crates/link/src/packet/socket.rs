@@ -131,8 +131,8 @@ impl Socket {
         got == 0 && address.sll_ifindex != self.index as c_int
     }
 
-    /// Whether the interface is up; one that cannot be asked is not.
-    pub(super) fn is_up(&self) -> bool {
+    /// Whether the interface has a flag, such as `IFF_UP`; one that cannot be asked has none.
+    pub(super) fn has_flag(&self, flag: c_int) -> bool {
         let Ok(name) = rustix::net::netdevice::index_to_name(&self.descriptor, self.index) else {
             return false;
         };
@@ -148,7 +148,7 @@ impl Socket {
                 libc::SIOCGIFFLAGS as libc::Ioctl,
                 &raw mut request,
             ) == 0
-                && c_int::from(request.ifr_ifru.ifru_flags) & libc::IFF_UP != 0
+                && c_int::from(request.ifr_ifru.ifru_flags) & flag != 0
         }
     }
 

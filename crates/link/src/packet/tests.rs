@@ -74,7 +74,7 @@ fn an_interface_that_goes_down_comes_back() {
     cable.interface("near").set_up(false).unwrap();
     let sent = send(&mut near, &frame, Offload::default());
     assert_eq!(sent, Err(TransmitError::Unreachable));
-    assert!(!near.is_up() && !near.is_gone());
+    assert!(!near.is_up() && !near.is_running() && !near.is_gone());
     assert_eq!(near.receive(0, 64, &mut |_| {}), 0);
     cable.interface("near").set_up(true).unwrap();
     assert!(near.is_up());

@@ -105,7 +105,7 @@ pub struct StackStatus {
 /// The TAP device of a node, or what a device is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KernelStatus {
-    /// The interface's name.
+    /// The interface's name, as it is now.
     pub device: String,
     /// The name of its network namespace, if it was given one.
     pub netns: Option<String>,
@@ -121,6 +121,9 @@ pub enum DeviceState {
     Up,
     /// Somebody has set it down.
     Down,
+    /// It is up, but somebody has taken its carrier away.
+    #[serde(rename = "no carrier")]
+    NoCarrier,
     /// Somebody has given it another hardware address than the one that others know.
     Readdressed,
     /// Somebody has deleted it, or moved it to another network namespace.
@@ -133,6 +136,7 @@ impl DeviceState {
         match self {
             DeviceState::Up => "",
             DeviceState::Down => " (down)",
+            DeviceState::NoCarrier => " (no carrier)",
             DeviceState::Readdressed => " (readdressed)",
             DeviceState::Gone => " (gone)",
         }
@@ -147,6 +151,9 @@ impl KernelStatus {
             DeviceState::Up => None,
             DeviceState::Down => Some(format!(
                 "{name} carries nothing while it is down; `ip link set {name} up` sets it up"
+            )),
+            DeviceState::NoCarrier => Some(format!(
+                "{name} carries nothing while it has no carrier; `ip link set {name} carrier on` gives it one"
             )),
             DeviceState::Readdressed => Some(format!(
                 "{name} has another hardware address than others know, and does not reach them; \
@@ -190,6 +197,7 @@ impl Display for InterfaceStatus {
         match self.state {
             DeviceState::Up => write!(f, "{name}: through {access}"),
             DeviceState::Down => write!(f, "{name}: down; through {access}"),
+            DeviceState::NoCarrier => write!(f, "{name}: no carrier; through {access}"),
             DeviceState::Readdressed => write!(f, "{name}: readdressed; through {access}"),
             DeviceState::Gone => return write!(f, "{name}: gone; start the uplink anew once it is back"),
         }?;

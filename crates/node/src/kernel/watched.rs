@@ -15,6 +15,7 @@ const NAMES: &str = "/run/netns";
 pub(crate) struct Watched {
     /// `None`: it was removed.
     interface: Mutex<Option<Interface>>,
+    /// When it was made.
     name: String,
     netns: Option<String>,
     /// Which the others know; `None` if it may have any.
@@ -49,20 +50,21 @@ impl Watched {
 
     /// How it is now.
     pub(crate) fn status(&self) -> KernelStatus {
-        let state = self
-            .interface()
-            .as_mut()
-            .and_then(|interface| interface.state().ok());
+        let mut interface = self.interface();
+        let state = interface.as_mut().and_then(|interface| interface.state().ok());
+        // Whoever renamed it looks for it under its new name.
+        let name = interface.as_ref().map_or(self.name.as_str(), Interface::name);
         KernelStatus {
-            device: self.name.clone(),
+            device: name.to_owned(),
             netns: self.netns.clone(),
             state: match state {
                 None => DeviceState::Gone,
                 Some(state) if self.address.is_some_and(|own| own != state.address) => {
                     DeviceState::Readdressed
                 }
-                Some(state) if state.up => DeviceState::Up,
-                Some(_) => DeviceState::Down,
+                Some(state) if !state.up => DeviceState::Down,
+                Some(state) if !state.carrier => DeviceState::NoCarrier,
+                Some(_) => DeviceState::Up,
             },
         }
     }

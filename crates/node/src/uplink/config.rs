@@ -7,7 +7,7 @@ use std::sync::Arc;
 use toehold_link::Link;
 use toehold_link::bridge::Bridge;
 use toehold_link::interface::{Interface, Namespace, NamespaceError};
-use toehold_link::mq::{Mesh, MeshSettings};
+use toehold_link::mq::{Gateway, Mesh, MeshSettings};
 use toehold_link::packet::PacketLink;
 use toehold_link::shared::{SharedLink, SharedSettings};
 use toehold_link::steering::Steering;
@@ -200,11 +200,11 @@ impl Joined {
             (_, Some(_), Some(_)) => return Err(InvalidUplink::Several.into()),
             (None, Some(udp), None) => {
                 let hosts = Announced::new(open_udp(udp, Lane::SOLE, mac, settings)?, exchange);
-                Joined::FabricWithHosts(Box::new(Bridge::new(join(place, settings, true)?, hosts)))
+                Joined::FabricWithHosts(Box::new(Bridge::new(join(place, settings)?, hosts)))
             }
             (None, None, Some(segment)) => {
                 let others = Announced::new(open_segment(segment, Lane::SOLE, mac, settings)?, exchange);
-                Joined::FabricWithSegment(Box::new(Bridge::new(join(place, settings, true)?, others)))
+                Joined::FabricWithSegment(Box::new(Bridge::new(join(place, settings)?, others)))
             }
             (Some(tap), None, None) => {
                 Lane::all(tap.queues).map(drop)?;
@@ -246,7 +246,7 @@ impl Joined {
             match XdpLink::open(&end.interface, &namespace, mac, modes, end.queues)? {
                 Ok(mut interface) => {
                     ask_behind(&end.interface, &mut interface, place)?;
-                    let fabric = join(place, settings, true)?;
+                    let fabric = join(place, settings)?;
                     return Ok(Joined::FabricWithXdp(Box::new(Bridge::new(fabric, interface))));
                 }
                 Err(error) if end.access == Access::Best => reason = Some(error.to_string()),
@@ -255,7 +255,7 @@ impl Joined {
         }
         let mut interface = PacketLink::open(&end.interface, &namespace, mac)?;
         ask_behind(&end.interface, &mut interface, place)?;
-        let bridge = Bridge::new(join(place, settings, true)?, interface);
+        let bridge = Bridge::new(join(place, settings)?, interface);
         Ok(Joined::FabricWithPacket(Box::new(bridge), reason))
     }
 }
@@ -276,8 +276,8 @@ fn of_one<B: Link>(bridge: Bridge<Tap, B>, tap: &TapEnd, mac: [u8; 6]) -> Bridge
     }
 }
 
-fn join(place: &Place, settings: &NodeSettings, gateway: bool) -> Result<Mesh, HostError> {
-    Ok(Mesh::join(&mesh(place, settings, gateway))?)
+fn join(place: &Place, settings: &NodeSettings) -> Result<Mesh, HostError> {
+    Ok(Mesh::join(&mesh(place, settings, Gateway::Uplink))?)
 }
 
 /// A member of the fabric for each queue of an interface, as shards of one.
@@ -288,6 +288,10 @@ fn join_all(
 ) -> Result<Vec<(Mesh, Steering)>, HostError> {
     let [life, key, more] = [random()?, random()?, random()?];
     let key = (u128::from(key) << 64 | u128::from(more)).to_le_bytes();
+    let gateway = match tap.bridged {
+        true => Gateway::BridgePort,
+        false => Gateway::None,
+    };
     let join = |index| {
         let steering = match tap.queues {
             1 => Steering::SOLE,
@@ -296,14 +300,14 @@ fn join_all(
         let settings = MeshSettings {
             steering,
             incarnation: (tap.queues > 1).then_some(life),
-            ..mesh(place, settings, tap.bridged)
+            ..mesh(place, settings, gateway)
         };
         Ok((Mesh::join(&settings)?, steering))
     };
     (0..tap.queues).map(join).collect()
 }
 
-pub(super) fn mesh(place: &Place, settings: &NodeSettings, gateway: bool) -> MeshSettings {
+pub(super) fn mesh(place: &Place, settings: &NodeSettings, gateway: Gateway) -> MeshSettings {
     let record = place.record();
     MeshSettings {
         mtu: settings.mtu,

@@ -157,10 +157,11 @@ fn interface(link: &PacketLink, access: String) -> InterfaceStatus {
     InterfaceStatus {
         name: link.interface().to_owned(),
         access,
-        state: match (link.is_gone(), link.is_up()) {
-            (true, _) => DeviceState::Gone,
-            (false, true) => DeviceState::Up,
-            (false, false) => DeviceState::Down,
+        state: match link {
+            link if link.is_gone() => DeviceState::Gone,
+            link if !link.is_up() => DeviceState::Down,
+            link if !link.is_running() => DeviceState::NoCarrier,
+            _ => DeviceState::Up,
         },
         reason: None,
     }

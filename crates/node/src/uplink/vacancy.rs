@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use toehold_link::mq::Mesh;
+use toehold_link::mq::{Gateway, Mesh};
 use toehold_link::{Link, NeighborChange};
 
 use super::config::mesh;
@@ -40,7 +40,7 @@ pub(crate) fn ask_beyond(place: &Place, settings: &NodeSettings) -> Result<(), A
         return Ok(());
     }
     // What keeps it away from the fabric is told by whoever joins it next.
-    let Ok(mut asking) = Mesh::join(&mesh(place, settings, false)) else {
+    let Ok(mut asking) = Mesh::join(&mesh(place, settings, Gateway::None)) else {
         return Ok(());
     };
     asking.settle(SETTLE);

@@ -329,7 +329,7 @@ fn a_failed_candidate_is_shown_with_what_it_said() {
         .collect::<Vec<_>>();
     for part in [
         "floor at stream, round 2 failed: no answer in time",
-        "missing was not measured: install it",
+        "missing was not measured: install it; not with that MTU",
     ] {
         assert!(
             items.iter().any(|item| item.starts_with(part)),

@@ -10,8 +10,12 @@ const BEYOND: u8 = 77;
 
 impl Fabric {
     fn gateway(&self, name: &str, number: u8) -> Mesh {
+        self.leading(Gateway::Uplink, name, number)
+    }
+
+    fn leading(&self, gateway: Gateway, name: &str, number: u8) -> Mesh {
         let settings = MeshSettings {
-            gateway: true,
+            gateway,
             ..self.settings(name, number)
         };
         Mesh::join(&settings).unwrap()
@@ -105,6 +109,40 @@ fn what_is_beyond_one_gateway_does_not_reach_another() {
     assert_eq!(taken(&mut nodes), [0, 0, 0, 1]);
 }
 
+/// Nodes 0 and 1, an uplink, and two ports of bridges.
+#[test]
+fn what_bridges_connect_reaches_what_other_bridges_do() {
+    let fabric = Fabric::new();
+    let mut nodes = fabric.with_gateways(1);
+    for number in [3, 4] {
+        nodes.push(fabric.leading(Gateway::BridgePort, &format!("port-{number}"), number));
+    }
+    drive(&mut nodes, |nodes| nodes.iter().all(|node| node.connected() == 4));
+    let group = [0x01, 0x80, 0xc2, 0, 0, 0];
+    for (to, expected) in [
+        (group, [1, 1, 0, 0, 1]),
+        (mac(BEYOND + 1), [0, 0, 0, 0, 1]),
+        (mac(4), [0, 0, 0, 0, 1]),
+        (mac(1), [0, 1, 0, 0, 0]),
+    ] {
+        send_as(&mut nodes[3], mac(BEYOND), to, b"from behind a bridge").unwrap();
+        assert_eq!(taken(&mut nodes), expected, "{to:?}");
+    }
+    let of_uplink = send_as(&mut nodes[3], mac(BEYOND), mac(2), b"through");
+    assert_eq!(of_uplink, Err(TransmitError::Unreachable));
+    assert_eq!(nodes[3].port_statistics().unreachable, 1);
+    send_as(
+        &mut nodes[2],
+        mac(BEYOND + 2),
+        [0xff; 6],
+        b"from beyond the uplink",
+    )
+    .unwrap();
+    assert_eq!(taken(&mut nodes), [1, 1, 0, 0, 0]);
+    send(&mut nodes[0], BEYOND, b"abroad").unwrap();
+    assert_eq!(taken(&mut nodes), [0, 0, 1, 1, 1], "nobody knows behind which");
+}
+
 /// Payload that frames refer to is not lent to gateways on behalf of others: nobody could
 /// be asked when it is free again.
 #[test]
@@ -179,9 +217,11 @@ fn a_gateway_that_speaks_for_members_is_not_heard() {
 
 #[test]
 fn a_gateway_that_leads_to_another_one_is_not_heard() {
-    let fabric = Fabric::new();
-    let mut nodes = vec![fabric.gateway("node-0", 0)];
-    assert_eq!(lies(&fabric, &mut nodes, &[mac(BEYOND), mac(9)]), (1, 1));
+    for kind in [Gateway::Uplink, Gateway::BridgePort] {
+        let fabric = Fabric::new();
+        let mut nodes = vec![fabric.leading(kind, "node-0", 0)];
+        assert_eq!(lies(&fabric, &mut nodes, &[mac(BEYOND), mac(9)]), (1, 1));
+    }
 }
 
 #[test]
@@ -194,7 +234,7 @@ fn a_shard_of_a_gateway_gets_the_segments_that_are_its_own() {
     };
     let shard = |index| {
         let settings = MeshSettings {
-            gateway: true,
+            gateway: Gateway::Uplink,
             steering: steering(index),
             incarnation: Some(1),
             ..fabric.settings("gateway", 1)

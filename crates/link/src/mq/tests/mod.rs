@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use toehold_shm::{Carver, Gather, Payload, Region};
 
-use super::{Mesh, MeshSettings, NodeName};
+use super::{Gateway, Mesh, MeshSettings, NodeName};
 use crate::steering::Flow;
 use crate::test_frames::{PARTIAL, frame_to, whole};
 use crate::{Checksum, Link, Offload, Received, Transmit, TransmitError, Transmitter};

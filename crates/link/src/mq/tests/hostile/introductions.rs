@@ -136,7 +136,7 @@ fn nonsense_instead_of_a_hello_is_refused() {
         mac: mac(9),
         steering: Steering::SOLE,
         payload: None,
-        gateway: false,
+        gateway: Gateway::None,
     });
     let (bell, _other) = UnixDatagram::pair().unwrap();
     let many = [good.as_fd(); 2];
@@ -154,7 +154,7 @@ fn nonsense_instead_of_a_hello_is_refused() {
                 mac: mac(7),
                 steering: Steering::SOLE,
                 payload: None,
-                gateway: false,
+                gateway: Gateway::None,
             })
             .emit(),
             &many,
@@ -225,7 +225,7 @@ fn nothing_is_heard_of_refused_welcomes() {
             mac: mac(9),
             steering: Steering::SOLE,
             payload: None,
-            gateway: false,
+            gateway: Gateway::None,
         })
         .emit()
     };

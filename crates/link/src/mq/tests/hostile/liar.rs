@@ -16,7 +16,7 @@ pub(in crate::mq::tests) struct Liar {
     pub(super) name: NodeName,
     pub(super) number: u8,
     pub(super) steering: Steering,
-    gateway: bool,
+    gateway: Gateway,
     pub(super) section: OwnedFd,
     pub(super) bell: UnixDatagram,
     /// What rings it.
@@ -69,7 +69,7 @@ impl Liar {
             name: own,
             number,
             steering,
-            gateway: false,
+            gateway: Gateway::None,
             section: section(CAPACITY, INCARNATION),
             _listener: control::listen(&path).unwrap(),
             socket: control::dial(&fabric.path().join(format!("{node}.sock"))).unwrap(),
@@ -164,7 +164,7 @@ impl Liar {
 
     /// Says that it is a gateway.
     pub(in crate::mq::tests) fn lead(&mut self) {
-        self.gateway = true;
+        self.gateway = Gateway::Uplink;
     }
 
     /// A frame in one piece, as an honest node would write it.
