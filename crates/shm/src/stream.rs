@@ -3,24 +3,37 @@
 //! Where the two cores share no cache near them, a store has to fetch its line from
 //! the reader's cache first, one after the other: 16 to 30 Gb/s, where stores that
 //! go past the caches reach 100. Where they do share one, it is the other way
-//! round. On a virtual machine this changes from one minute to the next. So both
-//! ways are timed now and then, and streaming is taken where it is clearly faster.
+//! round: the reader finds nothing in its caches. On a virtual machine this changes
+//! from one minute to the next. So both ways are timed now and then, and streaming
+//! is taken where it is clearly faster.
+//!
+//! What one copy costs depends on how those before it were made, since memory is used
+//! again and again: after streaming, none of it is in a cache, and the first cached
+//! copies are slow wherever the cores are. So a way is tried for long enough to have
+//! gone through the memory, and timed only then.
 
 use core::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128, _rdtsc};
-use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 use crate::copy::copy_bytes;
 
 /// Every so many copies one is timed.
 const TIMED: u32 = 16;
 
-/// Every so many timed copies one is made the other way.
-const TRIED: u32 = 16;
+/// Bytes copied in one way before what it costs counts: as much as waits in the send queues of
+/// a few dozen connections.
+const SETTLING: u64 = 8 << 20;
+
+/// Bytes of a trial, of which the first are for settling.
+const TRIAL: u64 = 2 * SETTLING;
+
+/// Bytes from one trial to the next: what the worse way costs more is little beside it.
+const CYCLE: u64 = 64 * TRIAL;
 
 /// Streaming has to be so many times as fast: only this side's cost is measured,
 /// and the reader, who finds nothing in its caches then, has one too.
-const ADVANTAGE: u64 = 2;
+const ADVANTAGE: u64 = 3;
 
 /// What a copy costs, in cycles for 64 KiB; 0: not known yet.
 struct Cost(AtomicU32);
@@ -47,8 +60,18 @@ impl Cost {
 struct Choice {
     cached: Cost,
     streamed: Cost,
-    /// Copies made; a lost count does not matter.
+    /// Copies made, and their bytes; lost counts do not matter.
     copies: AtomicU32,
+    bytes: AtomicU64,
+    /// What the last trial has shown.
+    streaming: AtomicBool,
+}
+
+/// How to make a copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Way {
+    streamed: bool,
+    timed: bool,
 }
 
 impl Choice {
@@ -57,19 +80,39 @@ impl Choice {
             cached: Cost::new(),
             streamed: Cost::new(),
             copies: AtomicU32::new(0),
+            bytes: AtomicU64::new(0),
+            streaming: AtomicBool::new(false),
         }
     }
 
-    /// Whether to stream the next copy, and whether to time it.
+    /// How to make the next copy.
     #[inline]
-    fn next(&self) -> (bool, bool) {
+    fn next(&self, len: usize) -> Way {
         let copies = self.copies.load(Relaxed);
         self.copies.store(copies.wrapping_add(1), Relaxed);
+        let bytes = self.bytes.load(Relaxed);
+        self.bytes.store(bytes.wrapping_add(len as u64), Relaxed);
+        let in_cycle = bytes % CYCLE;
+        // The first one is of streaming: before it, all copies are cached.
+        let trial = TRIAL..2 * TRIAL;
+        let is_trial = trial.contains(&in_cycle);
+        let settled = match is_trial {
+            true => in_cycle >= trial.start + SETTLING,
+            false => in_cycle >= trial.end + SETTLING || (SETTLING..trial.start).contains(&in_cycle),
+        };
+        let streaming = self.streaming.load(Relaxed);
+        if is_trial && in_cycle + len as u64 >= trial.end {
+            self.streaming.store(self.is_streaming_better(), Relaxed);
+        }
+        Way {
+            streamed: streaming != is_trial,
+            timed: settled && copies.is_multiple_of(TIMED),
+        }
+    }
+
+    fn is_streaming_better(&self) -> bool {
         let (cached, streamed) = (self.cached.0.load(Relaxed), self.streamed.0.load(Relaxed));
-        let streamed_is_faster = streamed != 0 && u64::from(streamed) * ADVANTAGE < u64::from(cached);
-        let timed = copies.is_multiple_of(TIMED);
-        let other = timed && (copies / TIMED).is_multiple_of(TRIED);
-        (streamed_is_faster != other, timed)
+        streamed != 0 && u64::from(streamed) * ADVANTAGE < u64::from(cached)
     }
 }
 
@@ -86,9 +129,9 @@ const LONGER: usize = 8 << 10;
 /// If the lengths differ.
 pub(crate) fn copy(from: &[u8], to: &mut [u8]) {
     let choice = &CHOICES[usize::from(from.len() >= LONGER)];
-    let (streamed, timed) = choice.next();
-    let copy = if streamed { copy_streamed } else { copy_bytes };
-    if !timed {
+    let way = choice.next(from.len());
+    let copy = if way.streamed { copy_streamed } else { copy_bytes };
+    if !way.timed {
         return copy(from, to);
     }
     // SAFETY: reads a counter.
@@ -96,7 +139,7 @@ pub(crate) fn copy(from: &[u8], to: &mut [u8]) {
     copy(from, to);
     // SAFETY: as above.
     let cycles = unsafe { _rdtsc() }.saturating_sub(began);
-    let cost = if streamed {
+    let cost = if way.streamed {
         &choice.streamed
     } else {
         &choice.cached
@@ -152,18 +195,64 @@ mod tests {
         }
     }
 
+    const COPY: usize = 16 << 10;
+
+    /// The ways of the copies from behind one trial to the end of the next, if they cost so much.
+    fn cycle(choice: &Choice, cached: u64, streamed: u64) -> Vec<Way> {
+        let copies = CYCLE / COPY as u64;
+        let make = |_| {
+            let way = choice.next(COPY);
+            let (cost, cycles) = match way.streamed {
+                true => (&choice.streamed, streamed),
+                false => (&choice.cached, cached),
+            };
+            if way.timed {
+                cost.learn(cycles, COPY);
+            }
+            way
+        };
+        (0..copies).map(make).collect()
+    }
+
+    fn to_the_end_of_a_trial(choice: &Choice) {
+        while choice.bytes.load(Relaxed) % CYCLE != 2 * TRIAL {
+            choice.next(COPY);
+        }
+    }
+
     #[test]
     fn the_cheaper_way_is_taken_and_the_other_tried_now_and_then() {
         let choice = Choice::new();
-        choice.cached.learn(1000, 1 << 16);
-        choice.streamed.learn(400, 1 << 16);
-        let made: Vec<_> = (0..TIMED * TRIED).map(|_| choice.next()).collect();
-        assert_eq!(made.iter().filter(|(streamed, _)| !streamed).count(), 1);
-        assert_eq!(made.iter().filter(|(_, timed)| *timed).count(), TRIED as usize);
-        for _ in 0..64 {
-            choice.streamed.learn(5000, 1 << 16);
+        cycle(&choice, 1000, 300);
+        to_the_end_of_a_trial(&choice);
+        // What is found out is followed from the end of a trial on.
+        let mut was = true;
+        for (cached, streamed) in [(1000, 300), (1000, 5000), (1000, 400), (1000, 300)] {
+            let made = cycle(&choice, cached, streamed);
+            let (tried, rest): (Vec<_>, Vec<_>) = made.iter().partition(|way| way.streamed != was);
+            assert_eq!(tried.len(), TRIAL as usize / COPY);
+            assert_eq!(made[made.len() - tried.len()..].first(), tried.first().copied());
+            assert!(rest.iter().all(|way| way.streamed == was));
+            was = streamed * ADVANTAGE < cached;
         }
-        let made: Vec<_> = (0..TIMED * TRIED).map(|_| choice.next()).collect();
-        assert_eq!(made.iter().filter(|(streamed, _)| *streamed).count(), 1);
+    }
+
+    /// A trial was a single copy, whose memory the other way had left as it was.
+    #[test]
+    fn a_way_is_timed_when_it_has_gone_through_the_memory() {
+        let choice = Choice::new();
+        let (mut before, mut last) = (0, None);
+        let mut timed = [0, 0];
+        for way in (0..3).flat_map(|_| cycle(&choice, 1000, 300)) {
+            before = if last == Some(way.streamed) {
+                before + COPY
+            } else {
+                0
+            };
+            last = Some(way.streamed);
+            assert!(!way.timed || before >= SETTLING as usize - COPY);
+            timed[usize::from(way.streamed)] += usize::from(way.timed);
+        }
+        assert!(timed.iter().all(|&timed| timed >= 60), "{timed:?}");
     }
 }
