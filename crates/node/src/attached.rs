@@ -323,6 +323,7 @@ impl Joining {
             bells,
             descriptor,
             ears: Ears::default(),
+            driving: crate::wait::SpinBudget::new(),
             attachment: Some(attachment),
         })
     }

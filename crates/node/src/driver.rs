@@ -83,9 +83,11 @@ const MARK: usize = 0;
 const PLACEMENT: usize = 1;
 /// Counts the peers that joined.
 const PEERS: usize = 2;
+/// Counts the calls that began to wait.
+const TURNS: usize = 3;
 
 impl Signals {
-    const WORDS: usize = 3;
+    const WORDS: usize = 4;
 
     pub(crate) fn bytes_needed() -> usize {
         Words::bytes_needed(Self::WORDS)
@@ -120,6 +122,19 @@ impl Signals {
     #[inline]
     pub(crate) fn peers_joined(&self) -> u32 {
         self.words.word(PEERS).load(Acquire)
+    }
+
+    /// A call begins to wait, and drives instead of whoever did. With the lease held.
+    #[inline]
+    pub(crate) fn turn(&self) {
+        let turns = self.words.word(TURNS);
+        turns.store(turns.load(Relaxed).wrapping_add(1), Relaxed);
+    }
+
+    /// How many calls have begun to wait so far.
+    #[inline]
+    pub(crate) fn turns(&self) -> u32 {
+        self.words.word(TURNS).load(Relaxed)
     }
 
     #[inline]

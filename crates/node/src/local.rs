@@ -250,6 +250,7 @@ fn handle(
         bells,
         descriptor,
         ears: Ears::default(),
+        driving: crate::wait::SpinBudget::new(),
         attachment: None,
     })
 }

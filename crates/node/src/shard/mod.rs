@@ -362,6 +362,17 @@ impl Shard {
         self.waiting.seats.is_armed()
     }
 
+    /// Takes the announcement back, and the rings that came in. One that comes after somebody else took
+    /// it back stays, and whoever sleeps at the link would not sleep.
+    pub(crate) fn quiet(&mut self) {
+        if self.waiting.seats.is_armed() {
+            self.disarm();
+        } else {
+            self.tick();
+            self.link.finish_sleep(self.now.0);
+        }
+    }
+
     /// Takes the announcement back.
     #[inline]
     pub(crate) fn disarm(&mut self) {

@@ -106,7 +106,7 @@ impl Crowd {
                 spin_loop();
             }
             let now = clock::now();
-            if now >= until || (now >= offer_at && self.offer(now) >= SOMEBODY_NS) {
+            if now >= until || (now >= offer_at && self.offer(now, || false) >= SOMEBODY_NS) {
                 return seen();
             }
             if now >= offer_at {
@@ -117,7 +117,13 @@ impl Crowd {
 
     /// Looks until there is something, or until a point in time. How many nanoseconds of
     /// that were others'. `offers`: the processor is offered at once.
-    pub(super) fn look(&self, until: Instant, offers: bool, seen: impl Fn() -> bool) -> u64 {
+    pub(super) fn look(
+        &self,
+        until: Instant,
+        offers: bool,
+        seen: impl Fn() -> bool,
+        relieved: impl Fn() -> bool,
+    ) -> u64 {
         let mut given_ns = 0;
         let mut offer_at = (!offers && !self.is_here()).then(|| clock::now().plus_nanos(ALONE_NS));
         loop {
@@ -133,22 +139,26 @@ impl Crowd {
             }
             let mut now = clock::now();
             if offer_at.is_none_or(|at| now >= at) {
-                let took_ns = self.offer(now);
+                let took_ns = self.offer(now, &relieved);
                 given_ns += took_ns.saturating_sub(SOMEBODY_NS);
                 now = now.plus_nanos(took_ns);
                 offer_at = (!self.is_here()).then(|| now.plus_nanos(ALONE_NS));
             }
-            if now >= until {
+            if now >= until || relieved() {
                 return given_ns;
             }
         }
     }
 
     /// Offers the processor to others. How many nanoseconds that took.
-    fn offer(&self, now: Instant) -> u64 {
+    fn offer(&self, now: Instant, relieved: impl Fn() -> bool) -> u64 {
         std::thread::yield_now();
         let took_ns = clock::now().nanos_since(now);
-        self.learn(took_ns);
+        if relieved() {
+            self.learn(SOMEBODY_NS);
+        } else {
+            self.learn(took_ns);
+        }
         took_ns
     }
 
@@ -211,7 +221,7 @@ mod tests {
         for took_ns in [0, SOMEBODY_NS, SELFISH_NS] {
             let crowd = Crowd::new();
             crowd.learn(took_ns);
-            assert_eq!(crowd.look(Instant::NEVER, false, || true), 0);
+            assert_eq!(crowd.look(Instant::NEVER, false, || true, || false), 0);
             assert!(crowd.look_alone(0, || true));
             assert!(!crowd.look_alone(0, || false));
         }
@@ -243,7 +253,7 @@ mod tests {
                     let crowd = Crowd::new();
                     for round in 0..1000 {
                         let mine = 2 * round + me;
-                        crowd.look(Instant::NEVER, false, || turn.load(Relaxed) == mine);
+                        crowd.look(Instant::NEVER, false, || turn.load(Relaxed) == mine, || false);
                         turn.store(mine + 1, Relaxed);
                     }
                 });

@@ -111,8 +111,17 @@ pub struct ShardHandle {
     pub(crate) descriptor: Option<OwnedFd>,
     /// What its threads hear with that rest on descriptors of their own.
     pub(crate) ears: Ears,
+    /// How long its threads drive without finding frames, whatever each waits for.
+    pub(crate) driving: SpinBudget,
     /// What connects this process with the node's engine, if that is another one.
     pub(crate) attachment: Option<Attachment>,
+}
+
+/// What somebody who sleeps has heard.
+#[derive(Debug, Clone, Copy, Default)]
+struct Heard {
+    bell: bool,
+    link: bool,
 }
 
 /// How driving ended.
@@ -193,6 +202,11 @@ impl ShardHandle {
         deadline: Option<Instant>,
     ) -> Result<Option<O::Output>, Gone> {
         let ticket = self.take_wheel(shard, self.drives::<O>());
+        let spin = if self.drives::<O>() && !O::IS_DRIVER {
+            &self.driving
+        } else {
+            spin
+        };
         let mut budget_ns = spin.get();
         let mut has_slept = false;
         let output = loop {
@@ -274,8 +288,8 @@ impl ShardHandle {
             }
             shard.tick();
             if frames > 0 {
-                if O::IS_DRIVER && shard.now.nanos_since(idle_since) > SHORT_PAUSE_NS {
-                    // It never has done what it waits for.
+                if budget_ns > 0 && shard.now.nanos_since(idle_since) > SHORT_PAUSE_NS {
+                    // What came for others would have had to wake somebody, too.
                     spin.helped();
                 }
                 idle_since = shard.now;
@@ -349,14 +363,17 @@ impl ShardHandle {
         let mut given_ns = 0;
         // Who was just woken may wait for this processor.
         let offers = std::mem::take(&mut shard.has_woken);
+        let turns = self.signals.turns();
+        let is_displaced = || self.signals.turns() != turns;
         if shard.watch(&mut watch) {
             LeaseGuard::unlocked(shard, || {
                 if is_driver {
                     // Its programs may be on its processor. What they have of its time counts:
                     // engines that only gave way to one another would keep each other looking.
-                    crowd.look(until, offers, || watch.changed() || self.channels.has_requests());
+                    let seen = || watch.changed() || self.channels.has_requests();
+                    crowd.look(until, offers, seen, || false);
                 } else {
-                    given_ns = crowd.look(until, false, || watch.changed());
+                    given_ns = crowd.look(until, false, || watch.changed(), is_displaced);
                 }
             })?;
         } else if self.lease.is_wanted() {
@@ -370,31 +387,35 @@ impl ShardHandle {
     /// Waits for a doorbell, for the link's descriptor if wanted, and for the end of
     /// the engine. Whether the doorbell has rung, or why it never will.
     pub(crate) fn sleep(&self, bell: &Doorbell, link: bool, until: Option<Instant>) -> Result<bool, Gone> {
-        self.sleep_beside(bell, link, until, &[])
+        self.sleep_beside(bell, link, until, &[]).map(|heard| heard.bell)
     }
 
-    /// The same, and for other descriptors.
+    /// The same, and for other descriptors. What has rung, the link's descriptor among it.
     fn sleep_beside(
         &self,
         bell: &Doorbell,
         link: bool,
         until: Option<Instant>,
         beside: &[Beside<'_>],
-    ) -> Result<bool, Gone> {
+    ) -> Result<Heard, Gone> {
         let left = until.map(|until| until.since(clock::now()));
         // Whatever there is none of, the bell stands in for.
         let bell = bell.as_fd();
         let link = self.descriptor.as_ref().filter(|_| link);
+        let has_link = link.is_some();
         let descriptors = [
             bell,
             link.map_or(bell, AsFd::as_fd),
             self.attachment.as_ref().map_or(bell, Attachment::engine),
         ];
-        let [bell, _, engine] = sleep_on(descriptors, beside, left);
+        let [bell, link, engine] = sleep_on(descriptors, beside, left);
         if engine.intersects(PollFlags::HUP | PollFlags::ERR) {
             self.check_engine()?;
         }
-        Ok(bell.contains(PollFlags::IN))
+        Ok(Heard {
+            bell: bell.contains(PollFlags::IN),
+            link: has_link && link.contains(PollFlags::IN),
+        })
     }
 
     /// The end of a call that did not wait: tells those concerned what it changed.
@@ -420,6 +441,7 @@ impl ShardHandle {
         let ticket = shard.waiting.seats.next_ticket();
         if drives {
             shard.waiting.seats.set_driver(self.process(), ticket);
+            self.signals.turn();
             shard.disarm();
         }
         ticket

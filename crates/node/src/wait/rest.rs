@@ -6,7 +6,7 @@ use std::time::Duration;
 use toehold_shm::{LeaseGuard, Rest};
 use toehold_stack::Instant;
 
-use super::{Beside, Gone, Guard, Operation, ShardHandle, SpinBudget};
+use super::{Beside, Gone, Guard, Heard, Operation, ShardHandle, SpinBudget};
 use crate::attachment::Attachment;
 use crate::driver::Mode;
 use crate::shard::{Pulse, Shard, Subscription};
@@ -133,12 +133,12 @@ impl ShardHandle {
         self.parking.begin(slot, Rest::Seated);
         let wake_at = until.unwrap_or(Instant::NEVER);
         shard.waiting.seats.set_sleeper(slot, wake_at);
-        let rung = LeaseGuard::unlocked(shard, || {
+        let heard = LeaseGuard::unlocked(shard, || {
             // Whoever leaves a request for the engine's driver rings if it sleeps.
             let slept = if !is_engine || self.channels.doze() {
                 self.sleep_beside(&self.bells.sleeper, true, until, beside)
             } else {
-                Ok(false)
+                Ok(Heard::default())
             };
             if is_engine {
                 self.channels.attend();
@@ -151,10 +151,14 @@ impl ShardHandle {
             self.dislodge(shard);
         }
         // It may have rung for one that is dead.
-        if self.parking.end(slot) || rung {
+        if self.parking.end(slot) || heard.bell {
             self.bells.sleeper.clear();
         }
-        shard.disarm();
+        if heard.link {
+            shard.quiet();
+        } else {
+            shard.disarm();
+        }
         Ok(())
     }
 

@@ -18,10 +18,13 @@ const LONGEST_NS: u32 = 50_000;
 /// Below this a spin is not worth beginning.
 const SHORTEST_NS: u32 = 3_000;
 
-/// Every so many waits without a spin one is tried, to notice that times have changed. It
-/// is as long as any: a peer that sleeps itself is to wake up and answer meanwhile, or two
-/// that have once begun to sleep would wake each other for ever.
+/// Every so many waits without a spin one is tried, to notice that times have changed.
 const RETRY_EVERY: u32 = 16;
+
+/// How long that one is: a peer that sleeps itself is to wake up, perhaps behind others on its
+/// processor, and answer meanwhile, or two that have once begun to sleep would wake each other
+/// for ever.
+const TRIAL_NS: u64 = 2 * LONGEST_NS as u64;
 
 /// How long to spin, learnt from success.
 #[derive(Debug)]
@@ -85,7 +88,7 @@ impl SpinBudget {
         let skipped = self.skipped.load(Relaxed) + 1;
         let try_now = skipped >= RETRY_EVERY && !single_processor();
         self.skipped.store(if try_now { 0 } else { skipped }, Relaxed);
-        if try_now { LONGEST_NS.into() } else { 0 }
+        if try_now { TRIAL_NS } else { 0 }
     }
 
     /// What was waited for came while spinning.

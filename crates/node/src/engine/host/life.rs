@@ -405,6 +405,7 @@ impl Common<'_> {
             bells,
             descriptor,
             ears: Ears::default(),
+            driving: crate::wait::SpinBudget::new(),
             attachment: None,
         };
         Ok(Made {
