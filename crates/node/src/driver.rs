@@ -8,10 +8,10 @@
 //!
 //! Under [`Placement::Adaptive`] it must cost a busy program nothing. So a call
 //! does not tell the driver that it comes and goes; it leaves a mark, and the
-//! driver looks for marks every millisecond, and less often if it finds one every
-//! time. Only when there is none, it takes its seat; and the next call makes it
-//! get up again. While the program waits in a call for long, the driver looks for
-//! nothing at all.
+//! driver looks for marks about every millisecond, and less often the longer it has
+//! found nothing to do. Only when there is none, it takes its seat; and the next call
+//! makes it get up again. While the program waits in a call for long, the driver looks
+//! for nothing at all.
 //!
 //! Under [`Placement::Engine`] it is the only one to take frames from the link and to
 //! send any. Programs write and read along the lanes of their connections' channels, and
@@ -35,11 +35,11 @@ use crate::wait::{Gone, Guard, Operation, ShardHandle, SpinBudget};
 /// a driver for so long at most, unless it was busy for long.
 const PERIOD: Duration = Duration::from_micros(600);
 
-/// Looks that found marks, since the driver last had to sit down, after which a period more goes by
-/// between two of them: a look takes a few microseconds of a processor that may be the program's.
-const BUSY: u32 = 16;
+/// Looks in vain, since the driver last was of use, after which the time between two of them
+/// doubles: a look takes a few microseconds of a processor that may be the program's.
+const VAIN: u32 = 4;
 
-/// Most periods between two looks.
+/// Most periods between two looks, and before it takes a wait for one that lasts.
 const MOST_PERIODS: u32 = 8;
 
 /// How long others may drive or sleep at the link without any sign of life before
@@ -214,8 +214,9 @@ impl Driver {
     pub(crate) fn run(&self) -> Result<(), Gone> {
         ask_for_short_slices();
         let mut plan = Plan::Watch;
-        // Looks that found marks since it last sat down.
-        let mut busy = 0_u32;
+        // Looks since it last took frames. That it sits down says nothing: a program that waits
+        // for a processor leaves no marks either.
+        let mut vain = 0_u32;
         let mut seen = Seen::default();
         while !self.must_stop() {
             let until = match (self.shard.signals.placement(), plan) {
@@ -226,7 +227,7 @@ impl Driver {
                 }
                 (Placement::Inline, _) => None,
                 (_, Plan::Rest) => Some(clock::now() + PATIENCE),
-                (_, Plan::Watch) => Some(clock::now() + PERIOD * (1 + busy / BUSY).min(MOST_PERIODS)),
+                (_, Plan::Watch) => Some(clock::now() + PERIOD * periods(vain)),
                 (_, Plan::Sit(until)) => until,
             };
             let at_link = matches!(plan, Plan::Sit(_));
@@ -234,19 +235,16 @@ impl Driver {
             self.shard.bells.driver.clear();
             // A busy program is not even asked for its lease.
             if plan == Plan::Watch && self.shard.signals.take_mark() {
-                busy = busy.saturating_add(1);
+                vain = vain.saturating_add(1);
                 continue;
             }
-            plan = self.plan(&mut seen)?;
-            if matches!(plan, Plan::Sit(_)) {
-                busy = 0;
-            }
+            plan = self.plan(&mut seen, &mut vain)?;
         }
         self.leave()
     }
 
     /// Drives if nobody else does.
-    fn plan(&self, seen: &mut Seen) -> Result<Plan, Gone> {
+    fn plan(&self, seen: &mut Seen, vain: &mut u32) -> Result<Plan, Gone> {
         let mut shard = self.shard.lease.lock()?;
         shard.tick();
         self.relieve_stopped(&mut shard, seen);
@@ -258,13 +256,14 @@ impl Driver {
         let adaptive = self.shard.signals.placement() == Placement::Adaptive;
         if !adaptive || self.shard.signals.take_mark() || shard.waiting.seats.driver().is_some() {
             Ok(Plan::Watch)
-        } else if as_before {
+        } else if as_before && periods(*vain) == MOST_PERIODS {
             shard.waiting.seats.set_mode(Mode::Resting);
             Ok(Plan::Rest)
         } else if shard.waiting.seats.waiting_call().is_some() {
+            *vain = vain.saturating_add(VAIN);
             Ok(Plan::Watch)
         } else {
-            self.drive_all(&mut shard)
+            self.drive_all(&mut shard, vain)
         }
     }
 
@@ -282,9 +281,13 @@ impl Driver {
     }
 
     /// Rounds until there is nothing to do.
-    fn drive_all(&self, shard: &mut Guard<'_>) -> Result<Plan, Gone> {
+    fn drive_all(&self, shard: &mut Guard<'_>, vain: &mut u32) -> Result<Plan, Gone> {
         loop {
-            if shard.poll_once(None) == 0 {
+            let frames = shard.poll_once(None);
+            if frames > 0 {
+                *vain = 0;
+            }
+            if frames == 0 {
                 shard.housekeeping();
                 if shard.arm() {
                     shard.waiting.seats.set_mode(Mode::Seated);
@@ -330,6 +333,11 @@ impl Driver {
         }
         Ok(())
     }
+}
+
+/// How many periods go by until the next look.
+fn periods(vain: u32) -> u32 {
+    (1 << (vain / VAIN).min(31)).min(MOST_PERIODS)
 }
 
 /// What the driver waits for while it drives for all: the end of that.
@@ -391,5 +399,19 @@ impl ShardHandle {
     pub(crate) fn rouse_driver(&self, shard: &mut Guard<'_>) {
         shard.waiting.seats.set_mode(Mode::Watching);
         self.bells.driver.ring();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn looks_in_vain_become_rarer_up_to_a_bound() {
+        assert_eq!(
+            [0, VAIN - 1, VAIN, 2 * VAIN, 3 * VAIN].map(periods),
+            [1, 1, 2, 4, 8]
+        );
+        assert_eq!(periods(u32::MAX), MOST_PERIODS);
     }
 }

@@ -228,6 +228,15 @@ mod tests {
     }
 
     /// Each kept the others looking: sixteen idle nodes had both processors to themselves.
+    /// Another thread of the same node has begun to drive: nothing comes to who looks any more.
+    #[test]
+    fn who_is_displaced_stops_looking() {
+        for offers in [false, true] {
+            let crowd = Crowd::new();
+            crowd.look(Instant::NEVER, offers, || false, || true);
+        }
+    }
+
     #[test]
     fn many_who_look_in_vain_stop() {
         std::thread::scope(|scope| {

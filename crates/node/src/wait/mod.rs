@@ -22,6 +22,8 @@ mod lanes;
 mod rest;
 mod several;
 pub(crate) mod spin;
+#[cfg(test)]
+mod tests;
 
 use std::hint::spin_loop;
 use std::os::fd::{AsFd, OwnedFd};
