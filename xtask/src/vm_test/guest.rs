@@ -2,19 +2,14 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
-use std::path::Path;
 use std::process::{Child, ChildStdin, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use super::SEGMENT;
 use super::image::Image;
 use crate::shell::command;
-
-/// The memory of the common device, as a machine sees it.
-pub(super) const MEMORY: &str = "/sys/bus/pci/devices/0000:00:04.0/resource2";
 
 /// A machine on a busy host may take so long to boot, to do one thing, or to notice one.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -32,36 +27,21 @@ pub(super) struct Guest {
 }
 
 impl Guest {
-    pub(super) fn start(number: usize, image: &Image, memory: &Path) -> Result<Guest> {
-        let object = format!(
-            "memory-backend-file,id=common,share=on,size={SEGMENT},mem-path={}",
-            memory.display()
-        );
+    /// One with these devices, which begins to boot.
+    pub(super) fn start(name: &str, image: &Image, devices: &[&str]) -> Result<Guest> {
         // Emulated processors are everywhere; virtual ones need rights, and a host that works.
         let mut qemu = command(
             "qemu-system-x86_64",
             ["-accel", "tcg", "-cpu", "max", "-smp", "1", "-m", "384"],
         );
-        qemu.args([
-            "-nodefaults",
-            "-nographic",
-            "-no-reboot",
-            "-serial",
-            "stdio",
-            "-net",
-            "none",
-        ]);
-        qemu.args(["-object", &object]);
-        qemu.args(["-device", "ivshmem-plain,memdev=common,addr=4"]);
-        qemu.arg("-kernel").arg(&image.kernel);
-        qemu.arg("-initrd").arg(&image.files);
+        qemu.args(["-nodefaults", "-nographic", "-no-reboot", "-serial", "stdio"]);
+        qemu.args(devices).args(image.options());
         qemu.args(["-append", "console=ttyS0 quiet panic=-1"]);
         qemu.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = qemu.spawn().context("cannot start qemu-system-x86_64")?;
         let keyboard = child.stdin.take().context("no keyboard")?;
         let output = child.stdout.take().context("no screen")?;
-        let log = image.work.join(format!("vm{number}.log"));
-        let mut log = File::options().create(true).append(true).open(log)?;
+        let mut log = File::options().create(true).append(true).open(image.log(name))?;
         let (sender, screen) = channel();
         std::thread::spawn(move || {
             for line in BufReader::new(output).split(b'\n') {
@@ -74,7 +54,7 @@ impl Guest {
             }
         });
         Ok(Guest {
-            name: format!("vm{number}"),
+            name: name.to_owned(),
             child,
             keyboard,
             screen,

@@ -1,125 +1,85 @@
-//! What a machine boots: Debian's kernel, and a file system in memory with a shell, the
-//! programs that are tested, and what these load.
+//! What a machine boots: a kernel, and a file system in memory with a shell, the programs
+//! that are tested, and what these load.
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use anyhow::{Context, Result};
 
-use crate::requirements::is_root;
-use crate::shell::{command, output, run as run_shown, target};
-
-/// Modules of the kernel, each behind those that it needs.
-const MODULES: [&str; 4] = ["tun", "udp_tunnel", "ip6_udp_tunnel", "tipc"];
+use super::kernel::Kernel;
+use crate::shell::{command, run as run_shown, target};
 
 pub(super) struct Image {
-    pub(super) kernel: PathBuf,
-    pub(super) files: PathBuf,
+    kernel: PathBuf,
+    files: PathBuf,
     /// Where the machines' logs go.
-    pub(super) work: PathBuf,
+    work: PathBuf,
 }
 
-/// Makes it of the package of a kernel.
-pub(super) fn make(work: &Path, package: &Path) -> Result<Image> {
-    let mut archive = Archive::default();
-    archive.add("init", include_bytes!("init.sh"), 0o755);
-    archive.add("fetch.pl", include_bytes!("fetch.pl"), 0o644);
-    archive.add("tipc.pl", include_bytes!("tipc.pl"), 0o644);
-    for module in MODULES {
-        let file = find(&package.join("lib/modules"), &format!("{module}.ko"))?;
-        archive.add(&format!("modules/{module}.ko"), &fs::read(file)?, 0o644);
+impl Image {
+    /// Makes one with a kernel and those of its parts that are not in it anyway, each behind
+    /// those that it needs.
+    pub(super) fn make(work: &Path, kernel: &Kernel, modules: &[&str]) -> Result<Image> {
+        let mut archive = Archive::default();
+        archive.add("init", include_bytes!("init.sh"), 0o755);
+        archive.add("fetch.pl", include_bytes!("fetch.pl"), 0o644);
+        archive.add("tipc.pl", include_bytes!("tipc.pl"), 0o644);
+        let present: Vec<_> = modules.iter().filter(|name| !kernel.has_built_in(name)).collect();
+        for module in &present {
+            archive.add(&format!("modules/{module}.ko"), &kernel.module(module)?, 0o644);
+        }
+        let order: String = present.iter().map(|module| format!("{module}\n")).collect();
+        archive.add("modules/order", order.as_bytes(), 0o644);
+        let mut libraries = BTreeSet::new();
+        for (path, name) in [
+            (stripped(work, "toehold")?, "usr/bin/toehold"),
+            (stripped(work, "libtoehold.so")?, "usr/lib/libtoehold.so"),
+            (program("busybox")?, "bin/busybox"),
+            (program("ip")?, "usr/local/bin/ip"),
+            (program("tipc")?, "usr/sbin/tipc"),
+            (program("perl")?, "usr/bin/perl"),
+        ] {
+            libraries.extend(loaded_by(&path));
+            archive.add(name, &fs::read(&path)?, 0o755);
+        }
+        for library in libraries {
+            let name = library.trim_start_matches('/').to_owned();
+            archive.add(&name, &fs::read(&library)?, 0o755);
+        }
+        let files = work.join(format!("initramfs-{}", kernel.release));
+        fs::write(&files, archive.finish())?;
+        Ok(Image {
+            kernel: kernel.image()?,
+            files,
+            work: work.to_owned(),
+        })
     }
-    let toehold = work.join("toehold");
+
+    /// The options with which a virtual machine boots it.
+    pub(super) fn options(&self) -> [&OsStr; 4] {
+        [
+            "-kernel".as_ref(),
+            self.kernel.as_ref(),
+            "-initrd".as_ref(),
+            self.files.as_ref(),
+        ]
+    }
+
+    /// Where what a machine says goes.
+    pub(super) fn log(&self, machine: &str) -> PathBuf {
+        self.work.join(format!("{machine}.log"))
+    }
+}
+
+/// A file that was built, without what only debuggers want.
+fn stripped(work: &Path, name: &str) -> Result<PathBuf> {
+    let path = work.join(name);
     let mut strip = command("strip", ["-o"]);
-    run_shown(strip.arg(&toehold).arg(target().join("debug/toehold")))?;
-    let mut libraries = BTreeSet::new();
-    for (path, name) in [
-        (toehold, "usr/bin/toehold"),
-        (program("busybox")?, "bin/busybox"),
-        (program("tipc")?, "usr/sbin/tipc"),
-        (program("perl")?, "usr/bin/perl"),
-    ] {
-        libraries.extend(loaded_by(&path));
-        archive.add(name, &fs::read(&path)?, 0o755);
-    }
-    for library in libraries {
-        let name = library.trim_start_matches('/').to_owned();
-        archive.add(&name, &fs::read(&library)?, 0o755);
-    }
-    let files = work.join("initramfs");
-    fs::write(&files, archive.finish())?;
-    for number in 0..2 {
-        let _ = fs::remove_file(work.join(format!("vm{number}.log")));
-    }
-    let kernel = fs::read_dir(package.join("boot"))?
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .find(|path| {
-            path.file_name()
-                .is_some_and(|name| name.to_string_lossy().starts_with("vmlinuz"))
-        });
-    Ok(Image {
-        kernel: kernel.context("the kernel's package has no kernel")?,
-        files,
-        work: work.to_owned(),
-    })
-}
-
-/// The package of Debian's present kernel, unpacked. It is kept.
-pub(super) fn kernel(work: &Path) -> Result<PathBuf> {
-    let name = match package_name() {
-        Ok(name) => name,
-        // The list of packages of a fresh machine is empty.
-        Err(_) if is_root() => {
-            run_shown(&mut command("apt-get", ["update", "-qq"]))?;
-            package_name()?
-        }
-        Err(error) => return Err(error),
-    };
-    let unpacked = work.join(&name);
-    if unpacked.join("boot").is_dir() {
-        return Ok(unpacked);
-    }
-    let download = work.join("download");
-    fs::create_dir_all(&download)?;
-    run_shown(command("apt-get", ["download", "-qq", &name]).current_dir(&download))?;
-    let mut packages = fs::read_dir(&download)?.filter_map(|entry| Some(entry.ok()?.path()));
-    let package = packages
-        .find(|path| path.to_string_lossy().contains(&name))
-        .context("apt-get has downloaded nothing")?;
-    let partial = work.join("partial");
-    let _ = fs::remove_dir_all(&partial);
-    run_shown(command("dpkg-deb", ["--extract"]).arg(&package).arg(&partial))?;
-    fs::rename(&partial, &unpacked)?;
-    fs::remove_dir_all(&download)?;
-    Ok(unpacked)
-}
-
-/// What the package of Debian's newest kernel is called.
-fn package_name() -> Result<String> {
-    let depends = output(&mut command("apt-cache", ["depends", "linux-image-amd64"]))?;
-    let name = depends
-        .lines()
-        .find_map(|line| line.trim().strip_prefix("Depends: "))
-        .filter(|name| name.starts_with("linux-image-") && name.ends_with("-amd64"));
-    Ok(name.context("Debian's kernel is not to be had")?.to_owned())
-}
-
-/// A file somewhere below a directory.
-fn find(directory: &Path, name: &str) -> Result<PathBuf> {
-    let mut directories = vec![directory.to_owned()];
-    while let Some(directory) = directories.pop() {
-        for entry in fs::read_dir(&directory)? {
-            let entry = entry?;
-            if entry.file_type()?.is_dir() {
-                directories.push(entry.path());
-            } else if entry.file_name().to_string_lossy() == name {
-                return Ok(entry.path());
-            }
-        }
-    }
-    anyhow::bail!("the kernel has no {name}")
+    run_shown(strip.arg(&path).arg(target().join("debug").join(name)))?;
+    Ok(path)
 }
 
 /// Where a program of this machine lies.

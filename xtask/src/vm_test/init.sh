@@ -7,13 +7,12 @@ mount -t proc proc /proc
 mount -t sysfs sysfs /sys
 mount -t devtmpfs devtmpfs /dev
 mkdir -p /dev/net
-for module in tun udp_tunnel ip6_udp_tunnel tipc; do
-    insmod /modules/$module.ko || echo "no $module"
-done
+while read -r module; do
+    insmod "/modules/$module.ko" || echo "no $module"
+done </modules/order
 [ -e /dev/net/tun ] || mknod /dev/net/tun c 10 200
 ip link set lo up
 echo 0 >/proc/sys/net/ipv6/conf/default/accept_dad
-echo 1 >/sys/bus/pci/devices/0000:00:04.0/enable
 stty -echo -icrnl 2>/dev/null
 echo "@@ ready"
 number=0

@@ -179,9 +179,13 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
 }
 
 /// Starts one, or is it.
-pub(super) fn start(start: Start, name: &str, ends: &Ends, settings: NodeSettings) -> Result<ExitCode> {
+pub(super) fn start(start: Start, name: &str, ends: &Ends, mut settings: NodeSettings) -> Result<ExitCode> {
     // Whatever is wrong with files and names is said by whoever was given them.
     let config = ends.config()?;
+    if config.is_straight() && settings.mac.is_none() {
+        let fabric = Fabric::open(&start.within.fabric)?;
+        settings.mac = Some(fabric.mac_on_this_machine(name));
+    }
     if start.foreground {
         let seat = Seat {
             fabric: Fabric::open(&start.within.fabric)?,

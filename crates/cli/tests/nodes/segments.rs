@@ -4,6 +4,7 @@
 use std::fs;
 
 use rustix::process::{Signal, kill_process};
+use serde_json::Value;
 use toehold_node::fabric::Fabric;
 use toehold_socket::Node;
 
@@ -149,5 +150,34 @@ fn kernels_talk_through_memory() {
     let [(a, _), (b, _)] = &spaces;
     for to in ["10.77.0.1", "fd77::1"] {
         talk([a, b], to.parse().unwrap());
+    }
+}
+
+#[test]
+#[ignore = "needs namespaces, tun"]
+fn interfaces_of_one_name_on_two_hosts_do_not_keep_each_other_out() {
+    let fabrics = Fabrics::new();
+    let spaces = [namespace(), namespace()];
+    let segment = fabrics.0.path().join("segment").display().to_string();
+    let device = |name: &str, side: usize| {
+        let (side, path) = (SIDES[side], &spaces[side].1);
+        fabrics.json(&format!(
+            "device {name} --json --bridged --fabric {side} --netns {path} \
+             --segment {segment} --segment-size 4M --segment-members 4"
+        ))
+    };
+    let first = [0, 1].map(|side| device("toe0", side));
+    let address = |records: &Value| records[0]["mac"].as_str().unwrap().to_owned();
+    assert_ne!(address(&first[0]), address(&first[1]));
+    let is_heard_of = |name: &str, side: &str| {
+        let shown = fabrics.json(&format!("stat --fabric {side} toe0 --json"));
+        shown["status"]["stack"]["beyond"].to_string().contains(name)
+    };
+    device("toe1", 0);
+    eventually("word of the other host", || is_heard_of("toe1", "right"));
+    // It had been refused: those of the port of a bridge were taken for the fabric's.
+    device("toe1", 1);
+    for side in SIDES {
+        fabrics.succeeds(&format!("down --fabric {side} --all"));
     }
 }

@@ -131,6 +131,24 @@ fn as_nobody(fabrics: &Fabrics, options: &str, script: &str) -> Command {
 
 #[test]
 #[ignore = "needs root, namespaces, tun"]
+fn who_is_root_in_a_user_namespace_alone_has_a_device_there() {
+    let fabrics = Fabrics::new();
+    let toehold = env!("CARGO_BIN_EXE_toehold");
+    // The fabrics are those that the user has outside.
+    let within = format!("{toehold} up web --tap >/dev/null && cut -d: -f1 /proc/net/dev | grep toe0");
+    let script = format!("unshare --map-root-user --net sh -c '{within}'; {toehold} ps; {toehold} down web");
+    let mut command = as_nobody(&fabrics, "--node own", &script);
+    command
+        .env_remove("TOEHOLD_RUNTIME_DIR")
+        .env("XDG_RUNTIME_DIR", fabrics.0.path());
+    let said = command.output().unwrap();
+    // Seen in the namespace, and as the device of the node from outside.
+    let seen = text(&said.stdout).matches("toe0").count();
+    assert_eq!(seen, 2, "{} {}", text(&said.stdout), text(&said.stderr));
+}
+
+#[test]
+#[ignore = "needs root, namespaces, tun"]
 fn a_user_without_privileges_has_one_too_and_stays_that_user() {
     let fabrics = Fabrics::new();
     let look = "id -u; id -g; grep CapEff /proc/self/status; readlink /proc/self/ns/user";

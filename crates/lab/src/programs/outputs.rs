@@ -50,7 +50,7 @@ pub(super) fn wrk(output: &str) -> Option<f64> {
     rate.trim().parse().ok()
 }
 
-/// The time that a shell's `time -p` says, in seconds.
+/// The time that a shell's `time` says, in seconds.
 pub(super) fn time(output: &str) -> Option<f64> {
     let real = output.lines().find_map(|line| line.strip_prefix("real "))?;
     real.trim().parse().ok()
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn a_shells_time_is_read() {
-        assert_eq!(time("real 0.83\nuser 0.05\nsys 0.02\n"), Some(0.83));
+        assert_eq!(time("real 0.834\n"), Some(0.834));
         assert_eq!(time("user 0.05\n"), None);
     }
 }

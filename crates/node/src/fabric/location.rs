@@ -24,20 +24,36 @@ const OPEN: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEX
 /// `/tmp/toehold-UID`.
 ///
 /// Root's does not follow its session's: a service and a login shell of root
-/// are to find the same fabrics.
+/// are to find the same fabrics. Whoever is root in a user namespace alone
+/// (`unshare --map-root-user`) has those that it has outside of it.
 pub fn root() -> PathBuf {
     let user = geteuid().as_raw();
     if let Some(root) = variable(VARIABLE) {
         return root;
     }
-    if user == 0 {
+    let own = |path: &Path| fs::metadata(path).is_ok_and(|metadata| metadata.uid() == user);
+    if user == 0 && own(Path::new("/run")) {
         return "/run/toehold".into();
     }
-    let own = |path: &PathBuf| fs::metadata(path).is_ok_and(|metadata| metadata.uid() == user);
-    match variable("XDG_RUNTIME_DIR").filter(own) {
+    match variable("XDG_RUNTIME_DIR").filter(|path| own(path)) {
         Some(session) => session.join("toehold"),
-        None => format!("/tmp/toehold-{user}").into(),
+        None => {
+            let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+            format!("/tmp/toehold-{}", outside(user, &map)).into()
+        }
     }
+}
+
+/// Who a user of this user namespace is outside of it, by its map (`user_namespaces(7)`).
+fn outside(user: u32, map: &str) -> u32 {
+    map.lines()
+        .find_map(|line| {
+            let mut numbers = line.split_whitespace().map(|number| number.parse::<u32>().ok());
+            let [first, outside, count] = std::array::from_fn(|_| numbers.next().flatten());
+            let offset = user.checked_sub(first?).filter(|&offset| Some(offset) < count)?;
+            outside?.checked_add(offset)
+        })
+        .unwrap_or(user)
 }
 
 /// A directory that a variable of the environment gives; a relative one would be
@@ -149,5 +165,21 @@ fn failed(path: &Path, source: io::Error) -> FabricError {
     FabricError::Directory {
         path: path.to_owned(),
         source,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::outside;
+
+    #[test]
+    fn a_user_of_a_namespace_is_somebody_outside() {
+        assert_eq!(outside(0, "         0       1000          1\n"), 1000);
+        assert_eq!(outside(0, "         0          0 4294967295\n"), 0);
+        assert_eq!(outside(1005, "0 1000 1\n1000 100000 10\n"), 100_005);
+        for map in ["", "0 1000 0", "1 1000 1", "0 1000", "x 1000 1", "0 4294967296 1"] {
+            assert_eq!(outside(0, map), 0, "{map}");
+        }
+        assert_eq!(outside(3, "0 4294967295 4294967295"), 3);
     }
 }

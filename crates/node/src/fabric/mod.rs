@@ -31,6 +31,7 @@ use rustix::fs::{AtFlags, CWD, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use toehold_link::mq::{InvalidName, NodeName};
+use toehold_wire::Mac;
 
 use crate::descriptors::copy;
 use crate::kernel::leftovers;
@@ -189,6 +190,18 @@ impl Fabric {
         let directory = rustix::fs::fstat(&self.handle).map(|stat| [stat.st_dev, stat.st_ino]);
         let place = directory.unwrap_or_default().map(u64::to_le_bytes).concat();
         network::fnv(boot.into_iter().chain(place)) >> 11
+    }
+
+    /// The hardware address that an interface of this name gets which leads past the fabric,
+    /// where others of the same name may be: another one on each machine, and for each fabric
+    /// of a machine, but the same in every life of the interface as long as the machine has
+    /// one identity (`machine-id(5)`), and until it starts anew otherwise.
+    pub fn mac_on_this_machine(&self, name: &str) -> Mac {
+        let read = |path| fs::read(path).ok().filter(|id| !id.trim_ascii().is_empty());
+        let machine = read("/etc/machine-id").or_else(|| read("/proc/sys/kernel/random/boot_id"));
+        let place = std::os::unix::ffi::OsStrExt::as_bytes(self.path.as_os_str());
+        let parts = [&machine.unwrap_or_default(), place, name.as_bytes()];
+        network::mac_of(parts.join(&0).into_iter())
     }
 
     /// The node of this name, if it runs.

@@ -208,7 +208,12 @@ fn free_mac(name: &NodeName, given: Option<Mac>, holders: &[Holder]) -> Result<M
 /// The hardware address that follows from a node's name, locally administered:
 /// the same in every life of a node, and different for different names.
 pub fn mac_of_name(name: &str) -> Mac {
-    let hash = fnv(name.bytes());
+    mac_of(name.bytes())
+}
+
+/// The hardware address that follows from something, locally administered.
+pub(super) fn mac_of(bytes: impl Iterator<Item = u8>) -> Mac {
+    let hash = fnv(bytes);
     let [a, b, c, d, e, ..] = (hash ^ hash >> 40).to_le_bytes();
     Mac([0x02, a, b, c, d, e])
 }

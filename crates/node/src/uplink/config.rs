@@ -160,6 +160,11 @@ impl UplinkConfig {
         }
     }
 
+    /// Whether an interface leads straight to others, past the fabric.
+    pub fn is_straight(&self) -> bool {
+        self.tap.is_some() && self.leads_to_others()
+    }
+
     /// Whether there are other uplinks beyond, or devices like this one.
     pub(super) fn leads_to_others(&self) -> bool {
         self.udp.is_some() || self.segment.is_some()

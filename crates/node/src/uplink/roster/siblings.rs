@@ -10,8 +10,14 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// What is beyond a fabric's uplinks, as they know. One that does not answer says nothing.
 pub(crate) fn known_beyond(fabric: &Fabric) -> Vec<Beyond> {
-    let heard = living(fabric).into_iter();
+    let heard = living(fabric).into_iter().filter(leads_from_fabric);
     heard.flat_map(|status| status.stack.beyond).collect()
+}
+
+/// Whether it is the fabric that an uplink leads from, and not an interface alone, which the
+/// port of a bridge does that leads straight to others.
+fn leads_from_fabric(status: &NodeStatus) -> bool {
+    status.stack.kernel.is_none()
 }
 
 /// The uplinks of a fabric that forward, as they say.
@@ -33,7 +39,8 @@ pub(super) fn elder(fabric: &Fabric, own: &NodeRecord, number: u64, beyond: &[Be
     let rank = |record: &NodeRecord| (record.started, record.name);
     let elders = uplinks(fabric).filter(|uplink| rank(uplink) < rank(own));
     let statuses = elders.filter_map(|uplink| status(fabric, &uplink));
-    for elder in statuses.filter(|status| status.stack.standby.is_none()) {
+    let forwards = |status: &NodeStatus| status.stack.standby.is_none() && leads_from_fabric(status);
+    for elder in statuses.filter(forwards) {
         let both = |ours: &&Beyond| {
             elder
                 .stack

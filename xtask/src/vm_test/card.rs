@@ -1,0 +1,100 @@
+//! Two machines with a network card each, on one wire. Of one the card is an uplink's
+//! (`toehold uplink --interface --xdp zero-copy`), with a node behind it that has the kernel
+//! beside it; the other one has nothing of Toehold's.
+//!
+//! The card is virtio's, whose driver reads and writes the frames of an AF_XDP socket where
+//! they lie since Linux 6.13, which is newer than the kernel of the other machines, and only
+//! where the machine says that the card needs addresses as the platform has them.
+
+use std::path::Path;
+use std::time::Instant;
+
+use anyhow::{Result, ensure};
+
+use super::guest::Guest;
+use super::image::Image;
+use super::kernel::Kernel;
+use super::{copy, told};
+
+/// The suite of Debian's that always has a kernel of today.
+const SUITE: &str = "sid";
+
+/// What the machines' kernel has to load.
+const MODULES: [&str; 4] = ["tun", "failover", "net_failover", "virtio_net"];
+
+/// In front of a command: for the kernel beside the node. The shell has an `ip` of its own.
+const BESIDE: &str = "/usr/local/bin/ip netns exec beside";
+
+/// The machine with the uplink, and the other one.
+const NEAR: usize = 0;
+const FAR: usize = 1;
+
+/// False, and why: there is no such kernel to be had here.
+pub(super) fn run(work: &Path) -> Result<bool> {
+    let kernel = match Kernel::of_suite(work, SUITE) {
+        Ok(kernel) => kernel,
+        Err(error) => {
+            println!("*** SKIPPED the virtual machines with cards: no kernel of today: {error:#} ***");
+            return Ok(false);
+        }
+    };
+    let begun = Instant::now();
+    let image = Image::make(work, &kernel, &MODULES)?;
+    let wire = tempfile::tempdir()?;
+    let [near, far] = [NEAR, FAR].map(|number| boot(number, &image, wire.path()));
+    let (mut near, mut far) = (near?, far?);
+    far.does("httpd -p 8080 -h /srv")?;
+    near.does("mkdir -p /var/run/netns")?;
+    near.does(
+        "toehold uplink lan --interface eth0 --xdp zero-copy --network 10.81.0.0/16 --network fd81::/64",
+    )?;
+    near.does("toehold up node --ipv4 10.81.0.11/16 --tap --netns beside")?;
+    near.does(&format!("{BESIDE} httpd -p 8080 -h /srv"))?;
+    told(begun, "both machines are up, one is an uplink without copies");
+    near.until(
+        "way to the other machine",
+        &format!("{BESIDE} ping -c 1 -W 1 10.81.0.2"),
+    )?;
+    far.does("ping -c 3 -W 5 10.81.0.11")?;
+    copy(&mut near, &mut far, "10.81.0.11", "")?;
+    copy(&mut far, &mut near, "10.81.0.2", BESIDE)?;
+    told(
+        begun,
+        "files arrive over the kernel's TCP as they were sent, both ways",
+    );
+    let with = "toehold run --node node --stats --";
+    let said = copy(&mut far, &mut near, "10.81.0.2", with)?;
+    let opened = said
+        .lines()
+        .find(|line| line.contains("connections opened on the node"));
+    ensure!(
+        opened.is_some_and(|line| line.trim_end().ends_with('1')),
+        "{said}"
+    );
+    told(begun, "a file arrives over the node's TCP");
+    let said = near.does("toehold stat lan")?;
+    ensure!(said.contains("AF_XDP without copies"), "{said}");
+    Ok(true)
+}
+
+/// A machine on the wire, which is a directory.
+fn boot(number: usize, image: &Image, wire: &Path) -> Result<Guest> {
+    let end = |number: usize| wire.join(number.to_string()).display().to_string();
+    let cable = format!(
+        "dgram,id=wire,local.type=unix,local.path={},remote.type=unix,remote.path={}",
+        end(number),
+        end(1 - number)
+    );
+    let card = format!(
+        "virtio-net-pci,netdev=wire,disable-legacy=on,iommu_platform=on,mac=02:81:00:00:00:0{number}"
+    );
+    let mut guest = Guest::start(
+        &format!("card{number}"),
+        image,
+        &["-netdev", &cable, "-device", &card],
+    )?;
+    guest.wait_for_shell()?;
+    guest.does("ip link set eth0 up")?;
+    guest.does(&format!("ip address add 10.81.0.{}/16 dev eth0", number + 1))?;
+    Ok(guest)
+}
