@@ -21,10 +21,17 @@ pub(crate) unsafe fn note(message: &msghdr) {
     // SAFETY: the caller says so.
     for number in unsafe { numbers(message) } {
         let Some(file) = table::get(number) else { continue };
-        if let Kind::Listener(listener) = &file.kind {
-            listener.share_mode(number);
-        }
+        share(&file, number);
         give(&file, number);
+    }
+}
+
+/// Another process will have a listener, or what may become one.
+fn share(file: &File, number: c_int) {
+    match &file.kind {
+        Kind::Listener(listener) => listener.share_mode(number),
+        Kind::Fresh(fresh) => fresh.note_shared(),
+        _ => {}
     }
 }
 
@@ -88,10 +95,8 @@ pub(crate) fn give_all() {
 /// A child will have all listeners.
 pub(crate) fn before_fork() {
     for number in table::used() {
-        if let Some(file) = table::get(number)
-            && let Kind::Listener(listener) = &file.kind
-        {
-            listener.share_mode(number);
+        if let Some(file) = table::get(number) {
+            share(&file, number);
         }
     }
 }

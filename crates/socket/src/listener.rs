@@ -4,8 +4,8 @@ use std::fmt;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
 
 use rustix::io::Errno;
 use toehold_node::{
@@ -29,7 +29,7 @@ pub struct TcpListener {
     listener: Arc<Listener>,
 }
 
-struct Listener {
+pub(crate) struct Listener {
     node: Arc<Shared>,
     /// By shard.
     ids: Vec<ListenerId>,
@@ -37,6 +37,12 @@ struct Listener {
     holder: Option<Holder>,
     nonblocking: AtomicBool,
     spin: SpinBudget,
+}
+
+impl From<Arc<Listener>> for TcpListener {
+    fn from(listener: Arc<Listener>) -> TcpListener {
+        TcpListener { listener }
+    }
 }
 
 impl TcpListener {
@@ -368,13 +374,22 @@ impl TcpListener {
         Ok(None)
     }
 
-    /// In a shard: whoever waits for the listener is told there.
-    pub(crate) fn attend(&self, index: u8, shard: &mut Shard) -> io::Result<()> {
-        let Listener { node, holder, .. } = &*self.listener;
-        if let Some(holder) = holder {
-            node.shards()?.get(index).attend(shard, holder);
+    /// Whoever waits for the listener is told on the node.
+    pub(crate) fn attend(&self) -> io::Result<()> {
+        let Listener {
+            node, holder, ids, ..
+        } = &*self.listener;
+        let Some(holder) = holder else { return Ok(()) };
+        for index in 0..ids.len() as u8 {
+            let mut shard = node.enter(index)?;
+            node.shards()?.get(index).attend(&mut shard, holder);
         }
         Ok(())
+    }
+
+    /// For who knows it as long as it is there.
+    pub(crate) fn downgrade(&self) -> Weak<Listener> {
+        Arc::downgrade(&self.listener)
     }
 
     /// The node, and what it is in each of its shards.

@@ -38,6 +38,13 @@ fn a_server_that_waits_for_connections_past_the_library_gets_the_nodes() {
     serve("polled");
 }
 
+/// What it registers through libc counted as waited for.
+#[test]
+#[ignore = "needs cc, python3"]
+fn a_server_that_registers_with_libc_and_waits_past_it_gets_the_nodes() {
+    serve("registered");
+}
+
 /// It waited in the library for bytes that it had asked the kernel not to wait for.
 #[test]
 #[ignore = "needs cc, python3"]

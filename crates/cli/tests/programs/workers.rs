@@ -143,3 +143,120 @@ fn connections_are_passed_to_a_forked_worker() {
 fn connections_are_passed_to_a_worker_of_its_own() {
     pass_connections("spawn");
 }
+
+/// Three workers have a socket from their parent, which has bound it and may listen at it, by
+/// being forked or in a message. They say whether their listener waits, as it was made.
+const SHARING: &str = "
+import os, signal, socket, sys
+port, listens, way = int(sys.argv[1]), sys.argv[2] == 'listening', sys.argv[3]
+shared = socket.socket()
+shared.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+shared.bind(('0.0.0.0', port))
+if listens: shared.listen(100)
+def serve(listener):
+    if not listens: listener.listen(100)
+    while True:
+        connection, _ = listener.accept()
+        command = connection.recv(10)
+        connection.sendall(b'served' if os.get_blocking(listener.fileno()) else b'does not wait')
+        connection.close()
+        if command == b'end': os._exit(0)
+workers = []
+for _ in range(3):
+    near, far = socket.socketpair()
+    worker = os.fork()
+    if worker == 0 and way == 'forked': serve(shared)
+    if worker == 0:
+        shared.close()
+        _, descriptors, _, _ = socket.recv_fds(far, 1, 1)
+        serve(socket.socket(fileno=descriptors[0]))
+    if way == 'sent': socket.send_fds(near, [b'x'], [shared.fileno()])
+    workers.append(worker)
+# Those that were sent it are the last to have it.
+if way == 'sent': shared.close()
+def end(*_):
+    for worker in workers:
+        try: os.kill(worker, signal.SIGKILL)
+        except ProcessLookupError: pass
+    os._exit(0)
+signal.signal(signal.SIGTERM, end)
+while True: signal.pause()
+";
+
+/// Many ask one after another; then one of the workers ends, and many ask again.
+const MANY: &str = "
+import socket, sys
+def ask(command):
+    with socket.create_connection((sys.argv[1], int(sys.argv[2])), 30) as connection:
+        connection.sendall(command)
+        return connection.recv(100)
+print({ask(b'serve') for _ in range(40)}, ask(b'end'), {ask(b'serve') for _ in range(40)})
+";
+
+fn share_listener(state: &str, way: &str) {
+    alike(81, |place| {
+        let port = place.port.to_string();
+        let server = place.serve(&["python3", "-c", SHARING, &port, state, way]);
+        let said = place.says(&["python3", "-c", MANY, place.address(), &port]);
+        (said, server.end(Signal::TERM))
+    });
+}
+
+/// One of them alone had the node's connections, and when it ended nobody had.
+#[test]
+#[ignore = "needs python3"]
+fn forked_workers_listen_at_a_socket_that_their_parent_has_bound() {
+    share_listener("bound", "forked");
+}
+
+#[test]
+#[ignore = "needs python3"]
+fn workers_listen_at_a_bound_socket_that_they_were_sent() {
+    share_listener("bound", "sent");
+}
+
+#[test]
+#[ignore = "needs python3"]
+fn forked_workers_accept_from_their_parents_listener() {
+    share_listener("listening", "forked");
+}
+
+/// Their calls of accept said EAGAIN, and their clients waited for ever.
+#[test]
+#[ignore = "needs python3"]
+fn workers_accept_from_a_listener_that_they_were_sent() {
+    share_listener("listening", "sent");
+}
+
+/// What remained of its former life's connections at the server kept every other one of the
+/// new life's from being opened, for as long as a minute.
+#[test]
+#[ignore = "needs python3"]
+fn a_client_connects_again_after_its_node_has_begun_anew() {
+    const SERVER: &str = "
+import socket, sys
+listener = socket.create_server(('0.0.0.0', int(sys.argv[1])), backlog=100)
+while True:
+    connection, _ = listener.accept()
+    connection.sendall(b'first to close')
+    connection.close()
+";
+    const CLIENT: &str = "
+import socket, sys
+for _ in range(400):
+    with socket.create_connection((sys.argv[1], int(sys.argv[2])), 10) as connection:
+        assert connection.recv(100) == b'first to close' and connection.recv(1) == b''
+print('all were served')
+";
+    alike(400, |place| {
+        let port = place.port.to_string();
+        let server = place.serve(&["python3", "-c", SERVER, &port]);
+        let ask = || place.says(&["python3", "-c", CLIENT, place.address(), &port]);
+        let before = ask();
+        if let Some(fabrics) = &place.nodes {
+            fabrics.succeeds("down client");
+            fabrics.succeeds("up client --ipv4 10.77.0.2/16");
+        }
+        (before, ask(), server.end(Signal::TERM))
+    });
+}

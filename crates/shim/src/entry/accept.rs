@@ -10,10 +10,10 @@ use toehold_posix::errno::{Errno, Outcome};
 
 use super::names::room_for_name;
 use super::waiting;
-use crate::answer::{answer, outcome};
+use crate::answer::{answer, errno, outcome};
 use crate::file::{File, Kind};
 use crate::inside::is_outermost;
-use crate::socket::{Behind, Forwarded, Place, Relayed, plain};
+use crate::socket::{Behind, Forwarded, Listener, Place, Relayed, plain};
 use crate::usage::{Counter, count};
 use crate::{next, signals, table, wait};
 
@@ -86,10 +86,32 @@ unsafe fn accept_by(way: Way, fd: c_int, from: *mut sockaddr, len: *mut socklen_
         match waiting(|| unsafe { accept_from(way, fd, (from, len)) }) {
             Ok(Some(number)) => return number,
             // SAFETY: what is not ours is as it was.
-            Ok(None) => return unsafe { way.next(fd, from, len) },
+            Ok(None) => match unsafe { way.next(fd, from, len) } {
+                -1 if errno() == libc::EAGAIN && Listener::is_anothers(fd) => {
+                    if let Err(errno) = wait_for_kernels(fd) {
+                        return answer(Err(errno));
+                    }
+                }
+                accepted => return accepted,
+            },
             Err(Errno::INTR) if signals::restarts() => {}
             Err(errno) => return answer(Err(errno)),
         }
+    }
+}
+
+/// Until the kernel has a connection for a listener.
+#[cold]
+fn wait_for_kernels(fd: c_int) -> Outcome<()> {
+    let mut state = libc::pollfd {
+        fd,
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    // SAFETY: there is one.
+    match outcome(unsafe { next::poll(&mut state, 1, -1) }) {
+        Err(Errno::INTR) if signals::restarts() => Ok(()),
+        waited => waited.map(drop),
     }
 }
 

@@ -104,6 +104,9 @@ pub(crate) unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
         Kind::Listener(listener) => listener.set_backlog(backlog),
         Kind::Fresh(fresh) => {
             if let Some(listener) = Listener::beside(fresh, fd, backlog) {
+                if fresh.is_shared() {
+                    listener.share_mode(fd);
+                }
                 let made = Arc::new(File::new(Kind::Listener(listener)));
                 for number in table::numbers_of(&file) {
                     table::put(number, Arc::clone(&made));

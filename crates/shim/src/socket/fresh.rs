@@ -23,6 +23,8 @@ pub(crate) struct Fresh {
     bound: AtomicBool,
     /// It is bound to something that only the kernel has.
     kernels: AtomicBool,
+    /// Another process may have it, too.
+    shared: AtomicBool,
 }
 
 impl Fresh {
@@ -32,6 +34,7 @@ impl Fresh {
             history: History::default(),
             bound: AtomicBool::new(false),
             kernels: AtomicBool::new(false),
+            shared: AtomicBool::new(false),
         }
     }
 
@@ -55,6 +58,15 @@ impl Fresh {
 
     pub(crate) fn note_bound(&self) {
         self.bound.store(true, Relaxed);
+    }
+
+    /// Another process is about to have it, too.
+    pub(crate) fn note_shared(&self) {
+        self.shared.store(true, Relaxed);
+    }
+
+    pub(crate) fn is_shared(&self) -> bool {
+        self.shared.load(Relaxed)
     }
 
     pub(super) fn is_bound(&self) -> bool {

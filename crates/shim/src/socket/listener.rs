@@ -12,11 +12,11 @@ use rustix::io::FdFlags;
 use toehold_node::Forwarded as Which;
 use toehold_posix::errno::{Errno, Outcome};
 use toehold_posix::options::{Meaning, meaning};
-use toehold_socket::{Settings, SocketOption, TcpListener};
+use toehold_socket::{SocketOption, TcpListener};
 
 use super::{Behind, Fresh, History, Stream, plain};
 use crate::file::{File, Kind};
-use crate::{node, table};
+use crate::{next, node, table};
 
 /// A listener in both.
 pub(crate) struct Listener {
@@ -46,15 +46,6 @@ const WAITS: OFlags = OFlags::from_bits_retain(libc::O_ASYNC as u32);
 impl Listener {
     /// The node's beside the kernel's, which listens already. `None`: the kernel is alone.
     pub(crate) fn beside(fresh: &Fresh, number: c_int, backlog: c_int) -> Option<Listener> {
-        Self::listen(fresh, number, backlog, |_| ())
-    }
-
-    fn listen(
-        fresh: &Fresh,
-        number: c_int,
-        backlog: c_int,
-        adapt: impl Fn(&mut Settings),
-    ) -> Option<Listener> {
         let name = rustix::net::getsockname(table::borrow(&number)).ok()?;
         let at = SocketAddr::try_from(name).ok().map(plain)?;
         if fresh.is_for_kernel() || !node::listens(at.ip()) {
@@ -62,7 +53,9 @@ impl Listener {
         }
         let bound = node::with(|node| {
             let mut settings = fresh.settings(node)?;
-            adapt(&mut settings);
+            // The kernel has said whose the port is. Whoever has its socket may listen at it:
+            // several processes, if one has bound it and they have it from that one.
+            let _ = settings.apply(SocketOption::ReusePort(true));
             TcpListener::bind_beside_kernel(node, at, bounded(backlog), &settings).map_err(Errno::from)
         });
         let inner = bound.ok()?;
@@ -133,10 +126,7 @@ impl Listener {
             _ => return None,
         }
         let fresh = Fresh::again(self.domain, &self.history, true);
-        let mut listener = Self::listen(&fresh, number, self.backlog.load(Relaxed), |settings| {
-            // Every process that had the former one listens anew, at the same place.
-            let _ = settings.apply(SocketOption::ReusePort(true));
-        })?;
+        let mut listener = Self::beside(&fresh, number, self.backlog.load(Relaxed))?;
         listener.is_shared = AtomicBool::new(self.is_shared.load(Relaxed));
         let made = Arc::new(File::new(Kind::Listener(listener)));
         for number in table::numbers_of(&file) {
@@ -239,6 +229,18 @@ impl Listener {
                 flags.remove(OFlags::NONBLOCK | WAITS);
             }
         });
+    }
+
+    /// Whether somebody else has a kernel's listener beside the node's, and this process the
+    /// kernel's alone: the program wants it to wait, which it does not any more.
+    #[cold]
+    pub(crate) fn is_anothers(number: c_int) -> bool {
+        let descriptor = table::borrow(&number);
+        let marked = OFlags::NONBLOCK | WAITS;
+        rustix::fs::fcntl_getfl(descriptor).is_ok_and(|flags| flags.contains(marked))
+            // SAFETY: a plain number; nobody is told of what comes, or the mark is the program's.
+            && unsafe { next::fcntl(number, libc::F_GETOWN, 0) } == 0
+            && rustix::net::sockopt::socket_acceptconn(descriptor) == Ok(true)
     }
 
     /// Takes a connection of the kernel's, if there is one, by a call that may wait.

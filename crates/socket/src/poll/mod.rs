@@ -1,5 +1,6 @@
 //! Waiting for many sockets at once, in the manner of mio and `poll(2)`.
 
+mod audience;
 mod events;
 mod registry;
 mod set;
@@ -142,6 +143,7 @@ impl Poll {
         if events.capacity() == 0 {
             return Err(invalid("there is no room for events"));
         }
+        self.registry.set.audience.is_there()?;
         events.clear();
         Beside::forget(beside);
         let several = self.registry.set.polls.len() > 1;

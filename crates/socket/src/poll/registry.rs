@@ -30,9 +30,9 @@ impl Source for Poll {}
 mod sealed {
     use std::sync::Arc;
 
-    use toehold_node::{Shard, Watched};
+    use toehold_node::Watched;
 
-    use super::{Poll, TcpListener, TcpStream};
+    use super::{Poll, Set, TcpListener, TcpStream};
     use crate::node::Shared;
 
     pub trait Sealed {
@@ -46,10 +46,10 @@ mod sealed {
         #[allow(private_interfaces)]
         fn names(&self, each: &mut dyn FnMut(u8, Watched) -> std::io::Result<()>) -> std::io::Result<()>;
 
-        /// Somebody will be told of it in a shard.
+        /// Something will be waited for with the poll.
         #[doc(hidden)]
         #[allow(private_interfaces)]
-        fn attend(&self, _index: u8, _shard: &mut Shard) -> std::io::Result<()> {
+        fn watched_by(&self, _set: &Set) -> std::io::Result<()> {
             Ok(())
         }
     }
@@ -67,8 +67,8 @@ mod sealed {
         }
 
         #[allow(private_interfaces)]
-        fn attend(&self, index: u8, shard: &mut Shard) -> std::io::Result<()> {
-            TcpListener::attend(self, index, shard)
+        fn watched_by(&self, set: &Set) -> std::io::Result<()> {
+            set.audience.is_for(self)
         }
     }
 
@@ -95,6 +95,12 @@ mod sealed {
         fn names(&self, each: &mut dyn FnMut(u8, Watched) -> std::io::Result<()>) -> std::io::Result<()> {
             let set = &self.registry.set;
             (0..set.polls.len() as u8).try_for_each(|shard| each(shard, Watched::Poll(set.poll(shard))))
+        }
+
+        /// Who waits with the outer one is told by the outer one.
+        #[allow(private_interfaces)]
+        fn watched_by(&self, _set: &Set) -> std::io::Result<()> {
+            self.registry.set.audience.is_there()
         }
     }
 }
@@ -123,7 +129,7 @@ impl Registry {
             let registered = shard.register(poll, name, token.0 as u64, interests);
             registered.ok_or(Errno::NOBUFS)?;
             done += 1;
-            source.attend(index, &mut shard)
+            Ok(())
         });
         let mut used = 0;
         source.names(&mut |index, name| {
@@ -138,6 +144,7 @@ impl Registry {
             Ok(())
         })?;
         registered?;
+        source.watched_by(&self.set)?;
         self.set.use_shards(used)
     }
 

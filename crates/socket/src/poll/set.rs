@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use rustix::io::Errno;
 use toehold_node::{Guard, Ownership};
 
+use super::audience::Audience;
 use crate::node::Shared;
 
 /// A poll as long as a handle of it exists: one in every shard of its node.
@@ -18,6 +19,7 @@ pub(super) struct Set {
     /// The shards in which something was registered, and the home, as bits. A poll whose
     /// sockets are all of one shard waits for that one alone.
     pub(super) used: AtomicU32,
+    pub(super) audience: Audience,
     /// The process that made it. A forked child has a copy, and has no use for it.
     pub(super) process: u16,
 }
@@ -56,6 +58,7 @@ impl Set {
             polls: Vec::new(),
             home,
             used: AtomicU32::new(1 << home),
+            audience: Audience::default(),
         };
         for shard in 0..count {
             let poll = PollIn::open(&set.node, shard)?;

@@ -146,6 +146,7 @@ impl Tcp {
             cx.counters.tcp_bad_acks += 1;
             if !segment.has(Flags::RST) {
                 self.reply_reset(cx, segment);
+                self.retry_after_reset(index);
             }
             return;
         }
@@ -177,6 +178,17 @@ impl Tcp {
             pcb.syn_count = 0;
             pcb.backoff = 0;
             pcb.set(flag::SYN_PENDING);
+        }
+    }
+
+    /// The peer has had a connection with these ends that this side knows nothing of, which the
+    /// reset ends: the SYN is sent once more behind it, not only when its timer runs out.
+    //= RFC 9293 §3.5.1 (half-open connections: the reset, and then the SYN again)
+    fn retry_after_reset(&mut self, index: u32) {
+        let pcb = &mut self.pcbs[index];
+        if pcb.syn_count == 1 {
+            pcb.set(flag::SYN_PENDING);
+            self.mark_ready(index);
         }
     }
 

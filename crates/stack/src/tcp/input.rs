@@ -168,7 +168,13 @@ impl Tcp {
     fn time_wait_input(&mut self, cx: &mut Context<'_>, number: u32, segment: &Segment<'_>) -> bool {
         let record = self.time_waits.get(number);
         if segment.has(Flags::RST) {
-            //= RFC 1337 §3 (ignore resets in TIME-WAIT)
+            //= RFC 9293 §3.10.7.4 (second, check the RST bit: TIME-WAIT, enter CLOSED)
+            // What RFC 1337 fears are old duplicates, of which none has exactly this number,
+            // but for resets; whoever begins anew at this port and is not heard sends one.
+            if segment.seq == record.rcv_nxt() {
+                cx.counters.tcp_resets_received += 1;
+                self.end_time_wait(number);
+            }
             return true;
         }
         let newer = match segment.options.timestamps {
@@ -188,7 +194,8 @@ impl Tcp {
         if segment.has(Flags::FIN) {
             self.time_waits.refresh(number, cx.now + self.config.time_wait);
         }
-        if segment.len() > 0 && self.challenge_allowed(cx) {
+        // Whoever begins anew at this port waits for it, and answers with a reset.
+        if segment.len() > 0 && (segment.has(Flags::SYN) || self.challenge_allowed(cx)) {
             self.reply_time_wait(cx, &record);
         }
         true

@@ -1,0 +1,58 @@
+//! Whether anybody waits with a poll. Who registers a listener may wait for it in another way,
+//! past this crate, as programs do that call libc's `epoll_ctl` and make the system call
+//! `epoll_wait` themselves: then the engine has to see to the listener's connections.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
+
+use crate::listener::{Listener, TcpListener};
+
+/// Who waits, and for what nobody has waited yet.
+#[derive(Default)]
+pub(super) struct Audience {
+    is_there: AtomicBool,
+    /// What was registered before anybody waited.
+    before: Mutex<Vec<Weak<Listener>>>,
+}
+
+impl Audience {
+    fn before(&self) -> MutexGuard<'_, Vec<Weak<Listener>>> {
+        self.before.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A listener was registered.
+    pub(super) fn is_for(&self, listener: &TcpListener) -> io::Result<()> {
+        let mut before = self.before();
+        if self.is_there.load(Relaxed) {
+            drop(before);
+            return listener.attend();
+        }
+        before.retain(|listener| listener.strong_count() > 0);
+        before.push(listener.downgrade());
+        Ok(())
+    }
+
+    /// Somebody waits.
+    #[inline]
+    pub(super) fn is_there(&self) -> io::Result<()> {
+        if self.is_there.load(Relaxed) {
+            Ok(())
+        } else {
+            self.begins()
+        }
+    }
+
+    #[cold]
+    fn begins(&self) -> io::Result<()> {
+        let before = {
+            let mut before = self.before();
+            self.is_there.store(true, Relaxed);
+            std::mem::take(&mut *before)
+        };
+        let there = before.iter().filter_map(Weak::upgrade);
+        there
+            .map(TcpListener::from)
+            .try_for_each(|listener| listener.attend())
+    }
+}
