@@ -17,7 +17,7 @@ use crate::fabric::Fabric;
 use crate::kernel::{self, Outlet, queues_of_shard};
 use crate::lookout::Lookout;
 use crate::memory::Layout;
-use crate::shard::{Bells, NodeLink, Shard, Wakes, serve};
+use crate::shard::{Bells, NodeLink, Resters, Shard, Wakes, serve};
 use crate::shards::Shards;
 use crate::wait::{Ears, Gone, ShardHandle};
 
@@ -33,57 +33,55 @@ pub(crate) struct Description {
 }
 
 /// The descriptors of one shard of an attachment, in this order. The node's bell for its
-/// connections with others comes before all of them.
+/// connections with others, and those for who rests on descriptors, come before all of them.
 pub(crate) struct Descriptors {
     pub(crate) region: OwnedFd,
     pub(crate) sleeper: Doorbell,
-    pub(crate) rester: Doorbell,
     pub(crate) driver: Doorbell,
     pub(crate) port: Bell,
 }
 
 impl Descriptors {
     /// How many there are.
-    const COUNT: usize = 6;
+    const COUNT: usize = 5;
 
     pub(crate) fn into_list(self) -> [OwnedFd; Self::COUNT] {
         let [receiver, sender] = self.port.into_descriptors();
         [
             self.region,
             self.sleeper.into_fd(),
-            self.rester.into_fd(),
             self.driver.into_fd(),
             receiver,
             sender,
         ]
     }
 
-    fn from_list([region, sleeper, rester, driver, receiver, sender]: [OwnedFd; Self::COUNT]) -> Descriptors {
+    fn from_list([region, sleeper, driver, receiver, sender]: [OwnedFd; Self::COUNT]) -> Descriptors {
         Descriptors {
             region,
             sleeper: Doorbell::from_fd(sleeper),
-            rester: Doorbell::from_fd(rester),
             driver: Doorbell::from_fd(driver),
             port: Bell::from_descriptors([receiver, sender]),
         }
     }
 
-    /// Of all shards, the bell in front and what comes behind. `None`: there are not as
+    /// Of all shards, the bells in front and what comes behind. `None`: there are not as
     /// many as there should be.
     fn all(
         list: Vec<OwnedFd>,
         shards: usize,
         behind: usize,
-    ) -> Option<(Doorbell, Vec<Descriptors>, Vec<OwnedFd>)> {
+    ) -> Option<((Doorbell, Resters), Vec<Descriptors>, Vec<OwnedFd>)> {
         let mut list = list.into_iter();
         let fabric = Doorbell::from_fd(list.next()?);
+        let resters = Resters::from_list(list.by_ref().take(Resters::COUNT).collect())?;
         let mut all = Vec::new();
         while all.len() < shards {
             let own: Vec<OwnedFd> = list.by_ref().take(Self::COUNT).collect();
             all.push(Self::from_list(own.try_into().ok()?));
         }
         let rest: Vec<OwnedFd> = list.collect();
-        (rest.len() == behind).then_some((fabric, all, rest))
+        (rest.len() == behind).then_some(((fabric, resters), all, rest))
     }
 }
 
@@ -207,7 +205,7 @@ fn open(mut connection: Connection, process: Process) -> Result<Opened, AttachEr
         kernel.as_ref().map_or(0, |kernel| kernel.queues.into()),
         shards.len(),
     );
-    let (fabric_bell, descriptors, queues) =
+    let ((fabric_bell, resters), descriptors, queues) =
         Descriptors::all(attached.descriptors, shards.len(), behind).ok_or(AttachError::Build)?;
     let wakes = Arc::new(Wakes::default());
     let lookout = Arc::new(Lookout {
@@ -217,13 +215,12 @@ fn open(mut connection: Connection, process: Process) -> Result<Opened, AttachEr
     });
     let membership = Membership::new(connection, Arc::clone(&lookout), process, kernel.is_some());
     let membership = Arc::new(membership);
-    let fabric_bell = Arc::new(fabric_bell);
+    let (fabric_bell, resters) = (Arc::new(fabric_bell), Arc::new(resters));
     let mut handles = Vec::new();
     for (index, ((layout, fingerprint), descriptors)) in (0..).zip(shards.into_iter().zip(descriptors)) {
         let Descriptors {
             region,
             sleeper,
-            rester,
             driver,
             port,
         } = descriptors;
@@ -242,7 +239,7 @@ fn open(mut connection: Connection, process: Process) -> Result<Opened, AttachEr
             process: attached.process,
             bells: Bells {
                 sleeper: Arc::new(sleeper),
-                rester: Arc::new(rester),
+                resters: Arc::clone(&resters),
                 driver: Arc::new(driver),
                 fabric: Arc::clone(&fabric_bell),
             },

@@ -21,7 +21,7 @@ use crate::driver::Driver;
 use crate::error::NodeError;
 use crate::memory::{Layout, Pieces};
 use crate::placement::Placement;
-use crate::shard::{Bells, NodeLink, Shard, Wakes, serve};
+use crate::shard::{Bells, NodeLink, Resters, Shard, Wakes, serve};
 use crate::shards::{OneShard, Shards};
 use crate::wait::{Ears, ShardHandle};
 
@@ -153,7 +153,8 @@ impl LocalNode {
     fn assemble(config: &NodeConfig, parts: Vec<(Pieces, NodeLink)>) -> Result<LocalNode, NodeError> {
         let process = Process::this().map_err(RegionError::Create)?;
         let fabric = Arc::new(Doorbell::new().map_err(no_descriptors)?);
-        let bells: Result<Vec<Bells>, Errno> = parts.iter().map(|_| Bells::new(&fabric)).collect();
+        let resters = Arc::new(Resters::new().map_err(no_descriptors)?);
+        let bells: Result<Vec<Bells>, Errno> = parts.iter().map(|_| Bells::new(&fabric, &resters)).collect();
         let bells = bells.map_err(no_descriptors)?;
         let wakes = Arc::new(Wakes::default());
         let wake = |((pieces, _), bells): (&(Pieces, _), &Bells)| {

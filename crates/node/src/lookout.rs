@@ -63,7 +63,7 @@ pub(crate) fn rouse_all(wakes: &[Wake]) {
         // One that waits for several shards may sleep at another than its own.
         wakes.iter().for_each(|wake| wake.sleeper.ring());
     }
-    if polled {
-        wakes.iter().for_each(|wake| wake.rester.ring());
+    if polled && let Some(wake) = wakes.first() {
+        wake.resters.ring_all();
     }
 }

@@ -16,7 +16,7 @@
 //! | `start`, `process`, `inherited`, `rights` | beginnings, forks, and what crosses them |
 //! | `usage` | what is counted |
 //! | `inside`, `signals`, `sleep`, `cancel` | what may come in the middle of a call |
-//! | `memory` | whether what a program passes is there |
+//! | `memory`, `stack` | whether what a program passes is there, and room on its stacks |
 //!
 //! *Architecture Invariant*: a program that runs without it runs with it. What cannot be done
 //! on a node is done in the kernel, and nothing is written to the program's terminal.
@@ -42,6 +42,7 @@ mod select;
 mod signals;
 mod sleep;
 mod socket;
+mod stack;
 mod start;
 mod table;
 mod usage;

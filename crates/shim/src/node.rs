@@ -12,7 +12,7 @@ use toehold_node::run;
 use toehold_posix::errno::{Errno, Outcome};
 use toehold_socket::Node;
 
-use crate::{process, table};
+use crate::{process, stack, table};
 
 /// Who has a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,17 +70,15 @@ fn place() -> Option<Arc<Place>> {
 #[cold]
 fn find() -> Option<Arc<Place>> {
     static SEARCH: Search = Search::new();
-    SEARCH.look(
-        || PLACE.load_full(),
-        || {
-            let fabric = std::env::var(run::FABRIC).ok()?;
-            let name = std::env::var(run::NODE).ok()?;
-            toehold_node::keep_above(lowest(), table::own);
-            let place = Arc::new(look_up(&Fabric::existing(&fabric).ok()?, &name)?);
-            PLACE.store(Some(Arc::clone(&place)));
-            Some(place)
-        },
-    )
+    let find = || {
+        let fabric = std::env::var(run::FABRIC).ok()?;
+        let name = std::env::var(run::NODE).ok()?;
+        toehold_node::keep_above(lowest(), table::own);
+        let place = Arc::new(look_up(&Fabric::existing(&fabric).ok()?, &name)?);
+        PLACE.store(Some(Arc::clone(&place)));
+        Some(place)
+    };
+    SEARCH.look(|| PLACE.load_full(), || stack::with_room(find))
 }
 
 fn look_up(fabric: &Fabric, name: &str) -> Option<Place> {
@@ -157,24 +155,23 @@ pub(crate) fn drive() -> bool {
 #[cold]
 fn attach() -> Option<Arc<Node>> {
     static SEARCH: Search = Search::new();
-    SEARCH.look(
-        || NODE.load_full().filter(|node| lives(node)),
-        || {
-            if most_descriptors() < FEWEST + ROOM {
-                return None;
-            }
-            let place = look_up_again(&*place()?)?;
-            let node = Node::attach(&place.fabric, place.record.name.as_str()).ok()?;
-            let node = Arc::new(node);
-            PLACE.store(Some(Arc::new(place)));
-            let former = NODE.swap(Some(Arc::clone(&node)));
-            if ATTACHED.swap(process::number(), Relaxed) != process::number() {
-                // What the parent has is not dropped here.
-                std::mem::forget(former);
-            }
-            Some(node)
-        },
-    )
+    let attach = || {
+        let place = look_up_again(&*place()?)?;
+        let node = Node::attach(&place.fabric, place.record.name.as_str()).ok()?;
+        let node = Arc::new(node);
+        PLACE.store(Some(Arc::new(place)));
+        let former = NODE.swap(Some(Arc::clone(&node)));
+        if ATTACHED.swap(process::number(), Relaxed) != process::number() {
+            // What the parent has is not dropped here.
+            std::mem::forget(former);
+        }
+        Some(node)
+    };
+    let find = || match most_descriptors() < FEWEST + ROOM {
+        true => None,
+        false => stack::with_room(attach),
+    };
+    SEARCH.look(|| NODE.load_full().filter(|node| lives(node)), find)
 }
 
 /// The library has no descriptor below: programs count on those, whatever their limit.

@@ -13,11 +13,11 @@ use crate::{cancel, next, signals};
 const SET: i64 = 8;
 
 /// Signals of a thread that are blocked, one bit each, as the kernel has them.
-struct Blocked(u64);
+pub(crate) struct Blocked(u64);
 
 impl Blocked {
     /// Blocks all, those that libc has for itself included: its own functions leave them out.
-    fn all() -> Blocked {
+    pub(crate) fn all() -> Blocked {
         let mut former = 0;
         set_mask(&u64::MAX, &raw mut former);
         Blocked(former)

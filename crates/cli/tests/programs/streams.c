@@ -49,6 +49,59 @@ static void inherited(void)
     hear(ends[0], child);
 }
 
+/* A child's standard output becomes a connection in all other ways than dup2 of it. */
+static void becomes(void)
+{
+    for (int way = 0; way < 6; way++) {
+        pid_t child = MUST(fork());
+        if (child == 0) {
+            int made;
+            FILE *to = NULL;
+            if (way > 3)
+                close(1);
+            made = MUST(socket(AF_INET, SOCK_STREAM, 0));
+            if (way == 0)
+                to = fdopen(made, "w");
+            if (way == 1)
+                MUST(dup2(made, 1));
+            MUST(connect(made, (struct sockaddr *)&here, sizeof here));
+            if (way == 2 || way == 3)
+                close(1);
+            if (way == 2)
+                MUST(dup(made));
+            if (way == 3)
+                MUST(fcntl(made, F_DUPFD_CLOEXEC, 1));
+            if (way > 0)
+                to = stdout;
+            fprintf(to, "%d %d", way, fileno(to) == (way ? 1 : made));
+            fflush(to);
+            _exit(0);
+        }
+        int end = MUST(accept(listens, NULL, NULL)), status;
+        char said[100];
+        ssize_t length = 0, more;
+        while ((more = read(end, said + length, sizeof said - length)) > 0)
+            length += more;
+        MUST(waitpid(child, &status, 0));
+        printf("%.*s, the end %zd status %d\n", (int)length, said, more, status);
+        fflush(stdout);
+        close(end);
+    }
+    /* The connection that comes gets the number. */
+    int kept = MUST(dup(1)), end = connected();
+    close(1);
+    int got = MUST(accept(listens, NULL, NULL));
+    printf("accepted %d", got);
+    fflush(stdout);
+    char heard[100];
+    ssize_t length = MUST(read(end, heard, sizeof heard));
+    fprintf(stderr, "%.*s\n", (int)length, heard);
+    MUST(dup2(kept, 1));
+    close(kept);
+    if (length != 10)
+        _exit(1);
+}
+
 static void opened(void)
 {
     int ends[2];
@@ -167,6 +220,8 @@ int main(int count, char **words)
     fcntl(listens, F_SETFD, FD_CLOEXEC);
     if (!strcmp(what, "inherited"))
         inherited();
+    else if (!strcmp(what, "becomes"))
+        becomes();
     else if (!strcmp(what, "opened"))
         opened();
     else if (!strcmp(what, "printed"))

@@ -58,7 +58,7 @@ const STDIO: &str = include_str!("streams.c");
 #[test]
 #[ignore = "needs cc"]
 fn c_programs_read_and_write_streams_of_connections() {
-    for case in ["inherited", "opened", "printed"] {
+    for case in ["inherited", "becomes", "opened", "printed"] {
         alike(0, |place| {
             let program = compile(place, "cc -O2 -D_FORTIFY_SOURCE=2", STDIO);
             let said = place.says(&[&program, case]);

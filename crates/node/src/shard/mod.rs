@@ -20,7 +20,7 @@ pub use interests::Watched;
 pub(crate) use link::NodeLink;
 pub(crate) use seats::{Pulse, WAITERS};
 pub(crate) use served::serve;
-pub(crate) use waiting::{Bells, Waiting, Wake, Wakes};
+pub(crate) use waiting::{Bells, Resters, Waiting, Wake, Wakes};
 
 use std::sync::Arc;
 

@@ -44,7 +44,7 @@ struct State {
 pub(crate) struct Waiter {
     /// The call it waits in.
     pub(crate) ticket: u64,
-    process: u16,
+    pub(crate) process: u16,
     /// The shard in which it has its word, which may be another one: a thread that waits
     /// for several shards has a slot in each of them, and one word.
     pub(crate) home: u8,

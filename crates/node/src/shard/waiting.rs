@@ -1,5 +1,6 @@
 //! Who waits for a shard, and what wakes whom.
 
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, OnceLock};
 
 use rustix::io::Errno;
@@ -75,7 +76,7 @@ impl Waiting {
         let rested = home.and_then(|home| home.parking.notify(waiter.word.into()));
         match (rested, wakes.get(usize::from(waiter.bell)), home) {
             (Some(Rest::Seated), Some(bell), _) => bell.sleeper.ring(),
-            (Some(Rest::Polled), _, Some(home)) => home.rester.ring(),
+            (Some(Rest::Polled), _, Some(home)) => home.resters.of(waiter.process).ring(),
             _ => {}
         }
         rested.is_some()
@@ -100,7 +101,7 @@ pub(crate) struct Wake {
     /// What the one sleeps on who sleeps at its link.
     pub(crate) sleeper: Arc<Doorbell>,
     /// What those hear who rest on descriptors of their own.
-    pub(crate) rester: Arc<Doorbell>,
+    pub(crate) resters: Arc<Resters>,
 }
 
 /// Of all shards of a node, once there are some.
@@ -119,14 +120,52 @@ impl Wakes {
     }
 }
 
+/// Bells of those who rest on descriptors of their own, among which the processes of a node are
+/// shared out: every thread that rests so in one of a bell's processes hears each of its rings,
+/// through an epoll of its own, at edges. A bell is never silenced.
+#[derive(Debug)]
+pub(crate) struct Resters([Doorbell; Resters::COUNT]);
+
+impl Resters {
+    /// A ring wakes so much fewer who have nothing to do; each is a descriptor more that every
+    /// process has.
+    pub(crate) const COUNT: usize = 16;
+
+    pub(crate) fn new() -> Result<Resters, Errno> {
+        let bells: Result<Vec<_>, _> = (0..Self::COUNT).map(|_| Doorbell::new()).collect();
+        bells?.try_into().map(Resters).map_err(|_| Errno::NOBUFS)
+    }
+
+    /// Those of another process of the node. `None`: there are not as many as there should be.
+    pub(crate) fn from_list(list: Vec<OwnedFd>) -> Option<Resters> {
+        let bells: Vec<_> = list.into_iter().map(Doorbell::from_fd).collect();
+        bells.try_into().map(Resters).ok()
+    }
+
+    /// For another process.
+    pub(crate) fn to_list(&self) -> std::io::Result<Vec<OwnedFd>> {
+        let copies = self.0.iter().map(|bell| Ok(bell.try_clone()?.into_fd()));
+        copies.collect()
+    }
+
+    /// What the threads of a process hear.
+    pub(crate) fn of(&self, process: u16) -> &Doorbell {
+        &self.0[usize::from(process) % Self::COUNT]
+    }
+
+    /// Has everybody hear.
+    pub(crate) fn ring_all(&self) {
+        self.0.iter().for_each(Doorbell::ring);
+    }
+}
+
 /// What wakes whom in a node. Its processes trust one another.
 #[derive(Debug, Clone)]
 pub(crate) struct Bells {
     /// The thread that sleeps at the link.
     pub(crate) sleeper: Arc<Doorbell>,
-    /// All threads that rest on descriptors of their own. It is never silenced: each of
-    /// them hears every ring through an epoll of its own, at edges.
-    pub(crate) rester: Arc<Doorbell>,
+    /// The threads that rest on descriptors of their own; the same for all shards.
+    pub(crate) resters: Arc<Resters>,
     /// The engine's driver.
     pub(crate) driver: Arc<Doorbell>,
     /// The engine's thread that connects the node with others, the same for all shards.
@@ -140,14 +179,14 @@ impl Bells {
             parking: parking.clone(),
             channels: channels.clone(),
             sleeper: Arc::clone(&self.sleeper),
-            rester: Arc::clone(&self.rester),
+            resters: Arc::clone(&self.resters),
         }
     }
 
-    pub(crate) fn new(fabric: &Arc<Doorbell>) -> Result<Self, Errno> {
+    pub(crate) fn new(fabric: &Arc<Doorbell>, resters: &Arc<Resters>) -> Result<Self, Errno> {
         Ok(Self {
             sleeper: Arc::new(Doorbell::new()?),
-            rester: Arc::new(Doorbell::new()?),
+            resters: Arc::clone(resters),
             driver: Arc::new(Doorbell::new()?),
             fabric: Arc::clone(fabric),
         })

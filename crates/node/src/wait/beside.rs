@@ -1,11 +1,12 @@
 //! What a thread waits for besides the node: descriptors of the kernel.
 //!
 //! A thread that is seated sleeps on them as on the link. One that would be parked on a word
-//! of memory cannot; it rests *polled*: on the descriptors and on the shard's bell for those
-//! who rest so. All of them, in all processes, hear every ring of that bell, and look
-//! whether it was for them, without the lease. Nobody silences it, since one who did could
-//! take the ring from another who has not run yet. So each listens through an epoll of its
-//! own, which tells of the rings that came since it was last asked, and of no others.
+//! of memory cannot; it rests *polled*: on the descriptors and on one of the node's bells for
+//! those who rest so, which is its process's, and that of others if there are many. All of
+//! them hear every ring of that bell, and look whether it was for them, without the lease.
+//! Nobody silences it, since one who did could take the ring from another who has not run
+//! yet. So each listens through an epoll of its own, which tells of the rings that came since
+//! it was last asked, and of no others.
 
 use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -168,7 +169,7 @@ pub(super) fn sleep_on_many(
     polled[..own_count].iter().map(PollFd::revents).collect()
 }
 
-/// Epolls on a shard's bell for those who rest on descriptors of their own.
+/// Epolls on this process's bell for those who rest on descriptors of their own.
 #[derive(Debug, Default)]
 pub(crate) struct Ears {
     spare: Mutex<Vec<OwnedFd>>,
@@ -215,7 +216,7 @@ impl ShardHandle {
         if beside.is_empty() {
             return self.parking.park(word, until.map(|until| until.0));
         }
-        let mut ear = self.ears.take(&self.bells.rester);
+        let mut ear = self.ears.take(self.bells.resters.of(self.process()));
         let engine = self.attachment.as_ref().map(Attachment::engine);
         while self.parking.is_resting(word) {
             let mut left = until.map(|until| until.since(clock::now()));

@@ -84,7 +84,10 @@ unsafe fn accept_by(way: Way, fd: c_int, from: *mut sockaddr, len: *mut socklen_
     loop {
         // SAFETY: as the program passes it.
         match waiting(|| unsafe { accept_from(way, fd, (from, len)) }) {
-            Ok(Some(number)) => return number,
+            Ok(Some(number)) => {
+                super::stdio::take_standard(number);
+                return number;
+            }
             // SAFETY: what is not ours is as it was.
             Ok(None) => match unsafe { way.next(fd, from, len) } {
                 -1 if errno() == libc::EAGAIN && Listener::is_anothers(fd) => {

@@ -117,8 +117,10 @@ pub(crate) unsafe extern "C" fn dup(fd: c_int) -> c_int {
     // SAFETY: a plain number.
     let to = unsafe { next::dup(fd) };
     if to >= 0 && table::has(fd) {
-        let _inside = Inside::enter();
+        let inside = Inside::enter();
         copied(fd, to);
+        drop(inside);
+        super::stdio::take_standard(to);
     }
     to
 }
@@ -182,7 +184,7 @@ pub(crate) unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: c_ulo
     if table::is_own(fd) {
         return answer(Err(Errno::BADF));
     }
-    let _inside = Inside::enter();
+    let inside = Inside::enter();
     let file = table::get(fd);
     let mode = file.as_ref().and_then(|file| file.is_nonblocking());
     let flag = libc::O_NONBLOCK as c_ulong;
@@ -204,7 +206,11 @@ pub(crate) unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: c_ulo
         return done;
     }
     match (command, mode) {
-        (libc::F_DUPFD | libc::F_DUPFD_CLOEXEC, _) => copied(fd, done),
+        (libc::F_DUPFD | libc::F_DUPFD_CLOEXEC, _) => {
+            copied(fd, done);
+            drop(inside);
+            super::stdio::take_standard(done);
+        }
         (libc::F_GETFL, Some(true)) => return done | libc::O_NONBLOCK,
         (libc::F_GETFL, Some(false)) => return done & !libc::O_NONBLOCK,
         (libc::F_GETFL, None) if listener.is_some() => return Listener::shown(done),

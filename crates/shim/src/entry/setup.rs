@@ -128,7 +128,11 @@ pub(crate) unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
 pub(crate) unsafe extern "C" fn connect(fd: c_int, to: *const sockaddr, len: socklen_t) -> c_int {
     // SAFETY: as there.
     match unsafe { connect_on_node(fd, to, len) } {
-        Some(outcome) => answer(outcome),
+        Some(outcome) => {
+            // The socket may be what the program writes to by one of its streams.
+            super::stdio::take_all_standard();
+            answer(outcome)
+        }
         // SAFETY: what is not ours is as it was.
         None => unsafe { next::connect(fd, to, len) },
     }

@@ -5,6 +5,7 @@ use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
 use libc::{FILE, size_t, ssize_t};
 
+use crate::file::Kind;
 use crate::inside::{Inside, is_inside};
 use crate::{next, table};
 
@@ -51,8 +52,9 @@ unsafe extern "C" {
 /// As there.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
-    let is_stream = table::get(fd).is_some_and(|file| file.stream().is_some());
-    if !is_stream || is_inside() {
+    // A socket may become a connection that is none yet.
+    let is_socket = table::get(fd).is_some_and(|file| matches!(file.kind, Kind::Stream(_) | Kind::Fresh(_)));
+    if !is_socket || is_inside() {
         // SAFETY: as the program passed it.
         return unsafe { next::fdopen(fd, mode) };
     }
@@ -69,6 +71,13 @@ pub(crate) unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut F
         unsafe { stream.cast::<u8>().add(NUMBER_AT).cast::<c_int>().write(fd) };
     }
     stream
+}
+
+/// The program's standard streams of which the numbers are connections by now.
+pub(crate) fn take_all_standard() {
+    if !is_inside() {
+        (0..3).for_each(take_standard);
+    }
 }
 
 /// The program's standard stream of a number, if that is a connection's.

@@ -143,6 +143,24 @@ static void stacks(void)
     }
 }
 
+/* Whose first connection is its first call that has to do with any. */
+static void *first(void *words)
+{
+    (void)words;
+    listens = listener();
+    return small(NULL);
+}
+
+static void begins(void)
+{
+    pthread_attr_t least;
+    pthread_t thread;
+    pthread_attr_init(&least);
+    MUST(-pthread_attr_setstacksize(&least, PTHREAD_STACK_MIN));
+    MUST(-pthread_create(&thread, &least, first, NULL));
+    pthread_join(thread, NULL);
+}
+
 int main(int count, char **words)
 {
     const char *what = count > 1 ? words[1] : "";
@@ -152,6 +170,8 @@ int main(int count, char **words)
         protects();
     else if (!strcmp(what, "stack"))
         stacks();
+    else if (!strcmp(what, "begin"))
+        begins();
     else
         return 2;
     say("over", 0);

@@ -70,6 +70,13 @@ fn threads_with_the_smallest_stacks_have_connections() {
     says_the_same(CANCELLED, "stack", 3);
 }
 
+/// Attaching to the node took more than there was, and the program crashed.
+#[test]
+#[ignore = "needs cc"]
+fn a_thread_with_the_smallest_stack_has_the_first_connection() {
+    says_the_same(CANCELLED, "begin", 1);
+}
+
 const DESCRIPTORS: &str = include_str!("descriptors.c");
 
 /// The connection was taken from the listener first, and lost when there was no number for it.

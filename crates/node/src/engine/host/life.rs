@@ -31,7 +31,7 @@ use crate::kernel::Device;
 use crate::local::{no_descriptors, random, shards_of, stack_config};
 use crate::lookout::rouse_all;
 use crate::memory::{Layout, Marks};
-use crate::shard::{Bells, NodeLink, Shard, Wakes, serve};
+use crate::shard::{Bells, NodeLink, Resters, Shard, Wakes, serve};
 use crate::shards::{OneShard, Shards};
 use crate::wait::{Ears, ShardHandle};
 
@@ -88,6 +88,7 @@ impl Life {
             life,
             wakes: Arc::default(),
             fabric: Arc::new(Doorbell::new().map_err(no_descriptors)?),
+            resters: Arc::new(Resters::new().map_err(no_descriptors)?),
             closes_at: Arc::clone(&closes_at),
         };
         let (mut parts, mut handles, mut memberships) = (Vec::new(), Vec::new(), Vec::new());
@@ -151,14 +152,15 @@ impl Life {
 
     /// What a process needs to attach.
     pub(super) fn offer(&self) -> std::io::Result<(Description, Vec<OwnedFd>)> {
-        let mut list = vec![self.shards.get(0).bells.fabric.try_clone()?.into_fd()];
+        let bells = &self.shards.get(0).bells;
+        let mut list = vec![bells.fabric.try_clone()?.into_fd()];
+        list.extend(bells.resters.to_list()?);
         for ((shard, handle), part) in self.shards.iter().zip(&self.parts) {
             let region = part.region.fd().map(|region| region.try_clone_to_owned());
             let port = self.fabric.lock(shard).bell().map_err(std::io::Error::other)?;
             let descriptors = Descriptors {
                 region: region.ok_or(std::io::ErrorKind::Unsupported)??,
                 sleeper: handle.bells.sleeper.try_clone()?,
-                rester: handle.bells.rester.try_clone()?,
                 driver: handle.bells.driver.try_clone()?,
                 port,
             };
@@ -351,6 +353,7 @@ struct Common<'a> {
     life: u64,
     wakes: Arc<Wakes>,
     fabric: Arc<Doorbell>,
+    resters: Arc<Resters>,
     closes_at: Arc<AtomicU64>,
 }
 
@@ -385,7 +388,7 @@ impl Common<'_> {
             .descriptor()
             .map(|descriptor| descriptor.try_clone_to_owned());
         let descriptor = descriptor.transpose().map_err(NodeError::Descriptors)?;
-        let bells = Bells::new(&self.fabric).map_err(no_descriptors)?;
+        let bells = Bells::new(&self.fabric, &self.resters).map_err(no_descriptors)?;
         let link = NodeLink::Port(Box::new(port), tap);
         pieces.signals.set_placement(self.config.placement);
         let mark = layout.stack.seed as u32 | 1;
