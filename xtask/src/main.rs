@@ -41,7 +41,7 @@ enum Task {
     Clauses(clauses::Arguments),
     /// Writes the README's table of programs from the tests' results, or checks it.
     Compatibility(compatibility::Arguments),
-    /// Two virtual machines that share memory: ping, TCP and TIPC between them.
+    /// Virtual machines that share memory, or have network cards: what no other test can show.
     VmTest(vm_test::Arguments),
     /// Runs the README's commands, so that they stay true.
     Readme(readme::Arguments),

@@ -41,6 +41,12 @@ pub(crate) struct Descriptors {
     pub(crate) port: Bell,
 }
 
+/// The bells of a node that all its shards have.
+struct NodeBells {
+    fabric: Doorbell,
+    resters: Resters,
+}
+
 impl Descriptors {
     /// How many there are.
     const COUNT: usize = 5;
@@ -71,7 +77,7 @@ impl Descriptors {
         list: Vec<OwnedFd>,
         shards: usize,
         behind: usize,
-    ) -> Option<((Doorbell, Resters), Vec<Descriptors>, Vec<OwnedFd>)> {
+    ) -> Option<(NodeBells, Vec<Descriptors>, Vec<OwnedFd>)> {
         let mut list = list.into_iter();
         let fabric = Doorbell::from_fd(list.next()?);
         let resters = Resters::from_list(list.by_ref().take(Resters::COUNT).collect())?;
@@ -81,7 +87,7 @@ impl Descriptors {
             all.push(Self::from_list(own.try_into().ok()?));
         }
         let rest: Vec<OwnedFd> = list.collect();
-        (rest.len() == behind).then_some(((fabric, resters), all, rest))
+        (rest.len() == behind).then_some((NodeBells { fabric, resters }, all, rest))
     }
 }
 
@@ -205,7 +211,7 @@ fn open(mut connection: Connection, process: Process) -> Result<Opened, AttachEr
         kernel.as_ref().map_or(0, |kernel| kernel.queues.into()),
         shards.len(),
     );
-    let ((fabric_bell, resters), descriptors, queues) =
+    let (bells, descriptors, queues) =
         Descriptors::all(attached.descriptors, shards.len(), behind).ok_or(AttachError::Build)?;
     let wakes = Arc::new(Wakes::default());
     let lookout = Arc::new(Lookout {
@@ -215,7 +221,7 @@ fn open(mut connection: Connection, process: Process) -> Result<Opened, AttachEr
     });
     let membership = Membership::new(connection, Arc::clone(&lookout), process, kernel.is_some());
     let membership = Arc::new(membership);
-    let (fabric_bell, resters) = (Arc::new(fabric_bell), Arc::new(resters));
+    let (fabric_bell, resters) = (Arc::new(bells.fabric), Arc::new(bells.resters));
     let mut handles = Vec::new();
     for (index, ((layout, fingerprint), descriptors)) in (0..).zip(shards.into_iter().zip(descriptors)) {
         let Descriptors {

@@ -76,8 +76,13 @@ def bytes_and_modes():
     show("into parts", s.recvmsg_into(parts)[0], parts)
     c.send(b"ab")
     c.send(b"!", socket.MSG_OOB)
+    c.send(b"cd")
     soon()
-    show("urgent", s.recv(1, socket.MSG_OOB), s.recv(10))
+    fcntl.ioctl(s, 0x541B, count)
+    show("before the urgent byte", count[0])
+    many = [b"x"] * 1025
+    show("too many parts", said(c.sendmsg, many), said(s.recvmsg_into, [bytearray(1) for _ in many]))
+    show("urgent", s.recv(1, socket.MSG_OOB), s.recv(10), s.recv(10))
 
 
 def ends():

@@ -218,6 +218,15 @@ unsafe fn parts<'a>(parts: *const iovec, count: size_t) -> Outcome<&'a [iovec]> 
     unsafe { message::parts(parts, count) }
 }
 
+/// How many parts a message has. As the kernel, which says something else of too many of them
+/// than `writev` does.
+fn parts_of(message: &libc::msghdr) -> Outcome<size_t> {
+    match message.msg_iovlen <= libc::UIO_MAXIOV as size_t {
+        true => Ok(message.msg_iovlen),
+        false => Err(Errno::MSGSIZE),
+    }
+}
+
 /// A time that a program passes; none has no end.
 ///
 /// # Safety

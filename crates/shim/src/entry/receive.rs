@@ -7,7 +7,7 @@ use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t, 
 use toehold_posix::errno::{Errno, Outcome};
 use toehold_posix::message::put_control;
 
-use super::{count, on_stream, room, rooms};
+use super::{count, on_stream, parts_of, room, rooms};
 use crate::inside::is_inside;
 use crate::memory::is_writable;
 use crate::socket::Stream;
@@ -280,7 +280,7 @@ unsafe fn receive_message(stream: &Stream, message: *mut msghdr, flags: c_int) -
         return Err(Errno::INVAL);
     }
     // SAFETY: it is one of the program's messages.
-    let mut buffers = unsafe { rooms(message.msg_iov, message.msg_iovlen) }?;
+    let mut buffers = unsafe { rooms(message.msg_iov, parts_of(message)?) }?;
     let received = stream.receive(&mut buffers, flags)?;
     message.msg_namelen = 0;
     message.msg_flags = flags & libc::MSG_OOB;

@@ -5,7 +5,7 @@ use core::ffi::{c_int, c_uint, c_void};
 use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t};
 use toehold_posix::errno::{Errno, Outcome};
 
-use super::{bytes, count, gathered, on_stream};
+use super::{bytes, count, gathered, on_stream, parts_of};
 use crate::answer::errno;
 use crate::memory::is_writable;
 use crate::next;
@@ -226,7 +226,7 @@ unsafe fn send_message(stream: &Stream, message: *const msghdr, flags: c_int) ->
         return Err(Errno::INVAL);
     }
     // SAFETY: it is one of the program's messages.
-    stream.send(&unsafe { gathered(message.msg_iov, message.msg_iovlen) }?, flags)
+    stream.send(&unsafe { gathered(message.msg_iov, parts_of(message)?) }?, flags)
 }
 
 /// Whether the call has opened a connection of the node's.

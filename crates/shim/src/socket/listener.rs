@@ -234,7 +234,7 @@ impl Listener {
     /// Whether somebody else has a kernel's listener beside the node's, and this process the
     /// kernel's alone: the program wants it to wait, which it does not any more.
     #[cold]
-    pub(crate) fn is_anothers(number: c_int) -> bool {
+    pub(crate) fn is_of_another(number: c_int) -> bool {
         let descriptor = table::borrow(&number);
         let marked = OFlags::NONBLOCK | WAITS;
         rustix::fs::fcntl_getfl(descriptor).is_ok_and(|flags| flags.contains(marked))

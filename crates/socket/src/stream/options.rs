@@ -305,14 +305,15 @@ impl TcpStream {
         self.connection.with(|shard, id| shard.stack.at_mark(id))
     }
 
-    /// Bytes that can be read without waiting (FIONREAD).
+    /// Bytes that can be read without waiting (FIONREAD), up to an urgent one that is read by
+    /// itself.
     ///
     /// # Errors
     ///
     /// None for a stream that exists.
     pub fn readable_bytes(&self) -> io::Result<usize> {
         self.connection
-            .ask(|shard, id| shard.stack.readable_bytes(id), |&bytes| bytes > 0)
+            .ask(|shard, id| shard.stack.bytes_before_mark(id), |&bytes| bytes > 0)
     }
 
     /// Bytes that can be written without waiting.

@@ -324,6 +324,23 @@ impl Stack {
         Ok(self.tcp.unread(self.tcp.resolve(id)?))
     }
 
+    /// The same, up to an urgent byte that is read out of line.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`.
+    pub fn bytes_before_mark(&self, id: ConnectionId) -> Result<usize, SocketError> {
+        let index = self.tcp.resolve(id)?;
+        let (unread, pcb) = (self.tcp.unread(index), &self.tcp.pcbs[index]);
+        let head = pcb.rcv_nxt - u32::from(pcb.has(flag::FIN_RECEIVED)) - pcb.receive_queue.len() as u32;
+        let in_line = pcb.urgent_state == urgent_state::NONE || pcb.settings.has(setting::URGENT_INLINE);
+        Ok(if in_line || pcb.rcv_up.lt(head) {
+            unread
+        } else {
+            unread.min(pcb.rcv_up.distance(head) as usize)
+        })
+    }
+
     /// Bytes not yet acknowledged by the peer (SIOCOUTQ).
     ///
     /// # Errors
