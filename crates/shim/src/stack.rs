@@ -12,15 +12,21 @@ const NEEDED: usize = 512 << 10;
 /// Does something that needs much room: in a thread that has it, if this one may not.
 pub(crate) fn with_room<T: Send>(act: impl FnOnce() -> T + Send) -> T {
     if has_room() {
-        return act();
+        return apart(act);
     }
     let mut act = Some(act);
-    let done = on_thread(|| act.take().map(|act| act()));
+    let done = on_thread(|| act.take().map(apart));
     // Without a thread it is tried here.
     done.flatten().unwrap_or_else(|| match act {
-        Some(act) => act(),
+        Some(act) => apart(act),
         None => unreachable!("it was done, or was not begun"),
     })
+}
+
+/// Does it in a frame of its own: whoever only sees to where it is done has no room for it.
+#[inline(never)]
+fn apart<T>(act: impl FnOnce() -> T) -> T {
+    act()
 }
 
 /// `None`: there is no thread to be had.
@@ -41,21 +47,27 @@ fn on_thread<T: Send>(act: impl FnOnce() -> T + Send) -> Option<T> {
 /// Whether this thread is surely on its own stack, with enough left of it.
 fn has_room() -> bool {
     thread_local! {
-        /// The lowest address of the thread's stack; 0: it is not known.
-        static LOWEST: Cell<usize> = const { Cell::new(0) };
+        /// Where the thread's stack is; empty: it is not known.
+        static STACK: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
     }
     let here = core::ptr::from_ref(&NEEDED.to_ne_bytes()).addr();
-    let lowest = match LOWEST.get() {
-        0 => lowest(),
-        known => Some(known),
+    let stack = match STACK.get() {
+        (_, 0) => own_stack().unwrap_or_default(),
+        known => known,
     };
-    LOWEST.set(lowest.unwrap_or_default());
-    // Nobody has more left of a stack than its thread may have in all.
-    lowest.is_some_and(|lowest| here.checked_sub(lowest).is_some_and(|left| left >= NEEDED))
+    STACK.set(stack);
+    is_enough(here, stack)
 }
 
-/// The lowest address of this thread's stack.
-fn lowest() -> Option<usize> {
+/// Whether there is enough below an address, of a stack that begins at `lowest`. An address that
+/// is elsewhere is on a stack that the program has made, of which nothing is known.
+fn is_enough(here: usize, (lowest, size): (usize, usize)) -> bool {
+    let left = here.checked_sub(lowest);
+    left.is_some_and(|left| (NEEDED..size).contains(&left))
+}
+
+/// The lowest address of this thread's stack, and how many bytes it has.
+fn own_stack() -> Option<(usize, usize)> {
     let mut attributes = core::mem::MaybeUninit::<libc::pthread_attr_t>::uninit();
     // SAFETY: there is room for what it says.
     if unsafe { libc::pthread_getattr_np(libc::pthread_self(), attributes.as_mut_ptr()) } != 0 {
@@ -68,12 +80,28 @@ fn lowest() -> Option<usize> {
         libc::pthread_attr_destroy(attributes.as_mut_ptr());
         found
     };
-    (found == 0).then(|| lowest.addr())
+    (found == 0).then(|| (lowest.addr(), size))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_address_elsewhere_is_on_a_stack_of_the_programs() {
+        let stack = (1 << 30, 8 << 20);
+        assert!(is_enough((1 << 30) + NEEDED, stack) && is_enough((1 << 30) + (8 << 20) - 1, stack));
+        for elsewhere in [
+            0,
+            (1 << 30) - 1,
+            (1 << 30) + NEEDED - 1,
+            (1 << 30) + (8 << 20),
+            usize::MAX,
+        ] {
+            assert!(!is_enough(elsewhere, stack), "{elsewhere:x}");
+        }
+        assert!(!is_enough(1 << 30, (0, 0)), "nothing is known");
+    }
 
     #[test]
     fn what_needs_room_has_it_on_every_stack() {
