@@ -117,6 +117,34 @@ fn listeners_that_say_so_share_a_port() {
     });
 }
 
+/// They were reset, although there were others at the port who could have had them.
+#[test]
+fn who_waits_at_a_listener_that_closes_waits_at_another_that_shares_its_port() {
+    const CLIENTS: usize = 32;
+    within(20, || {
+        let nodes = pair();
+        let mut settings = nodes[0].default_settings().unwrap();
+        settings.apply(SocketOption::ReusePort(true)).unwrap();
+        let addr: SocketAddr = "10.0.0.1:80".parse().unwrap();
+        let bind = || TcpListener::bind_with_settings(&nodes[0], addr, 4096, &settings);
+        let [first, second] = [bind().unwrap(), bind().unwrap()];
+        let mut streams: Vec<_> = driven(&nodes[0], || {
+            let connect = |_| TcpStream::connect(&nodes[1], addr).unwrap();
+            (0..CLIENTS).map(connect).collect()
+        });
+        drop(first);
+        for _ in 0..CLIENTS {
+            let (mut stream, _) = second.accept().unwrap();
+            stream.write_all(b"served").unwrap();
+        }
+        for stream in &mut streams {
+            let mut got = [0; 6];
+            stream.read_exact(&mut got).unwrap();
+            assert_eq!(&got, b"served");
+        }
+    });
+}
+
 /// Where a listener may be: over the kernel and on the first node.
 const PLACES: [(&str, &str, bool); 5] = [
     ("0.0.0.0:0", "0.0.0.0:0", false),

@@ -95,7 +95,8 @@ impl Stack {
         Ok(())
     }
 
-    /// Closes a listener; connections that wait at it are reset.
+    /// Closes a listener. Connections that wait at it wait at one of those that it shares its
+    /// port with; if there are none, they are reset.
     ///
     /// # Errors
     ///

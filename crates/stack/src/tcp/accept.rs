@@ -1,7 +1,7 @@
 //! Listeners: SYNs, the backlog, SYN cookies, and the queue of connections
 //! that wait to be accepted.
 
-use toehold_shm::NONE;
+use toehold_shm::{NONE, Steps};
 use toehold_wire::tcp::{Flags, Options};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -191,13 +191,22 @@ impl Tcp {
         &mut self.listeners[index as usize].settings
     }
 
-    /// Closes a listener; what waited in its queue is reset.
+    /// Closes a listener. What waited at it waits at one of those that it shared its port with;
+    /// it is reset if there are none.
     pub(crate) fn close_listener(&mut self, index: u32) {
         self.unindex_listener(index);
+        self.listeners[index as usize].open = 0;
+        let mut steps = Steps::along(self.pcbs.capacity());
         while let Some(connection) = self.pop_accepted(index) {
-            self.pcbs[connection].set(flag::RELEASED);
-            self.abort(connection);
-            self.free_if_done(connection);
+            steps.count();
+            match self.heir_of(index, connection) {
+                Some(heir) => self.pass_on_accepted(heir, connection),
+                None => {
+                    self.pcbs[connection].set(flag::RELEASED);
+                    self.abort(connection);
+                    self.free_if_done(connection);
+                }
+            }
         }
         let half_open: Vec<u32> = self
             .pcbs
@@ -206,10 +215,33 @@ impl Tcp {
             .map(|(i, _)| i)
             .collect();
         for connection in half_open {
-            self.abort(connection);
+            match self.heir_of(index, connection) {
+                Some(heir) => {
+                    self.pcbs[connection].listener = heir;
+                    let half_open = &mut self.listeners[heir as usize].half_open;
+                    *half_open = half_open.wrapping_add(1);
+                }
+                None => self.abort(connection),
+            }
         }
         self.detach_fast_open(index);
-        self.listeners[index as usize].open = 0;
+    }
+
+    /// Who has a connection of a listener that is closed.
+    fn heir_of(&self, closed: u32, connection: u32) -> Option<u32> {
+        let listener = &self.listeners[closed as usize];
+        let tuple = &self.pcbs[connection].tuple;
+        listener
+            .may_share()
+            .then(|| self.one_that_shares(listener, tuple))?
+    }
+
+    fn pass_on_accepted(&mut self, heir: u32, connection: u32) {
+        self.pcbs[connection].set(flag::RELEASED);
+        if self.pcbs[connection].is_fast_open() {
+            self.begin_fast_open(heir, connection);
+        }
+        self.enqueue_accepted(heir, connection);
     }
 
     /// The listener for a tuple's local end: exact before that of the family before any.
@@ -222,8 +254,9 @@ impl Tcp {
                 let own = self.listeners[index as usize].address;
                 (own != address, own == Address::UNSPECIFIED)
             })?;
-        match self.listeners[found as usize].may_share() {
-            true => Some(self.one_that_shares(found, tuple)),
+        let first = &self.listeners[found as usize];
+        match first.may_share() {
+            true => self.one_that_shares(first, tuple).or(Some(found)),
             false => Some(found),
         }
     }
@@ -231,18 +264,17 @@ impl Tcp {
     /// Of the listeners that share an address and port, the one that a connection is for: the
     /// same for every segment of its handshake, as long as none comes or goes.
     #[cold]
-    fn one_that_shares(&self, first: u32, tuple: &FourTuple) -> u32 {
-        let Listener { address, port, .. } = self.listeners[first as usize];
+    fn one_that_shares(&self, one: &Listener, tuple: &FourTuple) -> Option<u32> {
         let sharing = || {
-            self.listeners_on(port).filter(move |&index| {
+            self.listeners_on(one.port).filter(|&index| {
                 let listener = &self.listeners[index as usize];
                 listener.is_open()
-                    && (listener.address, listener.port) == (address, port)
+                    && (listener.address, listener.port) == (one.address, one.port)
                     && listener.may_share()
             })
         };
         let chosen = self.keys.listener_of(tuple, sharing().count());
-        sharing().nth(chosen).unwrap_or(first)
+        sharing().nth(chosen)
     }
 
     /// Whether there is a listener for connections to an address and port.

@@ -137,8 +137,7 @@ impl Tcp {
         pcb.settings.set(setting::FAST_OPEN, true);
         self.pcbs[index] = pcb;
         self.forget_half_open(listener);
-        let count = &mut self.listeners[listener as usize].fast_open.count;
-        *count = count.wrapping_add(1);
+        self.begin_fast_open(listener, index);
         self.enqueue_accepted(listener, index);
         cx.counters.tcp_fast_opens += 1;
         if !segment.payload.is_empty() {
@@ -193,6 +192,13 @@ impl Tcp {
         if pcb.is_fast_open() && pcb.listener != NONE {
             self.listeners[pcb.listener as usize].fast_open.note_reset(now);
         }
+    }
+
+    /// A connection is one of a listener's pending ones.
+    pub(super) fn begin_fast_open(&mut self, listener: u32, index: u32) {
+        self.pcbs[index].listener = listener;
+        let pending = &mut self.listeners[listener as usize].fast_open;
+        pending.count = pending.count.wrapping_add(1);
     }
 
     /// A connection is no longer pending: its handshake is done, or it is over.
