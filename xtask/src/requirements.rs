@@ -224,6 +224,11 @@ pub(crate) const FOR_TESTS: &[Program] = &[
         purpose: "copies from its server",
     },
     Program {
+        name: "libcares.so.2",
+        package: "libc-ares2",
+        purpose: "resolves names by itself, on a node",
+    },
+    Program {
         name: "git",
         package: "git",
         purpose: "clones from its server",

@@ -12,7 +12,7 @@
 //! | `table`, `file` | what the program's descriptors are |
 //! | `socket` | TCP sockets from `socket` to `close` |
 //! | `epoll`, `wait`, `select`, `readiness` | waiting for the node's and the kernel's at once |
-//! | `node` | the node, and what is for it |
+//! | `node`, `hosts` | the node, what is for it, and the names of all nodes |
 //! | `start`, `process`, `inherited`, `rights` | beginnings, forks, and what crosses them |
 //! | `usage` | what is counted |
 //! | `inside`, `signals`, `sleep`, `cancel` | what may come in the middle of a call |
@@ -29,6 +29,7 @@ mod cancel;
 mod entry;
 mod epoll;
 mod file;
+mod hosts;
 mod inherited;
 mod inside;
 mod memory;

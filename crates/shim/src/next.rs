@@ -6,8 +6,8 @@ use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
 use libc::{
     FILE, addrinfo, c_char, c_long, c_uint, c_ulong, epoll_event, fd_set, gid_t, hostent, iovec, loff_t,
-    mmsghdr, msghdr, nfds_t, off_t, pid_t, pollfd, rlimit64, sigset_t, size_t, sockaddr, socklen_t, ssize_t,
-    timespec, timeval, uid_t,
+    mmsghdr, mode_t, msghdr, nfds_t, off_t, pid_t, pollfd, rlimit64, sigset_t, size_t, sockaddr, socklen_t,
+    ssize_t, timespec, timeval, uid_t,
 };
 
 /// One of them, looked up when it is first called.
@@ -146,6 +146,12 @@ next! {
     fn posix_spawn_file_actions_init(actions: *mut c_void) -> c_int;
     fn posix_spawn_file_actions_destroy(actions: *mut c_void) -> c_int;
     fn posix_spawn_file_actions_adddup2(actions: *mut c_void, from: c_int, to: c_int) -> c_int;
+    fn open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int;
+    fn open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int;
+    fn openat(at: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int;
+    fn openat64(at: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int;
+    fn fopen(path: *const c_char, mode: *const c_char) -> *mut FILE;
+    fn fopen64(path: *const c_char, mode: *const c_char) -> *mut FILE;
     fn fclose(stream: *mut FILE) -> c_int;
     fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE;
     fn gethostbyname(name: *const c_char) -> *mut hostent;

@@ -257,6 +257,11 @@ pub(crate) fn has(address: IpAddr) -> bool {
     place().is_some_and(|place| is_own(&place, address))
 }
 
+/// All nodes of the fabric.
+pub(crate) fn all() -> Vec<NodeRecord> {
+    place().map(|place| place.fabric.nodes()).unwrap_or_default()
+}
+
 /// The address of a node of the fabric, of a family.
 pub(crate) fn lookup(name: &str, ipv6: bool) -> Option<IpAddr> {
     let addresses = place()?.fabric.lookup(name);

@@ -40,6 +40,15 @@ pub(crate) fn was_told_past(file: &File, number: c_int) -> bool {
     table::get(number).is_none_or(|file| file.stream().is_none())
 }
 
+/// The program wants a signal when something happens to a descriptor (O_ASYNC), which the kernel
+/// sends for its own alone.
+#[cold]
+pub(crate) fn for_signals(number: c_int) {
+    if let Some(file) = table::get(number) {
+        begin(&file, number);
+    }
+}
+
 /// Whether a connection of the table's is the kernel's by now, if a call has found it to be
 /// nobody's. If so, the table knows afterwards.
 #[cold]

@@ -12,9 +12,11 @@ mod limits;
 mod lives;
 mod measures;
 mod mpi;
+mod names;
 mod past;
 mod record;
 mod servers;
+mod signalled;
 mod stores;
 mod streams;
 #[allow(dead_code, reason = "other tests use the rest of it")]

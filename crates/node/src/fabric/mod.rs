@@ -244,14 +244,8 @@ impl Fabric {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn lookup(&self, name: &str) -> Vec<IpAddr> {
-        let Ok(record) = self.resolve(name) else {
-            return Vec::new();
-        };
-        let addresses = [record.ipv4.addr().into(), record.ipv6.addr().into()];
-        let addresses = addresses.into_iter();
-        addresses
-            .filter(|address: &IpAddr| !address.is_unspecified())
-            .collect()
+        let record = self.resolve(name);
+        record.map_or_else(|_| Vec::new(), |record| record.addresses().collect())
     }
 
     /// Removes what killed nodes have left behind.

@@ -1,7 +1,7 @@
 //! What a node tells everybody about itself: a small JSON file beside its sockets.
 
 use std::io::Read;
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 use ipnet::{Ipv4Net, Ipv6Net};
@@ -107,6 +107,13 @@ impl From<&NodeRecord> for Identity {
 }
 
 impl NodeRecord {
+    /// Its addresses, IPv4 first. None: it is the kernel's or leads to other hosts.
+    pub fn addresses(&self) -> impl Iterator<Item = IpAddr> {
+        let addresses = [self.ipv4.addr().into(), self.ipv6.addr().into()];
+        let addresses = addresses.into_iter();
+        addresses.filter(|address: &IpAddr| !address.is_unspecified())
+    }
+
     /// Reads a record and who wrote it; `None` if the file is none.
     pub(super) fn read(directory: BorrowedFd<'_>, name: &str) -> Option<(NodeRecord, u32)> {
         let (bytes, owner) = read(directory, name).ok()?;

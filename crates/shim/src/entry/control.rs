@@ -5,14 +5,16 @@ use core::ffi::{c_int, c_ulong};
 use toehold_posix::errno::{Errno, Outcome};
 
 use super::on_stream;
-use crate::inside::is_inside;
+use crate::inside::{Inside, is_inside};
 use crate::socket::Stream;
-use crate::{next, table};
+use crate::{next, relay, table};
 
 /// SIOCATMARK.
 const AT_MARK: c_ulong = 0x8905;
 /// SIOCOUTQ, TIOCOUTQ.
 const OUT_QUEUE: c_ulong = 0x5411;
+/// FIOASYNC.
+const ASYNC: c_ulong = 0x5452;
 /// SIOCOUTQNSD.
 const UNSENT: c_ulong = 0x894b;
 
@@ -38,11 +40,16 @@ pub(crate) unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: c_u
         is_descriptors = done.is_none();
         done.unwrap_or(Ok(0))
     });
-    match done {
-        Some(done) if !is_descriptors => done,
-        // SAFETY: what is not ours is as it was.
-        _ => unsafe { next::ioctl(fd, request, argument) },
+    if let Some(done) = done.filter(|_| !is_descriptors) {
+        return done;
     }
+    // SAFETY: what is not ours is as it was.
+    let done = unsafe { next::ioctl(fd, request, argument) };
+    if done == 0 && request & 0xffff_ffff == ASYNC && table::has(fd) && !is_inside() {
+        let _inside = Inside::enter();
+        relay::for_signals(fd);
+    }
+    done
 }
 
 /// `None`: it is a request to the descriptor.

@@ -8,7 +8,7 @@ use crate::answer::answer;
 use crate::file::Kind;
 use crate::inside::{Inside, is_inside};
 use crate::socket::Listener;
-use crate::{next, table};
+use crate::{next, relay, table};
 
 /// `close(2)`. What is the library's own, the program has not opened and does not close.
 ///
@@ -206,6 +206,7 @@ pub(crate) unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: c_ulo
         return done;
     }
     match (command, mode) {
+        (libc::F_SETFL, Some(_)) if argument & libc::O_ASYNC as c_ulong != 0 => relay::for_signals(fd),
         (libc::F_DUPFD | libc::F_DUPFD_CLOEXEC, _) => {
             copied(fd, done);
             drop(inside);

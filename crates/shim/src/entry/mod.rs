@@ -11,6 +11,7 @@ mod exec;
 mod files;
 mod limits;
 mod names;
+mod open;
 mod options;
 mod poll;
 mod print;

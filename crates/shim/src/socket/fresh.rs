@@ -3,7 +3,6 @@
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::AsFd;
 use std::time::Duration;
 
 use rustix::fs::OFlags;
@@ -12,9 +11,10 @@ use toehold_posix::options::{Meaning, meaning};
 use toehold_socket::{ConnectOptions, Node, Settings, SocketOption, TcpStream};
 
 use super::options::is_never_without_effect;
+use super::owner::Owner;
 use super::{History, Stream, plain, replace};
 use crate::file::File;
-use crate::{node, table};
+use crate::{node, relay, table};
 
 /// A TCP socket of which it is not known yet who will have it.
 pub(crate) struct Fresh {
@@ -136,14 +136,23 @@ impl Fresh {
         for option in self.other_options() {
             stream.apply(option)?;
         }
-        let nonblocking = is_nonblocking(table::borrow(&number));
+        let flags = rustix::fs::fcntl_getfl(table::borrow(&number)).unwrap_or(OFlags::empty());
+        let nonblocking = flags.contains(OFlags::NONBLOCK);
         stream.set_nonblocking(nonblocking);
+        let owner = flags
+            .contains(OFlags::from_bits_retain(libc::O_ASYNC as u32))
+            .then(|| Owner::of(number));
         let made = replace(file, number, stream)?;
         crate::epoll::moved(file, &made);
-        match made.stream() {
+        let connected = match made.stream() {
             Some(stream) => stream.finish_connect(nonblocking),
             None => Err(Errno::BADF),
+        };
+        if let Some(owner) = owner.filter(|_| connected.is_ok()) {
+            owner.has(number);
+            relay::for_signals(number);
         }
+        connected
     }
 }
 
@@ -154,10 +163,6 @@ fn target(to: SocketAddr) -> SocketAddr {
         IpAddr::V6(ip) if ip.is_unspecified() => (std::net::Ipv6Addr::LOCALHOST, to.port()).into(),
         _ => to,
     }
-}
-
-pub(crate) fn is_nonblocking(descriptor: impl AsFd) -> bool {
-    rustix::fs::fcntl_getfl(descriptor).is_ok_and(|flags| flags.contains(OFlags::NONBLOCK))
 }
 
 /// Options that no node has, and whose absence would change where packets go, or whose they are.

@@ -11,6 +11,7 @@ mod fresh;
 mod history;
 mod listener;
 mod options;
+mod owner;
 mod relayed;
 mod stream;
 

@@ -1,0 +1,139 @@
+//! Opening files. They are the kernel's, but for one that has the names of hosts.
+
+use core::ffi::{CStr, c_char, c_int};
+use std::os::fd::IntoRawFd;
+
+use libc::{FILE, mode_t};
+use rustix::io::DupFlags;
+
+use crate::answer::errno;
+use crate::{hosts, next, table};
+
+/// Whether there is a path that was opened, or that the kernel has looked for in vain.
+fn was_sought(is_open: bool) -> bool {
+    is_open || errno() == libc::ENOENT
+}
+
+/// A file was opened, or not. Its number.
+///
+/// # Safety
+///
+/// `path` is what the program has passed to the kernel.
+unsafe fn opened(number: c_int, path: *const c_char, flags: c_int) -> c_int {
+    if !was_sought(number >= 0) || flags & libc::O_ACCMODE != libc::O_RDONLY {
+        return number;
+    }
+    // SAFETY: the kernel has read it.
+    let instead = hosts::instead_of(unsafe { CStr::from_ptr(path) });
+    let Some(file) = instead.filter(|_| number >= 0) else {
+        return number;
+    };
+    let flags = match flags & libc::O_CLOEXEC {
+        0 => DupFlags::empty(),
+        _ => DupFlags::CLOEXEC,
+    };
+    let mut place = std::mem::ManuallyDrop::new(table::adopt(number));
+    // If that fails, the number has the file that the program has asked for.
+    let _ = rustix::io::dup3(&file, &mut place, flags);
+    number
+}
+
+/// The same for a stream.
+///
+/// # Safety
+///
+/// As there, and `mode` is the one it was opened with.
+unsafe fn opened_stream(stream: *mut FILE, path: *const c_char, mode: *const c_char) -> *mut FILE {
+    if !was_sought(!stream.is_null()) {
+        return stream;
+    }
+    // SAFETY: the kernel has read the one, and libc the other.
+    let (path, how) = unsafe { (CStr::from_ptr(path), CStr::from_ptr(mode)) };
+    if how.to_bytes().first() != Some(&b'r') || how.to_bytes().contains(&b'+') {
+        return stream;
+    }
+    let Some(file) = hosts::instead_of(path).filter(|_| !stream.is_null()) else {
+        return stream;
+    };
+    let number = file.into_raw_fd();
+    // SAFETY: a descriptor that is nobody else's; the mode is the program's.
+    let instead = unsafe { next::fdopen(number, mode) };
+    if instead.is_null() {
+        drop(table::adopt(number));
+        return stream;
+    }
+    // SAFETY: nobody has the stream yet.
+    unsafe { next::fclose(stream) };
+    instead
+}
+
+/// `open(2)`.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+    // SAFETY: as the program passed it.
+    unsafe { opened(next::open(path, flags, mode), path, flags) }
+}
+
+/// `open(2)` of programs with large files.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+    // SAFETY: as the program passed it.
+    unsafe { opened(next::open64(path, flags, mode), path, flags) }
+}
+
+/// `openat(2)`.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn openat(at: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+    // SAFETY: as the program passed it.
+    unsafe { opened(next::openat(at, path, flags, mode), path, flags) }
+}
+
+/// `openat(2)` of programs with large files.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn openat64(
+    at: c_int,
+    path: *const c_char,
+    flags: c_int,
+    mode: mode_t,
+) -> c_int {
+    // SAFETY: as the program passed it.
+    unsafe { opened(next::openat64(at, path, flags, mode), path, flags) }
+}
+
+/// `fopen(3)`.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn fopen(path: *const c_char, mode: *const c_char) -> *mut FILE {
+    // SAFETY: as the program passed it.
+    unsafe { opened_stream(next::fopen(path, mode), path, mode) }
+}
+
+/// `fopen(3)` of programs with large files.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn fopen64(path: *const c_char, mode: *const c_char) -> *mut FILE {
+    // SAFETY: as the program passed it.
+    unsafe { opened_stream(next::fopen64(path, mode), path, mode) }
+}
