@@ -6,7 +6,7 @@
 //! former program has left in the environment.
 
 use core::ffi::c_int;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 
 use rustix::fs::OFlags;
@@ -79,18 +79,13 @@ fn domain_of(number: c_int) -> c_int {
     }
 }
 
-/// A copy of a descriptor, with the library's own.
-pub(crate) fn copy(number: c_int) -> Option<OwnedFd> {
-    rustix::io::fcntl_dupfd_cloexec(table::borrow(&number), node::lowest()).ok()
-}
-
 /// Makes a connection of a descriptor, if it is one.
 fn adopt_connection(number: c_int) -> Option<()> {
     let node: &Node = &*node::get()?;
-    let copied = copy(number)?;
+    let copied = node::copy(number)?;
     let flags = rustix::fs::fcntl_getfl(copied.as_fd()).unwrap_or(OFlags::empty());
     let Ok(mut inner) = TcpStream::from_fd(node, copied) else {
-        let ends = node.relayed(copy(number)?).ok()??;
+        let ends = node.relayed(node::copy(number)?).ok()??;
         let relayed = File::new(Kind::Relayed(Relayed::new(ends, None)));
         table::put(number, Arc::new(relayed));
         return Some(());
@@ -110,7 +105,7 @@ fn adopt_connection(number: c_int) -> Option<()> {
 
 fn adopt_listener(number: c_int, beside: c_int) -> Option<()> {
     let node = node::get()?;
-    let copied = copy(beside)?;
+    let copied = node::copy(beside)?;
     drop(table::adopt(beside));
     table::own(copied.as_raw_fd());
     let inner = TcpListener::from_fd(&node, copied).ok()?;

@@ -1,7 +1,9 @@
 //! The node that this program is on, and what is for it and not for the kernel.
 
-use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use core::ffi::c_int;
+use core::sync::atomic::{AtomicI32, AtomicU32, Ordering::Relaxed};
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -187,6 +189,18 @@ pub(crate) fn lowest() -> i32 {
     const USUAL: u64 = 2000;
     const NEEDED: u64 = 200;
     most_descriptors().saturating_sub(NEEDED).clamp(FEWEST, USUAL) as i32
+}
+
+/// A copy of a descriptor, with the library's own.
+pub(crate) fn copy(number: c_int) -> Option<OwnedFd> {
+    /// What it was when it was last asked for. The limit may have been lowered since.
+    static LOWEST: AtomicI32 = AtomicI32::new(i32::MAX);
+    let at = |lowest| rustix::io::fcntl_dupfd_cloexec(table::borrow(&number), lowest).ok();
+    at(LOWEST.load(Relaxed)).or_else(|| {
+        let lowest = lowest();
+        LOWEST.store(lowest, Relaxed);
+        at(lowest)
+    })
 }
 
 fn most_descriptors() -> u64 {

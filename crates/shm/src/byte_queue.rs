@@ -173,7 +173,7 @@ impl ByteQueue {
     #[inline]
     pub fn read(&mut self, payload: &mut Payload, into: &mut [u8]) -> usize {
         let n = self.peek(payload, 0, into);
-        self.consume(payload, n);
+        self.take(payload, n);
         n
     }
 
@@ -194,9 +194,21 @@ impl ByteQueue {
         done
     }
 
-    /// Removes `n` bytes from the head, at most as many as there are.
+    /// Removes `n` bytes from the head, at most as many as there are. Their blocks rest before
+    /// they are used again: others have read them.
     #[inline]
     pub fn consume(&mut self, payload: &mut Payload, n: usize) {
+        self.remove(payload, n, Payload::retire);
+    }
+
+    /// The same of bytes that only this process has read: their blocks are the next to be used.
+    #[inline]
+    pub fn take(&mut self, payload: &mut Payload, n: usize) {
+        self.remove(payload, n, Payload::free);
+    }
+
+    #[inline]
+    fn remove(&mut self, payload: &mut Payload, n: usize, give_back: fn(&mut Payload, u32)) {
         let n = n.min(self.len()) as u32;
         self.len -= n;
         // Less than there is only in memory that somebody else has written to.
@@ -204,7 +216,7 @@ impl ByteQueue {
         self.start = self.start.wrapping_add(n);
         let passed = self.start >> payload.shift();
         if passed > 0 {
-            self.drop_blocks(payload, passed);
+            self.drop_blocks(payload, passed, give_back);
         }
         if self.reach == 0 {
             self.clear(payload);
@@ -406,11 +418,11 @@ impl ByteQueue {
     }
 
     /// Gives back the first `passed` blocks, all of whose bytes were consumed.
-    fn drop_blocks(&mut self, payload: &mut Payload, passed: u32) {
+    fn drop_blocks(&mut self, payload: &mut Payload, passed: u32, give_back: fn(&mut Payload, u32)) {
         for _ in 0..passed.min(self.blocks).min(payload.capacity()) {
             let first = self.head.wrapping_sub(1);
             let next = payload.next(first);
-            payload.retire(first);
+            give_back(payload, first);
             self.head = next.wrapping_add(1);
             self.blocks -= 1;
         }

@@ -43,7 +43,13 @@ const MANY_CONNECTIONS: u32 = 2048;
 
 /// About so many bytes, if they are long: no more than stay in the processor's own cache until
 /// the program reads them.
-const BURST_BYTES: usize = 256 << 10;
+const BURST_BYTES: usize = 64 << 10;
+
+/// A frame is long from this length on: its copy takes longer than all else that is done with it.
+const LONG_FRAME: usize = 16 << 10;
+
+/// About how fast a program reads what was in long frames.
+const READ_BYTES_PER_NS: u64 = 4;
 
 /// How much time may pass between two looks at the timers while frames flow.
 /// The stack's timers are no more precise than this.
@@ -87,8 +93,10 @@ pub struct Shard {
     /// When this process last asked the link for frames.
     received_at: Instant,
     housekeeping_at: Instant,
-    /// Length of the frame that came last, a guess at that of the next.
+    /// About the length of the longest frame that came lately, a guess at that of the next.
     frame_len: usize,
+    /// Bytes of the long ones among the frames that came last, which the program has to copy.
+    unread: usize,
     pub(crate) waiting: Waiting,
     /// Somebody was woken on a lane since the driver last looked for frames.
     pub(crate) has_woken: bool,
@@ -117,6 +125,7 @@ impl Shard {
             received_at: now,
             housekeeping_at: now,
             frame_len: 0,
+            unread: 0,
             kernel: None,
             waiting,
             has_woken: false,
@@ -136,6 +145,7 @@ impl Shard {
     #[inline]
     pub fn receive(&mut self, placement: Option<&mut Placement<'_>>) -> usize {
         self.received_at = self.now;
+        self.unread = 0;
         match placement {
             None => {
                 let budget = (BURST_BYTES / self.frame_len.max(64)).clamp(1, BURST);
@@ -212,15 +222,21 @@ impl Shard {
             link,
             now,
             frame_len,
+            unread,
             kernel,
             ..
         } = self;
+        let is_placed = placement.is_some();
         let mut to_kernel = |frame: &Received<'_>| match kernel {
             Some(outlet) => outlet.hand_over(frame),
             None => ToKernel::Gone,
         };
         link.receive(now.0, budget, &mut |frame| {
-            *frame_len = frame.len();
+            // Short ones among long ones say little of what comes next.
+            *frame_len = frame.len().max(*frame_len - *frame_len / 8);
+            if !is_placed && frame.len() >= LONG_FRAME {
+                *unread += frame.len();
+            }
             stack.handle_frame_beside(*now, frame, placement.as_deref_mut(), &mut to_kernel);
         })
     }
@@ -273,7 +289,24 @@ impl Shard {
     /// at the link all the same.
     #[inline]
     pub fn is_stale(&self) -> bool {
-        self.now.nanos_since(self.received_at) > STALE_NS && self.waiting.seats.driver().is_none()
+        self.now.nanos_since(self.received_at) > STALE_NS + self.reading_ns()
+            && self.waiting.seats.driver().is_none()
+    }
+
+    /// How long a program takes to read what came last, about. More would only wait behind it,
+    /// and be in no cache any more when its turn comes.
+    fn reading_ns(&self) -> u64 {
+        self.unread as u64 / READ_BYTES_PER_NS
+    }
+
+    /// Looks at the link, unless what it brought last is probably still to be read. How many
+    /// frames there were.
+    pub fn look_unless_unread(&mut self) -> usize {
+        self.tick();
+        match self.now.nanos_since(self.received_at) < self.reading_ns() {
+            true => 0,
+            false => self.poll_once(None),
+        }
     }
 
     /// Looks at the link if that was long ago, for a call that never waits and may be made

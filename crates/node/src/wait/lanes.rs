@@ -10,7 +10,7 @@ use std::time::Duration;
 use toehold_shm::{Channels, Direction, Lane, LaneLock, Left};
 use toehold_stack::Instant;
 
-use super::{Gone, ShardHandle, SpinBudget};
+use super::{Gone, Guard, ShardHandle, SpinBudget};
 use crate::attachment::Attachment;
 use crate::{clock, interrupts};
 
@@ -59,12 +59,9 @@ impl ShardHandle {
     }
 
     fn serve_unless_held(&self) -> Result<bool, Gone> {
-        self.signals.mark();
-        let Some(shard) = self.lease.try_lock_or_request()? else {
+        let Some(mut shard) = self.enter_or_request()? else {
             return Ok(false);
         };
-        let mut shard = self.entered(shard)?;
-        shard.serve();
         if shard.is_stale() {
             shard.receive(None);
             shard.respond();
@@ -74,6 +71,32 @@ impl ShardHandle {
         }
         self.settle(&mut shard);
         Ok(true)
+    }
+
+    /// Takes the lease if nobody has it, and serves what is left; else whoever has it will.
+    fn enter_or_request(&self) -> Result<Option<Guard<'_>>, Gone> {
+        self.signals.mark();
+        match self.lease.try_lock_or_request()? {
+            Some(shard) => self.entered(shard).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Leaves a request of a channel, and takes the lease if nobody has it: the request is
+    /// served then. With the lease a call goes on where its lane has come to its end.
+    ///
+    /// # Errors
+    ///
+    /// If the node is gone.
+    pub fn go_on(&self, channel: u32) -> Result<Option<Guard<'_>>, Gone> {
+        match self.channels.leave_request(channel) {
+            Left::Attended => Ok(None),
+            Left::MustRing => {
+                self.bells.sleeper.ring();
+                Ok(None)
+            }
+            Left::Unattended => self.enter_or_request(),
+        }
     }
 
     /// Fails if the node is gone.

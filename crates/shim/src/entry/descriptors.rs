@@ -8,7 +8,7 @@ use crate::answer::answer;
 use crate::file::Kind;
 use crate::inside::{Inside, is_inside};
 use crate::socket::Listener;
-use crate::{next, relay, table};
+use crate::{next, node, relay, table};
 
 /// `close(2)`. What is the library's own, the program has not opened and does not close.
 ///
@@ -43,7 +43,7 @@ pub(super) fn forget(number: c_int) {
     crate::epoll::closed(&file, number, last);
     if let Kind::Stream(stream) = &file.kind
         && last
-        && let Ok(copy) = rustix::io::fcntl_dupfd_cloexec(table::borrow(&number), crate::node::lowest())
+        && let Some(copy) = node::copy(number)
     {
         table::own(std::os::fd::AsRawFd::as_raw_fd(&copy));
         stream.keep_last(copy);

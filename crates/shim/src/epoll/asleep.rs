@@ -103,7 +103,7 @@ fn ready() -> Option<c_int> {
     static READY: OnceLock<Option<OwnedFd>> = OnceLock::new();
     let made = READY.get_or_init(|| {
         let made = eventfd(1, EventfdFlags::CLOEXEC).ok()?;
-        let kept = rustix::io::fcntl_dupfd_cloexec(&made, node::lowest()).ok()?;
+        let kept = node::copy(made.as_raw_fd())?;
         table::own(kept.as_raw_fd());
         Some(kept)
     });

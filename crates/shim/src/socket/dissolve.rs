@@ -36,7 +36,7 @@ impl Stream {
             _ => table::numbers_of(file),
         };
         // The connection gets the last one, as when the program has closed it.
-        let last = rustix::io::fcntl_dupfd_cloexec(table::borrow(&number), node::lowest());
+        let last = node::copy(number);
         for number in numbers {
             let flags = rustix::io::fcntl_getfd(table::borrow(&number));
             let closes = flags.is_ok_and(|flags| flags.contains(rustix::io::FdFlags::CLOEXEC));
@@ -49,7 +49,7 @@ impl Stream {
             rustix::io::dup3(&socket, &mut target, flags).map_err(|errno| Errno(errno.raw_os_error()))?;
             table::put(number, Arc::clone(&fresh));
         }
-        if let Ok(last) = last {
+        if let Some(last) = last {
             table::own(last.as_raw_fd());
             self.keep_last(last);
         }

@@ -7,7 +7,7 @@ use std::os::fd::{IntoRawFd, OwnedFd};
 use toehold_node::Forwarded as Which;
 
 use super::{Behind, Listener};
-use crate::{inherited, next, table};
+use crate::{next, node, table};
 
 /// One of them. No call of its own goes to the node.
 pub(crate) struct Forwarded {
@@ -24,7 +24,7 @@ impl Forwarded {
         Some(Forwarded {
             domain: listener.domain,
             behind: Behind::forward(&listener.inner, listener.domain, number, Which::All)?,
-            holder: listener.pass_on().and_then(inherited::copy),
+            holder: listener.pass_on().and_then(node::copy),
         })
     }
 }

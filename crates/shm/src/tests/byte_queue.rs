@@ -262,3 +262,25 @@ fn offsets_beyond_all_bounds_place_nothing() {
     queue.consume(&mut payload, usize::MAX);
     assert_eq!(queue, ByteQueue::EMPTY);
 }
+
+/// What a stream brought went through all of the memory, and was in no cache when it was read.
+#[test]
+fn blocks_that_only_their_owner_has_read_are_the_next_to_be_used() {
+    let mut payload = payload(64, 64);
+    let mut queue = ByteQueue::EMPTY;
+    let mut used = [
+        std::collections::BTreeSet::new(),
+        std::collections::BTreeSet::new(),
+    ];
+    for (used, remove) in used.iter_mut().zip([ByteQueue::take, ByteQueue::consume]) {
+        queue.append(&mut payload, &[7; 100]);
+        for _ in 0..32 {
+            queue.append(&mut payload, &[7; 64]);
+            used.extend(queue.block_at(&payload, 100));
+            remove(&mut queue, &mut payload, 64);
+        }
+        queue.clear(&mut payload);
+    }
+    let [read, sent] = used.map(|used| used.len());
+    assert!(read <= 3 && sent >= 30, "{read} and {sent} blocks");
+}

@@ -159,7 +159,7 @@ impl Node {
         let mut now = toehold_stack::Instant::default();
         for (_, handle) in shards.iter() {
             let mut shard = handle.enter().map_err(gone)?;
-            operation.frames += shard.poll_once(None);
+            operation.frames += shard.look_unless_unread();
             now = shard.now;
             handle.settle(&mut shard);
         }

@@ -19,7 +19,7 @@ use crate::node::OnShard;
 pub(super) const PIECE: usize = 65_536;
 
 /// Longer copies are made without the lease.
-const LONG: usize = 16 << 10;
+pub(super) const LONG: usize = 16 << 10;
 
 /// Most requests that one connection leaves in a row for others to serve.
 const MOST_LEFT: u32 = 8;

@@ -5,7 +5,8 @@ use std::io;
 use toehold_node::{Direction, Lane, LaneState, Moved, Operation, Shard, ShardHandle, Subscription};
 use toehold_stack::{ConnectionId, Event, Instant, ReceiveFlags, SendFlags};
 
-use super::connection::{Connection, PIECE};
+use super::connection::{Connection, LONG, PIECE};
+use super::operations::Receive;
 use crate::error::{gone, would_block};
 
 impl Connection {
@@ -93,7 +94,7 @@ impl Connection {
         self.send_leased(&mut shard, bytes, SendFlags::default(), waits)
     }
 
-    /// Takes what is on a lane, and leaves a request if it is time for one.
+    /// Takes what is on a lane. What is `due` then, the caller has to see to.
     fn take(
         &self,
         node: &ShardHandle,
@@ -102,11 +103,10 @@ impl Connection {
         peek: bool,
     ) -> io::Result<Moved> {
         let mut lock = node.lock_lane(lane).map_err(gone)?;
-        let moved = lock.read(self.source().word(), buffer, peek);
+        let mut moved = lock.read(self.source().word(), buffer, peek);
         if lock.release() {
             node.tell_waiters(channel).map_err(gone)?;
-        } else if moved.due {
-            self.leave_request(node, channel)?;
+            moved.due = false;
         }
         Ok(moved)
     }
@@ -138,6 +138,14 @@ impl Connection {
             let mut deadline = None;
             loop {
                 let moved = self.take(node, (channel, lane), buffer, flags.peek)?;
+                let room = &mut buffer[moved.len..];
+                let goes_on = moved.len > 0 && moved.left == 0 && !flags.peek && room.len() > LONG;
+                if goes_on && !node.channels().is_attended() {
+                    return Ok(moved.len + self.receive_on(node, channel, room)?);
+                }
+                if moved.due {
+                    self.leave_request(node, channel)?;
+                }
                 if moved.len > 0 {
                     return Ok(moved.len);
                 }
@@ -159,6 +167,24 @@ impl Connection {
         }
         let mut shard = self.enter_free(Direction::Receive)?;
         self.receive_leased(&mut shard, buffer, flags, waits)
+    }
+
+    /// Goes on with what the link has, when all that had come before is taken: without a copy in
+    /// between, which it would get from whoever looks next. How many bytes those are.
+    fn receive_on(&self, node: &ShardHandle, channel: u32, room: &mut [u8]) -> io::Result<usize> {
+        let Some(mut shard) = node.go_on(channel).map_err(gone)? else {
+            return Ok(0);
+        };
+        if shard.stack.is_taken(self.id, Direction::Receive) {
+            return Ok(0);
+        }
+        let mut operation = Receive::new(self.id, room, ReceiveFlags::default());
+        shard.tick();
+        operation.receive(&mut shard);
+        shard.respond();
+        self.node.settle(&mut shard);
+        // An error or the stream's end, the next call tells.
+        Ok(operation.placed())
     }
 }
 

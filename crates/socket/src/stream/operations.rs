@@ -55,6 +55,11 @@ impl<'a> Receive<'a> {
             flags,
         }
     }
+
+    /// How many bytes have come straight from the link.
+    pub(super) fn placed(&self) -> usize {
+        self.placed
+    }
 }
 
 impl Operation for Receive<'_> {

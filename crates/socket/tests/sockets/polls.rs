@@ -333,3 +333,50 @@ fn a_waker_wakes() {
         assert!(events.is_empty());
     });
 }
+
+/// Who reads more than has come goes on with what the link has: the bytes are those that come
+/// next, and the end and errors are told after them.
+#[test]
+fn a_poll_has_a_long_stream_whole_by_long_reads() {
+    for resets in [false, true] {
+        within(60, move || {
+            let nodes = pair();
+            let (mut client, server) = connect(&nodes);
+            let data = pattern(24 << 20);
+            let sent = data.clone();
+            let writer = std::thread::spawn(move || {
+                client.write_all(&sent).unwrap();
+                if resets {
+                    client.set_linger(Some(Duration::ZERO)).unwrap();
+                    // What is not read by then would be lost.
+                    client.read_exact(&mut [0]).unwrap();
+                }
+            });
+            server.set_nonblocking(true).unwrap();
+            let mut poll = Poll::new(&nodes[0]).unwrap();
+            poll.registry()
+                .register(&server, Token(0), Interest::READABLE)
+                .unwrap();
+            let (mut got, mut events) = (Vec::new(), Events::with_capacity(1));
+            let mut buffer = vec![0; 300 << 10];
+            let end = loop {
+                poll.poll(&mut events, None).unwrap();
+                let room = 1 + got.len() * 7 % buffer.len();
+                match (&server).read(&mut buffer[..room]) {
+                    Ok(0) => break None,
+                    Ok(len) => {
+                        got.extend_from_slice(&buffer[..len]);
+                        if resets && got.len() == data.len() {
+                            (&server).write_all(b"!").unwrap();
+                        }
+                    }
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                    Err(error) => break Some(error.kind()),
+                }
+            };
+            assert!(got == data, "{} of {} bytes, or others", got.len(), data.len());
+            assert_eq!(end, resets.then_some(ErrorKind::ConnectionReset));
+            writer.join().unwrap();
+        });
+    }
+}

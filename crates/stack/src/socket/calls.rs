@@ -271,7 +271,7 @@ impl Stack {
             return usize::MAX;
         }
         if !pcb.settings.has(setting::URGENT_INLINE) {
-            pcb.receive_queue.consume(&mut tcp.payload, 1);
+            pcb.receive_queue.take(&mut tcp.payload, 1);
         }
         pcb.urgent_state = urgent_state::NONE;
         usize::MAX

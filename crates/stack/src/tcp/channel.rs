@@ -281,7 +281,7 @@ impl Tcp {
         }
         let known = &mut self.open_channels[channel];
         known.read = known.read.wrapping_add(more);
-        pcb.receive_queue.consume(&mut self.payload, more as usize);
+        pcb.receive_queue.take(&mut self.payload, more as usize);
         self.keep_place(index);
         self.window_opened(index);
     }
