@@ -254,9 +254,14 @@ impl Connection {
     /// Leaves a request for whoever has the lease.
     pub(super) fn leave_request(&self, node: &ShardHandle, channel: u32) -> io::Result<()> {
         let served = node.leave_request(channel).map_err(gone)?;
+        self.count_left(served);
+        Ok(())
+    }
+
+    /// A request was served, or left to others.
+    pub(super) fn count_left(&self, served: bool) {
         let left = if served { 0 } else { self.left.load(Relaxed) + 1 };
         self.left.store(left, Relaxed);
-        Ok(())
     }
 
     /// How long the program wants to wait for the acknowledgement of everything. What it has

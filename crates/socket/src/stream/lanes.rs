@@ -172,9 +172,9 @@ impl Connection {
     /// Goes on with what the link has, when all that had come before is taken: without a copy in
     /// between, which it would get from whoever looks next. How many bytes those are.
     fn receive_on(&self, node: &ShardHandle, channel: u32, room: &mut [u8]) -> io::Result<usize> {
-        let Some(mut shard) = node.go_on(channel).map_err(gone)? else {
-            return Ok(0);
-        };
+        let entered = node.go_on(channel).map_err(gone)?;
+        self.count_left(entered.is_some());
+        let Some(mut shard) = entered else { return Ok(0) };
         if shard.stack.is_taken(self.id, Direction::Receive) {
             return Ok(0);
         }
