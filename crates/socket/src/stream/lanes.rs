@@ -140,15 +140,16 @@ impl Connection {
                 let moved = self.take(node, (channel, lane), buffer, flags.peek)?;
                 let room = &mut buffer[moved.len..];
                 let goes_on = moved.len > 0 && moved.left == 0 && !flags.peek && room.len() > LONG;
-                if goes_on && !node.channels().is_attended() {
-                    return Ok(moved.len + self.receive_on(node, channel, room)?);
-                }
-                if moved.due {
-                    self.leave_request(node, channel)?;
-                }
+                let asked = match goes_on && !node.channels().is_attended() {
+                    true => self.receive_on(node, channel, room),
+                    false if moved.due => self.leave_request(node, channel).map(|()| 0),
+                    false => Ok(0),
+                };
                 if moved.len > 0 {
-                    return Ok(moved.len);
+                    // What was taken counts; the next call is told what is wrong.
+                    return Ok(moved.len + asked.unwrap_or(0));
                 }
+                asked?;
                 if moved.state != LaneState::Open || moved.left > 0 || !node.channels().is_attended() {
                     break;
                 }
