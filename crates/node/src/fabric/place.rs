@@ -81,7 +81,7 @@ impl OwnFile {
     }
 }
 
-/// A node's place. Dropping it removes the node's files.
+/// A node's place. Dropping it removes the node's files, and the fabric's directory with the last.
 #[derive(Debug)]
 pub struct Place {
     fabric: Fabric,
@@ -265,6 +265,8 @@ impl Drop for Place {
     fn drop(&mut self) {
         let files = std::mem::take(&mut self.files);
         self.remove(files);
+        // Who has it locked for long removes it, or the next one does.
+        let _ = self.fabric.remove_if_empty();
     }
 }
 

@@ -414,6 +414,24 @@ fn an_empty_fabric_is_removed_and_made_anew() {
     assert!(other.path().exists());
 }
 
+/// Each `toehold run` in a fabric of its own name left one behind.
+#[test]
+fn a_fabric_goes_with_its_last_node() {
+    let root = directory();
+    let take = |name| {
+        let fabric = open_named(root.path(), "default", true).unwrap();
+        fabric.take(name, &NodeSettings::default(), &[]).unwrap()
+    };
+    let path = root.path().join("default");
+    let [first, last] = ["a", "b"].map(take);
+    drop(first);
+    assert!(path.exists());
+    drop(last);
+    assert!(!path.exists());
+    drop(take("a"));
+    assert!(!path.exists());
+}
+
 #[test]
 fn nodes_come_and_go_while_the_directory_does() {
     let root = directory();

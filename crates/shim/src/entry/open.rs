@@ -19,8 +19,11 @@ fn was_sought(is_open: bool) -> bool {
 /// # Safety
 ///
 /// `path` is what the program has passed to the kernel.
+// A thread may be cancelled while it opens a file: what has to be dropped is not in that function.
+#[inline(never)]
 unsafe fn opened(number: c_int, path: *const c_char, flags: c_int) -> c_int {
-    if !was_sought(number >= 0) || flags & libc::O_ACCMODE != libc::O_RDONLY {
+    // Who only wants a place (O_PATH) does not read it.
+    if !was_sought(number >= 0) || flags & (libc::O_ACCMODE | libc::O_PATH) != libc::O_RDONLY {
         return number;
     }
     // SAFETY: the kernel has read it.
@@ -43,6 +46,7 @@ unsafe fn opened(number: c_int, path: *const c_char, flags: c_int) -> c_int {
 /// # Safety
 ///
 /// As there, and `mode` is the one it was opened with.
+#[inline(never)]
 unsafe fn opened_stream(stream: *mut FILE, path: *const c_char, mode: *const c_char) -> *mut FILE {
     if !was_sought(!stream.is_null()) {
         return stream;

@@ -84,16 +84,22 @@ fn closing_a_listener_resets_who_waits() {
     });
 }
 
+/// Two listeners that share a port.
+fn sharing(node: &Node) -> [TcpListener; 2] {
+    let mut settings = node.default_settings().unwrap();
+    settings.apply(SocketOption::ReusePort(true)).unwrap();
+    let addr = "10.0.0.1:80".parse().unwrap();
+    let bind = |()| TcpListener::bind_with_settings(node, addr, 4096, &settings).unwrap();
+    [(); 2].map(bind)
+}
+
 #[test]
 fn listeners_that_say_so_share_a_port() {
     const EACH: usize = 64;
     within(20, || {
         let nodes = pair();
-        let mut settings = nodes[0].default_settings().unwrap();
-        settings.apply(SocketOption::ReusePort(true)).unwrap();
-        let addr: SocketAddr = "10.0.0.1:80".parse().unwrap();
-        let bind = || TcpListener::bind_with_settings(&nodes[0], addr, 4096, &settings);
-        let listeners = [bind().unwrap(), bind().unwrap()];
+        let listeners = sharing(&nodes[0]);
+        let addr = listeners[0].local_addr().unwrap();
         assert!(TcpListener::bind(&nodes[0], addr).is_err(), "it does not say so");
         let connect = |count| {
             let connect = |_| TcpStream::connect(&nodes[1], addr).unwrap();
@@ -123,11 +129,8 @@ fn who_waits_at_a_listener_that_closes_waits_at_another_that_shares_its_port() {
     const CLIENTS: usize = 32;
     within(20, || {
         let nodes = pair();
-        let mut settings = nodes[0].default_settings().unwrap();
-        settings.apply(SocketOption::ReusePort(true)).unwrap();
-        let addr: SocketAddr = "10.0.0.1:80".parse().unwrap();
-        let bind = || TcpListener::bind_with_settings(&nodes[0], addr, 4096, &settings);
-        let [first, second] = [bind().unwrap(), bind().unwrap()];
+        let [first, second] = sharing(&nodes[0]);
+        let addr = first.local_addr().unwrap();
         let mut streams: Vec<_> = driven(&nodes[0], || {
             let connect = |_| TcpStream::connect(&nodes[1], addr).unwrap();
             (0..CLIENTS).map(connect).collect()

@@ -2,10 +2,12 @@
 
 #include "ends.h"
 
+#include <sys/stat.h>
+
 static int listens, ends[2];
 static volatile int cleaned;
 
-enum call { RECV, READ, ACCEPT, POLL, SELECT, EPOLL, SEND, CALLS };
+enum call { RECV, READ, ACCEPT, POLL, SELECT, EPOLL, OPEN, SEND, CALLS };
 
 static void clean(void *words)
 {
@@ -49,6 +51,9 @@ static void *waiting(void *which)
         case EPOLL:
             epoll_wait(epoll, &event, 1, -1);
             break;
+        case OPEN:
+            open("nobody-writes", O_RDONLY);
+            break;
         default:
             send(ends[0], bytes, sizeof bytes, MSG_NOSIGNAL);
         }
@@ -60,6 +65,7 @@ static void *waiting(void *which)
 static void cancels(void)
 {
     listens = listener();
+    MUST(mkfifo("nobody-writes", 0600));
     for (long call = 0; call < CALLS; call++) {
         for (int turn = 0; turn < 20; turn++) {
             pthread_t thread;
