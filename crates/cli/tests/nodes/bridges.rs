@@ -10,7 +10,7 @@ use toehold_link::tap::{Tap, TapSettings};
 use toehold_link::{Link, Offload, Transmit, Transmitter};
 use toehold_shm::Gather;
 
-use crate::programs::{Host, check_stream, hardware_address, read_back, tcpdump};
+use crate::programs::{Host, check_stream, hardware_address, measure, read_back, tcpdump};
 use crate::support::{Fabrics, eventually};
 
 /// A bridge of the kernel's, of which a device is a port; a veth pair leads from it to a
@@ -40,14 +40,12 @@ fn a_veth_pair_is_behind_a_bridge() {
     }
     behind.succeeds("ip addr add 10.77.9.9/16 dev inner");
     behind.succeeds("ip link set inner up");
-    let _serving = member.start("iperf3 -s -p 5201");
-    eventually("iperf3's server", || member.is_listened_at(5201));
     let address = member.succeeds("ip -o -4 addr show dev toe1");
     let address = address.split_whitespace().nth(3).expect("an address");
     let address = address.split('/').next().expect("an address");
     for more in ["", "-R"] {
         let line = format!("iperf3 -c {address} -p 5201 -J -n {LEN} {more}");
-        let report: Value = serde_json::from_str(&behind.succeeds(&line)).unwrap();
+        let report = measure(&behind, &member, &line);
         check_stream(&line, &report, LEN);
     }
 }

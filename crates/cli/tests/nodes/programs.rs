@@ -138,8 +138,7 @@ pub(crate) fn check_stream(line: &str, report: &Value, len: u64) {
 
 /// What iperf3 measures. Each time with a server of its own: one that has served a client closes its
 /// port before the next, and resets whoever comes meanwhile.
-fn measure(hosts: &Hosts, line: &str) -> Value {
-    let [client, server] = &hosts.hosts;
+pub(crate) fn measure(client: &Host, server: &Host, line: &str) -> Value {
     let serving = server.start("iperf3 -s -1 -p 5201");
     eventually("iperf3's server", || server.is_listened_at(5201));
     let report = serde_json::from_str(&client.succeeds(line)).unwrap();
@@ -153,16 +152,17 @@ fn iperf3_measures_streams_and_datagrams() {
     const LEN: u64 = 20 << 20;
     for mtu in [1500, 9000] {
         let hosts = Hosts::new(mtu);
+        let [client, server] = &hosts.hosts;
         for to in [V4[1], V6[1]] {
             for more in ["", "-R"] {
                 let line = format!("iperf3 -c {to} -p 5201 -J -n {LEN} {more}");
-                let report = measure(&hosts, &line);
+                let report = measure(client, server, &line);
                 check_stream(&line, &report, LEN);
                 let size = report["start"]["tcp_mss_default"].as_u64().unwrap();
                 assert_eq!(size > 8000, mtu == 9000, "{line}: segments of {size}");
             }
             let line = format!("iperf3 -c {to} -p 5201 -J -u -b 20M -n 2M");
-            let report = measure(&hosts, &line);
+            let report = measure(client, server, &line);
             let sum = &report["end"]["sum"];
             assert!(
                 sum["packets"].as_u64().is_some_and(|sent| sent > 100),
