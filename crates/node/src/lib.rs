@@ -58,7 +58,7 @@ pub mod uplink;
 pub mod usage;
 mod wait;
 
-pub use toehold_shm::{Direction, Lane, LaneState, Moved, note_fork};
+pub use toehold_shm::{Direction, Lane, LaneLock, LaneState, Moved, note_fork};
 
 pub use self::attached::{AttachError, AttachedNode};
 pub use self::callers::{Callers, Forwarded};

@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicI32, AtomicU8};
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
-use arc_swap::{ArcSwapOption, Guard};
+use toehold_shm::Slot;
 
 use crate::file::File;
 use crate::inside::Inside;
@@ -33,10 +33,10 @@ mod kind {
 static KINDS: [AtomicU8; LIMIT] = [const { AtomicU8::new(kind::KERNEL) }; LIMIT];
 /// No file has had a higher number.
 static HIGHEST: AtomicI32 = AtomicI32::new(0);
-static FILES: [ArcSwapOption<File>; LIMIT] = [const { ArcSwapOption::const_empty() }; LIMIT];
+static FILES: [Slot<File>; LIMIT] = [const { Slot::new() }; LIMIT];
 
 /// A file, for the time of a call.
-pub(crate) struct Used(ManuallyDrop<Guard<Option<Arc<File>>>>);
+pub(crate) struct Used(ManuallyDrop<toehold_shm::Used<'static, File>>);
 
 impl Drop for Used {
     /// It may be the last one to have the file, whose end is the library's affair.
@@ -53,18 +53,14 @@ impl Deref for Used {
 
     #[inline]
     fn deref(&self) -> &File {
-        // There is one: see `get`.
-        match &**self.0 {
-            Some(file) => file,
-            None => unreachable!("a guard was made of nothing"),
-        }
+        &self.0
     }
 }
 
 impl Used {
     /// The file, for longer.
-    pub(crate) fn share(&self) -> Option<Arc<File>> {
-        (**self.0).clone()
+    pub(crate) fn share(&self) -> Arc<File> {
+        self.0.share()
     }
 }
 
@@ -85,8 +81,8 @@ pub(crate) fn get(number: c_int) -> Option<Used> {
     if !has(number) {
         return None;
     }
-    let file = FILES[number as usize].load();
-    file.is_some().then(|| Used(ManuallyDrop::new(file)))
+    let used = FILES[number as usize].get();
+    used.map(|used| Used(ManuallyDrop::new(used)))
 }
 
 /// From now on the number is this file's.
@@ -94,7 +90,7 @@ pub(crate) fn put(number: c_int, file: Arc<File>) {
     let Some(index) = index(number) else { return };
     HIGHEST.fetch_max(number, Relaxed);
     file.numbers().add();
-    if let Some(former) = FILES[index].swap(Some(file)) {
+    if let Some(former) = FILES[index].replace(Some(file)) {
         former.numbers().remove();
     }
     KINDS[index].store(kind::FILE, Release);
@@ -107,7 +103,7 @@ pub(crate) fn take(number: c_int) -> Option<(Arc<File>, bool)> {
     // What is the library's own stays so.
     let taken = KINDS[index].compare_exchange(kind::FILE, kind::KERNEL, Acquire, Relaxed);
     taken.ok()?;
-    let file = FILES[index].swap(None)?;
+    let file = FILES[index].replace(None)?;
     let last = file.numbers().remove();
     Some((file, last))
 }

@@ -59,6 +59,7 @@ pub mod ring;
 mod slab;
 #[cfg(not(any(loom, miri)))]
 mod slice;
+mod slot;
 mod steps;
 #[cfg(all(target_arch = "x86_64", not(any(loom, miri))))]
 mod stream;
@@ -98,6 +99,7 @@ pub use region::{Access, Region, RegionError};
 pub use slab::Slab;
 #[cfg(not(any(loom, miri)))]
 pub use slice::ask_for_short_slices;
+pub use slot::{Slot, Used};
 pub use steps::Steps;
 pub use table::Table;
 #[cfg(not(loom))]

@@ -5,6 +5,7 @@ import ctypes
 import errno
 import fcntl
 import os
+import random
 import select
 import signal
 import socket
@@ -356,6 +357,50 @@ def much():
     show("a file, and as many bytes", got == sent[10:] + sent)
 
 
-for part in (bytes_and_modes, ends, options, options_without_effect, names, starting_anew, listening_no_more, opening, copies, signals, polls, much):
+def files():
+    """Parts of files, wherever they are, and whether the kernel has them in its memory or not."""
+    numbers = random.Random(11)
+    sent = numbers.randbytes(2_000_000)
+    for where, blocking in ((None, True), (None, False), ("/dev/shm", True), ("/dev/shm", False)):
+        c, s = pair()
+        s.setblocking(blocking)
+        with tempfile.TemporaryFile(dir=where) as file:
+            file.write(sent)
+            file.flush()
+            os.fsync(file.fileno())
+            expected = []
+
+            def send():
+                at, rest = 0, 0
+                for part in range(60):
+                    if part % 7 == 0:
+                        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+                    at, rest = numbers.randrange(len(sent)), numbers.choice((1, 900, 20_000, 70_000, 1_000_000))
+                    rest = min(rest, len(sent) - at)
+                    expected.append(sent[at:at + rest])
+                    while rest > 0:
+                        try:
+                            done = os.sendfile(s.fileno(), file.fileno(), at, rest)
+                        except BlockingIOError:
+                            select.select([], [s], [], 10)
+                            continue
+                        assert 0 < done <= rest, done
+                        at, rest = at + done, rest - done
+                # Behind its end there is nothing; nor does a call with a place move the descriptor.
+                assert os.sendfile(s.fileno(), file.fileno(), len(sent) - 70_000, 200_000) > 0
+                assert os.sendfile(s.fileno(), file.fileno(), len(sent), 200_000) == 0
+                assert file.tell() == len(sent)
+                s.close()
+
+            sender = threading.Thread(target=send)
+            sender.start()
+            got = b"".join(iter(lambda: c.recv(100_000), b""))
+            sender.join()
+        whole = b"".join(expected)
+        rest = got[len(whole):]
+        show("parts of a file", got.startswith(whole), len(rest) > 0 and sent[-70_000:].startswith(rest))
+
+
+for part in (bytes_and_modes, ends, options, options_without_effect, names, starting_anew, listening_no_more, opening, copies, signals, polls, much, files):
     show(part.__name__)
     part()

@@ -99,7 +99,7 @@ pub(crate) unsafe extern "C" fn closefrom(first: c_int) {
 
 /// A number is a copy of another one.
 fn copied(from: c_int, to: c_int) {
-    if let Some(file) = table::get(from).and_then(|file| file.share()) {
+    if let Some(file) = table::get(from).map(|file| file.share()) {
         table::put(to, file);
     }
 }

@@ -64,7 +64,7 @@ pub(crate) unsafe extern "C" fn epoll_ctl(
         return unsafe { next::epoll_ctl(epfd, operation, fd, event) };
     };
     let _inside = Inside::enter();
-    let target = table::get(fd).and_then(|file| file.share());
+    let target = table::get(fd).map(|file| file.share());
     let is_stream = target.as_ref().is_some_and(|file| file.stream().is_some());
     if !is_stream {
         // SAFETY: as the program passed it.
@@ -195,7 +195,7 @@ unsafe fn wait(
 /// This thread is about to wait in the kernel. False: there is something on the node by now.
 #[inline(never)]
 fn falls_asleep(epfd: c_int) -> bool {
-    let file = table::get(epfd).and_then(|file| file.share());
+    let file = table::get(epfd).map(|file| file.share());
     file.filter(|file| file.epoll().is_some())
         .is_none_or(epoll::falls_asleep)
 }

@@ -2,7 +2,7 @@
 
 use core::cell::RefCell;
 use core::ffi::{c_int, c_uint, c_void};
-use std::io::{IoSlice, IoSliceMut};
+use std::io::{self, IoSlice, IoSliceMut};
 
 use libc::{loff_t, off_t, size_t, ssize_t};
 use toehold_posix::errno::{Errno, Outcome};
@@ -122,7 +122,21 @@ fn send_from(
     buffer: &mut [u8],
 ) -> (usize, Outcome<()>) {
     let mut total = 0;
+    let mut in_place = true;
     while total < count {
+        if in_place {
+            match stream.send_in_place(count - total, |places| {
+                read_cached(from, here + total as off_t, places)
+            }) {
+                Ok(Some(0)) => break,
+                Ok(Some(sent)) => {
+                    total += sent;
+                    continue;
+                }
+                Ok(None) => {}
+                Err(_) => in_place = false,
+            }
+        }
         let mut room = buffer.len().min(count - total);
         if stream.is_nonblocking() {
             // What finds no room is not read. At least a byte, so that it is waited for.
@@ -154,6 +168,22 @@ fn send_from(
         }
     }
     (total, Ok(()))
+}
+
+/// What the kernel has of a file in its memory. While a connection waits for it, others that
+/// share the connection do, too: so nothing is waited for that is on a disk, or comes over a network.
+fn read_cached(from: c_int, here: off_t, places: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+    // SAFETY: `IoSliceMut` is an `iovec` of a place that may be written.
+    let read = unsafe {
+        next::preadv2(
+            from,
+            places.as_mut_ptr().cast::<libc::iovec>(),
+            places.len() as c_int,
+            here,
+            libc::RWF_NOWAIT,
+        )
+    };
+    usize::try_from(read).map_err(|_| io::Error::last_os_error())
 }
 
 /// `splice(2)`.

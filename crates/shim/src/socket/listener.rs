@@ -121,7 +121,7 @@ impl Listener {
         let file = table::get(number)?;
         match &file.kind {
             // Another thread has done so.
-            Kind::Listener(present) if !present.is_lost() => return file.share(),
+            Kind::Listener(present) if !present.is_lost() => return Some(file.share()),
             Kind::Listener(_) if node::is_there() => {}
             _ => return None,
         }

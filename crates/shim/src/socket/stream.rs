@@ -2,7 +2,7 @@
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
-use std::io::{IoSlice, IoSliceMut};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
@@ -298,6 +298,18 @@ impl Stream {
         let sent = self.inner.send_with(buffers, options).map_err(Errno::from)?;
         count(Counter::BytesSent, sent as u64);
         Ok(sent as isize)
+    }
+
+    /// Has a piece of at most so many bytes written where it waits to be sent. `None`: it is to be
+    /// sent in the ordinary way.
+    pub(crate) fn send_in_place(
+        &self,
+        len: usize,
+        fill: impl FnOnce(&mut [IoSliceMut<'_>]) -> io::Result<usize>,
+    ) -> Outcome<Option<usize>> {
+        let sent = self.inner.send_in_place(len, fill).map_err(Errno::from)?;
+        count(Counter::BytesSent, sent.unwrap_or(0) as u64);
+        Ok(sent)
     }
 
     pub(crate) fn shutdown(&self, how: c_int) -> Outcome<c_int> {

@@ -65,6 +65,14 @@ impl SharedBytes {
         true
     }
 
+    /// Where bytes of a block lie, to be written by other means than a copy. `None`: there is no
+    /// such place.
+    #[inline]
+    pub(crate) fn place(&self, block: u32, within: usize, len: usize) -> Option<NonNull<[u8]>> {
+        let to = self.find(block, within, len)?;
+        Some(NonNull::slice_from_raw_parts(to, len))
+    }
+
     /// Copies bytes out of a block. False: there is no such place.
     ///
     /// # Safety

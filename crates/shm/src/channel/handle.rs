@@ -4,6 +4,7 @@ use core::fmt;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 use core::sync::atomic::AtomicU32;
+use std::io::IoSliceMut;
 use std::sync::Arc;
 
 use super::lane::{Bounds, LANE_BLOCKS, Moved, Record};
@@ -12,10 +13,13 @@ use super::{Direction, LaneState, SharedBytes};
 use crate::carve::{Carver, OutOfMemory, PIECE_ALIGN, piece_bytes};
 use crate::futex::Waited;
 use crate::lease::Side;
-use crate::{Lease, Payload, Region};
+use crate::{Lease, NONE, Payload, Region};
 
 /// Memory of one channel: its two lanes.
 type Lanes = [Record<AtomicU32>; 2];
+
+/// Most blocks that [`LaneLock::fill`] hands out at once.
+const PLACES: usize = 8;
 
 /// Memory as the carver knows it.
 type LanesBytes = [u64; size_of::<Lanes>() / 8];
@@ -369,6 +373,55 @@ impl LaneLock<'_> {
             // SAFETY: the bytes are within the bounds of the lane, whose lock this is, and
             // so nobody's but this thread's.
             unsafe { shared.write(block, within, &bytes[done..done + len]) }
+        })
+    }
+
+    /// Has the lane filled by other means than a copy: with as many of `len` bytes as it has room
+    /// for, in 8 blocks at most. `fill` says how many bytes it has written, from the first on.
+    ///
+    /// # Errors
+    ///
+    /// What `fill` says; then nothing was written.
+    pub fn fill<E>(
+        &mut self,
+        owner: u64,
+        len: usize,
+        fill: impl FnOnce(&mut [IoSliceMut<'_>]) -> Result<usize, E>,
+    ) -> Result<Moved, E> {
+        let Lane {
+            record,
+            bytes: shared,
+        } = self.lane;
+        let mut places: [IoSliceMut<'_>; PLACES] = core::array::from_fn(|_| IoSliceMut::new(&mut []));
+        let mut blocks = [NONE; PLACES];
+        let mut used = 0;
+        let found = self.go(owner, len, false, |block, within, _, len| {
+            // A lane that somebody has scribbled over may name a block twice.
+            if used == PLACES || blocks[..used].contains(&block) {
+                return false;
+            }
+            let Some(mut place) = shared.place(block, within, len) else {
+                return false;
+            };
+            // SAFETY: as in `write`; the places are of different blocks, and not used after this call.
+            places[used] = IoSliceMut::new(unsafe { place.as_mut() });
+            blocks[used] = block;
+            used += 1;
+            true
+        });
+        let filled = match found.len {
+            0 => 0,
+            most => fill(&mut places[..used])?.min(most),
+        };
+        let position = record.done().wrapping_add(filled as u64);
+        if filled > 0 {
+            record.advance(position);
+        }
+        Ok(Moved {
+            len: filled,
+            left: found.left + found.len - filled,
+            due: filled > 0 && record.is_due(position),
+            ..found
         })
     }
 

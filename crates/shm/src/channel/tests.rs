@@ -81,6 +81,7 @@ impl Stream {
 #[derive(Debug, Clone)]
 enum Step {
     Write(usize),
+    Fill(usize),
     ServeSend(usize),
     Acknowledge(usize),
     Arrive(usize),
@@ -92,6 +93,7 @@ enum Step {
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         (0..500_usize).prop_map(Step::Write),
+        (0..800_usize).prop_map(Step::Fill),
         (0..700_usize).prop_map(Step::ServeSend),
         (0..700_usize).prop_map(Step::Acknowledge),
         (0..700_usize).prop_map(Step::Arrive),
@@ -132,6 +134,31 @@ fn behaves_like_a_queue(steps: &[Step], origin: u64) {
                 assert!(!lock.release());
                 assert_eq!((moved.len, moved.left), (len.min(room), room - len.min(room)));
                 sent.extend(&bytes[..moved.len]);
+            }
+            Step::Fill(len) => {
+                let mut filled = Vec::new();
+                let room = (sending.limit - lane(Direction::Send).done()) as usize;
+                let mut lock = lane(Direction::Send).lock(2, || true).unwrap();
+                assert_eq!(
+                    lock.fill(OWNER, len, |_| Err(7)).err(),
+                    (len.min(room) > 0).then_some(7)
+                );
+                let moved = lock.fill(OWNER, len, |places| {
+                    let most: usize = places.iter().map(|place| place.len()).sum();
+                    assert!(most == len.min(room) || places.len() == 8);
+                    filled = bytes(&mut number, most - most / 3);
+                    let mut rest = &filled[..];
+                    for place in places {
+                        let (now, later) = rest.split_at(rest.len().min(place.len()));
+                        place[..now.len()].copy_from_slice(now);
+                        rest = later;
+                    }
+                    Ok::<_, ()>(filled.len())
+                });
+                let moved = moved.unwrap();
+                assert!(!lock.release());
+                assert_eq!((moved.len, moved.left), (filled.len(), room - filled.len()));
+                sent.extend(filled);
             }
             Step::ServeSend(room) => {
                 sending.serve_send(&mut memory, room);
@@ -192,7 +219,7 @@ proptest! {
 
     /// Whatever another program of the node has written.
     #[test]
-    fn nonsense_in_a_lane_ends_copies(done: u64, limit: u64, block: u32, len in 0_usize..5000) {
+    fn nonsense_in_a_lane_ends_copies(done: u64, limit: u64, block: u32, len in 0_usize..5000, fills: bool) {
         let memory = memory();
         memory.channels.begin(1, OWNER, [limit, 0]);
         let lane = memory.channels.lane(1, Direction::Send).unwrap();
@@ -202,7 +229,11 @@ proptest! {
         lane.publish(limit, 0, LaneState::Open);
         lane.advance(done);
         let mut lock = lane.lock(2, || true).unwrap();
-        let moved = lock.write(OWNER, &vec![7; len]);
+        let moved = if fills {
+            lock.fill(OWNER, len, |places| Ok::<_, ()>(places.iter().map(|place| place.len()).sum())).unwrap()
+        } else {
+            lock.write(OWNER, &vec![7; len])
+        };
         let possible = limit.wrapping_sub(done) <= super::LANE_BLOCKS as u64 * u64::from(BLOCK);
         prop_assert!(moved.len <= len);
         prop_assert!(moved.len == 0 || (possible && block < BLOCKS));

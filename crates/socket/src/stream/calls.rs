@@ -97,6 +97,25 @@ impl TcpStream {
         }
     }
 
+    /// Has a piece of what is to be sent, of `len` bytes at most, written by `fill` where it waits
+    /// to be sent, instead of copied there: by a `read` of a file, say. `fill` is called once at
+    /// most, with places for some bytes; it says how many it has written, from the first on, and
+    /// should not wait for anything.
+    ///
+    /// `None`: there is no such place now, because there is no room, the bytes are few, or the stream
+    /// has come to an end. [`TcpStream::send_with`] does what is to be done then.
+    ///
+    /// # Errors
+    ///
+    /// What `fill` says, with nothing sent; and if the node is gone.
+    pub fn send_in_place(
+        &self,
+        len: usize,
+        fill: impl FnOnce(&mut [IoSliceMut<'_>]) -> io::Result<usize>,
+    ) -> io::Result<Option<usize>> {
+        self.connection.send_in_place(len, fill)
+    }
+
     /// Waits for the end of an attempt to connect that was [begun](TcpStream::begin),
     /// `timeout` at most.
     ///

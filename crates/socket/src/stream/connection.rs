@@ -60,6 +60,8 @@ pub(crate) struct Connection {
     pub(super) spin: SpinBudget,
     /// The connection's channel, once this process knows of one.
     channel: AtomicU32,
+    /// Bytes of the pieces that long writes are made in, from then on.
+    piece: AtomicU32,
     /// Requests that were left in a row for others to serve.
     left: AtomicU32,
 }
@@ -83,6 +85,7 @@ impl Connection {
             write_timeout: Timeout::default(),
             spin: SpinBudget::new(),
             channel: AtomicU32::new(NO_CHANNEL),
+            piece: AtomicU32::new(PIECE as u32),
             left: AtomicU32::new(0),
         }
     }
@@ -220,9 +223,28 @@ impl Connection {
             None => node.enter().map_err(gone)?,
         };
         if opens && let Some(channel) = shard.stack.open_channel(self.id) {
+            self.piece.store(self.piece(&shard) as u32, Relaxed);
             self.channel.store(channel, Relaxed);
         }
         Ok(Way::Leased(shard))
+    }
+
+    /// The connection's channel, which it gets if it can have one and `len` bytes are worth it.
+    pub(super) fn channel_for(&self, len: usize) -> io::Result<Option<u32>> {
+        if len <= LONG {
+            return Ok(None);
+        }
+        if self.channel.load(Relaxed) == NO_CHANNEL
+            && let Way::Leased(mut shard) = self.first_way(self.node.handle()?, len)?
+        {
+            self.node.settle(&mut shard);
+        }
+        Ok(Some(self.channel.load(Relaxed)).filter(|&channel| channel != NO_CHANNEL))
+    }
+
+    /// Bytes of one piece of a long write along the channel.
+    pub(super) fn known_piece(&self) -> usize {
+        self.piece.load(Relaxed) as usize
     }
 
     /// Whether a long copy can be made along a lane at once. Where nothing has come yet,

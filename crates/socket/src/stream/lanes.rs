@@ -2,10 +2,12 @@
 
 use std::io;
 
-use toehold_node::{Direction, Lane, LaneState, Moved, Operation, Shard, ShardHandle, Subscription};
+use toehold_node::{
+    Direction, Lane, LaneLock, LaneState, Moved, Operation, Shard, ShardHandle, Subscription,
+};
 use toehold_stack::{ConnectionId, Event, Instant, ReceiveFlags, SendFlags};
 
-use super::connection::{Connection, LONG, PIECE};
+use super::connection::{Connection, LONG};
 use super::operations::Receive;
 use crate::error::{gone, would_block};
 
@@ -19,8 +21,10 @@ impl Connection {
         };
         let mut done = 0;
         loop {
-            let end = bytes.len().min(done + PIECE);
-            let moved = self.fill(node, (channel, lane), &bytes[done..end])?;
+            let end = bytes.len().min(done + self.known_piece());
+            let moved = self.fill(node, (channel, lane), end - done, |lock, owner| {
+                Ok(lock.write(owner, &bytes[done..end]))
+            })?;
             done += moved.len;
             if done == bytes.len() {
                 return Ok(done);
@@ -57,21 +61,59 @@ impl Connection {
         }
     }
 
-    /// Fills a lane, and leaves a request.
-    fn fill(&self, node: &ShardHandle, (channel, lane): (u32, Lane<'_>), bytes: &[u8]) -> io::Result<Moved> {
+    /// Fills a lane with `len` bytes, as far as it has room, and leaves a request.
+    fn fill(
+        &self,
+        node: &ShardHandle,
+        (channel, lane): (u32, Lane<'_>),
+        len: usize,
+        work: impl FnOnce(&mut LaneLock<'_>, u64) -> io::Result<Moved>,
+    ) -> io::Result<Moved> {
         let mut lock = node.lock_lane(lane).map_err(gone)?;
-        let moved = lock.write(self.source().word(), bytes);
+        let moved = work(&mut lock, self.source().word());
         let asked = lock.release();
-        let full = moved.len < bytes.len() && moved.state == LaneState::Open;
+        let (done, full) = match &moved {
+            Ok(moved) => {
+                let full = moved.left == 0 && moved.state == LaneState::Open;
+                (moved.len, moved.len < len && full)
+            }
+            Err(_) => (0, false),
+        };
         if full {
             lane.want();
         }
         if asked {
             node.tell_waiters(channel).map_err(gone)?;
-        } else if moved.len > 0 || full {
+        } else if done > 0 || full {
             self.leave_request(node, channel)?;
         }
-        Ok(moved)
+        moved
+    }
+
+    /// Has a piece of `len` bytes at most written by `fill` where it waits to be sent, instead of
+    /// copied there. `None`: there is no such place now.
+    pub(super) fn send_in_place(
+        &self,
+        len: usize,
+        fill: impl FnOnce(&mut [io::IoSliceMut<'_>]) -> io::Result<usize>,
+    ) -> io::Result<Option<usize>> {
+        let Some(channel) = self.channel_for(len)? else {
+            return Ok(None);
+        };
+        let node = self.node.handle()?;
+        node.begin_call().map_err(gone)?;
+        let Some(lane) = node.channels().lane(channel, Direction::Send) else {
+            return Ok(None);
+        };
+        let bounds = lane.bounds(self.source().word());
+        let len = len.min(bounds.len).min(self.known_piece());
+        if len < LONG || bounds.state != LaneState::Open {
+            return Ok(None);
+        }
+        let moved = self.fill(node, (channel, lane), len, |lock, owner| {
+            lock.fill(owner, len, fill)
+        })?;
+        Ok(Some(moved.len))
     }
 
     /// Waits for room, of which there was none. False: the time has come.

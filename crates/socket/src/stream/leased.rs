@@ -165,7 +165,7 @@ impl Connection {
     }
 
     /// As many whole segments as make one super-frame.
-    fn piece(&self, shard: &Shard) -> usize {
+    pub(super) fn piece(&self, shard: &Shard) -> usize {
         let segment = shard
             .stack
             .info(self.id)

@@ -1,0 +1,343 @@
+//! A place for a value that threads use while others replace it.
+//!
+//! Whoever uses the value counts itself in the word that says where it is, so that neither
+//! using nor replacing it costs more the more threads there are. Whoever replaces it finds
+//! in the same word how many still use the former one: they are counted down where that
+//! lies, and the last one frees it. Nobody ever waits, so that a signal's handler may do all
+//! of it.
+
+use core::fmt;
+use core::marker::PhantomData;
+use core::ops::Deref;
+use core::ptr::{self, NonNull};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::Arc;
+
+use crate::futex::AtomicU64;
+
+/// Bits of the word that count uses. Above them is the address, without those of its own bits that
+/// are 0 for the alignment.
+const COUNT_BITS: u32 = 20;
+const COUNT: u64 = (1 << COUNT_BITS) - 1;
+
+/// Bits by which an address is shifted: those of a program's memory are below 2⁴⁸.
+const SHIFT: u32 = 16;
+
+/// A value in a place.
+#[repr(align(16))]
+struct Node<T> {
+    value: Arc<T>,
+    /// Once it was replaced: how many still use it. Before: minus those that have ceased to
+    /// since, while who replaces it is about to say how many there were.
+    users: AtomicU64,
+}
+
+const _: () = assert!(align_of::<Node<u8>>() >= 1 << (COUNT_BITS - SHIFT));
+
+/// A place for a shared value, or none.
+///
+/// ```
+/// use std::sync::Arc;
+/// use toehold_shm::Slot;
+///
+/// static SLOT: Slot<String> = Slot::new();
+/// assert!(SLOT.get().is_none());
+/// SLOT.replace(Some(Arc::new("first".to_owned())));
+/// let used = SLOT.get().unwrap();
+/// let former = SLOT.replace(None).unwrap();
+/// assert_eq!(*used, *former);
+/// ```
+pub struct Slot<T> {
+    word: AtomicU64,
+    _value: PhantomData<Arc<T>>,
+}
+
+/// The value of a [`Slot`], as long as it is used: the value stays, whether the slot keeps it or not.
+pub struct Used<'a, T> {
+    slot: &'a Slot<T>,
+    node: NonNull<Node<T>>,
+}
+
+// SAFETY: what it refers to is an `Arc` that another thread may drop, and a slot.
+unsafe impl<T: Send + Sync> Send for Used<'_, T> {}
+// SAFETY: it gives out references to the value only.
+unsafe impl<T: Send + Sync> Sync for Used<'_, T> {}
+
+fn node_of<T>(word: u64) -> Option<NonNull<Node<T>>> {
+    let address = (word & !COUNT) >> SHIFT;
+    NonNull::new(ptr::with_exposed_provenance_mut(address as usize))
+}
+
+fn word_of<T>(node: NonNull<Node<T>>) -> u64 {
+    let address = node.as_ptr().expose_provenance() as u64;
+    assert!(address >> (64 - SHIFT) == 0, "an address of more than 48 bits");
+    address << SHIFT
+}
+
+/// So many more use a node that was replaced, or fewer, if it is less than 0. Frees it if that makes none.
+///
+/// # Safety
+///
+/// The caller is one of those who are counted, or has replaced the node and not said so yet.
+unsafe fn count<T>(node: NonNull<Node<T>>, more: i64) {
+    // SAFETY: the caller is, or has, what keeps it.
+    let before = unsafe { node.as_ref() }.users.fetch_add(more as u64, AcqRel);
+    if before.wrapping_add(more as u64) == 0 {
+        // SAFETY: it was made by `Box`, is in no slot, and nobody is left who uses it.
+        drop(unsafe { Box::from_raw(node.as_ptr()) });
+    }
+}
+
+impl<T> Slot<T> {
+    /// A place where nothing is.
+    #[cfg(not(loom))]
+    pub const fn new() -> Slot<T> {
+        Slot {
+            word: AtomicU64::new(0),
+            _value: PhantomData,
+        }
+    }
+
+    /// The same, for the model.
+    #[cfg(loom)]
+    pub fn new() -> Slot<T> {
+        Slot {
+            word: AtomicU64::new(0),
+            _value: PhantomData,
+        }
+    }
+
+    /// Uses what is there.
+    #[inline]
+    pub fn get(&self) -> Option<Used<'_, T>> {
+        let mut word = self.word.load(Relaxed);
+        loop {
+            let node = node_of(word)?;
+            if word & COUNT == COUNT {
+                // A million threads use it; soon they are fewer.
+                core::hint::spin_loop();
+                word = self.word.load(Relaxed);
+                continue;
+            }
+            match self.word.compare_exchange_weak(word, word + 1, Acquire, Relaxed) {
+                Ok(_) => return Some(Used { slot: self, node }),
+                Err(other) => word = other,
+            }
+        }
+    }
+
+    /// Puts another value there, or none, and gives the former one.
+    pub fn replace(&self, value: Option<Arc<T>>) -> Option<Arc<T>> {
+        let word = value.map_or(0, |value| {
+            let users = AtomicU64::new(0);
+            let node = Box::into_raw(Box::new(Node { value, users }));
+            // `Box` gives no null pointer.
+            NonNull::new(node).map_or(0, word_of)
+        });
+        let former = self.word.swap(word, AcqRel);
+        let node = node_of::<T>(former)?;
+        // SAFETY: it stays until those who use it were counted, which is below.
+        let value = Arc::clone(unsafe { &node.as_ref().value });
+        // SAFETY: this thread has replaced it.
+        unsafe { count(node, (former & COUNT) as i64) };
+        Some(value)
+    }
+}
+
+impl<T> Default for Slot<T> {
+    fn default() -> Slot<T> {
+        Slot::new()
+    }
+}
+
+impl<T> Drop for Slot<T> {
+    fn drop(&mut self) {
+        self.replace(None);
+    }
+}
+
+impl<T> fmt::Debug for Slot<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Slot").finish_non_exhaustive()
+    }
+}
+
+impl<T> Used<'_, T> {
+    /// The value, for longer.
+    pub fn share(&self) -> Arc<T> {
+        // SAFETY: it is used.
+        Arc::clone(unsafe { &self.node.as_ref().value })
+    }
+}
+
+impl<T> Deref for Used<'_, T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: it is used.
+        unsafe { &self.node.as_ref().value }
+    }
+}
+
+impl<T> Drop for Used<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        let mut word = self.slot.word.load(Relaxed);
+        // No other node has this address before this one is freed.
+        while node_of(word) == Some(self.node) {
+            let fewer = word - 1;
+            match self
+                .slot
+                .word
+                .compare_exchange_weak(word, fewer, Release, Relaxed)
+            {
+                Ok(_) => return,
+                Err(other) => word = other,
+            }
+        }
+        // SAFETY: it was replaced while this was one of those who use it.
+        unsafe { count(self.node, -1) };
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Used<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        T::fmt(self, f)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_lives_as_long_as_it_is_used() {
+        let slot = Slot::new();
+        assert!(slot.get().is_none());
+        let first = Arc::new(1);
+        assert!(slot.replace(Some(Arc::clone(&first))).is_none());
+        let (one, two) = (slot.get().unwrap(), slot.get().unwrap());
+        drop(slot.get());
+        assert_eq!(slot.replace(Some(Arc::new(2))).as_deref(), Some(&1));
+        assert_eq!((*one, *two, *slot.get().unwrap()), (1, 1, 2));
+        drop(one);
+        assert_eq!(Arc::strong_count(&first), 2);
+        drop(two);
+        assert_eq!(Arc::strong_count(&first), 1);
+        let used = slot.get().unwrap();
+        assert_eq!(slot.replace(None).as_deref(), Some(&2));
+        let shared = used.share();
+        drop(used);
+        assert_eq!(Arc::strong_count(&shared), 1);
+        slot.replace(Some(Arc::clone(&first)));
+        drop(slot);
+        assert_eq!(Arc::strong_count(&first), 1);
+    }
+
+    /// Under the real scheduler.
+    #[test]
+    fn threads_use_and_replace_values() {
+        const ROUNDS: usize = if cfg!(miri) { 50 } else { 20_000 };
+        static SLOT: Slot<[usize; 4]> = Slot::new();
+        let values: Vec<_> = (0..3).map(|value| Arc::new([value; 4])).collect();
+        std::thread::scope(|scope| {
+            for thread in 0..2 {
+                scope.spawn(move || {
+                    for _ in 0..ROUNDS {
+                        if let Some(used) = SLOT.get() {
+                            let again = SLOT.get();
+                            assert!(used.iter().all(|&part| part == used[0]));
+                            drop(if thread == 0 { Some(used) } else { again });
+                        }
+                    }
+                });
+                let values = &values;
+                scope.spawn(move || {
+                    for round in 0..ROUNDS {
+                        let value = values.get(round % 4).cloned();
+                        SLOT.replace(value);
+                    }
+                });
+            }
+        });
+        SLOT.replace(None);
+        for value in values {
+            assert_eq!(Arc::strong_count(&value), 1);
+        }
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use loom::sync::atomic::AtomicBool;
+    use loom::thread;
+
+    use super::*;
+
+    /// Says when it is dropped.
+    struct Canary(Arc<AtomicBool>);
+
+    impl Drop for Canary {
+        fn drop(&mut self) {
+            assert!(!self.0.swap(true, Relaxed), "dropped twice");
+        }
+    }
+
+    fn canary() -> (Arc<AtomicBool>, Arc<Canary>) {
+        let dropped = Arc::new(AtomicBool::new(false));
+        (Arc::clone(&dropped), Arc::new(Canary(dropped)))
+    }
+
+    fn looks(slot: &Slot<Canary>) {
+        if let Some(used) = slot.get() {
+            assert!(!used.0.load(Relaxed), "used after its end");
+        }
+    }
+
+    #[test]
+    fn values_are_dropped_once_and_not_while_they_are_used() {
+        loom::model(|| {
+            let slot = Arc::new(Slot::new());
+            let (first, one) = canary();
+            let (second, two) = canary();
+            slot.replace(Some(one));
+            let users: Vec<_> = (0..2)
+                .map(|_| {
+                    let slot = Arc::clone(&slot);
+                    thread::spawn(move || looks(&slot))
+                })
+                .collect();
+            drop(slot.replace(Some(two)));
+            for user in users {
+                user.join().unwrap();
+            }
+            assert!(first.load(Relaxed) && !second.load(Relaxed));
+            drop(slot.replace(None));
+            assert!(second.load(Relaxed));
+        });
+    }
+
+    #[test]
+    fn two_may_replace_at_once() {
+        loom::model(|| {
+            let slot = Arc::new(Slot::new());
+            let (first, one) = canary();
+            let (second, two) = canary();
+            slot.replace(Some(one));
+            let user = thread::spawn({
+                let slot = Arc::clone(&slot);
+                move || looks(&slot)
+            });
+            let other = thread::spawn({
+                let slot = Arc::clone(&slot);
+                move || drop(slot.replace(None))
+            });
+            drop(slot.replace(Some(two)));
+            user.join().unwrap();
+            other.join().unwrap();
+            drop(slot);
+            assert!(first.load(Relaxed) && second.load(Relaxed));
+        });
+    }
+}
