@@ -16,6 +16,12 @@ const RATE_BPS: u64 = 100_000_000;
 struct Path {
     loss: f64,
     reorder: f64,
+    jitter_ns: u64,
+    /// Bits a second; 0: no bound.
+    rate_bps: u64,
+    /// Most frames on the way.
+    limit: usize,
+    seed: u64,
     sack: bool,
     timestamps: bool,
     congestion: CongestionAlgorithm,
@@ -28,6 +34,10 @@ impl Default for Path {
         Self {
             loss: 0.0,
             reorder: 0.0,
+            jitter_ns: 0,
+            rate_bps: RATE_BPS,
+            limit: 400,
+            seed: 3,
             sack: true,
             timestamps: true,
             congestion: CongestionAlgorithm::Cubic,
@@ -38,7 +48,7 @@ impl Default for Path {
 
 /// What the sender counted, and its rate in bits a second.
 fn transfer(path: &Path) -> (Counters, f64) {
-    let mut network = Network::new(3);
+    let mut network = Network::new(path.seed);
     for node in 0..2 {
         let mut settings = NodeSettings::default();
         let impaired = node == 0 || path.both;
@@ -47,8 +57,9 @@ fn transfer(path: &Path) -> (Counters, f64) {
             reorder: if impaired { path.reorder } else { 0.0 },
             reorder_delay_ns: 3_000_000,
             delay_ns: DELAY_NS,
-            rate_bps: RATE_BPS,
-            limit: 400,
+            jitter_ns: path.jitter_ns,
+            rate_bps: path.rate_bps,
+            limit: path.limit,
             ..Impairments::default()
         };
         settings.config.tcp.sack = path.sack;
@@ -173,6 +184,27 @@ fn reordering_is_learned() {
             assert!(rate > 0.2 * RATE_BPS as f64, "{congestion:?}: {rate:.0}");
             assert!(counters.tcp_recoveries <= 10, "{}", counters.tcp_recoveries);
             assert_eq!(counters.tcp_timeouts, 0);
+        }
+    }
+}
+
+/// The window had stayed at half of what it was in the first round trips.
+#[test]
+fn what_comes_before_it_is_sent_again_was_not_lost() {
+    for congestion in BOTH {
+        for seed in 0..30 {
+            let (counters, rate) = transfer(&Path {
+                congestion,
+                reorder: 0.05,
+                jitter_ns: 3_000_000,
+                rate_bps: 0,
+                limit: 8192,
+                seed,
+                ..Path::default()
+            });
+            let (recoveries, spurious) = (counters.tcp_recoveries, counters.tcp_spurious_recoveries);
+            assert_eq!(recoveries, spurious, "{congestion:?}, {seed}");
+            assert!(rate > 50e6, "{congestion:?}, {seed}: {rate:.0}");
         }
     }
 }

@@ -257,6 +257,7 @@ impl Tcp {
         }
         if pcb.repair() != Repair::Open {
             flight.prr.sent(len);
+            flight.repaired = 1;
             if flight.repair_ts == 0 && flight.judged == 0 && pcb.has(flag::TIMESTAMPS) {
                 flight.repair_ts = now_ts.max(1);
             }

@@ -94,6 +94,7 @@ impl Tcp {
         flight.recover = pcb.snd_nxt;
         flight.repair_ts = 0;
         flight.judged = 0;
+        flight.repaired = 0;
         // Without SACK what counts as delivered is a guess, here as there.
         let recover_fs = if pcb.has(flag::SACK) {
             outstanding.saturating_add(delivered).saturating_sub(pcb.sacked)
@@ -146,7 +147,7 @@ impl Tcp {
             .set_cwnd(in_flight.saturating_add(sendable).max(pcb.mss.into()));
     }
 
-    //= RFC 3522 §3.2 (an acknowledgement that echoes a timestamp older than the retransmission is for the original)
+    /// Ends a repair of what was not lost.
     fn undo_if_spurious(
         &mut self,
         cx: &mut Context<'_>,
@@ -155,24 +156,37 @@ impl Tcp {
         progress: &Progress,
     ) {
         let (pcb, flight) = self.flying(index);
+        // What was taken for lost has come before anything was sent again.
+        let all_came = pcb.repair() == Repair::Recovery && pcb.lost == 0 && flight.repaired == 0;
+        if all_came || self.answers_original(index, segment, progress) {
+            self.undo_repair(cx, index);
+        }
+    }
+
+    /// Whether an acknowledgement shows that a repair was not needed.
+    //= RFC 3522 §3.2 (an acknowledgement that echoes a timestamp older than the retransmission is for the original)
+    fn answers_original(&mut self, index: u32, segment: &Segment<'_>, progress: &Progress) -> bool {
+        let (pcb, flight) = self.flying(index);
         if pcb.repair() == Repair::Open
             || flight.repair_ts == 0
             || progress.acked == 0
             || !pcb.has(flag::TIMESTAMPS)
         {
-            return;
+            return false;
         }
         let Some(timestamps) = segment.options.timestamps else {
-            return;
+            return false;
         };
         let original = (timestamps.echo.wrapping_sub(flight.repair_ts) as i32) < 0;
         // Only the first one counts: later ones answer earlier retransmissions.
         flight.repair_ts = 0;
         flight.judged = 1;
-        if !original {
-            return;
-        }
+        original
+    }
+
+    fn undo_repair(&mut self, cx: &mut Context<'_>, index: u32) {
         cx.counters.tcp_spurious_recoveries += 1;
+        let pcb = &mut self.pcbs[index];
         if pcb.repair() == Repair::Recovery {
             // What was taken for lost had been overtaken.
             pcb.set(flag::REORDERING);
@@ -344,6 +358,7 @@ impl Tcp {
             flight.recover = pcb.snd_nxt;
             flight.repair_ts = 0;
             flight.judged = 0;
+            flight.repaired = 0;
         }
         pcb.set_repair(Repair::Loss);
         pcb.dup_acks = 0;

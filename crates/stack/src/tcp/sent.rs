@@ -92,7 +92,8 @@ pub(super) struct Flight {
     pub(super) repair_ts: u32,
     /// 1 once an acknowledgement has shown whether this repair was needed.
     pub(super) judged: u32,
-    reserved: u32,
+    /// 1 once anything was sent again in this repair.
+    pub(super) repaired: u32,
     pub(super) prr: Prr,
 }
 
@@ -107,7 +108,7 @@ impl Flight {
             tail_probe_end: start,
             repair_ts: 0,
             judged: 0,
-            reserved: 0,
+            repaired: 0,
             prr: Prr::new(0, 0),
         }
     }
