@@ -3,8 +3,7 @@
 //! Whoever uses the value counts itself in the word that says where it is, so that neither
 //! using nor replacing it costs more the more threads there are. Whoever replaces it finds
 //! in the same word how many still use the former one: they are counted down where that
-//! lies, and the last one frees it. Nobody ever waits, so that a signal's handler may do all
-//! of it.
+//! lies, and the last one frees it. Nobody waits for anybody.
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -57,11 +56,6 @@ pub struct Used<'a, T> {
     slot: &'a Slot<T>,
     node: NonNull<Node<T>>,
 }
-
-// SAFETY: what it refers to is an `Arc` that another thread may drop, and a slot.
-unsafe impl<T: Send + Sync> Send for Used<'_, T> {}
-// SAFETY: it gives out references to the value only.
-unsafe impl<T: Send + Sync> Sync for Used<'_, T> {}
 
 fn node_of<T>(word: u64) -> Option<NonNull<Node<T>>> {
     let address = (word & !COUNT) >> SHIFT;

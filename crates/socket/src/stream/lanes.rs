@@ -110,10 +110,15 @@ impl Connection {
         if len < LONG || bounds.state != LaneState::Open {
             return Ok(None);
         }
+        // Another thread may have taken the room, or the stream ended, before the lock was there.
+        let mut asked = false;
         let moved = self.fill(node, (channel, lane), len, |lock, owner| {
-            lock.fill(owner, len, fill)
+            lock.fill(owner, len, |places| {
+                asked = true;
+                fill(places)
+            })
         })?;
-        Ok(Some(moved.len))
+        Ok(asked.then_some(moved.len))
     }
 
     /// Waits for room, of which there was none. False: the time has come.

@@ -163,7 +163,7 @@ impl Tcp {
         }
     }
 
-    /// Whether an acknowledgement shows that a repair was not needed.
+    /// Whether an acknowledgement shows that a repair was not needed. Only one is asked.
     //= RFC 3522 §3.2 (an acknowledgement that echoes a timestamp older than the retransmission is for the original)
     fn answers_original(&mut self, index: u32, segment: &Segment<'_>, progress: &Progress) -> bool {
         let (pcb, flight) = self.flying(index);
