@@ -1,15 +1,16 @@
 //! Bytes that go without the lease: along the lanes of channels.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, IoSlice, Read, Write};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::thread;
 use std::time::Duration;
 
 use toehold_node::control::Connection;
 use toehold_node::{AttachedNode, Placement};
-use toehold_socket::{Node, TcpListener, TcpStream};
+use toehold_socket::{Node, SendOptions, TcpListener, TcpStream};
 
 use crate::programs::echo;
 use crate::shared::again_under_the_engine;
@@ -47,6 +48,48 @@ fn a_write_returns_while_another_process_has_the_lease() {
         let mut bytes = [0; 19];
         peer.read_exact(&mut bytes).unwrap();
         assert_eq!(&bytes, b"left for the holder");
+    });
+}
+
+/// It had been told as if there were nothing to send, which `sendfile` takes for the file's end.
+#[test]
+fn room_that_another_thread_took_is_not_the_end_of_what_is_sent() {
+    const EACH: usize = 16 << 20;
+    within(60, || {
+        let world = World::new(&["server", "client"], Placement::default());
+        let (server, client) = (world.attach("server"), world.attach("client"));
+        let (stream, mut peer) = connect(&client, &server, &world);
+        let send = |len: usize| {
+            let sent = stream.send_in_place(len, |places| {
+                places.iter_mut().for_each(|place| place.fill(7));
+                Ok(places.iter().map(|place| place.len()).sum())
+            });
+            sent.unwrap().unwrap_or_else(|| {
+                let few = [7; 1000];
+                let few = [IoSlice::new(&few[..len.min(1000)])];
+                stream.send_with(&few, SendOptions::default()).unwrap()
+            })
+        };
+        thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    let mut done = 0;
+                    while done < EACH {
+                        let sent = send(EACH - done);
+                        assert!(sent > 0, "nothing sent after {done}");
+                        done += sent;
+                    }
+                });
+            }
+            let mut bytes = vec![0; 1 << 16];
+            let mut got = 0;
+            while got < 3 * EACH {
+                let len = peer.read(&mut bytes).unwrap();
+                assert!(len > 0 && bytes[..len].iter().all(|&byte| byte == 7));
+                got += len;
+            }
+            assert_eq!(got, 3 * EACH);
+        });
     });
 }
 
