@@ -1,23 +1,23 @@
 //! A node whose engine is another process: attaching to its memory.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, OnceLock};
 
 use serde::{Deserialize, Serialize};
-use toehold_link::Link;
 use toehold_link::capture::Tap;
 use toehold_link::mq::{Bell, NodeName, Port, PortError};
 use toehold_link::tap::TapError;
-use toehold_shm::{Access, Doorbell, Leased, OutOfMemory, PerProcess, Process, Region, RegionError};
+use toehold_shm::{Doorbell, Leased, OutOfMemory, PerProcess, Process, RegionError};
 
 use crate::attachment::{Attachment, Membership};
 use crate::control::{Attached, Connection, ControlError, Door};
 use crate::descriptors::copy;
+use crate::estate::{Estate, Ground};
 use crate::fabric::Fabric;
-use crate::kernel::{self, Outlet, queues_of_shard};
+use crate::kernel;
 use crate::lookout::Lookout;
 use crate::memory::Layout;
-use crate::shard::{Bells, NodeLink, Resters, Shard, Wakes, serve};
+use crate::shard::{NodeLink, Resters, Shard, Wakes, serve};
 use crate::shards::Shards;
 use crate::wait::{Ears, Gone, ShardHandle};
 
@@ -42,9 +42,9 @@ pub(crate) struct Descriptors {
 }
 
 /// The bells of a node that all its shards have.
-struct NodeBells {
-    fabric: Doorbell,
-    resters: Resters,
+pub(crate) struct NodeBells {
+    pub(crate) fabric: Doorbell,
+    pub(crate) resters: Resters,
 }
 
 impl Descriptors {
@@ -73,7 +73,7 @@ impl Descriptors {
 
     /// Of all shards, the bells in front and what comes behind. `None`: there are not as
     /// many as there should be.
-    fn all(
+    pub(crate) fn all(
         list: Vec<OwnedFd>,
         shards: usize,
         behind: usize,
@@ -117,15 +117,22 @@ pub enum AttachError {
     Descriptors(#[from] std::io::Error),
 }
 
-/// This process's part in a node of another process. A forked child attaches anew,
-/// when it first needs to.
+/// This process's part in a node of another process. A forked child attaches anew, with what
+/// its parent has, when it first needs to.
 pub struct AttachedNode {
-    shards: PerProcess<Shards>,
+    part: PerProcess<Part>,
     process: Process,
     name: NodeName,
     /// For children, which may not be let in otherwise.
     door: Door,
     life: u64,
+}
+
+/// What one process has of a node.
+struct Part {
+    shards: Shards,
+    /// For its children.
+    estate: Arc<Estate>,
 }
 
 impl AttachedNode {
@@ -139,30 +146,44 @@ impl AttachedNode {
         let process = Process::this().map_err(std::io::Error::from)?;
         let connection = Connection::open(fabric, node)?;
         let name = connection.node();
-        let Opened { shards, life, door } = open(connection, process)?;
+        let (part, door) = open(connection, process)?;
         Ok(AttachedNode {
-            shards: PerProcess::new(process, shards),
+            life: part.estate.life(),
+            part: PerProcess::new(process, part),
             process,
             name,
             door,
-            life,
         })
     }
 
-    /// The same in a process that was forked. What its parent has in memory, this
+    /// The same in a process that was forked. What its parent shares with nobody, this
     /// process has copies of that nobody will ever bring into order.
     #[cold]
     fn attach_anew(&self) -> Result<&Shards, Gone> {
-        let inherited = self.shards.inherited();
-        if let Some(attachment) = inherited.and_then(|shards| shards.get(0).attachment.as_ref()) {
+        let part = match self.take_over() {
+            Some(part) => part,
+            None => {
+                let connection = self.door.enter(self.name).map_err(|_| Gone)?;
+                open(connection, self.process).map_err(|_| Gone)?.0
+            }
+        };
+        // The node has begun anew; or the next call may be luckier.
+        if part.estate.life() != self.life {
+            return Err(Gone);
+        }
+        Ok(&self.part.publish(part).shards)
+    }
+
+    /// With what the parent has of the node, if it is whole.
+    fn take_over(&self) -> Option<Part> {
+        let parents = self.part.inherited()?;
+        if let Some(attachment) = &parents.shards.get(0).attachment {
             attachment.pool().abandon();
         }
-        let connection = self.door.enter(self.name).map_err(|_| Gone)?;
-        match open(connection, self.process) {
-            Ok(Opened { shards, life, .. }) if life == self.life => Ok(self.shards.publish(shards)),
-            // The node has begun anew; or the next call may be luckier.
-            _ => Err(Gone),
-        }
+        let estate = Arc::new(parents.estate.of_child());
+        let mut connection = self.door.enter(self.name).ok()?;
+        let number = connection.take_over(self.life).ok()?;
+        settle(estate, connection, self.process, number).ok()
     }
 
     /// The node's name.
@@ -174,7 +195,7 @@ impl AttachedNode {
     /// long as it does not use anything.
     #[inline]
     pub fn shards_in_use(&self) -> Option<&Shards> {
-        self.shards.get()
+        self.part.get().map(|part| &part.shards)
     }
 
     /// The ways to its shards.
@@ -184,80 +205,48 @@ impl AttachedNode {
     /// If this process was forked and cannot attach.
     #[inline]
     pub fn shards(&self) -> Result<&Shards, Gone> {
-        match self.shards.get() {
-            Some(shards) => Ok(shards),
+        match self.part.get() {
+            Some(part) => Ok(&part.shards),
             None => self.attach_anew(),
         }
     }
 }
 
-/// What the node is at present, to a process.
-struct Opened {
-    shards: Shards,
-    life: u64,
-    door: Door,
+/// Attaches to what the node is at present.
+fn open(mut connection: Connection, process: Process) -> Result<(Part, Door), AttachError> {
+    let Attached { attachment, door } = connection.attach()?;
+    let description: Description =
+        serde_json::from_value(attachment.description).map_err(|_| AttachError::Build)?;
+    let estate = Arc::new(Estate::new(description, attachment.descriptors)?);
+    let part = settle(estate, connection, process, attachment.process)?;
+    Ok((part, door))
 }
 
-/// Attaches to what the node is at present.
-fn open(mut connection: Connection, process: Process) -> Result<Opened, AttachError> {
-    let Attached {
-        attachment: attached,
-        door,
-    } = connection.attach()?;
-    let description: Description =
-        serde_json::from_value(attached.description).map_err(|_| AttachError::Build)?;
-    let Description { shards, life, kernel } = description;
-    let (behind, count) = (
-        kernel.as_ref().map_or(0, |kernel| kernel.queues.into()),
-        shards.len(),
-    );
-    let (bells, descriptors, queues) =
-        Descriptors::all(attached.descriptors, shards.len(), behind).ok_or(AttachError::Build)?;
+/// Makes what the engine gave, to this process or to the one it was forked from, this
+/// process's part in the node. `number` is what it has in there.
+fn settle(
+    estate: Arc<Estate>,
+    connection: Connection,
+    process: Process,
+    number: u16,
+) -> Result<Part, AttachError> {
     let wakes = Arc::new(Wakes::default());
     let lookout = Arc::new(Lookout {
         engine: copy(connection.socket())?,
         leases: OnceLock::new(),
         wakes: Arc::clone(&wakes),
     });
-    let membership = Membership::new(connection, Arc::clone(&lookout), process, kernel.is_some());
+    let membership = Membership::new(connection, Arc::clone(&lookout), process, Arc::clone(&estate));
     let membership = Arc::new(membership);
-    let (fabric_bell, resters) = (Arc::new(bells.fabric), Arc::new(bells.resters));
     let mut handles = Vec::new();
-    for (index, ((layout, fingerprint), descriptors)) in (0..).zip(shards.into_iter().zip(descriptors)) {
-        let Descriptors {
-            region,
-            sleeper,
-            driver,
-            port,
-        } = descriptors;
-        let outlet = match &kernel {
-            Some(kernel) => {
-                let own = queues_of_shard(queues.len(), usize::from(index), count)
-                    .map(|queue| copy(&queues[queue]));
-                Some(Outlet::new(own.collect::<Result<_, _>>()?, &kernel.tap)?)
-            }
-            None => None,
-        };
-        let joining = Joining {
-            outlet,
-            layout,
-            fingerprint,
-            process: attached.process,
-            bells: Bells {
-                sleeper: Arc::new(sleeper),
-                resters: Arc::clone(&resters),
-                driver: Arc::new(driver),
-                fabric: Arc::clone(&fabric_bell),
-            },
-            lookout: Arc::clone(&lookout),
-        };
+    for (index, ground) in (0..).zip(estate.shards()) {
         let attachment = Attachment::new(Arc::clone(&membership), index);
-        handles.push(joining.map(region, port, attachment)?);
+        handles.push(settle_in(ground, number, &lookout, attachment)?);
     }
     // Without those who keep watch, who have the lookout themselves.
     let leases = handles
         .iter()
-        .map(|handle| handle.lease.lease().with_holder(attached.process));
+        .map(|handle| handle.lease.lease().with_holder(number));
     // Nobody else has set them.
     let _ = lookout.leases.set(leases.collect());
     wakes.set(
@@ -266,68 +255,51 @@ fn open(mut connection: Connection, process: Process) -> Result<Opened, AttachEr
             .map(|handle| handle.bells.wake(&handle.parking, &handle.channels)),
     );
     let shards = Shards::new(handles).ok_or(AttachError::Build)?;
-    Ok(Opened { shards, life, door })
+    Ok(Part { shards, estate })
 }
 
-/// One of the shards, on the way to being this process's.
-struct Joining {
-    layout: Layout,
-    fingerprint: u64,
-    /// The number of this process.
-    process: u16,
-    bells: Bells,
-    lookout: Arc<Lookout>,
-    /// The way to the kernel.
-    outlet: Option<Outlet>,
-}
-
-impl Joining {
-    fn map(self, region: OwnedFd, port: Bell, attachment: Attachment) -> Result<ShardHandle, AttachError> {
-        let Joining {
-            layout,
-            bells,
-            lookout,
-            outlet,
-            ..
-        } = self;
-        let port_config = layout.port.ok_or(AttachError::Build)?;
-        let region = Region::open(region, Access::ReadWrite)?;
-        let mut outside = None;
-        let lease = Leased::attach(region, |carver| {
-            let pieces = layout.carve(carver)?;
-            let payload = pieces.stack.payload_area();
-            let tap = Tap::create(carver)?;
-            let port = Port::create(carver, &port_config, port, Some(payload))?;
-            if carver.fingerprint() != self.fingerprint {
-                return Err(AttachError::Build);
-            }
-            let sleep_on = port.descriptor().map(|descriptor| copy(descriptor.as_fd()));
-            let channels = pieces.stack.channels().clone();
-            outside = Some((pieces.signals, pieces.parking, channels, sleep_on.transpose()?));
-            let wakes = Arc::clone(&lookout.wakes);
-            let lease = pieces
-                .lease
-                .with_holder(self.process)
-                .with_vigil(Arc::new(move || {
-                    // Whoever waits for the lease finds it closed.
-                    let _ = lookout.check();
-                }));
-            let link = NodeLink::Port(Box::new(port), tap);
-            let mut shard = Shard::new(pieces.stack, link, pieces.waiting, bells.clone(), wakes);
-            shard.kernel = outlet;
-            Ok((lease, shard))
-        })?;
-        let (signals, parking, channels, descriptor) = outside.ok_or(AttachError::Build)?;
-        Ok(ShardHandle {
-            lease: lease.serving(serve),
-            signals,
-            parking,
-            channels,
-            bells,
-            descriptor,
-            ears: Ears::default(),
-            driving: crate::wait::SpinBudget::new(),
-            attachment: Some(attachment),
-        })
-    }
+/// The same in one of the shards.
+fn settle_in(
+    ground: &Ground,
+    number: u16,
+    lookout: &Arc<Lookout>,
+    attachment: Attachment,
+) -> Result<ShardHandle, AttachError> {
+    let port_config = ground.layout.port.ok_or(AttachError::Build)?;
+    let outlet = ground.outlet()?;
+    let (lookout, bells) = (Arc::clone(lookout), &ground.bells);
+    let mut outside = None;
+    let lease = Leased::attach(Arc::clone(&ground.region), |carver| {
+        let pieces = ground.layout.carve(carver)?;
+        let payload = pieces.stack.payload_area();
+        let tap = Tap::create(carver)?;
+        let mut port = Port::create(carver, &port_config, Arc::clone(&ground.port), Some(payload))?;
+        if carver.fingerprint() != ground.fingerprint {
+            return Err(AttachError::Build);
+        }
+        ground.peers().iter().for_each(|peer| port.take_over(peer));
+        let channels = pieces.stack.channels().clone();
+        outside = Some((pieces.signals, pieces.parking, channels));
+        let wakes = Arc::clone(&lookout.wakes);
+        let lease = pieces.lease.with_holder(number).with_vigil(Arc::new(move || {
+            // Whoever waits for the lease finds it closed.
+            let _ = lookout.check();
+        }));
+        let link = NodeLink::Port(Box::new(port), tap);
+        let mut shard = Shard::new(pieces.stack, link, pieces.waiting, bells.clone(), wakes);
+        shard.kernel = outlet;
+        Ok::<_, AttachError>((lease, shard))
+    })?;
+    let (signals, parking, channels) = outside.ok_or(AttachError::Build)?;
+    Ok(ShardHandle {
+        lease: lease.serving(serve),
+        signals,
+        parking,
+        channels,
+        bells: bells.clone(),
+        descriptor: Some(Arc::clone(&ground.sleep_on)),
+        ears: Ears::default(),
+        driving: crate::wait::SpinBudget::new(),
+        attachment: Some(attachment),
+    })
 }

@@ -16,6 +16,7 @@ use crate::callers::{Callers, Forwarded};
 use crate::clock;
 use crate::control::{Connection, ControlError};
 use crate::driver::Signals;
+use crate::estate::Estate;
 use crate::holder::{Holder, HolderError, Pool};
 use crate::lookout::Lookout;
 use crate::wait::{Gone, Guard};
@@ -32,17 +33,15 @@ const CALLS: u32 = 16;
 
 /// The connection of an attached process. Its end is how the engine learns of the
 /// process's, and the process of the engine's.
-#[derive(Debug)]
 pub(crate) struct Membership {
     connection: Mutex<Connection>,
     pool: Pool,
     lookout: Arc<Lookout>,
-    /// Whether the kernel's stack is beside the node's.
-    beside_kernel: bool,
+    /// What this process's children take over.
+    estate: Arc<Estate>,
 }
 
 /// The same as the way to one of the node's shards has it.
-#[derive(Debug)]
 pub(crate) struct Attachment {
     membership: Arc<Membership>,
     /// Which of the node's shards it is about.
@@ -109,7 +108,7 @@ impl Attachment {
         only_ipv6: bool,
     ) -> Result<u16, HolderError> {
         let Membership { pool, connection, .. } = &*self.membership;
-        if !self.membership.beside_kernel {
+        if !self.membership.estate.is_beside_kernel() {
             return Ok(address.port());
         }
         pool.take_port(connection, holder, address, only_ipv6)
@@ -211,7 +210,9 @@ impl Attachment {
             };
             if let (Some(descriptors), Some(port)) = (descriptors, shard.link.port()) {
                 // What fails is tried again, or the peer is gone.
-                let _ = port.map(slot, generation, descriptors);
+                if let Ok(mapped) = port.map(slot, generation, descriptors) {
+                    self.membership.estate.note(self.shard, &mapped);
+                }
             }
         }
         self.mapped.store(joined, Relaxed);
@@ -244,10 +245,10 @@ impl Membership {
         connection: Connection,
         lookout: Arc<Lookout>,
         process: Process,
-        beside_kernel: bool,
+        estate: Arc<Estate>,
     ) -> Membership {
         Membership {
-            beside_kernel,
+            estate,
             connection: Mutex::new(connection),
             pool: Pool::new(process),
             lookout,

@@ -31,6 +31,8 @@ pub(crate) fn keep(descriptor: OwnedFd) -> OwnedFd {
 
 /// A copy of a descriptor, where it should be.
 pub(crate) fn copy(descriptor: impl AsFd) -> std::io::Result<OwnedFd> {
-    let copied = rustix::io::fcntl_dupfd_cloexec(&descriptor, 0)?;
+    let lowest = KEEP.get().map_or(0, |(lowest, _)| *lowest);
+    let copied = rustix::io::fcntl_dupfd_cloexec(&descriptor, lowest);
+    let copied = copied.or_else(|_| rustix::io::fcntl_dupfd_cloexec(&descriptor, 0))?;
     Ok(keep(copied))
 }

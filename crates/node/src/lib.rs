@@ -15,6 +15,7 @@
 //! | `driver` | driving while no program does |
 //! | `local` | a node whose engine is this process |
 //! | `attached`, `attachment`, `lookout` | a node whose engine is another process |
+//! | `estate` | what forked children take over of such a node |
 //! | `holder` | descriptors that keep connections and listeners open |
 //! | `ownership` | that a process has a connection, a listener, a poll |
 //! | `kernel` | the kernel's stack beside the node's, over a TAP device |
@@ -40,6 +41,7 @@ mod descriptors;
 mod driver;
 pub mod engine;
 mod error;
+mod estate;
 pub mod fabric;
 mod holder;
 pub mod interrupts;

@@ -237,7 +237,7 @@ fn handle(
 ) -> Result<ShardHandle, NodeError> {
     let descriptor = link
         .descriptor()
-        .map(|descriptor| descriptor.try_clone_to_owned());
+        .map(|descriptor| descriptor.try_clone_to_owned().map(Arc::new));
     let descriptor = descriptor.transpose().map_err(NodeError::Descriptors)?;
     let channels = pieces.stack.channels().clone();
     let mut shard = Shard::new(pieces.stack, link, pieces.waiting, bells.clone(), wakes);

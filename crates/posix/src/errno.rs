@@ -16,6 +16,7 @@ macro_rules! numbers {
 
 numbers! {
     ACCESS = EACCES,
+    ADDRINUSE = EADDRINUSE,
     AFNOSUPPORT = EAFNOSUPPORT,
     AGAIN = EAGAIN,
     ALREADY = EALREADY,

@@ -5,14 +5,20 @@
 //! installed. So in the kernel's place of each handler there is one of the library's. If the
 //! thread is inside, that one blocks the signal, sends it to the thread once more, with all
 //! that the kernel says about it, and leaves; it comes again when the thread has left the
-//! library. Signals that a thread causes itself, as by an access to no memory, are not touched.
+//! library. So a handler that is for one signal only is not for the kernel to take away, but
+//! for the library, once it runs; and the kernel blocks the signal of every handler, which the
+//! library undoes for those that may be interrupted by it. Signals that a thread causes itself, as by an access to no
+//! memory, are not touched.
 
 use core::cell::Cell;
 use core::ffi::{c_int, c_void};
 use core::mem::MaybeUninit;
-use core::sync::atomic::{AtomicI32, AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering::Relaxed};
 
-use libc::{SA_RESTART, SA_SIGINFO, SIG_DFL, SIG_IGN, sigaction, siginfo_t, sigset_t, ucontext_t};
+use libc::{
+    SA_NODEFER, SA_RESETHAND, SA_RESTART, SA_SIGINFO, SIG_DFL, SIG_IGN, sigaction, siginfo_t, sigset_t,
+    ucontext_t,
+};
 
 use crate::inside::is_inside;
 use crate::{cancel, next, start};
@@ -21,6 +27,8 @@ use crate::{cancel, next, start};
 struct Installed {
     handler: AtomicUsize,
     flags: AtomicI32,
+    /// The handler may be interrupted by the same signal.
+    nests: AtomicBool,
 }
 
 const SIGNALS: usize = 65;
@@ -28,6 +36,7 @@ static INSTALLED: [Installed; SIGNALS] = [const {
     Installed {
         handler: AtomicUsize::new(0),
         flags: AtomicI32::new(0),
+        nests: AtomicBool::new(false),
     }
 }; SIGNALS];
 
@@ -53,12 +62,16 @@ pub(crate) fn is_pending() -> bool {
 /// Lets the program's handlers see what has come meanwhile.
 #[cold]
 pub(crate) fn deliver() {
-    let pending = PENDING.with(|pending| pending.replace(0));
+    unblock(PENDING.with(|pending| pending.replace(0)));
+}
+
+/// Unblocks signals, a bit each.
+fn unblock(signals: u64) {
     let mut set = MaybeUninit::uninit();
     // SAFETY: the set is made empty, and then has some of the signals in it.
     unsafe {
         libc::sigemptyset(set.as_mut_ptr());
-        for signal in (1..SIGNALS).filter(|signal| pending >> (signal - 1) & 1 != 0) {
+        for signal in (1..SIGNALS).filter(|signal| signals >> (signal - 1) & 1 != 0) {
             libc::sigaddset(set.as_mut_ptr(), signal as c_int);
         }
         libc::pthread_sigmask(libc::SIG_UNBLOCK, set.as_ptr(), core::ptr::null_mut());
@@ -102,9 +115,15 @@ extern "C" fn stand_in(signal: c_int, info: *mut siginfo_t, context: *mut c_void
     if is_inside() && postpone(signal, info, context.cast()) {
         return;
     }
-    let handler = installed.handler.load(Relaxed);
+    let handler = match flags & SA_RESETHAND {
+        0 => installed.handler.load(Relaxed),
+        _ => taken(signal, installed),
+    };
     if handler == SIG_DFL || handler == SIG_IGN {
         return;
+    }
+    if installed.nests.load(Relaxed) {
+        unblock(1 << (signal - 1));
     }
     // SAFETY: the program has installed a function of one of these types.
     unsafe {
@@ -116,6 +135,22 @@ extern "C" fn stand_in(signal: c_int, info: *mut siginfo_t, context: *mut c_void
             handler(signal);
         }
     }
+}
+
+/// A handler that is for one signal, which is this one; what comes after it is the kernel's. If
+/// the signal has come to another thread as well, this one's is sent again, and so is the
+/// kernel's.
+fn taken(signal: c_int, installed: &Installed) -> usize {
+    // SAFETY: all zeroes is the action that signals have by themselves.
+    let default: sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
+    // SAFETY: an action, and no room for the former one.
+    unsafe { next::sigaction(signal, &default, core::ptr::null_mut()) };
+    let handler = installed.handler.swap(SIG_DFL, Relaxed);
+    if handler == SIG_DFL {
+        // SAFETY: plain numbers.
+        unsafe { libc::raise(signal) };
+    }
+    handler
 }
 
 /// Blocks the signal from the moment that the handler returns, and sends it again.
@@ -160,8 +195,12 @@ pub(crate) unsafe fn install(signal: c_int, new: *const sigaction, old: *mut sig
         if new.sa_sigaction != SIG_DFL && new.sa_sigaction != SIG_IGN {
             installed.handler.store(new.sa_sigaction, Relaxed);
             installed.flags.store(new.sa_flags, Relaxed);
+            // SAFETY: the mask is a set of signals.
+            let is_blocked = unsafe { libc::sigismember(&new.sa_mask, signal) } == 1;
+            let nests = new.sa_flags & SA_NODEFER != 0 && !is_blocked;
+            installed.nests.store(nests, Relaxed);
             action.sa_sigaction = stand_in as *const () as usize;
-            action.sa_flags |= SA_SIGINFO;
+            action.sa_flags = action.sa_flags & !(SA_RESETHAND | SA_NODEFER) | SA_SIGINFO;
         }
         action
     });

@@ -4,11 +4,11 @@
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use toehold_node::interrupts::Hook;
-use toehold_node::run::{FABRIC, NODE};
+use toehold_node::run::{FABRIC, KEEPER, NODE, keeper_of};
 
-use crate::entry::take_standard;
+use crate::entry::{bind_to_stand_ins, take_standard};
 use crate::inside::Inside;
-use crate::{inherited, process, sleep, usage};
+use crate::{inherited, process, sleep, table, usage};
 
 static WANTED: AtomicBool = AtomicBool::new(false);
 static RENOUNCED: AtomicBool = AtomicBool::new(false);
@@ -31,6 +31,16 @@ pub(crate) fn has_renounced() -> bool {
     RENOUNCED.load(Relaxed)
 }
 
+/// What keeps the node is not the program's to close.
+fn own_keeper() {
+    let variable = std::env::var(KEEPER).unwrap_or_default();
+    if let Some((number, is_keeper)) = keeper_of(&variable)
+        && is_keeper(table::borrow(&number))
+    {
+        table::own(number);
+    }
+}
+
 extern "C" fn begin() {
     let inside = Inside::enter();
     let named = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
@@ -43,6 +53,8 @@ extern "C" fn begin() {
         sleep: sleep::sleep,
     });
     WANTED.store(true, Relaxed);
+    bind_to_stand_ins();
+    own_keeper();
     usage::find();
     inherited::find();
     drop(inside);

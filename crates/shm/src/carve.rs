@@ -35,7 +35,7 @@ pub struct Carver {
 impl Carver {
     /// Carves a region that this process created and nobody has carved before.
     pub fn new(mut region: Region) -> Result<Self, RegionError> {
-        if !region.take_fresh() {
+        if !region.take_fresh() || !region.take_use() {
             return Err(RegionError::NotFresh);
         }
         Ok(Self {
@@ -59,14 +59,15 @@ impl Carver {
     /// carver is used, no other handle to the same region may be used, by this
     /// process or another: the caller holds the lease that makes it so. Words, and
     /// what is made of them, can be used at any time.
-    pub unsafe fn attach(region: Region) -> Self {
+    pub unsafe fn attach(region: impl Into<Arc<Region>>) -> Self {
+        let region = region.into();
         assert_eq!(
             region.access(),
             Access::ReadWrite,
             "state can only be shared with those that may write it"
         );
         Self {
-            region: Arc::new(region),
+            region,
             next: 0,
             fresh: false,
             fingerprint: 0,

@@ -46,6 +46,8 @@ mod doorbell;
 mod equal;
 mod futex;
 mod gather;
+#[cfg(not(loom))]
+mod inheritance;
 #[cfg(not(any(loom, miri)))]
 mod kernel_memory;
 mod lease;
@@ -83,6 +85,8 @@ pub use clock::monotonic_ns;
 pub use doorbell::Doorbell;
 pub use equal::equal;
 pub use gather::{Gather, MAX_PARTS};
+#[cfg(not(loom))]
+pub use inheritance::Change;
 #[cfg(not(any(loom, miri)))]
 pub use kernel_memory::KernelMemory;
 pub use lease::Revoked;

@@ -20,6 +20,8 @@ use std::process::Command;
 use rustix::io::Errno;
 use rustix::mm::{self, Advice, MapFlags, ProtFlags};
 
+use crate::inheritance::{self, Change};
+
 /// The word that a child finds 0. Null until the first [`Process::this`].
 static NUMBER: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
 
@@ -154,6 +156,9 @@ extern "C" fn count_fork() {
 /// and after it in the parent.
 pub fn note_fork() {
     FORKS.fetch_add(1, Release);
+    if let Ok(process) = Process::this() {
+        inheritance::before_fork(process.number());
+    }
 }
 
 /// A value of which every process has its own: a forked child does not find its
@@ -182,6 +187,7 @@ unsafe impl<T: Send + Sync> Sync for PerProcess<T> {}
 impl<T> PerProcess<T> {
     /// With the value of this process.
     pub fn new(process: Process, value: T) -> Self {
+        let _change = Change::begin(process);
         let first = Entry {
             process: process.number(),
             value,
@@ -208,15 +214,19 @@ impl<T> PerProcess<T> {
     }
 
     /// The value of the process that this one was forked from, as long as this one has
-    /// none. It may be in any state that any thread has ever left it in: only what can
-    /// cope with that may be done with it.
+    /// none, and unless a thread of that process was announcing a [`Change`] of something.
+    /// What is changed without that may be in any state that any thread has ever left it in.
     pub fn inherited(&self) -> Option<&T> {
+        if !inheritance::is_whole() {
+            return None;
+        }
         let head = self.head();
         (head.process != self.process.number()).then_some(&head.value)
     }
 
     /// Gives this process a value. If another thread was faster, that one's is returned.
     pub fn publish(&self, value: T) -> &T {
+        let _change = Change::begin(self.process);
         let process = self.process.number();
         let older = self.head.load(Acquire);
         let new = Box::into_raw(Box::new(Entry {
@@ -253,12 +263,19 @@ impl<T> Drop for PerProcess<T> {
 }
 
 #[cfg(all(test, not(miri)))]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use std::sync::atomic::AtomicUsize;
+    use std::sync::{Mutex, MutexGuard, PoisonError};
+
+    /// While nobody else here announces a change.
+    pub(crate) fn alone() -> MutexGuard<'static, ()> {
+        static ALONE: Mutex<()> = Mutex::new(());
+        ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 
     /// What `child` returns in a forked child, as far as it fits an exit status.
-    fn forked(child: impl FnOnce() -> u8) -> u8 {
+    pub(crate) fn forked(child: impl FnOnce() -> u8) -> u8 {
         // SAFETY: the child uses atomics only and leaves at once.
         match unsafe { libc::fork() } {
             0 => {
@@ -312,6 +329,7 @@ mod tests {
 
     #[test]
     fn every_process_has_its_own_and_drops_no_other() {
+        let _alone = alone();
         let drops = AtomicUsize::new(0);
         let value = PerProcess::new(Process::this().unwrap(), Counted(&drops));
         assert!(value.get().is_some() && value.inherited().is_none());

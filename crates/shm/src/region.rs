@@ -6,6 +6,7 @@
 use core::ffi::c_void;
 use core::fmt;
 use core::ptr::{self, NonNull};
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{self, MemfdFlags, Mode, OFlags, SealFlags};
@@ -59,6 +60,9 @@ pub enum RegionError {
     /// The region was opened, or carved before: whoever made its state is not known.
     #[error("the region was not created by this process, or carved before")]
     NotFresh,
+    /// This process has handles to what is in this mapping of it.
+    #[error("this process uses the mapping already")]
+    InUse,
 }
 
 /// A mapped piece of memory, page-aligned, zero when created.
@@ -71,6 +75,9 @@ pub struct Region {
     access: Access,
     /// Created here and not carved yet: still zero.
     fresh: bool,
+    /// The process that has handles to what is in this mapping: 0 if none has. A forked child
+    /// has its parent's mapping, but not its handles.
+    user: AtomicU32,
 }
 
 // SAFETY: a region is an address range that stays mapped until it is dropped,
@@ -104,6 +111,7 @@ impl Region {
             fd: None,
             access: Access::ReadWrite,
             fresh: true,
+            user: AtomicU32::new(0),
         })
     }
 
@@ -131,6 +139,7 @@ impl Region {
             fd: Some(fd),
             access,
             fresh: false,
+            user: AtomicU32::new(0),
         })
     }
 
@@ -145,6 +154,7 @@ impl Region {
             fd: Some(fd),
             access: Access::ReadWrite,
             fresh: false,
+            user: AtomicU32::new(0),
         })
     }
 
@@ -162,6 +172,7 @@ impl Region {
             fd: None,
             access: Access::ReadWrite,
             fresh: true,
+            user: AtomicU32::new(0),
         };
         let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
         fs::fcntl_add_seals(&fd, seals).map_err(RegionError::Create)?;
@@ -267,6 +278,12 @@ impl Region {
     /// Whether the memory is still zero; from now on it is not.
     pub(crate) fn take_fresh(&mut self) -> bool {
         core::mem::take(&mut self.fresh)
+    }
+
+    /// Whether this process has had no handles to what is in this mapping; from now on it has.
+    pub(crate) fn take_use(&self) -> bool {
+        let process = std::process::id();
+        self.user.swap(process, Relaxed) != process
     }
 }
 

@@ -6,6 +6,7 @@ import errno
 import fcntl
 import os
 import random
+import resource
 import select
 import signal
 import socket
@@ -401,6 +402,122 @@ def files():
         show("parts of a file", got.startswith(whole), len(rest) > 0 and sent[-70_000:].startswith(rest))
 
 
-for part in (bytes_and_modes, ends, options, options_without_effect, names, starting_anew, listening_no_more, opening, copies, signals, polls, much, files):
+def ports():
+    """Many that have a port of the kernel's choice, as Tcl's, to one server at once."""
+    resource.setrlimit(resource.RLIMIT_NOFILE, (4096, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    kept, failed = [], 0
+    for _ in range(900):
+        c = socket.socket()
+        c.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        c.bind((HOST, 0))
+        failed += said(c.connect, (HOST, port)) is not None
+        kept += [c, listener.accept()[0]]
+    show("failed", failed)
+    c = socket.socket()
+    c.bind((HOST, 0))
+    named = c.getsockname()
+    c.connect((HOST, port))
+    show("the port that was told", c.getsockname() == named, listener.accept()[1] == named)
+
+
+def nested():
+    """A handler that its own signal interrupts, while a thread waits for a connection's bytes."""
+    c, s = pair()
+    libc, depth = ctypes.CDLL(None), []
+    for flags, mask in ((0x40000000, bytes(128)), (0x40000000, b"\xff" * 128), (0, bytes(128))):
+        def handle(number):
+            depth.append(0)
+            if len(depth) < 5:
+                libc.raise_(number)
+            depth.append(1)
+
+        libc.raise_ = getattr(libc, "raise")
+        handler = ctypes.CFUNCTYPE(None, ctypes.c_int)(handle)
+        action = struct.pack(ACTION, ctypes.cast(handler, ctypes.c_void_p).value, mask, flags, 0)
+        libc.sigaction(signal.SIGUSR2, action, None)
+        timer = threading.Timer(SOON, lambda: signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR2))
+        timer.start()
+        libc.poll(struct.pack("@ihh", s.fileno(), select.POLLIN, 0), 1, 2000)
+        timer.join()
+        show("nested", depth)
+        depth.clear()
+
+
+# A `struct sigaction` of x86-64 and aarch64.
+ACTION = "@Q128sI4xQ"
+
+
+def handled_once():
+    """A handler that is for one signal, while a thread waits for a connection's bytes."""
+    for flags in (0x80000000, 0x80000000 | 0x40000000, 0x80000000 | 0x40000000 | 4, 0):
+        child = os.fork()
+        if child == 0:
+            c, s = pair()
+            libc = ctypes.CDLL(None)
+            times = []
+            kind = ctypes.CFUNCTYPE(None, ctypes.c_int)
+            handler = kind(lambda number: times.append(number))
+            action = struct.pack(ACTION, ctypes.cast(handler, ctypes.c_void_p).value, bytes(128), flags, 0)
+            libc.sigaction(signal.SIGUSR1, action, None)
+            former = ctypes.create_string_buffer(len(action))
+
+            def told():
+                libc.sigaction(signal.SIGUSR1, None, former)
+                now = struct.unpack(ACTION, former.raw[:len(action)])
+                return now[0] != 0, now[2] & 0xf8000004 == flags
+
+            before = told()
+            waits = select.poll()
+            waits.register(s, select.POLLIN)
+            timer = threading.Timer(SOON, lambda: signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1))
+            timer.start()
+            libc.poll(struct.pack("@ihh", s.fileno(), select.POLLIN, 0), 1, 2000)
+            show("once", before, len(times), told()[0])
+            timer.join()
+            os.kill(os.getpid(), signal.SIGUSR1)
+            show("again", len(times))
+            os._exit(0)
+        show("end", os.waitpid(child, 0)[1])
+
+
+def rooms():
+    """Lengths that none can have."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    c, s = pair()
+    c.send(b"12345678")
+    soon()
+    name, wrong = ctypes.create_string_buffer(64), struct.pack("i", -1)
+
+    def why(call, *arguments):
+        ctypes.set_errno(0)
+        call(*arguments)
+        return errno.errorcode.get(ctypes.get_errno())
+
+    show("received", why(libc.recvfrom, s.fileno(), ctypes.create_string_buffer(4), 4, 0, name, wrong))
+    show("names", why(libc.getsockname, s.fileno(), name, wrong), why(libc.getpeername, s.fileno(), name, wrong))
+    other = socket.socket()
+    other.connect((HOST, port))
+    show("accepted", why(libc.accept, listener.fileno(), name, wrong))
+
+
+def programs():
+    """Names, arguments and environments of programs that are nowhere."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    nowhere = libc.mmap(None, 4096, 0, 0x22, -1, 0)
+    there = (ctypes.c_char_p * 2)(b"true", None)
+    of_nowhere = (ctypes.c_void_p * 2)(nowhere, None)
+    for path, arguments, environment in (
+        (ctypes.c_void_p(nowhere), there, there),
+        (b"/bin/true", ctypes.c_void_p(nowhere), there),
+        (b"/bin/true", of_nowhere, there),
+        (b"/bin/true", there, ctypes.c_void_p(nowhere)),
+        (b"/bin/true", there, of_nowhere),
+    ):
+        libc.execve(path, arguments, environment)
+        show("no program", errno.errorcode[ctypes.get_errno()])
+
+
+for part in (bytes_and_modes, ends, options, options_without_effect, names, starting_anew, listening_no_more, opening, copies, signals, polls, much, files, ports, rooms, handled_once, nested, programs):
     show(part.__name__)
     part()

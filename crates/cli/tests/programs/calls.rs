@@ -31,3 +31,40 @@ print(libc.syscall(425, 1, ctypes.create_string_buffer(120)), errno.errorcode[ct
     assert_eq!(place.says(&["python3", "-c", script]), "-1 ENOSYS\n");
     place.check(0);
 }
+
+/// PHP loads its extensions so: they find libc's functions before those of a library that is
+/// preloaded.
+#[test]
+#[ignore = "needs cc, python3"]
+fn libraries_that_are_bound_to_libc_first_have_connections() {
+    const LIBRARY: &str = "
+#include <poll.h>
+#include <sys/socket.h>
+int takes(int connection) {
+    char bytes[8];
+    struct pollfd state = { connection, POLLIN };
+    if (poll(&state, 1, 10000) != 1)
+        return -1;
+    return recv(connection, bytes, sizeof bytes, 0);
+}
+";
+    const SCRIPT: &str = "
+import ctypes, os, socket, sys
+library = ctypes.CDLL(sys.argv[1], mode=os.RTLD_NOW | os.RTLD_DEEPBIND)
+listener = socket.create_server(('127.0.0.1', 0))
+client = socket.create_connection(listener.getsockname())
+server, _ = listener.accept()
+client.send(b'bytes')
+print(library.takes(server.fileno()))
+try:
+    ctypes.CDLL('/no/such/library.so', mode=os.RTLD_DEEPBIND)
+except OSError as error:
+    print('no such' in str(error).lower())
+";
+    alike(0, |place| {
+        let source = place.file("library.c", LIBRARY);
+        let library = format!("{}.so", source.trim_end_matches(".c"));
+        place.says(&["cc", "-shared", "-fPIC", "-o", &library, &source]);
+        place.says(&["python3", "-c", SCRIPT, &library])
+    });
+}

@@ -4,7 +4,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 
-use rustix::process::{Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::{Fabrics, eventually, wait_for_end};
 use crate::{LIMIT, Place, counter};
@@ -207,4 +207,57 @@ fn a_client_connects_from_its_nodes_next_life() {
     nodes.succeeds("up client");
     while client.says("hello") != "hello" {}
     client.end();
+}
+
+/// It closes all descriptors as daemons do that want nothing of who has started them, and goes
+/// on as another program that has no connection.
+const DAEMON: &str = "
+import os, sys
+os.closerange(3, 4096)
+if os.fork(): os._exit(0)
+os.setsid()
+for number in range(256):
+    try: os.close(number)
+    except OSError: pass
+os.open('/dev/null', os.O_RDWR), os.dup(0), os.dup(0)
+os.closerange(3, 4096)
+open(sys.argv[1] + '.new', 'w').write(str(os.getpid()))
+os.rename(sys.argv[1] + '.new', sys.argv[1])
+os.execvp('sleep', ['sleep', '1000'])
+";
+
+#[test]
+#[ignore = "needs python3"]
+fn a_daemon_that_has_closed_all_descriptors_keeps_its_node() {
+    let place = place();
+    let Some(nodes) = &place.nodes else { return };
+    let note = place.path("daemon");
+    let mut starting = place.command("another", &["python3", "-c", DAEMON, &note]);
+    assert!(starting.status().unwrap().success());
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    eventually("the daemon", || !read(&note).is_empty());
+    let daemon = read(&note).parse::<i32>().unwrap();
+    eventually("the daemon's program", || {
+        read(&format!("/proc/{daemon}/comm")).trim() == "sleep"
+    });
+    nodes.succeeds("stat another");
+    kill_process(Pid::from_raw(daemon).unwrap(), Signal::KILL).unwrap();
+    let is_there = || nodes.json("ps --json").to_string().contains("another");
+    eventually("the node's end", || !is_there());
+}
+
+/// The program has given the number of what keeps its node to something else.
+#[test]
+#[ignore = "needs python3"]
+fn a_number_that_no_longer_keeps_the_node_is_closed() {
+    let script = "
+import os
+os.dup2(0, 100)
+os.execvp('python3', ['python3', '-c', 'import os; os.close(100)'])";
+    let place = place();
+    let ended = place
+        .command("another", &["python3", "-c", script])
+        .output()
+        .unwrap();
+    assert!(ended.status.success(), "{ended:?}");
 }

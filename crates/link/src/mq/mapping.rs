@@ -1,9 +1,10 @@
 //! A peer's memory as one process of the node maps it.
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 
 use toehold_shm::ring::{PeerSection, Rings, Section, SectionError, connect};
-use toehold_shm::{Access, Region, RegionError};
+use toehold_shm::{Access, Change, Process, Region, RegionError};
 
 use super::bell;
 use super::change::PeerDescriptors;
@@ -11,9 +12,11 @@ use super::peer::Peer;
 use super::record::PayloadView;
 use super::state::{PeerRecord, State};
 
-/// What a process needs besides the node's region to exchange frames with a peer.
+/// What a process needs besides the node's region to exchange frames with a peer. A forked
+/// child has its parent's, and can go on with it ([`Port::take_over`](super::Port::take_over)).
 #[derive(Debug)]
-pub(super) struct Mapping {
+pub struct Mapping {
+    pub(super) slot: u16,
     /// Which occupant of its slot it belongs to.
     pub(super) generation: u32,
     pub(super) rings: Rings,
@@ -40,8 +43,17 @@ pub enum MapError {
 }
 
 impl Mapping {
+    /// The peer's slot and generation.
+    pub fn peer(&self) -> (u16, u16) {
+        (self.slot, self.generation as u16)
+    }
+
     /// Checks everything again: a peer can change what it wrote into its section.
-    pub(super) fn new(record: &PeerRecord, descriptors: PeerDescriptors) -> Result<Mapping, MapError> {
+    pub(super) fn new(
+        slot: u16,
+        record: &PeerRecord,
+        descriptors: PeerDescriptors,
+    ) -> Result<Mapping, MapError> {
         let own = Section::attach(descriptors.own_section)?;
         let peer = PeerSection::open(descriptors.peer_section, record.ring_capacity)?;
         let same = (peer.incarnation(), peer.capacity()) == (record.incarnation, record.ring_capacity);
@@ -54,6 +66,7 @@ impl Mapping {
             PayloadView::new(region, record.payload_offset, record.payload_len).ok_or(MapError::Mismatch)
         });
         Ok(Mapping {
+            slot,
             generation: record.generation,
             rings: connect(own, peer),
             payload: payload.transpose()?,
@@ -70,7 +83,7 @@ impl Mapping {
 /// A process's mappings, by slot.
 #[derive(Debug)]
 pub(super) struct Mappings {
-    slots: Vec<Option<Box<Mapping>>>,
+    slots: Vec<Option<Arc<Mapping>>>,
     /// The epoch at which all live peers were mapped, and no others.
     complete_at: Option<u64>,
 }
@@ -106,9 +119,10 @@ impl Mappings {
         Some(Peer { record, mapping })
     }
 
-    pub(super) fn insert(&mut self, slot: u16, mapping: Mapping) {
-        if let Some(place) = self.slots.get_mut(usize::from(slot)) {
-            *place = Some(Box::new(mapping));
+    pub(super) fn insert(&mut self, mapping: Arc<Mapping>) {
+        let _change = Process::this().map(Change::begin);
+        if let Some(place) = self.slots.get_mut(usize::from(mapping.slot)) {
+            *place = Some(mapping);
         }
     }
 
@@ -138,6 +152,7 @@ impl Mappings {
 
     #[cold]
     fn sweep_all(&mut self, state: &State) {
+        let _change = Process::this().map(Change::begin);
         for (slot, place) in self.slots.iter_mut().enumerate() {
             let record = state.get(slot as u16).filter(|record| record.is_live());
             let generation = record.map(|record| record.generation);

@@ -73,7 +73,7 @@ mod traffic;
 pub use self::bell::Bell;
 pub use self::change::{Change, Departed, Joined, PeerDescriptors};
 pub use self::directory::{DirectoryError, socket_names};
-pub use self::mapping::MapError;
+pub use self::mapping::{MapError, Mapping};
 pub use self::membership::Membership;
 pub use self::mesh::Mesh;
 pub use self::message::Refusal;

@@ -5,6 +5,8 @@
 //! process only keeps its mappings of the peers' memory for itself. It never waits,
 //! and knows nothing of how peers come and go but what it is told.
 
+use std::sync::Arc;
+
 use toehold_shm::{Carver, OutOfMemory, PayloadArea};
 
 use super::bell::Bell;
@@ -32,7 +34,7 @@ pub struct Port {
     pub(super) config: PortConfig,
     pub(super) capabilities: Capabilities,
     pub(super) mappings: Mappings,
-    pub(super) bell: Bell,
+    pub(super) bell: Arc<Bell>,
     /// This node's payload memory, where this process maps it.
     pub(super) payload: Option<PayloadArea>,
     pub(super) private: Box<Private>,
@@ -68,9 +70,10 @@ impl Port {
     pub fn create(
         carver: &mut Carver,
         config: &PortConfig,
-        bell: Bell,
+        bell: impl Into<Arc<Bell>>,
         payload: Option<PayloadArea>,
     ) -> Result<Port, PortError> {
+        let bell = bell.into();
         let max_peers = usize::from(config.max_peers);
         if !(1..=MAX_PEERS).contains(&max_peers) {
             return Err(PortError::MaxPeers(config.max_peers.into()));
@@ -106,20 +109,34 @@ impl Port {
         self.mappings.missing(&self.state)
     }
 
-    /// Maps the memory of a peer.
+    /// Maps the memory of a peer, and says what it has so.
     ///
     /// # Errors
     ///
     /// If the peer has left in the meantime, the memory cannot be mapped, or it is not
     /// the peer's.
-    pub fn map(&mut self, slot: u16, generation: u16, descriptors: PeerDescriptors) -> Result<(), MapError> {
+    pub fn map(
+        &mut self,
+        slot: u16,
+        generation: u16,
+        descriptors: PeerDescriptors,
+    ) -> Result<Arc<Mapping>, MapError> {
         let record = self.state.get(slot).filter(|record| record.is_live());
         let record = record
             .filter(|record| record.generation == u32::from(generation))
             .ok_or(MapError::Gone)?;
-        let mapping = Mapping::new(record, descriptors)?;
-        self.mappings.insert(slot, mapping);
-        Ok(())
+        let mapping = Arc::new(Mapping::new(slot, record, descriptors)?);
+        self.mappings.insert(Arc::clone(&mapping));
+        Ok(mapping)
+    }
+
+    /// Goes on with a peer's memory as the process which this one was forked from has mapped
+    /// it, unless that peer has left. It has to be of a port of the same node and shard.
+    pub fn take_over(&mut self, mapping: &Arc<Mapping>) {
+        let record = self.state.get(mapping.slot).filter(|record| record.is_live());
+        if record.is_some_and(|record| record.generation == mapping.generation) {
+            self.mappings.insert(Arc::clone(mapping));
+        }
     }
 
     /// Takes a peer in that joined, and maps it, or forgets one that left. For the
@@ -151,6 +168,7 @@ impl Port {
     fn join(&mut self, joined: Joined) -> Result<(), MapError> {
         self.state.insert(&joined);
         self.map(joined.slot, joined.generation, joined.descriptors)
+            .map(drop)
     }
 
     fn leave(&mut self, slot: u16, generation: u16, at_once: bool) {

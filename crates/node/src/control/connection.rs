@@ -213,6 +213,19 @@ impl Connection {
         }
     }
 
+    /// Makes this process one of the node's with what the one that it was forked from has of
+    /// it, and says its number.
+    ///
+    /// # Errors
+    ///
+    /// If the node refuses, has begun another life, or does not answer.
+    pub fn take_over(&mut self, life: u64) -> Result<u16, ControlError> {
+        match self.ask(&Request::TakeOver { life }, &[])? {
+            (Answer::TakenOver(process), _) => Ok(process),
+            _ => Err(self.nonsense()),
+        }
+    }
+
     /// The descriptors of a peer of one of the shards, `None` if it has left.
     ///
     /// # Errors

@@ -21,6 +21,18 @@ pub trait Host: Send + Sync + 'static {
     /// What the process is told instead.
     fn attach(&self, client: Client) -> Result<Attachment, Refusal>;
 
+    /// Gives a process a number that has all else from the one that it was forked from, if the
+    /// node is still in that life.
+    ///
+    /// # Errors
+    ///
+    /// What the process is told instead: it is to attach.
+    fn take_over(&self, _client: Client, _life: u64) -> Result<u16, Refusal> {
+        Err(Refusal::new(
+            "it gives nothing that could be taken over; attach to it",
+        ))
+    }
+
     /// A process that had attached is gone: it exited, was killed, or has hung
     /// up. Comes exactly once for each that attached.
     fn detached(&self, process: u16);

@@ -14,14 +14,14 @@ use crate::callers::Forwarded;
 use crate::placement::Placement;
 
 /// Version of these messages and of what processes of a node share.
-pub const VERSION: u32 = 12;
+pub const VERSION: u32 = 13;
 
 /// The build that a process and its node's engine must have in common: they
 /// share memory, whose layout belongs to it.
 pub const BUILD: &str = env!("CARGO_PKG_VERSION");
 
 /// Bytes of a packet, at most.
-pub(super) const MAX_PACKET: usize = 64 << 10;
+pub(super) const MAX_PACKET: usize = 8 << 10;
 
 /// Descriptors that come with a packet, at most: enough for a node with as many shards
 /// as there can be.
@@ -36,6 +36,9 @@ pub const MAX_HOLDERS: u16 = 32;
 pub(super) enum Request {
     /// To be a process of the node, until it hangs up.
     Attach { version: u32, build: String },
+    /// The same, with all that the process which this one was forked from has of that life of
+    /// the node.
+    TakeOver { life: u64 },
     /// The descriptors of a peer of one of the shards.
     Peer { shard: u8, slot: u16, generation: u16 },
     /// Holders for connections and listeners.
@@ -93,6 +96,8 @@ pub(super) enum Answer {
         process: u16,
         description: serde_json::Value,
     },
+    /// The number of the process.
+    TakenOver(u16),
     /// The descriptors come along; without any, the peer has left.
     Descriptors,
     /// Their numbers, in order; where they were asked for, the descriptors come along.

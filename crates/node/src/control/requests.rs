@@ -25,6 +25,12 @@ impl Server {
         let entrusted = session.and_then(|session| session.entrusted.take());
         let answer = match request {
             Request::Attach { version, build } => return self.attach(id, version, &build),
+            Request::TakeOver { life } => {
+                let client = self.client(id)?;
+                let process = self.host.take_over(client, life)?;
+                self.note_attached(id, process);
+                Answer::TakenOver(process)
+            }
             Request::Peer {
                 shard,
                 slot,
@@ -141,25 +147,9 @@ impl Server {
                  (protocol {version}); start the node again with the same version"
             )));
         }
-        let gone = || Refusal::new("the process has ended");
-        let session = self.sessions.get_mut(&id).ok_or_else(gone)?;
-        if session.process.is_some() {
-            return Err(Refusal::new("the connection's process has attached already"));
-        }
-        session.pidfd = session.open_pidfd().map_err(|_| gone())?;
-        let client = Client {
-            pid: session.pid,
-            uid: session.uid,
-            pidfd: session.pidfd.as_ref().and_then(|pidfd| pidfd.try_clone().ok()),
-        };
+        let client = self.client(id)?;
         let attachment = self.host.attach(client)?;
-        session.process = Some((attachment.process, SystemTime::now()));
-        self.keepers.used();
-        if let Some(pidfd) = &session.pidfd {
-            let (token, flags) = (Source::Process(id).token(), EventFlags::IN);
-            // Without it, the connection's end still tells.
-            let _ = epoll::add(&self.epoll, pidfd, token, flags);
-        }
+        self.note_attached(id, attachment.process);
         let answer = Answer::Attached {
             process: attachment.process,
             description: attachment.description,
@@ -168,6 +158,34 @@ impl Server {
         let door = self.porch.door();
         descriptors.push(door.map_err(|errno| Refusal::new(format!("it has no door left: {errno}")))?);
         Ok((answer, bounded(descriptors)?))
+    }
+
+    /// The process that asks to be attached. It is watched from now on.
+    fn client(&mut self, id: u64) -> Result<Client, Refusal> {
+        let gone = || Refusal::new("the process has ended");
+        let session = self.sessions.get_mut(&id).ok_or_else(gone)?;
+        if session.process.is_some() {
+            return Err(Refusal::new("the connection's process has attached already"));
+        }
+        session.pidfd = session.open_pidfd().map_err(|_| gone())?;
+        Ok(Client {
+            pid: session.pid,
+            uid: session.uid,
+            pidfd: session.pidfd.as_ref().and_then(|pidfd| pidfd.try_clone().ok()),
+        })
+    }
+
+    fn note_attached(&mut self, id: u64, process: u16) {
+        self.keepers.used();
+        let Some(session) = self.sessions.get_mut(&id) else {
+            return;
+        };
+        session.process = Some((process, SystemTime::now()));
+        if let Some(pidfd) = &session.pidfd {
+            let (token, flags) = (Source::Process(id).token(), EventFlags::IN);
+            // Without it, the connection's end still tells.
+            let _ = epoll::add(&self.epoll, pidfd, token, flags);
+        }
     }
 
     /// The client's number in the node.

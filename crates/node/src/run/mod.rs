@@ -7,10 +7,12 @@
 //! that is given. The descriptor is inherited by whatever the program starts, and never read
 //! or written: the node lasts as long as anybody has it, or has attached, and lives.
 
+mod keeper;
 mod library;
 mod program;
 mod stay;
 
+pub use self::keeper::{keeper_of, name_of_keeper};
 pub use self::library::{LibraryError, find as find_library, preload, without as preload_without};
 pub use self::program::{Obstacle, ProgramError, find as find_program, obstacle};
 pub use self::stay::{Stay, StayError, name_of};
@@ -32,6 +34,11 @@ pub const NODE: &str = "TOEHOLD_NODE";
 /// is one.
 pub const STATS: &str = "TOEHOLD_STATS";
 
+/// The variable that says which of the program's descriptors keeps the node, see
+/// [`Stay::inherited`]: its number, and which pipe it is of. The library keeps programs from
+/// closing it that close whatever they do not know.
+pub const KEEPER: &str = "TOEHOLD_KEEPER";
+
 /// Inherited descriptors have this number at least: shells and runtimes have those below to
 /// themselves.
 pub const FIRST_DESCRIPTOR: i32 = 100;
@@ -46,7 +53,7 @@ mod tests {
 
     #[test]
     fn variables_are_not_those_of_settings() {
-        let variables = [LIBRARY_VARIABLE, FABRIC, NODE, STATS];
+        let variables = [LIBRARY_VARIABLE, FABRIC, NODE, STATS, KEEPER];
         let taken = |variable: &&str| TABLE.iter().any(|setting| setting.variable == *variable);
         assert_eq!(variables.iter().find(|variable| taken(variable)), None);
     }

@@ -27,6 +27,7 @@ mod tests;
 
 use std::hint::spin_loop;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 
 use rustix::event::PollFlags;
 use toehold_link::Watch;
@@ -110,7 +111,7 @@ pub struct ShardHandle {
     pub(crate) channels: Channels,
     pub(crate) bells: Bells,
     /// The link's descriptor, to sleep on without the lease.
-    pub(crate) descriptor: Option<OwnedFd>,
+    pub(crate) descriptor: Option<Arc<OwnedFd>>,
     /// What its threads hear with that rest on descriptors of their own.
     pub(crate) ears: Ears,
     /// How long its threads drive without finding frames, whatever each waits for.

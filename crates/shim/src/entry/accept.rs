@@ -144,8 +144,11 @@ unsafe fn accept_from(
     if flags & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) != 0 {
         return Err(Errno::INVAL);
     }
-    // SAFETY: likewise.
-    let is_wrong = !from.is_null() && unsafe { room_for_name(from, len) }.is_err();
+    let room = match from.is_null() {
+        true => Ok(()),
+        // SAFETY: likewise.
+        false => unsafe { room_for_name(from, len) },
+    };
     loop {
         // A node that is gone leaves the kernel's.
         let has_some = listener.has_some();
@@ -157,9 +160,7 @@ unsafe fn accept_from(
             // Before the connection is taken: without a number it stays where it is.
             let place = Place::like(fd)?;
             if let Ok((stream, peer)) = listener.accept() {
-                if is_wrong {
-                    return Err(Errno::FAULT);
-                }
+                room?;
                 stream.set_nonblocking(flags & libc::SOCK_NONBLOCK != 0);
                 let number = place.fill(stream, flags & libc::SOCK_CLOEXEC != 0)?;
                 // SAFETY: the program passes room of that length.

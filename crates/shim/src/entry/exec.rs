@@ -8,16 +8,18 @@ use libc::pid_t;
 
 use super::variadic::{Arguments, variadic};
 use crate::inside::{Inside, is_inside};
+use crate::memory::is_readable;
 use crate::{next, relay, rights, start};
 
 pub(super) type Strings = *const *const c_char;
 
 /// What a program of the node has in its environment, in this process's.
-const NEEDED: [&CStr; 4] = [
+const NEEDED: [&CStr; 5] = [
     c"LD_PRELOAD",
     c"TOEHOLD_FABRIC",
     c"TOEHOLD_NODE",
     c"TOEHOLD_STATS",
+    c"TOEHOLD_KEEPER",
 ];
 
 /// What says which listeners it inherits.
@@ -90,6 +92,35 @@ pub(super) fn wants() -> bool {
     start::is_wanted() && !is_inside()
 }
 
+/// The same of a call for which the kernel will find the program's name and environment where
+/// the program says that they are.
+///
+/// # Safety
+///
+/// What of the environment is there, is null or a list that ends with null.
+unsafe fn wants_with(name: *const c_char, environment: Strings) -> bool {
+    if !wants() || !is_readable(name, 1) {
+        return false;
+    }
+    let mut next = environment;
+    while !next.is_null() {
+        if !is_readable(next, 1) {
+            return false;
+        }
+        // SAFETY: it is there, and the list has not ended.
+        let entry = unsafe { next.read() };
+        if entry.is_null() {
+            break;
+        }
+        if !is_readable(entry, 1) {
+            return false;
+        }
+        // SAFETY: likewise.
+        next = unsafe { next.add(1) };
+    }
+    true
+}
+
 /// `vfork(2)`: with a memory of its own, as the standard allows. What the child does with its
 /// descriptors would be done with the parent's otherwise.
 ///
@@ -113,7 +144,8 @@ pub(crate) unsafe extern "C" fn execve(
     arguments: Strings,
     environment: Strings,
 ) -> c_int {
-    if !wants() {
+    // SAFETY: the program passes an environment.
+    if !unsafe { wants_with(path, environment) } {
         // SAFETY: as the program passed it.
         return unsafe { next::execve(path, arguments, environment) };
     }
@@ -190,7 +222,8 @@ pub(crate) unsafe extern "C" fn execvpe(
     arguments: Strings,
     environment: Strings,
 ) -> c_int {
-    if !wants() {
+    // SAFETY: the program passes an environment.
+    if !unsafe { wants_with(file, environment) } {
         // SAFETY: as the program passed it.
         return unsafe { next::execvpe(file, arguments, environment) };
     }
@@ -207,11 +240,12 @@ pub(crate) unsafe extern "C" fn execvpe(
 /// As there.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn fexecve(fd: c_int, arguments: Strings, environment: Strings) -> c_int {
-    if !wants() {
+    let path = CString::new(format!("/proc/self/fd/{fd}")).unwrap_or_default();
+    // SAFETY: the program passes an environment.
+    if !unsafe { wants_with(path.as_ptr(), environment) } {
         // SAFETY: as the program passed it.
         return unsafe { next::fexecve(fd, arguments, environment) };
     }
-    let path = CString::new(format!("/proc/self/fd/{fd}")).unwrap_or_default();
     // SAFETY: the program passes an environment.
     let environment = unsafe { prepare(path.as_ptr(), &[], environment) };
     // SAFETY: as the program passed it, and more of the same.

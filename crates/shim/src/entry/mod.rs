@@ -10,6 +10,7 @@ mod epoll;
 mod exec;
 mod files;
 mod limits;
+mod load;
 mod names;
 mod open;
 mod options;
@@ -27,6 +28,7 @@ mod stdio;
 mod thread;
 mod variadic;
 
+pub(crate) use self::load::bind_to_stand_ins;
 pub(crate) use self::stdio::take_standard;
 
 use core::ffi::{c_int, c_void};

@@ -71,8 +71,15 @@ unsafe fn name_end(
 pub(crate) unsafe extern "C" fn getsockname(fd: c_int, name: *mut sockaddr, len: *mut socklen_t) -> c_int {
     // SAFETY: the program passes room of that length.
     let named = unsafe { name_of(fd, (name, len), Stream::local, Relayed::local) };
-    // SAFETY: what is not ours is as it was.
-    named.unwrap_or_else(|| unsafe { next::getsockname(fd, name, len) })
+    named.unwrap_or_else(|| {
+        if let Some(file) = table::get(fd).filter(|_| !is_inside())
+            && let Kind::Fresh(fresh) = &file.kind
+        {
+            fresh.note_named();
+        }
+        // SAFETY: what is not ours is as it was.
+        unsafe { next::getsockname(fd, name, len) }
+    })
 }
 
 /// `getpeername(2)`.

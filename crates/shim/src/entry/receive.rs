@@ -164,7 +164,11 @@ pub(crate) unsafe extern "C" fn recvfrom(
         let received = stream.receive(&mut [unsafe { room(buffer, len) }?], flags)?;
         if !from.is_null() {
             // SAFETY: the program passes a length to write to.
-            *unsafe { super::wanted(from_len) }? = 0;
+            let from_len = unsafe { super::wanted(from_len) }?;
+            if from_len.cast_signed() < 0 {
+                return Err(Errno::INVAL);
+            }
+            *from_len = 0;
         }
         Ok(received)
     });

@@ -54,16 +54,18 @@ pub(crate) unsafe extern "C" fn bind(fd: c_int, to: *const sockaddr, len: sockle
     let _inside = Inside::enter();
     if let Kind::Fresh(fresh) = &file.kind {
         // SAFETY: the program passes an address of that length.
-        if let Ok(Passed::Inet(at)) = unsafe { read_address(to, len) }
-            && node::has(plain(at).ip())
-        {
+        let at = match unsafe { read_address(to, len) } {
+            Ok(Passed::Inet(at)) => Some(plain(at)),
+            _ => None,
+        };
+        if at.is_some_and(|at| node::has(at.ip())) {
             // The kernel beside may not have the address.
             let _ = rustix::net::sockopt::set_ip_freebind(table::borrow(&fd), true);
         }
         // SAFETY: as the program passed it.
         let bound = unsafe { next::bind(fd, to, len) };
         if bound == 0 {
-            fresh.note_bound();
+            fresh.note_bound(at.is_some_and(|at| at.port() == 0));
         }
         return bound;
     }

@@ -21,6 +21,10 @@ pub(crate) struct Fresh {
     pub(crate) domain: c_int,
     pub(super) history: History,
     bound: AtomicBool,
+    /// The program has left the port that it is bound to to the kernel.
+    any_port: AtomicBool,
+    /// The program knows where it is bound to.
+    named: AtomicBool,
     /// It is bound to something that only the kernel has.
     kernels: AtomicBool,
     /// Another process may have it, too.
@@ -33,6 +37,8 @@ impl Fresh {
             domain,
             history: History::default(),
             bound: AtomicBool::new(false),
+            any_port: AtomicBool::new(false),
+            named: AtomicBool::new(false),
             kernels: AtomicBool::new(false),
             shared: AtomicBool::new(false),
         }
@@ -56,8 +62,15 @@ impl Fresh {
         }
     }
 
-    pub(crate) fn note_bound(&self) {
+    /// It is bound, to a port of the kernel's choice if the program has asked for `any_port`.
+    pub(crate) fn note_bound(&self, any_port: bool) {
         self.bound.store(true, Relaxed);
+        self.any_port.store(any_port, Relaxed);
+    }
+
+    /// The program is told where it is bound to.
+    pub(crate) fn note_named(&self) {
+        self.named.store(true, Relaxed);
     }
 
     /// Another process is about to have it, too.
@@ -123,15 +136,25 @@ impl Fresh {
 
     /// Connects it to an address of the node's part of the world.
     pub(crate) fn connect(&self, file: &File, number: c_int, to: SocketAddr) -> Outcome<c_int> {
+        let begin = |local: Option<SocketAddr>| {
+            node::with(|node| {
+                let options = ConnectOptions {
+                    local,
+                    timeout: None,
+                    settings: Some(self.settings(node)?),
+                };
+                TcpStream::begin(node, &target(to), &options).map_err(Errno::from)
+            })
+        };
         let local = self.local(number);
-        let begun = node::with(|node| {
-            let options = ConnectOptions {
-                local,
-                timeout: None,
-                settings: Some(self.settings(node)?),
-            };
-            TcpStream::begin(node, &target(to), &options).map_err(Errno::from)
-        })?;
+        // The kernel, which has chosen the port, knows nothing of the node's connections.
+        let may_be_another = self.any_port.load(Relaxed) && !self.named.load(Relaxed);
+        let begun = match (begin(local), local) {
+            (Err(Errno::ADDRINUSE), Some(local)) if may_be_another => {
+                begin(Some(SocketAddr::new(local.ip(), 0)))
+            }
+            (begun, _) => begun,
+        }?;
         let stream = Stream::connecting(begun, self);
         for option in self.other_options() {
             stream.apply(option)?;

@@ -6,9 +6,10 @@ use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::Arc;
 
 use super::{Lease, Revoked};
-use crate::{Carver, Region};
+use crate::{Carver, Region, RegionError};
 
 /// A value of this process, the handles to what the processes share, that is to be
 /// used by whoever has the lease.
@@ -63,20 +64,28 @@ impl<T> Leased<T> {
     /// fresh region, in the same order; a [fingerprint](Carver::fingerprint) that differs
     /// from the one there means that it did not, and it should fail then.
     ///
+    /// A forked child can use the mapping that it has from its parent.
+    ///
     /// # Errors
     ///
-    /// Those of `make`.
+    /// [`RegionError::InUse`] if this process has handles to what is in this mapping already;
+    /// those of `make`.
     ///
     /// # Panics
     ///
     /// If the region was opened for reading only.
-    pub fn attach<E>(
-        region: Region,
+    pub fn attach<E: From<RegionError>>(
+        region: impl Into<Arc<Region>>,
         make: impl FnOnce(&mut Carver) -> Result<(Lease, T), E>,
     ) -> Result<Self, E> {
+        let region = region.into();
+        if !region.take_use() {
+            return Err(RegionError::InUse.into());
+        }
         // SAFETY: the handles end up behind the lease, through which all processes that
-        // have the region for writing, which is one node's only, reach theirs; what `make`
-        // may keep beside them are atomic words, which need no lease.
+        // have the region for writing, which is one node's only, reach theirs; no others of
+        // this process lead to the same addresses; what `make` may keep beside them are
+        // atomic words, which need no lease.
         let mut carver = unsafe { Carver::attach(region) };
         let (lease, value) = make(&mut carver)?;
         Ok(Self::new(lease, value))

@@ -185,6 +185,52 @@ fn a_silent_child_does_not_keep_later_connections_of_its_parent_open() {
     kill(child, Signal::SIGKILL).unwrap();
 }
 
+/// How much shared memory this process maps.
+fn mapped() -> usize {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    maps.lines()
+        .filter(|line| line.contains("memfd:toehold-"))
+        .count()
+}
+
+/// A child, its child, and a thread of another child, which did not fork and cannot know
+/// whether what it has copies of is whole.
+pub(crate) fn fork_and_count_mappings() {
+    let mut stream = TcpStream::connect(&node("client"), address(7)).unwrap();
+    echo(&mut stream, b"the parent").unwrap();
+    let parents = mapped();
+    let taken_over = |stream: &mut TcpStream, word: &[u8]| {
+        assert_eq!(mapped(), parents);
+        echo(stream, word).unwrap();
+        assert_eq!(mapped(), parents);
+    };
+    reap(forked(|| {
+        taken_over(&mut stream, b"the child");
+        reap(forked(|| taken_over(&mut stream, b"its child")));
+    }));
+    reap(forked(|| {
+        reap(forked(|| {
+            taken_over(&mut stream, b"the child of one that did nothing")
+        }));
+        std::thread::scope(|scope| {
+            scope.spawn(|| echo(&mut stream, b"a thread").unwrap());
+        });
+        assert!(mapped() > parents);
+    }));
+    echo(&mut stream, b"the parent again").unwrap();
+}
+
+#[test]
+fn a_child_goes_on_with_what_its_parent_has_mapped() {
+    let world = world();
+    let server = world.attach("server");
+    let listener = TcpListener::bind(&server, (world.address(0), 7)).unwrap();
+    let program = Program::start("counts-mappings", &world);
+    let (mut stream, _) = listener.accept().unwrap();
+    give_back(&mut stream);
+    program.finish();
+}
+
 /// The parent's poll is none of the child's; what the child does to its copy is lost.
 pub(crate) fn fork_with_a_poll() {
     let client = node("client");

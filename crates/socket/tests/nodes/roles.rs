@@ -28,6 +28,7 @@ fn a_program() {
         "child-echoes" => forks::child_echoes,
         "parent-goes-on" => forks::parent_goes_on,
         "busy-forker" => forks::fork_while_busy,
+        "counts-mappings" => forks::fork_and_count_mappings,
         "silent-child" => forks::fork_a_silent_child,
         "polls" => forks::fork_with_a_poll,
         "private-calls" => forks::use_a_private_node_in_a_child,

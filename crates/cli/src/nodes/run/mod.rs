@@ -133,6 +133,10 @@ fn start(arguments: &Arguments, program: PathBuf) -> Result<ExitCode> {
         None => command.env_remove(run::STATS),
     };
     let keeper = stay.inherited()?;
+    command.env(
+        run::KEEPER,
+        run::name_of_keeper(&keeper).map_err(std::io::Error::from)?,
+    );
     let failed = |error: std::io::Error| failed(&arguments.command[0], &error);
     let (Some(usage), Some(stats)) = (usage, &arguments.stats) else {
         // What it does not inherit is closed when it begins.

@@ -26,6 +26,31 @@ fn who_comes_by_the_door_is_a_client_like_others() {
 }
 
 #[test]
+fn a_child_takes_over_what_its_parent_has() {
+    let served = Served::new();
+    let mut parent = served.connect();
+    let door = parent.attach().unwrap().door;
+    assert_eq!(served.told(), Told::Attached(std::process::id()));
+    let enter = || door.enter("web".parse().unwrap()).unwrap().timeout(PATIENCE);
+    let mut child = enter();
+    // Of a life that is over there is nothing left.
+    assert!(matches!(child.take_over(6), Err(ControlError::Refused { .. })));
+    assert_eq!(child.take_over(7).unwrap(), 2);
+    assert_eq!(served.told(), Told::Attached(std::process::id()));
+    // It is a process like others, once.
+    child.peer(0, 3, 1).unwrap().unwrap();
+    assert!(matches!(child.take_over(7), Err(ControlError::Refused { .. })));
+    assert!(matches!(child.attach(), Err(ControlError::Refused { .. })));
+    drop(child);
+    assert_eq!(served.told(), Told::Detached(2));
+    let mut other = enter();
+    other.take_over(6).unwrap_err();
+    assert_eq!(other.attach().unwrap().attachment.process, 3);
+    assert_eq!(served.told(), Told::Attached(std::process::id()));
+    served.end();
+}
+
+#[test]
 fn what_is_no_client_is_not_let_in() {
     let served = Served::new();
     let door = served.connect().attach().unwrap().door;

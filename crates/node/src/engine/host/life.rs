@@ -150,6 +150,11 @@ impl Life {
         })
     }
 
+    /// What tells this life from others, see [`Description`].
+    pub(super) fn number(&self) -> u64 {
+        self.description.life
+    }
+
     /// What a process needs to attach.
     pub(super) fn offer(&self) -> std::io::Result<(Description, Vec<OwnedFd>)> {
         let bells = &self.shards.get(0).bells;
@@ -386,7 +391,7 @@ impl Common<'_> {
         let port = Port::create(&mut carver, &port_config, membership.bell()?, Some(payload))?;
         let descriptor = port
             .descriptor()
-            .map(|descriptor| descriptor.try_clone_to_owned());
+            .map(|descriptor| descriptor.try_clone_to_owned().map(Arc::new));
         let descriptor = descriptor.transpose().map_err(NodeError::Descriptors)?;
         let bells = Bells::new(&self.fabric, &self.resters).map_err(no_descriptors)?;
         let link = NodeLink::Port(Box::new(port), tap);

@@ -172,6 +172,18 @@ impl State {
         numbers.find(|number| !self.processes.contains_key(number) && !life.is_burying(*number))
     }
 
+    /// Takes a process in, by that number.
+    fn admit(&mut self, client: &Client) -> Result<u16, Refusal> {
+        let number = self.number(self.life()?);
+        let number = number.ok_or_else(|| Refusal::new("it has as many processes as it can have"))?;
+        let joined = Process {
+            life: self.resets,
+            pid: client.pid,
+        };
+        self.processes.insert(number, joined);
+        Ok(number)
+    }
+
     /// Begins another life in place of one that is lost.
     fn reset(&mut self, config: &NodeConfig) {
         // It has to be out of the other one's way first.
@@ -212,25 +224,25 @@ impl Host for StackHost {
     fn attach(&self, client: Client) -> Result<Attachment, Refusal> {
         let mut state = self.lock();
         state.revive(&self.config);
-        let life = state.life()?;
-        let process = state
-            .number(life)
-            .ok_or_else(|| Refusal::new("it has as many processes as it can have"))?;
-        let offer = life.offer();
+        let offer = state.life()?.offer();
         let (description, descriptors) =
             offer.map_err(|error| Refusal::new(format!("it has no descriptors left: {error}")))?;
         let description = serde_json::to_value(&description)
             .map_err(|error| Refusal::new(format!("it cannot be described: {error}")))?;
-        let joined = Process {
-            life: state.resets,
-            pid: client.pid,
-        };
-        state.processes.insert(process, joined);
         Ok(Attachment {
-            process,
+            process: state.admit(&client)?,
             description,
             descriptors,
         })
+    }
+
+    fn take_over(&self, client: Client, life: u64) -> Result<u16, Refusal> {
+        let mut state = self.lock();
+        state.revive(&self.config);
+        match state.life()?.number() == life {
+            true => state.admit(&client),
+            false => Err(Refusal::new("it has begun anew; attach to it")),
+        }
     }
 
     fn detached(&self, process: u16) {

@@ -1,0 +1,159 @@
+//! What a process has of a node from its engine, and its children take over from it: the
+//! node's memory where it is mapped, the descriptors, and the peers that were met.
+//!
+//! A forked child has it all, the mappings and descriptors by the fork and the rest as copies.
+//! Only its number it has to get from the engine, which is to see it die.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use toehold_link::mq::{Bell, Mapping};
+use toehold_link::tap::TapDescription;
+use toehold_shm::{Access, Change, Process, Region};
+
+use crate::attached::{AttachError, Description, Descriptors};
+use crate::descriptors::copy;
+use crate::kernel::{Outlet, queues_of_shard};
+use crate::memory::Layout;
+use crate::shard::Bells;
+
+pub(crate) struct Estate {
+    life: u64,
+    shards: Vec<Ground>,
+}
+
+/// What it has of one of the shards.
+pub(crate) struct Ground {
+    pub(crate) layout: Layout,
+    pub(crate) fingerprint: u64,
+    pub(crate) region: Arc<Region>,
+    pub(crate) bells: Bells,
+    /// Of the node's port.
+    pub(crate) port: Arc<Bell>,
+    /// What is slept on without the lease.
+    pub(crate) sleep_on: Arc<OwnedFd>,
+    /// The queues of the TAP device that are this shard's, if the kernel is beside the node.
+    kernel: Option<Arc<(Vec<OwnedFd>, TapDescription)>>,
+    /// Those that this process or one that it was forked from has mapped, as long as the port
+    /// has them.
+    peers: Mutex<Vec<Weak<Mapping>>>,
+}
+
+impl Estate {
+    /// Of what the engine has said and given.
+    pub(crate) fn new(description: Description, descriptors: Vec<OwnedFd>) -> Result<Estate, AttachError> {
+        let Description { shards, life, kernel } = description;
+        let (behind, count) = (
+            kernel.as_ref().map_or(0, |kernel| kernel.queues.into()),
+            shards.len(),
+        );
+        let (bells, descriptors, queues) =
+            Descriptors::all(descriptors, count, behind).ok_or(AttachError::Build)?;
+        let (fabric, resters) = (Arc::new(bells.fabric), Arc::new(bells.resters));
+        let mut grounds = Vec::new();
+        for (index, ((layout, fingerprint), descriptors)) in shards.into_iter().zip(descriptors).enumerate() {
+            let Descriptors {
+                region,
+                sleeper,
+                driver,
+                port,
+            } = descriptors;
+            let kernel = match &kernel {
+                Some(kernel) => {
+                    let own = queues_of_shard(queues.len(), index, count).map(|queue| copy(&queues[queue]));
+                    Some(Arc::new((own.collect::<Result<_, _>>()?, kernel.tap.clone())))
+                }
+                None => None,
+            };
+            grounds.push(Ground {
+                layout,
+                fingerprint,
+                region: Arc::new(Region::open(region, Access::ReadWrite)?),
+                bells: Bells {
+                    sleeper: Arc::new(sleeper),
+                    resters: Arc::clone(&resters),
+                    driver: Arc::new(driver),
+                    fabric: Arc::clone(&fabric),
+                },
+                sleep_on: Arc::new(copy(port.as_fd())?),
+                port: Arc::new(port),
+                kernel,
+                peers: Mutex::default(),
+            });
+        }
+        Ok(Estate {
+            life,
+            shards: grounds,
+        })
+    }
+
+    /// The same for a child, whose parent's is not changed any more.
+    pub(crate) fn of_child(&self) -> Estate {
+        let of_child = |ground: &Ground| Ground {
+            layout: ground.layout.clone(),
+            fingerprint: ground.fingerprint,
+            region: Arc::clone(&ground.region),
+            bells: ground.bells.clone(),
+            port: Arc::clone(&ground.port),
+            sleep_on: Arc::clone(&ground.sleep_on),
+            kernel: ground.kernel.clone(),
+            // A thread that the child does not have may have been looking.
+            peers: Mutex::new(
+                ground
+                    .peers
+                    .try_lock()
+                    .map_or_else(|_| Vec::new(), |peers| peers.clone()),
+            ),
+        };
+        Estate {
+            life: self.life,
+            shards: self.shards.iter().map(of_child).collect(),
+        }
+    }
+
+    /// Which of the node's lives it is of.
+    pub(crate) fn life(&self) -> u64 {
+        self.life
+    }
+
+    /// Whether the kernel is beside the node.
+    pub(crate) fn is_beside_kernel(&self) -> bool {
+        self.shards.iter().any(|ground| ground.kernel.is_some())
+    }
+
+    pub(crate) fn shards(&self) -> impl Iterator<Item = &Ground> {
+        self.shards.iter()
+    }
+
+    /// Notes a peer that this process has mapped.
+    pub(crate) fn note(&self, shard: u8, peer: &Arc<Mapping>) {
+        let Some(ground) = self.shards.get(usize::from(shard)) else {
+            return;
+        };
+        let _change = Process::this().map(Change::begin);
+        let mut peers = ground.lock();
+        peers.retain(|known| known.strong_count() > 0);
+        peers.push(Arc::downgrade(peer));
+    }
+}
+
+impl Ground {
+    /// The peers that are still there.
+    pub(crate) fn peers(&self) -> Vec<Arc<Mapping>> {
+        self.lock().iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// This process's way into the TAP device.
+    pub(crate) fn outlet(&self) -> Result<Option<Outlet>, AttachError> {
+        let Some(kernel) = &self.kernel else {
+            return Ok(None);
+        };
+        let (queues, tap) = &**kernel;
+        let queues = queues.iter().map(copy).collect::<Result<_, _>>()?;
+        Ok(Some(Outlet::new(queues, tap)?))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Weak<Mapping>>> {
+        self.peers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
