@@ -2,14 +2,16 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use toehold_link::capture::Tap;
 use toehold_link::mq::{Bell, NodeName, Port, PortError};
 use toehold_link::tap::TapError;
-use toehold_shm::{Doorbell, Leased, OutOfMemory, PerProcess, Process, RegionError};
+use toehold_shm::{Doorbell, Leased, OutOfMemory, PerProcess, Process, RegionError, begin_to_leave, stay};
 
 use crate::attachment::{Attachment, Membership};
+use crate::clock;
 use crate::control::{Attached, Connection, ControlError, Door};
 use crate::descriptors::copy;
 use crate::estate::{Estate, Ground};
@@ -184,6 +186,33 @@ impl AttachedNode {
         let mut connection = self.door.enter(self.name).ok()?;
         let number = connection.take_over(self.life).ok()?;
         settle(estate, connection, self.process, number).ok()
+    }
+
+    /// Whether a thread of this process is in the middle of the node's stack: if it died now, the
+    /// node would have to begin anew.
+    pub fn is_busy(&self) -> bool {
+        let shards = self.part.get().map(|part| &part.shards);
+        shards.is_some_and(|shards| shards.iter().any(|(_, handle)| handle.lease.is_held_here()))
+    }
+
+    /// Keeps the threads of this process out of the node's stack, until [`AttachedNode::stay`], and
+    /// waits until none is in the middle of it, but no longer than `longest`.
+    pub fn leave(&self, longest: Duration) {
+        if self.part.get().is_none() {
+            return;
+        }
+        begin_to_leave(self.process);
+        let until = clock::now() + longest;
+        while self.is_busy() && clock::now() < until {
+            std::thread::yield_now();
+        }
+    }
+
+    /// This process does not end after all.
+    pub fn stay(&self) {
+        if self.part.get().is_some() {
+            stay();
+        }
     }
 
     /// The node's name.

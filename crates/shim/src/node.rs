@@ -14,7 +14,7 @@ use toehold_node::run;
 use toehold_posix::errno::{Errno, Outcome};
 use toehold_socket::Node;
 
-use crate::{process, stack, table};
+use crate::{process, signals, stack, table};
 
 /// Who has a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -154,6 +154,28 @@ pub(crate) fn drive() -> bool {
     driven.is_some_and(|driven| driven.is_ok())
 }
 
+/// Whether this process would take the node along if it died now.
+pub(crate) fn is_busy() -> bool {
+    NODE.load().as_ref().is_some_and(|node| node.is_busy())
+}
+
+/// Before this process ends: none of its threads is in the middle of the node's stack when it
+/// does.
+pub(crate) fn leave() {
+    /// Nobody has the stack for so long who is not stopped.
+    const LONGEST: Duration = Duration::from_millis(100);
+    if let Some(node) = NODE.load().as_ref() {
+        node.leave(LONGEST);
+    }
+}
+
+/// It has not ended.
+pub(crate) fn stay() {
+    if let Some(node) = NODE.load().as_ref() {
+        node.stay();
+    }
+}
+
 #[cold]
 fn attach() -> Option<Arc<Node>> {
     static SEARCH: Search = Search::new();
@@ -167,6 +189,7 @@ fn attach() -> Option<Arc<Node>> {
             // What the parent has is not dropped here.
             std::mem::forget(former);
         }
+        signals::guard();
         Some(node)
     };
     let find = || match most_descriptors() < FEWEST + ROOM {

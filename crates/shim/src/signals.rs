@@ -7,7 +7,10 @@
 //! that the kernel says about it, and leaves; it comes again when the thread has left the
 //! library. So a handler that is for one signal only is not for the kernel to take away, but
 //! for the library, once it runs; and the kernel blocks the signal of every handler, which the
-//! library undoes for those that may be interrupted by it. Signals that a thread causes itself, as by an access to no
+//! library undoes for those that may be interrupted by it. A signal that ends the process by
+//! itself would do so in the middle of the node's stack, which is lost then for all programs of
+//! the node. So there is one of the library's handlers in its place, too, which lets the threads
+//! leave first. Signals that a thread causes itself, as by an access to no
 //! memory, are not touched.
 
 use core::cell::Cell;
@@ -21,7 +24,7 @@ use libc::{
 };
 
 use crate::inside::is_inside;
-use crate::{cancel, next, start};
+use crate::{cancel, next, node, start};
 
 /// What the program has installed for a signal.
 struct Installed {
@@ -39,6 +42,29 @@ static INSTALLED: [Installed; SIGNALS] = [const {
         nests: AtomicBool::new(false),
     }
 }; SIGNALS];
+
+/// Whether signals that end the process are handled.
+static GUARDED: AtomicBool = AtomicBool::new(false);
+
+/// Those that do, if the program does nothing about it, and that others send, or the system for
+/// them.
+const ENDING: [c_int; 15] = [
+    libc::SIGHUP,
+    libc::SIGINT,
+    libc::SIGQUIT,
+    libc::SIGABRT,
+    libc::SIGUSR1,
+    libc::SIGUSR2,
+    libc::SIGPIPE,
+    libc::SIGALRM,
+    libc::SIGTERM,
+    libc::SIGSTKFLT,
+    libc::SIGXCPU,
+    libc::SIGXFSZ,
+    libc::SIGVTALRM,
+    libc::SIGPROF,
+    libc::SIGIO,
+];
 
 thread_local! {
     /// Signals that wait for this thread to leave the library, a bit each.
@@ -112,6 +138,11 @@ extern "C" fn stand_in(signal: c_int, info: *mut siginfo_t, context: *mut c_void
     if flags & SA_RESTART == 0 {
         ENDS.with(|ends| ends.set(true));
     }
+    let ends = installed.handler.load(Relaxed) == SIG_DFL;
+    if ends && !node::is_busy() {
+        // Wherever this thread waits, also for what it would get only after that.
+        return end(signal);
+    }
     if is_inside() && postpone(signal, info, context.cast()) {
         return;
     }
@@ -119,8 +150,10 @@ extern "C" fn stand_in(signal: c_int, info: *mut siginfo_t, context: *mut c_void
         0 => installed.handler.load(Relaxed),
         _ => taken(signal, installed),
     };
-    if handler == SIG_DFL || handler == SIG_IGN {
-        return;
+    match handler {
+        SIG_DFL => return end(signal),
+        SIG_IGN => return,
+        _ => {}
     }
     if installed.nests.load(Relaxed) {
         unblock(1 << (signal - 1));
@@ -137,20 +170,73 @@ extern "C" fn stand_in(signal: c_int, info: *mut siginfo_t, context: *mut c_void
     }
 }
 
-/// A handler that is for one signal, which is this one; what comes after it is the kernel's. If
-/// the signal has come to another thread as well, this one's is sent again, and so is the
-/// kernel's.
+/// A handler that is for one signal, which is this one, unless it has come to another thread
+/// just before. What comes after it does what the signal does by itself.
 fn taken(signal: c_int, installed: &Installed) -> usize {
-    // SAFETY: all zeroes is the action that signals have by themselves.
-    let default: sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
-    // SAFETY: an action, and no room for the former one.
-    unsafe { next::sigaction(signal, &default, core::ptr::null_mut()) };
     let handler = installed.handler.swap(SIG_DFL, Relaxed);
-    if handler == SIG_DFL {
-        // SAFETY: plain numbers.
-        unsafe { libc::raise(signal) };
+    if handler != SIG_DFL && !is_guarded(signal) {
+        let default = action(SIG_DFL);
+        // SAFETY: an action, and no room for the former one.
+        unsafe { next::sigaction(signal, &default, core::ptr::null_mut()) };
     }
     handler
+}
+
+/// Does what a signal does that the program does nothing about, when no thread is in the middle
+/// of the node's stack.
+fn end(signal: c_int) {
+    node::leave();
+    let default = action(SIG_DFL);
+    // SAFETY: an action, and no room for the former one.
+    unsafe { next::sigaction(signal, &default, core::ptr::null_mut()) };
+    // SAFETY: a plain number. It is blocked, as in every handler.
+    unsafe { libc::raise(signal) };
+    unblock(1 << (signal - 1));
+    // This is the first process of a namespace, which only others can end.
+    node::stay();
+    guard_from(signal);
+}
+
+/// From now on no signal ends the process in the middle of the node's stack.
+pub(crate) fn guard() {
+    if !GUARDED.swap(true, Relaxed) && !start::has_renounced() {
+        ENDING.into_iter().for_each(guard_from);
+    }
+}
+
+fn is_guarded(signal: c_int) -> bool {
+    GUARDED.load(Relaxed) && ENDING.contains(&signal)
+}
+
+/// Handles a signal, if nobody does, or ignores it.
+fn guard_from(signal: c_int) {
+    let mut present = action(SIG_DFL);
+    // SAFETY: no action, and room for the present one.
+    let known = unsafe { next::sigaction(signal, core::ptr::null(), &mut present) } == 0;
+    if known && present.sa_sigaction == SIG_DFL {
+        INSTALLED[signal as usize].handler.store(SIG_DFL, Relaxed);
+        INSTALLED[signal as usize].flags.store(0, Relaxed);
+        let guarding = guarding();
+        // SAFETY: an action, and no room for the former one.
+        unsafe { next::sigaction(signal, &guarding, core::ptr::null_mut()) };
+    }
+}
+
+/// The action of a signal that ends the process. Calls of the program's that it comes into do not
+/// matter any more.
+fn guarding() -> sigaction {
+    let mut guarding = action(stand_in as *const () as usize);
+    guarding.sa_flags = SA_SIGINFO | SA_RESTART;
+    // SAFETY: the mask is a set of signals.
+    unsafe { libc::sigfillset(&mut guarding.sa_mask) };
+    guarding
+}
+
+fn action(handler: usize) -> sigaction {
+    // SAFETY: all zeroes is an action, with no flags and an empty mask.
+    let mut action: sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
+    action.sa_sigaction = handler;
+    action
 }
 
 /// Blocks the signal from the moment that the handler returns, and sends it again.
@@ -192,7 +278,11 @@ pub(crate) unsafe fn install(signal: c_int, new: *const sigaction, old: *mut sig
     // SAFETY: the program passes an action, or none.
     let action = unsafe { new.as_ref() }.map(|new| {
         let mut action = *new;
-        if new.sa_sigaction != SIG_DFL && new.sa_sigaction != SIG_IGN {
+        if new.sa_sigaction == SIG_DFL && is_guarded(signal) {
+            installed.handler.store(SIG_DFL, Relaxed);
+            installed.flags.store(new.sa_flags, Relaxed);
+            action = guarding();
+        } else if new.sa_sigaction != SIG_DFL && new.sa_sigaction != SIG_IGN {
             installed.handler.store(new.sa_sigaction, Relaxed);
             installed.flags.store(new.sa_flags, Relaxed);
             // SAFETY: the mask is a set of signals.
@@ -228,11 +318,7 @@ pub(crate) unsafe fn install(signal: c_int, new: *const sigaction, old: *mut sig
 
 /// Installs a handler with some flags, and nothing blocked meanwhile; gives the former one.
 pub(crate) fn install_simply(signal: c_int, handler: usize, flags: c_int) -> usize {
-    // SAFETY: all zeroes is an action, with an empty mask.
-    let mut new: sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
-    // SAFETY: as above.
-    let mut old: sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
-    new.sa_sigaction = handler;
+    let (mut new, mut old) = (action(handler), action(SIG_DFL));
     new.sa_flags = flags;
     // SAFETY: two actions.
     match unsafe { install(signal, &new, &mut old) } {
@@ -243,8 +329,7 @@ pub(crate) fn install_simply(signal: c_int, handler: usize, flags: c_int) -> usi
 
 /// Sets a flag of what is installed for a signal, or takes it away.
 pub(crate) fn set_flag(signal: c_int, flag: c_int, on: bool) -> c_int {
-    // SAFETY: all zeroes is an action.
-    let mut action: sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
+    let mut action = action(SIG_DFL);
     // SAFETY: room for an action.
     if unsafe { install(signal, core::ptr::null(), &mut action) } != 0 {
         return -1;

@@ -447,6 +447,37 @@ def nested():
 ACTION = "@Q128sI4xQ"
 
 
+def pipes():
+    """Between connections and pipes that have little room."""
+    for flags in (os.SPLICE_F_NONBLOCK, 0):
+        c, s = pair()
+        sent = os.urandom(60_000)
+        c.sendall(sent)
+        soon()
+        r, w = os.pipe()
+        os.write(w, bytes(50_000))
+        show("some", 0 < os.splice(s.fileno(), w, 1 << 20, flags=flags) < 60_000)
+        os.set_blocking(r, False)
+        s.setblocking(False)
+        got = b""
+        while len(got) < 110_000:
+            try:
+                got += os.read(r, 100_000)
+            except BlockingIOError:
+                pass
+            try:
+                os.splice(s.fileno(), w, 7_000, flags=os.SPLICE_F_NONBLOCK)
+            except BlockingIOError:
+                pass
+        show("all", got[50_000:] == sent)
+        os.set_blocking(r, True)
+        s.setblocking(True)
+        reader = threading.Thread(target=lambda: (soon(), os.write(w, b"!")))
+        reader.start()
+        show("into a connection", os.splice(r, s.fileno(), 10), c.recv(10))
+        reader.join()
+
+
 def handled_once():
     """A handler that is for one signal, while a thread waits for a connection's bytes."""
     for flags in (0x80000000, 0x80000000 | 0x40000000, 0x80000000 | 0x40000000 | 4, 0):
@@ -500,6 +531,27 @@ def rooms():
     show("accepted", why(libc.accept, listener.fileno(), name, wrong))
 
 
+def acknowledging():
+    """Who connects, and takes it back at once, with an acknowledgement that waits for data, was not there."""
+    fresh = socket.create_server((HOST, 0))
+    fresh.settimeout(0.3)
+    for quick in (1, 0):
+        c = socket.socket()
+        c.setblocking(False)
+        c.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, quick)
+        c.connect_ex(fresh.getsockname())
+        c.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        c.close()
+        try:
+            show("came", said(fresh.accept()[0].recv, 1))
+        except TimeoutError:
+            show("never came")
+    c = socket.socket()
+    c.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 0)
+    c.connect(fresh.getsockname())
+    show("sent", c.send(b"data"), fresh.accept()[0].recv(10))
+
+
 def programs():
     """Names, arguments and environments of programs that are nowhere."""
     libc = ctypes.CDLL(None, use_errno=True)
@@ -518,6 +570,6 @@ def programs():
         show("no program", errno.errorcode[ctypes.get_errno()])
 
 
-for part in (bytes_and_modes, ends, options, options_without_effect, names, starting_anew, listening_no_more, opening, copies, signals, polls, much, files, ports, rooms, handled_once, nested, programs):
+for part in (bytes_and_modes, ends, options, options_without_effect, names, starting_anew, listening_no_more, opening, copies, signals, polls, much, files, ports, rooms, pipes, acknowledging, handled_once, nested, programs):
     show(part.__name__)
     part()

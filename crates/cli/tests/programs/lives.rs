@@ -261,3 +261,79 @@ os.execvp('python3', ['python3', '-c', 'import os; os.close(100)'])";
         .unwrap();
     assert!(ended.status.success(), "{ended:?}");
 }
+
+/// Clients that talk all the time end in one way, one after the other, and a connection of
+/// another program of the same node is to know nothing of it.
+const ENDING: &str = "
+import os, random, signal, socket, sys, threading, time
+how = sys.argv[1]
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+listener = socket.create_server(('127.0.0.1', 0))
+address = listener.getsockname()
+if not os.fork():
+    while True:
+        peer, _ = listener.accept()
+        if not os.fork():
+            try:
+                while bytes := peer.recv(4096): peer.sendall(bytes)
+            finally: os._exit(0)
+        peer.close()
+def talk():
+    with socket.create_connection(address) as client:
+        while True:
+            client.sendall(b'x' * 100)
+            client.recv(4096)
+other = socket.create_connection(address)
+for _ in range(60):
+    client = os.fork()
+    if not client:
+        if how.startswith('SIG'): talk()
+        threading.Thread(target=talk, daemon=True).start()
+        time.sleep(0.01 + random.random() / 50)
+        if how == 'exec': os.execvp('true', ['true'])
+        os._exit(0)
+    if how.startswith('SIG'):
+        time.sleep(0.01 + random.random() / 50)
+        os.kill(client, getattr(signal, how))
+    status = os.waitpid(client, 0)[1]
+    assert os.WTERMSIG(status) == (getattr(signal, how) if how.startswith('SIG') else 0), status
+    other.sendall(b'still')
+    assert other.recv(10) == b'still'
+print('as before', flush=True)
+os.killpg(0, signal.SIGTERM)
+";
+
+fn ends(how: &str) {
+    let place = place();
+    let Some(nodes) = &place.nodes else { return };
+    let mut command = place.command("client", &["setsid", "-w", "python3", "-c", ENDING, how]);
+    let ended = command.output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&ended.stdout), "as before\n", "{ended:?}");
+    let status = nodes.json("stat client --json");
+    assert_eq!(counter(&status, "node_resets"), 0);
+    assert!(counter(&status, "tcp_passive_opens") > 20);
+}
+
+#[test]
+#[ignore = "needs python3"]
+fn a_busy_client_that_is_told_to_end_leaves_its_node_alone() {
+    ends("SIGTERM");
+}
+
+#[test]
+#[ignore = "needs python3"]
+fn a_busy_client_that_is_interrupted_leaves_its_node_alone() {
+    ends("SIGINT");
+}
+
+#[test]
+#[ignore = "needs python3"]
+fn a_client_that_ends_with_a_busy_thread_leaves_its_node_alone() {
+    ends("exit");
+}
+
+#[test]
+#[ignore = "needs python3"]
+fn a_client_with_a_busy_thread_that_becomes_another_program_leaves_its_node_alone() {
+    ends("exec");
+}

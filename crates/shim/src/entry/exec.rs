@@ -9,7 +9,7 @@ use libc::pid_t;
 use super::variadic::{Arguments, variadic};
 use crate::inside::{Inside, is_inside};
 use crate::memory::is_readable;
-use crate::{next, relay, rights, start};
+use crate::{next, node, relay, rights, start};
 
 pub(super) type Strings = *const *const c_char;
 
@@ -133,6 +133,14 @@ pub(crate) unsafe extern "C" fn vfork() -> pid_t {
     unsafe { libc::fork() }
 }
 
+/// The other threads end when another program begins, wherever they are.
+fn alone(begin: impl FnOnce() -> c_int) -> c_int {
+    node::leave();
+    let failed = begin();
+    node::stay();
+    failed
+}
+
 /// `execve(2)`.
 ///
 /// # Safety
@@ -152,7 +160,7 @@ pub(crate) unsafe extern "C" fn execve(
     // SAFETY: the program passes a path and an environment.
     let environment = unsafe { prepare(path, &[], environment) };
     // SAFETY: as the program passed it, and more of the same.
-    unsafe { next::execve(path, arguments, environment.as_ptr()) }
+    alone(|| unsafe { next::execve(path, arguments, environment.as_ptr()) })
 }
 
 /// Another program is about to have connections of this one's. `given`: what it gets besides
@@ -230,7 +238,7 @@ pub(crate) unsafe extern "C" fn execvpe(
     // SAFETY: the program passes a name and an environment.
     let environment = unsafe { prepare(file, &[], environment) };
     // SAFETY: as the program passed it, and more of the same.
-    unsafe { next::execvpe(file, arguments, environment.as_ptr()) }
+    alone(|| unsafe { next::execvpe(file, arguments, environment.as_ptr()) })
 }
 
 /// `fexecve(3)`.
@@ -249,7 +257,7 @@ pub(crate) unsafe extern "C" fn fexecve(fd: c_int, arguments: Strings, environme
     // SAFETY: the program passes an environment.
     let environment = unsafe { prepare(path.as_ptr(), &[], environment) };
     // SAFETY: as the program passed it, and more of the same.
-    unsafe { next::fexecve(fd, arguments, environment.as_ptr()) }
+    alone(|| unsafe { next::fexecve(fd, arguments, environment.as_ptr()) })
 }
 
 /// The arguments of a program that are passed one by one.

@@ -1,16 +1,17 @@
 //! `sendfile` and `splice`, between connections and what is the kernel's.
 
 use core::cell::RefCell;
-use core::ffi::{c_int, c_uint, c_void};
+use core::ffi::{c_int, c_short, c_uint, c_void};
 use std::io::{self, IoSlice, IoSliceMut};
+use std::time::Duration;
 
-use libc::{loff_t, off_t, size_t, ssize_t};
+use libc::{loff_t, off_t, pollfd, size_t, ssize_t};
 use toehold_posix::errno::{Errno, Outcome};
 
 use super::on_stream;
 use crate::answer::{errno, outcome, set_errno};
-use crate::next;
 use crate::socket::Stream;
+use crate::{next, table, wait};
 
 /// Bytes that are copied at once, at most: as many as make a super-frame, and stay in the
 /// processor's own cache until they are copied again.
@@ -204,7 +205,7 @@ pub(crate) unsafe extern "C" fn splice(
         if !to_offset.is_null() {
             return Err(Errno::SPIPE);
         }
-        splice_in(stream, from, len, flags)
+        splice_in(stream, from, to, len, flags)
     })
     .or_else(|| {
         on_stream(from, |stream| {
@@ -224,31 +225,39 @@ pub(crate) unsafe extern "C" fn splice(
     }
 }
 
-/// From a pipe into a connection: what was taken out of the pipe has to find room.
-fn splice_in(stream: &Stream, from: c_int, len: size_t, flags: c_uint) -> Outcome<ssize_t> {
+/// From a pipe into a connection: what is taken out of the pipe has found room before.
+fn splice_in(stream: &Stream, from: c_int, to: c_int, len: size_t, flags: c_uint) -> Outcome<ssize_t> {
     let at_once = flags & libc::SPLICE_F_NONBLOCK != 0;
-    let mut buffer = vec![0_u8; len.min(PIECE)];
-    if at_once && !crate::wait::is_readable(from) {
+    if at_once && !wait::is_readable(from) {
         return Err(Errno::AGAIN);
     }
-    if stream.is_nonblocking() {
-        let room = stream.inner.send_room().map_err(Errno::from)?;
-        if room == 0 {
-            return Err(Errno::AGAIN);
-        }
-        buffer.truncate(room);
+    let mut room = stream.inner.send_room().map_err(Errno::from)?;
+    if room == 0 && stream.is_nonblocking() {
+        return Err(Errno::AGAIN);
     }
+    if room == 0 {
+        wait_for(to, libc::POLLOUT, wait::poll)?;
+        // If there still is none, sending says why.
+        room = stream.inner.send_room().map_err(Errno::from)?.max(1);
+    }
+    if !at_once && !wait::is_readable(from) {
+        wait_for(from, libc::POLLIN, polled)?;
+    }
+    let mut buffer = vec![0_u8; len.min(PIECE).min(room)];
     // SAFETY: the buffer has that room.
     let read = outcome(unsafe { next::read(from, buffer.as_mut_ptr().cast(), buffer.len()) })? as usize;
+    let more = match flags & libc::SPLICE_F_MORE {
+        0 => 0,
+        _ => libc::MSG_MORE,
+    };
     let mut rest = &buffer[..read];
     while !rest.is_empty() {
-        let more = if flags & libc::SPLICE_F_MORE != 0 {
-            libc::MSG_MORE
-        } else {
-            0
-        };
         match stream.send(&[IoSlice::new(rest)], more) {
             Ok(sent) => rest = &rest[sent as usize..],
+            // Another thread has taken the room. What was taken out of the pipe is not lost.
+            Err(Errno::AGAIN | Errno::INTR) => {
+                let _ = wait_for(to, libc::POLLOUT, wait::poll);
+            }
             Err(errno) if rest.len() == read => return Err(errno),
             Err(_) => break,
         }
@@ -258,21 +267,75 @@ fn splice_in(stream: &Stream, from: c_int, len: size_t, flags: c_uint) -> Outcom
 
 /// From a connection into a pipe: what the pipe has no room for stays in the connection.
 fn splice_out(stream: &Stream, to: c_int, len: size_t, flags: c_uint) -> Outcome<ssize_t> {
-    let how = if flags & libc::SPLICE_F_NONBLOCK != 0 {
-        libc::MSG_DONTWAIT
-    } else {
-        0
-    };
-    let mut buffer = vec![0_u8; len.min(64 << 10)];
-    let seen = stream.receive(&mut [IoSliceMut::new(&mut buffer)], how | libc::MSG_PEEK)? as usize;
+    let at_once = flags & libc::SPLICE_F_NONBLOCK != 0;
+    let mut buffer = vec![0_u8; len.min(PIECE)];
+    // The flag is about the pipe.
+    let seen = stream.receive(&mut [IoSliceMut::new(&mut buffer)], libc::MSG_PEEK)? as usize;
     if seen == 0 {
         return Ok(0);
     }
-    // SAFETY: so many bytes were filled.
-    let written = outcome(unsafe { next::write(to, buffer.as_ptr().cast(), seen) })?;
+    let written = loop {
+        match fill(to, &buffer[..seen]) {
+            Err(Errno::AGAIN) if !at_once && !is_nonblocking(to) => wait_for(to, libc::POLLOUT, polled)?,
+            written => break written?,
+        }
+    };
     stream.receive(
         &mut [IoSliceMut::new(&mut buffer[..written as usize])],
         libc::MSG_DONTWAIT,
     )?;
     Ok(written)
+}
+
+/// Writes what a pipe has room for, without waiting for more.
+fn fill(pipe: c_int, bytes: &[u8]) -> Outcome<ssize_t> {
+    let part = IoSlice::new(bytes);
+    // SAFETY: `IoSlice` is an `iovec`, and there is one.
+    let written = unsafe { next::pwritev2(pipe, (&raw const part).cast(), 1, -1, libc::RWF_NOWAIT) };
+    match outcome(written) {
+        // Not a pipe, or before Linux 6.5: so many bytes find room in one that says that it has some.
+        Err(Errno::OPNOTSUPP) if is_writable(pipe) => {
+            let bytes = &bytes[..bytes.len().min(libc::PIPE_BUF)];
+            // SAFETY: so many bytes are there.
+            outcome(unsafe { next::write(pipe, bytes.as_ptr().cast(), bytes.len()) })
+        }
+        Err(Errno::OPNOTSUPP) => Err(Errno::AGAIN),
+        written => written,
+    }
+}
+
+fn is_nonblocking(number: c_int) -> bool {
+    let flags = rustix::fs::fcntl_getfl(table::borrow(&number));
+    flags.is_ok_and(|flags| flags.contains(rustix::fs::OFlags::NONBLOCK))
+}
+
+fn is_writable(number: c_int) -> bool {
+    let mut state = [pollfd {
+        fd: number,
+        events: libc::POLLOUT,
+        revents: 0,
+    }];
+    polled(&mut state, Some(Duration::ZERO)) == Ok(1)
+}
+
+/// Waits until a descriptor is ready, or a signal comes.
+fn wait_for(
+    number: c_int,
+    events: c_short,
+    poll: fn(&mut [pollfd], Option<Duration>) -> Outcome<c_int>,
+) -> Outcome<()> {
+    let mut state = [pollfd {
+        fd: number,
+        events,
+        revents: 0,
+    }];
+    poll(&mut state, None).map(drop)
+}
+
+/// `poll` of the kernel's descriptors: at once, or without an end.
+fn polled(fds: &mut [pollfd], timeout: Option<Duration>) -> Outcome<c_int> {
+    let timeout = if timeout.is_some() { 0 } else { -1 };
+    // SAFETY: so many descriptors are there.
+    outcome(unsafe { next::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, timeout) } as ssize_t)
+        .map(|ready| ready as c_int)
 }

@@ -8,6 +8,7 @@ mod control;
 mod descriptors;
 mod epoll;
 mod exec;
+mod exit;
 mod files;
 mod limits;
 mod load;

@@ -137,6 +137,10 @@ pub(crate) unsafe extern "C" fn syscall(
             }
             #[cfg(target_arch = "x86_64")]
             libc::SYS_fork => process::fork_by_number(|| next::syscall(number, a, b, c, d, e, f)),
+            libc::SYS_exit_group => {
+                crate::node::leave();
+                next::syscall(number, a, b, c, d, e, f)
+            }
             libc::SYS_setuid
             | libc::SYS_setreuid
             | libc::SYS_setresuid

@@ -8,7 +8,7 @@ use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::{Acquire, Release};
 use std::sync::Arc;
 
-use super::{Lease, Revoked};
+use super::{Lease, Revoked, leaving};
 use crate::{Carver, Region, RegionError};
 
 /// A value of this process, the handles to what the processes share, that is to be
@@ -160,8 +160,19 @@ impl<T> Leased<T> {
         })
     }
 
+    /// Whether a thread of this process has the lease, or is just getting it.
+    #[inline]
+    pub fn is_held_here(&self) -> bool {
+        self.lease.holder() == Some(self.lease.me())
+    }
+
     #[inline]
     fn mark(&self) -> Result<(), Revoked> {
+        if leaving::is_leaving() {
+            self.lease.release();
+            leaving::wait();
+            self.lease.acquire()?;
+        }
         if self.in_use.swap(true, Acquire) {
             // Somebody has broken the lease's word; the one who has the value lets go.
             Err(Revoked)

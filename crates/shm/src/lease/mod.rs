@@ -9,12 +9,16 @@
 mod handle;
 #[cfg(not(loom))]
 mod leased;
+#[cfg(not(loom))]
+mod leaving;
 mod protocol;
 
 #[cfg(not(loom))]
 pub use handle::{Lease, Vigil};
 #[cfg(not(loom))]
 pub use leased::{LeaseGuard, Leased};
+#[cfg(not(loom))]
+pub use leaving::{begin_to_leave, stay};
 pub(crate) use protocol::Side;
 
 /// The lease cannot be had any more: the node is dead, or this process was taken

@@ -177,6 +177,32 @@ impl Node {
         Ok(driven.is_some())
     }
 
+    /// Whether a thread of this process is in the middle of the stack of a node that it has
+    /// attached to: if the process were killed now, the node would have to begin anew. May be
+    /// called in a signal's handler.
+    pub fn is_busy(&self) -> bool {
+        match &self.shared.place {
+            Place::Here(_) => false,
+            Place::Elsewhere(node) => node.is_busy(),
+        }
+    }
+
+    /// Before a process ends whose other threads use a node that it has attached to: keeps them
+    /// out of the stack from now on, and waits until none is in the middle of it, for some time
+    /// at most. May be called in a signal's handler.
+    pub fn leave(&self, longest: Duration) {
+        if let Place::Elsewhere(node) = &self.shared.place {
+            node.leave(longest);
+        }
+    }
+
+    /// The process goes on after [`Node::leave`].
+    pub fn stay(&self) {
+        if let Place::Elsewhere(node) = &self.shared.place {
+            node.stay();
+        }
+    }
+
     /// What the stack has counted since the node was made.
     ///
     /// # Errors

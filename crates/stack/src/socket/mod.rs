@@ -198,6 +198,9 @@ pub(crate) mod setting {
     pub(crate) const CHANGED_SHIFT: u32 = 15;
     /// Others that say so too may listen at the same address and port (SO_REUSEPORT).
     pub(crate) const REUSE_PORT: u32 = 1 << 15;
+    /// Acknowledgements wait for data to go with, that of a SYN-ACK as well: the program has
+    /// asked for that.
+    pub(crate) const LATE_ACK: u32 = 1 << 18;
     /// What a connection keeps here for itself; no new one begins with it.
     pub(crate) const INTERNAL: u32 =
         MORE_ANNOUNCED | FAST_OPEN | FAST_OPEN_COOKIE | FAST_OPEN_EXPERIMENT | CHANNEL | CHANGED;

@@ -76,7 +76,10 @@ impl Settings {
         match option {
             SocketOption::NoDelay(on) => self.set(setting::NO_DELAY, on),
             SocketOption::Cork(on) => self.set(setting::CORK, on),
-            SocketOption::QuickAck(on) => self.set(setting::QUICK_ACK, on),
+            SocketOption::QuickAck(on) => {
+                self.set(setting::QUICK_ACK, on);
+                self.set(setting::LATE_ACK, !on);
+            }
             SocketOption::Keepalive(on) => self.set(setting::KEEPALIVE, on),
             SocketOption::UrgentInline(on) => self.set(setting::URGENT_INLINE, on),
             SocketOption::ReuseAddress(on) => self.set(setting::REUSE_ADDRESS, on),

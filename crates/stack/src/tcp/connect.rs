@@ -7,7 +7,7 @@ use super::segment::Segment;
 use super::time_wait::Flow;
 use super::{Context, State, Tcp, flag};
 use crate::ip::Ip;
-use crate::socket::{Change, ConnectionId, Settings, SocketError};
+use crate::socket::{Change, ConnectionId, Settings, SocketError, setting};
 use crate::time::Instant;
 use crate::tuple::{Address, FourTuple};
 
@@ -167,7 +167,11 @@ impl Tcp {
         if acknowledged {
             pcb.measure_handshake(cx.now, segment);
             pcb.snd_una = segment.ack;
-            pcb.set(flag::ACK_NOW);
+            match pcb.settings.has(setting::LATE_ACK) {
+                // The first data bring it along.
+                true => pcb.ack_at = cx.now + self.config.delayed_ack,
+                false => pcb.set(flag::ACK_NOW),
+            }
             self.establish(cx, index, segment);
             if !segment.payload.is_empty() || segment.has(Flags::FIN) {
                 self.data_input(cx, index, segment, None);

@@ -1,0 +1,43 @@
+//! `_exit`, and the library's own end: a process takes its threads along, wherever they are.
+
+use core::ffi::c_int;
+
+use crate::{next, node};
+
+/// `_exit(2)`.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn _exit(status: c_int) -> ! {
+    node::leave();
+    loop {
+        // SAFETY: a plain number.
+        unsafe { next::_exit(status) };
+    }
+}
+
+/// The same by its name in the C standard.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn _Exit(status: c_int) -> ! {
+    // SAFETY: as there.
+    unsafe { _exit(status) }
+}
+
+/// After all that a program does at its end but the last of `exit`.
+extern "C" fn end() {
+    node::leave();
+}
+
+#[cfg(not(test))]
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static END: extern "C" fn() = end;
+
+#[cfg(test)]
+const _: extern "C" fn() = end;
