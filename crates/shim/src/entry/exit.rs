@@ -23,6 +23,7 @@ pub(crate) unsafe extern "C" fn _exit(status: c_int) -> ! {
 /// # Safety
 ///
 /// As there.
+#[allow(non_snake_case)] // The standard's name.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn _Exit(status: c_int) -> ! {
     // SAFETY: as there.

@@ -51,3 +51,66 @@ pub(super) fn wait() {
     }
     stay();
 }
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use std::sync::atomic::AtomicU64;
+    use std::time::Instant;
+
+    use super::*;
+    use crate::process::tests::forked;
+    use crate::{Carver, Lease, Leased, Region};
+
+    /// In a process of its own, since all threads of it are kept from their leases.
+    #[test]
+    fn no_thread_gets_a_lease_of_a_process_that_leaves_until_it_stays() {
+        let status = forked(|| {
+            let process = Process::this().unwrap();
+            let mut carver = Carver::new(Region::private(Lease::BYTES_NEEDED).unwrap()).unwrap();
+            let shared = Leased::new(carver.lease().unwrap().with_holder(2), ());
+            let (rounds, ends) = (AtomicU64::new(0), AtomicU32::new(0));
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    while ends.load(Relaxed) == 0 {
+                        drop(shared.lock().unwrap());
+                        rounds.fetch_add(1, Relaxed);
+                    }
+                });
+                let goes_on = || {
+                    let before = rounds.load(Relaxed);
+                    while rounds.load(Relaxed) < before + 10 {
+                        std::thread::yield_now();
+                    }
+                };
+                goes_on();
+                let began = Instant::now();
+                begin_to_leave(process);
+                while shared.is_held_here() {
+                    std::thread::yield_now();
+                }
+                // It may just have let go.
+                std::thread::sleep(LOOK);
+                let before = rounds.load(Relaxed);
+                std::thread::sleep(5 * LOOK);
+                let stands = rounds.load(Relaxed) == before && !shared.is_held_here();
+                // Later it goes on anyhow.
+                let is_late = began.elapsed() > LOOK * LOOKS / 2;
+                stay();
+                goes_on();
+                ends.store(1, Relaxed);
+                u8::from(stands || is_late)
+            })
+        });
+        assert_eq!(status, 1);
+    }
+
+    #[test]
+    fn a_child_of_a_process_that_leaves_does_not() {
+        let status = forked(|| {
+            begin_to_leave(Process::this().unwrap());
+            let child = forked(|| u8::from(is_leaving()));
+            u8::from(is_leaving()) + 2 * child
+        });
+        assert_eq!(status, 1);
+    }
+}
