@@ -15,7 +15,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use toehold_link::shared::SharedSettings;
 use toehold_link::udp::parse_peers;
 use toehold_node::engine::{self, Engine, Launch, Lifetime, Seat};
-use toehold_node::fabric::Fabric;
+use toehold_node::fabric::{Fabric, NodeRecord};
 use toehold_node::settings::{NodeSettings, parse_bytes};
 use toehold_node::uplink::{EthernetEnd, SegmentEnd, TapEnd, UdpEnd, UplinkConfig, UplinkHost};
 
@@ -103,7 +103,7 @@ pub(super) struct Memory {
 }
 
 /// Other hosts, for the command line.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Default, clap::Args)]
 pub(super) struct Hosts {
     /// Where this host listens for the others; 0.0.0.0 or :: (in brackets) for all its addresses
     #[arg(long, value_name = "ADDRESS:PORT")]
@@ -215,6 +215,53 @@ pub(super) fn start(start: Start, name: &str, ends: &Ends, mut settings: NodeSet
     let record = launch.start().with_context(|| format!("cannot start {name}"))?;
     up::show(&[record], start.json)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// An uplink to the network of an interface, under the interface's name, unless there is one.
+pub(super) fn onto(
+    interface: &str,
+    within: &Within,
+    mtu: u16,
+    log: Option<PathBuf>,
+) -> Result<Option<NodeRecord>> {
+    if let Ok(mut known) = within.connect(interface) {
+        let leads_to = known.status()?.stack.interface;
+        if leads_to.is_some_and(|known| known.name == interface) {
+            return Ok(None);
+        }
+        bail!("the fabric has another {interface}; try `toehold uplink NAME --interface {interface}`");
+    }
+    let ends = Ends {
+        interface: None,
+        netns: None,
+        bridged: false,
+        tap_queues: 1,
+        ethernet: Some(interface.to_owned()),
+        access: Access::default(),
+        hosts: Hosts::default(),
+        memory: Memory {
+            segment: None,
+            segment_size: None,
+            segment_members: SharedSettings::DEFAULT_MEMBERS,
+            member: None,
+        },
+    };
+    ends.config()?;
+    let launch = Launch {
+        program: side::program()?,
+        arguments: ends.arguments(),
+        fabric: within.fabric.clone(),
+        node: interface.to_owned(),
+        settings: NodeSettings {
+            mtu,
+            ..NodeSettings::default()
+        },
+        networks: Vec::new(),
+        lifetime: Lifetime::UntilTold,
+        own_network: false,
+        log,
+    };
+    Ok(Some(launch.start()?))
 }
 
 impl Ends {

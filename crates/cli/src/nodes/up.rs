@@ -11,7 +11,7 @@ use toehold_node::engine::{Engine, Launch, Lifetime, Seat};
 use toehold_node::fabric::{Fabric, NodeRecord};
 
 use super::settings::Settings;
-use super::{Within, address, engine, print_json, table};
+use super::{Within, address, engine, forward, print_json, table};
 use crate::side;
 
 /// Starts nodes: an engine process for each
@@ -24,6 +24,7 @@ use crate::side;
   toehold up web --ipv4 10.77.0.80/16 --connections 1000000
   toehold up --fabric lab --network 192.168.7.0/24 a b c --json
   toehold up web --tap --netns web        # as root: then `ip netns exec web ping 10.77.0.2`
+  toehold up web --ipv4 192.0.2.50/24 --uplink eth0    # as root: on the network of eth0
   toehold up web --foreground
 
 Exit status: 0, or 1 if a node could not be started.")]
@@ -39,6 +40,11 @@ pub(crate) struct Arguments {
     /// a fabric's first nodes [default: 10.77.0.0/16 and fd77::/64]
     #[arg(long, value_name = "ADDRESS/PREFIX")]
     network: Vec<IpNet>,
+
+    /// Lead the fabric to the network of an interface, too, by an uplink of that name, unless
+    /// there is one: see `toehold uplink --interface`
+    #[arg(long, value_name = "INTERFACE", conflicts_with = "foreground")]
+    uplink: Option<String>,
 
     /// Append what the engine processes say to FILE; nothing unless something is wrong
     #[arg(long, value_name = "FILE", conflicts_with = "foreground")]
@@ -78,6 +84,16 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
             Err(error) => {
                 failed = true;
                 eprintln!("toehold: cannot start {node}: {error:#}");
+            }
+        }
+    }
+    if let Some(interface) = arguments.uplink.as_deref().filter(|_| !failed) {
+        let mtu = arguments.settings.0.mtu;
+        match forward::onto(interface, &arguments.within, mtu, arguments.log.clone()) {
+            Ok(uplink) => records.extend(uplink),
+            Err(error) => {
+                failed = true;
+                eprintln!("toehold: cannot start the uplink {interface}: {error:#}");
             }
         }
     }

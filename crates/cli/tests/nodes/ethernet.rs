@@ -281,6 +281,36 @@ fn an_uplink_tells_how_its_interface_is() {
     assert!(shown.contains("eth0 (gone)"), "{shown}");
 }
 
+/// `up --uplink` starts an uplink if there is none to that interface.
+#[test]
+#[ignore = "needs namespaces, ip"]
+fn a_node_is_started_on_the_network_of_an_interface() {
+    let lan = Lan::new("");
+    lan.fabrics.succeeds("down --all");
+    let start = |line: &str| lan.host.run(|| lan.fabrics.run(line)).unwrap();
+    assert!(start("up a --ipv4 10.77.0.1/16 --uplink eth0").status.success());
+    let shown = || lan.fabrics.json("stat eth0 --json")["status"]["stack"].clone();
+    assert_eq!(shown()["interface"]["name"], "eth0");
+    let engine = lan.fabrics.engine("eth0");
+    assert!(start("up b --uplink eth0").status.success());
+    assert_eq!(lan.fabrics.engine("eth0"), engine);
+    eventually("the nodes", || shown()["peers"] == 2);
+    lan.streams(&lan.attach("a"), OF_A[0], OF_PEER[0]);
+    let missing = start("up c --uplink no-such-one");
+    let said = String::from_utf8_lossy(&missing.stderr).into_owned();
+    assert!(
+        !missing.status.success() && said.contains("no-such-one"),
+        "{said}"
+    );
+    // One of that name that leads elsewhere, or nowhere.
+    let taken = start("up d --uplink a");
+    let said = String::from_utf8_lossy(&taken.stderr).into_owned();
+    assert!(
+        !taken.status.success() && said.contains("toehold uplink NAME"),
+        "{said}"
+    );
+}
+
 /// Somebody on the interface's network has the address: who comes later is refused, be it a
 /// node, an interface of the kernel's, or the uplink.
 #[test]

@@ -82,7 +82,7 @@ fn a_client_that_does_not_read_holds_nobody_up_and_is_dropped() {
         slow: Duration::from_millis(50),
         ..Limits::default()
     };
-    let served = Served::with(200, limits);
+    let served = Served::with(25, limits);
     let mut attached = served.connect();
     attached.attach().unwrap();
     assert_eq!(served.told(), Told::Attached(std::process::id()));
@@ -105,7 +105,7 @@ fn a_client_that_does_not_read_holds_nobody_up_and_is_dropped() {
 /// comes twice.
 #[test]
 fn a_client_that_asks_ahead_gets_every_answer() {
-    let served = Served::with(200, Limits::default());
+    let served = Served::with(25, Limits::default());
     let client = served.raw();
     let asked = 50;
     for _ in 0..asked {
