@@ -1,10 +1,11 @@
 //! Programs write nonsense all over their node's memory.
 
 use toehold_node::Placement;
+use toehold_socket::TcpStream;
 
 use crate::killed::Witness;
 use crate::processes::{Part, Process};
-use crate::programs::{FULL_WAYS, WAYS, echo_once};
+use crate::programs::{FULL_WAYS, WAYS, echo, echo_once};
 use crate::support::{Random, World, attach, eventually, resets, serve_echoes, status, within};
 
 fn memory_is_scribbled_over(rounds: u64, seed: u64) {
@@ -44,7 +45,12 @@ fn memory_is_scribbled_over(rounds: u64, seed: u64) {
         });
         elsewhere.goes_on();
         drop((scribbler, load));
-        echo_once(&attach(path, "busy"), peer);
+        // Who was killed just now may have been in the middle of the stack.
+        eventually("the node's next life", || {
+            let node = attach(path, "busy");
+            let mut stream = TcpStream::connect(&node, peer)?;
+            echo(&mut stream, b"as ever")
+        });
     }
     let node = attach(path, "busy");
     echo_once(&node, peer);
