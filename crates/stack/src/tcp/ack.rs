@@ -106,7 +106,7 @@ impl Tcp {
         progress.acked = ack.distance(pcb.snd_una);
         let data = ack.distance(pcb.queue_start()).min(pcb.send_queue.len() as u32);
         pcb.send_queue.consume(&mut self.payload, data as usize);
-        pcb.bytes_acked += u64::from(data);
+        pcb.bytes_acked = pcb.bytes_acked.wrapping_add(data.into());
         pcb.snd_una = ack;
         if pcb.has(flag::URGENT_OUT) && ack.ge(pcb.snd_up) {
             pcb.clear(flag::URGENT_OUT);

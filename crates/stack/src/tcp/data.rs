@@ -167,7 +167,7 @@ impl Tcp {
             taken += queued;
         }
         pcb.rcv_nxt += taken as u32;
-        pcb.bytes_received += taken as u64;
+        pcb.bytes_received = pcb.bytes_received.wrapping_add(taken as u64);
         (taken, direct == len)
     }
 

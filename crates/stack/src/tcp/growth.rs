@@ -102,8 +102,9 @@ impl Tcp {
     /// while and probes it.
     pub(super) fn probed(&mut self, index: u32) {
         let pcb = &self.pcbs[index];
+        let room = pcb.rcv_adv.after(pcb.rcv_nxt);
         // What is less than scaling can express was advertised as nothing.
-        if pcb.rcv_adv.after(pcb.rcv_nxt) >> pcb.rcv_wscale == 0 {
+        if room.unbounded_shr(pcb.rcv_wscale.into()) == 0 {
             self.grow_for_idle_program(index);
         }
     }

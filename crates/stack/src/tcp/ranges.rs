@@ -155,7 +155,7 @@ impl Tcp {
                 let more = range.end.distance(pcb.rcv_nxt);
                 pcb.receive_queue.extend(more as usize);
                 pcb.rcv_nxt = range.end;
-                pcb.bytes_received += u64::from(more);
+                pcb.bytes_received = pcb.bytes_received.wrapping_add(more.into());
             }
             pcb.ranges = range.next;
             if pcb.latest_range == at {
