@@ -172,7 +172,7 @@ impl State {
         numbers.find(|number| !self.processes.contains_key(number) && !life.is_burying(*number))
     }
 
-    /// Takes a process in, by that number.
+    /// Takes a process in, and says its number.
     fn admit(&mut self, client: &Client) -> Result<u16, Refusal> {
         let number = self.number(self.life()?);
         let number = number.ok_or_else(|| Refusal::new("it has as many processes as it can have"))?;
