@@ -7,7 +7,7 @@
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::copy::{copy_away, copy_bytes, prepare_write};
-use crate::{Gather, NONE, Payload};
+use crate::{Chain, Gather, NONE, Payload};
 
 /// State of a queue; the bytes are in a [`Payload`], which every operation has to
 /// be given: always the same one.
@@ -309,6 +309,45 @@ impl ByteQueue {
             debug_assert!(self.reach == 0);
             self.start = (within & (payload.block_len() - 1)) as u32;
         }
+    }
+
+    /// A queue of all that is in such blocks.
+    pub fn of_chain(payload: &Payload, chain: Chain) -> Self {
+        let len = (chain.blocks as usize) << payload.shift();
+        let len = u32::try_from(len).unwrap_or(u32::MAX);
+        Self {
+            head: chain.first,
+            tail: chain.last,
+            len,
+            reach: len,
+            blocks: chain.blocks,
+            ..Self::EMPTY
+        }
+    }
+
+    /// Notes in `owned`, which grows as need be, the blocks that the queue holds. False: the
+    /// queue is damaged, or another one holds some of them.
+    #[must_use]
+    pub fn claim_blocks(&self, payload: &Payload, owned: &mut Vec<bool>) -> bool {
+        if owned.len() < payload.touched() {
+            owned.resize(payload.touched(), false);
+        }
+        let (mut last, mut block) = (NONE, self.head.wrapping_sub(1));
+        for _ in 0..self.blocks {
+            let place = owned.get_mut(block as usize);
+            let Some(place) = place.filter(|owned| payload.is_used(block) && !**owned) else {
+                return false;
+            };
+            *place = true;
+            (last, block) = (block, payload.next(block));
+        }
+        let end = match self.blocks {
+            0 => 0,
+            _ => u64::from(self.start) + u64::from(self.reach),
+        };
+        let held = u64::from(self.blocks) << payload.shift();
+        let is_whole = block == NONE && last == self.tail.wrapping_sub(1);
+        is_whole && self.len <= self.reach && end <= held
     }
 
     /// Forgets all bytes and gives all blocks back.

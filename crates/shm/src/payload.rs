@@ -287,6 +287,49 @@ impl Payload {
         self.links.len() as u32
     }
 
+    /// After somebody died in the middle of a change: makes all blocks free that were, and a
+    /// chain of those that are in nobody's queue. `owned` says of each block whether it is in
+    /// one; see [`ByteQueue::claim_blocks`](crate::ByteQueue::claim_blocks). Takes time in
+    /// proportion to the most blocks that were ever in use.
+    pub fn mend(&mut self, owned: &[bool]) -> Chain {
+        let touched = (self.head[0].touched as usize).min(self.links.len());
+        let (mut free, mut used) = (0, 0);
+        let mut stray = Chain::default();
+        for block in (0..touched).rev() {
+            let number = block as u32 + 1;
+            if owned.get(block).is_some_and(|&owned| owned) {
+                used += 1;
+            } else if self.links[block] & FREE != 0 {
+                self.links[block] = FREE | free;
+                free = number;
+            } else {
+                used += 1;
+                self.links[block] = stray.first;
+                if stray.blocks == 0 {
+                    stray.last = number;
+                }
+                stray.first = number;
+                stray.blocks += 1;
+            }
+        }
+        let head = &mut self.head[0];
+        (head.free, head.used) = (free, used);
+        (head.retired_first, head.retired_last, head.retired) = (0, 0, 0);
+        stray
+    }
+
+    /// Blocks that were ever in use.
+    pub(crate) fn touched(&self) -> usize {
+        (self.head[0].touched as usize).min(self.links.len())
+    }
+
+    /// Leaves the lists of free blocks as no change that is finished does.
+    #[cfg(test)]
+    pub(crate) fn disturb(&mut self) {
+        let head = &mut self.head[0];
+        (head.free, head.used, head.retired_last, head.retired) = (head.touched, 7, 1, 5);
+    }
+
     /// Where the blocks lie, for telling others.
     pub fn area(&self) -> PayloadArea {
         PayloadArea {
@@ -303,7 +346,7 @@ impl Payload {
     }
 
     #[inline]
-    fn is_used(&self, block: u32) -> bool {
+    pub(crate) fn is_used(&self, block: u32) -> bool {
         // Blocks never touched have the link of a block in use, 0, but no index below `touched`.
         block < self.head[0].touched
             && self
@@ -321,6 +364,14 @@ impl fmt::Debug for Payload {
             .field("capacity", &self.links.len())
             .finish()
     }
+}
+
+/// Blocks that are linked to each other, each + 1; 0 if there are none.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Chain {
+    pub(crate) first: u32,
+    pub(crate) last: u32,
+    pub(crate) blocks: u32,
 }
 
 /// Where the blocks of a [`Payload`] lie in its region: what makes a reference

@@ -2,6 +2,8 @@
 
 use core::fmt;
 use core::ops::{Index, IndexMut};
+use core::sync::atomic::Ordering::Release;
+use core::sync::atomic::compiler_fence;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -73,8 +75,10 @@ impl<T: Plain> Slab<T> {
             index
         };
         head.len = head.len.wrapping_add(1);
-        self.states[index as usize] = LIVE;
         self.slots[index as usize] = value;
+        // Who is killed leaves a value whole, or not there.
+        compiler_fence(Release);
+        self.states[index as usize] = LIVE;
         Some(index)
     }
 
@@ -122,6 +126,36 @@ impl<T: Plain> Slab<T> {
     #[inline]
     pub fn peek(&self, index: u32) -> Option<&T> {
         self.slots.get(index as usize)
+    }
+
+    /// After somebody died in the middle of a change: keeps the values that `keep` says, and
+    /// makes all other slots free ones. Takes time in proportion to the most values there
+    /// ever were.
+    pub fn mend(&mut self, mut keep: impl FnMut(u32, &T) -> bool) {
+        let touched = (self.head[0].touched as usize).min(self.slots.len());
+        let (mut free, mut len) = (0, 0);
+        for index in (0..touched).rev() {
+            if self.states[index] == LIVE && keep(index as u32, &self.slots[index]) {
+                len += 1;
+            } else {
+                self.states[index] = free;
+                free = index as u32 + 1;
+            }
+        }
+        let head = &mut self.head[0];
+        (head.free, head.len) = (free, len);
+    }
+
+    /// Leaves the head as no change that is finished does.
+    #[cfg(test)]
+    pub(crate) fn disturb(&mut self) {
+        let head = &mut self.head[0];
+        (head.free, head.len) = (head.touched, 77);
+    }
+
+    /// Slots that ever held a value: the first so many.
+    pub fn touched(&self) -> u32 {
+        self.head[0].touched.min(self.slots.len() as u32)
     }
 
     /// Number of values.

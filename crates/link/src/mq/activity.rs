@@ -23,7 +23,7 @@ pub(super) const LOOKS: usize = 8;
 const PERIOD: u32 = 512;
 
 /// What is known of who sends.
-#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[derive(Debug, Clone, Copy, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub(super) struct Activity {
     /// Peers that frames were exchanged with in this period, and in the one before.

@@ -92,6 +92,13 @@ impl Addresses {
         }
     }
 
+    /// Leaves nothing as it was.
+    #[cfg(test)]
+    pub(super) fn disturb(&mut self, random: &mut impl FnMut() -> u64) {
+        self.keys.iter_mut().for_each(|key| *key = random());
+        self.slots.iter_mut().for_each(|slot| *slot = random() as u16);
+    }
+
     /// Forgets all, to be told anew who is there.
     pub(super) fn clear(&mut self) {
         self.keys.fill(0);

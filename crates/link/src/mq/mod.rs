@@ -23,6 +23,7 @@
 //! | `rounds`, `sleep` | receiving, sleeping |
 //! | `activity` | which of many peers are looked at |
 //! | `state`, `mapping` | what a port remembers, in the region; what each process maps |
+//! | `mend` | a port whose driver was killed |
 //! | `peer`, `record` | frames in and out of a pair of rings; their layout |
 //! | `gateway` | what crosses to who is no member, and from there |
 //! | `slots`, `addresses` | sets of peers; who has an address |
@@ -53,6 +54,7 @@ mod handshake;
 mod mapping;
 mod members;
 mod membership;
+mod mend;
 mod mesh;
 mod message;
 mod name;

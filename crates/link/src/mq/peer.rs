@@ -275,12 +275,12 @@ impl Peer<'_> {
     }
 
     #[inline]
-    fn producer(&mut self) -> Producer<'_> {
+    pub(super) fn producer(&mut self) -> Producer<'_> {
         self.mapping.rings.producer(&mut self.record.outgoing)
     }
 
     #[inline]
-    fn consumer(&mut self) -> Consumer<'_> {
+    pub(super) fn consumer(&mut self) -> Consumer<'_> {
         self.mapping.rings.consumer(&mut self.record.incoming)
     }
 }

@@ -194,7 +194,7 @@ impl Port {
     /// membership by its owner after each change and now and then, so that the slot can
     /// be used again, and a peer that broke the rules is cut off. Told once.
     pub fn departed(&mut self) -> Option<Departed> {
-        let slot = self.state.head_mut().departed.pop()?;
+        let slot = self.state.next_departed()?;
         let record = self.state.get(slot)?;
         Some(Departed {
             slot,

@@ -1,7 +1,15 @@
 //! What a port remembers: plain data in the node's region, which whoever holds the
 //! node's lease goes on with.
 //!
-//! Any contents are survived: indices are checked, numbers wrap, loops are bounded.
+//! Any contents are survived: indices are checked, numbers wrap, loops are bounded. A record
+//! says by itself who its peer is and whether frames are exchanged with it; all else follows
+//! from the records, and is made anew of them ([`State::mend`]) if somebody was killed while
+//! it changed something.
+
+mod mend;
+
+use core::sync::atomic::Ordering::Release;
+use core::sync::atomic::compiler_fence;
 
 use toehold_shm::ring::{ConsumerState, Corrupt, ProducerState};
 use toehold_shm::{Carver, OutOfMemory, Table};
@@ -114,6 +122,10 @@ const GONE: u32 = 16;
 const SHARDED: u32 = 32;
 /// The peer is the port of a bridge.
 const BRIDGE_PORT: u32 = 64;
+/// The peer leads to others.
+const GATEWAY: u32 = 128;
+/// No more frames are exchanged with the peer, and the membership was not told yet.
+const DEPARTED: u32 = 256;
 
 /// What a peer broke.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -160,6 +172,7 @@ impl PeerRecord {
                 | flag(joined.shares_payload, SHARES_PAYLOAD)
                 | flag(joined.payload.is_some(), GIVES_PAYLOAD)
                 | flag(joined.steering.count > 1, SHARDED)
+                | flag(joined.gateway != Gateway::None, GATEWAY)
                 | flag(joined.gateway == Gateway::BridgePort, BRIDGE_PORT),
             offence: 0,
             incarnation: joined.incarnation,
@@ -180,6 +193,16 @@ impl PeerRecord {
     #[inline]
     pub(super) fn is_live(&self) -> bool {
         self.flags & LIVE != 0
+    }
+
+    /// Whether the membership is still to be told that the peer is done with.
+    fn is_departed(&self) -> bool {
+        self.flags & DEPARTED != 0
+    }
+
+    /// Whether the peer leads to others.
+    fn is_gateway(&self) -> bool {
+        self.flags & GATEWAY != 0
     }
 
     #[inline]
@@ -406,7 +429,7 @@ impl State {
 
     /// Puts a peer into its slot.
     pub(super) fn insert(&mut self, joined: &Joined) {
-        self.remove(joined.slot);
+        self.remove(joined.slot, 0);
         let position = self.len();
         let Some(record) = self.records.get_mut(usize::from(joined.slot)) else {
             return;
@@ -429,12 +452,13 @@ impl State {
         self.add_change(NeighborChange::Joined(joined.mac));
     }
 
-    /// No more frames are exchanged with the slot's peer, if it has one.
-    pub(super) fn remove(&mut self, slot: u16) {
+    /// No more frames are exchanged with the slot's peer, if it has one. `mark`: a flag that
+    /// its record has then.
+    fn remove(&mut self, slot: u16, mark: u32) {
         let Some(record) = self.get_mut(slot).filter(|record| record.is_live()) else {
             return;
         };
-        record.flags &= !LIVE;
+        record.flags = record.flags & !LIVE | mark;
         let mac = record.mac;
         let last = self.len().saturating_sub(1);
         if let Some(position) = (0..self.len()).find(|&position| self.live(position) == Some(slot)) {
@@ -488,8 +512,19 @@ impl State {
             return;
         };
         record.offence = offence.map_or(0, Offence::code);
-        self.remove(slot);
+        // The next write decides it.
+        compiler_fence(Release);
+        self.remove(slot, DEPARTED);
         self.head_mut().departed.insert(slot);
+    }
+
+    /// A slot whose peer the membership has to be told of; once.
+    pub(super) fn next_departed(&mut self) -> Option<u16> {
+        let slot = self.head_mut().departed.pop()?;
+        if let Some(record) = self.get_mut(slot) {
+            record.flags &= !DEPARTED;
+        }
+        Some(slot)
     }
 
     fn add_change(&mut self, change: NeighborChange) {

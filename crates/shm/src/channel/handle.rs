@@ -3,7 +3,8 @@
 use core::fmt;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
-use core::sync::atomic::AtomicU32;
+use core::sync::atomic::Ordering::Release;
+use core::sync::atomic::{AtomicU32, compiler_fence};
 use std::io::IoSliceMut;
 use std::sync::Arc;
 
@@ -222,13 +223,32 @@ impl Channels {
         }
     }
 
+    /// After a process died with the lease: takes the locks from it that it had by
+    /// [`Lane::enter`], which are nobody's who lives, and leaves a request of every channel,
+    /// since it may have taken some and not served them. With the lease.
+    pub fn mend(&self) {
+        for channel in 0..self.used() {
+            for lane in self.lanes(channel).into_iter().flatten() {
+                let side = Side {
+                    futex: lane.lock(),
+                    me: Lease::ENGINE.into(),
+                };
+                // A lock that is another's stays that.
+                let _ = side.release();
+            }
+            self.requests().leave(channel);
+        }
+    }
+
     /// Makes a channel `owner`'s, whose program is as far on the lanes as these positions.
     /// With the lease, while no thread has the lock of a lane that is alive.
     pub fn begin(&self, channel: u32, owner: u64, [sent, read]: [u64; 2]) {
         if let Some([send, receive]) = self.lanes(channel) {
+            self.requests().note_used(channel);
+            // Whoever is killed leaves no channel that nobody knows to be in use.
+            compiler_fence(Release);
             send.begin(owner, sent);
             receive.begin(owner, read);
-            self.requests().note_used(channel);
         }
     }
 

@@ -299,6 +299,25 @@ fn the_lock_of_a_dead_process_is_taken_from_it() {
 }
 
 #[test]
+fn what_one_had_who_died_with_the_lease_is_taken_from_it() {
+    let memory = memory();
+    memory.channels.begin(2, OWNER, [0, 0]);
+    let lane = |channel| memory.channels.lane(channel, Direction::Send).unwrap();
+    assert!(lane(1).enter());
+    let kept = lane(2).lock(5, || true).unwrap();
+    memory.channels.leave_request(0);
+    // It takes what was left, and dies before it serves that.
+    memory.channels.take_requests(drop);
+    memory.channels.mend();
+    assert!(lane(1).lock(6, || false).is_some_and(|lock| !lock.release()));
+    assert!(!lane(2).enter(), "one that lives has it");
+    assert!(kept.release());
+    let mut requests = Vec::new();
+    memory.channels.take_requests(|channel| requests.push(channel));
+    assert_eq!(requests, [0, 1, 2]);
+}
+
+#[test]
 fn who_did_not_get_the_lock_is_told() {
     let memory = memory();
     let lane = memory.channels.lane(0, Direction::Send).unwrap();

@@ -101,6 +101,14 @@ impl<'a> Consumer<'a> {
     pub fn finish_sleep(&mut self) {
         self.incoming.finish_sleep();
     }
+
+    /// Goes on for a process of this side that was killed while it used this end: whatever it
+    /// was doing, the next record is one that it may have seen, all space before that is
+    /// released, no sleep is announced, and the other side is to be rung, since it may have
+    /// been about to be.
+    pub fn mend(&mut self) {
+        self.incoming.mend();
+    }
 }
 
 impl fmt::Debug for Consumer<'_> {

@@ -3,7 +3,7 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::layout::{FENCE_YOURSELF, PADDING, RECORD_ALIGN, RecordHeader, max_record};
-use super::protocol::{Ring, Words, next_sleep};
+use super::protocol::{Ring, Words, after_all, next_sleep};
 use super::state::ConsumerState;
 use super::{Corrupt, barrier};
 
@@ -147,6 +147,20 @@ impl<W: Words> Incoming<'_, W> {
             self.state.sleeps = self.state.sleeps.wrapping_add(1);
             self.ring.words.sleeping().store(self.state.sleeps, Relaxed);
         }
+    }
+
+    /// Goes on for somebody who was killed in the middle of anything: gives back what was
+    /// consumed, and takes the announcement back. Whether the producer waits, and was not rung,
+    /// is not known.
+    pub(super) fn mend(&mut self) {
+        let (words, state) = (&self.ring.words, &mut *self.state);
+        let sleeping = words.sleeping();
+        let count = |sleeps: u64| sleeps & !FENCE_YOURSELF;
+        state.sleeps = after_all(count(state.sleeps), count(sleeping.load(Relaxed))) & !FENCE_YOURSELF;
+        (state.short_turns, state.is_understood) = (0, 0);
+        sleeping.store(state.sleeps, Relaxed);
+        state.released = state.position;
+        words.consumed().store(state.position, Release);
     }
 
     /// Spares the producer its fences if it has sent much since the last sleep.

@@ -1,11 +1,16 @@
 //! The sending side of the protocol.
+//!
+//! Whoever sends may be killed at any moment, and another process goes on with the state: so
+//! the state never tells of what was not done yet. Where that is a matter of the order of
+//! writes, the compiler keeps it; what is left is for [`Outgoing::mend`].
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::compiler_fence;
 
 use super::layout::{
     FENCE_YOURSELF, HEADER_LEN, PADDING, RECORD_ALIGN, RecordHeader, max_record, record_size,
 };
-use super::protocol::{ReserveError, Ring, Words, next_sleep};
+use super::protocol::{ReserveError, Ring, Words, after_all, next_sleep};
 use super::state::ProducerState;
 use super::{Corrupt, barrier};
 
@@ -63,6 +68,8 @@ impl<W: Words> Outgoing<'_, W> {
                 .header(self.state.position)
                 .store(header.to_word(), Relaxed);
         }
+        // The record is whole before it counts.
+        compiler_fence(Release);
         self.state.position = self.state.position.wrapping_add(header.size());
     }
 
@@ -77,6 +84,8 @@ impl<W: Words> Outgoing<'_, W> {
             .words
             .header(self.state.published)
             .store(self.state.first, Release);
+        // To publish twice does no harm: then what lies at that place is not looked at any more.
+        compiler_fence(Release);
         self.state.published = self.state.position;
         barrier::sender(self.ring.fences.other);
         let mut sleep = self.ring.words.sleeping().load(Relaxed);
@@ -144,6 +153,16 @@ impl<W: Words> Outgoing<'_, W> {
             self.state.waits = self.state.waits.wrapping_add(1);
             self.ring.words.starving().store(self.state.waits, Relaxed);
         }
+    }
+
+    /// Goes on for somebody who was killed in the middle of anything: shows what was committed,
+    /// and takes the announcement back. Whether the consumer sleeps, and was not rung, is not
+    /// known.
+    pub(super) fn mend(&mut self) {
+        let _ = self.publish();
+        let starving = self.ring.words.starving();
+        self.state.waits = after_all(self.state.waits, starving.load(Relaxed));
+        starving.store(self.state.waits, Relaxed);
     }
 
     /// Bytes before the end that a record of `len` bytes would have to skip.

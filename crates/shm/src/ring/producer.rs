@@ -98,6 +98,13 @@ impl<'a> Producer<'a> {
     pub fn finish_wait(&mut self) {
         self.outgoing.finish_wait();
     }
+
+    /// Goes on for a process of this side that was killed while it used this end: whatever it
+    /// was doing, all records that it had committed are published after this, no wait is
+    /// announced, and the other side is to be rung, since it may have been about to be.
+    pub fn mend(&mut self) {
+        self.outgoing.mend();
+    }
 }
 
 impl fmt::Debug for Producer<'_> {

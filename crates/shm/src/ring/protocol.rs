@@ -47,6 +47,13 @@ pub(super) fn next_sleep(sleeps: u64) -> u64 {
     sleeps.wrapping_add(1) | 1
 }
 
+/// An even number after two counts of sleeps, of which one may be ahead of the other: nobody
+/// sleeps, and the next sleep is one that nobody has rung for.
+#[inline]
+pub(super) fn after_all(one: u64, other: u64) -> u64 {
+    one.max(other).wrapping_add(1) & !1
+}
+
 /// Why there is no space for a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ReserveError {

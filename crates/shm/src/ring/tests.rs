@@ -1,6 +1,7 @@
 //! Rings between two honest sides.
 
 mod lies;
+mod mend;
 mod threads;
 mod turns;
 

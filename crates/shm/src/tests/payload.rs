@@ -1,9 +1,10 @@
 //! Payload memory against a plain model.
 
 use proptest::prelude::*;
+use zerocopy::IntoBytes;
 
 use super::payload;
-use crate::{Carver, NONE, Payload, Region};
+use crate::{ByteQueue, Carver, NONE, Payload, Region};
 
 #[derive(Debug, Clone)]
 enum Step {
@@ -181,4 +182,53 @@ fn blocks_never_used_stay_untouched() {
     let resident = super::resident_kib("toehold-untouched-payload");
     // A huge page more where the kernel gives them to shared memory.
     assert!((64..=2 * 2048 + 128).contains(&resident), "{resident} KiB");
+}
+
+/// Whatever a process that was killed has left of the lists of free blocks.
+#[test]
+fn payload_memory_is_whole_again_after_a_change_that_was_not_finished() {
+    let mut payload = payload(8, 64);
+    let mut kept = ByteQueue::EMPTY;
+    assert_eq!(kept.append(&mut payload, &[1; 150]), 150);
+    let mut lost = ByteQueue::EMPTY;
+    assert_eq!(lost.append(&mut payload, &[2; 70]), 70);
+    let resting = payload.allocate().unwrap();
+    payload.retire(resting);
+    payload.disturb();
+
+    let mut owned = Vec::new();
+    assert!(kept.claim_blocks(&payload, &mut owned));
+    assert!(
+        !kept.claim_blocks(&payload, &mut owned),
+        "they are another's already"
+    );
+    let chain = payload.mend(&owned);
+    let mut stray = ByteQueue::of_chain(&payload, chain);
+    assert_eq!((stray.blocks(), payload.free_blocks()), (2, 3));
+    let mut read = [0; 200];
+    assert_eq!(kept.peek(&payload, 0, &mut read), 150);
+    assert_eq!(read[..150], [1; 150]);
+    stray.clear(&mut payload);
+    let mut all = ByteQueue::EMPTY;
+    assert_eq!(all.append(&mut payload, &[3; 400]), 5 * 64);
+    assert_eq!(kept.read(&mut payload, &mut read), 150);
+    assert_eq!(read[..150], [1; 150]);
+}
+
+#[test]
+fn a_queue_that_is_damaged_claims_nothing() {
+    let mut payload = payload(8, 64);
+    let mut queue = ByteQueue::EMPTY;
+    queue.append(&mut payload, &[1; 150]);
+    let claims = |queue: &ByteQueue, payload: &Payload| queue.claim_blocks(payload, &mut Vec::new());
+    assert!(claims(&queue, &payload));
+    assert!(claims(&ByteQueue::EMPTY, &payload));
+    for byte in [0, 4, 12, 16, 20] {
+        let mut damaged = queue;
+        damaged.as_mut_bytes()[byte] ^= 1;
+        damaged.as_mut_bytes()[byte + 1] ^= 1;
+        assert!(!claims(&damaged, &payload), "byte {byte}");
+    }
+    payload.set_next(0, 0);
+    assert!(!claims(&queue, &payload), "it bites its tail");
 }

@@ -103,3 +103,24 @@ fn slots_never_used_stay_untouched() {
     let resident = super::resident_kib("toehold-untouched-slab");
     assert!((8..=64).contains(&resident), "{resident} KiB");
 }
+
+/// Whatever a process that was killed has left of the list of free slots and of the head.
+#[test]
+fn a_slab_is_whole_again_after_a_change_that_was_not_finished() {
+    let mut slab = slab(6);
+    for value in 0..5 {
+        assert_eq!(slab.insert([value; 3]), Some(value));
+    }
+    slab.remove(1);
+    slab.remove(3);
+    slab.disturb();
+    slab.mend(|index, value| {
+        assert_eq!(value[0], index);
+        index != 4
+    });
+    let live: Vec<u32> = slab.iter_live().map(|(index, _)| index).collect();
+    assert_eq!((live, slab.len()), (vec![0, 2], 2));
+    let mut again: Vec<u32> = std::iter::from_fn(|| slab.insert([9; 3])).collect();
+    again.sort_unstable();
+    assert_eq!(again, [1, 3, 4, 5]);
+}

@@ -6,6 +6,7 @@ mod gateways;
 mod hostile;
 mod many;
 mod membership;
+mod mend;
 mod port;
 mod processes;
 mod programs;

@@ -105,7 +105,7 @@ pub(super) fn put(port: &mut Port, to: u8, payload: &[u8]) -> Result<(), Transmi
     crate::test_frames::send(port, &frame, PARTIAL)
 }
 
-fn is_rung(port: &Port) -> bool {
+pub(super) fn is_rung(port: &Port) -> bool {
     let now = Timespec {
         tv_sec: 0,
         tv_nsec: 0,

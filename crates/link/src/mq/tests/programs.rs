@@ -17,15 +17,17 @@ const TURN: u8 = b't';
 const PEER: u8 = b'p';
 /// Has the lease, and will not give it back.
 const DIE: u8 = b'd';
+/// The same, and uses it until it is killed.
+const RUN: u8 = b'r';
 
 /// The engine's end of a program.
-struct Program {
+pub(super) struct Program {
     child: Child,
     socket: OwnedFd,
 }
 
 impl Program {
-    fn start(fabric: &Fabric, node: &Node) -> Program {
+    pub(super) fn start(fabric: &Fabric, node: &Node) -> Program {
         let path = fabric.path().join("control");
         let _ = std::fs::remove_file(&path);
         let listener = control::listen(&path).unwrap();
@@ -49,8 +51,20 @@ impl Program {
         hear(&self.socket).expect("it lives").0
     }
 
+    /// Lends it the lease, and lets it do whatever can be done with it.
+    pub(super) fn run(&self, seed: u64) {
+        let mut message = vec![RUN];
+        message.extend(seed.to_le_bytes());
+        assert_eq!(self.tell(&message, Vec::new()), b"running");
+    }
+
+    pub(super) fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
     /// Lends it the lease for a round.
-    fn drive(&self, node: &Node) -> Vec<u8> {
+    pub(super) fn drive(&self, node: &Node) -> Vec<u8> {
         loop {
             match self.tell(&[TURN], Vec::new())[..] {
                 [PEER, slot, low, high] => {
@@ -132,6 +146,13 @@ fn program() {
                     crate::test_frames::send(&mut port, &frame, PARTIAL).unwrap();
                 }
                 control::send(socket.as_fd(), b"dying", &[]).unwrap();
+            }
+            [RUN, ..] => {
+                control::send(socket.as_fd(), b"running", &[]).unwrap();
+                let seed = <[u8; 8]>::try_from(&message[1..]).unwrap();
+                super::mend::use_it(&mut port, u64::from_le_bytes(seed), || {
+                    matches!(control::receive(socket.as_fd(), &mut [0]), Packet::Nothing)
+                });
             }
             _ => panic!("{message:?}"),
         }

@@ -26,7 +26,7 @@ impl Fabric {
     }
 
     /// Two nodes with shards, connected.
-    fn sharded(&self, counts: [u8; 2]) -> Vec<Mesh> {
+    pub(super) fn sharded(&self, counts: [u8; 2]) -> Vec<Mesh> {
         let mut meshes = self.shards("node-0", 0, counts[0], 1);
         meshes.extend(self.shards("node-1", 1, counts[1], 2));
         connect(&mut meshes, counts);

@@ -130,6 +130,9 @@ fn no_state_leads_outside_the_ring() {
         let mut place = Place::default();
         consumer.rings.watch(&consumer.state, &mut place);
         let _ = place.is_filled();
+        producer.end().mend();
+        consumer.end().mend();
+        assert!(!producer.end().publish());
     }
 }
 
