@@ -38,7 +38,7 @@ pub use socket::{
     Change, ConnectionId, Event, Info, ListenerId, Placement, Readiness, ReceiveFlags, SendFlags, Settings,
     Shutdown, SocketError, SocketOption, Timer, TimerKind,
 };
-pub use tcp::State;
+pub use tcp::{Damaged, State};
 pub use time::Instant;
 pub use tuple::{Address, FourTuple};
 
@@ -269,8 +269,10 @@ impl Stack {
     #[inline]
     pub fn next_change(&mut self) -> Option<(Event, Change)> {
         let event = self.tcp.next_event();
-        if let Some((Event::Connection(id), _)) = event {
-            self.tcp.publish(id.index);
+        match event {
+            Some((Event::Connection(id), _)) => self.tcp.publish(id.index),
+            Some(_) => {}
+            None => self.tcp.touch_nothing(),
         }
         event
     }

@@ -115,6 +115,17 @@ impl Wheel {
         }
     }
 
+    /// Forgets all deadlines, whatever somebody who died has left of them; `ids` are those
+    /// that may have one.
+    pub(crate) fn forget(&mut self, ids: impl Iterator<Item = u32>) {
+        for id in ids {
+            self.entries[id as usize].previous = 0;
+        }
+        self.slots.as_mut_bytes().fill(0);
+        let hub = &mut self.hub[0];
+        (hub.moving, hub.levels, hub.slots) = (0, 0, [0; LEVELS]);
+    }
+
     /// When `id` is due.
     #[cfg(test)]
     pub(crate) fn deadline(&self, id: u32) -> Option<Instant> {

@@ -46,6 +46,10 @@ impl Demux for Bsd {
         self.list.remove(0, id)
     }
 
+    fn forget(&mut self) {
+        self.list.forget();
+    }
+
     fn len(&self) -> u32 {
         self.list.len()
     }

@@ -51,6 +51,13 @@ impl Chains {
         })
     }
 
+    /// Takes all ids out, whatever somebody who died has left of the chains.
+    pub(super) fn forget(&mut self) {
+        self.len[0] = 0;
+        self.heads.as_mut_bytes().fill(0);
+        self.links.as_mut_bytes().fill(0);
+    }
+
     /// The number of chains.
     #[inline]
     pub(super) fn count(&self) -> usize {

@@ -104,6 +104,10 @@ impl Demux for Chosen {
         chosen!(self, strategy => strategy.remove(id, tuples))
     }
 
+    fn forget(&mut self) {
+        chosen!(self, strategy => strategy.forget());
+    }
+
     fn len(&self) -> u32 {
         chosen!(self, strategy => strategy.len())
     }
@@ -217,6 +221,14 @@ impl Demultiplexer {
         match self.beside(id) {
             Some(beside) => beside.remove(id, tuples),
             None => self.chosen.remove(id, tuples),
+        }
+    }
+
+    /// Takes all ids out, see [`Demux::forget`].
+    pub fn forget(&mut self) {
+        self.chosen.forget();
+        if let Some((_, beside)) = &mut self.beside {
+            beside.forget();
         }
     }
 

@@ -13,6 +13,9 @@
 //!
 //! All memory is reserved from the start: twice what the capacity needs.
 
+use core::sync::atomic::Ordering::Release;
+use core::sync::atomic::compiler_fence;
+
 use toehold_shm::{Carver, NONE, OutOfMemory, Table};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -184,6 +187,12 @@ impl FlowIndex {
         self.former().find(tuple, tuples, observer)
     }
 
+    /// Takes all ids out, whatever somebody who died has left of them.
+    pub(crate) fn forget(&mut self) {
+        self.head[0].moving = 0;
+        self.generations.iter_mut().for_each(Generation::forget);
+    }
+
     /// Enters an id, whose tuple `tuples` already knows and the index does not.
     pub(crate) fn insert(&mut self, id: u32, tuples: &(impl Tuples + ?Sized)) -> Result<(), Full> {
         debug_assert!(id < MAX_FLOWS);
@@ -227,9 +236,11 @@ impl FlowIndex {
     /// Begins a generation.
     #[cold]
     fn begin(&mut self, buckets: u32, key: FlowKey) {
+        self.both().1.begin(buckets, key);
+        // Who is killed leaves a current generation that has begun.
+        compiler_fence(Release);
         self.head[0].current ^= 1;
         self.head[0].moving = 1;
-        self.both().0.begin(buckets, key);
         #[cfg(test)]
         self.set_hook(self.hook);
     }

@@ -112,6 +112,11 @@ impl Demux for FlowTable {
         self.index.remove(id, tuples)
     }
 
+    fn forget(&mut self) {
+        self.front[0].last = 0;
+        self.index.forget();
+    }
+
     fn len(&self) -> u32 {
         self.index.len()
     }

@@ -48,6 +48,10 @@ impl Demux for HashedMoveToFront {
         self.0.remove(id, tuples)
     }
 
+    fn forget(&mut self) {
+        self.0.chains.forget();
+    }
+
     fn len(&self) -> u32 {
         self.0.chains.len()
     }

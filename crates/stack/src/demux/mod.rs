@@ -119,6 +119,9 @@ pub trait Demux {
     /// Takes an id out, whose tuple is still known. Says whether it was there.
     fn remove<T: Tuples + ?Sized>(&mut self, id: u32, tuples: &T) -> bool;
 
+    /// Takes all ids out, whatever somebody who died in the middle of a change has left.
+    fn forget(&mut self);
+
     /// Number of ids.
     fn len(&self) -> u32;
 

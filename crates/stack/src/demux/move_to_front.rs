@@ -47,6 +47,10 @@ impl Demux for MoveToFront {
         self.list.remove(0, id)
     }
 
+    fn forget(&mut self) {
+        self.list.forget();
+    }
+
     fn len(&self) -> u32 {
         self.list.len()
     }

@@ -54,6 +54,10 @@ impl Demux for Sequent {
         self.0.remove(id, tuples)
     }
 
+    fn forget(&mut self) {
+        self.0.chains.forget();
+    }
+
     fn len(&self) -> u32 {
         self.0.chains.len()
     }

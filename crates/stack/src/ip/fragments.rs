@@ -118,6 +118,11 @@ impl Fragments {
         })
     }
 
+    /// Forgets all datagrams, whatever somebody who died has left of them.
+    pub(super) fn forget(&mut self) {
+        self.datagrams.as_mut_bytes().fill(0);
+    }
+
     /// Takes a fragment in. Its data begin on a unit and do not exceed the
     /// largest datagram.
     pub(super) fn insert(&mut self, now: Instant, piece: &Piece<'_>, state: &mut State) -> Outcome {

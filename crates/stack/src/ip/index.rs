@@ -35,6 +35,11 @@ impl AddressIndex {
         Ok(Self { heads, next, key })
     }
 
+    /// Takes all records out, whatever somebody who died has left of the chains.
+    pub(super) fn forget(&mut self) {
+        self.heads.fill(NONE);
+    }
+
     fn bucket(&self, address: &Address) -> usize {
         let mut hasher = SipHasher13::new_with_key(&self.key);
         hasher.write(&address.0);

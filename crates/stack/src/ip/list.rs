@@ -41,6 +41,11 @@ impl Lists {
         Ok(Self { links, lists })
     }
 
+    /// Takes everything off all lists, whatever somebody who died has left of them.
+    pub(super) fn forget(&mut self) {
+        self.lists.fill(NOTHING);
+    }
+
     /// First number of a list, or [`NONE`].
     #[inline]
     pub(super) fn front(&self, list: u32) -> u32 {

@@ -138,6 +138,19 @@ impl Ip {
         })
     }
 
+    /// After somebody died in the middle of a change: what was learned from the network is
+    /// asked for again, and what waited to be sent is lost, as any packet may be.
+    pub(crate) fn mend(&mut self) {
+        self.neighbors.forget();
+        self.packets.forget();
+        self.path_mtus.forget();
+        self.fragments.forget();
+        let state = &mut self.state[0];
+        state.paths_changed();
+        state.forget_deadline();
+        state.announcement.tell_all();
+    }
+
     /// Takes in a frame from the link. Answers to it, if the IP layer gives
     /// any, leave with [`Ip::poll_transmit`].
     #[inline]

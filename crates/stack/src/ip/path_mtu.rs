@@ -67,6 +67,13 @@ impl PathMtus {
         })
     }
 
+    /// Forgets all paths, whatever somebody who died has left of them.
+    pub(super) fn forget(&mut self) {
+        self.records.mend(|_, _| false);
+        self.index.forget();
+        self.order.forget();
+    }
+
     fn find(&self, address: &Address) -> Option<u32> {
         self.index.find(address, |record| self.records[record].address)
     }

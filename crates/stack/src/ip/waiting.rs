@@ -71,6 +71,12 @@ impl Packets {
         })
     }
 
+    /// Gives all buffers back, whatever somebody who died has left of them.
+    pub(super) fn forget(&mut self) {
+        self.records.mend(|_, _| false);
+        self.lists.forget();
+    }
+
     /// Takes a buffer for a frame of `len` bytes, with whatever was in it.
     pub(super) fn allocate(&mut self, len: usize) -> Option<u32> {
         if len > self.stride {

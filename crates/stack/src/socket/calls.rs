@@ -5,7 +5,8 @@ use core::net::{IpAddr, SocketAddr};
 use toehold_shm::Direction;
 
 use super::{
-    ConnectionId, ListenerId, Readiness, ReceiveFlags, SendFlags, Settings, Shutdown, SocketError, setting,
+    Change, ConnectionId, ListenerId, Readiness, ReceiveFlags, SendFlags, Settings, Shutdown, SocketError,
+    setting,
 };
 use crate::Stack;
 use crate::tcp::{Pcb, State, flag, urgent_state};
@@ -143,7 +144,7 @@ impl Stack {
     /// handshake is done, `BrokenPipe` after a shutdown, or the connection's error;
     /// `Taken` if another thread writes at the moment.
     pub fn send(&mut self, id: ConnectionId, bytes: &[u8], flags: SendFlags) -> Result<usize, SocketError> {
-        let index = self.tcp.resolve(id)?;
+        let index = self.tcp.enter(id)?;
         if self.tcp.pcbs[index].channel().is_some() {
             return self.send_beside_channel(index, bytes, flags);
         }
@@ -206,6 +207,7 @@ impl Stack {
         if self.tcp.pcbs[index].awaits_data() && !flags.urgent {
             return Err(SocketError::WouldBlock);
         }
+        self.tcp.touch(index);
         self.receive_from(index, buffer, flags)
     }
 
@@ -238,6 +240,9 @@ impl Stack {
         if pcb.receive_queue.is_empty() {
             return end_of_stream(pcb);
         }
+        if before_mark == 0 {
+            return Err(SocketError::WouldBlock);
+        }
         let take = buffer.len().min(before_mark);
         let buffer = &mut buffer[..take];
         if flags.peek {
@@ -249,7 +254,7 @@ impl Stack {
     }
 
     /// Steps over an urgent byte that is read out of line; returns how many
-    /// bytes lie before the next mark.
+    /// bytes lie before the next mark. 0: somebody is to be told of it first.
     fn skip_urgent(&mut self, index: u32, peek: bool) -> usize {
         let tcp = &mut self.tcp;
         let pcb = &mut tcp.pcbs[index];
@@ -266,6 +271,9 @@ impl Stack {
         let distance = pcb.rcv_up.distance(head) as usize;
         if distance > 0 {
             return distance;
+        }
+        if pcb.settings.has(setting::OWNED) && pcb.settings.has(setting::URGENT_ANNOUNCED) {
+            return 0;
         }
         if pcb.urgent_state == urgent_state::AHEAD || peek {
             return usize::MAX;
@@ -316,6 +324,47 @@ impl Stack {
         Ok(pcb.urgent_state != urgent_state::NONE && pcb.rcv_up == head)
     }
 
+    /// Says whether somebody takes announcements of urgent data (SIGURG), those that are made from
+    /// the first time on. Nobody reads past a mark before its own was taken: as in Linux, where
+    /// the signal interrupts who waits to read.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`.
+    pub fn set_owned(&mut self, id: ConnectionId, owned: bool) -> Result<(), SocketError> {
+        let index = self.tcp.resolve(id)?;
+        let settings = &mut self.tcp.pcbs[index].settings;
+        if settings.has(setting::OWNED) != owned {
+            settings.set(setting::URGENT_ANNOUNCED, false);
+            settings.set(setting::OWNED, owned);
+            self.tcp.mark_event(index, Change::DATA);
+        }
+        Ok(())
+    }
+
+    /// Whether it was said so.
+    #[inline]
+    pub fn is_owned(&self, id: ConnectionId) -> bool {
+        let index = self.tcp.resolve(id);
+        index.is_ok_and(|index| self.tcp.pcbs[index].settings.has(setting::OWNED))
+    }
+
+    /// Whether urgent data have been announced since this was last asked.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`.
+    pub fn take_announcement(&mut self, id: ConnectionId) -> Result<bool, SocketError> {
+        let index = self.tcp.resolve(id)?;
+        let settings = &mut self.tcp.pcbs[index].settings;
+        let announced = settings.has(setting::URGENT_ANNOUNCED);
+        if announced {
+            settings.set(setting::URGENT_ANNOUNCED, false);
+            self.tcp.mark_event(index, Change::DATA);
+        }
+        Ok(announced)
+    }
+
     /// Bytes that can be read without waiting (FIONREAD).
     ///
     /// # Errors
@@ -359,7 +408,7 @@ impl Stack {
     ///
     /// `NotConnected`, `NotFound`; `Taken` if another thread is about to write.
     pub fn shutdown(&mut self, now: Instant, id: ConnectionId, how: Shutdown) -> Result<(), SocketError> {
-        let index = self.tcp.resolve(id)?;
+        let index = self.tcp.enter(id)?;
         // Nobody is to write between what is queued and the FIN.
         self.tcp.enter_lane(index, Direction::Send)?;
         let (tcp, mut cx) = self.split(now);
@@ -374,7 +423,7 @@ impl Stack {
     ///
     /// `NotFound`.
     pub fn close(&mut self, now: Instant, id: ConnectionId) -> Result<(), SocketError> {
-        let index = self.tcp.resolve(id)?;
+        let index = self.tcp.enter(id)?;
         let (tcp, mut cx) = self.split(now);
         tcp.close(&mut cx, index);
         Ok(())
@@ -386,7 +435,7 @@ impl Stack {
     ///
     /// `NotFound`.
     pub fn abort(&mut self, id: ConnectionId) -> Result<(), SocketError> {
-        let index = self.tcp.resolve(id)?;
+        let index = self.tcp.enter(id)?;
         let tcp = &mut self.tcp;
         tcp.close_channel(index);
         tcp.pcbs[index].set(flag::RELEASED);
@@ -414,7 +463,7 @@ impl Stack {
 
     /// What a connection is ready for if writing: asks to be told of room.
     pub fn want_write(&mut self, id: ConnectionId) {
-        if let Ok(index) = self.tcp.resolve(id) {
+        if let Ok(index) = self.tcp.enter(id) {
             self.tcp.pcbs[index].set(flag::WRITER_WAITS);
             if !self.tcp.may_queue() {
                 self.tcp.await_memory(index);
@@ -515,5 +564,6 @@ fn readiness(pcb: &Pcb, (queued, written): (usize, usize), may_queue: bool) -> R
         read_closed,
         hang_up: closed || (read_closed && write_closed),
         error,
+        announced: pcb.settings.has(setting::URGENT_ANNOUNCED),
     }
 }

@@ -22,7 +22,7 @@ impl Stack {
     /// The channel of a connection, which it gets if it has none. `None`: it is not
     /// connected yet, or there are as many channels as there may be.
     pub fn open_channel(&mut self, id: ConnectionId) -> Option<u32> {
-        let index = self.tcp.resolve(id).ok()?;
+        let index = self.tcp.enter(id).ok()?;
         self.tcp.open_channel(index)
     }
 

@@ -80,6 +80,8 @@ impl Change {
     pub const ROOM: Change = Change(2);
     /// It was connected, one of its directions was closed, or it has failed.
     pub const STATE: Change = Change(4);
+    /// Urgent data were announced.
+    pub const URGENT: Change = Change(8);
 
     /// Whether it is one of these, or several.
     #[inline]
@@ -110,6 +112,9 @@ pub struct Readiness {
     pub hang_up: bool,
     /// An error is pending.
     pub error: bool,
+    /// Urgent data have been announced since somebody last asked for that, see
+    /// [`Stack::take_announcement`](crate::Stack::take_announcement). No call of `poll(2)` tells.
+    pub announced: bool,
 }
 
 macro_rules! socket_errors {
@@ -193,17 +198,27 @@ pub(crate) mod setting {
     pub(crate) const SEND_BUFFER_CHOSEN: u32 = 1 << 13;
     /// The same of those received.
     pub(crate) const RECEIVE_BUFFER_CHOSEN: u32 = 1 << 14;
-    /// What has changed since those who wait were last told, a [`super::Change`].
-    pub(crate) const CHANGED: u32 = 0b111 << CHANGED_SHIFT;
-    pub(crate) const CHANGED_SHIFT: u32 = 15;
     /// Others that say so too may listen at the same address and port (SO_REUSEPORT).
     pub(crate) const REUSE_PORT: u32 = 1 << 15;
     /// Acknowledgements wait for data to go with, that of a SYN-ACK as well: the program has
     /// asked for that.
     pub(crate) const LATE_ACK: u32 = 1 << 18;
+    /// What has changed since those who wait were last told, a [`super::Change`].
+    pub(crate) const CHANGED: u32 = 0b1111 << CHANGED_SHIFT;
+    pub(crate) const CHANGED_SHIFT: u32 = 19;
+    /// Urgent data have been announced since somebody last asked for that.
+    pub(crate) const URGENT_ANNOUNCED: u32 = 1 << 23;
+    /// Somebody does, and nobody reads past a mark before.
+    pub(crate) const OWNED: u32 = 1 << 24;
     /// What a connection keeps here for itself; no new one begins with it.
-    pub(crate) const INTERNAL: u32 =
-        MORE_ANNOUNCED | FAST_OPEN | FAST_OPEN_COOKIE | FAST_OPEN_EXPERIMENT | CHANNEL | CHANGED;
+    pub(crate) const INTERNAL: u32 = MORE_ANNOUNCED
+        | FAST_OPEN
+        | FAST_OPEN_COOKIE
+        | FAST_OPEN_EXPERIMENT
+        | CHANNEL
+        | CHANGED
+        | URGENT_ANNOUNCED
+        | OWNED;
 }
 
 /// A socket's settings; a listener's are inherited by what it accepts.

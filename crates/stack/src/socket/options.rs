@@ -231,7 +231,7 @@ impl Stack {
         id: ConnectionId,
         option: SocketOption,
     ) -> Result<(), SocketError> {
-        let index = self.tcp.resolve(id)?;
+        let index = self.tcp.enter(id)?;
         let pcb = &mut self.tcp.pcbs[index];
         pcb.settings.apply(option)?;
         match option {

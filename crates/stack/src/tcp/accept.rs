@@ -45,6 +45,29 @@ impl Listener {
         self.open != 0
     }
 
+    /// Forgets who waits, and on which lists it is itself.
+    pub(super) fn forget(&mut self) {
+        (self.queue_head, self.queue_tail, self.queue_len) = (NONE, NONE, 0);
+        (self.on_events, self.event_next, self.bucket_next) = (0, NONE, 0);
+        self.half_open = 0;
+        self.fast_open.forget();
+    }
+
+    /// Counts a block that knows this listener, if it is one of its pending ones.
+    pub(super) fn count(&mut self, pcb: &Pcb) {
+        if pcb.state() == State::SynReceived {
+            self.half_open = self.half_open.wrapping_add(1);
+        }
+        if pcb.is_fast_open() {
+            self.fast_open.begin();
+        }
+    }
+
+    /// Whether anybody waits, or is about to.
+    pub(super) fn has_connections(&self) -> bool {
+        self.queue_len != 0 || self.half_open != 0 || !self.fast_open.is_idle()
+    }
+
     fn is_full(&self) -> bool {
         self.queue_len > self.backlog
     }
@@ -137,6 +160,7 @@ impl Tcp {
             cx.counters.context_memory_out += 1;
             return Err(SocketError::OutOfMemory);
         };
+        self.touch_listener(index as u32);
         self.listeners[index] = Listener {
             address,
             port,
@@ -191,11 +215,16 @@ impl Tcp {
         &mut self.listeners[index as usize].settings
     }
 
-    /// Closes a listener. What waited at it waits at one of those that it shared its port with;
-    /// it is reset if there are none.
+    /// Closes a listener.
     pub(crate) fn close_listener(&mut self, index: u32) {
         self.unindex_listener(index);
         self.listeners[index as usize].open = 0;
+        self.scatter(index);
+    }
+
+    /// What waited at a listener that is closed goes to one of those that it shared its port
+    /// with; it is reset if there are none.
+    pub(super) fn scatter(&mut self, index: u32) {
         let mut steps = Steps::along(self.pcbs.capacity());
         while let Some(connection) = self.pop_accepted(index) {
             steps.count();
@@ -291,7 +320,7 @@ impl Tcp {
         std::iter::successors(first, next).take(self.listeners.len())
     }
 
-    fn index_listener(&mut self, index: u32) {
+    pub(super) fn index_listener(&mut self, index: u32) {
         let bucket = &mut self.listener_buckets[bucket_of(self.listeners[index as usize].port)];
         self.listeners[index as usize].bucket_next = std::mem::replace(bucket, index + 1);
     }
@@ -347,11 +376,12 @@ impl Tcp {
     }
 
     fn pop_accepted(&mut self, index: u32) -> Option<u32> {
-        let listener = &mut self.listeners[index as usize];
-        let connection = listener.queue_head;
+        let connection = self.listeners[index as usize].queue_head;
         if connection == NONE {
             return None;
         }
+        self.touch(connection);
+        let listener = &mut self.listeners[index as usize];
         let pcb = &mut self.pcbs[connection];
         listener.queue_head = std::mem::replace(&mut pcb.accept_next, NONE);
         if listener.queue_head == NONE {
@@ -462,6 +492,7 @@ impl Tcp {
             cx.counters.context_memory_out += 1;
             return None;
         };
+        self.touch(index);
         if self.enter_flow(index).is_err() {
             self.remove_pcb(index);
             cx.counters.context_memory_out += 1;

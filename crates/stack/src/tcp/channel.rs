@@ -35,7 +35,7 @@ pub(super) struct Channel {
     read: u64,
     /// How far the program may read.
     receive_limit: u64,
-    connection: u32,
+    pub(super) connection: u32,
     /// Bytes to be claimed ahead: more than the program has written between two looks.
     ahead: u32,
     /// Not 0: the program has asked for room, and waits for it.
@@ -105,6 +105,7 @@ impl Tcp {
         let Some(index) = self.owner_of(channel) else {
             return;
         };
+        self.touch(index);
         self.absorb(index);
         let wants = |direction| {
             self.lane(channel, direction)
@@ -239,13 +240,14 @@ impl Tcp {
         self.channels.press(true);
         for channel in 0..self.open_channels.capacity() {
             if let Some(index) = self.owner_of(channel) {
+                self.touch(index);
                 self.absorb_read(index, channel);
             }
         }
     }
 
     /// The connection that has a channel.
-    fn owner_of(&self, channel: u32) -> Option<u32> {
+    pub(super) fn owner_of(&self, channel: u32) -> Option<u32> {
         let index = self.open_channels.get(channel)?.connection;
         (self.pcbs.is_live(index) && self.pcbs[index].channel() == Some(channel)).then_some(index)
     }
@@ -314,6 +316,7 @@ impl Tcp {
         if let Some(channel) = self.pcbs[index].channel()
             && self.open_channels.is_live(channel)
         {
+            self.touch(index);
             self.publish_room(index, channel);
             self.publish_received(index, channel);
         }

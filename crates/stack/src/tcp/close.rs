@@ -78,6 +78,7 @@ impl Tcp {
     /// Ends the connection at once, with a reset if the peer knows of it.
     //= RFC 9293 §3.10.5 (ABORT)
     pub(crate) fn abort(&mut self, index: u32) {
+        self.touch(index);
         let pcb = &mut self.pcbs[index];
         if pcb.state() == State::Closed {
             return;
@@ -92,6 +93,7 @@ impl Tcp {
     /// The connection is over: nothing more is received, and nothing sent but a
     /// reset that is due. What was received stays readable.
     pub(super) fn finish(&mut self, index: u32, error: Option<SocketError>) {
+        self.touch(index);
         let pcb = &mut self.pcbs[index];
         if pcb.state() == State::Closed {
             return;

@@ -83,6 +83,7 @@ impl Tcp {
             cx.counters.context_memory_out += 1;
             return Err(SocketError::OutOfMemory);
         };
+        self.touch(index);
         if self.enter_flow(index).is_err() {
             self.remove_pcb(index);
             cx.counters.context_memory_out += 1;

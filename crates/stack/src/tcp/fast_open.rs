@@ -39,6 +39,20 @@ pub(super) struct Pending {
 }
 
 impl Pending {
+    /// Nobody is pending.
+    pub(super) fn forget(&mut self) {
+        self.count = 0;
+    }
+
+    /// One more is.
+    pub(super) fn begin(&mut self) {
+        self.count = self.count.wrapping_add(1);
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.count == 0
+    }
+
     fn is_full(&self, now: Instant) -> bool {
         let lately = seconds(now).wrapping_sub(self.reset_at_s) < RESET_COUNTS_S;
         let resets = if lately { self.resets } else { 0 };
@@ -197,8 +211,7 @@ impl Tcp {
     /// A connection is one of a listener's pending ones.
     pub(super) fn begin_fast_open(&mut self, listener: u32, index: u32) {
         self.pcbs[index].listener = listener;
-        let pending = &mut self.listeners[listener as usize].fast_open;
-        pending.count = pending.count.wrapping_add(1);
+        self.listeners[listener as usize].fast_open.begin();
     }
 
     /// A connection is no longer pending: its handshake is done, or it is over.

@@ -51,6 +51,7 @@ impl Tcp {
     ) -> bool {
         let found = self.find_flow(&segment.tuple);
         if let Some(Flow::Connection(index)) = found {
+            self.touch(index);
             if self.predicts(index, segment) {
                 self.predicted_input(cx, index, segment, placement);
             } else {
@@ -205,6 +206,7 @@ impl Tcp {
     /// if it quotes anybody's, then the kernel's.
     pub(crate) fn icmp_error(&mut self, cx: &mut Context<'_>, error: &crate::ip::IcmpError) -> bool {
         if let Some(Flow::Connection(index)) = self.find_flow(&error.tuple) {
+            self.touch(index);
             self.connection_error(cx, index, error);
         } else if !self.steering.is_own(&error.tuple.flow()) {
             cx.counters.drop_other_shard += 1;

@@ -51,6 +51,7 @@ impl Tcp {
                 next,
             } = self.limbo[at];
             if out.passed(Fence(fence)) {
+                self.touch(connection);
                 self.limbo.remove(at);
                 self.pcbs[connection].clear(flag::IN_LIMBO);
                 self.drop_queued(connection);

@@ -53,6 +53,7 @@ impl Tcp {
         pcb.memory_next = END;
         if self.shard[0].memory_waiters == 0 {
             self.press();
+            self.touch(index);
         }
         let entry = index + FIRST_INDEX;
         let tail = std::mem::replace(&mut self.shard[0].memory_waiters_tail, entry);

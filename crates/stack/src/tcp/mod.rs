@@ -23,6 +23,7 @@ mod limbo;
 mod looped;
 mod measure;
 mod memory;
+mod mend;
 mod output;
 mod path;
 mod pcb;
@@ -49,6 +50,7 @@ use toehold_link::steering::Steering;
 use toehold_shm::{ByteQueue, Carver, Channels, NONE, OutOfMemory, Payload, Slab, Table};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+pub use mend::Damaged;
 pub use pcb::State;
 pub(crate) use pcb::{Pcb, RetransmitTimer, flag, urgent as urgent_state};
 pub(crate) use timers::user_timeout_at;
@@ -103,6 +105,8 @@ struct Shard {
     /// see `memory`.
     memory_waiters: u32,
     memory_waiters_tail: u32,
+    /// What is being changed, see `mend`.
+    suspect: u64,
     /// Frames of this stack to itself.
     looped: ByteQueue,
 }
@@ -144,6 +148,8 @@ pub(crate) struct Tcp {
     predictions: u64,
     /// A looped frame's bytes on their way into the queue.
     scratch: Vec<u8>,
+    /// The process whose handle this is, as `mend` has it.
+    process: u64,
 }
 
 /// Records of segments in flight: on average two a connection at the bound of
@@ -214,6 +220,7 @@ impl Tcp {
             #[cfg(test)]
             predictions: 0,
             scratch: Vec::new(),
+            process: 0,
         };
         if let Some(key) = &config.tcp.fast_open_key {
             tcp.keys.set_fast_open_key(key);
@@ -235,6 +242,7 @@ impl Tcp {
                 reply_tail: 0,
                 memory_waiters: 0,
                 memory_waiters_tail: 0,
+                suspect: 0,
                 looped: ByteQueue::EMPTY,
             };
         }
@@ -289,6 +297,14 @@ impl Tcp {
         }
     }
 
+    /// The same, for somebody who is going to change it.
+    #[inline]
+    pub(crate) fn enter(&mut self, id: ConnectionId) -> Result<u32, SocketError> {
+        let index = self.resolve(id)?;
+        self.touch(index);
+        Ok(index)
+    }
+
     /// Gives a control block back, which is no generation's then.
     fn remove_pcb(&mut self, index: u32) {
         self.pcbs[index].generation = 0;
@@ -304,6 +320,7 @@ impl Tcp {
 
     /// Gives a connection another name, and closes its channel.
     pub(crate) fn rename(&mut self, index: u32) -> ConnectionId {
+        self.touch(index);
         self.close_channel(index);
         let generation = self.next_generation();
         self.pcbs[index].generation = generation;
@@ -502,6 +519,7 @@ impl Tcp {
         let stays = pcb.has(held) || waits;
         // Nobody will read this any more, and those before it on the list of who
         // waits for memory may wait for just this.
+        self.touch(index);
         self.pcbs[index].receive_queue.clear(&mut self.payload);
         if stays {
             return;

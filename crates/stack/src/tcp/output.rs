@@ -50,6 +50,7 @@ impl Tcp {
             let Some(index) = self.next_ready() else {
                 return;
             };
+            self.touch(index);
             let result = self.transmit_connection(cx, index, out);
             self.arm_retransmit(cx.now, index);
             self.rearm(index);

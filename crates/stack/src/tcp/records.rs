@@ -25,7 +25,7 @@ pub(super) const CAPACITY: u32 = 1 << 12;
 pub(super) struct RecordEnd {
     /// Behind the record's last byte.
     end: Seq,
-    next: u32,
+    pub(super) next: u32,
 }
 
 impl Tcp {

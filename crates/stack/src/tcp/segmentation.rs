@@ -63,6 +63,12 @@ impl Tcp {
         may && !held || pcb.has(flag::FIN_QUEUED | flag::PROBE) || unsent.is_multiple_of(mss)
     }
 
+    /// Most bytes of a queue that one frame can name, wherever in a block they begin.
+    #[inline]
+    pub(super) fn nameable(&self) -> u32 {
+        (MAX_PARTS as u32 - 1) * self.payload.block_len() as u32
+    }
+
     /// Largest payload of one frame: a segment, or as many whole ones as the
     /// link's super-frame holds.
     ///
@@ -76,13 +82,12 @@ impl Tcp {
             return mss;
         }
         let headers = u32::from(super::syn::fixed_headers(pcb.tuple.local.is_ipv4())) + 40;
-        let nameable = (MAX_PARTS as u32 - 1) * self.payload.block_len() as u32;
         let largest = pcb
             .path
             .super_frame
             .min(65_535)
             .saturating_sub(headers)
-            .min(nameable);
+            .min(self.nameable());
         if largest > mss {
             largest - largest % mss.max(1)
         } else {

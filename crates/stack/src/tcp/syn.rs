@@ -116,7 +116,8 @@ impl Tcp {
             .path
             .mtu
             .saturating_sub(fixed_headers(pcb.tuple.local.is_ipv4()));
-        let mut size = pcb.peer_mss.min(path);
+        let nameable = u16::try_from(self.nameable()).unwrap_or(u16::MAX);
+        let mut size = pcb.peer_mss.min(path).min(nameable);
         if pcb.settings.max_segment > 0 {
             size = size.min(pcb.settings.max_segment);
         }

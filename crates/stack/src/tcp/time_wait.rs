@@ -169,6 +169,20 @@ impl TimeWaits {
         (oldest != NONE).then_some(oldest)
     }
 
+    /// Puts the records in order again after somebody died in the middle of a change. Which
+    /// there are.
+    pub(super) fn mend(&mut self) -> Vec<u32> {
+        self.records.mend(|_, _| true);
+        let mut numbers: Vec<u32> = self.records.iter_live().map(|(number, _)| number).collect();
+        numbers.sort_by_key(|&number| self.records[number].deadline);
+        self.queue[0] = Queue {
+            oldest: NONE,
+            newest: NONE,
+        };
+        numbers.iter().for_each(|&number| self.append(number));
+        numbers
+    }
+
     /// When the oldest record expires.
     #[inline]
     pub(crate) fn next_deadline(&self) -> Option<Instant> {

@@ -36,6 +36,7 @@ impl Tcp {
         let mut steps = Steps::along(self.pcbs.capacity());
         while let Some(index) = self.wheel.pop_expired(cx.now) {
             steps.count();
+            self.touch(index);
             self.pcbs[index].wheel_at = Instant::NEVER;
             self.run_timers(cx, index);
             self.leave_neighbor(cx.ip, index);

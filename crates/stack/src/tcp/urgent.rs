@@ -1,8 +1,10 @@
 //! The urgent mark in the received stream (RFC 9293 §3.8.5, RFC 6093).
 
+use toehold_shm::Direction;
+
 use super::segment::Segment;
 use super::{Tcp, urgent_state};
-use crate::socket::Change;
+use crate::socket::{Change, setting};
 
 impl Tcp {
     /// A segment announces urgent data. As everywhere in practice, the pointer
@@ -20,8 +22,27 @@ impl Tcp {
         if pcb.urgent_state != urgent_state::NONE && mark.le(pcb.rcv_up) {
             return;
         }
+        self.pass_mark(index);
+        let pcb = &mut self.pcbs[index];
         pcb.rcv_up = mark;
         pcb.urgent_state = urgent_state::AHEAD;
-        self.mark_event(index, Change::DATA);
+        pcb.settings.set(setting::URGENT_ANNOUNCED, true);
+        self.mark_event(index, Change::DATA.and(Change::URGENT));
+    }
+    /// Whoever has read up to the mark that there was finds no ordinary byte there when another
+    /// one takes its place: as in Linux.
+    fn pass_mark(&mut self, index: u32) {
+        let pcb = &self.pcbs[index];
+        let stands = [urgent_state::HERE, urgent_state::TAKEN].contains(&pcb.urgent_state);
+        let is_out_of_line = stands && !pcb.settings.has(setting::URGENT_INLINE);
+        if !is_out_of_line || self.enter_lane(index, Direction::Receive).is_err() {
+            return;
+        }
+        let pcb = &mut self.pcbs[index];
+        let head = pcb.rcv_nxt - pcb.receive_queue.len() as u32;
+        if pcb.rcv_up == head && !pcb.receive_queue.is_empty() {
+            pcb.receive_queue.take(&mut self.payload, 1);
+        }
+        self.leave_lane(index, Direction::Receive);
     }
 }

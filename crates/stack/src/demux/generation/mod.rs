@@ -105,6 +105,14 @@ impl Generation {
         };
     }
 
+    /// Takes all ids out, whatever somebody who died has left of the buckets.
+    pub(super) fn forget(&mut self) {
+        let used = self.used().len();
+        self.buckets[..used].as_mut_bytes().fill(0);
+        let head = &mut self.head[0];
+        (head.len, head.stashed, head.elsewhere) = (0, 0, 0);
+    }
+
     pub(super) fn key(&self) -> &FlowKey {
         &self.head[0].key
     }

@@ -93,6 +93,16 @@ impl Neighbors {
         })
     }
 
+    /// Forgets all neighbours, whatever somebody who died has left of them.
+    pub(super) fn forget(&mut self) {
+        self.records.mend(|_, _| false);
+        self.index.forget();
+        for lists in [&mut self.states, &mut self.events, &mut self.questions] {
+            lists.forget();
+        }
+        self.tally[0] = Tally::default();
+    }
+
     fn find(&self, address: &Address) -> Option<u32> {
         self.index
             .find(address, |neighbor| self.records[neighbor].address)

@@ -84,7 +84,7 @@ impl Neighbor {
 }
 
 /// Numbers that go with the records.
-#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[derive(Debug, Clone, Copy, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub(super) struct Tally {
     /// Records in the state `Incomplete`.

@@ -1,0 +1,365 @@
+//! A stack whose holder was killed in the middle of a change.
+//!
+//! Whoever changes a control block says so before, in one word: its *suspect*. All other
+//! blocks are whole at any moment, and so is what they alone own: their bytes, and their
+//! records of segments. What ties them together (lists, chains, tables, counts, what is
+//! free) is made anew from them. The suspect itself may be in any state and is reset; its
+//! bytes stay until its peer can no longer read them. What is found to be damaged all the
+//! same is not mended: nothing of such a stack can be relied upon.
+
+use core::sync::atomic::Ordering::Release;
+use core::sync::atomic::compiler_fence;
+
+use toehold_shm::{ByteQueue, Direction, NONE, Plain, Slab};
+
+use super::pcb::Pcb;
+use super::{State, Tcp, flag};
+use crate::Stack;
+use crate::socket::{Change, Event, ListenerId, SocketError, setting};
+use crate::time::Instant;
+
+/// Set in the suspect's word for a listener. Above it is the process that is changing it: what
+/// others have changed before is whole, since they have let go of it.
+const LISTENER: u64 = 1 << 32;
+const PROCESS_SHIFT: u32 = 48;
+
+/// Flags that say on which lists a block is.
+const LISTED: u32 = flag::ON_READY | flag::ON_NEIGHBOR | flag::ON_EVENTS;
+
+/// What a suspect keeps of its flags.
+const KEPT: u32 = flag::RELEASED
+    | flag::IN_ACCEPT_QUEUE
+    | flag::PASSIVE
+    | flag::TIMESTAMPS
+    | flag::WINDOW_SCALING
+    | flag::FIN_RECEIVED
+    | flag::READ_SHUT;
+
+/// The stack is damaged in more than what somebody was just changing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the stack is damaged in more than what was just being changed")]
+pub struct Damaged;
+
+impl Stack {
+    /// Says which of the processes that have the stack in turn uses this handle; it is 0
+    /// otherwise.
+    pub fn set_process(&mut self, process: u16) {
+        self.tcp.process = u64::from(process) << PROCESS_SHIFT;
+    }
+
+    /// Makes the stack whole again after a process died that had it. The
+    /// connection that was just being changed is reset; all others go on, and those who wait
+    /// for any are told that something may have changed. Returns what was being changed, which
+    /// may be a connection or listener that no program knows of yet.
+    ///
+    /// Locks of lanes are to be taken from the dead one before
+    /// ([`Channels::mend`](toehold_shm::Channels::mend), [`Channels::bury`](toehold_shm::Channels::bury)).
+    ///
+    /// # Errors
+    ///
+    /// [`Damaged`]: the stack is of no more use.
+    pub fn mend(&mut self, dead: u16) -> Result<Option<Event>, Damaged> {
+        self.ip.mend();
+        self.tcp.mend(dead)
+    }
+}
+
+impl Tcp {
+    /// Says that a block is being changed, and no other one any more.
+    #[inline]
+    pub(crate) fn touch(&mut self, index: u32) {
+        self.suspect(self.process | (u64::from(index) + 1));
+    }
+
+    /// Says that a listener is being made.
+    pub(super) fn touch_listener(&mut self, index: u32) {
+        self.suspect(self.process | LISTENER | (u64::from(index) + 1));
+    }
+
+    /// Says that nothing is being changed.
+    #[inline]
+    pub(crate) fn touch_nothing(&mut self) {
+        self.suspect(0);
+    }
+
+    #[inline]
+    fn suspect(&mut self, suspect: u64) {
+        // Whatever was done before is there before the word is, and what follows after it.
+        compiler_fence(Release);
+        self.shard[0].suspect = suspect;
+        compiler_fence(Release);
+    }
+
+    fn mend(&mut self, dead: u16) -> Result<Option<Event>, Damaged> {
+        let word = std::mem::take(&mut self.shard[0].suspect);
+        let suspect = (word as u32).checked_sub(1);
+        let suspect = suspect.filter(|_| word >> PROCESS_SHIFT == u64::from(dead));
+        let listener = suspect.filter(|_| word & LISTENER != 0);
+        let connection = suspect.filter(|_| word & LISTENER == 0);
+        self.drop_remains(connection);
+        let wreck = connection.filter(|&index| self.pcbs.is_live(index));
+        self.mend_channels(wreck)?;
+        if let Some(index) = wreck {
+            self.strip(index);
+        }
+        self.mend_memory(wreck)?;
+        self.mend_lists();
+        self.mend_demux()?;
+        self.mend_listeners();
+        Ok(match (wreck, listener) {
+            (Some(index), _) => Some(Event::Connection(self.connection_id(index))),
+            (None, Some(index)) => self.being_made(index),
+            (None, None) => None,
+        })
+    }
+
+    fn being_made(&self, index: u32) -> Option<Event> {
+        let listener = self
+            .listeners
+            .get(index as usize)
+            .filter(|listener| listener.is_open())?;
+        let generation = listener.generation;
+        Some(Event::Listener(ListenerId { index, generation }))
+    }
+
+    /// Forgets blocks that are nobody's any more, and had nothing left but to be given back.
+    fn drop_remains(&mut self, suspect: Option<u32>) {
+        let stays = |index: u32, pcb: &Pcb| {
+            let needed = flag::IN_ACCEPT_QUEUE | flag::RESET | flag::FENCE_WANTED | flag::IN_LIMBO;
+            let over = pcb.state() == State::Closed && pcb.has(flag::RELEASED) && !pcb.has(needed);
+            pcb.generation != 0 && (!over || Some(index) == suspect)
+        };
+        let live = self.pcbs.iter_live();
+        let gone: Vec<u32> = live
+            .filter(|&(index, pcb)| !stays(index, pcb))
+            .map(|(index, _)| index)
+            .collect();
+        gone.iter().for_each(|&index| self.pcbs[index].generation = 0);
+        self.pcbs.mend(|_, pcb| pcb.generation != 0);
+    }
+
+    /// Ends the channels that are no connection's, and the suspect's, if nobody copies along it.
+    fn mend_channels(&mut self, wreck: Option<u32>) -> Result<(), Damaged> {
+        let open: Vec<u32> = self
+            .open_channels
+            .iter_live()
+            .map(|(channel, _)| channel)
+            .collect();
+        for channel in open {
+            let lanes = [Direction::Send, Direction::Receive].map(|way| self.channels.lane(channel, way));
+            let owner = self.owner_of(channel);
+            if owner.is_some() && owner != wreck {
+                continue;
+            }
+            if !lanes.iter().flatten().all(|lane| lane.enter()) {
+                return Err(Damaged);
+            }
+            self.channels.end(channel);
+            let _ = lanes.iter().flatten().map(|lane| lane.leave()).count();
+            self.open_channels[channel].connection = NONE;
+        }
+        self.open_channels.mend(|_, channel| channel.connection != NONE);
+        self.channels.press(false);
+        Ok(())
+    }
+
+    /// Leaves of a block what its program and its peer need to learn that it was reset.
+    fn strip(&mut self, index: u32) {
+        let pcb = &mut self.pcbs[index];
+        let empty = Pcb::new(pcb.tuple, pcb.generation, pcb.settings);
+        let knows_peer = !matches!(pcb.state(), State::Closed | State::SynSent);
+        // Who is just being accepted does not know its listener any more.
+        let awaits_accept = pcb.has(flag::IN_ACCEPT_QUEUE) && pcb.listener != NONE;
+        pcb.flags = pcb.flags & KEPT | flag::FIN_QUEUED | flag::FENCE_WANTED;
+        if knows_peer {
+            pcb.set(flag::RESET);
+        }
+        if pcb.error == 0 {
+            pcb.error = SocketError::ConnectionReset as u8;
+        }
+        pcb.set_state(State::Closed);
+        pcb.repair_raw = empty.repair_raw;
+        pcb.timer_raw = empty.timer_raw;
+        pcb.urgent_state = empty.urgent_state;
+        pcb.settings.bits &= !(setting::CHANNEL | setting::FAST_OPEN | setting::MORE_ANNOUNCED);
+        if !awaits_accept {
+            pcb.listener = NONE;
+            pcb.clear(flag::IN_ACCEPT_QUEUE);
+        }
+        (pcb.send_queue, pcb.receive_queue) = (ByteQueue::EMPTY, ByteQueue::EMPTY);
+        (pcb.ranges, pcb.latest_range) = (NONE, NONE);
+        (pcb.sent_head, pcb.sent_tail, pcb.flight) = (NONE, NONE, NONE);
+        (pcb.sacked, pcb.lost) = (0, 0);
+        pcb.accept_next = NONE;
+        (pcb.retransmit_at, pcb.ack_at, pcb.life_at) = (Instant::NEVER, Instant::NEVER, Instant::NEVER);
+        (pcb.wheel_at, pcb.waiting_since) = (Instant::NEVER, Instant::NEVER);
+    }
+
+    /// Makes free what no block owns. Bytes that are in no queue are the suspect's.
+    fn mend_memory(&mut self, wreck: Option<u32>) -> Result<(), Damaged> {
+        let mut owned = Vec::new();
+        let mut sent = Owned::of(&self.sent);
+        let mut flights = Owned::of(&self.flights);
+        let mut ranges = Owned::of(&self.ranges);
+        let mut ends = Owned::of(&self.record_ends);
+        for (index, pcb) in self.pcbs.iter_live() {
+            if Some(index) == wreck {
+                continue;
+            }
+            let whole = pcb.send_queue.claim_blocks(&self.payload, &mut owned)
+                && pcb.receive_queue.claim_blocks(&self.payload, &mut owned)
+                && sent.claim_list(&self.sent, pcb.sent_head, |record| record.next) == Some(pcb.sent_tail)
+                && ranges
+                    .claim_list(&self.ranges, pcb.ranges, |range| range.next)
+                    .is_some()
+                && (pcb.flight == NONE || flights.claim(&self.flights, pcb.flight))
+                && ends.claim_ring(&self.record_ends, pcb.record_end(), |end| end.next);
+            if !whole {
+                return Err(Damaged);
+            }
+        }
+        self.sent.mend(|index, _| sent.has(index));
+        self.flights.mend(|index, _| flights.has(index));
+        self.ranges.mend(|index, _| ranges.has(index));
+        self.record_ends.mend(|index, _| ends.has(index));
+        self.limbo.mend(|_, _| false);
+        self.shard[0].looped = ByteQueue::EMPTY;
+        let stray = self.payload.mend(&owned);
+        let mut stray = ByteQueue::of_chain(&self.payload, stray);
+        match wreck {
+            Some(index) => self.pcbs[index].send_queue = stray,
+            None => stray.clear(&mut self.payload),
+        }
+        Ok(())
+    }
+
+    /// Puts every block on the lists of those that may have something to send or to tell, and
+    /// on the wheel. Those that waited for something wait for it again.
+    fn mend_lists(&mut self) {
+        let shard = &mut self.shard[0];
+        (shard.ready_head, shard.ready_tail) = (NONE, NONE);
+        (shard.event_head, shard.event_tail) = (NONE, NONE);
+        shard.limbo_head = NONE;
+        (shard.reply_head, shard.reply_tail) = (0, 0);
+        (shard.memory_waiters, shard.memory_waiters_tail) = (0, 0);
+        self.wheel.forget(0..self.pcbs.touched());
+        for index in self.live() {
+            let pcb = &mut self.pcbs[index];
+            if pcb.has(flag::IN_LIMBO) {
+                pcb.set(flag::FENCE_WANTED);
+            }
+            pcb.clear(LISTED | flag::IN_LIMBO);
+            (pcb.ready_next, pcb.event_next, pcb.memory_next) = (NONE, NONE, 0);
+            let wheel_at = pcb.wheel_at;
+            if wheel_at.is_set() {
+                self.wheel.schedule(index, wheel_at);
+            }
+            self.mark_ready(index);
+            self.mark_event(index, Change::DATA.and(Change::ROOM).and(Change::STATE));
+        }
+    }
+
+    /// Gives every listener back who waits at it, in the order in which they came.
+    fn mend_listeners(&mut self) {
+        self.listener_buckets.fill(0);
+        for index in 0..self.listeners.len() as u32 {
+            self.listeners[index as usize].forget();
+            if self.listeners[index as usize].is_open() {
+                self.index_listener(index);
+            }
+        }
+        let mut waiting: Vec<(u32, u32)> = Vec::new();
+        for index in self.live() {
+            let pcb = &self.pcbs[index];
+            let Some(listener) = self.listeners.get_mut(pcb.listener as usize) else {
+                continue;
+            };
+            if pcb.has(flag::IN_ACCEPT_QUEUE) {
+                waiting.push((pcb.generation, index));
+            }
+            listener.count(pcb);
+        }
+        waiting.sort_unstable();
+        for (_, index) in waiting {
+            self.enqueue_accepted(self.pcbs[index].listener, index);
+        }
+        for index in 0..self.listeners.len() as u32 {
+            match self.listeners[index as usize].is_open() {
+                true => self.mark_listener_event(index),
+                false if self.listeners[index as usize].has_connections() => self.scatter(index),
+                false => {}
+            }
+        }
+    }
+
+    /// Has all flows found.
+    fn mend_demux(&mut self) -> Result<(), Damaged> {
+        self.demux.forget();
+        for index in self.live() {
+            if self.pcbs[index].state() != State::Closed {
+                self.enter_flow(index).map_err(|_| Damaged)?;
+            }
+        }
+        for number in self.time_waits.mend() {
+            self.enter_flow(self.pcbs.capacity() + number)
+                .map_err(|_| Damaged)?;
+        }
+        Ok(())
+    }
+
+    fn live(&self) -> Vec<u32> {
+        self.pcbs.iter_live().map(|(index, _)| index).collect()
+    }
+}
+
+/// Which records of a slab belong to some block.
+struct Owned(Vec<bool>);
+
+impl Owned {
+    fn of<T: Plain>(slab: &Slab<T>) -> Self {
+        Self(vec![false; slab.touched() as usize])
+    }
+
+    fn has(&self, index: u32) -> bool {
+        self.0.get(index as usize) == Some(&true)
+    }
+
+    /// False: there is no such record, or it is another's.
+    fn claim<T: Plain>(&mut self, slab: &Slab<T>, index: u32) -> bool {
+        let place = self.0.get_mut(index as usize);
+        match place.filter(|owned| slab.is_live(index) && !**owned) {
+            Some(owned) => {
+                *owned = true;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Claims the records of a list. The last one, or [`NONE`]; `None` if one could not be had.
+    fn claim_list<T: Plain>(&mut self, slab: &Slab<T>, first: u32, next: impl Fn(&T) -> u32) -> Option<u32> {
+        let (mut last, mut at) = (NONE, first);
+        while at != NONE {
+            if !self.claim(slab, at) {
+                return None;
+            }
+            (last, at) = (at, next(&slab[at]));
+        }
+        Some(last)
+    }
+
+    /// The same of a ring, of which one is known.
+    fn claim_ring<T: Plain>(&mut self, slab: &Slab<T>, one: u32, next: impl Fn(&T) -> u32) -> bool {
+        let mut at = one;
+        while at != NONE {
+            if !self.claim(slab, at) {
+                return false;
+            }
+            at = next(&slab[at]);
+            if at == one {
+                break;
+            }
+        }
+        true
+    }
+}
