@@ -315,7 +315,9 @@ fn settle_in(
             let _ = lookout.check();
         }));
         let link = NodeLink::Port(Box::new(port), tap);
-        let mut shard = Shard::new(pieces.stack, link, pieces.waiting, bells.clone(), wakes);
+        let mut stack = pieces.stack;
+        stack.set_process(number);
+        let mut shard = Shard::new(stack, link, pieces.waiting, bells.clone(), wakes);
         shard.kernel = outlet;
         Ok::<_, AttachError>((lease, shard))
     })?;

@@ -38,7 +38,7 @@ pub fn set_hook(hook: Hook) {
 
 /// Whether something waits for this thread to leave its call.
 #[inline]
-pub(crate) fn is_pending() -> bool {
+pub fn is_pending() -> bool {
     HOOK.get().is_some_and(|hook| (hook.is_pending)())
 }
 

@@ -147,11 +147,59 @@ impl ShardHandle {
         attachment.relay(number)
     }
 
+    /// Has the kernel signal the owner of a connection (SIGURG) when its peer announces urgent
+    /// data: whoever owns the first of two connected Unix sockets. To be called without the
+    /// lease; again, if the owner is another one.
+    ///
+    /// # Errors
+    ///
+    /// If the node is only this process's, has no descriptors left, or is gone.
+    pub fn signal_owner(
+        &self,
+        holder: &Holder,
+        id: ConnectionId,
+        messenger: [OwnedFd; 2],
+    ) -> Result<(), HolderError> {
+        let attachment = self.attachment.as_ref().ok_or(HolderError::Private)?;
+        let number = holder.number().ok_or(HolderError::Private)?;
+        let set_owned = |owned| {
+            let mut shard = self.enter()?;
+            let set = shard.stack.set_owned(id, owned);
+            shard.respond();
+            self.settle(&mut shard);
+            set.map_err(|_| HolderError::Foreign)
+        };
+        // What is announced until the engine looks is not lost.
+        set_owned(true)?;
+        attachment
+            .own(number, messenger)
+            .or_else(|error| set_owned(false).and(Err(error)))
+    }
+
     /// Whoever has what a holder stands for is told on the node when it is ready, or waits for it there.
     #[inline]
     pub fn attend(&self, shard: &mut Shard, holder: &Holder) {
         if let Some(number) = holder.number() {
             shard.waiting.holders.attend(number);
+        }
+    }
+
+    /// Whoever has the connection that a holder stands for may wait for it past the node: has the
+    /// engine carry its bytes, as [`ShardHandle::relay`], unless it is
+    /// [attended](ShardHandle::attend) within half a second or so. `asks`: the engine is
+    /// told to look, which it does once what was registered before is that old. To be called
+    /// without the lease.
+    ///
+    /// # Errors
+    ///
+    /// If the node is only this process's, or gone.
+    pub fn stand_by(&self, holder: &Holder, asks: bool) -> Result<(), HolderError> {
+        let attachment = self.attachment.as_ref().ok_or(HolderError::Private)?;
+        let number = holder.number().ok_or(HolderError::Private)?;
+        self.enter()?.waiting.holders.register(number);
+        match asks {
+            true => attachment.stand_by(),
+            false => Ok(()),
         }
     }
 

@@ -8,17 +8,25 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::fs::OFlags;
-use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::sockopt::{Timeout, set_socket_oobinline, set_socket_timeout};
 use toehold_node::run;
 
 use crate::file::{File, Kind};
-use crate::socket::{Forwarded, Relayed, Stream};
+use crate::socket::{Forwarded, Listener, Relayed, Stream};
 use crate::usage::{Counter, count};
 use crate::{epoll, node, rights, start, table};
 
 /// Hands over a connection.
 fn begin(file: &File, number: c_int) {
     let Some(stream) = file.stream() else { return };
+    if stream
+        .inner
+        .settings()
+        .is_ok_and(|settings| settings.urgent_inline())
+    {
+        // The first byte that comes may be urgent.
+        let _ = set_socket_oobinline(table::borrow(&number), true);
+    }
     if stream.inner.relay().is_ok() {
         count(Counter::Relayed, 1);
         settle(file, number);
@@ -44,9 +52,31 @@ pub(crate) fn was_told_past(file: &File, number: c_int) -> bool {
 /// sends for its own alone.
 #[cold]
 pub(crate) fn for_signals(number: c_int) {
-    if let Some(file) = table::get(number) {
-        begin(&file, number);
+    let Some(file) = table::get(number) else { return };
+    match &file.kind {
+        Kind::Listener(listener) => drop(forward(&file, listener, number)),
+        _ => begin(&file, number),
     }
+}
+
+/// The program waits for a connection past the library.
+#[cold]
+pub(crate) fn for_past(file: &File, number: c_int) {
+    begin(file, number);
+}
+
+/// Leaves a listener to the kernel, to which the engine connects those who connect to the
+/// node's. Whether it can.
+fn forward(file: &File, listener: &Listener, number: c_int) -> bool {
+    let Some(forwarded) = Forwarded::of(listener, number) else {
+        return false;
+    };
+    let made = Arc::new(File::new(Kind::Forwarded(forwarded)));
+    for number in table::numbers_of(file) {
+        table::put(number, Arc::clone(&made));
+    }
+    epoll::moved(file, &made);
+    true
 }
 
 /// Whether a connection of the table's is the kernel's by now, if a call has found it to be
@@ -126,15 +156,9 @@ pub(crate) fn for_good() {
     }
     for number in table::used() {
         let Some(file) = table::get(number) else { continue };
-        let forwarded = match &file.kind {
-            Kind::Listener(listener) => Forwarded::of(listener, number),
-            _ => None,
-        };
-        if let Some(forwarded) = forwarded {
-            let made = Arc::new(File::new(Kind::Forwarded(forwarded)));
-            for number in table::numbers_of(&file) {
-                table::put(number, Arc::clone(&made));
-            }
+        if let Kind::Listener(listener) = &file.kind
+            && forward(&file, listener, number)
+        {
             continue;
         }
         if let Kind::Epoll(instance) = &file.kind {

@@ -322,6 +322,12 @@ fn a_busy_client_that_is_told_to_end_leaves_its_node_alone() {
 
 #[test]
 #[ignore = "needs python3"]
+fn a_busy_client_that_is_killed_leaves_its_node_alone() {
+    ends("SIGKILL");
+}
+
+#[test]
+#[ignore = "needs python3"]
 fn a_busy_client_that_is_interrupted_leaves_its_node_alone() {
     ends("SIGINT");
 }

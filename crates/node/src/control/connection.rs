@@ -338,6 +338,26 @@ impl Connection {
         self.done(&Request::Relay { shard, holder }, &[])
     }
 
+    /// Has the node carry, soon, the bytes of connections that were registered and that nobody
+    /// waits for on the node.
+    ///
+    /// # Errors
+    ///
+    /// If the process has not attached, or the node refuses or does not answer.
+    pub fn stand_by(&mut self) -> Result<(), ControlError> {
+        self.done(&Request::StandBy, &[])
+    }
+
+    /// Has the kernel signal the owner of a connection of a shard, that a holder stands for, when
+    /// its peer announces urgent data: whoever owns the first of two connected Unix sockets.
+    ///
+    /// # Errors
+    ///
+    /// If the process has not attached, or the node refuses or does not answer.
+    pub fn own(&mut self, shard: u8, holder: u32, messenger: [OwnedFd; 2]) -> Result<(), ControlError> {
+        self.done(&Request::Own { shard, holder }, &messenger)
+    }
+
     /// Has the node connect those who connect to the listener that a holder stands for to one
     /// of the kernel's, and note in the table that comes with it who they are.
     ///

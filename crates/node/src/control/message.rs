@@ -14,7 +14,7 @@ use crate::callers::Forwarded;
 use crate::placement::Placement;
 
 /// Version of these messages and of what processes of a node share.
-pub const VERSION: u32 = 13;
+pub const VERSION: u32 = 14;
 
 /// The build that a process and its node's engine must have in common: they
 /// share memory, whose layout belongs to it.
@@ -61,6 +61,12 @@ pub(super) enum Request {
     ReleasePort { holder: u32 },
     /// To carry the bytes between the connection that a holder stands for, and its descriptor.
     Relay { shard: u8, holder: u32 },
+    /// To carry, soon, the bytes of connections that were registered and that nobody waits for on
+    /// the node.
+    StandBy,
+    /// To have the kernel signal the owner of a connection, that a holder stands for, when urgent
+    /// data are announced: that of the first of the two Unix sockets that come along.
+    Own { shard: u8, holder: u32 },
     /// To connect those who connect to the listener that a holder stands for to the one of the
     /// kernel's that comes along, and to write in the table that comes with it who they are.
     Forward { holder: u32, which: Forwarded },

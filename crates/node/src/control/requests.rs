@@ -88,6 +88,18 @@ impl Server {
                 self.host.relay(process, shard, holder)?;
                 Answer::Done
             }
+            Request::StandBy => {
+                let process = self.process(id)?;
+                self.host.stand_by(process)?;
+                Answer::Done
+            }
+            Request::Own { shard, holder } => {
+                let process = self.process(id)?;
+                let messenger = <[OwnedFd; 2]>::try_from(given)
+                    .map_err(|_| Refusal::new("two descriptors come with that, of a pair of sockets"))?;
+                self.host.own(process, shard, holder, messenger)?;
+                Answer::Done
+            }
             Request::Forward { holder, which } => {
                 let process = self.process(id)?;
                 let [listener, callers] = <[OwnedFd; 2]>::try_from(given)

@@ -5,6 +5,9 @@
 //! when nobody has the first one any more. The engine gives out their numbers,
 //! which are the indices of this table.
 
+use core::sync::atomic::Ordering::Release;
+use core::sync::atomic::compiler_fence;
+
 use toehold_shm::{Carver, OutOfMemory, Table};
 use toehold_stack::Event;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -16,10 +19,20 @@ struct Record {
     source: u64,
     /// The process that took it last.
     process: u16,
-    /// 1: a program has waited for it on the node.
+    /// Whether a program has waited for it on the node, see [`attendance`].
     attended: u16,
     /// 1: the engine carries the bytes between the connection and its descriptor.
     relayed: u32,
+}
+
+/// What is known of how a program waits for something.
+mod attendance {
+    /// On the node.
+    pub(super) const ATTENDED: u16 = 1;
+    /// It has registered a connection with what nobody has waited with on the node so far.
+    pub(super) const REGISTERED: u16 = 2;
+    /// The engine has found it so.
+    pub(super) const FOUND: u16 = 3;
 }
 
 /// So that nobody looks at memory that was never used, which would take it.
@@ -30,8 +43,10 @@ struct Head {
     touched: u32,
     /// How many stand for something.
     used: u32,
-    /// For how many of those, and of connections of its own, the engine carries bytes.
+    /// For how many of those the engine carries bytes.
     relayed: u32,
+    /// Connections of its own for which it does.
+    callers: u32,
 }
 
 impl Head {
@@ -73,10 +88,12 @@ impl Holders {
             head.used = head.used.wrapping_add(1);
         }
         head.touched = head.touched.max(number + 1);
-        record.source = source.word();
         record.process = process;
         record.attended = 0;
         head.forget(record);
+        // Who is killed leaves a record that is whole, or that stands for what it did before.
+        compiler_fence(Release);
+        record.source = source.word();
         true
     }
 
@@ -84,14 +101,43 @@ impl Holders {
     #[inline]
     pub(crate) fn attend(&mut self, number: u32) {
         if let Some(record) = self.records.get_mut(number as usize) {
-            record.attended = 1;
+            record.attended = attendance::ATTENDED;
         }
+    }
+
+    /// A program has registered the connection that the holder stands for, and may wait for it
+    /// past the node.
+    pub(crate) fn register(&mut self, number: u32) {
+        if let Some(record) = self.records.get_mut(number as usize)
+            && record.attended == 0
+        {
+            record.attended = attendance::REGISTERED;
+        }
+    }
+
+    /// Looks at what was registered so. Whether there is anything, and the numbers of the
+    /// holders of which this was known before.
+    pub(crate) fn look_at_unattended(&mut self) -> (bool, Vec<u32>) {
+        let touched = self.records.iter_mut().take(self.head[0].touched as usize);
+        let registered = (0..).zip(touched).filter(|(_, record)| {
+            record.source != 0 && record.relayed == 0 && record.attended >= attendance::REGISTERED
+        });
+        let mut any = false;
+        let mut found = Vec::new();
+        for (number, record) in registered {
+            match record.attended {
+                attendance::REGISTERED => any = true,
+                _ => found.push(number),
+            }
+            record.attended = attendance::FOUND;
+        }
+        (any, found)
     }
 
     /// Whether any has ever done so.
     pub(crate) fn is_attended(&self, number: u32) -> bool {
         let record = self.records.get(number as usize);
-        record.is_some_and(|record| record.attended != 0)
+        record.is_some_and(|record| record.attended == attendance::ATTENDED)
     }
 
     /// From now on it stands for a connection whose bytes the engine carries.
@@ -108,10 +154,10 @@ impl Holders {
     /// Counts a connection for which the engine carries bytes, and that no holder stands for; or
     /// counts it no more.
     pub(crate) fn count_caller(&mut self, is_there: bool) {
-        let relayed = &mut self.head[0].relayed;
-        *relayed = match is_there {
-            true => relayed.wrapping_add(1),
-            false => relayed.wrapping_sub(1),
+        let callers = &mut self.head[0].callers;
+        *callers = match is_there {
+            true => callers.wrapping_add(1),
+            false => callers.wrapping_sub(1),
         };
     }
 
@@ -128,9 +174,28 @@ impl Holders {
         self.head[0].used
     }
 
-    /// For how many of those the engine carries bytes.
+    /// For how many of those, and of connections of its own, the engine carries bytes.
     pub(crate) fn relays(&self) -> u32 {
-        self.head[0].relayed
+        self.head[0].relayed.wrapping_add(self.head[0].callers)
+    }
+
+    /// Leaves counts as no change does, finished or not.
+    #[cfg(test)]
+    pub(super) fn disturb(&mut self, random: &mut impl FnMut() -> u64) {
+        let head = &mut self.head[0];
+        (head.used, head.relayed) = (random() as u32, random() as u32);
+    }
+
+    /// After somebody died in the middle of a change: counts anew.
+    pub(super) fn mend(&mut self) {
+        let Holders { head, records } = self;
+        let head = &mut head[0];
+        (head.used, head.relayed) = (0, 0);
+        for record in records.iter_mut().take(head.touched as usize) {
+            record.relayed = u32::from(record.relayed != 0 && record.source != 0);
+            head.used += u32::from(record.source != 0);
+            head.relayed += record.relayed;
+        }
     }
 
     /// What the holder stands for.
@@ -149,6 +214,11 @@ impl Holders {
         head.forget(record);
         head.used = head.used.wrapping_sub(1);
         Some(source)
+    }
+
+    /// Whether one of them stands for it.
+    pub(crate) fn have(&self, source: Event) -> bool {
+        self.owners().any(|(held, _)| held == source)
     }
 
     /// Whose the connections and listeners are.
@@ -198,6 +268,12 @@ mod tests {
         assert!(holders.set(3, 4, source(6)));
         assert_eq!(holders.relayed(3), None, "another connection");
         assert!(!holders.is_attended(3), "another connection");
+        assert_eq!(holders.look_at_unattended(), (false, vec![]));
+        holders.register(3);
+        assert_eq!(holders.look_at_unattended(), (true, vec![]));
+        assert_eq!(holders.look_at_unattended(), (false, vec![3]));
+        holders.attend(3);
+        assert_eq!(holders.look_at_unattended(), (false, vec![]));
         assert_eq!(holders.take(3), Some(source(6)));
         assert_eq!(
             (holders.get(3), holders.take(3), holders.take(9)),

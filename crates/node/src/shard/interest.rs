@@ -6,7 +6,7 @@ use toehold_stack::{Change, Readiness};
 
 /// What a registration is watched for. Errors and hang-ups are told in any case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Interest(u8);
+pub struct Interest(u16);
 
 impl Interest {
     /// Data, the end of the stream, or a connection to accept (EPOLLIN).
@@ -31,6 +31,9 @@ impl Interest {
 
     /// A one-shot that was told: nothing is of interest.
     pub(super) const SPENT: Interest = Interest(128);
+
+    /// An announcement of urgent data, whether or not they have come or were read (SIGURG).
+    pub(crate) const ANNOUNCED: Interest = Interest(256);
 
     /// Nothing but errors and hang-ups.
     pub const fn none() -> Interest {
@@ -88,7 +91,7 @@ impl Interest {
     }
 
     pub(super) fn from_word(word: u32) -> Interest {
-        Interest(word as u8)
+        Interest(word as u16)
     }
 
     /// Whether there may be something to tell after this change.
@@ -104,6 +107,9 @@ impl Interest {
         if self.is_writable() {
             changes = changes.and(Change::ROOM);
         }
+        if self.has(Self::ANNOUNCED) {
+            changes = changes.and(Change::URGENT);
+        }
         change.is_among(changes)
     }
 
@@ -114,6 +120,7 @@ impl Interest {
             writable: readiness.writable && self.is_writable(),
             urgent: readiness.urgent && self.is_priority(),
             read_closed: readiness.read_closed && self.is_read_closed(),
+            announced: readiness.announced && self.has(Self::ANNOUNCED),
             ..readiness
         };
         (!self.has(Self::SPENT) && told != Readiness::default()).then_some(told)
@@ -147,8 +154,12 @@ mod tests {
             read_closed: true,
             hang_up: true,
             error: true,
+            announced: true,
         };
-        let all = Change::DATA.and(Change::ROOM).and(Change::STATE);
+        let all = Change::DATA
+            .and(Change::ROOM)
+            .and(Change::STATE)
+            .and(Change::URGENT);
         assert_eq!(Interest::SPENT.select(everything), None);
         assert!(!Interest::SPENT.concerns(all));
         let told = Interest::none().select(everything);
@@ -159,12 +170,22 @@ mod tests {
     #[test]
     fn a_change_concerns_who_can_see_it() {
         let concerned = |interest: Interest| {
-            [Change::NOTHING, Change::DATA, Change::ROOM, Change::STATE]
-                .map(|change| interest.concerns(change))
+            [
+                Change::NOTHING,
+                Change::DATA,
+                Change::ROOM,
+                Change::STATE,
+                Change::URGENT,
+            ]
+            .map(|change| interest.concerns(change))
         };
-        assert_eq!(concerned(Interest::READABLE), [false, true, false, true]);
-        assert_eq!(concerned(Interest::PRIORITY), [false, true, false, true]);
-        assert_eq!(concerned(Interest::WRITABLE), [false, false, true, true]);
-        assert_eq!(concerned(Interest::READ_CLOSED), [false, false, false, true]);
+        assert_eq!(concerned(Interest::READABLE), [false, true, false, true, false]);
+        assert_eq!(concerned(Interest::PRIORITY), [false, true, false, true, false]);
+        assert_eq!(concerned(Interest::WRITABLE), [false, false, true, true, false]);
+        assert_eq!(
+            concerned(Interest::READ_CLOSED),
+            [false, false, false, true, false]
+        );
+        assert_eq!(concerned(Interest::ANNOUNCED), [false, false, false, true, true]);
     }
 }

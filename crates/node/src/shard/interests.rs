@@ -108,6 +108,12 @@ impl Entry {
         Key(self.key)
     }
 
+    /// In no poll's queue and set.
+    pub(super) fn unlink(&mut self) {
+        (self.queued, self.queue_next) = (0, 0);
+        (self.set_next, self.set_previous) = (0, 0);
+    }
+
     /// What a registration is of.
     #[inline]
     pub(crate) fn watched(&self) -> Watched {
@@ -208,6 +214,45 @@ impl Interests {
         for index in own.map(|(index, _)| index).collect::<Vec<_>>() {
             self.remove(index);
         }
+    }
+
+    /// After somebody died in the middle of a change: keeps those entries that `keep` says, and
+    /// makes the lists anew. Polls' lists are the polls' affair.
+    pub(super) fn mend(&mut self, keep: impl Fn(&Entry) -> bool) {
+        self.entries.mend(|_, entry| keep(entry));
+        self.buckets.fill(0);
+        for index in self.indices() {
+            let bucket = self.bucket(self.entries[index].key());
+            self.entries[index].next = std::mem::replace(&mut self.buckets[bucket], index + 1);
+        }
+    }
+
+    /// Leaves lists as no change does, finished or not.
+    #[cfg(test)]
+    pub(super) fn disturb(&mut self, random: &mut impl FnMut() -> u64) {
+        let links = 2 * u64::from(self.capacity());
+        let mut link = || (random() % links) as u32;
+        self.buckets.iter_mut().for_each(|bucket| *bucket = link());
+        for index in self.indices() {
+            let entry = &mut self.entries[index];
+            entry.next = link();
+            entry.queue_next = link();
+            (entry.set_next, entry.set_previous) = (link(), link());
+            if !entry.is(Kind::Waker) {
+                entry.queued = link() & 1;
+            }
+        }
+    }
+
+    /// Makes an entry one of no kind.
+    #[cfg(test)]
+    pub(super) fn ruin(&mut self, index: u32) {
+        self.entries[index].kind = 7;
+    }
+
+    /// Of all entries.
+    pub(super) fn indices(&self) -> Vec<u32> {
+        self.entries.iter_live().map(|(index, _)| index).collect()
     }
 
     /// The entries with this key.

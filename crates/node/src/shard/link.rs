@@ -30,6 +30,15 @@ impl NodeLink {
             NodeLink::Mesh(_) | NodeLink::Other(_) => None,
         }
     }
+
+    /// Makes it whole after a process was killed while it used it. What is recorded needs
+    /// nothing: a frame is on the tape when all of it is. Other links than the port are of a
+    /// node with one process.
+    pub(super) fn mend(&mut self) {
+        if let Some(port) = self.port() {
+            port.mend();
+        }
+    }
 }
 
 /// Calls the same method of the link that it is.

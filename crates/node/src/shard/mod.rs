@@ -8,6 +8,7 @@ mod holders;
 mod interest;
 mod interests;
 mod link;
+mod mend;
 mod owners;
 mod polls;
 mod seats;
@@ -493,13 +494,14 @@ impl Shard {
         let renamed = self.stack.rename(id)?;
         self.tick();
         self.make_inline(renamed);
+        let _ = self.stack.set_owned(renamed, false);
         self.waiting.holders.relay(holder, Event::Connection(renamed));
         self.tell(Key::of(Event::Connection(id)), Change::STATE);
         Ok(())
     }
 
-    /// Has urgent data of a connection among the rest: there is no other line in what the
-    /// engine carries its bytes to.
+    /// Has urgent data of a connection in their place among the rest, where the engine finds them
+    /// when it carries the bytes.
     pub(crate) fn make_inline(&mut self, id: ConnectionId) {
         let inline = SocketOption::UrgentInline(true);
         let _ = self.stack.set_option(self.now, id, inline);

@@ -48,6 +48,16 @@ impl Owners {
         self.records_of(process).map(|(_, poll)| poll)
     }
 
+    /// After somebody died in the middle of a change: keeps those whose polls are open.
+    pub(super) fn mend(&mut self, is_open: impl Fn(u32) -> bool) {
+        self.records.mend(|_, record| is_open(record.poll));
+    }
+
+    /// The polls that a process has.
+    pub(super) fn polls(&self) -> impl Iterator<Item = u32> {
+        self.records.iter_live().map(|(_, record)| record.poll)
+    }
+
     /// Takes all that a process had.
     pub(crate) fn take(&mut self, process: u16) -> Vec<u32> {
         let own: Vec<(u32, u32)> = self.records_of(process).collect();

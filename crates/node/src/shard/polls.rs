@@ -34,6 +34,8 @@ struct Poll {
     set_first: u32,
     /// Registrations that it has with other polls.
     watchers: u32,
+    /// Not 0: the engine's own, which no process is noted to have.
+    kept: u32,
 }
 
 /// All polls of a shard.
@@ -57,9 +59,23 @@ impl Polls {
         self.polls.len()
     }
 
-    /// A new poll; `None` if there are as many as there may be.
+    /// A new poll, for whoever is then noted to have it; `None` if there are as many as there
+    /// may be.
     pub(crate) fn open(&mut self) -> Option<u32> {
         self.polls.insert(Poll::default())
+    }
+
+    /// The same for the engine.
+    pub(crate) fn open_kept(&mut self) -> Option<u32> {
+        let kept = Poll {
+            kept: 1,
+            ..Poll::default()
+        };
+        self.polls.insert(kept)
+    }
+
+    pub(super) fn is_open(&self, poll: u32) -> bool {
+        self.polls.is_live(poll)
     }
 
     /// Ends a poll and all its registrations, and those of it.
@@ -95,22 +111,115 @@ impl Polls {
         token: u64,
         interest: Interest,
     ) -> Option<u32> {
-        let state = self.polls.get_mut(poll)?;
+        if !self.is_open(poll) {
+            return None;
+        }
         let mut entry = Entry::new(key, kind, poll);
         entry.token = token;
         entry.interest = interest.word();
-        entry.set_next = state.set_first;
         let index = interests.insert(entry)?;
-        let next = std::mem::replace(&mut state.set_first, index + 1);
-        if let Some(next) = next.checked_sub(1).and_then(|next| interests.get_mut(next)) {
-            next.set_previous = index + 1;
+        self.link(interests, index);
+        Some(index)
+    }
+
+    /// Leaves sets, queues and counts as no change does, finished or not.
+    #[cfg(test)]
+    pub(super) fn disturb(&mut self, random: &mut impl FnMut() -> u64) {
+        for index in self.polls.iter_live().map(|(index, _)| index).collect::<Vec<_>>() {
+            let kept = self.polls[index].kept;
+            let mut link = || (random() % 100) as u32;
+            self.polls[index] = Poll {
+                queue_first: link(),
+                queue_last: link(),
+                queued: link(),
+                set_first: link(),
+                watchers: link(),
+                kept,
+            };
         }
-        if let (Kind::Registration, Watched::Poll(inner)) = (kind, entry.watched())
+    }
+
+    /// A poll's set and its queue, whose links all agree with one another.
+    #[cfg(test)]
+    pub(super) fn lists(&self, interests: &Interests, poll: u32) -> [Vec<u32>; 2] {
+        let state = &self.polls[poll];
+        let (mut set, mut queue) = (Vec::new(), Vec::new());
+        let (mut previous, mut next) = (0, state.set_first);
+        while let Some(index) = next.checked_sub(1) {
+            let entry = interests.get(index).unwrap();
+            assert_eq!((entry.owner, entry.set_previous), (poll, previous));
+            set.push(index);
+            (previous, next) = (next, entry.set_next);
+        }
+        let (mut last, mut next) = (0, state.queue_first);
+        while let Some(index) = next.checked_sub(1) {
+            let entry = interests.get(index).unwrap();
+            assert_eq!((entry.owner, entry.queued), (poll, 1));
+            queue.push(index);
+            (last, next) = (next, entry.queue_next);
+        }
+        assert_eq!((state.queue_last, state.queued), (last, queue.len() as u32));
+        [set, queue]
+    }
+
+    /// Puts an entry into its poll's set, and counts it where it watches another poll.
+    fn link(&mut self, interests: &mut Interests, index: u32) {
+        let Some(entry) = interests.get_mut(index) else {
+            return;
+        };
+        let Some(poll) = self.polls.get_mut(entry.owner) else {
+            return;
+        };
+        let next = std::mem::replace(&mut poll.set_first, index + 1);
+        entry.set_next = next;
+        if let (true, Watched::Poll(inner)) = (entry.is(Kind::Registration), entry.watched())
             && let Some(inner) = self.polls.get_mut(inner)
         {
             inner.watchers += 1;
         }
-        Some(index)
+        if let Some(next) = next.checked_sub(1).and_then(|next| interests.get_mut(next)) {
+            next.set_previous = index + 1;
+        }
+    }
+
+    /// After somebody died in the middle of a change: keeps the engine's polls and those that
+    /// somebody is noted to have.
+    pub(super) fn mend(&mut self, is_owned: impl Fn(u32) -> bool) {
+        self.polls.mend(|index, poll| poll.kept != 0 || is_owned(index));
+    }
+
+    /// Whether an entry makes sense that is no thread's.
+    pub(super) fn is_sound(&self, entry: &Entry) -> bool {
+        let is_known = match (entry.is(Kind::Registration), entry.watched()) {
+            (true, Watched::Poll(inner)) => self.is_open(inner),
+            (true, Watched::Socket(_)) => true,
+            (false, _) => entry.is(Kind::Waker) && entry.key() == Key::of_poll(entry.owner),
+        };
+        is_known && self.is_open(entry.owner)
+    }
+
+    /// Makes sets and queues anew, of entries that make sense. Whatever is registered may be
+    /// ready: of what happened somebody may have died who was about to tell.
+    pub(super) fn mend_lists(&mut self, interests: &mut Interests) {
+        let polls: Vec<u32> = self.polls.iter_live().map(|(index, _)| index).collect();
+        for index in polls {
+            let poll = &mut self.polls[index];
+            *poll = Poll {
+                kept: poll.kept,
+                ..Poll::default()
+            };
+        }
+        for index in interests.indices() {
+            let Some(entry) = interests.get_mut(index).filter(|entry| !entry.is(Kind::Thread)) else {
+                continue;
+            };
+            let is_queued = entry.is(Kind::Registration) || entry.queued != 0;
+            entry.unlink();
+            self.link(interests, index);
+            if is_queued {
+                self.may_be_ready(interests, index);
+            }
+        }
     }
 
     /// Whether other polls watch it.

@@ -277,6 +277,50 @@ impl Seats {
         }
     }
 
+    /// Leaves list and seats as no change does, finished or not.
+    #[cfg(test)]
+    pub(super) fn disturb(&mut self, random: &mut impl FnMut() -> u64) {
+        let mut link = || (random() % 100) as u32;
+        let slots: Vec<u32> = self.waiters.iter_live().map(|(slot, _)| slot).collect();
+        for slot in slots {
+            let waiter = &mut self.waiters[slot];
+            (waiter.next, waiter.previous) = (link(), link());
+            waiter.word = if waiter.home == self.index { 0 } else { waiter.word };
+        }
+        let state = &mut self.state[0];
+        (state.driver, state.driver_process) = (link().into(), link());
+        (state.parked_first, state.parked_last) = (link(), link());
+        (state.sleeper, state.armed) = (1000 + link(), link());
+    }
+
+    /// After somebody died in the middle of a change: nobody drives, and the link was told
+    /// nothing. Those who are parked stay in the order in which they began to wait, and who
+    /// sleeps at the link has its seat until it wakes up. All of them are to be roused.
+    pub(super) fn mend(&mut self) {
+        let own = self.index;
+        self.waiters.mend(|_, _| true);
+        let mut parked = Vec::new();
+        for slot in self.waiters.iter_live().map(|(slot, _)| slot).collect::<Vec<_>>() {
+            let waiter = &mut self.waiters[slot];
+            if waiter.home == own {
+                // Its word has the number of its slot, which it may not have been told yet.
+                waiter.word = slot as u16;
+            }
+            if waiter.parked != 0 {
+                parked.push((waiter.ticket, slot));
+            }
+        }
+        let state = &mut self.state[0];
+        (state.driver, state.armed) = (0, 0);
+        (state.parked_first, state.parked_last) = (0, 0);
+        let sleeper = state.sleeper.checked_sub(1);
+        if !sleeper.is_some_and(|slot| self.waiters.is_live(slot)) {
+            self.clear_sleeper();
+        }
+        parked.sort_unstable();
+        parked.into_iter().for_each(|(_, slot)| self.park(slot));
+    }
+
     /// Waiters that are parked, the one that came first first.
     pub(crate) fn parked(&self) -> impl Iterator<Item = u32> {
         let mut link = self.state[0].parked_first;

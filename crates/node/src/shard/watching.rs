@@ -102,9 +102,15 @@ impl Shard {
         }
     }
 
-    /// A new poll; `None` if there are as many as a node may have.
+    /// A new poll, of a process that [has](crate::ShardHandle::own) it before it lets go of the
+    /// lease; `None` if there are as many as a node may have.
     pub fn open_poll(&mut self) -> Option<u32> {
         self.waiting.polls.open()
+    }
+
+    /// The same for the engine, which never dies without its shards.
+    pub(crate) fn open_kept_poll(&mut self) -> Option<u32> {
+        self.waiting.polls.open_kept()
     }
 
     /// Ends a poll.

@@ -15,6 +15,8 @@ const AT_MARK: c_ulong = 0x8905;
 const OUT_QUEUE: c_ulong = 0x5411;
 /// FIOASYNC.
 const ASYNC: c_ulong = 0x5452;
+/// FIOSETOWN, SIOCSPGRP.
+const SET_OWNER: [c_ulong; 2] = [0x8901, 0x8902];
 /// SIOCOUTQNSD.
 const UNSENT: c_ulong = 0x894b;
 
@@ -33,6 +35,15 @@ pub(crate) unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: c_u
     {
         return 0;
     }
+    if request & 0xffff_ffff == ASYNC
+        && table::has(fd)
+        && !is_inside()
+        // SAFETY: the program passes a number.
+        && unsafe { super::passed(argument as *const c_int) }.is_ok_and(|on| *on != 0)
+    {
+        let _inside = Inside::enter();
+        relay::for_signals(fd);
+    }
     let mut is_descriptors = false;
     let done = on_stream(fd, |stream| {
         // SAFETY: the program passes what the request asks for.
@@ -45,9 +56,9 @@ pub(crate) unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: c_u
     }
     // SAFETY: what is not ours is as it was.
     let done = unsafe { next::ioctl(fd, request, argument) };
-    if done == 0 && request & 0xffff_ffff == ASYNC && table::has(fd) && !is_inside() {
+    if done == 0 && SET_OWNER.contains(&(request & 0xffff_ffff)) && table::has(fd) && !is_inside() {
         let _inside = Inside::enter();
-        relay::for_signals(fd);
+        super::descriptors::has_owner(fd);
     }
     done
 }

@@ -7,8 +7,10 @@ use toehold_posix::errno::Errno;
 use crate::answer::answer;
 use crate::file::Kind;
 use crate::inside::{Inside, is_inside};
-use crate::socket::Listener;
 use crate::{next, node, relay, table};
+
+/// A command of `fcntl(2)`.
+const F_SETOWN_EX: c_int = 15;
 
 /// `close(2)`. What is the library's own, the program has not opened and does not close.
 ///
@@ -188,6 +190,9 @@ pub(crate) unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: c_ulo
         return answer(Err(Errno::BADF));
     }
     let inside = Inside::enter();
+    if command == libc::F_SETFL && argument & libc::O_ASYNC as c_ulong != 0 {
+        relay::for_signals(fd);
+    }
     let file = table::get(fd);
     let mode = file.as_ref().and_then(|file| file.is_nonblocking());
     let flag = libc::O_NONBLOCK as c_ulong;
@@ -209,7 +214,7 @@ pub(crate) unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: c_ulo
         return done;
     }
     match (command, mode) {
-        (libc::F_SETFL, Some(_)) if argument & libc::O_ASYNC as c_ulong != 0 => relay::for_signals(fd),
+        (libc::F_SETOWN | F_SETOWN_EX, _) => has_owner(fd),
         (libc::F_DUPFD | libc::F_DUPFD_CLOEXEC, _) => {
             copied(fd, done);
             drop(inside);
@@ -217,10 +222,18 @@ pub(crate) unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: c_ulo
         }
         (libc::F_GETFL, Some(true)) => return done | libc::O_NONBLOCK,
         (libc::F_GETFL, Some(false)) => return done & !libc::O_NONBLOCK,
-        (libc::F_GETFL, None) if listener.is_some() => return Listener::shown(done),
+        (libc::F_GETFL, None) => return listener.map_or(done, |listener| listener.shown(done)),
         _ => {}
     }
     done
+}
+
+/// A descriptor has got an owner, or another one.
+pub(super) fn has_owner(number: c_int) {
+    let file = table::get(number);
+    if let Some(stream) = file.as_ref().and_then(|file| file.stream()) {
+        stream.signal_owner(number);
+    }
 }
 
 /// `fcntl(2)` of programs with large files.

@@ -16,7 +16,7 @@ use crate::inside::{Inside, is_inside};
 use crate::node::{self, Route};
 use crate::socket::{Fresh, Listener, Stream, plain};
 use crate::usage::{Counter, count};
-use crate::{cancel, inherited, next, start, table};
+use crate::{cancel, inherited, next, relay, start, table};
 
 /// `socket(2)`.
 ///
@@ -105,8 +105,9 @@ pub(crate) unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
     match &file.kind {
         Kind::Listener(listener) => listener.set_backlog(backlog),
         Kind::Fresh(fresh) => {
+            let wants_signals = Listener::wants_signals(fd);
             if let Some(listener) = Listener::beside(fresh, fd, backlog) {
-                if fresh.is_shared() {
+                if fresh.is_shared() && !wants_signals {
                     listener.share_mode(fd);
                 }
                 let made = Arc::new(File::new(Kind::Listener(listener)));
@@ -114,6 +115,9 @@ pub(crate) unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
                     table::put(number, Arc::clone(&made));
                 }
                 crate::epoll::moved(&file, &made);
+                if wants_signals {
+                    relay::for_signals(fd);
+                }
             }
         }
         _ => {}

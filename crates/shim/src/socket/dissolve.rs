@@ -13,6 +13,7 @@ use toehold_posix::errno::{Errno, Outcome};
 use toehold_posix::options::Meaning;
 use toehold_socket::SocketOption;
 
+use super::owner::Owner;
 use super::{Fresh, Stream};
 use crate::file::{File, Kind};
 use crate::{next, node, table};
@@ -35,6 +36,9 @@ impl Stream {
             1 => vec![number],
             _ => table::numbers_of(file),
         };
+        crate::epoll::leaves(file);
+        let flags = rustix::fs::fcntl_getfl(table::borrow(&number)).unwrap_or(OFlags::empty());
+        let owner = Owner::of(number, flags);
         // The connection gets the last one, as when the program has closed it.
         let last = node::copy(number);
         for number in numbers {
@@ -48,6 +52,9 @@ impl Stream {
             let mut target = std::mem::ManuallyDrop::new(table::adopt(number));
             rustix::io::dup3(&socket, &mut target, flags).map_err(|errno| Errno(errno.raw_os_error()))?;
             table::put(number, Arc::clone(&fresh));
+        }
+        if let Some(owner) = owner {
+            owner.has(number);
         }
         if let Some(last) = last {
             table::own(last.as_raw_fd());

@@ -1,5 +1,5 @@
-//! Listeners of a process behind a filter of system calls: the kernel's, to which the engine
-//! connects all who connect to the node's.
+//! Listeners of a process behind a filter of system calls, or whose owner wants signals: the
+//! kernel's, to which the engine connects all who connect to the node's.
 
 use core::ffi::c_int;
 use std::os::fd::{IntoRawFd, OwnedFd};

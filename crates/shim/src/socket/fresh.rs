@@ -162,20 +162,28 @@ impl Fresh {
         let flags = rustix::fs::fcntl_getfl(table::borrow(&number)).unwrap_or(OFlags::empty());
         let nonblocking = flags.contains(OFlags::NONBLOCK);
         stream.set_nonblocking(nonblocking);
-        let owner = flags
-            .contains(OFlags::from_bits_retain(libc::O_ASYNC as u32))
-            .then(|| Owner::of(number));
+        let owner = Owner::of(number, flags);
         let made = replace(file, number, stream)?;
         crate::epoll::moved(file, &made);
         let connected = match made.stream() {
             Some(stream) => stream.finish_connect(nonblocking),
             None => Err(Errno::BADF),
         };
-        if let Some(owner) = owner.filter(|_| connected.is_ok()) {
-            owner.has(number);
-            relay::for_signals(number);
+        if let Some(owner) = owner {
+            self.pass_on(&owner, &made, number, connected.is_ok());
         }
         connected
+    }
+
+    /// Whose the socket was is whose its connection is.
+    #[cold]
+    fn pass_on(&self, owner: &Owner, made: &File, number: c_int, is_connected: bool) {
+        owner.has(number);
+        if owner.is_told_all && is_connected {
+            relay::for_signals(number);
+        } else if let Some(stream) = made.stream() {
+            stream.signal_owner(number);
+        }
     }
 }
 

@@ -14,6 +14,7 @@ use toehold_posix::errno::{Errno, Outcome};
 use toehold_posix::options::{Meaning, meaning};
 use toehold_socket::{SocketOption, TcpListener};
 
+use super::owner::ASYNC;
 use super::{Behind, Fresh, History, Stream, plain};
 use crate::file::{File, Kind};
 use crate::{next, node, table};
@@ -41,7 +42,7 @@ pub(crate) struct Listener {
 }
 
 /// That a program wants a listener to wait, which does not any more.
-const WAITS: OFlags = OFlags::from_bits_retain(libc::O_ASYNC as u32);
+const WAITS: OFlags = ASYNC;
 
 impl Listener {
     /// The node's beside the kernel's, which listens already. `None`: the kernel is alone.
@@ -166,10 +167,20 @@ impl Listener {
         crate::epoll::moved(file, &fresh);
     }
 
+    /// Whether the program wants a signal for each connection: asked of what does not listen yet,
+    /// and has no mark.
+    pub(crate) fn wants_signals(number: c_int) -> bool {
+        rustix::fs::fcntl_getfl(table::borrow(&number)).is_ok_and(|flags| flags.contains(ASYNC))
+    }
+
+    fn has_mark(&self, flags: OFlags) -> bool {
+        self.is_shared.load(Relaxed) && flags.contains(WAITS)
+    }
+
     /// Whether `accept` waits.
     pub(crate) fn waits(&self, number: c_int) -> bool {
         rustix::fs::fcntl_getfl(table::borrow(&number))
-            .is_ok_and(|flags| !flags.contains(OFlags::NONBLOCK) || flags.contains(WAITS))
+            .is_ok_and(|flags| !flags.contains(OFlags::NONBLOCK) || self.has_mark(flags))
     }
 
     /// What the kernel's listener is told that the program tells to have these flags.
@@ -182,10 +193,10 @@ impl Listener {
     }
 
     /// What the program is told of the kernel's flags.
-    pub(crate) fn shown(flags: c_int) -> c_int {
-        match flags & libc::O_ASYNC {
-            0 => flags,
-            _ => flags & !(libc::O_NONBLOCK | libc::O_ASYNC),
+    pub(crate) fn shown(&self, flags: c_int) -> c_int {
+        match self.has_mark(OFlags::from_bits_retain(flags as u32)) {
+            true => flags & !(libc::O_NONBLOCK | libc::O_ASYNC),
+            false => flags,
         }
     }
 
@@ -225,7 +236,7 @@ impl Listener {
     /// Who will have the kernel's listener knows nothing of the node's.
     pub(crate) fn restore_mode(&self, number: c_int) {
         self.change_mode(number, |flags| {
-            if flags.contains(WAITS) {
+            if self.has_mark(*flags) {
                 flags.remove(OFlags::NONBLOCK | WAITS);
             }
         });

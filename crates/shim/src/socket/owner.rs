@@ -1,10 +1,18 @@
-//! Who is sent the signals of a descriptor, when another one takes its place.
+//! Who is sent the signals of a descriptor, when another one takes its place, and those of urgent
+//! data, which the kernel sends for what it has itself alone.
 
 use core::ffi::{c_int, c_ulong};
+use std::os::fd::{AsRawFd, OwnedFd};
 
 use libc::pid_t;
+use rustix::fs::OFlags;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
-use crate::next;
+use super::Stream;
+use crate::{next, table};
+
+/// O_ASYNC.
+pub(super) const ASYNC: OFlags = OFlags::from_bits_retain(libc::O_ASYNC as u32);
 
 /// Commands of `fcntl(2)`.
 const F_SETSIG: c_int = 10;
@@ -21,32 +29,72 @@ struct Target {
     id: pid_t,
 }
 
+impl Target {
+    /// That of a descriptor.
+    fn of(number: c_int) -> Target {
+        let mut target = Target::default();
+        // SAFETY: there is room for what is asked for.
+        unsafe { next::fcntl(number, F_GETOWN_EX, &raw mut target as c_ulong) };
+        target
+    }
+
+    /// It is sent those of this descriptor from now on.
+    fn has(&self, number: c_int) {
+        // SAFETY: what is passed is there.
+        unsafe { next::fcntl(number, F_SETOWN_EX, core::ptr::from_ref(self) as c_ulong) };
+    }
+}
+
 /// Who is sent which signal.
 pub(super) struct Owner {
     target: Target,
     signal: c_int,
+    /// It is sent one whatever happens (O_ASYNC).
+    pub(super) is_told_all: bool,
 }
 
 impl Owner {
-    /// That of a descriptor.
-    pub(super) fn of(number: c_int) -> Owner {
-        let mut target = Target::default();
-        // SAFETY: there is room for what is asked for.
-        let signal = unsafe {
-            next::fcntl(number, F_GETOWN_EX, &raw mut target as c_ulong);
-            next::fcntl(number, F_GETSIG, 0)
-        };
-        Owner { target, signal }
+    /// That of a descriptor with these flags; `None`: there is none, and nothing to be sent.
+    pub(super) fn of(number: c_int, flags: OFlags) -> Option<Owner> {
+        let target = Target::of(number);
+        let is_told_all = flags.contains(ASYNC);
+        (target.id != 0 || is_told_all).then(|| Owner {
+            target,
+            // SAFETY: plain numbers.
+            signal: unsafe { next::fcntl(number, F_GETSIG, 0) },
+            is_told_all,
+        })
     }
 
     /// It is sent those of this descriptor from now on.
     pub(super) fn has(&self, number: c_int) {
-        // SAFETY: what is passed is there.
-        unsafe {
-            next::fcntl(number, F_SETOWN_EX, &raw const self.target as c_ulong);
-            next::fcntl(number, F_SETSIG, self.signal as c_ulong);
-            let flags = next::fcntl(number, libc::F_GETFL, 0) | libc::O_ASYNC;
-            next::fcntl(number, libc::F_SETFL, flags as c_ulong);
+        self.target.has(number);
+        // SAFETY: plain numbers.
+        unsafe { next::fcntl(number, F_SETSIG, self.signal as c_ulong) };
+        let descriptor = table::borrow(&number);
+        if self.is_told_all
+            && let Ok(flags) = rustix::fs::fcntl_getfl(descriptor)
+        {
+            let _ = rustix::fs::fcntl_setfl(descriptor, flags | ASYNC);
         }
     }
+}
+
+impl Stream {
+    /// Has whoever owns the connection's descriptor by now signalled when urgent data come.
+    #[cold]
+    pub(crate) fn signal_owner(&self, number: c_int) {
+        if let Some(messenger) = messenger(&Target::of(number)) {
+            // As on a system that has no such signals.
+            let _ = self.inner.signal_owner(messenger);
+        }
+    }
+}
+
+/// What the engine has the owner signalled by; see there.
+fn messenger(target: &Target) -> Option<[OwnedFd; 2]> {
+    let kind = SocketType::STREAM;
+    let (owned, other) = socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).ok()?;
+    target.has(owned.as_raw_fd());
+    Some([owned, other])
 }

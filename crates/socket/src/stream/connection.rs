@@ -2,7 +2,7 @@
 //! and its end.
 
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -112,6 +112,35 @@ impl Connection {
             Some(holder) => self.node.handle()?.relay(holder, self.id).map_err(from_holder),
             None => Ok(()),
         }
+    }
+
+    /// Has its owner signalled.
+    pub(super) fn signal_owner(&self, messenger: [OwnedFd; 2]) -> io::Result<()> {
+        match &self.holder {
+            Some(holder) => self
+                .node
+                .handle()?
+                .signal_owner(holder, self.id, messenger)
+                .map_err(from_holder),
+            None => Ok(()),
+        }
+    }
+
+    /// Has the engine carry its bytes, unless it is attended.
+    pub(super) fn stand_by(&self, asks: bool) -> io::Result<()> {
+        match &self.holder {
+            Some(holder) => self.node.handle()?.stand_by(holder, asks).map_err(from_holder),
+            None => Ok(()),
+        }
+    }
+
+    /// Whoever waits for it is told on the node.
+    pub(super) fn attend(&self) -> io::Result<()> {
+        if let Some(holder) = &self.holder {
+            let handle = self.node.handle()?;
+            handle.attend(&mut *handle.enter().map_err(gone)?, holder);
+        }
+        Ok(())
     }
 
     /// Its ends, if the engine carries its bytes.

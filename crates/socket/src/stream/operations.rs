@@ -1,6 +1,6 @@
 //! The calls on a stream that may have to wait.
 
-use toehold_node::{Operation, Shard, Subscription};
+use toehold_node::{Operation, Shard, Subscription, interrupts};
 use toehold_stack::{ConnectionId, Event, Placement, ReceiveFlags, SendFlags, SocketError, State};
 
 /// A stream waits while nothing can be done, while it is being connected, and while another
@@ -56,6 +56,13 @@ impl<'a> Receive<'a> {
         }
     }
 
+    /// Whether a signal comes before what is next. One that tells of urgent data does; see
+    /// [`toehold_stack::Stack::set_owned`].
+    #[cold]
+    fn is_interrupted(&self, shard: &Shard) -> bool {
+        shard.stack.at_mark(self.id) == Ok(true) && interrupts::is_pending()
+    }
+
     /// How many bytes have come straight from the link.
     pub(super) fn placed(&self) -> usize {
         self.placed
@@ -69,6 +76,9 @@ impl Operation for Receive<'_> {
     fn attempt(&mut self, shard: &mut Shard) -> Option<Self::Output> {
         if self.placed > 0 {
             return Some(Ok(self.placed));
+        }
+        if shard.stack.is_owned(self.id) && self.is_interrupted(shard) {
+            return None;
         }
         match shard.stack.receive(self.id, self.buffer, self.flags) {
             Err(error) if must_wait(error) => None,

@@ -8,7 +8,9 @@ use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
+use rustix::net::RecvFlags;
 use toehold_node::Placement;
 use toehold_socket::{Events, Interest, Node, Poll, TcpListener, TcpStream, Token};
 
@@ -85,6 +87,29 @@ fn bytes_cross_both_ways_in_order() {
             assert_empty(world.path(), "server");
         });
     }
+}
+
+/// They were among the rest.
+#[test]
+fn urgent_bytes_are_urgent_to_who_knows_nothing_of_the_node() {
+    let Pair {
+        world, near, mut far, ..
+    } = pair();
+    let mut near = relayed(near);
+    far.write_all(b"before").unwrap();
+    far.send_out_of_band(b"so!").unwrap();
+    far.write_all(b"after").unwrap();
+    drop(far);
+    let mut state = [PollFd::new(&near, PollFlags::PRI)];
+    rustix::event::poll(&mut state, None).unwrap();
+    let mut urgent = [0; 2];
+    let taken = rustix::net::recv(&near, &mut urgent[..], RecvFlags::OOB).unwrap();
+    assert_eq!((taken.0, urgent), (1, [b'!', 0]));
+    let mut rest = String::new();
+    near.read_to_string(&mut rest).unwrap();
+    assert_eq!(rest, "beforesoafter");
+    drop(near);
+    assert_empty(world.path(), "client");
 }
 
 #[test]

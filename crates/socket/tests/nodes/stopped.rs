@@ -11,7 +11,8 @@ use crate::killed::Witness;
 use crate::processes::{Part, Process};
 use crate::programs::GO;
 use crate::support::{
-    Random, World, assert_empty, attach, eventually, resets, serve_echoes, start_engine, status, within,
+    Random, World, assert_empty, attach, eventually, mends, resets, serve_echoes, start_engine, status,
+    within,
 };
 
 /// Who is stopped, for how long.
@@ -171,7 +172,7 @@ fn who_dies_while_a_stopped_program_has_the_lease_is_buried_after_it() {
         let after = Witness::start(path, "busy", peer);
         after.goes_on();
         after.end();
-        assert_eq!(resets(path, "busy"), 1);
+        assert_eq!((resets(path, "busy"), mends(path, "busy")), (0, 1));
         assert_empty(path, "busy");
     });
 }

@@ -125,8 +125,17 @@ pub(crate) fn status(path: &Path, node: &str) -> NodeStatus {
 
 /// How often a node has begun anew.
 pub(crate) fn resets(path: &Path, node: &str) -> u64 {
+    counter(path, node, "node_resets")
+}
+
+/// How often its stack was mended.
+pub(crate) fn mends(path: &Path, node: &str) -> u64 {
+    counter(path, node, "node_mends")
+}
+
+fn counter(path: &Path, node: &str, name: &str) -> u64 {
     let counters = Connection::open(&fabric(path), node).unwrap().counters().unwrap();
-    let counter = counters.iter().find(|counter| counter.name == "node_resets");
+    let counter = counters.iter().find(|counter| counter.name == name);
     counter.unwrap().value
 }
 

@@ -41,7 +41,9 @@ impl Process {
     /// The same, but for what an allocator may have needed once more: some bytes a request
     /// would be seen.
     fn check_against(&self, before: &Process) {
-        assert_eq!(self.descriptors, before.descriptors, "descriptors");
+        // Whoever asked an engine just before may have had one more of it.
+        let descriptors = (self.descriptors, before.descriptors);
+        assert!(descriptors.0 <= descriptors.1, "{descriptors:?} descriptors");
         assert!(
             self.mappings <= before.mappings + 2,
             "{self:?}, before {before:?}"

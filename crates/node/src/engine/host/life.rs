@@ -1,10 +1,12 @@
 //! One life of a node: its memory, its threads, its connections with others.
 //!
-//! A node usually has one. It begins another one, with new memory, when a program
-//! has died while it ran the stack, which may then be in any state.
+//! A node usually has one. It begins another one, with new memory, when a program has died
+//! while it ran the stack and what that has left cannot be mended, or has written nonsense
+//! to the memory.
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -21,7 +23,7 @@ use toehold_stack::Config;
 
 use super::connections::Connections;
 use super::ends::Lent;
-use super::relay::{Forward, Relays};
+use super::relay::{Forward, Messenger, Relays};
 use crate::attached::{Description, Descriptors};
 use crate::clock;
 use crate::config::NodeConfig;
@@ -63,6 +65,17 @@ pub(super) struct Life {
     inlets: Vec<(Doorbell, JoinHandle<()>)>,
     kernel: Option<Arc<Device>>,
     drain: Duration,
+}
+
+/// What the death of a process has come to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Burial {
+    /// It was not running the stack.
+    Quiet,
+    /// It was, and the stack goes on without it.
+    Mended,
+    /// It was, and this life is lost.
+    Lost,
 }
 
 /// What the engine keeps of a shard beside the way to it.
@@ -208,24 +221,30 @@ impl Life {
         self.fabric.wake_sleeper();
     }
 
-    /// A process of the node is dead. False: it died while it ran the stack, and this
-    /// life with it. Never waits for the lease, which another one may have that is dead
-    /// as well.
-    #[must_use]
-    pub(super) fn bury(&self, process: u16) -> bool {
-        let mut seized = false;
-        for (_, shard) in self.shards.iter() {
-            // It takes up what the dead one has left undone in any of them.
-            seized |= shard.lease.lease().seize(process);
+    /// A process of the node is dead. If it died while it ran the stack, that is mended. Never
+    /// waits for the lease, which another one may have that is dead as well.
+    pub(super) fn bury(&self, process: u16) -> Burial {
+        // It takes up what the dead one has left undone in any of them.
+        let seized = self.shards.iter().map(|(_, shard)| shard.lease.seize(process));
+        let mut seized: Vec<_> = seized.flatten().collect();
+        for guard in &mut seized {
+            // What a program has written there may make it panic.
+            let mend = AssertUnwindSafe(|| guard.mend(process));
+            if !catch_unwind(mend).unwrap_or(false) {
+                // Before it can be had again.
+                self.close();
+                return Burial::Lost;
+            }
         }
-        if seized {
-            self.close();
-            return false;
-        }
+        let burial = match seized.is_empty() {
+            true => Burial::Quiet,
+            false => Burial::Mended,
+        };
+        drop(seized);
         // It may have died between marking a thread and waking it.
         self.rouse_all();
         self.fabric.bury(process);
-        true
+        burial
     }
 
     /// Closes the leases of all shards: none is used any more.
@@ -284,6 +303,11 @@ impl Life {
     /// Carries the bytes of a connection to and from its descriptor.
     pub(super) fn relay(&self, shard: u8, end: Lent) -> std::io::Result<()> {
         self.relays.begin(shard, end)
+    }
+
+    /// Signals the owner of a connection when urgent data are announced.
+    pub(super) fn own(&self, shard: u8, holder: u32, messenger: Messenger) -> std::io::Result<()> {
+        self.relays.own(shard, holder, messenger)
     }
 
     /// Connects all who connect to a holder's listener to one of the kernel's.

@@ -6,6 +6,7 @@ mod life;
 mod look;
 mod recording;
 mod relay;
+mod unattended;
 mod vitals;
 
 use std::collections::BTreeMap;
@@ -21,9 +22,10 @@ use rustix::io::Errno;
 use toehold_link::mq::PeerDescriptors;
 
 use self::ends::Ends;
-use self::life::{Life, give_up};
+use self::life::{Burial, Life, give_up};
 use self::recording::Recording;
-use self::relay::Forward;
+use self::relay::{Forward, Messenger};
+use self::unattended::Look;
 use self::vitals::{Finding, PERIOD, Vitals};
 use super::HostError;
 use crate::callers::Forwarded;
@@ -52,8 +54,9 @@ const A_MOMENT: Duration = Duration::from_millis(5);
 pub struct StackHost {
     config: NodeConfig,
     state: Mutex<State>,
-    /// Readable when a holder is gone.
+    /// Readable when a holder is gone, or it is time to look at what nobody waits for.
     events: OwnedFd,
+    look: Look,
 }
 
 struct State {
@@ -62,6 +65,8 @@ struct State {
     ended: bool,
     /// How many lives were lost.
     resets: u64,
+    /// How often the stack was mended.
+    mends: u64,
     processes: BTreeMap<u16, Process>,
     ends: Ends,
     /// What the threads of a life say that they have ended with.
@@ -106,13 +111,16 @@ impl StackHost {
         let placement = config.placement;
         let ends = Ends::new().map_err(no_descriptors)?;
         let events = ends.events().try_clone_to_owned();
+        let look = Look::new(ends.events()).map_err(no_descriptors)?;
         Ok(StackHost {
             config,
+            look,
             events: events.map_err(NodeError::Descriptors)?,
             state: Mutex::new(State {
                 life: Some(life),
                 ended: false,
                 resets: 0,
+                mends: 0,
                 processes: BTreeMap::new(),
                 ends,
                 alarm,
@@ -206,6 +214,21 @@ impl State {
         }
     }
 
+    /// Carries the bytes of connections that nobody waits for on the node. Whether there may be
+    /// others, later.
+    fn carry_unattended(&mut self) -> bool {
+        let Some(life) = &self.life else { return false };
+        let ends = &mut self.ends;
+        // As whenever the control thread looks at what programs have written.
+        let taken = catch_unwind(AssertUnwindSafe(|| unattended::take(&life.shards, ends)));
+        let Ok((taken, again)) = taken else { return false };
+        for (shard, end) in taken {
+            // Where no thread can be started, the connection ends with its program.
+            let _ = life.relay(shard, end);
+        }
+        again
+    }
+
     /// The life that a process has attached to, if it is the present one.
     fn life_of(&self, process: u16) -> Result<&Life, Refusal> {
         match self.processes.get(&process) {
@@ -249,8 +272,15 @@ impl Host for StackHost {
         let mut state = self.lock();
         let left = state.processes.remove(&process);
         let current = left.is_some_and(|left| left.life == state.resets);
-        if current && state.life.as_ref().is_some_and(|life| !life.bury(process)) {
-            state.reset(&self.config);
+        let burial = state
+            .life
+            .as_ref()
+            .filter(|_| current)
+            .map(|life| life.bury(process));
+        match burial {
+            Some(Burial::Lost) => state.reset(&self.config),
+            Some(Burial::Mended) => state.mends += 1,
+            Some(Burial::Quiet) | None => {}
         }
     }
 
@@ -320,6 +350,22 @@ impl Host for StackHost {
         begun.map_err(|error| Refusal::new(format!("it cannot carry the connection's bytes: {error}")))
     }
 
+    fn own(&self, process: u16, shard: u8, holder: u32, messenger: [OwnedFd; 2]) -> Result<(), Refusal> {
+        let state = self.lock();
+        let life = state.life_of(process)?;
+        if !state.ends.has(holder) {
+            return Err(no_socket());
+        }
+        let begun = life.own(shard, holder, Messenger::new(messenger));
+        begun.map_err(|error| Refusal::new(format!("it cannot signal the connection's owner: {error}")))
+    }
+
+    fn stand_by(&self, process: u16) -> Result<(), Refusal> {
+        self.lock().life_of(process)?;
+        self.look.arm();
+        Ok(())
+    }
+
     fn forward(
         &self,
         process: u16,
@@ -346,6 +392,9 @@ impl Host for StackHost {
         let gone = state.ends.gone();
         if let Some(life) = &state.life {
             life.let_go(gone);
+        }
+        if self.look.is_due() && state.carry_unattended() {
+            self.look.arm();
         }
     }
 
@@ -378,12 +427,26 @@ impl Host for StackHost {
     fn counters(&self) -> Vec<Counter> {
         let counters = self.look(|life| look::counters(&life.shards));
         let mut counters = counters.unwrap_or_default();
-        counters.push(Counter {
-            name: "node_resets".to_owned(),
-            value: self.lock().resets,
-            doc: "Times the node began anew because a program died while it ran the stack.".to_owned(),
+        let state = self.lock();
+        let [resets, mends] = [
+            (
+                "node_resets",
+                state.resets,
+                "Times the node began anew: a program died and left the stack beyond repair, or wrote nonsense to its memory.",
+            ),
+            (
+                "node_mends",
+                state.mends,
+                "Times the stack was mended after a program that died while it ran it.",
+            ),
+        ]
+        .map(|(name, value, doc)| Counter {
+            name: name.to_owned(),
+            value,
+            doc: doc.to_owned(),
             shard: None,
         });
+        counters.extend([resets, mends]);
         counters
     }
 

@@ -10,10 +10,11 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::Shutdown;
-use toehold_stack::Event;
+use toehold_stack::{Event, Instant};
 
 use super::connection::{Course, End, Relay, enter, respond};
 use super::listeners::Listener;
+use super::messenger::Owned;
 use super::{Order, Orders};
 use crate::clock;
 use crate::engine::host::ends::Lent;
@@ -36,8 +37,11 @@ const BELL: Token = Token::MAX;
 /// The connections of holders have their numbers, those of listeners numbers from this one on,
 pub(super) const CALLERS: Token = 1 << 32;
 
-/// and listeners those of their holders from this one on.
+/// listeners those of their holders from this one on,
 pub(super) const LISTENERS: Token = 1 << 33;
+
+/// and connections whose owners are signalled from this one.
+pub(super) const MESSENGERS: Token = 1 << 34;
 
 /// Who carries the bytes of a shard's connections.
 pub(super) struct Carrier {
@@ -47,8 +51,11 @@ pub(super) struct Carrier {
     descriptors: OwnedFd,
     /// The poll that watches the connections, while there are any.
     pub(super) poll: Option<u32>,
-    relays: BTreeMap<Token, Relay>,
+    pub(super) relays: BTreeMap<Token, Relay>,
     pub(super) listeners: BTreeMap<Token, Listener>,
+    /// Connections whose owners are signalled, and when to look which of them are closed.
+    pub(super) owned: BTreeMap<Token, Owned>,
+    pub(super) next_sweep: Option<Instant>,
     /// Those that something may have happened to.
     pub(super) due: BTreeSet<Token>,
     /// Connections of listeners so far.
@@ -69,6 +76,8 @@ impl Carrier {
             poll: None,
             relays: BTreeMap::new(),
             listeners: BTreeMap::new(),
+            owned: BTreeMap::new(),
+            next_sweep: None,
             callers: 0,
             due: BTreeSet::new(),
             spin: SpinBudget::new(),
@@ -105,6 +114,7 @@ impl Carrier {
             match order {
                 Order::Connection(end) => self.begin(end)?,
                 Order::Listener(holder, forward) => self.listen(holder, forward)?,
+                Order::Owner(holder, messenger) => self.own(holder, messenger)?,
             }
         }
         Ok(())
@@ -137,16 +147,28 @@ impl Carrier {
 
     pub(super) fn register(&mut self, token: Token, source: Event, changes: Interest) -> Result<bool, Gone> {
         let mut shard = self.shard.enter()?;
-        self.poll = self.poll.or_else(|| shard.open_poll());
+        self.poll = self.poll.or_else(|| shard.open_kept_poll());
         let registered = self
             .poll
             .and_then(|poll| shard.register(poll, source, token, changes));
         Ok(registered.is_some())
     }
 
+    /// The poll watches a source no more.
+    pub(super) fn deregister(&mut self, source: Event) -> Result<(), Gone> {
+        let mut shard = self.shard.enter()?;
+        let registration = self.poll.and_then(|poll| shard.registration(poll, source));
+        if let Some(registration) = registration {
+            shard.deregister(registration);
+        }
+        Ok(())
+    }
+
     /// The poll, if it watches nothing any more.
     pub(super) fn close_idle_poll(&mut self) -> Result<(), Gone> {
-        let is_idle = self.relays.is_empty() && !self.listeners.values().any(Listener::is_watched);
+        let is_idle = self.relays.is_empty()
+            && self.owned.is_empty()
+            && !self.listeners.values().any(Listener::is_watched);
         if let Some(poll) = self.poll.take_if(|_| is_idle) {
             self.shard.enter()?.close_poll(poll);
         }
@@ -155,7 +177,7 @@ impl Carrier {
 
     /// Waits until something happens.
     fn wait(&mut self) -> Result<(), Gone> {
-        let until = self.next_turn();
+        let until = self.next_turn().into_iter().chain(self.next_sweep()).min();
         let Some(poll) = self.poll else {
             let mut state = [PollFd::new(&self.descriptors, PollFlags::IN)];
             let left = until.and_then(|until| Timespec::try_from(until.since(clock::now())).ok());
@@ -204,6 +226,12 @@ impl Carrier {
         if token & LISTENERS != 0 {
             return self.attend(token);
         }
+        if token & MESSENGERS != 0 {
+            return self.announce(token);
+        }
+        if token & CALLERS != 0 {
+            self.note_room(token);
+        }
         let relay = self.relays.get_mut(&token);
         relay.map_or(Ok(Course::Waits), |relay| {
             relay.carry(&self.shard, &mut self.buffer)
@@ -216,9 +244,15 @@ impl Carrier {
         if token & LISTENERS != 0 {
             return self.leave(token);
         }
+        if token & MESSENGERS != 0 {
+            return self.disown(token);
+        }
         let Some(Relay { id, end, .. }) = self.relays.remove(&token) else {
             return Ok(());
         };
+        if token & CALLERS != 0 {
+            self.note_room(token);
+        }
         let mut shard = enter(&self.shard)?;
         match end {
             End::Descriptor(_) => shard.forget(Event::Connection(id)),

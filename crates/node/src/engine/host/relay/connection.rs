@@ -122,7 +122,10 @@ impl Relay {
             urgent: false,
         };
         let mut shard = enter(way)?;
-        let received = shard.stack.receive(self.id, buffer, peek);
+        // It goes alone, as what it is.
+        let urgent = shard.stack.at_mark(self.id) == Ok(true);
+        let room = if urgent { 1 } else { buffer.len() };
+        let received = shard.stack.receive(self.id, &mut buffer[..room], peek);
         respond(way, &mut shard);
         drop(shard);
         let socket = self.end.socket();
@@ -132,24 +135,21 @@ impl Relay {
                 let _ = rustix::net::shutdown(socket, Shutdown::Write);
                 return Ok(Course::Waits);
             }
-            Ok(len) => {
-                let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-                match rustix::net::send(socket, &buffer[..len], flags) {
-                    Ok(sent) => sent,
-                    Err(Errno::AGAIN | Errno::INTR) => return Ok(Course::Waits),
-                    Err(_) if is_alone(socket) => {
-                        if let End::Caller(_) = self.end {
-                            // What the peer has sent, nobody will ever read.
-                            let mut shard = enter(way)?;
-                            let _ = shard.stack.abort(self.id);
-                            respond(way, &mut shard);
-                        }
-                        return Ok(Course::IsOver);
+            Ok(len) => match deliver(socket, &buffer[..len], urgent) {
+                Ok(sent) => sent,
+                Err(Errno::AGAIN | Errno::INTR) => return Ok(Course::Waits),
+                Err(_) if is_alone(socket) => {
+                    if let End::Caller(_) = self.end {
+                        // What the peer has sent, nobody will ever read.
+                        let mut shard = enter(way)?;
+                        let _ = shard.stack.abort(self.id);
+                        respond(way, &mut shard);
                     }
-                    // It wants to read no more, and the peer does not have to know.
-                    Err(_) => len,
+                    return Ok(Course::IsOver);
                 }
-            }
+                // It wants to read no more, and the peer does not have to know.
+                Err(_) => len,
+            },
             Err(error) => return Ok(self.course(error)),
         };
         let mut shard = enter(way)?;
@@ -171,6 +171,15 @@ impl Relay {
             }
             _ => Course::IsOver,
         }
+    }
+}
+
+/// Gives bytes to the program. Where Unix sockets have no urgent data, they go with the rest.
+fn deliver(socket: &OwnedFd, bytes: &[u8], urgent: bool) -> Result<usize, Errno> {
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    match urgent.then(|| rustix::net::send(socket, bytes, flags | SendFlags::OOB)) {
+        Some(Err(Errno::OPNOTSUPP)) | None => rustix::net::send(socket, bytes, flags),
+        Some(sent) => sent,
     }
 }
 

@@ -97,6 +97,12 @@ impl Caller {
         &self.socket
     }
 
+    /// Whether it still waits for room at the listener.
+    pub(super) fn is_connecting(&self) -> bool {
+        // One that has failed is at its end, too, but for its error.
+        rustix::net::getpeername(&self.socket).is_err() && sockopt::socket_error(&self.socket) == Ok(Ok(()))
+    }
+
     /// The program is to see a reset.
     pub(super) fn reset(&self) {
         let _ = sockopt::set_socket_linger(&self.socket, Some(Duration::ZERO));

@@ -1,5 +1,6 @@
 //! Listeners whose connections are carried: all, or those that their programs do not take.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use toehold_stack::{Event, Instant, ListenerId};
@@ -20,6 +21,8 @@ pub(super) struct Listener {
     /// Only those that its program does not take.
     standby: Option<Standby>,
     is_watched: bool,
+    /// The one that was connected to the program's last, which may still wait for room there.
+    last: Option<Token>,
     /// When it is to be looked at again, whatever happens.
     next_turn: Option<Instant>,
 }
@@ -53,6 +56,7 @@ impl Carrier {
             forward,
             standby,
             is_watched: former.is_some_and(|former| former.is_watched),
+            last: former.and_then(|former| former.last),
             next_turn: None,
         };
         self.listeners.insert(token, listener);
@@ -81,6 +85,8 @@ impl Carrier {
             });
         }
         match turn {
+            // Who comes then waits at the node's listener, until that is full as well.
+            Turn::Take if is_connecting(&self.relays, listener.last) => Ok(Course::Waits),
             Turn::Take => {
                 drop(shard);
                 self.accept(token)
@@ -115,9 +121,12 @@ impl Carrier {
         };
         match caller {
             Some(caller) => {
-                let token = CALLERS | Token::from(self.callers);
+                let number = CALLERS | Token::from(self.callers);
                 self.callers = self.callers.wrapping_add(1);
-                self.watch(token, Relay::new(id, End::Caller(caller)))?;
+                if let Some(listener) = self.listeners.get_mut(&token) {
+                    listener.last = Some(number);
+                }
+                self.watch(number, Relay::new(id, End::Caller(caller)))?;
             }
             // As if nobody listened.
             None => {
@@ -130,19 +139,23 @@ impl Carrier {
         Ok(Course::GoesOn)
     }
 
+    /// Something has happened to one that was connected to a listener: perhaps there is room
+    /// for the next one.
+    pub(super) fn note_room(&mut self, caller: Token) {
+        for (token, listener) in &mut self.listeners {
+            if listener.last == Some(caller) && !is_connecting(&self.relays, Some(caller)) {
+                listener.last = None;
+                self.due.insert(*token);
+            }
+        }
+    }
+
     /// Takes no more connections from a listener.
     pub(super) fn leave(&mut self, token: Token) -> Result<(), Gone> {
         let Some(Listener { id, .. }) = self.listeners.remove(&token) else {
             return Ok(());
         };
-        let mut shard = self.shard.enter()?;
-        let registration = self
-            .poll
-            .and_then(|poll| shard.registration(poll, Event::Listener(id)));
-        if let Some(registration) = registration {
-            shard.deregister(registration);
-        }
-        drop(shard);
+        self.deregister(Event::Listener(id))?;
         self.close_idle_poll()
     }
 
@@ -162,5 +175,15 @@ impl Carrier {
                 self.due.insert(*token);
             }
         }
+        self.sweep(now);
     }
+}
+
+/// Whether a caller waits for room at the program's listener.
+fn is_connecting(relays: &BTreeMap<Token, Relay>, caller: Option<Token>) -> bool {
+    let relay = caller.and_then(|caller| relays.get(&caller));
+    relay.is_some_and(|relay| match &relay.end {
+        End::Caller(caller) => caller.is_connecting(),
+        End::Descriptor(_) => false,
+    })
 }

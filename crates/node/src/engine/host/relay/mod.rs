@@ -11,9 +11,11 @@ mod carrier;
 mod connection;
 mod forward;
 mod listeners;
+mod messenger;
 mod standby;
 
 pub(super) use self::forward::Forward;
+pub(super) use self::messenger::Messenger;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
@@ -45,6 +47,8 @@ enum Order {
     Connection(Lent),
     /// Those of who connects to a holder's listener.
     Listener(u32, Arc<Forward>),
+    /// To the owner of a holder's connection, that urgent data were announced.
+    Owner(u32, Messenger),
 }
 
 /// What the control thread says to one that carries.
@@ -78,7 +82,15 @@ impl Relays {
         self.order(shard.min(self.shards.count() - 1), Order::Connection(end))
     }
 
-    /// The same for who connects to a holder's listener, in whatever shard.
+    /// Signals the owner of a holder's connection from now on, which is in that shard.
+    pub(super) fn own(&self, shard: u8, holder: u32, messenger: Messenger) -> std::io::Result<()> {
+        self.order(
+            shard.min(self.shards.count() - 1),
+            Order::Owner(holder, messenger),
+        )
+    }
+
+    /// Carries for who connects to a holder's listener, in whatever shard.
     pub(super) fn forward(&self, holder: u32, forward: Forward) -> std::io::Result<()> {
         let forward = Arc::new(forward);
         let mut shards = 0..self.shards.count();
