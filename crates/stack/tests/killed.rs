@@ -1,27 +1,27 @@
 //! Stacks whose process is killed in the middle of whatever it does to them: they are mended,
 //! and of all connections only those that were just being changed are lost.
 
-use core::net::{Ipv4Addr, SocketAddr};
+mod support;
+
+use core::net::SocketAddr;
 use core::sync::atomic::Ordering::{Acquire, Release};
 use core::time::Duration;
-use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
 
-use toehold_link::{Capabilities, MIN_PRIVATE, Offload, Received, Transmit, TransmitError, Transmitter};
-use toehold_shm::{
-    Access, Carver, Direction, Gather, Lease, Leased, OutOfMemory, Region, RegionError, Table, Words,
-};
+use toehold_link::Capabilities;
+use toehold_shm::{Access, Carver, Direction, Lease, Leased, OutOfMemory, Region, RegionError, Table, Words};
 use toehold_stack::{
     Config, ConnectionId, DemuxStrategy, Event, Instant, ReceiveFlags, SendFlags, Settings, Shutdown,
     SocketError, SocketOption, Stack, State, TcpConfig,
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use support::{HOSTS, Random, Wire};
+
 const SEED: &str = "TOEHOLD_TEST_KILLED_SEED";
 const STRATEGY: &str = "TOEHOLD_TEST_KILLED_STRATEGY";
 
-const HOSTS: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2)];
 const PORT: u16 = 7;
 const PAIRS: usize = 24;
 
@@ -35,41 +35,6 @@ fn host_of(pair: usize, end: usize) -> usize {
 
 /// The number of the process that is killed.
 const MORTAL: u16 = 2;
-
-/// Numbers that a seed determines (splitmix64).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
-    }
-}
-
-/// Frames on their way. Those of a process that is killed are lost.
-#[derive(Default)]
-struct Wire(VecDeque<(Vec<u8>, Offload)>);
-
-impl Transmitter for Wire {
-    fn transmit(&mut self, frame: &Transmit<'_>) -> Result<(), TransmitError> {
-        if self.0.len() >= 64 {
-            return Err(TransmitError::Full);
-        }
-        let mut bytes = frame.headers.to_vec();
-        let at = bytes.len();
-        bytes.resize(frame.len(), 0);
-        frame.payload.copy_to(0, &mut bytes[at..]);
-        self.0.push_back((bytes, frame.offload));
-        Ok(())
-    }
-}
 
 /// One end of a connection, as its program knows it.
 #[derive(Debug, Clone, Copy, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]
@@ -222,18 +187,7 @@ impl World {
             if stack.poll_timeout().is_some_and(|deadline| deadline <= now) {
                 stack.handle_timeout(now);
             }
-            for (bytes, offload) in std::mem::take(&mut self.wires[1 - host].0) {
-                let (private, rest) = bytes.split_at(bytes.len().min(MIN_PRIVATE));
-                let rest = Gather::from_slice(rest);
-                stack.handle_frame(
-                    now,
-                    &Received {
-                        private,
-                        rest,
-                        offload,
-                    },
-                );
-            }
+            self.wires[1 - host].deliver(stack, now);
             stack.poll_transmit(now, &mut self.wires[host]);
             while stack.next_event().is_some() {}
         }
@@ -396,10 +350,8 @@ impl World {
             let now = Instant(self.notes[0].now);
             match changed {
                 // Which nobody knows of, as yet.
-                Some(Event::Listener(id)) => {
-                    if stack.listener_addr(id).unwrap().port() != PORT {
-                        stack.close_listener(id).unwrap();
-                    }
+                Some(Event::Listener(id)) if stack.listener_addr(id).unwrap().port() != PORT => {
+                    stack.close_listener(id).unwrap();
                 }
                 Some(Event::Connection(id)) => {
                     let word = Event::Connection(id).word();
@@ -410,7 +362,7 @@ impl World {
                         let _ = stack.close(now, id);
                     }
                 }
-                None => {}
+                Some(Event::Listener(_)) | None => {}
             }
         }
     }
@@ -540,9 +492,8 @@ fn survive(strategy: &str, kills: u64, seed: u64) {
     {
         let mut world = shared.world.lock().unwrap();
         world.notes[0].now = 1_000_000_000;
-        for host in 0..2 {
-            let at = SocketAddr::new(HOSTS[host].into(), PORT);
-            let stack = &mut world.stacks[host];
+        for (stack, host) in world.stacks.iter_mut().zip(HOSTS) {
+            let at = SocketAddr::new(host.into(), PORT);
             let settings = stack.default_settings();
             stack.listen(Instant(1_000_000_000), at, 64, &settings).unwrap();
         }

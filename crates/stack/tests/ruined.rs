@@ -2,62 +2,29 @@
 //! an index beyond a table's end does: whoever runs it gives the memory up then. But it
 //! comes back from every call.
 
+mod support;
+
 use core::net::{Ipv4Addr, SocketAddr};
 use core::time::Duration;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::panic::{AssertUnwindSafe, Location, PanicHookInfo, catch_unwind};
 use std::path::Path;
 use std::sync::mpsc;
 
-use toehold_link::{Capabilities, MIN_PRIVATE, Offload, Received, Transmit, TransmitError, Transmitter};
-use toehold_shm::{Carver, Gather, Region};
+use toehold_link::Capabilities;
+use toehold_shm::{Carver, Region};
 use toehold_stack::{
     Config, Event, Instant, ReceiveFlags, SendFlags, Shutdown, SocketOption, Stack, TcpConfig,
 };
 
-const HOSTS: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2)];
+use support::{HOSTS, Random, Wire};
 
 /// Longer than all calls of one seed take, by far.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const PAGE: u64 = 4096;
-
-/// Frames on their way; there is no room for more than a few at a time.
-#[derive(Default)]
-struct Wire(VecDeque<(Vec<u8>, Offload)>);
-
-impl Transmitter for Wire {
-    fn transmit(&mut self, frame: &Transmit<'_>) -> Result<(), TransmitError> {
-        if self.0.len() >= 64 {
-            return Err(TransmitError::Full);
-        }
-        let mut bytes = frame.headers.to_vec();
-        let at = bytes.len();
-        bytes.resize(frame.len(), 0);
-        frame.payload.copy_to(0, &mut bytes[at..]);
-        self.0.push_back((bytes, frame.offload));
-        Ok(())
-    }
-}
-
-/// Numbers that a seed determines (splitmix64).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
-    }
-}
 
 struct Node {
     stack: Stack,
@@ -107,18 +74,7 @@ impl Node {
         if stack.poll_timeout().is_some_and(|deadline| deadline <= now) {
             stack.handle_timeout(now);
         }
-        for (bytes, offload) in incoming.0.drain(..) {
-            let (private, rest) = bytes.split_at(bytes.len().min(MIN_PRIVATE));
-            let rest = Gather::from_slice(rest);
-            stack.handle_frame(
-                now,
-                &Received {
-                    private,
-                    rest,
-                    offload,
-                },
-            );
-        }
+        incoming.deliver(stack, now);
         stack.poll_transmit(now, &mut self.outgoing);
     }
 

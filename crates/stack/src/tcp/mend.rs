@@ -155,7 +155,10 @@ impl Tcp {
                 return Err(Damaged);
             }
             self.channels.end(channel);
-            let _ = lanes.iter().flatten().map(|lane| lane.leave()).count();
+            for lane in lanes.into_iter().flatten() {
+                // Whoever wanted it meanwhile is told by the end of the channel.
+                let _ = lane.leave();
+            }
             self.open_channels[channel].connection = NONE;
         }
         self.open_channels.mend(|_, channel| channel.connection != NONE);
