@@ -122,14 +122,6 @@ impl Attachment {
         asked.map_err(|error| HolderError::of(error, HolderError::Foreign))
     }
 
-    /// Has the engine look soon what nobody waits for.
-    pub(crate) fn stand_by(&self) -> Result<(), HolderError> {
-        let connection = &self.membership.connection;
-        let mut connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
-        let asked = connection.stand_by();
-        asked.map_err(|error| HolderError::of(error, HolderError::Foreign))
-    }
-
     /// Has the kernel signal the owner of the connection that a holder of that number stands for,
     /// when urgent data are announced.
     pub(crate) fn own(&self, holder: u32, messenger: [OwnedFd; 2]) -> Result<(), HolderError> {

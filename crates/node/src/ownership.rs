@@ -184,25 +184,6 @@ impl ShardHandle {
         }
     }
 
-    /// Whoever has the connection that a holder stands for may wait for it past the node: has the
-    /// engine carry its bytes, as [`ShardHandle::relay`], unless it is
-    /// [attended](ShardHandle::attend) within half a second or so. `asks`: the engine is
-    /// told to look, which it does once what was registered before is that old. To be called
-    /// without the lease.
-    ///
-    /// # Errors
-    ///
-    /// If the node is only this process's, or gone.
-    pub fn stand_by(&self, holder: &Holder, asks: bool) -> Result<(), HolderError> {
-        let attachment = self.attachment.as_ref().ok_or(HolderError::Private)?;
-        let number = holder.number().ok_or(HolderError::Private)?;
-        self.enter()?.waiting.holders.register(number);
-        match asks {
-            true => attachment.stand_by(),
-            false => Ok(()),
-        }
-    }
-
     /// Has the engine connect those who connect to the listener that a holder stands for to
     /// one of the kernel's, and note in the table who they are: `which` of them.
     ///

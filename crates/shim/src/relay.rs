@@ -59,12 +59,6 @@ pub(crate) fn for_signals(number: c_int) {
     }
 }
 
-/// The program waits for a connection past the library.
-#[cold]
-pub(crate) fn for_past(file: &File, number: c_int) {
-    begin(file, number);
-}
-
 /// Leaves a listener to the kernel, to which the engine connects those who connect to the
 /// node's. Whether it can.
 fn forward(file: &File, listener: &Listener, number: c_int) -> bool {

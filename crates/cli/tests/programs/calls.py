@@ -555,6 +555,32 @@ def acknowledging():
     show("sent", c.send(b"data"), fresh.accept()[0].recv(10))
 
 
+def carried_for_another():
+    """The first that a process asks of a connection for which another one has had signals."""
+    listener = socket.create_server((HOST, 0))
+    for ask in (
+        lambda: c.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+        lambda: c.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
+        lambda: c.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR),
+        lambda: c.getsockopt(socket.SOL_SOCKET, socket.SO_TYPE),
+    ):
+        c = socket.create_connection(listener.getsockname())
+        s = listener.accept()[0]
+        told, tell = os.pipe()
+        child = os.fork()
+        if not child:
+            os.read(told, 1)
+            try:
+                ask()
+                c.send(b"x")
+            finally:
+                os._exit(0)
+        fcntl.fcntl(c, fcntl.F_SETFL, os.O_ASYNC)
+        os.write(tell, b".")
+        s.settimeout(10)
+        show("asked", said(s.recv, 1), os.waitpid(child, 0)[1])
+
+
 def programs():
     """Names, arguments and environments of programs that are nowhere."""
     libc = ctypes.CDLL(None, use_errno=True)
@@ -573,6 +599,6 @@ def programs():
         show("no program", errno.errorcode[ctypes.get_errno()])
 
 
-for part in (bytes_and_modes, ends, options, options_without_effect, names, starting_anew, listening_no_more, opening, copies, signals, polls, much, files, ports, rooms, pipes, acknowledging, handled_once, nested, programs):
+for part in (bytes_and_modes, ends, options, options_without_effect, names, starting_anew, listening_no_more, opening, copies, signals, polls, much, files, ports, rooms, pipes, acknowledging, carried_for_another, handled_once, nested, programs):
     show(part.__name__)
     part()

@@ -1,14 +1,9 @@
 //! Programs that make some of their calls past the library, by system calls of their own. They
 //! wait for the kernel's descriptors, and are told of nothing that is only the node's.
 
-use std::io::Read;
-use std::process::Stdio;
-use std::time::Duration;
-
 use rustix::process::Signal;
 
-use crate::support::eventually;
-use crate::{Place, alike, free_port};
+use crate::{Place, alike};
 
 const CLIENT: &str = "
 import socket, sys
@@ -28,7 +23,6 @@ for _ in range(3):
 /// What a client sees of a server that waits in one way for connections and in one for bytes.
 fn serve(way: &str) {
     alike(3, |place: &Place| {
-        place.file("call.h", include_str!("call.h"));
         let program = place.compile("cc", "past", include_str!("past.c"));
         let client = place.file("client.py", CLIENT);
         let server = place.serve(&[&program, way, &place.port.to_string()]);
@@ -84,81 +78,4 @@ except TimeoutError:
         let said = place.says(&["python3", &client, place.address(), &place.port.to_string()]);
         (said, server.end(Signal::TERM))
     });
-}
-
-/// It says how much is wanted of it, and takes its time.
-const ANSWERS: &str = "
-import socket, sys, time
-listener = socket.create_server(('0.0.0.0', int(sys.argv[1])))
-for _ in range(3):
-    connection, _ = listener.accept()
-    size = int(connection.makefile().readline())
-    time.sleep(0.3)
-    connection.sendall(bytes(range(256)) * (size // 256 + 1))
-    connection.close()
-";
-
-/// Bun's `fetch` waits so, and never got an answer.
-#[test]
-#[ignore = "needs cc, python3"]
-fn a_client_that_registers_with_libc_and_waits_past_it_is_told() {
-    alike(3, |place: &Place| {
-        place.file("call.h", include_str!("call.h"));
-        let program = place.compile("cc", "asks", include_str!("asks.c"));
-        let [port, nobodys] = [place.port, free_port()].map(|port| port.to_string());
-        let server = place.serve(&["python3", "-c", ANSWERS, &port]);
-        let said = place.says(&[&program, place.address(), &port, &nobodys]);
-        (said, server.wait())
-    });
-}
-
-/// It registers two connections, of which one comes before it has waited for the first time.
-const REGISTERS: &str = "
-import select, socket, sys, time
-waits = sys.argv[3] == 'waits'
-epoll = select.epoll()
-connections = []
-for late in range(2):
-    connections.append(socket.create_connection((sys.argv[1], int(sys.argv[2]))))
-    epoll.register(connections[-1], select.EPOLLIN)
-    if waits: epoll.poll(0)
-# Longer than the engine looks on.
-time.sleep(1.5)
-print('ready', flush=True)
-sys.stdin.read()
-";
-
-const HOLDS: &str = "
-import socket, sys
-listener = socket.create_server(('0.0.0.0', int(sys.argv[1])))
-while True: held = listener.accept(), locals().get('held')
-";
-
-/// One that computes does not lose its connections to the engine.
-#[test]
-#[ignore = "needs python3"]
-fn connections_of_who_has_waited_are_not_carried() {
-    let place = crate::lives::place();
-    let Some(nodes) = &place.nodes else { return };
-    let port = place.port.to_string();
-    let _server = place.serve(&["python3", "-c", HOLDS, &port]);
-    let relays = || nodes.json("stat client --json")["status"]["stack"]["relays"].clone();
-    for (way, carried) in [("waits", 0), ("does not", 2)] {
-        let mut command = place.command(
-            "client",
-            &["python3", "-c", REGISTERS, place.address(), &port, way],
-        );
-        let mut program = command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut said = [0; 6];
-        program.stdout.take().unwrap().read_exact(&mut said).unwrap();
-        std::thread::sleep(Duration::from_millis(100));
-        assert_eq!(relays(), carried, "{way}");
-        drop(program.stdin.take());
-        assert!(program.wait().unwrap().success());
-        eventually("no relay", || relays() == 0);
-    }
 }

@@ -338,16 +338,6 @@ impl Connection {
         self.done(&Request::Relay { shard, holder }, &[])
     }
 
-    /// Has the node carry, soon, the bytes of connections that were registered and that nobody
-    /// waits for on the node.
-    ///
-    /// # Errors
-    ///
-    /// If the process has not attached, or the node refuses or does not answer.
-    pub fn stand_by(&mut self) -> Result<(), ControlError> {
-        self.done(&Request::StandBy, &[])
-    }
-
     /// Has the kernel signal the owner of a connection of a shard, that a holder stands for, when
     /// its peer announces urgent data: whoever owns the first of two connected Unix sockets.
     ///

@@ -112,16 +112,6 @@ pub trait Host: Send + Sync + 'static {
         Err(Refusal::new("it has no connections"))
     }
 
-    /// Carries, soon, the bytes of connections that the process has registered and that nobody has
-    /// waited for on the node by then.
-    ///
-    /// # Errors
-    ///
-    /// What the process is told instead.
-    fn stand_by(&self, _process: u16) -> Result<(), Refusal> {
-        Err(Refusal::new("it has no connections"))
-    }
-
     /// Connects those who connect to the listener that a holder stands for to one of the
     /// kernel's, and notes in a table of [`Callers`](crate::Callers) who they are. Both come along.
     ///

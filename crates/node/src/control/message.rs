@@ -61,9 +61,6 @@ pub(super) enum Request {
     ReleasePort { holder: u32 },
     /// To carry the bytes between the connection that a holder stands for, and its descriptor.
     Relay { shard: u8, holder: u32 },
-    /// To carry, soon, the bytes of connections that were registered and that nobody waits for on
-    /// the node.
-    StandBy,
     /// To have the kernel signal the owner of a connection, that a holder stands for, when urgent
     /// data are announced: that of the first of the two Unix sockets that come along.
     Own { shard: u8, holder: u32 },

@@ -88,11 +88,6 @@ impl Server {
                 self.host.relay(process, shard, holder)?;
                 Answer::Done
             }
-            Request::StandBy => {
-                let process = self.process(id)?;
-                self.host.stand_by(process)?;
-                Answer::Done
-            }
             Request::Own { shard, holder } => {
                 let process = self.process(id)?;
                 let messenger = <[OwnedFd; 2]>::try_from(given)

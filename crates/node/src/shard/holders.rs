@@ -19,20 +19,10 @@ struct Record {
     source: u64,
     /// The process that took it last.
     process: u16,
-    /// Whether a program has waited for it on the node, see [`attendance`].
+    /// 1: a program has waited for it on the node.
     attended: u16,
     /// 1: the engine carries the bytes between the connection and its descriptor.
     relayed: u32,
-}
-
-/// What is known of how a program waits for something.
-mod attendance {
-    /// On the node.
-    pub(super) const ATTENDED: u16 = 1;
-    /// It has registered a connection with what nobody has waited with on the node so far.
-    pub(super) const REGISTERED: u16 = 2;
-    /// The engine has found it so.
-    pub(super) const FOUND: u16 = 3;
 }
 
 /// So that nobody looks at memory that was never used, which would take it.
@@ -101,43 +91,14 @@ impl Holders {
     #[inline]
     pub(crate) fn attend(&mut self, number: u32) {
         if let Some(record) = self.records.get_mut(number as usize) {
-            record.attended = attendance::ATTENDED;
+            record.attended = 1;
         }
-    }
-
-    /// A program has registered the connection that the holder stands for, and may wait for it
-    /// past the node.
-    pub(crate) fn register(&mut self, number: u32) {
-        if let Some(record) = self.records.get_mut(number as usize)
-            && record.attended == 0
-        {
-            record.attended = attendance::REGISTERED;
-        }
-    }
-
-    /// Looks at what was registered so. Whether there is anything, and the numbers of the
-    /// holders of which this was known before.
-    pub(crate) fn look_at_unattended(&mut self) -> (bool, Vec<u32>) {
-        let touched = self.records.iter_mut().take(self.head[0].touched as usize);
-        let registered = (0..).zip(touched).filter(|(_, record)| {
-            record.source != 0 && record.relayed == 0 && record.attended >= attendance::REGISTERED
-        });
-        let mut any = false;
-        let mut found = Vec::new();
-        for (number, record) in registered {
-            match record.attended {
-                attendance::REGISTERED => any = true,
-                _ => found.push(number),
-            }
-            record.attended = attendance::FOUND;
-        }
-        (any, found)
     }
 
     /// Whether any has ever done so.
     pub(crate) fn is_attended(&self, number: u32) -> bool {
         let record = self.records.get(number as usize);
-        record.is_some_and(|record| record.attended == attendance::ATTENDED)
+        record.is_some_and(|record| record.attended != 0)
     }
 
     /// From now on it stands for a connection whose bytes the engine carries.
@@ -268,12 +229,6 @@ mod tests {
         assert!(holders.set(3, 4, source(6)));
         assert_eq!(holders.relayed(3), None, "another connection");
         assert!(!holders.is_attended(3), "another connection");
-        assert_eq!(holders.look_at_unattended(), (false, vec![]));
-        holders.register(3);
-        assert_eq!(holders.look_at_unattended(), (true, vec![]));
-        assert_eq!(holders.look_at_unattended(), (false, vec![3]));
-        holders.attend(3);
-        assert_eq!(holders.look_at_unattended(), (false, vec![]));
         assert_eq!(holders.take(3), Some(source(6)));
         assert_eq!(
             (holders.get(3), holders.take(3), holders.take(9)),

@@ -14,7 +14,7 @@ use crate::answer::answer;
 use crate::file::{File, Kind};
 use crate::inside::{Inside, is_inside};
 use crate::memory::{is_readable, is_writable};
-use crate::{epoll, next, relay, signals, start, table};
+use crate::{epoll, next, signals, start, table};
 
 fn made(number: c_int) -> c_int {
     if number >= 0 && !is_inside() && start::is_wanted() {
@@ -81,11 +81,6 @@ pub(crate) unsafe extern "C" fn epoll_ctl(
     // SAFETY: the program passes an event, if the operation needs one.
     let event = is_readable(event, 1).then(|| unsafe { event.read_unaligned() });
     let done = epoll.control(operation, fd, &target, event);
-    if let (Ok(_), libc::EPOLL_CTL_ADD, Some(event)) = (&done, operation, event)
-        && epoll.watch_past(epfd, fd, &target, event)
-    {
-        relay::for_past(&target, fd);
-    }
     match is_stream {
         true => answer(done),
         // The kernel has said how it is.
@@ -238,12 +233,9 @@ unsafe fn wait_on_node(
     timeout: Option<Duration>,
     mask: *const sigset_t,
 ) -> Option<c_int> {
-    let file = table::get(epfd).filter(|_| !is_inside())?;
-    file.epoll()?.note_waited();
-    if !file.epoll()?.has_sockets() {
+    if !table::get(epfd).filter(|_| !is_inside())?.epoll()?.has_sockets() {
         return None;
     }
-    drop(file);
     let Some(most) = usize::try_from(most).ok().filter(|&most| most > 0) else {
         return Some(answer(Err(Errno::INVAL)));
     };

@@ -7,11 +7,12 @@ use libc::socklen_t;
 use toehold_posix::errno::{Errno, Outcome};
 
 use crate::answer::answer;
-use crate::file::Kind;
+use crate::file::{File, Kind};
 use crate::inside::{Inside, is_inside};
 use crate::memory::{is_readable, is_writable};
 use crate::socket::Value;
-use crate::{next, table};
+use crate::table::Used;
+use crate::{next, relay, table};
 
 /// Bytes of an option's value that are looked at, at most.
 const LONGEST: usize = 256;
@@ -29,7 +30,7 @@ pub(crate) unsafe extern "C" fn setsockopt(
     value: *const c_void,
     len: socklen_t,
 ) -> c_int {
-    let Some(file) = table::get(fd).filter(|_| !is_inside()) else {
+    let Some(mut file) = table::get(fd).filter(|_| !is_inside()) else {
         // SAFETY: what is not ours is as it was.
         return unsafe { next::setsockopt(fd, level, name, value, len) };
     };
@@ -46,7 +47,10 @@ pub(crate) unsafe extern "C" fn setsockopt(
             return answer(Err(Errno::FAULT));
         }
         if let Some(outcome) = stream.set_option(level, name, bytes) {
-            return answer(outcome);
+            match carried(&file, fd, outcome.err()) {
+                Some(carried) => file = carried,
+                None => return answer(outcome),
+            }
         }
     }
     if let Kind::Relayed(relayed) = &file.kind
@@ -81,24 +85,35 @@ pub(crate) unsafe extern "C" fn getsockopt(
 ) -> c_int {
     let file = table::get(fd).filter(|_| !is_inside());
     let _inside = Inside::enter();
-    let found = match file.as_ref().map(|file| &file.kind) {
-        Some(Kind::Stream(stream)) => match stream.option(level, name) {
-            Ok(Value::Descriptor) => None,
-            Ok(Value::Shadow(shadow)) => {
-                // SAFETY: as the program passed it.
-                return unsafe { next::getsockopt(shadow.as_raw_fd(), level, name, value, len) };
-            }
-            found => Some(found),
-        },
-        Some(Kind::Relayed(relayed)) => relayed.option(level, name),
+    let look = |file: &File| match &file.kind {
+        Kind::Stream(stream) => Some(stream.option(level, name)),
+        Kind::Relayed(relayed) => relayed.option(level, name),
         _ => None,
     };
-    if let Some(found) = found {
+    let mut found = file.as_deref().and_then(look);
+    if let (Some(file), Some(Err(errno))) = (&file, &found)
+        && let Some(carried) = carried(file, fd, Some(*errno))
+    {
+        found = look(&carried);
+    }
+    if let Some(Ok(Value::Shadow(shadow))) = found {
+        // SAFETY: as the program passed it.
+        return unsafe { next::getsockopt(shadow.as_raw_fd(), level, name, value, len) };
+    }
+    if let Some(found) = found.filter(|found| !matches!(found, Ok(Value::Descriptor))) {
         // SAFETY: the program passes room of that length.
         return answer(unsafe { give(found, value, len) });
     }
     // SAFETY: what is not ours is as it was.
     unsafe { next::getsockopt(fd, level, name, value, len) }
+}
+
+/// What a connection is that a call has found to be nobody's, since the engine carries its bytes
+/// by now.
+#[cold]
+fn carried(file: &File, number: c_int, errno: Option<Errno>) -> Option<Used> {
+    let is_carried = errno == Some(Errno::BADF) && relay::settle(file, number);
+    is_carried.then(|| table::get(number)).flatten()
 }
 
 /// # Safety

@@ -5,7 +5,6 @@
 
 mod asleep;
 mod lost;
-mod past;
 mod sockets;
 mod waiting;
 
@@ -23,7 +22,6 @@ use libc::epoll_event;
 use toehold_posix::errno::{Errno, Outcome};
 
 use self::asleep::Asleep;
-use self::past::Waited;
 use crate::file::{File, Kind};
 use crate::readiness::has_synonyms;
 use crate::{next, relay, table};
@@ -44,7 +42,6 @@ pub(crate) struct Epoll {
     lost: AtomicBool,
     /// Held by who makes `sockets`.
     making: Mutex<()>,
-    waited: Waited,
 }
 
 /// What is watched that is not the kernel's alone.
@@ -54,8 +51,6 @@ struct Watched {
     data: u64,
     /// It was told that the connection is lost, to who wants to hear that once.
     is_told: bool,
-    /// The number of the kernel's instance that watches it, too, while nobody has waited.
-    early: Option<c_int>,
 }
 
 impl Watched {
@@ -65,7 +60,6 @@ impl Watched {
             events,
             data,
             is_told: false,
-            early: None,
         }
     }
 
@@ -121,10 +115,6 @@ pub(crate) fn moved(from: &File, to: &Arc<File>) {
         for (number, event) in epoll.replace(from, to) {
             // A poll that is full has nothing to say to that; errors show in calls.
             let _ = epoll.register(to, event);
-            if let Some(own) = table::numbers_of(instance).first() {
-                // Its `connect` goes on.
-                let _ = epoll.watch_past(*own, number, to, event);
-            }
             if to_kernel {
                 epoll.watch_by_kernel(instance, number, event);
             }
@@ -134,24 +124,14 @@ pub(crate) fn moved(from: &File, to: &Arc<File>) {
 
 /// A number of a file's has been closed.
 pub(crate) fn closed(file: &File, number: c_int, last: bool) {
-    if !file.is_watched() {
+    if !last || !file.is_watched() {
         return;
     }
     each(|_, epoll| {
-        // The library keeps a copy, which the kernel's instance would go on watching.
-        epoll.leave_early(number, file);
-        if last && epoll.forget_number(number, file) {
+        if epoll.forget_number(number, file) {
             epoll.deregister(file);
         }
     });
-}
-
-/// Something else is about to be at a connection's numbers.
-pub(crate) fn leaves(file: &File) {
-    if file.is_watched() {
-        let numbers = table::numbers_of(file);
-        each(|_, epoll| numbers.iter().for_each(|number| epoll.leave_early(*number, file)));
-    }
 }
 
 impl Epoll {
@@ -203,10 +183,7 @@ impl Epoll {
         let Some(own) = table::numbers_of(instance).first().copied() else {
             return;
         };
-        for (number, event, early) in self.forget(from) {
-            if early {
-                self.note_past();
-            }
+        for (number, event) in self.forget(from) {
             let mut event = event;
             // SAFETY: the event is there.
             unsafe { next::epoll_ctl(own, libc::EPOLL_CTL_ADD, number, &mut event) };
@@ -223,11 +200,11 @@ impl Epoll {
     }
 
     /// Watches a file no more. Under which numbers it did, and what for.
-    fn forget(&self, file: &File) -> Vec<(c_int, epoll_event, bool)> {
+    fn forget(&self, file: &File) -> Vec<(c_int, epoll_event)> {
         let mut watched = self.watched();
         let forgotten = watched.extract_if(|_, watched| watched.is(file));
         forgotten
-            .map(|(number, watched)| (number, watched.event(), watched.early.is_some()))
+            .map(|(number, watched)| (number, watched.event()))
             .collect()
     }
 
@@ -263,8 +240,6 @@ impl Epoll {
         self.take_over();
         if let Some(inner) = file.epoll() {
             inner.take_over();
-            // Who waits with this one is told by this one.
-            inner.note_waited();
         }
         let sockets = self.sockets_for(file)?;
         let sockets = sockets.as_deref();
@@ -285,21 +260,11 @@ impl Epoll {
             (libc::EPOLL_CTL_MOD | libc::EPOLL_CTL_DEL, _) if !present => Err(Errno::NOENT),
             (libc::EPOLL_CTL_MOD, Some(event)) => {
                 self.reregister_with(sockets, file, event)?;
-                let early = watched.get(&number).and_then(|watched| watched.early);
-                if let Some(own) = early {
-                    let mut event = event;
-                    // SAFETY: the event is there.
-                    unsafe { next::epoll_ctl(own, libc::EPOLL_CTL_MOD, number, &mut event) };
-                }
-                let watching = Watched::new(file, event);
-                watched.insert(number, Watched { early, ..watching });
+                watched.insert(number, Watched::new(file, event));
                 Ok(0)
             }
             (libc::EPOLL_CTL_DEL, _) => {
-                let removed = watched.remove(&number);
-                if let Some(own) = removed.and_then(|watched| watched.early) {
-                    past::delete(own, number);
-                }
+                watched.remove(&number);
                 self.deregister(file);
                 Ok(0)
             }

@@ -28,7 +28,6 @@ const LEAVING: Duration = Duration::from_millis(1);
 impl Epoll {
     /// Whether it has something to tell of the node's.
     pub(crate) fn is_ready(&self) -> bool {
-        self.note_waited();
         self.take_over();
         let ready = self.present().map(|sockets| sockets.poll.is_ready());
         ready.is_some_and(|ready| ready.unwrap_or(false)) || self.has_lost()

@@ -36,7 +36,6 @@ impl Stream {
             1 => vec![number],
             _ => table::numbers_of(file),
         };
-        crate::epoll::leaves(file);
         let flags = rustix::fs::fcntl_getfl(table::borrow(&number)).unwrap_or(OFlags::empty());
         let owner = Owner::of(number, flags);
         // The connection gets the last one, as when the program has closed it.

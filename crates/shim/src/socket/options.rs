@@ -112,7 +112,6 @@ impl Stream {
         let settings = self.settings()?;
         let number = match name {
             SO_ERROR => {
-                self.await_if_told_early();
                 let error = self.inner.take_error().map_err(Errno::from)?;
                 error.map_or(0, |error| Errno::from(error).0)
             }

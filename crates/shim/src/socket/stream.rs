@@ -46,8 +46,6 @@ pub(crate) struct Stream {
     pub(crate) reports_unread: AtomicBool,
     /// Another process may have the descriptor, and the library did not see how.
     shared: AtomicBool,
-    /// Whoever waits for it may do so past the library.
-    pub(crate) unattended: AtomicBool,
     pub(super) history: History,
     /// The program has chosen where it leaves from.
     pub(super) bound: bool,
@@ -65,7 +63,6 @@ impl Stream {
             mode: AtomicU8::new(mode::UNSURE),
             reports_unread: AtomicBool::new(false),
             shared: AtomicBool::new(false),
-            unattended: AtomicBool::new(false),
             history: History::default(),
             bound: false,
             last: Mutex::new(None),
@@ -173,12 +170,6 @@ impl Stream {
     pub(crate) fn is_connecting(&self) -> bool {
         let info = self.inner.info();
         info.is_ok_and(|info| matches!(info.state, State::SynSent | State::SynReceived))
-    }
-
-    /// Whether there is a connection, and was not only one.
-    pub(crate) fn is_there(&self) -> bool {
-        let info = self.inner.info();
-        info.is_ok_and(|info| !matches!(info.state, State::SynSent | State::SynReceived | State::Closed))
     }
 
     fn take_error(&self) -> Outcome<Errno> {

@@ -126,23 +126,6 @@ impl Connection {
         }
     }
 
-    /// Has the engine carry its bytes, unless it is attended.
-    pub(super) fn stand_by(&self, asks: bool) -> io::Result<()> {
-        match &self.holder {
-            Some(holder) => self.node.handle()?.stand_by(holder, asks).map_err(from_holder),
-            None => Ok(()),
-        }
-    }
-
-    /// Whoever waits for it is told on the node.
-    pub(super) fn attend(&self) -> io::Result<()> {
-        if let Some(holder) = &self.holder {
-            let handle = self.node.handle()?;
-            handle.attend(&mut *handle.enter().map_err(gone)?, holder);
-        }
-        Ok(())
-    }
-
     /// Its ends, if the engine carries its bytes.
     pub(super) fn relayed(&self) -> io::Result<Option<Relayed>> {
         match &self.holder {

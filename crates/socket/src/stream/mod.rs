@@ -211,27 +211,6 @@ impl TcpStream {
         self.connection.relay()
     }
 
-    /// The program may wait for the stream past this crate, by system calls that only the kernel
-    /// sees: has the engine carry its bytes, as [`TcpStream::relay`] does, unless it is
-    /// [attended](TcpStream::attend) within half a second or so. The engine looks for such
-    /// streams soon after somebody `asks`, which is to be done for the last of several.
-    ///
-    /// # Errors
-    ///
-    /// `Unsupported` if the node is only this process's; `NetworkDown` if it is gone.
-    pub fn stand_by(&self, asks: bool) -> io::Result<()> {
-        self.connection.stand_by(asks)
-    }
-
-    /// Whoever waits for the stream is told on the node.
-    ///
-    /// # Errors
-    ///
-    /// `NetworkDown` if the node is gone.
-    pub fn attend(&self) -> io::Result<()> {
-        self.connection.attend()
-    }
-
     /// Has the kernel send SIGURG when the peer announces urgent data: to whoever owns
     /// (`F_SETOWN`) the first of two connected Unix sockets, since the kernel knows nothing of the
     /// connection. To be called again when that is to be somebody else. Where the kernel's Unix

@@ -6,7 +6,6 @@ mod life;
 mod look;
 mod recording;
 mod relay;
-mod unattended;
 mod vitals;
 
 use std::collections::BTreeMap;
@@ -25,7 +24,6 @@ use self::ends::Ends;
 use self::life::{Burial, Life, give_up};
 use self::recording::Recording;
 use self::relay::{Forward, Messenger};
-use self::unattended::Look;
 use self::vitals::{Finding, PERIOD, Vitals};
 use super::HostError;
 use crate::callers::Forwarded;
@@ -54,9 +52,8 @@ const A_MOMENT: Duration = Duration::from_millis(5);
 pub struct StackHost {
     config: NodeConfig,
     state: Mutex<State>,
-    /// Readable when a holder is gone, or it is time to look at what nobody waits for.
+    /// Readable when a holder is gone.
     events: OwnedFd,
-    look: Look,
 }
 
 struct State {
@@ -111,10 +108,8 @@ impl StackHost {
         let placement = config.placement;
         let ends = Ends::new().map_err(no_descriptors)?;
         let events = ends.events().try_clone_to_owned();
-        let look = Look::new(ends.events()).map_err(no_descriptors)?;
         Ok(StackHost {
             config,
-            look,
             events: events.map_err(NodeError::Descriptors)?,
             state: Mutex::new(State {
                 life: Some(life),
@@ -212,21 +207,6 @@ impl State {
         if !self.ended && self.life.as_ref().is_none_or(Life::is_over) {
             self.reset(config);
         }
-    }
-
-    /// Carries the bytes of connections that nobody waits for on the node. Whether there may be
-    /// others, later.
-    fn carry_unattended(&mut self) -> bool {
-        let Some(life) = &self.life else { return false };
-        let ends = &mut self.ends;
-        // As whenever the control thread looks at what programs have written.
-        let taken = catch_unwind(AssertUnwindSafe(|| unattended::take(&life.shards, ends)));
-        let Ok((taken, again)) = taken else { return false };
-        for (shard, end) in taken {
-            // Where no thread can be started, the connection ends with its program.
-            let _ = life.relay(shard, end);
-        }
-        again
     }
 
     /// The life that a process has attached to, if it is the present one.
@@ -360,12 +340,6 @@ impl Host for StackHost {
         begun.map_err(|error| Refusal::new(format!("it cannot signal the connection's owner: {error}")))
     }
 
-    fn stand_by(&self, process: u16) -> Result<(), Refusal> {
-        self.lock().life_of(process)?;
-        self.look.arm();
-        Ok(())
-    }
-
     fn forward(
         &self,
         process: u16,
@@ -392,9 +366,6 @@ impl Host for StackHost {
         let gone = state.ends.gone();
         if let Some(life) = &state.life {
             life.let_go(gone);
-        }
-        if self.look.is_due() && state.carry_unattended() {
-            self.look.arm();
         }
     }
 
