@@ -555,17 +555,27 @@ def acknowledging():
     show("sent", c.send(b"data"), fresh.accept()[0].recv(10))
 
 
+def urgent_alone():
+    """An urgent byte is nothing to read for who does not ask for it."""
+    c, s = pair()
+    poll = select.poll()
+    poll.register(c, select.POLLIN | select.POLLPRI)
+    s.send(b"X", socket.MSG_OOB)
+    show("urgent", poll.poll(10_000)[0][1], said(c.recv, 9, socket.MSG_PEEK | socket.MSG_DONTWAIT))
+    show("taken", c.recv(1, socket.MSG_OOB | socket.MSG_PEEK), c.recv(1, socket.MSG_OOB), poll.poll(0))
+    s.send(b"def")
+    show("behind", poll.poll(10_000)[0][1], c.recv(9, socket.MSG_PEEK), c.recv(9), poll.poll(0))
+
+
 def carried_for_another():
     """The first that a process asks of a connection for which another one has had signals."""
-    listener = socket.create_server((HOST, 0))
     for ask in (
         lambda: c.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
         lambda: c.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
         lambda: c.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR),
         lambda: c.getsockopt(socket.SOL_SOCKET, socket.SO_TYPE),
     ):
-        c = socket.create_connection(listener.getsockname())
-        s = listener.accept()[0]
+        c, s = pair()
         told, tell = os.pipe()
         child = os.fork()
         if not child:
@@ -599,6 +609,6 @@ def programs():
         show("no program", errno.errorcode[ctypes.get_errno()])
 
 
-for part in (bytes_and_modes, ends, options, options_without_effect, names, starting_anew, listening_no_more, opening, copies, signals, polls, much, files, ports, rooms, pipes, acknowledging, carried_for_another, handled_once, nested, programs):
+for part in (bytes_and_modes, ends, options, options_without_effect, names, starting_anew, listening_no_more, opening, copies, signals, polls, much, files, ports, rooms, pipes, acknowledging, urgent_alone, carried_for_another, handled_once, nested, programs):
     show(part.__name__)
     part()

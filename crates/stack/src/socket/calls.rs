@@ -246,7 +246,11 @@ impl Stack {
         let take = buffer.len().min(before_mark);
         let buffer = &mut buffer[..take];
         if flags.peek {
-            return Ok(pcb.receive_queue.peek(&tcp.payload, 0, buffer));
+            let hidden = hidden(pcb, pcb.receive_queue.len());
+            return match pcb.receive_queue.len() - hidden {
+                0 => end_of_stream(pcb),
+                _ => Ok(pcb.receive_queue.peek(&tcp.payload, hidden, buffer)),
+            };
         }
         let taken = pcb.receive_queue.read(&mut tcp.payload, buffer);
         tcp.window_opened(index);
@@ -511,6 +515,18 @@ impl Stack {
     }
 }
 
+/// Of so many bytes that a program has not read, those at the head that it does not read: an
+/// urgent byte out of line.
+#[inline]
+fn hidden(pcb: &Pcb, unread: usize) -> usize {
+    let stands = [urgent_state::HERE, urgent_state::TAKEN].contains(&pcb.urgent_state);
+    if unread == 0 || !stands || pcb.settings.has(setting::URGENT_INLINE) {
+        return 0;
+    }
+    let head = pcb.rcv_nxt - u32::from(pcb.has(flag::FIN_RECEIVED)) - unread as u32;
+    usize::from(pcb.rcv_up == head)
+}
+
 #[inline]
 fn may_send(pcb: &mut Pcb) -> Result<(), SocketError> {
     if let Some(error) = SocketError::from_code(pcb.error) {
@@ -557,8 +573,9 @@ fn readiness(pcb: &Pcb, (queued, written): (usize, usize), may_queue: bool) -> R
     let error = pcb.error != 0;
     let low_water = usize::from(pcb.settings.read_low_water.max(1));
     let write_closed = closed || pcb.has(flag::FIN_QUEUED);
+    let readable = queued - hidden(pcb, queued);
     Readiness {
-        readable: queued >= low_water || read_closed || error,
+        readable: readable >= low_water || read_closed || error,
         writable: !connecting && (write_closed || error || (pcb.is_roomy_behind(written) && may_queue)),
         urgent: pcb.urgent_state == urgent_state::HERE,
         read_closed,
