@@ -178,7 +178,9 @@ impl Stack {
             pcb.set(flag::URGENT_OUT);
         }
         pcb.settings.set(setting::MORE_ANNOUNCED, flags.more);
-        if flags.more && queued == bytes.len() {
+        // What fills a buffer that is shorter than a segment never makes a whole one.
+        let is_short = pcb.send_room() == 0 && pcb.send_queue.len() < usize::from(pcb.mss);
+        if flags.more && queued == bytes.len() && !is_short {
             pcb.set(flag::MORE);
         } else {
             pcb.clear(flag::MORE);
