@@ -243,7 +243,10 @@ impl Stream {
             let Some(first) = buffers.iter_mut().find(|buffer| !buffer.is_empty()) else {
                 return Ok(0);
             };
-            let received = self.inner.recv_out_of_band(first);
+            let received = match flags & libc::MSG_PEEK {
+                0 => self.inner.recv_out_of_band(first),
+                _ => self.inner.peek_out_of_band(first),
+            };
             return received.map(|len| len as isize).map_err(Errno::from);
         }
         let plain = flags & !(libc::MSG_WAITALL | libc::MSG_TRUNC);

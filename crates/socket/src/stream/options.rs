@@ -282,14 +282,24 @@ impl TcpStream {
     /// ([`SocketOption::UrgentInline`]); `WouldBlock` if it is announced and
     /// did not arrive yet.
     pub fn recv_out_of_band(&self, buf: &mut [u8]) -> io::Result<usize> {
+        self.out_of_band(buf, false)
+    }
+
+    /// The same, and leaves it where it is (MSG_OOB and MSG_PEEK).
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn peek_out_of_band(&self, buf: &mut [u8]) -> io::Result<usize> {
+        self.out_of_band(buf, true)
+    }
+
+    fn out_of_band(&self, buf: &mut [u8], peek: bool) -> io::Result<usize> {
         let mut shard = self.connection.node.enter()?;
         if !shard.stack.readiness(self.connection.id).urgent {
             shard.poll_once(None);
         }
-        let flags = ReceiveFlags {
-            peek: false,
-            urgent: true,
-        };
+        let flags = ReceiveFlags { peek, urgent: true };
         let result = shard.stack.receive(self.connection.id, buf, flags);
         self.connection.node.settle(&mut shard);
         result.map_err(from_socket)
