@@ -1,11 +1,11 @@
-//! Listeners: SYNs, the backlog, SYN cookies, and the queue of connections
+//! What listeners do: SYNs, the backlog, SYN cookies, and the queue of connections
 //! that wait to be accepted.
 
 use toehold_shm::{NONE, Steps};
 use toehold_wire::tcp::{Flags, Options};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::fast_open::Pending;
+use super::listener::{Listener, Scope};
 use super::segment::Segment;
 use super::{Context, Pcb, State, Tcp, flag};
 use crate::socket::{ConnectionId, ListenerId, Settings, SocketError, setting};
@@ -14,118 +14,6 @@ use crate::tuple::{Address, FourTuple};
 
 /// Buckets of listeners by port.
 pub(super) const LISTENER_BUCKETS: usize = 256;
-
-/// A listener. All zeroes: a free slot.
-#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
-#[repr(C)]
-pub(crate) struct Listener {
-    pub(super) address: Address,
-    pub(super) port: u16,
-    open: u8,
-    pub(super) on_events: u8,
-    pub(super) generation: u32,
-    /// Most connections that may wait to be accepted, less one (as in BSD and Linux).
-    backlog: u32,
-    /// Connections that wait to be accepted, oldest first.
-    queue_head: u32,
-    queue_tail: u32,
-    queue_len: u32,
-    /// Connections in SYN-RECEIVED.
-    half_open: u32,
-    /// Connections opened before their handshake is done.
-    pub(super) fast_open: Pending,
-    pub(super) event_next: u32,
-    /// Next listener with the same port bucket, plus one; 0: none.
-    bucket_next: u32,
-    settings: Settings,
-}
-
-impl Listener {
-    pub(super) fn is_open(&self) -> bool {
-        self.open != 0
-    }
-
-    /// Forgets who waits, and on which lists it is itself.
-    pub(super) fn forget(&mut self) {
-        (self.queue_head, self.queue_tail, self.queue_len) = (NONE, NONE, 0);
-        (self.on_events, self.event_next, self.bucket_next) = (0, NONE, 0);
-        self.half_open = 0;
-        self.fast_open.forget();
-    }
-
-    /// Counts a block that knows this listener, if it is one of its pending ones.
-    pub(super) fn count(&mut self, pcb: &Pcb) {
-        if pcb.state() == State::SynReceived {
-            self.half_open = self.half_open.wrapping_add(1);
-        }
-        if pcb.is_fast_open() {
-            self.fast_open.begin();
-        }
-    }
-
-    /// Whether anybody waits, or is about to.
-    pub(super) fn has_connections(&self) -> bool {
-        self.queue_len != 0 || self.half_open != 0 || !self.fast_open.is_idle()
-    }
-
-    fn is_full(&self) -> bool {
-        self.queue_len > self.backlog
-    }
-
-    fn may_share(&self) -> bool {
-        self.settings.has(setting::REUSE_PORT)
-    }
-
-    fn scope(&self) -> Scope {
-        Scope::new(self.address, &self.settings)
-    }
-
-    /// Whether a connection to `address` is for this listener: exact or wildcard.
-    fn takes(&self, address: Address, port: u16) -> bool {
-        self.is_open() && self.port == port && self.scope().has(address)
-    }
-
-    /// Whether it stands in the way of a new one.
-    fn conflicts(&self, scope: &Scope, port: u16) -> bool {
-        self.is_open() && self.port == port && self.scope().meets(scope)
-    }
-}
-
-/// The addresses that a listener is for.
-#[derive(Debug)]
-struct Scope {
-    address: Address,
-    /// IPv4, IPv6.
-    families: [bool; 2],
-}
-
-impl Scope {
-    fn new(address: Address, settings: &Settings) -> Scope {
-        let families = match address {
-            Address::UNSPECIFIED => [!settings.has(setting::V6_ONLY), true],
-            _ => [address.is_ipv4(), !address.is_ipv4()],
-        };
-        Scope { address, families }
-    }
-
-    fn has(&self, address: Address) -> bool {
-        match self.address.is_unspecified() {
-            true => self.families[usize::from(!address.is_ipv4())],
-            false => self.address == address,
-        }
-    }
-
-    /// Whether there is an address that is in both.
-    fn meets(&self, other: &Scope) -> bool {
-        let families = self
-            .families
-            .iter()
-            .zip(other.families)
-            .any(|(&own, others)| own && others);
-        let any = self.address.is_unspecified() || other.address.is_unspecified();
-        families && (any || self.address == other.address)
-    }
-}
 
 impl Tcp {
     /// Opens a listener.

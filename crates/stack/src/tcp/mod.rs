@@ -20,6 +20,7 @@ mod fast_open;
 mod growth;
 mod input;
 mod limbo;
+mod listener;
 mod looped;
 mod measure;
 mod memory;
@@ -55,9 +56,9 @@ pub use pcb::State;
 pub(crate) use pcb::{Pcb, RetransmitTimer, flag, urgent as urgent_state};
 pub(crate) use timers::user_timeout_at;
 
-use self::accept::Listener;
 use self::channel::Channel;
 use self::limbo::Limbo;
+use self::listener::Listener;
 use self::ranges::Range;
 use self::records::RecordEnd;
 use self::reply::Reply;
