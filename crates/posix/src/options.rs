@@ -57,7 +57,7 @@ fn socket_option(name: c_int, value: &[u8]) -> Outcome<Meaning> {
         SO_OOBINLINE => SocketOption::UrgentInline(switch(value)?),
         SO_SNDBUF => SocketOption::SendBuffer(size(value)?),
         SO_RCVBUF => SocketOption::ReceiveBuffer(size(value)?),
-        SO_RCVLOWAT => SocketOption::ReceiveLowWater(u8::try_from(positive(value)?).unwrap_or(u8::MAX)),
+        SO_RCVLOWAT => SocketOption::ReceiveLowWater(size(value)?),
         SO_LINGER => {
             let [on, seconds] = pair(value)?;
             // What is negative is very long.
@@ -120,7 +120,7 @@ fn positive(value: &[u8]) -> Outcome<u32> {
     u32::try_from(integer(value)?).map_err(|_| Errno::INVAL)
 }
 
-/// A size of a buffer, which Linux bounds: what is negative is as much as there may be.
+/// Bytes of a buffer, which Linux bounds: what is negative is as much as there may be.
 fn size(value: &[u8]) -> Outcome<u32> {
     integer(value).map(c_int::cast_unsigned)
 }

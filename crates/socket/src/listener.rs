@@ -242,7 +242,7 @@ impl TcpListener {
             return self.accept_anywhere(waits);
         };
         let mut operation = Accept { id };
-        let (holder, (connection, peer)) = node.make(0, |shard| {
+        let (holder, accepted) = node.make(0, |shard| {
             let mut result = operation.attempt(shard);
             if result.is_none() && !waits {
                 shard.poll_once(None);
@@ -252,10 +252,12 @@ impl TcpListener {
             }
             let accepted = result.ok_or_else(would_block)?;
             let connection = accepted.map_err(from_socket)?;
-            let peer = shard.stack.peer_addr(connection).map_err(from_socket)?;
-            Ok((Event::Connection(connection), (connection, peer)))
+            Ok((
+                Event::Connection(connection),
+                Accepted::new(0, shard, connection)?,
+            ))
         })?;
-        Ok((TcpStream::new(node, 0, connection, holder), peer))
+        Ok(accepted.into_stream(node, holder))
     }
 
     fn accept_anywhere(&self, waits: bool) -> io::Result<(TcpStream, SocketAddr)> {
@@ -285,7 +287,7 @@ impl TcpListener {
             accepted = waited.map_err(gone)?;
         }
         match accepted.unwrap_or_else(|| Err(would_block())) {
-            Ok((index, connection, peer)) => Ok((TcpStream::new(node, index, connection, holder), peer)),
+            Ok(accepted) => Ok(accepted.into_stream(node, holder)),
             Err(error) => {
                 shards.get(0).give_back(holder);
                 Err(error)
@@ -459,6 +461,31 @@ impl Operation for Accept {
     }
 }
 
+/// A connection that was accepted, and what this process has to know of it.
+struct Accepted {
+    shard: u8,
+    id: ConnectionId,
+    peer: SocketAddr,
+    low_water: u32,
+}
+
+impl Accepted {
+    fn new(index: u8, shard: &Shard, id: ConnectionId) -> io::Result<Accepted> {
+        let settings = shard.stack.settings(id).map_err(from_socket)?;
+        Ok(Accepted {
+            shard: index,
+            id,
+            peer: shard.stack.peer_addr(id).map_err(from_socket)?,
+            low_water: settings.receive_low_water(),
+        })
+    }
+
+    fn into_stream(self, node: &Arc<Shared>, holder: Holder) -> (TcpStream, SocketAddr) {
+        let stream = TcpStream::new(node, (self.shard, self.id), holder, self.low_water);
+        (stream, self.peer)
+    }
+}
+
 /// Takes a connection in whichever shard there is one, and lets the holder stand for it
 /// at once: its process may die.
 struct AcceptAnywhere<'a> {
@@ -468,7 +495,7 @@ struct AcceptAnywhere<'a> {
 }
 
 impl Everywhere for AcceptAnywhere<'_> {
-    type Output = io::Result<(u8, ConnectionId, SocketAddr)>;
+    type Output = io::Result<Accepted>;
 
     fn attempt(&mut self, index: u8, shard: &mut Shard) -> Option<Self::Output> {
         let id = *self.ids.get(usize::from(index))?;
@@ -477,10 +504,10 @@ impl Everywhere for AcceptAnywhere<'_> {
             accepted => accepted,
         };
         Some(connection.map_err(from_socket).and_then(|connection| {
-            let peer = shard.stack.peer_addr(connection).map_err(from_socket)?;
+            let accepted = Accepted::new(index, shard, connection)?;
             let source = Event::Connection(connection);
             if self.shards.get(index).hold(shard, self.holder, source) {
-                return Ok((index, connection, peer));
+                return Ok(accepted);
             }
             shard.close(source);
             Err(Errno::NFILE.into())

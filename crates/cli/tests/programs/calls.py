@@ -343,6 +343,43 @@ def polls():
     show("select", [len(ready) for ready in select.select([c, reader], [c], [c], 5)])
 
 
+def copies_watched():
+    """Two numbers of one connection, and of one listener, are watched by one instance."""
+    c, s = pair()
+    copy, epoll = c.dup(), select.epoll()
+    names = {c.fileno(): "first", copy.fileno(): "copy"}
+
+    def told():
+        return sorted((names[number], events) for number, events in epoll.poll(SOON))
+
+    epoll.register(c, select.EPOLLIN)
+    show("both", said(epoll.register, copy, select.EPOLLOUT), told())
+    show("twice", said(epoll.register, copy, select.EPOLLIN))
+    s.send(b"1")
+    soon()
+    show("data", told())
+    epoll.modify(copy, select.EPOLLIN | select.EPOLLONESHOT)
+    show("changed", told(), told())
+    epoll.modify(copy, select.EPOLLIN)
+    epoll.unregister(c)
+    show("one is left", told(), said(epoll.unregister, c))
+    epoll.register(c, select.EPOLLIN | select.EPOLLOUT)
+    c.close()
+    show("closed one", told())
+    copy.close()
+    show("closed both", told())
+    other = listener.dup()
+    names = {listener.fileno(): "first", other.fileno(): "copy"}
+    for one in (listener, other):
+        epoll.register(one, select.EPOLLIN)
+    client = socket.create_connection((HOST, port))
+    soon()
+    show("listener", told())
+    other.close()
+    listener.accept()
+    show("accepted", told(), said(epoll.unregister, listener))
+
+
 def much():
     c, s = pair()
     sent = os.urandom(3_000_000)
@@ -609,6 +646,6 @@ def programs():
         show("no program", errno.errorcode[ctypes.get_errno()])
 
 
-for part in (bytes_and_modes, ends, options, options_without_effect, names, starting_anew, listening_no_more, opening, copies, signals, polls, much, files, ports, rooms, pipes, acknowledging, urgent_alone, carried_for_another, handled_once, nested, programs):
+for part in (bytes_and_modes, ends, options, options_without_effect, names, starting_anew, listening_no_more, opening, copies, signals, polls, copies_watched, much, files, ports, rooms, pipes, acknowledging, urgent_alone, carried_for_another, handled_once, nested, programs):
     show(part.__name__)
     part()

@@ -56,7 +56,7 @@ impl Key {
 
 /// What an entry is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u32)]
+#[repr(u16)]
 pub(crate) enum Kind {
     /// A thread that rests; `owner` is its waiter's slot.
     Thread = 1,
@@ -75,12 +75,14 @@ pub(crate) struct Entry {
     pub(crate) token: u64,
     /// Next entry of the bucket.
     next: u32,
-    kind: u32,
     pub(crate) owner: u32,
+    /// Which of the names a source is registered under with its poll.
+    name: u32,
     /// What a registration is watched for, an [`Interest`].
     pub(crate) interest: u32,
+    kind: u16,
     /// Not 0: in its poll's queue.
-    pub(crate) queued: u32,
+    pub(crate) queued: u16,
     /// Next entry of its poll's queue.
     pub(crate) queue_next: u32,
     /// Neighbours among the entries of its poll.
@@ -94,14 +96,29 @@ impl Entry {
             key: key.0,
             token: 0,
             next: 0,
-            kind: kind as u32,
             owner,
+            name: 0,
             interest: 0,
+            kind: kind as u16,
             queued: 0,
             queue_next: 0,
             set_next: 0,
             set_previous: 0,
         }
+    }
+
+    /// One of a poll's, in no queue and set yet.
+    pub(crate) fn of_poll(kind: Kind, poll: u32, key: Key, token: u64, interest: Interest) -> Entry {
+        Entry {
+            token,
+            interest: interest.word(),
+            ..Entry::new(key, kind, poll)
+        }
+    }
+
+    /// The same under another name than 0.
+    pub(crate) fn named(self, name: u32) -> Entry {
+        Entry { name, ..self }
     }
 
     pub(crate) fn key(&self) -> Key {
@@ -131,7 +148,7 @@ impl Entry {
 
     #[inline]
     pub(crate) fn is(&self, kind: Kind) -> bool {
-        self.kind == kind as u32
+        self.kind == kind as u16
     }
 }
 
@@ -239,7 +256,7 @@ impl Interests {
             entry.queue_next = link();
             (entry.set_next, entry.set_previous) = (link(), link());
             if !entry.is(Kind::Waker) {
-                entry.queued = link() & 1;
+                entry.queued = link() as u16 & 1;
             }
         }
     }
@@ -272,11 +289,25 @@ impl Interests {
         same.next().map(|(index, _)| index)
     }
 
-    /// The first entry of this key and kind that belongs to `owner`.
-    pub(crate) fn find(&self, key: Key, kind: Kind, owner: u32) -> Option<u32> {
+    /// What a thread waits for with this key.
+    pub(crate) fn thread(&self, key: Key, slot: u32) -> Option<u32> {
         self.of(key)
-            .find(|(_, entry)| entry.is(kind) && entry.owner == owner)
+            .find(|(_, entry)| entry.is(Kind::Thread) && entry.owner == slot)
             .map(|(index, _)| index)
+    }
+
+    /// The registration of a source with a poll that has this name.
+    pub(crate) fn registration(&self, key: Key, poll: u32, name: u32) -> Option<u32> {
+        let mut registrations = self.registrations(key, poll);
+        registrations
+            .find(|(_, entry)| entry.name == name)
+            .map(|(index, _)| index)
+    }
+
+    /// All registrations of a source with a poll.
+    pub(crate) fn registrations(&self, key: Key, poll: u32) -> impl Iterator<Item = (u32, &Entry)> {
+        self.of(key)
+            .filter(move |(_, entry)| entry.is(Kind::Registration) && entry.owner == poll)
     }
 
     #[inline]

@@ -436,10 +436,7 @@ impl Shard {
 
     pub(crate) fn unsubscribe(&mut self, subscription: Subscription, slot: u32) {
         let interests = &mut self.waiting.interests;
-        if let Some(entry) = subscription
-            .key()
-            .and_then(|key| interests.find(key, Kind::Thread, slot))
-        {
+        if let Some(entry) = subscription.key().and_then(|key| interests.thread(key, slot)) {
             interests.remove(entry);
         }
     }

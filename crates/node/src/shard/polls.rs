@@ -101,22 +101,11 @@ impl Polls {
         self.polls.remove(poll);
     }
 
-    /// Registers `key` with the poll, in its queue from the start.
-    pub(crate) fn insert(
-        &mut self,
-        interests: &mut Interests,
-        key: Key,
-        kind: Kind,
-        poll: u32,
-        token: u64,
-        interest: Interest,
-    ) -> Option<u32> {
-        if !self.is_open(poll) {
+    /// Has an entry in its poll's set.
+    pub(crate) fn insert(&mut self, interests: &mut Interests, entry: Entry) -> Option<u32> {
+        if !self.is_open(entry.owner) {
             return None;
         }
-        let mut entry = Entry::new(key, kind, poll);
-        entry.token = token;
-        entry.interest = interest.word();
         let index = interests.insert(entry)?;
         self.link(interests, index);
         Some(index)
@@ -452,16 +441,8 @@ mod tests {
     fn register(polls: &mut Polls, interests: &mut Interests, poll: u32, number: u32) -> u32 {
         let key = Key::of(Event::from_word(1 << 32 | u64::from(number)));
         let token = number.into();
-        polls
-            .insert(
-                interests,
-                key,
-                Kind::Registration,
-                poll,
-                token,
-                Interest::READABLE,
-            )
-            .unwrap()
+        let entry = Entry::of_poll(Kind::Registration, poll, key, token, Interest::READABLE);
+        polls.insert(interests, entry).unwrap()
     }
 
     fn queue(polls: &mut Polls, interests: &mut Interests, poll: u32) -> Vec<u64> {

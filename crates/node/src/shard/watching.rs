@@ -3,7 +3,7 @@
 use toehold_shm::Steps;
 use toehold_stack::{Change, Event, Readiness};
 
-use super::interests::{Entry, Key, Kind, Watched};
+use super::interests::{Entry, Interests, Key, Kind, Watched};
 use super::polls::{MAX_DEPTH, Polls};
 use super::waiting::Waiting;
 use super::{Interest, Shard};
@@ -96,7 +96,11 @@ impl Shard {
             ..
         } = &mut self.waiting;
         for poll in owners.of(process) {
-            if let Some(registration) = interests.find(Key::of(source), Kind::Registration, poll) {
+            let registered = |interests: &Interests| {
+                let mut registrations = interests.registrations(Key::of(source), poll);
+                registrations.next().map(|(index, _)| index)
+            };
+            while let Some(registration) = registered(interests) {
                 polls.remove(interests, registration);
             }
         }
@@ -119,23 +123,24 @@ impl Shard {
         polls.close(interests, poll);
     }
 
-    /// The registration of a source with a poll.
-    pub fn registration(&self, poll: u32, source: impl Into<Watched>) -> Option<u32> {
-        self.waiting
-            .interests
-            .find(Key::of_watched(source.into()), Kind::Registration, poll)
+    /// The registration of a source with a poll that has this name.
+    pub fn registration(&self, poll: u32, source: impl Into<Watched>, name: u32) -> Option<u32> {
+        let key = Key::of_watched(source.into());
+        self.waiting.interests.registration(key, poll, name)
     }
 
-    /// Registers a source with a poll. `None`: there is no room for it.
+    /// Registers a source with a poll, under a name that no other registration of the two has.
+    /// `None`: there is no room for it.
     pub fn register(
         &mut self,
         poll: u32,
-        source: impl Into<Watched>,
+        (source, name): (impl Into<Watched>, u32),
         token: u64,
         interest: Interest,
     ) -> Option<u32> {
         let key = Key::of_watched(source.into());
-        let index = self.insert(poll, key, Kind::Registration, token, interest)?;
+        let entry = Entry::of_poll(Kind::Registration, poll, key, token, interest);
+        let index = self.insert(entry.named(name))?;
         // It may be ready from the start.
         self.may_be_ready(index);
         Some(index)
@@ -149,7 +154,8 @@ impl Shard {
 
     /// A waker of a poll. `None`: there is no room for it.
     pub fn open_waker(&mut self, poll: u32, token: u64) -> Option<u32> {
-        self.insert(poll, Key::of_poll(poll), Kind::Waker, token, Interest::READABLE)
+        let key = Key::of_poll(poll);
+        self.insert(Entry::of_poll(Kind::Waker, poll, key, token, Interest::READABLE))
     }
 
     /// Makes the waker's poll return.
@@ -163,9 +169,9 @@ impl Shard {
         polls.remove(interests, registration);
     }
 
-    fn insert(&mut self, poll: u32, key: Key, kind: Kind, token: u64, interest: Interest) -> Option<u32> {
+    fn insert(&mut self, entry: Entry) -> Option<u32> {
         let Waiting { interests, polls, .. } = &mut self.waiting;
-        polls.insert(interests, key, kind, poll, token, interest)
+        polls.insert(interests, entry)
     }
 
     /// Calls `tell` with what is ready of a poll's sources, `room` times at most.

@@ -42,9 +42,11 @@ pub(super) fn forget(number: c_int) {
     let Some((file, last)) = table::take(number) else {
         return;
     };
-    crate::epoll::closed(&file, number, last);
+    if !last {
+        return;
+    }
+    crate::epoll::closed(&file);
     if let Kind::Stream(stream) = &file.kind
-        && last
         && let Some(copy) = node::copy(number)
     {
         table::own(std::os::fd::AsRawFd::as_raw_fd(&copy));

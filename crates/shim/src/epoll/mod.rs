@@ -114,7 +114,7 @@ pub(crate) fn moved(from: &File, to: &Arc<File>) {
         }
         for (number, event) in epoll.replace(from, to) {
             // A poll that is full has nothing to say to that; errors show in calls.
-            let _ = epoll.register(to, event);
+            let _ = epoll.register(to, number, event);
             if to_kernel {
                 epoll.watch_by_kernel(instance, number, event);
             }
@@ -122,14 +122,14 @@ pub(crate) fn moved(from: &File, to: &Arc<File>) {
     });
 }
 
-/// A number of a file's has been closed.
-pub(crate) fn closed(file: &File, number: c_int, last: bool) {
-    if !last || !file.is_watched() {
+/// A file has no number any more.
+pub(crate) fn closed(file: &File) {
+    if !file.is_watched() {
         return;
     }
     each(|_, epoll| {
-        if epoll.forget_number(number, file) {
-            epoll.deregister(file);
+        for (number, _) in epoll.forget(file) {
+            epoll.deregister(file, number);
         }
     });
 }
@@ -187,16 +187,9 @@ impl Epoll {
             let mut event = event;
             // SAFETY: the event is there.
             unsafe { next::epoll_ctl(own, libc::EPOLL_CTL_ADD, number, &mut event) };
-            self.deregister(from);
+            self.deregister(from, number);
         }
         self.note_kernels();
-    }
-
-    /// Watches a file no more under a number. Whether it did.
-    fn forget_number(&self, number: c_int, file: &File) -> bool {
-        let mut watched = self.watched();
-        let is_there = watched.get(&number).is_some_and(|watched| watched.is(file));
-        is_there && watched.remove(&number).is_some()
     }
 
     /// Watches a file no more. Under which numbers it did, and what for.
@@ -252,20 +245,20 @@ impl Epoll {
         match (operation, event) {
             (libc::EPOLL_CTL_ADD, _) if present => Err(Errno::EXIST),
             (libc::EPOLL_CTL_ADD, Some(event)) => {
-                self.register_with(sockets, file, event)?;
+                self.register_with(sockets, (file, number), event)?;
                 file.note_watched();
                 watched.insert(number, Watched::new(file, event));
                 Ok(0)
             }
             (libc::EPOLL_CTL_MOD | libc::EPOLL_CTL_DEL, _) if !present => Err(Errno::NOENT),
             (libc::EPOLL_CTL_MOD, Some(event)) => {
-                self.reregister_with(sockets, file, event)?;
+                self.reregister_with(sockets, (file, number), event)?;
                 watched.insert(number, Watched::new(file, event));
                 Ok(0)
             }
             (libc::EPOLL_CTL_DEL, _) => {
                 watched.remove(&number);
-                self.deregister(file);
+                self.deregister(file, number);
                 Ok(0)
             }
             (libc::EPOLL_CTL_ADD | libc::EPOLL_CTL_MOD, None) => Err(Errno::FAULT),

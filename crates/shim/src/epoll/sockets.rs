@@ -1,6 +1,7 @@
 //! What an instance has on the node: a poll, with its connections, its listeners, and the
 //! instances in it.
 
+use core::ffi::c_int;
 use std::io;
 use std::sync::{Arc, OnceLock, PoisonError};
 
@@ -89,9 +90,9 @@ impl Epoll {
         each(|_, outer| {
             let is_own = |file: &Arc<File>| file.epoll().is_some_and(|epoll| core::ptr::eq(epoll, self));
             let own = outer.list().into_iter().filter(|(_, file, _)| is_own(file));
-            for (_, file, event) in own.collect::<Vec<_>>() {
+            for (number, file, event) in own.collect::<Vec<_>>() {
                 // Somebody may have done so in between.
-                let _ = outer.register(&file, event);
+                let _ = outer.register(&file, number, event);
             }
         });
     }
@@ -114,14 +115,14 @@ impl Epoll {
             }
             // What listens again is watched in the place of the former one.
             if wait::listens_again(&file, number).is_none() {
-                let _ = self.register(&file, event);
+                let _ = self.register(&file, number, event);
             }
         }
     }
 
     /// Watches a file on the node, if it has anything there.
-    pub(super) fn register(&self, file: &File, event: epoll_event) -> Outcome<()> {
-        self.register_with(self.sockets_for(file)?.as_deref(), file, event)
+    pub(super) fn register(&self, file: &File, number: c_int, event: epoll_event) -> Outcome<()> {
+        self.register_with(self.sockets_for(file)?.as_deref(), (file, number), event)
     }
 
     /// What a file is watched by that has something on the node.
@@ -139,11 +140,11 @@ impl Epoll {
     pub(super) fn register_with(
         &self,
         sockets: Option<&Sockets>,
-        file: &File,
+        watched: (&File, c_int),
         epoll_event { events, u64: data }: epoll_event,
     ) -> Outcome<()> {
         let (token, interest) = (Token(data as usize), interest(events));
-        self.with(sockets, file, |registry, source| {
+        self.with(sockets, watched, |registry, source| {
             registry.register(source, token, interest)
         })
     }
@@ -151,31 +152,32 @@ impl Epoll {
     pub(super) fn reregister_with(
         &self,
         sockets: Option<&Sockets>,
-        file: &File,
+        watched: (&File, c_int),
         epoll_event { events, u64: data }: epoll_event,
     ) -> Outcome<()> {
         let (token, interest) = (Token(data as usize), interest(events));
-        self.with(sockets, file, |registry, source| {
+        self.with(sockets, watched, |registry, source| {
             registry.reregister(source, token, interest)
         })
     }
 
-    pub(super) fn deregister(&self, file: &File) {
+    pub(super) fn deregister(&self, file: &File, number: c_int) {
         // What is not registered is not watched, and a forked child has registered nothing yet.
         let present = self.present();
-        let _ = self.with(present.as_deref(), file, |registry, source| {
+        let _ = self.with(present.as_deref(), (file, number), |registry, source| {
             registry.deregister(source)
         });
     }
 
+    /// Each number of a file's is watched by itself, as the kernel does.
     fn with(
         &self,
         sockets: Option<&Sockets>,
-        file: &File,
+        (file, number): (&File, c_int),
         act: impl FnOnce(&Registry, &dyn Source) -> io::Result<()>,
     ) -> Outcome<()> {
         let Some(sockets) = sockets else { return Ok(()) };
-        let registry = sockets.poll.registry();
+        let registry = &sockets.poll.registry().named(number as u32);
         let done = match &file.kind {
             Kind::Stream(stream) => act(registry, &stream.inner),
             Kind::Listener(listener) => act(registry, &listener.inner),

@@ -125,7 +125,7 @@ impl Stream {
             SO_OOBINLINE => settings.urgent_inline().into(),
             SO_SNDBUF => said_of_buffer(settings.send_buffer()),
             SO_RCVBUF => said_of_buffer(settings.receive_buffer()),
-            SO_RCVLOWAT => settings.receive_low_water().into(),
+            SO_RCVLOWAT => settings.receive_low_water() as c_int,
             // The kernel remembers a span that does not count any more.
             SO_LINGER => return self.shadow(),
             SO_RCVTIMEO | SO_SNDTIMEO => {

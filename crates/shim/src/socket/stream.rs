@@ -196,7 +196,7 @@ impl Stream {
     /// Receives; see `recvmsg(2)` for the flags.
     #[inline]
     pub(crate) fn receive(&self, buffers: &mut [IoSliceMut<'_>], flags: c_int) -> Outcome<isize> {
-        if flags & (libc::MSG_OOB | libc::MSG_ERRQUEUE | libc::MSG_WAITALL | libc::MSG_TRUNC) != 0 {
+        if flags & (libc::MSG_OOB | libc::MSG_ERRQUEUE | libc::MSG_TRUNC) != 0 {
             return self.receive_specially(buffers, flags);
         }
         if self.mode.load(Relaxed) == mode::UNSURE {
@@ -208,16 +208,20 @@ impl Stream {
     /// Receives without waiting, if that has to be asked for.
     #[inline(never)]
     fn receive_first(&self, buffers: &mut [IoSliceMut<'_>], flags: c_int) -> Outcome<isize> {
-        if self.is_nonblocking() {
+        if self.is_nonblocking() || buffers.iter().all(|buffer| buffer.is_empty()) {
             return self.receive_once(buffers, flags);
         }
-        let received = self.receive_once(buffers, flags | libc::MSG_DONTWAIT);
-        if received == Err(Errno::AGAIN) && flags & libc::MSG_DONTWAIT == 0 {
+        let mut first = [0];
+        let there = self.receive_once(
+            &mut [IoSliceMut::new(&mut first)],
+            libc::MSG_PEEK | libc::MSG_DONTWAIT,
+        );
+        if there == Err(Errno::AGAIN) && flags & libc::MSG_DONTWAIT == 0 {
             let _ = self
                 .mode
                 .compare_exchange(mode::UNSURE, mode::ASKS, Relaxed, Relaxed);
         }
-        received
+        there.and_then(|_| self.receive_once(buffers, flags))
     }
 
     #[inline]
@@ -225,6 +229,7 @@ impl Stream {
         let options = ReceiveOptions {
             peek: flags & libc::MSG_PEEK != 0,
             nonblocking: flags & libc::MSG_DONTWAIT != 0,
+            all: flags & libc::MSG_WAITALL != 0,
         };
         let received = self.inner.receive_with(buffers, options).map_err(Errno::from)?;
         count(
@@ -249,44 +254,16 @@ impl Stream {
             };
             return received.map(|len| len as isize).map_err(Errno::from);
         }
-        let plain = flags & !(libc::MSG_WAITALL | libc::MSG_TRUNC);
-        if flags & libc::MSG_TRUNC != 0 {
-            return self.discard(buffers.iter().map(|buffer| buffer.len()).sum(), plain);
-        }
-        let mut left = buffers;
-        let mut total = 0;
-        while left.iter().any(|buffer| !buffer.is_empty()) {
-            match self.receive_once(left, plain) {
-                Ok(0) => break,
-                Ok(len) => {
-                    total += len;
-                    IoSliceMut::advance_slices(&mut left, len as usize);
-                }
-                Err(errno) if total == 0 => return Err(errno),
-                Err(_) => break,
-            }
-            if flags & (libc::MSG_PEEK | libc::MSG_DONTWAIT) != 0 || self.is_nonblocking() {
-                break;
-            }
-        }
-        Ok(total)
+        let room = buffers.iter().map(|buffer| buffer.len()).sum();
+        self.discard(room, flags & !libc::MSG_TRUNC)
     }
 
     /// Receives bytes that the program does not want to see (tcp(7), MSG_TRUNC).
     fn discard(&self, len: usize, flags: c_int) -> Outcome<isize> {
-        let mut bytes = [0; 4096];
-        let mut total = 0;
-        while total < len {
-            let room = bytes.len().min(len - total);
-            let more = if total > 0 { libc::MSG_DONTWAIT } else { 0 };
-            match self.receive_once(&mut [IoSliceMut::new(&mut bytes[..room])], flags | more) {
-                Ok(0) => break,
-                Ok(received) => total += received as usize,
-                Err(errno) if total == 0 => return Err(errno),
-                Err(_) => break,
-            }
-        }
-        Ok(total as isize)
+        // No buffer holds more, and memory is made when it is written to.
+        const MOST: usize = 16 << 20;
+        let mut bytes = vec![0; len.min(MOST)];
+        self.receive_once(&mut [IoSliceMut::new(&mut bytes)], flags)
     }
 
     /// Sends; see `sendmsg(2)` for the flags. SIGPIPE is the caller's affair.

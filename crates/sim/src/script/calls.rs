@@ -499,7 +499,7 @@ fn option(words: &[&str]) -> Result<SocketOption, String> {
         "send_buffer" => SocketOption::SendBuffer(number(value)?),
         "receive_buffer" => SocketOption::ReceiveBuffer(number(value)?),
         "unsent_low_water" => SocketOption::UnsentLowWater(number(value)?),
-        "low_water" => SocketOption::ReceiveLowWater(small()?),
+        "low_water" => SocketOption::ReceiveLowWater(number(value)?),
         "max_segment" => SocketOption::MaxSegment(number(value)? as u16),
         "traffic_class" => SocketOption::TrafficClass(small()?),
         "fast_open" => SocketOption::FastOpen(number(value)?),

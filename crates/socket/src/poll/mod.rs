@@ -87,7 +87,10 @@ impl Poll {
         let set = Set::open(Arc::clone(&node.shared))?;
         let next = set.home;
         Ok(Poll {
-            registry: Registry { set: Arc::new(set) },
+            registry: Registry {
+                set: Arc::new(set),
+                name: 0,
+            },
             spin: SpinBudget::new(),
             next: AtomicU8::new(next),
         })

@@ -17,6 +17,7 @@ use crate::stream::TcpStream;
 #[derive(Clone)]
 pub struct Registry {
     pub(super) set: Arc<Set>,
+    pub(super) name: u32,
 }
 
 /// Something that can be registered: a [`TcpListener`], a [`TcpStream`], or another [`Poll`],
@@ -106,11 +107,20 @@ mod sealed {
 }
 
 impl Registry {
+    /// The same for registrations of another name, 0 being usual: a socket is registered once under each.
+    #[must_use]
+    pub fn named(&self, name: u32) -> Registry {
+        Registry {
+            set: Arc::clone(&self.set),
+            name,
+        }
+    }
+
     /// Watches a socket. A socket that is dropped is not watched any longer.
     ///
     /// # Errors
     ///
-    /// `AlreadyExists` if it is registered with this poll; `InvalidInput` if it
+    /// `AlreadyExists` if it is registered with this poll under this name; `InvalidInput` if it
     /// belongs to another node; ENOBUFS if the node watches as many sockets as it can.
     pub fn register<S: Source + ?Sized>(
         &self,
@@ -123,10 +133,10 @@ impl Registry {
         let registered = source.names(&mut |index, name| {
             let mut shard = self.set.enter(index)?;
             let poll = self.set.poll(index);
-            if shard.registration(poll, name).is_some() {
+            if shard.registration(poll, name, self.name).is_some() {
                 return Err(Errno::EXIST.into());
             }
-            let registered = shard.register(poll, name, token.0 as u64, interests);
+            let registered = shard.register(poll, (name, self.name), token.0 as u64, interests);
             registered.ok_or(Errno::NOBUFS)?;
             done += 1;
             Ok(())
@@ -137,7 +147,7 @@ impl Registry {
             if registered.is_err() && done > 0 {
                 done -= 1;
                 let mut shard = self.set.enter(index)?;
-                if let Some(registration) = shard.registration(self.set.poll(index), name) {
+                if let Some(registration) = shard.registration(self.set.poll(index), name, self.name) {
                     shard.deregister(registration);
                 }
             }
@@ -162,7 +172,7 @@ impl Registry {
         self.check(source)?;
         source.names(&mut |index, name| {
             let mut shard = self.set.enter(index)?;
-            let registration = shard.registration(self.set.poll(index), name);
+            let registration = shard.registration(self.set.poll(index), name, self.name);
             shard.reregister(registration.ok_or(Errno::NOENT)?, token.0 as u64, interests);
             Ok(())
         })
@@ -177,7 +187,7 @@ impl Registry {
         self.check(source)?;
         source.names(&mut |index, name| {
             let mut shard = self.set.enter(index)?;
-            let registration = shard.registration(self.set.poll(index), name);
+            let registration = shard.registration(self.set.poll(index), name, self.name);
             shard.deregister(registration.ok_or(Errno::NOENT)?);
             Ok(())
         })

@@ -5,13 +5,15 @@
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
 
 use toehold_node::Operation;
 use toehold_stack::{ReceiveFlags, SendFlags};
 
 use super::TcpStream;
 use super::connection::Connection;
+use super::least::Begun;
 use super::operations::Connect;
 use crate::error::{from_socket, timed_out};
 
@@ -22,6 +24,8 @@ pub struct ReceiveOptions {
     pub peek: bool,
     /// Does not wait, whatever the stream's mode is (MSG_DONTWAIT).
     pub nonblocking: bool,
+    /// Waits until the buffers are full (MSG_WAITALL).
+    pub all: bool,
 }
 
 /// How one call sends.
@@ -38,7 +42,9 @@ pub struct SendOptions {
 }
 
 impl TcpStream {
-    /// Receives into the first buffer, waiting if it has to, and into the others what is there.
+    /// Receives into the buffers, one after the other. If it has to wait, it does so for as many
+    /// bytes as there are to be (SO_RCVLOWAT), or as the buffers hold; with fewer it comes back
+    /// before the stream's end, an error or a mark, and when its time is over.
     ///
     /// # Errors
     ///
@@ -46,17 +52,45 @@ impl TcpStream {
     #[inline]
     pub fn receive_with(&self, buffers: &mut [IoSliceMut<'_>], options: ReceiveOptions) -> io::Result<usize> {
         let waits = !options.nonblocking && self.connection.waits();
-        let flags = ReceiveFlags {
-            peek: options.peek,
-            urgent: false,
-        };
+        let low_water = self.connection.low_water.load(Relaxed) as usize;
+        if waits && (options.all || low_water > 1) {
+            let room: usize = buffers.iter().map(|buffer| buffer.len()).sum();
+            let least = if options.all { room } else { room.min(low_water) };
+            return self.receive_at_least(least, buffers, options.peek);
+        }
+        self.receive_some(buffers, options.peek, waits)
+    }
+
+    #[inline]
+    fn receive_some(&self, buffers: &mut [IoSliceMut<'_>], peek: bool, waits: bool) -> io::Result<usize> {
+        let flags = ReceiveFlags { peek, urgent: false };
         match buffers {
             [] => Ok(0),
             [one] => self.connection.receive(one, flags, waits),
             // Each would get the same bytes.
-            several if options.peek => self.peek_into(several, flags, waits),
+            several if peek => self.peek_into(several, flags, waits),
             several => self.connection.receive_vectored(several, waits),
         }
+    }
+
+    #[inline(never)]
+    fn receive_at_least(
+        &self,
+        least: usize,
+        buffers: &mut [IoSliceMut<'_>],
+        peek: bool,
+    ) -> io::Result<usize> {
+        let at = Instant::now();
+        let received = self.receive_some(buffers, peek, true)?;
+        if received == 0 || received >= least {
+            return Ok(received);
+        }
+        let begun = Begun { received, least, at };
+        if peek {
+            self.connection.await_bytes(begun)?;
+            return self.receive_some(buffers, peek, false).or(Ok(received));
+        }
+        self.connection.receive_rest(buffers, begun)
     }
 
     fn peek_into(

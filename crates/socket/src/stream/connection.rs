@@ -64,6 +64,8 @@ pub(crate) struct Connection {
     piece: AtomicU32,
     /// Requests that were left in a row for others to serve.
     left: AtomicU32,
+    /// Bytes that a call which waits for any waits for.
+    pub(super) low_water: AtomicU32,
 }
 
 /// How a call goes about its bytes.
@@ -75,7 +77,7 @@ enum Way<'a> {
 }
 
 impl Connection {
-    pub(super) fn new(node: OnShard, id: ConnectionId, holder: Holder) -> Self {
+    pub(super) fn new(node: OnShard, id: ConnectionId, holder: Holder, low_water: u32) -> Self {
         Self {
             node,
             id,
@@ -87,6 +89,7 @@ impl Connection {
             channel: AtomicU32::new(NO_CHANNEL),
             piece: AtomicU32::new(PIECE as u32),
             left: AtomicU32::new(0),
+            low_water: AtomicU32::new(low_water),
         }
     }
 

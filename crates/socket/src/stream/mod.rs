@@ -4,6 +4,7 @@ mod calls;
 mod connection;
 mod lanes;
 mod leased;
+mod least;
 mod operations;
 mod options;
 
@@ -20,7 +21,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use toehold_node::{Holder, Relayed};
-use toehold_stack::{ConnectionId, Event, ReceiveFlags, SendFlags, Settings};
+use toehold_stack::{ConnectionId, Event, SendFlags, Settings};
 
 use self::connection::Connection;
 use crate::error::{from_socket, invalid};
@@ -137,7 +138,7 @@ impl TcpStream {
         addr: &SocketAddr,
         options: &ConnectOptions,
     ) -> io::Result<TcpStream> {
-        let (holder, id) = node.shared.make(shard, |shard| {
+        let (holder, (id, low_water)) = node.shared.make(shard, |shard| {
             shard.tick();
             let now = shard.now;
             let settings = options.settings.unwrap_or_else(|| shard.stack.default_settings());
@@ -146,15 +147,20 @@ impl TcpStream {
             shard.respond();
             // The question for the peer's hardware address is no output of TCP's.
             shard.transmit();
-            Ok((Event::Connection(id), id))
+            Ok((Event::Connection(id), (id, settings.receive_low_water())))
         })?;
-        Ok(Self::new(&node.shared, shard, id, holder))
+        Ok(Self::new(&node.shared, (shard, id), holder, low_water))
     }
 
     /// A connection that this process has from now on.
-    pub(crate) fn new(node: &Arc<Shared>, index: u8, id: ConnectionId, holder: Holder) -> Self {
+    pub(crate) fn new(
+        node: &Arc<Shared>,
+        (index, id): (u8, ConnectionId),
+        holder: Holder,
+        low_water: u32,
+    ) -> Self {
         let node = Arc::clone(node);
-        let connection = Connection::new(OnShard { node, index }, id, holder);
+        let connection = Connection::new(OnShard { node, index }, id, holder, low_water);
         TcpStream {
             connection: Arc::new(connection),
         }
@@ -172,7 +178,16 @@ impl TcpStream {
     pub fn from_fd(node: &Node, descriptor: OwnedFd) -> io::Result<TcpStream> {
         let (holder, sources) = node.shared.identify(descriptor)?;
         match sources[..] {
-            [(shard, Event::Connection(id))] => Ok(Self::new(&node.shared, shard, id, holder)),
+            [(shard, Event::Connection(id))] => {
+                let settings = node
+                    .shared
+                    .enter(shard)?
+                    .stack
+                    .settings(id)
+                    .map_err(from_socket)?;
+                let low_water = settings.receive_low_water();
+                Ok(Self::new(&node.shared, (shard, id), holder, low_water))
+            }
             _ => Err(invalid("the descriptor is a listener, and no connection")),
         }
     }
@@ -293,14 +308,11 @@ impl TcpStream {
     ///
     /// As for reading.
     pub fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
-        self.connection.receive(
-            buf,
-            ReceiveFlags {
-                peek: true,
-                urgent: false,
-            },
-            self.connection.waits(),
-        )
+        let options = ReceiveOptions {
+            peek: true,
+            ..ReceiveOptions::default()
+        };
+        self.receive_with(&mut [IoSliceMut::new(buf)], options)
     }
 
     /// How long reading waits at most; `None`: as long as it takes. A call
@@ -369,12 +381,11 @@ pub(crate) fn each_address<A: ToSocketAddrs, T>(
 impl Read for &TcpStream {
     #[inline]
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        self.connection
-            .receive(buf, ReceiveFlags::default(), self.connection.waits())
+        self.receive_with(&mut [IoSliceMut::new(buf)], ReceiveOptions::default())
     }
 
     fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        self.connection.receive_vectored(bufs, self.connection.waits())
+        self.receive_with(bufs, ReceiveOptions::default())
     }
 }
 

@@ -43,7 +43,12 @@ impl TcpStream {
             shard.tick();
             let now = shard.now;
             shard.stack.set_option(now, id, option)
-        })
+        })?;
+        if let SocketOption::ReceiveLowWater(_) = option {
+            let bytes = self.settings()?.receive_low_water();
+            self.connection.low_water.store(bytes, Relaxed);
+        }
+        Ok(())
     }
 
     /// The present settings.

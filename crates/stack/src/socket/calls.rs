@@ -323,11 +323,21 @@ impl Stack {
     ///
     /// `NotFound`.
     pub fn at_mark(&self, id: ConnectionId) -> Result<bool, SocketError> {
+        Ok(self.mark(id)? == Some(0))
+    }
+
+    /// How many bytes are to be read before the urgent one.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`.
+    pub fn mark(&self, id: ConnectionId) -> Result<Option<usize>, SocketError> {
         let index = self.tcp.resolve(id)?;
         let pcb = &self.tcp.pcbs[index];
         let unread = self.tcp.unread(index) as u32;
         let head = pcb.rcv_nxt - u32::from(pcb.has(flag::FIN_RECEIVED)) - unread;
-        Ok(pcb.urgent_state != urgent_state::NONE && pcb.rcv_up == head)
+        let is_ahead = pcb.urgent_state != urgent_state::NONE && pcb.rcv_up.ge(head);
+        Ok(is_ahead.then(|| pcb.rcv_up.distance(head) as usize))
     }
 
     /// Says whether somebody takes announcements of urgent data (SIGURG), those that are made from
@@ -573,11 +583,14 @@ fn readiness(pcb: &Pcb, (queued, written): (usize, usize), may_queue: bool) -> R
     let connecting = matches!(pcb.state(), State::SynSent | State::SynReceived);
     let read_closed = closed || pcb.has(flag::FIN_RECEIVED | flag::READ_SHUT);
     let error = pcb.error != 0;
-    let low_water = usize::from(pcb.settings.read_low_water.max(1));
+    let low_water = pcb.settings.read_low_water() as usize;
     let write_closed = closed || pcb.has(flag::FIN_QUEUED);
     let readable = queued - hidden(pcb, queued);
+    // What is wanted never comes if the peer has no room for it.
+    let segment = u32::from(pcb.rcv_mss).min(pcb.settings.receive_buffer / 4);
+    let is_enough = readable >= low_water || (readable > 0 && pcb.receive_room() < segment);
     Readiness {
-        readable: readable >= low_water || read_closed || error,
+        readable: is_enough || read_closed || error,
         writable: !connecting && (write_closed || error || (pcb.is_roomy_behind(written) && may_queue)),
         urgent: pcb.urgent_state == urgent_state::HERE,
         read_closed,

@@ -210,6 +210,8 @@ pub(crate) mod setting {
     pub(crate) const URGENT_ANNOUNCED: u32 = 1 << 23;
     /// Somebody does, and nobody reads past a mark before.
     pub(crate) const OWNED: u32 = 1 << 24;
+    /// Congestion control by RFC 5681, and not by RFC 9438.
+    pub(crate) const RENO: u32 = 1 << 25;
     /// What a connection keeps here for itself; no new one begins with it.
     pub(crate) const INTERNAL: u32 = MORE_ANNOUNCED
         | FAST_OPEN
@@ -245,15 +247,17 @@ pub struct Settings {
     pub(crate) keepalive_probes: u8,
     /// Bits of the traffic class above ECN's two.
     pub(crate) traffic_class: u8,
-    pub(crate) congestion: u8,
-    /// Low-water mark of readiness to read in units of one byte, 0 meaning 1.
-    pub(crate) read_low_water: u8,
+    /// From how many bytes on there is something to read, 0 being one; with the highest bit, KiB.
+    read_low_water: u16,
 }
 
 impl Settings {
     pub(crate) fn from_config(config: &TcpConfig) -> Self {
         Self {
-            bits: 0,
+            bits: match config.congestion {
+                CongestionAlgorithm::Reno => setting::RENO,
+                CongestionAlgorithm::Cubic => 0,
+            },
             unsent_low_water: 0,
             send_buffer: config.send_buffer,
             receive_buffer: config.receive_buffer,
@@ -264,7 +268,6 @@ impl Settings {
             max_segment: 0,
             keepalive_probes: 9,
             traffic_class: 0,
-            congestion: config.congestion as u8,
             read_low_water: 0,
         }
     }
@@ -282,11 +285,25 @@ impl Settings {
         }
     }
 
+    /// Rounded down beyond 32 KiB: who waits for more than there will be waits for ever.
+    pub(crate) fn set_read_low_water(&mut self, bytes: u32) {
+        self.read_low_water = match bytes {
+            ..=0x7fff => bytes as u16,
+            _ => 0x8000 | (bytes >> 10).min(0x7fff) as u16,
+        };
+    }
+
+    pub(crate) fn read_low_water(&self) -> u32 {
+        match self.read_low_water & 0x8000 {
+            0 => u32::from(self.read_low_water).max(1),
+            _ => u32::from(self.read_low_water & 0x7fff) << 10,
+        }
+    }
+
     pub(crate) fn algorithm(&self) -> CongestionAlgorithm {
-        if self.congestion == CongestionAlgorithm::Reno as u8 {
-            CongestionAlgorithm::Reno
-        } else {
-            CongestionAlgorithm::Cubic
+        match self.has(setting::RENO) {
+            true => CongestionAlgorithm::Reno,
+            false => CongestionAlgorithm::Cubic,
         }
     }
 

@@ -11,6 +11,9 @@ use crate::time::Instant;
 /// The smallest buffers that programs can ask for, in bytes: the halves of Linux's, which counts
 /// there what it needs besides.
 const LEAST_SEND_BUFFER: u32 = 4608 / 2;
+
+/// The longest that a buffer may be.
+const MOST_BUFFER: u32 = 16 << 20;
 const LEAST_RECEIVE_BUFFER: u32 = 2304 / 2;
 
 /// An option with its value; the names follow `tcp(7)` and `socket(7)`.
@@ -51,8 +54,10 @@ pub enum SocketOption {
     /// TCP_NOTSENT_LOWAT in bytes: a connection is writable while less than half
     /// of that is queued and unsent. 0: whatever the send buffer holds.
     UnsentLowWater(u32),
-    /// SO_RCVLOWAT in bytes, 1–255.
-    ReceiveLowWater(u8),
+    /// SO_RCVLOWAT in bytes, from 32 KiB on in whole KiB: from how many on there is
+    /// something to read. At most what the receive buffer holds, which grows to twice that if
+    /// its length was not chosen.
+    ReceiveLowWater(u32),
     /// TCP_MAXSEG in bytes, 88–32767; before the handshake.
     MaxSegment(u16),
     /// IP_TOS or IPV6_TCLASS; the two ECN bits are the stack's.
@@ -98,18 +103,29 @@ impl Settings {
                 self.linger_s = u16::try_from(span.as_secs()).unwrap_or(u16::MAX);
             }
             SocketOption::SendBuffer(bytes) => {
-                self.send_buffer = bytes.clamp(LEAST_SEND_BUFFER, 16 << 20);
+                self.send_buffer = bytes.clamp(LEAST_SEND_BUFFER, MOST_BUFFER);
                 self.set(setting::SEND_BUFFER_CHOSEN, true);
             }
             SocketOption::ReceiveBuffer(bytes) => {
-                self.receive_buffer = bytes.clamp(LEAST_RECEIVE_BUFFER, 16 << 20);
+                self.receive_buffer = bytes.clamp(LEAST_RECEIVE_BUFFER, MOST_BUFFER);
                 self.set(setting::RECEIVE_BUFFER_CHOSEN, true);
             }
             SocketOption::UnsentLowWater(bytes) => self.unsent_low_water = bytes,
-            SocketOption::ReceiveLowWater(bytes) => self.read_low_water = bytes,
+            SocketOption::ReceiveLowWater(bytes) => {
+                let most = match self.has(setting::RECEIVE_BUFFER_CHOSEN) {
+                    true => self.receive_buffer,
+                    false => MOST_BUFFER,
+                };
+                let bytes = bytes.min(most);
+                self.set_read_low_water(bytes);
+                let need = (2 * bytes).min(most);
+                self.receive_buffer = self.receive_buffer.max(need);
+            }
             SocketOption::MaxSegment(bytes) => self.max_segment = within(bytes, 88, 32767)?,
             SocketOption::TrafficClass(class) => self.traffic_class = class & !0b11,
-            SocketOption::Congestion(algorithm) => self.congestion = algorithm as u8,
+            SocketOption::Congestion(algorithm) => {
+                self.set(setting::RENO, algorithm == CongestionAlgorithm::Reno);
+            }
             // Of listeners only, see `Stack::set_listener_option`.
             SocketOption::FastOpen(_) => return Err(SocketError::InvalidInput),
         }
@@ -162,8 +178,8 @@ impl Settings {
     }
 
     /// Bytes from which on a connection is readable.
-    pub fn receive_low_water(&self) -> u8 {
-        self.read_low_water.max(1)
+    pub fn receive_low_water(&self) -> u32 {
+        self.read_low_water()
     }
 
     /// The traffic class of packets.

@@ -50,14 +50,8 @@ impl Waiting {
     fn register(&mut self, poll: u32, watched: impl Into<Watched>, token: u64) -> Option<u32> {
         let key = Key::of_watched(watched.into());
         let Waiting { interests, polls, .. } = self;
-        polls.insert(
-            interests,
-            key,
-            Kind::Registration,
-            poll,
-            token,
-            Interest::READABLE,
-        )
+        let entry = Entry::of_poll(Kind::Registration, poll, key, token, Interest::READABLE);
+        polls.insert(interests, entry)
     }
 
     /// What the engine does about a process that is dead, but for what the stack has of it.
@@ -111,9 +105,7 @@ fn what_makes_no_sense_is_taken_out_and_nothing_else() {
     waiting.owners.insert(2, 900).unwrap();
     waiting.mend();
     assert_eq!(waiting.lengths(), [0, 1, 1, 1]);
-    let found = waiting
-        .interests
-        .find(Key::of(source(1)), Kind::Registration, poll);
+    let found = waiting.interests.registration(Key::of(source(1)), poll, 0);
     assert_eq!(found, Some(kept));
     assert_eq!(waiting.polls.lists(&waiting.interests, poll), [[kept], [kept]]);
 }
@@ -137,7 +129,10 @@ fn what_a_registration_was_told_stays_and_a_waker_wakes_as_often_as_it_was_used(
     interests.get_mut(spent).unwrap().interest = Interest::SPENT.word();
     let mut waker = |token| {
         let key = Key::of_poll(poll);
-        polls.insert(interests, key, Kind::Waker, poll, token, Interest::READABLE)
+        polls.insert(
+            interests,
+            Entry::of_poll(Kind::Waker, poll, key, token, Interest::READABLE),
+        )
     };
     let [used, unused] = [2, 3].map(|token| waker(token).unwrap());
     polls.may_be_ready(interests, used);

@@ -150,14 +150,14 @@ impl Carrier {
         self.poll = self.poll.or_else(|| shard.open_kept_poll());
         let registered = self
             .poll
-            .and_then(|poll| shard.register(poll, source, token, changes));
+            .and_then(|poll| shard.register(poll, (source, 0), token, changes));
         Ok(registered.is_some())
     }
 
     /// The poll watches a source no more.
     pub(super) fn deregister(&mut self, source: Event) -> Result<(), Gone> {
         let mut shard = self.shard.enter()?;
-        let registration = self.poll.and_then(|poll| shard.registration(poll, source));
+        let registration = self.poll.and_then(|poll| shard.registration(poll, source, 0));
         if let Some(registration) = registration {
             shard.deregister(registration);
         }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::super::super::interests::{Key, Kind, Watched};
+use super::super::super::interests::{Entry, Key, Kind, Watched};
 use super::super::Waiting;
 use super::{HOLDERS, source};
 use crate::shard::Interest;
@@ -192,7 +192,8 @@ impl<R: FnMut() -> u64> Model<R> {
         };
         let Waiting { interests, polls, .. } = &mut self.waiting;
         let key = Key::of_watched(watched);
-        if let Some(index) = polls.insert(interests, key, kind, poll, token, Interest::READABLE) {
+        let entry = Entry::of_poll(kind, poll, key, token, Interest::READABLE);
+        if let Some(index) = polls.insert(interests, entry) {
             self.list(watched, index, kind, poll, token);
         }
     }

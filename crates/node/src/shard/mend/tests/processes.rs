@@ -77,8 +77,9 @@ fn change_what_is_shared(waiting: &mut Waiting) {
     // There may be as many interests as there may be.
     let registrations: Vec<u32> = (owners.of(OTHER).take(2))
         .filter_map(|other| {
-            let (key, kind) = (Key::of_poll(other), Kind::Registration);
-            let made = polls.insert(interests, key, kind, poll, 0, Interest::READABLE);
+            let key = Key::of_poll(other);
+            let entry = Entry::of_poll(Kind::Registration, poll, key, 0, Interest::READABLE);
+            let made = polls.insert(interests, entry);
             assert!(made.is_some() || interests.len() == INTERESTS);
             made
         })
