@@ -347,18 +347,23 @@ pub(crate) fn set_flag(signal: c_int, flag: c_int, on: bool) -> c_int {
 pub(crate) struct Masked(Option<sigset_t>);
 
 impl Masked {
-    /// # Safety
-    ///
-    /// `mask` is null or points to a set of signals.
-    pub(crate) unsafe fn with(mask: *const sigset_t) -> Masked {
-        if mask.is_null() {
-            return Masked(None);
-        }
+    pub(crate) fn with(mask: Option<&sigset_t>) -> Masked {
+        let Some(mask) = mask else { return Masked(None) };
         let mut before = MaybeUninit::uninit();
-        // SAFETY: the caller says so, and the former mask is written to room for it.
+        // SAFETY: a set, and the former one is written to room for it.
         let done = unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, mask, before.as_mut_ptr()) };
         // SAFETY: it was written.
         Masked((done == 0).then(|| unsafe { before.assume_init() }))
+    }
+
+    /// The call ends with what it has found. What only its own mask lets through stays blocked.
+    pub(crate) fn succeed(&self) {
+        let Some(before) = &self.0 else { return };
+        // SAFETY: a set that the system gave.
+        let is_blocked = |signal: &c_int| unsafe { libc::sigismember(before, *signal) } == 1;
+        let blocked = (1..SIGNALS as c_int).filter(is_blocked);
+        let blocked = blocked.fold(0, |blocked, signal| blocked | 1 << (signal - 1));
+        PENDING.with(|pending| pending.set(pending.get() & !blocked));
     }
 }
 

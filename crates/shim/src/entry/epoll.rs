@@ -9,12 +9,12 @@ use toehold_posix::errno::Errno;
 use toehold_posix::memory::is_outside;
 
 use super::poll::is_mask;
-use super::waiting;
+use super::waiting_masked;
 use crate::answer::answer;
 use crate::file::{File, Kind};
 use crate::inside::{Inside, is_inside};
 use crate::memory::{is_readable, is_writable};
-use crate::{epoll, next, signals, start, table};
+use crate::{epoll, next, start, table};
 
 fn made(number: c_int) -> c_int {
     if number >= 0 && !is_inside() && start::is_wanted() {
@@ -251,14 +251,15 @@ unsafe fn wait_on_node(
         false => &mut nowhere[..],
     };
     // SAFETY: the program passes a set of signals, or none.
-    let masked = unsafe { signals::Masked::with(mask) };
+    let mask = unsafe { mask.as_ref() };
     let began = Instant::now();
     let left = || timeout.map(|timeout| timeout.saturating_sub(began.elapsed()));
-    let done = waiting(|| {
+    let done = waiting_masked(mask, |masked| {
         let file = table::get(epfd).ok_or(Errno::BADF)?;
-        file.epoll().ok_or(Errno::BADF)?.wait(epfd, events, left())
+        let ready = file.epoll().ok_or(Errno::BADF)?.wait(epfd, events, left())?;
+        masked.succeed();
+        Ok(ready)
     });
-    drop(masked);
     Some(answer(match done {
         Ok(1..) if !is_room => Err(Errno::FAULT),
         done => done,

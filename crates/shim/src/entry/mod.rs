@@ -36,7 +36,7 @@ use core::ffi::{c_int, c_void};
 use std::io::{IoSlice, IoSliceMut};
 use std::time::Duration;
 
-use libc::{iovec, size_t, timespec};
+use libc::{iovec, sigset_t, size_t, timespec};
 use toehold_posix::errno::{Errno, Outcome};
 use toehold_posix::memory::is_outside;
 use toehold_posix::message;
@@ -96,12 +96,24 @@ fn on_stream<T: Number>(number: c_int, mut call: impl FnMut(&Stream) -> Outcome<
 /// Does something inside of the library that may wait, and again if it ended for nothing but
 /// that the thread may have been cancelled.
 fn waiting<T>(mut act: impl FnMut() -> Outcome<T>) -> Outcome<T> {
+    waiting_masked(None, |_| act())
+}
+
+/// The same with a mask of signals that is the call's own. The mask is told whether the call has found what it
+/// waits for.
+fn waiting_masked<T>(
+    mask: Option<&sigset_t>,
+    mut act: impl FnMut(&signals::Masked) -> Outcome<T>,
+) -> Outcome<T> {
     cancel::point();
     loop {
+        // A signal that the mask lets through ends the call, and its handler runs after that.
         let inside = Inside::enter();
-        let done = act();
+        let masked = signals::Masked::with(mask);
+        let done = act(&masked);
         let has_come = signals::has_come();
         drop(inside);
+        drop(masked);
         if !leave_for_cancellation() || has_come || !matches!(done, Err(Errno::INTR)) {
             return done;
         }

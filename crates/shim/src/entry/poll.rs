@@ -7,7 +7,7 @@ use libc::{fd_set, nfds_t, pollfd, sigset_t, timespec, timeval};
 use toehold_posix::errno::{Errno, Outcome};
 
 use super::epoll::millis;
-use super::waiting;
+use super::waiting_masked;
 use crate::answer::answer;
 use crate::inside::is_inside;
 use crate::memory::{is_readable, is_writable};
@@ -140,12 +140,20 @@ unsafe fn poll_ours(
         return None;
     }
     // SAFETY: the program passes a set of signals, or none.
-    let masked = unsafe { signals::Masked::with(mask) };
+    Some(answer(poll_masked(fds, timeout, unsafe { mask.as_ref() })))
+}
+
+/// What is ready comes before a signal, and a signal before the time.
+fn poll_masked(fds: &mut [pollfd], timeout: Option<Duration>, mask: Option<&sigset_t>) -> Outcome<c_int> {
     let began = Instant::now();
     let left = || timeout.map(|timeout| timeout.saturating_sub(began.elapsed()));
-    let done = waiting(|| wait::poll(fds, left()));
-    drop(masked);
-    Some(answer(done))
+    waiting_masked(mask, |masked| match wait::poll(fds, left())? {
+        0 if signals::has_come() => Err(Errno::INTR),
+        ready => {
+            masked.succeed();
+            Ok(ready)
+        }
+    })
 }
 
 /// `select(2)`.
@@ -266,11 +274,7 @@ unsafe fn select_ours(
         return None;
     }
     // SAFETY: the program passes a set of signals, or none.
-    let masked = unsafe { signals::Masked::with(mask) };
-    let began = Instant::now();
-    let left = || timeout.map(|timeout| timeout.saturating_sub(began.elapsed()));
-    let done = waiting(|| wait::poll(&mut fds, left()));
-    drop(masked);
+    let done = poll_masked(&mut fds, timeout, unsafe { mask.as_ref() });
     // SAFETY: the sets are the same as before.
     Some(answer(
         done.and_then(|_| unsafe { select::from_poll(number, &fds, sets) }),
