@@ -354,8 +354,8 @@ pub(crate) fn is_readable(number: c_int) -> bool {
     unsafe { next::poll(fds.as_mut_ptr(), 1, 0) > 0 }
 }
 
-/// Waits until a listener has a connection, the kernel's or the node's.
-pub(crate) fn until_acceptable(listener: &Listener, number: c_int) -> Outcome<()> {
+/// Waits until a listener has a connection, the kernel's or the node's, or a time has passed.
+pub(crate) fn until_acceptable(listener: &Listener, number: c_int, timeout: Option<Duration>) -> Outcome<()> {
     with_own(|waiting| {
         if listener.is_lost() {
             return Err(Errno::NETDOWN);
@@ -365,7 +365,7 @@ pub(crate) fn until_acceptable(listener: &Listener, number: c_int) -> Outcome<()
             .register(&listener.inner, Token(0), Interest::READABLE)
             .map_err(Errno::from)?;
         let beside = [Beside::new(table::borrow(&number), PollFlags::IN)];
-        let waited = on(waiting, &mut Events::with_capacity(1), None, &beside);
+        let waited = on(waiting, &mut Events::with_capacity(1), timeout, &beside);
         let _ = registry.deregister(&listener.inner);
         waited
     })

@@ -3,6 +3,7 @@
 use core::ffi::c_int;
 use core::mem::MaybeUninit;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use libc::{sockaddr, sockaddr_storage, socklen_t};
 use toehold_posix::address::{self, Passed};
@@ -81,9 +82,10 @@ impl Way {
 /// As for `accept4`.
 unsafe fn accept_by(way: Way, fd: c_int, from: *mut sockaddr, len: *mut socklen_t) -> c_int {
     signals::begin();
+    let mut patience = Patience::default();
     loop {
         // SAFETY: as the program passes it.
-        match waiting(|| unsafe { accept_from(way, fd, (from, len)) }) {
+        match waiting(|| unsafe { accept_from(way, fd, (from, len), &mut patience) }) {
             Ok(Some(number)) => {
                 super::stdio::take_standard(number);
                 return number;
@@ -91,29 +93,67 @@ unsafe fn accept_by(way: Way, fd: c_int, from: *mut sockaddr, len: *mut socklen_
             // SAFETY: what is not ours is as it was.
             Ok(None) => match unsafe { way.next(fd, from, len) } {
                 -1 if errno() == libc::EAGAIN && Listener::is_of_another(fd) => {
-                    if let Err(errno) = wait_for_kernels(fd) {
+                    if let Err(errno) = wait_for_kernels(fd, &mut patience) {
                         return answer(Err(errno));
                     }
                 }
                 accepted => return accepted,
             },
-            Err(Errno::INTR) if signals::restarts() => {}
+            // Nor does a call whose time is limited go on after a signal (signal(7)).
+            Err(Errno::INTR) if signals::restarts() && !patience.is_limited() => {}
             Err(errno) => return answer(Err(errno)),
         }
     }
 }
 
-/// Until the kernel has a connection for a listener.
+/// How long a call waits for a connection, which is asked when it first has to (SO_RCVTIMEO of the
+/// listener).
+#[derive(Default)]
+struct Patience {
+    /// `Some(None)`: as long as it takes.
+    deadline: Option<Option<Instant>>,
+}
+
+impl Patience {
+    /// How much of it is left.
+    ///
+    /// # Errors
+    ///
+    /// EAGAIN if nothing is.
+    #[cold]
+    fn left(&mut self, fd: c_int) -> Outcome<Option<Duration>> {
+        let deadline = *self.deadline.get_or_insert_with(|| {
+            let timeout = rustix::net::sockopt::Timeout::Recv;
+            let span = rustix::net::sockopt::socket_timeout(table::borrow(&fd), timeout);
+            span.ok().flatten().map(|span| Instant::now() + span)
+        });
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        match left {
+            Some(Duration::ZERO) => Err(Errno::AGAIN),
+            left => Ok(left),
+        }
+    }
+
+    fn is_limited(&self) -> bool {
+        self.deadline.flatten().is_some()
+    }
+}
+
+/// Until the kernel has a connection for a listener, or no time is left.
 #[cold]
-fn wait_for_kernels(fd: c_int) -> Outcome<()> {
+fn wait_for_kernels(fd: c_int, patience: &mut Patience) -> Outcome<()> {
     let mut state = libc::pollfd {
         fd,
         events: libc::POLLIN,
         revents: 0,
     };
+    let left = patience.left(fd)?;
+    let millis = left.map_or(-1, |left| {
+        left.as_micros().div_ceil(1000).try_into().unwrap_or(c_int::MAX)
+    });
     // SAFETY: there is one.
-    match outcome(unsafe { next::poll(&mut state, 1, -1) }) {
-        Err(Errno::INTR) if signals::restarts() => Ok(()),
+    match outcome(unsafe { next::poll(&mut state, 1, millis) }) {
+        Err(Errno::INTR) if signals::restarts() && !patience.is_limited() => Ok(()),
         waited => waited.map(drop),
     }
 }
@@ -127,6 +167,7 @@ unsafe fn accept_from(
     way: Way,
     fd: c_int,
     (from, len): (*mut sockaddr, *mut socklen_t),
+    patience: &mut Patience,
 ) -> Outcome<Option<c_int>> {
     let Some(file) = table::get(fd).filter(|_| is_outermost()) else {
         return Ok(None);
@@ -154,7 +195,7 @@ unsafe fn accept_from(
         let has_some = listener.has_some();
         if has_some == Err(Errno::NETDOWN) && listener.again(fd).is_some() {
             // SAFETY: as the program passed it.
-            return unsafe { accept_from(way, fd, (from, len)) };
+            return unsafe { accept_from(way, fd, (from, len), patience) };
         }
         if has_some == Ok(true) {
             // Before the connection is taken: without a number it stays where it is.
@@ -181,8 +222,9 @@ unsafe fn accept_from(
         }
         // Without a number for it, nobody waits for a connection.
         drop(Place::like(fd)?);
-        match wait::until_acceptable(listener, fd) {
-            Err(Errno::NETDOWN) => wait::without_node(&[(fd, libc::POLLIN)], None)?,
+        let left = patience.left(fd)?;
+        match wait::until_acceptable(listener, fd, left) {
+            Err(Errno::NETDOWN) => wait::without_node(&[(fd, libc::POLLIN)], left)?,
             waited => waited?,
         }
     }

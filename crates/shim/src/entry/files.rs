@@ -97,7 +97,11 @@ fn send_file(stream: &Stream, from: c_int, place: Option<&mut off_t>, count: siz
     let mut here = match &place {
         Some(place) => **place,
         // SAFETY: plain numbers.
-        None => outcome(unsafe { libc::lseek(from, 0, libc::SEEK_CUR) } as ssize_t)? as off_t,
+        None => match outcome(unsafe { libc::lseek(from, 0, libc::SEEK_CUR) } as ssize_t) {
+            // It has no places that a program could count on.
+            Err(Errno::SPIPE) => return Err(Errno::INVAL),
+            here => here? as off_t,
+        },
     };
     let (total, ended) = with_buffer(count, |buffer| send_from(stream, from, here, count, buffer));
     here += total as off_t;
@@ -201,18 +205,17 @@ pub(crate) unsafe extern "C" fn splice(
     len: size_t,
     flags: c_uint,
 ) -> ssize_t {
-    let moved = on_stream(to, |stream| {
-        if !to_offset.is_null() {
-            return Err(Errno::SPIPE);
-        }
-        splice_in(stream, from, to, len, flags)
+    let offsets = (!from_offset.is_null(), !to_offset.is_null());
+    let moved = on_stream(to, |stream| match are_spliced(from, offsets, len, flags)? {
+        true => splice_in(stream, from, to, len, flags),
+        false => Ok(0),
     })
     .or_else(|| {
         on_stream(from, |stream| {
-            if !from_offset.is_null() {
-                return Err(Errno::SPIPE);
+            match are_spliced(to, (offsets.1, offsets.0), len, flags)? {
+                true => splice_out(stream, to, len, flags),
+                false => Ok(0),
             }
-            splice_out(stream, to, len, flags)
         })
     });
     match moved {
@@ -222,6 +225,28 @@ pub(crate) unsafe extern "C" fn splice(
         }
         // SAFETY: what is not ours is as it was.
         None => unsafe { next::splice(from, from_offset, to, to_offset, len, flags) },
+    }
+}
+
+/// Whether there is anything to be moved between a pipe and a connection, of which neither has
+/// places.
+fn are_spliced(
+    pipe: c_int,
+    (of_pipe, of_connection): (bool, bool),
+    len: size_t,
+    flags: c_uint,
+) -> Outcome<bool> {
+    const KNOWN: c_uint =
+        libc::SPLICE_F_MOVE | libc::SPLICE_F_NONBLOCK | libc::SPLICE_F_MORE | libc::SPLICE_F_GIFT;
+    if len == 0 {
+        return Ok(false);
+    }
+    let stat = rustix::fs::fstat(table::borrow(&pipe)).map_err(|errno| Errno(errno.raw_os_error()))?;
+    let is_pipe = rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::Fifo;
+    match is_pipe && !of_connection && flags & !KNOWN == 0 {
+        true if of_pipe => Err(Errno::SPIPE),
+        true => Ok(true),
+        false => Err(Errno::INVAL),
     }
 }
 

@@ -1,6 +1,7 @@
 //! `read`, `recv` and their variants.
 
 use core::ffi::{c_int, c_uint, c_void};
+use std::io::IoSliceMut;
 use std::time::Instant;
 
 use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t, timespec};
@@ -25,6 +26,9 @@ const UNREAD: c_int = 36;
 pub(crate) unsafe extern "C" fn read(fd: c_int, buffer: *mut c_void, len: size_t) -> ssize_t {
     // SAFETY: the program passes a buffer of that length.
     let read = on_stream(fd, |stream| {
+        if len == 0 {
+            return Ok(0);
+        }
         // SAFETY: as the program passed it.
         stream.receive(&mut [unsafe { room(buffer, len) }?], 0)
     });
@@ -59,10 +63,18 @@ pub(crate) unsafe extern "C" fn readv(fd: c_int, parts: *const iovec, number: c_
     // SAFETY: the program passes so many parts.
     let read = on_stream(fd, |stream| {
         // SAFETY: as the program passed it.
-        stream.receive(&mut unsafe { rooms(parts, count(number)?) }?, 0)
+        read_into(stream, &mut unsafe { rooms(parts, count(number)?) }?, 0)
     });
     // SAFETY: what is not ours is as it was.
     read.unwrap_or_else(|| unsafe { next::readv(fd, parts, number) })
+}
+
+/// Reading nothing waits for nothing, other than receiving that.
+fn read_into(stream: &Stream, buffers: &mut [IoSliceMut<'_>], flags: c_int) -> Outcome<ssize_t> {
+    match buffers.iter().all(|buffer| buffer.is_empty()) {
+        true => Ok(0),
+        false => stream.receive(buffers, flags),
+    }
 }
 
 /// `preadv2(2)`: of a socket there is no place to read at, but the present one.
@@ -88,7 +100,7 @@ pub(crate) unsafe extern "C" fn preadv2(
             0
         };
         // SAFETY: the program passes so many parts.
-        stream.receive(&mut unsafe { rooms(parts, count(number)?) }?, how)
+        read_into(stream, &mut unsafe { rooms(parts, count(number)?) }?, how)
     });
     // SAFETY: what is not ours is as it was.
     read.unwrap_or_else(|| unsafe { next::preadv2(fd, parts, number, offset, flags) })
@@ -121,10 +133,23 @@ pub(crate) unsafe extern "C" fn recv(fd: c_int, buffer: *mut c_void, len: size_t
     // SAFETY: the program passes a buffer of that length.
     let received = on_stream(fd, |stream| {
         // SAFETY: as the program passed it.
-        stream.receive(&mut [unsafe { room(buffer, len) }?], flags)
+        unsafe { receive(stream, buffer, len, flags) }
     });
     // SAFETY: what is not ours is as it was.
     received.unwrap_or_else(|| unsafe { next::recv(fd, buffer, len, flags) })
+}
+
+/// Receives into a buffer, if it is to be written to.
+///
+/// # Safety
+///
+/// The program passes a buffer of that length.
+unsafe fn receive(stream: &Stream, buffer: *mut c_void, len: size_t, flags: c_int) -> Outcome<ssize_t> {
+    match flags & (libc::MSG_TRUNC | libc::MSG_OOB | libc::MSG_ERRQUEUE) {
+        libc::MSG_TRUNC => stream.discard(len, flags),
+        // SAFETY: the caller says so.
+        _ => stream.receive(&mut [unsafe { room(buffer, len) }?], flags),
+    }
 }
 
 /// `recv(2)` as programs are compiled that check the buffer's size.
@@ -161,7 +186,7 @@ pub(crate) unsafe extern "C" fn recvfrom(
 ) -> ssize_t {
     let received = on_stream(fd, |stream| {
         // SAFETY: the program passes a buffer of that length.
-        let received = stream.receive(&mut [unsafe { room(buffer, len) }?], flags)?;
+        let received = unsafe { receive(stream, buffer, len, flags) }?;
         if !from.is_null() {
             // SAFETY: the program passes a length to write to.
             let from_len = unsafe { super::wanted(from_len) }?;

@@ -16,7 +16,7 @@ use crate::inside::{Inside, is_inside};
 use crate::node::{self, Route};
 use crate::socket::{Fresh, Listener, Stream, plain};
 use crate::usage::{Counter, count};
-use crate::{cancel, inherited, next, relay, start, table};
+use crate::{cancel, inherited, next, relay, signals, start, table};
 
 /// `socket(2)`.
 ///
@@ -132,16 +132,48 @@ pub(crate) unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
 /// As there.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn connect(fd: c_int, to: *const sockaddr, len: socklen_t) -> c_int {
-    // SAFETY: as there.
-    match unsafe { connect_on_node(fd, to, len) } {
-        Some(outcome) => {
-            // The socket may be what the program writes to by one of its streams.
-            super::stdio::take_all_standard();
-            answer(outcome)
+    signals::begin();
+    loop {
+        // SAFETY: as there.
+        match unsafe { connect_on_node(fd, to, len) } {
+            Some(Err(Errno::INTR)) if signals::restarts() && !has_limit(fd) => {}
+            Some(outcome) => {
+                // The socket may be what the program writes to by one of its streams.
+                super::stdio::take_all_standard();
+                return answer(outcome);
+            }
+            // SAFETY: what is not ours is as it was.
+            None => return unsafe { connect_in_kernel(fd, to, len) },
         }
-        // SAFETY: what is not ours is as it was.
-        None => unsafe { next::connect(fd, to, len) },
     }
+}
+
+/// Whether the time is limited that a call waits to be connected. Such a one does not go on after
+/// a signal (signal(7)).
+fn has_limit(fd: c_int) -> bool {
+    let file = table::get(fd);
+    let limit = file
+        .as_ref()
+        .and_then(|file| file.stream()?.inner.write_timeout().ok()?);
+    limit.is_some()
+}
+
+/// What the kernel does, which goes on with an attempt as long as the program has not been told
+/// what became of it.
+///
+/// # Safety
+///
+/// As for `connect`.
+unsafe fn connect_in_kernel(fd: c_int, to: *const sockaddr, len: socklen_t) -> c_int {
+    // SAFETY: as there.
+    let done = unsafe { next::connect(fd, to, len) };
+    if let Some(file) = table::get(fd).filter(|_| !is_inside())
+        && let Kind::Fresh(fresh) = &file.kind
+    {
+        let goes_on = [libc::EINPROGRESS, libc::EALREADY, libc::EINTR].contains(&errno());
+        fresh.note_attempt(done < 0 && goes_on);
+    }
+    done
 }
 
 /// Whether a call that sends has connected the socket on the node.
@@ -174,6 +206,7 @@ unsafe fn connect_on_node(fd: c_int, to: *const sockaddr, len: socklen_t) -> Opt
         Err(errno) => return Some(Err(errno)),
     };
     match &file.kind {
+        Kind::Fresh(fresh) if fresh.is_attempted() => None,
         Kind::Fresh(fresh) => connect_fresh(fresh, &file, fd, to),
         Kind::Stream(stream) => match stream.connect_again() {
             Ok(true) => connect_anew(stream, &file, fd, to),
@@ -280,14 +313,15 @@ pub(crate) unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
     }
     // SAFETY: plain numbers.
     let shut = unsafe { next::shutdown(fd, how) };
-    // Who takes no more, does not listen.
-    if shut == 0
-        && how != libc::SHUT_WR
-        && let Some(file) = table::get(fd).filter(|_| !is_inside())
-        && let Kind::Listener(listener) = &file.kind
-    {
-        let _inside = Inside::enter();
-        listener.end(&file, fd);
+    let file = table::get(fd).filter(|_| !is_inside());
+    match file.as_ref().map(|file| (file, &file.kind)) {
+        // Who takes no more, does not listen.
+        Some((file, Kind::Listener(listener))) if shut == 0 && how != libc::SHUT_WR => {
+            let _inside = Inside::enter();
+            listener.end(file, fd);
+        }
+        Some((_, Kind::Fresh(fresh))) if shut < 0 && errno() == libc::ENOTCONN => fresh.note_shut(),
+        _ => {}
     }
     shut
 }

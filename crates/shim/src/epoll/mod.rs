@@ -234,6 +234,11 @@ impl Epoll {
         if let Some(inner) = file.epoll() {
             inner.take_over();
         }
+        if operation != libc::EPOLL_CTL_DEL
+            && event.is_some_and(|event| !may_exclude(operation, file, event.events))
+        {
+            return Err(Errno::INVAL);
+        }
         let sockets = self.sockets_for(file)?;
         let sockets = sockets.as_deref();
         // Who deletes may pass anything.
@@ -251,6 +256,7 @@ impl Epoll {
                 Ok(0)
             }
             (libc::EPOLL_CTL_MOD | libc::EPOLL_CTL_DEL, _) if !present => Err(Errno::NOENT),
+            (libc::EPOLL_CTL_MOD, _) if excludes(watched.get(&number)) => Err(Errno::INVAL),
             (libc::EPOLL_CTL_MOD, Some(event)) => {
                 self.reregister_with(sockets, (file, number), event)?;
                 watched.insert(number, Watched::new(file, event));
@@ -270,4 +276,23 @@ impl Epoll {
     pub(crate) fn has_sockets(&self) -> bool {
         self.sockets.load().is_some() || self.lost.load(Relaxed)
     }
+}
+
+/// Whether a registration is one of several of which one is told, which is not changed any more.
+fn excludes(watched: Option<&Watched>) -> bool {
+    watched.is_some_and(|watched| watched.events & libc::EPOLLEXCLUSIVE as u32 != 0)
+}
+
+/// Whether it may be such a one if it wants to.
+fn may_exclude(operation: c_int, file: &File, events: u32) -> bool {
+    const GOES_WITH: c_int = libc::EPOLLIN
+        | libc::EPOLLOUT
+        | libc::EPOLLERR
+        | libc::EPOLLHUP
+        | libc::EPOLLWAKEUP
+        | libc::EPOLLET
+        | libc::EPOLLEXCLUSIVE;
+    let is_alone = events & libc::EPOLLEXCLUSIVE as u32 == 0;
+    is_alone
+        || operation != libc::EPOLL_CTL_MOD && file.epoll().is_none() && events & !(GOES_WITH as u32) == 0
 }

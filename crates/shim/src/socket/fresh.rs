@@ -29,6 +29,8 @@ pub(crate) struct Fresh {
     kernels: AtomicBool,
     /// Another process may have it, too.
     shared: AtomicBool,
+    /// The kernel has begun to connect it, and the program has not been told the outcome.
+    attempted: AtomicBool,
 }
 
 impl Fresh {
@@ -41,6 +43,7 @@ impl Fresh {
             named: AtomicBool::new(false),
             kernels: AtomicBool::new(false),
             shared: AtomicBool::new(false),
+            attempted: AtomicBool::new(false),
         }
     }
 
@@ -80,6 +83,20 @@ impl Fresh {
 
     pub(crate) fn is_shared(&self) -> bool {
         self.shared.load(Relaxed)
+    }
+
+    /// The kernel has begun to connect it, or the program has been told what became of that.
+    pub(crate) fn note_attempt(&self, goes_on: bool) {
+        self.attempted.store(goes_on, Relaxed);
+    }
+
+    pub(crate) fn is_attempted(&self) -> bool {
+        self.attempted.load(Relaxed)
+    }
+
+    /// The program has shut it before there was anything to be shut, which only the kernel knows of.
+    pub(crate) fn note_shut(&self) {
+        self.kernels.store(true, Relaxed);
     }
 
     pub(super) fn is_bound(&self) -> bool {

@@ -177,12 +177,16 @@ impl Stream {
         Ok(error.map_or(Errno(libc::ECONNABORTED), Errno::from))
     }
 
-    /// A further `connect`. True: there is nothing left of the first one, and another may be made.
+    /// A further `connect`, which waits for the first one. True: there is nothing left of that, and
+    /// another may be made.
     pub(crate) fn connect_again(&self) -> Outcome<bool> {
         match self.phase.load(Relaxed) {
             phase::CONNECTED => Err(Errno::ISCONN),
             phase::FAILED => Ok(true),
-            _ if self.is_connecting() => Err(Errno::ALREADY),
+            _ if self.is_connecting() => match self.finish_connect(self.is_nonblocking()) {
+                Err(Errno::INPROGRESS) => Err(Errno::ALREADY),
+                finished => finished.map(|_| false),
+            },
             _ => match self.inner.info().map_err(Errno::from)?.state {
                 State::Closed => Err(self.note_failed(self.take_error()?)),
                 _ => {
@@ -208,7 +212,7 @@ impl Stream {
     /// Receives without waiting, if that has to be asked for.
     #[inline(never)]
     fn receive_first(&self, buffers: &mut [IoSliceMut<'_>], flags: c_int) -> Outcome<isize> {
-        if self.is_nonblocking() || buffers.iter().all(|buffer| buffer.is_empty()) {
+        if self.is_nonblocking() {
             return self.receive_once(buffers, flags);
         }
         let mut first = [0];
@@ -232,11 +236,25 @@ impl Stream {
             all: flags & libc::MSG_WAITALL != 0,
         };
         let received = self.inner.receive_with(buffers, options).map_err(Errno::from)?;
+        if received == 0 && buffers.iter().all(|buffer| buffer.is_empty()) {
+            return self.receive_nothing(options);
+        }
         count(
             Counter::BytesReceived,
             if options.peek { 0 } else { received as u64 },
         );
         Ok(received as isize)
+    }
+
+    /// Waits as a call that receives something.
+    #[cold]
+    fn receive_nothing(&self, options: ReceiveOptions) -> Outcome<isize> {
+        let options = ReceiveOptions {
+            peek: true,
+            ..options
+        };
+        let seen = self.inner.receive_with(&mut [IoSliceMut::new(&mut [0])], options);
+        seen.map(|_| 0).map_err(Errno::from)
     }
 
     #[cold]
@@ -245,9 +263,9 @@ impl Stream {
             return Err(Errno::AGAIN);
         }
         if flags & libc::MSG_OOB != 0 {
-            let Some(first) = buffers.iter_mut().find(|buffer| !buffer.is_empty()) else {
-                return Ok(0);
-            };
+            let mut nowhere = IoSliceMut::new(&mut []);
+            let first = buffers.iter_mut().find(|buffer| !buffer.is_empty());
+            let first = first.unwrap_or(&mut nowhere);
             let received = match flags & libc::MSG_PEEK {
                 0 => self.inner.recv_out_of_band(first),
                 _ => self.inner.peek_out_of_band(first),
@@ -255,15 +273,15 @@ impl Stream {
             return received.map(|len| len as isize).map_err(Errno::from);
         }
         let room = buffers.iter().map(|buffer| buffer.len()).sum();
-        self.discard(room, flags & !libc::MSG_TRUNC)
+        self.discard(room, flags)
     }
 
     /// Receives bytes that the program does not want to see (tcp(7), MSG_TRUNC).
-    fn discard(&self, len: usize, flags: c_int) -> Outcome<isize> {
+    pub(crate) fn discard(&self, len: usize, flags: c_int) -> Outcome<isize> {
         // No buffer holds more, and memory is made when it is written to.
         const MOST: usize = 16 << 20;
         let mut bytes = vec![0; len.min(MOST)];
-        self.receive_once(&mut [IoSliceMut::new(&mut bytes)], flags)
+        self.receive_once(&mut [IoSliceMut::new(&mut bytes)], flags & !libc::MSG_TRUNC)
     }
 
     /// Sends; see `sendmsg(2)` for the flags. SIGPIPE is the caller's affair.

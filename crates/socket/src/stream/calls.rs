@@ -125,7 +125,6 @@ impl TcpStream {
             end_of_record: options.end_of_record,
         };
         match buffers {
-            [] => Ok(0),
             [one] => self.connection.send(one, flags, waits),
             several => self.connection.send_vectored(several, flags, waits),
         }

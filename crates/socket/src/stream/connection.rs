@@ -181,7 +181,7 @@ impl Connection {
     }
 
     pub(super) fn receive(&self, buffer: &mut [u8], flags: ReceiveFlags, waits: bool) -> io::Result<usize> {
-        if buffer.is_empty() {
+        if buffer.is_empty() && !flags.urgent {
             return Ok(0);
         }
         match self.way(Direction::Receive, !flags.urgent, buffer.len())? {
@@ -192,7 +192,7 @@ impl Connection {
 
     pub(super) fn send(&self, bytes: &[u8], flags: SendFlags, waits: bool) -> io::Result<usize> {
         if bytes.is_empty() {
-            return Ok(0);
+            return self.send_nothing();
         }
         match self.way(Direction::Send, flags == SendFlags::default(), bytes.len())? {
             Way::Leased(mut shard) => self.send_leased(&mut shard, bytes, flags, waits),

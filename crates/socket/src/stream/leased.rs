@@ -164,6 +164,16 @@ impl Connection {
         }
     }
 
+    /// Sends no bytes: what is wrong with sending is told all the same.
+    #[cold]
+    pub(super) fn send_nothing(&self) -> io::Result<usize> {
+        let mut shard = self.enter_free(Direction::Send)?;
+        match shard.stack.may_send(self.id) {
+            Err(error) if must_wait(error) => Err(would_block()),
+            may_send => may_send.map(|()| 0).map_err(from_socket),
+        }
+    }
+
     /// As many whole segments as make one super-frame.
     pub(super) fn piece(&self, shard: &Shard) -> usize {
         let segment = shard
@@ -186,15 +196,22 @@ impl Connection {
         let mut left = buffers
             .iter()
             .map(|buffer| &**buffer)
-            .filter(|buffer| !buffer.is_empty());
+            .filter(|buffer| !buffer.is_empty())
+            .peekable();
+        if left.peek().is_none() {
+            return self.send_nothing();
+        }
         let mut shard = self.enter_free(Direction::Send)?;
-        let (mut total, mut refusal) = (0, None);
+        let (mut total, mut refusal, mut unsent) = (0, None, None);
         let more = SendFlags {
             more: true,
             ..SendFlags::default()
         };
-        let unsent = left.find_map(|buffer| {
-            let queued = match shard.stack.send(self.id, buffer, more) {
+        while unsent.is_none()
+            && let Some(buffer) = left.next()
+        {
+            let flags = if left.peek().is_some() { more } else { last };
+            let queued = match shard.stack.send(self.id, buffer, flags) {
                 Ok(queued) => queued,
                 Err(error) => {
                     refusal = Some(error);
@@ -202,19 +219,22 @@ impl Connection {
                 }
             };
             total += queued;
-            (queued < buffer.len()).then(|| &buffer[queued..])
-        });
+            unsent = (queued < buffer.len()).then(|| &buffer[queued..]);
+        }
         if let Some(error) = refusal.filter(|&error| total == 0 && !must_wait(error)) {
             return Err(from_socket(error));
         }
         if total > 0 {
-            // Now all of it may go.
-            let _ = shard.stack.send(self.id, &[], last);
+            if unsent.is_some() {
+                // What is queued may go: there is no room for more.
+                let _ = shard.stack.send(self.id, &[], SendFlags::default());
+            }
             self.sent(&mut shard);
         }
-        for buffer in unsent.into_iter().chain(left) {
+        while let Some(buffer) = unsent.take().or_else(|| left.next()) {
             let before = total;
-            match self.send_rest(&mut shard, buffer, last, 0, waits) {
+            let flags = if left.peek().is_some() { more } else { last };
+            match self.send_rest(&mut shard, buffer, flags, 0, waits) {
                 Ok(done) => total += done,
                 Err(error) if total == 0 => return Err(error),
                 Err(_) => break,

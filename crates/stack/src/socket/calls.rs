@@ -192,6 +192,16 @@ impl Stack {
         Ok(queued)
     }
 
+    /// Whether bytes may be sent at all, of which none are.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Stack::send`].
+    pub fn may_send(&mut self, id: ConnectionId) -> Result<(), SocketError> {
+        let index = self.tcp.enter(id)?;
+        may_send(&mut self.tcp.pcbs[index])
+    }
+
     /// Takes received bytes; 0 means that the peer sends no more.
     ///
     /// # Errors

@@ -5,7 +5,7 @@ use toehold_wire::tcp::{Flags, Seq};
 
 use super::segment::{Data, Segment};
 use super::{Context, Pcb, State, Tcp, flag, urgent_state};
-use crate::socket::{Change, Placement, setting};
+use crate::socket::{Change, Placement, SocketError, setting};
 use crate::time::Instant;
 use toehold_shm::NONE;
 
@@ -37,7 +37,9 @@ impl Tcp {
         let pcb = &self.pcbs[index];
         let orphan = pcb.has(flag::RELEASED) && !pcb.has(flag::IN_ACCEPT_QUEUE);
         let end = segment.data_start() + segment.payload.len() as u32;
-        if orphan && end.gt(pcb.rcv_nxt) {
+        let has_shut_both =
+            pcb.has(flag::READ_SHUT) && matches!(pcb.state(), State::FinWait1 | State::FinWait2);
+        if (orphan || has_shut_both) && end.gt(pcb.rcv_nxt) {
             //= RFC 9293 §3.6.1 (data for a program that has closed: reset)
             if pcb.backoff > 0 {
                 // The peer has not got the FIN, which was sent again.
@@ -45,7 +47,7 @@ impl Tcp {
             } else {
                 self.reply_abort(cx, index);
             }
-            self.finish(index, None);
+            self.finish(index, has_shut_both.then_some(SocketError::ConnectionReset));
             return;
         }
         let Some(fresh) = self.trim(cx, index, segment) else {

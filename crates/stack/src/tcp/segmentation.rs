@@ -59,8 +59,9 @@ impl Tcp {
         let pcb = &self.pcbs[index];
         let held = pcb.has(flag::MORE) || pcb.settings.has(setting::CORK);
         //= RFC 9293 §3.7.4 (Nagle: hold a short segment while data are unacknowledged)
-        let may = pcb.settings.has(setting::NO_DELAY) || pcb.sent_head == NONE || pcb.has(flag::URGENT_OUT);
-        may && !held || pcb.has(flag::FIN_QUEUED | flag::PROBE) || unsent.is_multiple_of(mss)
+        let may = pcb.settings.has(setting::NO_DELAY) || pcb.sent_head == NONE;
+        let must = pcb.has(flag::FIN_QUEUED | flag::PROBE | flag::URGENT_OUT);
+        may && !held || must || unsent.is_multiple_of(mss)
     }
 
     /// Most bytes of a queue that one frame can name, wherever in a block they begin.

@@ -347,11 +347,11 @@ pub(crate) fn user_timeout_at(pcb: &Pcb) -> Instant {
     pcb.waiting_since.plus_nanos(span_ms * 1_000_000)
 }
 
-/// Whether the program's cork is all that holds back what is queued, while
-/// nothing is in flight.
+/// Whether all that holds back what is queued is the program's cork, or its word that more will
+/// come, while nothing is in flight.
 fn is_corked(pcb: &Pcb) -> bool {
     let unsent = pcb.unsent();
-    pcb.settings.has(setting::CORK)
+    pcb.settings.has(setting::CORK | setting::MORE_ANNOUNCED)
         && !pcb.has(flag::FIN_QUEUED)
         && unsent < u32::from(pcb.mss)
         && unsent <= pcb.snd_wnd
