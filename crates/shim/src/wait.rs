@@ -319,6 +319,7 @@ pub(crate) fn poll(fds: &mut [pollfd], timeout: Option<Duration>) -> Outcome<c_i
     let began = Instant::now();
     let mut call = Call::new(fds);
     let mut driven = false;
+    let mut waited = false;
     loop {
         let ready = call.look()?;
         if ready > 0 {
@@ -333,13 +334,14 @@ pub(crate) fn poll(fds: &mut [pollfd], timeout: Option<Duration>) -> Outcome<c_i
         }
         let left = timeout.map(|timeout| timeout.saturating_sub(began.elapsed()));
         if left.is_some_and(|left| left.is_zero()) {
-            return Ok(0);
+            // Numbers may have become something else meanwhile.
+            return if waited { Call::new(call.fds).look() } else { Ok(0) };
         }
-        let waited = call.wait(left);
-        match waited {
+        match call.wait(left) {
             Err(Errno::NETDOWN) => call.wait_without_node(left)?,
-            waited => waited?,
+            done => done?,
         }
+        waited = true;
     }
 }
 

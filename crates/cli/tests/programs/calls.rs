@@ -20,6 +20,15 @@ fn calls_say_what_the_kernels_say() {
 
 #[test]
 #[ignore = "needs python3"]
+fn calls_wait_as_the_kernels_do() {
+    alike(0, |place| {
+        let script = place.file("waits.py", include_str!("waits.py"));
+        place.says(&["python3", &script])
+    });
+}
+
+#[test]
+#[ignore = "needs python3"]
 fn there_are_no_rings_past_the_library() {
     // Over one, a program would ask the kernel to watch a connection that the kernel never
     // hears of, and wait for ever.

@@ -1,6 +1,7 @@
 //! `write`, `send` and their variants.
 
 use core::ffi::{c_int, c_uint, c_void};
+use std::io::IoSlice;
 
 use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t};
 use toehold_posix::errno::{Errno, Outcome};
@@ -47,11 +48,19 @@ pub(crate) unsafe extern "C" fn writev(fd: c_int, parts: *const iovec, number: c
     // SAFETY: the program passes so many parts.
     match on_stream(fd, |stream| {
         // SAFETY: as the program passed it.
-        stream.send(&unsafe { gathered(parts, count(number)?) }?, 0)
+        write_from(stream, &unsafe { gathered(parts, count(number)?) }?, 0)
     }) {
         Some(sent) => pipe(sent, 0),
         // SAFETY: what is not ours is as it was.
         None => unsafe { next::writev(fd, parts, number) },
+    }
+}
+
+/// Writing no parts does nothing, other than sending them.
+fn write_from(stream: &Stream, parts: &[IoSlice<'_>], flags: c_int) -> Outcome<ssize_t> {
+    match parts.iter().all(|part| part.is_empty()) {
+        true => Ok(0),
+        false => stream.send(parts, flags),
     }
 }
 
@@ -78,7 +87,7 @@ pub(crate) unsafe extern "C" fn pwritev2(
             0
         };
         // SAFETY: the program passes so many parts.
-        stream.send(&unsafe { gathered(parts, count(number)?) }?, how)
+        write_from(stream, &unsafe { gathered(parts, count(number)?) }?, how)
     });
     match sent {
         Some(sent) => pipe(sent, 0),

@@ -216,10 +216,8 @@ impl Stream {
             return self.receive_once(buffers, flags);
         }
         let mut first = [0];
-        let there = self.receive_once(
-            &mut [IoSliceMut::new(&mut first)],
-            libc::MSG_PEEK | libc::MSG_DONTWAIT,
-        );
+        let looking = libc::MSG_PEEK | libc::MSG_DONTWAIT;
+        let there = self.receive_once(&mut [IoSliceMut::new(&mut first)], looking);
         if there == Err(Errno::AGAIN) && flags & libc::MSG_DONTWAIT == 0 {
             let _ = self
                 .mode
@@ -246,15 +244,20 @@ impl Stream {
         Ok(received as isize)
     }
 
-    /// Waits as a call that receives something.
+    /// Waits as a call that receives something, and as in the kernel does not say whether there was
+    /// anything.
     #[cold]
     fn receive_nothing(&self, options: ReceiveOptions) -> Outcome<isize> {
+        let waits = !options.nonblocking && !self.is_nonblocking();
         let options = ReceiveOptions {
             peek: true,
             ..options
         };
         let seen = self.inner.receive_with(&mut [IoSliceMut::new(&mut [0])], options);
-        seen.map(|_| 0).map_err(Errno::from)
+        match seen.map_err(Errno::from) {
+            Err(Errno::AGAIN) if waits => Ok(0),
+            seen => seen.map(|_| 0),
+        }
     }
 
     #[cold]

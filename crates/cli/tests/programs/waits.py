@@ -1,0 +1,306 @@
+"""How calls on TCP sockets wait, and what ends that: run on a node and over the kernel, it prints the same."""
+
+import ctypes
+import errno
+import os
+import select
+import signal
+import socket
+import struct
+import threading
+import time
+
+HOST = "127.0.0.1"
+ALL, PEEK, AT_ONCE, FORGET = socket.MSG_WAITALL, socket.MSG_PEEK, socket.MSG_DONTWAIT, 0x20
+libc = ctypes.CDLL(None, use_errno=True)
+signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+signal.signal(signal.SIGALRM, lambda *_: None)
+signal.signal(signal.SIGUSR1, lambda *_: handled.append(1))
+handled = []
+
+
+def show(*values):
+    print(*values, flush=True)
+
+
+def said(call, *arguments):
+    """What a call returns, or the name of its error."""
+    try:
+        return call(*arguments)
+    except OSError as error:
+        return errno.errorcode.get(error.errno, str(error))
+
+
+def done(returned):
+    """The same of one of libc's functions."""
+    return returned if returned >= 0 else errno.errorcode[ctypes.get_errno()]
+
+
+def pair():
+    client = socket.create_connection(listener.getsockname())
+    return client, listener.accept()[0]
+
+
+def soon():
+    """Everything that is on its way arrives."""
+    time.sleep(0.05)
+
+
+def drip(sock, *pieces):
+    """Sends pieces, one after the other, while something waits for them."""
+
+    def send():
+        for piece in pieces:
+            time.sleep(0.1)
+            sock.send(piece)
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    return thread
+
+
+def limit(sock, option, span):
+    sock.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", int(span), round(span % 1 * 1e6)))
+
+
+def all_of_it():
+    c, s = pair()
+    thread = drip(s, b"abc", b"def", b"ghi")
+    show("all", c.recv(9, ALL))
+    thread.join()
+    thread = drip(s, b"abc", b"def", b"ghi")
+    show("peeked at", c.recv(9, ALL | PEEK), c.recv(20))
+    thread.join()
+    into = bytearray(6)
+    thread = drip(s, b"abc", b"def")
+    show("forgotten", c.recv_into(into, 6, FORGET | ALL), bytes(into))
+    thread.join()
+    first, second = bytearray(2), bytearray(4)
+    thread = drip(s, b"abc", b"def")
+    show("in parts", c.recvmsg_into([first, second], 0, ALL)[0], bytes(first), bytes(second))
+    thread.join()
+    s.send(b"abc")
+    soon()
+    show("at once", c.recv(8, ALL | AT_ONCE), said(c.recv, 8, ALL | AT_ONCE))
+    thread = threading.Thread(target=s.sendall, args=(bytes(300_000),))
+    thread.start()
+    show("much", len(c.recv(300_000, ALL)))
+    thread.join()
+    s.send(b"abc")
+    s.shutdown(socket.SHUT_WR)
+    show("the end", c.recv(8, ALL), c.recv(8, ALL))
+    c, s = pair()
+    limit(c, socket.SO_RCVTIMEO, 0.35)
+    thread = drip(s, *[b"a"] * 8)
+    began = time.monotonic()
+    got = c.recv(8, ALL)
+    show("limited", 1 <= len(got) <= 3, time.monotonic() - began < 0.7)
+    thread.join()
+    show("the rest", len(got) + len(c.recv(8)), said(c.recv, 8, ALL))
+    c, s = pair()
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    s.send(b"abc")
+    threading.Timer(0.1, s.close).start()
+    show("reset", c.recv(8, ALL), said(c.recv, 8, ALL), c.recv(8))
+
+
+def marks():
+    for flags in (ALL, FORGET, FORGET | ALL):
+        c, s = pair()
+        s.send(b"abc")
+        s.send(b"U", socket.MSG_OOB)
+        s.send(b"def")
+        soon()
+        limit(c, socket.SO_RCVTIMEO, 1)
+        into = bytearray(6)
+        show("before and after", said(c.recv_into, into, 6, flags), said(c.recv_into, into, 3, flags))
+    c, s = pair()
+    s.sendmsg([b"ab", b"", b"cd", b"U"], [], socket.MSG_OOB)
+    soon()
+    show("of parts", c.recv(9), c.recv(9, socket.MSG_OOB), said(c.recv, 9, AT_ONCE))
+    s.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 1)
+    s.send(b"held")
+    s.send(b"!", socket.MSG_OOB)
+    soon()
+    show("out of the bottle", c.recv(9, AT_ONCE), c.recv(1, socket.MSG_OOB))
+
+
+def enough():
+    """SO_RCVLOWAT."""
+
+    def with_low_water(bytes):
+        c, s = pair()
+        c.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, bytes)
+        return c, s
+
+    for bytes in (0, 1, 255, 256, 1000, 30_000):
+        c, s = with_low_water(bytes)
+        show("set", bytes, c.getsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT))
+    c, s = with_low_water(1000)
+    poll = select.poll()
+    poll.register(c, select.POLLIN)
+    s.send(b"x" * 999)
+    soon()
+    show("not yet", poll.poll(50), select.select([c], [], [], 0.05)[0])
+    s.send(b"x")
+    show("ready", len(poll.poll(5000)), len(c.recv(10, AT_ONCE)))
+    c, s = with_low_water(6)
+    thread = drip(s, b"abc", b"def", b"ghi")
+    show("waits", c.recv(100), thread.join(), c.recv(3))
+    thread = drip(s, b"abc", b"def")
+    show("peeks", c.recv(100, PEEK), c.recv(100))
+    thread.join()
+    s.send(b"ab")
+    soon()
+    show("at once", c.recv(100, AT_ONCE))
+    s.send(b"ab")
+    show("no more wanted", c.recv(2))
+    limit(c, socket.SO_RCVTIMEO, 0.1)
+    s.send(b"ab")
+    show("in vain", c.recv(100))
+    s.send(b"ab")
+    s.close()
+    show("the end", c.recv(100), c.recv(100))
+
+
+def nothing():
+    """Calls for no bytes."""
+    c, s = pair()
+    show("read", os.read(c.fileno(), 0), os.readv(c.fileno(), [bytearray()]))
+    room = ctypes.create_string_buffer(9)
+
+    def receive(flags):
+        return done(libc.recv(c.fileno(), room, 0, flags))
+
+    show("at once", receive(AT_ONCE), receive(socket.MSG_OOB))
+    limit(c, socket.SO_RCVTIMEO, 0.1)
+    show("in vain", receive(0))
+    limit(c, socket.SO_RCVTIMEO, 0)
+    thread = drip(s, b"abc")
+    began = time.monotonic()
+    show("waits", receive(0), time.monotonic() - began > 0.05, receive(PEEK), c.recv(10), thread.join())
+    show("nowhere", drip(s, b"abcdef").join(), done(libc.recv(c.fileno(), None, 4, FORGET)), c.recv(9))
+    show("sent", s.send(b""), os.write(s.fileno(), b""))
+    s.shutdown(socket.SHUT_WR)
+    show("shut", said(s.send, b""), said(os.write, s.fileno(), b""), said(os.writev, s.fileno(), [b""]))
+
+
+def interrupted():
+    """A signal that is pending, and that a call's own mask lets through."""
+    c, s = pair()
+    fds = struct.pack("ihh", c.fileno(), select.POLLIN, 0)
+    time_left, none = struct.pack("ll", 2, 0), bytes(128)
+    sets = (ctypes.c_ulong * 16)()
+    epoll = select.epoll()
+    epoll.register(c, select.EPOLLIN)
+    event = ctypes.create_string_buffer(12)
+
+    def selects():
+        sets[c.fileno() // 64] = 1 << c.fileno() % 64
+        return libc.pselect(c.fileno() + 1, sets, None, None, time_left, none)
+
+    calls = {
+        "ppoll": lambda: libc.ppoll(ctypes.create_string_buffer(fds, 8), 1, time_left, none),
+        "pselect": selects,
+        "epoll_pwait": lambda: libc.epoll_pwait(epoll.fileno(), event, 1, 2000, none),
+    }
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+    for ready in (False, True):
+        if ready:
+            s.send(b"x")
+            soon()
+        for name, call in calls.items():
+            os.kill(os.getpid(), signal.SIGUSR1)
+            handled.clear()
+            returned = done(call())
+            pending = signal.SIGUSR1 in signal.sigpending()
+            show(name, ready, returned, len(handled), pending)
+            if pending:
+                signal.sigwait([signal.SIGUSR1])
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGUSR1])
+    for restarts in (False, True):
+        signal.siginterrupt(signal.SIGALRM, not restarts)
+        c, s = pair()
+        s.send(b"abc")
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        into = ctypes.create_string_buffer(6)
+        show("all", restarts, done(libc.recv(c.fileno(), into, 6, ALL)))
+
+
+def accepting():
+    own = socket.create_server((HOST, 0))
+    limit(own, socket.SO_RCVTIMEO, 0.1)
+    show("limited", said(own.accept))
+    client = socket.create_connection(own.getsockname())
+    show("in time", len(said(own.accept)), client.close())
+    signal.siginterrupt(signal.SIGALRM, False)
+    limit(own, socket.SO_RCVTIMEO, 2)
+    signal.setitimer(signal.ITIMER_REAL, 0.1)
+    show("limited, and interrupted", done(libc.accept(own.fileno(), None, None)))
+
+
+def connecting_again():
+    closed = socket.socket()
+    closed.bind((HOST, 0))
+    refusing = closed.getsockname()
+    closed.close()
+    client = socket.socket()
+    client.setblocking(False)
+    show("refused", said(client.connect, refusing))
+    soon()
+    show("told", said(client.connect, listener.getsockname()), said(client.connect, listener.getsockname()))
+    soon()
+    show("connected", said(client.connect, listener.getsockname()), said(client.connect, listener.getsockname()))
+    listener.accept()
+    client = socket.socket()
+    show("shut", said(client.shutdown, socket.SHUT_RDWR), client.connect(listener.getsockname()))
+    show("for good", said(client.send, b"x"), client.recv(1))
+    listener.accept()
+
+
+def shut():
+    """Who has shut both directions takes no more bytes."""
+    c, s = pair()
+    s.shutdown(socket.SHUT_RDWR)
+    soon()
+    show("sent", c.recv(1), c.send(b"x"))
+    soon()
+    show("reset", said(s.recv, 1), said(c.send, b"x"))
+
+
+def spliced():
+    c, s = pair()
+    reader, writer = os.pipe()
+    place = ctypes.c_longlong(0)
+    file = os.open(__file__, os.O_RDONLY)
+    for name, arguments in {
+        "connections": (c, None, s, None, 10, 0),
+        "a file": (file, None, c, None, 10, 0),
+        "a place in it": (reader, None, c, ctypes.byref(place), 10, 0),
+        "a place in the pipe": (reader, ctypes.byref(place), c, None, 10, 0),
+        "a place to read": (c, ctypes.byref(place), writer, None, 10, 0),
+        "nothing": (c, None, writer, None, 0, 0),
+        "unknown flags": (c, None, writer, None, 10, 64),
+    }.items():
+        numbers = [value.fileno() if isinstance(value, socket.socket) else value for value in arguments]
+        numbers[4] = ctypes.c_size_t(numbers[4])
+        show(name, done(libc.splice(*numbers)))
+    show("sent", done(libc.sendfile(c.fileno(), s.fileno(), None, ctypes.c_size_t(10))))
+    show("from a place", done(libc.sendfile(c.fileno(), s.fileno(), ctypes.byref(place), ctypes.c_size_t(10))))
+
+
+def one_of_several():
+    """What EPOLLEXCLUSIVE goes with."""
+    c, s = pair()
+    epoll, exclusive = select.epoll(), select.EPOLLIN | select.EPOLLEXCLUSIVE
+    show("changed", said(epoll.modify, c, exclusive))
+    for other in (select.EPOLLRDHUP, select.EPOLLPRI, select.EPOLLONESHOT, select.EPOLLET):
+        show("with", other, said(epoll.register, s, exclusive | other))
+    show("later", said(epoll.modify, s, exclusive), said(epoll.modify, s, select.EPOLLIN))
+    show("neither", said(epoll.unregister, s), said(epoll.register, s, select.EPOLLIN), said(epoll.modify, s, exclusive))
+
+
+listener = socket.create_server((HOST, 0))
+for part in (all_of_it, marks, enough, nothing, interrupted, accepting, connecting_again, shut, spliced, one_of_several):
+    show(part.__name__)
+    part()
