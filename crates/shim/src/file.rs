@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use core::sync::atomic::{AtomicBool, AtomicU32};
 
 use crate::epoll::Epoll;
-use crate::socket::{Forwarded, Fresh, Listener, Relayed, Stream};
+use crate::socket::{Forwarded, Found, Fresh, Listener, Mode, Relayed, Stream};
 
 /// An open file description that is not the kernel's alone.
 pub(crate) struct File {
@@ -24,6 +24,8 @@ pub(crate) enum Kind {
     Stream(Stream),
     /// A listener of the kernel's and of the node's.
     Listener(Listener),
+    /// A listener of the kernel's, which is to be one of the node's, too, when it is waited for.
+    Found(Found),
     /// A listener of the kernel's, which has the connections of the node's, too.
     Forwarded(Forwarded),
     /// A connection of the node's that the kernel's socket stands for.
@@ -75,9 +77,12 @@ impl File {
     pub(crate) fn is_nonblocking(&self) -> Option<bool> {
         match &self.kind {
             Kind::Stream(stream) => Some(stream.is_nonblocking()),
-            Kind::Fresh(_) | Kind::Forwarded(_) | Kind::Listener(_) | Kind::Relayed(_) | Kind::Epoll(_) => {
-                None
-            }
+            Kind::Fresh(_)
+            | Kind::Found(_)
+            | Kind::Forwarded(_)
+            | Kind::Listener(_)
+            | Kind::Relayed(_)
+            | Kind::Epoll(_) => None,
         }
     }
 
@@ -85,10 +90,20 @@ impl File {
     pub(crate) fn set_nonblocking(&self, number: c_int, nonblocking: bool) -> bool {
         match &self.kind {
             Kind::Stream(stream) => stream.set_nonblocking(nonblocking),
-            Kind::Listener(listener) => return listener.set_nonblocking(number, nonblocking),
+            Kind::Listener(Listener { mode, .. }) | Kind::Found(Found { mode, .. }) => {
+                return mode.set_nonblocking(number, nonblocking);
+            }
             Kind::Fresh(_) | Kind::Forwarded(_) | Kind::Relayed(_) | Kind::Epoll(_) => return false,
         }
         true
+    }
+
+    /// Whether calls on a listener wait.
+    pub(crate) fn listener_mode(&self) -> Option<&Mode> {
+        match &self.kind {
+            Kind::Listener(Listener { mode, .. }) | Kind::Found(Found { mode, .. }) => Some(mode),
+            _ => None,
+        }
     }
 
     pub(crate) fn epoll(&self) -> Option<&Epoll> {

@@ -14,7 +14,7 @@ use rustix::net::{AddressFamily, SocketType, sockopt};
 use toehold_socket::{Node, TcpListener, TcpStream};
 
 use crate::file::{File, Kind};
-use crate::socket::{Fresh, Listener, Relayed, Stream};
+use crate::socket::{Found, Listener, Relayed, Stream};
 use crate::usage::{Counter, count};
 use crate::{node, table};
 
@@ -45,9 +45,9 @@ pub(crate) fn look_at(number: c_int) {
     }
     if may_be_connection(number) {
         adopt_connection(number);
-    } else if is_listener(number) {
+    } else if let Some(found) = Found::at(number) {
         // Another program has made it, which was not on the node, or has given it away.
-        listen_beside(number);
+        table::put(number, Arc::new(File::new(Kind::Found(found))));
     }
 }
 
@@ -62,21 +62,6 @@ fn may_be_connection(number: c_int) -> bool {
     sockopt::socket_domain(descriptor) == Ok(AddressFamily::UNIX)
         && sockopt::socket_type(descriptor) == Ok(SocketType::STREAM)
         && rustix::net::getsockname(descriptor).is_ok_and(|name| name.addr_len() <= 2)
-}
-
-fn is_listener(number: c_int) -> bool {
-    let descriptor = table::borrow(&number);
-    let family = sockopt::socket_domain(descriptor);
-    [Ok(AddressFamily::INET), Ok(AddressFamily::INET6)].contains(&family)
-        && sockopt::socket_type(descriptor) == Ok(SocketType::STREAM)
-        && sockopt::socket_acceptconn(descriptor) == Ok(true)
-}
-
-fn domain_of(number: c_int) -> c_int {
-    match sockopt::socket_domain(table::borrow(&number)) {
-        Ok(AddressFamily::INET6) => libc::AF_INET6,
-        _ => libc::AF_INET,
-    }
 }
 
 /// Makes a connection of a descriptor, if it is one.
@@ -109,17 +94,8 @@ fn adopt_listener(number: c_int, beside: c_int) -> Option<()> {
     drop(table::adopt(beside));
     table::own(copied.as_raw_fd());
     let inner = TcpListener::from_fd(&node, copied).ok()?;
-    let listener = Listener::inherited(inner, domain_of(number), number);
+    let listener = Listener::inherited(inner, Found::domain_of(number), number);
     table::put(number, Arc::new(File::new(Kind::Listener(listener))));
     count(Counter::Inherited, 1);
-    Some(())
-}
-
-fn listen_beside(number: c_int) -> Option<()> {
-    const BACKLOG: c_int = 4096;
-    let fresh = Fresh::new(domain_of(number));
-    let listener = Listener::beside(&fresh, number, BACKLOG)?;
-    listener.share_mode(number);
-    table::put(number, Arc::new(File::new(Kind::Listener(listener))));
     Some(())
 }

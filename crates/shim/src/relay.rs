@@ -12,7 +12,7 @@ use rustix::net::sockopt::{Timeout, set_socket_oobinline, set_socket_timeout};
 use toehold_node::run;
 
 use crate::file::{File, Kind};
-use crate::socket::{Forwarded, Listener, Relayed, Stream};
+use crate::socket::{Forwarded, Found, Listener, Relayed, Stream};
 use crate::usage::{Counter, count};
 use crate::{epoll, node, rights, start, table};
 
@@ -52,6 +52,7 @@ pub(crate) fn was_told_past(file: &File, number: c_int) -> bool {
 /// sends for its own alone.
 #[cold]
 pub(crate) fn for_signals(number: c_int) {
+    Found::listen(number);
     let Some(file) = table::get(number) else { return };
     match &file.kind {
         Kind::Listener(listener) => drop(forward(&file, listener, number)),
@@ -108,23 +109,24 @@ fn prepare(stream: &Stream, number: c_int) {
     }
 }
 
-/// Connections that another program is about to have, if it will not be able to use the node.
-/// `given`: those that it gets besides those that survive `exec`.
+/// What another program is about to have of the node's, which may not be able to use the node.
+/// `given`: what it gets besides what survives `exec`.
 pub(crate) fn before_exec(program: &OsStr, given: &[c_int]) {
     let concerned = |number: &c_int| {
-        let is_nodes = table::get(*number).is_some_and(|file| file.is_nodes());
+        let file = table::get(*number);
+        let is_nodes = file.is_some_and(|file| file.is_nodes() || file.listener_mode().is_some());
         is_nodes && (given.contains(number) || rights::survives(*number))
     };
     let numbers: Vec<c_int> = table::used().into_iter().filter(concerned).collect();
-    if numbers.is_empty() || (is_within_reach(program) && node::can_be_reached()) {
-        return;
-    }
+    let reaches_node = !numbers.is_empty() && is_within_reach(program) && node::can_be_reached();
     for number in numbers {
         let Some(file) = table::get(number) else { continue };
-        match &file.kind {
+        match file.listener_mode() {
+            Some(mode) if reaches_node => mode.share(number),
             // It has the kernel's alone.
-            Kind::Listener(listener) => listener.restore_mode(number),
-            _ => begin(&file, number),
+            Some(mode) => mode.restore(number),
+            None if reaches_node => {}
+            None => begin(&file, number),
         }
     }
 }
@@ -144,6 +146,7 @@ pub(crate) fn for_good() {
     }
     node::hold();
     for number in table::used() {
+        Found::listen(number);
         if let Some(file) = table::get(number) {
             begin(&file, number);
         }

@@ -29,7 +29,7 @@ pub(crate) unsafe fn note(message: &msghdr) {
 /// Another process will have a listener, or what may become one.
 fn share(file: &File, number: c_int) {
     match &file.kind {
-        Kind::Listener(listener) => listener.share_mode(number),
+        Kind::Listener(listener) => listener.mode.share(number),
         Kind::Fresh(fresh) => fresh.note_shared(),
         _ => {}
     }
@@ -118,7 +118,6 @@ pub(crate) fn listeners() -> Option<CString> {
         let Kind::Listener(listener) = &file.kind else {
             return None;
         };
-        listener.share_mode(*number);
         Some(format!("{number}:{}", listener.pass_on()?))
     });
     let pairs: Vec<String> = pairs.collect();

@@ -18,7 +18,7 @@ use crate::epoll::Sockets;
 use crate::file::{File, Kind};
 use crate::inside::Inside;
 use crate::readiness::interest;
-use crate::socket::Listener;
+use crate::socket::{Found, Listener};
 use crate::{next, node, process, relay, signals, sleep, start, table};
 
 /// Waits until something of a poll's is ready, which is taken, or one of the descriptors
@@ -57,14 +57,18 @@ fn source(file: &File) -> Option<&dyn Source> {
     match &file.kind {
         Kind::Stream(stream) => Some(&stream.inner),
         Kind::Listener(listener) => Some(&listener.inner),
-        Kind::Fresh(_) | Kind::Forwarded(_) | Kind::Relayed(_) | Kind::Epoll(_) => None,
+        Kind::Fresh(_) | Kind::Found(_) | Kind::Forwarded(_) | Kind::Relayed(_) | Kind::Epoll(_) => None,
     }
 }
 
 /// Whether more than the kernel is needed to wait for a descriptor.
 #[inline]
 pub(crate) fn concerns(number: c_int) -> bool {
-    table::get(number).is_some_and(|file| source(&file).is_some() || is_nest(&file))
+    table::get(number).is_some_and(|file| {
+        source(&file).is_some()
+            || is_nest(&file)
+            || matches!(file.kind, Kind::Found(_)) && Found::listen(number)
+    })
 }
 
 /// Whether it is an epoll instance that watches connections.
@@ -81,7 +85,7 @@ fn readiness(file: &File) -> Readiness {
             readable: epoll.is_ready(),
             ..Readiness::default()
         }),
-        Kind::Fresh(_) | Kind::Forwarded(_) | Kind::Relayed(_) => Ok(Readiness::default()),
+        Kind::Fresh(_) | Kind::Found(_) | Kind::Forwarded(_) | Kind::Relayed(_) => Ok(Readiness::default()),
     };
     // Of a node that is gone, everything says so.
     readiness.unwrap_or(Readiness {

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
 
-use crate::support::eventually;
+use crate::support::{eventually, text};
 use crate::{Place, alike, noise};
 
 const LENGTH: usize = 3_000_000;
@@ -240,5 +240,81 @@ print(peer.makefile('rb').read())
 ";
         let said = place.says(&["python3", "-c", ask, place.address(), &port]);
         (said, server.wait())
+    });
+}
+
+/// How it has what is its input.
+const SAYS_FLAGS: &str = "
+#include <fcntl.h>
+#include <stdio.h>
+int main(void) { printf(\"%x\\n\", fcntl(0, F_GETFL)); return 0; }
+";
+
+/// It was told not to wait for connections.
+#[test]
+#[ignore = "needs cc, python3"]
+fn a_static_program_has_a_listener_as_it_is() {
+    const STARTS: &str = "
+import os, socket, sys
+listener = socket.create_server(('127.0.0.1', 0))
+listener.set_inheritable(True)
+actions = [(os.POSIX_SPAWN_DUP2, listener.fileno(), 0)]
+print(os.waitpid(os.posix_spawn(sys.argv[1], [sys.argv[1]], os.environ, file_actions=actions), 0)[1])
+";
+    alike(0, |place| {
+        let program = compiled(place, SAYS_FLAGS, &["-static"]);
+        place.says(&["python3", "-c", STARTS, &program])
+    });
+}
+
+/// Starts programs that inherit its listener: one that asks for nothing, and one that accepts
+/// from it, first whom this one connects and then whom it connects itself.
+const OUTSIDE: &str = "
+import fcntl, os, socket, subprocess, sys, threading, time
+listener = socket.create_server(('127.0.0.1', 0))
+listener.set_inheritable(True)
+def flags(): return fcntl.fcntl(listener, fcntl.F_GETFL) & (os.O_NONBLOCK | os.O_ASYNC)
+def connect(): ends.append(socket.create_connection(listener.getsockname()))
+ends = []
+def start(script):
+    number = str(listener.fileno())
+    done = subprocess.run(sys.argv[1:] + ['python3', '-c', script, number], close_fds=False, stdout=subprocess.PIPE)
+    print(done.returncode, done.stdout, flags())
+start('')
+later = threading.Timer(1, connect)
+later.start()
+start('''
+import os, socket, sys, threading
+listener = socket.socket(fileno=int(sys.argv[1]))
+print(os.get_blocking(listener.fileno()), listener.accept()[0].getpeername()[0])
+later = threading.Timer(0.2, lambda: socket.create_connection(listener.getsockname()).send(b\"x\"))
+later.start()
+print(listener.accept()[0].recv(1))
+''')
+later.join()
+later = threading.Timer(0.2, connect)
+later.start()
+print(listener.accept()[1] == ends[-1].getsockname())
+";
+
+/// Its listener did not wait any more, for good.
+#[test]
+#[ignore = "needs python3"]
+fn a_program_that_is_not_on_the_node_has_its_listener_as_it_was() {
+    alike(0, |place| {
+        let on_node = place.command("client", &["env"]);
+        let mut outside = Command::new("python3");
+        outside.args(["-c", OUTSIDE]).arg(on_node.get_program());
+        outside.args(on_node.get_args());
+        for (name, value) in on_node.get_envs() {
+            match value {
+                Some(value) => outside.env(name, value),
+                None => outside.env_remove(name),
+            };
+        }
+        let said = outside.output().unwrap();
+        assert!(said.status.success(), "{said:?}");
+        place.connections_of_client(1);
+        text(&said.stdout)
     });
 }

@@ -14,7 +14,7 @@ use super::waiting;
 use crate::answer::{answer, errno, outcome};
 use crate::file::{File, Kind};
 use crate::inside::is_outermost;
-use crate::socket::{Behind, Forwarded, Listener, Place, Relayed, plain};
+use crate::socket::{Behind, Forwarded, Found, Mode, Place, Relayed, plain};
 use crate::usage::{Counter, count};
 use crate::{next, signals, table, wait};
 
@@ -92,7 +92,7 @@ unsafe fn accept_by(way: Way, fd: c_int, from: *mut sockaddr, len: *mut socklen_
             }
             // SAFETY: what is not ours is as it was.
             Ok(None) => match unsafe { way.next(fd, from, len) } {
-                -1 if errno() == libc::EAGAIN && Listener::is_of_another(fd) => {
+                -1 if errno() == libc::EAGAIN && Mode::is_anothers(fd) => {
                     if let Err(errno) = wait_for_kernels(fd, &mut patience) {
                         return answer(Err(errno));
                     }
@@ -178,6 +178,11 @@ unsafe fn accept_from(
             // SAFETY: as the program passed it.
             return unsafe { accept_behind(*behind, *domain, way, fd, (from, len)) }.map(Some);
         }
+        Kind::Found(_) => {
+            Found::listen(fd);
+            // SAFETY: likewise.
+            return unsafe { accept_from(way, fd, (from, len), patience) };
+        }
         Kind::Stream(_) => return Err(Errno::INVAL),
         _ => return Ok(None),
     };
@@ -216,7 +221,7 @@ unsafe fn accept_from(
             // SAFETY: likewise.
             None => outcome(unsafe { way.next(fd, from, len) }),
         });
-        if accepted != Err(Errno::AGAIN) || !listener.waits(fd) {
+        if accepted != Err(Errno::AGAIN) || !listener.mode.waits(fd) {
             count(Counter::AcceptedByKernel, accepted.is_ok().into());
             return accepted.map(Some);
         }

@@ -199,10 +199,7 @@ pub(crate) unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: c_ulo
     let mode = file.as_ref().and_then(|file| file.is_nonblocking());
     let flag = libc::O_NONBLOCK as c_ulong;
     let mut argument = argument;
-    let listener = file.as_ref().and_then(|file| match &file.kind {
-        Kind::Listener(listener) => Some(listener),
-        _ => None,
-    });
+    let listener = file.as_ref().and_then(|file| file.listener_mode());
     if let (libc::F_SETFL, Some(file), Some(_)) = (command, &file, mode) {
         file.set_nonblocking(fd, argument & flag != 0);
         // What the kernel has there instead is one that nobody reads.

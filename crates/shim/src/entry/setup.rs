@@ -14,7 +14,7 @@ use crate::answer::{answer, errno, outcome, set_errno};
 use crate::file::{File, Kind};
 use crate::inside::{Inside, is_inside};
 use crate::node::{self, Route};
-use crate::socket::{Fresh, Listener, Stream, plain};
+use crate::socket::{Found, Fresh, Listener, Mode, Stream, plain};
 use crate::usage::{Counter, count};
 use crate::{cancel, inherited, next, relay, signals, start, table};
 
@@ -90,6 +90,7 @@ pub(crate) unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
             let _inside = Inside::enter();
             // Another program has made the socket, or this one, past the library.
             inherited::look_at(fd);
+            Found::listen(fd);
         }
         return listens;
     };
@@ -105,10 +106,10 @@ pub(crate) unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
     match &file.kind {
         Kind::Listener(listener) => listener.set_backlog(backlog),
         Kind::Fresh(fresh) => {
-            let wants_signals = Listener::wants_signals(fd);
+            let wants_signals = Mode::wants_signals(fd);
             if let Some(listener) = Listener::beside(fresh, fd, backlog) {
                 if fresh.is_shared() && !wants_signals {
-                    listener.share_mode(fd);
+                    listener.mode.share(fd);
                 }
                 let made = Arc::new(File::new(Kind::Listener(listener)));
                 for number in table::numbers_of(&file) {

@@ -19,7 +19,7 @@ pub(super) fn is_lost(file: &File) -> bool {
     match &file.kind {
         Kind::Stream(stream) => stream.is_lost(),
         Kind::Listener(listener) => listener.is_lost(),
-        Kind::Fresh(_) | Kind::Forwarded(_) | Kind::Relayed(_) | Kind::Epoll(_) => false,
+        Kind::Fresh(_) | Kind::Found(_) | Kind::Forwarded(_) | Kind::Relayed(_) | Kind::Epoll(_) => false,
     }
 }
 

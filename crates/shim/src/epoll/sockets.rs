@@ -185,7 +185,7 @@ impl Epoll {
                 Some(inner) => act(registry, &inner.poll),
                 None => Ok(()),
             },
-            Kind::Fresh(_) | Kind::Forwarded(_) | Kind::Relayed(_) => Ok(()),
+            Kind::Fresh(_) | Kind::Found(_) | Kind::Forwarded(_) | Kind::Relayed(_) => Ok(()),
         };
         match done.map_err(Errno::from) {
             Err(_) if is_lost(file) => {

@@ -20,7 +20,7 @@ pub(crate) struct Forwarded {
 impl Forwarded {
     /// Has a listener's connections forwarded. `None`: it has the kernel's alone from now on.
     pub(crate) fn of(listener: &Listener, number: c_int) -> Option<Forwarded> {
-        listener.restore_mode(number);
+        listener.mode.restore(number);
         Some(Forwarded {
             domain: listener.domain,
             behind: Behind::forward(&listener.inner, listener.domain, number, Which::All)?,

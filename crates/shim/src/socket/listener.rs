@@ -1,23 +1,21 @@
 //! Listeners: of the kernel's for those who come from elsewhere, and of the node's.
 
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicBool, AtomicI32, Ordering::Relaxed};
+use core::sync::atomic::{AtomicI32, Ordering::Relaxed};
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::fs::OFlags;
 use rustix::io::FdFlags;
 use toehold_node::Forwarded as Which;
 use toehold_posix::errno::{Errno, Outcome};
 use toehold_posix::options::{Meaning, meaning};
 use toehold_socket::{SocketOption, TcpListener};
 
-use super::owner::ASYNC;
-use super::{Behind, Fresh, History, Stream, plain};
+use super::{Behind, Fresh, History, Mode, Stream, plain};
 use crate::file::{File, Kind};
-use crate::{next, node, table};
+use crate::{node, table};
 
 /// A listener in both.
 pub(crate) struct Listener {
@@ -26,13 +24,7 @@ pub(crate) struct Listener {
     history: History,
     /// What connections have from it that is no affair of the stack's.
     others: Vec<Meaning>,
-    /// Another process may have the kernel's listener. It could take a connection that this
-    /// one has seen, whose call would then wait in the kernel and see none of the node's. So
-    /// from then on the kernel's listener never waits, and has a mark that nobody else uses,
-    /// which no signal comes of as long as it has no owner, if the program wants it to. As
-    /// long as nobody else has it, it is as the program wants it, who may change that past
-    /// the library.
-    is_shared: AtomicBool,
+    pub(crate) mode: Mode,
     backlog: AtomicI32,
     /// Who comes from the engine, which accepts the node's connections if nobody waits for
     /// them there: the program may wait for the kernel's, past the library.
@@ -40,9 +32,6 @@ pub(crate) struct Listener {
     /// Who looks whether there is a connection of the kernel's, and takes it.
     taking: Mutex<()>,
 }
-
-/// That a program wants a listener to wait, which does not any more.
-const WAITS: OFlags = ASYNC;
 
 impl Listener {
     /// The node's beside the kernel's, which listens already. `None`: the kernel is alone.
@@ -69,7 +58,7 @@ impl Listener {
             domain: fresh.domain,
             history: fresh.history.copy(),
             others: fresh.other_options(),
-            is_shared: AtomicBool::new(false),
+            mode: Mode::new(),
             backlog: AtomicI32::new(backlog),
             taking: Mutex::new(()),
         })
@@ -83,7 +72,7 @@ impl Listener {
             domain,
             history: History::default(),
             others: Vec::new(),
-            is_shared: AtomicBool::new(true),
+            mode: Mode::inherited(number),
             backlog: AtomicI32::new(c_int::MAX),
             taking: Mutex::new(()),
         }
@@ -128,7 +117,7 @@ impl Listener {
         }
         let fresh = Fresh::again(self.domain, &self.history, true);
         let mut listener = Self::beside(&fresh, number, self.backlog.load(Relaxed))?;
-        listener.is_shared = AtomicBool::new(self.is_shared.load(Relaxed));
+        listener.mode = self.mode.copy();
         let made = Arc::new(File::new(Kind::Listener(listener)));
         for number in table::numbers_of(&file) {
             table::put(number, Arc::clone(&made));
@@ -158,100 +147,13 @@ impl Listener {
     /// The kernel's does not listen any more, nor does the node's: it is a bound socket, as it
     /// was before.
     pub(crate) fn end(&self, file: &File, number: c_int) {
-        self.restore_mode(number);
+        self.mode.restore(number);
         let fresh = Fresh::again(self.domain, &self.history, true);
         let fresh = Arc::new(File::new(Kind::Fresh(fresh)));
         for number in table::numbers_of(file) {
             table::put(number, Arc::clone(&fresh));
         }
         crate::epoll::moved(file, &fresh);
-    }
-
-    /// Whether the program wants a signal for each connection: asked of what does not listen yet,
-    /// and has no mark.
-    pub(crate) fn wants_signals(number: c_int) -> bool {
-        rustix::fs::fcntl_getfl(table::borrow(&number)).is_ok_and(|flags| flags.contains(ASYNC))
-    }
-
-    fn has_mark(&self, flags: OFlags) -> bool {
-        self.is_shared.load(Relaxed) && flags.contains(WAITS)
-    }
-
-    /// Whether `accept` waits.
-    pub(crate) fn waits(&self, number: c_int) -> bool {
-        rustix::fs::fcntl_getfl(table::borrow(&number))
-            .is_ok_and(|flags| !flags.contains(OFlags::NONBLOCK) || self.has_mark(flags))
-    }
-
-    /// What the kernel's listener is told that the program tells to have these flags.
-    pub(crate) fn told(&self, flags: c_int) -> c_int {
-        let waits = flags & libc::O_NONBLOCK == 0;
-        match waits && self.is_shared.load(Relaxed) {
-            true => flags | libc::O_NONBLOCK | libc::O_ASYNC,
-            false => flags,
-        }
-    }
-
-    /// What the program is told of the kernel's flags.
-    pub(crate) fn shown(&self, flags: c_int) -> c_int {
-        match self.has_mark(OFlags::from_bits_retain(flags as u32)) {
-            true => flags & !(libc::O_NONBLOCK | libc::O_ASYNC),
-            false => flags,
-        }
-    }
-
-    /// Whether the program's calls wait, as it has said. False: the kernel is to be told.
-    pub(crate) fn set_nonblocking(&self, number: c_int, nonblocking: bool) -> bool {
-        let is_shared = self.is_shared.load(Relaxed);
-        if is_shared {
-            self.change_mode(number, |flags| {
-                flags.insert(OFlags::NONBLOCK);
-                flags.set(WAITS, !nonblocking);
-            });
-        }
-        is_shared
-    }
-
-    fn change_mode(&self, number: c_int, change: impl FnOnce(&mut OFlags)) {
-        if let Ok(former) = rustix::fs::fcntl_getfl(table::borrow(&number)) {
-            let mut flags = former;
-            change(&mut flags);
-            if flags != former {
-                let _ = rustix::fs::fcntl_setfl(table::borrow(&number), flags);
-            }
-        }
-    }
-
-    /// Another process is about to have the kernel's listener, too.
-    pub(crate) fn share_mode(&self, number: c_int) {
-        if !self.is_shared.swap(true, Relaxed) {
-            self.change_mode(number, |flags| {
-                if !flags.contains(OFlags::NONBLOCK) {
-                    flags.insert(OFlags::NONBLOCK | WAITS);
-                }
-            });
-        }
-    }
-
-    /// Who will have the kernel's listener knows nothing of the node's.
-    pub(crate) fn restore_mode(&self, number: c_int) {
-        self.change_mode(number, |flags| {
-            if self.has_mark(*flags) {
-                flags.remove(OFlags::NONBLOCK | WAITS);
-            }
-        });
-    }
-
-    /// Whether somebody else has a kernel's listener beside the node's, and this process the
-    /// kernel's alone: the program wants it to wait, which it does not any more.
-    #[cold]
-    pub(crate) fn is_of_another(number: c_int) -> bool {
-        let descriptor = table::borrow(&number);
-        let marked = OFlags::NONBLOCK | WAITS;
-        rustix::fs::fcntl_getfl(descriptor).is_ok_and(|flags| flags.contains(marked))
-            // SAFETY: a plain number; nobody is told of what comes, or the mark is the program's.
-            && unsafe { next::fcntl(number, libc::F_GETOWN, 0) } == 0
-            && rustix::net::sockopt::socket_acceptconn(descriptor) == Ok(true)
     }
 
     /// Takes a connection of the kernel's, if there is one, by a call that may wait.
@@ -269,7 +171,7 @@ impl Listener {
         match rustix::event::poll(&mut state, Some(&AT_ONCE)) {
             Ok(0) => Err(Errno::AGAIN),
             // It is closed, or what else is wrong, the call says.
-            _ => take(),
+            _ => self.mode.without_waiting(number, take),
         }
     }
 }

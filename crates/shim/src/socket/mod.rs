@@ -7,9 +7,11 @@
 mod behind;
 mod dissolve;
 mod forwarded;
+mod found;
 mod fresh;
 mod history;
 mod listener;
+mod mode;
 mod options;
 mod owner;
 mod relayed;
@@ -17,9 +19,11 @@ mod stream;
 
 pub(crate) use behind::Behind;
 pub(crate) use forwarded::Forwarded;
+pub(crate) use found::Found;
 pub(crate) use fresh::Fresh;
 use history::History;
 pub(crate) use listener::Listener;
+pub(crate) use mode::Mode;
 pub(crate) use options::Value;
 pub(crate) use relayed::Relayed;
 pub(crate) use stream::Stream;

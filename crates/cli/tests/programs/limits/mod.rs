@@ -153,6 +153,14 @@ fn a_listener_that_is_inherited_waits() {
     says_the_same(MODES, "inherited", 2);
 }
 
+/// The shell had a listener of the node's beside it, which it changed for the program, and which
+/// got connections that nobody took.
+#[test]
+#[ignore = "needs cc"]
+fn a_listener_that_a_shell_inherits_is_the_programs() {
+    says_the_same(MODES, "shell", 22);
+}
+
 const PROCESSES: &str = include_str!("processes.c");
 
 #[test]

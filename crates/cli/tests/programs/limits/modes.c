@@ -91,6 +91,45 @@ static void inherited(const char *program)
     wait_for_one(listens);
 }
 
+static void *connect_later(void *unused)
+{
+    usleep(100000);
+    connected();
+    return unused;
+}
+
+/* A child that libc starts inherits a listener, and asks for nothing. */
+static void shell(void)
+{
+    for (int with_pipe = 0; with_pipe < 2; with_pipe++) {
+        pthread_t connects;
+        int listens = listener();
+        if (with_pipe)
+            say("ended", pclose(popen("true; true", "r")));
+        else
+            say("ended", system("true; true"));
+        say_mode("after a shell", listens);
+        MUST(pthread_create(&connects, NULL, connect_later, NULL));
+        say("waited for", accept(listens, NULL, NULL) >= 0);
+        pthread_join(connects, NULL);
+    }
+    int listens = listener(), same = 0;
+    FILE *lives = popen("read line", "w");
+    usleep(300000);
+    for (int count = 0; count < 20; count++) {
+        struct sockaddr_in names[2];
+        socklen_t length = sizeof here;
+        int end = connected();
+        int accepted = MUST(accept(listens, (struct sockaddr *)&names[0], &length));
+        MUST(getsockname(end, (struct sockaddr *)&names[1], &length));
+        same += names[0].sin_port == names[1].sin_port;
+        close(end);
+        close(accepted);
+    }
+    say("beside a shell", same);
+    say("ended", pclose(lives) >= 0);
+}
+
 int main(int count, char **words)
 {
     const char *what = count > 1 ? words[1] : "";
@@ -98,6 +137,8 @@ int main(int count, char **words)
         told_past_libc();
     else if (!strcmp(what, "inherited"))
         inherited(words[0]);
+    else if (!strcmp(what, "shell"))
+        shell();
     else if (!strcmp(what, "accepts"))
         accepts(atoi(words[2]));
     else

@@ -1,0 +1,85 @@
+//! Listeners that this process has from another one, which has not said what of the node's is
+//! beside them.
+//!
+//! As long as this process does not wait for one, it is the kernel's alone. A shell may have it
+//! only because nobody has closed it: had it one of the node's beside it, connections would come
+//! there that nobody takes.
+
+use core::ffi::c_int;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::net::{AddressFamily, SocketType, sockopt};
+
+use super::{Fresh, Listener, Mode};
+use crate::file::{File, Kind};
+use crate::inside::Inside;
+use crate::table;
+
+/// One of them.
+pub(crate) struct Found {
+    /// How it was set by this process.
+    pub(crate) fresh: Fresh,
+    pub(crate) mode: Mode,
+}
+
+impl Found {
+    /// That of a number, if it is a listener's.
+    pub(crate) fn at(number: c_int) -> Option<Found> {
+        is_listener(number).then(|| Found {
+            fresh: Fresh::new(Self::domain_of(number)),
+            mode: Mode::found(number),
+        })
+    }
+
+    pub(crate) fn domain_of(number: c_int) -> c_int {
+        match sockopt::socket_domain(table::borrow(&number)) {
+            Ok(AddressFamily::INET6) => libc::AF_INET6,
+            _ => libc::AF_INET,
+        }
+    }
+
+    /// This process is about to wait for what may be one of them, which is from then on a
+    /// listener of the node's, too, or none of the library's affairs. Whether it is one.
+    pub(crate) fn listen(number: c_int) -> bool {
+        let is_found = |file: &File| matches!(file.kind, Kind::Found(_));
+        table::get(number).is_some_and(|file| is_found(&file)) && listen(number)
+    }
+}
+
+#[cold]
+fn listen(number: c_int) -> bool {
+    static ALONE: Mutex<()> = Mutex::new(());
+    /// What the other process has asked for, only the kernel knows.
+    const BACKLOG: c_int = 4096;
+    let _inside = Inside::enter();
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(file) = table::get(number) else {
+        return false;
+    };
+    let Kind::Found(Found { fresh, mode }) = &file.kind else {
+        // Another thread has done so.
+        return matches!(file.kind, Kind::Listener(_));
+    };
+    let listener = is_listener(number)
+        .then(|| Listener::beside(fresh, number, BACKLOG))
+        .flatten();
+    let made = listener.map(|mut listener| {
+        listener.mode = mode.copy();
+        Arc::new(File::new(Kind::Listener(listener)))
+    });
+    for number in table::numbers_of(&file) {
+        match &made {
+            Some(made) => table::put(number, Arc::clone(made)),
+            None => drop(table::take(number)),
+        }
+    }
+    made.is_some()
+}
+
+fn is_listener(number: c_int) -> bool {
+    let descriptor = table::borrow(&number);
+    let family = sockopt::socket_domain(descriptor);
+    [Ok(AddressFamily::INET), Ok(AddressFamily::INET6)].contains(&family)
+        && sockopt::socket_type(descriptor) == Ok(SocketType::STREAM)
+        && sockopt::socket_acceptconn(descriptor) == Ok(true)
+}

@@ -1,0 +1,175 @@
+//! Whether calls on a listener wait: as the program wants it, and as the kernel's is told.
+//!
+//! Another process may have the kernel's listener. It could take a connection that this one has
+//! seen, whose call would then wait in the kernel and see none of the node's. So a kernel's
+//! listener that is shared never waits while somebody takes a connection from it, and has a mark
+//! if the program wants it to.
+
+use core::ffi::c_int;
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use rustix::fs::OFlags;
+
+use super::owner::ASYNC;
+use crate::{next, table};
+
+/// That a program wants a listener to wait, which does not any more.
+const WAITS: OFlags = ASYNC;
+
+/// The mark of a listener that waits.
+const MARK: OFlags = OFlags::NONBLOCK.union(WAITS);
+
+/// That of one listener.
+pub(crate) struct Mode {
+    /// Another process may have the listener. From then on it has the mark, which nobody else
+    /// uses, and of which no signal comes as long as it has no owner. Before, it is as the
+    /// program wants it, who may change that past the library.
+    is_shared: AtomicBool,
+    /// Who has it besides knows of no mark, and is to find it as it was: it has one for the moment
+    /// only in which a connection is taken.
+    is_lent: bool,
+}
+
+impl Mode {
+    /// Nobody else has the listener.
+    pub(super) fn new() -> Mode {
+        Mode {
+            is_shared: AtomicBool::new(false),
+            is_lent: false,
+        }
+    }
+
+    /// A program of the node's has said that this one has its listener, too.
+    pub(super) fn inherited(number: c_int) -> Mode {
+        Mode::of_another(number, OFlags::NONBLOCK)
+    }
+
+    /// Another process has the listener, and has said nothing.
+    pub(super) fn found(number: c_int) -> Mode {
+        Mode::of_another(number, MARK)
+    }
+
+    /// One that lacks these flags was not marked by whoever has it besides.
+    fn of_another(number: c_int, flags: OFlags) -> Mode {
+        let present = rustix::fs::fcntl_getfl(table::borrow(&number));
+        Mode {
+            is_shared: AtomicBool::new(true),
+            is_lent: present.is_ok_and(|present| !present.contains(flags)),
+        }
+    }
+
+    /// The same for another listener in the place of this one.
+    pub(super) fn copy(&self) -> Mode {
+        Mode {
+            is_shared: AtomicBool::new(self.is_shared.load(Relaxed)),
+            is_lent: self.is_lent,
+        }
+    }
+
+    /// Whether the mark says for good what the program wants.
+    fn is_kept(&self) -> bool {
+        self.is_shared.load(Relaxed) && !self.is_lent
+    }
+
+    fn has_mark(&self, flags: OFlags) -> bool {
+        self.is_shared.load(Relaxed) && flags.contains(MARK)
+    }
+
+    /// Whether `accept` waits.
+    pub(crate) fn waits(&self, number: c_int) -> bool {
+        rustix::fs::fcntl_getfl(table::borrow(&number))
+            .is_ok_and(|flags| !flags.contains(OFlags::NONBLOCK) || self.has_mark(flags))
+    }
+
+    /// What the kernel's listener is told that the program tells to have these flags.
+    pub(crate) fn told(&self, flags: c_int) -> c_int {
+        let waits = flags & libc::O_NONBLOCK == 0;
+        match waits && self.is_kept() {
+            true => flags | libc::O_NONBLOCK | libc::O_ASYNC,
+            false => flags,
+        }
+    }
+
+    /// What the program is told of the kernel's flags.
+    pub(crate) fn shown(&self, flags: c_int) -> c_int {
+        match self.has_mark(OFlags::from_bits_retain(flags as u32)) {
+            true => flags & !(libc::O_NONBLOCK | libc::O_ASYNC),
+            false => flags,
+        }
+    }
+
+    /// Whether the program's calls wait, as it has said. False: the kernel is to be told.
+    pub(crate) fn set_nonblocking(&self, number: c_int, nonblocking: bool) -> bool {
+        let is_kept = self.is_kept();
+        if is_kept {
+            change(number, |flags| {
+                flags.insert(OFlags::NONBLOCK);
+                flags.set(WAITS, !nonblocking);
+            });
+        }
+        is_kept
+    }
+
+    /// Another process is about to have the kernel's listener, too.
+    pub(crate) fn share(&self, number: c_int) {
+        if !self.is_shared.swap(true, Relaxed) {
+            change(number, |flags| {
+                if !flags.contains(OFlags::NONBLOCK) {
+                    flags.insert(MARK);
+                }
+            });
+        }
+    }
+
+    /// Who will have the kernel's listener knows nothing of the node's.
+    pub(crate) fn restore(&self, number: c_int) {
+        change(number, |flags| {
+            if self.has_mark(*flags) {
+                flags.remove(MARK);
+            }
+        });
+    }
+
+    /// Takes a connection that was seen, which somebody else may have taken meanwhile.
+    pub(super) fn without_waiting<T>(&self, number: c_int, take: impl FnOnce() -> T) -> T {
+        let former = match self.is_lent {
+            true => change(number, |flags| {
+                if !flags.contains(OFlags::NONBLOCK) {
+                    flags.insert(MARK);
+                }
+            }),
+            false => None,
+        };
+        let taken = take();
+        if let Some(former) = former {
+            let _ = rustix::fs::fcntl_setfl(table::borrow(&number), former);
+        }
+        taken
+    }
+
+    /// Whether the program wants a signal for each connection: asked of what does not listen yet,
+    /// and has no mark.
+    pub(crate) fn wants_signals(number: c_int) -> bool {
+        rustix::fs::fcntl_getfl(table::borrow(&number)).is_ok_and(|flags| flags.contains(ASYNC))
+    }
+
+    /// Whether somebody else has a kernel's listener beside the node's, and this process the
+    /// kernel's alone: the program wants it to wait, which it does not any more.
+    #[cold]
+    pub(crate) fn is_anothers(number: c_int) -> bool {
+        let descriptor = table::borrow(&number);
+        rustix::fs::fcntl_getfl(descriptor).is_ok_and(|flags| flags.contains(MARK))
+            // SAFETY: a plain number; nobody is told of what comes, or the mark is the program's.
+            && unsafe { next::fcntl(number, libc::F_GETOWN, 0) } == 0
+            && rustix::net::sockopt::socket_acceptconn(descriptor) == Ok(true)
+    }
+}
+
+/// Changes a listener's flags. What they were, if they are others now.
+fn change(number: c_int, change: impl FnOnce(&mut OFlags)) -> Option<OFlags> {
+    let former = rustix::fs::fcntl_getfl(table::borrow(&number)).ok()?;
+    let mut flags = former;
+    change(&mut flags);
+    let is_other = flags != former && rustix::fs::fcntl_setfl(table::borrow(&number), flags).is_ok();
+    is_other.then_some(former)
+}
