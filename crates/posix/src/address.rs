@@ -62,17 +62,27 @@ pub unsafe fn read(address: *const sockaddr, len: socklen_t) -> Outcome<Passed> 
 /// `address` and `len` are null, or `len` is readable and writable and
 /// `address` writable for as many bytes as it says.
 pub unsafe fn write(from: SocketAddr, domain: i32, address: *mut sockaddr, len: *mut socklen_t) {
+    let (bytes, used) = encode(from, domain);
+    // SAFETY: the caller says so.
+    unsafe { write_bytes(&bytes[..used], address, len) };
+}
+
+/// The same of an address that is in C's form already.
+///
+/// # Safety
+///
+/// As for [`write`].
+pub unsafe fn write_bytes(from: &[u8], address: *mut sockaddr, len: *mut socklen_t) {
     if address.is_null() || len.is_null() {
         return;
     }
-    let (bytes, used) = encode(from, domain);
     // SAFETY: the caller says how much room there is, and no more is written.
     unsafe {
         let room = len.read() as usize;
         address
             .cast::<u8>()
-            .copy_from_nonoverlapping(bytes.as_ptr(), room.min(used));
-        len.write(used as socklen_t);
+            .copy_from_nonoverlapping(from.as_ptr(), room.min(from.len()));
+        len.write(from.len() as socklen_t);
     }
 }
 
@@ -127,6 +137,19 @@ mod tests {
         );
         let mapped = Passed::Inet("[::ffff:10.0.0.1]:80".parse().expect("mapped"));
         assert_eq!(round_trip("10.0.0.1:80", AF_INET6), mapped);
+    }
+
+    #[test]
+    fn an_address_in_cs_form_stays_as_it_is() {
+        let from: [u8; 28] = core::array::from_fn(|index| index as u8);
+        for room in [0, 10, 28, 40] {
+            let (mut buffer, mut len) = ([0xff; 40], room as socklen_t);
+            // SAFETY: the buffer has the room that `len` says.
+            unsafe { write_bytes(&from, buffer.as_mut_ptr().cast(), &mut len) };
+            let used = room.min(28);
+            assert_eq!((&buffer[..used], len), (&from[..used], 28));
+            assert!(buffer[used..].iter().all(|byte| *byte == 0xff));
+        }
     }
 
     #[test]

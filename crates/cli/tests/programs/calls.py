@@ -628,6 +628,20 @@ def carried_for_another():
         show("asked", said(s.recv, 1), os.waitpid(child, 0)[1])
 
 
+def link_local():
+    """A connection of the kernel's, of which the name says by which interface it came."""
+    interfaces = [line.split() for line in open("/proc/net/if_inet6")]
+    for address, index, _, scope, flags, name in interfaces:
+        # Whether somebody else has it is not known yet, or somebody has.
+        if scope == "20" and not int(flags, 16) & 0x48:
+            ip = socket.inet_ntop(socket.AF_INET6, bytes.fromhex(address))
+            listens = socket.create_server(("::", 0), family=socket.AF_INET6)
+            c = socket.socket(socket.AF_INET6)
+            c.connect((ip, listens.getsockname()[1], 0, int(index, 16)))
+            s, name = listens.accept()
+            show("link-local", name == s.getpeername() == c.getsockname(), name[2:], c.getsockname()[2:])
+
+
 def programs():
     """Names, arguments and environments of programs that are nowhere."""
     libc = ctypes.CDLL(None, use_errno=True)
@@ -646,6 +660,6 @@ def programs():
         show("no program", errno.errorcode[ctypes.get_errno()])
 
 
-for part in (bytes_and_modes, ends, options, options_without_effect, names, starting_anew, listening_no_more, opening, copies, signals, polls, copies_watched, much, files, ports, rooms, pipes, acknowledging, urgent_alone, carried_for_another, handled_once, nested, programs):
+for part in (bytes_and_modes, ends, options, options_without_effect, names, starting_anew, listening_no_more, opening, copies, signals, polls, copies_watched, much, files, ports, rooms, pipes, acknowledging, urgent_alone, carried_for_another, handled_once, nested, link_local, programs):
     show(part.__name__)
     part()

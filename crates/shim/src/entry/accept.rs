@@ -1,7 +1,6 @@
 //! `accept` and `accept4`.
 
 use core::ffi::c_int;
-use core::mem::MaybeUninit;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -257,23 +256,25 @@ unsafe fn accept_behind(
         // SAFETY: likewise; the kernel says what is wrong.
         return outcome(unsafe { way.next(fd, from, len) });
     }
-    let mut name = MaybeUninit::<sockaddr_storage>::zeroed();
-    let mut length = size_of::<sockaddr_storage>() as socklen_t;
+    let mut name = [0; size_of::<sockaddr_storage>()];
+    let mut length = name.len() as socklen_t;
     // SAFETY: there is room of that length.
     let number = outcome(unsafe { way.next(fd, name.as_mut_ptr().cast(), &mut length) })?;
+    let name = &name[..name.len().min(length as usize)];
     // SAFETY: the kernel has written an address.
-    let Ok(Passed::Inet(peer)) = (unsafe { address::read(name.as_ptr().cast(), length) }) else {
-        return Ok(number);
+    let behind = match unsafe { address::read(name.as_ptr().cast(), name.len() as socklen_t) } {
+        Ok(Passed::Inet(peer)) => behind.connection(plain(peer)),
+        _ => None,
     };
-    let behind = behind.connection(plain(peer));
-    let peer = match behind.as_ref().map(Relayed::peer) {
-        Some(Ok(behind)) => behind,
-        _ => peer,
-    };
+    match behind.as_ref().map(Relayed::peer) {
+        // SAFETY: the program passes room of that length.
+        Some(Ok(peer)) => unsafe { address::write(peer, domain, from, len) },
+        // The kernel knows more of its own, as the interface that one has come by.
+        // SAFETY: likewise.
+        _ => unsafe { address::write_bytes(name, from, len) },
+    }
     if let Some(relayed) = behind {
         table::put(number, Arc::new(File::new(Kind::Relayed(relayed))));
     }
-    // SAFETY: the program passes room of that length.
-    unsafe { address::write(peer, domain, from, len) };
     Ok(number)
 }
