@@ -36,6 +36,8 @@ pub(crate) struct Listener {
     /// Taken when it is dropped, and not before.
     holder: Option<Holder>,
     nonblocking: AtomicBool,
+    /// Whoever waits for it is known to be told on the node.
+    attended: AtomicBool,
     spin: SpinBudget,
 }
 
@@ -137,6 +139,7 @@ impl TcpListener {
             ids,
             holder: Some(holder),
             nonblocking: AtomicBool::new(false),
+            attended: AtomicBool::new(false),
             spin: SpinBudget::new(),
         };
         TcpListener {
@@ -376,16 +379,30 @@ impl TcpListener {
         Ok(None)
     }
 
-    /// Whoever waits for the listener is told on the node.
-    pub(crate) fn attend(&self) -> io::Result<()> {
+    /// Whether this process has waited for the listener, or is as one that has: see
+    /// [`TcpListener::attend`].
+    #[inline]
+    pub fn is_attended(&self) -> bool {
+        self.listener.attended.load(Relaxed)
+    }
+
+    /// Whoever waits for the listener is told on the node, as polls and calls that wait say by
+    /// themselves. [`Forwarded::Unattended`] concerns it no more.
+    ///
+    /// # Errors
+    ///
+    /// `NetworkDown` if the node is gone.
+    pub fn attend(&self) -> io::Result<()> {
         let Listener {
             node, holder, ids, ..
         } = &*self.listener;
-        let Some(holder) = holder else { return Ok(()) };
-        for index in 0..ids.len() as u8 {
-            let mut shard = node.enter(index)?;
-            node.shards()?.get(index).attend(&mut shard, holder);
+        if let Some(holder) = holder {
+            for index in 0..ids.len() as u8 {
+                let mut shard = node.enter(index)?;
+                node.shards()?.get(index).attend(&mut shard, holder);
+            }
         }
+        self.listener.attended.store(true, Relaxed);
         Ok(())
     }
 

@@ -79,3 +79,26 @@ except TimeoutError:
         (said, server.end(Signal::TERM))
     });
 }
+
+/// One that was accepted from at once did not count as one that is waited for: its backlog held
+/// twice as many.
+#[test]
+#[ignore = "needs python3"]
+fn a_listener_that_was_accepted_from_has_its_own_backlog_alone() {
+    const FILLS: &str = "
+import socket, time
+listener = socket.create_server(('127.0.0.1', 0), backlog=4)
+held = [socket.create_connection(listener.getsockname())]
+held.append(listener.accept()[0])
+time.sleep(0.5)
+try:
+    for _ in range(60): held.append(socket.create_connection(listener.getsockname(), timeout=2))
+except TimeoutError:
+    print('full', len(held))
+";
+    alike(0, |place: &Place| {
+        let said = place.says(&["python3", "-c", FILLS]);
+        place.connections_of_client(6);
+        said
+    });
+}

@@ -205,6 +205,7 @@ unsafe fn accept_from(
             // Before the connection is taken: without a number it stays where it is.
             let place = Place::like(fd)?;
             if let Ok((stream, peer)) = listener.accept() {
+                listener.note_taken(fd);
                 room?;
                 stream.set_nonblocking(flags & libc::SOCK_NONBLOCK != 0);
                 let number = place.fill(stream, flags & libc::SOCK_CLOEXEC != 0)?;

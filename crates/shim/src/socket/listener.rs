@@ -136,6 +136,22 @@ impl Listener {
         Ok((stream, plain(peer)))
     }
 
+    /// A connection was there at once. Who would have waited for it here is nobody who waits
+    /// past the library.
+    #[inline]
+    pub(crate) fn note_taken(&self, number: c_int) {
+        if !self.inner.is_attended() {
+            self.attend(number);
+        }
+    }
+
+    #[cold]
+    fn attend(&self, number: c_int) {
+        if self.mode.waits(number) {
+            let _ = self.inner.attend();
+        }
+    }
+
     /// The kernel has taken an option, for the connections to come.
     pub(crate) fn note_option(&self, level: c_int, name: c_int, value: &[u8]) {
         self.history.note(level, name, value);
