@@ -4,7 +4,7 @@ use core::ffi::c_int;
 use core::sync::atomic::{AtomicI32, AtomicU32, Ordering::Relaxed};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
@@ -23,6 +23,17 @@ pub(crate) enum Route {
     Kernel,
     /// It would be the node's, which cannot be reached.
     Lost,
+}
+
+/// The names of the fabric and of the node, as the launcher said them. The program may have
+/// cleared its environment when it first needs the node.
+static NAMES: OnceLock<[String; 2]> = OnceLock::new();
+
+/// Hears what the launcher said. Whether that was a node.
+pub(crate) fn is_named() -> bool {
+    let name = |variable| std::env::var(variable).ok().filter(|name| !name.is_empty());
+    let names = name(run::FABRIC).zip(name(run::NODE));
+    names.is_some_and(|(fabric, node)| NAMES.set([fabric, node]).is_ok())
 }
 
 /// What the launcher said, and what the fabric said of it.
@@ -73,10 +84,9 @@ fn place() -> Option<Arc<Place>> {
 fn find() -> Option<Arc<Place>> {
     static SEARCH: Search = Search::new();
     let find = || {
-        let fabric = std::env::var(run::FABRIC).ok()?;
-        let name = std::env::var(run::NODE).ok()?;
+        let [fabric, name] = NAMES.get()?;
         toehold_node::keep_above(lowest(), table::own);
-        let place = Arc::new(look_up(&Fabric::existing(&fabric).ok()?, &name)?);
+        let place = Arc::new(look_up(&Fabric::existing(fabric).ok()?, name)?);
         PLACE.store(Some(Arc::clone(&place)));
         Some(place)
     };

@@ -4,11 +4,11 @@
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use toehold_node::interrupts::Hook;
-use toehold_node::run::{FABRIC, KEEPER, NODE, keeper_of};
+use toehold_node::run::{KEEPER, keeper_of};
 
 use crate::entry::{bind_to_stand_ins, take_standard};
 use crate::inside::Inside;
-use crate::{inherited, process, sleep, table, usage};
+use crate::{inherited, node, process, sleep, table, usage};
 
 static WANTED: AtomicBool = AtomicBool::new(false);
 static RENOUNCED: AtomicBool = AtomicBool::new(false);
@@ -43,8 +43,7 @@ fn own_keeper() {
 
 extern "C" fn begin() {
     let inside = Inside::enter();
-    let named = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-    if !named(FABRIC) || !named(NODE) {
+    if !node::is_named() {
         return;
     }
     process::watch();

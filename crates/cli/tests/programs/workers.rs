@@ -60,6 +60,25 @@ fn asyncio_echoes_on_many_connections_at_once() {
     });
 }
 
+/// It had forgotten its node before it first needed that.
+#[test]
+#[ignore = "needs python3"]
+fn a_program_that_clears_its_environment_is_on_its_node() {
+    const CLEARS: &str = "
+import os, socket, sys
+os.environ.clear()
+with socket.create_connection((sys.argv[1], int(sys.argv[2]))) as connection:
+    connection.sendall(b'bytes')
+    print(connection.recv(5, socket.MSG_WAITALL))
+";
+    alike(1, |place| {
+        let port = place.port.to_string();
+        let server = place.serve(&["python3", "-c", ECHO, &port]);
+        let said = place.says(&["python3", "-c", CLEARS, place.address(), &port]);
+        (said, server.end(Signal::TERM))
+    });
+}
+
 /// Answers with what a program says that it starts, which has the connection as its output.
 const HANDING_OVER: &str = "
 import socketserver, subprocess, sys
