@@ -1,6 +1,7 @@
 //! A node whose engine is another process: attaching to its memory.
 
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -127,6 +128,7 @@ pub struct AttachedNode {
     name: NodeName,
     /// For children, which may not be let in otherwise.
     door: Door,
+    is_silent: AtomicBool,
     life: u64,
 }
 
@@ -155,6 +157,7 @@ impl AttachedNode {
             process,
             name,
             door,
+            is_silent: AtomicBool::new(false),
         })
     }
 
@@ -213,6 +216,20 @@ impl AttachedNode {
         if self.part.get().is_some() {
             stay();
         }
+    }
+
+    /// Waits until the engine has closed what no process has any more by now, but no longer than
+    /// `longest`. Takes neither memory nor locks.
+    pub fn await_closing(&self, longest: Duration) {
+        if !self.is_silent.load(Relaxed) {
+            self.door.await_closing(longest);
+        }
+    }
+
+    /// From now on this process waits for no closing: it is about to lose the right to the system calls
+    /// that this takes.
+    pub fn be_silent(&self) {
+        self.is_silent.store(true, Relaxed);
     }
 
     /// The node's name.

@@ -5,9 +5,9 @@ use core::ffi::{CStr, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
 use libc::{
-    FILE, addrinfo, c_char, c_long, c_uint, c_ulong, epoll_event, fd_set, gid_t, hostent, iovec, loff_t,
-    mmsghdr, mode_t, msghdr, nfds_t, off_t, pid_t, pollfd, rlimit64, sigset_t, size_t, sockaddr, socklen_t,
-    ssize_t, timespec, timeval, uid_t,
+    FILE, addrinfo, c_char, c_long, c_uint, c_ulong, epoll_event, fd_set, gid_t, hostent, id_t, idtype_t,
+    iovec, loff_t, mmsghdr, mode_t, msghdr, nfds_t, off_t, pid_t, pollfd, rlimit64, rusage, siginfo_t,
+    sigset_t, size_t, sockaddr, socklen_t, ssize_t, timespec, timeval, uid_t,
 };
 
 /// One of them, looked up when it is first called.
@@ -130,6 +130,11 @@ next! {
     fn syscall(number: c_long, first: c_long, second: c_long, third: c_long, fourth: c_long, fifth: c_long, sixth: c_long) -> c_long;
     fn _exit(status: c_int) -> c_int;
     fn pthread_cancel(thread: libc::pthread_t) -> c_int;
+    fn wait(status: *mut c_int) -> pid_t;
+    fn waitpid(process: pid_t, status: *mut c_int, options: c_int) -> pid_t;
+    fn wait3(status: *mut c_int, options: c_int, usage: *mut rusage) -> pid_t;
+    fn wait4(process: pid_t, status: *mut c_int, options: c_int, usage: *mut rusage) -> pid_t;
+    fn waitid(which: idtype_t, id: id_t, info: *mut siginfo_t, options: c_int) -> c_int;
     fn sigaction(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int;
     fn getaddrinfo(name: *const c_char, service: *const c_char, hints: *const addrinfo, found: *mut *mut addrinfo) -> c_int;
     fn execve(path: *const c_char, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;

@@ -179,6 +179,23 @@ pub(crate) fn leave() {
     }
 }
 
+/// After something that may have been the last to have a connection or listener of the node's: it
+/// is closed by then.
+pub(crate) fn await_closing() {
+    /// Nothing takes so long, if the engine is not stopped.
+    const LONGEST: Duration = Duration::from_millis(200);
+    if let Some(node) = NODE.load().as_ref() {
+        node.await_closing(LONGEST);
+    }
+}
+
+/// From now on this process has the right to hardly any system call.
+pub(crate) fn be_silent() {
+    if let Some(node) = NODE.load().as_ref() {
+        node.be_silent();
+    }
+}
+
 /// It has not ended.
 pub(crate) fn stay() {
     if let Some(node) = NODE.load().as_ref() {

@@ -168,5 +168,6 @@ pub(crate) fn for_good() {
             drop(table::take(number));
         }
     }
+    node::be_silent();
     start::renounce();
 }

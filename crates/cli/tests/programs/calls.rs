@@ -29,6 +29,15 @@ fn calls_wait_as_the_kernels_do() {
 
 #[test]
 #[ignore = "needs python3"]
+fn what_a_process_had_that_has_ended_is_closed() {
+    alike(0, |place| {
+        let script = place.file("ended.py", include_str!("ended.py"));
+        place.says(&["python3", &script])
+    });
+}
+
+#[test]
+#[ignore = "needs python3"]
 fn there_are_no_rings_past_the_library() {
     // Over one, a program would ask the kernel to watch a connection that the kernel never
     // hears of, and wait for ever.

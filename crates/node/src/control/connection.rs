@@ -200,13 +200,14 @@ impl Connection {
         };
         match self.ask(&request, &[])? {
             (Answer::Attached { process, description }, mut descriptors) => {
+                let closings = descriptors.pop().ok_or_else(|| self.nonsense())?;
                 let door = descriptors.pop().ok_or_else(|| self.nonsense())?;
                 let attachment = Attachment {
                     process,
                     description,
                     descriptors,
                 };
-                let door = Door::new(door);
+                let door = Door::new(door, closings);
                 Ok(Attached { attachment, door })
             }
             _ => Err(self.nonsense()),

@@ -6,15 +6,18 @@
 //! socket, of which the server has the other end: what comes in there are descriptors, each
 //! one end of a pair of sockets whose other end the sender has, and a client like any other.
 //! The kernel says of a pair who has made it, so such a client is known by its own process
-//! and user. Nothing is ever answered at the door, so that all may use it at once.
+//! and user. Nothing is ever answered at the door, so that all may use it at once. Who only waits
+//! until the engine has closed what nobody has any more, if there is such a thing, leaves a bell there:
+//! that takes no memory and no lock, so that a signal's handler can do it.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, socketpair};
 use toehold_link::mq::NodeName;
+use toehold_shm::Doorbell;
 
 use super::connection::{Connection, ControlError, TIMEOUT, timespec};
 use super::packet::{self, Packet};
@@ -23,13 +26,20 @@ use crate::descriptors::keep;
 /// A packet of no bytes would look like an end.
 const KNOCK: &[u8] = b".";
 
+/// The same of whoever leaves a bell.
+const BELL: &[u8] = b"!";
+
 /// A way to a node's engine, which a process has from it, and its children inherit.
 #[derive(Debug)]
-pub struct Door(pub(super) OwnedFd);
+pub struct Door {
+    pub(super) way_in: OwnedFd,
+    /// Readable as long as something is to be closed that no process has any more.
+    closings: OwnedFd,
+}
 
 impl Door {
-    pub(super) fn new(descriptor: OwnedFd) -> Door {
-        Door(descriptor)
+    pub(super) fn new(way_in: OwnedFd, closings: OwnedFd) -> Door {
+        Door { way_in, closings }
     }
 
     /// A connection to the engine that has given the door.
@@ -43,7 +53,7 @@ impl Door {
         let deadline = Instant::now() + TIMEOUT;
         let given = [theirs];
         loop {
-            match packet::send(self.0.as_fd(), KNOCK, &given, SendFlags::DONTWAIT) {
+            match packet::send(self.way_in.as_fd(), KNOCK, &given, SendFlags::DONTWAIT) {
                 Ok(()) => return Ok(Connection::over(keep(own), node)),
                 Err(Errno::PIPE | Errno::CONNRESET) => return Err(ControlError::HungUp(node)),
                 // Others are before us.
@@ -54,12 +64,52 @@ impl Door {
             if left.is_zero() {
                 return Err(ControlError::TimedOut { node, process: None });
             }
-            match poll(&mut [PollFd::new(&self.0, PollFlags::OUT)], Some(&timespec(left))) {
+            match poll(
+                &mut [PollFd::new(&self.way_in, PollFlags::OUT)],
+                Some(&timespec(left)),
+            ) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(errno) => return Err(system(errno)),
             }
         }
     }
+}
+
+impl Door {
+    /// Waits until all is closed that no process has any more by now, but no longer than `longest`.
+    pub fn await_closing(&self, longest: Duration) {
+        let mut closings = [PollFd::new(&self.closings, PollFlags::IN)];
+        if poll(&mut closings, Some(&timespec(Duration::ZERO))) == Ok(0) {
+            return;
+        }
+        let Ok(bell) = Doorbell::new() else { return };
+        let given = bell.into_fd();
+        // If others are before us, what there is to be closed is closed soon.
+        if packet::send_one(self.way_in.as_fd(), BELL, given.as_fd(), SendFlags::DONTWAIT).is_err() {
+            return;
+        }
+        let deadline = Instant::now() + longest;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let mut state = [
+                PollFd::new(&given, PollFlags::IN),
+                // An engine that has ended rings no bell.
+                PollFd::new(&self.way_in, PollFlags::empty()),
+            ];
+            match poll(&mut state, Some(&timespec(left))) {
+                Err(Errno::INTR) if !left.is_zero() => {}
+                _ => return,
+            }
+        }
+    }
+}
+
+/// Who is at the door.
+#[derive(Debug)]
+pub(super) enum Visitor {
+    Client(OwnedFd),
+    /// Wants to hear when what nobody has any more is closed.
+    Listener(Doorbell),
 }
 
 /// The server's side.
@@ -82,21 +132,27 @@ impl Porch {
         rustix::io::fcntl_dupfd_cloexec(&self.outside, 0)
     }
 
-    /// Who comes in next.
+    /// Who comes next.
     ///
     /// # Errors
     ///
     /// `AGAIN` if nobody does.
-    pub(super) fn next(&self) -> Result<Option<OwnedFd>, Errno> {
+    pub(super) fn next(&self) -> Result<Option<Visitor>, Errno> {
         let mut bytes = [0; KNOCK.len()];
         match packet::receive(self.inside.as_fd(), &mut bytes, RecvFlags::DONTWAIT)? {
-            Packet::Message(_, descriptors) => Ok(descriptors.into_iter().next()),
+            Packet::Message(_, descriptors) => {
+                let given = descriptors.into_iter().next();
+                Ok(given.map(|given| match bytes[..] == *BELL {
+                    true => Visitor::Listener(Doorbell::from_fd(given)),
+                    false => Visitor::Client(given),
+                }))
+            }
             Packet::HungUp | Packet::Oversized | Packet::Cut(..) => Ok(None),
         }
     }
 }
 
-fn pair() -> Result<(OwnedFd, OwnedFd), Errno> {
+pub(super) fn pair() -> Result<(OwnedFd, OwnedFd), Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
 }

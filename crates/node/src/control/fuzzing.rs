@@ -57,6 +57,10 @@ impl Host for Little {
         Ok(Some((7, pair().0)))
     }
 
+    fn closings(&self) -> Result<OwnedFd, Refusal> {
+        Ok(pair().0)
+    }
+
     fn status(&self) -> StackStatus {
         StackStatus::default()
     }

@@ -6,6 +6,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
+use toehold_shm::Doorbell;
 
 use super::status::{Counter, SocketStatus, StackStatus};
 use crate::callers::Forwarded;
@@ -135,6 +136,20 @@ pub trait Host: Send + Sync + 'static {
 
     /// Does what has come up by itself.
     fn handle_events(&self) {}
+
+    /// What is readable as long as something is to be closed that no process has any more.
+    ///
+    /// # Errors
+    ///
+    /// What the process is told instead.
+    fn closings(&self) -> Result<OwnedFd, Refusal> {
+        Err(Refusal::new("it has no connections"))
+    }
+
+    /// Rings the bell once all is closed that no process has any more by now.
+    fn await_closing(&self, bell: Doorbell) {
+        bell.ring();
+    }
 
     /// How the stack is.
     fn status(&self) -> StackStatus;

@@ -14,7 +14,7 @@ use crate::callers::Forwarded;
 use crate::placement::Placement;
 
 /// Version of these messages and of what processes of a node share.
-pub const VERSION: u32 = 15;
+pub const VERSION: u32 = 16;
 
 /// The build that a process and its node's engine must have in common: they
 /// share memory, whose layout belongs to it.
@@ -94,7 +94,8 @@ pub(super) enum Request {
 pub(super) enum Answer {
     /// No, because.
     Refused(Refusal),
-    /// The descriptors come along, and behind them the door.
+    /// The descriptors come along, and behind them the door, and what is readable as long as something
+    /// is to be closed.
     Attached {
         process: u16,
         description: serde_json::Value,

@@ -53,10 +53,33 @@ pub(super) fn send(
     descriptors: &[OwnedFd],
     flags: SendFlags,
 ) -> Result<(), Errno> {
-    let borrowed = descriptors.iter().map(AsFd::as_fd).collect::<Vec<_>>();
+    send_borrowed(
+        socket,
+        bytes,
+        &descriptors.iter().map(AsFd::as_fd).collect::<Vec<_>>(),
+        flags,
+    )
+}
+
+/// Sends one packet with one descriptor, without memory of its own.
+pub(super) fn send_one(
+    socket: BorrowedFd<'_>,
+    bytes: &[u8],
+    descriptor: BorrowedFd<'_>,
+    flags: SendFlags,
+) -> Result<(), Errno> {
+    send_borrowed(socket, bytes, &[descriptor], flags)
+}
+
+fn send_borrowed(
+    socket: BorrowedFd<'_>,
+    bytes: &[u8],
+    descriptors: &[BorrowedFd<'_>],
+    flags: SendFlags,
+) -> Result<(), Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    if !borrowed.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(&borrowed)) {
+    if !descriptors.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(descriptors)) {
         return Err(Errno::INVAL);
     }
     loop {

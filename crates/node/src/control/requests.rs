@@ -164,6 +164,7 @@ impl Server {
         let mut descriptors = attachment.descriptors;
         let door = self.porch.door();
         descriptors.push(door.map_err(|errno| Refusal::new(format!("it has no door left: {errno}")))?);
+        descriptors.push(self.host.closings()?);
         Ok((answer, bounded(descriptors)?))
     }
 

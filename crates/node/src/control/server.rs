@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SocketFlags};
 use rustix::process::geteuid;
 
-use super::door::Porch;
+use super::door::{Porch, Visitor};
 use super::host::{Host, Refusal};
 use super::keepers::{Keepers, Lifetime};
 use super::message::{Answer, MAX_PACKET, Request};
@@ -241,11 +241,12 @@ impl Server {
         }
     }
 
-    /// Lets those in who have come to the door. One who cannot be let in finds its socket closed.
+    /// Sees to those who have come to the door. One who cannot be let in finds its socket closed.
     fn meet_at_door(&mut self) {
         for _ in 0..TURN {
             match self.porch.next() {
-                Ok(Some(socket)) => self.admit(socket, Way::Door),
+                Ok(Some(Visitor::Client(socket))) => self.admit(socket, Way::Door),
+                Ok(Some(Visitor::Listener(bell))) => self.host.await_closing(bell),
                 Ok(None) | Err(Errno::INTR) => {}
                 Err(_) => return,
             }

@@ -28,6 +28,7 @@ mod spawn;
 mod stdio;
 mod thread;
 mod variadic;
+mod wait;
 
 pub(crate) use self::load::bind_to_stand_ins;
 pub(crate) use self::stdio::take_standard;

@@ -9,7 +9,8 @@ use core::ffi::{c_int, c_long};
 use toehold_posix::errno::Errno;
 
 use super::{
-    accept, control, descriptors, epoll, files, limits, names, options, poll, privilege, receive, send, setup,
+    accept, control, descriptors, epoll, files, limits, names, options, poll, privilege, receive, send,
+    setup, wait,
 };
 use crate::answer::answer;
 use crate::inside::is_inside;
@@ -124,6 +125,11 @@ pub(crate) unsafe extern "C" fn syscall(
             libc::SYS_epoll_create => epoll::epoll_create(fd).into(),
             #[cfg(target_arch = "x86_64")]
             libc::SYS_epoll_wait => epoll::epoll_wait(fd, b as _, c as _, d as _).into(),
+            libc::SYS_wait4 => wait::wait4(fd, b as _, c as _, d as _).into(),
+            // The fifth argument, the child's use of the machine, libc's function does not have.
+            libc::SYS_waitid => {
+                wait::waited_for(c as _, |info| next::syscall(number, a, b, info as _, d, e, f))
+            }
             libc::SYS_prlimit64 => limits::prlimit64(a as _, b as _, c as _, d as _).into(),
             #[cfg(target_arch = "x86_64")]
             libc::SYS_setrlimit => limits::setrlimit(a as _, b as _).into(),

@@ -196,6 +196,23 @@ impl Node {
         }
     }
 
+    /// After a process has ended that may have been the last one to have a connection or listener:
+    /// waits until the node's engine has closed it, but no longer than `longest`. May be called in a
+    /// signal's handler.
+    pub fn await_closing(&self, longest: Duration) {
+        if let Place::Elsewhere(node) = &self.shared.place {
+            node.await_closing(longest);
+        }
+    }
+
+    /// From now on this process waits for no closing: it is about to lose the right to the system calls
+    /// that this takes.
+    pub fn be_silent(&self) {
+        if let Place::Elsewhere(node) = &self.shared.place {
+            node.be_silent();
+        }
+    }
+
     /// The process goes on after [`Node::leave`].
     pub fn stay(&self) {
         if let Place::Elsewhere(node) = &self.shared.place {

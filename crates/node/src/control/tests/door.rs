@@ -57,10 +57,10 @@ fn what_is_no_client_is_not_let_in() {
     assert_eq!(served.told(), Told::Attached(std::process::id()));
     assert_eq!(served.told(), Told::Detached(1));
     let flags = SendFlags::empty();
-    packet::send(door.0.as_fd(), b".", &[], flags).unwrap();
-    packet::send(door.0.as_fd(), b"", &[], flags).unwrap();
-    packet::send(door.0.as_fd(), &[0; 1000], &[memory(b"no socket")], flags).unwrap();
-    packet::send(door.0.as_fd(), b".", &[memory(b"no socket")], flags).unwrap();
+    packet::send(door.way_in.as_fd(), b".", &[], flags).unwrap();
+    packet::send(door.way_in.as_fd(), b"", &[], flags).unwrap();
+    packet::send(door.way_in.as_fd(), &[0; 1000], &[memory(b"no socket")], flags).unwrap();
+    packet::send(door.way_in.as_fd(), b".", &[memory(b"no socket")], flags).unwrap();
     let mut client = door.enter("web".parse().unwrap()).unwrap().timeout(PATIENCE);
     client.status().unwrap();
     served.end();
@@ -73,4 +73,34 @@ fn the_door_of_an_engine_that_has_ended_is_shut() {
     drop(served);
     let entered = door.enter("web".parse().unwrap());
     assert!(matches!(entered, Err(ControlError::HungUp(_))), "{entered:?}");
+}
+
+#[test]
+fn who_waits_for_a_closing_asks_only_if_there_is_one() {
+    let served = Served::new();
+    let client = served.connect().attach().unwrap();
+    assert_eq!(served.told(), Told::Attached(std::process::id()));
+    assert_eq!(served.told(), Told::Detached(1));
+    // The host takes it amiss if it is asked in vain.
+    client.door.await_closing(PATIENCE);
+    served.closings.ring();
+    client.door.await_closing(PATIENCE);
+    assert!(!served.closings.clear(), "it has not been asked");
+    client.door.await_closing(PATIENCE);
+    served.end();
+}
+
+#[test]
+fn nobody_waits_for_an_engine_that_has_ended_or_says_nothing() {
+    let served = Served::new();
+    let door = served.connect().attach().unwrap().door;
+    let closings = served.closings.try_clone().unwrap();
+    drop(served);
+    closings.ring();
+    door.await_closing(PATIENCE);
+    let (way_in, _engine) = super::super::door::pair().unwrap();
+    let door = Door::new(way_in, closings.into_fd());
+    let began = std::time::Instant::now();
+    door.await_closing(Duration::from_millis(20));
+    assert!(began.elapsed() < PATIENCE);
 }

@@ -21,6 +21,7 @@ use rustix::net::{RecvFlags, SendFlags};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use tempfile::TempDir;
+use toehold_shm::Doorbell;
 
 use super::message::{Answer, MAX_PACKET};
 use super::packet::{self, Packet};
@@ -49,6 +50,8 @@ struct Fake {
     processes: AtomicU16,
     captures: AtomicBool,
     sockets: usize,
+    /// Rung: something is to be closed.
+    closings: Doorbell,
 }
 
 impl Fake {
@@ -128,6 +131,15 @@ impl Host for Fake {
         })
     }
 
+    fn closings(&self) -> Result<OwnedFd, Refusal> {
+        Ok(self.closings.as_fd().try_clone_to_owned().unwrap())
+    }
+
+    fn await_closing(&self, bell: Doorbell) {
+        assert!(self.closings.clear(), "there is nothing to be closed");
+        bell.ring();
+    }
+
     fn status(&self) -> StackStatus {
         StackStatus {
             connections: 7,
@@ -187,6 +199,8 @@ impl Host for Fake {
 struct Served {
     directory: TempDir,
     told: Receiver<Told>,
+    /// The host's.
+    closings: Doorbell,
     stop: Option<UnixStream>,
     thread: Option<JoinHandle<Server>>,
     _place: Place,
@@ -214,7 +228,9 @@ impl Served {
             processes: AtomicU16::new(1),
             captures: AtomicBool::new(false),
             sockets,
+            closings: Doorbell::new().unwrap(),
         };
+        let closings = host.closings.try_clone().unwrap();
         let (stop, end) = UnixStream::pair().unwrap();
         let listener = place.listener().try_clone_to_owned().unwrap();
         let server = Server::new(listener, end.into(), place.record().clone(), Arc::new(host));
@@ -222,6 +238,7 @@ impl Served {
         Served {
             directory,
             told,
+            closings,
             stop: Some(stop),
             thread: Some(std::thread::spawn(move || {
                 server.run();

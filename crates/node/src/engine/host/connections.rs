@@ -12,9 +12,10 @@ use rustix::event::{PollFd, PollFlags, poll};
 use toehold_link::mq::{Change, Membership};
 use toehold_shm::Doorbell;
 
+use super::ends::Gone;
 use crate::kernel::Ports;
 use crate::shards::Shards;
-use crate::wait::{Gone, ShardHandle};
+use crate::wait::{self, ShardHandle};
 
 /// Peers that are done with, of which one round takes leave.
 const MAX_DEPARTED: usize = 256;
@@ -23,9 +24,21 @@ const MAX_DEPARTED: usize = 256;
 #[derive(Debug, Default)]
 struct Holders {
     /// What they stood for is still to be closed.
-    gone: Vec<u32>,
+    gone: Vec<Gone>,
     /// They stand for nothing.
     freed: Vec<u32>,
+    /// Rung once that is closed.
+    bells: Bells,
+}
+
+/// Bells of those who wait. Whatever becomes of it, they do not wait for longer.
+#[derive(Debug, Default)]
+struct Bells(Vec<Doorbell>);
+
+impl Drop for Bells {
+    fn drop(&mut self) {
+        self.0.iter().for_each(Doorbell::ring);
+    }
 }
 
 pub(super) struct Connections {
@@ -82,8 +95,18 @@ impl Connections {
     }
 
     /// Closes what nobody holds any more, soon.
-    pub(super) fn let_go(&self, holders: Vec<u32>) {
+    pub(super) fn let_go(&self, holders: Vec<Gone>) {
         self.holders().gone.extend(holders);
+        self.bell().ring();
+    }
+
+    /// Rings once that is done of all that was let go of by now.
+    pub(super) fn await_closing(&self, bell: Doorbell) {
+        let mut holders = self.holders();
+        if holders.gone.is_empty() && self.caring.try_lock().is_ok() {
+            return bell.ring();
+        }
+        holders.bells.0.push(bell);
         self.bell().ring();
     }
 
@@ -139,10 +162,17 @@ impl Connections {
     }
 
     /// Does what the control thread has left to this one.
-    fn care(&self) -> Result<(), Gone> {
+    fn care(&self) -> Result<(), wait::Gone> {
         let _caring = self.caring.lock().unwrap_or_else(PoisonError::into_inner);
         let dead = self.dead().clone();
-        let gone = std::mem::take(&mut self.holders().gone);
+        let (gone, _bells) = {
+            let mut holders = self.holders();
+            (
+                std::mem::take(&mut holders.gone),
+                std::mem::take(&mut holders.bells),
+            )
+        };
+        let numbers: Vec<u32> = gone.iter().map(|gone| gone.number).collect();
         let wake_sleeper = self.wake_sleeper.swap(false, Acquire);
         if dead.is_empty() && gone.is_empty() && !wake_sleeper {
             return Ok(());
@@ -154,7 +184,7 @@ impl Connections {
             for &process in &dead {
                 shard.forget_process(process);
             }
-            shard.forget_holders(&gone);
+            shard.forget_holders(&numbers);
             if wake_sleeper {
                 shard.wake_sleeper();
             }
@@ -162,18 +192,20 @@ impl Connections {
             handle.care(&mut shard);
         }
         self.dead().retain(|process| !dead.contains(process));
-        gone.iter().for_each(|&holder| self.ports.release(holder));
-        self.holders().freed.extend(gone);
+        numbers.iter().for_each(|&holder| self.ports.release(holder));
+        self.holders().freed.extend(numbers);
+        // Before the bells: who hears them finds nothing left.
+        drop(gone);
         Ok(())
     }
 
     /// Does what has come up in every shard, until nothing is left.
-    pub(super) fn round(&self) -> Result<(), Gone> {
+    pub(super) fn round(&self) -> Result<(), wait::Gone> {
         let mut shards = self.shards.iter();
         shards.try_for_each(|(shard, handle)| self.round_of(shard, handle))
     }
 
-    fn round_of(&self, index: u8, handle: &ShardHandle) -> Result<(), Gone> {
+    fn round_of(&self, index: u8, handle: &ShardHandle) -> Result<(), wait::Gone> {
         loop {
             let mut membership = self.lock(index);
             membership.housekeeping();

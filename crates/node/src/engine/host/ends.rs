@@ -17,6 +17,10 @@ const AT_ONCE: usize = 64;
 #[derive(Debug)]
 pub(super) struct Ends {
     epoll: OwnedFd,
+    /// The same of holders whose other ends are known to be gone, until what they stood for is closed.
+    closing: OwnedFd,
+    /// Of both.
+    events: OwnedFd,
     ends: Vec<Option<End>>,
     /// Numbers that may be given again.
     free: Vec<u32>,
@@ -38,6 +42,14 @@ pub(super) struct Lent {
     cookie: u64,
     socket: OwnedFd,
     epoll: OwnedFd,
+}
+
+/// A holder that nobody has any more. Until this is dropped, it is [seen](Ends::closings) that there is
+/// something to be closed.
+#[derive(Debug)]
+pub(super) struct Gone {
+    pub(super) number: u32,
+    _end: OwnedFd,
 }
 
 impl Lent {
@@ -78,8 +90,15 @@ pub(super) fn is_alone(socket: &OwnedFd) -> bool {
 
 impl Ends {
     pub(super) fn new() -> Result<Ends, Errno> {
+        let [epoll, closing, events] = [(); 3].map(|()| epoll::create(CreateFlags::CLOEXEC));
+        let (epoll, closing, events) = (epoll?, closing?, events?);
+        for inner in [&epoll, &closing] {
+            epoll::add(&events, inner, EventData::new_u64(0), EventFlags::IN)?;
+        }
         Ok(Ends {
-            epoll: epoll::create(CreateFlags::CLOEXEC)?,
+            epoll,
+            closing,
+            events,
             ends: Vec::new(),
             free: Vec::new(),
             numbers: HashMap::new(),
@@ -89,6 +108,12 @@ impl Ends {
     /// Readable when a holder's other end is gone.
     pub(super) fn events(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
+    }
+
+    /// Readable as long as something is to be closed that nobody has any more: for processes, which see so
+    /// without asking.
+    pub(super) fn closings(&self) -> BorrowedFd<'_> {
+        self.events.as_fd()
     }
 
     /// Makes holders, as many as wanted or as the system lets, whose numbers are below
@@ -199,7 +224,7 @@ impl Ends {
 
     /// Takes the holders that nobody has any more. Their numbers are not given again
     /// before they are [released](Ends::release).
-    pub(super) fn gone(&mut self) -> Vec<u32> {
+    pub(super) fn gone(&mut self) -> Vec<Gone> {
         let mut buffer = [const { MaybeUninit::uninit() }; AT_ONCE];
         let at_once = Timespec {
             tv_sec: 0,
@@ -212,10 +237,15 @@ impl Ends {
             .iter()
             .filter_map(|event| self.numbers.remove(&event.data.u64()));
         let gone: Vec<u32> = gone.collect();
-        for &number in &gone {
-            self.ends[number as usize] = None;
-        }
-        gone
+        gone.into_iter().filter_map(|number| self.take(number)).collect()
+    }
+
+    fn take(&mut self, number: u32) -> Option<Gone> {
+        let End { socket, cookie, .. } = self.ends[number as usize].take()?;
+        // Of what cannot be shown to be closed, the engine's thread takes care all the same.
+        let _ = watch(&self.closing, &socket, cookie);
+        let _ = epoll::delete(&self.epoll, &socket);
+        Some(Gone { number, _end: socket })
     }
 
     /// Numbers that were taken are free again.
@@ -235,6 +265,10 @@ impl Ends {
 mod tests {
     use super::*;
 
+    fn gone(ends: &mut Ends) -> Vec<u32> {
+        ends.gone().iter().map(|gone| gone.number).collect()
+    }
+
     /// Whoever gave an end back had not closed its copy yet: the number was given to two holders.
     #[test]
     fn who_is_gone_is_told_once_though_somebody_has_a_copy_of_the_end() {
@@ -244,15 +278,15 @@ mod tests {
         let copy = lent.socket().try_clone().unwrap();
         drop(holder);
         drop(lent);
-        assert_eq!(ends.gone(), [number]);
-        assert!(ends.gone().is_empty());
+        assert_eq!(gone(&mut ends), [number]);
+        assert!(gone(&mut ends).is_empty());
         ends.release(vec![number]);
         let again = ends.make(1, 16).unwrap().remove(0);
         assert_eq!(again.0, number);
-        assert!(ends.gone().is_empty() && ends.has(number));
+        assert!(gone(&mut ends).is_empty() && ends.has(number));
         drop(copy);
         drop(again);
-        assert_eq!(ends.gone(), [number]);
+        assert_eq!(gone(&mut ends), [number]);
     }
 
     #[test]
@@ -263,17 +297,17 @@ mod tests {
             made.iter().map(|(number, _)| *number).collect::<Vec<_>>(),
             [0, 1, 2]
         );
-        assert!(ends.gone().is_empty());
+        assert!(gone(&mut ends).is_empty());
         assert!(ends.has(2) && !ends.has(3));
         let (number, first) = made.remove(1);
         let copy = first.try_clone().unwrap();
         assert_eq!(ends.identify(copy.as_fd()), Some(number));
         drop(first);
-        assert!(ends.gone().is_empty());
+        assert!(gone(&mut ends).is_empty());
         drop(copy);
-        assert_eq!(ends.gone(), [1]);
+        assert_eq!(gone(&mut ends), [1]);
         assert!(!ends.has(1));
-        assert!(ends.gone().is_empty());
+        assert!(gone(&mut ends).is_empty());
         assert_eq!(ends.make(1, 16).unwrap()[0].0, 3);
         ends.release(vec![1]);
         let again = ends.make(2, 16).unwrap();
@@ -282,6 +316,28 @@ mod tests {
             [1, 4]
         );
         assert_eq!(ends.identify(again[0].1.as_fd()), Some(1));
+    }
+
+    #[test]
+    fn what_is_to_be_closed_is_seen_until_it_is_closed() {
+        let mut ends = Ends::new().unwrap();
+        let sees = |ends: &Ends| {
+            let mut state = [PollFd::from_borrowed_fd(ends.closings(), PollFlags::IN)];
+            let at_once = Timespec {
+                tv_sec: 0,
+                tv_nsec: 0,
+            };
+            poll(&mut state, Some(&at_once)).unwrap() == 1
+        };
+        let holders = ends.make(2, 16).unwrap();
+        assert!(!sees(&ends));
+        drop(holders);
+        assert!(sees(&ends));
+        let gone = ends.gone();
+        assert_eq!(gone.len(), 2);
+        assert!(sees(&ends), "nobody has closed anything yet");
+        drop(gone);
+        assert!(!sees(&ends));
     }
 
     #[test]
@@ -294,11 +350,11 @@ mod tests {
         drop(copy);
         let (again, heir) = ends.inherit(number).unwrap().unwrap();
         assert_eq!((again, ends.identify(heir.as_fd())), (number, Some(number)));
-        assert!(ends.gone().is_empty(), "the former one is told of");
+        assert!(gone(&mut ends).is_empty(), "the former one is told of");
         assert!(ends.inherit(number).unwrap().is_none());
         assert!(ends.inherit(7).unwrap().is_none());
         drop(heir);
-        assert_eq!(ends.gone(), [number]);
+        assert_eq!(gone(&mut ends), [number]);
         assert!(ends.inherit(number).unwrap().is_none(), "it was taken");
         assert!(ends.numbers.is_empty());
     }
@@ -310,9 +366,9 @@ mod tests {
         let lent = ends.lend(number).unwrap().unwrap();
         assert!(ends.lend(number).unwrap().is_none(), "lent twice");
         drop(other);
-        assert!(ends.gone().is_empty() && is_alone(lent.socket()));
+        assert!(gone(&mut ends).is_empty() && is_alone(lent.socket()));
         drop(lent);
-        assert_eq!(ends.gone(), [number]);
+        assert_eq!(gone(&mut ends), [number]);
         assert_eq!(ends.lend(number).unwrap_err(), Errno::BADF);
         ends.release(vec![number]);
         let (again, _other) = ends.make(1, 1).unwrap().remove(0);

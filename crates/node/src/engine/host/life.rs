@@ -22,7 +22,7 @@ use toehold_shm::{Carver, Doorbell, Lease, Leased, Region};
 use toehold_stack::Config;
 
 use super::connections::Connections;
-use super::ends::Lent;
+use super::ends::{Gone, Lent};
 use super::relay::{Forward, Messenger, Relays};
 use crate::attached::{Description, Descriptors};
 use crate::clock;
@@ -322,8 +322,13 @@ impl Life {
 
     /// No process has these holders any more. What they stood for is closed soon, and
     /// their numbers are [free](Life::freed) then.
-    pub(super) fn let_go(&self, holders: Vec<u32>) {
+    pub(super) fn let_go(&self, holders: Vec<Gone>) {
         self.fabric.let_go(holders);
+    }
+
+    /// Rings once all of that is closed that was to be closed soon.
+    pub(super) fn await_closing(&self, bell: Doorbell) {
+        self.fabric.await_closing(bell);
     }
 
     /// Holders that stand for nothing any more.

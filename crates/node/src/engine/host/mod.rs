@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use toehold_link::mq::PeerDescriptors;
+use toehold_shm::Doorbell;
 
 use self::ends::Ends;
 use self::life::{Burial, Life, give_up};
@@ -185,6 +186,17 @@ impl State {
         };
         self.processes.insert(number, joined);
         Ok(number)
+    }
+
+    /// Lets go of all holders that nobody has any more.
+    fn let_all_go(&mut self) {
+        loop {
+            let gone = self.ends.gone();
+            match &self.life {
+                Some(life) if !gone.is_empty() => life.let_go(gone),
+                _ => return,
+            }
+        }
     }
 
     /// Begins another life in place of one that is lost.
@@ -369,6 +381,21 @@ impl Host for StackHost {
         }
     }
 
+    fn closings(&self) -> Result<OwnedFd, Refusal> {
+        let state = self.lock();
+        let copy = rustix::io::fcntl_dupfd_cloexec(state.ends.closings(), 0);
+        copy.map_err(out_of_descriptors)
+    }
+
+    fn await_closing(&self, bell: Doorbell) {
+        let mut state = self.lock();
+        state.let_all_go();
+        match &state.life {
+            Some(life) => life.await_closing(bell),
+            None => bell.ring(),
+        }
+    }
+
     fn status(&self) -> StackStatus {
         let seen = self.look(|life| {
             let status = look::status(&life.shards)?;
@@ -474,13 +501,7 @@ impl Host for StackHost {
             life.end_relays();
         }
         // What dead programs had is closed as well, and its bytes are delivered.
-        loop {
-            let gone = state.ends.gone();
-            match &state.life {
-                Some(life) if !gone.is_empty() => life.let_go(gone),
-                _ => break,
-            }
-        }
+        state.let_all_go();
         let life = state.life.take();
         drop(state);
         if let Some(mut life) = life {

@@ -1,0 +1,145 @@
+//! `wait`, `waitpid` and their variants: what a process had that has ended is closed by then.
+//!
+//! The kernel closes a process's descriptors before others hear of its end. What is closed then
+//! of the node's, the engine finds out, and does so before these calls return.
+
+use core::ffi::c_int;
+use core::mem::MaybeUninit;
+
+use libc::{id_t, idtype_t, pid_t, rusage, siginfo_t};
+
+use crate::answer::{errno, set_errno};
+use crate::inside::{Inside, is_inside};
+use crate::{next, node, start};
+
+/// A child has ended, and perhaps what it had. Signals' handlers wait for children, too, so this takes
+/// neither memory nor locks.
+#[cold]
+fn ended() {
+    if is_inside() || !start::is_wanted() {
+        return;
+    }
+    let before = errno();
+    let _inside = Inside::enter();
+    node::await_closing();
+    set_errno(before);
+}
+
+/// Waits, where the program may want to know nothing of how the child has ended.
+///
+/// # Safety
+///
+/// `status` is null, or there is room for one.
+unsafe fn waited(status: *mut c_int, wait: impl FnOnce(*mut c_int) -> pid_t) -> pid_t {
+    let mut own = 0;
+    let status = match status.is_null() {
+        true => &raw mut own,
+        false => status,
+    };
+    let child = wait(status);
+    // SAFETY: it was written.
+    if child > 0 && is_over(unsafe { status.read() }) {
+        ended();
+    }
+    child
+}
+
+fn is_over(status: c_int) -> bool {
+    libc::WIFEXITED(status) || libc::WIFSIGNALED(status)
+}
+
+/// `wait(2)`.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn wait(status: *mut c_int) -> pid_t {
+    // SAFETY: as the program passed it.
+    unsafe { waited(status, |status| next::wait(status)) }
+}
+
+/// `waitpid(2)`.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn waitpid(process: pid_t, status: *mut c_int, options: c_int) -> pid_t {
+    // SAFETY: as the program passed it.
+    unsafe { waited(status, |status| next::waitpid(process, status, options)) }
+}
+
+/// `wait3(2)`.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn wait3(status: *mut c_int, options: c_int, usage: *mut rusage) -> pid_t {
+    // SAFETY: as the program passed it.
+    unsafe { waited(status, |status| next::wait3(status, options, usage)) }
+}
+
+/// `wait4(2)`.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn wait4(
+    process: pid_t,
+    status: *mut c_int,
+    options: c_int,
+    usage: *mut rusage,
+) -> pid_t {
+    // SAFETY: as the program passed it.
+    unsafe { waited(status, |status| next::wait4(process, status, options, usage)) }
+}
+
+/// `waitid(2)`.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn waitid(
+    which: idtype_t,
+    id: id_t,
+    info: *mut siginfo_t,
+    options: c_int,
+) -> c_int {
+    // SAFETY: as the program passed it.
+    unsafe { waited_for(info, |info| next::waitid(which, id, info, options)) }
+}
+
+/// The same where it is told of in `info`.
+///
+/// # Safety
+///
+/// `info` is null, or there is room for one.
+pub(super) unsafe fn waited_for<T: PartialEq + From<i8>>(
+    info: *mut siginfo_t,
+    wait: impl FnOnce(*mut siginfo_t) -> T,
+) -> T {
+    let mut own = MaybeUninit::<siginfo_t>::zeroed();
+    let info = match info.is_null() {
+        true => own.as_mut_ptr(),
+        false => info,
+    };
+    let done = wait(info);
+    // SAFETY: it was written.
+    if done == T::from(0) && unsafe { tells_of_end(&*info) } {
+        ended();
+    }
+    done
+}
+
+/// # Safety
+///
+/// It is what `waitid(2)` tells.
+unsafe fn tells_of_end(info: &siginfo_t) -> bool {
+    let over = [libc::CLD_EXITED, libc::CLD_KILLED, libc::CLD_DUMPED];
+    // SAFETY: the caller says so.
+    unsafe { info.si_pid() != 0 && over.contains(&info.si_code) }
+}
