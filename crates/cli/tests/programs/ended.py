@@ -1,11 +1,12 @@
-"""What becomes of connections and listeners whose last process ends: run on a node and over the kernel, it prints
-the same."""
+"""What becomes of connections and listeners whose last process closes them or ends: run on a node and over the
+kernel, it prints the same."""
 
 import ctypes
 import errno
 import os
 import signal
 import socket
+import struct
 import time
 
 HOST = "127.0.0.1"
@@ -130,6 +131,53 @@ def left_to_a_child():
     return first, said(one.recv, 1)
 
 
+def closed_after_a_fork(how, unread):
+    listener = listening()
+    one = socket.create_connection(listener.getsockname())
+    other = listener.accept()[0]
+    child = os.fork()
+    if not child:
+        os._exit(0)
+    os.waitpid(child, 0)
+    one.setblocking(False)
+    if unread:
+        one.send(b"unread")
+    match how:
+        case "close":
+            other.close()
+        case "linger":
+            other.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 5))
+            other.close()
+        case "reset":
+            other.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            other.close()
+        case "last copy":
+            copy = other.dup()
+            other.close()
+            copy.close()
+        case "range":
+            os.closerange(other.fileno(), other.fileno() + 1)
+            other.detach()
+        case "over":
+            os.dup2(listener.fileno(), other.fileno())
+    return said(one.recv, 1)
+
+
+def closed_listener_after_a_fork(again):
+    listener = listening()
+    at = listener.getsockname()
+    child = os.fork()
+    if not child:
+        os._exit(0)
+    os.waitpid(child, 0)
+    listener.close()
+    if not again:
+        return reached(at)
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    return said(listener.bind, at), said(listener.listen), reached(at)
+
+
 for end in ("exits", "killed", "told", "becomes another"):
     for unread in (False, True):
         often("of another", of_another, end, "waitpid", unread)
@@ -137,3 +185,8 @@ for wait in WAITS:
     often("of another", of_another, "killed", wait, False)
 often("of another's listener", of_anothers_listener)
 often("left to a child", left_to_a_child)
+for how in ("close", "linger", "reset", "last copy", "range", "over"):
+    for unread in (False, True):
+        often("closed after a fork", closed_after_a_fork, how, unread)
+for again in (False, True):
+    often("closed listener", closed_listener_after_a_fork, again)

@@ -1,11 +1,12 @@
 //! `close`, `dup`, `fcntl` and their variants.
 
 use core::ffi::{c_int, c_uint, c_ulong};
+use std::sync::Arc;
 
 use toehold_posix::errno::Errno;
 
 use crate::answer::answer;
-use crate::file::Kind;
+use crate::file::{File, Kind};
 use crate::inside::{Inside, is_inside};
 use crate::{next, node, relay, table};
 
@@ -32,18 +33,18 @@ pub(crate) unsafe extern "C" fn close(fd: c_int) -> c_int {
         return answer(Err(Errno::BADF));
     }
     let _inside = Inside::enter();
-    forget(fd);
+    let _file = forget(fd);
     // SAFETY: a plain number.
     unsafe { next::close(fd) }
 }
 
-/// The number is about to be closed, or to be something else's.
-pub(super) fn forget(number: c_int) {
-    let Some((file, last)) = table::take(number) else {
-        return;
-    };
+/// The number is about to be closed, or to be something else's. What it was is to be dropped after that: whoever
+/// closes the last number of all processes finds that nobody has it any more.
+#[must_use]
+pub(super) fn forget(number: c_int) -> Option<Arc<File>> {
+    let (file, last) = table::take(number)?;
     if !last {
-        return;
+        return Some(file);
     }
     crate::epoll::closed(&file);
     if let Kind::Stream(stream) = &file.kind
@@ -52,6 +53,7 @@ pub(super) fn forget(number: c_int) {
         table::own(std::os::fd::AsRawFd::as_raw_fd(&copy));
         stream.keep_last(copy);
     }
+    Some(file)
 }
 
 /// `close_range(2)`.
@@ -72,7 +74,11 @@ pub(crate) unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: 
     }
     let inside = Inside::enter();
     let within = |number: &c_int| (first..=last).contains(&(*number as c_uint));
-    table::used().into_iter().filter(within).for_each(forget);
+    let files: Vec<_> = table::used()
+        .into_iter()
+        .filter(within)
+        .filter_map(forget)
+        .collect();
     let own = table::known().into_iter().filter(|&number| table::is_own(number));
     let own: Vec<c_int> = own.filter(within).collect();
     let mut from = first;
@@ -89,6 +95,7 @@ pub(crate) unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: 
         // SAFETY: plain numbers.
         outcome |= unsafe { next::close_range(from, last, flags) };
     }
+    drop(files);
     drop(inside);
     outcome
 }
@@ -162,13 +169,15 @@ fn over(from: c_int, to: c_int, dup: impl FnOnce() -> c_int) -> c_int {
         return answer(Err(Errno::BADF));
     }
     let inside = Inside::enter();
+    let mut former = None;
     if table::is_own(to) {
         // The number is the program's to choose; the library goes on without.
         table::disown(to);
     } else if rustix::io::fcntl_getfd(table::borrow(&from)).is_ok() {
-        forget(to);
+        former = forget(to);
     }
     let number = dup();
+    drop(former);
     if number >= 0 {
         copied(from, number);
         drop(inside);

@@ -163,10 +163,12 @@ pub(crate) unsafe extern "C" fn fclose(stream: *mut FILE) -> c_int {
     // SAFETY: the program passes one of its streams.
     let number = unsafe { libc::fileno(stream) };
     let is_stream = table::get(number).is_some_and(|file| file.stream().is_some());
-    if !is_stream && table::has(number) && !is_inside() {
-        let _inside = Inside::enter();
-        super::descriptors::forget(number);
+    if is_stream || !table::has(number) || is_inside() {
+        // SAFETY: as the program passed it.
+        return unsafe { next::fclose(stream) };
     }
+    let _inside = Inside::enter();
+    let _file = super::descriptors::forget(number);
     // SAFETY: as the program passed it.
     unsafe { next::fclose(stream) }
 }

@@ -16,6 +16,9 @@ use toehold_stack::{Event, Settings};
 
 use crate::error::{from_holder, gone, parents};
 
+/// How long the engine may take to close something, before whoever has let go of it goes on.
+const CLOSING: Duration = Duration::from_millis(200);
+
 /// What all handles of a node share.
 pub(crate) struct Shared {
     pub(super) place: Place,
@@ -97,7 +100,7 @@ impl Shared {
     }
 
     /// Lets go of a connection of a shard: closes it, unless another process may have it
-    /// too, and then it is closed once nobody has it. `linger` says how long whoever is
+    /// too, and then the engine closes it once nobody has it. `linger` says how long whoever is
     /// the last to have it waits before that, if at all, and `wait` does so.
     pub(crate) fn unmake(
         &self,
@@ -121,10 +124,11 @@ impl Shared {
             holder
         } else {
             shard.unwatch(source, handle.process());
+            drop(shard);
             if linger.is_none() {
+                self.let_go(holder);
                 return Ok(());
             }
-            drop(shard);
             let Some(holder) = handle.inherit(holder) else {
                 return Ok(());
             };
@@ -216,10 +220,20 @@ impl Shared {
             shard.respond();
             handle.settle(&mut shard);
         }
-        if exclusive {
-            shards.get(0).give_back(holder);
+        match exclusive {
+            true => shards.get(0).give_back(holder),
+            false => self.let_go(holder),
         }
         Ok(())
+    }
+
+    /// Lets go of a holder that other processes may have too. If none has, what it stood for is closed
+    /// now, as the kernel would have closed it.
+    fn let_go(&self, holder: Holder) {
+        drop(holder);
+        if let Place::Elsewhere(node) = &self.place {
+            node.await_closing(CLOSING);
+        }
     }
 
     /// The connection or listener that a descriptor is, in every shard that has it.
