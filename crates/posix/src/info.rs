@@ -21,6 +21,7 @@ pub fn tcp_info(info: &Info) -> Vec<u8> {
         (offset_of!(tcp_info, tcpi_snd_mss), segment),
         (offset_of!(tcp_info, tcpi_rcv_mss), segment),
         (offset_of!(tcp_info, tcpi_advmss), segment),
+        (offset_of!(tcp_info, tcpi_pmtu), info.path_mtu.into()),
         (
             offset_of!(tcp_info, tcpi_unacked),
             info.unacknowledged.div_ceil(segment),

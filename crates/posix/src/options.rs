@@ -95,25 +95,25 @@ fn tcp_option(name: c_int, value: &[u8]) -> Outcome<Meaning> {
 
 fn ip_option(level: c_int, name: c_int, value: &[u8]) -> Outcome<Meaning> {
     Ok(Meaning::Stack(match (level, name) {
-        (IPPROTO_IP, IP_TOS) | (IPPROTO_IPV6, IPV6_TCLASS) => {
-            SocketOption::TrafficClass(integer(value)? as u8)
-        }
+        (IPPROTO_IP, IP_TOS) => SocketOption::TrafficClass(integer_or_byte(value) as u8),
+        (IPPROTO_IPV6, IPV6_TCLASS) => SocketOption::TrafficClass(integer(value)? as u8),
         (IPPROTO_IPV6, IPV6_V6ONLY) => SocketOption::V6Only(switch(value)?),
         (IPPROTO_IP, IP_MTU_DISCOVER | IP_FREEBIND) => return Ok(Meaning::Nothing),
         _ => return Err(Errno::NOPROTOOPT),
     }))
 }
 
-/// An int, or where Linux allows it, a byte.
 fn integer(value: &[u8]) -> Outcome<c_int> {
-    match value {
-        [byte] => Ok(c_int::from(*byte)),
-        value => Ok(c_int::from_ne_bytes(*value.first_chunk().ok_or(Errno::INVAL)?)),
-    }
+    Ok(c_int::from_ne_bytes(*value.first_chunk().ok_or(Errno::INVAL)?))
+}
+
+/// As options of IPv4 are: what is too short is a byte, or nothing.
+fn integer_or_byte(value: &[u8]) -> c_int {
+    integer(value).unwrap_or_else(|_| value.first().copied().unwrap_or(0).into())
 }
 
 fn switch(value: &[u8]) -> Outcome<bool> {
-    Ok(c_int::from_ne_bytes(*value.first_chunk().ok_or(Errno::INVAL)?) != 0)
+    Ok(integer(value)? != 0)
 }
 
 fn positive(value: &[u8]) -> Outcome<u32> {
@@ -166,7 +166,9 @@ mod tests {
     #[test]
     fn values_have_the_length_of_their_type() {
         assert_eq!(switch(&[1]), Err(Errno::INVAL));
-        assert_eq!(integer(&[7]), Ok(7));
+        assert_eq!(integer(&[7]), Err(Errno::INVAL));
+        let shorter = [&[][..], &[7], &[7, 8, 9], &[1, 2, 0, 0]];
+        assert_eq!(shorter.map(integer_or_byte), [0, 7, 7, 513]);
         assert_eq!(positive(&(-1_i32).to_ne_bytes()), Err(Errno::INVAL));
         assert_eq!(size(&(-1_i32).to_ne_bytes()), Ok(u32::MAX));
         let linger = [1_i32, 5].map(i32::to_ne_bytes).concat();

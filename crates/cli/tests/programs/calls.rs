@@ -29,9 +29,18 @@ fn calls_wait_as_the_kernels_do() {
 
 #[test]
 #[ignore = "needs python3"]
-fn what_a_process_had_that_has_ended_is_closed() {
+fn what_the_last_process_closes_is_closed_at_once() {
     alike(0, |place| {
         let script = place.file("ended.py", include_str!("ended.py"));
+        place.says(&["python3", &script])
+    });
+}
+
+#[test]
+#[ignore = "needs python3"]
+fn options_say_what_the_kernels_say() {
+    alike(0, |place| {
+        let script = place.file("options.py", include_str!("options.py"));
         place.says(&["python3", &script])
     });
 }

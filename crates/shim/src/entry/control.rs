@@ -17,6 +17,8 @@ const OUT_QUEUE: c_ulong = 0x5411;
 const ASYNC: c_ulong = 0x5452;
 /// FIOSETOWN, SIOCSPGRP.
 const SET_OWNER: [c_ulong; 2] = [0x8901, 0x8902];
+/// SIOCGSTAMP and SIOCGSTAMPNS, with times of either width.
+const TIME_OF_LAST: [c_ulong; 4] = [0x8906, 0x8907, 0x8010_8906, 0x8010_8907];
 /// SIOCOUTQNSD.
 const UNSENT: c_ulong = 0x894b;
 
@@ -69,6 +71,10 @@ pub(crate) unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: c_u
 ///
 /// `argument` is null or points to a number.
 unsafe fn control(stream: &Stream, request: c_ulong, argument: *mut c_int) -> Option<Outcome<c_int>> {
+    if TIME_OF_LAST.contains(&request) {
+        // Segments have none.
+        return Some(Err(Errno::NOENT));
+    }
     let inner = &stream.inner;
     let number = match request {
         libc::FIONREAD => inner.readable_bytes(),

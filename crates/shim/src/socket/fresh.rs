@@ -173,6 +173,9 @@ impl Fresh {
             (begun, _) => begun,
         }?;
         let stream = Stream::connecting(begun, self);
+        if let Some(local) = local {
+            stream.history.note_bound(local.ip());
+        }
         for option in self.other_options() {
             stream.apply(option)?;
         }

@@ -1,6 +1,7 @@
 //! What the program has set of a socket, for the one that takes its place.
 
 use core::ffi::{c_int, c_void};
+use std::net::IpAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -47,6 +48,29 @@ impl History {
     /// The same for another socket.
     pub(super) fn copy(&self) -> History {
         History(Mutex::new(self.settings()))
+    }
+
+    /// As the kernel does it: what is bound to an address of IPv6 is for IPv6 only.
+    pub(super) fn note_bound(&self, at: IpAddr) {
+        if at.is_ipv6() && !at.is_unspecified() {
+            self.note(libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, &1_i32.to_ne_bytes());
+        }
+    }
+
+    /// What the connections of a listener have that was set so.
+    pub(super) fn of_connections(&self) -> History {
+        let settings = self.settings();
+        // A priority is a socket's own, whether it was set as such or as a kind of service.
+        let of_priority = |setting: &Setting| {
+            let named = (setting.level, setting.name);
+            named == (libc::SOL_SOCKET, libc::SO_PRIORITY) || named == (libc::IPPROTO_IP, libc::IP_TOS)
+        };
+        let has_priority = settings.iter().any(of_priority);
+        let history = History(Mutex::new(settings));
+        if has_priority {
+            history.note(libc::SOL_SOCKET, libc::SO_PRIORITY, &[0; size_of::<c_int>()]);
+        }
+        history
     }
 
     /// Whether a switch is on; `None` if nobody has touched it.
@@ -120,6 +144,24 @@ mod tests {
         history.note(libc::IPPROTO_IP, 42, &[0; 136]);
         history.note(libc::IPPROTO_IPV6, libc::IPV6_ADD_MEMBERSHIP, &[0; 20]);
         assert!(history.settings().is_empty());
+    }
+
+    #[test]
+    fn a_priority_is_a_sockets_own() {
+        let history = History::default();
+        assert!(history.of_connections().settings().is_empty());
+        for (level, name) in [
+            (libc::IPPROTO_IP, libc::IP_TOS),
+            (libc::SOL_SOCKET, libc::SO_PRIORITY),
+        ] {
+            let history = History::default();
+            history.note(level, name, &[16, 0, 0, 0]);
+            let of_connections = history.of_connections();
+            assert_eq!(
+                of_connections.switch(libc::SOL_SOCKET, libc::SO_PRIORITY),
+                Some(false)
+            );
+        }
     }
 
     #[test]

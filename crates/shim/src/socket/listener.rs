@@ -52,11 +52,13 @@ impl Listener {
         if let Some(limit) = fresh.fast_open() {
             let _ = inner.set_option(SocketOption::FastOpen(limit));
         }
+        let history = fresh.history.copy();
+        history.note_bound(at.ip());
         Some(Listener {
             behind: Behind::forward(&inner, fresh.domain, number, Which::Unattended),
             inner,
             domain: fresh.domain,
-            history: fresh.history.copy(),
+            history,
             others: fresh.other_options(),
             mode: Mode::new(),
             backlog: AtomicI32::new(backlog),
@@ -66,11 +68,16 @@ impl Listener {
 
     /// The node's, from the program that this process ran before.
     pub(crate) fn inherited(inner: TcpListener, domain: c_int, number: c_int) -> Listener {
+        let history = History::default();
+        // Of what the former program has set, the node does not know this.
+        if rustix::net::sockopt::socket_reuseport(table::borrow(&number)) == Ok(true) {
+            history.note(libc::SOL_SOCKET, libc::SO_REUSEPORT, &1_i32.to_ne_bytes());
+        }
         Listener {
             behind: Behind::forward(&inner, domain, number, Which::Unattended),
             inner,
             domain,
-            history: History::default(),
+            history,
             others: Vec::new(),
             mode: Mode::inherited(number),
             backlog: AtomicI32::new(c_int::MAX),

@@ -5,21 +5,19 @@ use core::sync::atomic::Ordering::Relaxed;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use libc::{
-    IP_TOS, IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP, IPV6_TCLASS, IPV6_V6ONLY, SO_ACCEPTCONN, SO_DOMAIN,
-    SO_ERROR, SO_KEEPALIVE, SO_LINGER, SO_OOBINLINE, SO_PEERCRED, SO_PROTOCOL, SO_RCVBUF, SO_RCVLOWAT,
-    SO_RCVTIMEO, SO_REUSEADDR, SO_REUSEPORT, SO_SNDBUF, SO_SNDTIMEO, SO_TYPE, SOL_SOCKET, TCP_CONGESTION,
-    TCP_CORK, TCP_INFO, TCP_KEEPCNT, TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_MAXSEG, TCP_NODELAY, TCP_QUICKACK,
-    TCP_USER_TIMEOUT,
+    AF_INET6, IP_MTU, IP_TOS, IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP, IPV6_TCLASS, IPV6_V6ONLY, SO_ACCEPTCONN,
+    SO_DOMAIN, SO_ERROR, SO_KEEPALIVE, SO_LINGER, SO_OOBINLINE, SO_PEERCRED, SO_PROTOCOL, SO_RCVBUF,
+    SO_RCVLOWAT, SO_RCVTIMEO, SO_REUSEADDR, SO_REUSEPORT, SO_SNDBUF, SO_SNDTIMEO, SO_TYPE, SOL_SOCKET,
+    TCP_CONGESTION, TCP_CORK, TCP_INFO, TCP_KEEPCNT, TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_MAXSEG, TCP_NODELAY,
+    TCP_QUICKACK, TCP_USER_TIMEOUT,
 };
 use toehold_posix::errno::{Errno, Outcome};
 use toehold_posix::options::{Meaning, TCP_INQ, TCP_NOTSENT_LOWAT, meaning, said_of_buffer};
+use toehold_socket::State;
 
 use super::Stream;
 use crate::answer::outcome;
 use crate::next;
-
-/// TCP_CA_NAME_MAX: how long the kernel's names of congestion control are, with zeros at the end.
-const CONGESTION_LENGTH: usize = 16;
 
 /// TCP_AO_ADD_KEY, TCP_AO_DEL_KEY and TCP_AO_INFO, which libc does not name yet.
 const AUTHENTICATION: [c_int; 3] = [38, 39, 40];
@@ -36,6 +34,22 @@ const OF_ALL_SOCKETS: [c_int; 8] = [
     libc::SO_NO_CHECK,
     libc::SO_PRIORITY,
 ];
+
+/// Options of Unix sockets. What stands for a connection is one, which a TCP socket is not.
+const OF_UNIX_SOCKETS: [c_int; 5] = [
+    libc::SO_PASSCRED,
+    libc::SO_PASSSEC,
+    libc::SO_PEERGROUPS,
+    SO_PASSPIDFD,
+    SO_PEERPIDFD,
+];
+const SO_PASSPIDFD: c_int = 76;
+const SO_PEERPIDFD: c_int = 77;
+
+/// Whether what stands for a connection is not asked.
+fn is_shadows(name: c_int) -> bool {
+    OF_ALL_SOCKETS.contains(&name) || OF_UNIX_SOCKETS.contains(&name)
+}
 
 /// Options that the kernel would take, and that must not be taken if they have no effect.
 pub(super) fn is_never_without_effect(level: c_int, name: c_int) -> bool {
@@ -55,16 +69,35 @@ pub(crate) enum Value {
 impl Stream {
     /// Sets an option. `None`: it is one of the descriptor's.
     pub(crate) fn set_option(&self, level: c_int, name: c_int, value: &[u8]) -> Option<Outcome<c_int>> {
+        match (level, name) {
+            (IPPROTO_TCP, TCP_CONGESTION) => return Some(self.set_congestion(value)),
+            // Of a socket that has no port yet.
+            (IPPROTO_IPV6, IPV6_V6ONLY) if self.domain == AF_INET6 => return Some(Err(Errno::INVAL)),
+            (IPPROTO_IPV6, _) if self.domain != AF_INET6 => {
+                return Some(self.set_shadow(level, name, value));
+            }
+            _ => {}
+        }
         match meaning(level, name, value) {
             Ok(Meaning::Nothing) => Some(self.set_shadow(level, name, value)),
             Ok(meaning) => Some(self.apply(meaning).map(|()| {
                 self.history.note(level, name, value);
                 0
             })),
-            Err(Errno::NOPROTOOPT) if level == SOL_SOCKET && !OF_ALL_SOCKETS.contains(&name) => None,
+            Err(Errno::NOPROTOOPT) if level == SOL_SOCKET && !is_shadows(name) => None,
             Err(Errno::NOPROTOOPT) => Some(self.set_shadow(level, name, value)),
             Err(errno) => Some(Err(errno)),
         }
+    }
+
+    /// The stack has two of the kernel's ways to control congestion. Of another one the program sees no more
+    /// than its name.
+    fn set_congestion(&self, value: &[u8]) -> Outcome<c_int> {
+        let set = self.set_shadow(IPPROTO_TCP, TCP_CONGESTION, value)?;
+        if let Ok(meaning) = meaning(IPPROTO_TCP, TCP_CONGESTION, value) {
+            self.apply(meaning)?;
+        }
+        Ok(set)
     }
 
     /// Options that change nothing, for a node has nothing that they could change, or does so
@@ -93,8 +126,11 @@ impl Stream {
             SOL_SOCKET => return self.socket_option(name),
             IPPROTO_TCP => return self.tcp_option(name),
             IPPROTO_IP if name == IP_TOS => self.settings()?.traffic_class().into(),
-            IPPROTO_IPV6 if name == IPV6_TCLASS => self.settings()?.traffic_class().into(),
-            IPPROTO_IPV6 if name == IPV6_V6ONLY => 0,
+            IPPROTO_IP if name == IP_MTU => self.path_mtu()?,
+            IPPROTO_IPV6 if self.domain == AF_INET6 && name == IPV6_TCLASS => {
+                self.settings()?.traffic_class().into()
+            }
+            IPPROTO_IPV6 if self.domain == AF_INET6 && name == libc::IPV6_MTU => self.path_mtu()?,
             _ => return self.shadow(),
         };
         Ok(Value::Bytes(bytes(number)))
@@ -102,6 +138,14 @@ impl Stream {
 
     fn shadow(&self) -> Outcome<Value> {
         self.history.shadow(self.domain).map(Value::Shadow)
+    }
+
+    fn path_mtu(&self) -> Outcome<c_int> {
+        let info = self.inner.info().map_err(Errno::from)?;
+        match info.state {
+            State::Closed => Err(Errno::NOTCONN),
+            _ => Ok(info.path_mtu.into()),
+        }
     }
 
     fn settings(&self) -> Outcome<toehold_socket::Settings> {
@@ -121,7 +165,8 @@ impl Stream {
             SO_ACCEPTCONN => 0,
             SO_KEEPALIVE => settings.keepalive().into(),
             SO_REUSEADDR => settings.reuse_address().into(),
-            SO_REUSEPORT => settings.reuse_port().into(),
+            // The node's listener lets processes share its port, whatever the program has set.
+            SO_REUSEPORT => self.history.switch(SOL_SOCKET, name).unwrap_or(false).into(),
             SO_OOBINLINE => settings.urgent_inline().into(),
             SO_SNDBUF => said_of_buffer(settings.send_buffer()),
             SO_RCVBUF => said_of_buffer(settings.receive_buffer()),
@@ -141,7 +186,7 @@ impl Stream {
             SO_PEERCRED => {
                 return Ok(Value::Bytes([0, -1, -1].map(c_int::to_ne_bytes).concat()));
             }
-            _ if OF_ALL_SOCKETS.contains(&name) => return self.shadow(),
+            _ if is_shadows(name) => return self.shadow(),
             _ => return Ok(Value::Descriptor),
         };
         Ok(Value::Bytes(bytes(number)))
@@ -160,12 +205,6 @@ impl Stream {
             TCP_NOTSENT_LOWAT => settings.unsent_low_water() as c_int,
             TCP_INQ => self.reports_unread.load(Relaxed).into(),
             TCP_MAXSEG => self.inner.info().map_err(Errno::from)?.segment_size.into(),
-            // As the kernel does it: programs do not end the name themselves.
-            TCP_CONGESTION => {
-                let mut name = settings.congestion_name().as_bytes().to_vec();
-                name.resize(CONGESTION_LENGTH, 0);
-                return Ok(Value::Bytes(name));
-            }
             TCP_INFO => {
                 let info = self.inner.info().map_err(Errno::from)?;
                 return Ok(Value::Bytes(toehold_posix::info::tcp_info(&info)));

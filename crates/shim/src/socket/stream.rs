@@ -85,7 +85,7 @@ impl Stream {
     /// One that has what was set of its listener.
     pub(super) fn accepted(inner: TcpStream, domain: c_int, listeners: &History) -> Stream {
         let mut stream = Stream::connected(inner, domain);
-        stream.history = listeners.copy();
+        stream.history = listeners.of_connections();
         stream
     }
 

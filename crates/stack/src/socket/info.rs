@@ -26,6 +26,8 @@ pub struct Info {
     pub slow_start_threshold: u32,
     /// Largest payload of a segment, bytes.
     pub segment_size: u16,
+    /// Largest packet that the path carries, bytes.
+    pub path_mtu: u16,
     /// The peer's window, bytes.
     pub send_window: u32,
     /// Bytes sent and not acknowledged.
@@ -100,6 +102,7 @@ impl Tcp {
             congestion_window: pcb.congestion.cwnd(),
             slow_start_threshold: pcb.congestion.ssthresh(),
             segment_size: pcb.mss,
+            path_mtu: pcb.path.mtu,
             send_window: pcb.snd_wnd,
             unacknowledged: pcb.outstanding(),
             unsent: pcb.unsent(),

@@ -1,0 +1,117 @@
+"""What connections say of options that the node has in its own way, or not at all: run on a node and over the kernel, it
+prints the same."""
+
+import errno
+import fcntl
+import socket
+import struct
+
+IP_MTU, IPV6_MTU = 14, 24
+SO_PEERPIDFD, SO_PASSPIDFD, SO_PEERGROUPS = 77, 76, 59
+TCP_NOTSENT_LOWAT = 25
+
+
+def show(*values):
+    print(*values, flush=True)
+
+
+def said(call, *arguments):
+    """What a call returns, or the name of its error."""
+    try:
+        return call(*arguments)
+    except OSError as error:
+        return errno.errorcode.get(error.errno, str(error))
+
+
+def three(host="127.0.0.1", prepare=lambda listener, client: None):
+    """A listener, and both ends of a connection to it."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener, client = socket.socket(family), socket.socket(family)
+    prepare(listener, client)
+    listener.bind((host, 0))
+    listener.listen()
+    client.connect(listener.getsockname())
+    return listener, client, listener.accept()[0]
+
+
+def congestion():
+    def name(one):
+        return one.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 64)
+
+    def take(one, value):
+        return said(one.setsockopt, socket.IPPROTO_TCP, socket.TCP_CONGESTION, value)
+
+    with open("/proc/sys/net/ipv4/tcp_available_congestion_control") as file:
+        names = [name.encode() for name in file.read().split()]
+    show(*map(name, three()))
+    for value in [*names, b"reno\0rest", b"none such", b""]:
+        _, client, server = three()
+        show(value, take(client, value), name(client), name(server))
+        show(*map(name, three(prepare=lambda listener, client: take(listener, value))))
+        show(*map(name, three(prepare=lambda listener, client: take(client, value))))
+
+
+def of_listeners():
+    """What an accepted connection has from its listener, and what it has not."""
+    for option, value in (
+        (socket.SO_REUSEPORT, 0),
+        (socket.SO_REUSEPORT, 1),
+        (socket.SO_PRIORITY, 5),
+        (socket.SO_KEEPALIVE, 1),
+    ):
+        all = three(prepare=lambda listener, client: value and listener.setsockopt(socket.SOL_SOCKET, option, value))
+        show(option, value, *(one.getsockopt(socket.SOL_SOCKET, option) for one in all))
+    set_service = lambda listener, client: listener.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, 16)
+    show(*(one.getsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY) for one in three(prepare=set_service)))
+
+
+def of_paths():
+    for host, level, option in (("127.0.0.1", socket.IPPROTO_IP, IP_MTU), ("::1", socket.IPPROTO_IPV6, IPV6_MTU)):
+        listener, client, server = three(host)
+        show("mtu", said(listener.getsockopt, level, option), *(one.getsockopt(level, option) > 1000 for one in (client, server)))
+
+
+def of_ipv6():
+    for host in ("127.0.0.1", "::1"):
+        _, client, server = three(host)
+        for one in (client, server):
+            for option in (socket.IPV6_V6ONLY, socket.IPV6_TCLASS):
+                for value in (b"\1", struct.pack("i", 1)):
+                    show(host, option, len(value), said(one.setsockopt, socket.IPPROTO_IPV6, option, value))
+            show(said(one.getsockopt, socket.IPPROTO_IPV6, socket.IPV6_V6ONLY))
+    only = lambda listener, client: [
+        one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1) for one in (listener, client)
+    ]
+    bind = lambda listener, client: client.bind(("::1", 0))
+    for prepare in (only, bind):
+        show(*(one.getsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY) for one in three("::1", prepare)))
+
+
+def of_other_sockets():
+    _, client, server = three()
+    for one in (client, server):
+        for option in (socket.SO_PASSCRED, socket.SO_PASSSEC, SO_PASSPIDFD, SO_PEERGROUPS, SO_PEERPIDFD):
+            show(option, said(one.getsockopt, socket.SOL_SOCKET, option), said(one.setsockopt, socket.SOL_SOCKET, option, 1))
+
+
+def too_short():
+    _, client, _ = three()
+    of_tcp = ["NODELAY", "CORK", "KEEPIDLE", "KEEPINTVL", "KEEPCNT", "USER_TIMEOUT", "QUICKACK", "MAXSEG", "LINGER2"]
+    options = [(socket.IPPROTO_TCP, getattr(socket, f"TCP_{name}")) for name in of_tcp]
+    options += [(socket.IPPROTO_TCP, TCP_NOTSENT_LOWAT)]
+    of_all = ["RCVBUF", "SNDBUF", "RCVLOWAT", "KEEPALIVE", "OOBINLINE", "REUSEADDR", "REUSEPORT", "LINGER", "RCVTIMEO"]
+    options += [(socket.SOL_SOCKET, getattr(socket, f"SO_{name}")) for name in of_all]
+    options += [(socket.IPPROTO_IP, option) for option in (socket.IP_TOS, socket.IP_TTL)]
+    for level, option in options:
+        show(level, option, *(said(client.setsockopt, level, option, bytes(len)) for len in (0, 1, 3)))
+
+
+def times():
+    _, client, _ = three()
+    for request in (0x8906, 0x8907):
+        show("time", said(fcntl.ioctl, client, request, bytes(16)))
+
+
+for part in (congestion, of_listeners, of_paths, of_ipv6, of_other_sockets, too_short, times):
+    show(part.__name__)
+    part()
