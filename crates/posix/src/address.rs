@@ -21,7 +21,10 @@ pub enum Passed {
 /// `address` is null or points to `len` readable bytes.
 pub unsafe fn read(address: *const sockaddr, len: socklen_t) -> Outcome<Passed> {
     let len = len as usize;
-    if is_outside(address.cast::<u8>(), len) {
+    if len > size_of::<libc::sockaddr_storage>() {
+        return Err(Errno::INVAL);
+    }
+    if len > 0 && is_outside(address.cast::<u8>(), len) {
         return Err(Errno::FAULT);
     }
     if len < size_of::<libc::sa_family_t>() {

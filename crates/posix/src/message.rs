@@ -27,6 +27,50 @@ pub unsafe fn parts<'a>(parts: *const iovec, count: usize) -> Outcome<&'a [iovec
     Ok(unsafe { core::slice::from_raw_parts(parts, count) })
 }
 
+/// Whether Linux takes the control messages that a program sends with over TCP.
+///
+/// # Errors
+///
+/// `EINVAL` for one that is shorter than its head or longer than what is there, and for one of the
+/// socket's own that is unknown.
+///
+/// # Safety
+///
+/// The message's control area is readable for its length.
+pub unsafe fn check_control(message: &msghdr) -> Outcome<()> {
+    const HEAD: usize = size_of::<cmsghdr>();
+    let mut at = 0;
+    while message.msg_controllen.saturating_sub(at) >= HEAD {
+        // SAFETY: a head lies there, as was just checked.
+        let head = unsafe {
+            message
+                .msg_control
+                .byte_add(at)
+                .cast::<cmsghdr>()
+                .read_unaligned()
+        };
+        if !(HEAD..=message.msg_controllen - at).contains(&head.cmsg_len) {
+            return Err(Errno::INVAL);
+        }
+        if head.cmsg_level == libc::SOL_SOCKET && !is_taken(head.cmsg_type, head.cmsg_len - HEAD) {
+            return Err(Errno::INVAL);
+        }
+        at += head.cmsg_len.next_multiple_of(size_of::<usize>());
+    }
+    Ok(())
+}
+
+/// Whether there is a control message of a socket's of that kind and length.
+fn is_taken(kind: c_int, len: usize) -> bool {
+    /// SO_TIMESTAMPING_NEW.
+    const TIMESTAMPING: c_int = 65;
+    match kind {
+        libc::SCM_RIGHTS | libc::SCM_CREDENTIALS => true,
+        libc::SO_MARK | libc::SO_PRIORITY | libc::SO_TIMESTAMPING | TIMESTAMPING => len == size_of::<c_int>(),
+        _ => false,
+    }
+}
+
 /// Collects what the parts hold.
 ///
 /// # Safety
@@ -111,6 +155,42 @@ pub unsafe fn put_control(message: &mut msghdr, level: c_int, kind: c_int, data:
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn control_messages_are_whole_and_known() {
+        let check = |heads: &[(usize, c_int, c_int)], room: usize| {
+            let mut area = [0_usize; 16];
+            let mut at = 0;
+            for &(len, level, kind) in heads {
+                // SAFETY: zeroes are a head.
+                let mut head = unsafe { core::mem::zeroed::<cmsghdr>() };
+                (head.cmsg_len, head.cmsg_level, head.cmsg_type) = (len, level, kind);
+                // SAFETY: there is room for all heads of the test.
+                unsafe { area.as_mut_ptr().byte_add(at).cast::<cmsghdr>().write(head) };
+                at += len.next_multiple_of(8);
+            }
+            // SAFETY: zeroes are a message.
+            let mut message = unsafe { core::mem::zeroed::<msghdr>() };
+            (message.msg_control, message.msg_controllen) = (area.as_mut_ptr().cast(), room);
+            // SAFETY: the area is as long as said.
+            unsafe { check_control(&message) }
+        };
+        let rights = (20, libc::SOL_SOCKET, libc::SCM_RIGHTS);
+        assert_eq!(check(&[], 15), Ok(()), "no head");
+        assert_eq!(check(&[rights, (20, libc::SOL_IP, 99)], 48), Ok(()));
+        assert_eq!(
+            check(&[rights, (20, libc::SOL_SOCKET, 99)], 48),
+            Err(Errno::INVAL)
+        );
+        assert_eq!(check(&[(20, libc::SOL_SOCKET, libc::SO_MARK)], 24), Ok(()));
+        assert_eq!(
+            check(&[(24, libc::SOL_SOCKET, libc::SO_MARK)], 24),
+            Err(Errno::INVAL)
+        );
+        for len in [0, 15, 25] {
+            assert_eq!(check(&[(len, libc::SOL_IP, 1)], 24), Err(Errno::INVAL), "{len}");
+        }
+    }
 
     #[test]
     fn parts_are_filled_in_order_and_skipped_when_empty() {

@@ -47,6 +47,15 @@ fn options_say_what_the_kernels_say() {
 
 #[test]
 #[ignore = "needs python3"]
+fn messages_are_what_the_kernels_are() {
+    alike(0, |place| {
+        let script = place.file("messages.py", include_str!("messages.py"));
+        place.says(&["python3", &script])
+    });
+}
+
+#[test]
+#[ignore = "needs python3"]
 fn there_are_no_rings_past_the_library() {
     // Over one, a program would ask the kernel to watch a connection that the kernel never
     // hears of, and wait for ever.

@@ -232,7 +232,11 @@ unsafe fn parts<'a>(parts: *const iovec, count: size_t) -> Outcome<&'a [iovec]> 
         return Err(Errno::FAULT);
     }
     // SAFETY: the caller says so.
-    unsafe { message::parts(parts, count) }
+    let parts = unsafe { message::parts(parts, count) }?;
+    match parts.iter().any(|part| part.iov_len.cast_signed() < 0) {
+        true => Err(Errno::INVAL),
+        false => Ok(parts),
+    }
 }
 
 /// How many parts a message has. As the kernel, which says something else of too many of them

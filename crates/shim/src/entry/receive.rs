@@ -279,7 +279,7 @@ pub(crate) unsafe extern "C" fn recvmmsg(
             }
             done += 1;
             // The time is looked at between messages only, as recvmmsg(2) says.
-            if message.msg_len == 0 || limit.is_some_and(|limit| began.elapsed() >= limit) {
+            if how & libc::MSG_OOB != 0 || limit.is_some_and(|limit| began.elapsed() >= limit) {
                 break;
             }
         }
@@ -311,8 +311,10 @@ unsafe fn receive_message(stream: &Stream, message: *mut msghdr, flags: c_int) -
     // SAFETY: it is one of the program's messages.
     let mut buffers = unsafe { rooms(message.msg_iov, parts_of(message)?) }?;
     let received = stream.receive(&mut buffers, flags)?;
-    message.msg_namelen = 0;
-    message.msg_flags = flags & libc::MSG_OOB;
+    if !message.msg_name.is_null() {
+        message.msg_namelen = 0;
+    }
+    message.msg_flags = flags & (libc::MSG_OOB | libc::MSG_CMSG_CLOEXEC);
     if stream.reports_unread.load(core::sync::atomic::Ordering::Relaxed)
         && is_writable(message.msg_control.cast::<u8>(), message.msg_controllen)
     {

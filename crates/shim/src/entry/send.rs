@@ -5,10 +5,11 @@ use std::io::IoSlice;
 
 use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t};
 use toehold_posix::errno::{Errno, Outcome};
+use toehold_posix::message::check_control;
 
 use super::{bytes, count, gathered, on_stream, parts_of};
 use crate::answer::errno;
-use crate::memory::is_writable;
+use crate::memory::{is_readable, is_writable};
 use crate::next;
 use crate::socket::Stream;
 
@@ -128,8 +129,8 @@ pub(crate) unsafe extern "C" fn send(fd: c_int, buffer: *const c_void, len: size
     }
 }
 
-/// `sendto(2)`. A connected socket sends to its peer, whatever address is given. With
-/// MSG_FASTOPEN it connects first.
+/// `sendto(2)`. A connected socket sends to its peer, whatever address is given, as long as it can be read.
+/// With MSG_FASTOPEN it connects first.
 ///
 /// # Safety
 ///
@@ -149,7 +150,12 @@ pub(crate) unsafe extern "C" fn sendto(
         return unsafe { send(fd, buffer, len, flags & !libc::MSG_FASTOPEN) };
     }
     // SAFETY: the program passes a buffer of that length.
-    match on_stream(fd, |stream| stream.send(&[unsafe { bytes(buffer, len) }?], flags)) {
+    match on_stream(fd, |stream| {
+        // SAFETY: as the program passed it.
+        let buffer = unsafe { bytes(buffer, len) }?;
+        check_address(to, to_len)?;
+        stream.send(&[buffer], flags)
+    }) {
         Some(sent) => pipe(sent, flags),
         // SAFETY: what is not ours is as it was.
         None => unsafe { next::sendto(fd, buffer, len, flags, to, to_len) },
@@ -231,11 +237,39 @@ pub(crate) unsafe extern "C" fn sendmmsg(
 unsafe fn send_message(stream: &Stream, message: *const msghdr, flags: c_int) -> Outcome<ssize_t> {
     // SAFETY: the caller says so.
     let message = unsafe { super::passed(message) }?;
-    if !message.msg_name.is_null() && message.msg_namelen.cast_signed() < 0 {
-        return Err(Errno::INVAL);
+    if !message.msg_name.is_null() {
+        if message.msg_namelen.cast_signed() < 0 {
+            return Err(Errno::INVAL);
+        }
+        // What is too long is cut off.
+        check_address(message.msg_name.cast(), message.msg_namelen.min(LONGEST_ADDRESS))?;
     }
     // SAFETY: it is one of the program's messages.
-    stream.send(&unsafe { gathered(message.msg_iov, parts_of(message)?) }?, flags)
+    let buffers = unsafe { gathered(message.msg_iov, parts_of(message)?) }?;
+    if message.msg_controllen > 0 {
+        if !is_readable(message.msg_control.cast::<u8>(), message.msg_controllen) {
+            return Err(Errno::FAULT);
+        }
+        // SAFETY: it can be read.
+        unsafe { check_control(message) }?;
+    }
+    stream.send(&buffers, flags)
+}
+
+const LONGEST_ADDRESS: socklen_t = size_of::<libc::sockaddr_storage>() as socklen_t;
+
+/// Whether an address can be read. What it says is of no account.
+fn check_address(address: *const sockaddr, len: socklen_t) -> Outcome<()> {
+    if address.is_null() {
+        return Ok(());
+    }
+    if len > LONGEST_ADDRESS {
+        return Err(Errno::INVAL);
+    }
+    match is_readable(address.cast::<u8>(), len as usize) {
+        true => Ok(()),
+        false => Err(Errno::FAULT),
+    }
 }
 
 /// Whether the call has opened a connection of the node's.

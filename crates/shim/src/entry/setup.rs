@@ -200,22 +200,33 @@ unsafe fn connect_on_node(fd: c_int, to: *const sockaddr, len: socklen_t) -> Opt
     let _inside = Inside::enter();
     // SAFETY: the program passes an address of that length.
     let to = match unsafe { read_address(to, len) } {
-        Ok(Passed::Inet(to)) => plain(to),
+        Ok(Passed::Inet(to)) => Ok(plain(to)),
         // SAFETY: as the program passed it.
         Ok(Passed::Unspecified) => return unsafe { disconnect(&file, fd, (to, len)) },
         Err(_) if file.stream().is_none() => return None,
-        Err(errno) => return Some(Err(errno)),
+        Err(Errno::FAULT) => return Some(Err(Errno::FAULT)),
+        Err(errno) if !has_family(len) => return Some(Err(errno)),
+        Err(errno) => Err(errno),
     };
-    match &file.kind {
-        Kind::Fresh(fresh) if fresh.is_attempted() => None,
-        Kind::Fresh(fresh) => connect_fresh(fresh, &file, fd, to),
-        Kind::Stream(stream) => match stream.connect_again() {
-            Ok(true) => connect_anew(stream, &file, fd, to),
+    match (&file.kind, to) {
+        (Kind::Fresh(fresh), _) if fresh.is_attempted() => None,
+        (Kind::Fresh(fresh), Ok(to)) => connect_fresh(fresh, &file, fd, to),
+        // Of one that is connected, it does not matter where to.
+        (Kind::Stream(stream), to) => match stream.connect_again() {
+            Ok(true) => match to {
+                Ok(to) => connect_anew(stream, &file, fd, to),
+                Err(errno) => Some(Err(errno)),
+            },
             Ok(false) => Some(Ok(0)),
             Err(errno) => Some(Err(errno)),
         },
         _ => None,
     }
+}
+
+/// Whether an address of that length is looked at any further.
+fn has_family(len: socklen_t) -> bool {
+    (size_of::<libc::sa_family_t>()..=size_of::<libc::sockaddr_storage>()).contains(&(len as usize))
 }
 
 /// `connect` to no address dissolves what there is.
