@@ -294,7 +294,9 @@ print(listener.accept()[0].recv(1))
 later.join()
 later = threading.Timer(0.2, connect)
 later.start()
-print(listener.accept()[1] == ends[-1].getsockname())
+name = listener.accept()[1]
+later.join()
+print(name == ends[-1].getsockname())
 ";
 
 /// Its listener did not wait any more, for good.
