@@ -12,6 +12,7 @@ use toehold_node::control::Connection;
 use toehold_node::fabric::{Fabric, NodeRecord};
 use toehold_node::run;
 use toehold_posix::errno::{Errno, Outcome};
+use toehold_shm::Slot;
 use toehold_socket::Node;
 
 use crate::{process, signals, stack, table};
@@ -44,6 +45,8 @@ struct Place {
 
 static PLACE: ArcSwapOption<Place> = ArcSwapOption::const_empty();
 static NODE: ArcSwapOption<Node> = ArcSwapOption::const_empty();
+/// The same, for signals' handlers: a thread's first look there takes no memory, and frees none.
+static LATEST: Slot<Node> = Slot::new();
 /// The process that has attached.
 static ATTACHED: AtomicU32 = AtomicU32::new(0);
 
@@ -184,7 +187,7 @@ pub(crate) fn leave() {
 pub(crate) fn await_closing() {
     /// Nothing takes so long, if the engine is not stopped.
     const LONGEST: Duration = Duration::from_millis(200);
-    if let Some(node) = NODE.load().as_ref() {
+    if let Some(node) = LATEST.get() {
         node.await_closing(LONGEST);
     }
 }
@@ -211,7 +214,10 @@ fn attach() -> Option<Arc<Node>> {
         let node = Node::attach(&place.fabric, place.record.name.as_str()).ok()?;
         let node = Arc::new(node);
         PLACE.store(Some(Arc::new(place)));
-        let former = NODE.swap(Some(Arc::clone(&node)));
+        let former = [
+            NODE.swap(Some(Arc::clone(&node))),
+            LATEST.replace(Some(Arc::clone(&node))),
+        ];
         if ATTACHED.swap(process::number(), Relaxed) != process::number() {
             // What the parent has is not dropped here.
             std::mem::forget(former);

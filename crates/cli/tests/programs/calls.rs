@@ -37,6 +37,17 @@ fn what_the_last_process_closes_is_closed_at_once() {
 }
 
 #[test]
+#[ignore = "needs cc"]
+fn a_handler_that_waits_for_children_takes_no_memory() {
+    alike(0, |place| {
+        let program = place.compile("cc", "ended", include_str!("ended.c"));
+        let said = place.says(&[&program]);
+        assert_eq!(said, "3 ended, 0 taken\n");
+        said
+    });
+}
+
+#[test]
 #[ignore = "needs python3"]
 fn options_say_what_the_kernels_say() {
     alike(0, |place| {

@@ -147,22 +147,26 @@ impl Mode {
         taken
     }
 
-    /// Whether the program wants a signal for each connection: asked of what does not listen yet,
-    /// and has no mark.
+    /// Whether the program wants a signal for each connection.
     pub(crate) fn wants_signals(number: c_int) -> bool {
-        rustix::fs::fcntl_getfl(table::borrow(&number)).is_ok_and(|flags| flags.contains(ASYNC))
+        let flags = rustix::fs::fcntl_getfl(table::borrow(&number));
+        // Another process that listens at the same socket has marked it.
+        flags.is_ok_and(|flags| flags.contains(ASYNC)) && !is_marked(number)
     }
 
     /// Whether somebody else has a kernel's listener beside the node's, and this process the
     /// kernel's alone: the program wants it to wait, which it does not any more.
     #[cold]
     pub(crate) fn is_anothers(number: c_int) -> bool {
-        let descriptor = table::borrow(&number);
-        rustix::fs::fcntl_getfl(descriptor).is_ok_and(|flags| flags.contains(MARK))
-            // SAFETY: a plain number; nobody is told of what comes, or the mark is the program's.
-            && unsafe { next::fcntl(number, libc::F_GETOWN, 0) } == 0
-            && rustix::net::sockopt::socket_acceptconn(descriptor) == Ok(true)
+        is_marked(number) && rustix::net::sockopt::socket_acceptconn(table::borrow(&number)) == Ok(true)
     }
+}
+
+/// Whether a socket has the mark. With an owner, who is told of what comes, it is no mark.
+fn is_marked(number: c_int) -> bool {
+    rustix::fs::fcntl_getfl(table::borrow(&number)).is_ok_and(|flags| flags.contains(MARK))
+        // SAFETY: a plain number.
+        && unsafe { next::fcntl(number, libc::F_GETOWN, 0) } == 0
 }
 
 /// Changes a listener's flags. What they were, if they are others now.

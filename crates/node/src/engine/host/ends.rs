@@ -49,7 +49,7 @@ pub(super) struct Lent {
 #[derive(Debug)]
 pub(super) struct Gone {
     pub(super) number: u32,
-    _end: OwnedFd,
+    _end: Option<OwnedFd>,
 }
 
 impl Lent {
@@ -241,11 +241,22 @@ impl Ends {
     }
 
     fn take(&mut self, number: u32) -> Option<Gone> {
-        let End { socket, cookie, .. } = self.ends[number as usize].take()?;
+        let End {
+            socket,
+            cookie,
+            is_lent,
+        } = self.ends[number as usize].take()?;
+        if is_lent {
+            // It is watched by a name that it does not have any more, and ends with its last copy only.
+            return Some(Gone { number, _end: None });
+        }
         // Of what cannot be shown to be closed, the engine's thread takes care all the same.
         let _ = watch(&self.closing, &socket, cookie);
         let _ = epoll::delete(&self.epoll, &socket);
-        Some(Gone { number, _end: socket })
+        Some(Gone {
+            number,
+            _end: Some(socket),
+        })
     }
 
     /// Numbers that were taken are free again.
