@@ -74,7 +74,7 @@ pub unsafe fn write(from: SocketAddr, domain: i32, address: *mut sockaddr, len: 
 ///
 /// # Safety
 ///
-/// As for [`write`].
+/// As for [`write()`].
 pub unsafe fn write_bytes(from: &[u8], address: *mut sockaddr, len: *mut socklen_t) {
     if address.is_null() || len.is_null() {
         return;

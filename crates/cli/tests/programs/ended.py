@@ -95,7 +95,7 @@ def of_another(end, wait, unread):
     return said(one.recv, 9)
 
 
-def of_anothers_listener():
+def of_a_listener_elsewhere():
     told, tell = os.pipe()
     child = os.fork()
     if not child:
@@ -183,7 +183,7 @@ for end in ("exits", "killed", "told", "becomes another"):
         often("of another", of_another, end, "waitpid", unread)
 for wait in WAITS:
     often("of another", of_another, "killed", wait, False)
-often("of another's listener", of_anothers_listener)
+often("of another's listener", of_a_listener_elsewhere)
 often("left to a child", left_to_a_child)
 for how in ("close", "linger", "reset", "last copy", "range", "over"):
     for unread in (False, True):

@@ -91,7 +91,7 @@ unsafe fn accept_by(way: Way, fd: c_int, from: *mut sockaddr, len: *mut socklen_
             }
             // SAFETY: what is not ours is as it was.
             Ok(None) => match unsafe { way.next(fd, from, len) } {
-                -1 if errno() == libc::EAGAIN && Mode::is_anothers(fd) => {
+                -1 if errno() == libc::EAGAIN && Mode::is_of_another(fd) => {
                     if let Err(errno) = wait_for_kernels(fd, &mut patience) {
                         return answer(Err(errno));
                     }

@@ -157,7 +157,7 @@ impl Mode {
     /// Whether somebody else has a kernel's listener beside the node's, and this process the
     /// kernel's alone: the program wants it to wait, which it does not any more.
     #[cold]
-    pub(crate) fn is_anothers(number: c_int) -> bool {
+    pub(crate) fn is_of_another(number: c_int) -> bool {
         is_marked(number) && rustix::net::sockopt::socket_acceptconn(table::borrow(&number)) == Ok(true)
     }
 }
