@@ -1,26 +1,15 @@
 """What connections say of options that the node has in its own way, or not at all: run on a node and over the kernel, it
 prints the same."""
 
-import errno
 import fcntl
 import socket
 import struct
 
+from said import said, show
+
 IP_MTU, IPV6_MTU = 14, 24
 SO_PEERPIDFD, SO_PASSPIDFD, SO_PEERGROUPS = 77, 76, 59
 TCP_NOTSENT_LOWAT = 25
-
-
-def show(*values):
-    print(*values, flush=True)
-
-
-def said(call, *arguments):
-    """What a call returns, or the name of its error."""
-    try:
-        return call(*arguments)
-    except OSError as error:
-        return errno.errorcode.get(error.errno, str(error))
 
 
 def three(host="127.0.0.1", prepare=lambda listener, client: None):

@@ -10,6 +10,8 @@ import struct
 import threading
 import time
 
+from said import said, show
+
 HOST = "127.0.0.1"
 ALL, PEEK, AT_ONCE, FORGET = socket.MSG_WAITALL, socket.MSG_PEEK, socket.MSG_DONTWAIT, 0x20
 libc = ctypes.CDLL(None, use_errno=True)
@@ -17,18 +19,6 @@ signal.signal(signal.SIGPIPE, signal.SIG_IGN)
 signal.signal(signal.SIGALRM, lambda *_: None)
 signal.signal(signal.SIGUSR1, lambda *_: handled.append(1))
 handled = []
-
-
-def show(*values):
-    print(*values, flush=True)
-
-
-def said(call, *arguments):
-    """What a call returns, or the name of its error."""
-    try:
-        return call(*arguments)
-    except OSError as error:
-        return errno.errorcode.get(error.errno, str(error))
 
 
 def done(returned):

@@ -17,21 +17,11 @@ import tempfile
 import threading
 import time
 
+from said import said, show
+
 HOST = "127.0.0.1"
 SOON = 0.05
 signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-
-
-def show(*values):
-    print(*values, flush=True)
-
-
-def said(call, *arguments):
-    """What a call returns, or the name of its error."""
-    try:
-        return call(*arguments)
-    except OSError as error:
-        return errno.errorcode.get(error.errno, str(error))
 
 
 listener = socket.socket()

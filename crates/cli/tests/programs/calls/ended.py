@@ -2,28 +2,17 @@
 kernel, it prints the same."""
 
 import ctypes
-import errno
 import os
 import signal
 import socket
 import struct
 import time
 
+from said import said, show
+
 HOST = "127.0.0.1"
 TIMES = 20
 libc = ctypes.CDLL(None, use_errno=True)
-
-
-def show(*values):
-    print(*values, flush=True)
-
-
-def said(call, *arguments):
-    """What a call returns, or the name of its error."""
-    try:
-        return call(*arguments)
-    except OSError as error:
-        return errno.errorcode.get(error.errno, str(error))
 
 
 def often(name, scene, *arguments):

@@ -3,12 +3,18 @@
 use crate::support::Fabrics;
 use crate::{Place, alike, counter};
 
+/// What a script says, which is to be the same everywhere.
+fn says(place: &Place, script: &str) -> String {
+    place.file("said.py", include_str!("said.py"));
+    let script = place.file("script.py", script);
+    place.says(&["python3", &script])
+}
+
 #[test]
 #[ignore = "needs python3"]
 fn calls_say_what_the_kernels_say() {
     alike(0, |place| {
-        let script = place.file("calls.py", include_str!("calls.py"));
-        let said = place.says(&["python3", &script]);
+        let said = says(place, include_str!("calls.py"));
         if let Some(fabrics) = &place.nodes {
             // Both ends are on one node, at the address by which every host calls itself.
             let status = fabrics.json("stat client --json");
@@ -21,19 +27,13 @@ fn calls_say_what_the_kernels_say() {
 #[test]
 #[ignore = "needs python3"]
 fn calls_wait_as_the_kernels_do() {
-    alike(0, |place| {
-        let script = place.file("waits.py", include_str!("waits.py"));
-        place.says(&["python3", &script])
-    });
+    alike(0, |place| says(place, include_str!("waits.py")));
 }
 
 #[test]
 #[ignore = "needs python3"]
 fn what_the_last_process_closes_is_closed_at_once() {
-    alike(0, |place| {
-        let script = place.file("ended.py", include_str!("ended.py"));
-        place.says(&["python3", &script])
-    });
+    alike(0, |place| says(place, include_str!("ended.py")));
 }
 
 #[test]
@@ -50,19 +50,13 @@ fn a_handler_that_waits_for_children_takes_no_memory() {
 #[test]
 #[ignore = "needs python3"]
 fn options_say_what_the_kernels_say() {
-    alike(0, |place| {
-        let script = place.file("options.py", include_str!("options.py"));
-        place.says(&["python3", &script])
-    });
+    alike(0, |place| says(place, include_str!("options.py")));
 }
 
 #[test]
 #[ignore = "needs python3"]
 fn messages_are_what_the_kernels_are() {
-    alike(0, |place| {
-        let script = place.file("messages.py", include_str!("messages.py"));
-        place.says(&["python3", &script])
-    });
+    alike(0, |place| says(place, include_str!("messages.py")));
 }
 
 #[test]
