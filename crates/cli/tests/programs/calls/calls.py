@@ -431,6 +431,11 @@ def files():
 
 def ports():
     """Many that have a port of the kernel's choice, as Tcl's, to one server at once."""
+    c = socket.socket()
+    c.bind((HOST, 0))
+    named = c.getsockname()
+    c.connect((HOST, port))
+    show("the port that was told", c.getsockname() == named, listener.accept()[1] == named)
     resource.setrlimit(resource.RLIMIT_NOFILE, (4096, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
     kept, failed = [], 0
     for _ in range(900):
@@ -440,11 +445,6 @@ def ports():
         failed += said(c.connect, (HOST, port)) is not None
         kept += [c, listener.accept()[0]]
     show("failed", failed)
-    c = socket.socket()
-    c.bind((HOST, 0))
-    named = c.getsockname()
-    c.connect((HOST, port))
-    show("the port that was told", c.getsockname() == named, listener.accept()[1] == named)
 
 
 def nested():
