@@ -7,6 +7,7 @@ mod channel;
 mod info;
 mod list;
 mod options;
+mod urgent;
 
 pub use info::{Info, Timer, TimerKind};
 pub use options::SocketOption;
