@@ -46,7 +46,6 @@ pub(crate) fn copy_bytes(from: &[u8], to: &mut [u8]) {
 /// has in its cache, and collapses when the destination lies a little behind the
 /// source modulo 4 KiB: 3.5 GB/s instead of 46 on Zen 4, for buffers as `malloc`
 /// places them.
-#[cfg(target_arch = "x86_64")]
 const LONG: usize = 1024;
 
 /// Copies `len` bytes that nobody else writes meanwhile.
@@ -148,7 +147,7 @@ unsafe fn copy_lines_256(from: *const u8, to: *mut u8, len: usize) {
 /// If the lengths differ.
 #[inline]
 pub(crate) fn copy_away(from: &[u8], to: &mut [u8]) {
-    #[cfg(all(target_arch = "x86_64", not(any(loom, miri))))]
+    #[cfg(not(any(loom, miri)))]
     if from.len() >= LONG {
         return crate::stream::copy(from, to);
     }

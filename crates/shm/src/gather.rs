@@ -9,6 +9,10 @@ use crate::copy::{copy_racing, sum_racing};
 /// Most places the bytes of one [`Gather`] lie in.
 pub const MAX_PARTS: usize = 8;
 
+/// From this length on it may pay to go past the caches.
+#[cfg(not(any(loom, miri)))]
+const LONG: usize = 4 << 10;
+
 #[derive(Clone, Copy)]
 struct Part {
     first: *const u8,
@@ -110,6 +114,44 @@ impl<'a> Gather<'a> {
             done += len;
         }
         done
+    }
+
+    /// Copies all bytes to the beginning of `into`, which another core will read, past the caches if
+    /// that is faster.
+    ///
+    /// # Panics
+    ///
+    /// If `into` is shorter.
+    #[inline]
+    pub fn copy_away(&self, into: &mut [u8]) {
+        #[cfg(not(any(loom, miri)))]
+        if self.len >= LONG {
+            return self.copy_long_away(into);
+        }
+        assert!(
+            self.copy_to(0, into) == self.len,
+            "there is room for {}",
+            into.len()
+        );
+    }
+
+    #[cfg(not(any(loom, miri)))]
+    fn copy_long_away(&self, into: &mut [u8]) {
+        use crate::stream::{Way, in_faster_way, stream_racing};
+        assert!(into.len() >= self.len, "there is room for {}", into.len());
+        in_faster_way(self.len, |way| {
+            let mut to = into.as_mut_ptr();
+            for (first, len) in self.parts() {
+                // SAFETY: as in `copy_to`; the parts together are no longer than `into`.
+                unsafe {
+                    match way {
+                        Way::Cached => copy_racing(first, to, len),
+                        Way::Streamed => stream_racing(first, to, len),
+                    }
+                    to = to.add(len);
+                }
+            }
+        });
     }
 
     /// The bytes from `offset` on, at most `len`.

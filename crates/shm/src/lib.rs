@@ -63,7 +63,7 @@ mod slab;
 mod slice;
 mod slot;
 mod steps;
-#[cfg(all(target_arch = "x86_64", not(any(loom, miri))))]
+#[cfg(not(any(loom, miri)))]
 mod stream;
 mod table;
 mod tape;
@@ -105,6 +105,8 @@ pub use slab::Slab;
 pub use slice::ask_for_short_slices;
 pub use slot::{Slot, Used};
 pub use steps::Steps;
+#[cfg(not(any(loom, miri)))]
+pub use stream::{Choice, Way, copy_past_caches};
 pub use table::Table;
 #[cfg(not(loom))]
 pub use tape::{Label, Tape, TapeReader};

@@ -129,7 +129,7 @@ impl Peer<'_> {
         header.copy_from_slice(Header::new(frame.offload, 0).as_bytes());
         let (headers, payload) = rest.split_at_mut(frame.headers.len());
         headers.copy_from_slice(frame.headers);
-        frame.payload.copy_to(0, payload);
+        frame.payload.copy_away(payload);
         record.commit();
         Ok(())
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use libc::{loff_t, off_t, pollfd, size_t, ssize_t};
 use toehold_posix::errno::{Errno, Outcome};
+use toehold_shm::{Choice, Way, copy_past_caches};
 
 use super::on_stream;
 use crate::answer::{errno, outcome, set_errno};
@@ -131,7 +132,7 @@ fn send_from(
     while total < count {
         if in_place {
             match stream.send_in_place(count - total, |places| {
-                read_cached(from, here + total as off_t, places)
+                read_cached(from, here + total as off_t, places, buffer)
             }) {
                 Ok(Some(0)) => break,
                 Ok(Some(sent)) => {
@@ -177,7 +178,61 @@ fn send_from(
 
 /// What the kernel has of a file in its memory. While a connection waits for it, others that
 /// share the connection do, too: so nothing is waited for that is on a disk, or comes over a network.
-fn read_cached(from: c_int, here: off_t, places: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+///
+/// The kernel writes through the caches. Where the peer's core is far, each store waits for its line
+/// there: then the bytes go to this core's own cache first, and from there past all of them.
+fn read_cached(
+    from: c_int,
+    here: off_t,
+    places: &mut [IoSliceMut<'_>],
+    buffer: &mut [u8],
+) -> io::Result<usize> {
+    static CHOICE: Choice = Choice::new();
+    let len = places.iter().map(|place| place.len()).sum();
+    let attempt = CHOICE.begin(len);
+    let read = match attempt.way() {
+        Way::Cached => read_now(from, here, places),
+        Way::Streamed => read_and_stream(from, here, places, buffer),
+    }?;
+    CHOICE.end(attempt, read);
+    Ok(read)
+}
+
+fn read_and_stream(
+    from: c_int,
+    here: off_t,
+    places: &mut [IoSliceMut<'_>],
+    buffer: &mut [u8],
+) -> io::Result<usize> {
+    let wanted: usize = places.iter().map(|place| place.len()).sum();
+    let (mut total, mut held) = (0, 0..0);
+    for place in places {
+        let mut place = &mut place[..];
+        while !place.is_empty() {
+            if held.is_empty() {
+                let room = buffer.len().min(wanted - total);
+                held = match read_now(
+                    from,
+                    here + total as off_t,
+                    &mut [IoSliceMut::new(&mut buffer[..room])],
+                ) {
+                    Ok(0) => return Ok(total),
+                    Ok(read) => 0..read,
+                    Err(_) if total > 0 => return Ok(total),
+                    Err(error) => return Err(error),
+                };
+            }
+            let (piece, rest) = place.split_at_mut(place.len().min(held.len()));
+            copy_past_caches(&buffer[held.start..held.start + piece.len()], piece);
+            held.start += piece.len();
+            total += piece.len();
+            place = rest;
+        }
+    }
+    Ok(total)
+}
+
+fn read_now(from: c_int, here: off_t, places: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
     // SAFETY: `IoSliceMut` is an `iovec` of a place that may be written.
     let read = unsafe {
         next::preadv2(

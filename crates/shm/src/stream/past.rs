@@ -1,0 +1,117 @@
+//! Stores that go past the caches.
+
+#[cfg(target_arch = "x86_64")]
+use core::arch::x86_64::{
+    __m128i, __m256i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128, _mm256_loadu_si256, _mm256_stream_si256,
+};
+
+use crate::copy::copy_racing;
+
+/// Copies a slice into another of the same length past the caches: afterwards none of them
+/// has anything of the destination.
+///
+/// # Panics
+///
+/// If the lengths differ.
+pub fn copy_past_caches(from: &[u8], to: &mut [u8]) {
+    assert_eq!(from.len(), to.len());
+    // SAFETY: two slices of the same length, one of them exclusive.
+    unsafe { stream_racing(from.as_ptr(), to.as_mut_ptr(), from.len()) };
+}
+
+/// Copies `len` bytes out of memory that somebody else may be writing past the caches.
+///
+/// # Safety
+///
+/// As for [`copy_racing`].
+#[cfg(target_arch = "x86_64")]
+pub(crate) unsafe fn stream_racing(from: *const u8, to: *mut u8, len: usize) {
+    let head = to.align_offset(64).min(len);
+    let lines = (len - head) / 64;
+    let body = head + lines * 64;
+    // SAFETY: demanded of the caller; so many lines are in both, and the destination's begin on a
+    // line; the feature was looked for.
+    unsafe {
+        copy_racing(from, to, head);
+        copy_racing(from.add(body), to.add(body), len - body);
+        if std::arch::is_x86_feature_detected!("avx") {
+            stream_lines_256(from.add(head), to.add(head), lines);
+        } else {
+            stream_lines(from.add(head), to.add(head), lines);
+        }
+    }
+    // SAFETY: streaming stores are in no order with others until here; what is
+    // published later must come after them.
+    unsafe { _mm_sfence() };
+}
+
+/// Elsewhere all stores go through the caches.
+///
+/// # Safety
+///
+/// As for [`copy_racing`].
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) unsafe fn stream_racing(from: *const u8, to: *mut u8, len: usize) {
+    // SAFETY: demanded of the caller.
+    unsafe { copy_racing(from, to, len) };
+}
+
+/// Copies so many lines of 64 bytes past the caches.
+///
+/// # Safety
+///
+/// `from` must be readable and `to` writable for all of them, without overlap, and `to` aligned
+/// to a line.
+#[cfg(target_arch = "x86_64")]
+unsafe fn stream_lines(from: *const u8, to: *mut u8, lines: usize) {
+    for part in 0..lines * 4 {
+        // SAFETY: demanded of the caller; a part is a quarter of a line.
+        unsafe {
+            let value = _mm_loadu_si128(from.add(part * 16).cast::<__m128i>());
+            _mm_stream_si128(to.add(part * 16).cast::<__m128i>(), value);
+        }
+    }
+}
+
+/// The same in wider pieces.
+///
+/// # Safety
+///
+/// As for [`stream_lines`], on a processor with AVX.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx")]
+unsafe fn stream_lines_256(from: *const u8, to: *mut u8, lines: usize) {
+    for line in 0..lines {
+        // SAFETY: demanded of the caller.
+        unsafe {
+            let (source, destination) = (from.add(line * 64), to.add(line * 64));
+            let first = _mm256_loadu_si256(source.cast::<__m256i>());
+            let second = _mm256_loadu_si256(source.add(32).cast::<__m256i>());
+            _mm256_stream_si256(destination.cast::<__m256i>(), first);
+            _mm256_stream_si256(destination.add(32).cast::<__m256i>(), second);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn streamed_copies_are_whole_at_every_alignment_and_length() {
+        let from: Vec<u8> = (0..5000_u32).map(|i| (i * 31 + i / 256) as u8).collect();
+        for offset in [0, 1, 15, 63] {
+            for len in [0, 1, 63, 64, 65, 1024, 4097] {
+                let mut to = vec![0; 5000];
+                copy_past_caches(&from[offset..offset + len], &mut to[offset..offset + len]);
+                assert_eq!(to[offset..offset + len], from[offset..offset + len]);
+                assert!(
+                    to[..offset]
+                        .iter()
+                        .chain(&to[offset + len..])
+                        .all(|&byte| byte == 0)
+                );
+            }
+        }
+    }
+}
