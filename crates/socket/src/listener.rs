@@ -38,6 +38,8 @@ pub(crate) struct Listener {
     nonblocking: AtomicBool,
     /// Whoever waits for it is known to be told on the node.
     attended: AtomicBool,
+    /// The shard of who waits for it is known.
+    settled: AtomicBool,
     spin: SpinBudget,
 }
 
@@ -140,6 +142,7 @@ impl TcpListener {
             holder: Some(holder),
             nonblocking: AtomicBool::new(false),
             attended: AtomicBool::new(false),
+            settled: AtomicBool::new(false),
             spin: SpinBudget::new(),
         };
         TcpListener {
@@ -286,6 +289,7 @@ impl TcpListener {
             }
         }
         if accepted.is_none() && waits {
+            self.settle()?;
             let waited = shards.block(shards.from_home(), &mut operation, spin, None);
             accepted = waited.map_err(gone)?;
         }
@@ -403,7 +407,20 @@ impl TcpListener {
             }
         }
         self.listener.attended.store(true, Relaxed);
-        Ok(())
+        self.settle()
+    }
+
+    /// Who waits here is a thread that makes its own connections in one shard. Of listeners that
+    /// share a port, this one has that shard's connections from now on, and others have the rest:
+    /// whose threads are at home there. So each thread works in its own shard.
+    fn settle(&self) -> io::Result<()> {
+        let Listener { node, settled, .. } = &*self.listener;
+        let shards = node.shards()?;
+        if shards.count() == 1 || settled.swap(true, Relaxed) {
+            return Ok(());
+        }
+        let home = shards.home();
+        self.with(|index, shard, id| shard.stack.prefer_listener(id, index == home))
     }
 
     /// For who knows it as long as it is there.

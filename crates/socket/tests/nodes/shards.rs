@@ -4,12 +4,15 @@ use std::collections::BTreeSet;
 use std::io::{ErrorKind, Read, Write};
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use toehold_node::Placement;
 use toehold_node::control::{Connection, SocketState, SocketStatus};
-use toehold_socket::{ConnectOptions, Events, Interest, Node, Poll, TcpListener, TcpStream, Token, Waker};
+use toehold_socket::{
+    ConnectOptions, Events, Interest, Node, Poll, SocketOption, TcpListener, TcpStream, Token, Waker,
+};
 
 use crate::programs::echo;
 use crate::roles::{Program, address, node, say, wait};
@@ -123,6 +126,68 @@ fn one_thread_accepts_what_comes_to_any_shard() {
         assert_empty(world.path(), "server");
         let refused = TcpStream::connect(&client, to).unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+    });
+}
+
+/// Accepts with a poll until all threads together have accepted so many, and says from whom.
+fn accept_with_poll(
+    server: &Node,
+    listener: &TcpListener,
+    ready: &Barrier,
+    left: &AtomicUsize,
+) -> Vec<(TcpStream, SocketAddr)> {
+    listener.set_nonblocking(true).unwrap();
+    let mut poll = Poll::new(server).unwrap();
+    let registry = poll.registry().clone();
+    registry.register(listener, Token(0), Interest::READABLE).unwrap();
+    let mut events = Events::with_capacity(1);
+    poll.poll(&mut events, Some(Duration::ZERO)).unwrap();
+    ready.wait();
+    let mut accepted = Vec::new();
+    while left.load(Relaxed) > 0 {
+        while let Ok(connection) = listener.accept() {
+            accepted.push(connection);
+            left.fetch_sub(1, Relaxed);
+        }
+        poll.poll(&mut events, Some(Duration::from_millis(10))).unwrap();
+    }
+    accepted
+}
+
+/// Each thread had the connections of all shards, and so two of four shared each stack.
+#[test]
+fn listeners_at_one_port_have_the_connections_of_their_threads_shards() {
+    within(60, || {
+        let world = World::sharded(&[("server", 2), ("client", 1)], Placement::Adaptive);
+        let (server, client) = (world.attach("server"), world.attach("client"));
+        let mut settings = server.default_settings().unwrap();
+        settings.apply(SocketOption::ReusePort(true)).unwrap();
+        let bind = |port| {
+            let at = SocketAddr::new(world.address(0).into(), port);
+            TcpListener::bind_with_settings(&server, at, 100, &settings).unwrap()
+        };
+        let first = bind(0);
+        let to = first.local_addr().unwrap();
+        let listeners = [first, bind(to.port())];
+        let (ready, left) = (Barrier::new(3), AtomicUsize::new(40));
+        std::thread::scope(|scope| {
+            let accepts = listeners
+                .each_ref()
+                .map(|listener| scope.spawn(|| accept_with_poll(&server, listener, &ready, &left)));
+            ready.wait();
+            let _streams = connect(&client, to, 40);
+            let shards = accepts.map(|thread| {
+                let accepted = thread.join().unwrap();
+                let peers: Vec<SocketAddr> = accepted.iter().map(|(_, peer)| *peer).collect();
+                let all = sockets(world.path(), "server", SocketState::Estab);
+                all.iter()
+                    .filter(|socket| socket.remote.is_some_and(|peer| peers.contains(&peer)))
+                    .map(|socket| socket.shard)
+                    .collect::<BTreeSet<_>>()
+            });
+            assert!(shards.iter().all(|used| used.len() == 1), "{shards:?}");
+            assert_ne!(shards[0], shards[1]);
+        });
     });
 }
 

@@ -96,6 +96,21 @@ impl Stack {
         Ok(())
     }
 
+    /// Of listeners that share an address and port ([`SocketOption::ReusePort`]), connections are
+    /// for those that are preferred, if any are: of a node with several stacks, those whose threads
+    /// use this one.
+    ///
+    /// [`SocketOption::ReusePort`]: crate::SocketOption::ReusePort
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`.
+    pub fn prefer_listener(&mut self, listener: ListenerId, preferred: bool) -> Result<(), SocketError> {
+        let index = self.tcp.resolve_listener(listener)?;
+        self.tcp.prefer_listener(index, preferred);
+        Ok(())
+    }
+
     /// Closes a listener. Connections that wait at it wait at one of those that it shares its
     /// port with; if there are none, they are reset.
     ///

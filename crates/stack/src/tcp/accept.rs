@@ -52,7 +52,7 @@ impl Tcp {
         self.listeners[index] = Listener {
             address,
             port,
-            open: 1,
+            flags: Listener::OPEN,
             on_events: 0,
             generation,
             backlog,
@@ -103,10 +103,14 @@ impl Tcp {
         &mut self.listeners[index as usize].settings
     }
 
+    pub(crate) fn prefer_listener(&mut self, index: u32, preferred: bool) {
+        self.listeners[index as usize].prefer(preferred);
+    }
+
     /// Closes a listener.
     pub(crate) fn close_listener(&mut self, index: u32) {
         self.unindex_listener(index);
-        self.listeners[index as usize].open = 0;
+        self.listeners[index as usize].flags = 0;
         self.scatter(index);
     }
 
@@ -178,20 +182,23 @@ impl Tcp {
         }
     }
 
-    /// Of the listeners that share an address and port, the one that a connection is for: the
-    /// same for every segment of its handshake, as long as none comes or goes.
+    /// Of the listeners that share an address and port, or of those of them that are preferred, if
+    /// any are, the one that a connection is for: the same for every segment of its handshake, as
+    /// long as none comes or goes.
     #[cold]
     fn one_that_shares(&self, one: &Listener, tuple: &FourTuple) -> Option<u32> {
-        let sharing = || {
-            self.listeners_on(one.port).filter(|&index| {
+        let sharing = |preferred: bool| {
+            self.listeners_on(one.port).filter(move |&index| {
                 let listener = &self.listeners[index as usize];
                 listener.is_open()
                     && (listener.address, listener.port) == (one.address, one.port)
                     && listener.may_share()
+                    && (!preferred || listener.is_preferred())
             })
         };
-        let chosen = self.keys.listener_of(tuple, sharing().count());
-        sharing().nth(chosen)
+        let preferred = sharing(true).next().is_some();
+        let chosen = self.keys.listener_of(tuple, sharing(preferred).count());
+        sharing(preferred).nth(chosen)
     }
 
     /// Whether there is a listener for connections to an address and port.

@@ -14,7 +14,8 @@ use crate::tuple::Address;
 pub(crate) struct Listener {
     pub(super) address: Address,
     pub(super) port: u16,
-    pub(super) open: u8,
+    /// [`Listener::OPEN`], [`Listener::PREFERRED`].
+    pub(super) flags: u8,
     pub(super) on_events: u8,
     pub(super) generation: u32,
     /// Most connections that may wait to be accepted, less one (as in BSD and Linux).
@@ -34,8 +35,24 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
+    /// It listens.
+    pub(super) const OPEN: u8 = 1;
+    /// Of those that share its address and port, connections are for it.
+    const PREFERRED: u8 = 1 << 1;
+
     pub(super) fn is_open(&self) -> bool {
-        self.open != 0
+        self.flags & Self::OPEN != 0
+    }
+
+    pub(super) fn is_preferred(&self) -> bool {
+        self.flags & Self::PREFERRED != 0
+    }
+
+    pub(super) fn prefer(&mut self, preferred: bool) {
+        match preferred {
+            true => self.flags |= Self::PREFERRED,
+            false => self.flags &= !Self::PREFERRED,
+        }
     }
 
     /// Forgets who waits, and on which lists it is itself.
