@@ -71,6 +71,6 @@ pub use self::holder::{Holder, HolderError};
 pub use self::local::LocalNode;
 pub use self::ownership::{Ownership, Relayed};
 pub use self::placement::{InvalidPlacement, Placement};
-pub use self::shard::{Interest, Shard, Subscription, Watched};
+pub use self::shard::{Interest, Shard, Subscription, Told, Watched};
 pub use self::shards::Shards;
 pub use self::wait::{Beside, Everywhere, Glance, Gone, Guard, Operation, ShardHandle, SpinBudget};

@@ -297,10 +297,11 @@ fn all_is_over(sockets: &Value) -> bool {
     states.all(|socket| socket["state"] == "TIME-WAIT")
 }
 
+/// What all shards of a node have counted.
 fn counter(status: &Value, name: &str) -> u64 {
     let counters = status["counters"].as_array().unwrap();
-    let found = counters.iter().find(|counter| counter["name"] == name);
-    found.unwrap()["value"].as_u64().unwrap()
+    let found = counters.iter().filter(|counter| counter["name"] == name);
+    found.map(|counter| counter["value"].as_u64().unwrap()).sum()
 }
 
 /// Bytes in which a piece that is missing, twice or elsewhere is seen.

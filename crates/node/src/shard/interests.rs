@@ -80,9 +80,11 @@ pub(crate) struct Entry {
     name: u32,
     /// What a registration is watched for, an [`Interest`].
     pub(crate) interest: u32,
-    kind: u16,
+    kind: u8,
     /// Not 0: in its poll's queue.
-    pub(crate) queued: u16,
+    pub(crate) queued: u8,
+    /// What the registrations in several shards of one source have in common; 0: it is in one.
+    pub(crate) group: u16,
     /// Next entry of its poll's queue.
     pub(crate) queue_next: u32,
     /// Neighbours among the entries of its poll.
@@ -99,8 +101,9 @@ impl Entry {
             owner,
             name: 0,
             interest: 0,
-            kind: kind as u16,
+            kind: kind as u8,
             queued: 0,
+            group: 0,
             queue_next: 0,
             set_next: 0,
             set_previous: 0,
@@ -119,6 +122,11 @@ impl Entry {
     /// The same under another name than 0.
     pub(crate) fn named(self, name: u32) -> Entry {
         Entry { name, ..self }
+    }
+
+    /// The same of a source that is in several shards.
+    pub(crate) fn in_group(self, group: u16) -> Entry {
+        Entry { group, ..self }
     }
 
     pub(crate) fn key(&self) -> Key {
@@ -148,7 +156,7 @@ impl Entry {
 
     #[inline]
     pub(crate) fn is(&self, kind: Kind) -> bool {
-        self.kind == kind as u16
+        self.kind == kind as u8
     }
 }
 
@@ -256,7 +264,7 @@ impl Interests {
             entry.queue_next = link();
             (entry.set_next, entry.set_previous) = (link(), link());
             if !entry.is(Kind::Waker) {
-                entry.queued = link() as u16 & 1;
+                entry.queued = link() as u8 & 1;
             }
         }
     }

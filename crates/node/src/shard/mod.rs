@@ -19,6 +19,7 @@ mod watching;
 pub use interest::Interest;
 pub use interests::Watched;
 pub(crate) use link::NodeLink;
+pub use polls::Told;
 pub(crate) use seats::{Pulse, WAITERS};
 pub(crate) use served::serve;
 pub(crate) use waiting::{Bells, Resters, Waiting, Wake, Wakes};

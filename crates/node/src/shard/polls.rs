@@ -10,7 +10,7 @@
 //! A registration is an [`Entry`] of the shard's interests, linked into its
 //! poll's set and, while it may be ready, into its poll's queue.
 
-use toehold_shm::{Carver, OutOfMemory, Slab};
+use toehold_shm::{Carver, OutOfMemory, Slab, Steps};
 use toehold_stack::{Event, Readiness, Stack};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -23,6 +23,19 @@ pub(super) const CAPACITY: u32 = 1 << 14;
 /// Polls in polls in polls are looked at so deep. Whoever passes the kernel's calls on has no
 /// deeper ones, nor any that watch themselves.
 pub(super) const MAX_DEPTH: u32 = 6;
+
+/// What a poll is told of a source.
+#[derive(Debug, Clone, Copy)]
+pub struct Told {
+    /// The program's number for its registration.
+    pub token: u64,
+    /// What the registrations in several shards of one source have in common; 0: it is in one.
+    pub group: u16,
+    /// Nothing more is told of it here until it is registered anew.
+    pub is_one_shot: bool,
+    /// What it is ready for.
+    pub ready: Readiness,
+}
 
 /// One poll. Links are indices of entries plus one; 0: none.
 #[derive(Debug, Clone, Copy, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]
@@ -360,7 +373,7 @@ impl Polls {
         stack: &mut Stack,
         poll: u32,
         room: usize,
-        tell: &mut dyn FnMut(u64, Readiness),
+        tell: &mut dyn FnMut(Told),
     ) {
         let queued = self.polls.get(poll).map_or(0, |poll| poll.queued);
         let mut told = 0;
@@ -372,10 +385,32 @@ impl Polls {
                 return;
             };
             if let Some(ready) = self.ready(interests, stack, &entry, 0) {
-                tell(entry.token, ready);
+                tell(Told {
+                    token: entry.token,
+                    group: entry.group,
+                    is_one_shot: entry.interest().is_one_shot(),
+                    ready,
+                });
                 told += 1;
                 self.told(interests, index, &entry);
             }
+        }
+    }
+
+    /// A poll was told in another shard of a source that is here as well, and that it was to be told of
+    /// once.
+    pub(crate) fn spend(&self, interests: &mut Interests, poll: u32, group: u16) {
+        let mut steps = Steps::along(interests.capacity());
+        let mut next = self
+            .polls
+            .get(poll)
+            .and_then(|poll| poll.set_first.checked_sub(1));
+        while let Some(entry) = next.and_then(|index| interests.get_mut(index)) {
+            steps.count();
+            if entry.group == group && entry.interest().is_one_shot() {
+                entry.interest = Interest::SPENT.word();
+            }
+            next = entry.set_next.checked_sub(1);
         }
     }
 

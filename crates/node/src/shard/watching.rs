@@ -1,10 +1,10 @@
 //! What polls watch in a shard, and who is told of what has changed.
 
 use toehold_shm::Steps;
-use toehold_stack::{Change, Event, Readiness};
+use toehold_stack::{Change, Event};
 
 use super::interests::{Entry, Interests, Key, Kind, Watched};
-use super::polls::{MAX_DEPTH, Polls};
+use super::polls::{MAX_DEPTH, Polls, Told};
 use super::waiting::Waiting;
 use super::{Interest, Shard};
 
@@ -130,17 +130,18 @@ impl Shard {
     }
 
     /// Registers a source with a poll, under a name that no other registration of the two has.
-    /// `None`: there is no room for it.
+    /// What is in several shards is registered in each, with a number other than 0 that these
+    /// registrations have in common ([`Told::group`]). `None`: there is no room for it.
     pub fn register(
         &mut self,
         poll: u32,
-        (source, name): (impl Into<Watched>, u32),
+        (source, name, group): (impl Into<Watched>, u32, u16),
         token: u64,
         interest: Interest,
     ) -> Option<u32> {
         let key = Key::of_watched(source.into());
         let entry = Entry::of_poll(Kind::Registration, poll, key, token, interest);
-        let index = self.insert(entry.named(name))?;
+        let index = self.insert(entry.named(name).in_group(group))?;
         // It may be ready from the start.
         self.may_be_ready(index);
         Some(index)
@@ -175,10 +176,16 @@ impl Shard {
     }
 
     /// Calls `tell` with what is ready of a poll's sources, `room` times at most.
-    pub fn collect(&mut self, poll: u32, room: usize, tell: &mut dyn FnMut(u64, Readiness)) {
+    pub fn collect(&mut self, poll: u32, room: usize, tell: &mut dyn FnMut(Told)) {
         let Self { waiting, stack, .. } = self;
         let Waiting { interests, polls, .. } = waiting;
         polls.collect(interests, stack, poll, room, tell);
+    }
+
+    /// The poll was told in another shard of a source of a group that it was to be told of once.
+    pub fn spend(&mut self, poll: u32, group: u16) {
+        let Waiting { interests, polls, .. } = &mut self.waiting;
+        polls.spend(interests, poll, group);
     }
 
     /// Whether a poll has something to tell. It still has, after this.

@@ -1,5 +1,8 @@
 //! What a poll is asked for, and what it tells.
 
+use std::num::NonZero;
+
+use toehold_node::Told;
 use toehold_stack::Readiness;
 
 /// A number of the program's that comes back with the events of a socket.
@@ -14,10 +17,6 @@ pub struct Event {
 }
 
 impl Event {
-    pub(super) fn new(token: Token, readiness: Readiness) -> Self {
-        Self { token, readiness }
-    }
-
     /// The token the socket was registered with.
     pub fn token(&self) -> Token {
         self.token
@@ -55,10 +54,24 @@ impl Event {
     }
 }
 
+/// Of which source in several shards an event is: a listener, or a poll, of which there is nothing to
+/// tell but that it is readable.
+#[derive(Debug, Clone, Copy)]
+struct Several {
+    /// Where the event is in the list.
+    place: usize,
+    group: NonZero<u16>,
+    /// Where it was told of first.
+    shard: u8,
+    is_one_shot: bool,
+}
+
 /// Room for the events of one call of [`Poll::poll`](super::Poll::poll).
 #[derive(Debug)]
 pub struct Events {
     list: Vec<Event>,
+    /// Those of sources in several shards.
+    several: Vec<Several>,
     capacity: usize,
 }
 
@@ -67,6 +80,7 @@ impl Events {
     pub fn with_capacity(capacity: usize) -> Events {
         Events {
             list: Vec::with_capacity(capacity),
+            several: Vec::new(),
             capacity,
         }
     }
@@ -91,14 +105,40 @@ impl Events {
     /// Forgets them.
     pub fn clear(&mut self) {
         self.list.clear();
+        self.several.clear();
     }
 
     pub(super) fn len(&self) -> usize {
         self.list.len()
     }
 
-    pub(super) fn push(&mut self, event: Event) {
+    /// Takes in what is told of a source in a shard: once, however many shards it is in.
+    pub(super) fn push(&mut self, shard: u8, told: &Told) {
+        let event = Event {
+            token: Token(told.token as usize),
+            readiness: told.ready,
+        };
+        if let Some(group) = NonZero::new(told.group) {
+            let is_known = |known: &Several| {
+                known.group == group && self.list.get(known.place).is_some_and(|place| *place == event)
+            };
+            if self.several.iter().any(is_known) {
+                return;
+            }
+            self.several.push(Several {
+                place: self.list.len(),
+                group,
+                shard,
+                is_one_shot: told.is_one_shot,
+            });
+        }
         self.list.push(event);
+    }
+
+    /// What was told in a shard that is in others as well, and is not to be told again.
+    pub(super) fn spent(&self) -> impl Iterator<Item = (u8, u16)> + '_ {
+        let once = self.several.iter().filter(|told| told.is_one_shot);
+        once.map(|told| (told.shard, told.group.get()))
     }
 }
 

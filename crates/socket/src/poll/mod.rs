@@ -160,7 +160,12 @@ impl Poll {
                 self.poll_in_several(used, events, (left, beside))?
             };
             match seen {
-                Some(Seen::Sockets) => return Ok(Waited::Sockets),
+                Some(Seen::Sockets) => {
+                    for (shard, group) in events.spent() {
+                        self.registry.set.spend(shard, group)?;
+                    }
+                    return Ok(Waited::Sockets);
+                }
                 Some(Seen::Beside) => return Ok(Waited::Beside),
                 None => return Ok(Waited::TimedOut),
                 Some(Seen::Changed) => {}
@@ -294,8 +299,8 @@ impl<'a> Wait<'a> {
     fn look(&mut self, index: u8, shard: &mut Shard) -> Option<Seen> {
         let before = self.events.len();
         let room = self.events.capacity() - before;
-        shard.collect(self.set.poll(index), room, &mut |token, readiness| {
-            self.events.push(Event::new(Token(token as usize), readiness));
+        shard.collect(self.set.poll(index), room, &mut |told| {
+            self.events.push(index, &told)
         });
         if self.events.len() > before {
             return Some(Seen::Sockets);

@@ -129,14 +129,22 @@ impl Registry {
         interests: Interest,
     ) -> io::Result<()> {
         self.check(source)?;
-        let mut done = 0;
+        let (mut done, mut places) = (0, 0);
+        source.names(&mut |_, _| {
+            places += 1;
+            Ok(())
+        })?;
+        let group = match places {
+            0 | 1 => 0,
+            _ => self.set.new_group(),
+        };
         let registered = source.names(&mut |index, name| {
             let mut shard = self.set.enter(index)?;
             let poll = self.set.poll(index);
             if shard.registration(poll, name, self.name).is_some() {
                 return Err(Errno::EXIST.into());
             }
-            let registered = shard.register(poll, (name, self.name), token.0 as u64, interests);
+            let registered = shard.register(poll, (name, self.name, group), token.0 as u64, interests);
             registered.ok_or(Errno::NOBUFS)?;
             done += 1;
             Ok(())

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU16, AtomicU32, Ordering::Relaxed};
 
 use rustix::io::Errno;
 use toehold_node::{Guard, Ownership};
@@ -19,6 +19,8 @@ pub(super) struct Set {
     /// The shards in which something was registered, and the home, as bits. A poll whose
     /// sockets are all of one shard waits for that one alone.
     pub(super) used: AtomicU32,
+    /// Of the last source in several shards that was registered.
+    pub(super) group: AtomicU16,
     pub(super) audience: Audience,
     /// The process that made it. A forked child has a copy, and has no use for it.
     pub(super) process: u16,
@@ -58,6 +60,7 @@ impl Set {
             polls: Vec::new(),
             home,
             used: AtomicU32::new(1 << home),
+            group: AtomicU16::new(0),
             audience: Audience::default(),
         };
         for shard in 0..count {
@@ -80,6 +83,22 @@ impl Set {
     pub(super) fn poll(&self, index: u8) -> u32 {
         let poll = self.polls.get(usize::from(index));
         poll.map_or(u32::MAX, |poll| poll.index)
+    }
+
+    /// A number for a source in several shards. A poll that was given that many has them again; they
+    /// are compared with the program's own numbers.
+    pub(super) fn new_group(&self) -> u16 {
+        self.group.fetch_add(1, Relaxed).wrapping_add(1).max(1)
+    }
+
+    /// A source was told of that is in several shards, and to be told of once: not of the others.
+    pub(super) fn spend(&self, told: u8, group: u16) -> io::Result<()> {
+        for index in (0..self.polls.len() as u8).filter(|index| *index != told) {
+            let mut shard = self.enter(index)?;
+            shard.spend(self.poll(index), group);
+            self.node.settle(index, &mut shard);
+        }
+        Ok(())
     }
 
     /// Something is registered in these shards from now on. Who waits has to know.

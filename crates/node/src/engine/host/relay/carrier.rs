@@ -18,7 +18,7 @@ use super::messenger::Owned;
 use super::{Order, Orders};
 use crate::clock;
 use crate::engine::host::ends::Lent;
-use crate::shard::{Interest, Shard, Subscription};
+use crate::shard::{Interest, Shard, Subscription, Told};
 use crate::shards::OneShard;
 use crate::wait::{Beside, Glance, Gone, Operation, SpinBudget};
 
@@ -150,7 +150,7 @@ impl Carrier {
         self.poll = self.poll.or_else(|| shard.open_kept_poll());
         let registered = self
             .poll
-            .and_then(|poll| shard.register(poll, (source, 0), token, changes));
+            .and_then(|poll| shard.register(poll, (source, 0, 0), token, changes));
         Ok(registered.is_some())
     }
 
@@ -276,7 +276,7 @@ impl Carrier {
 /// Notes whose connections have changed. Whether there are any.
 fn collect(shard: &mut Shard, poll: u32, due: &mut BTreeSet<Token>) -> bool {
     let mut any = false;
-    shard.collect(poll, EVENTS, &mut |token, _| {
+    shard.collect(poll, EVENTS, &mut |Told { token, .. }| {
         due.insert(token);
         any = true;
     });
