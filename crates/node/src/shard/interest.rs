@@ -23,7 +23,7 @@ impl Interest {
     /// the source is ready for.
     pub const EDGE: Interest = Interest(16);
     /// To be told once, then no more until it is registered again, not even of errors
-    /// (EPOLLONESHOT). A listener of a node with several shards may be told once in each.
+    /// (EPOLLONESHOT).
     pub const ONE_SHOT: Interest = Interest(32);
     /// Of the polls that watch the source so, and in which a thread rests, one is told of a
     /// change (EPOLLEXCLUSIVE).

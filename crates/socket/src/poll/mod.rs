@@ -252,8 +252,12 @@ impl Poll {
         for index in in_turn.filter(among) {
             let mut shard = set.enter(index)?;
             shard.tick();
-            if operation.look(index, &mut shard).is_none() || shard.is_stale() {
+            // What was taken would be taken again: it is still ready.
+            let found = operation.look(index, &mut shard).is_some();
+            if !found || shard.is_stale() {
                 shard.poll_once(None);
+            }
+            if !found {
                 operation.look(index, &mut shard);
             }
             deadline = timeout.map(|timeout| shard.now + timeout);

@@ -293,6 +293,73 @@ fn a_poll_is_about_sockets_of_all_shards() {
     });
 }
 
+/// Whoever had not looked at the link for a while took what was ready, looked, and took it again.
+#[test]
+fn a_poll_tells_of_each_socket_once() {
+    within(60, || {
+        let world = World::sharded(&[("server", 3), ("client", 1)], Placement::Adaptive);
+        let (server, client) = (world.attach("server"), world.attach("client"));
+        let listener = TcpListener::bind(&server, (world.address(0), 0)).unwrap();
+        let to = listener.local_addr().unwrap();
+        let mut streams = connect(&client, to, 8);
+        let accepted: Vec<TcpStream> = (0..8).map(|_| listener.accept().unwrap().0).collect();
+        for stream in &mut streams {
+            stream.write_all(b"!").unwrap();
+        }
+        let mut poll = Poll::new(&server).unwrap();
+        let registry = poll.registry().clone();
+        registry
+            .register(&listener, Token(8), Interest::READABLE)
+            .unwrap();
+        for (number, stream) in accepted.iter().enumerate() {
+            registry
+                .register(stream, Token(number), Interest::READABLE)
+                .unwrap();
+        }
+        // In every shard there are connections for it.
+        streams.extend(connect(&client, to, 40));
+        let mut events = Events::with_capacity(100);
+        let all: Vec<usize> = (0..9).collect();
+        let mut told = || {
+            poll.poll(&mut events, Some(Duration::ZERO)).unwrap();
+            let mut tokens: Vec<usize> = events.iter().map(|event| event.token().0).collect();
+            tokens.sort_unstable();
+            tokens
+        };
+        eventually("not all are told of", || (told() == all).then_some(()).ok_or(()));
+        for _ in 0..200 {
+            assert_eq!(told(), all);
+            std::thread::sleep(Duration::from_micros(50));
+        }
+    });
+}
+
+/// A listener is in every shard, and was told of once in each.
+#[test]
+fn a_listener_that_is_to_be_told_of_once_is_told_of_once() {
+    within(60, || {
+        let world = World::sharded(&[("server", 3), ("client", 1)], Placement::Adaptive);
+        let (server, client) = (world.attach("server"), world.attach("client"));
+        let listener = TcpListener::bind(&server, (world.address(0), 0)).unwrap();
+        let mut poll = Poll::new(&server).unwrap();
+        let registry = poll.registry().clone();
+        let once = Interest::READABLE | Interest::ONE_SHOT;
+        registry.register(&listener, Token(1), once).unwrap();
+        let mut events = Events::with_capacity(100);
+        let mut streams = Vec::new();
+        for _ in 0..3 {
+            streams.extend(connect(&client, listener.local_addr().unwrap(), 20));
+            poll.poll(&mut events, None).unwrap();
+            assert_eq!(events.iter().count(), 1);
+            for _ in 0..20 {
+                poll.poll(&mut events, Some(Duration::from_millis(1))).unwrap();
+                assert!(events.is_empty(), "{events:?}");
+            }
+            registry.reregister(&listener, Token(1), once).unwrap();
+        }
+    });
+}
+
 /// A poll waits for one shard, and somebody registers a socket of another one.
 #[test]
 fn who_polls_learns_of_sockets_of_other_shards() {
