@@ -46,5 +46,7 @@ mod socket;
 mod stack;
 mod start;
 mod table;
+#[cfg(all(target_arch = "x86_64", not(test)))]
+mod unwinder;
 mod usage;
 mod wait;

@@ -36,3 +36,17 @@ pub(crate) fn profile() -> PathBuf {
     let own = std::env::current_exe().unwrap();
     own.parent().and_then(Path::parent).unwrap().to_owned()
 }
+
+/// It loaded libgcc_s as well, which took a fifth of the time in which a small program starts and
+/// ends.
+#[test]
+#[ignore = "needs readelf"]
+#[cfg(target_arch = "x86_64")]
+fn the_library_loads_libc_alone() {
+    let output = Command::new("readelf").arg("--dynamic").arg(&*LIBRARY).output();
+    let output = String::from_utf8(output.unwrap().stdout).unwrap();
+    let needed: Vec<&str> = output.lines().filter(|line| line.contains("(NEEDED)")).collect();
+    assert!(!needed.is_empty(), "{output}");
+    let is_libcs = |line: &&str| line.contains("[libc.so.6]") || line.contains("[ld-linux-");
+    assert!(needed.iter().all(is_libcs), "{needed:?}");
+}
