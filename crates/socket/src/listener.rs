@@ -62,7 +62,7 @@ impl TcpListener {
     }
 
     /// As [`TcpListener::bind`]; at most `backlog` + 1 connections wait to be
-    /// accepted. The peers of more have to wait for their turn.
+    /// accepted, in each of the node's shards. The peers of more have to wait for their turn.
     ///
     /// # Errors
     ///
@@ -119,13 +119,10 @@ impl TcpListener {
         backlog: u32,
         settings: &Settings,
     ) -> io::Result<TcpListener> {
-        let count = node.shared.shards()?.count();
-        let (holder, ids) = node.shared.make_everywhere(holder, |index, shard| {
+        let (holder, ids) = node.shared.make_everywhere(holder, |_, shard| {
             shard.tick();
             let now = shard.now;
-            let listened = shard
-                .stack
-                .listen(now, addr, share(backlog, index, count), settings);
+            let listened = shard.stack.listen(now, addr, backlog, settings);
             let id = listened.map_err(from_socket)?;
             // The first shard chooses the port, and sees to it that nobody else has it.
             let port = shard.stack.listener_addr(id).map_or(0, |addr| addr.port());
@@ -351,8 +348,7 @@ impl TcpListener {
     ///
     /// None for a listener that exists.
     pub fn set_backlog(&self, backlog: u32) -> io::Result<()> {
-        let count = self.listener.ids.len() as u8;
-        self.with(|index, shard, id| shard.stack.set_backlog(id, share(backlog, index, count)))
+        self.with(|_, shard, id| shard.stack.set_backlog(id, backlog))
     }
 
     /// Sets an option of the connections that are accepted from now on;
@@ -362,16 +358,7 @@ impl TcpListener {
     ///
     /// `InvalidInput` if the value is out of the option's range.
     pub fn set_option(&self, option: SocketOption) -> io::Result<()> {
-        let count = self.listener.ids.len() as u8;
-        self.with(|index, shard, id| {
-            let option = match option {
-                SocketOption::FastOpen(limit @ 1..) => {
-                    SocketOption::FastOpen(share(limit - 1, index, count) + 1)
-                }
-                option => option,
-            };
-            shard.stack.set_listener_option(id, option)
-        })
+        self.with(|_, shard, id| shard.stack.set_listener_option(id, option))
     }
 
     /// A listener has no errors of its own; std's has not either.
@@ -446,14 +433,6 @@ impl TcpListener {
         }
         Ok(())
     }
-}
-
-/// A shard's share of a backlog: of as many connections as may wait, one more than it
-/// says. Each has room for one, so that every peer's turn comes.
-fn share(backlog: u32, shard: u8, count: u8) -> u32 {
-    let (waiting, count) = (u64::from(backlog) + 1, u64::from(count));
-    let more = u64::from(waiting % count > shard.into());
-    ((waiting / count + more).max(1) - 1) as u32
 }
 
 impl Drop for Listener {
@@ -571,21 +550,3 @@ impl Iterator for Incoming<'_> {
 }
 
 impl std::iter::FusedIterator for Incoming<'_> {}
-
-#[cfg(test)]
-mod tests {
-    use super::share;
-
-    #[test]
-    fn the_shares_of_a_backlog_are_the_backlog() {
-        for count in 1..=16 {
-            for backlog in 0..200 {
-                let shares: Vec<u32> = (0..count).map(|shard| share(backlog, shard, count)).collect();
-                let waiting: u32 = shares.iter().map(|share| share + 1).sum();
-                assert_eq!(waiting, (backlog + 1).max(count.into()), "{backlog} of {count}");
-                assert!(shares[0] - shares[usize::from(count) - 1] <= 1);
-            }
-        }
-        assert_eq!(share(u32::MAX, 0, 1), u32::MAX);
-    }
-}

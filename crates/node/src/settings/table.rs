@@ -96,7 +96,7 @@ settings! {
         };
 
     /// Most peers at once; one with several shards counts once for each.
-    peers: u16 = 64,
+    peers: u16 = 256,
         "peers" "TOEHOLD_PEERS" "N", "1 to 512"
         |peers| (1..=MeshSettings::MAX_PEERS as u16).contains(peers);
 
@@ -131,10 +131,11 @@ settings! {
         |_| true;
 
     /// Independent stacks in the node: so many processors can run them at once.
-    /// The bounds of connections and payload memory are shared out among them.
-    shards: u16 = 1,
+    /// The bounds of connections and payload memory are shared out among them. By default one
+    /// for each four processors that the node may use, up to four.
+    shards: Option<u8> = None,
         "shards" "TOEHOLD_SHARDS" "N", "1 to 16"
-        |shards| (1..=u16::from(MAX_SHARDS)).contains(shards);
+        |shards| shards.is_none_or(|shards| (1..=MAX_SHARDS).contains(&shards));
 
     /// Who runs the stack: the threads of programs while they are in a call
     /// (inline), the engine process (engine), or the engine process only while no

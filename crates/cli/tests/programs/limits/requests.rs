@@ -11,7 +11,7 @@ use super::compile;
 use crate::support::eventually;
 use crate::{Place, alike};
 
-const WARM_UP: u32 = 3000;
+const WARM_UP: u32 = 20_000;
 const REQUESTS: u32 = 100_000;
 
 /// What is counted of a process, and of its memory, in KiB, what it shares with nobody.

@@ -38,16 +38,19 @@ pub(super) fn status(shards: &Shards) -> Option<StackStatus> {
         if index == 0 {
             (together.peers, together.listeners, together.polls) = (one.peers, one.listeners, one.polls);
         }
-        together.connections += one.connections;
-        together.connections_bound += one.connections_bound;
-        together.payload_used += one.payload_used;
-        together.payload_bound += one.payload_bound;
-        together.waiters += one.waiters;
-        together.interests += one.interests;
-        together.possessions += one.possessions;
-        together.relays += one.relays;
-        together.frames_received += one.frames_received;
-        together.frames_sent += one.frames_sent;
+        // Memory that a program has scribbled over may hold any number.
+        let add = |sum: &mut u32, one: u32| *sum = sum.saturating_add(one);
+        let add_long = |sum: &mut u64, one: u64| *sum = sum.saturating_add(one);
+        add(&mut together.connections, one.connections);
+        add(&mut together.connections_bound, one.connections_bound);
+        add_long(&mut together.payload_used, one.payload_used);
+        add_long(&mut together.payload_bound, one.payload_bound);
+        add(&mut together.waiters, one.waiters);
+        add(&mut together.interests, one.interests);
+        add(&mut together.possessions, one.possessions);
+        add(&mut together.relays, one.relays);
+        add_long(&mut together.frames_received, one.frames_received);
+        add_long(&mut together.frames_sent, one.frames_sent);
     }
     Some(together)
 }
