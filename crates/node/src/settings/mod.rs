@@ -9,13 +9,6 @@ mod value;
 pub use self::table::{NodeSettings, TABLE};
 use self::value::Value;
 
-/// Of a node that nothing is said about, each so many processors have a shard, ...
-const PROCESSORS_A_SHARD: usize = 4;
-
-/// ... but no more than so many in all: each is a thread of the engine's, and a ring to each shard of
-/// every peer.
-const MOST_BY_DEFAULT: usize = 4;
-
 /// A row of the table.
 #[derive(Debug)]
 pub struct Setting {
@@ -103,14 +96,6 @@ impl NodeSettings {
         TABLE
             .iter()
             .try_for_each(|setting| setting.set(&mut self.clone(), &setting.get(self)))
-    }
-
-    /// How many shards a node gets that this process starts.
-    pub fn shards(&self) -> u8 {
-        self.shards.unwrap_or_else(|| {
-            let processors = std::thread::available_parallelism().map_or(1, usize::from);
-            (processors / PROCESSORS_A_SHARD).clamp(1, MOST_BY_DEFAULT) as u8
-        })
     }
 
     /// The settings that differ from their defaults, with their values as text.

@@ -130,12 +130,12 @@ settings! {
         "demux-counters" "TOEHOLD_DEMUX_COUNTERS" "YES|NO", "yes or no"
         |_| true;
 
-    /// Independent stacks in the node: so many processors can run them at once.
-    /// The bounds of connections and payload memory are shared out among them. By default one
-    /// for each four processors that the node may use, up to four.
-    shards: Option<u8> = None,
+    /// Independent stacks in the node: so many processors can run them at once, as a server with
+    /// several workers wants to. The bounds of connections and payload memory are shared out among
+    /// them, and each has a ring to each shard of every peer.
+    shards: u16 = 1,
         "shards" "TOEHOLD_SHARDS" "N", "1 to 16"
-        |shards| shards.is_none_or(|shards| (1..=MAX_SHARDS).contains(&shards));
+        |shards| (1..=u16::from(MAX_SHARDS)).contains(shards);
 
     /// Who runs the stack: the threads of programs while they are in a call
     /// (inline), the engine process (engine), or the engine process only while no

@@ -34,8 +34,8 @@ macro_rules! plain {
 
 plain!(u8 u16 u32 Placement DemuxStrategy);
 
-/// What is found if it is not given, or not there then.
-impl<T: FromStr + Display + Found> Value for Option<T> {
+/// Addresses and names: what is not given is found, or not there.
+impl<T: FromStr + Display + Address> Value for Option<T> {
     fn parse(text: &str) -> Option<Self> {
         match text {
             "" => Some(None),
@@ -48,14 +48,13 @@ impl<T: FromStr + Display + Found> Value for Option<T> {
     }
 }
 
-pub(super) trait Found {}
+pub(super) trait Address {}
 
-impl Found for u8 {}
-impl Found for Ipv4Net {}
-impl Found for Ipv6Net {}
-impl Found for Mac {}
-impl Found for InterfaceName {}
-impl Found for NamespaceName {}
+impl Address for Ipv4Net {}
+impl Address for Ipv6Net {}
+impl Address for Mac {}
+impl Address for InterfaceName {}
+impl Address for NamespaceName {}
 
 /// Bytes: with K, M, G or T behind the number, so many powers of 1024.
 impl Value for u64 {

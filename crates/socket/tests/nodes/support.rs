@@ -100,7 +100,7 @@ pub(crate) fn start_sharded(path: &Path, name: &str, placement: Placement, shard
         node: name.to_owned(),
         settings: NodeSettings {
             placement: in_placement(placement),
-            shards: Some(u8::try_from(shards).unwrap()),
+            shards,
             connections: 4096,
             payload_memory: 32 << 20,
             ..NodeSettings::default()

@@ -539,6 +539,6 @@ fn node_config(place: &Place, settings: &NodeSettings) -> NodeConfig {
         .demux(settings.demux)
         .demux_counters(settings.demux_counters)
         .placement(settings.placement)
-        .shards(settings.shards())
+        .shards(settings.shards as u8)
         .drain(settings.drain)
 }
