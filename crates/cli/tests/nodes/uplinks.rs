@@ -171,6 +171,20 @@ fn exchange(near: TcpStream, far: TcpStream, meanwhile: impl FnOnce()) {
     });
 }
 
+/// It counted each shard as a node.
+#[test]
+fn an_uplink_knows_nodes_and_not_their_shards() {
+    let hosts = Hosts::new();
+    hosts
+        .fabrics
+        .succeeds("up --fabric left --shards 3 c --ipv4 10.77.0.12/16 --ipv6 fd77::c/64");
+    let c = hosts.attach("left", "c");
+    let b = hosts.attach("right", "b");
+    // By then the uplink has met all shards that the connections are in.
+    (0..8).for_each(|_| both_ways(&c, &b, "[fd77::c]:80"));
+    eventually("two nodes", || hosts.stack("left", "to")["peers"] == 2);
+}
+
 #[test]
 fn two_hosts_are_one_network() {
     let hosts = Hosts::new();

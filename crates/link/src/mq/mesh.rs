@@ -120,9 +120,14 @@ impl Mesh {
         peers
     }
 
-    /// Number of nodes that frames can be exchanged with now.
+    /// Number of members that frames can be exchanged with now: of a node, each of its shards.
     pub fn connected(&self) -> usize {
         self.port.connected()
+    }
+
+    /// Number of nodes that frames can be exchanged with now.
+    pub fn nodes(&self) -> usize {
+        self.port.nodes()
     }
 
     /// What was done so far to know other nodes.

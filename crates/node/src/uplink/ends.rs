@@ -81,7 +81,7 @@ impl End for Mesh {
     const NAME: &'static str = "mesh";
 
     fn describe(&self, report: &mut Report) {
-        report.members = self.connected() as u32;
+        report.members = self.nodes() as u32;
         let states = self.peers().into_iter().map(|peer| peer.state);
         let counters = counters::of_fabric(&self.port_statistics(), states);
         report.counters.extend(counters);
