@@ -64,6 +64,10 @@ const RECEIVE_BUFFER: u32 = 128 << 10;
 /// Bytes of a connection's buffers over short paths at most, each.
 const SHORT_PATHS_BUFFER: u32 = 1 << 20;
 
+/// Bytes of a connection's buffers whose reader does not come, each: together what the kernel's take
+/// (`net.ipv4.tcp_wmem`, 4 MiB).
+const IDLE_BUFFER: u32 = 2 << 20;
+
 /// Bytes of a connection's buffers over the longest paths, each: 400 ms at 160 Mb/s.
 const LONG_PATHS_BUFFER: u32 = 8 << 20;
 
@@ -348,6 +352,7 @@ fn growing(tcp: TcpConfig) -> TcpConfig {
         send_buffer: SEND_BUFFER,
         receive_buffer: RECEIVE_BUFFER,
         short_path_buffer: SHORT_PATHS_BUFFER,
+        idle_buffer: IDLE_BUFFER,
         send_buffer_max: LONG_PATHS_BUFFER,
         receive_buffer_max: LONG_PATHS_BUFFER,
         ..tcp

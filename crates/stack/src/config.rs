@@ -71,9 +71,11 @@ pub struct TcpConfig {
     /// The same of the second.
     pub receive_buffer_max: u32,
     /// To how many bytes both grow over any path: while an engine takes what programs write,
-    /// while the peer's program reads nothing, and the send buffer where the peer's window takes
-    /// more; not at all if this is less.
+    /// and the send buffer where the peer's window takes more; not at all if this is less.
     pub short_path_buffer: u32,
+    /// To how many bytes both grow while the peer's program reads nothing, as long as more than half of the
+    /// payload memory is free; otherwise as over any path.
+    pub idle_buffer: u32,
     /// Initial congestion window in segments (RFC 6928).
     pub initial_window: u32,
     /// Floor of the retransmission timeout (RFC 6298 §2.4 says 1 s; Linux uses
@@ -137,6 +139,7 @@ impl Default for TcpConfig {
             send_buffer_max: 0,
             receive_buffer_max: 0,
             short_path_buffer: 0,
+            idle_buffer: 0,
             initial_window: 10,
             rto_min: Duration::from_millis(200),
             rto_initial: Duration::from_secs(1),

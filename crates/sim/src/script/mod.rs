@@ -96,7 +96,7 @@
 //!
 //! `mtu`, `super_frame`, `local` (`on`: the link is), `ipv6` (`on`: addresses are), `connections`,
 //! `time_wait_records`, `payload_blocks`, `block_len`; of TCP: `congestion`,
-//! `send_buffer`, `receive_buffer`, `short_path_buffer`, `initial_window`, `rto_min`, `rto_initial`,
+//! `send_buffer`, `receive_buffer`, `short_path_buffer`, `idle_buffer`, `initial_window`, `rto_min`, `rto_initial`,
 //! `rto_max`, `delayed_ack`, `retries`, `syn_retries`, `time_wait`,
 //! `fin_wait_2`, `challenge_rate`, `sack`, `timestamps`, `window_scaling`,
 //! `ecn`, `fast_open_key` (32 hexadecimal digits). Spans are in seconds. SACK, timestamps and window scaling are off

@@ -138,6 +138,7 @@ fn apply_to_tcp(tcp: &mut TcpConfig, name: &str, value: &str) -> Result<(), Stri
         "send_buffer" => tcp.send_buffer = number(value)?,
         "receive_buffer" => tcp.receive_buffer = number(value)?,
         "short_path_buffer" => tcp.short_path_buffer = number(value)?,
+        "idle_buffer" => tcp.idle_buffer = number(value)?,
         "initial_window" => tcp.initial_window = number(value)?,
         "rto_min" => tcp.rto_min = seconds(value)?,
         "rto_initial" => tcp.rto_initial = seconds(value)?,

@@ -15,6 +15,7 @@ use toehold_wire::tcp::Seq;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::Tcp;
+use crate::config::TcpConfig;
 use crate::socket::{Settings, setting};
 use crate::time::Instant;
 
@@ -32,7 +33,13 @@ impl Tcp {
         if settings.has(setting::RECEIVE_BUFFER_CHOSEN) {
             return settings.receive_buffer;
         }
-        let grown = self.config.receive_buffer_max.max(self.config.short_path_buffer);
+        let TcpConfig {
+            receive_buffer_max,
+            short_path_buffer,
+            idle_buffer,
+            ..
+        } = self.config;
+        let grown = receive_buffer_max.max(short_path_buffer).max(idle_buffer);
         settings.receive_buffer.max(grown)
     }
 
@@ -41,7 +48,7 @@ impl Tcp {
     pub(super) fn grow_send_buffer(&mut self, index: u32) {
         let pcb = &self.pcbs[index];
         if pcb.settings.send_buffer < self.config.short_path_buffer && self.channels.is_attended() {
-            return self.grow_for_idle_peer(index);
+            return self.double_send_buffer(index, self.config.short_path_buffer);
         }
         let useful = pcb.congestion.cwnd().min(pcb.snd_wnd);
         let buffer = pcb.settings.send_buffer;
@@ -61,7 +68,7 @@ impl Tcp {
     pub(super) fn grow_receive_buffer(&mut self, now: Instant, index: u32) {
         let pcb = &self.pcbs[index];
         if pcb.settings.receive_buffer < self.config.short_path_buffer && self.channels.is_attended() {
-            return self.grow_for_idle_program(index);
+            return self.double_receive_buffer(index, self.config.short_path_buffer);
         }
         let pcb = &mut self.pcbs[index];
         let rtt_ns = pcb.rtt.srtt_ns();
@@ -90,7 +97,21 @@ impl Tcp {
 
     /// Nobody reads soon what this side's program writes: it may write more ahead.
     pub(super) fn grow_for_idle_peer(&mut self, index: u32) {
-        let most = self.config.short_path_buffer;
+        self.double_send_buffer(index, self.most_for_idle());
+    }
+
+    /// What nobody reads is not to take the memory of those who do.
+    fn most_for_idle(&self) -> u32 {
+        let plenty = self.payload.free_blocks() > self.payload.capacity() / 2;
+        let short = self.config.short_path_buffer;
+        if plenty {
+            short.max(self.config.idle_buffer)
+        } else {
+            short
+        }
+    }
+
+    fn double_send_buffer(&mut self, index: u32, most: u32) {
         let settings = &mut self.pcbs[index].settings;
         if settings.send_buffer < most && !settings.has(setting::SEND_BUFFER_CHOSEN) {
             settings.send_buffer = settings.send_buffer.saturating_mul(2).min(most);
@@ -111,7 +132,10 @@ impl Tcp {
 
     /// This side's program does not read soon what has arrived: the peer may send more ahead.
     fn grow_for_idle_program(&mut self, index: u32) {
-        let most = self.config.short_path_buffer;
+        self.double_receive_buffer(index, self.most_for_idle());
+    }
+
+    fn double_receive_buffer(&mut self, index: u32, most: u32) {
         let settings = &mut self.pcbs[index].settings;
         if settings.receive_buffer < most && !settings.has(setting::RECEIVE_BUFFER_CHOSEN) {
             settings.receive_buffer = settings.receive_buffer.saturating_mul(2).min(most);
