@@ -7,6 +7,8 @@
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::OnceLock;
 
+use rustix::io::Errno;
+
 /// From which number on, and whom to tell.
 static KEEP: OnceLock<(RawFd, fn(RawFd))> = OnceLock::new();
 
@@ -31,8 +33,12 @@ pub(crate) fn keep(descriptor: OwnedFd) -> OwnedFd {
 
 /// A copy of a descriptor, where it should be.
 pub(crate) fn copy(descriptor: impl AsFd) -> std::io::Result<OwnedFd> {
+    Ok(keep(copy_for_a_moment(descriptor)?))
+}
+
+/// A copy that nobody is told of, at a number that the program does not count on either.
+pub(crate) fn copy_for_a_moment(descriptor: impl AsFd) -> Result<OwnedFd, Errno> {
     let lowest = KEEP.get().map_or(0, |(lowest, _)| *lowest);
     let copied = rustix::io::fcntl_dupfd_cloexec(&descriptor, lowest);
-    let copied = copied.or_else(|_| rustix::io::fcntl_dupfd_cloexec(&descriptor, 0))?;
-    Ok(keep(copied))
+    copied.or_else(|_| rustix::io::fcntl_dupfd_cloexec(&descriptor, 0))
 }

@@ -17,7 +17,7 @@ use super::host::{Attachment, Refusal};
 use super::message::{Answer, BUILD, MAX_PACKET, Request, VERSION};
 use super::packet::{self, Packet};
 use crate::callers::Forwarded;
-use crate::descriptors::keep;
+use crate::descriptors::{copy_for_a_moment, keep};
 use crate::fabric::Fabric;
 
 /// How long an answer may take.
@@ -269,7 +269,7 @@ impl Connection {
     ///
     /// If the process has not attached, or the descriptor is no holder of the node.
     pub fn identify(&mut self, descriptor: BorrowedFd<'_>) -> Result<u32, ControlError> {
-        let copy = rustix::io::fcntl_dupfd_cloexec(descriptor, 0);
+        let copy = copy_for_a_moment(descriptor);
         let copy = copy.map_err(|errno| self.system(errno))?;
         match self.ask(&Request::Identify, &[copy])? {
             (Answer::Holders(numbers), _) => numbers.first().copied().ok_or_else(|| self.nonsense()),

@@ -21,7 +21,7 @@ use toehold_stack::Instant;
 
 use super::ShardHandle;
 use crate::attachment::Attachment;
-use crate::{clock, interrupts};
+use crate::{clock, descriptors, interrupts};
 
 /// How long a thread sleeps at once that cannot hear the bell, for lack of a descriptor.
 const DEAF: Duration = Duration::from_millis(1);
@@ -180,7 +180,7 @@ impl Ears {
     fn take(&self, bell: &Doorbell) -> Option<OwnedFd> {
         let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop();
         spare.or_else(|| {
-            let ear = epoll::create(CreateFlags::CLOEXEC).ok()?;
+            let ear = descriptors::keep(epoll::create(CreateFlags::CLOEXEC).ok()?);
             epoll::add(&ear, bell, EventData::new_u64(0), EventFlags::IN | EventFlags::ET).ok()?;
             Some(ear)
         })

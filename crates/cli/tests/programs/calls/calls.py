@@ -505,6 +505,33 @@ def pipes():
         reader.join()
 
 
+def waited_for():
+    """Who waits beside another thread needs a descriptor, which was at the program's lowest number."""
+    listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(3)]
+    lowest = os.open("/dev/null", os.O_RDONLY)
+    os.close(lowest)
+
+    def serve(listener):
+        served, _ = listener.accept()
+        served.recv(10)
+        served.close()
+
+    for turn in range(3):
+        threads = [threading.Thread(target=serve, args=(listener,)) for listener in listeners]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.1)
+        for listener in listeners:
+            with socket.create_connection(listener.getsockname()) as asks:
+                asks.send(b"x")
+                asks.recv(1)
+        for thread in threads:
+            thread.join()
+        free = os.open("/dev/null", os.O_RDONLY)
+        print("lowest", free == lowest)
+        os.close(free)
+
+
 def handled_once():
     """A handler that is for one signal, while a thread waits for a connection's bytes."""
     for flags in (0x80000000, 0x80000000 | 0x40000000, 0x80000000 | 0x40000000 | 4, 0):
@@ -650,6 +677,6 @@ def programs():
         show("no program", errno.errorcode[ctypes.get_errno()])
 
 
-for part in (bytes_and_modes, ends, options, options_without_effect, names, starting_anew, listening_no_more, opening, copies, signals, polls, copies_watched, much, files, ports, rooms, pipes, acknowledging, urgent_alone, carried_for_another, handled_once, nested, link_local, programs):
+for part in (bytes_and_modes, ends, options, options_without_effect, names, starting_anew, listening_no_more, opening, copies, signals, polls, copies_watched, much, files, ports, rooms, pipes, acknowledging, urgent_alone, carried_for_another, handled_once, waited_for, nested, link_local, programs):
     show(part.__name__)
     part()
