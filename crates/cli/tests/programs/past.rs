@@ -80,6 +80,27 @@ except TimeoutError:
     });
 }
 
+/// Those that waited for room were never seen by their server if their client ended meanwhile.
+#[test]
+#[ignore = "needs python3"]
+fn who_has_ended_before_there_was_room_is_accepted() {
+    const ENDS: &str = "
+import os, socket, time
+listener = socket.create_server(('127.0.0.1', 0), backlog=5)
+if os.fork() == 0:
+    held = [socket.create_connection(listener.getsockname()) for _ in range(12)]
+    os._exit(0)
+time.sleep(0.4)
+listener.settimeout(20)
+print('accepted', len([listener.accept()[0] for _ in range(12)]))
+";
+    alike(0, |place: &Place| {
+        let said = place.says(&["python3", "-c", ENDS]);
+        place.connections_of_client(12);
+        said
+    });
+}
+
 /// One that was accepted from at once did not count as one that is waited for: its backlog held
 /// twice as many.
 #[test]

@@ -36,6 +36,14 @@ impl End {
             End::Caller(caller) => caller.socket(),
         }
     }
+
+    /// Whether it still waits for room at the program's listener.
+    pub(super) fn is_connecting(&self) -> bool {
+        match self {
+            End::Caller(caller) => caller.is_connecting(),
+            End::Descriptor(_) => false,
+        }
+    }
 }
 
 /// How it goes on with one.
@@ -130,6 +138,8 @@ impl Relay {
         drop(shard);
         let socket = self.end.socket();
         let sent = match received {
+            // To end it before it is connected would be to give up.
+            Ok(0) if self.end.is_connecting() => return Ok(Course::Waits),
             Ok(0) => {
                 self.is_delivered = true;
                 let _ = rustix::net::shutdown(socket, Shutdown::Write);

@@ -182,8 +182,5 @@ impl Carrier {
 /// Whether a caller waits for room at the program's listener.
 fn is_connecting(relays: &BTreeMap<Token, Relay>, caller: Option<Token>) -> bool {
     let relay = caller.and_then(|caller| relays.get(&caller));
-    relay.is_some_and(|relay| match &relay.end {
-        End::Caller(caller) => caller.is_connecting(),
-        End::Descriptor(_) => false,
-    })
+    relay.is_some_and(|relay| relay.end.is_connecting())
 }
