@@ -23,6 +23,10 @@ pub(crate) unsafe fn note(message: &msghdr) {
         let Some(file) = table::get(number) else { continue };
         share(&file, number);
         give(&file, number);
+        if let Kind::Listener(listener) = &file.kind {
+            let _inside = Inside::enter();
+            listener.give(number);
+        }
     }
 }
 

@@ -247,6 +247,51 @@ fn workers_accept_from_a_listener_that_they_were_sent() {
     share_listener("listening", "sent");
 }
 
+/// Who had accepted before kept half of those that came for itself, and who closed its own reset
+/// those that waited.
+#[test]
+#[ignore = "needs python3"]
+fn a_listener_that_was_sent_has_all_that_come_and_all_that_wait() {
+    const SENDS: &str = "
+import os, socket
+for accepted, closes, waiting in ((a, c, w) for a in (0, 1) for c in (0, 1) for w in (0, 6)):
+    listener = socket.create_server(('127.0.0.1', 0), backlog=64)
+    at = listener.getsockname()
+    ours, theirs = socket.socketpair()
+    if os.fork() == 0:
+        listener.close()
+        _, received, _, _ = socket.recv_fds(theirs, 10, 1)
+        listener = socket.socket(fileno=received[0])
+        theirs.send(b'ready')
+        for _ in range(6):
+            connection, peer = listener.accept()
+            connection.send(str(peer[1]).encode())
+            connection.close()
+        os._exit(0)
+    theirs.close()
+    for _ in range(accepted):
+        held = socket.create_connection(at)
+        listener.accept()[0].close()
+    clients = [socket.create_connection(at) for _ in range(waiting)]
+    socket.send_fds(ours, [b'!'], [listener.fileno()])
+    if closes:
+        listener.close()
+    ours.recv(10)
+    clients += [socket.create_connection(at) for _ in range(6 - waiting)]
+    for client in clients:
+        client.settimeout(20)
+    said = [int(client.recv(10)) == client.getsockname()[1] for client in clients]
+    os.wait()
+    print(accepted, closes, waiting, said)
+";
+    alike(0, |place| {
+        let said = place.says(&["python3", "-c", SENDS]);
+        // While nobody waits for those of a listener that was sent, they are the kernel's.
+        place.connections_of_client(24);
+        said
+    });
+}
+
 /// What remained of its former life's connections at the server kept every other one of the
 /// new life's from being opened, for as long as a minute.
 #[test]

@@ -5,6 +5,7 @@ use core::sync::atomic::{AtomicI32, Ordering::Relaxed};
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::FdFlags;
@@ -90,6 +91,21 @@ impl Listener {
         let descriptor = self.inner.descriptor().ok()?;
         rustix::io::fcntl_setfd(descriptor, FdFlags::empty()).ok()?;
         Some(descriptor.as_raw_fd())
+    }
+
+    /// A process that is sent the kernel's has no way to know of the node's beside it. So who comes
+    /// to that one from now on, and who waits there, is connected to the kernel's, which both have.
+    pub(crate) fn give(&self, number: c_int) {
+        /// The engine takes them in much less, as long as the kernel's has room.
+        const LONGEST: Duration = Duration::from_millis(100);
+        if Behind::forward(&self.inner, self.domain, number, Which::All).is_none() {
+            return;
+        }
+        // Who closes this one next would reset those that wait.
+        let began = Instant::now();
+        while began.elapsed() < LONGEST && self.inner.readiness().is_ok_and(|ready| ready.readable) {
+            std::thread::sleep(Duration::from_micros(100));
+        }
     }
 
     /// A further `listen`.
