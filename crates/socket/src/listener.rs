@@ -398,15 +398,15 @@ impl TcpListener {
     }
 
     /// Who waits here is a thread that makes its own connections in one shard. Of listeners that
-    /// share a port, this one has that shard's connections from now on, and others have the rest:
-    /// whose threads are at home there. So each thread works in its own shard.
+    /// share a port, this one has that shard's connections from now on, with others whose threads are
+    /// at home there. So each thread works in its own shard, and nothing comes to a listener that
+    /// nobody has waited for, as one of a program that has given its copy away.
     fn settle(&self) -> io::Result<()> {
         let Listener { node, settled, .. } = &*self.listener;
-        let shards = node.shards()?;
-        if shards.count() == 1 || settled.swap(true, Relaxed) {
+        if settled.swap(true, Relaxed) {
             return Ok(());
         }
-        let home = shards.home();
+        let home = node.shards()?.home();
         self.with(|index, shard, id| shard.stack.prefer_listener(id, index == home))
     }
 

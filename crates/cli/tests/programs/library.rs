@@ -40,7 +40,7 @@ pub(crate) fn profile() -> PathBuf {
 /// It loaded libgcc_s as well, which took a fifth of the time in which a small program starts and
 /// ends.
 #[test]
-#[ignore = "needs readelf"]
+#[ignore = "needs cc"]
 #[cfg(target_arch = "x86_64")]
 fn the_library_loads_libc_alone() {
     let output = Command::new("readelf").arg("--dynamic").arg(&*LIBRARY).output();

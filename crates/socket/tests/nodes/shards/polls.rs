@@ -40,6 +40,31 @@ fn accept_with_poll(
     accepted
 }
 
+/// Half of the connections waited at the listener of a program that had given its copy away.
+#[test]
+fn what_comes_to_a_port_comes_to_listeners_that_somebody_waits_for() {
+    within(60, || {
+        let world = World::sharded(&[("server", 1), ("client", 1)], Placement::Adaptive);
+        let (server, client) = (world.attach("server"), world.attach("client"));
+        let mut settings = server.default_settings().unwrap();
+        settings.apply(SocketOption::ReusePort(true)).unwrap();
+        let bind = |port| {
+            let at = SocketAddr::new(world.address(0).into(), port);
+            TcpListener::bind_with_settings(&server, at, 100, &settings).unwrap()
+        };
+        let unattended = bind(0);
+        let to = unattended.local_addr().unwrap();
+        let listener = bind(to.port());
+        let (ready, left) = (Barrier::new(2), AtomicUsize::new(20));
+        std::thread::scope(|scope| {
+            let accepts = scope.spawn(|| accept_with_poll(&server, &listener, &ready, &left));
+            ready.wait();
+            let streams = connect(&client, to, 20);
+            assert_eq!(accepts.join().unwrap().len(), streams.len());
+        });
+    });
+}
+
 /// Each thread had the connections of all shards, and so two of four shared each stack.
 #[test]
 fn listeners_at_one_port_have_the_connections_of_their_threads_shards() {
