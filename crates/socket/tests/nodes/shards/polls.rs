@@ -15,6 +15,19 @@ use super::{connect, sockets, used};
 use crate::programs::echo;
 use crate::support::{World, eventually, pattern, serve_echoes, within};
 
+/// Two listeners that share a port.
+fn at_one_port(world: &World, server: &Node) -> [TcpListener; 2] {
+    let mut settings = server.default_settings().unwrap();
+    settings.apply(SocketOption::ReusePort(true)).unwrap();
+    let bind = |port| {
+        let at = SocketAddr::new(world.address(0).into(), port);
+        TcpListener::bind_with_settings(server, at, 100, &settings).unwrap()
+    };
+    let first = bind(0);
+    let port = first.local_addr().unwrap().port();
+    [first, bind(port)]
+}
+
 /// Accepts with a poll until all threads together have accepted so many, and says from whom.
 fn accept_with_poll(
     server: &Node,
@@ -46,15 +59,8 @@ fn what_comes_to_a_port_comes_to_listeners_that_somebody_waits_for() {
     within(60, || {
         let world = World::sharded(&[("server", 1), ("client", 1)], Placement::Adaptive);
         let (server, client) = (world.attach("server"), world.attach("client"));
-        let mut settings = server.default_settings().unwrap();
-        settings.apply(SocketOption::ReusePort(true)).unwrap();
-        let bind = |port| {
-            let at = SocketAddr::new(world.address(0).into(), port);
-            TcpListener::bind_with_settings(&server, at, 100, &settings).unwrap()
-        };
-        let unattended = bind(0);
+        let [unattended, listener] = at_one_port(&world, &server);
         let to = unattended.local_addr().unwrap();
-        let listener = bind(to.port());
         let (ready, left) = (Barrier::new(2), AtomicUsize::new(20));
         std::thread::scope(|scope| {
             let accepts = scope.spawn(|| accept_with_poll(&server, &listener, &ready, &left));
@@ -71,15 +77,8 @@ fn listeners_at_one_port_have_the_connections_of_their_threads_shards() {
     within(60, || {
         let world = World::sharded(&[("server", 2), ("client", 1)], Placement::Adaptive);
         let (server, client) = (world.attach("server"), world.attach("client"));
-        let mut settings = server.default_settings().unwrap();
-        settings.apply(SocketOption::ReusePort(true)).unwrap();
-        let bind = |port| {
-            let at = SocketAddr::new(world.address(0).into(), port);
-            TcpListener::bind_with_settings(&server, at, 100, &settings).unwrap()
-        };
-        let first = bind(0);
-        let to = first.local_addr().unwrap();
-        let listeners = [first, bind(to.port())];
+        let listeners = at_one_port(&world, &server);
+        let to = listeners[0].local_addr().unwrap();
         let (ready, left) = (Barrier::new(3), AtomicUsize::new(40));
         std::thread::scope(|scope| {
             let accepts = listeners
