@@ -87,6 +87,7 @@ pub struct Choice {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attempt {
     way: Way,
+    len: usize,
     /// When it began, of one that is timed.
     began: Option<u64>,
 }
@@ -122,15 +123,17 @@ impl Choice {
         let (way, is_timed) = self.next(len);
         Attempt {
             way,
+            len,
             began: is_timed.then(cycles),
         }
     }
 
-    /// The copy is made, and had so many bytes.
+    /// The copy is made, of so many bytes. One that is shorter than it was to be, as at the end of a
+    /// file, says little of what a byte costs.
     #[inline]
-    pub fn end(&self, attempt: Attempt, len: usize) {
-        if let Some(began) = attempt.began {
-            self.learn(attempt.way, cycles().saturating_sub(began), len);
+    pub fn end(&self, attempt: Attempt, made: usize) {
+        if let Some(began) = attempt.began.filter(|_| made >= attempt.len) {
+            self.learn(attempt.way, cycles().saturating_sub(began), made);
         }
     }
 
@@ -268,6 +271,22 @@ mod tests {
             timed[usize::from(way == Way::Streamed)] += usize::from(is_timed);
         }
         assert!(timed.iter().all(|&timed| timed >= 60), "{timed:?}");
+    }
+
+    /// The end of a file was a copy of no bytes, which cost as much as thousands.
+    #[test]
+    fn copies_that_fall_short_teach_nothing() {
+        let choice = Choice::new();
+        let attempt = Attempt {
+            way: Way::Cached,
+            len: COPY,
+            began: Some(0),
+        };
+        choice.end(attempt, 0);
+        choice.end(attempt, COPY - 1);
+        assert_eq!(choice.cached.get(), 0);
+        choice.end(attempt, COPY);
+        assert_ne!(choice.cached.get(), 0);
     }
 
     /// Between distant cores each trial costs as much as seven times its bytes.
