@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use toehold_node::interrupts::Hook;
 use toehold_node::run::{KEEPER, keeper_of};
 
-use crate::entry::{bind_to_stand_ins, take_standard};
+use crate::entry::{bind_to_stand_ins, remember, take_standard};
 use crate::inside::Inside;
 use crate::{inherited, node, process, sleep, table, usage};
 
@@ -54,6 +54,7 @@ extern "C" fn begin() {
     WANTED.store(true, Relaxed);
     bind_to_stand_ins();
     own_keeper();
+    remember();
     usage::find();
     inherited::find();
     drop(inside);

@@ -5,7 +5,9 @@ use core::net::SocketAddr;
 
 use toehold_link::{Transmit, TransmitError, Transmitter};
 use toehold_shm::{Carver, Region};
-use toehold_stack::{Config, ConnectionId, Event, Instant, ReceiveFlags, SendFlags, SocketError, Stack};
+use toehold_stack::{
+    Config, ConnectionId, Event, Instant, ReceiveFlags, SendFlags, SocketError, SocketOption, Stack,
+};
 
 const BLOCKS: u32 = 16;
 const BLOCK: usize = 4096;
@@ -45,6 +47,10 @@ fn connected(count: usize) -> (Stack, Vec<ConnectionId>, Vec<ConnectionId>) {
     for _ in 0..count {
         ends.0
             .push(stack.connect(NOW, None, server, &settings).expect("room"));
+        let id = *ends.0.last().expect("just added");
+        stack
+            .set_option(NOW, id, SocketOption::NoDelay(true))
+            .expect("it is there");
         told(&mut stack);
         ends.1.push(stack.accept(listener).expect("it is established"));
     }
@@ -63,12 +69,25 @@ fn told(stack: &mut Stack) -> Vec<ConnectionId> {
         .collect()
 }
 
-/// Queues bytes until there is no memory left for more.
-fn fill(stack: &mut Stack, id: ConnectionId) {
+/// Queues bytes until a connection gets no more memory; how many.
+fn fill_alone(stack: &mut Stack, id: ConnectionId) -> usize {
     let mut queued = 0;
     while let Ok(len) = stack.send(id, &[7; BLOCK], SendFlags::default()) {
         queued += len;
         told(stack);
+    }
+    queued
+}
+
+/// Connections that take all memory there is: the first ones hold several blocks, the last
+/// ones what is left.
+const GREEDY: usize = QUEUEABLE / BLOCK;
+
+/// Queues bytes until there is no memory left for more.
+fn fill(stack: &mut Stack, ids: &[ConnectionId]) {
+    let mut queued = 0;
+    for &id in ids {
+        queued += fill_alone(stack, id);
     }
     assert!(queued >= QUEUEABLE, "{queued} bytes");
 }
@@ -79,48 +98,56 @@ fn try_send(stack: &mut Stack, id: ConnectionId) -> Result<usize, SocketError> {
 
 #[test]
 fn a_sender_that_waits_for_memory_is_told_when_the_reader_makes_some() {
-    let (mut stack, senders, readers) = connected(2);
-    fill(&mut stack, senders[0]);
-    assert_eq!(try_send(&mut stack, senders[1]), Err(SocketError::WouldBlock));
+    let (mut stack, senders, readers) = connected(GREEDY + 1);
+    fill(&mut stack, &senders[..GREEDY]);
+    let late = senders[GREEDY];
+    assert_eq!(try_send(&mut stack, late), Err(SocketError::WouldBlock));
     told(&mut stack);
     let mut buffer = vec![0; QUEUEABLE];
     let mut woken = false;
     for _ in 0..100 {
         let _ = stack.receive(readers[0], &mut buffer, ReceiveFlags::default());
-        woken |= told(&mut stack).contains(&senders[1]);
+        woken |= told(&mut stack).contains(&late);
     }
     assert!(woken);
-    assert_eq!(try_send(&mut stack, senders[1]), Ok(100));
+    assert_eq!(try_send(&mut stack, late), Ok(100));
 }
 
 #[test]
 fn memory_of_a_connection_that_waited_for_more_comes_back_when_it_is_aborted() {
-    let (mut stack, senders, readers) = connected(2);
-    fill(&mut stack, senders[0]);
-    assert_eq!(try_send(&mut stack, senders[0]), Err(SocketError::WouldBlock));
-    assert_eq!(try_send(&mut stack, senders[1]), Err(SocketError::WouldBlock));
-    stack.abort(senders[0]).expect("it is there");
-    stack.abort(readers[0]).expect("it is there");
+    let (mut stack, senders, readers) = connected(GREEDY + 1);
+    fill(&mut stack, &senders[..GREEDY]);
+    for &id in &senders {
+        assert_eq!(try_send(&mut stack, id), Err(SocketError::WouldBlock));
+    }
+    let late = senders[GREEDY];
+    for ends in [&senders, &readers] {
+        for &id in &ends[..GREEDY] {
+            stack.abort(id).expect("it is there");
+        }
+    }
     let mut woken = told(&mut stack);
     woken.extend(told(&mut stack));
-    assert!(woken.contains(&senders[1]));
-    assert_eq!(try_send(&mut stack, senders[1]), Ok(100));
+    assert!(woken.contains(&late));
+    assert_eq!(try_send(&mut stack, late), Ok(100));
     told(&mut stack);
-    assert_eq!(stack.connections(), 2, "nothing is left of the first pair");
+    assert_eq!(stack.connections(), 2, "nothing is left of the other pairs");
 }
 
 #[test]
 fn those_who_wait_for_memory_are_told_in_order_and_no_more_than_there_is_some_for() {
-    let (mut stack, senders, readers) = connected(101);
-    fill(&mut stack, senders[100]);
+    let (mut stack, senders, readers) = connected(100 + GREEDY);
+    fill(&mut stack, &senders[100..]);
     for &id in &senders[..100] {
         assert_eq!(try_send(&mut stack, id), Err(SocketError::WouldBlock));
     }
     told(&mut stack);
-    stack.abort(senders[100]).expect("it is there");
-    stack.abort(readers[100]).expect("it is there");
     let mut order = Vec::new();
-    for _ in 0..100 {
+    for at in 100..200 {
+        if at < senders.len() {
+            stack.abort(senders[at]).expect("it is there");
+            stack.abort(readers[at]).expect("it is there");
+        }
         let round: Vec<_> = told(&mut stack)
             .into_iter()
             .filter(|id| senders[..100].contains(id))
@@ -131,4 +158,47 @@ fn those_who_wait_for_memory_are_told_in_order_and_no_more_than_there_is_some_fo
     }
     assert_eq!(order, senders[..100], "each once, the first one first");
     assert!(!stack.has_output());
+}
+
+#[test]
+fn what_nobody_reads_leaves_memory_for_who_comes_next() {
+    let (mut stack, senders, readers) = connected(2);
+    fill_alone(&mut stack, senders[0]);
+    assert_eq!(try_send(&mut stack, senders[0]), Err(SocketError::WouldBlock));
+    for _ in 0..100 {
+        assert_eq!(try_send(&mut stack, senders[1]), Ok(100));
+        let mut read = 0;
+        for _ in 0..10 {
+            told(&mut stack);
+            read += stack
+                .receive(readers[1], &mut [0; 100], ReceiveFlags::default())
+                .unwrap_or(0);
+        }
+        assert_eq!(read, 100);
+    }
+    assert!(
+        !stack.has_output(),
+        "who holds its share is not told of memory again and again"
+    );
+}
+
+#[test]
+fn who_held_its_share_is_told_when_others_give_memory_back() {
+    let (mut stack, senders, readers) = connected(2);
+    let alone = fill_alone(&mut stack, senders[0]);
+    stack.abort(senders[0]).expect("it is there");
+    stack.abort(readers[0]).expect("it is there");
+    told(&mut stack);
+    told(&mut stack);
+    let mut pairs = connected(3);
+    let (stack, senders, readers) = (&mut pairs.0, &pairs.1, &pairs.2);
+    fill_alone(stack, senders[0]);
+    let beside = fill_alone(stack, senders[1]);
+    assert!(beside < alone, "{beside} bytes of {alone}");
+    stack.abort(senders[0]).expect("it is there");
+    stack.abort(readers[0]).expect("it is there");
+    let mut woken = told(stack);
+    woken.extend(told(stack));
+    assert!(woken.contains(&senders[1]));
+    assert!(try_send(stack, senders[1]).is_ok());
 }

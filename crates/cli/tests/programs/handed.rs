@@ -320,3 +320,29 @@ fn a_program_that_is_not_on_the_node_has_its_listener_as_it_was() {
         text(&said.stdout)
     });
 }
+
+/// A server whose workers begin with nothing in their environment, and its client.
+const CLEARED: &str = "
+import ctypes, os, select, socket, sys
+libc = ctypes.CDLL(None)
+listener = socket.create_server(('127.0.0.1', 0))
+listener.set_inheritable(True)
+select.select([listener], [], [], 0.1)
+accepts = '''
+import socket, sys
+socket.socket(fileno=int(sys.argv[1])).accept()[0].sendall(b'hello')
+'''
+if os.fork() == 0:
+    libc.clearenv()
+    words = [b'python3', b'-c', accepts.encode(), str(listener.fileno()).encode(), None]
+    libc.execv(sys.executable.encode(), (ctypes.c_char_p * len(words))(*words))
+peer = socket.create_connection(listener.getsockname(), timeout=20)
+print(peer.makefile('rb').read(), os.wait()[1])
+";
+
+/// It was without the library, and deaf: Dovecot's processes that log people in.
+#[test]
+#[ignore = "needs python3"]
+fn a_program_that_begins_without_environment_has_its_parents_listener() {
+    alike(0, |place| place.says(&["python3", "-c", CLEARED]));
+}

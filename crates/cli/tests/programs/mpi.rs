@@ -116,7 +116,15 @@ fn places() -> [Place; 2] {
 
 /// That a node had so many connections at least, and that nothing of them stays.
 fn check(fabrics: &Fabrics, node: &str, connections: u64, are_killed: bool) {
-    let status = fabrics.json(&format!("stat {node} --json"));
+    let mut status = Value::Null;
+    // Not while a rank has the stack that was killed just now.
+    eventually("counters of its stack", || {
+        status = fabrics.json(&format!("stat {node} --json"));
+        let counters = status["counters"].as_array().unwrap();
+        counters
+            .iter()
+            .any(|counter| counter["name"] == "tcp_active_opens")
+    });
     let opened = counter(&status, "tcp_active_opens") + counter(&status, "tcp_passive_opens");
     // A rank that is killed while it runs the stack takes the node's counts with it.
     if !are_killed || counter(&status, "node_resets") == 0 {

@@ -3,6 +3,7 @@
 use core::ffi::{CStr, c_char, c_int};
 use std::ffi::{CString, OsStr};
 use std::os::unix::ffi::OsStrExt;
+use std::sync::OnceLock;
 
 use libc::pid_t;
 
@@ -13,9 +14,11 @@ use crate::{next, node, relay, rights, start};
 
 pub(super) type Strings = *const *const c_char;
 
+const PRELOAD: &CStr = c"LD_PRELOAD";
+
 /// What a program of the node has in its environment, in this process's.
 const NEEDED: [&CStr; 5] = [
-    c"LD_PRELOAD",
+    PRELOAD,
     c"TOEHOLD_FABRIC",
     c"TOEHOLD_NODE",
     c"TOEHOLD_STATS",
@@ -24,6 +27,42 @@ const NEEDED: [&CStr; 5] = [
 
 /// What says which listeners it inherits.
 const LISTENERS: &CStr = c"TOEHOLD_LISTENERS";
+
+/// What this process had of that when it began: programs clear their environment before others
+/// take over, which have listeners of theirs (Dovecot, Postfix).
+static AT_FIRST: OnceLock<[Option<CString>; NEEDED.len()]> = OnceLock::new();
+
+/// Remembers what the programs are to have that this one becomes.
+pub(crate) fn remember() {
+    let _ = AT_FIRST.get_or_init(|| {
+        NEEDED.map(|name| {
+            let value = value_of(name)?;
+            if name != PRELOAD {
+                return Some(value);
+            }
+            // What else was loaded is not for who has cleared it away.
+            let own = |path: &&[u8]| path.ends_with(b"libtoehold.so");
+            let mut paths = value.to_bytes().split(|byte| matches!(byte, b':' | b' '));
+            CString::new(paths.find(own)?).ok()
+        })
+    });
+}
+
+/// What a variable is now.
+fn value_of(name: &CStr) -> Option<CString> {
+    // SAFETY: the name is a C string; the value is copied at once.
+    let value = unsafe { libc::getenv(name.as_ptr()).as_ref() }?;
+    // SAFETY: what it points to is a C string.
+    Some(unsafe { CStr::from_ptr(value) }.to_owned())
+}
+
+/// What is missing of a variable's: what it is in this process, or was before everything was
+/// cleared. Who takes the library alone out of the environment wants to be without it.
+fn missing(at: usize) -> Option<CString> {
+    let value = value_of(NEEDED[at]);
+    let is_cleared = || !NEEDED[1..].iter().any(|name| value_of(name).is_some());
+    value.or_else(|| AT_FIRST.get()?[at].clone().filter(|_| is_cleared()))
+}
 
 /// An environment for another program.
 pub(super) struct Environment {
@@ -50,17 +89,13 @@ impl Environment {
         }
         // SAFETY: the list's entries are C strings.
         let has = |name: &CStr| list.iter().any(|entry| unsafe { is_of(*entry, name) });
-        let missing = NEEDED.iter().filter(|name| !has(name));
-        let own: Vec<CString> = missing
-            .filter_map(|name| {
-                // SAFETY: the name is a C string; the value is copied at once.
-                let value = unsafe { libc::getenv(name.as_ptr()).as_ref() }?;
-                // SAFETY: what it points to is a C string.
-                let value = unsafe { CStr::from_ptr(value) };
-                CString::new([name.to_bytes(), b"=", value.to_bytes()].concat()).ok()
+        let lacking = (0..NEEDED.len()).filter(|&at| !has(NEEDED[at]));
+        let mut own: Vec<CString> = lacking
+            .filter_map(|at| {
+                let value = missing(at)?;
+                CString::new([NEEDED[at].to_bytes(), b"=", value.to_bytes()].concat()).ok()
             })
             .collect();
-        let mut own = own;
         // SAFETY: the list's entries are C strings.
         list.retain(|entry| !unsafe { is_of(*entry, LISTENERS) });
         own.extend(rights::listeners());

@@ -30,6 +30,7 @@ mod thread;
 mod variadic;
 mod wait;
 
+pub(crate) use self::exec::remember;
 pub(crate) use self::load::bind_to_stand_ins;
 pub(crate) use self::stdio::take_standard;
 

@@ -9,7 +9,7 @@ use super::{
     ConnectionId, ListenerId, Readiness, ReceiveFlags, SendFlags, Settings, Shutdown, SocketError, setting,
 };
 use crate::Stack;
-use crate::tcp::{Pcb, State, flag, urgent_state};
+use crate::tcp::{Pcb, State, Tcp, flag, urgent_state};
 use crate::time::Instant;
 use crate::tuple::Address;
 
@@ -170,7 +170,7 @@ impl Stack {
     #[inline]
     pub(super) fn queue(&mut self, index: u32, bytes: &[u8], flags: SendFlags) -> Result<usize, SocketError> {
         let tcp = &mut self.tcp;
-        let queueable = tcp.queueable();
+        let queueable = tcp.queueable(index);
         let pcb = &mut tcp.pcbs[index];
         may_send(pcb)?;
         let take = bytes.len().min(pcb.send_room());
@@ -360,14 +360,14 @@ impl Stack {
             };
         };
         let lengths = (self.tcp.unread(index), self.tcp.unabsorbed(index));
-        readiness(&self.tcp.pcbs[index], lengths, self.tcp.may_queue())
+        readiness(&self.tcp, index, lengths)
     }
 
     /// What a connection is ready for if writing: asks to be told of room.
     pub fn want_write(&mut self, id: ConnectionId) {
         if let Ok(index) = self.tcp.enter(id) {
             self.tcp.pcbs[index].set(flag::WRITER_WAITS);
-            if !self.tcp.may_queue() {
+            if !self.tcp.may_queue(index) {
                 self.tcp.await_memory(index);
             }
         }
@@ -452,7 +452,8 @@ fn end_of_stream(pcb: &mut Pcb) -> Result<usize, SocketError> {
 
 /// `queued`: bytes that the program has not read; `written`: bytes that it has written and
 /// that are not in the send queue yet.
-fn readiness(pcb: &Pcb, (queued, written): (usize, usize), may_queue: bool) -> Readiness {
+fn readiness(tcp: &Tcp, index: u32, (queued, written): (usize, usize)) -> Readiness {
+    let pcb = &tcp.pcbs[index];
     let closed = pcb.state() == State::Closed;
     let connecting = matches!(pcb.state(), State::SynSent | State::SynReceived);
     let read_closed = closed || pcb.has(flag::FIN_RECEIVED | flag::READ_SHUT);
@@ -461,11 +462,12 @@ fn readiness(pcb: &Pcb, (queued, written): (usize, usize), may_queue: bool) -> R
     let write_closed = closed || pcb.has(flag::FIN_QUEUED);
     let readable = queued - hidden(pcb, queued);
     // What is wanted never comes if the peer has no room for it.
-    let segment = u32::from(pcb.rcv_mss).min(pcb.settings.receive_buffer / 4);
-    let is_enough = readable >= low_water || (readable > 0 && pcb.receive_room() < segment);
+    let segment = u32::from(pcb.rcv_mss).min(tcp.receive_limit(pcb) / 4);
+    let is_enough = readable >= low_water || (readable > 0 && tcp.receive_room(pcb) < segment);
     Readiness {
         readable: is_enough || read_closed || error,
-        writable: !connecting && (write_closed || error || (pcb.is_roomy_behind(written) && may_queue)),
+        writable: !connecting
+            && (write_closed || error || (pcb.is_roomy_behind(written) && tcp.may_queue(index))),
         urgent: pcb.urgent_state == urgent_state::HERE,
         read_closed,
         hang_up: closed || (read_closed && write_closed),

@@ -124,11 +124,11 @@ impl Tcp {
 
     /// The program waits for room: it is told if there is some already.
     fn await_room(&mut self, index: u32) {
-        if self.pcbs[index].is_roomy() && self.may_queue() {
+        if self.pcbs[index].is_roomy() && self.may_queue(index) {
             return self.mark_event(index, Change::ROOM);
         }
         self.pcbs[index].set(flag::WRITER_WAITS);
-        if !self.may_queue() {
+        if !self.may_queue(index) {
             self.await_memory(index);
         }
     }
@@ -363,7 +363,7 @@ impl Tcp {
             return held;
         }
         let most = if scarce { 1 } else { want };
-        let queueable = self.queueable();
+        let queueable = self.queueable(index);
         let queue = &mut self.pcbs[index].send_queue;
         queue.begin_at(&self.payload, known.sent as usize);
         queue.claim(&mut self.payload, most.min(queueable))
@@ -389,8 +389,24 @@ impl Tcp {
         }) {
             lane.set_block(position, block);
         }
-        lane.publish(limit, known.read.wrapping_add(untold(pcb).into()), state);
+        lane.publish(limit, known.read.wrapping_add(self.untold(pcb).into()), state);
         self.open_channels[channel].receive_limit = limit;
+    }
+
+    /// Bytes that the program may read before it has to tell: until the peer should learn of
+    /// the room, see [`Tcp::window_opened`].
+    fn untold(&self, pcb: &Pcb) -> u32 {
+        let buffer = self.receive_limit(pcb);
+        let standing = pcb.rcv_adv.after(pcb.rcv_nxt);
+        let room = self.receive_room(pcb).min(pcb.largest_window());
+        let segments = 2 * u32::from(pcb.rcv_mss);
+        let worth = if standing <= buffer / 8 {
+            segments
+        } else {
+            segments.max(buffer / 4)
+        };
+        let gain = room.saturating_sub(standing);
+        worth.min(buffer / 2).saturating_sub(gain).clamp(1, MOST_UNTOLD)
     }
 
     /// The blocks in which the positions between two lie.
@@ -408,7 +424,7 @@ impl Tcp {
 }
 
 /// Whether what is written now will be sent.
-fn takes_more(pcb: &Pcb) -> bool {
+pub(super) fn takes_more(pcb: &Pcb) -> bool {
     matches!(pcb.state(), State::Established | State::CloseWait) && !pcb.has(flag::FIN_QUEUED)
 }
 
@@ -421,20 +437,4 @@ fn received_state(pcb: &Pcb) -> LaneState {
     } else {
         LaneState::Open
     }
-}
-
-/// Bytes that the program may read before it has to tell: until the peer should learn of
-/// the room, see [`Tcp::window_opened`].
-fn untold(pcb: &Pcb) -> u32 {
-    let buffer = pcb.settings.receive_buffer;
-    let standing = pcb.rcv_adv.after(pcb.rcv_nxt);
-    let room = pcb.receive_room().min(pcb.largest_window());
-    let segments = 2 * u32::from(pcb.rcv_mss);
-    let worth = if standing <= buffer / 8 {
-        segments
-    } else {
-        segments.max(buffer / 4)
-    };
-    let gain = room.saturating_sub(standing);
-    worth.min(buffer / 2).saturating_sub(gain).clamp(1, MOST_UNTOLD)
 }

@@ -149,7 +149,11 @@ impl Tcp {
         let mut taken = direct;
         if direct < len {
             let rest = len - direct;
-            let queued = if pcb.ranges == NONE {
+            let may_keep = self.may_keep(index);
+            let pcb = &mut self.pcbs[index];
+            let queued = if !may_keep {
+                0
+            } else if pcb.ranges == NONE {
                 payload.append_to(&mut pcb.receive_queue, &mut self.payload, offset + direct, rest)
             } else {
                 let at = pcb.receive_queue.len();
@@ -168,6 +172,7 @@ impl Tcp {
             }
             taken += queued;
         }
+        let pcb = &mut self.pcbs[index];
         pcb.rcv_nxt += taken as u32;
         pcb.bytes_received = pcb.bytes_received.wrapping_add(taken as u64);
         (taken, direct == len)
@@ -218,9 +223,9 @@ impl Tcp {
             return;
         }
         let standing = pcb.rcv_adv.after(pcb.rcv_nxt);
-        let room = pcb.receive_room().min(pcb.largest_window());
+        let room = self.receive_room(pcb).min(pcb.largest_window());
         let gain = room.saturating_sub(standing);
-        let buffer = pcb.settings.receive_buffer;
+        let buffer = self.receive_limit(pcb);
         let worth = gain >= 2 * u32::from(pcb.rcv_mss) && (gain >= buffer / 4 || standing <= buffer / 8);
         if worth || 2 * gain >= buffer {
             self.pcbs[index].set(flag::ACK_NOW);

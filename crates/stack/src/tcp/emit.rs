@@ -221,9 +221,8 @@ impl Tcp {
     pub(super) fn window_to_advertise(&self, index: u32) -> u32 {
         let pcb = &self.pcbs[index];
         let standing = pcb.rcv_adv.after(pcb.rcv_nxt);
-        let room = pcb.receive_room();
-        let room = room.min(pcb.largest_window());
-        let worth = (pcb.settings.receive_buffer / 2).min(pcb.rcv_mss.max(1).into());
+        let room = self.receive_room(pcb).min(pcb.largest_window());
+        let worth = (self.receive_limit(pcb) / 2).min(pcb.rcv_mss.max(1).into());
         let below_granule = 1u32.wrapping_shl(pcb.rcv_wscale.into()) - 1;
         if room <= standing || room - standing < worth {
             let rounded = standing.wrapping_add(below_granule) & !below_granule;

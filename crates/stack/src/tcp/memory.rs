@@ -1,7 +1,14 @@
-//! Payload memory that is scarce: what is kept for receiving, and who waits for
-//! more of it.
+//! Payload memory that is scarce: what is kept for receiving, what one connection may hold of
+//! the rest, and who waits for more of it.
+//!
+//! Connections that nobody reads would take all there is, and make those wait that somebody
+//! does read. No queue grows beyond half of what is still free: the more of them grow, the less
+//! each comes to hold, and there is always some left for who comes next. Of `n` that would take
+//! everything each gets one part of `n + 2`, and two parts stay free. (Dynamic thresholds:
+//! Choudhury and Hahne, IEEE/ACM Transactions on Networking 6(2), 1998.)
 
-use super::{Tcp, flag};
+use super::channel::takes_more;
+use super::{Pcb, Tcp, flag};
 use crate::socket::Change;
 
 /// The end of the list of those who wait. An index counts from [`FIRST_INDEX`],
@@ -9,7 +16,7 @@ use crate::socket::Change;
 const END: u32 = 1;
 const FIRST_INDEX: u32 = 2;
 
-/// Bytes of the largest frame.
+/// Bytes of the largest frame. A reader may always have one on the way to it.
 const LARGEST_FRAME: u32 = 1 << 16;
 
 /// Most programs that one round tells of memory. Who is not told in this round
@@ -31,16 +38,50 @@ impl Tcp {
         self.payload.free_blocks().saturating_sub(kept)
     }
 
-    /// How many bytes programs may queue for sending.
+    /// Bytes that one queue may hold, for as long as so much is free.
     #[inline]
-    pub(crate) fn queueable(&self) -> usize {
-        self.queueable_blocks() as usize * self.payload.block_len()
+    fn share(&self) -> usize {
+        self.queueable_blocks().div_ceil(2) as usize * self.payload.block_len()
     }
 
-    /// Whether programs may queue any bytes.
+    /// How many more bytes a connection's program may queue for sending.
     #[inline]
-    pub(crate) fn may_queue(&self) -> bool {
-        self.queueable_blocks() > 0
+    pub(crate) fn queueable(&self, index: u32) -> usize {
+        self.share().saturating_sub(self.pcbs[index].send_queue.len())
+    }
+
+    /// Whether a connection's program may queue any bytes.
+    #[inline]
+    pub(crate) fn may_queue(&self, index: u32) -> bool {
+        self.queueable(index) > 0
+    }
+
+    /// Bytes that a connection's receive queue may come to hold.
+    #[inline]
+    pub(crate) fn receive_limit(&self, pcb: &Pcb) -> u32 {
+        let share = self.share().max(LARGEST_FRAME as usize);
+        pcb.settings
+            .receive_buffer
+            .min(share.min(u32::MAX as usize) as u32)
+    }
+
+    /// Bytes that a connection's receive queue still has room for.
+    #[inline]
+    pub(crate) fn receive_room(&self, pcb: &Pcb) -> u32 {
+        self.receive_limit(pcb)
+            .saturating_sub(pcb.receive_queue.len() as u32)
+    }
+
+    /// Whether what has come for a connection may be kept. Peers were told of more room, all
+    /// together, than there is: what is left when they all use it is for those who read.
+    #[inline]
+    pub(super) fn may_keep(&self, index: u32) -> bool {
+        let free = self.payload.free_blocks();
+        if free >= self.payload.capacity() / 8 {
+            return true;
+        }
+        let held = self.pcbs[index].receive_queue.len();
+        held == 0 || held < (free / 2) as usize * self.payload.block_len()
     }
 
     /// Has a connection's program told when there is memory again, after those
@@ -50,11 +91,18 @@ impl Tcp {
         if pcb.memory_next != 0 {
             return;
         }
-        pcb.memory_next = END;
         if self.shard[0].memory_waiters == 0 {
             self.press();
             self.touch(index);
         }
+        let free = self.queueable_blocks();
+        let shard = &mut self.shard[0];
+        shard.memory_too_little = shard.memory_too_little.min(free);
+        self.append_memory_waiter(index);
+    }
+
+    fn append_memory_waiter(&mut self, index: u32) {
+        self.pcbs[index].memory_next = END;
         let entry = index + FIRST_INDEX;
         let tail = std::mem::replace(&mut self.shard[0].memory_waiters_tail, entry);
         match tail.checked_sub(FIRST_INDEX) {
@@ -63,30 +111,65 @@ impl Tcp {
         }
     }
 
-    /// Whether somebody waits for memory, and there is some.
-    #[inline]
-    pub(crate) fn memory_is_back(&self) -> bool {
-        self.shard[0].memory_waiters != 0 && self.may_queue()
+    /// The one that has waited longest, which is taken off the list.
+    fn take_memory_waiter(&mut self) -> Option<u32> {
+        let index = self.shard[0].memory_waiters.checked_sub(FIRST_INDEX)?;
+        let next = std::mem::take(&mut self.pcbs[index].memory_next);
+        let shard = &mut self.shard[0];
+        if next == END {
+            (shard.memory_waiters, shard.memory_waiters_tail) = (0, 0);
+        } else {
+            shard.memory_waiters = next;
+        }
+        Some(index)
     }
 
-    /// Tells those who have waited longest, no more than there are blocks for;
-    /// whoever finds too little waits again.
+    /// Whether somebody waits for memory, and there may be enough.
+    #[inline]
+    pub(crate) fn memory_is_back(&self) -> bool {
+        let shard = &self.shard[0];
+        if shard.memory_waiters == 0 {
+            return false;
+        }
+        let free = self.queueable_blocks();
+        free > 0 && (shard.memory_first_passed != 0 || free > shard.memory_too_little)
+    }
+
+    /// Tells those who have waited longest, no more than there are blocks for, and not those
+    /// who hold their share already; whoever finds too little waits again.
     #[cold]
     pub(super) fn wake_memory_waiters(&mut self) {
-        for _ in 0..self.queueable_blocks().min(MOST_WAKES) {
-            let Some(index) = self.shard[0].memory_waiters.checked_sub(FIRST_INDEX) else {
+        let free = self.queueable_blocks();
+        let mut left = free;
+        for _ in 0..MOST_WAKES {
+            if left == 0 {
+                return;
+            }
+            let Some(index) = self.take_memory_waiter() else {
                 return;
             };
-            let pcb = &mut self.pcbs[index];
-            let next = std::mem::take(&mut pcb.memory_next);
-            pcb.clear(flag::WRITER_WAITS);
-            let shard = &mut self.shard[0];
-            if next == END {
-                (shard.memory_waiters, shard.memory_waiters_tail) = (0, 0);
-                self.channels.press(false);
-            } else {
-                shard.memory_waiters = next;
+            if takes_more(&self.pcbs[index]) && !self.may_queue(index) {
+                self.append_memory_waiter(index);
+                let entry = index + FIRST_INDEX;
+                let shard = &mut self.shard[0];
+                match shard.memory_first_passed {
+                    0 => (shard.memory_first_passed, shard.memory_too_little) = (entry, free),
+                    first if first == entry => {
+                        // Once around: so little helps none of them.
+                        shard.memory_first_passed = 0;
+                        return;
+                    }
+                    _ => shard.memory_too_little = shard.memory_too_little.min(free),
+                }
+                continue;
             }
+            left -= 1;
+            let shard = &mut self.shard[0];
+            (shard.memory_first_passed, shard.memory_too_little) = (0, 0);
+            if shard.memory_waiters == 0 {
+                self.channels.press(false);
+            }
+            self.pcbs[index].clear(flag::WRITER_WAITS);
             self.mark_event(index, Change::ROOM);
             self.free_if_done(index);
         }

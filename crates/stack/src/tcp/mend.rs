@@ -245,6 +245,7 @@ impl Tcp {
         shard.limbo_head = NONE;
         (shard.reply_head, shard.reply_tail) = (0, 0);
         (shard.memory_waiters, shard.memory_waiters_tail) = (0, 0);
+        (shard.memory_first_passed, shard.memory_too_little) = (0, 0);
         self.wheel.forget(0..self.pcbs.touched());
         for index in self.live() {
             let pcb = &mut self.pcbs[index];

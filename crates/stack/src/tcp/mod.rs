@@ -106,6 +106,10 @@ struct Shard {
     /// see `memory`.
     memory_waiters: u32,
     memory_waiters_tail: u32,
+    /// The first of those whom the memory that there is does not help, from where they were
+    /// last looked through, and how much of it did not.
+    memory_first_passed: u32,
+    memory_too_little: u32,
     /// What is being changed, see `mend`.
     suspect: u64,
     /// Frames of this stack to itself.
@@ -243,6 +247,8 @@ impl Tcp {
                 reply_tail: 0,
                 memory_waiters: 0,
                 memory_waiters_tail: 0,
+                memory_first_passed: 0,
+                memory_too_little: 0,
                 suspect: 0,
                 looped: ByteQueue::EMPTY,
             };

@@ -492,14 +492,6 @@ impl Pcb {
             && !self.settings.has(setting::CHANNEL)
     }
 
-    /// Bytes the receive queue still has room for.
-    #[inline]
-    pub(crate) fn receive_room(&self) -> u32 {
-        self.settings
-            .receive_buffer
-            .saturating_sub(self.receive_queue.len() as u32)
-    }
-
     /// The timestamp value of a segment sent at `now`.
     pub(crate) fn timestamp(&self, now: Instant) -> u32 {
         (now.millis() as u32).wrapping_add(self.ts_offset)

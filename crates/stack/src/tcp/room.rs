@@ -54,10 +54,14 @@ impl Tcp {
     /// Tells a program that waits for room, if there is enough of it.
     #[inline]
     pub(crate) fn tell_of_room(&mut self, index: u32) {
-        let pcb = &mut self.pcbs[index];
-        if pcb.has(flag::WRITER_WAITS) && pcb.is_roomy() {
-            pcb.clear(flag::WRITER_WAITS);
-            self.mark_event(index, Change::ROOM);
+        let pcb = &self.pcbs[index];
+        if !pcb.has(flag::WRITER_WAITS) || !pcb.is_roomy() {
+            return;
         }
+        if !self.may_queue(index) {
+            return self.await_memory(index);
+        }
+        self.pcbs[index].clear(flag::WRITER_WAITS);
+        self.mark_event(index, Change::ROOM);
     }
 }
