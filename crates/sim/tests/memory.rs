@@ -202,3 +202,26 @@ fn who_held_its_share_is_told_when_others_give_memory_back() {
     assert!(woken.contains(&senders[1]));
     assert!(try_send(stack, senders[1]).is_ok());
 }
+
+#[test]
+fn who_waits_above_its_share_and_is_closed_leaves_nothing() {
+    let (mut stack, senders, readers) = connected(20);
+    fill_alone(&mut stack, senders[0]);
+    assert_eq!(try_send(&mut stack, senders[0]), Err(SocketError::WouldBlock));
+    told(&mut stack);
+    // What it held is with others before it could be told.
+    let mut bytes = [0; 4096];
+    while stack
+        .receive(readers[0], &mut bytes, ReceiveFlags::default())
+        .is_ok()
+    {}
+    for &id in &senders[1..] {
+        while try_send(&mut stack, id).is_ok() {}
+    }
+    stack.abort(senders[0]).expect("it is there");
+    stack.abort(readers[0]).expect("it is there");
+    for _ in 0..3 {
+        told(&mut stack);
+    }
+    assert_eq!(stack.connections(), 38);
+}

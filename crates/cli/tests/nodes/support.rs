@@ -112,7 +112,7 @@ pub(crate) fn text(bytes: &[u8]) -> String {
 
 /// Waits until somebody else has done something, which takes no time but a
 /// busy machine's.
-pub(crate) fn eventually(what: &str, done: impl Fn() -> bool) {
+pub(crate) fn eventually(what: &str, mut done: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !done() {
         assert!(Instant::now() < deadline, "{what} does not come about");

@@ -135,6 +135,12 @@ impl Tcp {
         free > 0 && (shard.memory_first_passed != 0 || free > shard.memory_too_little)
     }
 
+    /// Has the list looked through again, whatever memory there is: one on it is gone.
+    pub(super) fn look_through_memory_waiters(&mut self) {
+        let shard = &mut self.shard[0];
+        (shard.memory_first_passed, shard.memory_too_little) = (0, 0);
+    }
+
     /// Tells those who have waited longest, no more than there are blocks for, and not those
     /// who hold their share already; whoever finds too little waits again.
     #[cold]

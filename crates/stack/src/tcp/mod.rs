@@ -522,8 +522,7 @@ impl Tcp {
         if !pcb.has(flag::RELEASED) || pcb.has(flag::IN_ACCEPT_QUEUE) {
             return;
         }
-        let waits = pcb.memory_next != 0;
-        let stays = pcb.has(held) || waits;
+        let stays = pcb.has(held);
         // Nobody will read this any more, and those before it on the list of who
         // waits for memory may wait for just this.
         self.touch(index);
@@ -536,6 +535,10 @@ impl Tcp {
         self.drop_ranges(index);
         self.drop_records(index);
         self.pcbs[index].send_queue.clear(&mut self.payload);
-        self.remove_pcb(index);
+        if self.pcbs[index].memory_next == 0 {
+            self.remove_pcb(index);
+        } else {
+            self.look_through_memory_waiters();
+        }
     }
 }
