@@ -135,7 +135,7 @@ impl Ends {
 }
 
 fn host(address: Ipv4Addr, strategy: DemuxStrategy, connections: u32, seed: u64) -> io::Result<Host> {
-    let config = Config {
+    let mut config = Config {
         ipv4: Some((address, 8)),
         ethernet: false,
         link: Capabilities {
@@ -154,6 +154,8 @@ fn host(address: Ipv4Addr, strategy: DemuxStrategy, connections: u32, seed: u64)
         seed,
         ..Config::default()
     };
+    // So little that no window depends on what the others hold: peers are told of nothing else.
+    config.tcp.receive_buffer = 1 << 16;
     Host::new(&config, BEGINNING).map_err(broken)
 }
 
