@@ -20,7 +20,7 @@ use crate::fabric::Fabric;
 use crate::kernel;
 use crate::lookout::Lookout;
 use crate::memory::Layout;
-use crate::shard::{NodeLink, Resters, Shard, Wakes, serve};
+use crate::shard::{Leaving, NodeLink, Resters, Shard, Wakes};
 use crate::shards::Shards;
 use crate::wait::{Ears, Gone, ShardHandle};
 
@@ -314,6 +314,9 @@ fn settle_in(
     let port_config = ground.layout.port.ok_or(AttachError::Build)?;
     let outlet = ground.outlet()?;
     let (lookout, bells) = (Arc::clone(lookout), &ground.bells);
+    let leaving = Leaving {
+        wakes: Arc::clone(&lookout.wakes),
+    };
     let mut outside = None;
     let lease = Leased::attach(Arc::clone(&ground.region), |carver| {
         let pieces = ground.layout.carve(carver)?;
@@ -340,7 +343,7 @@ fn settle_in(
     })?;
     let (signals, parking, channels) = outside.ok_or(AttachError::Build)?;
     Ok(ShardHandle {
-        lease: lease.serving(serve),
+        lease: lease.with_farewell(leaving),
         signals,
         parking,
         channels,

@@ -21,7 +21,7 @@ use crate::driver::Driver;
 use crate::error::NodeError;
 use crate::memory::{Layout, Pieces};
 use crate::placement::Placement;
-use crate::shard::{Bells, NodeLink, Resters, Shard, Wakes, serve};
+use crate::shard::{Bells, Leaving, NodeLink, Resters, Shard, Wakes};
 use crate::shards::{OneShard, Shards};
 use crate::wait::{Ears, ShardHandle};
 
@@ -240,11 +240,14 @@ fn handle(
         .map(|descriptor| descriptor.try_clone_to_owned().map(Arc::new));
     let descriptor = descriptor.transpose().map_err(NodeError::Descriptors)?;
     let channels = pieces.stack.channels().clone();
+    let leaving = Leaving {
+        wakes: Arc::clone(&wakes),
+    };
     let mut shard = Shard::new(pieces.stack, link, pieces.waiting, bells.clone(), wakes);
     shard.housekeeping();
     pieces.signals.set_placement(config.placement);
     Ok(ShardHandle {
-        lease: Leased::new(pieces.lease, shard).serving(serve),
+        lease: Leased::new(pieces.lease, shard).with_farewell(leaving),
         channels,
         signals: pieces.signals,
         parking: pieces.parking,

@@ -91,7 +91,7 @@ pub use inheritance::Change;
 pub use kernel_memory::KernelMemory;
 pub use lease::Revoked;
 #[cfg(not(loom))]
-pub use lease::{Lease, LeaseGuard, Leased, Vigil, begin_to_leave, stay};
+pub use lease::{Farewell, Lease, LeaseGuard, Leased, Vigil, begin_to_leave, stay};
 #[cfg(not(loom))]
 pub use parking::Parking;
 pub use parking::Rest;

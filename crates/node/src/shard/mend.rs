@@ -55,6 +55,7 @@ impl Waiting {
             owners,
             holders,
             seats,
+            due: _,
         } = self;
         seats.mend();
         holders.mend();

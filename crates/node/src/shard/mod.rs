@@ -4,6 +4,7 @@
 //! what it needs beside them. Everything here happens under the shard's lease
 //! and never waits.
 
+mod due;
 mod holders;
 mod interest;
 mod interests;
@@ -16,12 +17,12 @@ mod served;
 mod waiting;
 mod watching;
 
+pub(crate) use due::Leaving;
 pub use interest::Interest;
 pub use interests::Watched;
 pub(crate) use link::NodeLink;
 pub use polls::Told;
 pub(crate) use seats::{Pulse, WAITERS};
-pub(crate) use served::serve;
 pub(crate) use waiting::{Bells, Resters, Waiting, Wake, Wakes};
 
 use std::sync::Arc;
@@ -33,6 +34,7 @@ use toehold_stack::{
     ToKernel,
 };
 
+use self::due::Wakeup;
 use self::interests::{Entry, Key, Kind};
 use crate::clock;
 use crate::kernel::Outlet;
@@ -278,8 +280,12 @@ impl Shard {
             if let Event::Connection(id) = event
                 && self.channels.is_attended()
                 && let Some(channel) = self.stack.channel(id)
+                && self.channels.mark(channel)
             {
-                self.has_woken |= self.channels.wake(channel);
+                self.has_woken = true;
+                let shard = self.waiting.seats.index();
+                let wakeup = Wakeup::Lanes { shard, channel };
+                self.waiting.due.owe(wakeup, self.wakes.all());
             }
             if !self.waiting.interests.is_empty() {
                 self.tell(Key::of(event), change);

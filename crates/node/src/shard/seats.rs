@@ -95,6 +95,12 @@ impl Seats {
         Some(self.state[0].driver).filter(|&ticket| ticket != 0)
     }
 
+    /// Which shard of the node it is.
+    #[inline]
+    pub(crate) fn index(&self) -> u8 {
+        self.index
+    }
+
     /// The process of the call that drives.
     pub(crate) fn driver_process(&self) -> Option<u16> {
         self.driver().map(|_| self.state[0].driver_process as u16)

@@ -1,11 +1,7 @@
 //! Requests that threads without the lease have left, see [`Channels`](toehold_shm::Channels).
 
 use super::Shard;
-
-/// What a thread does with the lease before it lets go of it.
-pub(crate) fn serve(shard: &mut Shard) {
-    shard.serve();
-}
+use super::due::Wakeup;
 
 impl Shard {
     /// Serves what was left, as a call of the program would. Whether there was anything.
@@ -23,13 +19,17 @@ impl Shard {
             channels,
             stack,
             has_woken,
+            waiting,
+            wakes,
             ..
         } = self;
+        let shard = waiting.seats.index();
         channels.take_requests(|channel| {
             stack.serve_channel(channel);
-            if channels.is_attended() {
-                // More may be shown than before, which is no event.
-                *has_woken |= channels.wake(channel);
+            // More may be shown than before, which is no event.
+            if channels.is_attended() && channels.mark(channel) {
+                *has_woken = true;
+                waiting.due.owe(Wakeup::Lanes { shard, channel }, wakes.all());
             }
         });
         self.tick();

@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use rustix::io::Errno;
 use toehold_shm::{Carver, Channels, Doorbell, OutOfMemory, Parking, Rest};
 
+use super::due::{Due, Wakeup};
 use super::holders::Holders;
 use super::interests::{Interests, Key, Kind};
 use super::owners::Owners;
@@ -21,6 +22,8 @@ pub(crate) struct Waiting {
     pub(crate) owners: Owners,
     pub(crate) holders: Holders,
     pub(crate) seats: Seats,
+    /// Of this process.
+    pub(crate) due: Due,
 }
 
 impl Waiting {
@@ -44,6 +47,7 @@ impl Waiting {
             owners: Owners::create(carver, polls::CAPACITY)?,
             holders: Holders::create(carver, holders)?,
             seats: Seats::create(carver, index)?,
+            due: Due::default(),
         })
     }
 
@@ -57,8 +61,8 @@ impl Waiting {
         ]
     }
 
-    /// Wakes the threads that wait for `key`. Whether there are any that had not been
-    /// woken before.
+    /// Wakes the threads that wait for `key`, as soon as the lease is free. Whether there are any
+    /// that had not been woken before.
     pub(super) fn wake(&self, key: Key, wakes: &[Wake]) -> bool {
         let mut woken = false;
         for (_, entry) in self.interests.of(key).filter(|(_, entry)| entry.is(Kind::Thread)) {
@@ -67,19 +71,29 @@ impl Waiting {
         woken
     }
 
-    /// Wakes a thread that rests. False: none does, or it was woken before.
+    /// Wakes a thread that rests, as soon as the lease is free. False: none does, or it was woken
+    /// before.
     pub(crate) fn notify(&self, slot: u32, wakes: &[Wake]) -> bool {
         let Some(waiter) = self.seats.waiters.get(slot) else {
             return false;
         };
         let home = wakes.get(usize::from(waiter.home));
-        let rested = home.and_then(|home| home.parking.notify(waiter.word.into()));
-        match (rested, wakes.get(usize::from(waiter.bell)), home) {
-            (Some(Rest::Seated), Some(bell), _) => bell.sleeper.ring(),
-            (Some(Rest::Polled), _, Some(home)) => home.resters.of(waiter.process).ring(),
-            _ => {}
-        }
-        rested.is_some()
+        let Some(rested) = home.and_then(|home| home.parking.mark(waiter.word.into())) else {
+            return false;
+        };
+        let wakeup = match rested {
+            Rest::Parked => Wakeup::Parked {
+                shard: waiter.home,
+                word: waiter.word,
+            },
+            Rest::Seated => Wakeup::Sleeper { shard: waiter.bell },
+            Rest::Polled => Wakeup::Resters {
+                shard: waiter.home,
+                process: waiter.process,
+            },
+        };
+        self.due.owe(wakeup, wakes);
+        true
     }
 
     /// Whether the thread of a slot rests and was not yet told to wake up.

@@ -43,7 +43,7 @@ pub use self::spin::SpinBudget;
 use crate::attachment::Attachment;
 use crate::driver::{Mode, Signals};
 use crate::placement::Placement;
-use crate::shard::{Bells, Shard, Subscription};
+use crate::shard::{Bells, Leaving, Shard, Subscription};
 use crate::{clock, interrupts};
 
 /// Looks at the link between two looks at the clock: together about as long as
@@ -60,7 +60,7 @@ const KEEP_LEASE_NS: u64 = 5_000;
 const SHORT_PAUSE_NS: u64 = 2_000;
 
 /// The shard, for the time that this thread holds its lease.
-pub type Guard<'a> = LeaseGuard<'a, Shard>;
+pub type Guard<'a> = LeaseGuard<'a, Shard, Leaving>;
 
 /// A call of the program.
 pub trait Operation {
@@ -104,7 +104,7 @@ impl From<Revoked> for Gone {
 
 /// One process's way to a shard.
 pub struct ShardHandle {
-    pub(crate) lease: Leased<Shard>,
+    pub(crate) lease: Leased<Shard, Leaving>,
     pub(crate) signals: Signals,
     pub(crate) parking: Parking,
     /// Where this process leaves and takes bytes without the lease.
@@ -316,7 +316,8 @@ impl ShardHandle {
             if idle {
                 return Ok(Drive::Idle);
             }
-            if shard.now.nanos_since(idle_since) < keep_ns && !self.lease.is_wanted() {
+            let keeps = keep_ns > 0 && !self.lease.is_wanted() && !shard.waiting.due.is_any();
+            if keeps && shard.now.nanos_since(idle_since) < keep_ns {
                 continue;
             }
             let until = idle_since.plus_nanos(budget_ns).min(shard.housekeeping_at());
@@ -379,6 +380,8 @@ impl ShardHandle {
                     given_ns = crowd.look(until, false, || watch.changed(), is_displaced);
                 }
             })?;
+        } else if shard.waiting.due.is_any() {
+            LeaseGuard::unlocked(shard, || ())?;
         } else if self.lease.is_wanted() {
             LeaseGuard::give_way(shard)?;
         }

@@ -188,21 +188,32 @@ impl Channels {
         lane.record.sleep(lane_of, until_ns, || self.is_attended());
     }
 
-    /// Wakes whoever sleeps on a channel's lanes and can go on. After these were published.
-    /// Whether anybody did.
+    /// Tells whoever sleeps on a channel's lanes and can go on. After these were published.
+    /// Whether anybody does, who has to be [woken](Channels::wake) then.
     #[inline]
-    pub fn wake(&self, channel: u32) -> bool {
+    pub fn mark(&self, channel: u32) -> bool {
         let Some([send, receive]) = self.lanes(channel) else {
             return false;
         };
-        send.wake() | receive.wake()
+        send.mark() | receive.mark()
+    }
+
+    /// Wakes whoever sleeps on a channel's lanes, after they were told. This needs no lease, and
+    /// is better done without: they may want it at once.
+    #[cold]
+    pub fn wake(&self, channel: u32) {
+        for lane in self.lanes(channel).into_iter().flatten() {
+            lane.wake();
+        }
     }
 
     /// Tells whoever sleeps on any lane to look at what has become of the node.
     pub fn rouse(&self) {
         let lanes = (0..self.used()).filter_map(|channel| self.lanes(channel));
         for lane in lanes.flatten() {
-            let _ = lane.tell();
+            if lane.tell() {
+                lane.wake();
+            }
         }
     }
 
@@ -257,7 +268,9 @@ impl Channels {
         if let Some(lanes) = self.lanes(channel) {
             lanes.iter().for_each(Record::end);
         }
-        let _ = self.wake(channel);
+        if self.mark(channel) {
+            self.wake(channel);
+        }
     }
 
     fn used(&self) -> u32 {

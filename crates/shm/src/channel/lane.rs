@@ -185,10 +185,10 @@ impl<F: Futex> Record<F> {
         }
     }
 
-    /// Wakes those who sleep, after the lane was published, if they can go on. Whether there
-    /// are any.
+    /// Tells those who sleep, after the lane was published, if they can go on. Whether there
+    /// are any, who have to be woken then.
     #[inline]
-    pub(super) fn wake(&self) -> bool {
+    pub(super) fn mark(&self) -> bool {
         let stack = &self.stack;
         let open = stack.state.load(Relaxed) == LaneState::Open as u32;
         if open && stack.limit.load(Relaxed) == self.program.done.load(Relaxed) {
@@ -198,13 +198,20 @@ impl<F: Futex> Record<F> {
         self.program.sleepers.word().load(Relaxed) & SLEEPS != 0 && self.tell()
     }
 
-    /// Has all threads look again that sleep, or are about to. Whether any slept.
+    /// Has all threads look again that are about to sleep. Whether any sleep, who have to be
+    /// woken.
     #[cold]
     pub(super) fn tell(&self) -> bool {
         let sleepers = &self.program.sleepers;
         let next = |word: u32| Some((word & !SLEEPS).wrapping_add(2));
         let before = sleepers.word().fetch_update(Relaxed, Relaxed, next);
-        before.is_ok_and(|word| word & SLEEPS != 0) && sleepers.wake(ALL) > 0
+        before.is_ok_and(|word| word & SLEEPS != 0)
+    }
+
+    /// Wakes all who sleep. This needs no lease.
+    #[cold]
+    pub(super) fn wake(&self) {
+        self.program.sleepers.wake(ALL);
     }
 
     /// How far the program has come.

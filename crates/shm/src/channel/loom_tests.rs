@@ -309,7 +309,9 @@ impl Node {
 
     fn show(&self, limit: u64) {
         self.lane.publish(limit, limit, LaneState::Open);
-        self.lane.wake();
+        if self.lane.mark() {
+            self.lane.wake();
+        }
     }
 }
 
@@ -350,7 +352,9 @@ fn who_sleeps_on_a_lane_is_woken_when_nobody_attends_any_more() {
         let node = empty();
         let reader = spawn(&node, |node| assert!(!node.take_next(2)));
         node.requests.retire();
-        node.lane.tell();
+        if node.lane.tell() {
+            node.lane.wake();
+        }
         reader.join().unwrap();
     });
 }

@@ -11,6 +11,38 @@ use std::sync::Arc;
 use super::{Lease, Revoked, leaving};
 use crate::{Carver, Region, RegionError};
 
+/// What a thread does for others when it lets go of a lease.
+pub trait Farewell<T> {
+    /// What is done only when the lease is free.
+    type Debt;
+
+    /// Serves what others have left for whoever has the lease.
+    fn serve(&self, value: &mut T);
+
+    /// Takes what is to be done once the lease is free: whoever is woken while somebody still
+    /// has it may take that one's processor, only to wait for it.
+    fn owed(&self, value: &mut T) -> Option<Self::Debt>;
+
+    /// Does it.
+    fn pay(&self, debt: Self::Debt);
+}
+
+/// Nothing.
+impl<T> Farewell<T> for () {
+    type Debt = core::convert::Infallible;
+
+    fn serve(&self, _: &mut T) {}
+
+    #[inline]
+    fn owed(&self, _: &mut T) -> Option<Self::Debt> {
+        None
+    }
+
+    fn pay(&self, debt: Self::Debt) {
+        match debt {}
+    }
+}
+
 /// A value of this process, the handles to what the processes share, that is to be
 /// used by whoever has the lease.
 ///
@@ -26,20 +58,19 @@ use crate::{Carver, Region, RegionError};
 /// table[0] += 1;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct Leased<T> {
+pub struct Leased<T, F = ()> {
     lease: Lease,
     /// Whether a guard is in use in this process. The lease's word lies where others
     /// can write, and anyone can release it: that no two threads of this process have
     /// the value at once must not depend on it.
     in_use: AtomicBool,
-    /// Serves what others have left for whoever has the lease.
-    serve: fn(&mut T),
+    farewell: F,
     value: UnsafeCell<T>,
 }
 
 // SAFETY: a guard is handed out only by whoever changed `in_use` from false to true,
 // so one thread at a time has access to the value.
-unsafe impl<T: Send> Sync for Leased<T> {}
+unsafe impl<T: Send, F: Sync> Sync for Leased<T, F> {}
 
 impl<T> Leased<T> {
     /// Puts a value behind a lease.
@@ -47,16 +78,20 @@ impl<T> Leased<T> {
         Self {
             lease,
             in_use: AtomicBool::new(false),
-            serve: |_| {},
+            farewell: (),
             value: UnsafeCell::new(value),
         }
     }
 
-    /// The same, where others leave requests for whoever has the lease, which `serve`
-    /// serves.
+    /// The same, where whoever lets go does something for others.
     #[must_use]
-    pub fn serving(self, serve: fn(&mut T)) -> Self {
-        Self { serve, ..self }
+    pub fn with_farewell<F: Farewell<T>>(self, farewell: F) -> Leased<T, F> {
+        Leased {
+            lease: self.lease,
+            in_use: self.in_use,
+            farewell,
+            value: self.value,
+        }
     }
 
     /// Makes this process's handles to a region that other processes of its node use
@@ -90,7 +125,9 @@ impl<T> Leased<T> {
         let (lease, value) = make(&mut carver)?;
         Ok(Self::new(lease, value))
     }
+}
 
+impl<T, F: Farewell<T>> Leased<T, F> {
     /// The lease.
     #[inline]
     pub fn lease(&self) -> &Lease {
@@ -99,13 +136,13 @@ impl<T> Leased<T> {
 
     /// Waits for the lease, see [`Lease::acquire`].
     #[inline]
-    pub fn lock(&self) -> Result<LeaseGuard<'_, T>, Revoked> {
+    pub fn lock(&self) -> Result<LeaseGuard<'_, T, F>, Revoked> {
         self.lease.acquire()?;
         self.enter()
     }
 
     /// The same, for some time at most, see [`Lease::acquire_until`].
-    pub fn lock_until(&self, until_ns: u64) -> Result<Option<LeaseGuard<'_, T>>, Revoked> {
+    pub fn lock_until(&self, until_ns: u64) -> Result<Option<LeaseGuard<'_, T, F>>, Revoked> {
         match self.lease.acquire_until(until_ns)? {
             true => self.enter().map(Some),
             false => Ok(None),
@@ -114,7 +151,7 @@ impl<T> Leased<T> {
 
     /// Takes the lease if it is free.
     #[inline]
-    pub fn try_lock(&self) -> Option<LeaseGuard<'_, T>> {
+    pub fn try_lock(&self) -> Option<LeaseGuard<'_, T, F>> {
         if self.lease.try_acquire() {
             self.enter().ok()
         } else {
@@ -125,7 +162,7 @@ impl<T> Leased<T> {
     /// Takes the lease if it is free. `None`: whoever has it serves the request that was
     /// left before this call, and that nobody else has served yet.
     #[inline]
-    pub fn try_lock_or_request(&self) -> Result<Option<LeaseGuard<'_, T>>, Revoked> {
+    pub fn try_lock_or_request(&self) -> Result<Option<LeaseGuard<'_, T, F>>, Revoked> {
         match self.lease.try_acquire_or_request()? {
             true => self.enter().map(Some),
             false => Ok(None),
@@ -134,7 +171,7 @@ impl<T> Leased<T> {
 
     /// Takes the lease from a process that is dead, see [`Lease::seize`]. What it was
     /// doing is half done.
-    pub fn seize(&self, dead: u16) -> Option<LeaseGuard<'_, T>> {
+    pub fn seize(&self, dead: u16) -> Option<LeaseGuard<'_, T, F>> {
         if self.lease.seize(dead) {
             self.enter().ok()
         } else {
@@ -150,7 +187,7 @@ impl<T> Leased<T> {
 
     /// A guard, the lease having been acquired.
     #[inline]
-    fn enter(&self) -> Result<LeaseGuard<'_, T>, Revoked> {
+    fn enter(&self) -> Result<LeaseGuard<'_, T, F>, Revoked> {
         self.mark()?;
         Ok(LeaseGuard {
             leased: self,
@@ -182,7 +219,7 @@ impl<T> Leased<T> {
     }
 }
 
-impl<T> fmt::Debug for Leased<T> {
+impl<T, F> fmt::Debug for Leased<T, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Leased")
             .field("lease", &self.lease)
@@ -198,25 +235,28 @@ impl<T> fmt::Debug for Leased<T> {
 ///
 /// A thread that panics with the guard leaves what is behind the lease half done.
 /// Then nobody gets the lease any more, as if the process had died with it.
-pub struct LeaseGuard<'a, T> {
-    leased: &'a Leased<T>,
+pub struct LeaseGuard<'a, T, F: Farewell<T> = ()> {
+    leased: &'a Leased<T, F>,
     held: bool,
     /// The thread was panicking already when it took the lease.
     panicking: bool,
     _value: PhantomData<&'a mut T>,
 }
 
-impl<T> LeaseGuard<'_, T> {
+impl<T, F: Farewell<T>> LeaseGuard<'_, T, F> {
     /// Serves requests, and lets others have the lease if they want it, and takes it back
     /// after that. One that sleeps for it comes first. After an error the guard is of no
     /// use any more.
     #[cold]
     pub fn give_way(guard: &mut Self) -> Result<(), Revoked> {
         if guard.leased.lease.take_requested() {
-            (guard.leased.serve)(guard);
+            guard.leased.farewell.serve(guard);
             if !guard.leased.is_wanted() {
                 return Ok(());
             }
+        }
+        if let Some(debt) = guard.leased.farewell.owed(guard) {
+            guard.leased.farewell.pay(debt);
         }
         guard.leave();
         guard.leased.lease.give_way()?;
@@ -250,15 +290,21 @@ impl<T> LeaseGuard<'_, T> {
     /// a row without waiting for the lease, so this comes to an end.
     #[inline]
     fn let_go(&mut self) -> Result<(), Revoked> {
+        let farewell = &self.leased.farewell;
         loop {
+            let debt = farewell.owed(self);
             self.leave();
-            if self.leased.lease.release_unless_requested()? {
+            let released = self.leased.lease.release_unless_requested();
+            if let Some(debt) = debt {
+                farewell.pay(debt);
+            }
+            if released? {
                 return Ok(());
             }
             self.come_back()?;
             // A guard that is being dropped is not dropped again by a panic.
             let bomb = Bomb(&self.leased.lease);
-            (self.leased.serve)(self);
+            farewell.serve(self);
             core::mem::forget(bomb);
         }
     }
@@ -289,7 +335,7 @@ impl Drop for Bomb<'_> {
     }
 }
 
-impl<T> Deref for LeaseGuard<'_, T> {
+impl<T, F: Farewell<T>> Deref for LeaseGuard<'_, T, F> {
     type Target = T;
 
     #[inline]
@@ -301,7 +347,7 @@ impl<T> Deref for LeaseGuard<'_, T> {
     }
 }
 
-impl<T> DerefMut for LeaseGuard<'_, T> {
+impl<T, F: Farewell<T>> DerefMut for LeaseGuard<'_, T, F> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
         assert!(self.held, "the lease was revoked");
@@ -310,7 +356,7 @@ impl<T> DerefMut for LeaseGuard<'_, T> {
     }
 }
 
-impl<T> Drop for LeaseGuard<'_, T> {
+impl<T, F: Farewell<T>> Drop for LeaseGuard<'_, T, F> {
     #[inline]
     fn drop(&mut self) {
         if self.held {
@@ -326,7 +372,7 @@ impl<T> Drop for LeaseGuard<'_, T> {
     }
 }
 
-impl<T: fmt::Debug> fmt::Debug for LeaseGuard<'_, T> {
+impl<T: fmt::Debug, F: Farewell<T>> fmt::Debug for LeaseGuard<'_, T, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut debug = f.debug_tuple("LeaseGuard");
         if self.held {

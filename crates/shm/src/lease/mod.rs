@@ -16,7 +16,7 @@ mod protocol;
 #[cfg(not(loom))]
 pub use handle::{Lease, Vigil};
 #[cfg(not(loom))]
-pub use leased::{LeaseGuard, Leased};
+pub use leased::{Farewell, LeaseGuard, Leased};
 #[cfg(not(loom))]
 pub use leaving::{begin_to_leave, stay};
 pub(crate) use protocol::Side;

@@ -5,7 +5,7 @@ use loom::cell::UnsafeCell;
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 
-use super::{Rest, begin, end, is_resting, mark, notify, park, rouse};
+use super::{Rest, begin, end, is_resting, mark, park, rouse, wake};
 use crate::futex::model::ModelFutex;
 use crate::lease::Side;
 
@@ -47,6 +47,14 @@ impl Node {
     }
 }
 
+fn notify(slot: &ModelFutex) -> Option<Rest> {
+    let rest = mark(slot)?;
+    if rest == Rest::Parked {
+        wake(slot);
+    }
+    Some(rest)
+}
+
 #[test]
 fn no_notification_is_lost() {
     loom::model(|| {
@@ -57,7 +65,12 @@ fn no_notification_is_lost() {
                 for _ in 0..2 {
                     let mut state = node.lease.lock().unwrap();
                     state.done += 1;
-                    notify(&node.slot);
+                    let marked = mark(&node.slot);
+                    // Whoever wakes up wants the lock.
+                    drop(state);
+                    if marked.is_some() {
+                        wake(&node.slot);
+                    }
                 }
             }
         });

@@ -2,7 +2,7 @@
 //!
 //! Every waiter of the node has a slot with a word of its own. That nothing is lost
 //! between "I shall rest" and "wake whoever rests" is the lease's doing: all calls
-//! but [`Parking::park`] are made with it held. The word says whether and where the
+//! but [`Parking::park`] and [`Parking::wake`] are made with it held. The word says whether and where the
 //! thread rests, and whether it was told to wake up.
 //!
 //! A process may be killed between marking a waiter and waking it. So the mark leaves
@@ -69,22 +69,17 @@ fn mark(futex: &impl Futex) -> Option<Rest> {
     marked.is_ok().then_some(rest)
 }
 
-fn wake(futex: &impl Futex, rest: Rest) {
-    if rest == Rest::Parked {
-        futex.wake(1);
-    }
-}
-
-fn notify(futex: &impl Futex) -> Option<Rest> {
-    let rest = mark(futex)?;
-    wake(futex, rest);
-    Some(rest)
+/// After it was marked. Whoever has the slot by then, and rests, looks in vain.
+fn wake(futex: &impl Futex) {
+    futex.wake(1);
 }
 
 fn rouse(futex: &impl Futex) -> Option<Rest> {
     mark(futex);
     let rest = Rest::of(futex.word().load(Relaxed))?;
-    wake(futex, rest);
+    if rest == Rest::Parked {
+        wake(futex);
+    }
     Some(rest)
 }
 

@@ -19,7 +19,8 @@ use crate::words::Words;
 /// let there = here.clone();
 ///
 /// here.begin(1, Rest::Parked);
-/// assert_eq!(there.notify(1), Some(Rest::Parked));
+/// assert_eq!(there.mark(1), Some(Rest::Parked));
+/// there.wake(1);
 /// here.park(1, None);
 /// assert!(here.end(1));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -57,10 +58,18 @@ impl Parking {
     }
 
     /// Tells the thread of the slot to wake up, if it rests and was not told yet; where
-    /// it rests. The caller has to ring for one that is [`Rest::Seated`]. With the
-    /// lease held.
-    pub fn notify(&self, slot: u32) -> Option<Rest> {
-        super::notify(self.word(slot)?)
+    /// it rests. The caller has to [wake](Parking::wake) it then, or to ring for one that does not
+    /// rest on its word. With the lease held.
+    pub fn mark(&self, slot: u32) -> Option<Rest> {
+        super::mark(self.word(slot)?)
+    }
+
+    /// Wakes the thread of a slot that was marked and is [`Rest::Parked`]. This needs no lease,
+    /// and is better done without: the thread may want it at once.
+    pub fn wake(&self, slot: u32) {
+        if let Some(word) = self.word(slot) {
+            super::wake(word);
+        }
     }
 
     /// Tells the thread of the slot once more, whether it was told or not: whoever did

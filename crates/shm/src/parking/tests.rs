@@ -27,7 +27,11 @@ fn notified_before_or_after_going_to_rest() {
         here.begin(3, Rest::Parked);
         let other = std::thread::spawn({
             let there = there.clone();
-            move || there.notify(3)
+            move || {
+                let marked = there.mark(3);
+                there.wake(3);
+                marked
+            }
         });
         let notified = if early {
             let notified = other.join();
@@ -55,12 +59,12 @@ fn rests_no_longer_than_until() {
 #[test]
 fn who_does_not_rest_is_not_notified() {
     let parking = parking(2);
-    assert_eq!(parking.notify(1), None);
+    assert_eq!(parking.mark(1), None);
     assert!(!parking.end(1));
     parking.begin(1, Rest::Seated);
     assert!(parking.is_resting(1) && !parking.is_resting(0));
-    assert_eq!(parking.notify(1), Some(Rest::Seated));
-    assert_eq!(parking.notify(1), None, "it was told already");
+    assert_eq!(parking.mark(1), Some(Rest::Seated));
+    assert_eq!(parking.mark(1), None, "it was told already");
     assert!(!parking.is_resting(1));
     assert!(parking.end(1));
     assert_eq!(parking.rouse(1), None);
@@ -72,8 +76,8 @@ fn one_that_was_marked_by_a_process_that_died_is_roused() {
     for rest in [Rest::Parked, Rest::Seated] {
         here.begin(0, rest);
         // The process dies before it wakes the thread, or rings for it.
-        assert_eq!(super::mark(there.word(0).unwrap()), Some(rest));
-        assert_eq!(there.notify(0), None);
+        assert_eq!(there.mark(0), Some(rest));
+        assert_eq!(there.mark(0), None);
         assert_eq!(there.rouse(0), Some(rest));
         assert!(here.end(0));
     }
@@ -90,15 +94,15 @@ fn nonsense_in_a_slot_does_no_harm() {
             .store(word, core::sync::atomic::Ordering::Relaxed);
         parking.park(0, None);
         assert!(!parking.is_resting(0));
-        assert_eq!((parking.notify(0), parking.rouse(0)), (None, None));
+        assert_eq!((parking.mark(0), parking.rouse(0)), (None, None));
         parking.end(0);
         parking.begin(0, Rest::Seated);
-        assert_eq!(parking.notify(0), Some(Rest::Seated));
+        assert_eq!(parking.mark(0), Some(Rest::Seated));
     }
     parking.begin(1, Rest::Parked);
     parking.park(u32::MAX, None);
     assert_eq!(
-        (parking.notify(1), parking.is_resting(1), parking.end(1)),
+        (parking.mark(1), parking.is_resting(1), parking.end(1)),
         (None, false, false)
     );
 }

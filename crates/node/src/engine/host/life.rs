@@ -33,7 +33,7 @@ use crate::kernel::Device;
 use crate::local::{no_descriptors, random, shards_of, stack_config};
 use crate::lookout::rouse_all;
 use crate::memory::{Layout, Marks};
-use crate::shard::{Bells, NodeLink, Resters, Shard, Wakes, serve};
+use crate::shard::{Bells, Leaving, NodeLink, Resters, Shard, Wakes};
 use crate::shards::{OneShard, Shards};
 use crate::wait::{Ears, ShardHandle};
 
@@ -429,13 +429,16 @@ impl Common<'_> {
         pieces.marks.set(mark);
         let wakes = Arc::clone(&self.wakes);
         let channels = pieces.stack.channels().clone();
+        let leaving = Leaving {
+            wakes: Arc::clone(&wakes),
+        };
         let mut shard = Shard::new(pieces.stack, link, pieces.waiting, bells.clone(), wakes);
         shard.kernel = match &self.config.kernel {
             Some(kernel) => Some(kernel.outlet(steering.index.into(), steering.count.into())?),
             None => None,
         };
         let handle = ShardHandle {
-            lease: Leased::new(closing(pieces.lease, &self.closes_at), shard).serving(serve),
+            lease: Leased::new(closing(pieces.lease, &self.closes_at), shard).with_farewell(leaving),
             channels,
             signals: pieces.signals,
             parking: pieces.parking,

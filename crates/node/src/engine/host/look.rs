@@ -3,20 +3,19 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use toehold_shm::LeaseGuard;
 use toehold_stack::Event;
 
 use crate::clock;
 use crate::control::{Counter, SocketStatus, StackStatus};
 use crate::shard::Shard;
 use crate::shards::Shards;
-use crate::wait::ShardHandle;
+use crate::wait::{Guard, ShardHandle};
 
 /// How long to wait for a stack that somebody else uses. Only a program that was
 /// stopped in the middle of it uses it for so long.
 const PATIENCE: Duration = Duration::from_millis(250);
 
-fn look(shard: &ShardHandle) -> Option<LeaseGuard<'_, Shard>> {
+fn look(shard: &ShardHandle) -> Option<Guard<'_>> {
     let deadline = Instant::now() + PATIENCE;
     loop {
         if let Some(guard) = shard.lease.try_lock() {

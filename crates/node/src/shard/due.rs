@@ -1,0 +1,97 @@
+//! Wake-ups that wait until the lease is let go: whoever is woken before that may take the
+//! processor from the one who has it, only to find that it has to wait for it.
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use super::Shard;
+use super::waiting::{Wake, Wakes};
+use toehold_shm::Farewell;
+
+/// Wake-ups that one who has the lease owes at most. What there is no room for is done at once.
+const MOST: usize = 4;
+
+/// Whom to wake. Numbers are those of shards, [`Wakes`] has them all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wakeup {
+    /// Who sleeps on the lanes of a channel.
+    Lanes { shard: u8, channel: u32 },
+    /// Who rests on a word.
+    Parked { shard: u8, word: u16 },
+    /// Who sleeps at the link.
+    Sleeper { shard: u8 },
+    /// Those of a process who rest on descriptors of their own.
+    Resters { shard: u8, process: u16 },
+}
+
+impl Wakeup {
+    fn perform(self, wakes: &[Wake]) {
+        let of = |shard: u8| wakes.get(usize::from(shard));
+        match self {
+            Wakeup::Lanes { shard, channel } => of(shard).map(|wake| wake.channels.wake(channel)),
+            Wakeup::Parked { shard, word } => of(shard).map(|wake| wake.parking.wake(word.into())),
+            Wakeup::Sleeper { shard } => of(shard).map(|wake| wake.sleeper.ring()),
+            Wakeup::Resters { shard, process } => of(shard).map(|wake| wake.resters.of(process).ring()),
+        };
+    }
+}
+
+/// What one who has the lease owes.
+#[derive(Debug, Default)]
+pub(crate) struct Due(Cell<Debt>);
+
+/// What one owes who had it.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Debt([Option<Wakeup>; MOST]);
+
+impl Due {
+    /// Whether anything is owed.
+    #[inline]
+    pub(crate) fn is_any(&self) -> bool {
+        self.0.get().0[0].is_some()
+    }
+
+    /// Puts off a wake-up, or performs it if there is no room.
+    pub(super) fn owe(&self, wakeup: Wakeup, wakes: &[Wake]) {
+        let mut debt = self.0.get();
+        match debt
+            .0
+            .iter_mut()
+            .find(|owed| owed.is_none_or(|owed| owed == wakeup))
+        {
+            Some(room) => *room = Some(wakeup),
+            None => return wakeup.perform(wakes),
+        }
+        self.0.set(debt);
+    }
+
+    fn take(&self) -> Option<Debt> {
+        self.is_any().then(|| self.0.take())
+    }
+}
+
+/// What a thread of a node does when it lets go of a shard.
+#[derive(Debug)]
+pub struct Leaving {
+    /// Of all shards of the node.
+    pub(crate) wakes: Arc<Wakes>,
+}
+
+impl Farewell<Shard> for Leaving {
+    type Debt = Debt;
+
+    fn serve(&self, shard: &mut Shard) {
+        shard.serve();
+    }
+
+    #[inline]
+    fn owed(&self, shard: &mut Shard) -> Option<Debt> {
+        shard.waiting.due.take()
+    }
+
+    #[cold]
+    fn pay(&self, debt: Debt) {
+        let wakeups = debt.0.into_iter().flatten();
+        wakeups.for_each(|wakeup| wakeup.perform(self.wakes.all()));
+    }
+}
