@@ -237,7 +237,7 @@ const FEWEST: u64 = 100;
 
 /// How many descriptors there must be above. A program with a lower limit stays with the kernel: it
 /// would find none left for itself.
-const ROOM: u64 = 64;
+const ROOM: u64 = 80;
 
 /// From where on the library has its descriptors: above those that programs count on, and so
 /// low that the kernel's tables stay small.

@@ -143,7 +143,7 @@ pub(crate) struct Resters([Doorbell; Resters::COUNT]);
 impl Resters {
     /// A ring wakes so much fewer who have nothing to do; each is a descriptor more that every
     /// process has.
-    pub(crate) const COUNT: usize = 16;
+    pub(crate) const COUNT: usize = 32;
 
     pub(crate) fn new() -> Result<Resters, Errno> {
         let bells: Result<Vec<_>, _> = (0..Self::COUNT).map(|_| Doorbell::new()).collect();

@@ -62,6 +62,15 @@ const YIELDS: u32 = 4;
 #[cfg(loom)]
 const YIELDS: u32 = 0;
 
+/// It took so long at least if somebody has it who does not give way, and gets a whole slice of
+/// time from each who does. Then it is better to sleep: whoever is woken is let in before others.
+#[cfg(not(loom))]
+const SELFISH_NS: u64 = 500_000;
+
+/// Waits without such offers after one that took so long.
+#[cfg(not(loom))]
+const REFUSED: u32 = 1 << 10;
+
 /// A sleeper looks by itself as often as this, in case somebody died with the
 /// wake-up it should have passed on.
 #[cfg(not(loom))]
@@ -107,8 +116,8 @@ impl<F: Futex> Side<'_, F> {
                 self.want();
                 if tried < TRIES {
                     spin_loop();
-                } else {
-                    std::thread::yield_now();
+                } else if !offer() {
+                    break;
                 }
             }
             let Some(word) = self.announce_sleep(right) else {
@@ -388,6 +397,33 @@ pub(super) fn is_closed(word: u32) -> bool {
 #[inline]
 fn is_free(word: u32, right: Right) -> bool {
     word & HOLDER == 0 && (word & HANDED == 0 || right != Right::Newcomer)
+}
+
+/// Lets others have the processor, if there is nobody who keeps it. Whether that paid.
+#[cfg(not(loom))]
+fn offer() -> bool {
+    use core::sync::atomic::AtomicU32;
+
+    /// Offers that are not made. Only a hint.
+    static LEFT: AtomicU32 = AtomicU32::new(0);
+
+    let left = LEFT.load(Relaxed);
+    if left > 0 {
+        LEFT.store(left - 1, Relaxed);
+        return false;
+    }
+    let before = crate::futex::now_ns();
+    std::thread::yield_now();
+    let pays = crate::futex::now_ns() - before < SELFISH_NS;
+    if !pays {
+        LEFT.store(REFUSED, Relaxed);
+    }
+    pays
+}
+
+#[cfg(loom)]
+fn offer() -> bool {
+    false
 }
 
 #[cfg(not(loom))]
