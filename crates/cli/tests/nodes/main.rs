@@ -333,7 +333,7 @@ fn a_node_that_is_out_of_descriptors_serves_those_it_has_and_recovers() {
     let fabrics = Fabrics::new();
     let program = fabrics.command("up web");
     let mut limited = Command::new("sh");
-    limited.args(["-c", "ulimit -n 64; exec \"$0\" up web"]);
+    limited.args(["-c", "ulimit -n 80; exec \"$0\" up web"]);
     limited.arg(program.get_program()).stdin(Stdio::null());
     limited.env("TOEHOLD_RUNTIME_DIR", fabrics.0.path());
     assert!(limited.output().unwrap().status.success());
