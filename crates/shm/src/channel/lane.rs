@@ -199,19 +199,19 @@ impl<F: Futex> Record<F> {
     }
 
     /// Has all threads look again that are about to sleep. Whether any sleep, who have to be
-    /// woken.
+    /// woken: until they are, the word says so, whatever becomes of who was to do it.
     #[cold]
     pub(super) fn tell(&self) -> bool {
-        let sleepers = &self.program.sleepers;
-        let next = |word: u32| Some((word & !SLEEPS).wrapping_add(2));
-        let before = sleepers.word().fetch_update(Relaxed, Relaxed, next);
-        before.is_ok_and(|word| word & SLEEPS != 0)
+        let told = self.program.sleepers.word().fetch_add(2, Relaxed);
+        told & SLEEPS != 0
     }
 
-    /// Wakes all who sleep. This needs no lease.
+    /// Wakes all who sleep. This needs no lease. Whoever begins to sleep meanwhile looks once more.
     #[cold]
     pub(super) fn wake(&self) {
-        self.program.sleepers.wake(ALL);
+        let sleepers = &self.program.sleepers;
+        sleepers.word().fetch_and(!SLEEPS, Relaxed);
+        sleepers.wake(ALL);
     }
 
     /// How far the program has come.

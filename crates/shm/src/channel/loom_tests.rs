@@ -358,3 +358,17 @@ fn who_sleeps_on_a_lane_is_woken_when_nobody_attends_any_more() {
         reader.join().unwrap();
     });
 }
+
+#[test]
+fn who_was_told_by_one_that_died_before_it_woke_anybody_is_woken_by_the_next() {
+    check(3, || {
+        let node = empty();
+        let reader = spawn(&node, |node| assert!(node.take_next(2)));
+        node.lane.publish(3, 3, LaneState::Open);
+        let _ = node.lane.mark();
+        if node.lane.tell() {
+            node.lane.wake();
+        }
+        reader.join().unwrap();
+    });
+}
