@@ -14,6 +14,7 @@
 //! | `epoll`, `wait`, `select`, `readiness` | waiting for the node's and the kernel's at once |
 //! | `node`, `hosts` | the node, what is for it, and the names of all nodes |
 //! | `start`, `process`, `inherited`, `rights` | beginnings, forks, and what crosses them |
+//! | `dispatch` | system calls that the program makes itself |
 //! | `usage` | what is counted |
 //! | `inside`, `signals`, `sleep`, `cancel` | what may come in the middle of a call |
 //! | `memory`, `stack` | whether what a program passes is there, and room on its stacks |
@@ -26,6 +27,11 @@
 
 mod answer;
 mod cancel;
+#[cfg(target_arch = "x86_64")]
+mod dispatch;
+#[cfg(not(target_arch = "x86_64"))]
+#[path = "dispatch/none.rs"]
+mod dispatch;
 mod entry;
 mod epoll;
 mod file;

@@ -10,6 +10,9 @@ use libc::{
     sigset_t, size_t, sockaddr, socklen_t, ssize_t, timespec, timeval, uid_t,
 };
 
+/// What a thread begins with.
+pub(crate) type Begin = unsafe extern "C-unwind" fn(*mut c_void) -> *mut c_void;
+
 /// One of them, looked up when it is first called.
 struct Next {
     name: &'static CStr,
@@ -130,6 +133,14 @@ next! {
     fn syscall(number: c_long, first: c_long, second: c_long, third: c_long, fourth: c_long, fifth: c_long, sixth: c_long) -> c_long;
     fn _exit(status: c_int) -> c_int;
     fn pthread_cancel(thread: libc::pthread_t) -> c_int;
+    fn pthread_create(
+        thread: *mut libc::pthread_t,
+        attributes: *const libc::pthread_attr_t,
+        begin: Begin,
+        argument: *mut c_void
+    ) -> c_int;
+    fn pthread_sigmask(how: c_int, new: *const sigset_t, old: *mut sigset_t) -> c_int;
+    fn sigprocmask(how: c_int, new: *const sigset_t, old: *mut sigset_t) -> c_int;
     fn wait(status: *mut c_int) -> pid_t;
     fn waitpid(process: pid_t, status: *mut c_int, options: c_int) -> pid_t;
     fn wait3(status: *mut c_int, options: c_int, usage: *mut rusage) -> pid_t;

@@ -4,7 +4,7 @@ use core::ffi::c_long;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use crate::inside::Inside;
-use crate::{rights, start};
+use crate::{cancel, dispatch, rights, start};
 
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 
@@ -23,7 +23,8 @@ extern "C" fn forks() {
 
 extern "C" fn forked() {
     NUMBER.fetch_add(1, Relaxed);
-    crate::cancel::forked();
+    cancel::forked();
+    dispatch::join();
 }
 
 /// Forks by a system call of the program's own, of which nobody is told otherwise.

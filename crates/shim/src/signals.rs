@@ -14,17 +14,18 @@
 //! memory, are not touched.
 
 use core::cell::Cell;
-use core::ffi::{c_int, c_void};
+use core::ffi::{c_int, c_ulong, c_void};
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering::Relaxed};
 
 use libc::{
     SA_NODEFER, SA_RESETHAND, SA_RESTART, SA_SIGINFO, SIG_DFL, SIG_IGN, sigaction, siginfo_t, sigset_t,
-    ucontext_t,
+    size_t, ucontext_t,
 };
 
 use crate::inside::is_inside;
-use crate::{cancel, next, node, start};
+use crate::memory::{is_readable, is_writable};
+use crate::{cancel, dispatch, next, node, start};
 
 /// What the program has installed for a signal.
 struct Installed {
@@ -32,6 +33,19 @@ struct Installed {
     flags: AtomicI32,
     /// The handler may be interrupted by the same signal.
     nests: AtomicBool,
+}
+
+impl Installed {
+    fn store(&self, action: &sigaction) {
+        self.handler.store(action.sa_sigaction, Relaxed);
+        self.flags.store(action.sa_flags, Relaxed);
+    }
+
+    fn action(&self) -> sigaction {
+        let mut action = action(self.handler.load(Relaxed));
+        action.sa_flags = self.flags.load(Relaxed);
+        action
+    }
 }
 
 const SIGNALS: usize = 65;
@@ -130,7 +144,7 @@ fn is_left_alone(signal: c_int) -> bool {
 }
 
 /// In the place of each of the program's handlers.
-extern "C" fn stand_in(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
+pub(crate) extern "C" fn stand_in(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     let Some(installed) = INSTALLED.get(signal as usize) else {
         return;
     };
@@ -155,8 +169,13 @@ extern "C" fn stand_in(signal: c_int, info: *mut siginfo_t, context: *mut c_void
         SIG_IGN => return,
         _ => {}
     }
-    if installed.nests.load(Relaxed) {
-        unblock(1 << (signal - 1));
+    let nests = installed.nests.load(Relaxed).then_some(signal);
+    // Whoever makes calls with that one blocked would be ended.
+    let calls = dispatch::is_on().then_some(libc::SIGSYS);
+    let open = nests.into_iter().chain(calls);
+    let open = open.fold(0, |open, signal| open | 1 << (signal - 1));
+    if open != 0 {
+        unblock(open);
     }
     // SAFETY: the program has installed a function of one of these types.
     unsafe {
@@ -269,11 +288,24 @@ fn postpone(signal: c_int, info: *mut siginfo_t, context: *mut ucontext_t) -> bo
 ///
 /// As there.
 pub(crate) unsafe fn install(signal: c_int, new: *const sigaction, old: *mut sigaction) -> c_int {
-    if !start::is_wanted() || is_left_alone(signal) || is_inside() {
+    let is_dispatched = signal == libc::SIGSYS && dispatch::is_on();
+    if !start::is_wanted() || is_left_alone(signal) && !is_dispatched || is_inside() {
         // SAFETY: as the program passed it.
         return unsafe { next::sigaction(signal, new, old) };
     }
     let installed = &INSTALLED[signal as usize];
+    if is_dispatched {
+        // SAFETY: the program passes actions, or none.
+        unsafe {
+            if !old.is_null() {
+                old.write(installed.action());
+            }
+            if let Some(new) = new.as_ref() {
+                installed.store(new);
+            }
+        }
+        return 0;
+    }
     let before = (installed.handler.load(Relaxed), installed.flags.load(Relaxed));
     // SAFETY: the program passes an action, or none.
     let action = unsafe { new.as_ref() }.map(|new| {
@@ -283,8 +315,7 @@ pub(crate) unsafe fn install(signal: c_int, new: *const sigaction, old: *mut sig
             installed.flags.store(new.sa_flags, Relaxed);
             action = guarding();
         } else if new.sa_sigaction != SIG_DFL && new.sa_sigaction != SIG_IGN {
-            installed.handler.store(new.sa_sigaction, Relaxed);
-            installed.flags.store(new.sa_flags, Relaxed);
+            installed.store(new);
             // SAFETY: the mask is a set of signals.
             let is_blocked = unsafe { libc::sigismember(&new.sa_mask, signal) } == 1;
             let nests = new.sa_flags & SA_NODEFER != 0 && !is_blocked;
@@ -314,6 +345,87 @@ pub(crate) unsafe fn install(signal: c_int, new: *const sigaction, old: *mut sig
         unsafe { old.write(replaced) };
     }
     0
+}
+
+/// An action as the kernel has it.
+#[cfg(target_arch = "x86_64")]
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct Action {
+    handler: usize,
+    flags: c_ulong,
+    restorer: usize,
+    mask: u64,
+}
+
+/// `rt_sigaction(2)`; `None`: the kernel says what is wrong.
+///
+/// # Safety
+///
+/// As there.
+#[cfg(target_arch = "x86_64")]
+pub(crate) unsafe fn install_by_number(
+    signal: c_int,
+    new: *const Action,
+    old: *mut Action,
+    size: size_t,
+) -> Option<c_int> {
+    let is_there =
+        is_readable(new, usize::from(!new.is_null())) && is_writable(old, usize::from(!old.is_null()));
+    if size != size_of::<u64>() || !is_there {
+        return None;
+    }
+    // SAFETY: it is there, or null.
+    let new = unsafe { new.as_ref() }.map(|new| {
+        let mut action = action(new.handler);
+        action.sa_flags = new.flags as c_int;
+        // SAFETY: the first word of a set is what the kernel knows.
+        unsafe { (&raw mut action.sa_mask).cast::<u64>().write(new.mask) };
+        action
+    });
+    let given = new.as_ref().map_or(core::ptr::null(), |new| &raw const *new);
+    let mut replaced = action(SIG_DFL);
+    // SAFETY: two actions, or one.
+    let done = unsafe { install(signal, given, &mut replaced) };
+    if done == 0 && !old.is_null() {
+        // SAFETY: there is room, and the first word of a set is what the kernel knows.
+        unsafe {
+            old.write(Action {
+                handler: replaced.sa_sigaction,
+                flags: replaced.sa_flags as c_ulong,
+                restorer: replaced
+                    .sa_restorer
+                    .map_or(0, |restorer| restorer as *const () as usize),
+                mask: (&raw const replaced.sa_mask).cast::<u64>().read(),
+            });
+        }
+    }
+    Some(done)
+}
+
+/// From now on a handler of the library's has the signal by which calls are dispatched, and the
+/// program's is remembered.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn handle_calls(trap: extern "C" fn(c_int, *mut siginfo_t, *mut c_void)) {
+    let (mut own, mut former) = (action(trap as *const () as usize), action(SIG_DFL));
+    own.sa_flags = SA_SIGINFO | SA_NODEFER | SA_RESTART;
+    // SAFETY: two actions.
+    unsafe { next::sigaction(libc::SIGSYS, &own, &mut former) };
+    INSTALLED[libc::SIGSYS as usize].store(&former);
+}
+
+/// They are not, after all.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn leave_calls() {
+    let former = INSTALLED[libc::SIGSYS as usize].action();
+    // SAFETY: an action, and no room for the present one.
+    unsafe { next::sigaction(libc::SIGSYS, &former, core::ptr::null_mut()) };
+}
+
+/// Lets the signal through by which calls are dispatched.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn unblock_calls() {
+    unblock(1 << (libc::SIGSYS - 1));
 }
 
 /// Installs a handler with some flags, and nothing blocked meanwhile; gives the former one.

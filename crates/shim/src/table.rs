@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use toehold_shm::Slot;
 
+use crate::dispatch;
 use crate::file::File;
 use crate::inside::Inside;
 
@@ -87,6 +88,7 @@ pub(crate) fn get(number: c_int) -> Option<Used> {
 
 /// From now on the number is this file's.
 pub(crate) fn put(number: c_int, file: Arc<File>) {
+    dispatch::look();
     let Some(index) = index(number) else { return };
     HIGHEST.fetch_max(number, Relaxed);
     file.numbers().add();

@@ -1,5 +1,5 @@
-//! Programs that make some of their calls past the library, by system calls of their own. They
-//! wait for the kernel's descriptors, and are told of nothing that is only the node's.
+//! Programs that make calls by instructions of their own. Those in the program itself are the library's to
+//! answer; by others they wait for the kernel's descriptors, and are told of nothing that is only the node's.
 
 use rustix::process::Signal;
 
@@ -19,6 +19,31 @@ for _ in range(3):
         connection.shutdown(socket.SHUT_WR)
         print(knows_me, got == sent, stream.read())
 ";
+
+/// Has a program that makes its calls itself serve so many connections, and one that does something with them.
+fn dispatched(does: &str, clients: u64) {
+    alike(clients, |place: &Place| {
+        let program = place.compile("cc", "dispatched", include_str!("dispatched.c"));
+        let port = place.port.to_string();
+        let server = place.serve(&[&program, "serve", &port, &clients.to_string()]);
+        let said = place.says(&[&program, does, place.address(), &port]);
+        (said, server.wait())
+    });
+}
+
+/// Its connections were the kernel's, where it reached nobody.
+#[test]
+#[ignore = "needs cc"]
+fn a_program_that_makes_its_calls_itself_is_on_the_node_with_all_its_threads() {
+    dispatched("ask", 3);
+}
+
+/// Signals, processes and threads that it makes so are as ever.
+#[test]
+#[ignore = "needs cc"]
+fn a_program_that_makes_all_its_calls_itself_has_them_done_as_by_the_kernel() {
+    dispatched("rest", 3);
+}
 
 /// What a client sees of a server that waits in one way for connections and in one for bytes.
 fn serve(way: &str) {

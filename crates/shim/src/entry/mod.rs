@@ -32,6 +32,8 @@ mod wait;
 
 pub(crate) use self::exec::remember;
 pub(crate) use self::load::bind_to_stand_ins;
+#[cfg(target_arch = "x86_64")]
+pub(crate) use self::raw::serve;
 pub(crate) use self::stdio::take_standard;
 
 use core::ffi::{c_int, c_void};

@@ -6,7 +6,7 @@ use core::ffi::{c_char, c_int, c_ulong};
 use libc::{gid_t, size_t, uid_t};
 
 use crate::inside::{Inside, is_inside};
-use crate::{next, node, relay};
+use crate::{dispatch, next, node, relay};
 
 /// Such a call is about to be made.
 pub(super) fn prepare() {
@@ -24,6 +24,7 @@ pub(super) fn before_filter() {
     if !is_inside() {
         let _inside = Inside::enter();
         relay::for_good();
+        dispatch::stop();
     }
 }
 
@@ -66,6 +67,14 @@ prepared! {
     fn setns(fd: c_int, kind: c_int) -> c_int;
 }
 
+/// `prctl(2)` is about to be called.
+pub(super) fn before_prctl(option: c_int, second: c_ulong, third: c_ulong) {
+    // Programs find out what the kernel can do by a filter that is none.
+    if option == libc::PR_SET_SECCOMP && (second == STRICT || third != 0) {
+        before_filter();
+    }
+}
+
 /// `prctl(2)`.
 ///
 /// # Safety
@@ -79,10 +88,7 @@ pub(crate) unsafe extern "C" fn prctl(
     fourth: c_ulong,
     fifth: c_ulong,
 ) -> c_int {
-    // Programs find out what the kernel can do by a filter that is none.
-    if option == libc::PR_SET_SECCOMP && (second == STRICT || third != 0) {
-        before_filter();
-    }
+    before_prctl(option, second, third);
     // SAFETY: as the program passed it.
     unsafe { next::prctl(option, second, third, fourth, fifth) }
 }

@@ -9,13 +9,13 @@ use core::ffi::{c_int, c_long};
 use toehold_posix::errno::Errno;
 
 use super::{
-    accept, control, descriptors, epoll, files, limits, names, options, poll, privilege, receive, send,
+    accept, control, descriptors, epoll, exec, files, limits, names, options, poll, privilege, receive, send,
     setup, wait,
 };
 use crate::answer::answer;
 use crate::inside::is_inside;
 use crate::memory::is_readable;
-use crate::{next, process, start};
+use crate::{next, process, signals, start};
 
 /// Operations of `seccomp(2)`.
 const SET_MODE_STRICT: c_long = libc::SECCOMP_SET_MODE_STRICT as c_long;
@@ -58,16 +58,28 @@ pub(crate) unsafe extern "C" fn syscall(
     e: c_long,
     f: c_long,
 ) -> c_long {
-    if number == libc::SYS_futex || is_inside() || !start::is_wanted() {
+    let served = match number == libc::SYS_futex || is_inside() || !start::is_wanted() {
+        true => None,
         // SAFETY: as the program passed it.
-        return unsafe { next::syscall(number, a, b, c, d, e, f) };
-    }
+        false => unsafe { serve(number, [a, b, c, d, e, f]) },
+    };
+    // SAFETY: likewise.
+    served.unwrap_or_else(|| unsafe { next::syscall(number, a, b, c, d, e, f) })
+}
+
+/// Does what a system call does of which the library knows: as libc's function, a number or -1 and
+/// `errno`. `None`: it is the kernel's.
+///
+/// # Safety
+///
+/// As the system call.
+pub(crate) unsafe fn serve(number: c_long, [a, b, c, d, e, f]: [c_long; 6]) -> Option<c_long> {
     if number == libc::SYS_io_uring_setup {
-        return answer::<c_int>(Err(Errno(libc::ENOSYS))).into();
+        return Some(answer::<c_int>(Err(Errno(libc::ENOSYS))).into());
     }
     let fd = a as c_int;
     // SAFETY: as the program passed it; each function takes what its system call takes.
-    unsafe {
+    let served = unsafe {
         match number {
             libc::SYS_read => receive::read(fd, b as _, c as _) as c_long,
             libc::SYS_readv => receive::readv(fd, b as _, c as _) as c_long,
@@ -98,14 +110,8 @@ pub(crate) unsafe extern "C" fn syscall(
             libc::SYS_fcntl => descriptors::fcntl(fd, b as _, c as _).into(),
             libc::SYS_ioctl => control::ioctl(fd, b as _, c as _).into(),
             // The system call says how much of the time is left, which libc's function does not.
-            libc::SYS_ppoll => match poll::ppoll_by_number(a as _, b as _, c as _, d as _) {
-                Some(done) => done.into(),
-                None => next::syscall(number, a, b, c, d, e, f),
-            },
-            libc::SYS_pselect6 => match poll::pselect6(fd, [b as _, c as _, d as _], e as _, f as _) {
-                Some(done) => done.into(),
-                None => next::syscall(number, a, b, c, d, e, f),
-            },
+            libc::SYS_ppoll => poll::ppoll_by_number(a as _, b as _, c as _, d as _)?.into(),
+            libc::SYS_pselect6 => poll::pselect6(fd, [b as _, c as _, d as _], e as _, f as _)?.into(),
             libc::SYS_epoll_create1 => epoll::epoll_create1(fd).into(),
             libc::SYS_epoll_ctl => epoll::epoll_ctl(fd, b as _, c as _, d as _).into(),
             libc::SYS_epoll_pwait => epoll::epoll_pwait(fd, b as _, c as _, d as _, e as _).into(),
@@ -145,7 +151,7 @@ pub(crate) unsafe extern "C" fn syscall(
             libc::SYS_fork => process::fork_by_number(|| next::syscall(number, a, b, c, d, e, f)),
             libc::SYS_exit_group => {
                 crate::node::leave();
-                next::syscall(number, a, b, c, d, e, f)
+                return None;
             }
             libc::SYS_setuid
             | libc::SYS_setreuid
@@ -154,7 +160,7 @@ pub(crate) unsafe extern "C" fn syscall(
             | libc::SYS_unshare
             | libc::SYS_setns => {
                 privilege::prepare();
-                next::syscall(number, a, b, c, d, e, f)
+                return None;
             }
             libc::SYS_seccomp => {
                 let sets =
@@ -162,9 +168,17 @@ pub(crate) unsafe extern "C" fn syscall(
                 if sets {
                     privilege::before_filter();
                 }
-                next::syscall(number, a, b, c, d, e, f)
+                return None;
             }
-            _ => next::syscall(number, a, b, c, d, e, f),
+            libc::SYS_prctl => {
+                privilege::before_prctl(fd, b as _, c as _);
+                return None;
+            }
+            libc::SYS_execve => exec::execve(a as _, b as _, c as _).into(),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_rt_sigaction => signals::install_by_number(fd, b as _, c as _, d as _)?.into(),
+            _ => return None,
         }
-    }
+    };
+    Some(served)
 }

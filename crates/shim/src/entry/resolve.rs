@@ -6,7 +6,7 @@ use std::ffi::CString;
 use libc::{addrinfo, hostent, size_t};
 
 use crate::inside::{Inside, is_inside};
-use crate::{next, node, start};
+use crate::{dispatch, next, node, start};
 
 /// The address of a node as text; `None` if there is no node of that name, or it is none.
 ///
@@ -18,6 +18,8 @@ unsafe fn address(name: *const c_char, family: c_int) -> Option<CString> {
         return None;
     }
     let _inside = Inside::enter();
+    // Who connects to what is found may do so past libc.
+    dispatch::look();
     // SAFETY: the caller says so.
     let name = unsafe { CStr::from_ptr(name) }.to_str().ok()?;
     // Names with dots are the world's; numbers are addresses.

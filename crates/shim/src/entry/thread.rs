@@ -1,10 +1,60 @@
-//! `pthread_cancel`.
+//! `pthread_create` and `pthread_cancel`.
 
-use core::ffi::c_int;
+use core::ffi::{c_int, c_void};
 
-use libc::pthread_t;
+use libc::{pthread_attr_t, pthread_t};
 
-use crate::cancel;
+use crate::inside::is_inside;
+use crate::next::{self, Begin};
+use crate::{cancel, dispatch};
+
+/// What a thread of the program's begins with.
+struct Beginning {
+    begin: Begin,
+    argument: *mut c_void,
+}
+
+/// `pthread_create(3)`.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn pthread_create(
+    thread: *mut pthread_t,
+    attributes: *const pthread_attr_t,
+    begin: Begin,
+    argument: *mut c_void,
+) -> c_int {
+    if !is_inside() {
+        dispatch::look_before_thread();
+    }
+    if !dispatch::is_on() || is_inside() {
+        // SAFETY: as the program passed it.
+        return unsafe { next::pthread_create(thread, attributes, begin, argument) };
+    }
+    let beginning = Box::into_raw(Box::new(Beginning { begin, argument }));
+    // SAFETY: as the program passed it, but for what the thread does before.
+    let failed = unsafe { next::pthread_create(thread, attributes, join_and_begin, beginning.cast()) };
+    if failed != 0 {
+        // SAFETY: there is no thread that would take it.
+        drop(unsafe { Box::from_raw(beginning) });
+    }
+    failed
+}
+
+/// The thread's own calls are dispatched, too.
+///
+/// # Safety
+///
+/// It is passed a beginning, which is its own.
+unsafe extern "C-unwind" fn join_and_begin(beginning: *mut c_void) -> *mut c_void {
+    dispatch::join();
+    // SAFETY: the caller says so.
+    let Beginning { begin, argument } = *unsafe { Box::from_raw(beginning.cast::<Beginning>()) };
+    // SAFETY: the program says so.
+    unsafe { begin(argument) }
+}
 
 /// `pthread_cancel(3)`.
 ///

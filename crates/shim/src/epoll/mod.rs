@@ -14,6 +14,7 @@ pub(crate) use self::sockets::Sockets;
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
@@ -89,6 +90,29 @@ pub(crate) fn open() -> Arc<File> {
     all.retain(|epoll| epoll.strong_count() > 0);
     all.push(Arc::downgrade(&file));
     file
+}
+
+/// Every instance of this process's that it has made past the library.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn adopt_all() {
+    let Ok(listed) = std::fs::read_dir("/proc/self/fd") else {
+        return;
+    };
+    let is_instance = |path: &Path| {
+        let what = std::fs::read_link(path);
+        what.is_ok_and(|what| what == Path::new("anon_inode:[eventpoll]"))
+    };
+    let instances = listed.filter_map(|entry| Some(entry.ok()?.path()).filter(|path| is_instance(path)));
+    let numbers: Vec<c_int> = instances
+        .filter_map(|path| path.file_name()?.to_str()?.parse().ok())
+        .collect();
+    for number in numbers.into_iter().filter(|&number| table::is_kernels(number)) {
+        let file = open();
+        if let Kind::Epoll(epoll) = &file.kind {
+            epoll.note_kernels();
+        }
+        table::put(number, file);
+    }
 }
 
 fn each(mut act: impl FnMut(&File, &Epoll)) {

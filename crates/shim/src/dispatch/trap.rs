@@ -1,0 +1,145 @@
+//! What comes in the place of a call.
+
+use core::ffi::{c_int, c_long, c_void};
+
+use libc::{REG_R8, REG_R9, REG_R10, REG_RAX, REG_RDI, REG_RDX, REG_RIP, REG_RSI, siginfo_t, ucontext_t};
+
+use super::{END, join, stubs};
+use crate::answer::{errno, set_errno};
+use crate::entry::serve;
+use crate::inside::is_inside;
+use crate::memory::{is_readable, is_writable};
+use crate::{next, signals, start};
+
+/// `SYS_USER_DISPATCH` in `si_code`.
+const DISPATCHED: c_int = 2;
+
+/// How long a set of signals is to the kernel.
+const SET: c_long = 8;
+
+/// What tells a thread to ask: the library's signal, as nobody else would send it.
+#[repr(C)]
+struct Asking {
+    signal: c_int,
+    error: c_int,
+    code: c_int,
+    padding: c_int,
+    process: c_int,
+    user: u32,
+    value: usize,
+    /// The rest of what comes with signals.
+    unused: [u64; 12],
+}
+
+const _: () = assert!(size_of::<Asking>() == size_of::<siginfo_t>());
+
+/// Such a signal, for a thread of this process.
+pub(super) fn asking() -> impl Sized {
+    Asking {
+        signal: libc::SIGSYS,
+        error: 0,
+        code: libc::SI_QUEUE,
+        padding: 0,
+        process: std::process::id() as c_int,
+        user: 0,
+        value: secret(),
+        unused: [0; 12],
+    }
+}
+
+/// What only this process says.
+fn secret() -> usize {
+    (&raw const END).addr()
+}
+
+fn is_asking(info: &siginfo_t) -> bool {
+    // SAFETY: these are there for a signal that was queued.
+    info.si_code == libc::SI_QUEUE
+        && unsafe {
+            info.si_pid() == std::process::id() as c_int && info.si_value().sival_ptr.addr() == secret()
+        }
+}
+
+/// The handler.
+pub(super) extern "C" fn trap(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
+    // SAFETY: the kernel says both.
+    let (told, context) = unsafe { (&*info, &mut *context.cast::<ucontext_t>()) };
+    if is_asking(told) {
+        // It may come in the middle of anything.
+        let before = errno();
+        join();
+        return set_errno(before);
+    }
+    if told.si_code != DISPATCHED {
+        return signals::stand_in(signal, info, (&raw mut *context).cast());
+    }
+    let registers = &context.uc_mcontext.gregs;
+    let number = registers[REG_RAX as usize];
+    let arguments = [REG_RDI, REG_RSI, REG_RDX, REG_R10, REG_R8, REG_R9].map(|at| registers[at as usize]);
+    let is_own = is_inside() || !start::is_wanted();
+    let before = errno();
+    let result = match number {
+        _ if is_own => None,
+        // Who returns from a handler has the context's mask.
+        libc::SYS_rt_sigprocmask => mask(&mut context.uc_sigmask, arguments),
+        // SAFETY: as the program passed it.
+        _ => unsafe { serve(number, arguments) }
+            .map(|done| if done == -1 { -c_long::from(errno()) } else { done }),
+    };
+    set_errno(before);
+    let registers = &mut context.uc_mcontext.gregs;
+    match result {
+        Some(result) => registers[REG_RAX as usize] = result,
+        None if number == libc::SYS_rt_sigreturn => registers[REG_RIP as usize] = stubs::last() as i64,
+        None => match stubs::of(registers[REG_RIP as usize] as usize) {
+            Some(stub) => registers[REG_RIP as usize] = stub as i64,
+            // SAFETY: as the program passed it.
+            None => registers[REG_RAX as usize] = unsafe { make(number, arguments) },
+        },
+    }
+}
+
+/// Makes a call from here. What would make a thread here cannot be made.
+unsafe fn make(number: c_long, [a, b, c, d, e, f]: [c_long; 6]) -> c_long {
+    if matches!(number, libc::SYS_clone | libc::SYS_clone3 | libc::SYS_vfork) {
+        return -c_long::from(libc::EAGAIN);
+    }
+    let before = errno();
+    // SAFETY: the caller says so.
+    let done = unsafe { next::syscall(number, a, b, c, d, e, f) };
+    let failed = -c_long::from(errno());
+    set_errno(before);
+    if done == -1 { failed } else { done }
+}
+
+/// `rt_sigprocmask(2)` of the mask that a thread goes on with.
+fn mask(present: &mut libc::sigset_t, [how, new, old, size, ..]: [c_long; 6]) -> Option<c_long> {
+    let present = (&raw mut *present).cast::<u64>();
+    let (new, old) = (new as *const u64, old as *mut u64);
+    if size != SET || !is_readable(new, usize::from(!new.is_null())) {
+        // The kernel says what is wrong.
+        return None;
+    }
+    if !old.is_null() && !is_writable(old, 1) {
+        return None;
+    }
+    // SAFETY: the first word is what the kernel knows, and both are there.
+    unsafe {
+        let before = present.read();
+        if !new.is_null() {
+            let own = 1 << (libc::SIGSYS - 1);
+            let new = new.read_unaligned() & !own;
+            let after = match how as c_int {
+                libc::SIG_BLOCK => before | new,
+                libc::SIG_UNBLOCK => before & !new,
+                libc::SIG_SETMASK => new,
+                _ => return None,
+            };
+            present.write(after);
+        }
+        if !old.is_null() {
+            old.write_unaligned(before);
+        }
+    }
+    Some(0)
+}
