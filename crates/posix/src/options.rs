@@ -13,6 +13,8 @@ use toehold_stack::{CongestionAlgorithm, SocketOption};
 
 /// TCP_INQ, which libc does not name on every platform.
 pub const TCP_INQ: c_int = 36;
+/// IP_LOCAL_PORT_RANGE (Linux 6.3), likewise.
+pub const IP_LOCAL_PORT_RANGE: c_int = 51;
 /// TCP_NOTSENT_LOWAT, likewise.
 pub const TCP_NOTSENT_LOWAT: c_int = 25;
 
@@ -29,6 +31,9 @@ pub enum Meaning {
     ReportUnread(bool),
     /// SO_ZEROCOPY.
     ZeroCopy(bool),
+    /// IP_LOCAL_PORT_RANGE: the first and the last port for a socket that is not bound to one; zero is the
+    /// system's.
+    LocalPorts(u16, u16),
     /// Taken, and without effect in a stack that has no routing tables, no
     /// firewall marks, and always discovers a path's MTU.
     Nothing,
@@ -98,6 +103,10 @@ fn ip_option(level: c_int, name: c_int, value: &[u8]) -> Outcome<Meaning> {
         (IPPROTO_IP, IP_TOS) => SocketOption::TrafficClass(integer_or_byte(value) as u8),
         (IPPROTO_IPV6, IPV6_TCLASS) => SocketOption::TrafficClass(integer(value)? as u8),
         (IPPROTO_IPV6, IPV6_V6ONLY) => SocketOption::V6Only(switch(value)?),
+        (IPPROTO_IP, IP_LOCAL_PORT_RANGE) => {
+            let range = integer(value)?.cast_unsigned();
+            return Ok(Meaning::LocalPorts(range as u16, (range >> 16) as u16));
+        }
         (IPPROTO_IP, IP_MTU_DISCOVER | IP_FREEBIND) => return Ok(Meaning::Nothing),
         _ => return Err(Errno::NOPROTOOPT),
     }))

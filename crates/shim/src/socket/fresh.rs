@@ -12,6 +12,7 @@ use toehold_socket::{ConnectOptions, Node, Settings, SocketOption, TcpStream};
 
 use super::options::is_never_without_effect;
 use super::owner::Owner;
+use super::ports::Ports;
 use super::{History, Stream, plain, replace};
 use crate::file::File;
 use crate::{node, relay, table};
@@ -136,6 +137,16 @@ impl Fresh {
         options
     }
 
+    /// From which ports it may leave, if the program has said so.
+    fn ports(&self) -> Option<Ports> {
+        let options = self.history.meanings();
+        options.into_iter().find_map(|option| match option {
+            Meaning::LocalPorts(0, 0) => None,
+            Meaning::LocalPorts(first, last) => Some(Ports::within_systems(first, last)),
+            _ => None,
+        })
+    }
+
     /// Where the kernel has bound the socket, if it is bound.
     pub(super) fn local(&self, number: c_int) -> Option<SocketAddr> {
         if !self.bound.load(Relaxed) {
@@ -166,10 +177,16 @@ impl Fresh {
         let local = self.local(number);
         // The kernel, which has chosen the port, knows nothing of the node's connections.
         let may_be_another = self.any_port.load(Relaxed) && !self.named.load(Relaxed);
-        let begun = match (begin(local), local) {
+        let begun = match (self.ports(), local) {
+            (Some(ports), None) => ports.first_free(target(to).ip(), |local| begin(Some(local))),
+            _ => begin(local),
+        };
+        let begun = match (begun, local) {
             (Err(Errno::ADDRINUSE), Some(local)) if may_be_another => {
                 begin(Some(SocketAddr::new(local.ip(), 0)))
             }
+            // As the kernel calls a pair of ends that is taken.
+            (Err(Errno::ADDRINUSE), Some(_)) => Err(Errno::ADDRNOTAVAIL),
             (begun, _) => begun,
         }?;
         let stream = Stream::connecting(begun, self);

@@ -14,6 +14,7 @@ mod listener;
 mod mode;
 mod options;
 mod owner;
+mod ports;
 mod relayed;
 mod stream;
 

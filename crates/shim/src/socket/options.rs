@@ -79,7 +79,7 @@ impl Stream {
             _ => {}
         }
         match meaning(level, name, value) {
-            Ok(Meaning::Nothing) => Some(self.set_shadow(level, name, value)),
+            Ok(Meaning::LocalPorts(..) | Meaning::Nothing) => Some(self.set_shadow(level, name, value)),
             Ok(meaning) => Some(self.apply(meaning).map(|()| {
                 self.history.note(level, name, value);
                 0

@@ -349,7 +349,8 @@ impl Stream {
                 self.reports_unread.store(on, Relaxed);
                 Ok(())
             }
-            Meaning::ZeroCopy(_) | Meaning::Nothing => Ok(()),
+            // Its port is chosen.
+            Meaning::ZeroCopy(_) | Meaning::LocalPorts(..) | Meaning::Nothing => Ok(()),
         }
     }
 }

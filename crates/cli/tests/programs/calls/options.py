@@ -8,6 +8,7 @@ import struct
 from said import said, show
 
 IP_MTU, IPV6_MTU = 14, 24
+IP_LOCAL_PORT_RANGE = 51
 SO_PEERPIDFD, SO_PASSPIDFD, SO_PEERGROUPS = 77, 76, 59
 TCP_NOTSENT_LOWAT = 25
 
@@ -101,6 +102,28 @@ def times():
         show("time", said(fcntl.ioctl, client, request, bytes(16)))
 
 
-for part in (congestion, of_listeners, of_paths, of_ipv6, of_other_sockets, too_short, times):
+def of_ports():
+    """Which ports connections leave from, if the program confines them, and what is said when there are no more."""
+    first, last = 47310, 47311
+    for host in ("127.0.0.1", "::1"):
+        listener, client, _ = three(host)
+        ports = []
+        kept = []
+        for _ in range(3):
+            one = socket.socket(listener.family)
+            show(said(one.setsockopt, socket.IPPROTO_IP, IP_LOCAL_PORT_RANGE, struct.pack("HH", first, last)))
+            show(said(one.connect, listener.getsockname()))
+            show(one.getsockopt(socket.IPPROTO_IP, IP_LOCAL_PORT_RANGE))
+            kept.append(one)
+            ports.append(one.getsockname()[1])
+        show(sorted(ports[:2]))
+        twice = [socket.socket(listener.family) for _ in range(2)]
+        for one in twice:
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            show(said(one.bind, twice[0].getsockname() if one is twice[1] else (host, 0)))
+            show(said(one.connect, listener.getsockname()))
+
+
+for part in (of_ports, congestion, of_listeners, of_paths, of_ipv6, of_other_sockets, too_short, times):
     show(part.__name__)
     part()
