@@ -18,8 +18,10 @@ impl State {
         let now = self.now;
         let socket = self.descriptors.socket(fd)?;
         match meaning(level, name, value)? {
-            Meaning::Stack(SocketOption::FastOpen(limit)) if matches!(socket.kind, Kind::Fresh) => {
-                socket.fast_open = Some(limit);
+            Meaning::Stack(option @ (SocketOption::FastOpen(_) | SocketOption::DeferAccept(_)))
+                if matches!(socket.kind, Kind::Fresh) =>
+            {
+                socket.of_listener.push(option);
             }
             Meaning::Stack(option) => match socket.kind {
                 Kind::Fresh => socket.settings.apply(option)?,

@@ -34,8 +34,8 @@ pub(crate) struct Socket {
     /// Whether `recvmsg` reports what is left to read (TCP_INQ).
     pub(crate) report_unread: bool,
     pub(crate) completions: Completions,
-    /// TCP_FASTOPEN, if it was set before it listens.
-    pub(crate) fast_open: Option<u32>,
+    /// What was set before it listens that is a listener's alone.
+    pub(crate) of_listener: Vec<SocketOption>,
     bound: Option<SocketAddr>,
     /// `connect` has not reported its outcome yet.
     connecting: bool,
@@ -59,7 +59,7 @@ impl Socket {
             send_timeout: Duration::ZERO,
             report_unread: false,
             completions: Completions::default(),
-            fast_open: None,
+            of_listener: Vec::new(),
             bound: None,
             connecting: false,
         }
@@ -122,9 +122,10 @@ impl State {
                 let local = socket.bound.unwrap_or_else(|| unspecified(socket.domain));
                 let id = self.stack.listen(now, local, backlog, &socket.settings)?;
                 // The scripts' defaults turn Fast Open on for every listener.
-                let limit = socket.fast_open.unwrap_or(backlog);
-                self.stack
-                    .set_listener_option(id, SocketOption::FastOpen(limit))?;
+                let default = SocketOption::FastOpen(backlog);
+                for &option in std::iter::once(&default).chain(&socket.of_listener) {
+                    self.stack.set_listener_option(id, option)?;
+                }
                 socket.kind = Kind::Listening(id);
                 Ok(())
             }

@@ -6,8 +6,9 @@ use core::time::Duration;
 use libc::{
     IP_FREEBIND, IP_MTU_DISCOVER, IP_TOS, IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP, IPV6_TCLASS, IPV6_V6ONLY,
     SO_KEEPALIVE, SO_LINGER, SO_MARK, SO_OOBINLINE, SO_RCVBUF, SO_RCVLOWAT, SO_RCVTIMEO, SO_REUSEADDR,
-    SO_REUSEPORT, SO_SNDBUF, SO_SNDTIMEO, SO_ZEROCOPY, SOL_SOCKET, TCP_CONGESTION, TCP_CORK, TCP_FASTOPEN,
-    TCP_KEEPCNT, TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_MAXSEG, TCP_NODELAY, TCP_QUICKACK, TCP_USER_TIMEOUT,
+    SO_REUSEPORT, SO_SNDBUF, SO_SNDTIMEO, SO_ZEROCOPY, SOL_SOCKET, TCP_CONGESTION, TCP_CORK,
+    TCP_DEFER_ACCEPT, TCP_FASTOPEN, TCP_KEEPCNT, TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_MAXSEG, TCP_NODELAY,
+    TCP_QUICKACK, TCP_USER_TIMEOUT,
 };
 use toehold_stack::{CongestionAlgorithm, SocketOption};
 
@@ -92,6 +93,8 @@ fn tcp_option(name: c_int, value: &[u8]) -> Outcome<Meaning> {
         TCP_MAXSEG => SocketOption::MaxSegment(u16::try_from(positive(value)?).map_err(|_| Errno::INVAL)?),
         TCP_NOTSENT_LOWAT => SocketOption::UnsentLowWater(integer(value)? as u32),
         TCP_FASTOPEN => SocketOption::FastOpen(positive(value)?),
+        // What is negative does not defer.
+        TCP_DEFER_ACCEPT => SocketOption::DeferAccept(integer(value)?.try_into().unwrap_or(0)),
         TCP_CONGESTION => SocketOption::Congestion(algorithm(value)?),
         TCP_INQ => return Ok(Meaning::ReportUnread(switch(value)?)),
         _ => return Err(Errno::NOPROTOOPT),

@@ -121,13 +121,16 @@ impl Fresh {
         Ok(settings)
     }
 
-    /// How many connections may be opened early (TCP_FASTOPEN), if any.
-    pub(super) fn fast_open(&self) -> Option<u32> {
-        let options = self.history.meanings();
-        options.into_iter().rev().find_map(|option| match option {
-            Meaning::Stack(SocketOption::FastOpen(limit)) => Some(limit),
+    /// What was set that is a listener's own, and not its connections'.
+    pub(super) fn of_listener(&self) -> Vec<SocketOption> {
+        let options = self.history.meanings().into_iter();
+        let own = options.filter_map(|option| match option {
+            Meaning::Stack(option @ (SocketOption::FastOpen(_) | SocketOption::DeferAccept(_))) => {
+                Some(option)
+            }
             _ => None,
-        })
+        });
+        own.collect()
     }
 
     /// The last that is not the stack's affair.

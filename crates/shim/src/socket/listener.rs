@@ -50,8 +50,8 @@ impl Listener {
             TcpListener::bind_beside_kernel(node, at, bounded(backlog), &settings).map_err(Errno::from)
         });
         let inner = bound.ok()?;
-        if let Some(limit) = fresh.fast_open() {
-            let _ = inner.set_option(SocketOption::FastOpen(limit));
+        for option in fresh.of_listener() {
+            let _ = inner.set_option(option);
         }
         let history = fresh.history.copy();
         history.note_bound(at.ip());

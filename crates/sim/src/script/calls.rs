@@ -503,6 +503,7 @@ fn option(words: &[&str]) -> Result<SocketOption, String> {
         "max_segment" => SocketOption::MaxSegment(number(value)? as u16),
         "traffic_class" => SocketOption::TrafficClass(small()?),
         "fast_open" => SocketOption::FastOpen(number(value)?),
+        "defer_accept" => SocketOption::DeferAccept(number(value)?),
         "congestion" => SocketOption::Congestion(congestion(value)?),
         _ => return Err(format!("`{name}` is no option")),
     })

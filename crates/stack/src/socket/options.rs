@@ -67,6 +67,9 @@ pub enum SocketOption {
     /// 7413). Such data may arrive twice, so that this is for programs to which
     /// that does not matter. 0: none.
     FastOpen(u32),
+    /// TCP_DEFER_ACCEPT of a listener, in seconds (tcp(7)): so long a connection has to bring data, or to end, before
+    /// it is accepted without. 0: it is accepted at once.
+    DeferAccept(u32),
     /// TCP_CONGESTION.
     Congestion(CongestionAlgorithm),
 }
@@ -126,7 +129,8 @@ impl Settings {
             SocketOption::Congestion(algorithm) => {
                 self.set(setting::RENO, algorithm == CongestionAlgorithm::Reno);
             }
-            // Of listeners only, see `Stack::set_listener_option`.
+            // Of listeners only, see `Stack::set_listener_option`; connections are told that they have it.
+            SocketOption::DeferAccept(_) => {}
             SocketOption::FastOpen(_) => return Err(SocketError::InvalidInput),
         }
         Ok(())
@@ -281,11 +285,12 @@ impl Stack {
     /// `InvalidInput`, `NotFound`.
     pub fn set_listener_option(&mut self, id: ListenerId, option: SocketOption) -> Result<(), SocketError> {
         let index = self.tcp.resolve_listener(id)?;
-        if let SocketOption::FastOpen(limit) = option {
-            self.tcp.set_fast_open(index, limit);
-            return Ok(());
+        match option {
+            SocketOption::FastOpen(limit) => self.tcp.set_fast_open(index, limit),
+            SocketOption::DeferAccept(seconds) => self.tcp.set_deferral(index, seconds),
+            _ => self.tcp.listener_settings(index).apply(option)?,
         }
-        self.tcp.listener_settings(index).apply(option)
+        Ok(())
     }
 
     /// A connection's settings.

@@ -61,6 +61,7 @@ impl Tcp {
             queue_len: 0,
             half_open: 0,
             fast_open: Pending::default(),
+            deferral: 0,
             event_next: NONE,
             bucket_next: 0,
             settings,
@@ -424,6 +425,9 @@ impl Tcp {
         if !self.acknowledges_syn(cx, index, segment) {
             return false;
         }
+        if self.defers(index, segment) {
+            return false;
+        }
         let pcb = &mut self.pcbs[index];
         let listener = pcb.listener;
         if listener != NONE && self.listeners[listener as usize].is_full() {
@@ -432,7 +436,9 @@ impl Tcp {
             cx.counters.tcp_listen_overflows += 1;
             return false;
         }
-        pcb.measure_handshake(cx.now, segment);
+        if !pcb.is_awaited() {
+            pcb.measure_handshake(cx.now, segment);
+        }
         pcb.snd_una = pcb.iss + 1;
         if listener != NONE {
             let mut pcb = self.pcbs[index];
@@ -445,6 +451,34 @@ impl Tcp {
         }
         self.establish(cx, index, segment);
         true
+    }
+
+    /// Defers what only ends a handshake, for a listener that wants data with it (TCP_DEFER_ACCEPT, tcp(7)):
+    /// the peer believes it is connected, and will bring some.
+    fn defers(&mut self, index: u32, segment: &Segment<'_>) -> bool {
+        let pcb = &self.pcbs[index];
+        let brings = !segment.payload.is_empty() || segment.has(Flags::FIN);
+        if brings || u32::from(pcb.backoff) >= self.deferral(index) {
+            return false;
+        }
+        self.pcbs[index].await_data();
+        true
+    }
+
+    /// So many timeouts a connection in SYN-RECEIVED is deferred.
+    pub(super) fn deferral(&self, index: u32) -> u32 {
+        let pcb = &self.pcbs[index];
+        match pcb.listener {
+            NONE => 0,
+            // It is accepted already, or its peer has proved with a cookie that it waits.
+            _ if pcb.is_fast_open() || pcb.syn_count == 0 => 0,
+            listener => self.listeners[listener as usize].deferral,
+        }
+    }
+
+    /// From now on the listener's connections are deferred for so many seconds, as timeouts are.
+    pub(crate) fn set_deferral(&mut self, listener: u32, seconds: u32) {
+        self.listeners[listener as usize].deferral = self.rto_bounds.timeouts_within(seconds);
     }
 
     pub(super) fn enqueue_accepted(&mut self, listener: u32, index: u32) {

@@ -28,6 +28,8 @@ pub(crate) struct Listener {
     pub(super) half_open: u32,
     /// Connections opened before their handshake is done.
     pub(super) fast_open: Pending,
+    /// So many timeouts a connection has to bring data before it is accepted without; 0: none.
+    pub(super) deferral: u32,
     pub(super) event_next: u32,
     /// Next listener with the same port bucket, plus one; 0: none.
     pub(super) bucket_next: u32,

@@ -47,6 +47,16 @@ impl Pcb {
         self.rtt.sample(now, sample.unwrap_or(since_first));
     }
 
+    /// The peer's answer to the SYN-ACK has come, and is no measure any more once it comes with data.
+    pub(super) fn await_data(&mut self) {
+        self.waiting_since = Instant::NEVER;
+    }
+
+    /// Whether a connection in SYN-RECEIVED waits for data alone.
+    pub(super) fn is_awaited(&self) -> bool {
+        self.has(flag::PASSIVE) && self.syn_count == 1 && !self.waiting_since.is_set()
+    }
+
     /// The round trip of whatever the peer echoes, in whole milliseconds; `None`: less than
     /// one, or there are no timestamps.
     //= RFC 7323 §4.1 (the echoed value gives the round trip of a segment that was sent again, too)

@@ -45,6 +45,17 @@ impl RtoBounds {
             max_ns: config.rto_max.as_nanos() as u64,
         }
     }
+
+    /// After how many timeouts of what was never answered so many seconds are over; 255 at most.
+    pub(crate) fn timeouts_within(&self, seconds: u32) -> u32 {
+        let (mut left_ns, mut timeouts) = (u64::from(seconds) * 1_000_000_000, 0);
+        while left_ns > 0 && timeouts < u8::MAX {
+            let span_ns = Rtt::default().rto(self, timeouts);
+            left_ns = left_ns.saturating_sub(span_ns);
+            timeouts += 1;
+        }
+        timeouts.into()
+    }
 }
 
 /// Round-trip time of a connection. All zeroes: nothing measured yet.
@@ -160,6 +171,23 @@ mod tests {
         min_ns: 0,
         max_ns: 60 * SECOND,
     };
+
+    #[test]
+    fn seconds_are_timeouts_as_linux_counts_them() {
+        let bounds = RtoBounds {
+            max_ns: 120 * SECOND,
+            ..BOUNDS
+        };
+        let counted =
+            [0, 1, 2, 3, 4, 7, 8, 30, 127, 128, 247, 248].map(|seconds| bounds.timeouts_within(seconds));
+        assert_eq!(counted, [0, 1, 2, 2, 3, 3, 4, 5, 7, 8, 8, 9]);
+        assert_eq!(bounds.timeouts_within(u32::MAX), 255);
+        let short = RtoBounds {
+            initial_ns: SECOND / 5,
+            ..bounds
+        };
+        assert_eq!(short.timeouts_within(1), 3);
+    }
 
     #[test]
     fn before_the_first_sample_the_initial_timeout_holds() {

@@ -105,9 +105,14 @@ impl Tcp {
 
     fn syn_timeout(&mut self, cx: &mut Context<'_>, index: u32) {
         let limit = self.config.syn_retries;
+        let deferral = match self.pcbs[index].is_awaited() {
+            true => self.deferral(index),
+            false => 0,
+        };
         let pcb = &mut self.pcbs[index];
+        let is_deferred = u32::from(pcb.backoff) + 1 < deferral;
         // The second bound is for SYNs that never found a way out.
-        if pcb.syn_count > limit || pcb.backoff >= limit {
+        if (pcb.syn_count > limit || pcb.backoff >= limit) && !is_deferred {
             cx.counters.tcp_aborted_on_timeout += 1;
             self.finish(index, Some(SocketError::TimedOut));
             return;
@@ -116,8 +121,10 @@ impl Tcp {
             cx.counters.tcp_timeouts += 1;
         }
         pcb.backoff = pcb.backoff.saturating_add(1);
-        pcb.set(flag::SYN_PENDING);
-        self.mark_ready(index);
+        if !is_deferred {
+            pcb.set(flag::SYN_PENDING);
+            self.mark_ready(index);
+        }
     }
 
     /// Time for a probe of a closed window.

@@ -290,7 +290,43 @@ def one_of_several():
     show("neither", said(epoll.unregister, s), said(epoll.register, s, select.EPOLLIN), said(epoll.modify, s, exclusive))
 
 
+def deferred():
+    """A listener that wants data with its connections, or at least to wait for them."""
+    with socket.create_server((HOST, 0)) as listener:
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, 4)
+        show("seconds", listener.getsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT))
+        listener.settimeout(0.2)
+        client = socket.create_connection(listener.getsockname())
+        show("nothing yet", said(listener.accept))
+        client.send(b"it")
+        show("then", listener.accept()[0].recv(9))
+        socket.create_connection(listener.getsockname()).close()
+        show("ended", listener.accept()[0].recv(9))
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, 1)
+        began = time.monotonic()
+        silent = socket.create_connection(listener.getsockname())
+        listener.settimeout(20)
+        silent_too = listener.accept()[0]
+        show("at last", silent_too.getpeername() == silent.getsockname(), time.monotonic() - began > 0.5)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, 0)
+        listener.settimeout(0.2)
+        client = socket.create_connection(listener.getsockname())
+        show("at once", said(listener.accept)[1] == client.getsockname())
+
+
 listener = socket.create_server((HOST, 0))
-for part in (all_of_it, marks, enough, nothing, interrupted, accepting, connecting_again, shut, spliced, one_of_several):
+for part in (
+    all_of_it,
+    marks,
+    enough,
+    nothing,
+    interrupted,
+    accepting,
+    connecting_again,
+    shut,
+    spliced,
+    one_of_several,
+    deferred,
+):
     show(part.__name__)
     part()
