@@ -331,15 +331,24 @@ impl TcpListener {
     ///
     /// `NetworkDown` if the node is gone.
     pub fn readiness(&self) -> io::Result<Readiness> {
-        let mut readable = false;
-        self.with(|_, shard, id| {
-            readable |= shard.stack.accept_queue_len(id)? > 0;
-            Ok(())
-        })?;
         Ok(Readiness {
-            readable,
+            readable: self.waiting()? > 0,
             ..Readiness::default()
         })
+    }
+
+    /// How many connections wait to be accepted, as far as what has arrived was looked at.
+    ///
+    /// # Errors
+    ///
+    /// `NetworkDown` if the node is gone.
+    pub fn waiting(&self) -> io::Result<u32> {
+        let mut waiting = 0;
+        self.with(|_, shard, id| {
+            waiting += shard.stack.accept_queue_len(id)?;
+            Ok(())
+        })?;
+        Ok(waiting)
     }
 
     /// Changes how many connections may wait, as a second `listen(2)` does.

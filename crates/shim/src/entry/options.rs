@@ -1,6 +1,7 @@
 //! `getsockopt` and `setsockopt`.
 
 use core::ffi::{c_int, c_void};
+use core::mem::offset_of;
 use std::os::fd::AsRawFd;
 
 use libc::socklen_t;
@@ -105,7 +106,25 @@ pub(crate) unsafe extern "C" fn getsockopt(
         return answer(unsafe { give(found, value, len) });
     }
     // SAFETY: what is not ours is as it was.
-    unsafe { next::getsockopt(fd, level, name, value, len) }
+    let got = unsafe { next::getsockopt(fd, level, name, value, len) };
+    if got == 0
+        && (level, name) == (libc::IPPROTO_TCP, libc::TCP_INFO)
+        && let Some(Kind::Listener(listener)) = file.as_deref().map(|file| &file.kind)
+    {
+        // SAFETY: the kernel has written so many bytes.
+        let told = unsafe { core::slice::from_raw_parts_mut(value.cast::<u8>(), *len as usize) };
+        add_waiting(told, listener.inner.waiting().unwrap_or(0));
+    }
+    got
+}
+
+/// Adds the connections that wait on the node to those that the kernel has told of in TCP_INFO.
+fn add_waiting(told: &mut [u8], waiting: u32) {
+    let at = offset_of!(libc::tcp_info, tcpi_unacked);
+    if let Some(Ok(bytes)) = told.get(at..at + size_of::<u32>()).map(<[u8; 4]>::try_from) {
+        let all = u32::from_ne_bytes(bytes) + waiting;
+        told[at..at + bytes.len()].copy_from_slice(&all.to_ne_bytes());
+    }
 }
 
 /// What a connection is that a call has found to be nobody's, since the engine carries its bytes

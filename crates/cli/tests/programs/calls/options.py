@@ -11,6 +11,7 @@ IP_MTU, IPV6_MTU = 14, 24
 IP_LOCAL_PORT_RANGE = 51
 SO_PEERPIDFD, SO_PASSPIDFD, SO_PEERGROUPS = 77, 76, 59
 TCP_NOTSENT_LOWAT = 25
+kept = []
 
 
 def three(host="127.0.0.1", prepare=lambda listener, client: None):
@@ -53,6 +54,17 @@ def of_listeners():
         show(option, value, *(one.getsockopt(socket.SOL_SOCKET, option) for one in all))
     set_service = lambda listener, client: listener.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, 16)
     show(*(one.getsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY) for one in three(prepare=set_service)))
+
+
+def of_queues():
+    """Of a listener: it listens, who waits to be accepted, and how many may."""
+    listener = socket.create_server(("127.0.0.1", 0), backlog=7)
+    for _ in range(4):
+        told = listener.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)
+        show(told[0], *struct.unpack_from("II", told, 24))
+        kept.append(socket.create_connection(listener.getsockname()))
+        kept.append(listener.accept() if len(kept) == 3 else None)
+    show(len(listener.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 3)))
 
 
 def of_paths():
@@ -124,6 +136,6 @@ def of_ports():
             show(said(one.connect, listener.getsockname()))
 
 
-for part in (of_ports, congestion, of_listeners, of_paths, of_ipv6, of_other_sockets, too_short, times):
+for part in (of_ports, congestion, of_listeners, of_queues, of_paths, of_ipv6, of_other_sockets, too_short, times):
     show(part.__name__)
     part()
