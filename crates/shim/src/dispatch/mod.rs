@@ -1,7 +1,7 @@
 //! System calls that the program makes by instructions of its own, past libc.
 //!
 //! A program that makes its sockets through libc and waits for them past it would wait for what
-//! the kernel knows nothing of. So, if there is such an instruction in the program's own code, the
+//! the kernel knows nothing of. So, if there seems to be such an instruction in the program's own code, the
 //! kernel is asked to send a signal for each call that is made there (*Syscall User Dispatch*,
 //! Linux 5.11), and the library does what `syscall(2)` does in its place, or lets the call be made
 //! where it stands. That is for all that lies up to the program's end: libc and all other libraries are above

@@ -1,9 +1,8 @@
 //! The program's own code, as it lies in memory.
 
-use core::ffi::{c_int, c_long, c_void};
-use core::mem::size_of;
+use core::ffi::c_long;
 
-use libc::{Elf64_Phdr, PF_R, PF_X, PT_LOAD, PT_NOTE, dl_phdr_info, size_t};
+use libc::{Elf64_Phdr, PF_R, PF_X, PT_LOAD, PT_NOTE, PT_PHDR};
 use memchr::memmem;
 
 /// The instruction.
@@ -15,16 +14,41 @@ const SET_EAX: u8 = 0xb8;
 /// So many bytes before a call its number is set, at most.
 const BEFORE: usize = 48;
 
-/// The numbers of calls that networks are used with.
-const OF_NETWORKS: [c_long; 7] = [
+/// The same if the call is all that the function is for.
+const CLOSE: usize = 24;
+
+/// What moves to RAX from there, behind a byte for 64 bits and before one for the operands.
+const FROM_REGISTER: u8 = 0x89;
+const FROM_MEMORY: u8 = 0x8b;
+
+/// The numbers of calls that connections are used with, and hardly anything but descriptors.
+const OF_NETWORKS: [c_long; 21] = [
     libc::SYS_socket,
     libc::SYS_connect,
-    libc::SYS_epoll_create1,
+    libc::SYS_accept,
+    libc::SYS_accept4,
+    libc::SYS_readv,
+    libc::SYS_writev,
+    libc::SYS_recvfrom,
+    libc::SYS_recvmsg,
+    libc::SYS_recvmmsg,
+    libc::SYS_sendto,
+    libc::SYS_sendmsg,
+    libc::SYS_sendmmsg,
+    libc::SYS_poll,
+    libc::SYS_ppoll,
+    libc::SYS_select,
+    libc::SYS_pselect6,
     libc::SYS_epoll_ctl,
     libc::SYS_epoll_wait,
     libc::SYS_epoll_pwait,
     libc::SYS_epoll_pwait2,
+    libc::SYS_io_uring_setup,
 ];
+
+/// What sets the number of `read`, 0, no further before the call than that.
+const CLEAR_EAX: &[u8] = &[0x31, 0xc0];
+const CLOSEST: usize = 16;
 
 /// Who has written the notes of Go's linker.
 const GO: &[u8] = b"Go\0\0";
@@ -40,36 +64,39 @@ pub(super) struct Image {
 }
 
 impl Image {
-    /// The running program's.
+    /// The running program's. The loader would say so, too, but not to a child that was forked while it was busy.
     pub(super) fn of_program() -> Option<Image> {
-        let mut image = None;
-        // SAFETY: it calls with what it says, and the place for the image is there.
-        unsafe { libc::dl_iterate_phdr(Some(take_first), (&raw mut image).cast()) };
-        image
+        // SAFETY: plain numbers; what they say is there as long as the program runs.
+        let headers = unsafe {
+            let headers = libc::getauxval(libc::AT_PHDR) as *const Elf64_Phdr;
+            let count = libc::getauxval(libc::AT_PHNUM) as usize;
+            (!headers.is_null()).then(|| core::slice::from_raw_parts(headers, count))
+        }?;
+        let own = headers.iter().find(|header| header.p_type == PT_PHDR)?;
+        let base = headers.as_ptr().addr().wrapping_sub(own.p_vaddr as usize);
+        // SAFETY: they are the program's.
+        Some(unsafe { Image::loaded(base, headers) })
     }
 
-    /// Whether there is an instruction that makes system calls, or what looks like one: constants
-    /// may. Whoever has the latter alone pays for it, and notices nothing.
+    /// Whether there is an instruction that makes system calls which may have to do with networks.
     pub(super) fn makes_calls(&self) -> bool {
-        self.code.iter().any(|code| memmem::find(code, SYSCALL).is_some())
+        self.has_call(|before| is_of_networks(before) || is_passed_on(before))
     }
 
-    /// Whether some of these calls surely have to do with networks: their number is set right before.
+    /// Whether there is one that surely has to do with networks.
     pub(super) fn makes_calls_of_networks(&self) -> bool {
-        let is_set = |before: &[u8]| {
-            let set = before
-                .windows(1 + size_of::<u32>())
-                .filter(|word| word[0] == SET_EAX);
-            let numbers = set.map(|word| u32::from_le_bytes([word[1], word[2], word[3], word[4]]));
-            numbers
-                .into_iter()
-                .any(|number| OF_NETWORKS.contains(&number.into()))
+        self.has_call(is_of_networks)
+    }
+
+    /// Whether there is one that what stands before it speaks for.
+    fn has_call(&self, speaks_for: fn(&[u8]) -> bool) -> bool {
+        let is_call = |code: &[u8], at: usize| {
+            let (before, after) = (&code[at.saturating_sub(BEFORE)..at], &code[at + SYSCALL.len()..]);
+            !is_part(after) && speaks_for(before)
         };
-        let makes = |code: &&[u8]| {
-            let mut calls = memmem::find_iter(code, SYSCALL);
-            calls.any(|at| is_set(&code[at.saturating_sub(BEFORE)..at]))
-        };
-        self.code.iter().any(makes)
+        self.code
+            .iter()
+            .any(|code| memmem::find_iter(code, SYSCALL).any(|at| is_call(code, at)))
     }
 
     /// # Safety
@@ -98,16 +125,33 @@ impl Image {
     }
 }
 
-/// The first one is the program.
-unsafe extern "C" fn take_first(info: *mut dl_phdr_info, size: size_t, place: *mut c_void) -> c_int {
-    debug_assert!(size >= size_of::<dl_phdr_info>());
-    // SAFETY: the system says what it has loaded, and the place is an image's.
-    unsafe {
-        let info = &*info;
-        let headers = core::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into());
-        *place.cast() = Some(Image::loaded(info.dlpi_addr as usize, headers));
-    }
-    1
+/// Whether what looks like an instruction is part of another one's distance or constant: these are numbers of
+/// four bytes, and most are no large ones.
+fn is_part(after: &[u8]) -> bool {
+    matches!(after, [0, ..] | [_, 0 | 0xff, ..])
+}
+
+/// Whether a number of a call of networks is set.
+fn is_of_networks(before: &[u8]) -> bool {
+    let reads = memmem::find(last(before, CLOSEST), CLEAR_EAX).is_some();
+    reads
+        || before.windows(1 + size_of::<u32>()).any(|word| {
+            let number = u32::from_le_bytes([word[1], word[2], word[3], word[4]]);
+            word[0] == SET_EAX && OF_NETWORKS.contains(&number.into())
+        })
+}
+
+fn last(bytes: &[u8], most: usize) -> &[u8] {
+    &bytes[bytes.len().saturating_sub(most)..]
+}
+
+/// Whether a number is set that is known only when it is called: it comes from a register or from memory.
+fn is_passed_on(before: &[u8]) -> bool {
+    last(before, CLOSE).windows(3).any(|word| match *word {
+        [0x48 | 0x49 | 0x4c, FROM_REGISTER, operands] => operands & 0b1100_0111 == 0b1100_0000,
+        [0x48, FROM_MEMORY, operands] => operands & 0b11_1000 == 0 && operands & 0b1100_0000 != 0b1100_0000,
+        _ => false,
+    })
 }
 
 #[cfg(test)]
@@ -130,25 +174,44 @@ mod tests {
         unsafe { libc::getauxval(libc::AT_SYSINFO_EHDR) as usize }
     }
 
-    #[test]
-    fn an_instruction_is_found_wherever_it_stands() {
-        let with = |code: &'static [u8]| Image {
+    fn with(code: &'static [u8]) -> Image {
+        Image {
             end: 0,
             is_go: false,
             code: vec![&[0x90; 64], code],
-        };
-        assert!(with(&[0x0f, 0x05]).makes_calls());
-        assert!(with(&[0xb8, 0xe8, 0, 0, 0, 0x0f, 0x05, 0xc3]).makes_calls());
-        assert!(with(&[0xb8, 0xe8, 0, 0, 0, 0x0f, 0x05, 0xc3]).makes_calls_of_networks());
-        for others in [
-            &[0x0f, 0x05][..],
-            &[0xb8, 0xba, 0, 0, 0, 0x0f, 0x05],
-            &[0xe8, 0, 0, 0, 0x0f, 0x05],
-        ] {
-            assert!(with(others).makes_calls() && !with(others).makes_calls_of_networks());
         }
-        for none in [&[][..], &[0x0f], &[0x05, 0x0f], &[0x0f, 0x06, 0x05]] {
-            assert!(!with(none).makes_calls());
+    }
+
+    #[test]
+    fn calls_of_networks_are_found() {
+        let wait = with(&[0xb8, 0xe8, 0, 0, 0, 0x48, 0x89, 0xdf, 0x0f, 0x05, 0xc3]);
+        assert!(wait.makes_calls() && wait.makes_calls_of_networks());
+        let read = with(&[0xba, 8, 0, 0, 0, 0x31, 0xc0, 0x4c, 0x89, 0xff, 0x0f, 0x05, 0xc3]);
+        assert!(read.makes_calls_of_networks());
+        // mov rax, rdi; mov rdi, rsi; and the same without optimisation.
+        for passes_on in [
+            &[0x48, 0x89, 0xf8, 0x48, 0x89, 0xf7, 0x0f, 0x05, 0xc3][..],
+            &[0x48, 0x8b, 0x45, 0xd8, 0x48, 0x8b, 0x7d, 0xd0, 0x0f, 0x05],
+        ] {
+            let wrapper = with(passes_on);
+            assert!(wrapper.makes_calls() && !wrapper.makes_calls_of_networks());
+        }
+    }
+
+    #[test]
+    fn what_only_looks_like_them_is_not() {
+        for other in [
+            &[][..],
+            &[0x0f],
+            &[0x05, 0x0f],
+            &[0x0f, 0x06, 0x05],
+            // A call of another kind.
+            &[0xb8, 0xba, 0, 0, 0, 0x0f, 0x05, 0xc3],
+            // To go far, and to call what is not far before.
+            &[0x48, 0x89, 0xc0, 0x0f, 0x84, 0x0f, 0x05, 0, 0, 0x41],
+            &[0xb8, 0xe8, 0, 0, 0, 0xe8, 0xb6, 0x0f, 0x05, 0xd8, 0xff],
+        ] {
+            assert!(!with(other).makes_calls(), "{other:x?}");
         }
     }
 }
