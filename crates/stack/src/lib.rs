@@ -243,6 +243,19 @@ impl Stack {
         self.tcp.has_ready() || self.ip.has_output()
     }
 
+    /// Whether acknowledgements wait for an answer that may take them along, or for their time, although
+    /// their connections do not alternate.
+    #[inline]
+    pub fn owes_acknowledgements(&self) -> bool {
+        self.tcp.has_late()
+    }
+
+    /// Sends those with the next round: for who has nothing else to do.
+    pub fn acknowledge(&mut self, now: Instant) {
+        let (tcp, cx) = self.split(now);
+        tcp.acknowledge_late(&cx);
+    }
+
     /// Runs the timers that are due.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.ip.handle_timeout(now, &mut self.counters[0]);

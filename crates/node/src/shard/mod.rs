@@ -266,6 +266,19 @@ impl Shard {
         self.dispatch();
     }
 
+    /// Whether a peer may wait for what was put off.
+    #[inline]
+    pub(crate) fn owes(&self) -> bool {
+        self.stack.owes_acknowledgements()
+    }
+
+    /// Puts nothing off any more: whoever drives has had nothing to do for a moment.
+    #[cold]
+    pub(crate) fn settle_debts(&mut self) {
+        self.stack.acknowledge(self.now);
+        self.respond();
+    }
+
     /// Sends everything that can be sent now.
     #[inline]
     pub fn transmit(&mut self) {

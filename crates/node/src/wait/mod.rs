@@ -56,6 +56,10 @@ const LOOKS: u32 = 8;
 /// it: it waits for nothing itself, and programs want the lease for every call.
 const KEEP_LEASE_NS: u64 = 5_000;
 
+/// After a pause of so long, peers are told what they may be waiting for: whoever sends small messages all
+/// the time pauses for a tenth of it.
+const PATIENCE_NS: u64 = 5_000;
+
 /// What comes after a shorter pause than this would have come in time anyway.
 const SHORT_PAUSE_NS: u64 = 2_000;
 
@@ -70,6 +74,10 @@ pub trait Operation {
     /// Whether it is the engine's driver that waits, which drives whatever the
     /// node's placement is.
     const IS_DRIVER: bool = false;
+
+    /// Whether it waits for the peer to have taken what was sent: if the peer is on this node,
+    /// that is for whoever drives to say.
+    const IS_FOR_ROOM: bool = false;
 
     /// Tries. `None`: not yet.
     fn attempt(&mut self, shard: &mut Shard) -> Option<Self::Output>;
@@ -281,6 +289,7 @@ impl ShardHandle {
         } else {
             budget_ns.min(KEEP_LEASE_NS)
         };
+        let patience_ns = if O::IS_FOR_ROOM { 0 } else { PATIENCE_NS };
         loop {
             let frames = self.receive(shard, operation, keep_ns > 0);
             if frames > 0 {
@@ -313,6 +322,12 @@ impl ShardHandle {
             if is_over(shard.now, deadline) {
                 return Ok(Drive::TimedOut);
             }
+            let idle_ns = shard.now.nanos_since(idle_since);
+            if frames == 0 && (idle || idle_ns >= patience_ns) && shard.owes() {
+                shard.settle_debts();
+                // Within the node, that may be all that was waited for.
+                continue;
+            }
             if idle {
                 return Ok(Drive::Idle);
             }
@@ -320,7 +335,13 @@ impl ShardHandle {
             if keeps && shard.now.nanos_since(idle_since) < keep_ns {
                 continue;
             }
-            let until = idle_since.plus_nanos(budget_ns).min(shard.housekeeping_at());
+            let look_ns = if shard.owes() {
+                patience_ns.min(budget_ns)
+            } else {
+                budget_ns
+            };
+            let until = idle_since.plus_nanos(look_ns);
+            let until = until.min(shard.housekeeping_at());
             let until = clock::earlier(Some(until), deadline).unwrap_or(until);
             let given_ns = self.look(shard, spin.crowd(), until, O::IS_DRIVER)?;
             idle_since = idle_since.plus_nanos(given_ns).min(shard.now);

@@ -15,7 +15,7 @@ use super::run::{Connection, Named, Runner};
 use super::settings::congestion;
 
 /// Everything a line may do besides packets.
-pub(super) const VERBS: [&str; 23] = [
+pub(super) const VERBS: [&str; 24] = [
     "listen",
     "accept",
     "connect",
@@ -37,6 +37,7 @@ pub(super) const VERBS: [&str; 23] = [
     "connections",
     "blocks",
     "icmp",
+    "idle",
     "wait",
     "forget",
 ];
@@ -63,6 +64,11 @@ impl Runner {
                 self.new_sockets.apply(option).map(|()| Vec::new())
             }
             "icmp" => return self.icmp(&words),
+            "idle" => {
+                let now = self.now();
+                self.host.stack.acknowledge(now);
+                return Ok(());
+            }
             "wait" => return Ok(()),
             "forget" => {
                 self.forget();

@@ -137,6 +137,8 @@ impl<'a> Send<'a> {
 impl Operation for Send<'_> {
     type Output = Result<usize, SocketError>;
 
+    const IS_FOR_ROOM: bool = true;
+
     fn attempt(&mut self, shard: &mut Shard) -> Option<Self::Output> {
         loop {
             if self.done > 0 && shard.stack.readiness(self.id).error {

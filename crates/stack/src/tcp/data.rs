@@ -212,6 +212,9 @@ impl Tcp {
             pcb.set(flag::ACK_NOW);
         } else if !pcb.ack_at.is_set() {
             pcb.ack_at = now + delay;
+            if !pcb.has(flag::INTERACTIVE) {
+                self.shard[0].late.note(index);
+            }
         }
     }
 

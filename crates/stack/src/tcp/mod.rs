@@ -19,6 +19,7 @@ mod emit;
 mod fast_open;
 mod growth;
 mod input;
+mod late;
 mod limbo;
 mod listener;
 mod looped;
@@ -57,6 +58,7 @@ pub(crate) use pcb::{Pcb, RetransmitTimer, flag, urgent as urgent_state};
 pub(crate) use timers::user_timeout_at;
 
 use self::channel::Channel;
+use self::late::Late;
 use self::limbo::Limbo;
 use self::listener::Listener;
 use self::ranges::Range;
@@ -112,6 +114,7 @@ struct Shard {
     memory_too_little: u32,
     /// What is being changed, see `mend`.
     suspect: u64,
+    late: Late,
     /// Frames of this stack to itself.
     looped: ByteQueue,
 }
@@ -250,6 +253,7 @@ impl Tcp {
                 memory_first_passed: 0,
                 memory_too_little: 0,
                 suspect: 0,
+                late: Late::default(),
                 looped: ByteQueue::EMPTY,
             };
         }
