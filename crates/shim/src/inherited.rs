@@ -14,7 +14,7 @@ use rustix::net::{AddressFamily, SocketType, sockopt};
 use toehold_socket::{Node, TcpListener, TcpStream};
 
 use crate::file::{File, Kind};
-use crate::socket::{Found, Listener, Relayed, Stream};
+use crate::socket::{Found, Fresh, Listener, Relayed, Stream};
 use crate::usage::{Counter, count};
 use crate::{node, table};
 
@@ -43,11 +43,13 @@ pub(crate) fn look_at(number: c_int) {
     if table::has(number) {
         return;
     }
+    // Another program has made it, which was not on the node, or has given it away.
     if may_be_connection(number) {
         adopt_connection(number);
     } else if let Some(found) = Found::at(number) {
-        // Another program has made it, which was not on the node, or has given it away.
         table::put(number, Arc::new(File::new(Kind::Found(found))));
+    } else if let Some(fresh) = Fresh::at(number) {
+        table::put(number, Arc::new(File::new(Kind::Fresh(fresh))));
     }
 }
 

@@ -251,6 +251,64 @@ int main(void) { printf(\"%x\\n\", fcntl(0, F_GETFL)); return 0; }
 ";
 
 /// It was told not to wait for connections.
+/// What a process made and another one connected, which had it by a message (pure-ftpd in active mode) or by
+/// `exec`, was connected by the kernel, which does not reach the nodes.
+#[test]
+#[ignore = "needs python3"]
+fn a_socket_that_another_process_has_made_is_connected_on_the_node() {
+    const SERVER: &str = "
+import socket, sys
+listener = socket.create_server(('0.0.0.0', int(sys.argv[1])))
+while True:
+    client, at = listener.accept()
+    client.sendall(b'%d' % (at[1] == int(client.recv(9))))
+    client.close()
+";
+    const CLIENT: &str = "
+import os, socket, sys
+to = sys.argv[1], int(sys.argv[2])
+def made(binds):
+    one = socket.socket()
+    one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 40000)
+    if binds: one.bind(('', 0))
+    return one
+def uses(number):
+    with socket.socket(fileno=number) as one:
+        bound = one.getsockname()[1]
+        one.connect(to)
+        options = [one.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF), one.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)]
+        one.sendall(b'%d' % one.getsockname()[1])
+        print(bound in (0, one.getsockname()[1]), options, one.recv(9), flush=True)
+if len(sys.argv) > 3:
+    uses(int(sys.argv[3]))
+    sys.exit()
+for binds in (False, True):
+    ours, theirs = socket.socketpair()
+    child = os.fork()
+    if child == 0:
+        uses(socket.recv_fds(theirs, 9, 1)[1][0])
+        os._exit(0)
+    one = made(binds)
+    socket.send_fds(ours, [b'x'], [one.fileno()])
+    one.close()
+    os.waitpid(child, 0)
+    one = made(binds)
+    os.set_inheritable(one.fileno(), True)
+    if os.fork() == 0: os.execvp('python3', ['python3', sys.argv[0], *sys.argv[1:3], str(one.fileno())])
+    one.close()
+    os.wait()
+";
+    alike(4, |place| {
+        let (server, client) = (place.file("server.py", SERVER), place.file("client.py", CLIENT));
+        let port = place.port.to_string();
+        let server = place.serve(&["python3", &server, &port]);
+        let said = place.says(&["python3", &client, place.address(), &port]);
+        (said, server.end(Signal::TERM))
+    });
+}
+
 #[test]
 #[ignore = "needs cc, python3"]
 fn a_static_program_has_a_listener_as_it_is() {

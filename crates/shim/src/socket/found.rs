@@ -26,7 +26,7 @@ impl Found {
     /// That of a number, if it is a listener's.
     pub(crate) fn at(number: c_int) -> Option<Found> {
         is_listener(number).then(|| Found {
-            fresh: Fresh::new(Self::domain_of(number)),
+            fresh: Fresh::found(number),
             mode: Mode::found(number),
         })
     }

@@ -1,11 +1,14 @@
 //! Sockets that are neither connected nor listen yet.
 
 use core::ffi::c_int;
+use core::mem::offset_of;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use libc::socklen_t;
 use rustix::fs::OFlags;
+use rustix::net::{AddressFamily, sockopt};
 use toehold_posix::errno::{Errno, Outcome};
 use toehold_posix::options::{Meaning, meaning};
 use toehold_socket::{ConnectOptions, Node, Settings, SocketOption, TcpStream};
@@ -13,9 +16,9 @@ use toehold_socket::{ConnectOptions, Node, Settings, SocketOption, TcpStream};
 use super::options::is_never_without_effect;
 use super::owner::Owner;
 use super::ports::Ports;
-use super::{History, Stream, plain, replace};
+use super::{Found, History, Stream, plain, replace};
 use crate::file::File;
-use crate::{node, relay, table};
+use crate::{next, node, relay, table};
 
 /// A TCP socket of which it is not known yet who will have it.
 pub(crate) struct Fresh {
@@ -46,6 +49,30 @@ impl Fresh {
             shared: AtomicBool::new(false),
             attempted: AtomicBool::new(false),
         }
+    }
+
+    /// One that another process has made, if a descriptor is a TCP socket that is neither connected nor listens.
+    pub(crate) fn at(number: c_int) -> Option<Fresh> {
+        let descriptor = table::borrow(&number);
+        let family = sockopt::socket_domain(descriptor);
+        let is_tcp = [Ok(AddressFamily::INET), Ok(AddressFamily::INET6)].contains(&family)
+            && sockopt::socket_protocol(descriptor) == Ok(Some(rustix::net::ipproto::TCP));
+        (is_tcp && is_closed(number)).then(|| Fresh::found(number))
+    }
+
+    /// One as another process has set it.
+    pub(super) fn found(number: c_int) -> Fresh {
+        let fresh = Fresh::new(Found::domain_of(number));
+        for (level, name, value) in History::of_kernels(number, fresh.domain) {
+            fresh.note_option(level, name, &value);
+        }
+        let name = rustix::net::getsockname(table::borrow(&number)).ok();
+        let local = name.and_then(|name| SocketAddr::try_from(name).ok());
+        if local.is_some_and(|local| local.port() != 0 || !local.ip().is_unspecified()) {
+            fresh.note_bound(false);
+        }
+        fresh.note_shared();
+        fresh
     }
 
     /// One in the place of another, as that one was set, and bound, if it was.
@@ -225,6 +252,25 @@ impl Fresh {
             stream.signal_owner(number);
         }
     }
+}
+
+/// Whether the kernel's socket is in no state of a connection's.
+fn is_closed(number: c_int) -> bool {
+    /// TCP_CLOSE.
+    const CLOSED: u8 = 7;
+    let mut info = [0; offset_of!(libc::tcp_info, tcpi_state) + 1];
+    let mut len = info.len() as socklen_t;
+    // SAFETY: there is room for so many bytes.
+    let got = unsafe {
+        next::getsockopt(
+            number,
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            info.as_mut_ptr().cast(),
+            &mut len,
+        )
+    };
+    got == 0 && info.last() == Some(&CLOSED)
 }
 
 /// `connect` to no address at all is to this host.

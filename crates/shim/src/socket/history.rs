@@ -81,6 +81,19 @@ impl History {
         Some(setting.value.iter().any(|byte| *byte != 0))
     }
 
+    /// What another process has set of a socket of the kernel's: what is not as with a new one.
+    pub(super) fn of_kernels(number: c_int, domain: c_int) -> Vec<(c_int, c_int, Vec<u8>)> {
+        let Ok(new) = History::default().shadow(domain) else {
+            return Vec::new();
+        };
+        let set = OPTIONS.iter().filter_map(|&(level, name)| {
+            let value = value_of(number, level, name)?;
+            (value_of(new.as_raw_fd(), level, name)? != value).then_some((level, name, value))
+        });
+        set.map(|(level, name, value)| (level, name, as_set(level, name, value)))
+            .collect()
+    }
+
     /// A socket of the kernel's that was set so: what it says, the kernel would say.
     pub(super) fn shadow(&self, domain: c_int) -> Outcome<OwnedFd> {
         let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
@@ -107,6 +120,54 @@ impl History {
             // SAFETY: the value is as long as said. What the kernel does not take, it has not taken before.
             unsafe { next::setsockopt(number, setting.level, setting.name, value, len) };
         }
+    }
+}
+
+/// Options that a socket may have from another process: those that mean something to a node, or that only
+/// the kernel can do something about.
+const OPTIONS: [(c_int, c_int); 24] = [
+    (libc::SOL_SOCKET, libc::SO_REUSEADDR),
+    (libc::SOL_SOCKET, libc::SO_REUSEPORT),
+    (libc::SOL_SOCKET, libc::SO_KEEPALIVE),
+    (libc::SOL_SOCKET, libc::SO_OOBINLINE),
+    (libc::SOL_SOCKET, libc::SO_SNDBUF),
+    (libc::SOL_SOCKET, libc::SO_RCVBUF),
+    (libc::SOL_SOCKET, libc::SO_RCVLOWAT),
+    (libc::SOL_SOCKET, libc::SO_LINGER),
+    (libc::SOL_SOCKET, libc::SO_RCVTIMEO),
+    (libc::SOL_SOCKET, libc::SO_SNDTIMEO),
+    (libc::SOL_SOCKET, libc::SO_BINDTODEVICE),
+    (libc::IPPROTO_IP, libc::IP_TOS),
+    (libc::IPPROTO_IP, libc::IP_TRANSPARENT),
+    (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY),
+    (libc::IPPROTO_IPV6, libc::IPV6_TCLASS),
+    (libc::IPPROTO_TCP, libc::TCP_NODELAY),
+    (libc::IPPROTO_TCP, libc::TCP_CORK),
+    (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE),
+    (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL),
+    (libc::IPPROTO_TCP, libc::TCP_KEEPCNT),
+    (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT),
+    (libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT),
+    (libc::IPPROTO_TCP, libc::TCP_FASTOPEN),
+    (libc::IPPROTO_TCP, libc::TCP_CONGESTION),
+];
+
+/// What the kernel says of an option.
+fn value_of(number: c_int, level: c_int, name: c_int) -> Option<Vec<u8>> {
+    let mut value = vec![0; 32];
+    let mut len = value.len() as socklen_t;
+    // SAFETY: there is room for so many bytes.
+    let got = unsafe { next::getsockopt(number, level, name, value.as_mut_ptr().cast(), &mut len) };
+    value.truncate(len as usize);
+    (got == 0).then_some(value)
+}
+
+/// What was said to have it so: Linux counts twice what buffers hold.
+fn as_set(level: c_int, name: c_int, value: Vec<u8>) -> Vec<u8> {
+    let is_buffer = level == libc::SOL_SOCKET && [libc::SO_SNDBUF, libc::SO_RCVBUF].contains(&name);
+    match <[u8; 4]>::try_from(&*value) {
+        Ok(bytes) if is_buffer => (c_int::from_ne_bytes(bytes) / 2).to_ne_bytes().to_vec(),
+        _ => value,
     }
 }
 
