@@ -140,6 +140,8 @@ next! {
         argument: *mut c_void
     ) -> c_int;
     fn pthread_sigmask(how: c_int, new: *const sigset_t, old: *mut sigset_t) -> c_int;
+    fn sigblock(signals: c_int) -> c_int;
+    fn sigsetmask(signals: c_int) -> c_int;
     fn sigprocmask(how: c_int, new: *const sigset_t, old: *mut sigset_t) -> c_int;
     fn wait(status: *mut c_int) -> pid_t;
     fn waitpid(process: pid_t, status: *mut c_int, options: c_int) -> pid_t;

@@ -1,7 +1,7 @@
 //! Which process this is, of those that a program becomes by `fork`.
 
-use core::ffi::c_long;
-use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use core::ffi::{c_int, c_long};
+use core::sync::atomic::{AtomicI32, AtomicU32, Ordering::Relaxed};
 
 use crate::inside::Inside;
 use crate::{cancel, dispatch, rights, start};
@@ -14,6 +14,32 @@ pub(crate) fn number() -> u32 {
     NUMBER.load(Relaxed)
 }
 
+/// The process that this memory is of.
+static OWN: AtomicI32 = AtomicI32::new(0);
+
+fn note() {
+    OWN.store(rustix::process::getpid().as_raw_nonzero().get(), Relaxed);
+}
+
+/// Whether it is not a child that has been made by `clone`, shares the memory of its parent, and may have no
+/// thread-local storage that is libc's: nothing of this library is for it. Asks the kernel.
+pub(crate) fn is_own() -> bool {
+    let own = OWN.load(Relaxed);
+    own == 0 || own == rustix::process::getpid().as_raw_nonzero().get()
+}
+
+/// Ends such a child, as libc's function does, which would be looked for by one that needs that storage.
+#[cold]
+pub(crate) fn end_other(status: c_int) -> ! {
+    // SAFETY: the system call ends the process.
+    unsafe {
+        #[cfg(target_arch = "x86_64")]
+        core::arch::asm!("syscall", "ud2", in("rax") libc::SYS_exit_group, in("rdi") status, options(noreturn));
+        #[cfg(target_arch = "aarch64")]
+        core::arch::asm!("svc 0", "brk 1", in("x8") libc::SYS_exit_group, in("x0") status, options(noreturn));
+    }
+}
+
 extern "C" fn forks() {
     if start::is_wanted() {
         let _inside = Inside::enter();
@@ -23,8 +49,9 @@ extern "C" fn forks() {
 
 extern "C" fn forked() {
     NUMBER.fetch_add(1, Relaxed);
+    note();
     cancel::forked();
-    dispatch::join();
+    dispatch::forked();
 }
 
 /// Forks by a system call of the program's own, of which nobody is told otherwise.
@@ -41,6 +68,7 @@ pub(crate) fn fork_by_number(fork: impl FnOnce() -> c_long) -> c_long {
 
 /// Asks to be told of forks.
 pub(crate) fn watch() {
+    note();
     // SAFETY: the first one runs before anything of a fork, the second one only touches atomics
     // and what is this thread's own.
     unsafe { libc::pthread_atfork(Some(forks), None, Some(forked)) };

@@ -186,6 +186,10 @@ pub(crate) extern "C" fn stand_in(signal: c_int, info: *mut siginfo_t, context: 
             let handler: extern "C" fn(c_int) = core::mem::transmute(handler);
             handler(signal);
         }
+        if dispatch::is_on() {
+            // Whatever the handler has had to say about what is blocked from now on.
+            libc::sigdelset(&raw mut (*context.cast::<ucontext_t>()).uc_sigmask, libc::SIGSYS);
+        }
     }
 }
 

@@ -15,11 +15,14 @@
 
 mod stubs;
 mod text;
+mod threads;
 mod trap;
 
+use core::cell::Cell;
 use core::ffi::{c_int, c_ulong};
 use core::mem::MaybeUninit;
-use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicBool, AtomicU8};
 use std::sync::OnceLock;
 
 use self::text::Image;
@@ -34,12 +37,23 @@ const ON: c_ulong = 1;
 /// Above all that is the program's.
 const TOP: usize = 0x7fff_ffff_f000;
 
-/// Whether the program was looked at, and when it began its first thread.
-static LOOKED: AtomicBool = AtomicBool::new(false);
+/// What is known of the program.
+static KNOWN: AtomicU8 = AtomicU8::new(UNKNOWN);
+const UNKNOWN: u8 = 0;
+const LOOKING: u8 = 1;
+const LOOKED: u8 = 2;
+
+/// Whether it has begun a thread.
 static THREADED: AtomicBool = AtomicBool::new(false);
 
-/// Whether it was found to make calls itself.
-static BEGUN: AtomicBool = AtomicBool::new(false);
+/// So much code is looked through before a program's first thread, which need have nothing to do with
+/// networks; it takes some milliseconds.
+const MOST_BEFORE_THREAD: usize = 32 << 20;
+
+thread_local! {
+    /// It is this thread that looks.
+    static LOOKS: Cell<bool> = const { Cell::new(false) };
+}
 
 /// Where the program's own code ends, if calls from there are dispatched.
 static END: OnceLock<usize> = OnceLock::new();
@@ -53,35 +67,73 @@ pub(crate) fn is_on() -> bool {
 /// Before the program has its first socket, or what it waits for sockets with.
 #[inline]
 pub(crate) fn look() {
-    if !LOOKED.load(Relaxed) && start::is_wanted() && !LOOKED.swap(true, Relaxed) {
-        look_at_program(Image::makes_calls);
+    if KNOWN.load(Acquire) != LOOKED && start::is_wanted() {
+        look_at_program(usize::MAX);
     }
 }
 
-/// Before the program has another thread: one that never tells libc of its sockets waits for them in one.
+/// Before the program has another thread: one that never tells libc of its sockets waits for them in one,
+/// and who has none yet need not be told.
 #[inline]
 pub(crate) fn look_before_thread() {
     if !THREADED.load(Relaxed) && start::is_wanted() && !THREADED.swap(true, Relaxed) {
-        look_at_program(Image::makes_calls_of_networks);
+        look_at_program(MOST_BEFORE_THREAD);
     }
 }
 
+/// Looks through so much code, at most; alone, and others wait: what they do next may be for dispatching.
 #[cold]
-fn look_at_program(makes_calls: fn(&Image) -> bool) {
-    let _inside = Inside::enter();
-    let image = Image::of_program().filter(|image| is_concerned(image) && makes_calls(image));
-    let Some(Image { end, .. }) = image else { return };
-    if BEGUN.swap(true, Relaxed) {
+fn look_at_program(most: usize) {
+    if LOOKS.get() {
         return;
+    }
+    match KNOWN.compare_exchange(UNKNOWN, LOOKING, Acquire, Acquire) {
+        Ok(_) => {
+            LOOKS.set(true);
+            let is_known = {
+                let _inside = Inside::enter();
+                begin(most)
+            };
+            LOOKS.set(false);
+            KNOWN.store(if is_known { LOOKED } else { UNKNOWN }, Release);
+        }
+        Err(_) => {
+            while KNOWN.load(Acquire) == LOOKING {
+                std::thread::yield_now();
+            }
+        }
+    }
+}
+
+/// Has calls dispatched if the program makes any. False: it is too large to be looked at now.
+fn begin(most: usize) -> bool {
+    let Some(image) = Image::of_program().filter(is_concerned) else {
+        return true;
+    };
+    if image.code_len() > most {
+        return false;
+    }
+    if !image.makes_calls() {
+        return true;
     }
     // Another thread's call may come as soon as this one has asked.
     signals::handle_calls(trap::trap);
-    if !ask(end) {
-        return signals::leave_calls();
+    if !ask(image.end) {
+        signals::leave_calls();
+        return true;
     }
-    let _ = END.set(end);
+    let _ = END.set(image.end);
+    threads::tell();
     epoll::adopt_all();
-    tell_others();
+    true
+}
+
+/// In a child, where nobody looks who did in its parent.
+pub(crate) fn forked() {
+    if !LOOKS.get() {
+        let _ = KNOWN.compare_exchange(LOOKING, UNKNOWN, Relaxed, Relaxed);
+    }
+    join();
 }
 
 /// Whether a program's own calls can be dispatched, and nobody else's with them.
@@ -128,29 +180,11 @@ pub(crate) fn stop() {
     }
 }
 
-/// Tells the threads that have begun before to ask, too.
-fn tell_others() {
-    let Ok(threads) = std::fs::read_dir("/proc/self/task") else {
-        return;
-    };
-    let (process, own) = (std::process::id(), rustix::thread::gettid());
-    let numbers = threads.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
-    for thread in numbers.filter(|&thread| thread != own.as_raw_nonzero().get()) {
-        let told = trap::asking();
-        let signal = libc::SIGSYS.into();
-        let told = (&raw const told) as i64;
-        // SAFETY: plain numbers, and what comes with the signal.
-        unsafe {
-            next::syscall(
-                libc::SYS_rt_tgsigqueueinfo,
-                process.into(),
-                thread.into(),
-                signal,
-                told,
-                0,
-                0,
-            )
-        };
+/// The same of signals a bit each.
+pub(crate) fn still_open_of(signals: c_int) -> c_int {
+    match is_on() {
+        true => signals & !(1 << (libc::SIGSYS - 1)),
+        false => signals,
     }
 }
 

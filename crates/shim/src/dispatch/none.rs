@@ -15,8 +15,16 @@ pub(crate) const fn look_before_thread() {}
 /// This thread asks for its calls to be dispatched.
 pub(crate) const fn join() {}
 
+/// In a child.
+pub(crate) const fn forked() {}
+
 /// Before a filter of system calls.
 pub(crate) const fn stop() {}
+
+/// The same of signals a bit each.
+pub(crate) const fn still_open_of(signals: core::ffi::c_int) -> core::ffi::c_int {
+    signals
+}
 
 /// What to block instead.
 pub(crate) const fn still_open(_: core::ffi::c_int, _: *const libc::sigset_t) -> Option<libc::sigset_t> {

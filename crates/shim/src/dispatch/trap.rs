@@ -4,7 +4,7 @@ use core::ffi::{c_int, c_long, c_void};
 
 use libc::{REG_R8, REG_R9, REG_R10, REG_RAX, REG_RDI, REG_RDX, REG_RIP, REG_RSI, siginfo_t, ucontext_t};
 
-use super::{END, join, stubs};
+use super::{stubs, threads};
 use crate::answer::{errno, set_errno};
 use crate::entry::serve;
 use crate::inside::is_inside;
@@ -17,58 +17,12 @@ const DISPATCHED: c_int = 2;
 /// How long a set of signals is to the kernel.
 const SET: c_long = 8;
 
-/// What tells a thread to ask: the library's signal, as nobody else would send it.
-#[repr(C)]
-struct Asking {
-    signal: c_int,
-    error: c_int,
-    code: c_int,
-    padding: c_int,
-    process: c_int,
-    user: u32,
-    value: usize,
-    /// The rest of what comes with signals.
-    unused: [u64; 12],
-}
-
-const _: () = assert!(size_of::<Asking>() == size_of::<siginfo_t>());
-
-/// Such a signal, for a thread of this process.
-pub(super) fn asking() -> impl Sized {
-    Asking {
-        signal: libc::SIGSYS,
-        error: 0,
-        code: libc::SI_QUEUE,
-        padding: 0,
-        process: std::process::id() as c_int,
-        user: 0,
-        value: secret(),
-        unused: [0; 12],
-    }
-}
-
-/// What only this process says.
-fn secret() -> usize {
-    (&raw const END).addr()
-}
-
-fn is_asking(info: &siginfo_t) -> bool {
-    // SAFETY: these are there for a signal that was queued.
-    info.si_code == libc::SI_QUEUE
-        && unsafe {
-            info.si_pid() == std::process::id() as c_int && info.si_value().sival_ptr.addr() == secret()
-        }
-}
-
 /// The handler.
 pub(super) extern "C" fn trap(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     // SAFETY: the kernel says both.
     let (told, context) = unsafe { (&*info, &mut *context.cast::<ucontext_t>()) };
-    if is_asking(told) {
-        // It may come in the middle of anything.
-        let before = errno();
-        join();
-        return set_errno(before);
+    if threads::is_told(told) {
+        return threads::answer();
     }
     if told.si_code != DISPATCHED {
         return signals::stand_in(signal, info, (&raw mut *context).cast());

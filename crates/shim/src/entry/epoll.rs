@@ -15,7 +15,7 @@ use crate::file::{File, Kind};
 use crate::inside::{Inside, is_inside};
 use crate::memory::{is_readable, is_writable};
 use crate::socket::Found;
-use crate::{epoll, next, start, table};
+use crate::{dispatch, epoll, next, start, table};
 
 fn made(number: c_int) -> c_int {
     if number >= 0 && !is_inside() && start::is_wanted() {
@@ -59,6 +59,10 @@ pub(crate) unsafe extern "C" fn epoll_ctl(
     fd: c_int,
     event: *mut epoll_event,
 ) -> c_int {
+    if dispatch::is_on() && !table::has(epfd) && table::has(fd) && !is_inside() {
+        let _inside = Inside::enter();
+        epoll::adopt(epfd);
+    }
     let file = table::get(epfd).filter(|_| !is_inside());
     let Some(Kind::Epoll(epoll)) = file.as_ref().map(|file| &file.kind) else {
         // SAFETY: what is not ours is as it was.
@@ -86,7 +90,15 @@ pub(crate) unsafe extern "C" fn epoll_ctl(
     };
     // SAFETY: the program passes an event, if the operation needs one.
     let event = is_readable(event, 1).then(|| unsafe { event.read_unaligned() });
-    let done = epoll.control(operation, fd, &target, event);
+    let done = match is_stream && epoll.is_adopted() {
+        false => epoll.control(operation, fd, &target, event),
+        true => {
+            // What stands for the connection was registered past the library, perhaps.
+            // SAFETY: it takes no event.
+            unsafe { next::epoll_ctl(epfd, libc::EPOLL_CTL_DEL, fd, core::ptr::null_mut()) };
+            epoll.control_adopted(operation, fd, &target, event)
+        }
+    };
     match is_stream {
         true => answer(done),
         // The kernel has said how it is.

@@ -2,7 +2,7 @@
 
 use core::ffi::c_int;
 
-use crate::{next, node};
+use crate::{next, node, process};
 
 /// `_exit(2)`.
 ///
@@ -11,6 +11,9 @@ use crate::{next, node};
 /// As there.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn _exit(status: c_int) -> ! {
+    if !process::is_own() {
+        process::end_other(status);
+    }
     node::leave();
     loop {
         // SAFETY: a plain number.

@@ -127,7 +127,8 @@ unsafe fn poll_ours(
     timeout: Option<Duration>,
     mask: *const sigset_t,
 ) -> Option<c_int> {
-    if is_inside() || !start::is_wanted() || number > 1 << 20 {
+    // Of none there may be no array.
+    if is_inside() || !start::is_wanted() || !(1..=1 << 20).contains(&number) {
         return None;
     }
     // The kernel says what is wrong with those.

@@ -1,12 +1,12 @@
 //! What takes rights away from a process, for good: another user, another root, a filter of
 //! system calls. Afterwards it may not be able to reach its node, so it does so before.
 
-use core::ffi::{c_char, c_int, c_ulong};
+use core::ffi::{CStr, c_char, c_int, c_ulong};
 
 use libc::{gid_t, size_t, uid_t};
 
 use crate::inside::{Inside, is_inside};
-use crate::{dispatch, next, node, relay};
+use crate::{dispatch, next, node, process, relay};
 
 /// Such a call is about to be made.
 pub(super) fn prepare() {
@@ -59,12 +59,28 @@ prepared! {
     fn setgid(group: gid_t) -> c_int;
     /// `setgroups(2)`.
     fn setgroups(number: size_t, groups: *const gid_t) -> c_int;
-    /// `chroot(2)`.
-    fn chroot(path: *const c_char) -> c_int;
     /// `unshare(2)`.
     fn unshare(flags: c_int) -> c_int;
     /// `setns(2)`.
     fn setns(fd: c_int, kind: c_int) -> c_int;
+}
+
+/// `chroot(2)`.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn chroot(path: *const c_char) -> c_int {
+    if !process::is_own() {
+        // Chromium's sandbox is begun so.
+        // SAFETY: the program passes a path.
+        let path = unsafe { CStr::from_ptr(path) };
+        return rustix::process::chroot(path).map_or(-1, |()| 0);
+    }
+    prepare();
+    // SAFETY: as the program passed it.
+    unsafe { next::chroot(path) }
 }
 
 /// `prctl(2)` is about to be called.

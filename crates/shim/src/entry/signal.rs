@@ -1,6 +1,7 @@
 //! `sigaction`, `signal` and their variants.
 
 use core::ffi::c_int;
+use core::mem::MaybeUninit;
 
 use libc::{SA_NODEFER, SA_RESETHAND, SA_RESTART, sigaction as Action, sighandler_t, sigset_t};
 
@@ -85,6 +86,80 @@ pub(crate) unsafe extern "C" fn pthread_sigmask(
     let new = kept.as_ref().map_or(new, |kept| &raw const *kept);
     // SAFETY: as the program passed it, but for one signal.
     unsafe { next::pthread_sigmask(how, new, old) }
+}
+
+/// `sigset(3)`: like `signal`, but that the signal is blocked while its handler runs, or always.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn sigset(signal: c_int, handler: sighandler_t) -> sighandler_t {
+    /// `SIG_HOLD`.
+    const HOLD: sighandler_t = 2;
+    let (mut own, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
+    // SAFETY: room for two sets, of which one is filled in before it is used, and an action.
+    unsafe {
+        if libc::sigemptyset(own.as_mut_ptr()) < 0 || libc::sigaddset(own.as_mut_ptr(), signal) < 0 {
+            return libc::SIG_ERR;
+        }
+        let (how, former) = match handler {
+            HOLD => {
+                let mut present = MaybeUninit::zeroed();
+                if signals::install(signal, core::ptr::null(), present.as_mut_ptr()) < 0 {
+                    return libc::SIG_ERR;
+                }
+                (libc::SIG_BLOCK, present.assume_init().sa_sigaction)
+            }
+            _ => (libc::SIG_UNBLOCK, signals::install_simply(signal, handler, 0)),
+        };
+        if former == libc::SIG_ERR || sigprocmask(how, own.as_ptr(), before.as_mut_ptr()) < 0 {
+            return libc::SIG_ERR;
+        }
+        match libc::sigismember(before.as_ptr(), signal) {
+            1 => HOLD,
+            _ => former,
+        }
+    }
+}
+
+/// `sighold(3)`.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn sighold(signal: c_int) -> c_int {
+    let mut own = MaybeUninit::uninit();
+    // SAFETY: a set that is filled in before it is used.
+    unsafe {
+        if libc::sigemptyset(own.as_mut_ptr()) < 0 || libc::sigaddset(own.as_mut_ptr(), signal) < 0 {
+            return -1;
+        }
+        sigprocmask(libc::SIG_BLOCK, own.as_ptr(), core::ptr::null_mut())
+    }
+}
+
+/// `sigblock(3)`.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn sigblock(signals: c_int) -> c_int {
+    // SAFETY: a plain number.
+    unsafe { next::sigblock(dispatch::still_open_of(signals)) }
+}
+
+/// `sigsetmask(3)`.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn sigsetmask(signals: c_int) -> c_int {
+    // SAFETY: a plain number.
+    unsafe { next::sigsetmask(dispatch::still_open_of(signals)) }
 }
 
 /// `siginterrupt(3)`.

@@ -43,6 +43,8 @@ pub(crate) struct Epoll {
     lost: AtomicBool,
     /// Held by who makes `sockets`.
     making: Mutex<()>,
+    /// The program has made it, and may have changed it, past the library.
+    is_adopted: AtomicBool,
 }
 
 /// What is watched that is not the kernel's alone.
@@ -98,17 +100,24 @@ pub(crate) fn adopt_all() {
     let Ok(listed) = std::fs::read_dir("/proc/self/fd") else {
         return;
     };
-    let is_instance = |path: &Path| {
-        let what = std::fs::read_link(path);
+    let numbers: Vec<c_int> = listed
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .collect();
+    for number in numbers {
+        adopt(number);
+    }
+}
+
+/// One of them, if that is what a number is.
+pub(crate) fn adopt(number: c_int) {
+    let is_instance = |number| {
+        let what = std::fs::read_link(format!("/proc/self/fd/{number}"));
         what.is_ok_and(|what| what == Path::new("anon_inode:[eventpoll]"))
     };
-    let instances = listed.filter_map(|entry| Some(entry.ok()?.path()).filter(|path| is_instance(path)));
-    let numbers: Vec<c_int> = instances
-        .filter_map(|path| path.file_name()?.to_str()?.parse().ok())
-        .collect();
-    for number in numbers.into_iter().filter(|&number| table::is_kernels(number)) {
+    if table::is_kernels(number) && is_instance(number) {
         let file = open();
         if let Kind::Epoll(epoll) = &file.kind {
+            epoll.is_adopted.store(true, Relaxed);
             epoll.note_kernels();
         }
         table::put(number, file);
@@ -244,6 +253,29 @@ impl Epoll {
             any |= relay::settle(&file, number);
         }
         any
+    }
+
+    /// Whether the program has made it past the library.
+    pub(crate) fn is_adopted(&self) -> bool {
+        self.is_adopted.load(Relaxed)
+    }
+
+    /// [`Epoll::control`] of an instance that may have been told of a connection past the library.
+    #[cold]
+    pub(crate) fn control_adopted(
+        &self,
+        operation: c_int,
+        number: c_int,
+        file: &Arc<File>,
+        event: Option<epoll_event>,
+    ) -> Outcome<c_int> {
+        match (self.control(operation, number, file, event), operation) {
+            (Err(Errno::NOENT), libc::EPOLL_CTL_MOD) => {
+                self.control(libc::EPOLL_CTL_ADD, number, file, event)
+            }
+            (Err(Errno::NOENT), libc::EPOLL_CTL_DEL) => Ok(0),
+            (done, _) => done,
+        }
     }
 
     /// `epoll_ctl` with a file of the table's; the kernel has done what is its part.
