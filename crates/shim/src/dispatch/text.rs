@@ -158,7 +158,7 @@ mod tests {
         let image = Image::of_program().unwrap();
         let own = an_image_is_what_was_loaded as *const () as usize;
         let has_own = |code: &&[u8]| code.as_ptr_range().contains(&(own as *const u8));
-        assert!(image.code.iter().any(|code| has_own(&code)));
+        assert!(image.code.iter().any(has_own));
         assert!(image.end > own && image.end < next_library());
         assert!(!image.is_go);
     }
