@@ -112,7 +112,8 @@ fn signals_that_somebody_sends_reach_the_program() {
         for name in ["TERM", "HUP", "INT", "QUIT", "USR1", "USR2", "WINCH", "ALRM"] {
             // A shell that reads misses a signal that comes just before it does; one that waits for
             // another program takes it soon after.
-            let script = format!("trap 'echo got {name}; exit 4' {name}; echo up; while :; do sleep 0.02; done");
+            let script =
+                format!("trap 'echo got {name}; exit 4' {name}; echo up; while :; do sleep 0.02; done");
             let program = start(&fabrics, way, &script);
             let signal = match name {
                 "TERM" => Signal::TERM,
