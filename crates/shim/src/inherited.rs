@@ -40,7 +40,8 @@ pub(crate) fn find() {
 
 /// Looks at a descriptor that this process has got from another one.
 pub(crate) fn look_at(number: c_int) {
-    if table::has(number) {
+    // Every program has some that are no sockets.
+    if table::has(number) || sockopt::socket_domain(table::borrow(&number)).is_err() {
         return;
     }
     // Another program has made it, which was not on the node, or has given it away.
