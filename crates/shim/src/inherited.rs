@@ -21,14 +21,17 @@ use crate::{node, table};
 /// Which of the kernel's listeners has which of the node's beside it: `5:2003,7:2004`.
 pub(crate) const LISTENERS: &str = "TOEHOLD_LISTENERS";
 
+/// The numbers of all descriptors of this process.
+pub(crate) fn open_numbers() -> Vec<c_int> {
+    let listed = std::fs::read_dir("/proc/self/fd").into_iter().flatten();
+    listed
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .collect()
+}
+
 /// Looks through the program's descriptors.
 pub(crate) fn find() {
-    let Ok(listed) = std::fs::read_dir("/proc/self/fd") else {
-        return;
-    };
-    let numbers: Vec<c_int> = listed
-        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-        .collect();
+    let numbers = open_numbers();
     let pairs = std::env::var(LISTENERS).unwrap_or_default();
     for (number, beside) in pairs.split(',').filter_map(pair) {
         adopt_listener(number, beside);
