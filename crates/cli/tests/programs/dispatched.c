@@ -1,6 +1,7 @@
 /* What programs do by system calls of their own, from the first socket on, which is libc's: an
  * echo server ("serve", for so many clients) and its client ("ask"), and what else may go wrong
- * when somebody stands in the way of such calls ("rest"). */
+ * when somebody stands in the way of such calls ("rest"). If it is LARGE, threads begin before anybody has looked
+ * at it ("late"). */
 
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -249,9 +250,53 @@ static void children(struct sockaddr_in *to)
         call(SYS_sched_yield);
 }
 
+#ifdef LARGE
+__asm__(".text\n.zero 34000000\n");
+#endif
+
+static pthread_barrier_t all;
+
+/* What threads wait for that make their first connections at the same time. */
+static void *wait_for_own(void *unused)
+{
+    (void)unused;
+    struct sockaddr_in at = place("127.0.0.1", "0");
+    socklen_t length = sizeof at;
+    struct epoll_event event = { .events = EPOLLIN };
+    pthread_barrier_wait(&all);
+    long own = call(SYS_epoll_create1, 0);
+    int listener = socket(AF_INET, SOCK_STREAM, 0), client = socket(AF_INET, SOCK_STREAM, 0);
+    bind(listener, (struct sockaddr *)&at, sizeof at);
+    listen(listener, 1);
+    getsockname(listener, (struct sockaddr *)&at, &length);
+    connect(client, (struct sockaddr *)&at, length);
+    int got = accept(listener, 0, 0);
+    need(call(SYS_epoll_ctl, own, EPOLL_CTL_ADD, got, &event), "epoll_ctl");
+    send(client, "x", 1, 0);
+    return (void *)call(SYS_epoll_wait, own, &event, 1, 10000);
+}
+
+static void late(void)
+{
+    enum { THREADS = 8 };
+    pthread_t threads[THREADS];
+    pthread_barrier_init(&all, 0, THREADS);
+    for (int at = 0; at < THREADS; at++)
+        pthread_create(&threads[at], 0, wait_for_own, 0);
+    for (int at = 0; at < THREADS; at++) {
+        void *told;
+        pthread_join(threads[at], &told);
+        say("told of", (long)told);
+    }
+}
+
 int main(int count, char **words)
 {
     (void)count;
+    if (strcmp(words[1], "late") == 0) {
+        late();
+        return 0;
+    }
     set = call(SYS_epoll_create1, 0);
     close(socket(AF_INET, SOCK_STREAM, 0));
     if (strcmp(words[1], "serve") == 0) {

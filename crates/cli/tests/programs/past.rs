@@ -45,6 +45,18 @@ fn a_program_that_makes_all_its_calls_itself_has_them_done_as_by_the_kernel() {
     dispatched("rest", 3);
 }
 
+/// They registered connections of the node's with the kernel while another thread had the program looked at.
+#[test]
+#[ignore = "needs cc"]
+fn threads_that_had_begun_before_have_their_calls_dispatched() {
+    alike(0, |place: &Place| {
+        let program = place.compile("cc -DLARGE", "dispatched", include_str!("dispatched.c"));
+        let said = place.says(&[&program, "late"]);
+        place.connections_of_client(8);
+        said
+    });
+}
+
 /// What a client sees of a server that waits in one way for connections and in one for bytes.
 fn serve(way: &str) {
     alike(3, |place: &Place| {

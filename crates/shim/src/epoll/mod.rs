@@ -25,7 +25,7 @@ use toehold_posix::errno::{Errno, Outcome};
 use self::asleep::Asleep;
 use crate::file::{File, Kind};
 use crate::readiness::has_synonyms;
-use crate::{inherited, next, relay, table};
+use crate::{next, relay, table};
 
 /// An epoll instance.
 #[derive(Default)]
@@ -97,7 +97,7 @@ pub(crate) fn open() -> Arc<File> {
 /// Every instance of this process's that it has made past the library.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn adopt_all() {
-    inherited::open_numbers().into_iter().for_each(adopt);
+    crate::inherited::open_numbers().into_iter().for_each(adopt);
 }
 
 /// One of them, if that is what a number is.
