@@ -14,17 +14,16 @@
 //! memory, are not touched.
 
 use core::cell::Cell;
-use core::ffi::{c_int, c_ulong, c_void};
+use core::ffi::{c_int, c_void};
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering::Relaxed};
 
 use libc::{
     SA_NODEFER, SA_RESETHAND, SA_RESTART, SA_SIGINFO, SIG_DFL, SIG_IGN, sigaction, siginfo_t, sigset_t,
-    size_t, ucontext_t,
+    ucontext_t,
 };
 
 use crate::inside::is_inside;
-use crate::memory::{is_readable, is_writable};
 use crate::{cancel, dispatch, next, node, start};
 
 /// What the program has installed for a signal.
@@ -255,7 +254,8 @@ fn guarding() -> sigaction {
     guarding
 }
 
-fn action(handler: usize) -> sigaction {
+/// One with no flags, that blocks nothing.
+pub(crate) fn action(handler: usize) -> sigaction {
     // SAFETY: all zeroes is an action, with no flags and an empty mask.
     let mut action: sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
     action.sa_sigaction = handler;
@@ -292,8 +292,8 @@ fn postpone(signal: c_int, info: *mut siginfo_t, context: *mut ucontext_t) -> bo
 ///
 /// As there.
 pub(crate) unsafe fn install(signal: c_int, new: *const sigaction, old: *mut sigaction) -> c_int {
-    let is_dispatched = signal == libc::SIGSYS && dispatch::is_on();
-    if !start::is_wanted() || is_left_alone(signal) && !is_dispatched || is_inside() {
+    let is_dispatched = signal == libc::SIGSYS && dispatch::has_signal();
+    if !is_dispatched && (!start::is_wanted() || is_left_alone(signal) || is_inside()) {
         // SAFETY: as the program passed it.
         return unsafe { next::sigaction(signal, new, old) };
     }
@@ -349,62 +349,6 @@ pub(crate) unsafe fn install(signal: c_int, new: *const sigaction, old: *mut sig
         unsafe { old.write(replaced) };
     }
     0
-}
-
-/// An action as the kernel has it.
-#[cfg(target_arch = "x86_64")]
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub(crate) struct Action {
-    handler: usize,
-    flags: c_ulong,
-    restorer: usize,
-    mask: u64,
-}
-
-/// `rt_sigaction(2)`; `None`: the kernel says what is wrong.
-///
-/// # Safety
-///
-/// As there.
-#[cfg(target_arch = "x86_64")]
-pub(crate) unsafe fn install_by_number(
-    signal: c_int,
-    new: *const Action,
-    old: *mut Action,
-    size: size_t,
-) -> Option<c_int> {
-    let is_there =
-        is_readable(new, usize::from(!new.is_null())) && is_writable(old, usize::from(!old.is_null()));
-    if size != size_of::<u64>() || !is_there {
-        return None;
-    }
-    // SAFETY: it is there, or null.
-    let new = unsafe { new.as_ref() }.map(|new| {
-        let mut action = action(new.handler);
-        action.sa_flags = new.flags as c_int;
-        // SAFETY: the first word of a set is what the kernel knows.
-        unsafe { (&raw mut action.sa_mask).cast::<u64>().write(new.mask) };
-        action
-    });
-    let given = new.as_ref().map_or(core::ptr::null(), |new| &raw const *new);
-    let mut replaced = action(SIG_DFL);
-    // SAFETY: two actions, or one.
-    let done = unsafe { install(signal, given, &mut replaced) };
-    if done == 0 && !old.is_null() {
-        // SAFETY: there is room, and the first word of a set is what the kernel knows.
-        unsafe {
-            old.write(Action {
-                handler: replaced.sa_sigaction,
-                flags: replaced.sa_flags as c_ulong,
-                restorer: replaced
-                    .sa_restorer
-                    .map_or(0, |restorer| restorer as *const () as usize),
-                mask: (&raw const replaced.sa_mask).cast::<u64>().read(),
-            });
-        }
-    }
-    Some(done)
 }
 
 /// From now on a handler of the library's has the signal by which calls are dispatched, and the

@@ -88,6 +88,7 @@ pub(crate) fn get(number: c_int) -> Option<Used> {
 
 /// From now on the number is this file's.
 pub(crate) fn put(number: c_int, file: Arc<File>) {
+    // What the program does with its first file, it may do past libc.
     dispatch::look();
     let Some(index) = index(number) else { return };
     HIGHEST.fetch_max(number, Relaxed);

@@ -13,6 +13,7 @@
 //! Each thread asks for itself, when it begins; those that have begun before the library has looked
 //! at the program are told to by a signal.
 
+mod action;
 mod stubs;
 mod text;
 mod threads;
@@ -24,6 +25,8 @@ use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicU8};
 use std::sync::OnceLock;
+
+pub(crate) use self::action::install_by_number;
 
 use self::text::Image;
 use crate::inside::Inside;
@@ -61,7 +64,14 @@ static END: OnceLock<usize> = OnceLock::new();
 /// Whether calls are dispatched.
 #[inline]
 pub(crate) fn is_on() -> bool {
-    END.get().is_some() && !start::has_renounced()
+    has_signal() && !start::has_renounced()
+}
+
+/// Whether the library has the signal by which they are, as threads that began to have theirs dispatched go
+/// on to, whatever the process has renounced since.
+#[inline]
+pub(crate) fn has_signal() -> bool {
+    END.get().is_some()
 }
 
 /// Before the program has its first socket, or what it waits for sockets with.
@@ -87,22 +97,19 @@ fn look_at_program(most: usize) {
     if LOOKS.get() {
         return;
     }
-    match KNOWN.compare_exchange(UNKNOWN, LOOKING, Acquire, Acquire) {
-        Ok(_) => {
-            LOOKS.set(true);
-            let is_known = {
-                let _inside = Inside::enter();
-                begin(most)
-            };
-            LOOKS.set(false);
-            KNOWN.store(if is_known { LOOKED } else { UNKNOWN }, Release);
+    while let Err(known) = KNOWN.compare_exchange(UNKNOWN, LOOKING, Acquire, Acquire) {
+        if known == LOOKED {
+            return;
         }
-        Err(_) => {
-            while KNOWN.load(Acquire) == LOOKING {
-                std::thread::yield_now();
-            }
-        }
+        std::thread::yield_now();
     }
+    LOOKS.set(true);
+    let is_known = {
+        let _inside = Inside::enter();
+        begin(most)
+    };
+    LOOKS.set(false);
+    KNOWN.store(if is_known { LOOKED } else { UNKNOWN }, Release);
 }
 
 /// Has calls dispatched if the program makes any. False: it is too large to be looked at now.
@@ -174,23 +181,15 @@ fn ask(end: usize) -> bool {
 /// Before a filter of system calls, which may not allow what this does: the thread's calls are the
 /// kernel's.
 pub(crate) fn stop() {
-    if END.get().is_some() {
+    if has_signal() {
         // SAFETY: plain numbers.
         unsafe { next::prctl(SET, OFF, 0, 0, 0) };
     }
 }
 
-/// The same of signals a bit each.
-pub(crate) fn still_open_of(signals: c_int) -> c_int {
-    match is_on() {
-        true => signals & !(1 << (libc::SIGSYS - 1)),
-        false => signals,
-    }
-}
-
 /// What to block instead of a set of signals, if that has the one in it by which calls are dispatched.
 pub(crate) fn still_open(how: c_int, set: *const libc::sigset_t) -> Option<libc::sigset_t> {
-    let has_own = is_on() && how != libc::SIG_UNBLOCK && !set.is_null() && {
+    let has_own = has_signal() && how != libc::SIG_UNBLOCK && !set.is_null() && {
         // SAFETY: the program passes a set.
         unsafe { libc::sigismember(set, libc::SIGSYS) == 1 }
     };
@@ -203,4 +202,12 @@ pub(crate) fn still_open(how: c_int, set: *const libc::sigset_t) -> Option<libc:
             copied.assume_init()
         }
     })
+}
+
+/// The same of signals a bit each.
+pub(crate) fn still_open_of(signals: c_int) -> c_int {
+    match has_signal() {
+        true => signals & !(1 << (libc::SIGSYS - 1)),
+        false => signals,
+    }
 }

@@ -6,6 +6,11 @@ pub(crate) const fn is_on() -> bool {
     false
 }
 
+/// Whether the library has the signal for that.
+pub(crate) const fn has_signal() -> bool {
+    false
+}
+
 /// Before the program has its first socket.
 pub(crate) const fn look() {}
 
@@ -21,12 +26,12 @@ pub(crate) const fn forked() {}
 /// Before a filter of system calls.
 pub(crate) const fn stop() {}
 
-/// The same of signals a bit each.
-pub(crate) const fn still_open_of(signals: core::ffi::c_int) -> core::ffi::c_int {
-    signals
-}
-
 /// What to block instead.
 pub(crate) const fn still_open(_: core::ffi::c_int, _: *const libc::sigset_t) -> Option<libc::sigset_t> {
     None
+}
+
+/// The same of signals a bit each.
+pub(crate) const fn still_open_of(signals: core::ffi::c_int) -> core::ffi::c_int {
+    signals
 }

@@ -15,7 +15,7 @@ use super::{
 use crate::answer::answer;
 use crate::inside::is_inside;
 use crate::memory::is_readable;
-use crate::{next, process, signals, start};
+use crate::{next, process, start};
 
 /// Operations of `seccomp(2)`.
 const SET_MODE_STRICT: c_long = libc::SECCOMP_SET_MODE_STRICT as c_long;
@@ -176,7 +176,7 @@ pub(crate) unsafe fn serve(number: c_long, [a, b, c, d, e, f]: [c_long; 6]) -> O
             }
             libc::SYS_execve => exec::execve(a as _, b as _, c as _).into(),
             #[cfg(target_arch = "x86_64")]
-            libc::SYS_rt_sigaction => signals::install_by_number(fd, b as _, c as _, d as _)?.into(),
+            libc::SYS_rt_sigaction => crate::dispatch::install_by_number(fd, b as _, c as _, d as _)?.into(),
             _ => return None,
         }
     };
