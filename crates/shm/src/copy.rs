@@ -174,6 +174,7 @@ pub(crate) fn prepare_write(first: *const u8, len: usize) {
 
 /// Who writes often will probably write as much again as the last time: so many
 /// bytes at most are fetched before it does.
+#[cfg(target_arch = "x86_64")]
 const FORESIGHT: usize = 2048;
 
 /// Makes the compiler forget what it knows of the memory at `to`.
