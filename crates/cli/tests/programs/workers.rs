@@ -292,6 +292,44 @@ for accepted, closes, waiting in ((a, c, w) for a in (0, 1) for c in (0, 1) for 
     });
 }
 
+/// The engine closed it a little later, and who connected meanwhile was not refused.
+#[test]
+#[ignore = "needs python3"]
+fn a_listener_is_closed_when_the_child_that_has_it_last_has_closed_it() {
+    const CLOSES: &str = "
+import os, signal, socket, sys, time
+engine = int(sys.argv[1])
+stopped, stops = os.pipe()
+if os.fork() == 0:
+    os.read(stopped, 1)
+    time.sleep(0.02)
+    if engine: os.kill(engine, signal.SIGCONT)
+    os._exit(0)
+listener = socket.create_server(('127.0.0.1', 0))
+at = listener.getsockname()
+ours, theirs = socket.socketpair()
+if os.fork() == 0:
+    theirs.recv(1)
+    if engine: os.kill(engine, signal.SIGSTOP)
+    os.write(stops, b'.')
+    listener.close()
+    theirs.send(b'.')
+    os._exit(0)
+# What a connection takes from the engine is there by then.
+other = socket.create_server(('127.0.0.1', 0))
+held = socket.create_connection(other.getsockname())
+listener.close()
+ours.send(b'.')
+ours.recv(1)
+print(socket.socket().connect_ex(at), os.wait()[1], os.wait()[1])
+";
+    alike(0, |place| {
+        let engine = place.nodes.as_ref().map(|nodes| nodes.engine("client"));
+        let engine = engine.map_or(0, |engine| engine.as_raw_nonzero().get());
+        place.says(&["python3", "-c", CLOSES, &engine.to_string()])
+    });
+}
+
 /// What remained of its former life's connections at the server kept every other one of the
 /// new life's from being opened, for as long as a minute.
 #[test]

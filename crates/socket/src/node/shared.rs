@@ -204,6 +204,8 @@ impl Shared {
     /// first one, which is the last.
     pub(crate) fn unmake_everywhere(&self, holder: Holder, sources: &[Event]) -> io::Result<()> {
         let Some(shards) = self.shards_in_use() else {
+            // A forked child that has used nothing of its parent's may be the last to have this.
+            self.let_go(holder);
             return Ok(());
         };
         let exclusive = shards.get(0).is_exclusive(&holder);

@@ -144,7 +144,7 @@ pub(super) fn use_it(port: &mut Port, seed: u64, goes_on: impl Fn() -> bool) {
 fn run_and_kill(program: &mut Program, peer: &mut Mesh, random: &mut impl FnMut() -> u64) {
     program.run(random());
     let well_formed = |payload: &Vec<u8>| payload.iter().all(|byte| *byte == payload[0]);
-    for _ in 0..random() % 200 {
+    for _ in 0..random() % 30 {
         for _ in 0..random() % 4 {
             let len = 1 + random() as usize % 2000;
             let _ = send(peer, 0, &vec![random() as u8; len]);
