@@ -127,12 +127,12 @@ impl ByteQueue {
     }
 
     /// Like [`ByteQueue::write_at`], from another queue in the same payload memory,
-    /// whose bytes are taken from `from` on.
+    /// whose bytes are taken from `from` on. The next ones are found there without a search.
     pub fn write_at_from(
         &mut self,
         payload: &mut Payload,
         offset: usize,
-        source: &Self,
+        source: &mut Self,
         from: usize,
         len: usize,
     ) -> usize {
@@ -142,6 +142,7 @@ impl ByteQueue {
             let Some((block, within, run)) = source.locate(payload, from + total) else {
                 break;
             };
+            (source.cursor, source.cursor_index) = (block + 1, source.block_index(payload, from + total));
             let run = run.min(len - total);
             let placed = self.place(
                 payload,

@@ -48,7 +48,7 @@ use toehold_shm::{Carver, Gather, OutOfMemory, PayloadArea, Table};
 use ip::{Ingress, Ip};
 use tcp::{Context, Tcp};
 
-/// Frames to itself that a stack handles in one transmission round.
+/// Segments to itself that a stack handles in one transmission round.
 const LOOPED_A_ROUND: usize = 256;
 
 /// Most segments that [`Stack::foresee`] prepares for.
@@ -59,8 +59,6 @@ pub struct Stack {
     ip: Ip,
     tcp: Tcp,
     counters: Table<Counters>,
-    /// A looped frame's bytes on their way from queue to input.
-    looped: Vec<u8>,
     context_bytes: usize,
 }
 
@@ -84,7 +82,6 @@ impl Stack {
             ip,
             tcp,
             counters: carver.table(1)?,
-            looped: Vec::new(),
             context_bytes,
         })
     }
@@ -210,31 +207,12 @@ impl Stack {
         for _ in 0..LOOPED_A_ROUND {
             let (tcp, mut cx) = self.split(now);
             tcp.poll_transmit(&mut cx, out);
-            if !self.handle_looped(now) {
+            if !tcp.handle_looped(&mut cx) {
                 break;
             }
         }
         self.ip.poll_transmit(now, out, &mut self.counters[0]);
         self.neighbor_events(now);
-    }
-
-    /// Takes one frame this stack sent to itself.
-    fn handle_looped(&mut self, now: Instant) -> bool {
-        let Some(offload) = self.tcp.pop_looped(&mut self.looped) else {
-            return false;
-        };
-        let bytes = std::mem::take(&mut self.looped);
-        let frame = Received {
-            private: &bytes,
-            rest: Gather::EMPTY,
-            offload,
-        };
-        if let Ingress::Tcp(packet) = self.ip.receive_looped(now, &frame, &mut self.counters[0]) {
-            let (tcp, mut cx) = self.split(now);
-            tcp.segment_arrives(&mut cx, &packet, None);
-        }
-        self.looped = bytes;
-        true
     }
 
     /// Whether [`Stack::poll_transmit`] has something to do.

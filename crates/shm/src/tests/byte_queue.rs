@@ -82,7 +82,7 @@ impl Pair {
         &mut self,
         step: &Step,
         payload: &mut Payload,
-        other: &Self,
+        other: &mut Self,
         fresh: &mut impl Iterator<Item = u8>,
     ) {
         let mut new = |len: usize| fresh.by_ref().take(len).collect::<Vec<u8>>();
@@ -151,7 +151,9 @@ impl Pair {
             Step::CopyFromOther(gap, from, len) => {
                 let offset = self.bytes.len() + gap;
                 let source: Vec<u8> = other.bytes.iter().skip(from).take(len).copied().collect();
-                let done = self.queue.write_at_from(payload, offset, &other.queue, from, len);
+                let done = self
+                    .queue
+                    .write_at_from(payload, offset, &mut other.queue, from, len);
                 assert!(done == source.len() || payload.free_blocks() < offset as u32 / BLOCK_LEN + 3);
                 self.place(offset, &source[..done]);
             }

@@ -58,8 +58,6 @@ pub(super) struct Arrival<'a> {
     pub(super) start: usize,
     /// Whether the frame was for others too.
     pub(super) to_group: bool,
-    /// Whether this stack sent the frame to itself.
-    pub(super) looped: bool,
 }
 
 impl<'a> Arrival<'a> {
@@ -90,7 +88,6 @@ impl Ip {
         &mut self,
         now: Instant,
         frame: &'a Received<'a>,
-        looped: bool,
         counters: &mut Counters,
     ) -> Ingress<'a> {
         let mut arrival = Arrival {
@@ -98,7 +95,6 @@ impl Ip {
             frame,
             start: 0,
             to_group: false,
-            looped,
         };
         if self.steering.count > 1 {
             let flow = Flow::of_frame(frame.private);

@@ -38,7 +38,7 @@ impl Ip {
     pub(super) fn report_arrival(&mut self, arrival: &Arrival<'_>, report: Report, counters: &mut Counters) {
         let excused = matches!(report, Report::Problem(problem) if problem.despite_multicast);
         // One report is enough, whichever shards of the node have the packet.
-        if arrival.looped || (arrival.to_group && !excused) || !self.answers {
+        if (arrival.to_group && !excused) || !self.answers {
             return;
         }
         let mut scratch = core::mem::take(&mut self.scratch);

@@ -27,8 +27,7 @@ pub(crate) enum Ingress<'a> {
 /// The TCP checksum has not been verified.
 #[derive(Debug)]
 pub(crate) struct TcpPacket<'a> {
-    /// The sender: a unicast address that is not one of this stack's, unless
-    /// the frame was looped back.
+    /// The sender: a unicast address that is not one of this stack's.
     pub(crate) source: Address,
     /// The one of this stack's addresses the segment was sent to; never a
     /// multicast or broadcast address.

@@ -49,12 +49,7 @@ impl Ip {
             Err(WireError::BadChecksum) => return dropped(&mut counters.drop_checksum),
             Err(_) => return dropped(&mut counters.drop_malformed),
         };
-        let destination = match self.own.destination_v4(view.dst()) {
-            Destination::Other if arrival.looped && self.own.is_local(&addresses::from_v4(view.dst())) => {
-                Destination::Own
-            }
-            destination => destination,
-        };
+        let destination = self.own.destination_v4(view.dst());
         if destination == Destination::Other {
             return self.elsewhere(counters, |counters| &mut counters.drop_not_local);
         }
@@ -63,8 +58,7 @@ impl Ip {
         if destination == Destination::Own && arrival.to_group {
             return dropped(&mut counters.drop_not_local);
         }
-        let own_source = arrival.looped && self.own.is_local(&addresses::from_v4(view.src()));
-        if !own_source && !self.own.is_plausible_source_v4(view.src()) {
+        if !self.own.is_plausible_source_v4(view.src()) {
             // Who asks the kernel for an address has none yet (RFC 2131 §4.1).
             return match view.protocol() {
                 protocol::TCP => dropped(&mut counters.drop_bad_source),

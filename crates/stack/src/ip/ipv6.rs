@@ -42,24 +42,18 @@ impl Ip {
         let Ok(view) = ipv6::View::new(arrival.private(), arrival.len()) else {
             return dropped(&mut counters.drop_malformed);
         };
-        let destination = match self.own.destination_v6(view.dst()) {
-            Destination::Other if arrival.looped && self.own.is_local(&addresses::from_v6(view.dst())) => {
-                Destination::Own
-            }
-            destination => destination,
-        };
+        let destination = self.own.destination_v6(view.dst());
         if destination == Destination::Other {
             return self.elsewhere(counters, |counters| &mut counters.drop_not_local);
         }
         if destination == Destination::Own && arrival.to_group {
             return dropped(&mut counters.drop_not_local);
         }
-        let own_source = arrival.looped && self.own.is_local(&addresses::from_v6(view.src()));
         //= RFC 4861 §7.1.1
         // A node that has no address yet may ask for one: neighbour discovery
         // decides, nobody else hears it.
         let unspecified = view.src().is_unspecified();
-        if !own_source && !unspecified && !self.own.is_plausible_source_v6(view.src()) {
+        if !unspecified && !self.own.is_plausible_source_v6(view.src()) {
             return dropped(&mut counters.drop_bad_source);
         }
         let to_own = destination == Destination::Own;

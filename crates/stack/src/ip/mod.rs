@@ -165,19 +165,7 @@ impl Ip {
             counters.tcp_segments_received += 1;
             return Ingress::Tcp(packet);
         }
-        self.receive_any(now, frame, false, counters)
-    }
-
-    /// Takes in a frame that this stack sent to itself over a loopback path:
-    /// as [`Ip::receive`], but its own addresses are good sources, and loopback
-    /// addresses good destinations.
-    pub(crate) fn receive_looped<'a>(
-        &mut self,
-        now: Instant,
-        frame: &'a Received<'a>,
-        counters: &mut Counters,
-    ) -> Ingress<'a> {
-        self.receive_any(now, frame, true, counters)
+        self.receive_any(now, frame, counters)
     }
 
     /// The segment in the frame, if it is a plain one; see the functions for

@@ -54,8 +54,8 @@ impl Path {
         }
     }
 
-    /// Whether the destination is this stack: the frame must not go to the
-    /// link, but back into [`receive_looped`](super::Ip::receive_looped).
+    /// Whether the destination is this stack: what is sent there never sees
+    /// the link.
     #[inline]
     pub(crate) fn is_loopback(&self) -> bool {
         self.flags & LOOPBACK != 0

@@ -149,23 +149,9 @@ impl Tcp {
         let mut taken = direct;
         if direct < len {
             let rest = len - direct;
-            let may_keep = self.may_keep(index);
-            let pcb = &mut self.pcbs[index];
-            let queued = if !may_keep {
-                0
-            } else if pcb.ranges == NONE {
-                payload.append_to(&mut pcb.receive_queue, &mut self.payload, offset + direct, rest)
-            } else {
-                let at = pcb.receive_queue.len();
-                let written = payload.write_to(
-                    &mut pcb.receive_queue,
-                    &mut self.payload,
-                    at,
-                    offset + direct,
-                    rest,
-                );
-                pcb.receive_queue.extend(written);
-                written
+            let queued = match self.may_keep(index) {
+                true => self.append_payload(index, payload, (offset + direct, rest)),
+                false => 0,
             };
             if queued < rest {
                 cx.counters.payload_memory_out += 1;

@@ -5,6 +5,7 @@ use toehold_shm::{Gather, NONE};
 use toehold_wire::checksum;
 use toehold_wire::tcp::{Flags, Header, Options, Seq, Timestamps};
 
+use super::looped::Queued;
 use super::{Context, Pcb, Tcp, flag};
 use crate::time::Instant;
 
@@ -70,7 +71,15 @@ impl Tcp {
     ) -> Result<(), TransmitError> {
         let mut buffer = [0u8; HEADER_ROOM];
         let written = self.write_headers(cx, index, emission, &mut buffer);
+        let end = written.transport + written.transport_len;
         let pcb = &mut self.pcbs[index];
+        if pcb.path.is_loopback() {
+            let payload = Queued::new(index, pcb, emission.offset, emission.len);
+            let ends = pcb.tuple;
+            self.push_looped(ends, &buffer[written.transport..end], payload)?;
+            self.note_sent(cx, index, &written, emission);
+            return Ok(());
+        }
         let payload = pcb
             .send_queue
             .gather(&self.payload, emission.offset, emission.len);
@@ -78,9 +87,7 @@ impl Tcp {
             // More blocks than one frame can name: the caller's chunk is too long.
             return Err(TransmitError::TooLong);
         }
-        let end = written.transport + written.transport_len;
-        let looped = pcb.path.is_loopback();
-        let partial = self.checksum_offload || looped;
+        let partial = self.checksum_offload;
         if !partial {
             fill_checksum(&mut buffer[written.transport..end], pcb, &payload);
         }
@@ -97,24 +104,11 @@ impl Tcp {
             },
             segment_size,
         };
-        let frame = Transmit {
+        out.transmit(&Transmit {
             headers: &buffer[..end],
             payload: &payload,
             offload,
-        };
-        if looped {
-            let whole = &mut self.scratch;
-            whole.clear();
-            whole.extend_from_slice(frame.headers);
-            whole.resize(end + payload.len(), 0);
-            payload.copy_to(0, &mut whole[end..]);
-            let whole = std::mem::take(&mut self.scratch);
-            let result = self.push_looped(&whole, segment_size);
-            self.scratch = whole;
-            result?;
-        } else {
-            out.transmit(&frame)?;
-        }
+        })?;
         self.note_sent(cx, index, &written, emission);
         Ok(())
     }

@@ -43,7 +43,7 @@ impl Tcp {
     }
 
     #[inline]
-    fn segment_input(
+    pub(super) fn segment_input(
         &mut self,
         cx: &mut Context<'_>,
         segment: &Segment<'_>,

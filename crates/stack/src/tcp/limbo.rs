@@ -22,12 +22,15 @@ impl Tcp {
     pub(super) fn enter_limbo(&mut self, index: u32, out: &dyn Transmitter) {
         let pcb = &mut self.pcbs[index];
         pcb.clear(flag::FENCE_WANTED);
-        let fence = out.fence(pcb.path.destination, &pcb.tuple.flow());
-        if out.passed(fence) {
+        let fence = match pcb.path.is_loopback() {
+            true => Fence(self.shard[0].looped_sent),
+            false => out.fence(pcb.path.destination, &pcb.tuple.flow()),
+        };
+        if self.has_passed(index, fence, out) {
             self.drop_queued(index);
             return;
         }
-        pcb.set(flag::IN_LIMBO);
+        self.pcbs[index].set(flag::IN_LIMBO);
         let limbo = Limbo {
             fence: fence.0,
             connection: index,
@@ -36,6 +39,14 @@ impl Tcp {
         // There is room for every connection.
         if let Some(new) = self.limbo.insert(limbo) {
             self.shard[0].limbo_head = new;
+        }
+    }
+
+    /// Whether nobody reads a connection's bytes any more, if a fence was put up when they were sent.
+    fn has_passed(&self, index: u32, fence: Fence, out: &dyn Transmitter) -> bool {
+        match self.pcbs[index].path.is_loopback() {
+            true => self.shard[0].looped_taken.wrapping_sub(fence.0) as i64 >= 0,
+            false => out.passed(fence),
         }
     }
 
@@ -50,7 +61,7 @@ impl Tcp {
                 connection,
                 next,
             } = self.limbo[at];
-            if out.passed(Fence(fence)) {
+            if self.has_passed(connection, Fence(fence), out) {
                 self.touch(connection);
                 self.limbo.remove(at);
                 self.pcbs[connection].clear(flag::IN_LIMBO);

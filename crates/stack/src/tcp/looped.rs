@@ -1,49 +1,183 @@
-//! Frames between two connections of the same stack: they wait in payload
-//! memory for the next transmission round and never see a link.
+//! Segments between two connections of the same stack, which never see a link. Their headers wait
+//! in payload memory for the next transmission round. Their payload stays where it is, in its
+//! sender's queue, and is copied once, to the receiver's.
 
-use toehold_link::{Checksum, Offload, TransmitError};
+use toehold_link::TransmitError;
+use toehold_wire::tcp::Seq;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::Tcp;
+use super::segment::{Data, Place, Segment};
+use super::{Context, Pcb, Tcp};
+use crate::tuple::FourTuple;
 
 /// Most bytes that wait.
-const MAX_LOOPED: usize = 4 << 20;
+const MAX_LOOPED: usize = 1 << 20;
 
-/// In front of every frame: its length and segment size.
-const PREFIX: usize = 8;
+/// The longest header of TCP's.
+const MAX_HEADER: usize = 60;
+
+/// In front of every header.
+#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+struct Prefix {
+    /// As the sender has them.
+    ends: FourTuple,
+    header_len: u32,
+    payload: Queued,
+}
+
+/// Payload in the send queue of a connection of this stack.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub(super) struct Queued {
+    connection: u32,
+    /// Where it begins, as the connection counts what is acknowledged.
+    start: Seq,
+    len: u32,
+}
+
+impl Queued {
+    /// No payload.
+    pub(super) const NONE: Self = Self {
+        connection: 0,
+        start: Seq(0),
+        len: 0,
+    };
+
+    /// From `offset` bytes behind the head of a connection's queue on.
+    pub(super) fn new(index: u32, pcb: &Pcb, offset: usize, len: usize) -> Self {
+        Self {
+            connection: index,
+            start: pcb.snd_una + offset as u32,
+            len: len as u32,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len as usize
+    }
+}
 
 impl Tcp {
-    /// Queues a frame of this stack to itself.
-    pub(super) fn push_looped(&mut self, frame: &[u8], segment_size: u16) -> Result<(), TransmitError> {
-        let need = PREFIX + frame.len();
+    /// Queues a segment of this stack to itself.
+    pub(super) fn push_looped(
+        &mut self,
+        ends: FourTuple,
+        header: &[u8],
+        payload: Queued,
+    ) -> Result<(), TransmitError> {
+        let need = size_of::<Prefix>() + header.len();
         let blocks = need / self.payload.block_len() + 1;
-        let queue = &mut self.shard[0].looped;
-        if queue.len() + need > MAX_LOOPED || (self.payload.free_blocks() as usize) < blocks {
+        let shard = &mut self.shard[0];
+        if shard.looped.len() + need > MAX_LOOPED || (self.payload.free_blocks() as usize) < blocks {
             return Err(TransmitError::Full);
         }
-        let mut prefix = [0; PREFIX];
-        prefix[..4].copy_from_slice(&(frame.len() as u32).to_ne_bytes());
-        prefix[4..6].copy_from_slice(&segment_size.to_ne_bytes());
-        queue.append(&mut self.payload, &prefix);
-        queue.append(&mut self.payload, frame);
+        let prefix = Prefix {
+            ends,
+            header_len: header.len() as u32,
+            payload,
+        };
+        shard.looped.append(&mut self.payload, prefix.as_bytes());
+        shard.looped.append(&mut self.payload, header);
+        shard.looped_sent = shard.looped_sent.wrapping_add(1);
         Ok(())
     }
 
-    /// Takes the oldest frame this stack sent to itself.
-    pub(crate) fn pop_looped(&mut self, frame: &mut Vec<u8>) -> Option<Offload> {
+    /// Takes in the oldest segment that this stack sent to itself. False: there is none.
+    pub(crate) fn handle_looped(&mut self, cx: &mut Context<'_>) -> bool {
+        let mut header = [0; MAX_HEADER];
+        let Some(prefix) = self.pop_looped(&mut header) else {
+            return false;
+        };
+        cx.counters.frames_received += 1;
+        cx.counters.tcp_segments_received += 1;
+        // No more than there is, whatever somebody else has written to the memory.
+        let header = &header[..MAX_HEADER.min(prefix.header_len as usize)];
+        match &Segment::looped(&prefix.ends, header, prefix.payload) {
+            Ok(segment) if self.is_queued(&prefix.ends, &prefix.payload) => {
+                self.segment_input(cx, segment, None);
+            }
+            // Sent once more, and acknowledged since.
+            Ok(_) => {}
+            Err(_) => cx.counters.drop_malformed += 1,
+        }
+        let shard = &mut self.shard[0];
+        shard.looped_taken = shard.looped_taken.wrapping_add(1);
+        true
+    }
+
+    fn pop_looped(&mut self, header: &mut [u8; MAX_HEADER]) -> Option<Prefix> {
         let queue = &mut self.shard[0].looped;
         if queue.is_empty() {
             return None;
         }
-        let mut prefix = [0; PREFIX];
+        let mut prefix = [0; size_of::<Prefix>()];
         queue.read(&mut self.payload, &mut prefix);
-        let [a, b, c, d, e, f, ..] = prefix;
-        // No more than there is, whatever somebody else has written to the memory.
-        let len = u32::from_ne_bytes([a, b, c, d]) as usize;
-        frame.resize(len.min(queue.len()), 0);
-        queue.read(&mut self.payload, frame);
-        Some(Offload {
-            checksum: Checksum::Verified,
-            segment_size: u16::from_ne_bytes([e, f]),
+        let prefix = Prefix::read_from_bytes(&prefix).ok()?;
+        let len = MAX_HEADER.min(prefix.header_len as usize);
+        queue.read(&mut self.payload, &mut header[..len]);
+        Some(prefix)
+    }
+
+    /// Whether payload is still where it was when it was sent.
+    fn is_queued(&self, ends: &FourTuple, payload: &Queued) -> bool {
+        if payload.len == 0 {
+            return true;
+        }
+        let sender = self.pcbs.peek(payload.connection);
+        sender.is_some_and(|sender| {
+            sender.tuple == *ends
+                && payload.start.ge(sender.queue_start())
+                && (payload.start + payload.len).le(sender.queue_end())
         })
+    }
+
+    /// Puts `len` bytes of a segment's payload, from its byte `from` on, at `at` bytes from the
+    /// head of a connection's receive queue, and returns how many.
+    pub(super) fn place_payload(
+        &mut self,
+        index: u32,
+        at: usize,
+        payload: &Data<'_>,
+        (from, len): (usize, usize),
+    ) -> usize {
+        let memory = &mut self.payload;
+        match payload.place {
+            Place::Arrived(arrived) => {
+                let queue = &mut self.pcbs[index].receive_queue;
+                arrived.write_to(queue, memory, at, from, len)
+            }
+            Place::Queued(queued) => {
+                // The two may be one connection.
+                let sender = &self.pcbs[queued.connection];
+                let from = queued.start.distance(sender.queue_start()) as usize + from;
+                let mut source = sender.send_queue;
+                let queue = &mut self.pcbs[index].receive_queue;
+                let placed = queue.write_at_from(memory, at, &mut source, from, len);
+                self.pcbs[queued.connection].send_queue = source;
+                placed
+            }
+        }
+    }
+
+    /// Appends `len` bytes of a segment's payload, from its byte `from` on, to a connection's
+    /// receive queue, and returns how many.
+    #[inline]
+    pub(super) fn append_payload(
+        &mut self,
+        index: u32,
+        payload: &Data<'_>,
+        (from, len): (usize, usize),
+    ) -> usize {
+        let pcb = &mut self.pcbs[index];
+        if let Place::Arrived(arrived) = payload.place
+            && pcb.ranges == toehold_shm::NONE
+        {
+            return arrived.append_to(&mut pcb.receive_queue, &mut self.payload, from, len);
+        }
+        let at = pcb.receive_queue.len();
+        let placed = self.place_payload(index, at, payload, (from, len));
+        self.pcbs[index].receive_queue.extend(placed);
+        placed
     }
 }

@@ -226,7 +226,9 @@ impl Tcp {
         self.ranges.mend(|index, _| ranges.has(index));
         self.record_ends.mend(|index, _| ends.has(index));
         self.limbo.mend(|_, _| false);
-        self.shard[0].looped = ByteQueue::EMPTY;
+        let shard = &mut self.shard[0];
+        shard.looped = ByteQueue::EMPTY;
+        shard.looped_taken = shard.looped_sent;
         let stray = self.payload.mend(&owned);
         let mut stray = ByteQueue::of_chain(&self.payload, stray);
         match wreck {

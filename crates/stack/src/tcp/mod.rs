@@ -115,8 +115,10 @@ struct Shard {
     /// What is being changed, see `mend`.
     suspect: u64,
     late: Late,
-    /// Frames of this stack to itself.
+    /// Segments of this stack to itself that wait, and how many there ever were, and were taken in.
     looped: ByteQueue,
+    looped_sent: u64,
+    looped_taken: u64,
 }
 
 /// Every connection of a stack.
@@ -154,8 +156,6 @@ pub(crate) struct Tcp {
     long_way_only: bool,
     #[cfg(test)]
     predictions: u64,
-    /// A looped frame's bytes on their way into the queue.
-    scratch: Vec<u8>,
     /// The process whose handle this is, as `mend` has it.
     process: u64,
 }
@@ -227,7 +227,6 @@ impl Tcp {
             long_way_only: false,
             #[cfg(test)]
             predictions: 0,
-            scratch: Vec::new(),
             process: 0,
         };
         if let Some(key) = &config.tcp.fast_open_key {
@@ -255,6 +254,8 @@ impl Tcp {
                 suspect: 0,
                 late: Late::default(),
                 looped: ByteQueue::EMPTY,
+                looped_sent: 0,
+                looped_taken: 0,
             };
         }
         Ok(tcp)

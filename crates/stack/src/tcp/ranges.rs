@@ -37,14 +37,14 @@ impl Tcp {
             return;
         }
         let scarce = self.payload.free_blocks() < self.payload.capacity() / 8;
-        let pcb = &mut self.pcbs[index];
+        let pcb = &self.pcbs[index];
         let head = pcb.rcv_nxt - pcb.receive_queue.len() as u32;
         let offset = start.distance(head) as usize;
         if scarce {
             cx.counters.tcp_out_of_order_drops += 1;
             return;
         }
-        if payload.write_to(&mut pcb.receive_queue, &mut self.payload, offset, from, len) < len {
+        if self.place_payload(index, offset, payload, (from, len)) < len {
             cx.counters.payload_memory_out += 1;
             cx.counters.tcp_out_of_order_drops += 1;
             return;

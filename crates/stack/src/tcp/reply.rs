@@ -10,6 +10,7 @@ use toehold_wire::checksum;
 use toehold_wire::tcp::{Flags, Header, Options, Seq, Timestamps};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
+use super::looped::Queued;
 use super::output::MOST_REFUSED;
 use super::segment::Segment;
 use super::time_wait::TimeWait;
@@ -215,7 +216,10 @@ impl Tcp {
             segment_size: 0,
         };
         if path.is_loopback() {
-            if self.push_looped(&buffer[..end], 0).is_err() {
+            if self
+                .push_looped(reply.tuple, &buffer[at..end], Queued::NONE)
+                .is_err()
+            {
                 // Without room it is dropped: a reply that waited for memory would
                 // keep from leaving what sets memory free.
                 cx.counters.link_full += 1;

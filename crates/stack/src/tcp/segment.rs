@@ -4,8 +4,9 @@ use toehold_shm::{ByteQueue, Gather, Payload};
 use toehold_wire::checksum;
 use toehold_wire::tcp::{Flags, Options, Seq, View};
 
+use super::looped::Queued;
 use crate::ip::TcpPacket;
-use crate::tuple::FourTuple;
+use crate::tuple::{Address, FourTuple};
 use toehold_link::Checksum;
 
 /// A segment that passed the checks that need no connection.
@@ -50,15 +51,40 @@ impl<'a> Segment<'a> {
             }
         }
         let header_len = view.header_len();
-        let payload = Data {
+        let arrived = Arrived {
             front: &packet.header[header_len..],
             rest: packet.rest,
+        };
+        let payload = Data {
+            place: Place::Arrived(arrived),
             len: packet.transport_len - header_len,
         };
-        Ok(Self {
+        let ends = (packet.destination, packet.source);
+        Ok(Self::of(&view, ends, payload, packet.ecn == 0b11))
+    }
+
+    /// One that this stack has sent to itself, with the ends as the sender has them.
+    pub(super) fn looped(ends: &FourTuple, header: &[u8], payload: Queued) -> Result<Self, Refusal> {
+        let view = View::new(header, header.len()).map_err(|_| Refusal::Malformed)?;
+        let len = payload.len();
+        let payload = Data {
+            place: Place::Queued(payload),
+            len,
+        };
+        Ok(Self::of(&view, (ends.remote, ends.local), payload, false))
+    }
+
+    #[inline]
+    fn of(
+        view: &View<'_>,
+        (local, remote): (Address, Address),
+        payload: Data<'a>,
+        congestion_experienced: bool,
+    ) -> Self {
+        Self {
             tuple: FourTuple {
-                local: packet.destination,
-                remote: packet.source,
+                local,
+                remote,
                 local_port: view.dst_port(),
                 remote_port: view.src_port(),
             },
@@ -69,8 +95,8 @@ impl<'a> Segment<'a> {
             urgent: view.urgent(),
             options: view.options(),
             payload,
-            congestion_experienced: packet.ecn == 0b11,
-        })
+            congestion_experienced,
+        }
     }
 
     /// Sequence space the segment occupies.
@@ -93,13 +119,25 @@ impl<'a> Segment<'a> {
     }
 }
 
-/// A segment's payload where it lies: its beginning in private memory, the rest
-/// in the link's. Either may be empty.
+/// A segment's payload where it lies.
 #[derive(Clone, Copy)]
 pub(super) struct Data<'a> {
+    pub(super) place: Place<'a>,
+    len: usize,
+}
+
+#[derive(Clone, Copy)]
+pub(super) enum Place<'a> {
+    Arrived(Arrived<'a>),
+    Queued(Queued),
+}
+
+/// What a link has brought: its beginning in private memory, the rest in the
+/// link's. Either may be empty.
+#[derive(Clone, Copy)]
+pub(super) struct Arrived<'a> {
     front: &'a [u8],
     rest: &'a Gather<'a>,
-    len: usize,
 }
 
 impl Data<'_> {
@@ -107,8 +145,7 @@ impl Data<'_> {
     #[cfg(test)]
     pub(super) fn none() -> Self {
         Self {
-            front: &[],
-            rest: &Gather::EMPTY,
+            place: Place::Queued(Queued::NONE),
             len: 0,
         }
     }
@@ -123,11 +160,22 @@ impl Data<'_> {
         self.len == 0
     }
 
-    /// Copies bytes from `offset` on, and returns how many.
+    /// Copies bytes of what a link has brought from `offset` on, and returns how many.
     #[inline]
     pub(super) fn copy_to(&self, offset: usize, into: &mut [u8]) -> usize {
+        let Place::Arrived(arrived) = self.place else {
+            return 0;
+        };
         let len = self.len.saturating_sub(offset).min(into.len());
-        let into = &mut into[..len];
+        arrived.copy_to(offset, &mut into[..len])
+    }
+}
+
+impl Arrived<'_> {
+    /// Fills `into` with bytes from `offset` on, of which there are so many.
+    #[inline]
+    fn copy_to(&self, offset: usize, into: &mut [u8]) -> usize {
+        let len = into.len();
         if offset >= self.front.len() {
             return self.rest.copy_to(offset - self.front.len(), into);
         }

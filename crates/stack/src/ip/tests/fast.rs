@@ -17,11 +17,7 @@ fn both(config: &Config, bytes: &[u8], private: usize) -> (Option<Came>, Came) {
         .ip
         .plain_tcp(&frame)
         .map(|packet| came(Ingress::Tcp(packet)));
-    let long = came(
-        bench
-            .ip
-            .receive_any(bench.now, &frame, false, &mut bench.counters),
-    );
+    let long = came(bench.ip.receive_any(bench.now, &frame, &mut bench.counters));
     (short, long)
 }
 
