@@ -47,8 +47,36 @@ pub(crate) fn is_outermost() -> bool {
     DEPTH.with(Cell::get) == 1
 }
 
-/// Whether this thread is in the library.
+/// Whether this thread is in the library, or must not enter it for want of storage of its own.
 #[inline]
 pub(crate) fn is_inside() -> bool {
+    !has_storage() || has_entered()
+}
+
+/// Not to be inlined: the compiler would have the storage's address looked for before it is known that
+/// there is any.
+#[inline(never)]
+fn has_entered() -> bool {
     DEPTH.with(Cell::get) > 0
+}
+
+/// Whether this thread has thread-local storage of libc's. A child of `clone` with CLONE_SETTLS may
+/// have memory of zeroes in its place, as one of those has that begin Chromium's sandbox.
+#[inline]
+fn has_storage() -> bool {
+    let first: usize;
+    // SAFETY: the thread pointer is that of such memory. Its first word is that memory's own
+    // address (System V ABI, x86-64), or leads to where each library's part is (AAPCS64).
+    unsafe {
+        #[cfg(target_arch = "x86_64")]
+        core::arch::asm!("mov {}, fs:[0]", out(reg) first, options(pure, readonly, nostack, preserves_flags));
+        #[cfg(target_arch = "aarch64")]
+        core::arch::asm!(
+            "mrs {0}, tpidr_el0",
+            "ldr {0}, [{0}]",
+            out(reg) first,
+            options(pure, readonly, nostack, preserves_flags)
+        );
+    }
+    first != 0
 }

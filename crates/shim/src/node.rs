@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
 use toehold_node::control::Connection;
-use toehold_node::fabric::{Fabric, NodeRecord};
+use toehold_node::fabric::{Fabric, NodeRecord, Stowed};
 use toehold_node::run;
 use toehold_posix::errno::{Errno, Outcome};
 use toehold_shm::Slot;
@@ -39,7 +39,7 @@ pub(crate) fn is_named() -> bool {
 
 /// What the launcher said, and what the fabric said of it.
 struct Place {
-    fabric: Fabric,
+    fabric: Stowed,
     record: NodeRecord,
 }
 
@@ -98,8 +98,7 @@ fn find() -> Option<Arc<Place>> {
 
 fn look_up(fabric: &Fabric, name: &str) -> Option<Place> {
     let record = fabric.resolve(name).ok()?;
-    // A copy, which is kept where it should be.
-    let fabric = fabric.try_clone().ok()?;
+    let fabric = fabric.stow().ok()?;
     Some(Place { fabric, record })
 }
 
@@ -107,7 +106,10 @@ fn look_up(fabric: &Fabric, name: &str) -> Option<Place> {
 /// another directory.
 fn look_up_again(place: &Place) -> Option<Place> {
     let (fabric, name) = (&place.fabric, place.record.name.as_str());
-    look_up(fabric, name).or_else(|| look_up(&Fabric::existing(fabric.name()).ok()?, name))
+    let at_first = fabric.open().ok();
+    at_first
+        .and_then(|fabric| look_up(&fabric, name))
+        .or_else(|| look_up(&Fabric::existing(fabric.name()).ok()?, name))
 }
 
 /// The node, if there is one that this program can attach to, or has attached to. Of one that
@@ -211,7 +213,7 @@ fn attach() -> Option<Arc<Node>> {
     static SEARCH: Search = Search::new();
     let attach = || {
         let place = look_up_again(&*place()?)?;
-        let node = Node::attach(&place.fabric, place.record.name.as_str()).ok()?;
+        let node = Node::attach(&place.fabric.open().ok()?, place.record.name.as_str()).ok()?;
         let node = Arc::new(node);
         PLACE.store(Some(Arc::new(place)));
         let former = [
@@ -329,11 +331,12 @@ pub(crate) fn has(address: IpAddr) -> bool {
 
 /// All nodes of the fabric.
 pub(crate) fn all() -> Vec<NodeRecord> {
-    place().map(|place| place.fabric.nodes()).unwrap_or_default()
+    let fabric = place().and_then(|place| place.fabric.open().ok());
+    fabric.map(|fabric| fabric.nodes()).unwrap_or_default()
 }
 
 /// The address of a node of the fabric, of a family.
 pub(crate) fn lookup(name: &str, ipv6: bool) -> Option<IpAddr> {
-    let addresses = place()?.fabric.lookup(name);
+    let addresses = place()?.fabric.open().ok()?.lookup(name);
     addresses.into_iter().find(|address| address.is_ipv6() == ipv6)
 }

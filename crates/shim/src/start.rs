@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use toehold_node::interrupts::Hook;
 use toehold_node::run::{KEEPER, keeper_of};
 
-use crate::entry::{bind_to_stand_ins, remember, take_standard};
+use crate::entry::{bind_to_stand_ins, prepare_syscall, remember, take_standard};
 use crate::inside::Inside;
 use crate::{inherited, node, process, sleep, table, usage};
 
@@ -55,6 +55,7 @@ extern "C" fn begin() {
     bind_to_stand_ins();
     own_keeper();
     remember();
+    prepare_syscall();
     usage::find();
     inherited::find();
     drop(inside);

@@ -1,10 +1,13 @@
 //! Servers and clients of HTTP.
 
 use std::fs;
+use std::process::Command;
 
 use rustix::process::Signal;
 use serde_json::Value;
 
+use crate::library::LIBRARY;
+use crate::support::text;
 use crate::{Place, Server, alike, noise};
 
 const FILES: [(&str, usize); 3] = [("1k", 1 << 10), ("1m", 1 << 20), ("100m", 100_000_000)];
@@ -165,5 +168,62 @@ fn node_asks_over_connections_that_it_keeps() {
         let said = place.gets(&["node", &script, &place.url("1m")]);
         let said: Value = serde_json::from_slice(&said).unwrap();
         (said, nginx.end(Signal::QUIT))
+    });
+}
+
+const BROWSER: &str = "
+import http.server, os, subprocess, sys, threading
+os.chdir(sys.argv[1])
+with open('page.html', 'w') as page:
+    page.write('<script src=script.js></script>')
+with open('script.js', 'w') as script:
+    script.write('document.write(6 * 7)')
+class Files(http.server.SimpleHTTPRequestHandler):
+    protocol_version = 'HTTP/1.1'
+    def log_message(self, *_): pass
+server = http.server.ThreadingHTTPServer(('127.0.0.1', 0), Files)
+threading.Thread(target=server.serve_forever, daemon=True).start()
+url = f'http://127.0.0.1:{server.server_port}/page.html'
+browser = ['chromium', '--headless=new', '--disable-gpu', '--no-first-run', '--disable-dev-shm-usage',
+           '--user-data-dir=' + sys.argv[1] + '/profile', '--dump-dom', url]
+shown = subprocess.run(browser, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60)
+print(shown.returncode, shown.stdout.decode(), shown.stderr.decode() if shown.returncode else '')
+";
+
+/// Its sandbox took the fabric's directory for a way out. It has none if it is run by root, so this is
+/// another user's, who has a fabric of its own.
+#[test]
+#[ignore = "needs root, chromium, python3, setpriv"]
+fn chromium_shows_a_page_from_within_its_sandbox() {
+    alike(0, |place| {
+        let home = place.path("home");
+        fs::create_dir(&home).unwrap();
+        std::os::unix::fs::chown(&home, Some(65534), Some(65534)).unwrap();
+        let mut browse = Command::new("setpriv");
+        browse.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+        if place.nodes.is_some() {
+            // What that user may read.
+            let (toehold, library) = (place.path("toehold"), place.path("libtoehold.so"));
+            fs::copy(env!("CARGO_BIN_EXE_toehold"), &toehold).unwrap();
+            fs::copy(&*LIBRARY, &library).unwrap();
+            browse.args([&toehold, "run", "--quiet", "--stats", "--"]);
+            browse
+                .env("TOEHOLD_RUNTIME_DIR", format!("{home}/run"))
+                .env("TOEHOLD_LIBRARY", library);
+        }
+        browse
+            .args(["python3", "-c", BROWSER, &home])
+            // Where that user may look, too.
+            .env("PATH", "/usr/bin:/bin")
+            .env("HOME", &home)
+            .env("XDG_RUNTIME_DIR", &home);
+        let shown = browse.output().unwrap();
+        let said = text(&shown.stderr);
+        assert!(shown.status.success(), "{said}");
+        let mut lines = said.lines();
+        let opened = lines.find(|line| line.contains("connections opened on the node"));
+        let is_none = opened.is_none_or(|line| line.ends_with(" 0 "));
+        assert_eq!(is_none, place.nodes.is_none(), "{said}");
+        text(&shown.stdout)
     });
 }

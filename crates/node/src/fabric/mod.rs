@@ -17,6 +17,7 @@ mod location;
 mod network;
 mod place;
 mod record;
+mod stowed;
 #[cfg(test)]
 mod tests;
 
@@ -41,6 +42,7 @@ pub use self::network::{AssignError, Networks, mac_of_name};
 pub(crate) use self::place::OwnFile;
 pub use self::place::{Place, TakeError};
 pub use self::record::{Beyond, Identity, NodeRecord, Role};
+pub use self::stowed::Stowed;
 
 /// The fabric that is meant where none is named.
 pub const DEFAULT: &str = "default";

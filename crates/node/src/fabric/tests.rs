@@ -433,6 +433,21 @@ fn a_fabric_goes_with_its_last_node() {
 }
 
 #[test]
+fn a_fabric_that_is_stowed_away_is_opened_again_and_again() {
+    let root = directory();
+    let fabric = open(&root);
+    let _web = take(&root, "web");
+    let stowed = fabric.stow().unwrap();
+    assert_eq!(stowed.name(), fabric.name());
+    let number = fabric.number();
+    drop(fabric);
+    for _ in 0..3 {
+        let fabric = stowed.open().unwrap();
+        assert_eq!((fabric.nodes().len(), fabric.number()), (1, number));
+    }
+}
+
+#[test]
 fn nodes_come_and_go_while_the_directory_does() {
     let root = directory();
     let settings = NodeSettings::default();

@@ -30,7 +30,8 @@ pub(crate) unsafe extern "C" fn close(fd: c_int) -> c_int {
         return unsafe { next::close(fd) };
     }
     if table::is_own(fd) {
-        return answer(Err(Errno::BADF));
+        // Who closes all that it finds in /proc/self/fd complains of what cannot be closed.
+        return 0;
     }
     let _inside = Inside::enter();
     let _file = forget(fd);

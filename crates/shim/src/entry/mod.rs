@@ -32,6 +32,7 @@ mod wait;
 
 pub(crate) use self::exec::remember;
 pub(crate) use self::load::bind_to_stand_ins;
+pub(crate) use self::raw::prepare as prepare_syscall;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use self::raw::serve;
 pub(crate) use self::stdio::take_standard;

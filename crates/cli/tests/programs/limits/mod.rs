@@ -224,6 +224,13 @@ fn programs_that_another_user_starts_have_the_connections_that_they_inherit() {
     says_the_same(USERS, "programs", 4);
 }
 
+/// The child was ended by a fault, and then the fabric's directory was found to be open.
+#[test]
+#[ignore = "needs root, cc"]
+fn a_sandbox_that_begins_as_chromiums_does_has_connections() {
+    says_the_same(USERS, "sandbox", 3);
+}
+
 const NESTED: &str = include_str!("nested.c");
 
 #[test]
