@@ -127,12 +127,12 @@ impl ByteQueue {
     }
 
     /// Like [`ByteQueue::write_at`], from another queue in the same payload memory,
-    /// whose bytes are taken from `from` on. The next ones are found there without a search.
+    /// whose bytes are taken from `from` on.
     pub fn write_at_from(
         &mut self,
         payload: &mut Payload,
         offset: usize,
-        source: &mut Self,
+        source: &Self,
         from: usize,
         len: usize,
     ) -> usize {
@@ -142,7 +142,6 @@ impl ByteQueue {
             let Some((block, within, run)) = source.locate(payload, from + total) else {
                 break;
             };
-            (source.cursor, source.cursor_index) = (block + 1, source.block_index(payload, from + total));
             let run = run.min(len - total);
             let placed = self.place(
                 payload,
@@ -294,6 +293,23 @@ impl ByteQueue {
     #[inline]
     pub fn block_at(&self, payload: &Payload, offset: usize) -> Option<u32> {
         self.find(payload, self.block_index(payload, offset))
+    }
+
+    /// The same, of a byte that there is. What follows it is found without a search.
+    #[inline]
+    pub fn seek(&mut self, payload: &Payload, offset: usize) -> Option<u32> {
+        let index = self.block_index(payload, offset);
+        let block = self.find(payload, index)?;
+        (self.cursor, self.cursor_index) = (block + 1, index);
+        Some(block)
+    }
+
+    /// A copy for reading, which finds the byte at `offset` in the block where it was
+    /// [found](ByteQueue::seek), and what follows it, without a search. `None`: that is no block in use.
+    #[inline]
+    pub fn at_block(mut self, payload: &Payload, offset: usize, block: u32) -> Option<Self> {
+        (self.cursor, self.cursor_index) = (block.wrapping_add(1), self.block_index(payload, offset));
+        payload.is_used(block).then_some(self)
     }
 
     /// How far from the start of a block the byte at `offset` lies, or will.

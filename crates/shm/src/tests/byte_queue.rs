@@ -82,7 +82,7 @@ impl Pair {
         &mut self,
         step: &Step,
         payload: &mut Payload,
-        other: &mut Self,
+        other: &Self,
         fresh: &mut impl Iterator<Item = u8>,
     ) {
         let mut new = |len: usize| fresh.by_ref().take(len).collect::<Vec<u8>>();
@@ -151,9 +151,12 @@ impl Pair {
             Step::CopyFromOther(gap, from, len) => {
                 let offset = self.bytes.len() + gap;
                 let source: Vec<u8> = other.bytes.iter().skip(from).take(len).copied().collect();
-                let done = self
-                    .queue
-                    .write_at_from(payload, offset, &mut other.queue, from, len);
+                // Found before, or to be searched for.
+                let mut finder = other.queue;
+                let block = finder.seek(payload, from).filter(|_| from < other.bytes.len());
+                let found = block.map(|block| other.queue.at_block(payload, from, block).unwrap());
+                let other = if gap % 2 == 0 { found } else { None }.unwrap_or(other.queue);
+                let done = self.queue.write_at_from(payload, offset, &other, from, len);
                 assert!(done == source.len() || payload.free_blocks() < offset as u32 / BLOCK_LEN + 3);
                 self.place(offset, &source[..done]);
             }

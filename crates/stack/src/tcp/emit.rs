@@ -74,7 +74,8 @@ impl Tcp {
         let end = written.transport + written.transport_len;
         let pcb = &mut self.pcbs[index];
         if pcb.path.is_loopback() {
-            let payload = Queued::new(index, pcb, emission.offset, emission.len);
+            let place = (emission.offset, emission.len);
+            let payload = Queued::new(index, pcb, &self.payload, place).ok_or(TransmitError::TooLong)?;
             let ends = pcb.tuple;
             self.push_looped(ends, &buffer[written.transport..end], payload)?;
             self.note_sent(cx, index, &written, emission);

@@ -3,6 +3,7 @@
 //! sender's queue, and is copied once, to the receiver's.
 
 use toehold_link::TransmitError;
+use toehold_shm::Payload;
 use toehold_wire::tcp::Seq;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -31,8 +32,9 @@ struct Prefix {
 #[repr(C)]
 pub(super) struct Queued {
     connection: u32,
-    /// Where it begins, as the connection counts what is acknowledged.
+    /// Where it begins, as the connection counts what is acknowledged, and in which block.
     start: Seq,
+    block: u32,
     len: u32,
 }
 
@@ -41,16 +43,26 @@ impl Queued {
     pub(super) const NONE: Self = Self {
         connection: 0,
         start: Seq(0),
+        block: 0,
         len: 0,
     };
 
     /// From `offset` bytes behind the head of a connection's queue on.
-    pub(super) fn new(index: u32, pcb: &Pcb, offset: usize, len: usize) -> Self {
-        Self {
-            connection: index,
-            start: pcb.snd_una + offset as u32,
-            len: len as u32,
+    pub(super) fn new(
+        index: u32,
+        pcb: &mut Pcb,
+        memory: &Payload,
+        (offset, len): (usize, usize),
+    ) -> Option<Self> {
+        if len == 0 {
+            return Some(Self::NONE);
         }
+        Some(Self {
+            connection: index,
+            start: pcb.queue_start() + offset as u32,
+            block: pcb.send_queue.seek(memory, offset)?,
+            len: len as u32,
+        })
     }
 
     pub(super) fn len(&self) -> usize {
@@ -148,14 +160,14 @@ impl Tcp {
                 arrived.write_to(queue, memory, at, from, len)
             }
             Place::Queued(queued) => {
-                // The two may be one connection.
+                // The two may be one connection. If not, the sender's is nothing to be changed, see `mend`.
                 let sender = &self.pcbs[queued.connection];
-                let from = queued.start.distance(sender.queue_start()) as usize + from;
-                let mut source = sender.send_queue;
+                let start = queued.start.distance(sender.queue_start()) as usize;
+                let Some(source) = sender.send_queue.at_block(memory, start, queued.block) else {
+                    return 0;
+                };
                 let queue = &mut self.pcbs[index].receive_queue;
-                let placed = queue.write_at_from(memory, at, &mut source, from, len);
-                self.pcbs[queued.connection].send_queue = source;
-                placed
+                queue.write_at_from(memory, at, &source, start + from, len)
             }
         }
     }
