@@ -327,6 +327,9 @@ impl Tcp {
             pcb.backoff = 0;
         }
         pcb.snd_nxt = end;
+        if !take.is_multiple_of(pcb.mss.max(1).into()) {
+            flight.small_end = end;
+        }
         if fin {
             pcb.set(flag::FIN_SENT);
         }

@@ -59,7 +59,11 @@ impl Tcp {
         let pcb = &self.pcbs[index];
         let held = pcb.has(flag::MORE) || pcb.settings.has(setting::CORK);
         //= RFC 9293 §3.7.4 (Nagle: hold a short segment while data are unacknowledged)
-        let may = pcb.settings.has(setting::NO_DELAY) || pcb.sent_head == NONE;
+        // … in Minshall's variant, as Linux has it (draft-minshall-nagle-01): while a short one is. What follows
+        // full ones would else wait for an acknowledgement that the peer sees no reason for yet.
+        let may = pcb.settings.has(setting::NO_DELAY)
+            || pcb.sent_head == NONE
+            || self.flights[pcb.flight].small_end.le(pcb.snd_una);
         let must = pcb.has(flag::FIN_QUEUED | flag::PROBE | flag::URGENT_OUT);
         may && !held || must || unsent.is_multiple_of(mss)
     }

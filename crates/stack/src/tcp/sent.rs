@@ -88,12 +88,14 @@ pub(super) struct Flight {
     pub(super) recover: Seq,
     /// Snd_nxt when the tail loss probe was sent.
     pub(super) tail_probe_end: Seq,
+    /// End of the last segment of less than full size, see `segmentation`.
+    pub(super) small_end: Seq,
     /// Timestamp value of the first retransmission of this repair (RFC 3522); 0: none.
     pub(super) repair_ts: u32,
     /// 1 once an acknowledgement has shown whether this repair was needed.
-    pub(super) judged: u32,
+    pub(super) judged: u16,
     /// 1 once anything was sent again in this repair.
-    pub(super) repaired: u32,
+    pub(super) repaired: u16,
     pub(super) prr: Prr,
 }
 
@@ -106,6 +108,7 @@ impl Flight {
             highest_sacked: start,
             recover: start,
             tail_probe_end: start,
+            small_end: start,
             repair_ts: 0,
             judged: 0,
             repaired: 0,
