@@ -110,15 +110,15 @@ fn prepare(stream: &Stream, number: c_int) {
 }
 
 /// What another program is about to have of the node's, which may not be able to use the node.
-/// `given`: what it gets besides what survives `exec`.
-pub(crate) fn before_exec(program: &OsStr, given: &[c_int]) {
+/// `given`: what it gets besides what survives `exec`; `loads`: its environment has the library.
+pub(crate) fn before_exec(program: &OsStr, given: &[c_int], loads: bool) {
     let concerned = |number: &c_int| {
         let file = table::get(*number);
         let is_nodes = file.is_some_and(|file| file.is_nodes() || file.listener_mode().is_some());
         is_nodes && (given.contains(number) || rights::survives(*number))
     };
     let numbers: Vec<c_int> = table::used().into_iter().filter(concerned).collect();
-    let reaches_node = !numbers.is_empty() && is_within_reach(program) && node::can_be_reached();
+    let reaches_node = loads && !numbers.is_empty() && is_within_reach(program) && node::can_be_reached();
     for number in numbers {
         let Some(file) = table::get(number) else { continue };
         match file.listener_mode() {

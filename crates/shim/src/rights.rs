@@ -87,10 +87,11 @@ unsafe fn numbers(message: &msghdr) -> Vec<c_int> {
     numbers
 }
 
-/// Another program will have all connections that are not closed on `exec`.
-pub(crate) fn give_all() {
+/// Another program will have all connections that are not closed on `exec`, and what it is `given` besides.
+pub(crate) fn give_all(given: &[c_int]) {
     for number in table::used() {
-        if let Some(file) = table::get(number).filter(|_| survives(number)) {
+        let is_given = || given.contains(&number) || survives(number);
+        if let Some(file) = table::get(number).filter(|_| is_given()) {
             give(&file, number);
         }
     }

@@ -110,6 +110,47 @@ int main(void) {
 }
 ";
 
+/// Starts programs with environments that have everything of the node's but the library.
+const WITHOUT_LIBRARY: &str = "
+import os, socket, subprocess, sys
+listener = socket.create_server(('127.0.0.1', 0))
+def talk(start):
+    near = socket.create_connection(listener.getsockname())
+    far, _ = listener.accept()
+    far.settimeout(20)
+    started = start(near)
+    near.close()
+    far.sendall(b'hello')
+    far.shutdown(socket.SHUT_WR)
+    print(far.makefile('rb').read(), started.wait() if hasattr(started, 'wait') else os.waitpid(started, 0)[1])
+poor = {name: value for name, value in os.environ.items() if name != 'LD_PRELOAD'}
+def spawn(near):
+    duplicates = [(os.POSIX_SPAWN_DUP2, near.fileno(), number) for number in (0, 1)]
+    return os.posix_spawn(sys.argv[1], [sys.argv[1]], poor, file_actions=duplicates)
+def run(words, env):
+    return lambda near: subprocess.Popen(words, stdin=near, stdout=near, env=env)
+talk(run(sys.argv[1:2], poor))
+talk(run(sys.argv[1:2], dict(poor, LD_PRELOAD='')))
+talk(run(sys.argv[1:2], {}))
+talk(run(['env', '-u', 'LD_PRELOAD', sys.argv[1]], None))
+talk(spawn)
+os.environ.pop('LD_PRELOAD', None)
+talk(run(['sh', '-c', sys.argv[1]], None))
+talk(run(sys.argv[1:2], None))
+";
+
+/// What they wrote was lost, and they read nothing (inetd of OpenBSD).
+#[test]
+#[ignore = "needs cc, python3"]
+fn programs_whose_environment_lacks_the_library_have_the_connections_they_are_given() {
+    alike(0, |place| {
+        let echo = place.compile("cc", "echo", ECHO);
+        let said = place.says(&["python3", "-c", WITHOUT_LIBRARY, &echo]);
+        place.connections_of_client(7);
+        said
+    });
+}
+
 /// Hands two connections to programs, of which the second one is its own for a while.
 const HAND_OVER: &str = "
 import os, socket, subprocess, sys

@@ -41,11 +41,15 @@ pub(crate) fn remember() {
                 return Some(value);
             }
             // What else was loaded is not for who has cleared it away.
-            let own = |path: &&[u8]| path.ends_with(b"libtoehold.so");
-            let mut paths = value.to_bytes().split(|byte| matches!(byte, b':' | b' '));
-            CString::new(paths.find(own)?).ok()
+            CString::new(library_of(value.to_bytes())?).ok()
         })
     });
+}
+
+/// The library, of what LD_PRELOAD says.
+fn library_of(preloaded: &[u8]) -> Option<&[u8]> {
+    let mut paths = preloaded.split(|byte| matches!(byte, b':' | b' '));
+    paths.find(|path| path.ends_with(b"libtoehold.so"))
 }
 
 /// What a variable is now.
@@ -62,6 +66,26 @@ fn missing(at: usize) -> Option<CString> {
     let value = value_of(NEEDED[at]);
     let is_cleared = || !NEEDED[1..].iter().any(|name| value_of(name).is_some());
     value.or_else(|| AT_FIRST.get()?[at].clone().filter(|_| is_cleared()))
+}
+
+/// Whether a program with this environment, when it is complete, is to have the library.
+///
+/// # Safety
+///
+/// `given` is null or a list of C strings that ends with null.
+unsafe fn is_to_have_library(given: Strings) -> bool {
+    let mut next = given;
+    // SAFETY: the caller says so.
+    while !next.is_null() && !unsafe { next.read() }.is_null() {
+        // SAFETY: the list has not ended.
+        let entry = unsafe { CStr::from_ptr(next.read()) };
+        if let Some(value) = value_in(entry, PRELOAD) {
+            return library_of(value).is_some();
+        }
+        // SAFETY: likewise.
+        next = unsafe { next.add(1) };
+    }
+    missing(0).is_some_and(|value| library_of(value.to_bytes()).is_some())
 }
 
 /// An environment for another program.
@@ -117,10 +141,12 @@ impl Environment {
 /// The entry is a C string.
 unsafe fn is_of(entry: *const c_char, name: &CStr) -> bool {
     // SAFETY: the caller says so.
-    let entry = unsafe { CStr::from_ptr(entry) }.to_bytes();
-    entry
-        .strip_prefix(name.to_bytes())
-        .is_some_and(|rest| rest.first() == Some(&b'='))
+    value_in(unsafe { CStr::from_ptr(entry) }, name).is_some()
+}
+
+/// What an entry says, if it is the variable's.
+fn value_in<'e>(entry: &'e CStr, name: &CStr) -> Option<&'e [u8]> {
+    entry.to_bytes().strip_prefix(name.to_bytes())?.strip_prefix(b"=")
 }
 
 pub(super) fn wants() -> bool {
@@ -203,15 +229,26 @@ pub(crate) unsafe extern "C" fn execve(
 ///
 /// # Safety
 ///
-/// `program` is null or a C string.
-pub(super) unsafe fn hand_over(program: *const c_char, given: &[c_int]) {
+/// `program` is null or a C string; `environment` is null or a list of C strings that ends
+/// with null.
+unsafe fn hand_over(program: *const c_char, given: &[c_int], environment: Strings) {
     let _inside = Inside::enter();
     if !program.is_null() {
         // SAFETY: the caller says so.
-        let program = unsafe { CStr::from_ptr(program) };
-        relay::before_exec(OsStr::from_bytes(program.to_bytes()), given);
+        let (program, loads) = unsafe { (CStr::from_ptr(program), is_to_have_library(environment)) };
+        relay::before_exec(OsStr::from_bytes(program.to_bytes()), given, loads);
     }
-    rights::give_all();
+    rights::give_all(given);
+}
+
+/// The same of one that gets this process's environment.
+///
+/// # Safety
+///
+/// `program` is a C string.
+pub(super) unsafe fn hand_over_all(program: *const c_char) {
+    // SAFETY: as the caller and the program say.
+    unsafe { hand_over(program, &[], environ) };
 }
 
 /// The same, and the environment for it.
@@ -222,7 +259,7 @@ pub(super) unsafe fn hand_over(program: *const c_char, given: &[c_int]) {
 /// with null.
 pub(super) unsafe fn prepare(program: *const c_char, given: &[c_int], environment: Strings) -> Environment {
     // SAFETY: the caller says so.
-    unsafe { hand_over(program, given) };
+    unsafe { hand_over(program, given, environment) };
     let _inside = Inside::enter();
     // SAFETY: the caller says so.
     unsafe { Environment::complete(environment) }

@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use libc::{FILE, pid_t};
 
-use super::exec::{Strings, hand_over, prepare, wants};
+use super::exec::{Strings, hand_over_all, prepare, wants};
 use crate::next;
 
 /// The descriptors that each set of file actions copies, by where the set is: what is in it, only
@@ -104,7 +104,7 @@ pub(crate) unsafe extern "C" fn popen(command: *const c_char, mode: *const c_cha
 fn prepare_shell() {
     if wants() {
         // SAFETY: a C string.
-        unsafe { hand_over(c"/bin/sh".as_ptr(), &[]) };
+        unsafe { hand_over_all(c"/bin/sh".as_ptr()) };
     }
 }
 
