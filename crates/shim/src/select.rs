@@ -9,9 +9,9 @@ const BITS: usize = c_ulong::BITS as usize;
 
 /// What each set is about: what to ask for, and which answers count (see `select(2)`).
 const MEANINGS: [(c_short, c_short); 3] = [
-    (POLLIN, POLLIN | POLLHUP | POLLERR),
-    (POLLOUT, POLLOUT | POLLERR),
-    (POLLPRI, POLLPRI),
+    (POLLIN, POLLIN | POLLHUP | POLLERR | POLLNVAL),
+    (POLLOUT, POLLOUT | POLLERR | POLLNVAL),
+    (POLLPRI, POLLPRI | POLLNVAL),
 ];
 
 /// # Safety
@@ -42,13 +42,19 @@ pub(crate) unsafe fn to_poll(number: c_int, sets: [*mut fd_set; 3]) -> Vec<pollf
     (0..number).filter_map(asked).collect()
 }
 
-/// Leaves in the sets what is ready. Gives how many bits that is.
+/// Leaves in the sets what is ready. Gives how many bits that is. What is not open is wrong when the
+/// call begins, and ready if it was closed while it waited, as in the kernel.
 ///
 /// # Safety
 ///
 /// Each set is null or has room for `number` descriptors.
-pub(crate) unsafe fn from_poll(number: c_int, fds: &[pollfd], sets: [*mut fd_set; 3]) -> Outcome<c_int> {
-    if fds.iter().any(|fd| fd.revents & POLLNVAL != 0) {
+pub(crate) unsafe fn from_poll(
+    number: c_int,
+    fds: &[pollfd],
+    sets: [*mut fd_set; 3],
+    later: bool,
+) -> Outcome<c_int> {
+    if !later && fds.iter().any(|fd| fd.revents & POLLNVAL != 0) {
         return Err(Errno::BADF);
     }
     let mut count = 0;
@@ -96,10 +102,13 @@ mod tests {
         fds[1].revents = POLLERR;
         fds[3].revents = POLLHUP;
         // SAFETY: as before.
-        assert_eq!(unsafe { from_poll(201, &fds, sets) }, Ok(3));
+        assert_eq!(unsafe { from_poll(201, &fds, sets, false) }, Ok(3));
         assert_eq!((read, write), (set(&[3, 200]), set(&[5])));
         fds[2].revents = POLLNVAL;
         // SAFETY: as before.
-        assert_eq!(unsafe { from_poll(201, &fds, sets) }, Err(Errno::BADF));
+        assert_eq!(unsafe { from_poll(201, &fds, sets, false) }, Err(Errno::BADF));
+        // SAFETY: as before.
+        assert_eq!(unsafe { from_poll(201, &fds, sets, true) }, Ok(4));
+        assert_eq!((read, write), (set(&[3, 64, 200]), set(&[5])));
     }
 }

@@ -136,6 +136,17 @@ impl<'a> Call<'a> {
         Call { fds, files, kernels }
     }
 
+    /// Whether a number has become something else meanwhile, or nothing.
+    fn has_changed(&self) -> bool {
+        let is_same = |(fd, file): (&pollfd, &Option<Arc<File>>)| match file {
+            Some(file) => {
+                table::get(fd.fd).is_some_and(|now| core::ptr::eq(&raw const *now, Arc::as_ptr(file)))
+            }
+            None => true,
+        };
+        !self.fds.iter().zip(&self.files).all(is_same)
+    }
+
     /// Looks at all of them. Gives how many are ready.
     fn look(&mut self) -> Outcome<c_int> {
         if self.kernels.iter().any(|fd| fd.fd >= 0) {
@@ -318,16 +329,30 @@ fn with_own<T>(act: impl FnOnce(&Poll) -> Outcome<T>) -> Outcome<T> {
     act(&own)
 }
 
+/// What a call has found.
+pub(crate) struct Told {
+    /// So many descriptors are ready.
+    pub(crate) number: c_int,
+    /// Not at once: some may have been closed since it began.
+    pub(crate) later: bool,
+}
+
 /// `poll(2)` on descriptors of which some are the node's.
-pub(crate) fn poll(fds: &mut [pollfd], timeout: Option<Duration>) -> Outcome<c_int> {
+pub(crate) fn poll(fds: &mut [pollfd], timeout: Option<Duration>) -> Outcome<Told> {
     let began = Instant::now();
     let mut call = Call::new(fds);
     let mut driven = false;
     let mut waited = false;
     loop {
-        let ready = call.look()?;
-        if ready > 0 {
-            return Ok(ready);
+        if waited && call.has_changed() {
+            call = Call::new(call.fds);
+        }
+        let found = Told {
+            number: call.look()?,
+            later: waited,
+        };
+        if found.number > 0 {
+            return Ok(found);
         }
         if !driven {
             driven = true;
@@ -338,8 +363,7 @@ pub(crate) fn poll(fds: &mut [pollfd], timeout: Option<Duration>) -> Outcome<c_i
         }
         let left = timeout.map(|timeout| timeout.saturating_sub(began.elapsed()));
         if left.is_some_and(|left| left.is_zero()) {
-            // Numbers may have become something else meanwhile.
-            return if waited { Call::new(call.fds).look() } else { Ok(0) };
+            return Ok(found);
         }
         match call.wait(left) {
             Err(Errno::NETDOWN) => call.wait_without_node(left)?,

@@ -399,10 +399,10 @@ fn is_writable(number: c_int) -> bool {
 }
 
 /// Waits until a descriptor is ready, or a signal comes.
-fn wait_for(
+fn wait_for<T>(
     number: c_int,
     events: c_short,
-    poll: fn(&mut [pollfd], Option<Duration>) -> Outcome<c_int>,
+    poll: fn(&mut [pollfd], Option<Duration>) -> Outcome<T>,
 ) -> Outcome<()> {
     let mut state = [pollfd {
         fd: number,

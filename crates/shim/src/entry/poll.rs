@@ -11,6 +11,7 @@ use super::waiting_masked;
 use crate::answer::answer;
 use crate::inside::is_inside;
 use crate::memory::{is_readable, is_writable};
+use crate::wait::Told;
 use crate::{next, select, signals, start, wait};
 
 /// `poll(2)`.
@@ -141,19 +142,21 @@ unsafe fn poll_ours(
         return None;
     }
     // SAFETY: the program passes a set of signals, or none.
-    Some(answer(poll_masked(fds, timeout, unsafe { mask.as_ref() })))
+    let done = poll_masked(fds, timeout, unsafe { mask.as_ref() });
+    Some(answer(done.map(|found| found.number)))
 }
 
 /// What is ready comes before a signal, and a signal before the time.
-fn poll_masked(fds: &mut [pollfd], timeout: Option<Duration>, mask: Option<&sigset_t>) -> Outcome<c_int> {
+fn poll_masked(fds: &mut [pollfd], timeout: Option<Duration>, mask: Option<&sigset_t>) -> Outcome<Told> {
     let began = Instant::now();
     let left = || timeout.map(|timeout| timeout.saturating_sub(began.elapsed()));
-    waiting_masked(mask, |masked| match wait::poll(fds, left())? {
-        0 if signals::has_come() => Err(Errno::INTR),
-        ready => {
-            masked.succeed();
-            Ok(ready)
+    waiting_masked(mask, |masked| {
+        let found = wait::poll(fds, left())?;
+        if found.number == 0 && signals::has_come() {
+            return Err(Errno::INTR);
         }
+        masked.succeed();
+        Ok(found)
     })
 }
 
@@ -277,9 +280,9 @@ unsafe fn select_ours(
     // SAFETY: the program passes a set of signals, or none.
     let done = poll_masked(&mut fds, timeout, unsafe { mask.as_ref() });
     // SAFETY: the sets are the same as before.
-    Some(answer(
-        done.and_then(|_| unsafe { select::from_poll(number, &fds, sets) }),
-    ))
+    Some(answer(done.and_then(|found| unsafe {
+        select::from_poll(number, &fds, sets, found.later)
+    })))
 }
 
 /// Whether there is a set of signals, or none is passed.

@@ -314,6 +314,37 @@ def deferred():
         show("at once", said(listener.accept)[1] == client.getsockname())
 
 
+def closed():
+    """What is closed while a call waits for it is not open when the call looks again."""
+
+    def polls(number, reader):
+        poll = select.poll()
+        poll.register(reader, select.POLLIN)
+        poll.register(number, select.POLLIN)
+        return [(found == number, events) for found, events in poll.poll(10000)]
+
+    def selects(number, reader):
+        # A connection could be written to at once.
+        ready = select.select([reader, number], [], [number], 10)
+        return [[found == number for found in which] for which in ready]
+
+    for call in (polls, selects):
+        for number in (socket.create_server((HOST, 0)).detach(), None):
+            near, far = pair()
+            number = number or near.detach()
+            reader, writer = os.pipe()
+            waits = threading.Thread(target=lambda: show(call.__name__, said(call, number, reader)))
+            waits.start()
+            soon()
+            os.close(number)
+            soon()
+            os.write(writer, b"x")
+            waits.join()
+            show("not open", said(call, number, reader))
+            os.close(reader)
+            os.close(writer)
+
+
 listener = socket.create_server((HOST, 0))
 for part in (
     all_of_it,
@@ -327,6 +358,7 @@ for part in (
     spliced,
     one_of_several,
     deferred,
+    closed,
 ):
     show(part.__name__)
     part()
