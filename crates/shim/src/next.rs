@@ -5,9 +5,9 @@ use core::ffi::{CStr, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
 use libc::{
-    FILE, addrinfo, c_char, c_long, c_uint, c_ulong, epoll_event, fd_set, gid_t, hostent, id_t, idtype_t,
-    iovec, loff_t, mmsghdr, mode_t, msghdr, nfds_t, off_t, pid_t, pollfd, rlimit64, rusage, siginfo_t,
-    sigset_t, size_t, sockaddr, socklen_t, ssize_t, timespec, timeval, uid_t,
+    FILE, addrinfo, aiocb, c_char, c_long, c_uint, c_ulong, epoll_event, fd_set, gid_t, hostent, id_t,
+    idtype_t, iovec, loff_t, mmsghdr, mode_t, msghdr, nfds_t, off_t, pid_t, pollfd, rlimit64, rusage,
+    sigevent, siginfo_t, sigset_t, size_t, sockaddr, socklen_t, ssize_t, timespec, timeval, uid_t,
 };
 
 /// What a thread begins with.
@@ -82,6 +82,13 @@ macro_rules! next {
 }
 
 next! {
+    fn aio_read(request: *mut aiocb) -> c_int;
+    fn aio_read64(request: *mut aiocb) -> c_int;
+    fn aio_write(request: *mut aiocb) -> c_int;
+    fn aio_write64(request: *mut aiocb) -> c_int;
+    fn lio_listio(mode: c_int, list: *const *mut aiocb, number: c_int, event: *mut sigevent) -> c_int;
+    fn lio_listio64(mode: c_int, list: *const *mut aiocb, number: c_int, event: *mut sigevent) -> c_int;
+
     fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int;
     fn bind(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int;
     fn listen(fd: c_int, backlog: c_int) -> c_int;

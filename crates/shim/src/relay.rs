@@ -48,10 +48,10 @@ pub(crate) fn was_told_past(file: &File, number: c_int) -> bool {
     table::get(number).is_none_or(|file| file.stream().is_none())
 }
 
-/// The program wants a signal when something happens to a descriptor (O_ASYNC), which the kernel
-/// sends for its own alone.
+/// The program wants a signal when something happens to a descriptor (O_ASYNC), or has libc read and
+/// write it beside the program (`aio(7)`): the kernel does so for its own alone.
 #[cold]
-pub(crate) fn for_signals(number: c_int) {
+pub(crate) fn to_kernel(number: c_int) {
     Found::listen(number);
     let Some(file) = table::get(number) else { return };
     match &file.kind {

@@ -44,7 +44,7 @@ pub(crate) unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: c_u
         && unsafe { super::passed(argument as *const c_int) }.is_ok_and(|on| *on != 0)
     {
         let _inside = Inside::enter();
-        relay::for_signals(fd);
+        relay::to_kernel(fd);
     }
     let mut is_descriptors = false;
     let done = on_stream(fd, |stream| {

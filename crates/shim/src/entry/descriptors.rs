@@ -203,7 +203,7 @@ pub(crate) unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: c_ulo
     }
     let inside = Inside::enter();
     if command == libc::F_SETFL && argument & libc::O_ASYNC as c_ulong != 0 {
-        relay::for_signals(fd);
+        relay::to_kernel(fd);
     }
     let file = table::get(fd);
     let mode = file.as_ref().and_then(|file| file.is_nonblocking());

@@ -4,6 +4,7 @@
 //! stands in for. What a call does on a socket is written elsewhere; here C becomes Rust.
 
 mod accept;
+mod aio;
 mod control;
 mod descriptors;
 mod epoll;

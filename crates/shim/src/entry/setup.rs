@@ -117,7 +117,7 @@ pub(crate) unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
                 }
                 crate::epoll::moved(&file, &made);
                 if wants_signals {
-                    relay::for_signals(fd);
+                    relay::to_kernel(fd);
                 }
             }
         }

@@ -247,7 +247,7 @@ impl Fresh {
     fn pass_on(&self, owner: &Owner, made: &File, number: c_int, is_connected: bool) {
         owner.has(number);
         if owner.is_told_all && is_connected {
-            relay::for_signals(number);
+            relay::to_kernel(number);
         } else if let Some(stream) = made.stream() {
             stream.signal_owner(number);
         }

@@ -231,6 +231,13 @@ fn a_sandbox_that_begins_as_chromiums_does_has_connections() {
     says_the_same(USERS, "sandbox", 3);
 }
 
+/// What was read never came, and what was written was lost, which nobody was told.
+#[test]
+#[ignore = "needs cc"]
+fn connections_are_read_and_written_beside_the_program() {
+    says_the_same(include_str!("asynchronous.c"), "", 2);
+}
+
 const NESTED: &str = include_str!("nested.c");
 
 #[test]

@@ -1,0 +1,86 @@
+//! `aio(7)`: libc's own threads read and write, by calls that do not come by ours. A connection that
+//! is used so is the kernel's from then on.
+
+use core::ffi::c_int;
+
+use libc::{aiocb, sigevent};
+
+use crate::inside::{Inside, is_inside};
+use crate::{next, relay, table};
+
+/// # Safety
+///
+/// `request` is null or points to one.
+unsafe fn hand_over(request: *const aiocb) {
+    // SAFETY: the caller says so.
+    let Some(number) = (unsafe { request.as_ref() }).map(|request| request.aio_fildes) else {
+        return;
+    };
+    if !table::is_kernels(number) && !is_inside() {
+        let _inside = Inside::enter();
+        relay::to_kernel(number);
+    }
+}
+
+macro_rules! requests {
+    ($($(#[doc = $doc:literal])+ $name:ident,)+) => {
+        $(
+            $(#[doc = $doc])+
+            ///
+            /// # Safety
+            ///
+            /// As there.
+            #[cfg_attr(not(test), unsafe(no_mangle))]
+            pub(crate) unsafe extern "C" fn $name(request: *mut aiocb) -> c_int {
+                // SAFETY: the program passes a request.
+                unsafe { hand_over(request) };
+                // SAFETY: as the program passed it.
+                unsafe { next::$name(request) }
+            }
+        )+
+    };
+}
+
+requests! {
+    /// `aio_read(3)`.
+    aio_read,
+    /// The same, by another name.
+    aio_read64,
+    /// `aio_write(3)`.
+    aio_write,
+    /// The same, by another name.
+    aio_write64,
+}
+
+macro_rules! lists {
+    ($($(#[doc = $doc:literal])+ $name:ident,)+) => {
+        $(
+            $(#[doc = $doc])+
+            ///
+            /// # Safety
+            ///
+            /// As there.
+            #[cfg_attr(not(test), unsafe(no_mangle))]
+            pub(crate) unsafe extern "C" fn $name(
+                mode: c_int,
+                list: *const *mut aiocb,
+                number: c_int,
+                event: *mut sigevent,
+            ) -> c_int {
+                for at in 0..number.max(0) as usize {
+                    // SAFETY: the program passes so many requests, or nulls in their places.
+                    unsafe { hand_over(list.add(at).read()) };
+                }
+                // SAFETY: as the program passed it.
+                unsafe { next::$name(mode, list, number, event) }
+            }
+        )+
+    };
+}
+
+lists! {
+    /// `lio_listio(3)`.
+    lio_listio,
+    /// The same, by another name.
+    lio_listio64,
+}
