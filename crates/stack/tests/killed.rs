@@ -9,7 +9,6 @@ use core::time::Duration;
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
 
-use toehold_link::Capabilities;
 use toehold_shm::{Access, Carver, Direction, Lease, Leased, OutOfMemory, Region, RegionError, Table, Words};
 use toehold_stack::{
     Config, ConnectionId, DemuxStrategy, Event, Instant, ReceiveFlags, SendFlags, Settings, Shutdown,
@@ -17,7 +16,7 @@ use toehold_stack::{
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use support::{HOSTS, Random, Wire};
+use support::{HOSTS, LINK, Random, Wire};
 
 const SEED: &str = "TOEHOLD_TEST_KILLED_SEED";
 const STRATEGY: &str = "TOEHOLD_TEST_KILLED_STRATEGY";
@@ -88,13 +87,7 @@ fn config(host: usize, demux: DemuxStrategy) -> Config {
     Config {
         mac: [2, 0, 0, 0, 0, host as u8],
         ipv4: Some((HOSTS[host], 8)),
-        link: Capabilities {
-            mtu: 1500,
-            super_frame: 65_535,
-            checksum_offload: true,
-            local: true,
-            any_thread: true,
-        },
+        link: LINK,
         demux,
         connections: 128,
         listeners: 4,

@@ -13,13 +13,12 @@ use std::panic::{AssertUnwindSafe, Location, PanicHookInfo, catch_unwind};
 use std::path::Path;
 use std::sync::mpsc;
 
-use toehold_link::Capabilities;
 use toehold_shm::{Carver, Region};
 use toehold_stack::{
     Config, Event, Instant, ReceiveFlags, SendFlags, Shutdown, SocketOption, Stack, TcpConfig,
 };
 
-use support::{HOSTS, Random, Wire};
+use support::{HOSTS, LINK, Random, Wire};
 
 /// Longer than all calls of one seed take, by far.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -38,13 +37,7 @@ impl Node {
             mac: [2, 0, 0, 0, 0, host as u8],
             ipv4: Some((HOSTS[host], 8)),
             ipv4_gateway: Some(Ipv4Addr::new(10, 9, 9, 9)),
-            link: Capabilities {
-                mtu: 1500,
-                super_frame: 65_535,
-                checksum_offload: true,
-                local: true,
-                any_thread: true,
-            },
+            link: LINK,
             connections: 32,
             listeners: 4,
             time_wait_records: 16,

@@ -3,7 +3,6 @@
 use core::net::SocketAddr;
 use core::time::Duration;
 
-use toehold_link::Capabilities;
 use toehold_shm::{Carver, Region};
 use toehold_stack::{
     Config, ConnectionId, Instant, ListenerId, ReceiveFlags, SendFlags, Shutdown, SocketError, SocketOption,
@@ -12,7 +11,7 @@ use toehold_stack::{
 
 #[allow(dead_code, reason = "other tests use the rest of it")]
 mod support;
-use support::{HOSTS, Random, Wire};
+use support::{HOSTS, LINK, Random, Wire};
 
 const SERVER: SocketAddr = SocketAddr::new(core::net::IpAddr::V4(HOSTS[0]), 80);
 
@@ -26,13 +25,7 @@ impl Host {
     fn new(payload_blocks: u32) -> Host {
         let config = Config {
             ipv4: Some((HOSTS[0], 8)),
-            link: Capabilities {
-                mtu: 1500,
-                super_frame: 65_535,
-                checksum_offload: true,
-                local: true,
-                any_thread: true,
-            },
+            link: LINK,
             connections: 2048,
             listeners: 4,
             payload_blocks,

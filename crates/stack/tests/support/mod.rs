@@ -3,11 +3,20 @@
 use core::net::Ipv4Addr;
 use std::collections::VecDeque;
 
-use toehold_link::{MIN_PRIVATE, Offload, Received, Transmit, TransmitError, Transmitter};
+use toehold_link::{Capabilities, MIN_PRIVATE, Offload, Received, Transmit, TransmitError, Transmitter};
 use toehold_shm::Gather;
 use toehold_stack::{Instant, Stack};
 
 pub(crate) const HOSTS: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2)];
+
+/// A link between nodes of one host.
+pub(crate) const LINK: Capabilities = Capabilities {
+    mtu: 1500,
+    super_frame: 65_535,
+    checksum_offload: true,
+    local: true,
+    any_thread: true,
+};
 
 /// Frames on their way; there is no room for more than a few at a time.
 #[derive(Default)]
