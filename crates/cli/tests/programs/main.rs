@@ -26,10 +26,12 @@ mod web;
 mod workers;
 
 use std::fs;
+use std::io::Read;
 use std::net::{TcpListener, UdpSocket};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::mpsc;
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde_json::Value;
@@ -37,7 +39,7 @@ use tempfile::TempDir;
 
 use crate::library::LIBRARY;
 use crate::record::Record;
-use crate::support::{Fabrics, eventually, text};
+use crate::support::{Fabrics, PATIENCE, eventually, text};
 
 /// How long a program may take, in seconds, before it counts as one that hangs.
 const LIMIT: &str = "120";
@@ -168,10 +170,7 @@ impl Place {
     /// What a client says that must come to its end, however it ends.
     fn ask(&self, words: &[&str]) -> Output {
         let limited = ["timeout", "--kill-after=5", LIMIT].iter().chain(words);
-        let output = self
-            .command("client", &limited.copied().collect::<Vec<_>>())
-            .output();
-        let output = output.unwrap();
+        let output = output(&mut self.command("client", &limited.copied().collect::<Vec<_>>()));
         assert_ne!(output.status.code(), Some(124), "{words:?} hangs; {}", self.log());
         output
     }
@@ -223,6 +222,40 @@ impl Place {
         });
         fabrics.succeeds("down --all");
         assert_eq!(fabrics.files(), [""; 0]);
+    }
+}
+
+/// What a program says, and whoever it has started and left: who never ends fails the test.
+fn output(command: &mut Command) -> Output {
+    let mut child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let (said, heard) = mpsc::channel();
+    let hear = |which: usize, mut from: Box<dyn Read + Send>| {
+        let said = said.clone();
+        std::thread::spawn(move || {
+            let mut bytes = Vec::new();
+            let _ = from.read_to_end(&mut bytes);
+            let _ = said.send((which, bytes));
+        });
+    };
+    hear(0, Box::new(child.stdout.take().unwrap()));
+    hear(1, Box::new(child.stderr.take().unwrap()));
+    let status = child.wait().unwrap();
+    let mut both = [Vec::new(), Vec::new()];
+    for _ in 0..both.len() {
+        match heard.recv_timeout(PATIENCE) {
+            Ok((which, bytes)) => both[which] = bytes,
+            Err(_) => panic!("{status}, and what it has started does not end"),
+        }
+    }
+    let [stdout, stderr] = both;
+    Output {
+        status,
+        stdout,
+        stderr,
     }
 }
 

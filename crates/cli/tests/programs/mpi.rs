@@ -132,7 +132,14 @@ fn check(fabrics: &Fabrics, node: &str, connections: u64, are_killed: bool) {
         assert_eq!(counter(&status, "node_resets"), 0, "{status}");
     }
     eventually("the end of all ranks", || {
-        all_is_over(&fabrics.json(&format!("sockets {node} --json")))
+        let mut open = fabrics.json(&format!("sockets {node} --json"));
+        if are_killed && let Some(sockets) = open.as_array_mut() {
+            // The connection that a rank was killed in the middle of is reset, but not always within its
+            // peer's window. Then it is the kernel's to answer that there is none, which has the
+            // addresses of both nodes here, and keeps its answer to itself.
+            sockets.retain(|socket| !socket["pid"].is_null());
+        }
+        all_is_over(&open)
     });
 }
 
