@@ -111,6 +111,12 @@ fn told(readiness: Readiness, asked: c_short) -> c_short {
     told.fold(0, |events, (_, bits)| events | bits)
 }
 
+/// What of a descriptor is the node's.
+fn ours(fd: &pollfd) -> Option<Arc<File>> {
+    let file = table::get(fd.fd)?.share();
+    (source(&file).is_some() || is_nest(&file)).then_some(file)
+}
+
 /// The descriptors of one call.
 struct Call<'a> {
     fds: &'a mut [pollfd],
@@ -122,10 +128,6 @@ struct Call<'a> {
 
 impl<'a> Call<'a> {
     fn new(fds: &'a mut [pollfd]) -> Call<'a> {
-        let ours = |fd: &pollfd| {
-            let file = table::get(fd.fd)?.share();
-            (source(&file).is_some() || is_nest(&file)).then_some(file)
-        };
         let files: Vec<_> = fds.iter().map(ours).collect();
         let mut kernels = fds.to_vec();
         for (fd, file) in kernels.iter_mut().zip(&files) {
@@ -138,11 +140,8 @@ impl<'a> Call<'a> {
 
     /// Whether a number has become something else meanwhile, or nothing.
     fn has_changed(&self) -> bool {
-        let is_same = |(fd, file): (&pollfd, &Option<Arc<File>>)| match file {
-            Some(file) => {
-                table::get(fd.fd).is_some_and(|now| core::ptr::eq(&raw const *now, Arc::as_ptr(file)))
-            }
-            None => true,
+        let is_same = |(fd, file): (&pollfd, &Option<Arc<File>>)| {
+            ours(fd).as_ref().map(Arc::as_ptr) == file.as_ref().map(Arc::as_ptr)
         };
         !self.fds.iter().zip(&self.files).all(is_same)
     }
