@@ -11,6 +11,7 @@ use core::sync::atomic::Ordering::Release;
 use core::sync::atomic::compiler_fence;
 
 use toehold_shm::{ByteQueue, Direction, NONE, Plain, Slab};
+use toehold_wire::tcp::Seq;
 
 use super::pcb::Pcb;
 use super::{State, Tcp, flag};
@@ -34,6 +35,9 @@ const KEPT: u32 = flag::RELEASED
     | flag::WINDOW_SCALING
     | flag::FIN_RECEIVED
     | flag::READ_SHUT;
+
+/// What one segment takes of the numbers at most, its FIN included.
+const LONGEST_SEGMENT: u32 = 1 << 16;
 
 /// The stack is damaged in more than what somebody was just changing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -87,6 +91,13 @@ impl Tcp {
         // Whatever was done before is there before the word is, and what follows after it.
         compiler_fence(Release);
         self.shard[0].suspect = suspect;
+        compiler_fence(Release);
+    }
+
+    /// Says up to where a connection is about to send what it never sent before.
+    #[inline]
+    pub(super) fn note_sending(&mut self, index: u32, end: Seq) {
+        self.shard[0].sending = u64::from(index) << 32 | u64::from(end.0);
         compiler_fence(Release);
     }
 
@@ -168,6 +179,7 @@ impl Tcp {
 
     /// Leaves of a block what its program and its peer need to learn that it was reset.
     fn strip(&mut self, index: u32) {
+        let sending = self.shard[0].sending;
         let pcb = &mut self.pcbs[index];
         let empty = Pcb::new(pcb.tuple, pcb.generation, pcb.settings);
         let knows_peer = !matches!(pcb.state(), State::Closed | State::SynSent);
@@ -177,6 +189,11 @@ impl Tcp {
         if knows_peer {
             pcb.set(flag::RESET);
         }
+        // If its last segment left and that was not noted, the peer expects what follows there.
+        let is_its = sending >> 32 == u64::from(index);
+        let end = Seq(sending as u32);
+        let unnoted = (1..=LONGEST_SEGMENT).contains(&end.after(pcb.snd_nxt));
+        pcb.snd_una = if is_its && unnoted { end } else { pcb.snd_nxt };
         if pcb.error == 0 {
             pcb.error = SocketError::ConnectionReset as u8;
         }

@@ -114,6 +114,8 @@ struct Shard {
     memory_too_little: u32,
     /// What is being changed, see `mend`.
     suspect: u64,
+    /// Up to where new data was last about to be sent, above it whose, see `mend`.
+    sending: u64,
     late: Late,
     /// Segments of this stack to itself that wait, and how many there ever were, and were taken in.
     looped: ByteQueue,
@@ -252,6 +254,7 @@ impl Tcp {
                 memory_first_passed: 0,
                 memory_too_little: 0,
                 suspect: 0,
+                sending: 0,
                 late: Late::default(),
                 looped: ByteQueue::EMPTY,
                 looped_sent: 0,

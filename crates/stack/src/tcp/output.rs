@@ -134,11 +134,18 @@ impl Tcp {
         if self.pcbs[index].has(flag::RESET) && self.refresh_path(cx, index) {
             let pcb = &self.pcbs[index];
             //= RFC 9293 §3.10.5 (ABORT: <SEQ=SND.NXT><CTL=RST>)
-            let reset = Emission::bare(Flags::RST | Flags::ACK, pcb.snd_nxt);
-            match self.emit(cx, index, out, &reset) {
-                Err(TransmitError::Full) => return Err(Stopped::LinkFull),
-                Ok(()) => cx.counters.tcp_resets_sent += 1,
-                Err(_) => {}
+            let mut places = [Some(pcb.snd_nxt), None];
+            if pcb.snd_una.gt(pcb.snd_nxt) {
+                // A mended connection, which cannot know which of the two its peer expects.
+                places[1] = Some(pcb.snd_una);
+            }
+            for place in places.into_iter().flatten() {
+                let reset = Emission::bare(Flags::RST | Flags::ACK, place);
+                match self.emit(cx, index, out, &reset) {
+                    Err(TransmitError::Full) => return Err(Stopped::LinkFull),
+                    Ok(()) => cx.counters.tcp_resets_sent += 1,
+                    Err(_) => {}
+                }
             }
         }
         let pcb = &mut self.pcbs[index];
@@ -311,14 +318,15 @@ impl Tcp {
         let fin = last && fin_unsent(pcb);
         let pushed = self.ends_record(pcb, start + take) || ends_push(pcb, start + take);
         let flags = data_flags(pcb, take, fin, pushed);
+        let end = start + take + u32::from(fin);
         self.restart_after_idle(cx.now, index);
+        self.note_sending(index, end);
         self.emit(
             cx,
             index,
             out,
             &Emission::data(flags, start, offset, take as usize),
         )?;
-        let end = start + take + u32::from(fin);
         self.push_sent(cx.now, index, (start, end), pushed);
         let (pcb, flight) = self.flying(index);
         if pcb.snd_una == pcb.snd_nxt {
