@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicU64};
-use std::sync::{Arc, Mutex, PoisonError, TryLockError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::Shutdown;
@@ -27,6 +28,10 @@ const PERIOD_NS: u64 = 100_000_000;
 
 /// When to ask an engine again that did not answer: it may be stopped.
 const ASK_AGAIN_NS: u64 = 1_000_000_000;
+
+/// How long a thread waits at most for another one of its process that is mapping peers. What it
+/// sends to all of them would not reach those that are not mapped.
+const MAPPING: Duration = Duration::from_millis(50);
 
 /// Calls between two looks at the clock.
 const CALLS: u32 = 16;
@@ -52,12 +57,13 @@ pub(crate) struct Attachment {
     mapped: AtomicU32,
     /// When to ask again for peers that the engine did not tell of in time, in nanoseconds.
     asks_at: AtomicU64,
+    mapper: Mapper,
     calls: AtomicU32,
 }
 
 /// What the engine has said when it was asked for a peer.
 enum Asked {
-    /// Nothing yet, or another thread is asking.
+    /// Nothing yet.
     Later,
     /// This; nothing, if the peer cannot be had.
     Answered(Option<PeerDescriptors>),
@@ -71,6 +77,7 @@ impl Attachment {
             looked_at: AtomicU64::new(0),
             mapped: AtomicU32::new(0),
             asks_at: AtomicU64::new(0),
+            mapper: Mapper::default(),
             calls: AtomicU32::new(0),
         }
     }
@@ -201,9 +208,16 @@ impl Attachment {
     }
 
     /// Maps the peers that this process has not mapped. Waits for the engine's
-    /// answers, without the lease.
+    /// answers, without the lease, or for another thread that does so.
     #[cold]
     pub(crate) fn map_peers(&self, signals: &Signals, shard: &mut Guard<'_>) -> Result<(), Gone> {
+        let Some(_turn) = LeaseGuard::unlocked(shard, || self.mapper.take())? else {
+            // The engine may be stopped, and answer late.
+            return Ok(());
+        };
+        if !self.misses_peers(signals) {
+            return Ok(());
+        }
         let joined = signals.peers_joined();
         let mut last = None;
         while let Some((slot, generation)) = shard.link.port().and_then(|port| port.unmapped()) {
@@ -229,13 +243,8 @@ impl Attachment {
     }
 
     fn ask(&self, slot: u16, generation: u16) -> Result<Asked, Gone> {
-        let mut connection = match self.membership.connection.try_lock() {
-            Ok(connection) => connection,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            // Another thread asks, perhaps for another shard. The engine may be stopped
-            // and answer late.
-            Err(TryLockError::WouldBlock) => return Ok(Asked::Later),
-        };
+        let connection = &self.membership.connection;
+        let mut connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
         match connection.peer(self.shard, slot, generation) {
             Ok(list) => Ok(Asked::Answered(list.and_then(PeerDescriptors::from_list))),
             Err(ControlError::HungUp(_)) => Err(Gone),
@@ -246,6 +255,35 @@ impl Attachment {
             }
             Err(_) => Ok(Asked::Answered(None)),
         }
+    }
+}
+
+/// Which thread of a process maps peers.
+#[derive(Default)]
+struct Mapper {
+    is_busy: Mutex<bool>,
+    done: Condvar,
+}
+
+/// The right to map peers.
+struct Turn<'a>(&'a Mapper);
+
+impl Mapper {
+    /// Waits until nobody maps peers. `None`: somebody does, and takes long.
+    fn take(&self) -> Option<Turn<'_>> {
+        let is_busy = self.is_busy.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.done.wait_timeout_while(is_busy, MAPPING, |is_busy| *is_busy);
+        let (mut is_busy, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let was_busy = std::mem::replace(&mut *is_busy, true);
+        (!was_busy).then_some(Turn(self))
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let Turn(mapper) = self;
+        *mapper.is_busy.lock().unwrap_or_else(PoisonError::into_inner) = false;
+        mapper.done.notify_all();
     }
 }
 
