@@ -275,7 +275,7 @@ impl Mapper {
         let waited = self.done.wait_timeout_while(is_busy, MAPPING, |is_busy| *is_busy);
         let (mut is_busy, _) = waited.unwrap_or_else(PoisonError::into_inner);
         let was_busy = std::mem::replace(&mut *is_busy, true);
-        (!was_busy).then_some(Turn(self))
+        (!was_busy).then(|| Turn(self))
     }
 }
 

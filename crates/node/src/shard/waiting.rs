@@ -82,7 +82,6 @@ impl Waiting {
             return false;
         };
         let wakeup = match rested {
-            Rest::Looking => return true,
             Rest::Parked => Wakeup::Parked {
                 shard: waiter.home,
                 word: waiter.word,

@@ -213,7 +213,6 @@ impl ShardHandle {
         deadline: Option<Instant>,
     ) -> Result<Option<O::Output>, Gone> {
         let ticket = self.take_wheel(shard, self.drives::<O>());
-        let own_spin = spin;
         let spin = if self.drives::<O>() && !O::IS_DRIVER {
             &self.driving
         } else {
@@ -242,7 +241,7 @@ impl ShardHandle {
                 Drive::Idle | Drive::Displaced => {}
             }
             let wish = (operation.subscription(), operation.beside());
-            self.rest(shard, wish, ticket, (deadline, own_spin), O::IS_DRIVER)?;
+            self.rest(shard, wish, ticket, deadline, O::IS_DRIVER)?;
             if let Some(output) = operation.attempt(shard) {
                 break Some(output);
             }

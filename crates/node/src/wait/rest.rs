@@ -31,7 +31,7 @@ impl ShardHandle {
         shard: &mut Guard<'_>,
         (subscription, beside): (Subscription, &[Beside<'_>]),
         ticket: u64,
-        (deadline, spin): (Option<Instant>, &SpinBudget),
+        deadline: Option<Instant>,
         is_engine: bool,
     ) -> Result<(), Gone> {
         let undriven = shard.waiting.seats.driver().is_none_or(|driver| driver == ticket);
@@ -61,9 +61,9 @@ impl ShardHandle {
                 // all. It will not drive any more, and gives up its seat as soon as it
                 // runs. Nobody knows when that is, so the engine comes again.
                 shard.wake_sleeper();
-                self.park(shard, slot, Some(shard.now.plus_nanos(SEAT_TAKEN_NS)), &[], None)
+                self.park(shard, slot, Some(shard.now.plus_nanos(SEAT_TAKEN_NS)), &[])
             } else {
-                self.park(shard, slot, deadline, beside, Some(spin))
+                self.park(shard, slot, deadline, beside)
             };
             rested?;
             shard.tick();
@@ -162,28 +162,19 @@ impl ShardHandle {
         Ok(())
     }
 
-    /// Sleeps until somebody who drives says otherwise, or somebody has to be relieved. With a
-    /// budget it looks for a while first, if that may pay: nobody has to wake it then.
+    /// Sleeps until somebody who drives says otherwise, or somebody has to be relieved.
     fn park(
         &self,
         shard: &mut Guard<'_>,
         slot: u32,
         until: Option<Instant>,
         beside: &[Beside<'_>],
-        spin: Option<&SpinBudget>,
     ) -> Result<(), Gone> {
-        let rest = Self::rest_without_seat(beside);
-        let spin = spin.filter(|_| rest == Rest::Parked);
-        let mut budget_ns = spin.map_or(0, SpinBudget::get);
-        let looks = spin.filter(|_| budget_ns > 0);
-        self.parking.begin(slot, looks.map_or(rest, |_| Rest::Looking));
+        self.parking.begin(slot, Self::rest_without_seat(beside));
         shard.waiting.seats.park(slot);
         loop {
             let pulse = shard.waiting.seats.pulse();
-            LeaseGuard::unlocked(shard, || match looks {
-                Some(spin) if self.is_told(slot, std::mem::take(&mut budget_ns), spin) => Ok(()),
-                _ => self.park_for_a_slice(slot, until, beside),
-            })??;
+            LeaseGuard::unlocked(shard, || self.park_for_a_slice(slot, until, beside))??;
             let woken = !self.parking.is_resting(slot)
                 || self.attachment.is_none()
                 || Beside::any(beside)
@@ -195,21 +186,6 @@ impl ShardHandle {
         self.parking.end(slot);
         shard.waiting.seats.unpark(slot);
         Ok(())
-    }
-
-    /// Looks whether the thread of the slot is notified before a span of time is over, and
-    /// leaves it about to sleep if not.
-    fn is_told(&self, slot: u32, budget_ns: u64, spin: &SpinBudget) -> bool {
-        if budget_ns == 0 {
-            return false;
-        }
-        let seen = || !self.parking.is_resting(slot);
-        if spin.crowd().look_alone(budget_ns, seen) {
-            spin.helped();
-            return true;
-        }
-        spin.in_vain();
-        !self.parking.settle(slot, Rest::Parked)
     }
 
     /// Takes whoever has not moved for a slice of time from its seat: its process is

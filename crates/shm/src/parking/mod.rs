@@ -2,7 +2,7 @@
 //!
 //! Every waiter of the node has a slot with a word of its own. That nothing is lost
 //! between "I shall rest" and "wake whoever rests" is the lease's doing: all calls
-//! but [`Parking::settle`], [`Parking::park`] and [`Parking::wake`] are made with it held. The word says whether and where the
+//! but [`Parking::park`] and [`Parking::wake`] are made with it held. The word says whether and where the
 //! thread rests, and whether it was told to wake up.
 //!
 //! A process may be killed between marking a waiter and waking it. So the mark leaves
@@ -29,9 +29,6 @@ pub enum Rest {
     /// On descriptors, and on the bell of all who rest so, which nobody silences: whoever
     /// notifies it has to ring that one as well.
     Polled = 3,
-    /// Nowhere yet: it looks at its slot's word for a while before it [goes to sleep](crate::Parking::settle).
-    /// Whoever notifies it has nothing else to do.
-    Looking = 8,
 }
 
 impl Rest {
@@ -40,7 +37,6 @@ impl Rest {
             PARKED => Some(Rest::Parked),
             SEATED => Some(Rest::Seated),
             POLLED => Some(Rest::Polled),
-            LOOKING => Some(Rest::Looking),
             _ => None,
         }
     }
@@ -50,7 +46,6 @@ const AWAKE: u32 = 0;
 const PARKED: u32 = Rest::Parked as u32;
 const SEATED: u32 = Rest::Seated as u32;
 const POLLED: u32 = Rest::Polled as u32;
-const LOOKING: u32 = Rest::Looking as u32;
 /// Added to where the thread rests.
 const NOTIFIED: u32 = 4;
 
@@ -60,33 +55,18 @@ fn begin(futex: &impl Futex, rest: Rest) {
 }
 
 fn is_resting(futex: &impl Futex) -> bool {
-    matches!(futex.word().load(Relaxed), PARKED | SEATED | POLLED | LOOKING)
+    matches!(futex.word().load(Relaxed), PARKED | SEATED | POLLED)
 }
 
 /// What has been written before is there for the thread that wakes up, even before
 /// it has the lease.
 fn mark(futex: &impl Futex) -> Option<Rest> {
-    let mut found = futex.word().load(Relaxed);
-    // Once more if it went to sleep just now, which it does once.
-    for _ in 0..2 {
-        let rest = Rest::of(found).filter(|_| found & NOTIFIED == 0)?;
-        let marked = futex
-            .word()
-            .compare_exchange(found, found | NOTIFIED, Release, Relaxed);
-        match marked {
-            Ok(_) => return Some(rest),
-            Err(other) => found = other,
-        }
-    }
-    None
-}
-
-/// Who has looked goes to sleep. False: it was notified.
-fn settle(futex: &impl Futex, rest: Rest) -> bool {
-    let settled = futex
+    let found = futex.word().load(Relaxed);
+    let rest = Rest::of(found).filter(|_| found & NOTIFIED == 0)?;
+    let marked = futex
         .word()
-        .compare_exchange(LOOKING, rest as u32, Relaxed, Acquire);
-    settled.is_ok()
+        .compare_exchange(found, found | NOTIFIED, Release, Relaxed);
+    marked.is_ok().then_some(rest)
 }
 
 /// After it was marked. Whoever has the slot by then, and rests, looks in vain.

@@ -49,12 +49,6 @@ impl Parking {
         }
     }
 
-    /// Goes to sleep, without the lease, after having rested as [`Rest::Looking`]. False: the thread was
-    /// notified meanwhile.
-    pub fn settle(&self, slot: u32, rest: Rest) -> bool {
-        self.word(slot).is_none_or(|word| super::settle(word, rest))
-    }
-
     /// Rests without the lease until notified, or until a time in nanoseconds on the
     /// monotonic clock. Ends early if a signal comes, or somebody has written nonsense to the slot.
     pub fn park(&self, slot: u32, until_ns: Option<u64>) {
