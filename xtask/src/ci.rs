@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Leave the tests out, because they ran already.
+    /// Leave the tests and the fuzzing corpora out, because `cargo xtask test` runs them.
     #[arg(long)]
     skip_tests: bool,
 }
@@ -28,8 +28,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     steps.step("interleavings", interleavings);
     if !arguments.skip_tests {
         steps.step("tests", || test::run(&test::Arguments::without_corpora()));
+        steps.step("fuzzing corpora", || fuzz::run(&fuzz::Arguments::replaying()));
     }
-    steps.step("fuzzing corpora", || fuzz::run(&fuzz::Arguments::replaying()));
     steps.finish()
 }
 

@@ -104,6 +104,11 @@ pub(crate) const FOR_TESTS: &[Program] = &[
         purpose: "hands connections from process to process",
     },
     Program {
+        name: "valgrind",
+        package: "valgrind",
+        purpose: "checks a program's accesses to memory, on a node",
+    },
+    Program {
         name: "strace",
         package: "strace",
         purpose: "has the kernel refuse what a program asks for, over a node",

@@ -314,3 +314,34 @@ impl Drop for Membership {
 fn no_room(error: std::io::Error) -> HolderError {
     HolderError::System(Errno::from_io_error(&error).unwrap_or(Errno::MFILE))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Several threads that connected at once when a node had just begun asked for their peer's
+    /// hardware address before it was mapped, and then a second later.
+    #[test]
+    fn one_thread_maps_peers_and_others_wait_for_it() {
+        let mapper = Mapper::default();
+        let turn = mapper.take();
+        assert!(turn.is_some());
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| mapper.take().is_some());
+            drop(turn);
+            assert!(waits.join().unwrap());
+        });
+    }
+
+    /// It gave back what it had not, under the lock.
+    #[test]
+    fn who_has_waited_in_vain_leaves_the_turn_to_who_has_it() {
+        let mapper = Mapper::default();
+        let turn = mapper.take();
+        for _ in 0..2 {
+            assert!(mapper.take().is_none());
+        }
+        drop(turn);
+        assert!(mapper.take().is_some());
+    }
+}

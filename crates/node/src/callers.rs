@@ -63,6 +63,15 @@ impl Callers {
         self.0.region().fd()
     }
 
+    /// Whether it is the same table, by whichever descriptor.
+    pub(crate) fn is_same(&self, other: &Callers) -> bool {
+        let file = |table: &Callers| {
+            let status = rustix::fs::fstat(table.descriptor()?).ok()?;
+            Some((status.st_dev, status.st_ino))
+        };
+        file(self).is_some_and(|own| file(other) == Some(own))
+    }
+
     fn word(&self, port: u16, index: usize) -> &AtomicU64 {
         self.0.word(usize::from(port) * ENTRY + index)
     }
@@ -131,6 +140,7 @@ mod tests {
             assert_eq!(here.of(port), None);
         }
         assert_eq!(here.of(0), None, "the mark");
+        assert!(here.is_same(&there) && !here.is_same(&Callers::create().unwrap()));
     }
 
     #[test]

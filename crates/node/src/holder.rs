@@ -43,6 +43,8 @@ struct Held {
     origin: Origin,
     /// A copy of the descriptor may be anywhere.
     given_away: AtomicBool,
+    /// The descriptor has what somebody has set of it, as an owner: it stands for nothing else any more.
+    is_marked: AtomicBool,
     /// The engine has taken a port from the kernel for what it stands for.
     has_port: bool,
 }
@@ -131,6 +133,14 @@ impl Holder {
         }
     }
 
+    /// Somebody has set of the descriptor what whatever it stands for next would have as well: an owner,
+    /// flags, a mode. So it stands for nothing else.
+    pub fn mark(&self) {
+        if let Some(held) = &self.0 {
+            held.is_marked.store(true, Relaxed);
+        }
+    }
+
     /// As [`Holder::descriptor`], for good: what it stands for stays open.
     ///
     /// # Errors
@@ -205,6 +215,7 @@ impl Pool {
             socket: Some(socket),
             origin,
             given_away: AtomicBool::new(false),
+            is_marked: AtomicBool::new(false),
             has_port: false,
         });
         Ok(held.collect())
@@ -231,7 +242,8 @@ impl Pool {
 
     /// Keeps a holder that stands for nothing any more, or closes it.
     pub(crate) fn give_back(&self, connection: &Mutex<Connection>, holder: Holder) {
-        let usable = |held: &Held| held.socket.is_some() && self.is_unshared(held);
+        let usable =
+            |held: &Held| held.socket.is_some() && self.is_unshared(held) && !held.is_marked.load(Relaxed);
         let Some(mut held) = holder.0.filter(usable) else {
             return;
         };
@@ -274,6 +286,7 @@ impl Pool {
             socket: Some(socket),
             origin: Origin::now(self.process),
             given_away: AtomicBool::new(true),
+            is_marked: AtomicBool::new(true),
             has_port: false,
         })))
     }
@@ -292,6 +305,8 @@ impl Pool {
             socket: Some(socket),
             origin,
             given_away: AtomicBool::new(false),
+            // What others have set of it, nobody knows.
+            is_marked: AtomicBool::new(true),
             has_port: false,
         })))
     }

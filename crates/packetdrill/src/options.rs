@@ -32,7 +32,7 @@ impl State {
             Meaning::SendTimeout(span) => socket.send_timeout = span,
             Meaning::ReportUnread(on) => socket.report_unread = on,
             Meaning::ZeroCopy(on) => socket.completions.wanted = on,
-            Meaning::LocalPorts(..) | Meaning::Nothing => {}
+            Meaning::PeekBehind(_) | Meaning::LocalPorts(..) | Meaning::Nothing => {}
         }
         Ok(())
     }

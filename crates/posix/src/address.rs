@@ -14,6 +14,9 @@ pub enum Passed {
     Unspecified,
 }
 
+/// Bytes of an IPv6 address with its port, which may be without its scope (RFC 2133).
+pub const SHORTEST_IPV6: usize = 24;
+
 /// Reads an address.
 ///
 /// # Safety
@@ -43,14 +46,14 @@ pub unsafe fn read(address: *const sockaddr, len: socklen_t) -> Outcome<Passed> 
                 u16::from_be(v4.sin_port),
             )))
         }
-        AF_INET6 if len >= size_of::<sockaddr_in6>() => {
-            // SAFETY: the length says that a `sockaddr_in6` lies there.
-            let v6 = unsafe { address.cast::<sockaddr_in6>().read_unaligned() };
-            let ip = Ipv6Addr::from(v6.sin6_addr.s6_addr);
-            Ok(Passed::Inet(SocketAddr::new(
-                ip.into(),
-                u16::from_be(v6.sin6_port),
-            )))
+        AF_INET6 if len >= SHORTEST_IPV6 => {
+            // SAFETY: the length says that so many bytes lie there.
+            let v6 = unsafe { address.cast::<[u8; SHORTEST_IPV6]>().read_unaligned() };
+            let (mut port, mut ip) = ([0; 2], [0; 16]);
+            port.copy_from_slice(&v6[2..4]);
+            ip.copy_from_slice(&v6[8..24]);
+            let ip = Ipv6Addr::from(ip);
+            Ok(Passed::Inet(SocketAddr::new(ip.into(), u16::from_be_bytes(port))))
         }
         AF_INET | AF_INET6 => Err(Errno::INVAL),
         _ => Err(Errno(libc::EAFNOSUPPORT)),
@@ -68,6 +71,12 @@ pub unsafe fn write(from: SocketAddr, domain: i32, address: *mut sockaddr, len: 
     let (bytes, used) = encode(from, domain);
     // SAFETY: the caller says so.
     unsafe { write_bytes(&bytes[..used], address, len) };
+}
+
+/// An address in the form of the socket's domain.
+pub fn bytes(from: SocketAddr, domain: i32) -> Vec<u8> {
+    let (bytes, used) = encode(from, domain);
+    bytes[..used].to_vec()
 }
 
 /// The same of an address that is in C's form already.
@@ -165,6 +174,11 @@ mod tests {
             assert_eq!(read(inet.as_ptr().cast(), 2), Err(Errno::INVAL));
             assert_eq!(read(core::ptr::null(), 16), Err(Errno::FAULT));
             assert_eq!(read([0_u8; 2].as_ptr().cast(), 2), Ok(Passed::Unspecified));
+            let mut without_scope = [0_u8; SHORTEST_IPV6];
+            without_scope[..2].copy_from_slice(&(AF_INET6 as u16).to_ne_bytes());
+            let anywhere = Passed::Inet("[::]:0".parse().expect("v6"));
+            assert_eq!(read(without_scope.as_ptr().cast(), 24), Ok(anywhere));
+            assert_eq!(read(without_scope.as_ptr().cast(), 23), Err(Errno::INVAL));
         }
     }
 }

@@ -5,8 +5,8 @@ use core::ffi::c_int;
 use core::time::Duration;
 use libc::{
     IP_FREEBIND, IP_MTU_DISCOVER, IP_TOS, IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP, IPV6_TCLASS, IPV6_V6ONLY,
-    SO_KEEPALIVE, SO_LINGER, SO_MARK, SO_OOBINLINE, SO_RCVBUF, SO_RCVLOWAT, SO_RCVTIMEO, SO_REUSEADDR,
-    SO_REUSEPORT, SO_SNDBUF, SO_SNDTIMEO, SO_ZEROCOPY, SOL_SOCKET, TCP_CONGESTION, TCP_CORK,
+    SO_KEEPALIVE, SO_LINGER, SO_MARK, SO_OOBINLINE, SO_PEEK_OFF, SO_RCVBUF, SO_RCVLOWAT, SO_RCVTIMEO,
+    SO_REUSEADDR, SO_REUSEPORT, SO_SNDBUF, SO_SNDTIMEO, SO_ZEROCOPY, SOL_SOCKET, TCP_CONGESTION, TCP_CORK,
     TCP_DEFER_ACCEPT, TCP_FASTOPEN, TCP_KEEPCNT, TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_MAXSEG, TCP_NODELAY,
     TCP_QUICKACK, TCP_USER_TIMEOUT,
 };
@@ -16,6 +16,10 @@ use toehold_stack::{CongestionAlgorithm, SocketOption};
 pub const TCP_INQ: c_int = 36;
 /// IP_LOCAL_PORT_RANGE (Linux 6.3), likewise.
 pub const IP_LOCAL_PORT_RANGE: c_int = 51;
+/// SO_RCVTIMEO and SO_SNDTIMEO with a time of 64 bits everywhere (Linux 5.1), likewise.
+pub const SO_RCVTIMEO_NEW: c_int = 66;
+/// See [`SO_RCVTIMEO_NEW`].
+pub const SO_SNDTIMEO_NEW: c_int = 67;
 /// TCP_NOTSENT_LOWAT, likewise.
 pub const TCP_NOTSENT_LOWAT: c_int = 25;
 
@@ -32,6 +36,8 @@ pub enum Meaning {
     ReportUnread(bool),
     /// SO_ZEROCOPY.
     ZeroCopy(bool),
+    /// SO_PEEK_OFF: how many bytes are not peeked at; less than zero is off.
+    PeekBehind(c_int),
     /// IP_LOCAL_PORT_RANGE: the first and the last port for a socket that is not bound to one; zero is the
     /// system's.
     LocalPorts(u16, u16),
@@ -70,9 +76,10 @@ fn socket_option(name: c_int, value: &[u8]) -> Outcome<Meaning> {
             let span = Duration::from_secs(seconds.cast_unsigned().into());
             SocketOption::Linger((on != 0).then_some(span))
         }
-        SO_RCVTIMEO => return Ok(Meaning::ReceiveTimeout(time(value)?)),
-        SO_SNDTIMEO => return Ok(Meaning::SendTimeout(time(value)?)),
+        SO_RCVTIMEO | SO_RCVTIMEO_NEW => return Ok(Meaning::ReceiveTimeout(time(value)?)),
+        SO_SNDTIMEO | SO_SNDTIMEO_NEW => return Ok(Meaning::SendTimeout(time(value)?)),
         SO_ZEROCOPY => return Ok(Meaning::ZeroCopy(switch(value)?)),
+        SO_PEEK_OFF => return Ok(Meaning::PeekBehind(integer(value)?)),
         SO_MARK => return Ok(Meaning::Nothing),
         _ => return Err(Errno::NOPROTOOPT),
     }))
@@ -190,6 +197,10 @@ mod tests {
         assert_eq!(time(&timeout), Ok(Duration::from_millis(2500)));
         let past = [-2_i64, 0].map(i64::to_ne_bytes).concat();
         assert_eq!(time(&past), Ok(Duration::from_nanos(1)));
+        for name in [SO_RCVTIMEO, SO_RCVTIMEO_NEW] {
+            let meaning = meaning(SOL_SOCKET, name, &timeout);
+            assert_eq!(meaning, Ok(Meaning::ReceiveTimeout(Duration::from_millis(2500))));
+        }
         for micros in [-1_i64, 1_000_000] {
             let wrong = [1, micros].map(i64::to_ne_bytes).concat();
             assert_eq!(time(&wrong), Err(Errno(libc::EDOM)));

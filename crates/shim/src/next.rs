@@ -178,7 +178,12 @@ next! {
     fn openat64(at: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int;
     fn fopen(path: *const c_char, mode: *const c_char) -> *mut FILE;
     fn fopen64(path: *const c_char, mode: *const c_char) -> *mut FILE;
+    fn freopen(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE;
+    fn freopen64(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE;
     fn fclose(stream: *mut FILE) -> c_int;
+    fn fchmod(fd: c_int, mode: mode_t) -> c_int;
+    fn fchown(fd: c_int, user: uid_t, group: gid_t) -> c_int;
+    fn flock(fd: c_int, operation: c_int) -> c_int;
     fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE;
     fn gethostbyname(name: *const c_char) -> *mut hostent;
     fn gethostbyname2(name: *const c_char, family: c_int) -> *mut hostent;

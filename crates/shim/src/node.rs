@@ -293,8 +293,8 @@ fn is_own(place: &Place, address: IpAddr) -> bool {
 
 /// The same for an address of this host's or node's.
 fn route_within(place: &Place, to: SocketAddr) -> Route {
-    let listens = with(|node| node.listens_at(to).map_err(Errno::from));
-    if listens == Ok(true) {
+    let listeners = with(|node| node.listeners_at(to).map_err(Errno::from));
+    if listeners.is_ok_and(|listeners| listeners > 0) {
         return Route::Node;
     }
     if get().is_none() {

@@ -9,7 +9,7 @@ pub(crate) fn interest(events: u32) -> Interest {
     let bits = [
         (libc::EPOLLIN | libc::EPOLLRDNORM, Interest::READABLE),
         (libc::EPOLLOUT | libc::EPOLLWRNORM, Interest::WRITABLE),
-        (libc::EPOLLPRI | libc::EPOLLRDBAND, Interest::PRIORITY),
+        (libc::EPOLLPRI, Interest::PRIORITY),
         (libc::EPOLLRDHUP, Interest::READ_CLOSED),
         (libc::EPOLLET, Interest::EDGE),
         (libc::EPOLLONESHOT, Interest::ONE_SHOT),
@@ -27,13 +27,16 @@ pub(crate) fn has_synonyms(events: u32) -> bool {
     events & SYNONYMS as u32 != 0
 }
 
-/// What has happened, with the other names or without.
-pub(crate) fn told(event: &Event, synonyms: bool) -> u32 {
-    let mask = if synonyms { !0 } else { !SYNONYMS };
+/// What is usually watched for: by no other name.
+pub(crate) const USUAL: u32 = !SYNONYMS as u32;
+
+/// What has happened, by the names that were asked for.
+pub(crate) fn told(event: &Event, asked: u32) -> u32 {
+    let mask = asked.cast_signed();
     let bits = [
         (event.is_readable(), mask & (libc::EPOLLIN | libc::EPOLLRDNORM)),
         (event.is_writable(), mask & (libc::EPOLLOUT | libc::EPOLLWRNORM)),
-        (event.is_priority(), libc::EPOLLPRI),
+        (event.is_priority(), mask & libc::EPOLLPRI),
         (event.is_read_closed(), libc::EPOLLRDHUP),
         (event.is_write_closed(), libc::EPOLLHUP),
         (event.is_error(), libc::EPOLLERR),

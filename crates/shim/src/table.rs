@@ -156,10 +156,15 @@ pub(crate) fn disown(number: c_int) {
     }
 }
 
-/// A number of the program's, for a system call.
+/// The highest number, which is above the kernel's bound for all of them: nothing ever has it.
+const NOBODYS: c_int = c_int::MAX;
+
+/// A number of the program's, for a system call. Programs pass some below zero, too, which no
+/// `BorrowedFd` may have.
 pub(crate) fn borrow(number: &c_int) -> BorrowedFd<'_> {
-    // SAFETY: the kernel answers EBADF if the program has closed it meanwhile.
-    unsafe { BorrowedFd::borrow_raw(*number) }
+    let number = if *number < 0 { NOBODYS } else { *number };
+    // SAFETY: the kernel answers EBADF if nothing has it, or the program has closed it meanwhile.
+    unsafe { BorrowedFd::borrow_raw(number) }
 }
 
 /// A number that nobody else closes.

@@ -6,9 +6,7 @@ use core::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use libc::{
-    POLLERR, POLLHUP, POLLIN, POLLOUT, POLLPRI, POLLRDBAND, POLLRDHUP, POLLRDNORM, POLLWRNORM, pollfd,
-};
+use libc::{POLLERR, POLLHUP, POLLIN, POLLOUT, POLLPRI, POLLRDHUP, POLLRDNORM, POLLWRNORM, pollfd};
 use rustix::event::PollFlags;
 use toehold_posix::errno::{Errno, Outcome};
 use toehold_socket::{Beside, Events, Interest, Node, Poll, Readiness, Source, Token, Waited};
@@ -102,7 +100,7 @@ fn told(readiness: Readiness, asked: c_short) -> c_short {
     let bits = [
         (readiness.readable, asked & (POLLIN | POLLRDNORM)),
         (readiness.writable, asked & (POLLOUT | POLLWRNORM)),
-        (readiness.urgent, asked & (POLLPRI | POLLRDBAND)),
+        (readiness.urgent, asked & POLLPRI),
         (readiness.read_closed, asked & POLLRDHUP),
         (readiness.hang_up, POLLHUP),
         (readiness.error, POLLERR),
@@ -370,17 +368,6 @@ pub(crate) fn poll(fds: &mut [pollfd], timeout: Option<Duration>) -> Outcome<Tol
         }
         waited = true;
     }
-}
-
-/// Whether a descriptor of the kernel's is readable at once.
-pub(crate) fn is_readable(number: c_int) -> bool {
-    let mut fds = [pollfd {
-        fd: number,
-        events: POLLIN,
-        revents: 0,
-    }];
-    // SAFETY: one descriptor, as said.
-    unsafe { next::poll(fds.as_mut_ptr(), 1, 0) > 0 }
 }
 
 /// Waits until a listener has a connection, the kernel's or the node's, or a time has passed.

@@ -14,24 +14,21 @@ use std::sync::Arc;
 
 use crate::futex::AtomicU64;
 
-/// Bits of the word that count uses. Above them is the address, without those of its own bits that
-/// are 0 for the alignment.
-const COUNT_BITS: u32 = 20;
-const COUNT: u64 = (1 << COUNT_BITS) - 1;
+/// Bits of the word for an address: those of a program's memory are below 2⁴⁸. While nobody uses
+/// the value, the word is its address as it is, which those find who look for leaks.
+const ADDRESS_BITS: u32 = 48;
+const ADDRESS: u64 = ONE - 1;
 
-/// Bits by which an address is shifted: those of a program's memory are below 2⁴⁸.
-const SHIFT: u32 = 16;
+/// One use. All bits from this one on count them.
+const ONE: u64 = 1 << ADDRESS_BITS;
 
 /// A value in a place.
-#[repr(align(16))]
 struct Node<T> {
     value: Arc<T>,
     /// Once it was replaced: how many still use it. Before: minus those that have ceased to
     /// since, while who replaces it is about to say how many there were.
     users: AtomicU64,
 }
-
-const _: () = assert!(align_of::<Node<u8>>() >= 1 << (COUNT_BITS - SHIFT));
 
 /// A place for a shared value, or none.
 ///
@@ -58,14 +55,13 @@ pub struct Used<'a, T> {
 }
 
 fn node_of<T>(word: u64) -> Option<NonNull<Node<T>>> {
-    let address = (word & !COUNT) >> SHIFT;
-    NonNull::new(ptr::with_exposed_provenance_mut(address as usize))
+    NonNull::new(ptr::with_exposed_provenance_mut((word & ADDRESS) as usize))
 }
 
 fn word_of<T>(node: NonNull<Node<T>>) -> u64 {
     let address = node.as_ptr().expose_provenance() as u64;
-    assert!(address >> (64 - SHIFT) == 0, "an address of more than 48 bits");
-    address << SHIFT
+    assert!(address <= ADDRESS, "an address of more than 48 bits");
+    address
 }
 
 /// So many more use a node that was replaced, or fewer, if it is less than 0. Frees it if that makes none.
@@ -107,13 +103,16 @@ impl<T> Slot<T> {
         let mut word = self.word.load(Relaxed);
         loop {
             let node = node_of(word)?;
-            if word & COUNT == COUNT {
-                // A million threads use it; soon they are fewer.
+            if word >= !ADDRESS {
+                // As many threads use it as can be counted; soon they are fewer.
                 core::hint::spin_loop();
                 word = self.word.load(Relaxed);
                 continue;
             }
-            match self.word.compare_exchange_weak(word, word + 1, Acquire, Relaxed) {
+            match self
+                .word
+                .compare_exchange_weak(word, word + ONE, Acquire, Relaxed)
+            {
                 Ok(_) => return Some(Used { slot: self, node }),
                 Err(other) => word = other,
             }
@@ -133,7 +132,7 @@ impl<T> Slot<T> {
         // SAFETY: it stays until those who use it were counted, which is below.
         let value = Arc::clone(unsafe { &node.as_ref().value });
         // SAFETY: this thread has replaced it.
-        unsafe { count(node, (former & COUNT) as i64) };
+        unsafe { count(node, (former >> ADDRESS_BITS) as i64) };
         Some(value)
     }
 }
@@ -180,7 +179,7 @@ impl<T> Drop for Used<'_, T> {
         let mut word = self.slot.word.load(Relaxed);
         // No other node has this address before this one is freed.
         while node_of(word) == Some(self.node) {
-            let fewer = word - 1;
+            let fewer = word - ONE;
             match self
                 .slot
                 .word

@@ -23,7 +23,7 @@ struct Deadly<'a>(&'a mut Wire);
 impl Transmitter for Deadly<'_> {
     fn transmit(&mut self, frame: &Transmit<'_>) -> Result<(), TransmitError> {
         self.0.transmit(frame)?;
-        if frame.payload.len() > 0 {
+        if !frame.payload.is_empty() {
             // Not a panic of the stack's: nothing is to be said of it.
             std::panic::resume_unwind(Box::new("killed"));
         }

@@ -284,6 +284,70 @@ print(peer.makefile('rb').read())
     });
 }
 
+/// Six servers one after the other, each of which sends its listener to the next, which listens at it
+/// and says so, and then closes it.
+const RELOADS: &str = "
+import os, select, socket, sys
+listener = socket.socket()
+listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+listener.bind(('0.0.0.0', int(sys.argv[1])))
+listener.listen(64)
+
+def answer(number):
+    peer = listener.accept()[0]
+    peer.sendall(b'%d' % number)
+    peer.close()
+
+for number in range(5):
+    ours, theirs = socket.socketpair()
+    if child := os.fork():
+        for _ in range(20):
+            answer(number)
+        socket.send_fds(ours, [b'x'], [listener.fileno()])
+        while ours not in (ready := select.select([listener, ours], [], [])[0]):
+            answer(number)
+        listener.close()
+        os.waitpid(child, 0)
+        os._exit(0)
+    listener.close()
+    _, descriptors, _, _ = socket.recv_fds(theirs, 1, 1)
+    listener = socket.socket(fileno=descriptors[0])
+    listener.listen(64)
+    theirs.send(b'l')
+sys.stdout.close()
+while True:
+    peer = listener.accept()[0]
+    peer.sendall(b'5')
+    if peer.recv(1):
+        break
+";
+
+/// Who connects while one server takes over from another (haproxy's reload) was refused, from
+/// another node.
+#[test]
+#[ignore = "needs python3"]
+fn nobody_is_refused_while_a_listener_is_handed_over() {
+    alike(1, |place| {
+        let port = place.port.to_string();
+        let server = place.serve(&["python3", "-c", RELOADS, &port]);
+        let ask = "
+import socket, sys
+servers, errors = set(), []
+while b'5' not in servers:
+    try:
+        peer = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+        servers.add(peer.recv(9))
+        if b'5' in servers:
+            peer.sendall(b'.')
+    except OSError as error:
+        errors.append(str(error))
+print(sorted(servers), errors)
+";
+        let said = place.says(&["python3", "-c", ask, place.address(), &port]);
+        (said, server.wait())
+    });
+}
+
 /// How it has what is its input.
 const SAYS_FLAGS: &str = "
 #include <fcntl.h>
@@ -417,6 +481,41 @@ fn a_program_that_is_not_on_the_node_has_its_listener_as_it_was() {
         assert!(said.status.success(), "{said:?}");
         place.connections_of_client(1);
         text(&said.stdout)
+    });
+}
+
+/// Starts a program that inherits its listener before it has waited for anybody, and says who calls.
+const LATE: &str = "
+import socket, subprocess, sys, time
+listener = socket.socket()
+listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+listener.bind(('0.0.0.0', int(sys.argv[1])))
+listener.listen(5)
+listener.set_inheritable(True)
+subprocess.run(['true'], close_fds=False)
+# The engine takes who has waited so long for a program that may not wait on the node.
+time.sleep(0.5)
+for _ in range(2):
+    peer, name = listener.accept()
+    peer.sendall(('%s:%d' % name).encode())
+    peer.close()
+";
+
+/// They were called from 127.0.0.1, whoever called: only the program that was started last was told.
+#[test]
+#[ignore = "needs python3"]
+fn who_has_a_listener_with_others_knows_who_calls() {
+    alike(2, |place| {
+        let port = place.port.to_string();
+        let server = place.serve(&["python3", "-c", LATE, &port]);
+        let ask = "
+import socket, sys
+for _ in range(2):
+    peer = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+    print(peer.recv(99).decode() == '%s:%d' % peer.getsockname())
+";
+        let said = place.says(&["python3", "-c", ask, place.address(), &port]);
+        (said, server.wait())
     });
 }
 

@@ -6,6 +6,7 @@
 
 mod calls;
 mod channels;
+mod checked;
 mod handed;
 mod library;
 mod limits;

@@ -87,6 +87,15 @@ pub fn without(former: Option<&OsStr>) -> Option<OsString> {
     (!others.is_empty()).then(|| others.join(OsStr::new(":")))
 }
 
+/// The value of a variable of the [sanitizers](super::SANITIZERS): what programs are told, and what was
+/// there, which is the last word.
+pub fn relaxed(told: &str, former: Option<&OsStr>) -> OsString {
+    match former.filter(|former| !former.is_empty()) {
+        None => told.into(),
+        Some(former) => [OsStr::new(told), former].join(OsStr::new(":")),
+    }
+}
+
 fn others(former: Option<&OsStr>) -> impl Iterator<Item = &OsStr> {
     let parts = former.unwrap_or_default().as_bytes();
     let parts = parts.split(|byte| b" :".contains(byte)).map(OsStr::from_bytes);
@@ -113,6 +122,13 @@ mod tests {
             without(Some(OsStr::new("/old/libtoehold.so b.so"))),
             Some("b.so".into())
         );
+    }
+
+    #[test]
+    fn sanitizers_are_told_besides_what_the_user_tells_them() {
+        assert_eq!(relaxed("a=0", None), "a=0");
+        assert_eq!(relaxed("a=0", Some(OsStr::new(""))), "a=0");
+        assert_eq!(relaxed("a=0", Some(OsStr::new("a=1:b=2"))), "a=0:a=1:b=2");
     }
 
     #[test]

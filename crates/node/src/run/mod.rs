@@ -13,7 +13,7 @@ mod program;
 mod stay;
 
 pub use self::keeper::{keeper_of, name_of_keeper};
-pub use self::library::{LibraryError, find as find_library, preload, without as preload_without};
+pub use self::library::{LibraryError, find as find_library, preload, relaxed, without as preload_without};
 pub use self::program::{Obstacle, ProgramError, find as find_program, obstacle};
 pub use self::stay::{Stay, StayError, name_of};
 
@@ -45,6 +45,14 @@ pub const FIRST_DESCRIPTOR: i32 = 100;
 
 /// The variable of the dynamic linker.
 pub const PRELOAD: &str = "LD_PRELOAD";
+
+/// The variables of sanitizers, and what programs are to be told by [`relaxed`] that have one: to begin
+/// although a library is preloaded before the sanitizer's own, whose functions it calls in its turn;
+/// and to take what another library does with memory for its own affair.
+pub const SANITIZERS: [(&str, &str); 2] = [
+    ("ASAN_OPTIONS", "verify_asan_link_order=0"),
+    ("TSAN_OPTIONS", "ignore_noninstrumented_modules=1"),
+];
 
 #[cfg(test)]
 mod tests {

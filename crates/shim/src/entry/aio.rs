@@ -1,11 +1,12 @@
-//! `aio(7)`: libc's own threads read and write, by calls that do not come by ours. A connection that
-//! is used so is the kernel's from then on.
+//! `aio(7)`: libc's own threads read and write, by calls that do not come by ours; after
+//! `io_submit(2)` the kernel does so itself. A connection that is used so is the kernel's from then on.
 
-use core::ffi::c_int;
+use core::ffi::{c_int, c_long};
 
 use libc::{aiocb, sigevent};
 
 use crate::inside::{Inside, is_inside};
+use crate::memory::is_readable;
 use crate::{next, relay, table};
 
 /// # Safety
@@ -13,12 +14,43 @@ use crate::{next, relay, table};
 /// `request` is null or points to one.
 unsafe fn hand_over(request: *const aiocb) {
     // SAFETY: the caller says so.
-    let Some(number) = (unsafe { request.as_ref() }).map(|request| request.aio_fildes) else {
-        return;
-    };
+    if let Some(request) = unsafe { request.as_ref() } {
+        hand_over_number(request.aio_fildes);
+    }
+}
+
+fn hand_over_number(number: c_int) {
     if !table::is_kernels(number) && !is_inside() {
         let _inside = Inside::enter();
         relay::to_kernel(number);
+    }
+}
+
+/// How a request to the kernel begins (`struct iocb`).
+#[repr(C)]
+pub(super) struct Request {
+    _data: u64,
+    _key_and_flags: [u32; 2],
+    _operation: u16,
+    _priority: i16,
+    number: c_int,
+}
+
+/// `io_submit(2)` is about to be called.
+///
+/// # Safety
+///
+/// `list` is null or points to so many requests.
+pub(super) unsafe fn before_submit(number: c_long, list: *const *const Request) {
+    for at in 0..usize::try_from(number).unwrap_or(0) {
+        let place = list.wrapping_add(at);
+        if !is_readable(place, 1) {
+            return;
+        }
+        // SAFETY: the caller says so.
+        if let Ok(request) = unsafe { super::passed(place.read()) } {
+            hand_over_number(request.number);
+        }
     }
 }
 

@@ -1,10 +1,12 @@
 //! `ioctl` and `sockatmark`.
 
 use core::ffi::{c_int, c_ulong};
+use std::os::fd::AsRawFd;
 
 use toehold_posix::errno::{Errno, Outcome};
 
 use super::on_stream;
+use crate::answer::outcome;
 use crate::inside::{Inside, is_inside};
 use crate::socket::Stream;
 use crate::{next, relay, table};
@@ -21,6 +23,8 @@ const SET_OWNER: [c_ulong; 2] = [0x8901, 0x8902];
 const TIME_OF_LAST: [c_ulong; 4] = [0x8906, 0x8907, 0x8010_8906, 0x8010_8907];
 /// SIOCOUTQNSD.
 const UNSENT: c_ulong = 0x894b;
+/// What is asked of interfaces, routes and neighbours, by any socket.
+const OF_INTERFACES: [core::ops::RangeInclusive<c_ulong>; 2] = [0x890b..=0x894a, 0x894d..=0x89ff];
 
 /// `ioctl(2)`.
 ///
@@ -74,6 +78,13 @@ unsafe fn control(stream: &Stream, request: c_ulong, argument: *mut c_int) -> Op
     if TIME_OF_LAST.contains(&request) {
         // Segments have none.
         return Some(Err(Errno::NOENT));
+    }
+    if OF_INTERFACES.iter().any(|range| range.contains(&request)) {
+        // What stands for the connection knows of none.
+        return Some(stream.kernels_like().and_then(|like| {
+            // SAFETY: as the program passed it.
+            outcome(unsafe { next::ioctl(like.as_raw_fd(), request, argument as c_ulong) })
+        }));
     }
     let inner = &stream.inner;
     let number = match request {

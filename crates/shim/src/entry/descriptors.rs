@@ -3,6 +3,7 @@
 use core::ffi::{c_int, c_uint, c_ulong};
 use std::sync::Arc;
 
+use libc::rlimit64;
 use toehold_posix::errno::Errno;
 
 use crate::answer::answer;
@@ -10,8 +11,11 @@ use crate::file::{File, Kind};
 use crate::inside::{Inside, is_inside};
 use crate::{next, node, relay, table};
 
-/// A command of `fcntl(2)`.
+/// Commands of `fcntl(2)`.
+const F_SETSIG: c_int = 10;
 const F_SETOWN_EX: c_int = 15;
+const F_SET_RW_HINT: c_int = 1036;
+const F_SET_FILE_RW_HINT: c_int = 1038;
 
 /// `close(2)`. What is the library's own, the program has not opened and does not close.
 ///
@@ -44,6 +48,7 @@ pub(crate) unsafe extern "C" fn close(fd: c_int) -> c_int {
 #[must_use]
 pub(super) fn forget(number: c_int) -> Option<Arc<File>> {
     let (file, last) = table::take(number)?;
+    crate::epoll::keep(&file, number);
     if !last {
         return Some(file);
     }
@@ -64,9 +69,13 @@ pub(super) fn forget(number: c_int) -> Option<Arc<File>> {
 /// As there.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+    const UNSHARE: c_int = 1 << 1;
     const CLOEXEC: c_int = 1 << 2;
     if first > last {
         return answer(Err(Errno::INVAL));
+    }
+    if flags & UNSHARE != 0 {
+        before_parting();
     }
     if flags & CLOEXEC != 0 {
         // Nothing is closed, and what is the library's own is for no other program.
@@ -112,6 +121,19 @@ pub(crate) unsafe extern "C" fn closefrom(first: c_int) {
     unsafe { close_range(first.max(0) as c_uint, c_uint::MAX, 0) };
 }
 
+/// This thread is about to have numbers of its own, of which the table knows nothing. What the others have is
+/// the kernel's then, and lasts when this one has closed it.
+pub(super) fn before_parting() {
+    if is_inside() || table::used().is_empty() {
+        return;
+    }
+    let _inside = Inside::enter();
+    let is_alone = std::fs::read_dir("/proc/self/task").is_ok_and(|threads| threads.count() == 1);
+    if !is_alone {
+        table::used().into_iter().for_each(relay::to_kernel);
+    }
+}
+
 /// A number is a copy of another one.
 fn copied(from: c_int, to: c_int) {
     if let Some(file) = table::get(from).map(|file| file.share()) {
@@ -148,7 +170,7 @@ pub(crate) unsafe extern "C" fn dup(fd: c_int) -> c_int {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn dup2(from: c_int, to: c_int) -> c_int {
     // SAFETY: plain numbers.
-    over(from, to, || unsafe { next::dup2(from, to) })
+    over(from, to, 0, || unsafe { next::dup2(from, to) })
 }
 
 /// `dup3(2)`.
@@ -159,10 +181,10 @@ pub(crate) unsafe extern "C" fn dup2(from: c_int, to: c_int) -> c_int {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn dup3(from: c_int, to: c_int, flags: c_int) -> c_int {
     // SAFETY: plain numbers.
-    over(from, to, || unsafe { next::dup3(from, to, flags) })
+    over(from, to, flags, || unsafe { next::dup3(from, to, flags) })
 }
 
-fn over(from: c_int, to: c_int, dup: impl FnOnce() -> c_int) -> c_int {
+fn over(from: c_int, to: c_int, flags: c_int, dup: impl FnOnce() -> c_int) -> c_int {
     if is_inside() || from == to || table::is_kernels(from) && table::is_kernels(to) {
         return dup();
     }
@@ -171,10 +193,12 @@ fn over(from: c_int, to: c_int, dup: impl FnOnce() -> c_int) -> c_int {
     }
     let inside = Inside::enter();
     let mut former = None;
-    if table::is_own(to) {
+    if !is_to_be_over(from, to, flags) {
+        // The kernel refuses, and everything stays as it is.
+    } else if table::is_own(to) {
         // The number is the program's to choose; the library goes on without.
         table::disown(to);
-    } else if rustix::io::fcntl_getfd(table::borrow(&from)).is_ok() {
+    } else {
         former = forget(to);
     }
     let number = dup();
@@ -185,6 +209,18 @@ fn over(from: c_int, to: c_int, dup: impl FnOnce() -> c_int) -> c_int {
         super::stdio::take_standard(number);
     }
     number
+}
+
+/// Whether the kernel will make a number a copy of another one.
+fn is_to_be_over(from: c_int, to: c_int, flags: c_int) -> bool {
+    let mut limit = rlimit64 {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: room for a limit.
+    let known = unsafe { next::prlimit64(0, libc::RLIMIT_NOFILE, core::ptr::null(), &raw mut limit) } == 0;
+    let is_within = u64::try_from(to).is_ok_and(|to| !known || to < limit.rlim_cur);
+    flags & !libc::O_CLOEXEC == 0 && is_within && rustix::io::fcntl_getfd(table::borrow(&from)).is_ok()
 }
 
 /// `fcntl(2)`.
@@ -208,19 +244,25 @@ pub(crate) unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: c_ulo
     let file = table::get(fd);
     let mode = file.as_ref().and_then(|file| file.is_nonblocking());
     let flag = libc::O_NONBLOCK as c_ulong;
-    let mut argument = argument;
     let listener = file.as_ref().and_then(|file| file.listener_mode());
-    if let (libc::F_SETFL, Some(file), Some(_)) = (command, &file, mode) {
-        file.set_nonblocking(fd, argument & flag != 0);
+    let told = match (command, mode, listener) {
         // What the kernel has there instead is one that nobody reads.
-        argument &= !flag;
-    } else if let (libc::F_SETFL, Some(listener)) = (command, listener) {
-        argument = listener.told(argument as c_int) as c_ulong;
-    }
+        (libc::F_SETFL, Some(_), _) => argument & !flag,
+        (libc::F_SETFL, None, Some(listener)) => listener.told(argument as c_int) as c_ulong,
+        _ => argument,
+    };
     // SAFETY: as the program passed it.
-    let done = unsafe { next::fcntl(fd, command, argument) };
+    let done = unsafe { next::fcntl(fd, command, told) };
     if done < 0 {
         return done;
+    }
+    if let (libc::F_SETFL, Some(file), Some(_)) = (command, &file, mode) {
+        file.set_nonblocking(fd, argument & flag != 0);
+    }
+    if let Some(stream) = file.as_ref().and_then(|file| file.stream())
+        && stays(command, argument)
+    {
+        stream.note_marked();
     }
     match (command, mode) {
         (libc::F_SETOWN | F_SETOWN_EX, _) => has_owner(fd),
@@ -235,6 +277,17 @@ pub(crate) unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: c_ulo
         _ => {}
     }
     done
+}
+
+/// Whether what stands for a connection has something from a command of `fcntl(2)` that it would still have
+/// when it stands for another one.
+fn stays(command: c_int, argument: c_ulong) -> bool {
+    const FLAGS: c_int = libc::O_APPEND | libc::O_DIRECT | libc::O_NOATIME;
+    match command {
+        libc::F_SETFL => argument & FLAGS as c_ulong != 0,
+        F_SETSIG | F_SET_RW_HINT | F_SET_FILE_RW_HINT => true,
+        _ => false,
+    }
 }
 
 /// A descriptor has got an owner, or another one.

@@ -6,6 +6,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::time::Duration;
 
 use libc::{loff_t, off_t, pollfd, size_t, ssize_t};
+use rustix::fs::OFlags;
 use toehold_posix::errno::{Errno, Outcome};
 use toehold_shm::{Choice, Way, copy_past_caches};
 
@@ -50,12 +51,17 @@ pub(crate) unsafe extern "C" fn sendfile(
     count: size_t,
 ) -> ssize_t {
     let sent = on_stream(out, |stream| {
-        if !offset.is_null() {
-            // SAFETY: the program passes a place.
-            unsafe { super::wanted(offset) }?;
+        // SAFETY: the program passes a place, or none.
+        send_file(stream, from, unsafe { place(offset) }?, count)
+    })
+    .or_else(|| {
+        if !table::has(from) || is_pipe(out) != Ok(true) {
+            return None;
         }
-        // SAFETY: likewise, or none.
-        send_file(stream, from, unsafe { offset.as_mut() }, count)
+        on_stream(from, |stream| {
+            // SAFETY: the program passes a place, or none.
+            send_to_pipe(stream, out, unsafe { place(offset) }?, count)
+        })
     });
     match sent {
         Some(sent) => {
@@ -81,6 +87,17 @@ pub(crate) unsafe extern "C" fn sendfile64(
 ) -> ssize_t {
     // SAFETY: as there.
     unsafe { sendfile(out, from, offset, count) }
+}
+
+/// # Safety
+///
+/// `offset` is null, or points to a place that nobody else uses as long as the result is.
+unsafe fn place<'a>(offset: *mut off_t) -> Outcome<Option<&'a mut off_t>> {
+    match offset.is_null() {
+        true => Ok(None),
+        // SAFETY: the caller says so.
+        false => unsafe { super::wanted(offset) }.map(Some),
+    }
 }
 
 fn pipe(sent: ssize_t) {
@@ -162,7 +179,8 @@ fn send_from(
             Ok(read) => read as usize,
             Err(errno) => return (total, Err(errno)),
         };
-        let more = if total + read < count { libc::MSG_MORE } else { 0 };
+        let is_more = read == room && total + read < count && goes_on(from, here + (total + read) as off_t);
+        let more = if is_more { libc::MSG_MORE } else { 0 };
         match stream.send(&[IoSlice::new(&buffer[..read])], more) {
             Ok(sent) => {
                 total += sent as usize;
@@ -174,6 +192,13 @@ fn send_from(
         }
     }
     (total, Ok(()))
+}
+
+/// Whether a file has a byte at a place. If not, what comes before it is the last, and is not to wait for more.
+fn goes_on(from: c_int, here: off_t) -> bool {
+    let mut byte = 0_u8;
+    // SAFETY: there is room for a byte.
+    unsafe { libc::pread(from, (&raw mut byte).cast(), 1, here) == 1 }
 }
 
 /// What the kernel has of a file in its memory. While a connection waits for it, others that
@@ -261,13 +286,15 @@ pub(crate) unsafe extern "C" fn splice(
     flags: c_uint,
 ) -> ssize_t {
     let offsets = (!from_offset.is_null(), !to_offset.is_null());
-    let moved = on_stream(to, |stream| match are_spliced(from, offsets, len, flags)? {
-        true => splice_in(stream, from, to, len, flags),
-        false => Ok(0),
+    let moved = on_stream(to, |stream| {
+        match are_spliced((from, OFlags::RDONLY), offsets, len, flags)? {
+            true => splice_in(stream, from, to, len, flags),
+            false => Ok(0),
+        }
     })
     .or_else(|| {
         on_stream(from, |stream| {
-            match are_spliced(to, (offsets.1, offsets.0), len, flags)? {
+            match are_spliced((to, OFlags::WRONLY), (offsets.1, offsets.0), len, flags)? {
                 true => splice_out(stream, to, len, flags),
                 false => Ok(0),
             }
@@ -283,10 +310,10 @@ pub(crate) unsafe extern "C" fn splice(
     }
 }
 
-/// Whether there is anything to be moved between a pipe and a connection, of which neither has
-/// places.
+/// Whether there is anything to be moved between a pipe, which is for reading or writing, and a
+/// connection, of which neither has places. As the kernel, in the order of what may be wrong.
 fn are_spliced(
-    pipe: c_int,
+    (pipe, access): (c_int, OFlags),
     (of_pipe, of_connection): (bool, bool),
     len: size_t,
     flags: c_uint,
@@ -296,20 +323,44 @@ fn are_spliced(
     if len == 0 {
         return Ok(false);
     }
-    let stat = rustix::fs::fstat(table::borrow(&pipe)).map_err(|errno| Errno(errno.raw_os_error()))?;
-    let is_pipe = rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::Fifo;
-    match is_pipe && !of_connection && flags & !KNOWN == 0 {
-        true if of_pipe => Err(Errno::SPIPE),
+    if flags & !KNOWN != 0 {
+        return Err(Errno::INVAL);
+    }
+    let is_pipe = is_pipe(pipe)?;
+    if is_pipe && of_pipe {
+        return Err(Errno::SPIPE);
+    }
+    check_access(pipe, access)?;
+    match is_pipe && !of_connection {
         true => Ok(true),
         false => Err(Errno::INVAL),
     }
 }
 
+fn is_pipe(number: c_int) -> Outcome<bool> {
+    let stat = rustix::fs::fstat(table::borrow(&number)).map_err(|errno| Errno(errno.raw_os_error()))?;
+    Ok(rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::Fifo)
+}
+
+/// Whether a descriptor is for reading, or for writing.
+fn check_access(number: c_int, access: OFlags) -> Outcome<()> {
+    let flags = rustix::fs::fcntl_getfl(table::borrow(&number));
+    let has = flags.is_ok_and(|flags| [access, OFlags::RDWR].contains(&(flags & OFlags::ACCMODE)));
+    if has { Ok(()) } else { Err(Errno::BADF) }
+}
+
 /// From a pipe into a connection: what is taken out of the pipe has found room before.
 fn splice_in(stream: &Stream, from: c_int, to: c_int, len: size_t, flags: c_uint) -> Outcome<ssize_t> {
-    let at_once = flags & libc::SPLICE_F_NONBLOCK != 0;
-    if at_once && !wait::is_readable(from) {
-        return Err(Errno::AGAIN);
+    let at_once = flags & libc::SPLICE_F_NONBLOCK != 0 || is_nonblocking(from);
+    let state = await_state(from, libc::POLLIN, at_once)?;
+    if state & libc::POLLIN == 0 {
+        // Nobody writes to it any more, or nobody has done so yet.
+        return if state == 0 { Err(Errno::AGAIN) } else { Ok(0) };
+    }
+    // A connection that has ended says so before anything is taken out of the pipe.
+    match stream.send(&[], 0) {
+        Ok(_) | Err(Errno::AGAIN) => {}
+        Err(errno) => return Err(errno),
     }
     let mut room = stream.inner.send_room().map_err(Errno::from)?;
     if room == 0 && stream.is_nonblocking() {
@@ -318,10 +369,8 @@ fn splice_in(stream: &Stream, from: c_int, to: c_int, len: size_t, flags: c_uint
     if room == 0 {
         wait_for(to, libc::POLLOUT, wait::poll)?;
         // If there still is none, sending says why.
+        stream.send(&[], 0)?;
         room = stream.inner.send_room().map_err(Errno::from)?.max(1);
-    }
-    if !at_once && !wait::is_readable(from) {
-        wait_for(from, libc::POLLIN, polled)?;
     }
     let mut buffer = vec![0_u8; len.min(PIECE).min(room)];
     // SAFETY: the buffer has that room.
@@ -345,9 +394,30 @@ fn splice_in(stream: &Stream, from: c_int, to: c_int, len: size_t, flags: c_uint
     Ok(read as ssize_t)
 }
 
+/// `sendfile(2)` from a connection, which goes into a pipe only.
+fn send_to_pipe(stream: &Stream, to: c_int, place: Option<&mut off_t>, count: size_t) -> Outcome<ssize_t> {
+    if place.is_some() {
+        return Err(Errno::SPIPE);
+    }
+    if count.cast_signed() < 0 {
+        return Err(Errno::INVAL);
+    }
+    check_access(to, OFlags::WRONLY)?;
+    match count {
+        0 => Ok(0),
+        _ => splice_out(stream, to, count, 0),
+    }
+}
+
 /// From a connection into a pipe: what the pipe has no room for stays in the connection.
 fn splice_out(stream: &Stream, to: c_int, len: size_t, flags: c_uint) -> Outcome<ssize_t> {
-    let at_once = flags & libc::SPLICE_F_NONBLOCK != 0;
+    let at_once = flags & libc::SPLICE_F_NONBLOCK != 0 || is_nonblocking(to);
+    match await_state(to, libc::POLLOUT, at_once)? {
+        0 => return Err(Errno::AGAIN),
+        // Nobody reads it any more.
+        state if state & libc::POLLERR != 0 => return Err(Errno::PIPE),
+        _ => {}
+    }
     let mut buffer = vec![0_u8; len.min(PIECE)];
     // The flag is about the pipe.
     let seen = stream.receive(&mut [IoSliceMut::new(&mut buffer)], libc::MSG_PEEK)? as usize;
@@ -356,7 +426,7 @@ fn splice_out(stream: &Stream, to: c_int, len: size_t, flags: c_uint) -> Outcome
     }
     let written = loop {
         match fill(to, &buffer[..seen]) {
-            Err(Errno::AGAIN) if !at_once && !is_nonblocking(to) => wait_for(to, libc::POLLOUT, polled)?,
+            Err(Errno::AGAIN) if !at_once => wait_for(to, libc::POLLOUT, polled)?,
             written => break written?,
         }
     };
@@ -386,16 +456,22 @@ fn fill(pipe: c_int, bytes: &[u8]) -> Outcome<ssize_t> {
 
 fn is_nonblocking(number: c_int) -> bool {
     let flags = rustix::fs::fcntl_getfl(table::borrow(&number));
-    flags.is_ok_and(|flags| flags.contains(rustix::fs::OFlags::NONBLOCK))
+    flags.is_ok_and(|flags| flags.contains(OFlags::NONBLOCK))
 }
 
 fn is_writable(number: c_int) -> bool {
+    await_state(number, libc::POLLOUT, true).is_ok_and(|state| state != 0)
+}
+
+/// What a descriptor of the kernel's is ready for, at once or after that was waited for.
+fn await_state(number: c_int, events: c_short, at_once: bool) -> Outcome<c_short> {
     let mut state = [pollfd {
         fd: number,
-        events: libc::POLLOUT,
+        events,
         revents: 0,
     }];
-    polled(&mut state, Some(Duration::ZERO)) == Ok(1)
+    polled(&mut state, at_once.then_some(Duration::ZERO))?;
+    Ok(state[0].revents)
 }
 
 /// Waits until a descriptor is ready, or a signal comes.

@@ -5,6 +5,7 @@
 
 mod accept;
 mod aio;
+mod aliases;
 mod control;
 mod descriptors;
 mod epoll;
@@ -13,6 +14,7 @@ mod exit;
 mod files;
 mod limits;
 mod load;
+mod modes;
 mod names;
 mod open;
 mod options;

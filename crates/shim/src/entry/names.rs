@@ -4,7 +4,7 @@ use core::ffi::c_int;
 use std::net::SocketAddr;
 
 use libc::{sockaddr, socklen_t};
-use toehold_posix::address::{self, Passed};
+use toehold_posix::address::{self, Passed, SHORTEST_IPV6};
 use toehold_posix::errno::{Errno, Outcome};
 
 use super::on_stream;
@@ -24,11 +24,27 @@ const LONGEST: usize = size_of::<libc::sockaddr_in6>();
 ///
 /// As for `connect`.
 pub(super) unsafe fn read_address(address: *const sockaddr, len: socklen_t) -> Outcome<Passed> {
+    if len == 0 || len as usize > size_of::<libc::sockaddr_storage>() {
+        return Err(Errno::INVAL);
+    }
     if !is_readable(address.cast::<u8>(), (len as usize).min(LONGEST)) {
         return Err(Errno::FAULT);
     }
     // SAFETY: the caller says so.
     unsafe { address::read(address, len) }
+}
+
+/// Whether an address is one that a socket of a domain connects to.
+///
+/// # Errors
+///
+/// As the kernel's.
+pub(super) fn check_family(domain: c_int, to: SocketAddr, len: socklen_t) -> Outcome<()> {
+    match (domain, to.is_ipv6()) {
+        (libc::AF_INET, false) | (libc::AF_INET6, true) => Ok(()),
+        (libc::AF_INET6, false) if (len as usize) < SHORTEST_IPV6 => Err(Errno::INVAL),
+        _ => Err(Errno::AFNOSUPPORT),
+    }
 }
 
 /// Whether there is room for an address.
@@ -57,6 +73,12 @@ unsafe fn name_end(
 ) -> Outcome<c_int> {
     // SAFETY: the program passes a length, or none.
     unsafe { room_for_name(name, len) }?;
+    // Who has no room at all is told how long it is.
+    let mut nowhere = [0; LONGEST];
+    let name = match name.is_null() {
+        true => nowhere.as_mut_ptr().cast(),
+        false => name,
+    };
     // SAFETY: the program passes room of that length.
     unsafe { address::write(of, domain, name, len) };
     Ok(0)
@@ -72,14 +94,37 @@ pub(crate) unsafe extern "C" fn getsockname(fd: c_int, name: *mut sockaddr, len:
     // SAFETY: the program passes room of that length.
     let named = unsafe { name_of(fd, (name, len), Stream::local, Relayed::local) };
     named.unwrap_or_else(|| {
-        if let Some(file) = table::get(fd).filter(|_| !is_inside())
-            && let Kind::Fresh(fresh) = &file.kind
-        {
-            fresh.note_named();
+        let file = table::get(fd).filter(|_| !is_inside());
+        let Some(Kind::Fresh(fresh)) = file.as_ref().map(|file| &file.kind) else {
+            // SAFETY: what is not ours is as it was.
+            return unsafe { next::getsockname(fd, name, len) };
+        };
+        fresh.note_named();
+        // SAFETY: the program passes a length, or none.
+        let room = unsafe { super::wanted(len) }.map_or(0, |len| *len as usize);
+        // SAFETY: as the program passed it.
+        let named = unsafe { next::getsockname(fd, name, len) };
+        if named == 0 && room >= LONGEST.min(size_of::<libc::sockaddr_in>()) {
+            // SAFETY: the kernel has written so many bytes.
+            unsafe { add_former_port(name, fresh.former_port()) };
         }
-        // SAFETY: what is not ours is as it was.
-        unsafe { next::getsockname(fd, name, len) }
+        named
     })
+}
+
+/// The kernel leaves the port of a connection that is over in the name of its socket.
+///
+/// # Safety
+///
+/// `name` is an address that can be written to.
+unsafe fn add_former_port(name: *mut sockaddr, port: u16) {
+    let name = name.cast::<libc::sockaddr_in>();
+    // SAFETY: the caller says so; the port of an IPv6 address is in the same place.
+    unsafe {
+        if (*name).sin_port == 0 {
+            (*name).sin_port = port.to_be();
+        }
+    }
 }
 
 /// `getpeername(2)`.

@@ -6,6 +6,7 @@ use std::os::fd::AsRawFd;
 
 use libc::socklen_t;
 use toehold_posix::errno::{Errno, Outcome};
+use toehold_posix::options::{Meaning, meaning};
 
 use crate::answer::answer;
 use crate::file::{File, Kind};
@@ -36,6 +37,9 @@ pub(crate) unsafe extern "C" fn setsockopt(
         return unsafe { next::setsockopt(fd, level, name, value, len) };
     };
     let _inside = Inside::enter();
+    if len.cast_signed() < 0 {
+        return answer(Err(Errno::INVAL));
+    }
     let looked_at = (len as usize).min(LONGEST);
     let bytes = if value.is_null() || !is_readable(value.cast::<u8>(), looked_at) {
         &[]
@@ -43,6 +47,9 @@ pub(crate) unsafe extern "C" fn setsockopt(
         // SAFETY: the program passes a value of that length.
         unsafe { core::slice::from_raw_parts(value.cast::<u8>(), looked_at) }
     };
+    if completes_later(level, name, bytes) && may_be_nodes(&file.kind) {
+        return answer(Err(Errno::OPNOTSUPP));
+    }
     if let Kind::Stream(stream) = &file.kind {
         if bytes.is_empty() && len > 0 {
             return answer(Err(Errno::FAULT));
@@ -69,6 +76,20 @@ pub(crate) unsafe extern "C" fn setsockopt(
         }
     }
     set
+}
+
+/// Whether it asks to be told when what was sent is not needed any more (SO_ZEROCOPY). Nobody would tell
+/// that of a connection of the node's, which copies: who is refused sends as ever.
+fn completes_later(level: c_int, name: c_int, value: &[u8]) -> bool {
+    level == libc::SOL_SOCKET && meaning(level, name, value) == Ok(Meaning::ZeroCopy(true))
+}
+
+/// Whether it is a connection of the node's, or has some, or may have.
+fn may_be_nodes(kind: &Kind) -> bool {
+    match kind {
+        Kind::Fresh(_) | Kind::Stream(_) | Kind::Listener(_) | Kind::Found(_) => true,
+        Kind::Forwarded(_) | Kind::Relayed(_) | Kind::Epoll(_) => false,
+    }
 }
 
 /// `getsockopt(2)`.
@@ -143,7 +164,13 @@ unsafe fn give(found: Outcome<Value>, value: *mut c_void, len: *mut socklen_t) -
     // SAFETY: the caller says so.
     let len = unsafe { super::wanted(len) }?;
     let room = usize::try_from(len.cast_signed()).map_err(|_| Errno::INVAL)?;
-    if let Value::Bytes(bytes) = found? {
+    let found = found?;
+    if let Value::Whole(bytes) = &found
+        && bytes.len() < room
+    {
+        return Err(Errno::INVAL);
+    }
+    if let Value::Bytes(bytes) | Value::Whole(bytes) = found {
         let used = bytes.len().min(room);
         if !is_writable(value.cast::<u8>(), used) {
             return Err(Errno::FAULT);

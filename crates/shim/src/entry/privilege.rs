@@ -59,10 +59,28 @@ prepared! {
     fn setgid(group: gid_t) -> c_int;
     /// `setgroups(2)`.
     fn setgroups(number: size_t, groups: *const gid_t) -> c_int;
-    /// `unshare(2)`.
-    fn unshare(flags: c_int) -> c_int;
     /// `setns(2)`.
     fn setns(fd: c_int, kind: c_int) -> c_int;
+}
+
+/// `unshare(2)`.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn unshare(flags: c_int) -> c_int {
+    before_unshare(flags);
+    // SAFETY: as the program passed it.
+    unsafe { next::unshare(flags) }
+}
+
+/// The same is about to be called.
+pub(super) fn before_unshare(flags: c_int) {
+    prepare();
+    if flags & libc::CLONE_FILES != 0 {
+        super::descriptors::before_parting();
+    }
 }
 
 /// `chroot(2)`.

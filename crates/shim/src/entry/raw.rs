@@ -9,8 +9,8 @@ use core::ffi::{c_int, c_long};
 use toehold_posix::errno::Errno;
 
 use super::{
-    accept, control, descriptors, epoll, exec, files, limits, names, options, poll, privilege, receive, send,
-    setup, wait,
+    accept, aio, control, descriptors, epoll, exec, files, limits, modes, names, options, poll, privilege,
+    receive, send, setup, wait,
 };
 use crate::answer::answer;
 use crate::inside::is_inside;
@@ -115,6 +115,9 @@ pub(crate) unsafe fn serve(number: c_long, [a, b, c, d, e, f]: [c_long; 6]) -> O
             libc::SYS_dup => descriptors::dup(fd).into(),
             libc::SYS_dup3 => descriptors::dup3(fd, b as _, c as _).into(),
             libc::SYS_fcntl => descriptors::fcntl(fd, b as _, c as _).into(),
+            libc::SYS_fchmod => modes::fchmod(fd, b as _).into(),
+            libc::SYS_fchown => modes::fchown(fd, b as _, c as _).into(),
+            libc::SYS_flock => modes::flock(fd, b as _).into(),
             libc::SYS_ioctl => control::ioctl(fd, b as _, c as _).into(),
             // The system call says how much of the time is left, which libc's function does not.
             libc::SYS_ppoll => poll::ppoll_by_number(a as _, b as _, c as _, d as _)?.into(),
@@ -164,9 +167,12 @@ pub(crate) unsafe fn serve(number: c_long, [a, b, c, d, e, f]: [c_long; 6]) -> O
             | libc::SYS_setreuid
             | libc::SYS_setresuid
             | libc::SYS_chroot
-            | libc::SYS_unshare
             | libc::SYS_setns => {
                 privilege::prepare();
+                return None;
+            }
+            libc::SYS_unshare => {
+                privilege::before_unshare(fd);
                 return None;
             }
             libc::SYS_seccomp => {
@@ -179,6 +185,10 @@ pub(crate) unsafe fn serve(number: c_long, [a, b, c, d, e, f]: [c_long; 6]) -> O
             }
             libc::SYS_prctl => {
                 privilege::before_prctl(fd, b as _, c as _);
+                return None;
+            }
+            libc::SYS_io_submit => {
+                aio::before_submit(b, c as _);
                 return None;
             }
             libc::SYS_execve => exec::execve(a as _, b as _, c as _).into(),

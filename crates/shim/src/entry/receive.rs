@@ -63,17 +63,42 @@ pub(crate) unsafe extern "C" fn readv(fd: c_int, parts: *const iovec, number: c_
     // SAFETY: the program passes so many parts.
     let read = on_stream(fd, |stream| {
         // SAFETY: as the program passed it.
-        read_into(stream, &mut unsafe { rooms(parts, count(number)?) }?, 0)
+        read_into(stream, &mut unsafe { rooms(parts, count(number)?) }?, Ok(0))
     });
     // SAFETY: what is not ours is as it was.
     read.unwrap_or_else(|| unsafe { next::readv(fd, parts, number) })
 }
 
 /// Reading nothing waits for nothing, other than receiving that.
-fn read_into(stream: &Stream, buffers: &mut [IoSliceMut<'_>], flags: c_int) -> Outcome<ssize_t> {
+fn read_into(stream: &Stream, buffers: &mut [IoSliceMut<'_>], flags: Outcome<c_int>) -> Outcome<ssize_t> {
     match buffers.iter().all(|buffer| buffer.is_empty()) {
         true => Ok(0),
-        false => stream.receive(buffers, flags),
+        false => stream.receive(buffers, flags?),
+    }
+}
+
+/// Whether a place that `preadv2(2)` or `pwritev2(2)` is given is the present one.
+pub(super) fn check_place(offset: off_t) -> Outcome<()> {
+    match offset {
+        -1 => Ok(()),
+        ..-1 => Err(Errno::INVAL),
+        _ => Err(Errno::SPIPE),
+    }
+}
+
+/// What the flags of `preadv2(2)` and `pwritev2(2)` are to a socket.
+pub(super) fn flags_of(flags: c_int) -> Outcome<c_int> {
+    const NO_APPEND: c_int = 0x20;
+    const BOTH: c_int = libc::RWF_APPEND | NO_APPEND;
+    const KNOWN: c_int = libc::RWF_HIPRI | libc::RWF_DSYNC | libc::RWF_SYNC | libc::RWF_NOWAIT | BOTH;
+    // Those that there are for files alone.
+    const OF_FILES: c_int = 0xc0;
+    match flags {
+        _ if flags & !(KNOWN | OF_FILES) != 0 => Err(Errno::OPNOTSUPP),
+        _ if flags & BOTH == BOTH => Err(Errno::INVAL),
+        _ if flags & OF_FILES != 0 => Err(Errno::OPNOTSUPP),
+        _ if flags & libc::RWF_NOWAIT != 0 => Ok(libc::MSG_DONTWAIT),
+        _ => Ok(0),
     }
 }
 
@@ -91,16 +116,13 @@ pub(crate) unsafe extern "C" fn preadv2(
     flags: c_int,
 ) -> ssize_t {
     let read = on_stream(fd, |stream| {
-        if offset != -1 {
-            return Err(Errno::SPIPE);
-        }
-        let how = if flags & libc::RWF_NOWAIT != 0 {
-            libc::MSG_DONTWAIT
-        } else {
-            0
-        };
+        check_place(offset)?;
         // SAFETY: the program passes so many parts.
-        read_into(stream, &mut unsafe { rooms(parts, count(number)?) }?, how)
+        read_into(
+            stream,
+            &mut unsafe { rooms(parts, count(number)?) }?,
+            flags_of(flags),
+        )
     });
     // SAFETY: what is not ours is as it was.
     read.unwrap_or_else(|| unsafe { next::preadv2(fd, parts, number, offset, flags) })
@@ -260,12 +282,13 @@ pub(crate) unsafe extern "C" fn recvmmsg(
         let limit = unsafe { super::span(timeout) }?;
         let began = Instant::now();
         let mut done = 0;
-        if !is_writable(messages, number as usize) {
-            return Err(Errno::FAULT);
-        }
         for index in 0..number as usize {
-            // SAFETY: the program passes so many messages.
-            let message = unsafe { &mut *messages.add(index) };
+            // SAFETY: the program passes so many messages, or fewer that can be used.
+            let message = match unsafe { super::wanted(messages.wrapping_add(index)) } {
+                Ok(message) => message,
+                Err(errno) if done == 0 => return Err(errno),
+                Err(_) => break,
+            };
             let how = match index {
                 0 => flags & !libc::MSG_WAITFORONE,
                 _ if flags & libc::MSG_WAITFORONE != 0 => flags | libc::MSG_DONTWAIT,
@@ -303,6 +326,7 @@ pub(crate) unsafe extern "C" fn recvmmsg(
 ///
 /// `message` is null or a message of the program's.
 unsafe fn receive_message(stream: &Stream, message: *mut msghdr, flags: c_int) -> Outcome<ssize_t> {
+    check_flags(flags)?;
     // SAFETY: the caller says so.
     let message = unsafe { super::wanted(message) }?;
     if !message.msg_name.is_null() && message.msg_namelen.cast_signed() < 0 {
@@ -325,6 +349,11 @@ unsafe fn receive_message(stream: &Stream, message: *mut msghdr, flags: c_int) -
         message.msg_controllen = 0;
     }
     Ok(received)
+}
+
+/// One flag of messages is the kernel's own.
+pub(super) fn check_flags(flags: c_int) -> Outcome<()> {
+    if flags < 0 { Err(Errno::INVAL) } else { Ok(()) }
 }
 
 /// What libc does with a buffer that is too small for the call.

@@ -43,12 +43,44 @@ pub(crate) unsafe extern "C" fn getaddrinfo(
     found: *mut *mut addrinfo,
 ) -> c_int {
     // SAFETY: the program passes hints, or none.
-    let family = unsafe { hints.as_ref() }.map_or(libc::AF_UNSPEC, |hints| hints.ai_family);
-    // SAFETY: the program passes a name, or none.
-    let address = unsafe { address(name, family) };
-    let name = address.as_ref().map_or(name, |address| address.as_ptr());
+    let asked = unsafe { hints.as_ref() };
+    let (family, flags) = asked.map_or((libc::AF_UNSPEC, 0), |hints| (hints.ai_family, hints.ai_flags));
+    let address = match flags & libc::AI_NUMERICHOST {
+        // SAFETY: the program passes a name, or none.
+        0 => unsafe { address(name, family) },
+        // It is no number.
+        _ => None,
+    };
+    let Some(address) = address else {
+        // SAFETY: as the program passed it.
+        return unsafe { next::getaddrinfo(name, service, hints, found) };
+    };
     // SAFETY: as the program passed it, but for the name.
-    unsafe { next::getaddrinfo(name, service, hints, found) }
+    let done = unsafe { next::getaddrinfo(address.as_ptr(), service, hints, found) };
+    if done == 0 {
+        // SAFETY: libc has found something.
+        unsafe { name_as_asked(*found, name) };
+    }
+    done
+}
+
+/// The name of what was found is the node's, and not its number, for who wants to know (AI_CANONNAME).
+///
+/// # Safety
+///
+/// `found` is libc's, and `name` a C string.
+unsafe fn name_as_asked(found: *mut addrinfo, name: *const c_char) {
+    // SAFETY: the caller says so; libc frees such a name by itself.
+    unsafe {
+        if (*found).ai_canonname.is_null() {
+            return;
+        }
+        let named = libc::strdup(name);
+        if !named.is_null() {
+            libc::free((*found).ai_canonname.cast());
+            (*found).ai_canonname = named;
+        }
+    }
 }
 
 /// `gethostbyname(3)`.

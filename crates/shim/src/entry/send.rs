@@ -7,9 +7,10 @@ use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t};
 use toehold_posix::errno::{Errno, Outcome};
 use toehold_posix::message::check_control;
 
+use super::receive::{check_flags, check_place, flags_of};
 use super::{bytes, count, gathered, on_stream, parts_of};
 use crate::answer::errno;
-use crate::memory::{is_readable, is_writable};
+use crate::memory::is_readable;
 use crate::next;
 use crate::socket::Stream;
 
@@ -49,7 +50,7 @@ pub(crate) unsafe extern "C" fn writev(fd: c_int, parts: *const iovec, number: c
     // SAFETY: the program passes so many parts.
     match on_stream(fd, |stream| {
         // SAFETY: as the program passed it.
-        write_from(stream, &unsafe { gathered(parts, count(number)?) }?, 0)
+        write_from(stream, &unsafe { gathered(parts, count(number)?) }?, Ok(0))
     }) {
         Some(sent) => pipe(sent, 0),
         // SAFETY: what is not ours is as it was.
@@ -58,10 +59,10 @@ pub(crate) unsafe extern "C" fn writev(fd: c_int, parts: *const iovec, number: c
 }
 
 /// Writing no parts does nothing, other than sending them.
-fn write_from(stream: &Stream, parts: &[IoSlice<'_>], flags: c_int) -> Outcome<ssize_t> {
+fn write_from(stream: &Stream, parts: &[IoSlice<'_>], flags: Outcome<c_int>) -> Outcome<ssize_t> {
     match parts.iter().all(|part| part.is_empty()) {
         true => Ok(0),
-        false => stream.send(parts, flags),
+        false => stream.send(parts, flags?),
     }
 }
 
@@ -79,16 +80,13 @@ pub(crate) unsafe extern "C" fn pwritev2(
     flags: c_int,
 ) -> ssize_t {
     let sent = on_stream(fd, |stream| {
-        if offset != -1 {
-            return Err(Errno::SPIPE);
-        }
-        let how = if flags & libc::RWF_NOWAIT != 0 {
-            libc::MSG_DONTWAIT
-        } else {
-            0
-        };
+        check_place(offset)?;
         // SAFETY: the program passes so many parts.
-        write_from(stream, &unsafe { gathered(parts, count(number)?) }?, how)
+        write_from(
+            stream,
+            &unsafe { gathered(parts, count(number)?) }?,
+            flags_of(flags),
+        )
     });
     match sent {
         Some(sent) => pipe(sent, 0),
@@ -200,20 +198,23 @@ pub(crate) unsafe extern "C" fn sendmmsg(
     flags: c_int,
 ) -> c_int {
     let number = number.min(libc::UIO_MAXIOV as c_uint);
-    if is_writable(messages, number as usize) {
-        for index in 0..number as usize {
-            // SAFETY: the program passes so many messages.
-            unsafe { crate::rights::note(&(*messages.add(index)).msg_hdr) };
-        }
+    for index in 0..number as usize {
+        // SAFETY: the program passes so many messages, or fewer that can be used.
+        let Ok(message) = (unsafe { super::wanted(messages.wrapping_add(index)) }) else {
+            break;
+        };
+        // SAFETY: it is one of the program's messages.
+        unsafe { crate::rights::note(&message.msg_hdr) };
     }
     let sent = on_stream(fd, |stream| {
         let mut done = 0;
-        if !is_writable(messages, number as usize) {
-            return Err(Errno::FAULT);
-        }
         for index in 0..number as usize {
-            // SAFETY: the program passes so many messages.
-            let message = unsafe { &mut *messages.add(index) };
+            // SAFETY: as above.
+            let message = match unsafe { super::wanted(messages.wrapping_add(index)) } {
+                Ok(message) => message,
+                Err(errno) if done == 0 => return Err(errno),
+                Err(_) => break,
+            };
             // SAFETY: it is one of the program's messages.
             match unsafe { send_message(stream, &message.msg_hdr, flags) } {
                 Ok(len) => message.msg_len = len as c_uint,
@@ -235,6 +236,7 @@ pub(crate) unsafe extern "C" fn sendmmsg(
 ///
 /// `message` is null or a message of the program's.
 unsafe fn send_message(stream: &Stream, message: *const msghdr, flags: c_int) -> Outcome<ssize_t> {
+    check_flags(flags)?;
     // SAFETY: the caller says so.
     let message = unsafe { super::passed(message) }?;
     if !message.msg_name.is_null() {
@@ -246,6 +248,9 @@ unsafe fn send_message(stream: &Stream, message: *const msghdr, flags: c_int) ->
     }
     // SAFETY: it is one of the program's messages.
     let buffers = unsafe { gathered(message.msg_iov, parts_of(message)?) }?;
+    if message.msg_controllen > LONGEST_CONTROL {
+        return Err(Errno(libc::ENOBUFS));
+    }
     if message.msg_controllen > 0 {
         if !is_readable(message.msg_control.cast::<u8>(), message.msg_controllen) {
             return Err(Errno::FAULT);
@@ -255,6 +260,9 @@ unsafe fn send_message(stream: &Stream, message: *const msghdr, flags: c_int) ->
     }
     stream.send(&buffers, flags)
 }
+
+/// As the kernel has it, unless it is told otherwise (`net.core.optmem_max`).
+const LONGEST_CONTROL: size_t = 128 << 10;
 
 const LONGEST_ADDRESS: socklen_t = size_of::<libc::sockaddr_storage>() as socklen_t;
 

@@ -2,13 +2,14 @@
 
 use core::ffi::c_int;
 use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
 use libc::{sockaddr, socklen_t};
 use toehold_posix::address::Passed;
 use toehold_posix::errno::{Errno, Outcome};
 
-use super::names::read_address;
+use super::names::{check_family, read_address};
 use super::on_stream;
 use crate::answer::{answer, errno, outcome, set_errno};
 use crate::file::{File, Kind};
@@ -70,10 +71,31 @@ pub(crate) unsafe extern "C" fn bind(fd: c_int, to: *const sockaddr, len: sockle
         return bound;
     }
     match file.stream() {
-        Some(_) => answer(Err(Errno::INVAL)),
+        // SAFETY: as the program passed it.
+        Some(stream) => answer(unsafe { bind_again(stream, to, len) }),
         // SAFETY: what is not ours is as it was.
         None => unsafe { next::bind(fd, to, len) },
     }
+}
+
+/// What the kernel says of a socket that has a port already: what is wrong with the address comes first.
+///
+/// # Safety
+///
+/// As for `bind`.
+#[cold]
+unsafe fn bind_again(stream: &Stream, to: *const sockaddr, len: socklen_t) -> Outcome<c_int> {
+    let like = stream.kernels_like()?;
+    // SAFETY: the program passes an address of that length.
+    if let Ok(Passed::Inet(at)) = unsafe { read_address(to, len) }
+        && node::has(plain(at).ip())
+    {
+        let _ = rustix::net::sockopt::set_ip_freebind(&like, true);
+    }
+    // Who listens is bound.
+    rustix::net::listen(&like, 0).map_err(|errno| Errno(errno.raw_os_error()))?;
+    // SAFETY: as the program passed it.
+    outcome(unsafe { next::bind(like.as_raw_fd(), to, len) })
 }
 
 /// `listen(2)`.
@@ -105,6 +127,10 @@ pub(crate) unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
     let _inside = Inside::enter();
     match &file.kind {
         Kind::Listener(listener) => listener.set_backlog(backlog),
+        // Who says so will wait for connections, too.
+        Kind::Found(_) => {
+            Found::listen(fd);
+        }
         Kind::Fresh(fresh) => {
             let wants_signals = Mode::wants_signals(fd);
             if let Some(listener) = Listener::beside(fresh, fd, backlog) {
@@ -196,11 +222,41 @@ pub(super) unsafe fn connects_on_node(fd: c_int, to: *const sockaddr, len: sockl
 ///
 /// As for `connect`.
 unsafe fn connect_on_node(fd: c_int, to: *const sockaddr, len: socklen_t) -> Option<Outcome<c_int>> {
+    // SAFETY: as there.
+    let outcome = unsafe { connect_once(fd, to, len) };
+    if matches!(outcome, Some(Err(_))) {
+        give_up(fd);
+    }
+    outcome
+}
+
+/// What has failed to connect, of which the program knows, is a socket like a new one.
+#[cold]
+fn give_up(fd: c_int) {
+    let _inside = Inside::enter();
+    if let Some(file) = table::get(fd)
+        && let Some(stream) = file.stream().filter(|stream| stream.has_failed())
+    {
+        // Otherwise that is done before it is connected once more.
+        let _ = stream.dissolve(&file, fd);
+    }
+}
+
+/// # Safety
+///
+/// As for `connect`.
+unsafe fn connect_once(fd: c_int, to: *const sockaddr, len: socklen_t) -> Option<Outcome<c_int>> {
     let file = table::get(fd).filter(|_| !is_inside())?;
     let _inside = Inside::enter();
     // SAFETY: the program passes an address of that length.
     let to = match unsafe { read_address(to, len) } {
-        Ok(Passed::Inet(to)) => Ok(plain(to)),
+        Ok(Passed::Inet(to)) => match &file.kind {
+            Kind::Fresh(fresh) if check_family(fresh.domain, to, len).is_err() => return None,
+            // To that family the kernel does not connect it.
+            Kind::Fresh(_) if plain(to) != to && Fresh::is_only_ipv6(fd) => return None,
+            Kind::Stream(stream) => check_family(stream.domain, to, len).map(|()| plain(to)),
+            _ => Ok(plain(to)),
+        },
         // SAFETY: as the program passed it.
         Ok(Passed::Unspecified) => return unsafe { disconnect(&file, fd, (to, len)) },
         Err(_) if file.stream().is_none() => return None,
@@ -304,6 +360,18 @@ fn connect_lost(fd: c_int, to: SocketAddr) -> Option<Outcome<c_int>> {
     }
 }
 
+/// Ends an attempt to connect, if there is one.
+fn shut_attempt(fd: c_int, how: c_int) -> Option<c_int> {
+    if is_inside() || !table::has(fd) || !(0..=2).contains(&how) {
+        return None;
+    }
+    let _inside = Inside::enter();
+    let file = table::get(fd)?;
+    let stream = file.stream()?;
+    let is_given_up = stream.is_connecting();
+    is_given_up.then(|| answer(stream.dissolve(&file, fd).map(|_| 0)))
+}
+
 /// `shutdown(2)`.
 ///
 /// # Safety
@@ -311,14 +379,8 @@ fn connect_lost(fd: c_int, to: SocketAddr) -> Option<Outcome<c_int>> {
 /// As there.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
-    if let Some(file) = table::get(fd).filter(|_| !is_inside())
-        && let Some(stream) = file.stream()
-        && (0..=2).contains(&how)
-        && stream.is_connecting()
-    {
-        // The attempt is given up.
-        let _inside = Inside::enter();
-        return answer(stream.dissolve(&file, fd).map(|_| 0));
+    if let Some(given_up) = shut_attempt(fd, how) {
+        return given_up;
     }
     if let Some(shut) = on_stream(fd, |stream| stream.shutdown(how)) {
         return shut;

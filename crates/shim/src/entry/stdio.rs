@@ -15,6 +15,9 @@ const NUMBER_AT: usize = 112;
 /// Where the pointer is to what has not been written yet.
 const PENDING_AT: usize = 32;
 
+/// Where the pointer is to what is there for wide characters.
+const WIDE_AT: usize = 160;
+
 /// The flag in its first word of a stream that keeps nothing.
 const UNBUFFERED: c_int = 2;
 
@@ -171,4 +174,85 @@ pub(crate) unsafe extern "C" fn fclose(stream: *mut FILE) -> c_int {
     let _file = super::descriptors::forget(number);
     // SAFETY: as the program passed it.
     unsafe { next::fclose(stream) }
+}
+
+/// `freopen(3)`.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn freopen(
+    path: *const c_char,
+    mode: *const c_char,
+    stream: *mut FILE,
+) -> *mut FILE {
+    // SAFETY: as the program passed it.
+    unsafe { reopened(stream, || next::freopen(path, mode, stream)) }
+}
+
+/// `freopen(3)` of programs with large files.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn freopen64(
+    path: *const c_char,
+    mode: *const c_char,
+    stream: *mut FILE,
+) -> *mut FILE {
+    // SAFETY: as the program passed it.
+    unsafe { reopened(stream, || next::freopen64(path, mode, stream)) }
+}
+
+/// Has libc open a stream again. What its number was ends, whether libc can do so or not.
+///
+/// # Safety
+///
+/// It is one of the program's streams.
+unsafe fn reopened(stream: *mut FILE, reopen: impl FnOnce() -> *mut FILE) -> *mut FILE {
+    // SAFETY: the caller says so.
+    let number = unsafe { libc::fileno(stream) };
+    if !table::has(number) || is_inside() {
+        return reopen();
+    }
+    // What cannot be written is lost, as there.
+    // SAFETY: the caller says so.
+    unsafe { libc::fflush(stream) };
+    let _inside = Inside::enter();
+    // SAFETY: the caller says so, and the number is still a socket.
+    unsafe { make_plain(stream, number) };
+    let _file = super::descriptors::forget(number);
+    for own in &STANDARD {
+        let _ = own.compare_exchange(stream, core::ptr::null_mut(), Relaxed, Relaxed);
+    }
+    reopen()
+}
+
+/// Makes one of the streams above one that libc can open again: it expects what is there for wide
+/// characters, which such a stream has not. That of another one, which is never closed, takes its place.
+///
+/// # Safety
+///
+/// It is a stream of libc's, of an open number.
+unsafe fn make_plain(stream: *mut FILE, number: c_int) {
+    const NONE: usize = usize::MAX;
+    let wide = |stream: *mut FILE| stream.cast::<u8>().wrapping_add(WIDE_AT).cast::<*mut c_void>();
+    // SAFETY: the structure is libc's and has a pointer there.
+    if unsafe { wide(stream).read() }.addr() != NONE {
+        return;
+    }
+    // SAFETY: the mode is a C string.
+    let other = unsafe { next::fdopen(number, c"r".as_ptr()) };
+    let instead = match other.is_null() {
+        true => core::ptr::null_mut(),
+        // SAFETY: as above. It has no number any more, so that nobody reads or closes it.
+        false => unsafe {
+            other.cast::<u8>().add(NUMBER_AT).cast::<c_int>().write(-1);
+            wide(other).read()
+        },
+    };
+    // SAFETY: as above.
+    unsafe { wide(stream).write(instead) };
 }

@@ -12,10 +12,12 @@ pub(crate) use self::asleep::{falls as falls_asleep, sift, wakes};
 pub(crate) use self::sockets::Sockets;
 
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use core::sync::atomic::{AtomicBool, AtomicU32};
 use std::collections::HashMap;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Instant;
 
 use arc_swap::ArcSwapOption;
@@ -25,7 +27,7 @@ use toehold_posix::errno::{Errno, Outcome};
 use self::asleep::Asleep;
 use crate::file::{File, Kind};
 use crate::readiness::has_synonyms;
-use crate::{next, relay, table};
+use crate::{next, node, relay, table};
 
 /// An epoll instance.
 #[derive(Default)]
@@ -37,12 +39,18 @@ pub(crate) struct Epoll {
     /// Whether the kernel's instance has ever watched anything.
     has_kernels: AtomicBool,
     looked: Mutex<Option<Instant>>,
+    /// The node's events took all the room there was, the last time.
+    was_full: AtomicBool,
     /// Somebody has asked for EPOLLRDNORM or its like.
     synonyms: AtomicBool,
     /// Something may be watched that was the node's in a life that is over.
     lost: AtomicBool,
     /// Held by who makes `sockets`.
     making: Mutex<()>,
+    /// Threads that wait for it, and the kernel's instance for them, once the program has closed
+    /// its number: that may be anything's by now.
+    waiters: AtomicU32,
+    kept: OnceLock<OwnedFd>,
     /// The program has made it, and may have changed it, past the library.
     is_adopted: AtomicBool,
 }
@@ -159,6 +167,24 @@ pub(crate) fn closed(file: &File) {
     });
 }
 
+/// A number of an instance is about to be closed: who waits for it goes on.
+pub(crate) fn keep(file: &File, number: c_int) {
+    if let Some(epoll) = file.epoll().filter(|epoll| epoll.waiters.load(SeqCst) > 0)
+        && let Some(copy) = node::copy(number)
+    {
+        table::own(copy.as_raw_fd());
+        let _ = epoll.kept.set(copy);
+    }
+}
+
+impl Drop for Epoll {
+    fn drop(&mut self) {
+        if let Some(kept) = self.kept.take() {
+            table::disown(kept.as_raw_fd());
+        }
+    }
+}
+
 impl Epoll {
     fn watched(&self) -> MutexGuard<'_, HashMap<c_int, Watched>> {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
@@ -196,7 +222,8 @@ impl Epoll {
 
     /// The kernel's instance watches something. Who waits has to wait for it, too.
     pub(crate) fn note_kernels(&self) {
-        if !self.has_kernels.swap(true, Relaxed)
+        if !self.has_kernels.swap(true, SeqCst)
+            && self.waiters.load(SeqCst) > 0
             && let Some(sockets) = self.present()
         {
             sockets.rouse();

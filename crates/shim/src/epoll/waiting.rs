@@ -1,7 +1,10 @@
 //! Waiting for what an instance watches, the kernel's and the node's at once.
 
 use core::ffi::c_int;
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::AtomicU32;
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::collections::HashMap;
+use std::os::fd::AsRawFd;
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
@@ -13,7 +16,7 @@ use toehold_socket::{Beside, Events};
 use super::sockets::ROUSE;
 use super::{Epoll, sift};
 use crate::answer::outcome;
-use crate::readiness::told;
+use crate::readiness::{USUAL, told};
 use crate::{next, node, table, wait};
 
 /// How many events of the node's are taken at once, at most.
@@ -24,6 +27,22 @@ const KERNELS_TURN: Duration = Duration::from_micros(50);
 
 /// The same while the kernel's instance is kept ready for threads that are still to leave it.
 const LEAVING: Duration = Duration::from_millis(1);
+
+/// One of those who wait.
+struct Waiter<'a>(&'a AtomicU32);
+
+impl<'a> Waiter<'a> {
+    fn new(waiters: &'a AtomicU32) -> Self {
+        waiters.fetch_add(1, SeqCst);
+        Waiter(waiters)
+    }
+}
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, SeqCst);
+    }
+}
 
 impl Epoll {
     /// Whether it has something to tell of the node's.
@@ -41,7 +60,9 @@ impl Epoll {
         timeout: Option<Duration>,
     ) -> Outcome<c_int> {
         let began = Instant::now();
+        let _waiter = Waiter::new(&self.waiters);
         loop {
+            let number = self.present_number(number);
             let left = timeout.map(|timeout| timeout.saturating_sub(began.elapsed()));
             match self.wait_with_lost(number, events, left) {
                 Err(Errno::NETDOWN) => {}
@@ -70,14 +91,27 @@ impl Epoll {
     ) -> Outcome<c_int> {
         self.take_over();
         let (lost, rest) = self.tell_lost(events);
-        if lost == 0 {
+        let first = self.take_kernels_first(number, rest)?;
+        let rest = &mut rest[first..];
+        if lost + first == 0 {
             return self.wait_for_both(number, rest, timeout);
         }
         let others = match rest.is_empty() {
             true => Ok(0),
             false => self.wait_for_both(number, rest, Some(Duration::ZERO)),
         };
-        Ok(lost as c_int + others.unwrap_or(0))
+        Ok((lost + first) as c_int + others.unwrap_or(0))
+    }
+
+    /// The kernel's come first, in half of the room, after the node's have taken all of it: who
+    /// always has as much there would never hear of them.
+    fn take_kernels_first(&self, number: c_int, events: &mut [epoll_event]) -> Outcome<usize> {
+        if !self.was_full.load(Relaxed) {
+            return Ok(0);
+        }
+        self.was_full.store(false, Relaxed);
+        let room = events.len().div_ceil(2);
+        Ok(self.take_kernels(number, &[], &mut events[..room])?.0)
     }
 
     fn wait_for_both(
@@ -89,8 +123,7 @@ impl Epoll {
         let sockets = self.sockets()?;
         let began = Instant::now();
         let left = || timeout.map(|timeout| timeout.saturating_sub(began.elapsed()));
-        let mut has_kernels = self.has_kernels.load(Relaxed);
-        let synonyms = self.synonyms.load(Relaxed);
+        let mut has_kernels = self.has_kernels.load(SeqCst);
         let mut taken = Events::with_capacity(events.len().min(MOST));
         // The kernel's descriptors are looked at before anybody waits.
         let mut span = if has_kernels {
@@ -100,6 +133,7 @@ impl Epoll {
         };
         let mut are_leaving = false;
         loop {
+            let number = self.present_number(number);
             let beside = [Beside::new(table::borrow(&number), PollFlags::IN)];
             let beside = &beside[..usize::from(has_kernels && !are_leaving)];
             wait::on(&sockets.poll, &mut taken, span, beside)?;
@@ -108,13 +142,21 @@ impl Epoll {
                 continue;
             }
             let told_of = taken.iter().filter(|event| event.token() != ROUSE);
+            let names = self.names_asked(&taken);
             let mut count = 0;
             for (event, place) in told_of.zip(events.iter_mut()) {
+                let data = event.token().0 as u64;
+                let asked = names
+                    .as_ref()
+                    .map_or(USUAL, |names| names.get(&data).copied().unwrap_or(USUAL));
                 *place = epoll_event {
-                    events: told(event, synonyms),
-                    u64: event.token().0 as u64,
+                    events: told(event, asked),
+                    u64: data,
                 };
                 count += 1;
+            }
+            if has_kernels && count == events.len() {
+                self.was_full.store(true, Relaxed);
             }
             if has_kernels && count < events.len() && (count == 0 || self.is_kernels_turn()) {
                 let (ours, kernels) = events.split_at_mut(count);
@@ -122,7 +164,7 @@ impl Epoll {
                 count += taken;
                 are_leaving = rouses && self.has_sleepers();
             }
-            has_kernels = self.has_kernels.load(Relaxed);
+            has_kernels = self.has_kernels.load(SeqCst);
             span = left();
             if count > 0 || span.is_some_and(|span| span.is_zero()) {
                 return Ok(count as c_int);
@@ -131,6 +173,25 @@ impl Epoll {
                 span = Some(span.unwrap_or(LEAVING).min(LEAVING));
             }
         }
+    }
+
+    /// By which names events are asked for, by what the program knows them by. `None`: by the usual ones.
+    fn names_asked(&self, taken: &Events) -> Option<HashMap<u64, u32>> {
+        if taken.is_empty() || !self.synonyms.load(Relaxed) {
+            return None;
+        }
+        let mut names: HashMap<u64, u32> = taken.iter().map(|event| (event.token().0 as u64, 0)).collect();
+        for watched in self.watched().values() {
+            if let Some(asked) = names.get_mut(&watched.data) {
+                *asked |= watched.events;
+            }
+        }
+        Some(names)
+    }
+
+    /// By what the kernel knows it, whose number was given.
+    fn present_number(&self, number: c_int) -> c_int {
+        self.kept.get().map_or(number, AsRawFd::as_raw_fd)
     }
 
     fn is_kernels_turn(&self) -> bool {
@@ -155,6 +216,7 @@ impl Epoll {
             return Ok((0, false));
         }
         let most = events.len().min(c_int::MAX as usize) as c_int;
+        let number = self.present_number(number);
         // SAFETY: there is room for so many.
         let taken = outcome(unsafe { next::epoll_wait(number, events.as_mut_ptr(), most, 0) })?;
         let (count, rouses) = sift(self, number, &mut events[..taken as usize]);

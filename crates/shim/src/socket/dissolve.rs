@@ -5,13 +5,10 @@ use core::ffi::c_int;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Duration;
 
 use rustix::fs::OFlags;
 use rustix::io::DupFlags;
 use toehold_posix::errno::{Errno, Outcome};
-use toehold_posix::options::Meaning;
-use toehold_socket::SocketOption;
 
 use super::owner::Owner;
 use super::{Fresh, Stream};
@@ -23,14 +20,17 @@ impl Stream {
     /// of the kernel's in its place, at all of its numbers.
     pub(crate) fn dissolve(&self, file: &File, number: c_int) -> Outcome<Arc<File>> {
         let from = self.local().ok().filter(|_| self.bound);
+        self.history.forget_peek();
         let socket = self.history.shadow(self.domain)?;
         let bound = from.is_some_and(|from| bind(&socket, self.domain, from));
         if self.is_nonblocking() {
             let _ = rustix::fs::fcntl_setfl(&socket, OFlags::NONBLOCK);
         }
-        // The stack resets what is closed so.
-        let _ = self.apply(Meaning::Stack(SocketOption::Linger(Some(Duration::ZERO))));
+        // As in the kernel, the port stays in the name of what is bound no more.
+        let former = self.local().ok().filter(|_| !bound);
+        self.end();
         let fresh = Fresh::again(self.domain, &self.history, bound);
+        fresh.note_former_port(former.map_or(0, |former| former.port()));
         let fresh = Arc::new(File::new(Kind::Fresh(fresh)));
         let numbers = match file.numbers().count() {
             1 => vec![number],

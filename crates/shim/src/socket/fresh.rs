@@ -2,7 +2,7 @@
 
 use core::ffi::c_int;
 use core::mem::offset_of;
-use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU16, Ordering::Relaxed};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use libc::socklen_t;
 use rustix::fs::OFlags;
 use rustix::net::{AddressFamily, sockopt};
 use toehold_posix::errno::{Errno, Outcome};
-use toehold_posix::options::{Meaning, meaning};
+use toehold_posix::options::Meaning;
 use toehold_socket::{ConnectOptions, Node, Settings, SocketOption, TcpStream};
 
 use super::options::is_never_without_effect;
@@ -29,12 +29,14 @@ pub(crate) struct Fresh {
     any_port: AtomicBool,
     /// The program knows where it is bound to.
     named: AtomicBool,
-    /// It is bound to something that only the kernel has.
+    /// The program has done to it what only the kernel knows of.
     kernels: AtomicBool,
     /// Another process may have it, too.
     shared: AtomicBool,
     /// The kernel has begun to connect it, and the program has not been told the outcome.
     attempted: AtomicBool,
+    /// The port of the connection that it was before, which it does not have any more; 0: there was none.
+    former_port: AtomicU16,
 }
 
 impl Fresh {
@@ -48,6 +50,7 @@ impl Fresh {
             kernels: AtomicBool::new(false),
             shared: AtomicBool::new(false),
             attempted: AtomicBool::new(false),
+            former_port: AtomicU16::new(0),
         }
     }
 
@@ -88,9 +91,15 @@ impl Fresh {
     /// socket to the kernel, if it says which way packets go.
     pub(crate) fn note_option(&self, level: c_int, name: c_int, value: &[u8]) {
         self.history.note(level, name, value);
-        if meaning(level, name, value).is_err() && is_for_kernel(level, name) {
-            self.kernels.store(true, Relaxed);
-        }
+    }
+
+    /// The program is told the port of a connection that is over.
+    pub(super) fn note_former_port(&self, port: u16) {
+        self.former_port.store(port, Relaxed);
+    }
+
+    pub(crate) fn former_port(&self) -> u16 {
+        self.former_port.load(Relaxed)
     }
 
     /// It is bound, to a port of the kernel's choice if the program has asked for `any_port`.
@@ -133,7 +142,12 @@ impl Fresh {
 
     /// Whether only the kernel can do what the program has asked for.
     pub(crate) fn is_for_kernel(&self) -> bool {
-        self.kernels.load(Relaxed)
+        self.kernels.load(Relaxed) || self.history.any(is_for_kernel)
+    }
+
+    /// Whether IPv4 addresses are not to be written as IPv6 ones.
+    pub(crate) fn is_only_ipv6(number: c_int) -> bool {
+        sockopt::ipv6_v6only(table::borrow(&number)) == Ok(true)
     }
 
     /// The settings for the node's stack.
@@ -162,9 +176,7 @@ impl Fresh {
 
     /// The last that is not the stack's affair.
     pub(super) fn other_options(&self) -> Vec<Meaning> {
-        let mut options = self.history.meanings();
-        options.retain(|option| !matches!(option, Meaning::Stack(_)));
-        options
+        self.history.other_meanings()
     }
 
     /// From which ports it may leave, if the program has said so.
@@ -246,6 +258,9 @@ impl Fresh {
     #[cold]
     fn pass_on(&self, owner: &Owner, made: &File, number: c_int, is_connected: bool) {
         owner.has(number);
+        if let Some(stream) = made.stream() {
+            stream.note_marked();
+        }
         if owner.is_told_all && is_connected {
             relay::to_kernel(number);
         } else if let Some(stream) = made.stream() {
@@ -282,14 +297,47 @@ fn target(to: SocketAddr) -> SocketAddr {
     }
 }
 
+/// SO_BINDTOIFINDEX, which libc does not name.
+const SO_BINDTOIFINDEX: c_int = 62;
+
 /// Options that no node has, and whose absence would change where packets go, or whose they are.
-fn is_for_kernel(level: c_int, name: c_int) -> bool {
-    is_never_without_effect(level, name)
-        || (level, name) == (libc::SOL_SOCKET, libc::SO_BINDTODEVICE)
-        || (level == libc::IPPROTO_IP && [libc::IP_TRANSPARENT, libc::IP_OPTIONS].contains(&name))
+fn is_for_kernel(level: c_int, name: c_int, value: &[u8]) -> bool {
+    let is_set = value.iter().any(|byte| *byte != 0);
+    match (level, name) {
+        // A name that is empty binds to none.
+        (libc::SOL_SOCKET, libc::SO_BINDTODEVICE) => value.first().is_some_and(|byte| *byte != 0),
+        (libc::SOL_SOCKET, SO_BINDTOIFINDEX) => is_set,
+        (libc::IPPROTO_IP, libc::IP_TRANSPARENT | libc::IP_OPTIONS) => is_set,
+        _ => is_never_without_effect(level, name),
+    }
 }
 
 /// A span of a `timeval` option as the node's sockets have it.
 pub(super) fn limit(span: Duration) -> Option<Duration> {
     (!span.is_zero()).then_some(span)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_bound_to_no_device_is_not_the_kernels() {
+        let fresh = Fresh::new(libc::AF_INET);
+        let bind = |name: &[u8]| fresh.note_option(libc::SOL_SOCKET, libc::SO_BINDTODEVICE, name);
+        for (name, is_kernels) in [
+            (&b""[..], false),
+            (&[0; 4], false),
+            (b"lo\0", true),
+            (b"\0lo", false),
+        ] {
+            bind(name);
+            assert_eq!(fresh.is_for_kernel(), is_kernels, "{name:?}");
+        }
+        fresh.note_option(libc::SOL_SOCKET, SO_BINDTOIFINDEX, &256_i32.to_ne_bytes());
+        assert!(fresh.is_for_kernel());
+        fresh.note_option(libc::SOL_SOCKET, SO_BINDTOIFINDEX, &0_i32.to_ne_bytes());
+        fresh.note_option(libc::SOL_SOCKET, libc::SO_MARK, &7_i32.to_ne_bytes());
+        assert!(!fresh.is_for_kernel());
+    }
 }

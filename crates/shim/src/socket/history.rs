@@ -66,11 +66,32 @@ impl History {
             named == (libc::SOL_SOCKET, libc::SO_PRIORITY) || named == (libc::IPPROTO_IP, libc::IP_TOS)
         };
         let has_priority = settings.iter().any(of_priority);
+        let is_opened_fast =
+            |setting: &Setting| (setting.level, setting.name) == (libc::IPPROTO_TCP, libc::TCP_FASTOPEN);
+        let has_fast = settings.iter().any(is_opened_fast);
         let history = History(Mutex::new(settings));
+        if has_fast {
+            history.note(libc::IPPROTO_TCP, libc::TCP_FASTOPEN, &[0; size_of::<c_int>()]);
+        }
         if has_priority {
             history.note(libc::SOL_SOCKET, libc::SO_PRIORITY, &[0; size_of::<c_int>()]);
         }
         history
+    }
+
+    /// Of what is dissolved, the kernel keeps no place to peek at.
+    pub(super) fn forget_peek(&self) {
+        let peek = |level, name, _: &[u8]| (level, name) == (libc::SOL_SOCKET, libc::SO_PEEK_OFF);
+        if self.any(peek) {
+            self.note(libc::SOL_SOCKET, libc::SO_PEEK_OFF, &(-1_i32).to_ne_bytes());
+        }
+    }
+
+    /// Whether anything was set that is such.
+    pub(super) fn any(&self, is_such: impl Fn(c_int, c_int, &[u8]) -> bool) -> bool {
+        let settings = self.settings();
+        let mut settings = settings.iter();
+        settings.any(|setting| is_such(setting.level, setting.name, &setting.value))
     }
 
     /// Whether a switch is on; `None` if nobody has touched it.
@@ -110,6 +131,13 @@ impl History {
             .iter()
             .filter_map(|setting| meaning(setting.level, setting.name, &setting.value).ok());
         meanings.collect()
+    }
+
+    /// What of that is not the stack's affair.
+    pub(super) fn other_meanings(&self) -> Vec<Meaning> {
+        let mut meanings = self.meanings();
+        meanings.retain(|meaning| !matches!(meaning, Meaning::Stack(_)));
+        meanings
     }
 
     /// Sets the same of a socket of the kernel's.

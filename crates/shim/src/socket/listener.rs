@@ -1,10 +1,10 @@
 //! Listeners: of the kernel's for those who come from elsewhere, and of the node's.
 
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicI32, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicI32, Ordering::Relaxed};
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -24,9 +24,11 @@ pub(crate) struct Listener {
     pub(crate) domain: c_int,
     history: History,
     /// What connections have from it that is no affair of the stack's.
-    others: Vec<Meaning>,
+    others: Mutex<Vec<Meaning>>,
     pub(crate) mode: Mode,
     backlog: AtomicI32,
+    /// Another process was sent the kernel's.
+    is_given: AtomicBool,
     /// Who comes from the engine, which accepts the node's connections if nobody waits for
     /// them there: the program may wait for the kernel's, past the library.
     pub(crate) behind: Option<Behind>,
@@ -60,9 +62,10 @@ impl Listener {
             inner,
             domain: fresh.domain,
             history,
-            others: fresh.other_options(),
+            others: Mutex::new(fresh.other_options()),
             mode: Mode::new(),
             backlog: AtomicI32::new(backlog),
+            is_given: AtomicBool::new(false),
             taking: Mutex::new(()),
         })
     }
@@ -79,9 +82,10 @@ impl Listener {
             inner,
             domain,
             history,
-            others: Vec::new(),
+            others: Mutex::default(),
             mode: Mode::inherited(number),
             backlog: AtomicI32::new(c_int::MAX),
+            is_given: AtomicBool::new(false),
             taking: Mutex::new(()),
         }
     }
@@ -96,16 +100,12 @@ impl Listener {
     /// A process that is sent the kernel's has no way to know of the node's beside it. So who comes
     /// to that one from now on, and who waits there, is connected to the kernel's, which both have.
     pub(crate) fn give(&self, number: c_int) {
-        /// The engine takes them in much less, as long as the kernel's has room.
-        const LONGEST: Duration = Duration::from_millis(100);
+        self.is_given.store(true, Relaxed);
         if Behind::forward(&self.inner, self.domain, number, Which::All).is_none() {
             return;
         }
         // Who closes this one next would reset those that wait.
-        let began = Instant::now();
-        while began.elapsed() < LONGEST && self.inner.readiness().is_ok_and(|ready| ready.readable) {
-            std::thread::sleep(Duration::from_micros(100));
-        }
+        wait_until(|| !self.inner.readiness().is_ok_and(|ready| ready.readable));
     }
 
     /// A further `listen`.
@@ -153,7 +153,7 @@ impl Listener {
     pub(crate) fn accept(&self) -> Outcome<(Stream, SocketAddr)> {
         let (inner, peer) = self.inner.try_accept().map_err(Errno::from)?;
         let stream = Stream::accepted(inner, self.domain, &self.history);
-        for option in &self.others {
+        for option in &*self.others() {
             stream.apply(*option)?;
         }
         Ok((stream, plain(peer)))
@@ -178,9 +178,15 @@ impl Listener {
     /// The kernel has taken an option, for the connections to come.
     pub(crate) fn note_option(&self, level: c_int, name: c_int, value: &[u8]) {
         self.history.note(level, name, value);
-        if let Ok(Meaning::Stack(option)) = meaning(level, name, value) {
-            let _ = self.inner.set_option(option);
+        match meaning(level, name, value) {
+            Ok(Meaning::Stack(option)) => drop(self.inner.set_option(option)),
+            Ok(_) => *self.others() = self.history.other_meanings(),
+            Err(_) => {}
         }
+    }
+
+    fn others(&self) -> MutexGuard<'_, Vec<Meaning>> {
+        self.others.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The kernel's does not listen any more, nor does the node's: it is a bound socket, as it
@@ -212,6 +218,28 @@ impl Listener {
             // It is closed, or what else is wrong, the call says.
             _ => self.mode.without_waiting(number, take),
         }
+    }
+}
+
+impl Drop for Listener {
+    /// Whoever was sent the kernel's may be about to listen on the node as well: until then, who
+    /// comes there finds this one only, from which the engine leads them on.
+    fn drop(&mut self) {
+        if !*self.is_given.get_mut() {
+            return;
+        }
+        let Ok(at) = self.inner.local_addr() else { return };
+        let listeners = || node::with(|node| node.listeners_at(at).map_err(Errno::from));
+        wait_until(|| listeners() != Ok(1));
+    }
+}
+
+/// Waits for what others do in much less, if they do it.
+fn wait_until(is_so: impl Fn() -> bool) {
+    const LONGEST: Duration = Duration::from_millis(100);
+    let began = Instant::now();
+    while began.elapsed() < LONGEST && !is_so() {
+        std::thread::sleep(Duration::from_micros(100));
     }
 }
 

@@ -11,8 +11,11 @@ use libc::{
     TCP_CONGESTION, TCP_CORK, TCP_INFO, TCP_KEEPCNT, TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_MAXSEG, TCP_NODELAY,
     TCP_QUICKACK, TCP_USER_TIMEOUT,
 };
+use toehold_posix::address;
 use toehold_posix::errno::{Errno, Outcome};
-use toehold_posix::options::{Meaning, TCP_INQ, TCP_NOTSENT_LOWAT, meaning, said_of_buffer};
+use toehold_posix::options::{
+    Meaning, SO_RCVTIMEO_NEW, SO_SNDTIMEO_NEW, TCP_INQ, TCP_NOTSENT_LOWAT, meaning, said_of_buffer,
+};
 use toehold_socket::State;
 
 use super::Stream;
@@ -22,34 +25,16 @@ use crate::next;
 /// TCP_AO_ADD_KEY, TCP_AO_DEL_KEY and TCP_AO_INFO, which libc does not name yet.
 const AUTHENTICATION: [c_int; 3] = [38, 39, 40];
 
-/// Options of all sockets that change nothing on a node. What stands for a connection has
-/// stood for others before, and is not asked.
-const OF_ALL_SOCKETS: [c_int; 8] = [
-    libc::SO_BROADCAST,
-    libc::SO_BUSY_POLL,
-    libc::SO_DEBUG,
-    libc::SO_DONTROUTE,
-    libc::SO_MARK,
-    libc::SO_MAX_PACING_RATE,
-    libc::SO_NO_CHECK,
-    libc::SO_PRIORITY,
+/// Options of all sockets that what stands for a connection has itself: filters, which lie in the
+/// program's memory when they are set and no longer, and what is of this one socket alone. It
+/// has stood for others before, and is a Unix socket: so it is not asked for anything else.
+const OF_DESCRIPTOR: [c_int; 5] = [
+    libc::SO_ATTACH_FILTER,
+    libc::SO_ATTACH_BPF,
+    libc::SO_DETACH_FILTER,
+    libc::SO_COOKIE,
+    libc::SO_MEMINFO,
 ];
-
-/// Options of Unix sockets. What stands for a connection is one, which a TCP socket is not.
-const OF_UNIX_SOCKETS: [c_int; 5] = [
-    libc::SO_PASSCRED,
-    libc::SO_PASSSEC,
-    libc::SO_PEERGROUPS,
-    SO_PASSPIDFD,
-    SO_PEERPIDFD,
-];
-const SO_PASSPIDFD: c_int = 76;
-const SO_PEERPIDFD: c_int = 77;
-
-/// Whether what stands for a connection is not asked.
-fn is_shadows(name: c_int) -> bool {
-    OF_ALL_SOCKETS.contains(&name) || OF_UNIX_SOCKETS.contains(&name)
-}
 
 /// Options that the kernel would take, and that must not be taken if they have no effect.
 pub(super) fn is_never_without_effect(level: c_int, name: c_int) -> bool {
@@ -60,6 +45,8 @@ pub(super) fn is_never_without_effect(level: c_int, name: c_int) -> bool {
 /// Where an option's value is.
 pub(crate) enum Value {
     Bytes(Vec<u8>),
+    /// The same of what is as long as the program says, or longer.
+    Whole(Vec<u8>),
     /// With the descriptor that stands for the connection, as of any socket.
     Descriptor,
     /// With a socket of the kernel's that the same was set of.
@@ -80,11 +67,22 @@ impl Stream {
         }
         match meaning(level, name, value) {
             Ok(Meaning::LocalPorts(..) | Meaning::Nothing) => Some(self.set_shadow(level, name, value)),
+            // Before Linux 6.10, TCP had none.
+            Ok(meaning @ Meaning::PeekBehind(_)) => {
+                let set = self.set_shadow(level, name, value);
+                Some(set.and_then(|set| self.apply(meaning).map(|()| set)))
+            }
             Ok(meaning) => Some(self.apply(meaning).map(|()| {
                 self.history.note(level, name, value);
                 0
             })),
-            Err(Errno::NOPROTOOPT) if level == SOL_SOCKET && !is_shadows(name) => None,
+            Err(Errno::NOPROTOOPT) if level == SOL_SOCKET && OF_DESCRIPTOR.contains(&name) => {
+                if self.history.switch(SOL_SOCKET, libc::SO_LOCK_FILTER) == Some(true) {
+                    return Some(Err(Errno::PERM));
+                }
+                self.note_marked();
+                None
+            }
             Err(Errno::NOPROTOOPT) => Some(self.set_shadow(level, name, value)),
             Err(errno) => Some(Err(errno)),
         }
@@ -131,13 +129,19 @@ impl Stream {
                 self.settings()?.traffic_class().into()
             }
             IPPROTO_IPV6 if self.domain == AF_INET6 && name == libc::IPV6_MTU => self.path_mtu()?,
+            IPPROTO_IPV6 if self.domain == AF_INET6 && name == libc::IPV6_ADDRFORM => self.family()?,
             _ => return self.shadow(),
         };
         Ok(Value::Bytes(bytes(number)))
     }
 
     fn shadow(&self) -> Outcome<Value> {
-        self.history.shadow(self.domain).map(Value::Shadow)
+        self.kernels_like().map(Value::Shadow)
+    }
+
+    /// A socket of the kernel's that the same was set of, to say what one of TCP's says.
+    pub(crate) fn kernels_like(&self) -> Outcome<OwnedFd> {
+        self.history.shadow(self.domain)
     }
 
     fn path_mtu(&self) -> Outcome<c_int> {
@@ -145,6 +149,13 @@ impl Stream {
         match info.state {
             State::Closed => Err(Errno::NOTCONN),
             _ => Ok(info.path_mtu.into()),
+        }
+    }
+
+    fn family(&self) -> Outcome<c_int> {
+        match self.inner.info().map_err(Errno::from)?.state {
+            State::Established => Ok(self.domain),
+            _ => Err(Errno::NOTCONN),
         }
     }
 
@@ -173,9 +184,16 @@ impl Stream {
             SO_RCVLOWAT => settings.receive_low_water() as c_int,
             // The kernel remembers a span that does not count any more.
             SO_LINGER => return self.shadow(),
-            SO_RCVTIMEO | SO_SNDTIMEO => {
+            // The kernel rounds a span that was set.
+            SO_RCVTIMEO | SO_RCVTIMEO_NEW if self.has_set([SO_RCVTIMEO, SO_RCVTIMEO_NEW]) => {
+                return self.shadow();
+            }
+            SO_SNDTIMEO | SO_SNDTIMEO_NEW if self.has_set([SO_SNDTIMEO, SO_SNDTIMEO_NEW]) => {
+                return self.shadow();
+            }
+            SO_RCVTIMEO | SO_RCVTIMEO_NEW | SO_SNDTIMEO | SO_SNDTIMEO_NEW => {
                 let span = match name {
-                    SO_RCVTIMEO => self.inner.read_timeout(),
+                    SO_RCVTIMEO | SO_RCVTIMEO_NEW => self.inner.read_timeout(),
                     _ => self.inner.write_timeout(),
                 };
                 let span = span.map_err(Errno::from)?.unwrap_or_default();
@@ -186,10 +204,18 @@ impl Stream {
             SO_PEERCRED => {
                 return Ok(Value::Bytes([0, -1, -1].map(c_int::to_ne_bytes).concat()));
             }
-            _ if is_shadows(name) => return self.shadow(),
-            _ => return Ok(Value::Descriptor),
+            libc::SO_PEERNAME => return Ok(Value::Whole(address::bytes(self.peer()?, self.domain))),
+            libc::SO_PEEK_OFF => self.peek_behind.load(Relaxed),
+            _ if OF_DESCRIPTOR.contains(&name) => return Ok(Value::Descriptor),
+            _ => return self.shadow(),
         };
         Ok(Value::Bytes(bytes(number)))
+    }
+
+    /// Whether one of these options of all sockets was set.
+    fn has_set(&self, names: [c_int; 2]) -> bool {
+        self.history
+            .any(|level, name, _| level == SOL_SOCKET && names.contains(&name))
     }
 
     fn tcp_option(&self, name: c_int) -> Outcome<Value> {

@@ -84,6 +84,7 @@ impl Stream {
     /// Has whoever owns the connection's descriptor by now signalled when urgent data come.
     #[cold]
     pub(crate) fn signal_owner(&self, number: c_int) {
+        self.note_marked();
         if let Some(messenger) = messenger(&Target::of(number)) {
             // As on a system that has no such signals.
             let _ = self.inner.signal_owner(messenger);

@@ -1,7 +1,7 @@
 //! Connections of the node's, as the program's descriptors.
 
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, Ordering::Relaxed};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -23,6 +23,8 @@ mod phase {
     pub(super) const CONNECTED: u8 = 1;
     /// It has been told that there is no connection.
     pub(super) const FAILED: u8 = 2;
+    /// It has ended the connection by another `connect`, maybe while calls wait for it.
+    pub(super) const DISSOLVED: u8 = 3;
 }
 
 /// Whether it is known what a call does that has nothing to read.
@@ -44,6 +46,8 @@ pub(crate) struct Stream {
     mode: AtomicU8,
     /// Whether calls say how much is left to be read (TCP_INQ).
     pub(crate) reports_unread: AtomicBool,
+    /// How many bytes calls that peek leave out (SO_PEEK_OFF); less than zero: that is off.
+    pub(super) peek_behind: AtomicI32,
     /// Another process may have the descriptor, and the library did not see how.
     shared: AtomicBool,
     pub(super) history: History,
@@ -62,6 +66,7 @@ impl Stream {
             nonblocking: AtomicBool::new(false),
             mode: AtomicU8::new(mode::UNSURE),
             reports_unread: AtomicBool::new(false),
+            peek_behind: AtomicI32::new(-1),
             shared: AtomicBool::new(false),
             history: History::default(),
             bound: false,
@@ -102,6 +107,11 @@ impl Stream {
     /// The program has closed its last number, of which this is a copy.
     pub(crate) fn keep_last(&self, descriptor: OwnedFd) {
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(descriptor);
+    }
+
+    /// The program has set of the descriptor what stays with it.
+    pub(crate) fn note_marked(&self) {
+        self.inner.mark_descriptor();
     }
 
     /// Another process has got the descriptor, or may have.
@@ -167,6 +177,17 @@ impl Stream {
         errno
     }
 
+    /// Whether the program has been told that there is no connection.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.phase.load(Relaxed) == phase::FAILED
+    }
+
+    /// Ends the connection, for calls that wait for it, too.
+    pub(super) fn end(&self) {
+        self.phase.store(phase::DISSOLVED, Relaxed);
+        let _ = self.inner.disconnect();
+    }
+
     pub(crate) fn is_connecting(&self) -> bool {
         let info = self.inner.info();
         info.is_ok_and(|info| matches!(info.state, State::SynSent | State::SynReceived))
@@ -212,13 +233,17 @@ impl Stream {
     /// Receives without waiting, if that has to be asked for.
     #[inline(never)]
     fn receive_first(&self, buffers: &mut [IoSliceMut<'_>], flags: c_int) -> Outcome<isize> {
-        if self.is_nonblocking() {
+        if self.is_nonblocking() || flags & libc::MSG_DONTWAIT != 0 {
             return self.receive_once(buffers, flags);
         }
-        let mut first = [0];
-        let looking = libc::MSG_PEEK | libc::MSG_DONTWAIT;
-        let there = self.receive_once(&mut [IoSliceMut::new(&mut first)], looking);
-        if there == Err(Errno::AGAIN) && flags & libc::MSG_DONTWAIT == 0 {
+        let looking = ReceiveOptions {
+            peek: true,
+            nonblocking: true,
+            all: false,
+        };
+        let there = self.inner.receive_with(&mut [IoSliceMut::new(&mut [0])], looking);
+        let there = there.map_err(|error| self.reason(error));
+        if there == Err(Errno::AGAIN) {
             let _ = self
                 .mode
                 .compare_exchange(mode::UNSURE, mode::ASKS, Relaxed, Relaxed);
@@ -233,7 +258,15 @@ impl Stream {
             nonblocking: flags & libc::MSG_DONTWAIT != 0,
             all: flags & libc::MSG_WAITALL != 0,
         };
-        let received = self.inner.receive_with(buffers, options).map_err(Errno::from)?;
+        let behind = self.peek_behind.load(Relaxed);
+        let received = match usize::try_from(behind) {
+            Ok(behind) if options.peek => self.inner.peek_behind(behind, buffers, options),
+            _ => self.inner.receive_with(buffers, options),
+        };
+        let received = received.map_err(|error| self.reason(error))?;
+        if behind >= 0 {
+            self.move_peek(received, options.peek);
+        }
         if received == 0 && buffers.iter().all(|buffer| buffer.is_empty()) {
             return self.receive_nothing(options);
         }
@@ -242,6 +275,28 @@ impl Stream {
             if options.peek { 0 } else { received as u64 },
         );
         Ok(received as isize)
+    }
+
+    /// Who has peeked goes on behind that, and what is received is not peeked at any more.
+    #[cold]
+    fn move_peek(&self, received: usize, peek: bool) {
+        let received = received.min(c_int::MAX as usize) as c_int;
+        let moved = |behind: c_int| match peek {
+            true => behind.saturating_add(received),
+            false => (behind - received).max(0),
+        };
+        let change = |behind| (behind >= 0).then(|| moved(behind));
+        let _ = self.peek_behind.fetch_update(Relaxed, Relaxed, change);
+    }
+
+    /// Why nothing is received.
+    #[cold]
+    fn reason(&self, error: io::Error) -> Errno {
+        match Errno::from(error) {
+            // The program has ended the connection meanwhile.
+            Errno::CONNRESET if self.phase.load(Relaxed) == phase::DISSOLVED => Errno::PIPE,
+            errno => errno,
+        }
     }
 
     /// Waits as a call that receives something, and as in the kernel does not say whether there was
@@ -290,6 +345,9 @@ impl Stream {
     /// Sends; see `sendmsg(2)` for the flags. SIGPIPE is the caller's affair.
     #[inline]
     pub(crate) fn send(&self, buffers: &[IoSlice<'_>], flags: c_int) -> Outcome<isize> {
+        if flags & libc::MSG_FASTOPEN != 0 {
+            self.open_again()?;
+        }
         let options = SendOptions {
             urgent: flags & libc::MSG_OOB != 0,
             more: flags & libc::MSG_MORE != 0,
@@ -299,6 +357,16 @@ impl Stream {
         let sent = self.inner.send_with(buffers, options).map_err(Errno::from)?;
         count(Counter::BytesSent, sent as u64);
         Ok(sent as isize)
+    }
+
+    /// MSG_FASTOPEN is to connect first.
+    #[cold]
+    fn open_again(&self) -> Outcome<()> {
+        match self.connect_again()? {
+            // Without an address to connect to.
+            true => Err(Errno::INVAL),
+            false => Ok(()),
+        }
     }
 
     /// Has a piece of at most so many bytes written where it waits to be sent. `None`: it is to be
@@ -347,6 +415,10 @@ impl Stream {
             Meaning::SendTimeout(span) => self.inner.set_write_timeout(limit(span)).map_err(Errno::from),
             Meaning::ReportUnread(on) => {
                 self.reports_unread.store(on, Relaxed);
+                Ok(())
+            }
+            Meaning::PeekBehind(bytes) => {
+                self.peek_behind.store(bytes, Relaxed);
                 Ok(())
             }
             // Its port is chosen.

@@ -269,13 +269,13 @@ impl Node {
         self.shared.relayed(descriptor)
     }
 
-    /// Whether a program of this node listens for connections to an address and port.
+    /// How many listeners programs of this node have for connections to an address and port.
     ///
     /// # Errors
     ///
     /// `NetworkDown` if the node is gone.
-    pub fn listens_at(&self, local: SocketAddr) -> io::Result<bool> {
-        Ok(self.shared.enter(0)?.stack.listens_at(local))
+    pub fn listeners_at(&self, local: SocketAddr) -> io::Result<usize> {
+        Ok(self.shared.enter(0)?.stack.listeners_at(local))
     }
 
     /// Whether an address is one of the node's own, or loops back to it.

@@ -15,7 +15,7 @@ use super::TcpStream;
 use super::connection::Connection;
 use super::least::Begun;
 use super::operations::Connect;
-use crate::error::{from_socket, timed_out};
+use crate::error::{from_socket, timed_out, would_block};
 
 /// How one call receives.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -93,6 +93,38 @@ impl TcpStream {
         self.connection.receive_rest(buffers, begun)
     }
 
+    /// Peeks behind so many bytes (SO_PEEK_OFF); with MSG_WAITALL, until the buffers are full.
+    ///
+    /// # Errors
+    ///
+    /// As for reading; `WouldBlock` if there is nothing behind them.
+    pub fn peek_behind(
+        &self,
+        bytes: usize,
+        buffers: &mut [IoSliceMut<'_>],
+        options: ReceiveOptions,
+    ) -> io::Result<usize> {
+        /// More than any receive queue holds.
+        const MOST: usize = 64 << 20;
+        let room: usize = buffers.iter().map(|buffer| buffer.len()).sum();
+        let mut all = vec![0; bytes.saturating_add(room).min(MOST)];
+        let waits = !options.nonblocking && self.connection.waits();
+        let least = if options.all { all.len() } else { bytes + 1 };
+        let mut into = [IoSliceMut::new(&mut all)];
+        let peeked = match waits {
+            true => self.receive_at_least(least, &mut into, true)?,
+            false => self.receive_some(&mut into, true, false)?,
+        };
+        if peeked <= bytes && room > 0 {
+            let is_over = self.connection.with(|shard, id| {
+                let unread = shard.stack.readable_bytes(id)?;
+                Ok(unread <= bytes && shard.stack.readiness(id).read_closed)
+            });
+            return if is_over? { Ok(0) } else { Err(would_block()) };
+        }
+        Ok(scatter(&all[bytes.min(peeked)..peeked], buffers))
+    }
+
     fn peek_into(
         &self,
         buffers: &mut [IoSliceMut<'_>],
@@ -102,13 +134,7 @@ impl TcpStream {
         let room = buffers.iter().map(|buffer| buffer.len()).sum();
         let mut bytes = vec![0; room];
         let peeked = self.connection.receive(&mut bytes, flags, waits)?;
-        let mut rest = &bytes[..peeked];
-        for buffer in buffers {
-            let (now, later) = rest.split_at(rest.len().min(buffer.len()));
-            buffer[..now.len()].copy_from_slice(now);
-            rest = later;
-        }
-        Ok(peeked)
+        Ok(scatter(&bytes[..peeked], buffers))
     }
 
     /// Sends what the buffers hold.
@@ -170,6 +196,21 @@ impl TcpStream {
         result.ok_or_else(timed_out)?.map_err(from_socket)
     }
 
+    /// Ends the connection, of which the peer sees a reset, and with it all calls that wait for it, in all
+    /// processes that have it.
+    ///
+    /// # Errors
+    ///
+    /// `NetworkDown` if the node is gone.
+    pub fn disconnect(&self) -> io::Result<()> {
+        self.connection.with(|shard, id| {
+            shard.tick();
+            shard.stack.disconnect(id)?;
+            shard.respond();
+            Ok(())
+        })
+    }
+
     /// The stream's descriptor, for whoever makes copies of it for a program and sees all
     /// of them closed. The stream has none until it is [put back](TcpStream::put_back), and
     /// must get it back before it is dropped, or it is closed only when this process ends.
@@ -179,6 +220,12 @@ impl TcpStream {
         Arc::get_mut(&mut self.connection)?.holder_mut()?.lend()
     }
 
+    /// The program has set something of the descriptor that another connection would have from it:
+    /// it stands for this one alone.
+    pub fn mark_descriptor(&self) {
+        self.connection.mark_descriptor();
+    }
+
     /// Gives back the last copy of the descriptor. `shared`: another process may have copies
     /// that were not seen to be made, beside those of forks.
     pub fn put_back(&mut self, descriptor: OwnedFd, shared: bool) {
@@ -186,4 +233,15 @@ impl TcpStream {
             holder.put_back(descriptor, shared);
         }
     }
+}
+
+/// Copies bytes into buffers, one after the other. How many those were.
+fn scatter(bytes: &[u8], buffers: &mut [IoSliceMut<'_>]) -> usize {
+    let mut rest = bytes;
+    for buffer in buffers {
+        let (now, later) = rest.split_at(rest.len().min(buffer.len()));
+        buffer[..now.len()].copy_from_slice(now);
+        rest = later;
+    }
+    bytes.len() - rest.len()
 }

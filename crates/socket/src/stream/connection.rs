@@ -104,6 +104,13 @@ impl Connection {
         descriptor.map_err(from_holder)
     }
 
+    /// Its descriptor stands for nothing else any more.
+    pub(super) fn mark_descriptor(&self) {
+        if let Some(holder) = &self.holder {
+            holder.mark();
+        }
+    }
+
     /// Its holder, for as long as it is the only handle.
     pub(super) fn holder_mut(&mut self) -> Option<&mut Holder> {
         self.holder.as_mut()

@@ -84,9 +84,10 @@ impl Connection {
             if !full {
                 break;
             }
-            // An error, or the end of the stream, is for the next call.
+            // An error, the end of the stream, or what is behind a mark is for the next call.
             let readiness = shard.stack.readiness(self.id);
-            if readiness.error || shard.stack.readable_bytes(self.id) == Ok(0) {
+            let at_mark = shard.stack.at_mark(self.id) == Ok(true);
+            if readiness.error || at_mark || shard.stack.readable_bytes(self.id) == Ok(0) {
                 break;
             }
             let Ok(received) = shard.stack.receive(self.id, buffer, ReceiveFlags::default()) else {

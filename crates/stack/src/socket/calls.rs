@@ -75,9 +75,9 @@ impl Stack {
         Ok(SocketAddr::new(address.into(), port))
     }
 
-    /// Whether this stack listens for connections to an address and port.
-    pub fn listens_at(&self, local: SocketAddr) -> bool {
-        self.tcp.listens_at(local.ip().into(), local.port())
+    /// How many listeners this stack has for connections to an address and port.
+    pub fn listeners_at(&self, local: SocketAddr) -> usize {
+        self.tcp.listeners_at(local.ip().into(), local.port())
     }
 
     /// Whether an address is one of this stack's own, or loops back to it.
@@ -344,6 +344,17 @@ impl Stack {
         tcp.abort(index);
         tcp.leave_neighbor(&mut self.ip, index);
         tcp.free_if_done(index);
+        Ok(())
+    }
+
+    /// Ends a connection with a reset, and tells whoever has it and waits.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`; `Taken` if another thread writes at the moment.
+    pub fn disconnect(&mut self, id: ConnectionId) -> Result<(), SocketError> {
+        let index = self.tcp.enter(id)?;
+        self.tcp.disconnect(index);
         Ok(())
     }
 

@@ -202,10 +202,11 @@ impl Tcp {
         sharing(preferred).nth(chosen)
     }
 
-    /// Whether there is a listener for connections to an address and port.
-    pub(crate) fn listens_at(&self, address: Address, port: u16) -> bool {
+    /// How many listeners there are for connections to an address and port.
+    pub(crate) fn listeners_at(&self, address: Address, port: u16) -> usize {
         self.listeners_on(port)
-            .any(|index| self.listeners[index as usize].takes(address, port))
+            .filter(|&index| self.listeners[index as usize].takes(address, port))
+            .count()
     }
 
     /// Indices of the listeners whose port falls into the same bucket.

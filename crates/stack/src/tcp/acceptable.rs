@@ -116,7 +116,8 @@ impl Tcp {
             State::SynReceived if pcb.has(flag::PASSIVE) => None,
             State::SynReceived => Some(SocketError::ConnectionRefused),
             State::CloseWait => Some(SocketError::BrokenPipe),
-            State::Closing | State::LastAck => None,
+            // Also after both have sent all: as in Linux, who waits for its own end to be acknowledged
+            // is told that it was not.
             _ => Some(SocketError::ConnectionReset),
         };
         self.note_fast_open_reset(cx.now, index);

@@ -78,6 +78,15 @@ impl Tcp {
     /// Ends the connection at once, with a reset if the peer knows of it.
     //= RFC 9293 §3.10.5 (ABORT)
     pub(crate) fn abort(&mut self, index: u32) {
+        self.reset(index, None);
+    }
+
+    /// The same for a connection that the program does not let go of: its calls say so.
+    pub(crate) fn disconnect(&mut self, index: u32) {
+        self.reset(index, Some(SocketError::ConnectionReset));
+    }
+
+    fn reset(&mut self, index: u32, error: Option<SocketError>) {
         self.touch(index);
         let pcb = &mut self.pcbs[index];
         if pcb.state() == State::Closed {
@@ -86,7 +95,7 @@ impl Tcp {
         if pcb.state() != State::SynSent {
             pcb.set(flag::RESET);
         }
-        self.finish(index, None);
+        self.finish(index, error);
         self.mark_ready(index);
     }
 

@@ -24,7 +24,7 @@ impl Tcp {
         remote: (Address, u16),
         settings: Settings,
     ) -> Result<ConnectionId, SocketError> {
-        if remote.1 == 0 || remote.0.is_unspecified() {
+        if remote.0.is_unspecified() {
             return Err(SocketError::InvalidInput);
         }
         let address = if local.0.is_unspecified() {

@@ -18,6 +18,18 @@ const PROBE_SLACK_NS: u64 = 2_000_000;
 /// on Linux.
 const CORK_NS: u64 = 200_000_000;
 
+/// So many times a SYN is repeated before the time between two grows, as Linux does since 6.5
+/// (`tcp_syn_linear_timeouts`): whose queue is full has room again soon, more often than not.
+const SYNS_AT_ONCE: u8 = 4;
+
+/// The timeouts of a connection that its timer is not backed off for.
+fn at_once_of(pcb: &Pcb) -> u8 {
+    match pcb.state() {
+        State::SynSent => SYNS_AT_ONCE,
+        _ => 0,
+    }
+}
+
 impl Tcp {
     /// The earliest point at which [`Tcp::handle_timeout`] has something to do.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
@@ -104,7 +116,7 @@ impl Tcp {
     }
 
     fn syn_timeout(&mut self, cx: &mut Context<'_>, index: u32) {
-        let limit = self.config.syn_retries;
+        let limit = self.config.syn_retries + at_once_of(&self.pcbs[index]);
         let deferral = match self.pcbs[index].is_awaited() {
             true => self.deferral(index),
             false => 0,
@@ -213,7 +225,8 @@ impl Tcp {
 
     /// Retransmission timeout with its backoff, in nanoseconds.
     pub(crate) fn timeout_ns(&self, pcb: &Pcb) -> u64 {
-        pcb.rtt.rto(&self.rto_bounds, pcb.backoff)
+        let backoff = pcb.backoff.saturating_sub(at_once_of(pcb));
+        pcb.rtt.rto(&self.rto_bounds, backoff)
     }
 
     /// Sets the retransmission timer to what the connection now needs. Called

@@ -128,6 +128,12 @@ fn start(arguments: &Arguments, program: PathBuf) -> Result<ExitCode> {
         .env(run::PRELOAD, run::preload(&library, former.as_deref()))
         .env(run::FABRIC, stay.fabric().path())
         .env(run::NODE, stay.node());
+    for (variable, told) in run::SANITIZERS {
+        command.env(
+            variable,
+            run::relaxed(told, std::env::var_os(variable).as_deref()),
+        );
+    }
     match &usage {
         Some(usage) => command.env(run::STATS, usage.path()),
         None => command.env_remove(run::STATS),

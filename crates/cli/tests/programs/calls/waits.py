@@ -344,6 +344,26 @@ def closed():
             os.close(reader)
             os.close(writer)
     near, far = pair()
+    instance = select.epoll()
+    instance.register(near, select.EPOLLIN)
+    reader, writer = os.pipe()
+    instance.register(reader, select.EPOLLIN)
+    for sends, takes in (
+        (lambda: far.send(b"x"), lambda: near.recv(1)),
+        (lambda: os.write(writer, b"x"), lambda: os.read(reader, 1)),
+    ):
+        copy = os.dup(instance.fileno())
+        waits = threading.Thread(target=lambda: show("goes on", len(instance.poll(10))))
+        waits.start()
+        soon()
+        os.close(instance.fileno())
+        sends()
+        waits.join()
+        takes()
+        os.dup2(copy, instance.fileno())
+        os.close(copy)
+    os.close(reader)
+    os.close(writer)
     far.send(b"x")
     soon()
     reader, writer = os.pipe()
@@ -355,6 +375,27 @@ def closed():
     soon()
     os.dup2(near.fileno(), reader)
     waits.join()
+    os.close(reader)
+    os.close(writer)
+
+
+def in_turn():
+    """Who takes one event at a time hears of everybody, whoever else is always ready."""
+    reader, writer = os.pipe()
+    os.write(writer, b"x")
+    for ready in range(1, 3):
+        pairs = [pair() for _ in range(ready)]
+        for _, far in pairs:
+            far.send(b"x")
+        soon()
+        numbers = [near.fileno() for near, _ in pairs] + [reader]
+        with select.epoll() as instance:
+            for number in numbers:
+                instance.register(number, select.EPOLLIN)
+            found = {instance.poll(10, 1)[0][0] for _ in range(50)}
+            show("one at a time", [number in found for number in numbers])
+            found = {number for _ in range(50) for number, _ in instance.poll(10, ready)}
+            show("some at a time", [number in found for number in numbers])
     os.close(reader)
     os.close(writer)
 
@@ -373,6 +414,7 @@ for part in (
     one_of_several,
     deferred,
     closed,
+    in_turn,
 ):
     show(part.__name__)
     part()

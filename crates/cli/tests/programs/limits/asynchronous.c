@@ -1,7 +1,9 @@
-/* Connections that libc reads and writes beside the program. */
+/* Connections that libc, or the kernel, reads and writes beside the program. */
 
 #include "ends.h"
 #include <aio.h>
+#include <linux/aio_abi.h>
+#include <sys/syscall.h>
 
 static void finish(struct aiocb *request, const char *what)
 {
@@ -10,6 +12,52 @@ static void finish(struct aiocb *request, const char *what)
     say("suspended", aio_suspend(list, 1, &limit));
     say(what, aio_error(request));
     say("bytes", aio_return(request));
+}
+
+/* One request to the kernel, and what becomes of it. */
+static void submit(aio_context_t context, struct iocb request, const char *what, int other)
+{
+    struct iocb *list[] = {&request};
+    struct io_event event = {0};
+    struct timespec limit = {20, 0};
+    MUST(syscall(SYS_io_submit, context, 1L, list));
+    if (other >= 0)
+        MUST(send(other, "hello", 5, MSG_NOSIGNAL));
+    say("events", syscall(SYS_io_getevents, context, 1L, 1L, &event, &limit));
+    /* Who is woken up is told of more than it has asked for. */
+    say(what, request.aio_lio_opcode == IOCB_CMD_POLL ? event.res & POLLIN : event.res);
+}
+
+/* By system calls, as libaio makes them. */
+static void by_number(int listens)
+{
+    int ends[2];
+    char bytes[6] = "";
+    aio_context_t context = 0;
+    pair(listens, ends);
+    MUST(syscall(SYS_io_setup, 16L, &context));
+    struct iocb waits = {.aio_fildes = ends[1], .aio_lio_opcode = IOCB_CMD_POLL, .aio_buf = POLLIN};
+    submit(context, waits, "polled", ends[0]);
+    struct iocb reads = {.aio_fildes = ends[1],
+                         .aio_lio_opcode = IOCB_CMD_PREAD,
+                         .aio_buf = (unsigned long)bytes,
+                         .aio_nbytes = 5};
+    submit(context, reads, "read", -1);
+    say("the same", !memcmp(bytes, "hello", 5));
+    struct iocb writes = reads;
+    writes.aio_fildes = ends[0];
+    writes.aio_lio_opcode = IOCB_CMD_PWRITE;
+    submit(context, writes, "written", -1);
+    say("received", MUST(recv(ends[1], bytes, 5, MSG_WAITALL)));
+    struct iocb accepts = {.aio_fildes = listens, .aio_lio_opcode = IOCB_CMD_POLL, .aio_buf = POLLIN};
+    int other = connected();
+    submit(context, accepts, "polled", -1);
+    close(other);
+    close(MUST(accept(listens, NULL, NULL)));
+    exchange(ends);
+    say("none", syscall(SYS_io_submit, context, -1L, NULL) < 0 ? errno : 0);
+    say("nowhere", syscall(SYS_io_submit, context, 1L, NULL) < 0 ? errno : 0);
+    MUST(syscall(SYS_io_destroy, context));
 }
 
 int main(void)
@@ -36,6 +84,7 @@ int main(void)
         /* Other calls go on as they did. */
         exchange(ends);
     }
+    by_number(listens);
     say("over", 0);
     return 0;
 }

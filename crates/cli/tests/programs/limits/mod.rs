@@ -161,6 +161,86 @@ fn a_listener_that_a_shell_inherits_is_the_programs() {
     says_the_same(MODES, "shell", 22);
 }
 
+const MARKS: &str = include_str!("marks.c");
+
+/// What stands for a connection had the options, the owner, the flags and the user that the program had
+/// set of the one before.
+#[test]
+#[ignore = "needs root, cc"]
+fn later_connections_have_nothing_of_former_ones() {
+    says_the_same(MARKS, "later", 105);
+}
+
+/// Those of the newer kind were taken, and calls waited for ever.
+#[test]
+#[ignore = "needs cc"]
+fn time_is_limited_by_options_of_both_kinds() {
+    says_the_same(MARKS, "timeouts", 2);
+}
+
+/// A socket that was bound to no device was the kernel's, and connections knew of no interfaces.
+#[test]
+#[ignore = "needs cc"]
+fn sockets_that_ask_for_interfaces_are_the_nodes() {
+    says_the_same(MARKS, "devices", 4);
+}
+
+/// A socket of IPv4 was connected to an address of IPv6.
+#[test]
+#[ignore = "needs cc"]
+fn addresses_are_of_the_sockets_family() {
+    says_the_same(MARKS, "addresses", 2);
+}
+
+/// It was over for ever: it had a peer's end to be read, and did not listen.
+#[test]
+#[ignore = "needs cc"]
+fn a_socket_that_was_refused_is_as_new() {
+    says_the_same(MARKS, "refused", 2);
+}
+
+/// They waited for ever.
+#[test]
+#[ignore = "needs cc"]
+fn calls_are_ended_by_a_thread_that_dissolves_the_connection() {
+    says_the_same(MARKS, "dissolved", 2);
+}
+
+/// Calls with several buffers read past the mark, and those that do not wait never did.
+#[test]
+#[ignore = "needs cc"]
+fn urgent_data_end_what_is_read_before_them() {
+    says_the_same(MARKS, "urgent", 4);
+}
+
+#[test]
+#[ignore = "needs cc, Linux 6.10"]
+fn who_peeks_goes_on_behind_what_was_peeked_at() {
+    says_the_same(MARKS, "peeked", 1);
+}
+
+/// All had the names that one of them had asked for.
+#[test]
+#[ignore = "needs cc"]
+fn events_have_the_names_that_each_asks_for() {
+    says_the_same(MARKS, "events", 8);
+}
+
+/// nmap took the name for an address, and scanned nobody.
+#[test]
+#[ignore = "needs cc"]
+fn names_of_nodes_are_no_numbers() {
+    alike(0, |place| {
+        let program = compile(place, "cc", MARKS);
+        let name = if place.nodes.is_some() {
+            "server"
+        } else {
+            "localhost"
+        };
+        place.says(&[&program, "names", name])
+    });
+}
+
 const PROCESSES: &str = include_str!("processes.c");
 
 #[test]
@@ -194,6 +274,13 @@ fn children_with_little_memory_have_connections() {
 fn functions_are_looked_up() {
     // What comes from libc's own handle is libc's.
     says_the_same(PROCESSES, "lookup", 2);
+}
+
+/// The child was ended by a signal: it was outside of the library while that attached anew.
+#[test]
+#[ignore = "needs cc"]
+fn the_first_call_of_a_child_shuts_the_connection() {
+    says_the_same(PROCESSES, "shut", 3);
 }
 
 const USERS: &str = include_str!("users.c");
@@ -235,7 +322,7 @@ fn a_sandbox_that_begins_as_chromiums_does_has_connections() {
 #[test]
 #[ignore = "needs cc"]
 fn connections_are_read_and_written_beside_the_program() {
-    says_the_same(include_str!("asynchronous.c"), "", 2);
+    says_the_same(include_str!("asynchronous.c"), "", 3);
 }
 
 const NESTED: &str = include_str!("nested.c");
@@ -297,4 +384,41 @@ fn addresses_of_memory_that_cannot_be_used_are_errors() {
 #[ignore = "needs cc"]
 fn connections_are_passed_in_several_messages_at_once() {
     says_the_same(WRONG, "passed", 2);
+}
+
+/// Some ended the program by a signal, others closed what was to stay.
+#[test]
+#[ignore = "needs cc"]
+fn what_the_kernel_refuses_changes_nothing() {
+    says_the_same(include_str!("numbers.c"), "", 5);
+}
+
+const MOVED: &str = include_str!("moved.c");
+
+/// The last bytes were held back for more of the file, which there was not.
+#[test]
+#[ignore = "needs cc"]
+fn the_end_of_a_file_is_sent_at_once() {
+    says_the_same(MOVED, "files", 10);
+}
+
+/// What was taken out of the pipe was lost with the connection.
+#[test]
+#[ignore = "needs cc"]
+fn bytes_that_cannot_be_sent_stay_in_their_pipe() {
+    says_the_same(MOVED, "pipes", 1);
+}
+
+/// The program was ended by a signal.
+#[test]
+#[ignore = "needs cc"]
+fn streams_on_connections_are_opened_again() {
+    says_the_same(MOVED, "streams", 5);
+}
+
+/// They went past the library.
+#[test]
+#[ignore = "needs cc"]
+fn functions_have_other_names() {
+    says_the_same(MOVED, "names", 1);
 }

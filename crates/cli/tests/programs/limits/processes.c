@@ -173,6 +173,27 @@ static void looked_up(void)
     }
 }
 
+/* The first thing that a child does with the connection is to shut it. */
+static void shut(void)
+{
+    int ends[2], status;
+    char byte;
+    listens = listener();
+    for (int how = 0; how < 3; how++) {
+        pair(listens, ends);
+        pid_t child = MUST(fork());
+        if (child == 0) {
+            MUST(shutdown(ends[0], how));
+            _exit(0);
+        }
+        MUST(waitpid(child, &status, 0));
+        say("child", status);
+        say("received", recv(how == SHUT_WR ? ends[1] : ends[0], &byte, 1, 0));
+        close(ends[0]);
+        close(ends[1]);
+    }
+}
+
 int main(int count, char **words)
 {
     const char *what = count > 1 ? words[1] : "";
@@ -189,6 +210,8 @@ int main(int count, char **words)
         limited();
     else if (!strcmp(what, "lookup"))
         looked_up();
+    else if (!strcmp(what, "shut"))
+        shut();
     else {
         int ends[2];
         listens = listener();

@@ -11,10 +11,14 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use crate::callers::{Callers, Forwarded};
 
+/// Processes that may accept from one listener and have been told who calls, at most.
+const TABLES: usize = 8;
+
 /// Where a listener of the kernel's is reached, and who was told so.
 pub(in crate::engine::host) struct Forward {
     listener: SocketAddr,
-    callers: Callers,
+    /// Of each program that has it, the one that said so last first.
+    callers: Vec<Arc<Callers>>,
     pub(super) which: Forwarded,
 }
 
@@ -51,11 +55,22 @@ impl Forward {
         }
         let forward = Forward {
             listener: address,
-            callers,
+            callers: vec![Arc::new(callers)],
             which,
         };
         // If it is an address of the kernel's, there is no way but within the kernel.
         forward.socket().map(|_| forward)
+    }
+
+    /// The same for those programs, too, that had the listener before: any of them may accept.
+    pub(super) fn and_before(&self, former: &Forward) -> Forward {
+        let mut callers = self.callers.clone();
+        for table in &former.callers {
+            if callers.len() < TABLES && !callers.iter().any(|known| known.is_same(table)) {
+                callers.push(Arc::clone(table));
+            }
+        }
+        Forward { callers, ..*self }
     }
 
     /// A socket at the listener's address.
@@ -79,7 +94,9 @@ impl Forward {
         let socket = forward.socket()?;
         let port = SocketAddr::try_from(rustix::net::getsockname(&socket)?)?.port();
         sockopt::set_tcp_nodelay(&socket, true)?;
-        forward.callers.note(port, local, peer);
+        for callers in &forward.callers {
+            callers.note(port, local, peer);
+        }
         let caller = Caller {
             socket,
             port,
@@ -111,6 +128,8 @@ impl Caller {
 
 impl Drop for Caller {
     fn drop(&mut self) {
-        self.forward.callers.forget(self.port);
+        for callers in &self.forward.callers {
+            callers.forget(self.port);
+        }
     }
 }

@@ -49,8 +49,10 @@ impl Carrier {
             Forwarded::Unattended => Some(Standby::new(holder, shard.now)),
         };
         let token = LISTENERS | Token::from(holder);
-        // Another process has another table.
         let former = self.listeners.get(&token).filter(|former| former.id == id);
+        let forward = former.map_or(Arc::clone(&forward), |former| {
+            Arc::new(forward.and_before(&former.forward))
+        });
         let listener = Listener {
             id,
             forward,

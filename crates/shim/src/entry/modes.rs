@@ -1,0 +1,52 @@
+//! `fchmod`, `fchown` and `flock`: what they do to what stands for a connection stays with it.
+
+use core::ffi::c_int;
+
+use libc::{gid_t, mode_t, uid_t};
+
+use crate::inside::is_inside;
+use crate::{next, table};
+
+/// Notes that something was done to what stands for a connection, if it is one.
+fn marked(fd: c_int, done: c_int) -> c_int {
+    if done == 0
+        && let Some(file) = table::get(fd).filter(|_| !is_inside())
+        && let Some(stream) = file.stream()
+    {
+        stream.note_marked();
+    }
+    done
+}
+
+/// `fchmod(2)`.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn fchmod(fd: c_int, mode: mode_t) -> c_int {
+    // SAFETY: plain numbers.
+    marked(fd, unsafe { next::fchmod(fd, mode) })
+}
+
+/// `fchown(2)`.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn fchown(fd: c_int, user: uid_t, group: gid_t) -> c_int {
+    // SAFETY: plain numbers.
+    marked(fd, unsafe { next::fchown(fd, user, group) })
+}
+
+/// `flock(2)`.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn flock(fd: c_int, operation: c_int) -> c_int {
+    // SAFETY: plain numbers.
+    marked(fd, unsafe { next::flock(fd, operation) })
+}
