@@ -336,8 +336,8 @@ def closed():
             waits = threading.Thread(target=lambda: show(call.__name__, said(call, number, reader)))
             waits.start()
             soon()
+            # At once, since who is woken in between is told of the first.
             os.close(number)
-            soon()
             os.write(writer, b"x")
             waits.join()
             show("not open", said(call, number, reader))

@@ -214,7 +214,7 @@ fn urgent_data_end_what_is_read_before_them() {
 }
 
 #[test]
-#[ignore = "needs cc, Linux 6.10"]
+#[ignore = "needs cc"]
 fn who_peeks_goes_on_behind_what_was_peeked_at() {
     says_the_same(MARKS, "peeked", 1);
 }
