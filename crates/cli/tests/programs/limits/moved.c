@@ -156,7 +156,7 @@ static void other_names(void)
     ends[0] = MUST(socket(AF_INET, SOCK_STREAM, 0));
     MUST(__connect(ends[0], (struct sockaddr *)&here, sizeof here));
     ends[1] = MUST(accept(listens, NULL, NULL));
-    say("sent", MUST(__send(ends[0], "hel", 3, MSG_NOSIGNAL)));
+    say("sent", MUST(__send(ends[0], "one", 3, MSG_NOSIGNAL)));
     say("sent", MUST(__write(ends[0], "lo", 2)));
     struct pollfd polled = {ends[1], POLLIN, 0};
     say("polled", __poll(&polled, 1, 20000));

@@ -41,9 +41,9 @@ impl Process {
     /// The same, but for what an allocator may have needed once more: some bytes a request
     /// would be seen.
     fn check_against(&self, before: &Process) {
-        // Whoever asked an engine just before may have had one more of it.
+        // Whoever asks an engine has one more of it for a moment, on a busy machine for longer.
         let descriptors = (self.descriptors, before.descriptors);
-        assert!(descriptors.0 <= descriptors.1, "{descriptors:?} descriptors");
+        assert!(descriptors.0 <= descriptors.1 + 2, "{descriptors:?} descriptors");
         assert!(
             self.mappings <= before.mappings + 2,
             "{self:?}, before {before:?}"
