@@ -92,7 +92,7 @@ impl Epoll {
         self.take_over();
         let (lost, rest) = self.tell_lost(events);
         let first = self.take_kernels_first(number, rest)?;
-        let rest = &mut rest[first..];
+        let (kernels, rest) = rest.split_at_mut(first);
         if lost + first == 0 {
             return self.wait_for_both(number, rest, timeout);
         }
@@ -100,7 +100,8 @@ impl Epoll {
             true => Ok(0),
             false => self.wait_for_both(number, rest, Some(Duration::ZERO)),
         };
-        Ok((lost + first) as c_int + others.unwrap_or(0))
+        let others = untold(kernels, &mut rest[..others.unwrap_or(0) as usize]);
+        Ok((lost + first + others) as c_int)
     }
 
     /// The kernel's come first, in half of the room, after the node's have taken all of it: who
@@ -220,16 +221,21 @@ impl Epoll {
         // SAFETY: there is room for so many.
         let taken = outcome(unsafe { next::epoll_wait(number, events.as_mut_ptr(), most, 0) })?;
         let (count, rouses) = sift(self, number, &mut events[..taken as usize]);
-        // What is in both can be ready in both.
-        let mut kept = 0;
-        for index in 0..count {
-            let event = events[index];
-            let is_same = |told: &epoll_event| { told.u64 } == event.u64 && { told.events } == event.events;
-            if !told.iter().any(is_same) {
-                events[kept] = event;
-                kept += 1;
-            }
-        }
-        Ok((kept, rouses))
+        Ok((untold(told, &mut events[..count]), rouses))
     }
+}
+
+/// Moves what was not told of already to the front: what is in both can be ready in both. How many
+/// those are.
+fn untold(told: &[epoll_event], events: &mut [epoll_event]) -> usize {
+    let mut kept = 0;
+    for index in 0..events.len() {
+        let event = events[index];
+        let is_same = |told: &epoll_event| { told.u64 } == event.u64 && { told.events } == event.events;
+        if !told.iter().any(is_same) {
+            events[kept] = event;
+            kept += 1;
+        }
+    }
+    kept
 }
