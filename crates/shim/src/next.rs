@@ -162,7 +162,7 @@ next! {
     fn fexecve(fd: c_int, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
     fn posix_spawn(child: *mut pid_t, path: *const c_char, actions: *const c_void, attributes: *const c_void, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
     fn posix_spawnp(child: *mut pid_t, path: *const c_char, actions: *const c_void, attributes: *const c_void, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
-    fn gethostbyname_r(name: *const c_char, entry: *mut hostent, buffer: *mut c_char, len: size_t, found: *mut *mut hostent, error: *mut c_int) -> c_int;
+    fn gethostbyname2_r(name: *const c_char, family: c_int, entry: *mut hostent, buffer: *mut c_char, len: size_t, found: *mut *mut hostent, error: *mut c_int) -> c_int;
     fn vasprintf(text: *mut *mut c_char, format: *const c_char, arguments: *mut c_void) -> c_int;
     fn __vasprintf_chk(text: *mut *mut c_char, flag: c_int, format: *const c_char, arguments: *mut c_void) -> c_int;
     fn vdprintf(fd: c_int, format: *const c_char, arguments: *mut c_void) -> c_int;

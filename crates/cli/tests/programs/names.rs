@@ -33,6 +33,43 @@ lines = [line.split() for line in open('/etc/hosts')]
 print([sys.argv[2], sys.argv[1]] in lines or sys.argv[1] == 'nobody')
 ";
 
+/// What libc says of a host, by each of its ways: the first with memory of its own.
+const ASKED: &str = "
+import ctypes, errno, socket, sys
+class Host(ctypes.Structure):
+    _fields_ = [('name', ctypes.c_char_p), ('aliases', ctypes.POINTER(ctypes.c_char_p)), ('family', ctypes.c_int),
+                ('length', ctypes.c_int), ('addresses', ctypes.POINTER(ctypes.POINTER(ctypes.c_ubyte)))]
+libc = ctypes.CDLL(None)
+name, address = sys.argv[1].encode(), sys.argv[2]
+def right(host, family):
+    numbers = bytes(host.addresses[0][:host.length])
+    return host.name == name and host.family == family and socket.inet_ntop(family, numbers) == address
+for call in libc.gethostbyname, libc.gethostbyname2:
+    call.restype = ctypes.POINTER(Host)
+print(right(libc.gethostbyname(name)[0], socket.AF_INET))
+print(right(libc.gethostbyname2(name, socket.AF_INET)[0], socket.AF_INET))
+for call, family in (libc.gethostbyname_r, ()), (libc.gethostbyname2_r, (socket.AF_INET,)):
+    for room in 0, 5, 1000:
+        entry, found, error = Host(), ctypes.POINTER(Host)(), ctypes.c_int()
+        buffer = ctypes.create_string_buffer(b'.' * (room + 8), room + 8)
+        done = call(name, *family, ctypes.byref(entry), buffer, ctypes.c_size_t(room), ctypes.byref(found), ctypes.byref(error))
+        print(errno.errorcode.get(done), bool(found) and right(entry, socket.AF_INET), buffer.raw[room:] == b'.' * 8)
+print(socket.gethostbyname_ex(sys.argv[1])[0] == sys.argv[1], socket.getaddrinfo(sys.argv[1], None, socket.AF_INET, flags=socket.AI_CANONNAME)[0][3] == sys.argv[1])
+";
+
+#[test]
+#[ignore = "needs python3"]
+fn hosts_have_the_names_by_which_they_were_asked_for() {
+    alike(0, |place: &Place| {
+        let name = if place.nodes.is_some() {
+            "server"
+        } else {
+            "localhost"
+        };
+        place.says(&["python3", "-c", ASKED, name, place.address()])
+    });
+}
+
 /// They found nobody.
 #[test]
 #[ignore = "needs python3, libcares.so.2"]

@@ -1,6 +1,7 @@
 //! Names of nodes are names of hosts.
 
 use core::ffi::{CStr, c_char, c_int};
+use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::ffi::CString;
 
 use libc::{addrinfo, hostent, size_t};
@@ -83,6 +84,31 @@ unsafe fn name_as_asked(found: *mut addrinfo, name: *const c_char) {
     }
 }
 
+/// Bytes of a name that [`gethostbyname`] gives, with the zero at its end, at most: a node's is shorter.
+const NAME: usize = 256;
+
+/// An answer in memory of libc's own, which the next one takes, has the node's name, and not its
+/// number.
+///
+/// # Safety
+///
+/// `found` is libc's, or null, and `name` a C string.
+unsafe fn named(found: *mut hostent, name: *const c_char) -> *mut hostent {
+    static LAST: [AtomicU8; NAME] = [const { AtomicU8::new(0) }; NAME];
+    // SAFETY: the caller says so.
+    if let Some(found) = unsafe { found.as_mut() } {
+        // SAFETY: the caller says so.
+        let name = unsafe { CStr::from_ptr(name) }.to_bytes_with_nul();
+        if name.len() <= NAME {
+            LAST.iter()
+                .zip(name)
+                .for_each(|(last, &byte)| last.store(byte, Relaxed));
+            found.h_name = LAST.as_ptr().cast_mut().cast();
+        }
+    }
+    found
+}
+
 /// `gethostbyname(3)`.
 ///
 /// # Safety
@@ -91,10 +117,12 @@ unsafe fn name_as_asked(found: *mut addrinfo, name: *const c_char) {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn gethostbyname(name: *const c_char) -> *mut hostent {
     // SAFETY: the program passes a name.
-    let address = unsafe { address(name, libc::AF_INET) };
-    let name = address.as_ref().map_or(name, |address| address.as_ptr());
-    // SAFETY: as the program passed it, but for the name.
-    unsafe { next::gethostbyname(name) }
+    match unsafe { address(name, libc::AF_INET) } {
+        // SAFETY: a C string; libc's answer is as it is said there, and so is the name.
+        Some(address) => unsafe { named(next::gethostbyname(address.as_ptr()), name) },
+        // SAFETY: as the program passed it.
+        None => unsafe { next::gethostbyname(name) },
+    }
 }
 
 /// `gethostbyname2(3)`.
@@ -105,10 +133,12 @@ pub(crate) unsafe extern "C" fn gethostbyname(name: *const c_char) -> *mut hoste
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn gethostbyname2(name: *const c_char, family: c_int) -> *mut hostent {
     // SAFETY: the program passes a name.
-    let address = unsafe { address(name, family) };
-    let name = address.as_ref().map_or(name, |address| address.as_ptr());
-    // SAFETY: as the program passed it, but for the name.
-    unsafe { next::gethostbyname2(name, family) }
+    match unsafe { address(name, family) } {
+        // SAFETY: a C string; libc's answer is as it is said there, and so is the name.
+        Some(address) => unsafe { named(next::gethostbyname2(address.as_ptr(), family), name) },
+        // SAFETY: as the program passed it.
+        None => unsafe { next::gethostbyname2(name, family) },
+    }
 }
 
 /// `gethostbyname_r(3)`.
@@ -125,9 +155,45 @@ pub(crate) unsafe extern "C" fn gethostbyname_r(
     found: *mut *mut hostent,
     error: *mut c_int,
 ) -> c_int {
+    // SAFETY: as the program passed it.
+    unsafe { gethostbyname2_r(name, libc::AF_INET, entry, buffer, len, found, error) }
+}
+
+/// `gethostbyname2_r(3)`.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn gethostbyname2_r(
+    name: *const c_char,
+    family: c_int,
+    entry: *mut hostent,
+    buffer: *mut c_char,
+    len: size_t,
+    found: *mut *mut hostent,
+    error: *mut c_int,
+) -> c_int {
     // SAFETY: the program passes a name.
-    let address = unsafe { address(name, libc::AF_INET) };
-    let name = address.as_ref().map_or(name, |address| address.as_ptr());
-    // SAFETY: as the program passed it, but for the name.
-    unsafe { next::gethostbyname_r(name, entry, buffer, len, found, error) }
+    let Some(address) = (unsafe { address(name, family) }) else {
+        // SAFETY: as the program passed it.
+        return unsafe { next::gethostbyname2_r(name, family, entry, buffer, len, found, error) };
+    };
+    // The node's name is at the end of the room, which is too small if there is none for libc then.
+    // SAFETY: the program passes a name.
+    let name = unsafe { CStr::from_ptr(name) }.to_bytes_with_nul();
+    let rest = len.saturating_sub(name.len());
+    // SAFETY: as the program passed it, but for the name and with less room.
+    let done = unsafe { next::gethostbyname2_r(address.as_ptr(), family, entry, buffer, rest, found, error) };
+    // SAFETY: libc has written there.
+    if done == 0 && !unsafe { *found }.is_null() {
+        // SAFETY: of the room, libc was told of the first `rest` bytes only, which are fewer than all
+        // since they were enough; the entry is the program's.
+        unsafe {
+            let place = buffer.add(rest);
+            place.copy_from_nonoverlapping(name.as_ptr().cast(), name.len());
+            (*entry).h_name = place;
+        }
+    }
+    done
 }
