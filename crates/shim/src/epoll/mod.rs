@@ -84,6 +84,12 @@ impl Watched {
     fn is(&self, file: &File) -> bool {
         core::ptr::eq(self.file.as_ptr(), file)
     }
+
+    /// Whether the kernel's instance and the node's may both tell of it.
+    fn is_in_both(&self) -> bool {
+        let file = self.file.upgrade();
+        file.is_some_and(|file| matches!(file.kind, Kind::Listener(_) | Kind::Epoll(_)))
+    }
 }
 
 /// All instances, for files that become something else, or end.

@@ -94,13 +94,13 @@ impl Epoll {
         let first = self.take_kernels_first(number, rest)?;
         let (kernels, rest) = rest.split_at_mut(first);
         if lost + first == 0 {
-            return self.wait_for_both(number, rest, timeout);
+            return self.wait_for_both(number, rest, timeout, true);
         }
         let others = match rest.is_empty() {
             true => Ok(0),
-            false => self.wait_for_both(number, rest, Some(Duration::ZERO)),
+            false => self.wait_for_both(number, rest, Some(Duration::ZERO), first == 0),
         };
-        let others = untold(kernels, &mut rest[..others.unwrap_or(0) as usize]);
+        let others = self.untold(kernels, &mut rest[..others.unwrap_or(0) as usize]);
         Ok((lost + first + others) as c_int)
     }
 
@@ -115,16 +115,18 @@ impl Epoll {
         Ok(self.take_kernels(number, &[], &mut events[..room])?.0)
     }
 
+    /// `with_kernels`: the kernel's were not told of yet.
     fn wait_for_both(
         &self,
         number: c_int,
         events: &mut [epoll_event],
         timeout: Option<Duration>,
+        with_kernels: bool,
     ) -> Outcome<c_int> {
         let sockets = self.sockets()?;
         let began = Instant::now();
         let left = || timeout.map(|timeout| timeout.saturating_sub(began.elapsed()));
-        let mut has_kernels = self.has_kernels.load(SeqCst);
+        let mut has_kernels = with_kernels && self.has_kernels.load(SeqCst);
         let mut taken = Events::with_capacity(events.len().min(MOST));
         // The kernel's descriptors are looked at before anybody waits.
         let mut span = if has_kernels {
@@ -139,7 +141,7 @@ impl Epoll {
             let beside = &beside[..usize::from(has_kernels && !are_leaving)];
             wait::on(&sockets.poll, &mut taken, span, beside)?;
             if taken.iter().any(|event| event.is_error()) && self.settle() {
-                has_kernels = true;
+                has_kernels = with_kernels;
                 continue;
             }
             let told_of = taken.iter().filter(|event| event.token() != ROUSE);
@@ -165,7 +167,7 @@ impl Epoll {
                 count += taken;
                 are_leaving = rouses && self.has_sleepers();
             }
-            has_kernels = self.has_kernels.load(SeqCst);
+            has_kernels = with_kernels && self.has_kernels.load(SeqCst);
             span = left();
             if count > 0 || span.is_some_and(|span| span.is_zero()) {
                 return Ok(count as c_int);
@@ -221,21 +223,31 @@ impl Epoll {
         // SAFETY: there is room for so many.
         let taken = outcome(unsafe { next::epoll_wait(number, events.as_mut_ptr(), most, 0) })?;
         let (count, rouses) = sift(self, number, &mut events[..taken as usize]);
-        Ok((untold(told, &mut events[..count]), rouses))
+        Ok((self.untold(told, &mut events[..count]), rouses))
     }
-}
 
-/// Moves what was not told of already to the front: what is in both can be ready in both. How many
-/// those are.
-fn untold(told: &[epoll_event], events: &mut [epoll_event]) -> usize {
-    let mut kept = 0;
-    for index in 0..events.len() {
-        let event = events[index];
-        let is_same = |told: &epoll_event| { told.u64 } == event.u64 && { told.events } == event.events;
-        if !told.iter().any(is_same) {
-            events[kept] = event;
-            kept += 1;
+    /// Moves what was not told of already to the front: what is in both can be ready in both. How
+    /// many those are.
+    fn untold(&self, told: &[epoll_event], events: &mut [epoll_event]) -> usize {
+        let is_told = |event: &epoll_event| {
+            let mut told = told.iter();
+            told.any(|told| { told.u64 } == { event.u64 } && { told.events } == { event.events })
+        };
+        if !events.iter().any(is_told) {
+            return events.len();
         }
+        // Programs may know several files by the same, of which each has its own to tell.
+        let watched = self.watched();
+        let both = watched.values().filter(|watched| watched.is_in_both());
+        let both: Vec<u64> = both.map(|watched| watched.data).collect();
+        let mut kept = 0;
+        for index in 0..events.len() {
+            let event = events[index];
+            if !(both.contains(&{ event.u64 }) && is_told(&event)) {
+                events[kept] = event;
+                kept += 1;
+            }
+        }
+        kept
     }
-    kept
 }

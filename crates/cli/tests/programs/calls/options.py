@@ -114,10 +114,19 @@ def times():
         show("time", said(fcntl.ioctl, client, request, bytes(16)))
 
 
+def two_free_ports(host):
+    """Beside each other, and among those that the kernel gives to who asks for none."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    for port in range(47310, 60000, 2):
+        with socket.socket(family) as first, socket.socket(family) as last:
+            if said(first.bind, (host, port)) is said(last.bind, (host, port + 1)) is None:
+                return port, port + 1
+
+
 def of_ports():
     """Which ports connections leave from, if the program confines them, and what is said when there are no more."""
-    first, last = 47310, 47311
     for host in ("127.0.0.1", "::1"):
+        first, last = two_free_ports(host)
         listener, client, _ = three(host)
         ports = []
         kept = []
@@ -125,10 +134,10 @@ def of_ports():
             one = socket.socket(listener.family)
             show(said(one.setsockopt, socket.IPPROTO_IP, IP_LOCAL_PORT_RANGE, struct.pack("HH", first, last)))
             show(said(one.connect, listener.getsockname()))
-            show(one.getsockopt(socket.IPPROTO_IP, IP_LOCAL_PORT_RANGE))
+            show(one.getsockopt(socket.IPPROTO_IP, IP_LOCAL_PORT_RANGE) == struct.unpack("i", struct.pack("HH", first, last))[0])
             kept.append(one)
             ports.append(one.getsockname()[1])
-        show(sorted(ports[:2]))
+        show(sorted(port - first for port in ports[:2]))
         twice = [socket.socket(listener.family) for _ in range(2)]
         for one in twice:
             one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

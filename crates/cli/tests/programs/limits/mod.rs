@@ -352,6 +352,13 @@ fn threads_that_wait_are_told_of_the_first_connection_of_an_epoll() {
     says_the_same(NESTED, "meanwhile", 8);
 }
 
+/// Of connections that the program knew by what it knew a pipe by, only the pipe was told of.
+#[test]
+#[ignore = "needs cc"]
+fn all_that_an_epoll_knows_by_one_name_are_told_of() {
+    says_the_same(NESTED, "of one name", 4);
+}
+
 #[test]
 #[ignore = "needs cc"]
 fn a_cancelled_thread_waits_for_no_epoll_any_more() {

@@ -175,6 +175,25 @@ static void meanwhile(int nested)
     say("all", told(inner, -1) / 10000);
 }
 
+/* Connections and a pipe that the program knows by the same: each of them is told of. */
+static void of_one_name(void)
+{
+    int ends[WAITERS][2], pipes[2], epoll = made();
+    struct epoll_event same = {EPOLLIN, {.u64 = 7}}, events[2 * WAITERS];
+    MUST(pipe(pipes));
+    MUST(epoll_ctl(epoll, EPOLL_CTL_ADD, pipes[0], &same));
+    for (int each = 0; each < WAITERS; each++) {
+        pair(listens, ends[each]);
+        MUST(epoll_ctl(epoll, EPOLL_CTL_ADD, ends[each][1], &same));
+        give(ends[each][0]);
+    }
+    MUST(write(pipes[1], "x", 1));
+    for (int turn = 0; turn < 2; turn++) {
+        say("one", MUST(epoll_wait(epoll, events, 1, -1)));
+        say("all", MUST(epoll_wait(epoll, events, 2 * WAITERS, -1)));
+    }
+}
+
 static void *waits_for_ever(void *epoll)
 {
     waits(epoll);
@@ -237,7 +256,9 @@ int main(int count, char **words)
     else if (!strcmp(what, "meanwhile")) {
         meanwhile(0);
         meanwhile(1);
-    } else if (!strcmp(what, "cancelled"))
+    } else if (!strcmp(what, "of one name"))
+        of_one_name();
+    else if (!strcmp(what, "cancelled"))
         cancelled();
     else
         inherited();
