@@ -32,7 +32,7 @@ impl Transmitter for Wire {
     }
 }
 
-/// A stack that knows its peer, and what it has left to the kernel.
+/// A stack that may know its peer, and what it has left to the kernel.
 struct Host {
     stack: Stack,
     kernel: Vec<Vec<u8>>,
@@ -41,7 +41,16 @@ struct Host {
 }
 
 impl Host {
+    /// It knows its peer.
     fn new(beside_kernel: bool) -> Host {
+        let mut host = Host::unacquainted(beside_kernel);
+        host.hear_of_peer(arp::Operation::Request);
+        host.sent();
+        host.kernel.clear();
+        host
+    }
+
+    fn unacquainted(beside_kernel: bool) -> Host {
         let config = Config {
             beside_kernel,
             demux_counters: true,
@@ -55,24 +64,24 @@ impl Host {
             ..Config::default()
         };
         let mut carver = Carver::new(Region::private(Stack::region_len(&config)).unwrap()).unwrap();
-        let mut host = Host {
+        Host {
             stack: Stack::create(&mut carver, &config).unwrap(),
             kernel: Vec::new(),
             says: ToKernel::Taken,
-        };
-        let mut question = [0; arp::PACKET_LEN];
+        }
+    }
+
+    fn hear_of_peer(&mut self, operation: arp::Operation) {
+        let mut said = [0; arp::PACKET_LEN];
         arp::Packet {
-            operation: arp::Operation::Request,
+            operation,
             sender_mac: Mac(PEER_MAC),
             sender_ip: PEER,
-            target_mac: Mac::UNSPECIFIED,
+            target_mac: Mac(OWN_MAC),
             target_ip: OWN,
         }
-        .emit(&mut question);
-        host.receive(&framed(EtherType::ARP, &question));
-        host.sent();
-        host.kernel.clear();
-        host
+        .emit(&mut said);
+        self.receive(&framed(EtherType::ARP, &said));
     }
 
     fn receive(&mut self, bytes: &[u8]) {
@@ -195,6 +204,42 @@ fn a_port_that_nobody_has_is_the_kernels_to_refuse() {
     alone.receive(&segment(Flags::SYN, 100, 0, b""));
     assert_eq!(alone.said(), [Flags::RST | Flags::ACK]);
     assert!(alone.kernel.is_empty());
+}
+
+/// A connection of one killed was reset by nobody: the neighbour was to be asked for first.
+#[test]
+fn neighbours_are_known_after_a_process_was_killed() {
+    let mut host = Host::new(false);
+    host.stack.mend(2).unwrap();
+    // It tells everybody of itself.
+    host.sent();
+    host.receive(&segment(Flags::ACK, 100, 7, b"data"));
+    assert_eq!(host.said(), [Flags::RST]);
+}
+
+#[test]
+fn a_reset_waits_until_it_is_known_where_to() {
+    let mut host = Host::unacquainted(false);
+    for ack in [7, 8] {
+        host.receive(&segment(Flags::ACK, 100, ack, b""));
+    }
+    let asked = host.sent();
+    assert_eq!(asked.len(), 1, "and it asks once");
+    assert_eq!(asked[0][..6], Mac::BROADCAST.0);
+    host.hear_of_peer(arp::Operation::Reply);
+    let sent = host.sent();
+    let resets = sent
+        .iter()
+        .map(|frame| (tcp_of(frame).flags(), tcp_of(frame).seq()));
+    assert_eq!(
+        resets.collect::<Vec<_>>(),
+        [(Flags::RST, Seq(7)), (Flags::RST, Seq(8))]
+    );
+    for frame in &sent {
+        let reset = tcp_of(frame);
+        let pseudo = checksum::pseudo_header(OWN.into(), PEER.into(), protocol::TCP, 20);
+        assert!(reset.verify(pseudo, 0) && frame[..6] == PEER_MAC);
+    }
 }
 
 #[test]

@@ -14,7 +14,7 @@ use crate::callers::Forwarded;
 use crate::placement::Placement;
 
 /// Version of these messages and of what processes of a node share.
-pub const VERSION: u32 = 16;
+pub const VERSION: u32 = 17;
 
 /// The build that a process and its node's engine must have in common: they
 /// share memory, whose layout belongs to it.

@@ -2,6 +2,7 @@
 
 use super::Ip;
 use super::addresses::{self, NextHop};
+use super::headers::HOP_LIMIT;
 use super::neighbor::Resolution;
 use super::path_mtu::LEAST_IPV6;
 use super::state::Context;
@@ -119,6 +120,26 @@ impl Ip {
         } else {
             limit.min(LEAST_IPV6)
         }
+    }
+
+    /// Sends a TCP segment that belongs to no connection, as soon as the next hop's hardware
+    /// address is known.
+    pub(crate) fn send_segment(
+        &mut self,
+        now: Instant,
+        (local, remote): (Address, Address),
+        segment: &[u8],
+        counters: &mut Counters,
+    ) {
+        let message = Message {
+            source: local,
+            destination: remote,
+            protocol: protocol::TCP,
+            hop_limit: HOP_LIMIT,
+            tos: 0,
+            payload: segment,
+        };
+        self.send_message(now, &message, counters);
     }
 
     fn send_part(&mut self, now: Instant, message: &Message<'_>, part: Part, counters: &mut Counters) {

@@ -138,10 +138,10 @@ impl Ip {
         })
     }
 
-    /// After somebody died in the middle of a change: what was learned from the network is
-    /// asked for again, and what waited to be sent is lost, as any packet may be.
+    /// After somebody died in the middle of a change: what was learned of paths is learned
+    /// again, and what waited to be sent is lost, as any packet may be.
     pub(crate) fn mend(&mut self) {
-        self.neighbors.forget();
+        self.neighbors.mend(&mut self.state[0]);
         self.packets.forget();
         self.path_mtus.forget();
         self.fragments.forget();

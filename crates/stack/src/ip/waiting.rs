@@ -2,7 +2,7 @@
 //!
 //! A fixed number of buffers of one frame each. A frame is ready for the link,
 //! or waits with a few others for a neighbour's hardware address. TCP segments
-//! never lie here.
+//! lie here only if they belong to no connection, and have to wait.
 
 use super::list::Lists;
 use toehold_shm::{Carver, OutOfMemory, Slab, Steps, Table};

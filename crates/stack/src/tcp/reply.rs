@@ -6,8 +6,8 @@
 
 use toehold_link::{Checksum, Offload, Transmit, TransmitError, Transmitter};
 use toehold_shm::{Gather, Steps};
-use toehold_wire::checksum;
 use toehold_wire::tcp::{Flags, Header, Options, Seq, Timestamps};
+use toehold_wire::{checksum, protocol};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 use super::looped::Queued;
@@ -70,6 +70,15 @@ impl Reply {
                 ..Options::default()
             },
         }
+    }
+
+    /// Writes the segment, checksum included; gives its length, which is 60 bytes at most.
+    fn emit(&self, buffer: &mut [u8]) -> usize {
+        let len = self.header().emit(buffer);
+        let (local, remote) = (self.tuple.local.into(), self.tuple.remote.into());
+        let pseudo = checksum::pseudo_header(local, remote, protocol::TCP, len as u32);
+        toehold_wire::tcp::set_checksum(&mut buffer[..len], pseudo, 0);
+        len
     }
 }
 
@@ -176,8 +185,8 @@ impl Tcp {
             steps.count();
             let reply = self.replies[(self.shard[0].reply_head % CAPACITY) as usize];
             self.shard[0].reply_head = self.shard[0].reply_head.wrapping_add(1);
-            if let PathState::Ready(path) = cx.ip.path(cx.now, reply.tuple.remote) {
-                match self.transmit_reply(cx, &reply, &path, out) {
+            match cx.ip.path(cx.now, reply.tuple.remote) {
+                PathState::Ready(path) => match self.transmit_reply(cx, &reply, &path, out) {
                     Err(TransmitError::Full) => {
                         refused += 1;
                         self.queue_reply(reply);
@@ -187,9 +196,15 @@ impl Tcp {
                         cx.counters.frames_sent += 1;
                     }
                     Err(_) => {}
+                },
+                PathState::Pending { .. } => {
+                    let ends = (reply.tuple.local, reply.tuple.remote);
+                    let mut buffer = [0u8; 64];
+                    let len = reply.emit(&mut buffer);
+                    cx.counters.tcp_segments_sent += 1;
+                    cx.ip.send_segment(cx.now, ends, &buffer[..len], cx.counters);
                 }
-            } else {
-                cx.counters.drop_unresolved += 1;
+                PathState::Unreachable => cx.counters.drop_unresolved += 1,
             }
         }
     }
@@ -201,16 +216,13 @@ impl Tcp {
         path: &Path,
         out: &mut dyn Transmitter,
     ) -> Result<(), TransmitError> {
-        let header = reply.header();
         let mut buffer = [0u8; 128];
         let (local, remote) = (reply.tuple.local, reply.tuple.remote);
-        let protocol = toehold_wire::protocol::TCP;
+        let len = reply.header().len();
         let at = cx
             .ip
-            .emit_headers(&mut buffer, path, local, remote, protocol, 0, header.len());
-        let end = at + header.emit(&mut buffer[at..]);
-        let pseudo = checksum::pseudo_header(local.into(), remote.into(), protocol, (end - at) as u32);
-        toehold_wire::tcp::set_checksum(&mut buffer[at..end], pseudo, 0);
+            .emit_headers(&mut buffer, path, local, remote, protocol::TCP, 0, len);
+        let end = at + reply.emit(&mut buffer[at..]);
         let offload = Offload {
             checksum: Checksum::Complete,
             segment_size: 0,

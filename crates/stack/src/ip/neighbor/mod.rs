@@ -17,6 +17,8 @@ use crate::counters::Counters;
 use crate::time::Instant;
 use crate::tuple::Address;
 use Reachability::{Delay, Failed, Incomplete, Probe, Reachable, Stale};
+use core::sync::atomic::Ordering::Release;
+use core::sync::atomic::compiler_fence;
 use record::{LISTS, Neighbor, QUIET, RESOLVED, Tally};
 use timers::{BASE_REACHABLE_TIME, SECOND};
 use toehold_shm::{Carver, NONE, OutOfMemory, Slab, Table};
@@ -93,14 +95,28 @@ impl Neighbors {
         })
     }
 
-    /// Forgets all neighbours, whatever somebody who died has left of them.
-    pub(super) fn forget(&mut self) {
+    /// After somebody died in the middle of a change: whose hardware address is known is known
+    /// still, and distrusted; all others are forgotten.
+    pub(super) fn mend(&mut self, state: &mut State) {
+        let torn = self.tally[0].learning.checked_sub(1);
+        let live = self.records.iter_live();
+        let known =
+            live.filter(|&(neighbor, record)| record.has_hardware_address() && Some(neighbor) != torn);
+        let known: Vec<_> = known.map(|(_, record)| (record.address, record.mac)).collect();
         self.records.mend(|_, _| false);
         self.index.forget();
         for lists in [&mut self.states, &mut self.events, &mut self.questions] {
             lists.forget();
         }
         self.tally[0] = Tally::default();
+        for (address, mac) in known {
+            if self.find(&address).is_none()
+                && let Some(neighbor) = self.insert(&address)
+            {
+                self.records[neighbor].mac = mac;
+                self.enter(Instant(0), neighbor, Stale, state);
+            }
+        }
     }
 
     fn find(&self, address: &Address) -> Option<u32> {
@@ -173,7 +189,14 @@ impl Neighbors {
         let before = record.state();
         let known = record.has_hardware_address();
         let changed = known && record.mac != mac;
-        record.mac = mac;
+        if record.mac != mac {
+            // Who dies meanwhile leaves it in pieces.
+            self.tally[0].learning = neighbor + 1;
+            compiler_fence(Release);
+            record.mac = mac;
+            compiler_fence(Release);
+            self.tally[0].learning = 0;
+        }
         if changed {
             cx.state.paths_changed();
         }
@@ -255,7 +278,11 @@ impl Neighbors {
             self.tally[0].refused = self.tally[0].refused.wrapping_add(1);
             return None;
         }
-        // Begins as one that failed: whoever called moves it on at once.
+        self.insert(address)
+    }
+
+    /// A record that is like one of a neighbour that failed: whoever called moves it on at once.
+    fn insert(&mut self, address: &Address) -> Option<u32> {
         let neighbor = self.records.insert(Neighbor {
             address: *address,
             deadline: Instant::NEVER,

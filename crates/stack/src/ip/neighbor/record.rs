@@ -93,4 +93,6 @@ pub(super) struct Tally {
     pub(super) evicted: u32,
     /// Records that could not be had, since counters were last at hand.
     pub(super) refused: u32,
+    /// The record whose hardware address is being written, plus one. 0: none.
+    pub(super) learning: u32,
 }
