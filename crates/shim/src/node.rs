@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
 use toehold_node::control::Connection;
-use toehold_node::fabric::{Fabric, NodeRecord, Stowed};
+use toehold_node::fabric::{Fabric, Networks, NodeRecord, Stowed};
 use toehold_node::run;
 use toehold_posix::errno::{Errno, Outcome};
 use toehold_shm::Slot;
@@ -22,17 +22,25 @@ use crate::{process, signals, stack, table};
 pub(crate) enum Route {
     Node,
     Kernel,
-    /// It would be the node's, which cannot be reached.
+    /// It would be the node's, which cannot be reached; the kernel has no way there of its own.
     Lost,
+    /// It would be the node's, which cannot be reached, and the kernel's interface leads there, too.
+    Beside,
 }
 
 /// The names of the fabric and of the node, as the launcher said them. The program may have
 /// cleared its environment when it first needs the node.
 static NAMES: OnceLock<[String; 2]> = OnceLock::new();
 
+/// The networks that are the fabric's, as the launcher knew them.
+static NETWORKS: OnceLock<Networks> = OnceLock::new();
+
 /// Hears what the launcher said. Whether that was a node.
 pub(crate) fn is_named() -> bool {
     let name = |variable| std::env::var(variable).ok().filter(|name| !name.is_empty());
+    if let Some(networks) = name(run::NETWORKS).and_then(|networks| networks.parse().ok()) {
+        let _ = NETWORKS.set(networks);
+    }
     let names = name(run::FABRIC).zip(name(run::NODE));
     names.is_some_and(|(fabric, node)| NAMES.set([fabric, node]).is_ok())
 }
@@ -268,21 +276,20 @@ fn most_descriptors() -> u64 {
 
 /// Who has a connection to an address.
 pub(crate) fn route(to: SocketAddr) -> Route {
-    let Some(place) = place() else {
-        return Route::Kernel;
-    };
     let address = to.ip();
+    let Some(place) = place() else {
+        // The node was gone before this program began.
+        let is_fabrics = NETWORKS.get().is_some_and(|networks| networks.contains(address));
+        return if is_fabrics { Route::Lost } else { Route::Kernel };
+    };
     let own = address.is_loopback() || address.is_unspecified() || is_own(&place, address);
     if own {
         return route_within(&place, to);
     }
-    let on_link = match address {
-        IpAddr::V4(address) => place.record.ipv4.contains(&address),
-        IpAddr::V6(address) => place.record.ipv6.contains(&address),
-    };
-    match on_link {
+    match Networks::of(&place.record).contains(address) {
         false => Route::Kernel,
         true if get().is_some() => Route::Node,
+        true if is_kernels(place.record.ipv4.addr().into()) => Route::Beside,
         true => Route::Lost,
     }
 }
@@ -297,14 +304,14 @@ fn route_within(place: &Place, to: SocketAddr) -> Route {
     if listeners.is_ok_and(|listeners| listeners > 0) {
         return Route::Node;
     }
-    if get().is_none() {
+    // The kernel knows nothing of the node's own address, or has a listener there.
+    if !is_own(place, to.ip()) || is_kernels(to.ip()) {
         return Route::Kernel;
     }
-    // The kernel knows nothing of the node's own address, or has a listener there.
-    if is_own(place, to.ip()) && !is_kernels(to.ip()) {
-        return Route::Node;
+    match get() {
+        Some(_) => Route::Node,
+        None => Route::Lost,
     }
-    Route::Kernel
 }
 
 /// Whether the kernel has a listener wherever a program of the node's has one at an address.

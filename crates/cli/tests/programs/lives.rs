@@ -209,6 +209,35 @@ fn a_client_connects_from_its_nodes_next_life() {
     client.end();
 }
 
+/// Connects to a node, by either of its addresses, to its own, and to itself.
+const CONNECTS: &str = "
+import errno, socket
+listener = socket.create_server(('127.0.0.1', 0))
+for to in ('10.77.0.1', 7), ('fd77::1', 7), ('10.77.0.2', 7), listener.getsockname():
+    try:
+        socket.create_connection(to, 5)
+        print('connected')
+    except OSError as error:
+        print(errno.errorcode[error.errno])
+";
+
+/// They had gone to the kernel, and from there to wherever its routes lead.
+#[test]
+#[ignore = "needs python3"]
+fn who_cannot_have_the_node_reaches_nobody_else_at_its_fabrics_addresses() {
+    let toehold = env!("CARGO_BIN_EXE_toehold");
+    for before in [
+        "ulimit -n 150",
+        "$0 down client >/dev/null",
+        "$0 down --all >/dev/null",
+    ] {
+        let place = place();
+        let line = format!("{before} && python3 -c \"$1\"");
+        let said = place.says(&["sh", "-c", &line, toehold, CONNECTS]);
+        assert_eq!(said, "ENETDOWN\nENETDOWN\nENETDOWN\nconnected\n", "{before}");
+    }
+}
+
 /// It closes all descriptors as daemons do that want nothing of who has started them, and goes
 /// on as another program that has no connection.
 const DAEMON: &str = "

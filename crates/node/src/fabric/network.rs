@@ -1,10 +1,11 @@
 //! A fabric's networks, and which address in them is whose.
 
 use std::collections::HashSet;
-use std::fmt::Display;
+use std::fmt::{self, Display, Formatter};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::str::FromStr;
 
-use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use ipnet::{AddrParseError, IpNet, Ipv4Net, Ipv6Net};
 use serde::{Deserialize, Serialize};
 use toehold_link::mq::NodeName;
 use toehold_wire::Mac;
@@ -90,6 +91,37 @@ impl Default for Networks {
     }
 }
 
+/// As in `10.77.0.0/16,fd77::/64`.
+///
+/// ```
+/// use toehold_node::fabric::Networks;
+///
+/// let networks: Networks = "10.1.0.0/16,fd01::/64".parse()?;
+/// assert!(networks.contains("10.1.2.3".parse().unwrap()));
+/// assert!(!networks.contains("fd02::1".parse().unwrap()));
+/// assert_eq!(networks.to_string(), "10.1.0.0/16,fd01::/64");
+/// assert!("10.1.0.0/16".parse::<Networks>().is_err());
+/// # Ok::<(), ipnet::AddrParseError>(())
+/// ```
+impl Display for Networks {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{},{}", self.ipv4, self.ipv6)
+    }
+}
+
+/// What [`Display`] writes.
+impl FromStr for Networks {
+    type Err = AddrParseError;
+
+    fn from_str(text: &str) -> Result<Self, AddrParseError> {
+        let (ipv4, ipv6) = text.split_once(',').unwrap_or((text, ""));
+        Ok(Networks {
+            ipv4: ipv4.parse()?,
+            ipv6: ipv6.parse()?,
+        })
+    }
+}
+
 impl Networks {
     /// These networks, with those that are given in place of the ones of their family.
     #[must_use]
@@ -101,6 +133,23 @@ impl Networks {
             }
         }
         self
+    }
+
+    /// The networks of a node of the fabric.
+    #[must_use]
+    pub fn of(node: &NodeRecord) -> Networks {
+        Networks {
+            ipv4: node.ipv4.trunc(),
+            ipv6: node.ipv6.trunc(),
+        }
+    }
+
+    /// Whether an address is of one of these.
+    pub fn contains(&self, address: IpAddr) -> bool {
+        match address {
+            IpAddr::V4(address) => self.ipv4.contains(&address),
+            IpAddr::V6(address) => self.ipv6.contains(&address),
+        }
     }
 
     pub(super) fn parse(bytes: &[u8]) -> Option<Networks> {

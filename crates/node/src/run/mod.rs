@@ -3,7 +3,7 @@
 //! What the launcher and the library must agree on is here: variables of the environment,
 //! and one descriptor. The library needs [`FABRIC`] and [`NODE`] to attach to the node, and
 //! does so when the program first needs it; where one of them is missing it leaves everything
-//! to the kernel. What it counts, it adds to the [counters](crate::usage) at [`STATS`], if
+//! to the kernel. By [`NETWORKS`] it knows what is none of the kernel's when the node is gone. What it counts, it adds to the [counters](crate::usage) at [`STATS`], if
 //! that is given. The descriptor is inherited by whatever the program starts, and never read
 //! or written: the node lasts as long as anybody has it, or has attached, and lives.
 
@@ -29,6 +29,9 @@ pub const FABRIC: &str = crate::fabric::VARIABLE;
 
 /// The variable that names the node.
 pub const NODE: &str = "TOEHOLD_NODE";
+
+/// The variable that says which [networks](crate::fabric::Networks) are the fabric's.
+pub const NETWORKS: &str = "TOEHOLD_NETWORKS";
 
 /// The variable that names the file of the [counters](crate::usage::Usage::open), if there
 /// is one.
@@ -61,7 +64,7 @@ mod tests {
 
     #[test]
     fn variables_are_not_those_of_settings() {
-        let variables = [LIBRARY_VARIABLE, FABRIC, NODE, STATS, KEEPER];
+        let variables = [LIBRARY_VARIABLE, FABRIC, NODE, NETWORKS, STATS, KEEPER];
         let taken = |variable: &&str| TABLE.iter().any(|setting| setting.variable == *variable);
         assert_eq!(variables.iter().find(|variable| taken(variable)), None);
     }

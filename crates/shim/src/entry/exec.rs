@@ -17,10 +17,11 @@ pub(super) type Strings = *const *const c_char;
 const PRELOAD: &CStr = c"LD_PRELOAD";
 
 /// What a program of the node has in its environment, in this process's.
-const NEEDED: [&CStr; 5] = [
+const NEEDED: [&CStr; 6] = [
     PRELOAD,
     c"TOEHOLD_FABRIC",
     c"TOEHOLD_NODE",
+    c"TOEHOLD_NETWORKS",
     c"TOEHOLD_STATS",
     c"TOEHOLD_KEEPER",
 ];

@@ -325,7 +325,11 @@ fn connect_fresh(fresh: &Fresh, file: &File, fd: c_int, to: SocketAddr) -> Optio
     let counter = match (fresh.may_leave(fd), node::route(to)) {
         (true, Route::Node) => Counter::Connected,
         (true, Route::Kernel) => Counter::NotFabric,
-        (true, Route::Lost) => Counter::NoNode,
+        (true, Route::Beside) => Counter::NoNode,
+        (true, Route::Lost) => {
+            count(Counter::NoNode, 1);
+            return Some(Err(Errno::NETDOWN));
+        }
         (false, _) if fresh.is_for_kernel() => Counter::Option,
         (false, _) => Counter::State,
     };

@@ -18,6 +18,7 @@ use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use ipnet::IpNet;
 use toehold_node::engine::{Launch, Lifetime};
+use toehold_node::fabric::Networks;
 use toehold_node::kernel::DEFAULT_DEVICE;
 use toehold_node::run::{self, ProgramError, Stay};
 use toehold_node::usage::Usage;
@@ -133,6 +134,10 @@ fn start(arguments: &Arguments, program: PathBuf) -> Result<ExitCode> {
             variable,
             run::relaxed(told, std::env::var_os(variable).as_deref()),
         );
+    }
+    // Of a node that has gone meanwhile the program finds out by itself.
+    if let Ok(node) = stay.fabric().resolve(stay.node()) {
+        command.env(run::NETWORKS, Networks::of(&node).to_string());
     }
     match &usage {
         Some(usage) => command.env(run::STATS, usage.path()),
