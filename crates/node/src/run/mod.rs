@@ -3,9 +3,10 @@
 //! What the launcher and the library must agree on is here: variables of the environment,
 //! and one descriptor. The library needs [`FABRIC`] and [`NODE`] to attach to the node, and
 //! does so when the program first needs it; where one of them is missing it leaves everything
-//! to the kernel. By [`NETWORKS`] it knows what is none of the kernel's when the node is gone. What it counts, it adds to the [counters](crate::usage) at [`STATS`], if
-//! that is given. The descriptor is inherited by whatever the program starts, and never read
-//! or written: the node lasts as long as anybody has it, or has attached, and lives.
+//! to the kernel. By [`NETWORKS`] it knows what is none of the kernel's when the node is gone.
+//! What it counts, it adds to the [counters](crate::usage) at [`STATS`], if that is given. The
+//! descriptor is inherited by whatever the program starts, and never read or written: the node
+//! lasts as long as anybody has it, or has attached, and lives.
 
 mod keeper;
 mod library;

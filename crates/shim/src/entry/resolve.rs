@@ -191,7 +191,7 @@ pub(crate) unsafe extern "C" fn gethostbyname2_r(
         // since they were enough; the entry is the program's.
         unsafe {
             let place = buffer.add(rest);
-            place.copy_from_nonoverlapping(name.as_ptr().cast(), name.len());
+            place.copy_from(name.as_ptr().cast(), name.len());
             (*entry).h_name = place;
         }
     }
