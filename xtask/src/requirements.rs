@@ -179,6 +179,11 @@ pub(crate) const FOR_TESTS: &[Program] = &[
         purpose: "shows the pages of reports",
     },
     Program {
+        name: "pdftotext",
+        package: "poppler-utils",
+        purpose: "tells where words lie on printed pages",
+    },
+    Program {
         name: "librte_hash.so.23",
         package: "librte-hash23",
         purpose: "is DPDK's hash table, to compare with",

@@ -2,6 +2,7 @@
 
 mod bench;
 mod interrupt;
+mod json;
 mod measurement;
 mod model;
 mod nodes;
@@ -16,7 +17,7 @@ use clap::{Parser, Subcommand};
 
 /// A TCP offload engine in software, and the laboratory that shows what it buys.
 #[derive(Debug, Parser)]
-#[command(name = "toehold", version = version::LINE, arg_required_else_help = true, disable_help_subcommand = true)]
+#[command(name = "toehold", version = version::LINE, arg_required_else_help = true)]
 #[command(
     after_help = "Examples:\n  toehold run -- wrk http://web/\n  toehold up web db\n  toehold ps\n  toehold bench sockets --quick"
 )]
@@ -63,7 +64,15 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let done = match Arguments::parse().command {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(said) => {
+            // Help that cannot be written is an error, as any other output.
+            let status = u8::try_from(said.exit_code()).unwrap_or(1);
+            return ExitCode::from(if said.print().is_ok() { status } else { 1 });
+        }
+    };
+    let done = match arguments.command {
         Command::Bench(arguments) => bench::run(arguments),
         Command::List(arguments) => plans::list::run(&arguments),
         Command::Reproduce(arguments) => plans::reproduce::run(&arguments),

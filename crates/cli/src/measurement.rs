@@ -13,7 +13,7 @@ use toehold_lab::report::{self, Header, Look, Report};
 use toehold_lab::samples::{Store, Unfinished, check_whole, write_json};
 use toehold_lab::{Lock, Plan, Progress, Runner, say, testbed};
 
-use crate::{interrupt, side};
+use crate::{interrupt, json, side};
 
 /// Where results go: the same for every experiment.
 #[derive(Debug, clap::Args)]
@@ -26,6 +26,15 @@ pub(crate) struct Output {
     /// Print the report as JSON instead of tables, or write it to FILE as well
     #[arg(long, value_name = "FILE", num_args = 0..=1)]
     json: Option<Option<PathBuf>>,
+}
+
+/// Schema of one report.
+const REPORT: &str = "toehold/report/1";
+
+/// The document of several reports.
+#[derive(Debug, serde::Serialize)]
+struct Reports<'a> {
+    reports: &'a [Report],
 }
 
 impl Output {
@@ -48,20 +57,20 @@ impl Output {
         matches!(self.json, Some(None))
     }
 
-    /// Hands the reports to whoever asked for JSON: one as it is, several as a list.
+    /// Writes the reports where `--json` says: one as `toehold/report/1`, several as `toehold/reports/1`.
     pub(crate) fn deliver(&self, reports: &[Report]) -> Result<()> {
         match reports {
-            [report] => self.deliver_one(report),
-            reports => self.deliver_one(&reports),
+            [report] => self.deliver_one(REPORT, report),
+            reports => self.deliver_one("toehold/reports/1", &Reports { reports }),
         }
     }
 
-    /// The same with whatever an experiment has found.
-    pub(crate) fn deliver_one(&self, found: &impl serde::Serialize) -> Result<()> {
+    /// Writes what an experiment has found where `--json` says, with the name of its schema.
+    pub(crate) fn deliver_one<T: serde::Serialize>(&self, schema: &'static str, found: &T) -> Result<()> {
         match &self.json {
             None => Ok(()),
-            Some(None) => print(found),
-            Some(Some(path)) => Ok(write_json(path, found)?),
+            Some(None) => json::print(schema, found),
+            Some(Some(path)) => Ok(write_json(path, &json::Document::new(schema, found))?),
         }
     }
 }
@@ -80,13 +89,6 @@ pub(crate) fn results(chosen: Option<&Path>) -> Result<PathBuf> {
     let state =
         state.ok_or_else(|| anyhow!("neither XDG_STATE_HOME nor HOME is set: say where with --out"))?;
     Ok(state.join("toehold/results"))
-}
-
-fn print(value: &impl serde::Serialize) -> Result<()> {
-    let mut stdout = std::io::stdout().lock();
-    serde_json::to_writer_pretty(&mut stdout, value)?;
-    writeln!(stdout)?;
-    Ok(())
 }
 
 /// Which run it is.
@@ -155,7 +157,7 @@ pub(crate) fn measure(plan: Plan, results: &Path, begin: &Begin, stop: &AtomicBo
         MachineUse::so_far().since(&used),
         store.directory(),
     );
-    store.write("report.json", &report)?;
+    store.write("report.json", &json::Document::new(REPORT, &report))?;
     say(&format!("raw samples and report: {}", report.results.display()));
     Ok(report)
 }

@@ -6,6 +6,8 @@ use std::process::ExitCode;
 use anyhow::Result;
 use toehold_lab::host::Build;
 
+use crate::json;
+
 /// What `toehold --version` says behind the name.
 pub(crate) const LINE: &str = env!("CARGO_PKG_VERSION");
 
@@ -21,7 +23,7 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let build = Build::this();
     if arguments.json {
-        writeln!(std::io::stdout(), "{}", serde_json::to_string_pretty(&build)?)?;
+        json::print("toehold/version/1", &build)?;
     } else {
         let changed = if build.dirty { ", changed" } else { "" };
         writeln!(

@@ -16,7 +16,14 @@ use toehold_lab::samples::Store;
 use toehold_lab::say;
 
 use super::Output;
+use crate::json;
 use crate::nodes::table;
+
+/// Schema of the report.
+const SCHEMA: &str = "toehold/bench-demux/1";
+
+/// Schema of the report of `--attacks`.
+const ATTACKS_SCHEMA: &str = "toehold/bench-demux-attacks/1";
 
 /// What finding a connection costs: the strategies of McKenney and Dove's paper, and ours
 ///
@@ -126,8 +133,8 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let plan = plan(arguments);
     if let Some(live) = arguments.attacks {
         let found = speed::attacks(live, plan.rounds, plan.seed, say);
-        store.write("report.json", &found)?;
-        output.deliver_one(&found)?;
+        store.write("report.json", &json::Document::new(ATTACKS_SCHEMA, &found))?;
+        output.deliver_one(ATTACKS_SCHEMA, &found)?;
         if !output.is_json_only() {
             show_attacks(&found)?;
         }
@@ -136,8 +143,8 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
         for round in rounds(&report) {
             store.append(&round)?;
         }
-        store.write("report.json", &report)?;
-        output.deliver_one(&report)?;
+        store.write("report.json", &json::Document::new(SCHEMA, &report))?;
+        output.deliver_one(SCHEMA, &report)?;
         if !output.is_json_only() {
             show(&report)?;
         }

@@ -10,8 +10,11 @@ use toehold_lab::programs::{self, Files, Options, ROWS};
 use toehold_lab::samples::Store;
 use toehold_lab::say;
 
-use crate::interrupt;
 use crate::measurement::Output;
+use crate::{interrupt, json};
+
+/// Schema of the report.
+const SCHEMA: &str = "toehold/bench-programs/1";
 
 /// Programs as they are on two nodes, beside themselves over the kernel's TCP
 ///
@@ -74,11 +77,11 @@ pub(super) fn run(arguments: Arguments) -> Result<ExitCode> {
     let files = Files::make(&own)?;
     let mut store = Store::create(&output.results()?, "programs")?;
     let report = programs::run(&options, &own, &files, &mut store, &stop, say)?;
-    store.write("report.json", &report)?;
+    store.write("report.json", &json::Document::new(SCHEMA, &report))?;
     if !output.is_json_only() {
         write!(std::io::stdout(), "{}", report.text())?;
     }
-    output.deliver_one(&report)?;
+    output.deliver_one(SCHEMA, &report)?;
     say(&format!("what was measured: {}", store.directory().display()));
     Ok(match (stop.load(Ordering::Relaxed), report.is_whole()) {
         (true, _) => ExitCode::from(interrupt::STATUS),

@@ -9,7 +9,8 @@ use toehold_demux_lab::model::{
     FIGURE_4_SPANS, FIGURE_9_USERS, Figure4, Figure9, Model, Users, figure_4, figure_9,
 };
 
-use crate::nodes::{print_json, table};
+use crate::json;
+use crate::nodes::table;
 
 /// What finding a connection costs: the equations of McKenney and Dove's paper
 ///
@@ -73,7 +74,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
         figure_9: figure_9(&FIGURE_9_USERS),
     };
     if arguments.json {
-        print_json(&report)?;
+        json::print("toehold/model-demux/1", &report)?;
     } else {
         show(&report)?;
     }
@@ -131,7 +132,6 @@ fn show(report: &Report) -> std::io::Result<()> {
     let columns: Vec<String> = std::iter::once("PCBs examined".to_owned())
         .chain(responses)
         .collect();
-    let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
     let mut lines = table::new(&columns, 1);
     for (name, value) in LINES {
         let values = report.models.iter().map(|model| figure(value(model)));

@@ -1,8 +1,10 @@
 //! `toehold capture`: records a node's frames.
 
+mod drain;
+
 use std::fs::File;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,8 +14,9 @@ use anyhow::{Context, Result, bail};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use toehold_node::control::{CaptureRequest, CaptureSummary, Connection};
 
-use super::{Within, positive_span, print_json};
-use crate::interrupt;
+use self::drain::Drain;
+use super::{Within, positive_span};
+use crate::{interrupt, json};
 
 /// How often a wait looks whether it was interrupted: a signal that comes just
 /// before it is noticed then.
@@ -62,40 +65,48 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let stop = interrupt::flag()?;
     let new = !arguments.write.exists();
     let file = open(&arguments.write)?;
+    let (reader, writer) = io::pipe().context("cannot make a pipe for the node")?;
     let settings = CaptureRequest {
         snap_len: arguments.snap_len,
     };
-    if let Err(error) = node.start_capture(file, settings) {
+    if let Err(error) = node.start_capture(OwnedFd::from(writer).into(), settings) {
         if new && !is_stdout(&arguments.write) {
             let _ = std::fs::remove_file(&arguments.write);
         }
         return Err(error.into());
     }
-    if wait(&node, arguments, &stop)? == End::Node {
+    let drain = Drain::start(reader, file)?;
+    let ended = wait(&node, &drain, arguments, &stop)?;
+    if ended == End::Node {
+        drain.finish().with_context(|| cannot_write(arguments))?;
         bail!(
             "{} has ended; {} holds what was recorded until then",
             arguments.node,
             arguments.write.display()
         );
     }
-    let mut summary = end(&mut node, arguments)?;
-    if is_stdout(&arguments.write) && is_unread() {
-        // Whoever read it has had enough.
-        summary.write_errors = 0;
+    let summary = end(&mut node, &drain, arguments)?;
+    match drain.finish() {
+        // The reader of standard output has had enough, as `head` does.
+        Err(error) if is_stdout(&arguments.write) && error.kind() == io::ErrorKind::BrokenPipe => {}
+        written => written.with_context(|| cannot_write(arguments))?,
     }
     say(&summary, arguments)?;
-    Ok(if summary.write_errors == 0 {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    Ok(ExitCode::SUCCESS)
+}
+
+fn cannot_write(arguments: &Arguments) -> String {
+    format!(
+        "cannot write {}, which ends with the last whole frame",
+        arguments.write.display()
+    )
 }
 
 fn is_stdout(path: &Path) -> bool {
     path == Path::new("-")
 }
 
-/// The node writes, but this command opens: with its user's rights.
+/// Opens the file with the rights of this command's user.
 fn open(path: &Path) -> Result<File> {
     let opened = if is_stdout(path) {
         io::stdout().as_fd().try_clone_to_owned().map(File::from)
@@ -108,17 +119,17 @@ fn open(path: &Path) -> Result<File> {
 /// What ends a capture.
 #[derive(Debug, PartialEq, Eq)]
 enum End {
-    /// Its time is over, or nobody wants it any more.
+    /// The user, the time, the reader of standard output, or a write that failed.
     Asked,
-    /// The node's own.
+    /// The node's own end.
     Node,
 }
 
-/// Waits for the end of the time, of the node, of this command, or of whoever reads it.
-fn wait(node: &Connection, arguments: &Arguments, stop: &AtomicBool) -> Result<End> {
+/// Waits for the end of the time, of the node, of this command, of the output's reader, or of the file's room.
+fn wait(node: &Connection, drain: &Drain, arguments: &Arguments, stop: &AtomicBool) -> Result<End> {
     let deadline = arguments.duration.map(|duration| Instant::now() + duration);
     let piped = is_stdout(&arguments.write);
-    while !(stop.load(Ordering::Relaxed) || piped && is_unread()) {
+    while !(stop.load(Ordering::Relaxed) || drain.is_over() || piped && is_unread()) {
         let left = deadline.map_or(LOOK, |deadline| {
             deadline.saturating_duration_since(Instant::now())
         });
@@ -132,13 +143,13 @@ fn wait(node: &Connection, arguments: &Arguments, stop: &AtomicBool) -> Result<E
     Ok(End::Asked)
 }
 
-/// Ends the capture, and waits until the file has everything. Another Ctrl-C does not.
-fn end(node: &mut Connection, arguments: &Arguments) -> Result<CaptureSummary> {
+/// Ends the capture, and waits until the node has written everything. Another Ctrl-C does not wait.
+fn end(node: &mut Connection, drain: &Drain, arguments: &Arguments) -> Result<CaptureSummary> {
     let began = Instant::now();
     let mut said = false;
     loop {
         let summary = node.stop_capture()?;
-        if summary.complete {
+        if summary.complete || drain.is_over() {
             return Ok(summary);
         }
         if !said && began.elapsed() >= SILENCE {
@@ -165,17 +176,11 @@ fn is_unread() -> bool {
 
 fn say(summary: &CaptureSummary, arguments: &Arguments) -> Result<()> {
     if arguments.json && !is_stdout(&arguments.write) {
-        return print_json(summary);
+        return json::print("toehold/capture/1", summary);
     }
     eprintln!(
         "{} frames, {} of them missing in the file",
         summary.frames, summary.lost
     );
-    if summary.write_errors > 0 {
-        eprintln!(
-            "toehold: writing {} failed; the file ends where it did (is the disk full?)",
-            arguments.write.display()
-        );
-    }
     Ok(())
 }

@@ -17,11 +17,9 @@ pub(crate) mod table;
 pub(crate) mod up;
 pub(crate) mod uplink;
 
-use std::io::Write;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
-use serde::Serialize;
 use toehold_node::control::Connection;
 use toehold_node::fabric::{self, Fabric};
 
@@ -41,11 +39,6 @@ impl Within {
     fn connect(&self, node: &str) -> Result<Connection> {
         Ok(Connection::open(&self.existing()?, node)?)
     }
-}
-
-pub(crate) fn print_json(value: &impl Serialize) -> Result<()> {
-    writeln!(std::io::stdout(), "{}", serde_json::to_string_pretty(value)?)?;
-    Ok(())
 }
 
 /// A span as people write one, for the command line.

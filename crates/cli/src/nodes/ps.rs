@@ -10,7 +10,8 @@ use serde::Serialize;
 use toehold_node::control::{Connection, ControlError, NodeStatus};
 use toehold_node::fabric::{self, Fabric, NodeRecord, Role};
 
-use super::{address, forwarding, print_json, short, table};
+use super::{address, forwarding, short, table};
+use crate::json;
 
 /// How long a node may take to say how it is.
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -21,7 +22,8 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   toehold ps
-  toehold ps --fabric lab --json | jq '.[].node.ipv4'")]
+  toehold ps --wide
+  toehold ps --fabric lab --json | jq '.nodes[].node.ipv4'")]
 pub(crate) struct Arguments {
     /// Only this fabric: a name, or a directory with a `/` in it [default: all that have a name]
     #[arg(long, value_name = "FABRIC", env = fabric::VARIABLE)]
@@ -30,6 +32,15 @@ pub(crate) struct Arguments {
     /// As JSON
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    wide: table::Wide,
+}
+
+/// The document that `--json` prints.
+#[derive(Debug, Serialize)]
+struct Listing<'a> {
+    nodes: &'a [Line],
 }
 
 /// A line of the list.
@@ -57,11 +68,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         lines.extend(fabric.nodes().into_iter().filter_map(|node| line(&fabric, node)));
     }
     if arguments.json {
-        print_json(&lines)?;
+        json::print("toehold/ps/1", &Listing { nodes: &lines })?;
     } else if lines.is_empty() {
         eprintln!("no node runs; start one with `toehold up NODE`");
     } else {
-        show(&lines)?;
+        show(&lines, arguments.wide)?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -84,7 +95,7 @@ fn line(fabric: &Fabric, node: NodeRecord) -> Option<Line> {
     })
 }
 
-fn show(lines: &[Line]) -> std::io::Result<()> {
+fn show(lines: &[Line], wide: table::Wide) -> std::io::Result<()> {
     let columns = [
         "fabric",
         "node",
@@ -99,7 +110,18 @@ fn show(lines: &[Line]) -> std::io::Result<()> {
         "connections",
         "peers",
     ];
-    let mut table = table::new(&columns, 6);
+    let optional = &[
+        "IPv6",
+        "shards",
+        "device",
+        "placement",
+        "process",
+        "peers",
+        "connections",
+        "up",
+        "fabric",
+    ];
+    let mut table = table::new(&columns, 6).optional(optional).wide(wide);
     for line in lines {
         let of = |say: fn(&NodeStatus) -> String| line.status.as_ref().map_or_else(|| "?".to_owned(), say);
         table.add_row([

@@ -6,9 +6,18 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
+use serde::Serialize;
 use toehold_node::control::{SocketStatus, TcpStatus, TimerStatus};
 
-use super::{Within, print_json};
+use super::Within;
+use super::table::Wide;
+use crate::json;
+
+const LOCAL: &str = "Local Address:Port";
+const REMOTE: &str = "Peer Address:Port";
+
+/// What a line begins with that goes on with the socket above.
+const INDENT: &str = "   ";
 
 /// Lists a node's sockets
 ///
@@ -22,7 +31,7 @@ use super::{Within, print_json};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   toehold sockets web
-  toehold sockets web --json | jq '.[] | select(.state == \"ESTAB\") | .tcp.rtt'")]
+  toehold sockets web --json | jq '.sockets[] | select(.state == \"ESTAB\") | .tcp.rtt_ns'")]
 pub(crate) struct Arguments {
     /// Name of the node
     node: String,
@@ -33,53 +42,87 @@ pub(crate) struct Arguments {
     /// As JSON
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    wide: Wide,
+}
+
+/// The document that `--json` prints.
+#[derive(Debug, Serialize)]
+struct Listing<'a> {
+    sockets: &'a [SocketStatus],
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let sockets = arguments.within.connect(&arguments.node)?.sockets()?;
     if arguments.json {
-        print_json(&sockets)?;
+        json::print("toehold/sockets/1", &Listing { sockets: &sockets })?;
     } else {
-        write!(std::io::stdout(), "{}", text(&sockets))?;
+        write!(std::io::stdout(), "{}", text(&sockets, arguments.wide.columns()))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn text(sockets: &[SocketStatus]) -> String {
+/// Formats the list for a terminal of `columns`; without one, each socket is a line and the details of its connection.
+///
+/// A terminal that is too narrow for process, shard and timers has them in lines below the socket's.
+fn text(sockets: &[SocketStatus], columns: Option<usize>) -> String {
+    let remote = |socket: &SocketStatus| {
+        let remote = socket.remote.map(|remote| remote.to_string());
+        remote.unwrap_or_else(|| "*:*".to_owned())
+    };
+    let locals = sockets.iter().map(|socket| socket.local.to_string().len());
+    let remotes = sockets.iter().map(|socket| remote(socket).len());
+    let narrow = columns.is_some();
+    let least = if narrow { LOCAL.len() } else { 24 };
+    let width = locals.chain(remotes).max().unwrap_or(0).max(least);
     let mut text = format!(
-        "{:<10} {:>6} {:>6} {:>24} {:>24} {}\n",
-        "State", "Recv-Q", "Send-Q", "Local Address:Port", "Peer Address:Port", "Process"
+        "{:<10} {:>6} {:>6} {LOCAL:>width$} {REMOTE:>width$} Process\n",
+        "State", "Recv-Q", "Send-Q"
     );
-    let sharded = sockets.iter().any(|socket| socket.shard != 0);
+    let is_sharded = sockets.iter().any(|socket| socket.shard != 0);
     for socket in sockets {
-        let remote = socket
-            .remote
-            .map_or_else(|| "*:*".to_owned(), |remote| remote.to_string());
-        let process = socket.pid.map_or_else(String::new, |pid| format!("pid={pid}"));
-        let mut line = format!(
-            "{:<10} {:>6} {:>6} {:>24} {remote:>24} {process}",
+        let line = format!(
+            "{:<10} {:>6} {:>6} {:>width$} {:>width$}",
             socket.state.name(),
             socket.receive_queue,
             socket.send_queue,
             socket.local.to_string(),
+            remote(socket),
         );
-        line.truncate(line.trim_end().len());
-        if sharded {
-            let _ = write!(line, " shard:{}", socket.shard);
+        let mut words: Vec<String> = socket.pid.map(|pid| format!("pid={pid}")).into_iter().collect();
+        if is_sharded {
+            words.push(format!("shard:{}", socket.shard));
         }
-        for timer in &socket.timers {
-            let _ = write!(line, " {}", running(timer));
-        }
-        let _ = writeln!(text, "{line}");
-        if let Some(tcp) = &socket.tcp {
-            let _ = writeln!(text, "\t {}", details(tcp));
+        words.extend(socket.timers.iter().map(running));
+        let facts = socket.tcp.as_ref().map_or_else(Vec::new, details);
+        match columns {
+            Some(columns) => {
+                let mut current = line;
+                let words = words.into_iter().chain(facts);
+                for word in words {
+                    if current.len() + 1 + word.len() > columns {
+                        let _ = writeln!(text, "{current}");
+                        current = INDENT.to_owned();
+                    }
+                    let _ = write!(current, " {word}");
+                }
+                let _ = writeln!(text, "{current}");
+            }
+            None => {
+                let words = words.iter().fold(line, |line, word| line + " " + word);
+                let _ = writeln!(text, "{words}");
+                if !facts.is_empty() {
+                    let _ = writeln!(text, "\t {}", facts.join(" "));
+                }
+            }
         }
     }
     text
 }
 
-/// The second line of a connection.
-fn details(tcp: &TcpStatus) -> String {
+/// Returns the facts of a connection, a word each.
+fn details(tcp: &TcpStatus) -> Vec<String> {
     let mut words = tcp.options.clone();
     words.push(format!("rto:{}", milliseconds(tcp.rto)));
     words.push(format!(
@@ -106,7 +149,7 @@ fn details(tcp: &TcpStatus) -> String {
     }
     words.push(format!("snd_wnd:{}", tcp.send_window));
     words.push(format!("minrtt:{}", milliseconds(tcp.min_rtt)));
-    words.join(" ")
+    words
 }
 
 /// A timer, by the names of `ss -o` where that has one.
@@ -164,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listener_and_a_connection() {
+    fn listener_and_connection_fit_their_terminal() {
         let listener = SocketStatus::listener("10.77.0.1:80".parse().unwrap(), 3, 128);
         let connection = SocketStatus {
             state: SocketState::Estab,
@@ -201,6 +244,11 @@ LISTEN          3    128             10.77.0.1:80                      *:*
 ESTAB           5   1448             [fd77::1]:80          [fd77::2]:40000 pid=42 timer:(on,8.5ms,1) timer:(keepalive,119min,0)
 \t ts sack rto:10 rtt:0.034/0.012 mss:1448 cwnd:14480 bytes_acked:9 unacked:1448 snd_wnd:65535 minrtt:0.03
 ";
-        assert_eq!(text(&[listener, connection]), expected);
+        assert_eq!(text(&[listener.clone(), connection.clone()], None), expected);
+        let narrow = text(&[listener, connection], Some(80));
+        assert!(narrow.lines().all(|line| line.len() <= 80), "{narrow}");
+        for word in ["[fd77::2]:40000", "timer:(keepalive,119min,0)", "minrtt:0.03"] {
+            assert!(narrow.contains(word), "{word} is cut: {narrow}");
+        }
     }
 }

@@ -10,7 +10,8 @@ use serde::Serialize;
 use toehold_node::control::{Connection, Counter, NodeStatus};
 use toehold_node::fabric::Role;
 
-use super::{Within, bytes, forwarding, positive_span, print_json, short, table};
+use super::{Within, bytes, forwarding, positive_span, short, table};
+use crate::json;
 
 /// Shows what a node does and counts
 #[derive(Debug, clap::Args)]
@@ -41,6 +42,9 @@ pub(crate) struct Arguments {
     /// In Prometheus's text format, all counters
     #[arg(long, conflicts_with_all = ["json", "interval"])]
     prometheus: bool,
+
+    #[command(flatten)]
+    wide: table::Wide,
 }
 
 /// A node at one moment.
@@ -86,9 +90,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
     let report = compare(sample, before.as_ref());
     if arguments.json {
-        print_json(&report)?;
+        json::print("toehold/stat/1", &report)?;
     } else {
-        show(&report, arguments.all)?;
+        show(&report, arguments)?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -120,21 +124,28 @@ fn compare(now: Sample, before: Option<&Sample>) -> Report {
     }
 }
 
-fn show(report: &Report, all: bool) -> std::io::Result<()> {
+fn show(report: &Report, arguments: &Arguments) -> std::io::Result<()> {
     write!(std::io::stdout(), "{}", summary(report))?;
-    let shown = |figure: &&Figure| all || figure.counter.value > 0;
+    let shown = |figure: &&Figure| arguments.all || figure.counter.value > 0;
     let figures = together(&report.counters);
     let figures: Vec<_> = figures.iter().filter(shown).collect();
     if figures.is_empty() {
         return Ok(());
     }
-    let mut table = table::new(&["counter", "what", "value", "per second"], 2);
+    let mut table = table::new(&["counter", "what", "value", "per second"], 2)
+        .optional(&["what"])
+        .wide(arguments.wide);
     for figure in figures {
         let rate = figure
             .per_second
             .map_or_else(String::new, |rate| format!("{rate:.1}"));
         let counter = &figure.counter;
-        table.add_row([&counter.name, &counter.doc, &counter.value.to_string(), &rate]);
+        table.add_row([
+            counter.name.as_str(),
+            &counter.doc,
+            &counter.value.to_string(),
+            &rate,
+        ]);
     }
     writeln!(std::io::stdout(), "{table}")?;
     Ok(())

@@ -6,12 +6,14 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use ipnet::IpNet;
+use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use toehold_node::engine::{Engine, Launch, Lifetime, Seat};
 use toehold_node::fabric::{Fabric, NodeRecord};
 
 use super::settings::Settings;
-use super::{Within, address, engine, forward, print_json, table};
+use super::{Within, address, engine, forward, table};
+use crate::json;
 use crate::side;
 
 /// Starts nodes: an engine process for each
@@ -138,9 +140,15 @@ fn foreground(arguments: Arguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// The document that `--json` prints.
+#[derive(Debug, Serialize)]
+struct Started<'a> {
+    nodes: &'a [NodeRecord],
+}
+
 pub(super) fn show(records: &[NodeRecord], json: bool) -> Result<()> {
     if json {
-        return print_json(&records);
+        return json::print("toehold/up/1", &Started { nodes: records });
     }
     if records.is_empty() {
         return Ok(());

@@ -8,7 +8,8 @@ use anyhow::{Context, Result, bail};
 use toehold_lab::changes::{Agreement, Change, Changes, Verdict};
 use toehold_lab::report::{Report, Saved, spoken};
 
-use crate::nodes::{print_json, table};
+use crate::json;
+use crate::nodes::table;
 
 /// What changed between two runs beyond noise: of two commits, or on two machines
 ///
@@ -41,7 +42,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let (before, after) = (before?, after?);
     let changes = Changes::between(&before, &after);
     if arguments.json {
-        print_json(&changes)?;
+        json::print("toehold/compare/1", &changes)?;
         return Ok(ExitCode::SUCCESS);
     }
     if changes.cells.is_empty() {

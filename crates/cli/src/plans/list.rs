@@ -9,15 +9,22 @@ use serde::Serialize;
 use toehold_lab::experiment::{PlanFile, builtin};
 use toehold_lab::{Plan, programs, testbed};
 
-use crate::nodes::{print_json, table};
+use crate::json;
+use crate::nodes::table;
 
 /// What can be reproduced: figures of papers, with the time they take
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  toehold list\n  toehold list --json | jq '.[].name'")]
+#[command(after_help = "Examples:\n  toehold list\n  toehold list --json | jq '.plans[].name'")]
 pub(crate) struct Arguments {
     /// As JSON
     #[arg(long)]
     json: bool,
+}
+
+/// The document that `--json` prints.
+#[derive(Debug, Serialize)]
+struct Listing<'a> {
+    plans: &'a [Row],
 }
 
 /// One plan.
@@ -29,8 +36,8 @@ struct Row {
     section: Option<String>,
     about: String,
     /// About how long it takes.
-    quick_s: u64,
-    full_s: u64,
+    quick_ns: u64,
+    full_ns: u64,
     needs: Vec<Need>,
 }
 
@@ -46,7 +53,7 @@ struct Need {
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let rows: Vec<_> = builtin::all()?.iter().map(row).collect();
     if arguments.json {
-        print_json(&rows)?;
+        json::print("toehold/list/1", &Listing { plans: &rows })?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut listed = table::new(
@@ -60,8 +67,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
             row.title.clone(),
             row.section.clone().unwrap_or_default(),
             needs.join(", "),
-            spoken(row.quick_s),
-            spoken(row.full_s),
+            spoken(row.quick_ns),
+            spoken(row.full_ns),
         ]);
     }
     writeln!(
@@ -72,17 +79,17 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
 }
 
 fn row(file: &PlanFile) -> Row {
-    let seconds = |is_quick| {
+    let span = |is_quick| {
         let plan = file.plan(is_quick, 0, [0, 1]);
-        plan.length(testbed::ALL).as_secs().max(1)
+        plan.length(testbed::ALL).as_secs().max(1) * 1_000_000_000
     };
     let plan = file.plan(false, 0, [0, 1]);
     Row {
         name: file.name().to_owned(),
         section: plan.paper.as_ref().map(|paper| paper.section.clone()),
         about: file.about.trim().to_owned(),
-        quick_s: seconds(true),
-        full_s: seconds(false),
+        quick_ns: span(true),
+        full_ns: span(false),
         needs: needs(&plan),
         title: plan.title,
     }
@@ -118,7 +125,7 @@ impl Need {
     }
 }
 
-/// Minutes and seconds, for people.
-fn spoken(seconds: u64) -> String {
-    humantime::format_duration(Duration::from_secs(seconds)).to_string()
+/// Writes a span as minutes and seconds.
+fn spoken(span_ns: u64) -> String {
+    humantime::format_duration(Duration::from_nanos(span_ns)).to_string()
 }

@@ -49,14 +49,14 @@ impl Crowd {
             let names: Vec<_> = (first..nodes.min(first + AT_ONCE))
                 .map(|node| format!("n{node}"))
                 .collect();
-            let started = self.fabrics.json(&format!("up {} {SETTINGS}", names.join(" ")));
+            let started = self.fabrics.list(&format!("up {} {SETTINGS}", names.join(" ")));
             self.nodes.extend(started.as_array().unwrap().iter().map(address));
         }
     }
 
     /// What the nodes say of their peers.
     fn stacks(&self) -> Vec<Value> {
-        let lines = self.fabrics.json("ps --json");
+        let lines = self.fabrics.list("ps --json");
         let lines = lines.as_array().unwrap().iter();
         lines.map(|line| line["status"]["stack"].clone()).collect()
     }
@@ -120,7 +120,7 @@ fn everybody_is_met(sizes: &[usize]) {
     // One that left is used again when it comes back.
     crowd.fabrics.succeeds("down n5");
     eventually("that it is gone", || crowd.all_have(last - 1));
-    let again = crowd.fabrics.json(&format!("up n5 {SETTINGS}"));
+    let again = crowd.fabrics.list(&format!("up n5 {SETTINGS}"));
     eventually("that it is back", || crowd.all_have(last));
     assert!(is_refused_by(&node, address(&again[0])));
 }

@@ -136,5 +136,5 @@ fn what_is_no_strategy_is_refused() {
         let said = fabrics.fails(&format!("up web --demux {wrong}"));
         assert!(said.contains("hashed-move-to-front[:chains]"), "{said}");
     }
-    assert_eq!(fabrics.json("ps --json"), Value::Array(Vec::new()));
+    assert_eq!(fabrics.list("ps --json"), Value::Array(Vec::new()));
 }

@@ -7,6 +7,7 @@ mod crowds;
 mod demux;
 mod ethernet;
 mod kernel;
+mod output;
 mod programs;
 mod queues;
 mod segments;
@@ -30,10 +31,10 @@ use crate::support::{Fabrics, PATIENCE, eventually, text, wait_for_end};
 #[test]
 fn nodes_come_and_go() {
     let fabrics = Fabrics::new();
-    let started = fabrics.json("up web db --json");
+    let started = fabrics.list("up web db --json");
     assert_eq!(started[0]["ipv4"], "10.77.0.1/16");
     assert_eq!(started[1]["ipv6"], "fd77::2/64");
-    let running = fabrics.json("ps --json");
+    let running = fabrics.list("ps --json");
     let names: Vec<_> = running
         .as_array()
         .unwrap()
@@ -49,7 +50,7 @@ fn nodes_come_and_go() {
     }
     let peers = |line: &Value| line["status"]["stack"]["peers"] == 1;
     eventually("their meeting", || {
-        fabrics.json("ps --json").as_array().unwrap().iter().all(peers)
+        fabrics.list("ps --json").as_array().unwrap().iter().all(peers)
     });
     let table = fabrics.succeeds("ps");
     assert!(
@@ -62,7 +63,7 @@ fn nodes_come_and_go() {
     for engine in engines {
         wait_for_end(engine);
     }
-    assert_eq!(fabrics.json("ps --json"), Value::Array(Vec::new()));
+    assert_eq!(fabrics.list("ps --json"), Value::Array(Vec::new()));
     assert!(text(&fabrics.run("ps").stderr).contains("toehold up NODE"));
 }
 
@@ -99,16 +100,16 @@ fn a_name_that_runs_is_taken_and_a_bad_one_refused() {
     // One that fails does not keep the others from running.
     let output = fabrics.run("up web db --json");
     assert_eq!(output.status.code(), Some(1));
-    let started: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let started = support::list_in(serde_json::from_slice(&output.stdout).unwrap());
     assert_eq!(
         (&started[0]["name"], started.as_array().unwrap().len()),
         (&"db".into(), 1)
     );
     // The same name in another fabric is another node.
     fabrics.succeeds("up --fabric other web");
-    assert_eq!(fabrics.json("ps --json").as_array().unwrap().len(), 3);
+    assert_eq!(fabrics.list("ps --json").as_array().unwrap().len(), 3);
     assert_eq!(
-        fabrics.json("ps --fabric other --json").as_array().unwrap().len(),
+        fabrics.list("ps --fabric other --json").as_array().unwrap().len(),
         1
     );
     fabrics.succeeds("down --fabric other --all");
@@ -127,12 +128,12 @@ fn a_killed_engine_process_leaves_only_what_the_next_command_cleans() {
         wait_for_end(engine);
     }
     assert_eq!(fabrics.files().len(), 6);
-    let up = fabrics.json("up db --json");
+    let up = fabrics.list("up db --json");
     assert_eq!(up[0]["ipv4"], "10.77.0.1/16");
     let engine = fabrics.engine("db");
     kill_process(engine, Signal::KILL).unwrap();
     wait_for_end(engine);
-    assert_eq!(fabrics.json("ps --json"), Value::Array(Vec::new()));
+    assert_eq!(fabrics.list("ps --json"), Value::Array(Vec::new()));
     assert_eq!(fabrics.files(), [""; 0]);
     assert!(fabrics.fails("down db").contains("no node named db"));
 }
@@ -153,7 +154,7 @@ fn a_node_with_shards_is_one_node() {
     assert!(fabrics.fails("up web --shards 17").contains("shards"));
     fabrics.succeeds("up web --shards 3");
     fabrics.succeeds("up db --shards 2");
-    let line = fabrics.json("ps --json");
+    let line = fabrics.list("ps --json");
     let shards = |line: &Value| line["status"]["stack"]["shards"].as_u64();
     assert_eq!([shards(&line[0]), shards(&line[1])], [Some(2), Some(3)]);
     let fabric = Fabric::open(fabrics.0.path().join("default").to_str().unwrap()).unwrap();
@@ -169,7 +170,7 @@ fn a_node_with_shards_is_one_node() {
         })
         .collect();
     let peers = |line: &Value| line["status"]["stack"]["peers"] == 1;
-    let both = fabrics.json("ps --json");
+    let both = fabrics.list("ps --json");
     assert!(both.as_array().unwrap().iter().all(peers), "{both}");
     let sockets = fabrics.succeeds("sockets web");
     for shard in ["shard:0", "shard:1", "shard:2"] {
@@ -232,7 +233,7 @@ fn settings_come_from_the_command_line_and_the_environment() {
     // The default, given by hand, wins over the variable.
     up("up web --mtu 1500 --payload-memory 64M --placement engine --mac 02:00:00:00:00:07");
     up("up db --ipv4 10.77.3.1/16");
-    let nodes = fabrics.json("ps --json");
+    let nodes = fabrics.list("ps --json");
     let (db, web) = (&nodes[0], &nodes[1]);
     assert_eq!(
         (&db["node"]["mtu"], &web["node"]["mtu"]),
@@ -260,7 +261,7 @@ fn settings_come_from_the_command_line_and_the_environment() {
 #[test]
 fn the_first_node_brings_the_fabrics_networks() {
     let fabrics = Fabrics::new();
-    let started = fabrics.json("up a b --network 192.168.7.0/24 --json");
+    let started = fabrics.list("up a b --network 192.168.7.0/24 --json");
     assert_eq!(started[1]["ipv4"], "192.168.7.2/24");
     let said = fabrics.fails("up c --network 10.0.0.0/8");
     assert!(said.contains("192.168.7.0/24"), "{said}");
@@ -287,7 +288,7 @@ fn a_node_is_asked_and_told() {
     );
     let metrics = fabrics.succeeds("stat web --prometheus");
     assert!(metrics.contains("toehold_connections_bound{fabric=\"default\",node=\"web\"} 65536"));
-    assert_eq!(fabrics.json("sockets web --json"), Value::Array(Vec::new()));
+    assert_eq!(fabrics.list("sockets web --json"), Value::Array(Vec::new()));
     assert!(fabrics.succeeds("sockets web").starts_with("State"));
     for command in ["sockets", "stat", "down"] {
         let said = fabrics.fails(&format!("{command} db"));
@@ -372,7 +373,7 @@ fn what_programs_do_on_their_nodes_is_seen() {
     server.read_exact(&mut [0; 6]).unwrap();
 
     let me = std::process::id();
-    let listed = fabrics.json("sockets web --json");
+    let listed = fabrics.list("sockets web --json");
     let of_state = |state: &str| {
         let mut all = listed.as_array().unwrap().iter();
         all.find(|socket| socket["state"] == state)
@@ -394,7 +395,7 @@ fn what_programs_do_on_their_nodes_is_seen() {
     let shown = fabrics.succeeds("sockets db");
     assert!(shown.contains(" timer:(keepalive,119min,0)\n"), "{shown}");
     assert!(shown.contains(" rto:") && shown.contains(" rtt:"), "{shown}");
-    let listed = fabrics.json("sockets db --json");
+    let listed = fabrics.list("sockets db --json");
     assert_eq!(listed[0]["timers"][0]["kind"], "keepalive");
 
     let status = &fabrics.json("stat web --json")["status"];
@@ -410,7 +411,7 @@ fn what_programs_do_on_their_nodes_is_seen() {
     let processes = |line: &Value| line["status"]["processes"].as_array().unwrap().len();
     let running = || {
         fabrics
-            .json("ps --json")
+            .list("ps --json")
             .as_array()
             .unwrap()
             .iter()
@@ -424,7 +425,7 @@ fn what_programs_do_on_their_nodes_is_seen() {
     drop(server);
     // Of what closed first something remains that nobody holds.
     eventually("the connection's end", || {
-        let listed = fabrics.json("sockets db --json");
+        let listed = fabrics.list("sockets db --json");
         listed[0]["state"] == "TIME-WAIT" && listed[0]["pid"] == Value::Null
     });
     let shown = fabrics.succeeds("sockets db");

@@ -158,7 +158,7 @@ fn interfaces_of_one_name_on_two_hosts_do_not_keep_each_other_out() {
     let segment = fabrics.0.path().join("segment").display().to_string();
     let device = |name: &str, side: usize| {
         let (side, path) = (SIDES[side], &spaces[side].1);
-        fabrics.json(&format!(
+        fabrics.list(&format!(
             "device {name} --json --bridged --fabric {side} --netns {path} \
              --segment {segment} --segment-size 4M --segment-members 4"
         ))

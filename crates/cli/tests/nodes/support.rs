@@ -58,6 +58,11 @@ impl Fabrics {
         serde_json::from_str(&self.succeeds(line)).unwrap()
     }
 
+    /// Returns the list in the document that a command prints.
+    pub(crate) fn list(&self, line: &str) -> Value {
+        list_in(self.json(line))
+    }
+
     pub(crate) fn files(&self) -> Vec<String> {
         let Ok(entries) = fs::read_dir(self.0.path().join("default")) else {
             return Vec::new();
@@ -72,6 +77,16 @@ impl Fabrics {
     pub(crate) fn engine(&self, node: &str) -> Pid {
         engine_of(&self.0.path().join(format!("default/{node}.json")))
     }
+}
+
+/// Returns the one list in a document, which has no other field but its schema.
+pub(crate) fn list_in(document: Value) -> Value {
+    let Value::Object(fields) = document else {
+        panic!("{document} is no document");
+    };
+    let schema = fields["schema"].as_str().unwrap_or_default();
+    assert!(schema.starts_with("toehold/") && fields.len() == 2, "{fields:?}");
+    fields.into_iter().find(|(name, _)| name != "schema").unwrap().1
 }
 
 /// The engine process of a node's record.

@@ -228,7 +228,7 @@ fn names_and_addresses_of_another_host_are_not_given_twice() {
         " has the address fd77::1 already",
     );
     // Who is given an address gets one that is free on both.
-    let c = hosts.fabrics.json("up --fabric right c --json");
+    let c = hosts.fabrics.list("up --fabric right c --json");
     assert_eq!(c[0]["ipv4"], "10.77.0.3/16");
     eventually("the newcomer", || hosts.beyond("left").contains(&"c".to_owned()));
     let shown = hosts.fabrics.succeeds("stat --fabric left to-left");
@@ -463,7 +463,7 @@ pub(crate) mod kernel {
     fn kernels_talk_over_queues_and_with_nodes() {
         let fabrics = Fabrics::new();
         let [(a, in_a), (b, in_b)] = [namespace(), namespace()];
-        let made = fabrics.json(&format!("device toe1 --netns {in_a} --json"));
+        let made = fabrics.list(&format!("device toe1 --netns {in_a} --json"));
         assert_eq!(
             (&made[0]["ipv4"], &made[0]["role"]),
             (&"10.77.0.1/16".into(), &"device".into())

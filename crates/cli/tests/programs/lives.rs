@@ -271,7 +271,7 @@ fn a_daemon_that_has_closed_all_descriptors_keeps_its_node() {
     });
     nodes.succeeds("stat another");
     kill_process(Pid::from_raw(daemon).unwrap(), Signal::KILL).unwrap();
-    let is_there = || nodes.json("ps --json").to_string().contains("another");
+    let is_there = || nodes.list("ps --json").to_string().contains("another");
     eventually("the node's end", || !is_there());
 }
 

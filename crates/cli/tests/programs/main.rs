@@ -162,7 +162,7 @@ impl Place {
 
     fn await_listener(&self, port: u16) {
         eventually("a listener", || match &self.nodes {
-            Some(nodes) => listens(&nodes.json("sockets server --json"), port),
+            Some(nodes) => listens(&nodes.list("sockets server --json"), port),
             // Not by taking the port, which would be in the server's way.
             None => kernel_listens(port),
         });
@@ -218,7 +218,7 @@ impl Place {
         }
         // Whoever has ended has left nothing open.
         eventually("the end of all programs", || {
-            let open = |node: &str| fabrics.json(&format!("sockets {node} --json"));
+            let open = |node: &str| fabrics.list(&format!("sockets {node} --json"));
             ["server", "client"].iter().all(|node| all_is_over(&open(node)))
         });
         fabrics.succeeds("down --all");

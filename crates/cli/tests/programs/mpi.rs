@@ -132,7 +132,7 @@ fn check(fabrics: &Fabrics, node: &str, connections: u64, are_killed: bool) {
         assert_eq!(counter(&status, "node_resets"), 0, "{status}");
     }
     eventually("the end of all ranks", || {
-        let open = fabrics.json(&format!("sockets {node} --json"));
+        let open = fabrics.list(&format!("sockets {node} --json"));
         all_is_over(&open)
     });
 }

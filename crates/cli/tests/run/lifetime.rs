@@ -21,7 +21,7 @@ fn nodes_without_a_name_get_one_each() {
     let mut names: Vec<_> = starting.iter().map(|program| program.line.clone()).collect();
     names.sort();
     assert_eq!(names, ["sh", "sh-2", "sh-3", "sh-4"]);
-    let nodes = fabrics.json("ps --json");
+    let nodes = fabrics.list("ps --json");
     let mut addresses: Vec<_> = nodes
         .as_array()
         .unwrap()
@@ -52,7 +52,7 @@ fn programs_share_a_node_that_ends_with_the_last_of_them() {
     });
     assert!(programs.iter().all(|program| program.line == "web"));
     let engine = fabrics.engine("web");
-    assert_eq!(fabrics.json("ps --json").as_array().unwrap().len(), 1);
+    assert_eq!(fabrics.list("ps --json").as_array().unwrap().len(), 1);
     while programs.len() > 1 {
         drop(programs.pop().unwrap().finish());
         // Its engine answers.
@@ -167,7 +167,7 @@ fn settings_are_those_of_the_node_that_is_started() {
         "--node web --ipv4 10.77.3.1/16 --placement engine",
         "echo; cat",
     );
-    let node = &fabrics.json("ps --json")[0];
+    let node = &fabrics.list("ps --json")[0];
     assert_eq!(node["node"]["ipv4"], Value::from("10.77.3.1/16"));
     assert_eq!(node["status"]["stack"]["placement"], "engine");
     // Whoever joins it takes it as it is.
@@ -177,7 +177,7 @@ fn settings_are_those_of_the_node_that_is_started() {
             .success()
     );
     assert_eq!(
-        fabrics.json("ps --json")[0]["status"]["stack"]["placement"],
+        fabrics.list("ps --json")[0]["status"]["stack"]["placement"],
         "engine"
     );
     drop(program.finish());

@@ -158,7 +158,7 @@ fn settings(report: &Report) -> Vec<(&'static str, String)> {
             "The run took",
             format!(
                 "{:.0} s{}",
-                report.took_s,
+                report.took_ns as f64 / 1e9,
                 if report.complete {
                     ""
                 } else {

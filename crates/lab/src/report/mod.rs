@@ -64,7 +64,7 @@ pub struct Report {
     #[serde(flatten)]
     pub header: Header,
     /// How long the run took, in seconds.
-    pub took_s: f64,
+    pub took_ns: u64,
     /// Whether it was carried out to its end.
     pub complete: bool,
     /// Processor time of the whole machine during the run.
@@ -176,7 +176,7 @@ impl Report {
     ) -> Self {
         let summary = summary::Summary::of(&header.plan, samples);
         Self {
-            took_s: took.as_secs_f64(),
+            took_ns: u64::try_from(took.as_nanos()).unwrap_or(u64::MAX),
             complete,
             machine,
             results: results.to_owned(),
@@ -215,7 +215,7 @@ impl Report {
     /// What makes the figures doubtful, for people.
     pub fn doubts(&self) -> Vec<String> {
         let mut doubts = Vec::new();
-        let core_seconds = self.took_s * self.header.host.cores as f64;
+        let core_seconds = self.took_ns as f64 / 1e9 * self.header.host.cores as f64;
         let others = self.machine.others_s() / core_seconds;
         let stolen = self.machine.steal_s / core_seconds;
         if self.header.build.profile != "release" {

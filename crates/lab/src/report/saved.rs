@@ -75,7 +75,7 @@ pub enum ReadError {
 /// What of `report.json` is not made of samples.
 #[derive(Deserialize)]
 struct Ending {
-    took_s: f64,
+    took_ns: u64,
     complete: bool,
     machine: MachineUse,
 }
@@ -104,7 +104,7 @@ impl Saved {
         let mut damage = Vec::new();
         let samples = samples(bytes_of("samples.jsonl").unwrap_or_default(), &mut damage);
         let ending = ending(bytes_of("report.json"), &samples, &mut damage);
-        let took = Duration::try_from_secs_f64(ending.took_s).unwrap_or_default();
+        let took = Duration::from_nanos(ending.took_ns);
         let report = Report::new(
             header,
             &samples,
@@ -192,7 +192,7 @@ fn ending(bytes: Option<&[u8]>, samples: &[Sample], damage: &mut Vec<String>) ->
         .zip(began)
         .map_or(0, |(ended, began)| ended.saturating_sub(began));
     Ending {
-        took_s: took_ms as f64 / 1e3,
+        took_ns: took_ms.saturating_mul(1_000_000),
         complete: false,
         machine: MachineUse::default(),
     }
@@ -240,8 +240,8 @@ mod tests {
         );
         assert_eq!(read.report.ratios, report.ratios);
         assert_eq!(
-            (read.report.took_s, read.report.machine),
-            (report.took_s, report.machine)
+            (read.report.took_ns, read.report.machine),
+            (report.took_ns, report.machine)
         );
         assert_eq!(read.files.len(), 3);
         assert_eq!(read.files[1].bytes, samples_text().as_bytes());

@@ -20,6 +20,7 @@ pub mod fuzzing;
 mod host;
 mod keepers;
 mod message;
+mod nanoseconds;
 mod packet;
 mod requests;
 mod server;

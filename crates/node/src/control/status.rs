@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use toehold_stack::{Counters, DemuxCounters, Info, Instant, State, Timer, TimerKind};
 use toehold_wire::Mac;
 
+use super::nanoseconds;
 use crate::fabric::{Beyond, NodeRecord};
 use crate::placement::Placement;
 
@@ -17,8 +18,10 @@ pub struct NodeStatus {
     /// Who the node is.
     pub node: NodeRecord,
     /// Processor time the engine process has used.
+    #[serde(rename = "cpu_time_ns", with = "nanoseconds")]
     pub cpu_time: Duration,
     /// Time since the engine process began.
+    #[serde(rename = "uptime_ns", with = "nanoseconds")]
     pub uptime: Duration,
     /// Processes that are attached.
     pub processes: Vec<ProcessStatus>,
@@ -296,6 +299,7 @@ pub struct TimerStatus {
     /// What is due: `retransmission`, `keepalive`, `time-wait`, ….
     pub kind: String,
     /// When; zero if it is due and was not seen to yet.
+    #[serde(rename = "expires_in_ns", with = "nanoseconds")]
     pub expires_in: Duration,
     /// How often it has run out in a row.
     pub retries: u8,
@@ -327,12 +331,16 @@ impl TimerStatus {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TcpStatus {
     /// Smoothed round trip; zero before the first measurement.
+    #[serde(rename = "rtt_ns", with = "nanoseconds")]
     pub rtt: Duration,
     /// Its mean deviation.
+    #[serde(rename = "rtt_variation_ns", with = "nanoseconds")]
     pub rtt_variation: Duration,
     /// Smallest round trip seen lately.
+    #[serde(rename = "min_rtt_ns", with = "nanoseconds")]
     pub min_rtt: Duration,
     /// Retransmission timeout, with its present backoff.
+    #[serde(rename = "rto_ns", with = "nanoseconds")]
     pub rto: Duration,
     /// Largest payload of a segment, bytes.
     pub mss: u16,

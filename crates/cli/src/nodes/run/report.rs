@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use serde_json::{Map, Value, json};
 use toehold_node::usage::{Counter, Usage};
 
+use crate::json::Document;
 use crate::nodes::table;
 
 /// On the standard error output, or in a file.
@@ -22,6 +23,6 @@ pub(super) fn show(usage: &Usage, node: &str, file: Option<&Path>) -> Result<()>
     let count = |&counter: &Counter| (counter.name().to_owned(), usage.get(counter).into());
     let counters: Map<String, Value> = Counter::ALL.iter().map(count).collect();
     let report = json!({ "node": node, "counters": counters });
-    let text = serde_json::to_string_pretty(&report)? + "\n";
+    let text = Document::new("toehold/run/1", &report).text()?;
     std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }

@@ -18,6 +18,8 @@ struct Seen {
     drawn: usize,
     folded: usize,
     unfolded: usize,
+    /// Names of candidates that the first chart does not show beside their marks.
+    unnamed: Vec<String>,
     tip: String,
     linear: String,
     themes: Vec<String>,
@@ -55,6 +57,9 @@ frame.addEventListener("load", () => {
       bubbles: true, clientX: at.left + at.width / 2, clientY: at.top + at.height / 2,
     }));
   }
+  const named = [...chart.querySelectorAll("svg text")].map((it) => it.textContent);
+  const first = JSON.parse(page.getElementById("charts").textContent).find((it) => it.id === chart.id);
+  seen.unnamed = first.series.map((it) => it.name).filter((name) => !named.includes(name));
   const button = page.querySelector(".tools");
   const theme = page.getElementById("theme");
   setTimeout(() => {
@@ -149,6 +154,10 @@ fn a_person_sees_charts_values_and_themes() {
     );
     assert_eq!(seen.linear, "Logarithmic axis", "{seen:?}");
     assert_eq!(
+        seen.unnamed, [""; 0],
+        "the legend is cut off on the phone: {seen:?}"
+    );
+    assert_eq!(
         seen.themes,
         ["Theme: light", "Theme: dark", "Theme: as the system’s"]
     );
@@ -201,4 +210,83 @@ fn screenshots_in_light_and_dark_show_charts() {
             assert!(found > 50, "{found} pixels of {colour:?} in {name}");
         }
     }
+}
+
+#[test]
+#[ignore = "needs chromium, pdftotext"]
+fn printed_page_has_no_text_on_other_text() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("page.html");
+    fs::write(&file, page(&[saved()])).unwrap();
+    for size in ["210mm 297mm", "215.9mm 279.4mm"] {
+        let sized = format!("<style>@page {{ size: {size}; }}</style></head>");
+        let html = fs::read_to_string(&file).unwrap().replacen("</head>", &sized, 1);
+        let (sheet, paper) = (
+            directory.path().join("sheet.html"),
+            directory.path().join("paper.pdf"),
+        );
+        fs::write(&sheet, html).unwrap();
+        let print = format!("--print-to-pdf={}", paper.display());
+        browse(directory.path(), &[&print, "--no-pdf-header-footer"], &sheet);
+        let output = Command::new("pdftotext")
+            .arg("-bbox")
+            .arg(&paper)
+            .arg("-")
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let pages: Vec<Vec<Printed>> = text.split("<page ").skip(1).map(printed).collect();
+        let words: usize = pages.iter().map(Vec::len).sum();
+        assert!(words > 200, "{words} words on paper of {size}");
+        for page in &pages {
+            for (index, word) in page.iter().enumerate() {
+                let covers = page[index + 1..].iter().find(|other| word.is_under(other));
+                assert!(
+                    covers.is_none(),
+                    "{word:?} and {covers:?} lie on one another on paper of {size}"
+                );
+            }
+        }
+    }
+}
+
+/// A word on paper, in points from the page's upper left corner.
+#[derive(Debug)]
+struct Printed {
+    text: String,
+    left: f64,
+    top: f64,
+    right: f64,
+    bottom: f64,
+}
+
+impl Printed {
+    /// Returns whether the two have a third of the smaller one's area in common.
+    fn is_under(&self, other: &Printed) -> bool {
+        let area = |word: &Printed| (word.right - word.left) * (word.bottom - word.top);
+        let width = self.right.min(other.right) - self.left.max(other.left);
+        let height = self.bottom.min(other.bottom) - self.top.max(other.top);
+        width > 0.0 && height > 0.0 && width * height > area(self).min(area(other)) / 3.0
+    }
+}
+
+/// Reads the words of a page as `pdftotext -bbox` writes them.
+fn printed(page: &str) -> Vec<Printed> {
+    let word = |line: &str| {
+        let field = |name: &str| -> Option<f64> {
+            let rest = line.split(&format!("{name}=\"")).nth(1)?;
+            rest.split('"').next()?.parse().ok()
+        };
+        Some(Printed {
+            left: field("xMin")?,
+            top: field("yMin")?,
+            right: field("xMax")?,
+            bottom: field("yMax")?,
+            text: line.split('>').nth(1)?.split('<').next()?.to_owned(),
+        })
+    };
+    page.lines()
+        .filter(|line| line.contains("<word "))
+        .filter_map(word)
+        .collect()
 }

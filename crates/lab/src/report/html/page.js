@@ -12,7 +12,12 @@
   // Values that differ by more than this factor begin on a logarithmic axis.
   const FAR_APART = 8;
   const ROW = 26;
+  const LEGEND_LINE = 24;
+  // Width of a mark with the gaps around it and its name.
+  const LEGEND_MARK = 42;
+  const LEGEND_FONT = "12px";
 
+  document.documentElement.classList.add("scripted");
   const charts = JSON.parse(document.getElementById("charts").textContent);
   const drawn = new Map();
 
@@ -275,7 +280,24 @@
     };
   }
 
-  function option(chart, log) {
+  // Lines that the legend takes in this width: a narrow screen shows all of it, too.
+  function legendLines(chart, width) {
+    const pen = document.createElement("canvas").getContext("2d");
+    pen.font = LEGEND_FONT + " " + getComputedStyle(document.body).fontFamily;
+    let lines = 1;
+    let used = 0;
+    for (const series of chart.series) {
+      const needed = LEGEND_MARK + pen.measureText(series.name).width;
+      if (used > 0 && used + needed > width) {
+        lines += 1;
+        used = 0;
+      }
+      used += needed;
+    }
+    return lines;
+  }
+
+  function option(chart, log, legend) {
     const place = layout(chart);
     const isSwept = chart.axis !== null;
     const across = values(chart, log);
@@ -284,17 +306,15 @@
       animation: false,
       // By its name: a legend is laid out by how wide its words are in that font.
       textStyle: { fontFamily: getComputedStyle(document.body).fontFamily },
-      grid: { left: 12, right: 18, top: isSwept ? 70 : 40, bottom: 34, containLabel: true, outerBoundsMode: "same" },
+      grid: { left: 12, right: 18, top: isSwept ? 52 + legend * LEGEND_LINE : 40, bottom: 34, containLabel: true, outerBoundsMode: "same" },
       legend: {
         show: isSwept,
-        type: "scroll",
-        top: 28,
+        type: "plain",
+        top: 34,
         left: 0,
         right: 0,
         data: chart.series.map((series) => series.name),
         textStyle: { color: colour("--ink") },
-        pageTextStyle: { color: colour("--ink") },
-        pageIconColor: colour("--link"),
         inactiveColor: colour("--line"),
       },
       toolbox: {
@@ -331,7 +351,16 @@
     const entry = { chart, instance, log: isLog(chart) };
     drawn.set(chart.id, entry);
     offerLog(at, entry);
-    instance.setOption(option(chart, entry.log));
+    show(entry);
+  }
+
+  // Draws a chart anew, in the room that it has now.
+  function show(entry) {
+    const at = entry.instance.getDom();
+    const legend = entry.chart.axis === null ? 1 : legendLines(entry.chart, at.clientWidth);
+    at.style.setProperty("--legend", (legend - 1) * LEGEND_LINE + "px");
+    entry.instance.resize();
+    entry.instance.setOption(option(entry.chart, entry.log, legend), true);
   }
 
   // A button that changes the axis of values, where it can be either.
@@ -345,20 +374,14 @@
     button.addEventListener("click", () => {
       entry.log = !entry.log;
       say();
-      entry.instance.setOption(option(entry.chart, entry.log), true);
+      show(entry);
     });
     say();
     at.parentNode.insertBefore(button, at.parentNode.firstChild);
   }
 
   function redraw() {
-    for (const entry of drawn.values()) {
-      entry.instance.setOption(option(entry.chart, entry.log), true);
-    }
-  }
-
-  function resize() {
-    for (const entry of drawn.values()) entry.instance.resize();
+    for (const entry of drawn.values()) show(entry);
   }
 
   // Charts that are folded away have no size: they are drawn when they are unfolded.
@@ -403,23 +426,18 @@
         folded.push(details);
         details.open = true;
       }
-      drawVisible();
-      redraw();
-      resize();
     });
     addEventListener("afterprint", () => {
       if (theme === null) document.documentElement.removeAttribute("data-theme");
       else document.documentElement.setAttribute("data-theme", theme);
       while (folded.length) folded.pop().open = false;
-      redraw();
-      resize();
     });
   }
 
   for (const details of document.querySelectorAll("details")) {
     details.addEventListener("toggle", drawVisible);
   }
-  addEventListener("resize", resize);
+  addEventListener("resize", redraw);
   themes();
   drawVisible();
   printing();
