@@ -72,6 +72,10 @@ impl From<SocketError> for Errno {
             SocketError::NotFound => libc::EBADF,
             SocketError::Protocol => libc::EPROTO,
             SocketError::Prohibited => libc::EACCES,
+            SocketError::HostDown => libc::EHOSTDOWN,
+            SocketError::NotOnNetwork => libc::ENONET,
+            SocketError::ProtocolNotAvailable => libc::ENOPROTOOPT,
+            SocketError::NotSupported => libc::EOPNOTSUPP,
         })
     }
 }

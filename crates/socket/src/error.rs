@@ -27,6 +27,10 @@ fn errno(error: SocketError) -> Errno {
         SocketError::NotFound => Errno::BADF,
         SocketError::Protocol => Errno::PROTO,
         SocketError::Prohibited => Errno::ACCESS,
+        SocketError::HostDown => Errno::HOSTDOWN,
+        SocketError::NotOnNetwork => Errno::NONET,
+        SocketError::ProtocolNotAvailable => Errno::NOPROTOOPT,
+        SocketError::NotSupported => Errno::OPNOTSUPP,
     }
 }
 

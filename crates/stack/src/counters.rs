@@ -116,6 +116,9 @@ counters! {
         tcp_challenge_acks,
         /// Challenge acknowledgements withheld by the rate limit (RFC 5961 §10).
         tcp_challenge_acks_limited,
+        /// Segments out of place and without data that got no answer: their connection had answered
+        /// many in that second.
+        tcp_strays_limited,
         /// Segments dropped for an acknowledgement number that cannot be (RFC 5961 §5).
         tcp_bad_acks,
         /// Payload bytes that had already been received.

@@ -220,12 +220,13 @@ impl Runner {
 
     fn icmp(&mut self, words: &[&str]) -> Result<(), String> {
         let (&kind, mut rest) = words.split_first().ok_or("which ICMP error?")?;
-        let (mut mtu, mut seq) = (0, None);
+        let (mut mtu, mut code, mut seq) = (0, 0, None);
         while let [name, value, after @ ..] = rest {
             match *name {
                 "mtu" => mtu = number(value)?,
+                "code" => code = number(value)? as u8,
                 "seq" => seq = Some(number(value)?.wrapping_add(self.local_isn())),
-                _ => return Err(format!("`{name}` is neither `mtu` nor `seq`")),
+                _ => return Err(format!("`{name}` is none of `mtu`, `code`, `seq`")),
             }
             rest = after;
         }
@@ -234,8 +235,8 @@ impl Runner {
             packet.header.seq.0 = seq;
         }
         let bytes = match packet.source.is_ipv4() {
-            true => icmp_v4(kind, mtu, &packet.bytes())?,
-            false => icmp_v6(kind, mtu, &packet.bytes())?,
+            true => icmp_v4(kind, (code, mtu), &packet.bytes())?,
+            false => icmp_v6(kind, (code, mtu), &packet.bytes())?,
         };
         self.inject_bytes(&bytes)
     }
@@ -524,7 +525,7 @@ fn linger(value: &str) -> Result<Option<Duration>, String> {
 }
 
 /// An ICMP error from a router, about a packet.
-fn icmp_v4(kind: &str, mtu: u32, about: &[u8]) -> Result<Vec<u8>, String> {
+fn icmp_v4(kind: &str, (code, mtu): (u8, u32), about: &[u8]) -> Result<Vec<u8>, String> {
     let about = &about[..about.len().min(28 + 20)];
     let unreachable = |code| icmpv4::Message::DestinationUnreachable {
         code,
@@ -537,13 +538,18 @@ fn icmp_v4(kind: &str, mtu: u32, about: &[u8]) -> Result<Vec<u8>, String> {
         "protocol_unreachable" => unreachable(2),
         "port_unreachable" => unreachable(3),
         "too_big" => unreachable(4),
-        "prohibited" => unreachable(13),
+        "unreachable" => unreachable(code),
+        "parameter_problem" => icmpv4::Message::ParameterProblem {
+            pointer: 0,
+            code,
+            original: about,
+        },
         "time_exceeded" => icmpv4::Message::TimeExceeded {
-            code: 0,
+            code,
             original: about,
         },
         "source_quench" => {
-            let mut bytes = icmp_v4("host_unreachable", 0, about)?;
+            let mut bytes = icmp_v4("host_unreachable", (0, 0), about)?;
             bytes[20] = 4;
             bytes[21] = 0;
             icmpv4::set_checksum(&mut bytes[20..], 0);
@@ -563,7 +569,7 @@ fn icmp_v4(kind: &str, mtu: u32, about: &[u8]) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-fn icmp_v6(kind: &str, mtu: u32, about: &[u8]) -> Result<Vec<u8>, String> {
+fn icmp_v6(kind: &str, (code, mtu): (u8, u32), about: &[u8]) -> Result<Vec<u8>, String> {
     let about = &about[..about.len().min(1232)];
     let unreachable = |code| icmpv6::Message::DestinationUnreachable {
         code,
@@ -571,12 +577,17 @@ fn icmp_v6(kind: &str, mtu: u32, about: &[u8]) -> Result<Vec<u8>, String> {
     };
     let message = match kind {
         "net_unreachable" => unreachable(0),
-        "prohibited" => unreachable(1),
         "host_unreachable" => unreachable(3),
         "port_unreachable" => unreachable(4),
+        "unreachable" => unreachable(code),
+        "parameter_problem" => icmpv6::Message::ParameterProblem {
+            pointer: 0,
+            code,
+            original: about,
+        },
         "too_big" => icmpv6::Message::PacketTooBig { mtu, original: about },
         "time_exceeded" => icmpv6::Message::TimeExceeded {
-            code: 0,
+            code,
             original: about,
         },
         _ => return Err(format!("`{kind}` is no ICMPv6 error")),

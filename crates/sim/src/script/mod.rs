@@ -78,7 +78,7 @@
 //! | `info C FIELD OP N` | compares a field of `Info`: `==`, `<=`, `>=` |
 //! | `counter NAME OP N` | compares a counter of the stack |
 //! | `connections N`, `blocks N` | checks what is in use |
-//! | `icmp KIND [mtu N] [seq N]` | an ICMP error about the last packet sent |
+//! | `icmp KIND [mtu N] [code N] [seq N]` | an ICMP error about the last packet sent |
 //! | `flood N SEGMENT` | puts N packets in, each from a port of its own; answers are dropped |
 //! | `idle` | whoever drives the stack has nothing to do: nothing that need not wait is put off |
 //! | `wait` | nothing but time passing |

@@ -209,11 +209,6 @@ impl Ip {
                 (original, Some(IcmpErrorKind::FragmentationNeeded { mtu }))
             }
             TimeExceeded { original, .. } => (original, Some(IcmpErrorKind::TimeExceeded)),
-            ParameterProblem {
-                code: icmpv6::problem::UNRECOGNIZED_NEXT_HEADER,
-                original,
-                ..
-            } => (original, Some(IcmpErrorKind::ProtocolUnreachable)),
             ParameterProblem { original, .. } => (original, Some(IcmpErrorKind::ParameterProblem)),
             _ => (&[][..], None),
         };
@@ -282,18 +277,18 @@ fn believable_mtu(mtu: u16, packet_len: u32, is_v4: bool) -> Option<u16> {
 fn unreachable_v4(code: u8, mtu: u16) -> Option<IcmpErrorKind> {
     use icmpv4::unreachable as code_of;
     match code {
+        code_of::NET => Some(IcmpErrorKind::NetUnreachable),
+        code_of::HOST => Some(IcmpErrorKind::HostUnreachable),
         // 6, 11: network unknown, or not for this type of service.
-        code_of::NET | 6 | 11 => Some(IcmpErrorKind::NetUnreachable),
-        // 7, 8, 12: host unknown, isolated, or not for this type of service; 14, 15: precedence.
-        code_of::HOST | code_of::SOURCE_ROUTE_FAILED | 7 | 8 | 12 | 14 | 15 => {
-            Some(IcmpErrorKind::HostUnreachable)
-        }
+        6 | code_of::NET_PROHIBITED | 11 => Some(IcmpErrorKind::NetRefused),
+        // 12: not for this type of service; 14, 15: precedence.
+        code_of::HOST_PROHIBITED | 12 | code_of::PROHIBITED | 14 | 15 => Some(IcmpErrorKind::HostRefused),
+        code_of::SOURCE_ROUTE_FAILED => Some(IcmpErrorKind::SourceRouteFailed),
+        7 => Some(IcmpErrorKind::HostUnknown),
+        8 => Some(IcmpErrorKind::HostIsolated),
         code_of::PROTOCOL => Some(IcmpErrorKind::ProtocolUnreachable),
         code_of::PORT => Some(IcmpErrorKind::PortUnreachable),
         code_of::FRAGMENTATION_NEEDED => Some(IcmpErrorKind::FragmentationNeeded { mtu }),
-        code_of::NET_PROHIBITED | code_of::HOST_PROHIBITED | code_of::PROHIBITED => {
-            Some(IcmpErrorKind::Prohibited)
-        }
         _ => None,
     }
 }
@@ -306,6 +301,6 @@ fn unreachable_v6(code: u8) -> Option<IcmpErrorKind> {
         code_of::BEYOND_SCOPE | code_of::ADDRESS => Some(IcmpErrorKind::HostUnreachable),
         code_of::PORT => Some(IcmpErrorKind::PortUnreachable),
         code_of::PROHIBITED | code_of::POLICY | code_of::REJECTED => Some(IcmpErrorKind::Prohibited),
-        _ => None,
+        _ => Some(IcmpErrorKind::Unknown),
     }
 }

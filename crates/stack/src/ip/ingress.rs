@@ -76,14 +76,26 @@ pub(crate) enum IcmpErrorKind {
     NetUnreachable,
     /// The host does not answer its router: a soft error.
     HostUnreachable,
+    /// The network is there, and refuses what was sent (IPv4).
+    NetRefused,
+    /// The host is there, and it or a router on the way refuses what was sent (IPv4).
+    HostRefused,
+    /// The router knows of no such host.
+    HostUnknown,
+    /// The host that sent the segment is cut off.
+    HostIsolated,
+    /// A source route failed.
+    SourceRouteFailed,
     /// The host does not speak TCP: a hard error.
     ProtocolUnreachable,
     /// The host sends ICMP where RFC 9293 has it send RST: a hard error.
     PortUnreachable,
-    /// Forbidden by a filter: a hard error while connecting.
+    /// Forbidden by a filter, over IPv6: a hard error while connecting.
     Prohibited,
+    /// A reason that is not known here (IPv6).
+    Unknown,
     /// The hop limit or the time for reassembly ran out: a soft error.
     TimeExceeded,
-    /// A field of the header makes no sense to the receiver: a soft error.
+    /// A field of the header makes no sense to the receiver.
     ParameterProblem,
 }

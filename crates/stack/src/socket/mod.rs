@@ -166,13 +166,21 @@ socket_errors! {
     ConnectionAborted = 15 => "connection aborted",
     /// EBADF: no such connection or listener (any more).
     NotFound = 16 => "no such socket",
-    /// EMSGSIZE, EPROTO and other answers of the network that fit nothing else.
+    /// EPROTO, and other answers of the network that fit nothing else.
     Protocol = 17 => "protocol error",
     /// EACCES: prohibited by a router or firewall.
     Prohibited = 18 => "communication prohibited",
     /// EAGAIN: another thread copies bytes of that direction along the connection's
     /// channel, for a moment. Whoever waits for the connection is told when it is done.
     Taken = 19 => "another thread uses the socket",
+    /// EHOSTDOWN: a router knows of no such host.
+    HostDown = 20 => "host is down",
+    /// ENONET: the network has cut this node off.
+    NotOnNetwork = 21 => "machine is not on the network",
+    /// ENOPROTOOPT: the peer's host does not speak TCP.
+    ProtocolNotAvailable = 22 => "protocol not available",
+    /// EOPNOTSUPP: a source route failed.
+    NotSupported = 23 => "operation not supported",
 }
 
 /// Bits of [`Settings::bits`].

@@ -26,7 +26,10 @@ impl Tcp {
                 return false;
             }
             cx.counters.tcp_out_of_window += 1;
-            if !segment.has(Flags::RST) {
+            if segment.has(Flags::SYN) && !segment.has(Flags::RST) {
+                //= RFC 5961 §4.2 (a SYN is challenged wherever it lies)
+                self.challenge(cx, index);
+            } else if !segment.has(Flags::RST) {
                 self.probed(index);
                 //= RFC 9293 §3.10.7.4 (an unacceptable segment is answered with an acknowledgement)
                 self.note_duplicate(cx, index, segment);
@@ -67,11 +70,14 @@ impl Tcp {
         true
     }
 
-    /// Answers a segment that is out of place; one without data only as the
-    /// budget allows, so that two confused ends cannot keep each other busy.
+    /// Answers a segment that is out of place; of those without data, such as keepalive probes, a
+    /// bounded number a second of each connection, so that two confused ends cannot keep each other busy.
+    //= RFC 9293 §3.8.4 (a keepalive probe is answered)
     fn acknowledge_stray(&mut self, cx: &mut Context<'_>, index: u32, segment: &Segment<'_>) {
-        if (!segment.payload.is_empty() && !segment.has(Flags::SYN)) || self.challenge_allowed(cx) {
+        if segment.len() > 0 || self.answers_stray(cx.now, index) {
             self.pcbs[index].set(flag::ACK_NOW);
+        } else {
+            cx.counters.tcp_strays_limited += 1;
         }
     }
 

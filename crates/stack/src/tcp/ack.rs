@@ -22,8 +22,8 @@ pub(super) struct Progress {
     pub(super) rtt_ns: Option<u64>,
     /// Segments that were sent more than once were acknowledged cumulatively.
     pub(super) repaired: bool,
-    /// A segment was retransmitted in vain: the peer had it (RFC 2883).
-    pub(super) duplicate_sack: bool,
+    /// The end of a segment that was retransmitted in vain: the peer had it (RFC 2883).
+    pub(super) duplicate_end: Option<Seq>,
     /// SACK information changed.
     pub(super) sack_news: bool,
     /// The highest sequence number reported by SACK before this acknowledgement
@@ -43,7 +43,7 @@ impl Tcp {
             self.challenge(cx, index);
             return false;
         }
-        if ack.lt(pcb.snd_una) && pcb.snd_una.distance(ack) > pcb.max_snd_wnd.max(1 << 16) {
+        if ack.lt(pcb.oldest_ack()) {
             //= RFC 5961 §5.2 (an ACK older than the largest window: challenge, drop)
             cx.counters.tcp_bad_acks += 1;
             self.challenge(cx, index);
@@ -66,13 +66,16 @@ impl Tcp {
             self.measure(cx.now, index, segment, &progress);
         }
         // The last acknowledgement may have ended the connection.
-        if outstanding && self.pcbs[index].flight != NONE {
+        if self.pcbs[index].flight != NONE {
             let duplicate = progress.acked == 0
                 && ack == self.pcbs[index].snd_una
                 && segment.payload.is_empty()
                 && segment.len() == 0
                 && !window_changed;
-            self.repair_input(cx, index, segment, &mut progress, duplicate);
+            self.tail_probe_input(cx, index, segment, &progress, duplicate);
+            if outstanding {
+                self.repair_input(cx, index, segment, &mut progress, duplicate);
+            }
         }
         let reopened = window_before == 0 && self.pcbs[index].snd_wnd > 0;
         if progress.acked > 0 || reopened {
@@ -162,6 +165,17 @@ impl Tcp {
 }
 
 impl Pcb {
+    /// The lowest acknowledgement that the peer can have sent lately: one window below what is
+    /// acknowledged, and never of what was not sent.
+    //= RFC 5961 §5.2 (SND.UNA - MAX.SND.WND <= SEG.ACK)
+    fn oldest_ack(&self) -> Seq {
+        if self.bytes_acked < self.max_snd_wnd.into() {
+            self.iss + 1
+        } else {
+            self.snd_una - self.max_snd_wnd
+        }
+    }
+
     /// Takes the peer's window if the segment is not older than what is known.
     /// Whether it is another one now.
     //= RFC 9293 §3.10.7.4 (SND.WL1 and SND.WL2 keep old segments from updating the window)

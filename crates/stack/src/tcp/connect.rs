@@ -84,6 +84,7 @@ impl Tcp {
             return Err(SocketError::OutOfMemory);
         };
         self.touch(index);
+        self.forget_cold(index);
         if self.enter_flow(index).is_err() {
             self.remove_pcb(index);
             cx.counters.context_memory_out += 1;

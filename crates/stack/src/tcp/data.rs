@@ -61,6 +61,9 @@ impl Tcp {
             return;
         }
         let had_gap = self.pcbs[index].ranges != NONE;
+        if had_gap && fresh.offset == 0 {
+            self.note_overlap(cx, index, fresh.start, fresh.start + fresh.len as u32);
+        }
         let (taken, direct) = self.take_in_order(cx, index, &segment.payload, &fresh, placement);
         let mut fin = fresh.fin && taken == fresh.len;
         if had_gap {
@@ -99,7 +102,8 @@ impl Tcp {
         if start.lt(rcv_nxt) {
             let old = rcv_nxt.distance(start);
             if end.gt(rcv_nxt) {
-                cx.counters.tcp_duplicate_bytes += u64::from(old);
+                //= RFC 2883 §4.2 (a part that lies below the acknowledgement came twice)
+                self.report_duplicate(cx, index, start, rcv_nxt);
             }
             offset = old as usize;
             len -= offset.min(len);

@@ -3,7 +3,7 @@
 use toehold_link::{Checksum, Offload, Transmit, TransmitError, Transmitter};
 use toehold_shm::{Gather, NONE};
 use toehold_wire::checksum;
-use toehold_wire::tcp::{Flags, Header, Options, Seq, Timestamps};
+use toehold_wire::tcp::{Flags, Header, Options, SackBlocks, Seq, Timestamps};
 
 use super::looped::Queued;
 use super::{Context, Pcb, Tcp, flag};
@@ -203,10 +203,23 @@ impl Tcp {
         {
             options.timestamps = Some(timestamps(cx, pcb));
         }
-        if pcb.has(flag::SACK) && emission.len == 0 && (pcb.ranges != NONE || pcb.has(flag::DSACK)) {
-            options.sack = self.blocks_to_report(pcb);
+        if let Some(blocks) = self.blocks_beside(pcb, emission.len) {
+            options.sack = blocks;
         }
         options
+    }
+
+    /// The blocks that a segment with `len` bytes of payload reports. They go with data that leave
+    /// room for all of them. `None`: there are none, or a bare acknowledgement follows with them.
+    //= RFC 2018 §4 (blocks are in all acknowledgements that do not acknowledge all there is)
+    #[inline]
+    fn blocks_beside(&self, pcb: &Pcb, len: usize) -> Option<SackBlocks> {
+        if !pcb.has(flag::SACK) || (pcb.ranges == NONE && !pcb.has(flag::DSACK)) {
+            return None;
+        }
+        let blocks = self.blocks_to_report(pcb);
+        let room = usize::from(pcb.mss).checked_sub(len);
+        (len == 0 || room.is_some_and(|room| blocks.room() <= room)).then_some(blocks)
     }
 
     /// The window to advertise: never less than before (RFC 9293 §3.8.6), and
@@ -257,14 +270,16 @@ impl Tcp {
         }
         let shift = if syn { 0 } else { pcb.rcv_wscale };
         self.grow_receive_buffer(cx.now, index);
+        let pcb = &self.pcbs[index];
+        let blocks_due = pcb.has(flag::SACK) && (pcb.ranges != NONE || pcb.has(flag::DSACK));
+        let blocks_sent = blocks_due && self.blocks_beside(pcb, emission.len).is_some();
         let pcb = &mut self.pcbs[index];
         let edge = pcb.rcv_nxt + u32::from(header.window).wrapping_shl(shift.into());
         if edge.gt(pcb.rcv_adv) {
             pcb.rcv_adv = edge;
         }
         pcb.last_ack_sent = pcb.rcv_nxt;
-        let blocks_due = pcb.has(flag::SACK) && (pcb.ranges != NONE || pcb.has(flag::DSACK));
-        if emission.len == 0 || !blocks_due {
+        if blocks_sent || !blocks_due {
             pcb.clear(flag::ACK_NOW | flag::DSACK);
         }
         pcb.ack_at = Instant::NEVER;

@@ -1,13 +1,13 @@
 //! What happens when a segment arrives (RFC 9293 §3.10.7): to whom it goes,
 //! and the order of the checks. Each step is a file of its own.
 
-use toehold_shm::prefetch_all;
+use toehold_shm::{NONE, prefetch_all};
 use toehold_wire::tcp::Flags;
 
 use super::segment::{Refusal, Segment};
 use super::time_wait::Flow;
 use super::{Context, State, Tcp, flag};
-use crate::ip::TcpPacket;
+use crate::ip::{IcmpErrorKind, TcpPacket};
 use crate::socket::{Placement, SocketError};
 use crate::tuple::FourTuple;
 
@@ -168,6 +168,9 @@ impl Tcp {
     /// A segment for a connection in TIME-WAIT. False: it opens another one, with the kernel.
     fn time_wait_input(&mut self, cx: &mut Context<'_>, number: u32, segment: &Segment<'_>) -> bool {
         let record = self.time_waits.get(number);
+        let timestamps = segment.options.timestamps.filter(|_| record.has_timestamps());
+        let advance = timestamps.map(|ts| ts.value.wrapping_sub(record.ts_recent) as i32);
+        let is_old = advance.is_some_and(|advance| advance < 0);
         if segment.has(Flags::RST) {
             //= RFC 9293 §3.10.7.4 (second, check the RST bit: TIME-WAIT, enter CLOSED)
             // What RFC 1337 fears are old duplicates, of which none has exactly this number,
@@ -178,8 +181,8 @@ impl Tcp {
             }
             return true;
         }
-        let newer = match segment.options.timestamps {
-            Some(ts) if record.has_timestamps() => (ts.value.wrapping_sub(record.ts_recent) as i32) > 0,
+        let newer = match advance {
+            Some(advance) if advance != 0 => advance > 0,
             _ => segment.seq.gt(record.rcv_nxt()),
         };
         if segment.has(Flags::SYN) && !segment.has(Flags::ACK) && newer {
@@ -195,8 +198,11 @@ impl Tcp {
         if segment.has(Flags::FIN) {
             self.time_waits.refresh(number, cx.now + self.config.time_wait);
         }
-        // Whoever begins anew at this port waits for it, and answers with a reset.
-        if segment.len() > 0 && (segment.has(Flags::SYN) || self.challenge_allowed(cx)) {
+        //= RFC 9293 §3.10.7.4 (first: what is out of place is acknowledged)
+        // All is, but what has nothing to acknowledge. A peer that begins anew at this port waits
+        // for the answer to its SYN, and answers with a reset.
+        let in_place = segment.seq == record.rcv_nxt() && segment.len() == 0 && !is_old;
+        if !in_place && (segment.len() > 0 || self.time_waits.answers_bare(number)) {
             self.reply_time_wait(cx, &record);
         }
         true
@@ -218,30 +224,54 @@ impl Tcp {
         true
     }
 
-    fn connection_error(&mut self, cx: &mut Context<'_>, index: u32, error: &crate::ip::IcmpError) {
-        use crate::ip::IcmpErrorKind as Kind;
+    fn connection_error(&mut self, cx: &mut Context<'_>, index: u32, about: &crate::ip::IcmpError) {
+        use IcmpErrorKind as Kind;
         let pcb = &self.pcbs[index];
         //= RFC 5927 §4.1 (the quoted sequence number must be one in flight)
-        let in_flight = error.seq.ge(pcb.snd_una) && error.seq.lt(pcb.snd_nxt);
+        let in_flight = about.seq.ge(pcb.snd_una) && about.seq.lt(pcb.snd_nxt);
         if !in_flight {
             cx.counters.drop_icmp += 1;
             return;
         }
-        let hard = match error.kind {
+        let kind = about.kind;
+        let error = match kind {
             Kind::FragmentationNeeded { mtu } => {
                 self.path_mtu_shrunk(cx, index, mtu);
                 return;
             }
-            Kind::PortUnreachable | Kind::ProtocolUnreachable => SocketError::ConnectionRefused,
-            Kind::HostUnreachable | Kind::TimeExceeded => SocketError::HostUnreachable,
-            Kind::NetUnreachable => SocketError::NetworkUnreachable,
+            Kind::PortUnreachable => SocketError::ConnectionRefused,
+            Kind::ProtocolUnreachable => SocketError::ProtocolNotAvailable,
+            Kind::HostUnreachable | Kind::HostRefused | Kind::TimeExceeded => SocketError::HostUnreachable,
+            Kind::HostUnknown => SocketError::HostDown,
+            Kind::HostIsolated => SocketError::NotOnNetwork,
+            Kind::NetUnreachable | Kind::NetRefused => SocketError::NetworkUnreachable,
+            Kind::SourceRouteFailed => SocketError::NotSupported,
             Kind::Prohibited => SocketError::Prohibited,
-            Kind::ParameterProblem => SocketError::Protocol,
+            Kind::Unknown | Kind::ParameterProblem => SocketError::Protocol,
         };
         //= RFC 5461 §4.1 (a hard error ends only an attempt; elsewhere it is soft)
-        if self.pcbs[index].state() == State::SynSent {
-            self.finish(index, Some(hard));
-            self.free_if_done(index);
+        match self.pcbs[index].state() {
+            State::SynSent => self.finish(index, Some(error)),
+            State::SynReceived if self.pcbs[index].listener == NONE => self.finish(index, Some(error)),
+            // The peer of a half-open connection cannot be reached: nobody waits for it.
+            State::SynReceived
+                if !self.pcbs[index].is_fast_open() && ends_half_open(about.tuple.remote.is_ipv4(), kind) =>
+            {
+                self.finish(index, None);
+            }
+            _ => self.note_soft_error(cx.now, index, error),
         }
+        self.free_if_done(index);
+    }
+}
+
+/// Whether an error about a SYN-ACK says that its peer cannot be reached, as Linux reads it.
+fn ends_half_open(is_ipv4: bool, kind: IcmpErrorKind) -> bool {
+    use IcmpErrorKind as Kind;
+    match kind {
+        Kind::ParameterProblem => true,
+        Kind::NetUnreachable | Kind::HostUnreachable | Kind::TimeExceeded => is_ipv4,
+        Kind::Prohibited | Kind::PortUnreachable | Kind::Unknown => !is_ipv4,
+        _ => false,
     }
 }

@@ -11,6 +11,7 @@ mod acceptable;
 mod ack;
 mod channel;
 mod close;
+mod cold;
 pub(crate) mod congestion;
 mod connect;
 mod data;
@@ -58,6 +59,7 @@ pub(crate) use pcb::{Pcb, RetransmitTimer, flag, urgent as urgent_state};
 pub(crate) use timers::user_timeout_at;
 
 use self::channel::Channel;
+use self::cold::Cold;
 use self::late::Late;
 use self::limbo::Limbo;
 use self::listener::Listener;
@@ -139,6 +141,8 @@ pub(crate) struct Tcp {
     flights: Slab<Flight>,
     limbo: Slab<Limbo>,
     ranges: Slab<Range>,
+    /// A record for each control block.
+    cold: Table<Cold>,
     record_ends: Slab<RecordEnd>,
     pub(crate) payload: Payload,
     pub(crate) channels: Channels,
@@ -180,6 +184,7 @@ impl Tcp {
             + Slab::<Flight>::bytes_needed(config.connections)
             + Slab::<Limbo>::bytes_needed(config.connections)
             + Slab::<Range>::bytes_needed(range_capacity(config))
+            + Table::<Cold>::bytes_needed(config.connections as usize)
             + Slab::<RecordEnd>::bytes_needed(records::CAPACITY)
             + Payload::bytes_needed(config.payload_blocks, config.payload_block_len)
             + Channels::bytes_needed(channel::capacity(config))
@@ -210,6 +215,7 @@ impl Tcp {
             flights: carver.slab(config.connections)?,
             limbo: carver.slab(config.connections)?,
             ranges: carver.slab(range_capacity(config))?,
+            cold: carver.table(config.connections as usize)?,
             record_ends: carver.slab(records::CAPACITY)?,
             demux: Demultiplexer::create(
                 carver,

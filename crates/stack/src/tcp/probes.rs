@@ -81,6 +81,7 @@ impl Tcp {
             pcb.clear(flag::TAIL_PROBE_RETRANSMITS);
         }
         flight.tail_probe_end = pcb.snd_nxt;
+        flight.tail_probe_flight = pcb.flight_size().max(pcb.outstanding());
         Ok(())
     }
 }

@@ -18,6 +18,8 @@ pub(super) struct Range {
     pub(super) start: Seq,
     pub(super) end: Seq,
     pub(super) next: u32,
+    /// The range that was reported most recently before this one was.
+    pub(super) older: u32,
     /// 1 if the peer's FIN stands behind the range.
     fin: u32,
 }
@@ -33,7 +35,9 @@ impl Tcp {
         (from, len): (usize, usize),
         fin: bool,
     ) {
-        if !fin && self.is_kept(cx, index, start, start + len as u32) {
+        let end = start + len as u32;
+        self.note_overlap(cx, index, start, end);
+        if !fin && self.is_kept(index, start, end) {
             return;
         }
         let scarce = self.payload.free_blocks() < self.payload.capacity() / 8;
@@ -49,28 +53,76 @@ impl Tcp {
             cx.counters.tcp_out_of_order_drops += 1;
             return;
         }
-        if self.insert_range(index, start, start + len as u32, fin) {
+        if self.insert_range(index, start, end, fin) {
             cx.counters.tcp_out_of_order += 1;
         } else {
             cx.counters.tcp_out_of_order_drops += 1;
         }
     }
 
-    /// Whether `start..end` came before, ahead of the same gap; it is then reported.
-    //= RFC 2883 §4.2 (a duplicate above the acknowledgement, followed by the block that holds it)
-    fn is_kept(&mut self, cx: &mut Context<'_>, index: u32, start: Seq, end: Seq) -> bool {
+    /// Whether all of `start..end` is there already, ahead of a gap. The range that holds it is
+    /// then the most recent one.
+    fn is_kept(&mut self, index: u32, start: Seq, end: Seq) -> bool {
+        match self.overlapping(index, start, end) {
+            Some(at) if self.ranges[at].start.le(start) && self.ranges[at].end.ge(end) => {
+                self.make_latest(index, at);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The first range that has bytes of `start..end`.
+    fn overlapping(&self, index: u32, start: Seq, end: Seq) -> Option<u32> {
         let mut at = self.pcbs[index].ranges;
         let mut steps = Steps::along(self.ranges.capacity());
-        while at != NONE && self.ranges[at].end.lt(end) {
+        while at != NONE && self.ranges[at].end.le(start) {
             steps.count();
             at = self.ranges[at].next;
         }
-        if at == NONE || self.ranges[at].start.gt(start) {
-            return false;
+        (at != NONE && self.ranges[at].start.lt(end)).then_some(at)
+    }
+
+    /// Reports the first part of `start..end`, which lies above the acknowledgement, that came before.
+    //= RFC 2883 §4.2 (partial duplicates: the block has the first contiguous part that came twice)
+    pub(super) fn note_overlap(&mut self, cx: &mut Context<'_>, index: u32, start: Seq, end: Seq) {
+        if let Some(at) = self.overlapping(index, start, end) {
+            let Range {
+                start: left,
+                end: right,
+                ..
+            } = self.ranges[at];
+            self.report_duplicate(cx, index, left.max(start), right.min(end));
         }
-        self.pcbs[index].latest_range = at;
-        self.report_duplicate(cx, index, start, end);
-        true
+    }
+
+    /// Makes a range the one that is reported first. Those reported before follow in their order.
+    //= RFC 2018 §4 (the block of the newest segment, then the most recently reported ones)
+    fn make_latest(&mut self, index: u32, at: u32) {
+        if self.pcbs[index].latest_range == at {
+            return;
+        }
+        self.leave_recency(index, at);
+        self.ranges[at].older = std::mem::replace(&mut self.pcbs[index].latest_range, at);
+    }
+
+    /// Takes a range out of the order in which ranges are reported.
+    fn leave_recency(&mut self, index: u32, at: u32) {
+        let older = self.ranges[at].older;
+        let latest = self.pcbs[index].latest_range;
+        if latest == at {
+            self.pcbs[index].latest_range = older;
+            return;
+        }
+        let mut newer = latest;
+        let mut steps = Steps::along(self.ranges.capacity());
+        while newer != NONE && self.ranges[newer].older != at {
+            steps.count();
+            newer = self.ranges[newer].older;
+        }
+        if newer != NONE {
+            self.ranges[newer].older = older;
+        }
     }
 
     /// Adds `start..end` to the connection's list, joining what touches it.
@@ -95,6 +147,7 @@ impl Tcp {
             start,
             end,
             next: at,
+            older: self.pcbs[index].latest_range,
             fin: fin.into(),
         }) else {
             return false;
@@ -123,7 +176,7 @@ impl Tcp {
         range.start = range.start.min(start);
         range.end = range.end.max(end);
         range.fin |= u32::from(fin);
-        self.pcbs[index].latest_range = at;
+        self.make_latest(index, at);
         loop {
             let range = self.ranges[at];
             let Some(&behind) = self.ranges.get(range.next) else {
@@ -132,6 +185,7 @@ impl Tcp {
             if behind.start.gt(range.end) {
                 return;
             }
+            self.leave_recency(index, range.next);
             self.ranges.remove(range.next);
             let range = &mut self.ranges[at];
             range.end = range.end.max(behind.end);
@@ -158,9 +212,7 @@ impl Tcp {
                 pcb.bytes_received = pcb.bytes_received.wrapping_add(more.into());
             }
             pcb.ranges = range.next;
-            if pcb.latest_range == at {
-                pcb.latest_range = range.next;
-            }
+            self.leave_recency(index, at);
             self.ranges.remove(at);
             if range.fin != 0 {
                 return true;

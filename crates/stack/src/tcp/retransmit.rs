@@ -10,7 +10,6 @@ use super::pcb::{Repair, RetransmitTimer};
 use super::segment::Segment;
 use super::sent::{Flight, Sent};
 use super::{Context, Pcb, Tcp, flag};
-use crate::socket::SocketError;
 use crate::time::Instant;
 
 /// Duplicate acknowledgements that mean loss.
@@ -33,7 +32,6 @@ impl Tcp {
             progress.delivered = progress.delivered.saturating_sub(self.pcbs[index].sacked);
         }
         let progress = &*progress;
-        self.tail_probe_input(cx, index, segment, progress, duplicate);
         if self.pcbs[index].repair() == Repair::Open && progress.acked > 0 && !progress.sack_news {
             self.pcbs[index].dup_acks = 0;
             if self.pcbs[index].sacked == 0 {
@@ -208,7 +206,7 @@ impl Tcp {
     //= RFC 8985 §6.2 (step 4: duplicates reported mean that the window was too small)
     fn widen_reordering_window(&mut self, index: u32, progress: &Progress) {
         let pcb = &mut self.pcbs[index];
-        if progress.duplicate_sack && pcb.has(flag::REORDERING) {
+        if progress.duplicate_end.is_some() && pcb.has(flag::REORDERING) {
             pcb.reorder_steps = pcb.reorder_steps.saturating_add(1).min(20);
         }
     }
@@ -307,8 +305,10 @@ impl Tcp {
         self.mark_lost(index, head);
     }
 
+    /// What an acknowledgement says of a tail loss probe: whether the original had arrived, too. One
+    /// of the originals alone says nothing yet.
     //= RFC 8985 §7.4.2 (detection of a single loss that the probe repaired)
-    fn tail_probe_input(
+    pub(super) fn tail_probe_input(
         &mut self,
         cx: &mut Context<'_>,
         index: u32,
@@ -321,18 +321,20 @@ impl Tcp {
             return;
         }
         let retransmits = pcb.has(flag::TAIL_PROBE_RETRANSMITS);
-        if !retransmits || progress.duplicate_sack || (duplicate && !pcb.has(flag::SACK)) {
+        let is_needless = progress.duplicate_end == Some(flight.tail_probe_end);
+        if !retransmits || is_needless {
             pcb.clear(flag::TAIL_PROBE_OUT);
-        } else if segment.ack.gt(flight.tail_probe_end) || progress.acked > 0 {
+        } else if segment.ack.gt(flight.tail_probe_end) {
             pcb.clear(flag::TAIL_PROBE_OUT);
-            // The original was lost, or the duplicate's report is still to come:
-            // with D-SACK unknown, RFC 8985 takes it for a loss.
+            // Something later came first: the original was lost.
             if pcb.repair() == Repair::Open {
-                // The loss was in the flight that this acknowledgement has ended.
-                let flight = pcb.flight_size().max(pcb.outstanding() + progress.acked);
+                let flight = flight.tail_probe_flight;
                 pcb.congestion.on_loss_event(cx.now, pcb.mss.into(), flight);
                 pcb.congestion.on_recovery_exit(cx.now, pcb.mss.into(), flight);
             }
+        } else if duplicate && segment.options.sack.is_empty() {
+            // A peer without D-SACK has got both.
+            pcb.clear(flag::TAIL_PROBE_OUT);
         }
     }
 
@@ -415,7 +417,7 @@ impl Tcp {
         };
         if over {
             cx.counters.tcp_aborted_on_timeout += 1;
-            self.finish(index, Some(SocketError::TimedOut));
+            self.finish(index, Some(self.timeout_error(index)));
         }
         over
     }

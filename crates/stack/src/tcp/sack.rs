@@ -31,7 +31,7 @@ impl Tcp {
             }
             if position == 0 && right.le(segment.ack.max(pcb.snd_una)) {
                 //= RFC 2883 §4 (the first block may report a duplicate below the acknowledgement)
-                progress.duplicate_sack = true;
+                progress.duplicate_end = Some(right);
                 continue;
             }
             // A block must lie within what is in flight; others are lies or old.
@@ -102,43 +102,33 @@ impl Tcp {
         self.sent[at].mark_sacked();
     }
 
-    /// The blocks our acknowledgements report: a duplicate, then the range most
-    /// lately added to, then the others (RFC 2018 §4).
+    /// The blocks our acknowledgements report: a duplicate, then the ranges, the one most
+    /// lately added to first.
+    //= RFC 2018 §4 (the block of the newest segment, then the most recently reported ones)
     pub(super) fn blocks_to_report(&self, pcb: &Pcb) -> SackBlocks {
         let mut blocks = SackBlocks::default();
         if pcb.has(flag::DSACK) {
             blocks.push(pcb.dsack_left, pcb.dsack_right);
         }
-        if pcb.ranges == NONE {
-            return blocks;
-        }
-        if let Some(latest) = self.ranges.get(pcb.latest_range) {
-            blocks.push(latest.start, latest.end);
-        }
-        let mut at = pcb.ranges;
-        let mut steps = Steps::along(self.ranges.capacity());
-        while at != NONE && blocks.len() < 4 {
-            steps.count();
-            let range = &self.ranges[at];
-            if at != pcb.latest_range {
-                blocks.push(range.start, range.end);
-            }
-            at = range.next;
+        let mut at = pcb.latest_range;
+        while blocks.len() < 4
+            && let Some(range) = self.ranges.get(at)
+        {
+            blocks.push(range.start, range.end);
+            at = range.older;
         }
         blocks
     }
 
     /// Remembers to report that data came twice.
     pub(super) fn note_duplicate(&mut self, cx: &mut Context<'_>, index: u32, segment: &Segment<'_>) {
-        let len = segment.payload.len() as u32;
-        if len == 0 {
-            return;
-        }
-        let (left, right) = (segment.data_start(), segment.data_start() + len);
-        if right.le(self.pcbs[index].rcv_nxt) {
-            self.report_duplicate(cx, index, left, right);
+        let rcv_nxt = self.pcbs[index].rcv_nxt;
+        let (left, right) = (segment.seq, segment.seq + segment.len());
+        if left.lt(right) && left.lt(rcv_nxt) {
+            //= RFC 2883 §4 (a duplicate that starts below the acknowledgement)
+            self.report_duplicate(cx, index, left, right.min(rcv_nxt));
         } else {
-            cx.counters.tcp_duplicate_bytes += u64::from(len);
+            cx.counters.tcp_duplicate_bytes += segment.payload.len() as u64;
         }
     }
 

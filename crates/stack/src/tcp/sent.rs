@@ -71,7 +71,7 @@ impl Sent {
 }
 
 /// What loss detection and recovery know of a connection's segments in flight.
-/// Exists only while there are some.
+/// Exists only while there are some, or a tail loss probe is still to be judged.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub(super) struct Flight {
@@ -88,6 +88,9 @@ pub(super) struct Flight {
     pub(super) recover: Seq,
     /// Snd_nxt when the tail loss probe was sent.
     pub(super) tail_probe_end: Seq,
+    /// Bytes in flight then: what a loss that the probe repaired was in.
+    pub(super) tail_probe_flight: u32,
+    reserved: u32,
     /// End of the last segment of less than full size, see `segmentation`.
     pub(super) small_end: Seq,
     /// Timestamp value of the first retransmission of this repair (RFC 3522); 0: none.
@@ -108,6 +111,8 @@ impl Flight {
             highest_sacked: start,
             recover: start,
             tail_probe_end: start,
+            tail_probe_flight: 0,
+            reserved: 0,
             small_end: start,
             repair_ts: 0,
             judged: 0,
@@ -126,15 +131,16 @@ impl Tcp {
         (pcb, flight)
     }
 
-    /// Forgets what was known of segments in flight when none is left.
+    /// Forgets what was known of segments in flight when none is left. What was needed of the last
+    /// tail loss probe may show only afterwards.
     #[inline]
     pub(super) fn land(&mut self, index: u32) {
         let pcb = &mut self.pcbs[index];
-        if pcb.sent_head == NONE && pcb.flight != NONE && pcb.repair() == Repair::Open {
+        let is_judged = !pcb.has(flag::TAIL_PROBE_OUT);
+        if pcb.sent_head == NONE && pcb.flight != NONE && pcb.repair() == Repair::Open && is_judged {
             self.flights.remove(pcb.flight);
             pcb.flight = NONE;
             pcb.sacked = 0;
-            pcb.clear(flag::TAIL_PROBE_OUT);
         }
     }
 
@@ -249,6 +255,7 @@ impl Tcp {
             at = next;
         }
         self.pcbs[index].set_repair(Repair::Open);
+        self.pcbs[index].clear(flag::TAIL_PROBE_OUT);
         self.land(index);
     }
 }

@@ -33,7 +33,9 @@ pub(crate) struct TimeWait {
     /// What the header's window field says, scaled.
     window: u16,
     /// 1: timestamps were agreed on.
-    timestamps: u16,
+    timestamps: u8,
+    /// Segments without data that were answered.
+    answers: u8,
 }
 
 const _: () = assert!(size_of::<TimeWait>() == 64);
@@ -59,6 +61,7 @@ impl TimeWait {
             ts_offset,
             window,
             timestamps,
+            answers: 0,
         }
     }
 
@@ -199,6 +202,15 @@ impl TimeWaits {
     fn remove(&mut self, number: u32) {
         self.unlink(number);
         self.records.remove(number);
+    }
+
+    /// Whether a record answers one more segment without data: 255 in its life, so that two
+    /// ends that disagree cannot keep each other busy.
+    pub(super) fn answers_bare(&mut self, number: u32) -> bool {
+        let answers = &mut self.records[number].answers;
+        let more = *answers < u8::MAX;
+        *answers += u8::from(more);
+        more
     }
 
     /// Gives a record a new deadline: not before that of any other.

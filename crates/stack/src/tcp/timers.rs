@@ -7,7 +7,7 @@ use toehold_shm::{NONE, Steps};
 
 use super::pcb::{Repair, RetransmitTimer};
 use super::{Context, Pcb, State, Tcp, flag};
-use crate::socket::{SocketError, setting};
+use crate::socket::setting;
 use crate::time::Instant;
 
 /// Added to a tail loss probe's two round trips for the peer's and our own
@@ -61,7 +61,7 @@ impl Tcp {
         if user_timeout_at(&self.pcbs[index]) <= cx.now {
             //= RFC 9293 §3.9.1 (data not delivered within the user timeout: abort)
             cx.counters.tcp_aborted_on_timeout += 1;
-            self.finish(index, Some(SocketError::TimedOut));
+            self.finish(index, Some(self.timeout_error(index)));
             return;
         }
         if self.pcbs[index].ack_at <= cx.now {
@@ -126,7 +126,7 @@ impl Tcp {
         // The second bound is for SYNs that never found a way out.
         if (pcb.syn_count > limit || pcb.backoff >= limit) && !is_deferred {
             cx.counters.tcp_aborted_on_timeout += 1;
-            self.finish(index, Some(SocketError::TimedOut));
+            self.finish(index, Some(self.timeout_error(index)));
             return;
         }
         if !pcb.has(flag::SYN_PENDING) {
@@ -196,7 +196,7 @@ impl Tcp {
         if pcb.keepalive_probes >= pcb.settings.keepalive_probes {
             cx.counters.tcp_aborted_on_timeout += 1;
             self.abort(index);
-            self.pcbs[index].error = SocketError::TimedOut as u8;
+            self.pcbs[index].error = self.timeout_error(index) as u8;
             return;
         }
         pcb.keepalive_probes += 1;
@@ -282,7 +282,7 @@ impl Tcp {
         //= RFC 6298 §5.3 (an acknowledgement of new data restarts the timer)
         let base = pcb.waiting_since.min(now);
         //= RFC 8985 §7.3 (after a probe the timer runs anew)
-        let sent = if pcb.sent_head == NONE || pcb.has(flag::TAIL_PROBE_OUT) || pcb.is_fast_open() {
+        let sent = if pcb.sent_head == NONE || self.tail_probe_flies(pcb) || pcb.is_fast_open() {
             pcb.last_sent
         } else {
             //= RFC 6298 §5.1 (it runs for the oldest segment, from when that was last sent)
@@ -313,6 +313,11 @@ impl Tcp {
         } else {
             now.plus_nanos(self.timeout_ns(pcb))
         }
+    }
+
+    /// Whether a tail loss probe is out and what it repeats is not yet acknowledged.
+    fn tail_probe_flies(&self, pcb: &Pcb) -> bool {
+        pcb.has(flag::TAIL_PROBE_OUT) && self.flights[pcb.flight].tail_probe_end.gt(pcb.snd_una)
     }
 
     //= RFC 8985 §7.2 (when to schedule a tail loss probe)

@@ -69,6 +69,16 @@ impl SackBlocks {
         self.len as usize
     }
 
+    /// Bytes of a header that they take, padding included.
+    #[inline]
+    #[must_use]
+    pub const fn room(&self) -> usize {
+        match self.len {
+            0 => 0,
+            len => 4 + 8 * len as usize,
+        }
+    }
+
     /// Whether there is no block.
     #[inline]
     #[must_use]

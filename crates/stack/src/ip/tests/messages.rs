@@ -243,10 +243,19 @@ fn errors_about_segments_go_up() {
     let cases = [
         (unreachable::NET, IcmpErrorKind::NetUnreachable),
         (unreachable::HOST, IcmpErrorKind::HostUnreachable),
-        (unreachable::SOURCE_ROUTE_FAILED, IcmpErrorKind::HostUnreachable),
         (unreachable::PROTOCOL, IcmpErrorKind::ProtocolUnreachable),
         (unreachable::PORT, IcmpErrorKind::PortUnreachable),
-        (unreachable::PROHIBITED, IcmpErrorKind::Prohibited),
+        (unreachable::SOURCE_ROUTE_FAILED, IcmpErrorKind::SourceRouteFailed),
+        (6, IcmpErrorKind::NetRefused),
+        (7, IcmpErrorKind::HostUnknown),
+        (8, IcmpErrorKind::HostIsolated),
+        (unreachable::NET_PROHIBITED, IcmpErrorKind::NetRefused),
+        (unreachable::HOST_PROHIBITED, IcmpErrorKind::HostRefused),
+        (11, IcmpErrorKind::NetRefused),
+        (12, IcmpErrorKind::HostRefused),
+        (unreachable::PROHIBITED, IcmpErrorKind::HostRefused),
+        (14, IcmpErrorKind::HostRefused),
+        (15, IcmpErrorKind::HostRefused),
     ];
     for (code, kind) in cases {
         let message = icmpv4::Message::DestinationUnreachable {
@@ -268,8 +277,12 @@ fn errors_about_segments_go_up() {
     let cases = [
         (0, IcmpErrorKind::NetUnreachable),
         (1, IcmpErrorKind::Prohibited),
+        (2, IcmpErrorKind::HostUnreachable),
         (3, IcmpErrorKind::HostUnreachable),
         (4, IcmpErrorKind::PortUnreachable),
+        (5, IcmpErrorKind::Prohibited),
+        (6, IcmpErrorKind::Prohibited),
+        (7, IcmpErrorKind::Unknown),
     ];
     for (code, kind) in cases {
         let message = icmpv6::Message::DestinationUnreachable { code, original };
@@ -280,7 +293,7 @@ fn errors_about_segments_go_up() {
     }
     for (code, kind) in [
         (0, IcmpErrorKind::ParameterProblem),
-        (1, IcmpErrorKind::ProtocolUnreachable),
+        (1, IcmpErrorKind::ParameterProblem),
     ] {
         let message = icmpv6::Message::ParameterProblem {
             code,

@@ -1,0 +1,89 @@
+//! What is seldom asked of a connection, kept out of its control block.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use super::Tcp;
+use crate::socket::SocketError;
+use crate::time::Instant;
+
+/// Answers a second that a connection gives to segments out of place without data.
+const STRAYS_A_SECOND: u8 = 32;
+
+/// Facts of a connection that only unusual segments touch. All zeroes: none.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub(super) struct Cold {
+    /// The millisecond, modulo 2³², of `soft_error`.
+    soft_error_at: u32,
+    /// The second, modulo 2¹⁶, that `strays` counts in.
+    second: u16,
+    /// Segments out of place and without data that were answered in that second.
+    strays: u8,
+    /// What the network last said of the way to the peer, a [`SocketError`]; 0: nothing.
+    soft_error: u8,
+}
+
+const _: () = assert!(size_of::<Cold>() == 8);
+
+impl Cold {
+    /// Whether one more segment out of place is answered. Two ends that take each other's
+    /// segments for strays would else keep each other busy.
+    fn answers_stray(&mut self, now: Instant) -> bool {
+        let second = (now.0 / 1_000_000_000) as u16;
+        if self.second != second {
+            (self.second, self.strays) = (second, 0);
+        }
+        let answers = self.strays < STRAYS_A_SECOND;
+        self.strays += u8::from(answers);
+        answers
+    }
+}
+
+impl Tcp {
+    /// Forgets what a control block's former connection has left.
+    pub(super) fn forget_cold(&mut self, index: u32) {
+        self.cold[index as usize] = Cold::default();
+    }
+
+    /// Whether a connection answers one more segment that is out of place and has no data.
+    pub(super) fn answers_stray(&mut self, now: Instant, index: u32) -> bool {
+        self.cold[index as usize].answers_stray(now)
+    }
+
+    /// Remembers an error that may pass. It is the reason if the connection times out.
+    //= RFC 1122 §4.2.3.9 (soft errors: the connection goes on, and the information is kept)
+    pub(super) fn note_soft_error(&mut self, now: Instant, index: u32, error: SocketError) {
+        let cold = &mut self.cold[index as usize];
+        cold.soft_error = error as u8;
+        cold.soft_error_at = now.millis() as u32;
+    }
+
+    /// Why a connection ends that got no answer: what the network said since the peer was last
+    /// heard, or that time is over.
+    pub(super) fn timeout_error(&self, index: u32) -> SocketError {
+        let cold = &self.cold[index as usize];
+        let heard_at = self.pcbs[index].last_received.millis() as u32;
+        let is_news = cold.soft_error_at.wrapping_sub(heard_at) as i32 >= 0;
+        let said = SocketError::from_code(cold.soft_error).filter(|_| is_news);
+        said.unwrap_or(SocketError::TimedOut)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Keepalive probes of a peer come a second apart, and each is answered.
+    #[test]
+    fn stray_beyond_limit_is_answered_in_next_second() {
+        let mut cold = Cold::default();
+        let second = |n: u64| Instant(n * 1_000_000_000);
+        for _ in 0..STRAYS_A_SECOND {
+            assert!(cold.answers_stray(second(7)));
+        }
+        assert!(!cold.answers_stray(second(7)));
+        for n in 8..200_000 {
+            assert!(cold.answers_stray(second(n)), "in second {n}");
+        }
+    }
+}
