@@ -418,6 +418,11 @@ fn strategies_of_demultiplexing_are_counted_and_timed() {
         ],
         [2, 2, 1]
     );
+    // As in the other reports: ours over theirs, by names that stay.
+    let ratio = &report["ratios"]["tpca_64/flow-table/bsd"];
+    assert_eq!(ratio["runs"], 1, "{ratio}");
+    assert!(ratio["median"].as_f64().is_some_and(|median| median > 0.0));
+    assert!(report["ratios"]["churn_64/flow-table/std HashMap"]["median"].is_number());
     let threads = report["threads"].as_array().unwrap();
     assert_eq!(
         (

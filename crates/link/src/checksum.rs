@@ -4,6 +4,7 @@
 
 use toehold_wire::checksum::{combine, finish, sum};
 
+use crate::layout::{Layout, Transport};
 use crate::{Checksum, Offload};
 
 const ETHERNET_HEADER: usize = 14;
@@ -11,8 +12,6 @@ const IPV4_HEADER: usize = 20;
 const IPV6_HEADER: usize = 40;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
-/// More extension headers than this are left as they are.
-const MAX_EXTENSIONS: usize = 8;
 
 /// Fills in the checksums of a frame whose transport checksum is
 /// [`Checksum::Partial`], and the IP length if it is a super-frame; afterwards
@@ -92,25 +91,22 @@ fn complete_ipv6(packet: &mut [u8], super_len: Option<usize>) {
         packet[4..6].copy_from_slice(&len.to_be_bytes());
     }
     let total_len = IPV6_HEADER + usize::from(u16::from_be_bytes([packet[4], packet[5]]));
-    if total_len > packet.len() {
+    // Fragments have no layout: they cannot be completed.
+    let Some(packet) = packet.get_mut(..total_len) else {
         return;
-    }
-    let (mut next, mut at) = (packet[6], IPV6_HEADER);
-    for _ in 0..MAX_EXTENSIONS {
-        // Hop-by-hop, routing and destination options do not move the
-        // destination of what we send; fragments cannot be completed.
-        if !matches!(next, 0 | 43 | 60) {
-            break;
-        }
-        let Some(extension) = packet[..total_len].get(at..at + 2) else {
-            return;
-        };
-        (next, at) = (extension[0], at + 8 + usize::from(extension[1]) * 8);
-    }
-    if at <= total_len {
-        let (header, transport) = packet[..total_len].split_at_mut(at);
-        complete_transport(sum(&header[8..40]), next, transport);
-    }
+    };
+    let Some(layout) = Layout::of_packet(packet, 0) else {
+        return;
+    };
+    let pseudo = u32::from(layout.pseudo_sum(packet, total_len));
+    let field = layout.checksum();
+    packet[field.clone()].fill(0);
+    let value = finish(combine(pseudo, sum(&packet[layout.transport..]), false));
+    let value = match layout.protocol {
+        Transport::Udp if value == 0 => 0xffff, // RFC 768: zero would say that there is none
+        _ => value,
+    };
+    packet[field].copy_from_slice(&value.to_be_bytes());
 }
 
 /// `addresses`: the sum over source and destination address.

@@ -32,7 +32,7 @@ pub enum Checksum {
 }
 
 /// A frame on its way out. Valid during one call of [`Transmitter::transmit`].
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub struct Transmit<'a> {
     /// Ethernet, IP and transport headers; for small frames the payload too.
     pub headers: &'a [u8],

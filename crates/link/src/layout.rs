@@ -1,6 +1,7 @@
 //! Where the headers of a TCP or UDP frame lie, for what a network card would do
 //! to one: checksums and segmentation. Says nothing of frames it does not know.
 
+use toehold_shm::Gather;
 use toehold_wire::checksum::{combine, finish, sum};
 
 use crate::Transmit;
@@ -9,12 +10,12 @@ const ETHERNET_HEADER: usize = 14;
 const IPV4_HEADER: usize = 20;
 const IPV6_HEADER: usize = 40;
 /// A frame with more extension headers than this is one of those not known.
-const MAX_EXTENSIONS: usize = 8;
+//= RFC 8504 §5.3 (a node may bound extension headers)
+const MAX_EXTENSIONS: usize = 64;
 
-/// Headers longer than this, Ethernet's included, are not looked through. Every link
-/// hands over more than this in private memory ([`MIN_PRIVATE`](crate::MIN_PRIVATE)),
-/// or the whole frame.
-pub(crate) const MAX_HEADERS: usize = 192;
+const HOP_BY_HOP: u8 = 0;
+const ROUTING: u8 = 43;
+const DESTINATION_OPTIONS: u8 = 60;
 
 /// Of the transport protocols that network cards know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,6 +50,8 @@ pub(crate) struct Layout {
     pub(crate) transport: usize,
     /// What follows it.
     pub(crate) payload: usize,
+    /// The address that the packet is finally for.
+    destination: usize,
     /// Whether the IP header is one of IPv4 (otherwise IPv6).
     pub(crate) is_v4: bool,
     pub(crate) protocol: Transport,
@@ -56,16 +59,23 @@ pub(crate) struct Layout {
 
 impl Layout {
     /// Of the frame that begins with these bytes. `None` unless it is TCP or UDP over
-    /// IP, no fragment, with all its headers in the first [`MAX_HEADERS`] bytes.
+    /// IP, no fragment, with all its headers in these bytes.
     pub(crate) fn of(beginning: &[u8]) -> Option<Layout> {
-        let beginning = &beginning[..beginning.len().min(MAX_HEADERS)];
-        let network = network_offset(beginning)?;
-        let packet = &beginning[network..];
-        let (next, transport, is_v4) = match packet.first()? >> 4 {
-            4 => (packet.get(9)?, ipv4_transport(packet)?, true),
+        Layout::of_packet(beginning, network_offset(beginning)?)
+    }
+
+    /// Of the frame that begins with these bytes, with an IP header at `network`.
+    pub(crate) fn of_packet(beginning: &[u8], network: usize) -> Option<Layout> {
+        let packet = beginning.get(network..)?;
+        let (next, transport, destination, is_v4) = match packet.first()? >> 4 {
+            4 => (*packet.get(9)?, ipv4_transport(packet)?, 16, true),
             6 => {
-                let (next, at) = ipv6_transport(packet)?;
-                (next, at, false)
+                let Chain {
+                    next,
+                    at,
+                    destination,
+                } = Chain::of(packet).ok()?;
+                (next, at, destination, false)
             }
             _ => return None,
         };
@@ -79,6 +89,7 @@ impl Layout {
             network,
             transport: network + transport,
             payload: network + transport + len,
+            destination: network + destination,
             is_v4,
             protocol,
         })
@@ -119,14 +130,13 @@ impl Layout {
 
     /// The sum over the pseudo-header of a packet with `packet_len` bytes, folded.
     pub(crate) fn pseudo_sum(&self, headers: &[u8], packet_len: usize) -> u16 {
-        let addresses = if self.is_v4 {
-            self.network + 12..self.network + 20
-        } else {
-            self.network + 8..self.network + 40
-        };
+        let (source, len) = if self.is_v4 { (12, 4) } else { (8, 16) };
+        let address = |at: usize| sum(&headers[at..at + len]);
+        //= RFC 8200 §8.1 (the destination of the pseudo-header is the final one)
+        let addresses = combine(address(self.network + source), address(self.destination), false);
         let transport_len = packet_len - (self.transport - self.network);
         let tail = combine(u32::from(self.protocol.number()), transport_len as u32, false);
-        !finish(combine(sum(&headers[addresses]), tail, false))
+        !finish(combine(addresses, tail, false))
     }
 
     /// Whether the transport checksum of a frame in one piece is right.
@@ -169,18 +179,111 @@ fn ipv4_transport(packet: &[u8]) -> Option<usize> {
     (header_len >= IPV4_HEADER && packet.len() >= header_len && fragment == 0).then_some(header_len)
 }
 
-/// Past hop-by-hop, routing and destination options, which do not move the
-/// destination of what is handled here. A fragment is not known.
-fn ipv6_transport(packet: &[u8]) -> Option<(&u8, usize)> {
-    let (mut next, mut at) = (packet.get(6)?, IPV6_HEADER);
-    for _ in 0..MAX_EXTENSIONS {
-        if !matches!(next, 0 | 43 | 60) {
-            break;
+/// Where the extension headers of an IPv6 packet end.
+struct Chain {
+    /// What follows them.
+    next: u8,
+    /// Where that begins, from the IPv6 header on.
+    at: usize,
+    /// Where the address lies that the packet is finally for.
+    destination: usize,
+}
+
+/// Why extension headers lead nowhere.
+#[derive(Debug, PartialEq, Eq)]
+enum Broken {
+    /// They go on behind the bytes that were given.
+    Cut,
+    /// There are too many, or one whose final destination is not known here.
+    Unknown,
+}
+
+impl Chain {
+    /// Past hop-by-hop, routing and destination options. A fragment is not known.
+    fn of(packet: &[u8]) -> Result<Chain, Broken> {
+        let mut chain = Chain {
+            next: *packet.get(6).ok_or(Broken::Cut)?,
+            at: IPV6_HEADER,
+            destination: 24,
+        };
+        for _ in 0..=MAX_EXTENSIONS {
+            if !matches!(chain.next, HOP_BY_HOP | ROUTING | DESTINATION_OPTIONS) {
+                return Ok(chain);
+            }
+            let rest = packet.get(chain.at..).ok_or(Broken::Cut)?;
+            let len = 8 + usize::from(*rest.get(1).ok_or(Broken::Cut)?) * 8;
+            let header = rest.get(..len).ok_or(Broken::Cut)?;
+            if chain.next == ROUTING
+                && let Some(last) = last_address(header)?
+            {
+                chain.destination = chain.at + last;
+            }
+            (chain.next, chain.at) = (header[0], chain.at + len);
         }
-        let extension = packet.get(at..at + 2)?;
-        (next, at) = (&extension[0], at + 8 + usize::from(extension[1]) * 8);
+        Err(Broken::Unknown)
     }
-    Some((next, at))
+}
+
+/// Where the final destination lies in a routing header. `None`: the packet is there.
+//= RFC 8200 §8.1 (the last element of the routing header)
+fn last_address(header: &[u8]) -> Result<Option<usize>, Broken> {
+    const ADDRESS: usize = 16;
+    let (kind, segments_left) = (header[2], header[3]);
+    let addresses = (header.len() - 8) / ADDRESS;
+    let last = match kind {
+        _ if segments_left == 0 => return Ok(None),
+        0 | 2 => addresses.checked_sub(1).map(|before| 8 + before * ADDRESS),
+        // Source routes whose last address is not compressed (RFC 6554 §3).
+        3 if header[4] & 0x0f == 0 => (header.len() - usize::from(header[5] >> 4)).checked_sub(ADDRESS),
+        // Segments are listed from the last one on (RFC 8754 §2).
+        4 => (addresses > 0).then_some(8),
+        _ => None,
+    };
+    last.filter(|&at| at >= 8).map(Some).ok_or(Broken::Unknown)
+}
+
+/// Whether the headers of a frame of `len` bytes go on behind these bytes, with which it begins.
+#[inline]
+fn is_cut(beginning: &[u8], len: usize) -> bool {
+    /// Longest TCP header.
+    const LONGEST: usize = 60;
+    if beginning.len() >= len {
+        return false;
+    }
+    let Some(network) = network_offset(beginning) else {
+        return false;
+    };
+    let packet = &beginning[network..];
+    let first = packet.get(6);
+    let has_extensions = packet[0] >> 4 == 6
+        && first.is_some_and(|next| matches!(*next, HOP_BY_HOP | ROUTING | DESTINATION_OPTIONS));
+    has_extensions
+        && match Chain::of(packet) {
+            Ok(chain) => chain.at + LONGEST > packet.len(),
+            Err(broken) => broken == Broken::Cut,
+        }
+}
+
+/// The frame with all its headers in one piece: as it is, or copied to `whole`.
+pub(crate) fn with_headers<'a>(frame: &Transmit<'a>, whole: &'a mut Vec<u8>) -> Transmit<'a> {
+    if !is_cut(frame.headers, frame.len()) {
+        return *frame;
+    }
+    crate::loopback::copy_frame(frame, whole);
+    Transmit {
+        headers: whole,
+        payload: &Gather::EMPTY,
+        offload: frame.offload,
+    }
+}
+
+/// How much of a frame of `len` bytes has to be in private memory, as far as `beginning` tells,
+/// which has the least that may.
+pub(crate) fn private_len(beginning: &[u8], len: usize) -> usize {
+    match is_cut(beginning, len) {
+        true => len,
+        false => beginning.len(),
+    }
 }
 
 fn tcp_header_len(header: &[u8]) -> Option<usize> {
@@ -201,11 +304,10 @@ pub(crate) fn copy_from(frame: &Transmit<'_>, offset: usize, into: &mut [u8]) {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use toehold_shm::Gather;
 
     use super::*;
     use crate::Offload;
-    use crate::test_frames::{tcp_ipv4, tcp_ipv6_vlan, udp_ipv4};
+    use crate::test_frames::{destination_options, tcp_ipv4, tcp_ipv6_behind, tcp_ipv6_vlan, udp_ipv4};
 
     #[test]
     fn headers_are_found() {
@@ -218,6 +320,73 @@ mod tests {
         assert_eq!(layout.packet_len(&tcp_ipv6_vlan(b"payload")), 67);
         let layout = Layout::of(&udp_ipv4(b"payload")).unwrap();
         assert_eq!((layout.payload, layout.protocol), (42, Transport::Udp));
+    }
+
+    /// The final destination of a routing header is that of the pseudo-header.
+    #[test]
+    fn pseudo_sum_behind_routing_header_has_final_destination() {
+        //= RFC 8200 §8.1
+        let final_one = [0xfd, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 0x77];
+        let other = [0xfd, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 0x66];
+        let routing = |kind, left, addresses: &[[u8; 16]]| {
+            let mut header = vec![6, 2 * addresses.len() as u8, kind, left, 0, 0, 0, 0];
+            addresses.iter().for_each(|address| header.extend(address));
+            header
+        };
+        let cases = [
+            (routing(2, 1, &[final_one]), Some(true)),
+            (routing(0, 2, &[other, final_one]), Some(true)),
+            (routing(0, 1, &[other, final_one]), Some(true)),
+            (routing(3, 2, &[other, final_one]), Some(true)),
+            (routing(4, 1, &[final_one, other]), Some(true)),
+            // The packet is at its final destination.
+            (routing(4, 0, &[other, other]), Some(false)),
+            (routing(77, 0, &[other]), Some(false)),
+            (routing(77, 1, &[final_one]), None),
+            (routing(0, 1, &[]), None),
+        ];
+        for (header, is_final) in cases {
+            let frame = tcp_ipv6_behind(43, &header, b"payload");
+            let layout = Layout::of(&frame);
+            assert_eq!(layout.is_some(), is_final.is_some(), "{header:?}");
+            let Some(layout) = layout else { continue };
+            let destination = if is_final == Some(true) {
+                &final_one
+            } else {
+                &frame[38..54]
+            };
+            let tail = combine(6, 27, false);
+            let addresses = combine(sum(&frame[22..38]), sum(destination), false);
+            let expected = !finish(combine(addresses, tail, false));
+            let sum = layout.pseudo_sum(&frame, layout.packet_len(&frame));
+            assert_eq!(sum, expected, "{header:?}");
+        }
+    }
+
+    #[test]
+    fn headers_of_any_length_are_found() {
+        //= RFC 8200 §4
+        for len in [8, 128, 512, 2048] {
+            let frame = tcp_ipv6_behind(60, &destination_options(len), b"payload");
+            let layout = Layout::of(&frame).unwrap();
+            assert_eq!(layout.payload, 14 + 40 + len + 20);
+            let mut whole = Vec::new();
+            for private in [60, 192, 512] {
+                let (headers, payload) = frame.split_at(private.min(frame.len()));
+                let payload = Gather::from_slice(payload);
+                let cut = Transmit {
+                    headers,
+                    payload: &payload,
+                    offload: Offload::default(),
+                };
+                let one = with_headers(&cut, &mut whole);
+                assert_eq!(Layout::of(one.headers), Some(layout), "{len}, {private}");
+                assert_eq!(private_len(headers, frame.len()), one.headers.len());
+            }
+        }
+        // A chain without end is none of those known.
+        let endless = [60, 0].repeat(4).repeat(500);
+        assert_eq!(Layout::of(&tcp_ipv6_behind(60, &endless, b"")), None);
     }
 
     #[test]
@@ -246,7 +415,7 @@ mod tests {
         #[test]
         fn anything_may_be_looked_at(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
             if let Some(layout) = Layout::of(&bytes) {
-                prop_assert!(layout.payload <= bytes.len().min(MAX_HEADERS));
+                prop_assert!(layout.payload <= bytes.len());
                 prop_assert!(layout.transport >= layout.network + 20);
             }
         }

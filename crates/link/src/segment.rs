@@ -5,7 +5,7 @@ use core::ops::Range;
 
 use toehold_shm::Gather;
 
-use crate::layout::{Layout, MAX_HEADERS, Transport, copy_from};
+use crate::layout::{Layout, Transport, copy_from};
 use crate::{Checksum, Offload, Transmit};
 
 const FIN: u8 = 0x01;
@@ -22,8 +22,8 @@ const CWR: u8 = 0x80;
 pub(crate) struct Segments {
     layout: Layout,
     /// Of the long frame, which those of each segment are made from.
-    original: [u8; MAX_HEADERS],
-    headers: [u8; MAX_HEADERS],
+    original: Box<[u8]>,
+    headers: Box<[u8]>,
     payload_len: usize,
     size: usize,
     at: usize,
@@ -64,12 +64,11 @@ impl Segments {
         if size == 0 || payload_len == 0 {
             return None;
         }
-        let mut original = [0; MAX_HEADERS];
-        original[..layout.payload].copy_from_slice(beginning.get(..layout.payload)?);
+        let original = Box::from(beginning.get(..layout.payload)?);
         Some(Segments {
             layout,
+            headers: Box::clone(&original),
             original,
-            headers: [0; MAX_HEADERS],
             payload_len,
             size,
             at: 0,
@@ -84,7 +83,7 @@ impl Segments {
         }
         let len = self.size.min(self.payload_len - at);
         self.at += len;
-        self.headers = self.original;
+        self.headers.copy_from_slice(&self.original);
         match self.layout.protocol {
             Transport::Tcp => self.place_in_stream(at, at + len == self.payload_len),
             Transport::Udp => {}
@@ -97,7 +96,7 @@ impl Segments {
         self.headers[self.layout.checksum()].copy_from_slice(&sum.to_be_bytes());
         let start = self.layout.payload + at;
         Some(Segment {
-            headers: &self.headers[..self.layout.payload],
+            headers: &self.headers,
             payload: start..start + len,
         })
     }

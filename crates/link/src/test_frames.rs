@@ -31,6 +31,29 @@ pub(crate) fn tcp_ipv6_vlan(payload: &[u8]) -> Vec<u8> {
     frame
 }
 
+/// An Ethernet frame with a TCP segment over IPv6 behind these extension headers, the first of
+/// which is of kind `first`; the last of them names TCP.
+pub(crate) fn tcp_ipv6_behind(first: u8, extensions: &[u8], payload: &[u8]) -> Vec<u8> {
+    let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x86, 0xdd];
+    frame.extend([0x60, 0, 0, 0]);
+    frame.extend(((extensions.len() + 20 + payload.len()) as u16).to_be_bytes());
+    frame.extend([first, 64]);
+    for last in [1, 2] {
+        frame.extend([0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last]);
+    }
+    frame.extend(extensions);
+    tcp_header(&mut frame);
+    frame.extend(payload);
+    frame
+}
+
+/// A header of destination options of `len` bytes in front of TCP, all of it padding.
+pub(crate) fn destination_options(len: usize) -> Vec<u8> {
+    let mut header = vec![0; len];
+    (header[0], header[1]) = (6, (len / 8 - 1) as u8);
+    header
+}
+
 fn tcp_header(frame: &mut Vec<u8>) {
     frame.extend(40_000u16.to_be_bytes());
     frame.extend(80u16.to_be_bytes());

@@ -178,6 +178,17 @@ impl Stack {
                 }
             }
             Ingress::Kernel => self.hand_over(frame, kernel),
+            Ingress::Whole(bytes) => {
+                let frame = Received {
+                    private: &bytes,
+                    rest: Gather::EMPTY,
+                    offload: frame.offload,
+                };
+                let ingress = self.ip.receive(now, &frame, &mut self.counters[0]);
+                if !matches!(ingress, Ingress::Whole(_)) {
+                    self.handle_uncommon(now, &frame, ingress, kernel);
+                }
+            }
             Ingress::Reassembled(bytes) => {
                 let frame = Received {
                     private: &bytes,

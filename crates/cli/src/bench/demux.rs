@@ -14,6 +14,7 @@ use toehold_demux_lab::speed::{self, Attacked, Candidate, Growth, Plan, Threads,
 use toehold_lab::host::{Build, Host};
 use toehold_lab::samples::Store;
 use toehold_lab::say;
+use toehold_lab::statistics::Estimate;
 
 use super::Output;
 use crate::json;
@@ -36,6 +37,7 @@ const ATTACKS_SCHEMA: &str = "toehold/bench-demux-attacks/1";
 #[command(after_help = "Examples:
   toehold bench demux --quick
   toehold bench demux --attacks --rounds 5
+  toehold bench demux --quick --json | jq '.ratios[\"tpca_65536/flow-table/bsd\"]'
   toehold bench demux --connections 1024,1048576 --traffic tpca,misses --json")]
 pub(super) struct Arguments {
     /// Half a minute: fewer connections, traffic, rounds
@@ -108,6 +110,9 @@ struct Report {
     /// The same in one thread and in two at once.
     threads: Vec<Threads>,
     growth: Vec<Growth>,
+    /// Time a look-up of the flow table as a multiple of each other candidate's, by
+    /// `TRAFFIC_CONNECTIONS/flow-table/CANDIDATE`: the median of the rounds' ratios.
+    ratios: BTreeMap<String, Estimate>,
     /// Candidates that this machine does not have, and why.
     missing: BTreeMap<String, String>,
 }
@@ -171,6 +176,7 @@ fn measure(arguments: &Arguments, plan: &Plan) -> Report {
     let threads = speed::threads(plan, say);
     say("entering connections one by one");
     let most = plan.connections.iter().copied().max().unwrap_or(2);
+    let ratios = ratios(&times);
     Report {
         build,
         host,
@@ -182,8 +188,28 @@ fn measure(arguments: &Arguments, plan: &Plan) -> Report {
         times,
         threads,
         growth: speed::growth(most, plan.seed),
+        ratios,
         missing: missing(),
     }
+}
+
+/// How the flow table compares with each other candidate, round by round.
+fn ratios(times: &[Times]) -> BTreeMap<String, Estimate> {
+    let own = Candidate::OWN.name();
+    let mut ratios = BTreeMap::new();
+    for ours in times.iter().filter(|times| times.candidate == own) {
+        let beside = |other: &&Times| {
+            (other.connections, other.traffic) == (ours.connections, ours.traffic) && other.candidate != own
+        };
+        for other in times.iter().filter(beside) {
+            let rounds = ours.rounds_ns.iter().zip(&other.rounds_ns);
+            if let Some(ratio) = Estimate::of(rounds.map(|(ours, other)| ours / other)) {
+                let (traffic, candidate) = (ours.traffic.name(), &other.candidate);
+                ratios.insert(format!("{traffic}_{}/{own}/{candidate}", ours.connections), ratio);
+            }
+        }
+    }
+    ratios
 }
 
 /// All that was timed, one by one.

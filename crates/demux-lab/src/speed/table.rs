@@ -44,6 +44,9 @@ pub enum Candidate {
 }
 
 impl Candidate {
+    /// The flow table as the stack uses it, with which the others are compared.
+    pub const OWN: Self = Self::Bursts(DemuxStrategy::FlowTable);
+
     /// All that are compared among so many connections, where all are installed.
     pub fn all(connections: u32) -> Vec<Self> {
         let chains = (connections / 4).max(1);

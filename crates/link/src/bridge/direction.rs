@@ -6,7 +6,7 @@ use super::held::Held;
 use super::statistics::BridgeStatistics;
 use super::too_long::{Allowance, exceeds, fragments, report};
 use crate::checksum::complete;
-use crate::layout::{Layout, Transport};
+use crate::layout::{Layout, Transport, with_headers};
 use crate::loopback::copy_frame;
 use crate::segment::Segments;
 use crate::steering::{Flow, Steering};
@@ -40,6 +40,8 @@ pub(super) struct Direction {
     scratch: Vec<u8>,
     /// A segment of one.
     segment: Vec<u8>,
+    /// A frame whose headers came in pieces.
+    whole: Vec<u8>,
     /// Frames for where this direction's come from.
     reports: Vec<Vec<u8>>,
     allowance: Allowance,
@@ -123,23 +125,26 @@ impl Direction {
                 return;
             }
         }
+        let mut whole = std::mem::take(&mut self.whole);
         let frame = Transmit {
             headers: frame.private,
             payload: &frame.rest,
             offload: frame.offload,
         };
+        let frame = &with_headers(&frame, &mut whole);
         let packet = if is_super {
             can.super_frame as usize
         } else {
             usize::from(can.mtu)
         };
         if exceeds(frame.headers, len, packet) {
-            self.cut(now_ns, &frame, to, can);
+            self.cut(now_ns, frame, to, can);
         } else if checksum == Checksum::Partial && !can.checksum_offload {
-            self.finish(now_ns, &frame, to);
+            self.finish(now_ns, frame, to);
         } else {
-            self.put(now_ns, &frame, to);
+            self.put(now_ns, frame, to);
         }
+        self.whole = whole;
     }
 
     /// Gives a frame to the link, or keeps it until there is room.

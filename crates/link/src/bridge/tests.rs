@@ -9,7 +9,10 @@ use super::*;
 use crate::checksum::complete;
 use crate::layout::Layout;
 use crate::loopback::{Loopback, LoopbackSettings};
-use crate::test_frames::{PARTIAL, frame_to, receive_all, send, tcp_ipv4, tcp_ipv6_vlan, udp_ipv4, whole};
+use crate::test_frames::{
+    PARTIAL, destination_options, frame_to, receive_all, send, tcp_ipv4, tcp_ipv6_behind, tcp_ipv6_vlan,
+    udp_ipv4, whole,
+};
 use crate::{Capabilities, Checksum, Offload, Received, Transmit, TransmitError, Transmitter};
 
 const A: [u8; 6] = [2, 0, 0, 0, 0, 1];
@@ -128,6 +131,24 @@ fn what_the_other_link_cannot_carry_is_cut_and_finished() {
     assert_eq!(payload_of(&receive_all(&mut far, 0), 1500), b"unfinished");
     let [forth, _] = bridge.statistics();
     assert_eq!((forth.segmented, forth.dropped()), (2, 0));
+}
+
+/// Of a long frame a link hands over only the beginning in private memory; its headers may be longer.
+#[test]
+fn super_frame_with_long_headers_is_cut_and_finished() {
+    //= RFC 8200 §4
+    let (mut near, mut bridge, mut far) = bridged(plain);
+    let bytes: Vec<u8> = (0..10_000).map(|at| (at / 7) as u8).collect();
+    for options in [64, 128, 136, 512, 1024] {
+        let frame = tcp_ipv6_behind(60, &destination_options(options), &bytes);
+        send(&mut near, &frame, super_frame(1448)).unwrap();
+        near.flush();
+        settle(&mut bridge);
+        let came = receive_all(&mut far, 0);
+        assert_eq!(payload_of(&came, 1500), bytes, "{options} bytes of options");
+    }
+    let [forth, _] = bridge.statistics();
+    assert_eq!((forth.segmented, forth.dropped()), (5, 0));
 }
 
 #[test]

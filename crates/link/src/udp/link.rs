@@ -18,7 +18,7 @@ use super::settings::{MAX_PEERS, canonical, check_peer};
 use super::socket::Socket;
 use super::{UdpError, UdpPeerInfo, UdpSettings, UdpStatistics};
 use crate::address_table::AddressTable;
-use crate::layout::{Layout, copy_from};
+use crate::layout::{Layout, copy_from, with_headers};
 use crate::random::unpredictable;
 use crate::{Capabilities, Checksum, Link, NeighborChange, Received, Transmit, TransmitError, Transmitter};
 
@@ -52,6 +52,8 @@ pub struct UdpLink {
     /// A frame that was taken out of the inbox and not yet handed over.
     held: Option<Located>,
     scratch: Vec<u8>,
+    /// A frame whose headers came in pieces.
+    whole: Vec<u8>,
     changes: VecDeque<NeighborChange>,
     statistics: UdpStatistics,
     now_ns: u64,
@@ -97,6 +99,7 @@ impl UdpLink {
             inbox: Inbox::new(),
             held: None,
             scratch: Vec::new(),
+            whole: Vec::new(),
             changes: VecDeque::new(),
             statistics: UdpStatistics::default(),
             now_ns: 0,
@@ -256,7 +259,17 @@ impl Transmitter for UdpLink {
                 return Err(TransmitError::TooLong);
             }
         };
-        if is_super && !self.can_be_cut(frame) {
+        let mut whole = std::mem::take(&mut self.whole);
+        let sent = self.transmit_whole(destination, &with_headers(frame, &mut whole));
+        self.whole = whole;
+        sent
+    }
+}
+
+impl UdpLink {
+    /// Sends a frame whose headers are in one piece.
+    fn transmit_whole(&mut self, destination: [u8; 6], frame: &Transmit<'_>) -> Result<(), TransmitError> {
+        if frame.offload.segment_size != 0 && !self.can_be_cut(frame) {
             return Ok(());
         }
         if destination[0] & 1 == 1 {

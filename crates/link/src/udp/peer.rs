@@ -228,13 +228,11 @@ impl Peer {
             && may_cut
             && let Some(mut segments) = self.segments(frame, room)
         {
-            let mut piece = [0; crate::layout::MAX_HEADERS];
             while let Some(segment) = segments.next() {
-                let headers = &mut piece[..segment.headers.len()];
-                headers.copy_from_slice(segment.headers);
+                let headers = segment.headers;
                 let len = headers.len() + segment.payload.len();
                 let at = segment.payload.start;
-                let (headers, offset) = (&*headers, headers.len());
+                let offset = headers.len();
                 self.stage_piece(common, Checksum::Partial, len, is_super, |skip, into| {
                     let own = headers.get(skip..).unwrap_or(&[]);
                     let own = &own[..own.len().min(into.len())];

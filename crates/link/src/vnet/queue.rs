@@ -9,7 +9,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::{BadHeader, HEADER_LEN, Header};
 use crate::checksum::complete;
-use crate::layout::{Layout, MAX_HEADERS, copy_from};
+use crate::layout::{Layout, copy_from, private_len, with_headers};
 use crate::segment::Segments;
 use crate::{Checksum, MIN_PRIVATE, Offload, Received, Transmit};
 
@@ -71,6 +71,10 @@ pub(crate) struct Queue<D> {
     scratch: Vec<u8>,
     /// A segment of one.
     segment: Vec<u8>,
+    /// Headers as the kernel gets them.
+    headers: Vec<u8>,
+    /// A frame whose headers came in pieces.
+    whole: Vec<u8>,
     pub(crate) counts: Counts,
 }
 
@@ -83,6 +87,8 @@ impl<D: AsFd> Queue<D> {
             buffer: vec![0; BUFFER].into_boxed_slice(),
             scratch: Vec::new(),
             segment: Vec::new(),
+            headers: Vec::new(),
+            whole: Vec::new(),
             counts: Counts::default(),
         }
     }
@@ -144,7 +150,7 @@ impl<D: AsFd> Queue<D> {
     fn frame(&self, len: usize, offload: Offload) -> Received<'_> {
         let start = self.header_len();
         let frame = &self.buffer[start..start + len];
-        let (private, rest) = frame.split_at(len.min(MIN_PRIVATE));
+        let (private, rest) = frame.split_at(private_len(&frame[..len.min(MIN_PRIVATE)], len));
         Received {
             private,
             rest: Gather::from_slice(rest),
@@ -158,16 +164,18 @@ impl<D: AsFd> Queue<D> {
 
     /// Hands the frame over as it is, described to the kernel.
     fn write(&mut self, layout: Option<&Layout>, frame: &Transmit<'_>) -> Result<(), Errno> {
-        let mut own = [0; MAX_HEADERS];
+        let mut own = std::mem::take(&mut self.headers);
         let (described, left) = match layout {
             Some(layout) => frame.headers.split_at(layout.payload),
             None => (&[][..], frame.headers),
         };
-        let own = &mut own[..described.len()];
-        own.copy_from_slice(described);
-        let header = Header::describe(layout, own, frame.len(), frame.offload);
+        own.clear();
+        own.extend_from_slice(described);
+        let header = Header::describe(layout, &mut own, frame.len(), frame.offload);
         let header = &header.as_bytes()[..self.header_len()];
-        write(self.device.as_fd(), [header, own, left], frame.payload)
+        let written = write(self.device.as_fd(), [header, &own, left], frame.payload);
+        self.headers = own;
+        written
     }
 
     /// Finishes a frame here that the kernel cannot be told about.
@@ -216,6 +224,14 @@ impl<D: AsFd> Queue<D> {
     /// Hands a frame over, finished or cut if the kernel does not take it as it is. One that
     /// cannot be is counted and gone.
     pub(crate) fn send(&mut self, frame: &Transmit<'_>) -> Result<(), Errno> {
+        let mut whole = std::mem::take(&mut self.whole);
+        let sent = self.send_whole(&with_headers(frame, &mut whole));
+        self.whole = whole;
+        sent
+    }
+
+    /// Hands a frame over whose headers are in one piece.
+    fn send_whole(&mut self, frame: &Transmit<'_>) -> Result<(), Errno> {
         let is_super = frame.offload.segment_size != 0;
         let undone = is_super || frame.offload.checksum == Checksum::Partial;
         let layout = if undone { Layout::of(frame.headers) } else { None };

@@ -2,7 +2,9 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::checksum::complete;
-use crate::test_frames::{PARTIAL, frame_to, tcp_ipv4, tcp_ipv6_vlan, udp_ipv4};
+use crate::test_frames::{
+    PARTIAL, destination_options, frame_to, tcp_ipv4, tcp_ipv6_behind, tcp_ipv6_vlan, udp_ipv4,
+};
 
 fn super_frame(segment_size: u16) -> Offload {
     Offload {
@@ -26,6 +28,40 @@ fn what_is_described_is_understood() {
             assert_eq!(header.judge(&mut frame), Ok(offload));
         }
     }
+}
+
+#[test]
+fn super_frame_with_long_headers_is_understood() {
+    //= RFC 8200 §4
+    //= RFC 8200 §8.1
+    let routing = [&[6, 2, 4, 1, 0, 0, 0, 0][..], &[9; 16]].concat();
+    for (first, extensions) in [(60, destination_options(1024)), (43, routing)] {
+        for offload in [PARTIAL, super_frame(1000)] {
+            let mut frame = tcp_ipv6_behind(first, &extensions, &[7; 3000]);
+            let header = described(&mut frame, offload);
+            assert_eq!(header.judge(&mut frame), Ok(offload));
+        }
+    }
+}
+
+#[test]
+fn checksum_behind_unknown_routing_header_is_filled_in() {
+    // The sum of the pseudo-header is the sender's to know.
+    let routing = [&[6, 2, 77, 1, 0, 0, 0, 0][..], &[9; 16]].concat();
+    let mut frame = tcp_ipv6_behind(43, &routing, b"payload");
+    let header = Header {
+        flags: NEEDS_CHECKSUM,
+        checksum_start: 78,
+        checksum_offset: 16,
+        ..Header::default()
+    };
+    frame[94..96].copy_from_slice(&[0x12, 0x34]);
+    let expected = finish(sum(&frame[78..]));
+    assert_eq!(
+        header.judge(&mut frame).map(|offload| offload.checksum),
+        Ok(Checksum::Complete)
+    );
+    assert_eq!(frame[94..96], expected.to_be_bytes());
 }
 
 #[test]

@@ -16,6 +16,7 @@ use toehold_shm::{Gather, KernelMemory};
 
 use super::XdpStatistics;
 use super::ring::{DESCRIPTOR, PLACE, Ring};
+use crate::layout::private_len;
 use crate::{MIN_PRIVATE, Transmit};
 
 /// Places for frames that come, and as many for those that go.
@@ -50,6 +51,8 @@ pub(super) struct Socket {
     place: usize,
     /// Entries were put into the ring that the kernel has not seen.
     unpublished: bool,
+    /// The beginning of the frame that is handed over.
+    private: Vec<u8>,
 }
 
 /// Which step failed, and how.
@@ -97,6 +100,7 @@ impl Socket {
                 .collect(),
             place,
             unpublished: false,
+            private: Vec::new(),
         };
         for number in 0..u64::from(PLACES) {
             socket.fill.put(number * place as u64, 0);
@@ -128,7 +132,8 @@ impl Socket {
         statistics: &mut XdpStatistics,
         handler: &mut dyn FnMut(&[u8], Gather<'_>),
     ) -> usize {
-        let (mut count, mut private) = (0, [0; MIN_PRIVATE]);
+        let mut count = 0;
+        let mut private = std::mem::take(&mut self.private);
         while count < budget {
             let Some((at, len)) = self.receive.take() else {
                 break;
@@ -137,15 +142,21 @@ impl Socket {
             let (from, len) = (at as usize, len as usize);
             match self.frames.gather(from, len) {
                 Some(frame) => {
-                    let private = &mut private[..len.min(MIN_PRIVATE)];
-                    frame.copy_to(0, private);
-                    handler(private, frame.slice(private.len(), len - private.len()));
+                    private.resize(len.min(MIN_PRIVATE), 0);
+                    frame.copy_to(0, &mut private);
+                    let wanted = private_len(&private, len);
+                    if wanted > private.len() {
+                        private.resize(wanted, 0);
+                        frame.copy_to(0, &mut private);
+                    }
+                    handler(&private, frame.slice(private.len(), len - private.len()));
                 }
                 None => statistics.bad_length += 1,
             }
             // There are as many entries as places.
             self.fill.put(at - at % self.place as u64, 0);
         }
+        self.private = private;
         if count != 0 {
             self.receive.release();
             self.fill.publish();

@@ -71,6 +71,16 @@ impl<'a> Arrival<'a> {
         self.frame.len().saturating_sub(self.start)
     }
 
+    /// The frame in one piece.
+    #[cold]
+    pub(super) fn whole(&self) -> Box<[u8]> {
+        let private = self.frame.private;
+        let mut whole = vec![0; self.frame.len()];
+        whole[..private.len()].copy_from_slice(private);
+        self.frame.rest.copy_to(0, &mut whole[private.len()..]);
+        whole.into()
+    }
+
     /// Copies what is behind the Ethernet header, as much as fits, and returns
     /// its length.
     pub(super) fn copy_to(&self, into: &mut [u8]) -> usize {

@@ -16,6 +16,9 @@ pub(crate) enum Ingress<'a> {
     /// in private memory, to be given to the same receive function that
     /// returned this. It never comes back as `Reassembled` again.
     Reassembled(Box<[u8]>),
+    /// The frame in one piece of private memory, because its headers went on behind the private
+    /// bytes. To be given to the same receive function; it never comes back as `Whole` again.
+    Whole(Box<[u8]>),
     /// For the kernel's stack, which has the same addresses, or for that as well.
     Kernel,
     /// Consumed, answered or dropped; whatever had to be counted has been.

@@ -57,7 +57,11 @@ impl Ip {
             return dropped(&mut counters.drop_bad_source);
         }
         let to_own = destination == Destination::Own;
-        let upper = match view.upper() {
+        let upper = view.upper();
+        if is_cut(&upper, arrival) {
+            return Ingress::Whole(arrival.whole());
+        }
+        let upper = match upper {
             Ok(upper) => upper,
             Err(_) if self.beside_kernel => {
                 return self.elsewhere(counters, |counters| &mut counters.drop_extension_header);
@@ -181,4 +185,17 @@ fn address_at<const AT: usize>(header: &[u8; ipv6::HEADER_LEN]) -> Ipv6Addr {
     let mut octets = [0; 16];
     octets.copy_from_slice(&header[AT..AT + 16]);
     Ipv6Addr::from(octets)
+}
+
+/// Whether a packet's headers, that of TCP included, go on behind the private bytes.
+#[inline]
+fn is_cut(upper: &Result<Upper, ExtensionError>, arrival: &Arrival<'_>) -> bool {
+    /// Longest TCP header.
+    const LONGEST: usize = 60;
+    let private = arrival.private().len();
+    private < arrival.len()
+        && match upper {
+            Ok(upper) => upper.offset > 0 && ipv6::HEADER_LEN + upper.offset + LONGEST > private,
+            Err(error) => *error == ExtensionError::Truncated,
+        }
 }

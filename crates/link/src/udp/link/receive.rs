@@ -11,6 +11,7 @@ use super::super::inbox::{Datagram, Inbox};
 use super::super::merge::Row;
 use super::super::outbox::lead;
 use super::{MAX_LINK_HEADER, MIN_FRAME, UdpLink};
+use crate::layout::private_len;
 use crate::{Checksum, MIN_PRIVATE, NeighborChange, Offload, Received};
 
 /// A frame that arrived.
@@ -230,7 +231,8 @@ impl Located {
 }
 
 fn split(frame: &[u8]) -> (&[u8], &[u8]) {
-    frame.split_at(frame.len().min(MIN_PRIVATE))
+    let least = &frame[..frame.len().min(MIN_PRIVATE)];
+    frame.split_at(private_len(least, frame.len()))
 }
 
 fn offload(checksum: Checksum, segment_size: u16) -> Offload {

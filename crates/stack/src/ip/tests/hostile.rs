@@ -135,8 +135,14 @@ fn run(bench: &mut Bench, steps: Vec<Step>, start: usize) {
                 }
                 let frame = frame.get(start..).unwrap_or(&[]);
                 let private = private.min(frame.len());
-                if let Came::Reassembled(frame) = bench.receive_split(frame, private) {
-                    assert!(!matches!(bench.receive(&frame), Came::Reassembled(_)));
+                let mut came = bench.receive_split(frame, private);
+                if let Came::Whole(frame) = came {
+                    came = bench.receive(&frame);
+                    assert!(!matches!(came, Came::Whole(_)));
+                }
+                if let Came::Reassembled(frame) = came {
+                    let came = bench.receive(&frame);
+                    assert!(!matches!(came, Came::Reassembled(_) | Came::Whole(_)));
                 }
             }
             Step::Pass(nanos) => bench.pass(Duration::from_nanos(nanos)),

@@ -530,3 +530,39 @@ fn errors_are_limited_in_rate() {
     }
     assert_eq!(sent, 60);
 }
+
+/// Links hand over the beginning of a frame in private memory. Its headers may be longer.
+#[test]
+fn headers_behind_private_bytes_are_read_in_one_piece() {
+    //= RFC 8200 §4
+    let mut bench = Bench::usual();
+    let segment = segment(900);
+    for options in [8, 72, 136, 256, 1024] {
+        // Options that receivers skip.
+        let mut payload = vec![protocol::TCP, (options / 8 - 1) as u8];
+        while payload.len() < options {
+            let len = (options - payload.len() - 2).min(200);
+            payload.extend([0x1e, len as u8]);
+            payload.resize(payload.len() + len, 0);
+        }
+        payload.extend(&segment);
+        let frame = frame_v6(FAR6, OWN6, protocol::DESTINATION_OPTIONS, &payload);
+        let expected = Came::Tcp {
+            source: core::net::IpAddr::from(FAR6).into(),
+            destination: core::net::IpAddr::from(OWN6).into(),
+            ecn: 0,
+            bytes: segment.clone(),
+        };
+        let came = match bench.receive_split(&frame, 192) {
+            Came::Whole(whole) => {
+                assert_eq!(whole, frame);
+                bench.receive(&whole)
+            }
+            came => {
+                assert!(options < 100, "{options} bytes of options");
+                came
+            }
+        };
+        assert_eq!(came, expected, "{options} bytes of options");
+    }
+}

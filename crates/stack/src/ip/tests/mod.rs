@@ -85,6 +85,7 @@ enum Came {
     },
     Error(IcmpError),
     Reassembled(Vec<u8>),
+    Whole(Vec<u8>),
     Kernel,
     Nothing,
 }
@@ -194,6 +195,7 @@ fn came(ingress: Ingress<'_>) -> Came {
         }
         Ingress::IcmpError(error) => Came::Error(error),
         Ingress::Reassembled(frame) => Came::Reassembled(frame.into_vec()),
+        Ingress::Whole(frame) => Came::Whole(frame.into_vec()),
         Ingress::Kernel => Came::Kernel,
         Ingress::Done => Came::Nothing,
     }
