@@ -6,8 +6,10 @@
 //! no clock and no memory of the past is needed. A peer's hello with a token of the past
 //! disturbs nothing: it is answered with a new token, and the present association goes on
 //! until that one comes back.
-//! Only who has just asked takes such an answer up, so that nobody else can have the two
-//! begin anew.
+//! An association begins with a token that came back, and in no other way. A hello that
+//! carries the present token and hands over another one than it did proves nothing: it may
+//! answer a recording of this node's own hello, which an attacker has sent to the peer.
+//! A hello without a token is answered, unless the peer's present life has sent it before.
 
 /// Sequence numbers behind the highest one that may still arrive.
 const WINDOW: u64 = 1024;
@@ -16,6 +18,8 @@ const WINDOW: u64 = 1024;
 #[derive(Debug)]
 pub(super) struct Inbound {
     token: u64,
+    /// The life of the peer that the token came back from.
+    sender: u32,
     /// The next sequence number if nothing overtakes anything.
     next: u64,
     /// Which of the [`WINDOW`] numbers before `next` have come, by number modulo.
@@ -26,6 +30,7 @@ impl Inbound {
     pub(super) fn new(token: u64) -> Inbound {
         Inbound {
             token,
+            sender: 0,
             next: 0,
             seen: [0; (WINDOW / 64) as usize],
         }
@@ -90,8 +95,9 @@ impl Association {
         self.outbound
     }
 
-    /// Judges a datagram that is authentic, if there is a key.
-    pub(super) fn judge(&mut self, token: u64, sequence: u64) -> Verdict {
+    /// Judges a datagram that is authentic, if there is a key. `sender` names the life of the
+    /// peer that it is of.
+    pub(super) fn judge(&mut self, sender: u32, token: u64, sequence: u64) -> Verdict {
         if let Some(current) = self.current.as_mut().filter(|inbound| inbound.token == token) {
             return match current.accept(sequence) {
                 true => Verdict::Current,
@@ -101,6 +107,7 @@ impl Association {
         match self.offered.take_if(|inbound| inbound.token == token) {
             Some(mut inbound) => {
                 inbound.accept(sequence);
+                inbound.sender = sender;
                 self.current = Some(inbound);
                 // Its token belongs to another life; the new one comes with a hello.
                 self.outbound = None;
@@ -108,6 +115,13 @@ impl Association {
             }
             None => Verdict::Unknown,
         }
+    }
+
+    /// Whether a hello without a token was sent before a datagram that has come from the same
+    /// life of the peer, which counts all that it sends with one counter.
+    pub(super) fn is_outdated(&self, sender: u32, sequence: u64) -> bool {
+        let current = self.current.as_ref();
+        current.is_some_and(|current| current.sender == sender && sequence < current.next)
     }
 
     /// Takes the token from a hello whose own token was in order.
@@ -146,18 +160,33 @@ mod tests {
     fn an_old_life_cannot_be_replayed() {
         let mut ours = Association::default();
         let first = ours.offer(false, || 11);
-        assert_eq!(ours.judge(5, 0), Verdict::Unknown);
-        assert_eq!(ours.judge(first, 0), Verdict::Fresh);
+        assert_eq!(ours.judge(7, 5, 0), Verdict::Unknown);
+        assert_eq!(ours.judge(7, first, 0), Verdict::Fresh);
         ours.adopt(100);
-        assert_eq!(ours.judge(first, 1), Verdict::Current);
-        assert_eq!(ours.judge(first, 1), Verdict::Replayed);
+        assert_eq!(ours.judge(7, first, 1), Verdict::Current);
+        assert_eq!(ours.judge(7, first, 1), Verdict::Replayed);
         // Somebody says hello who does not know the token.
         let second = ours.offer(true, || 12);
-        assert_eq!(ours.judge(first, 2), Verdict::Current, "nothing has changed yet");
+        assert_eq!(
+            ours.judge(7, first, 2),
+            Verdict::Current,
+            "nothing has changed yet"
+        );
         assert_eq!(ours.outbound(), Some(100));
-        assert_eq!(ours.judge(second, 0), Verdict::Fresh);
+        assert_eq!(ours.judge(7, second, 0), Verdict::Fresh);
         assert_eq!(ours.outbound(), None);
-        assert_eq!(ours.judge(first, 3), Verdict::Unknown);
+        assert_eq!(ours.judge(7, first, 3), Verdict::Unknown);
+    }
+
+    #[test]
+    fn hello_of_present_life_that_is_overtaken_is_outdated() {
+        let mut ours = Association::default();
+        let token = ours.offer(false, || 11);
+        assert!(!ours.is_outdated(7, 0), "there is no life yet");
+        ours.judge(7, token, 5);
+        assert!(ours.is_outdated(7, 0) && ours.is_outdated(7, 5));
+        assert!(!ours.is_outdated(7, 6), "the peer has lost the association");
+        assert!(!ours.is_outdated(8, 0), "another life counts from zero");
     }
 
     #[test]
@@ -165,7 +194,7 @@ mod tests {
         let mut ours = Association::default();
         let first = ours.offer(false, || 11);
         assert_eq!(ours.offer(true, || 12), first);
-        ours.judge(first, 0);
+        ours.judge(7, first, 0);
         assert_eq!(ours.offer(false, || 13), first);
         assert_ne!(ours.offer(true, || 14), first);
     }

@@ -40,6 +40,9 @@ pub struct UdpStatistics {
     pub replayed: u64,
     /// Datagrams of an association that is none now.
     pub unknown_token: u64,
+    /// Hellos that hand over another token within an association, which is not proof that the
+    /// peer has begun anew.
+    pub unproven_hellos: u64,
     /// Fragments that belong to nothing, and frames that were not completed.
     pub fragments_dropped: u64,
     /// Hardware addresses not learned because too many are known.

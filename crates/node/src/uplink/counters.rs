@@ -101,6 +101,7 @@ pub(super) fn of_hosts(statistics: &UdpStatistics) -> Vec<Counter> {
         reflected "Datagrams of this host that came back."
         replayed "Datagrams that came before, or too late to tell."
         unknown_token "Datagrams of an association that is none now."
+        unproven_hellos "Hellos that would begin an association anew without proof that they are fresh."
         fragments_dropped "Fragments that belong to nothing, and frames not completed."
         not_learned "Hardware addresses not learned because too many are known."
         merged "Super-frames put together of segments."

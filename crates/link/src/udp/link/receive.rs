@@ -59,7 +59,7 @@ impl UdpLink {
         let body = datagram.range.start + lead(envelope.sealed)..datagram.range.end;
         let verdict = self.peers[index]
             .association
-            .judge(envelope.token, envelope.sequence);
+            .judge(envelope.sender, envelope.token, envelope.sequence);
         match verdict {
             Verdict::Replayed => return self.statistics.replayed += 1,
             // What was is over; a hello will say what is.
@@ -78,10 +78,16 @@ impl UdpLink {
                 // An answer to nothing that this node said: to answer it would let whoever
                 // replays old hellos have two nodes begin anew again and again.
                 Some(_) if !is_known && envelope.token != 0 => self.statistics.unknown_token += 1,
+                Some(_) if !is_known && self.is_outdated(index, &envelope) => self.statistics.replayed += 1,
                 Some(hello) => self.greet(index, &hello, is_known),
                 None => self.statistics.malformed += 1,
             },
         }
+    }
+
+    fn is_outdated(&self, index: usize, envelope: &Envelope) -> bool {
+        let association = &self.peers[index].association;
+        association.is_outdated(envelope.sender, envelope.sequence)
     }
 
     /// Takes a hello. Only one that carries this node's token changes anything; one that
@@ -94,6 +100,10 @@ impl UdpLink {
         let is_same =
             peer.association.outbound() == Some(hello.token()) && peer.address == Some(hello.address);
         if !is_same {
+            if peer.association.outbound().is_some() {
+                // What begins anew begins with a token that this node has just made.
+                return self.statistics.unproven_hellos += 1;
+            }
             self.lose(index);
             // Two nodes with one hardware address: the first one keeps it.
             if hello.address == self.common.address || self.by_node.contains_key(&hello.address) {

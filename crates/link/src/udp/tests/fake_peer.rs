@@ -101,6 +101,7 @@ impl FakePeer {
             kind: Kind::Hello,
             token: 0,
             sequence: 0,
+            sender: self.envelope.sender + 1,
             ..self.envelope
         };
         let hello = Hello::new(ours, address(2), true);

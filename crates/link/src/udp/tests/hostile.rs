@@ -130,6 +130,110 @@ fn a_hello_that_answers_nothing_is_not_answered() {
     assert_eq!(changes(&mut peer.link[0]), [joined]);
 }
 
+/// A first hello of the peer's present life was recorded, and comes again and again. Each answer
+/// would reach the peer with its present token, and have it begin anew.
+#[test]
+fn hello_of_present_life_that_comes_again_is_not_answered() {
+    let mut peer = FakePeer::new(Some([3; 32]));
+    peer.connect(1000);
+    let hello = Hello::new(1000, address(2), true);
+    let first = Envelope {
+        kind: Kind::Hello,
+        token: 0,
+        sequence: 0,
+        ..peer.envelope
+    };
+    let recorded = peer.datagram(&first, hello.as_bytes());
+    for times in 1..=3 {
+        peer.send_until(&recorded, |counted| counted.replayed == times);
+    }
+    peer.socket.set_nonblocking(true).unwrap();
+    let mut datagram = [0; 2000];
+    while let Ok(len) = peer.socket.recv(&mut datagram) {
+        let (envelope, _) = Envelope::parse(&datagram[..len]).unwrap();
+        assert_ne!(envelope.token, 1000, "it was answered");
+    }
+    let joined = NeighborChange::Joined(address(2));
+    assert_eq!(changes(&mut peer.link[0]), [joined]);
+}
+
+/// An answer to a recorded hello of this node hands over another token. It is authentic, but this
+/// node has asked for nothing.
+#[test]
+fn hello_with_other_token_within_association_changes_nothing() {
+    for key in [None, Some([3; 32])] {
+        let mut peer = FakePeer::new(key);
+        peer.connect(1000);
+        for (times, token) in [(1, 2000), (2, 3000)] {
+            let hello = Hello::new(token, address(2), true);
+            let envelope = Envelope {
+                kind: Kind::Hello,
+                sequence: token,
+                ..peer.envelope
+            };
+            let answer = peer.datagram(&envelope, hello.as_bytes());
+            peer.send_until(&answer, |counted| counted.unproven_hellos == times);
+        }
+        let statistics = peer.link[0].peers().next().unwrap().statistics;
+        assert_eq!(statistics.introductions, 1);
+        let joined = NeighborChange::Joined(address(2));
+        assert_eq!(changes(&mut peer.link[0]), [joined]);
+        // Another life proves itself, and is taken.
+        peer.connect(4000);
+    }
+}
+
+/// Everything that a peer has said so far comes again, in any order: only counters change.
+#[test]
+fn replay_of_every_class_changes_only_counters() {
+    let mut peer = FakePeer::new(Some([3; 32]));
+    peer.connect(1000);
+    let mut recorded = Vec::new();
+    let record = |peer: &FakePeer, token: u64, kind: Kind, sequence: u64| {
+        let body = match kind {
+            Kind::Hello => Hello::new(1000, address(2), true).as_bytes().to_vec(),
+            Kind::Frames => peer.frames(&[frame_to(address(1), address(2), b"once")]),
+        };
+        let envelope = Envelope {
+            kind,
+            token,
+            sequence,
+            ..peer.envelope
+        };
+        peer.datagram(&envelope, &body)
+    };
+    let current = peer.envelope.token;
+    recorded.push(record(&peer, 0, Kind::Hello, 0));
+    for (sequence, kind) in [(10, Kind::Hello), (11, Kind::Frames), (12, Kind::Hello)] {
+        let datagram = record(&peer, current, kind, sequence);
+        let before = peer.link[0].peers().next().unwrap().statistics.datagrams_received;
+        peer.send(&datagram);
+        until(&mut peer.link, 0, |links, _| {
+            links[0].peers().next().unwrap().statistics.datagrams_received > before
+        });
+        recorded.push(datagram);
+    }
+    changes(&mut peer.link[0]);
+    let before = peer.link[0].peers().next().unwrap();
+    for times in 1..=3 {
+        for (number, datagram) in (1..).zip(&recorded) {
+            let replayed = (times - 1) * recorded.len() as u64 + number;
+            let arrived = peer.send_until(datagram, |counted| counted.replayed == replayed);
+            assert_eq!(arrived, [] as [Vec<u8>; 0]);
+        }
+    }
+    let after = peer.link[0].peers().next().unwrap();
+    let counted = |info: &crate::udp::UdpPeerInfo| {
+        (
+            info.state,
+            info.statistics.introductions,
+            info.statistics.frames_received,
+        )
+    };
+    assert_eq!(counted(&after), counted(&before));
+    assert_eq!(changes(&mut peer.link[0]), []);
+}
+
 #[test]
 fn a_node_does_not_hear_itself() {
     let mut peer = FakePeer::new(Some([3; 32]));
