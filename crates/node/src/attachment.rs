@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::Shutdown;
-use toehold_link::mq::PeerDescriptors;
+use toehold_link::mq::{MeshSettings, PeerDescriptors};
 use toehold_shm::{LeaseGuard, Process};
 use toehold_stack::Instant;
 
@@ -26,12 +26,16 @@ use crate::wait::{Gone, Guard};
 /// waits. The kernel tells those who wait.
 const PERIOD_NS: u64 = 100_000_000;
 
-/// When to ask an engine again that did not answer: it may be stopped.
+/// When to ask an engine again that did not answer, since it may be stopped, and for peers
+/// that this process could not map.
 const ASK_AGAIN_NS: u64 = 1_000_000_000;
 
 /// How long a thread waits at most for another one of its process that is mapping peers. What it
 /// sends to all of them would not reach those that are not mapped.
 const MAPPING: Duration = Duration::from_millis(50);
+
+/// Peers that are looked at in one go: each of those that can be there, and one that takes its place.
+const MAX_MAPPED: usize = 2 * MeshSettings::MAX_PEERS;
 
 /// Calls between two looks at the clock.
 const CALLS: u32 = 16;
@@ -57,6 +61,8 @@ pub(crate) struct Attachment {
     mapped: AtomicU32,
     /// When to ask again for peers that the engine did not tell of in time, in nanoseconds.
     asks_at: AtomicU64,
+    /// When to try peers again that this process could not map, in nanoseconds; 0: there are none.
+    retries_at: AtomicU64,
     mapper: Mapper,
     calls: AtomicU32,
 }
@@ -77,6 +83,7 @@ impl Attachment {
             looked_at: AtomicU64::new(0),
             mapped: AtomicU32::new(0),
             asks_at: AtomicU64::new(0),
+            retries_at: AtomicU64::new(0),
             mapper: Mapper::default(),
             calls: AtomicU32::new(0),
         }
@@ -199,6 +206,12 @@ impl Attachment {
     #[inline]
     pub(crate) fn misses_peers(&self, signals: &Signals) -> bool {
         signals.peers_joined() != self.mapped.load(Relaxed) && self.may_ask()
+            || self.retries_at.load(Relaxed) != 0 && self.may_retry()
+    }
+
+    #[cold]
+    fn may_retry(&self) -> bool {
+        clock::now().0 >= self.retries_at.load(Relaxed)
     }
 
     #[cold]
@@ -219,25 +232,37 @@ impl Attachment {
             return Ok(());
         }
         let joined = signals.peers_joined();
-        let mut last = None;
-        while let Some((slot, generation)) = shard.link.port().and_then(|port| port.unmapped()) {
-            if last == Some((slot, generation)) {
-                // It cannot be had now. Others take its frames, and so does this
-                // process once the next peer joins.
+        if let Some(port) = shard.link.port() {
+            port.retry_skipped();
+        }
+        let mut retries_at = 0;
+        for _ in 0..MAX_MAPPED {
+            let missing = shard.link.port().and_then(|port| port.unmapped());
+            let Some((slot, generation)) = missing else {
                 break;
-            }
-            last = Some((slot, generation));
+            };
             let asked = LeaseGuard::unlocked(shard, || self.ask(slot, generation))??;
             let Asked::Answered(descriptors) = asked else {
                 return Ok(());
             };
-            if let (Some(descriptors), Some(port)) = (descriptors, shard.link.port()) {
-                // What fails is tried again, or the peer is gone.
-                if let Ok(mapped) = port.map(slot, generation, descriptors) {
-                    self.membership.estate.note(self.shard, &mapped);
+            let Some(port) = shard.link.port() else {
+                break;
+            };
+            match descriptors.map(|descriptors| port.map(slot, generation, descriptors)) {
+                Some(Ok(mapped)) => self.membership.estate.note(self.shard, &mapped),
+                // The peer is cut off, and no peer of anybody.
+                Some(Err(error)) if error.is_offence() => {}
+                // It cannot be had now. Others take its frames, and so does this process later.
+                _ => {
+                    retries_at = clock::now().plus_nanos(ASK_AGAIN_NS).0;
+                    port.skip(slot, generation);
                 }
             }
         }
+        if shard.link.port().is_some_and(|port| port.has_departed()) {
+            shard.housekeeping();
+        }
+        self.retries_at.store(retries_at, Relaxed);
         self.mapped.store(joined, Relaxed);
         Ok(())
     }

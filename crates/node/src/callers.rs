@@ -39,21 +39,22 @@ const IS_THERE: u64 = 1 << 32;
 /// The entry of port 0, which nobody connects from, has the mark.
 const ENTRIES: usize = 1 << 16;
 
+const BYTES: usize = ENTRIES * ENTRY * size_of::<u64>();
+
 /// The table of a process's listeners: by port, the ends of a connection.
 pub struct Callers(Words<AtomicU64>);
 
 impl Callers {
     /// Makes an empty one. `None`: the system has no memory or no descriptors.
     pub fn create() -> Option<Callers> {
-        let bytes = ENTRIES * ENTRY * size_of::<u64>();
-        let region = Region::create("toehold-callers", bytes).ok()?;
+        let region = Region::create("toehold-callers", BYTES).ok()?;
         let made = Words::<AtomicU64>::all_of(region, MARK)?;
         Callers::open(descriptors::copy(made.region().fd()?).ok()?)
     }
 
     /// The one that a descriptor is of. `None`: it is something else.
     pub(crate) fn open(descriptor: OwnedFd) -> Option<Callers> {
-        let region = Region::open(descriptor, Access::ReadWrite).ok()?;
+        let region = Region::open_within(descriptor, Access::ReadWrite, BYTES as u64).ok()?;
         let words = Words::all_of(region, MARK)?;
         (words.len() >= ENTRIES * ENTRY).then_some(Callers(words))
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use toehold_link::Capabilities;
 use toehold_link::impair::ImpairSettings;
+use toehold_link::mq::Quotas;
 use toehold_link::steering::MAX_SHARDS;
 use toehold_stack::{Config, DemuxStrategy, TcpConfig};
 
@@ -38,6 +39,7 @@ pub struct NodeConfig {
     pub(crate) mtu: u16,
     pub(crate) ring_capacity: usize,
     pub(crate) max_peers: usize,
+    pub(crate) quotas: Quotas,
     pub(crate) zero_copy: bool,
     pub(crate) capture: Option<PathBuf>,
     pub(crate) impair: Option<ImpairSettings>,
@@ -97,6 +99,7 @@ impl NodeConfig {
             mtu: 1500,
             ring_capacity: 1 << 20,
             max_peers: 64,
+            quotas: Quotas::NONE,
             zero_copy: true,
             capture: None,
             impair: None,
@@ -159,6 +162,13 @@ impl NodeConfig {
     #[must_use]
     pub fn max_peers(mut self, peers: usize) -> Self {
         self.max_peers = peers;
+        self
+    }
+
+    /// How many of the peers one user and one process can be; as many as there can be by default.
+    #[must_use]
+    pub fn quotas(mut self, quotas: Quotas) -> Self {
+        self.quotas = quotas;
         self
     }
 

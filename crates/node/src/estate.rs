@@ -65,10 +65,11 @@ impl Estate {
                 }
                 None => None,
             };
+            let most = layout.region_len() as u64;
             grounds.push(Ground {
                 layout,
                 fingerprint,
-                region: Arc::new(Region::open(region, Access::ReadWrite)?),
+                region: Arc::new(Region::open_within(region, Access::ReadWrite, most)?),
                 bells: Bells {
                     sleeper: Arc::new(sleeper),
                     resters: Arc::clone(&resters),

@@ -61,6 +61,7 @@ impl LocalNode {
         settings.mtu = config.mtu;
         settings.ring_capacity = config.ring_capacity;
         settings.max_peers = config.max_peers;
+        settings.quotas = config.quotas;
         if let Some(impair) = config.impair {
             // Impaired frames are copies: there is nothing to be read in place.
             let mut mesh = Mesh::join(&settings)?;

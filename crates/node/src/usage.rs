@@ -19,6 +19,8 @@ const MARK: u64 = u64::from_be_bytes(*b"TOEUSE\0\x02");
 /// From one counter to the next, in words: two cache lines, since processors fetch pairs.
 const APART: usize = 16;
 
+const BYTES: usize = (Counter::ALL.len() + 1) * APART * size_of::<u64>();
+
 /// Makes the counters and their table from the same rows: a variant with what it counts,
 /// its name in files, and what people read.
 macro_rules! counters {
@@ -116,8 +118,7 @@ impl Usage {
     ///
     /// If the system has none.
     pub fn create() -> Result<Usage, UsageError> {
-        let words = (Counter::ALL.len() + 1) * APART;
-        let region = Region::create("toehold-usage", words * size_of::<u64>())?;
+        let region = Region::create("toehold-usage", BYTES)?;
         Usage::of(region)
     }
 
@@ -133,7 +134,7 @@ impl Usage {
             path: path.to_owned(),
             source,
         })?;
-        let mut region = Region::open(descriptor, Access::ReadWrite)?;
+        let mut region = Region::open_within(descriptor, Access::ReadWrite, BYTES as u64)?;
         // Programs are particular about descriptors that they did not open.
         region.close_fd();
         Usage::of(region)

@@ -34,6 +34,14 @@ pub enum RegionError {
     /// A region of no bytes, or of more than the address space holds.
     #[error("a region cannot have {0} bytes")]
     Length(u64),
+    /// The memory that was handed over is longer than what it is said to hold.
+    #[error("the memory has {len} bytes, and {most} are the most it may have")]
+    TooLong {
+        /// Bytes of the memory.
+        len: u64,
+        /// The bound.
+        most: u64,
+    },
     /// The kernel refused to make the memory.
     #[error("cannot make shared memory: {0} (is there enough memory, and are memfds allowed?)")]
     Create(Errno),
@@ -118,8 +126,16 @@ impl Region {
     /// Maps memory that another process made and handed over as `fd`.
     ///
     /// Accepted is only a memfd that can never shrink, so that no access to the
-    /// mapping can fault, whatever the other process does.
+    /// mapping can fault, whatever the other process does. A memfd is sparse: memory of any
+    /// length costs the process that made it nothing. So memory of another node is opened with
+    /// [`Region::open_within`].
     pub fn open(fd: OwnedFd, access: Access) -> Result<Self, RegionError> {
+        Self::open_within(fd, access, isize::MAX as u64)
+    }
+
+    /// Maps memory that another process made, if it has at most `most` bytes, rounded up to
+    /// whole pages. Longer memory is refused before it takes any of the address space.
+    pub fn open_within(fd: OwnedFd, access: Access, most: u64) -> Result<Self, RegionError> {
         let seals = fs::fcntl_get_seals(&fd).map_err(|_| RegionError::NotMemory)?;
         if fs::fstatfs(&fd).map(|found| found.f_type as u64) != Ok(TMPFS) {
             return Err(RegionError::NotMemory);
@@ -132,6 +148,14 @@ impl Region {
             .ok()
             .filter(|&len| (1..=isize::MAX as usize).contains(&len));
         let len = len.ok_or(RegionError::Length(stat.st_size as u64))?;
+        let page = rustix::param::page_size() as u64;
+        let most = most.checked_next_multiple_of(page).unwrap_or(most);
+        if len as u64 > most {
+            return Err(RegionError::TooLong {
+                len: len as u64,
+                most,
+            });
+        }
         let base = map_shared(&fd, 0, len, access)?;
         Ok(Self {
             base,

@@ -14,6 +14,7 @@ use super::members::Member;
 use super::membership::Membership;
 use super::message::{Introduction, MESSAGE_LEN, Message, Refusal};
 use super::name::{MemberName, NodeName};
+use super::quotas::Caller;
 use super::statistics::Loss;
 
 /// Connections accepted in one go.
@@ -72,10 +73,10 @@ impl Membership {
             let handshake = self.take_handshake(silent);
             self.refuse(handshake, Refusal::TimedOut);
         }
-        let Ok(uid) = control::peer_uid(socket.as_fd()) else {
+        let Ok(caller) = control::caller(socket.as_fd()) else {
             return;
         };
-        if let Some(id) = self.add_handshake(socket, uid, Role::Answering) {
+        if let Some(id) = self.add_handshake(socket, caller, Role::Answering) {
             // The hello is commonly there already.
             self.continue_handshake(id);
         }
@@ -102,10 +103,18 @@ impl Membership {
         if !self.has_room() || self.handshakes.len() >= MAX_HANDSHAKES {
             return Err(Refusal::Crowded);
         }
-        let uid = control::peer_uid(socket.as_fd()).map_err(|_| Refusal::NoResources)?;
+        let caller = control::caller(socket.as_fd()).map_err(|_| Refusal::NoResources)?;
+        // A process that answers none of its calls does not keep this node from calling others.
+        let handshakes = self.handshakes.iter();
+        let with_it = handshakes
+            .filter(|known| known.caller.is_process_of(&caller))
+            .count();
+        if with_it >= self.quotas.handshakes(MAX_HANDSHAKES) {
+            return Err(Refusal::Quota);
+        }
         let section = self.identity.make_section()?;
-        self.introduce(socket.as_fd(), Message::Hello, &section, uid)?;
-        self.add_handshake(socket, uid, Role::Dialling { name, section })
+        self.introduce(socket.as_fd(), Message::Hello, &section, caller.uid)?;
+        self.add_handshake(socket, caller, Role::Dialling { name, section })
             .ok_or(Refusal::NoResources)?;
         Ok(())
     }
@@ -124,7 +133,7 @@ impl Membership {
             .introduce(socket, kind, section, doorbell.as_fd(), uid)
     }
 
-    fn add_handshake(&mut self, socket: OwnedFd, uid: u32, role: Role) -> Option<u32> {
+    fn add_handshake(&mut self, socket: OwnedFd, caller: Caller, role: Role) -> Option<u32> {
         self.last_handshake = self.last_handshake.wrapping_add(1);
         let id = self.last_handshake;
         self.events.add(socket.as_fd(), Source::Handshake(id)).ok()?;
@@ -132,7 +141,7 @@ impl Membership {
         self.handshakes.push(Handshake {
             id,
             socket,
-            uid,
+            caller,
             deadline_ns,
             role,
         });
@@ -184,7 +193,7 @@ impl Membership {
             &self.directory,
             introduction,
             descriptors,
-            handshake.uid,
+            handshake.caller.uid,
         );
         match offer {
             Err(reason) => self.refuse(handshake, reason),
@@ -213,7 +222,7 @@ impl Membership {
         if former.iter().any(is_gone) {
             return self.wait_for_former(handshake, offer);
         }
-        if let Err(reason) = self.judge(&offer) {
+        if let Err(reason) = self.judge(&offer, &handshake.caller) {
             return self.refuse(handshake, reason);
         }
         let section = match self.identity.make_section() {
@@ -225,14 +234,14 @@ impl Membership {
             handshake.socket.as_fd(),
             Message::Welcome,
             &section,
-            handshake.uid,
+            handshake.caller.uid,
         );
         if sent.is_err() {
             self.statistics.abandoned += 1;
             return;
         }
         self.cancel_dialling(&offer.introduction.name);
-        self.establish(handshake.socket, handshake.uid, section, offer);
+        self.establish(handshake.socket, handshake.caller, section, offer);
     }
 
     /// The node's former life has hung up, and its frames come first.
@@ -273,7 +282,7 @@ impl Membership {
     }
 
     /// Whether the node that sent a hello may become a peer now. Makes way for it.
-    fn judge(&mut self, offer: &Offer) -> Result<(), Refusal> {
+    fn judge(&mut self, offer: &Offer, caller: &Caller) -> Result<(), Refusal> {
         let introduction = &offer.introduction;
         if self.acquaintances.is_kept_away(&introduction.name, self.now_ns) {
             return Err(Refusal::TryLater);
@@ -293,7 +302,7 @@ impl Membership {
         if let Verdict::Refuse(reason) = verdict {
             return Err(reason);
         }
-        self.check_place(offer, former)?;
+        self.check_place(offer, caller, former)?;
         let name = introduction.name.node;
         for slot in self.members.all(|member| member.is_former(introduction)) {
             self.statistics.replaced += 1;
@@ -304,7 +313,7 @@ impl Membership {
 
     /// Whether there is a slot, nobody else has the address, and the node's other shards
     /// say the same of it. `former`: the slot that would become free.
-    fn check_place(&self, offer: &Offer, former: Option<u16>) -> Result<(), Refusal> {
+    fn check_place(&self, offer: &Offer, caller: &Caller, former: Option<u16>) -> Result<(), Refusal> {
         let introduction = &offer.introduction;
         if self.members.is_taken(introduction.mac, &introduction.name.node) {
             return Err(Refusal::DuplicateAddress);
@@ -319,7 +328,11 @@ impl Membership {
         if former.is_none() && !self.has_room() {
             return Err(Refusal::Crowded);
         }
-        Ok(())
+        match former {
+            None => self.admit(caller, offer.payload_bytes),
+            // It has its place already.
+            Some(_) => Ok(()),
+        }
     }
 
     fn cancel_dialling(&mut self, name: &MemberName) {
@@ -345,20 +358,20 @@ impl Membership {
             // Some shards of the node's former life are still there.
             Err(Refusal::TryLater)
         } else {
-            self.check_place(&offer, None)
+            self.check_place(&offer, &handshake.caller, None)
         };
         match (verdict, handshake.role) {
             (Ok(()), Role::Dialling { section, .. }) => {
-                self.establish(handshake.socket, handshake.uid, section, offer);
+                self.establish(handshake.socket, handshake.caller, section, offer);
             }
             (Err(reason), role) => self.refuse(Handshake { role, ..handshake }, reason),
             _ => {}
         }
     }
 
-    fn establish(&mut self, socket: OwnedFd, uid: u32, section: Section, offer: Offer) {
+    fn establish(&mut self, socket: OwnedFd, caller: Caller, section: Section, offer: Offer) {
         let name = offer.introduction.name;
-        if let Err(reason) = self.add_member(socket, uid, section, offer) {
+        if let Err(reason) = self.add_member(socket, caller, section, offer) {
             return self.acquaintances.failed(name, Some(reason), self.now_ns);
         }
         self.statistics.connected += 1;
@@ -368,7 +381,7 @@ impl Membership {
     fn add_member(
         &mut self,
         control: OwnedFd,
-        uid: u32,
+        caller: Caller,
         section: Section,
         offer: Offer,
     ) -> Result<(), Refusal> {
@@ -394,8 +407,8 @@ impl Membership {
             mac: introduction.mac,
             steering: introduction.steering,
             incarnation: introduction.incarnation,
-            same_user: uid == self.identity.uid,
-            shares_payload: self.identity.payload_for(uid).is_some(),
+            same_user: caller.uid == self.identity.uid,
+            shares_payload: self.identity.payload_for(caller.uid).is_some(),
             payload: introduction.payload,
             ring_capacity: offer.ring_capacity,
             gateway: introduction.gateway,
@@ -406,6 +419,8 @@ impl Membership {
             mac: introduction.mac,
             incarnation: introduction.incarnation,
             steering: introduction.steering,
+            caller,
+            payload_bytes: offer.payload_bytes,
             control,
             gone: false,
             descriptors,
@@ -419,6 +434,7 @@ impl Membership {
         match reason {
             Refusal::Malformed => self.statistics.malformed += 1,
             Refusal::TimedOut => self.statistics.timed_out += 1,
+            Refusal::Quota => self.statistics.over_quota += 1,
             _ => {}
         }
         refuse(handshake.socket.as_fd(), reason);

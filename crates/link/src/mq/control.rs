@@ -13,6 +13,8 @@ use rustix::net::{
     SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
 
+use super::quotas::Caller;
+
 /// Most descriptors a message may bring.
 pub(super) const MAX_DESCRIPTORS: usize = 3;
 
@@ -56,6 +58,15 @@ pub(super) fn accept(listener: BorrowedFd<'_>) -> Result<Option<OwnedFd>, Errno>
 /// The user that runs the other end, as the kernel knows it.
 pub(super) fn peer_uid(socket: BorrowedFd<'_>) -> Result<u32, Errno> {
     Ok(net::sockopt::socket_peercred(socket)?.uid.as_raw())
+}
+
+/// The process at the other end: the one that dialled, or the one that listened.
+pub(super) fn caller(socket: BorrowedFd<'_>) -> Result<Caller, Errno> {
+    let process = net::sockopt::socket_peercred(socket)?.pid.as_raw_nonzero();
+    Ok(Caller {
+        uid: peer_uid(socket)?,
+        process: u64::try_from(process.get()).ok(),
+    })
 }
 
 /// Sends one packet with descriptors.

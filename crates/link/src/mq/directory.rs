@@ -19,8 +19,11 @@ use crate::steering::MAX_SHARDS;
 
 const SUFFIX: &str = ".sock";
 
-/// Entries looked at when looking for nodes; a directory with more is not a fabric's.
-const MAX_ENTRIES: usize = 4096;
+/// Sockets found when looking for nodes: each shard of as many nodes as a node can have peers.
+const MAX_NAMES: usize = 8192;
+
+/// Entries looked at for that: other files hide no node.
+const MAX_ENTRIES: usize = 1 << 16;
 
 /// How long to wait for another node that is just joining.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
@@ -118,6 +121,12 @@ impl Directory {
         metadata.file_type().is_socket().then(|| metadata.uid())
     }
 
+    /// Whether members of a user may be gateways, which speak for addresses that no member has:
+    /// those of the directory's owner, and root's.
+    pub(super) fn may_lead(&self, uid: u32) -> bool {
+        uid == 0 || rustix::fs::fstat(&self.handle).is_ok_and(|directory| directory.st_uid == uid)
+    }
+
     /// The names of all nodes, living or dead.
     pub(super) fn names(&self) -> Vec<MemberName> {
         let Ok(entries) = fs::read_dir(&self.path) else {
@@ -132,7 +141,8 @@ impl Directory {
                 .parse()
                 .ok()
         };
-        let mut names: Vec<MemberName> = entries.take(MAX_ENTRIES).filter_map(name).collect();
+        let names = entries.take(MAX_ENTRIES).filter_map(name);
+        let mut names: Vec<MemberName> = names.take(MAX_NAMES).collect();
         names.sort_unstable();
         names
     }
@@ -237,6 +247,16 @@ impl Drop for Place {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn gateway_of_another_user_than_the_owner_is_refused() {
+        let path = std::env::temp_dir().join(format!("toehold-lead-{}", std::process::id()));
+        let directory = Directory::open(&path).unwrap();
+        let own = rustix::process::geteuid().as_raw();
+        assert!(directory.may_lead(own) && directory.may_lead(0));
+        assert!(!directory.may_lead(own + 1));
+        fs::remove_dir(&path).unwrap();
+    }
 
     #[test]
     fn a_directory_that_was_removed_meanwhile_is_made_anew() {

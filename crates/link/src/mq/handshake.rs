@@ -14,8 +14,9 @@ use super::control;
 use super::directory::Directory;
 use super::message::{Introduction, Message, Refusal};
 use super::name::MemberName;
+use super::quotas::Caller;
 use super::record::PayloadView;
-use super::settings::{Gateway, JoinError, MeshSettings};
+use super::settings::{Gateway, JoinError, MAX_PAYLOAD, MAX_PAYLOAD_REGION, MeshSettings};
 use crate::steering::Steering;
 
 /// How long the other side may take for its next message.
@@ -124,8 +125,8 @@ pub(super) fn refuse(socket: BorrowedFd<'_>, reason: Refusal) {
 pub(super) struct Handshake {
     pub(super) id: u32,
     pub(super) socket: OwnedFd,
-    /// The user at the other end, says the kernel.
-    pub(super) uid: u32,
+    /// The process at the other end, says the kernel.
+    pub(super) caller: Caller,
     pub(super) deadline_ns: u64,
     pub(super) role: Role,
 }
@@ -161,6 +162,8 @@ pub(super) struct Offer {
     pub(super) section: OwnedFd,
     pub(super) doorbell: OwnedFd,
     pub(super) payload: Option<OwnedFd>,
+    /// Bytes of the file that this is of.
+    pub(super) payload_bytes: u64,
 }
 
 impl Offer {
@@ -178,6 +181,9 @@ impl Offer {
         if introduction.mac == identity.mac {
             return Err(Refusal::DuplicateAddress);
         }
+        if introduction.gateway != Gateway::None && !directory.may_lead(uid) {
+            return Err(Refusal::NotGateway);
+        }
         // Whoever could make the socket under that name may speak for it.
         if directory.owner(&introduction.name) != Some(uid) {
             return Err(Refusal::NotOwner);
@@ -194,9 +200,14 @@ impl Offer {
         }
         // Memory of another user is not worth its risks: its frames come inline.
         let offered = introduction.payload.filter(|_| uid == identity.uid);
+        let mut payload_bytes = 0;
         let payload = match offered {
             Some((offset, len)) => {
+                if len > MAX_PAYLOAD {
+                    return Err(Refusal::BadMemory);
+                }
                 let region = open_region(descriptors.next())?;
+                payload_bytes = region.len() as u64;
                 let view = PayloadView::new(region, offset, len).ok_or(Refusal::BadMemory)?;
                 view.into_fd()
             }
@@ -211,6 +222,7 @@ impl Offer {
             section: section.into_fd(),
             doorbell,
             payload,
+            payload_bytes,
         })
     }
 }
@@ -226,7 +238,8 @@ fn open_section(descriptor: Option<OwnedFd>, incarnation: u64) -> Result<PeerSec
 }
 
 fn open_region(descriptor: Option<OwnedFd>) -> Result<Region, Refusal> {
-    Region::open(descriptor.ok_or(Refusal::Malformed)?, Access::ReadOnly).map_err(refusal_of)
+    let descriptor = descriptor.ok_or(Refusal::Malformed)?;
+    Region::open_within(descriptor, Access::ReadOnly, MAX_PAYLOAD_REGION).map_err(refusal_of)
 }
 
 fn refusal_of(error: RegionError) -> Refusal {

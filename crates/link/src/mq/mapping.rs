@@ -10,6 +10,7 @@ use super::bell;
 use super::change::PeerDescriptors;
 use super::peer::Peer;
 use super::record::PayloadView;
+use super::settings::MAX_PAYLOAD_REGION;
 use super::state::{PeerRecord, State};
 
 /// What a process needs besides the node's region to exchange frames with a peer. A forked
@@ -31,15 +32,30 @@ pub enum MapError {
     /// The peer has left, or another one has its slot.
     #[error("there is no such peer any more")]
     Gone,
-    /// What was handed over is not what the peer gave when it joined.
+    /// What this node's engine handed over is not what belongs to the peer.
     #[error("the memory is not the peer's")]
     Mismatch,
-    /// A ring's memory cannot be mapped.
+    /// This process cannot map memory: its own section, or for lack of address space.
     #[error(transparent)]
     Section(#[from] SectionError),
-    /// The payload memory cannot be mapped.
-    #[error("the peer's payload memory cannot be mapped: {0}")]
-    Payload(#[from] RegionError),
+    /// The peer has changed the memory that it handed over when it joined.
+    #[error("the peer has changed the memory that it had handed over")]
+    Changed,
+}
+
+impl MapError {
+    /// Whether the peer broke a rule, so that no process of this node can map its memory.
+    pub fn is_offence(&self) -> bool {
+        matches!(self, MapError::Changed)
+    }
+
+    /// Why memory that a peer had handed over, and that was checked then, cannot be mapped.
+    fn of_peer(error: SectionError) -> MapError {
+        match error {
+            SectionError::Region(RegionError::Map { .. }) => MapError::Section(error),
+            _ => MapError::Changed,
+        }
+    }
 }
 
 impl Mapping {
@@ -55,15 +71,21 @@ impl Mapping {
         descriptors: PeerDescriptors,
     ) -> Result<Mapping, MapError> {
         let own = Section::attach(descriptors.own_section)?;
-        let peer = PeerSection::open(descriptors.peer_section, record.ring_capacity)?;
-        let same = (peer.incarnation(), peer.capacity()) == (record.incarnation, record.ring_capacity);
-        if !same || descriptors.payload.is_some() != record.gives_payload() {
+        // So is told what is another peer's from what a peer has changed.
+        let is_its_own = own.number() == u64::from(slot);
+        if !is_its_own || descriptors.payload.is_some() != record.gives_payload() {
             return Err(MapError::Mismatch);
         }
+        let peer = PeerSection::open(descriptors.peer_section, record.ring_capacity);
+        let peer = peer.map_err(MapError::of_peer)?;
+        if (peer.incarnation(), peer.capacity()) != (record.incarnation, record.ring_capacity) {
+            return Err(MapError::Changed);
+        }
         let payload = descriptors.payload.map(|descriptor| {
-            let mut region = Region::open(descriptor, Access::ReadOnly)?;
+            let region = Region::open_within(descriptor, Access::ReadOnly, MAX_PAYLOAD_REGION);
+            let mut region = region.map_err(|error| MapError::of_peer(error.into()))?;
             region.close_fd();
-            PayloadView::new(region, record.payload_offset, record.payload_len).ok_or(MapError::Mismatch)
+            PayloadView::new(region, record.payload_offset, record.payload_len).ok_or(MapError::Changed)
         });
         Ok(Mapping {
             slot,
@@ -84,6 +106,8 @@ impl Mapping {
 #[derive(Debug)]
 pub(super) struct Mappings {
     slots: Vec<Option<Arc<Mapping>>>,
+    /// By slot, the occupant that this process could not map; 0: none.
+    skipped: Vec<u32>,
     /// The epoch at which all live peers were mapped, and no others.
     complete_at: Option<u64>,
 }
@@ -92,6 +116,7 @@ impl Mappings {
     pub(super) fn new(max_peers: usize) -> Mappings {
         Mappings {
             slots: std::iter::repeat_with(|| None).take(max_peers).collect(),
+            skipped: vec![0; max_peers],
             complete_at: None,
         }
     }
@@ -126,17 +151,42 @@ impl Mappings {
         }
     }
 
-    /// A live peer without a mapping.
+    /// Goes on without a peer that this process cannot map now.
+    pub(super) fn skip(&mut self, slot: u16, generation: u16) {
+        if let Some(skipped) = self.skipped.get_mut(usize::from(slot)) {
+            *skipped = generation.into();
+        }
+    }
+
+    /// Tries those again. Returns whether there are any.
+    pub(super) fn retry(&mut self) -> bool {
+        let any = self.skipped.iter().any(|&generation| generation != 0);
+        if any {
+            self.skipped.fill(0);
+            self.complete_at = None;
+        }
+        any
+    }
+
+    fn is_skipped(&self, slot: u16, generation: u32) -> bool {
+        self.skipped.get(usize::from(slot)) == Some(&generation)
+    }
+
+    /// A live peer without a mapping, but those that are skipped.
     pub(super) fn missing(&self, state: &State) -> Option<(u16, u16)> {
         if self.are_complete(state) {
             return None;
         }
         let mut peers = state.iter();
-        let (slot, record) = peers.find(|(slot, record)| self.get(*slot, record.generation).is_none())?;
+        let is_missing = |(slot, record): &(u16, &PeerRecord)| {
+            let generation = record.generation;
+            self.get(*slot, generation).is_none() && !self.is_skipped(*slot, generation)
+        };
+        let (slot, record) = peers.find(is_missing)?;
         Some((slot, record.generation as u16))
     }
 
-    /// Whether all live peers were mapped, and no other, since somebody last joined or left.
+    /// Whether all live peers were mapped or skipped, and no other, since somebody last joined or left.
     #[inline]
     pub(super) fn are_complete(&self, state: &State) -> bool {
         self.complete_at == Some(state.head().epoch)

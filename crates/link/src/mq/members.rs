@@ -6,6 +6,7 @@ use super::change::PeerDescriptors;
 use super::control;
 use super::message::Introduction;
 use super::name::{MemberName, NodeName};
+use super::quotas::Caller;
 use crate::steering::Steering;
 
 /// A node that exchanges frames with this one.
@@ -15,6 +16,10 @@ pub(super) struct Member {
     pub(super) mac: [u8; 6],
     pub(super) incarnation: u64,
     pub(super) steering: Steering,
+    /// The process that made the connection, or listened for it.
+    pub(super) caller: Caller,
+    /// Bytes of the memory file with its payload.
+    pub(super) payload_bytes: u64,
     /// Its hang-up tells of the node's death.
     pub(super) control: OwnedFd,
     /// It hung up; the port may still have frames of it.
@@ -62,6 +67,11 @@ impl Members {
         Members { slots }
     }
 
+    /// How many peers there can be.
+    pub(super) fn slots(&self) -> usize {
+        self.slots.len()
+    }
+
     fn iter(&self) -> impl Iterator<Item = (u16, &Member)> {
         let slots = self.slots.iter().enumerate();
         slots.filter_map(|(slot, entry)| Some((slot as u16, entry.member.as_ref()?)))
@@ -71,6 +81,16 @@ impl Members {
     pub(super) fn connected(&self) -> impl Iterator<Item = &Member> {
         let members = self.iter().map(|(_, member)| member);
         members.filter(|member| !member.gone)
+    }
+
+    /// The processes of all peers, those that have hung up included: they have their slots still.
+    pub(super) fn callers(&self) -> impl Iterator<Item = Caller> {
+        self.iter().map(|(_, member)| member.caller)
+    }
+
+    /// Bytes of the memory files with payload of all peers.
+    pub(super) fn payload_bytes(&self) -> u64 {
+        self.iter().map(|(_, member)| member.payload_bytes).sum()
     }
 
     pub(super) fn get(&self, slot: u16) -> Option<&Member> {

@@ -20,8 +20,10 @@ use super::directory::{Directory, Place};
 use super::events::{Events, Source};
 use super::handshake::{Handshake, Identity, SharedPayload};
 use super::members::Members;
+use super::message::Refusal;
 use super::name::{MemberName, NodeName};
-use super::settings::{JoinError, MeshSettings};
+use super::quotas::{Caller, Quotas};
+use super::settings::{JoinError, MAX_PAYLOAD_OF_ALL, MeshSettings};
 use super::statistics::{Loss, MembershipStatistics, PeerInfo, PeerState};
 
 /// Bytes of a block as `stat(2)` counts them.
@@ -60,6 +62,7 @@ const STAT_BLOCK: u64 = 512;
 pub struct Membership {
     pub(super) identity: Identity,
     pub(super) members: Members,
+    pub(super) quotas: Quotas,
     /// Not told yet: at most two for each slot, see [`Membership::has_room`].
     pub(super) changes: VecDeque<Change>,
     pub(super) belfry: Belfry,
@@ -109,6 +112,7 @@ impl Membership {
         }
         Ok(Membership {
             members: Members::new(settings.max_peers),
+            quotas: settings.quotas,
             changes: VecDeque::new(),
             identity,
             belfry,
@@ -322,6 +326,18 @@ impl Membership {
     /// changes.
     pub(super) fn has_room(&self) -> bool {
         self.members.vacancy().is_some() && self.changes.len() < 2 * MeshSettings::MAX_PEERS
+    }
+
+    /// Whether a process may have one more peer, having given memory with payload of so many bytes.
+    pub(super) fn admit(&self, caller: &Caller, payload_bytes: u64) -> Result<(), Refusal> {
+        let (slots, own) = (self.members.slots(), self.identity.uid);
+        if !self.quotas.admit(slots, self.members.callers(), own, caller) {
+            return Err(Refusal::Quota);
+        }
+        match self.members.payload_bytes().saturating_add(payload_bytes) {
+            ..=MAX_PAYLOAD_OF_ALL => Ok(()),
+            _ => Err(Refusal::NoResources),
+        }
     }
 
     /// If a peer has hung up: tells the port to take what is left, and keeps the slot

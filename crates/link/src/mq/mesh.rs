@@ -179,7 +179,10 @@ impl Mesh {
             Change::Joined(joined) => Some((joined.slot, joined.generation)),
             Change::Left { .. } => None,
         };
-        if let (Err(_), Some((slot, generation))) = (self.port.apply(change), joined) {
+        let applied = self.port.apply(change);
+        if let (Err(error), Some((slot, generation))) = (applied, joined)
+            && !error.is_offence()
+        {
             self.membership.disconnect(slot, generation);
         }
     }

@@ -126,10 +126,16 @@ pub enum Refusal {
     /// What was handed over to ring is no Unix datagram socket.
     #[error("the doorbell handed over is not acceptable")]
     BadDoorbell = 13,
+    /// The caller's user or process has as many peers of the node as it may have.
+    #[error("the user or the process has as many peers of the node as it may have")]
+    Quota = 14,
+    /// The caller says that it is a gateway, and its user has no right to be one.
+    #[error("only the user that owns the fabric's directory, and root, may lead to others")]
+    NotGateway = 15,
 }
 
 impl Refusal {
-    const ALL: [Refusal; 13] = [
+    const ALL: [Refusal; 15] = [
         Refusal::Version,
         Refusal::Malformed,
         Refusal::DuplicateAddress,
@@ -143,6 +149,8 @@ impl Refusal {
         Refusal::TimedOut,
         Refusal::NoResources,
         Refusal::BadDoorbell,
+        Refusal::Quota,
+        Refusal::NotGateway,
     ];
 
     fn from_code(code: u16) -> Refusal {

@@ -30,6 +30,7 @@
 //! | `position` | fences |
 //! | `membership`, `members` | who is a peer, and how it is lost |
 //! | `calls`, `handshake`, `message` | dialling and answering; what is checked; its layout |
+//! | `quotas` | how many peers a user and a process can have |
 //! | `change` | what a membership tells a port |
 //! | `acquaintance` | whom to dial again, and when |
 //! | `bell` | what wakes a sleeping node |
@@ -61,6 +62,7 @@ mod name;
 mod peer;
 mod port;
 mod position;
+mod quotas;
 mod record;
 mod rounds;
 mod settings;
@@ -81,6 +83,7 @@ pub use self::mesh::Mesh;
 pub use self::message::Refusal;
 pub use self::name::{InvalidName, NodeName};
 pub use self::port::{Port, PortError};
+pub use self::quotas::Quotas;
 pub use self::record::BadRecord;
 pub use self::settings::{Gateway, JoinError, MeshSettings, PortConfig};
 pub use self::statistics::{Loss, MembershipStatistics, PeerInfo, PeerState, PeerStatistics, PortStatistics};

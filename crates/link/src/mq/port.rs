@@ -109,7 +109,19 @@ impl Port {
         self.mappings.missing(&self.state)
     }
 
-    /// Maps the memory of a peer, and says what it has so.
+    /// Goes on without a peer that this process cannot map: it may sleep, and the frames of
+    /// the peer wait for another process.
+    pub fn skip(&mut self, slot: u16, generation: u16) {
+        self.mappings.skip(slot, generation);
+    }
+
+    /// Has [`Port::unmapped`] name the peers again that were skipped, if there are any.
+    pub fn retry_skipped(&mut self) -> bool {
+        self.mappings.retry()
+    }
+
+    /// Maps the memory of a peer, and says what it has so. A peer that has changed its memory
+    /// since it joined is cut off, for all processes of the node.
     ///
     /// # Errors
     ///
@@ -125,9 +137,19 @@ impl Port {
         let record = record
             .filter(|record| record.generation == u32::from(generation))
             .ok_or(MapError::Gone)?;
-        let mapping = Arc::new(Mapping::new(slot, record, descriptors)?);
-        self.mappings.insert(Arc::clone(&mapping));
-        Ok(mapping)
+        match Mapping::new(slot, record, descriptors) {
+            Ok(mapping) => {
+                let mapping = Arc::new(mapping);
+                self.mappings.insert(Arc::clone(&mapping));
+                Ok(mapping)
+            }
+            Err(error) => {
+                if error.is_offence() {
+                    self.dismiss(slot, Some(Offence::Memory));
+                }
+                Err(error)
+            }
+        }
     }
 
     /// Goes on with a peer's memory as the process which this one was forked from has mapped
@@ -146,7 +168,7 @@ impl Port {
     /// # Errors
     ///
     /// If the peer's memory cannot be mapped by this process. The peer has joined for
-    /// all others.
+    /// all others, unless it [broke a rule](MapError::is_offence).
     pub fn apply(&mut self, change: Change) -> Result<(), MapError> {
         let applied = match change {
             Change::Joined(joined) => self.join(*joined),

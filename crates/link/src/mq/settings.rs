@@ -9,6 +9,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use super::directory::DirectoryError;
 use super::name::{MemberName, NodeName};
 use super::port::PortError;
+use super::quotas::Quotas;
 use super::record::{HEADER_LEN, MAX_LINK_HEADER, MAX_PACKET};
 use crate::Capabilities;
 use crate::steering::Steering;
@@ -16,6 +17,16 @@ use crate::steering::Steering;
 /// What is in a ring's record beside the packet: the ring's own header of 8
 /// bytes, the frame's, and the link header.
 const RECORD_OVERHEAD: usize = 8 + HEADER_LEN + MAX_LINK_HEADER;
+
+/// Most bytes of a peer's payload memory: the upper bound of `--payload-memory`.
+pub(super) const MAX_PAYLOAD: u64 = 1 << 40;
+
+/// Most bytes of the memory file in which a peer's payload memory lies.
+pub(super) const MAX_PAYLOAD_REGION: u64 = MAX_PAYLOAD + (64 << 30);
+
+/// Most bytes of the memory files with payload of all peers together: a sixteenth of what a
+/// process can address.
+pub(super) const MAX_PAYLOAD_OF_ALL: u64 = 8 << 40;
 
 /// Most peers a node can have.
 pub(super) const MAX_PEERS: usize = 512;
@@ -118,6 +129,8 @@ pub struct MeshSettings {
     pub incarnation: Option<u64>,
     /// Whether the node leads to others that are no members.
     pub gateway: Gateway,
+    /// How many peers one user and one process can have of these.
+    pub quotas: Quotas,
 }
 
 impl MeshSettings {
@@ -145,6 +158,7 @@ impl MeshSettings {
             steering: Steering::SOLE,
             incarnation: None,
             gateway: Gateway::None,
+            quotas: Quotas::NONE,
         }
     }
 

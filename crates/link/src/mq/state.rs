@@ -132,20 +132,26 @@ const DEPARTED: u32 = 256;
 pub(super) enum Offence {
     Ring(Corrupt),
     Record(BadRecord),
+    /// The memory that it had handed over.
+    Memory,
 }
 
 impl Offence {
     const RECORD: u64 = 1 << 8;
+    const MEMORY: u64 = 1 << 9;
 
     fn code(self) -> u64 {
         match self {
             Offence::Ring(corrupt) => corrupt.code(),
             Offence::Record(bad) => Self::RECORD | bad.code(),
+            Offence::Memory => Self::MEMORY,
         }
     }
 
     fn loss(code: u64, name: NodeName) -> Option<Loss> {
-        if code & Self::RECORD != 0 {
+        if code == Self::MEMORY {
+            Some(Loss::Memory(name))
+        } else if code & Self::RECORD != 0 {
             Some(Loss::Record(name, BadRecord::from_code(code & !Self::RECORD)))
         } else {
             Corrupt::from_code(code).map(|corrupt| Loss::Ring(name, corrupt))

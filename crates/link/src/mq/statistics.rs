@@ -17,6 +17,8 @@ pub struct MembershipStatistics {
     pub malformed: u64,
     /// Of these, because nothing came in time.
     pub timed_out: u64,
+    /// Of these, because the user or the process had as many peers as it may have.
+    pub over_quota: u64,
     /// Handshakes other nodes refused.
     pub refused_by_others: u64,
     /// Connections that closed during the handshake.
@@ -27,7 +29,7 @@ pub struct MembershipStatistics {
     pub replaced: u64,
     /// Peers that hung up.
     pub lost: u64,
-    /// Peers cut off because of what they wrote into the ring.
+    /// Peers cut off because of what they wrote into the ring, or did to their memory.
     pub corrupt: u64,
 }
 
@@ -122,4 +124,7 @@ pub enum Loss {
     /// A record in its ring was wrong.
     #[error("{0} wrote a bad record: {1}")]
     Record(NodeName, BadRecord),
+    /// It changed the memory that it had handed over, after that was checked.
+    #[error("{0} changed the memory that it had handed over")]
+    Memory(NodeName),
 }

@@ -6,6 +6,8 @@ mod table;
 mod tests;
 mod value;
 
+use toehold_link::mq::Quotas;
+
 pub use self::table::{NodeSettings, TABLE};
 use self::value::Value;
 
@@ -87,6 +89,14 @@ impl Setting {
 }
 
 impl NodeSettings {
+    /// How many of its peers one user and one process can be.
+    pub(crate) fn quotas(&self) -> Quotas {
+        Quotas {
+            process: self.peers_per_process.into(),
+            user: self.peers_per_user.map(usize::from),
+        }
+    }
+
     /// Checks every setting against its range.
     ///
     /// # Errors

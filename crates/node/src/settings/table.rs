@@ -100,6 +100,18 @@ settings! {
         "peers" "TOEHOLD_PEERS" "N", "1 to 512"
         |peers| (1..=MeshSettings::MAX_PEERS as u16).contains(peers);
 
+    /// Most peers of one process at once, shards of one node or several nodes. The last eighth of
+    /// `--peers` is for processes with 16 at most.
+    peers_per_process: u16 = 64,
+        "peers-per-process" "TOEHOLD_PEERS_PER_PROCESS" "N", "1 to 512"
+        |peers| (1..=MeshSettings::MAX_PEERS as u16).contains(peers);
+
+    /// Most peers of one user at once. By default as many as `--peers` of the node's own user, and
+    /// half as many of any other.
+    peers_per_user: Option<u16> = None,
+        "peers-per-user" "TOEHOLD_PEERS_PER_USER" "N", "1 to 512"
+        |peers| peers.is_none_or(|peers| (1..=MeshSettings::MAX_PEERS as u16).contains(&peers));
+
     /// Whether peers of the same user read bulk data where they lie in this
     /// node's memory, which they then can map for reading.
     zero_copy: bool = true,

@@ -34,8 +34,8 @@ macro_rules! plain {
 
 plain!(u8 u16 u32 Placement DemuxStrategy);
 
-/// Addresses and names: what is not given is found, or not there.
-impl<T: FromStr + Display + Address> Value for Option<T> {
+/// What is not given is found, not there, or follows from something else.
+impl<T: FromStr + Display + Optional> Value for Option<T> {
     fn parse(text: &str) -> Option<Self> {
         match text {
             "" => Some(None),
@@ -48,13 +48,14 @@ impl<T: FromStr + Display + Address> Value for Option<T> {
     }
 }
 
-pub(super) trait Address {}
+pub(super) trait Optional {}
 
-impl Address for Ipv4Net {}
-impl Address for Ipv6Net {}
-impl Address for Mac {}
-impl Address for InterfaceName {}
-impl Address for NamespaceName {}
+impl Optional for u16 {}
+impl Optional for Ipv4Net {}
+impl Optional for Ipv6Net {}
+impl Optional for Mac {}
+impl Optional for InterfaceName {}
+impl Optional for NamespaceName {}
 
 /// Bytes: with K, M, G or T behind the number, so many powers of 1024.
 impl Value for u64 {

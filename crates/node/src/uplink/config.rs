@@ -318,6 +318,7 @@ pub(super) fn mesh(place: &Place, settings: &NodeSettings, gateway: Gateway) -> 
         mtu: settings.mtu,
         ring_capacity: settings.ring as usize,
         max_peers: MeshSettings::MAX_PEERS,
+        quotas: settings.quotas(),
         gateway,
         ..MeshSettings::new(place.fabric().path(), record.name, record.mac.0)
     }

@@ -28,6 +28,15 @@ pub enum SectionError {
         /// Bytes of the ring it should hold.
         capacity: u64,
     },
+    /// The memory is longer than what it says it holds: the other side would be mapped memory
+    /// that no ring needs.
+    #[error("the section has {len} bytes, too many for a ring of {capacity}")]
+    TooLong {
+        /// Bytes of the section.
+        len: usize,
+        /// Bytes of the ring it should hold.
+        capacity: u64,
+    },
     /// The memory is no section.
     #[error("the memory does not hold a ring")]
     NotASection,
@@ -76,7 +85,7 @@ impl Section {
     /// and received so far. Whoever sleeps on its ring has to keep the promise that
     /// was made when the section was, see [`Rings::fences_everywhere`](super::Rings).
     pub fn attach(fd: OwnedFd) -> Result<Self, SectionError> {
-        let region = Region::open(fd, Access::ReadWrite)?;
+        let region = Region::open_within(fd, Access::ReadWrite, RECORDS as u64 + MAX_CAPACITY)?;
         let header = read_header(&region, MAX_CAPACITY)?;
         Ok(Self { region, header })
     }
@@ -103,6 +112,13 @@ impl Section {
         // accessed as an atomic only.
         let word = unsafe { self.region.base_mut().add(NUMBER).cast::<AtomicU64>().as_ref() };
         word.store(number, Ordering::Release);
+    }
+
+    /// What [`Section::set_number`] said.
+    pub fn number(&self) -> u64 {
+        // SAFETY: as in `set_number`.
+        let word = unsafe { self.region.base_mut().add(NUMBER).cast::<AtomicU64>().as_ref() };
+        word.load(Ordering::Acquire)
     }
 
     /// The number given at creation.
@@ -133,7 +149,8 @@ impl PeerSection {
     /// Opens what the other side handed over, if it holds a ring of at most
     /// `max_capacity` bytes.
     pub fn open(fd: OwnedFd, max_capacity: u64) -> Result<Self, SectionError> {
-        let region = Region::open(fd, Access::ReadOnly)?;
+        let most = RECORDS as u64 + max_capacity.min(MAX_CAPACITY);
+        let region = Region::open_within(fd, Access::ReadOnly, most)?;
         let header = read_header(&region, max_capacity)?;
         Ok(Self { region, header })
     }
@@ -190,6 +207,13 @@ fn read_header(region: &Region, max_capacity: u64) -> Result<SectionHeader, Sect
     check_capacity(header.capacity, max_capacity)?;
     if ((region.len() - RECORDS) as u64) < header.capacity {
         return Err(SectionError::Truncated {
+            len: region.len(),
+            capacity: header.capacity,
+        });
+    }
+    let page = rustix::param::page_size();
+    if region.len() > (RECORDS + header.capacity as usize).next_multiple_of(page) {
+        return Err(SectionError::TooLong {
             len: region.len(),
             capacity: header.capacity,
         });

@@ -223,7 +223,8 @@ impl Connections {
                     Change::Left { .. } => None,
                 };
                 joined |= peer.is_some();
-                if port.apply(change).is_err() {
+                // A peer that broke a rule is among those that depart.
+                if port.apply(change).is_err_and(|error| !error.is_offence()) {
                     unmapped.extend(peer);
                 }
             }

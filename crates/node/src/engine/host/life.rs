@@ -537,5 +537,6 @@ fn mesh_settings(config: &NodeConfig) -> Result<MeshSettings, NodeError> {
     settings.mtu = config.mtu;
     settings.ring_capacity = config.ring_capacity;
     settings.max_peers = config.max_peers;
+    settings.quotas = config.quotas;
     Ok(settings)
 }

@@ -533,6 +533,7 @@ fn node_config(place: &Place, settings: &NodeSettings) -> NodeConfig {
         .mtu(settings.mtu)
         .ring_capacity(settings.ring as usize)
         .max_peers(settings.peers.into())
+        .quotas(settings.quotas())
         .zero_copy(settings.zero_copy)
         .connections(settings.connections)
         .payload_memory(settings.payload_memory as usize)

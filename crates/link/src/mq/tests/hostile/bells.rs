@@ -115,3 +115,32 @@ fn a_doorbell_that_leads_nowhere_harms_its_owner_only() {
         drive(&mut nodes, |nodes| nodes[0].connected() == 1);
     }
 }
+
+/// A peer hands over what leads to a socket of a third process. It gets no more than a number, which
+/// the peer itself could have sent.
+#[test]
+fn doorbell_of_a_third_process_gets_a_number_and_no_more() {
+    let fabric = Fabric::new();
+    let mut nodes = fabric.pair();
+    let place = fabric.path().join("third.socket");
+    let third = UnixDatagram::bind(&place).unwrap();
+    third.set_nonblocking(true).unwrap();
+    let mut liar = Liar::dial(&fabric, "node-0", 9);
+    let doorbell = UnixDatagram::unbound().unwrap();
+    doorbell.connect(&place).unwrap();
+    liar.doorbell = doorbell;
+    liar.hello();
+    drive(&mut nodes, |nodes| nodes[0].connected() == 2);
+    for sleep in 0..20 {
+        liar.word(SLEEPING, sleep * 2 + 1);
+        send(&mut nodes[0], 9, b"secret").unwrap();
+    }
+    let mut heard = 0;
+    let mut buffer = [0; 100];
+    while let Ok(len) = third.recv(&mut buffer) {
+        assert_eq!(len, 2);
+        heard += 1;
+    }
+    assert!(heard > 0);
+    assert_unharmed(&mut nodes);
+}

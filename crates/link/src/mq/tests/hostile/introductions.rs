@@ -43,6 +43,12 @@ fn descriptors_that_are_no_section_are_refused() {
     bad.push(("another node's", section(CAPACITY, INCARNATION + 1)));
     bad.push(("too large a ring", section(32 << 20, INCARNATION)));
     bad.push(("an odd ring", section(CAPACITY + 4096, INCARNATION)));
+    for len in [RECORDS + 2 * CAPACITY, 32 << 20, 1 << 40, 1 << 44] {
+        // A sparse file of any length costs nothing.
+        let long = section(CAPACITY, INCARNATION);
+        ftruncate(&long, len).unwrap();
+        bad.push(("memory longer than it says", long));
+    }
     let unsealed = memory(RECORDS + CAPACITY, SealFlags::GROW);
     pwrite(&unsealed, b"toehold\n", 0).unwrap();
     bad.push(("unsealed memory", unsealed));
@@ -88,6 +94,11 @@ fn descriptors_that_are_no_section_are_refused() {
         ),
         Some(Refusal::BadMemory)
     );
+    let endless = memory(1 << 44, SealFlags::SHRINK);
+    for len in [1 << 20, 1 << 44] {
+        let refused = hello_with(payload(0, len), &[good.as_fd(), bell.as_fd(), endless.as_fd()]);
+        assert_eq!(refused, Some(Refusal::BadMemory), "{len}");
+    }
     for (offset, len) in [(0, (1 << 20) + 1), (1, 1 << 20), (u64::MAX, 2), (2, u64::MAX)] {
         let refused = hello_with(
             payload(offset, len),
@@ -123,6 +134,67 @@ fn false_names_and_addresses_are_refused() {
         hello_with(group, &[good.as_fd(), bell.as_fd()]),
         Some(Refusal::BadAddress)
     );
+}
+
+/// One process claims more names than it may have. A node that joins later is served.
+#[test]
+fn process_over_its_quota_is_refused_and_a_later_node_is_not() {
+    let fabric = Fabric::new();
+    let quotas = crate::mq::Quotas {
+        process: 4,
+        user: None,
+    };
+    let mut settings = fabric.settings("node-0", 0);
+    (settings.max_peers, settings.quotas) = (32, quotas);
+    // All of these have this process, that of the test.
+    let mut nodes = vec![Mesh::join(&settings).unwrap(), fabric.join("node-1", 1)];
+    drive(&mut nodes, |nodes| nodes[0].connected() == 1);
+    let crowd: Vec<Liar> = (10..13)
+        .map(|number| Liar::befriend(&fabric, &mut nodes, number))
+        .collect();
+    let late = Liar::dial(&fabric, "node-0", 20);
+    late.hello();
+    assert_eq!(late.refusal(&mut nodes), Some(Refusal::Quota));
+    assert_eq!(nodes[0].statistics().over_quota, 1);
+    drop(crowd);
+    drive(&mut nodes, |nodes| nodes[0].connected() == 1);
+    let _later = Liar::befriend(&fabric, &mut nodes, 21);
+    assert_unharmed(&mut nodes);
+}
+
+/// A node calls what it finds in the directory. A process that answers nothing has some calls, and
+/// others are called meanwhile.
+#[test]
+fn process_that_answers_no_calls_has_a_bounded_number_of_them() {
+    let fabric = Fabric::new();
+    std::fs::create_dir(fabric.path()).unwrap();
+    let silent: Vec<OwnedFd> = (0..100)
+        .map(|number| control::listen(&fabric.path().join(format!("a-{number}.sock"))).unwrap())
+        .collect();
+    let mut settings = fabric.settings("node-0", 0);
+    settings.quotas = crate::mq::Quotas {
+        process: 32,
+        user: None,
+    };
+    let mut nodes = [Mesh::join(&settings).unwrap()];
+    drive(&mut nodes, |nodes| !nodes[0].membership.handshakes.is_empty());
+    for _ in 0..100 {
+        nodes.iter_mut().for_each(turn);
+        assert!(nodes[0].membership.handshakes.len() <= crate::mq::handshake::MAX_HANDSHAKES / 4);
+    }
+    drop(silent);
+}
+
+/// Files that are no sockets hide none.
+#[test]
+fn directory_with_many_other_files_shows_all_nodes() {
+    let fabric = Fabric::new();
+    std::fs::create_dir(fabric.path()).unwrap();
+    for number in 0..5000 {
+        std::fs::write(fabric.path().join(format!("{number}.txt")), "").unwrap();
+    }
+    let mut nodes = fabric.pair();
+    assert_unharmed(&mut nodes);
 }
 
 #[test]

@@ -162,6 +162,16 @@ impl Liar {
         self.record(77, &body(0, 0, 0, &[0; 20]));
     }
 
+    /// Changes what its section says of itself.
+    pub(in crate::mq::tests) fn spoil_header(&mut self) {
+        self.write(0, b"T");
+    }
+
+    /// Makes its section longer than the ring in it.
+    pub(in crate::mq::tests) fn lengthen(&mut self) {
+        ftruncate(&self.section, 1 << 40).unwrap();
+    }
+
     /// Says that it is a gateway.
     pub(in crate::mq::tests) fn lead(&mut self) {
         self.gateway = Gateway::Uplink;
