@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use libc::{pid_t, pthread_t};
 
+use crate::inside::is_in_call;
 use crate::next;
 
 /// The signal by which glibc cancels threads.
@@ -155,6 +156,13 @@ pub(crate) fn leave() {
     if let Some(former) = FORMER.take() {
         // SAFETY: what was in force may be so again.
         unsafe { pthread_setcancelstate(former, core::ptr::null_mut()) };
+    }
+}
+
+/// A child that has borrowed this thread's memory may have ended inside.
+pub(crate) fn reclaimed() {
+    if !is_in_call() {
+        leave();
     }
 }
 

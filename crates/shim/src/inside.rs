@@ -8,8 +8,29 @@ use core::cell::Cell;
 
 use crate::{cancel, signals};
 
+/// The bit of a thread whose memory a child borrows, see [`borrower`](crate::borrower). The child is inside for as long
+/// as it does, but for the few calls that ask [`is_in_call`].
+const LENT: u32 = 1 << 31;
+
 thread_local! {
     static DEPTH: Cell<u32> = const { Cell::new(0) };
+}
+
+/// From now on a child borrows this thread's memory. How the thread was before.
+pub(crate) fn lend() -> u32 {
+    // The child is in no call, even if its parent has been made in one.
+    DEPTH.replace(LENT)
+}
+
+/// The child does not any more.
+pub(crate) fn reclaim(former: u32) {
+    DEPTH.set(former);
+}
+
+/// Whether the caller is a child that borrows its parent's memory.
+#[cold]
+pub(crate) fn is_borrower() -> bool {
+    has_storage() && DEPTH.get() & LENT != 0
 }
 
 /// This thread is in the library until this is dropped.
@@ -30,7 +51,7 @@ impl Drop for Inside {
     fn drop(&mut self) {
         let left = DEPTH.with(|depth| {
             depth.set(depth.get() - 1);
-            depth.get() == 0
+            depth.get() & !LENT == 0
         });
         if left {
             cancel::leave();
@@ -44,7 +65,19 @@ impl Drop for Inside {
 /// Whether this thread has entered the library once, and not by what the library calls itself.
 #[inline]
 pub(crate) fn is_outermost() -> bool {
-    DEPTH.with(Cell::get) == 1
+    DEPTH.with(Cell::get) & !LENT == 1
+}
+
+/// Whether this thread is in the library, as [`is_inside`], but that a child that borrows its parent's memory is not
+/// for that alone.
+#[inline]
+pub(crate) fn is_in_call() -> bool {
+    !has_storage() || depth_of_calls() > 0
+}
+
+#[inline(never)]
+fn depth_of_calls() -> u32 {
+    DEPTH.with(Cell::get) & !LENT
 }
 
 /// Whether this thread is in the library, or must not enter it for want of storage of its own.
@@ -63,7 +96,7 @@ fn has_entered() -> bool {
 /// Whether this thread has thread-local storage of libc's. A child of `clone` with CLONE_SETTLS may
 /// have memory of zeroes in its place, as one of those has that begin Chromium's sandbox.
 #[inline]
-fn has_storage() -> bool {
+pub(crate) fn has_storage() -> bool {
     let first: usize;
     // SAFETY: the thread pointer is that of such memory. Its first word is that memory's own
     // address (System V ABI, x86-64), or leads to where each library's part is (AAPCS64).

@@ -13,7 +13,7 @@
 //! | `socket` | TCP sockets from `socket` to `close` |
 //! | `epoll`, `wait`, `select`, `readiness` | waiting for the node's and the kernel's at once |
 //! | `node`, `hosts` | the node, what is for it, and the names of all nodes |
-//! | `start`, `process`, `inherited`, `rights` | beginnings, forks, and what crosses them |
+//! | `start`, `process`, `borrower`, `inherited`, `rights` | beginnings, forks, and what crosses them |
 //! | `dispatch` | system calls that the program makes itself |
 //! | `usage` | what is counted |
 //! | `inside`, `signals`, `sleep`, `cancel` | what may come in the middle of a call |
@@ -26,6 +26,7 @@
 #![cfg_attr(test, allow(dead_code))]
 
 mod answer;
+mod borrower;
 mod cancel;
 #[cfg(target_arch = "x86_64")]
 mod dispatch;

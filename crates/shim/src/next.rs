@@ -13,6 +13,9 @@ use libc::{
 /// What a thread begins with.
 pub(crate) type Begin = unsafe extern "C-unwind" fn(*mut c_void) -> *mut c_void;
 
+/// What a child of `clone(2)` begins with.
+pub(crate) type Start = unsafe extern "C" fn(*mut c_void) -> c_int;
+
 /// One of them, looked up when it is first called.
 struct Next {
     name: &'static CStr,
@@ -138,6 +141,7 @@ next! {
     fn epoll_pwait2(epoll: c_int, events: *mut epoll_event, most: c_int, timeout: *const timespec, mask: *const sigset_t) -> c_int;
 
     fn syscall(number: c_long, first: c_long, second: c_long, third: c_long, fourth: c_long, fifth: c_long, sixth: c_long) -> c_long;
+    fn clone(begin: Start, stack: *mut c_void, flags: c_int, argument: *mut c_void, parent: *mut pid_t, storage: *mut c_void, child: *mut pid_t) -> c_int;
     fn _exit(status: c_int) -> c_int;
     fn pthread_cancel(thread: libc::pthread_t) -> c_int;
     fn pthread_create(

@@ -15,6 +15,7 @@ use toehold_posix::errno::{Errno, Outcome};
 use toehold_shm::Slot;
 use toehold_socket::Node;
 
+use crate::borrower::is_borrower;
 use crate::{process, signals, stack, table};
 
 /// Who has a connection.
@@ -187,6 +188,10 @@ pub(crate) fn is_busy() -> bool {
 pub(crate) fn leave() {
     /// Nobody has the stack for so long who is not stopped.
     const LONGEST: Duration = Duration::from_millis(100);
+    // The other threads of the memory that it borrows go on.
+    if is_borrower() {
+        return;
+    }
     if let Some(node) = NODE.load().as_ref() {
         node.leave(LONGEST);
     }
@@ -211,6 +216,9 @@ pub(crate) fn be_silent() {
 
 /// It has not ended.
 pub(crate) fn stay() {
+    if is_borrower() {
+        return;
+    }
     if let Some(node) = NODE.load().as_ref() {
         node.stay();
     }
@@ -235,7 +243,8 @@ fn attach() -> Option<Arc<Node>> {
         signals::guard();
         Some(node)
     };
-    let find = || match most_descriptors() < FEWEST + ROOM {
+    // What it would attach by are descriptors of its own, in memory that is its parent's.
+    let find = || match is_borrower() || most_descriptors() < FEWEST + ROOM {
         true => None,
         false => stack::with_room(attach),
     };

@@ -47,7 +47,7 @@ extern "C" fn forks() {
     }
 }
 
-extern "C" fn forked() {
+pub(crate) extern "C" fn forked() {
     NUMBER.fetch_add(1, Relaxed);
     note();
     cancel::forked();
@@ -56,12 +56,20 @@ extern "C" fn forked() {
 
 /// Forks by a system call of the program's own, of which nobody is told otherwise.
 pub(crate) fn fork_by_number(fork: impl FnOnce() -> c_long) -> c_long {
+    let child = fork_by_function(fork);
+    if child == 0 {
+        forked();
+    }
+    child
+}
+
+/// The same of a child that begins elsewhere, where it calls [`forked`].
+pub(crate) fn fork_by_function<T: Copy + PartialEq + Default>(fork: impl FnOnce() -> T) -> T {
     forks();
     toehold_node::note_fork();
     let child = fork();
-    match child {
-        0 => forked(),
-        _ => toehold_node::note_fork(),
+    if child != T::default() {
+        toehold_node::note_fork();
     }
     child
 }

@@ -11,6 +11,7 @@ use rustix::fs::OFlags;
 use rustix::net::sockopt::{Timeout, set_socket_oobinline, set_socket_timeout};
 use toehold_node::run;
 
+use crate::borrower::is_borrower;
 use crate::file::{File, Kind};
 use crate::socket::{Forwarded, Found, Listener, Relayed, Stream};
 use crate::usage::{Counter, count};
@@ -70,7 +71,9 @@ fn forward(file: &File, listener: &Listener, number: c_int) -> bool {
     for number in table::numbers_of(file) {
         table::put(number, Arc::clone(&made));
     }
-    epoll::moved(file, &made);
+    if !is_borrower() {
+        epoll::moved(file, &made);
+    }
     true
 }
 
@@ -88,7 +91,10 @@ pub(crate) fn settle(file: &File, number: c_int) -> bool {
     for number in table::numbers_of(file) {
         table::put(number, Arc::clone(&made));
     }
-    epoll::moved(file, &made);
+    // The parent of a child that borrows its memory finds out by itself, by its own numbers.
+    if !is_borrower() {
+        epoll::moved(file, &made);
+    }
     true
 }
 

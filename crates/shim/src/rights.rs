@@ -93,6 +93,9 @@ pub(crate) fn give_all(given: &[c_int]) {
         let is_given = || given.contains(&number) || survives(number);
         if let Some(file) = table::get(number).filter(|_| is_given()) {
             give(&file, number);
+            if let Kind::Fresh(fresh) = &file.kind {
+                fresh.note_shared();
+            }
         }
     }
 }

@@ -23,7 +23,7 @@ use libc::{
     ucontext_t,
 };
 
-use crate::inside::is_inside;
+use crate::inside::{is_in_call, is_inside};
 use crate::{cancel, dispatch, next, node, start};
 
 /// What the program has installed for a signal.
@@ -92,6 +92,16 @@ pub(crate) fn has_come() -> bool {
     PENDING.with(|pending| pending.get() != 0)
 }
 
+/// The signals that do, a bit each.
+pub(crate) fn pending() -> u64 {
+    PENDING.get()
+}
+
+/// A child that has borrowed this thread's memory may have noted signals of its own.
+pub(crate) fn forget_pending(former: u64) {
+    PENDING.set(former);
+}
+
 /// Whether this thread is to leave the library, for a signal or since it may be cancelled.
 #[inline]
 pub(crate) fn is_pending() -> bool {
@@ -156,7 +166,7 @@ pub(crate) extern "C" fn stand_in(signal: c_int, info: *mut siginfo_t, context: 
         // Wherever this thread waits, also for what it would get only after that.
         return end(signal);
     }
-    if is_inside() && postpone(signal, info, context.cast()) {
+    if is_in_call() && postpone(signal, info, context.cast()) {
         return;
     }
     let handler = match flags & SA_RESETHAND {

@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use toehold_shm::Slot;
 
+use crate::borrower::{self, Change, Number, is_borrower};
 use crate::dispatch;
 use crate::file::File;
 use crate::inside::Inside;
@@ -32,8 +33,10 @@ mod kind {
 }
 
 static KINDS: [AtomicU8; LIMIT] = [const { AtomicU8::new(kind::KERNEL) }; LIMIT];
+/// Neither a file nor anything of the library's own has had a higher number.
+static HIGHEST: AtomicI32 = AtomicI32::new(-1);
 /// No file has had a higher number.
-static HIGHEST: AtomicI32 = AtomicI32::new(0);
+static HIGHEST_FILE: AtomicI32 = AtomicI32::new(-1);
 static FILES: [Slot<File>; LIMIT] = [const { Slot::new() }; LIMIT];
 
 /// A file, for the time of a call.
@@ -70,10 +73,25 @@ fn index(number: c_int) -> Option<usize> {
     usize::try_from(number).ok().filter(|&index| index < LIMIT)
 }
 
+/// What a number is.
+#[inline]
+fn kind_of(number: c_int) -> u8 {
+    if is_borrower()
+        && let Some(changed) = borrower::number(number)
+    {
+        return match changed {
+            Number::Kernel => kind::KERNEL,
+            Number::Own => kind::OWN,
+            Number::File(_) => kind::FILE,
+        };
+    }
+    index(number).map_or(kind::KERNEL, |index| KINDS[index].load(Relaxed))
+}
+
 /// Whether a number may be a file's. Cheap.
 #[inline]
 pub(crate) fn has(number: c_int) -> bool {
-    index(number).is_some_and(|index| KINDS[index].load(Relaxed) == kind::FILE)
+    kind_of(number) == kind::FILE
 }
 
 /// The file of a number.
@@ -82,7 +100,12 @@ pub(crate) fn get(number: c_int) -> Option<Used> {
     if !has(number) {
         return None;
     }
-    let used = FILES[number as usize].get();
+    if is_borrower()
+        && let Some(Number::File(slot)) = borrower::number(number)
+    {
+        return borrower::file(slot).map(|used| Used(ManuallyDrop::new(used)));
+    }
+    let used = FILES.get(number as usize)?.get();
     used.map(|used| Used(ManuallyDrop::new(used)))
 }
 
@@ -91,7 +114,11 @@ pub(crate) fn put(number: c_int, file: Arc<File>) {
     // What the program does with its first file, it may do past libc.
     dispatch::look();
     let Some(index) = index(number) else { return };
+    if is_borrower() {
+        return borrower::change(number, Change::File(file));
+    }
     HIGHEST.fetch_max(number, Relaxed);
+    HIGHEST_FILE.fetch_max(number, Relaxed);
     file.numbers().add();
     if let Some(former) = FILES[index].replace(Some(file)) {
         former.numbers().remove();
@@ -103,6 +130,13 @@ pub(crate) fn put(number: c_int, file: Arc<File>) {
 /// has no number any more.
 pub(crate) fn take(number: c_int) -> Option<(Arc<File>, bool)> {
     let index = index(number)?;
+    if is_borrower() {
+        // The file has the number in the parent still.
+        if has(number) {
+            borrower::change(number, Change::Kernel);
+        }
+        return None;
+    }
     // What is the library's own stays so.
     let taken = KINDS[index].compare_exchange(kind::FILE, kind::KERNEL, Acquire, Relaxed);
     taken.ok()?;
@@ -120,24 +154,36 @@ pub(crate) fn numbers_of(file: &File) -> Vec<c_int> {
 /// Whether the number is neither a file's nor the library's own.
 #[inline]
 pub(crate) fn is_kernels(number: c_int) -> bool {
-    index(number).is_none_or(|index| KINDS[index].load(Relaxed) == kind::KERNEL)
+    kind_of(number) == kind::KERNEL
 }
 
 /// Every number that is not the kernel's alone, in order.
 pub(crate) fn known() -> Vec<c_int> {
-    let highest = HIGHEST.load(Relaxed);
-    (0..=highest).filter(|&number| !is_kernels(number)).collect()
+    up_to(HIGHEST.load(Relaxed), |number| !is_kernels(number))
 }
 
 /// Every number that is a file's at the moment.
 pub(crate) fn used() -> Vec<c_int> {
-    let highest = HIGHEST.load(Relaxed);
-    (0..=highest).filter(|&number| has(number)).collect()
+    up_to(HIGHEST_FILE.load(Relaxed), has)
+}
+
+/// The numbers up to a highest one that are such, in order.
+fn up_to(highest: c_int, is_such: impl Fn(c_int) -> bool) -> Vec<c_int> {
+    let mut numbers: Vec<c_int> = (0..=highest).filter(|&number| is_such(number)).collect();
+    if is_borrower() {
+        let changed = borrower::numbers().into_iter();
+        numbers.extend(changed.filter(|&number| number > highest && is_such(number)));
+        numbers.sort_unstable();
+    }
+    numbers
 }
 
 /// The number is one of the library's own.
 pub(crate) fn own(number: RawFd) {
     if let Some(index) = index(number) {
+        if is_borrower() {
+            return borrower::change(number, Change::Own);
+        }
         HIGHEST.fetch_max(number, Relaxed);
         KINDS[index].store(kind::OWN, Relaxed);
     }
@@ -146,12 +192,15 @@ pub(crate) fn own(number: RawFd) {
 /// Whether the number is one of the library's own.
 #[inline]
 pub(crate) fn is_own(number: c_int) -> bool {
-    index(number).is_some_and(|index| KINDS[index].load(Relaxed) == kind::OWN)
+    kind_of(number) == kind::OWN
 }
 
 /// It is not any more.
 pub(crate) fn disown(number: c_int) {
     if let Some(index) = index(number) {
+        if is_borrower() {
+            return borrower::change(number, Change::Kernel);
+        }
         let _ = KINDS[index].compare_exchange(kind::OWN, kind::KERNEL, Relaxed, Relaxed);
     }
 }

@@ -15,6 +15,7 @@ mod measures;
 mod mpi;
 mod names;
 mod past;
+mod processes;
 mod record;
 mod servers;
 mod signalled;

@@ -7,7 +7,7 @@ use libc::{
     FILE, fd_set, mode_t, nfds_t, pid_t, pollfd, sighandler_t, size_t, sockaddr, socklen_t, ssize_t, timeval,
 };
 
-use super::{descriptors, exec, open, poll, receive, send, setup, signal, spawn, stdio, wait};
+use super::{descriptors, open, poll, receive, send, setup, signal, spawn, stdio, wait};
 
 macro_rules! aliases {
     ($($name:ident = $module:ident::$function:ident($($argument:ident: $kind:ty),*) -> $result:ty;)+) => {
@@ -45,7 +45,6 @@ aliases! {
     ) -> c_int;
     __open = open::open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int;
     __open64 = open::open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int;
-    __vfork = exec::vfork() -> pid_t;
     __wait = wait::wait(status: *mut c_int) -> pid_t;
     __waitpid = wait::waitpid(process: pid_t, status: *mut c_int, options: c_int) -> pid_t;
     __sigaction = signal::sigaction(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int;

@@ -8,7 +8,7 @@ use toehold_posix::errno::Errno;
 
 use crate::answer::answer;
 use crate::file::{File, Kind};
-use crate::inside::{Inside, is_inside};
+use crate::inside::{Inside, is_in_call};
 use crate::{next, node, relay, table};
 
 /// Commands of `fcntl(2)`.
@@ -28,7 +28,7 @@ pub(crate) unsafe extern "C" fn close(fd: c_int) -> c_int {
         // SAFETY: a plain number.
         return unsafe { next::close(fd) };
     }
-    if is_inside() {
+    if is_in_call() {
         table::disown(fd);
         // SAFETY: a plain number.
         return unsafe { next::close(fd) };
@@ -124,7 +124,7 @@ pub(crate) unsafe extern "C" fn closefrom(first: c_int) {
 /// This thread is about to have numbers of its own, of which the table knows nothing. What the others have is
 /// the kernel's then, and lasts when this one has closed it.
 pub(super) fn before_parting() {
-    if is_inside() || table::used().is_empty() {
+    if is_in_call() || table::used().is_empty() {
         return;
     }
     let _inside = Inside::enter();
@@ -148,7 +148,7 @@ fn copied(from: c_int, to: c_int) {
 /// As there.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn dup(fd: c_int) -> c_int {
-    if table::is_own(fd) && !is_inside() {
+    if table::is_own(fd) && !is_in_call() {
         return answer(Err(Errno::BADF));
     }
     // SAFETY: a plain number.
@@ -185,7 +185,7 @@ pub(crate) unsafe extern "C" fn dup3(from: c_int, to: c_int, flags: c_int) -> c_
 }
 
 fn over(from: c_int, to: c_int, flags: c_int, dup: impl FnOnce() -> c_int) -> c_int {
-    if is_inside() || from == to || table::is_kernels(from) && table::is_kernels(to) {
+    if is_in_call() || from == to || table::is_kernels(from) && table::is_kernels(to) {
         return dup();
     }
     if table::is_own(from) {
@@ -230,7 +230,7 @@ fn is_to_be_over(from: c_int, to: c_int, flags: c_int) -> bool {
 /// As there.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
-    if is_inside() || table::is_kernels(fd) {
+    if is_in_call() || table::is_kernels(fd) {
         // SAFETY: as the program passed it.
         return unsafe { next::fcntl(fd, command, argument) };
     }

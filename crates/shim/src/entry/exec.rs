@@ -1,14 +1,13 @@
-//! `vfork` and `exec`: the programs that a program becomes are on its node, too.
+//! `exec`: the programs that a program becomes are on its node, too.
 
 use core::ffi::{CStr, c_char, c_int};
 use std::ffi::{CString, OsStr};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::OnceLock;
 
-use libc::pid_t;
-
 use super::variadic::{Arguments, variadic};
-use crate::inside::{Inside, is_inside};
+use crate::borrower::{is_borrower, leave_behind};
+use crate::inside::{Inside, is_in_call};
 use crate::memory::is_readable;
 use crate::{next, node, relay, rights, start};
 
@@ -151,7 +150,7 @@ fn value_in<'e>(entry: &'e CStr, name: &CStr) -> Option<&'e [u8]> {
 }
 
 pub(super) fn wants() -> bool {
-    start::is_wanted() && !is_inside()
+    start::is_wanted() && !is_in_call()
 }
 
 /// The same of a call for which the kernel will find the program's name and environment where
@@ -183,23 +182,21 @@ unsafe fn wants_with(name: *const c_char, environment: Strings) -> bool {
     true
 }
 
-/// `vfork(2)`: with a memory of its own, as the standard allows. What the child does with its
-/// descriptors would be done with the parent's otherwise.
-///
-/// # Safety
-///
-/// As `fork`.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub(crate) unsafe extern "C" fn vfork() -> pid_t {
-    // SAFETY: as there.
-    unsafe { libc::fork() }
-}
-
-/// The other threads end when another program begins, wherever they are.
-fn alone(begin: impl FnOnce() -> c_int) -> c_int {
+/// Begins another program. The other threads end then, wherever they are.
+fn begin(environment: Environment, begin: impl FnOnce(Strings) -> c_int) -> c_int {
+    let list = environment.as_ptr();
+    // Its strings stay where they are.
+    let own = match is_borrower() {
+        true => {
+            leave_behind(environment);
+            None
+        }
+        false => Some(environment),
+    };
     node::leave();
-    let failed = begin();
+    let failed = begin(list);
     node::stay();
+    drop(own);
     failed
 }
 
@@ -222,7 +219,9 @@ pub(crate) unsafe extern "C" fn execve(
     // SAFETY: the program passes a path and an environment.
     let environment = unsafe { prepare(path, &[], environment) };
     // SAFETY: as the program passed it, and more of the same.
-    alone(|| unsafe { next::execve(path, arguments, environment.as_ptr()) })
+    begin(environment, |environment| unsafe {
+        next::execve(path, arguments, environment)
+    })
 }
 
 /// Another program is about to have connections of this one's. `given`: what it gets besides
@@ -311,7 +310,9 @@ pub(crate) unsafe extern "C" fn execvpe(
     // SAFETY: the program passes a name and an environment.
     let environment = unsafe { prepare(file, &[], environment) };
     // SAFETY: as the program passed it, and more of the same.
-    alone(|| unsafe { next::execvpe(file, arguments, environment.as_ptr()) })
+    begin(environment, |environment| unsafe {
+        next::execvpe(file, arguments, environment)
+    })
 }
 
 /// `fexecve(3)`.
@@ -324,30 +325,42 @@ pub(crate) unsafe extern "C" fn fexecve(fd: c_int, arguments: Strings, environme
     let path = CString::new(format!("/proc/self/fd/{fd}")).unwrap_or_default();
     // SAFETY: the program passes an environment.
     if !unsafe { wants_with(path.as_ptr(), environment) } {
+        drop(path);
         // SAFETY: as the program passed it.
         return unsafe { next::fexecve(fd, arguments, environment) };
     }
     // SAFETY: the program passes an environment.
     let environment = unsafe { prepare(path.as_ptr(), &[], environment) };
+    drop(path);
     // SAFETY: as the program passed it, and more of the same.
-    alone(|| unsafe { next::fexecve(fd, arguments, environment.as_ptr()) })
+    begin(environment, |environment| unsafe {
+        next::fexecve(fd, arguments, environment)
+    })
 }
 
-/// The arguments of a program that are passed one by one.
+/// Calls `begin` with the arguments of a program that are passed one by one.
 ///
 /// # Safety
 ///
 /// The arguments are C strings, of which the last one is null.
-unsafe fn collect(arguments: &mut Arguments) -> Vec<*const c_char> {
+unsafe fn collect(arguments: &mut Arguments, begin: impl FnOnce(Strings, &mut Arguments) -> c_int) -> c_int {
     let mut list = Vec::new();
     loop {
         // SAFETY: the last one has not come yet.
         let next = unsafe { arguments.next() };
         list.push(next);
         if next.is_null() {
-            return list;
+            break;
         }
     }
+    let strings = list.as_ptr();
+    if is_borrower() {
+        leave_behind(list);
+        return begin(strings, arguments);
+    }
+    let failed = begin(strings, arguments);
+    drop(list);
+    failed
 }
 
 variadic! {
@@ -367,18 +380,19 @@ variadic! {
 
 unsafe extern "C" fn execute(path: *const c_char, arguments: *mut Arguments) -> c_int {
     // SAFETY: as the program passed them.
-    unsafe { execv(path, collect(&mut *arguments).as_ptr()) }
+    unsafe { collect(&mut *arguments, |list, _| execv(path, list)) }
 }
 
 unsafe extern "C" fn look_up_and_execute(file: *const c_char, arguments: *mut Arguments) -> c_int {
     // SAFETY: as the program passed them.
-    unsafe { execvp(file, collect(&mut *arguments).as_ptr()) }
+    unsafe { collect(&mut *arguments, |list, _| execvp(file, list)) }
 }
 
 unsafe extern "C" fn execute_with(path: *const c_char, arguments: *mut Arguments) -> c_int {
     // SAFETY: as the program passed them: the environment comes last.
     unsafe {
-        let list = collect(&mut *arguments);
-        execve(path, list.as_ptr(), (*arguments).next().cast())
+        collect(&mut *arguments, |list, rest| {
+            execve(path, list, rest.next().cast())
+        })
     }
 }

@@ -31,6 +31,7 @@ mod spawn;
 mod stdio;
 mod thread;
 mod variadic;
+mod vfork;
 mod wait;
 
 pub(crate) use self::exec::remember;
@@ -50,7 +51,7 @@ use toehold_posix::memory::is_outside;
 use toehold_posix::message;
 
 use crate::answer::{Number, answer};
-use crate::inside::{Inside, is_inside};
+use crate::inside::{Inside, is_in_call};
 use crate::memory::{is_readable, is_writable};
 use crate::socket::Stream;
 use crate::usage::{self, Counter};
@@ -59,7 +60,7 @@ use crate::{cancel, relay, signals, table};
 /// A call on a connection; `None` if the descriptor is no connection of the node's.
 #[inline]
 fn on_stream<T: Number>(number: c_int, mut call: impl FnMut(&Stream) -> Outcome<T>) -> Option<T> {
-    if !table::has(number) || is_inside() {
+    if !table::has(number) || is_in_call() {
         return None;
     }
     cancel::point();

@@ -5,6 +5,7 @@ use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
 use libc::{FILE, size_t, ssize_t};
 
+use crate::borrower::is_borrower;
 use crate::file::Kind;
 use crate::inside::{Inside, is_inside};
 use crate::{next, table};
@@ -85,6 +86,10 @@ pub(crate) fn take_all_standard() {
 
 /// The program's standard stream of a number, if that is a connection's.
 pub(crate) fn take_standard(number: c_int) {
+    // libc's variables are its parent's, whose numbers they are about.
+    if is_borrower() {
+        return;
+    }
     // SAFETY: libc's variables, which programs may change as well.
     unsafe {
         match number {
