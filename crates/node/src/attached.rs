@@ -328,7 +328,7 @@ fn settle_in(
         }
         ground.peers().iter().for_each(|peer| port.take_over(peer));
         let channels = pieces.stack.channels().clone();
-        outside = Some((pieces.signals, pieces.parking, channels));
+        outside = Some((pieces.signals, pieces.parking, channels, pieces.descriptions));
         let wakes = Arc::clone(&lookout.wakes);
         let lease = pieces.lease.with_holder(number).with_vigil(Arc::new(move || {
             // Whoever waits for the lease finds it closed.
@@ -341,12 +341,13 @@ fn settle_in(
         shard.kernel = outlet;
         Ok::<_, AttachError>((lease, shard))
     })?;
-    let (signals, parking, channels) = outside.ok_or(AttachError::Build)?;
+    let (signals, parking, channels, descriptions) = outside.ok_or(AttachError::Build)?;
     Ok(ShardHandle {
         lease: lease.with_farewell(leaving),
         signals,
         parking,
         channels,
+        descriptions,
         bells: bells.clone(),
         descriptor: Some(Arc::clone(&ground.sleep_on)),
         ears: Ears::default(),

@@ -17,6 +17,7 @@
 //! | `attached`, `attachment`, `lookout` | a node whose engine is another process |
 //! | `estate` | what forked children take over of such a node |
 //! | `holder` | descriptors that keep connections and listeners open |
+//! | `description` | what all holders of a socket share beside its stack |
 //! | `ownership` | that a process has a connection, a listener, a poll |
 //! | `kernel` | the kernel's stack beside the node's, over a TAP device |
 //! | `config`, `settings` | what a node is told when it is made: by a program, by a command |
@@ -37,6 +38,7 @@ mod callers;
 mod clock;
 mod config;
 pub mod control;
+mod description;
 mod descriptors;
 mod driver;
 pub mod engine;
@@ -65,6 +67,7 @@ pub use toehold_shm::{Direction, Lane, LaneLock, LaneState, Moved, note_fork};
 pub use self::attached::{AttachError, AttachedNode};
 pub use self::callers::{Callers, Forwarded};
 pub use self::config::{NodeConfig, local_tcp};
+pub use self::description::Description;
 pub use self::descriptors::keep_above;
 pub use self::error::NodeError;
 pub use self::holder::{Holder, HolderError};

@@ -250,6 +250,7 @@ fn handle(
     Ok(ShardHandle {
         lease: Leased::new(pieces.lease, shard).with_farewell(leaving),
         channels,
+        descriptions: pieces.descriptions,
         signals: pieces.signals,
         parking: pieces.parking,
         bells,

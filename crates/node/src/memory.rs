@@ -12,6 +12,7 @@ use toehold_link::mq::{Port, PortConfig};
 use toehold_shm::{Carver, Lease, OutOfMemory, Parking, Words};
 use toehold_stack::{Config, Stack};
 
+use crate::description::Descriptions;
 use crate::driver::Signals;
 use crate::shard::{WAITERS, Waiting};
 
@@ -37,6 +38,7 @@ pub(crate) struct Pieces {
     pub(crate) parking: Parking,
     pub(crate) signals: Signals,
     pub(crate) waiting: Waiting,
+    pub(crate) descriptions: Descriptions,
     pub(crate) stack: Stack,
     pub(crate) marks: Marks,
 }
@@ -85,6 +87,7 @@ impl Layout {
             + Parking::bytes_needed(WAITERS)
             + Signals::bytes_needed()
             + Waiting::bytes_needed(self.interests, self.holders)
+            + Descriptions::bytes_needed(self.holders)
             + Stack::region_len(&self.stack)
             + self.port.map_or(0, |port| {
                 Tap::bytes_needed() + Port::bytes_needed(port.max_peers as usize)
@@ -98,6 +101,7 @@ impl Layout {
         let parking = carver.parking(WAITERS)?;
         let signals = Signals::create(carver)?;
         let waiting = Waiting::create(carver, (self.interests, self.holders), self.stack.steering.index)?;
+        let descriptions = Descriptions::create(carver, self.holders)?;
         let before = carver.words(1)?;
         let stack = Stack::create(carver, &self.stack)?;
         Ok(Pieces {
@@ -105,6 +109,7 @@ impl Layout {
             parking,
             signals,
             waiting,
+            descriptions,
             stack,
             marks: Marks {
                 words: [before, carver.words(1)?],

@@ -8,6 +8,7 @@ use toehold_shm::Direction;
 use toehold_stack::{ConnectionId, Event, SocketError};
 
 use crate::callers::{Callers, Forwarded};
+use crate::description::Description;
 use crate::holder::{Holder, HolderError};
 use crate::shard::Shard;
 use crate::wait::{Gone, Guard, ShardHandle};
@@ -66,8 +67,18 @@ impl ShardHandle {
     /// Lets a holder stand for a connection or listener. False: it cannot.
     #[inline]
     pub fn hold(&self, shard: &mut Shard, holder: &Holder, source: Event) -> bool {
-        let set = |number| shard.waiting.holders.set(number, self.process(), source);
+        let set = |number| {
+            self.descriptions.begin(number);
+            shard.waiting.holders.set(number, self.process(), source)
+        };
         holder.number().is_none_or(set)
+    }
+
+    /// What all who have what a holder stands for share of it.
+    #[inline]
+    pub fn description(&self, holder: &Holder) -> Description {
+        let shared = holder.number().and_then(|number| self.descriptions.of(number));
+        shared.unwrap_or_else(Description::private)
     }
 
     /// Whether nobody but this process has what a holder stands for. If so, it is to be

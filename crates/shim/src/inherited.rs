@@ -6,10 +6,9 @@
 //! former program has left in the environment.
 
 use core::ffi::c_int;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
-use rustix::fs::OFlags;
 use rustix::net::{AddressFamily, SocketType, sockopt};
 use toehold_socket::{Node, TcpListener, TcpStream};
 
@@ -74,21 +73,15 @@ fn may_be_connection(number: c_int) -> bool {
 fn adopt_connection(number: c_int) -> Option<()> {
     let node: &Node = &*node::get()?;
     let copied = node::copy(number)?;
-    let flags = rustix::fs::fcntl_getfl(copied.as_fd()).unwrap_or(OFlags::empty());
     let Ok(mut inner) = TcpStream::from_fd(node, copied) else {
         let ends = node.relayed(node::copy(number)?).ok()??;
         let relayed = File::new(Kind::Relayed(Relayed::new(ends, None)));
         table::put(number, Arc::new(relayed));
         return Some(());
     };
-    let domain = match inner.local_addr() {
-        Ok(address) if address.is_ipv6() => libc::AF_INET6,
-        _ => libc::AF_INET,
-    };
     drop(inner.lend_descriptor());
-    let stream = Stream::connected(inner, domain);
+    let stream = Stream::adopted(inner);
     stream.note_shared();
-    stream.set_nonblocking(flags.contains(OFlags::NONBLOCK));
     table::put(number, Arc::new(File::new(Kind::Stream(stream))));
     count(Counter::Inherited, 1);
     Some(())

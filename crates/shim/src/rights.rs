@@ -5,8 +5,6 @@ use std::ffi::CString;
 
 use libc::msghdr;
 
-use rustix::fs::OFlags;
-
 use crate::file::{File, Kind};
 use crate::inside::Inside;
 use crate::memory::is_readable;
@@ -22,7 +20,7 @@ pub(crate) unsafe fn note(message: &msghdr) {
     for number in unsafe { numbers(message) } {
         let Some(file) = table::get(number) else { continue };
         share(&file, number);
-        give(&file, number);
+        give(&file);
         if let Kind::Listener(listener) = &file.kind {
             let _inside = Inside::enter();
             listener.give(number);
@@ -92,7 +90,7 @@ pub(crate) fn give_all(given: &[c_int]) {
     for number in table::used() {
         let is_given = || given.contains(&number) || survives(number);
         if let Some(file) = table::get(number).filter(|_| is_given()) {
-            give(&file, number);
+            give(&file);
             if let Kind::Fresh(fresh) = &file.kind {
                 fresh.note_shared();
             }
@@ -139,12 +137,9 @@ pub(crate) fn survives(number: c_int) -> bool {
     flags.is_ok_and(|flags| !flags.contains(rustix::io::FdFlags::CLOEXEC))
 }
 
-/// Another process will have it: what it is to know goes with the descriptor.
-fn give(file: &File, number: c_int) {
-    let Some(stream) = file.stream() else { return };
-    stream.note_shared();
-    if let Ok(mut flags) = rustix::fs::fcntl_getfl(table::borrow(&number)) {
-        flags.set(OFlags::NONBLOCK, stream.is_nonblocking());
-        let _ = rustix::fs::fcntl_setfl(table::borrow(&number), flags);
+/// Another process will have it.
+fn give(file: &File) {
+    if let Some(stream) = file.stream() {
+        stream.note_shared();
     }
 }

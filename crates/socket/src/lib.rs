@@ -30,7 +30,7 @@ pub use poll::{Beside, Event, Events, Interest, Iter, Poll, Registry, Source, To
 pub use stream::{ConnectOptions, Keepalive, ReceiveOptions, SendOptions, TcpStream};
 pub use toehold_link::impair::{ImpairSettings, Impairments};
 pub use toehold_node::fabric::Fabric;
-pub use toehold_node::{AttachError, NodeConfig, NodeError, Placement, Relayed, local_tcp};
+pub use toehold_node::{AttachError, Description, NodeConfig, NodeError, Placement, Relayed, local_tcp};
 pub use toehold_stack::{
     CongestionAlgorithm, Counters, DemuxStrategy, Info, Readiness, Settings, SocketOption, State, TcpConfig,
 };

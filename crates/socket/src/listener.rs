@@ -9,7 +9,8 @@ use std::sync::{Arc, Weak};
 
 use rustix::io::Errno;
 use toehold_node::{
-    Callers, Everywhere, Forwarded, Holder, HolderError, Operation, Shard, Shards, SpinBudget, Subscription,
+    Callers, Description, Everywhere, Forwarded, Holder, HolderError, Operation, Shard, Shards, SpinBudget,
+    Subscription,
 };
 use toehold_stack::{ConnectionId, Event, ListenerId, Readiness, Settings, SocketError, SocketOption};
 
@@ -35,7 +36,8 @@ pub(crate) struct Listener {
     ids: Vec<ListenerId>,
     /// Taken when it is dropped, and not before.
     holder: Option<Holder>,
-    nonblocking: AtomicBool,
+    /// Whether calls wait, for all processes that have the listener.
+    description: Description,
     /// Whoever waits for it is known to be told on the node.
     attended: AtomicBool,
     /// The shard of who waits for it is known.
@@ -133,11 +135,16 @@ impl TcpListener {
     }
 
     fn new(node: &Node, ids: Vec<ListenerId>, holder: Holder) -> TcpListener {
+        let shards = node.shared.shards();
+        let description = shards.map_or_else(
+            |_| Description::private(),
+            |shards| shards.get(0).description(&holder),
+        );
         let listener = Listener {
             node: Arc::clone(&node.shared),
             ids,
             holder: Some(holder),
-            nonblocking: AtomicBool::new(false),
+            description,
             attended: AtomicBool::new(false),
             settled: AtomicBool::new(false),
             spin: SpinBudget::new(),
@@ -209,6 +216,11 @@ impl TcpListener {
         forwarded.map_err(from_holder)
     }
 
+    /// What all who have the listener share of it beside its stack.
+    pub fn description(&self) -> &Description {
+        &self.listener.description
+    }
+
     /// Where it listens.
     ///
     /// # Errors
@@ -227,7 +239,7 @@ impl TcpListener {
     ///
     /// `WouldBlock` in non-blocking mode.
     pub fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
-        self.accept_or_wait(!self.listener.nonblocking.load(Relaxed))
+        self.accept_or_wait(!self.listener.description.is_nonblocking())
     }
 
     /// Takes the oldest connection that waits, whatever the listener's mode is.
@@ -321,7 +333,7 @@ impl TcpListener {
     ///
     /// Never.
     pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
-        self.listener.nonblocking.store(nonblocking, Relaxed);
+        self.listener.description.set_nonblocking(nonblocking);
         Ok(())
     }
 
@@ -503,7 +515,7 @@ impl Accepted {
     }
 
     fn into_stream(self, node: &Arc<Shared>, holder: Holder) -> (TcpStream, SocketAddr) {
-        let stream = TcpStream::new(node, (self.shard, self.id), holder, self.low_water);
+        let stream = TcpStream::new(node, (self.shard, self.id), holder, Some(self.low_water));
         (stream, self.peer)
     }
 }

@@ -41,6 +41,7 @@ use self::crowd::Crowd;
 pub use self::several::Everywhere;
 pub use self::spin::SpinBudget;
 use crate::attachment::Attachment;
+use crate::description::Descriptions;
 use crate::driver::{Mode, Signals};
 use crate::placement::Placement;
 use crate::shard::{Bells, Leaving, Shard, Subscription};
@@ -117,6 +118,8 @@ pub struct ShardHandle {
     pub(crate) parking: Parking,
     /// Where this process leaves and takes bytes without the lease.
     pub(crate) channels: Channels,
+    /// What the holders of its sockets share, outside of the lease.
+    pub(crate) descriptions: Descriptions,
     pub(crate) bells: Bells,
     /// The link's descriptor, to sleep on without the lease.
     pub(crate) descriptor: Option<Arc<OwnedFd>>,

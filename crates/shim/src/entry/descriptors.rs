@@ -241,7 +241,14 @@ pub(crate) unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: c_ulo
     if command == libc::F_SETFL && argument & libc::O_ASYNC as c_ulong != 0 {
         relay::to_kernel(fd);
     }
-    let file = table::get(fd);
+    let mut file = table::get(fd);
+    // Another process may have left the connection to the kernel, which has its flags since.
+    if matches!(command, libc::F_SETFL | libc::F_GETFL)
+        && let Some(present) = &file
+        && relay::settle(present, fd)
+    {
+        file = table::get(fd);
+    }
     let mode = file.as_ref().and_then(|file| file.is_nonblocking());
     let flag = libc::O_NONBLOCK as c_ulong;
     let listener = file.as_ref().and_then(|file| file.listener_mode());

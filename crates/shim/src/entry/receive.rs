@@ -339,9 +339,7 @@ unsafe fn receive_message(stream: &Stream, message: *mut msghdr, flags: c_int) -
         message.msg_namelen = 0;
     }
     message.msg_flags = flags & (libc::MSG_OOB | libc::MSG_CMSG_CLOEXEC);
-    if stream.reports_unread.load(core::sync::atomic::Ordering::Relaxed)
-        && is_writable(message.msg_control.cast::<u8>(), message.msg_controllen)
-    {
+    if stream.reports_unread() && is_writable(message.msg_control.cast::<u8>(), message.msg_controllen) {
         let unread = stream.inner.readable_bytes().unwrap_or(0) as c_int;
         // SAFETY: the program's room for control messages is as it says.
         unsafe { put_control(message, libc::IPPROTO_TCP, UNREAD, &unread.to_ne_bytes()) };

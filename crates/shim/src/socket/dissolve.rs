@@ -19,7 +19,7 @@ impl Stream {
     /// Ends the connection, of which the peer sees a reset if there is one, and puts a socket
     /// of the kernel's in its place, at all of its numbers.
     pub(crate) fn dissolve(&self, file: &File, number: c_int) -> Outcome<Arc<File>> {
-        let from = self.local().ok().filter(|_| self.bound);
+        let from = self.local().ok().filter(|_| self.is_bound());
         self.history.forget_peek();
         let socket = self.history.shadow(self.domain)?;
         let bound = from.is_some_and(|from| bind(&socket, self.domain, from));

@@ -200,8 +200,18 @@ impl Fresh {
 
     /// Whether the kernel lets a connection leave from where the socket is bound to.
     pub(crate) fn may_leave(&self, number: c_int) -> bool {
+        self.catch_up(number);
         let local = self.local(number).map(|local| local.ip());
         !self.is_for_kernel() && local.is_none_or(node::listens)
+    }
+
+    /// What another process has set of it meanwhile, which the kernel knows.
+    pub(super) fn catch_up(&self, number: c_int) {
+        if self.is_shared() {
+            for (level, name, value) in History::of_kernels(number, self.domain) {
+                self.note_option(level, name, &value);
+            }
+        }
     }
 
     /// Connects it to an address of the node's part of the world.

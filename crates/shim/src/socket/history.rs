@@ -3,51 +3,184 @@
 use core::ffi::{c_int, c_void};
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use libc::socklen_t;
 use toehold_posix::errno::Outcome;
 use toehold_posix::options::{Meaning, meaning};
+use toehold_socket::Description;
 
 use crate::answer::outcome;
 use crate::{next, table};
 
 /// The options that were set, in their order; of one that was set again, the last time counts.
-/// What a listener's connections have from it, they share until one of them is set.
+///
+/// Those of a connection or of a listener of the node's lie in its [`Description`], for all processes that have it.
+/// Those of a socket that is the kernel's the kernel has, and this process notes them as well.
 #[derive(Default)]
-pub(crate) struct History(Mutex<Arc<Vec<Setting>>>);
+pub(crate) struct History {
+    own: Mutex<Arc<Vec<Setting>>>,
+    /// Where they are for all processes, but for those that find no room there.
+    shared: Option<Description>,
+}
 
-#[derive(Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 struct Setting {
     level: c_int,
     name: c_int,
     value: Vec<u8>,
 }
 
+/// The levels of options that other processes see.
+const LEVELS: [c_int; 4] = [
+    libc::IPPROTO_IP,
+    libc::SOL_SOCKET,
+    libc::IPPROTO_TCP,
+    libc::IPPROTO_IPV6,
+];
+
+impl Setting {
+    /// Two bytes for which option it is and how long, and the value. `None`: it is longer, or of no such level.
+    fn encode(&self) -> Option<Vec<u8>> {
+        let level = LEVELS.iter().position(|level| *level == self.level)? as u16;
+        let name = u16::from(u8::try_from(self.name).ok()?);
+        let len = self.value.len();
+        let head = level << 14 | name << 6 | u16::try_from(len).ok().filter(|len| *len < 64)?;
+        Some([&head.to_ne_bytes()[..], &self.value].concat())
+    }
+
+    /// Those that were encoded one after the other, as far as they are whole.
+    fn decode(mut bytes: &[u8]) -> Vec<Setting> {
+        let mut settings = Vec::new();
+        while let Some((head, rest)) = bytes.split_first_chunk::<2>() {
+            let head = u16::from_ne_bytes(*head);
+            let Some((value, rest)) = rest.split_at_checked(usize::from(head & 63)) else {
+                break;
+            };
+            settings.push(Setting {
+                level: LEVELS[usize::from(head >> 14)],
+                name: c_int::from(head >> 6 & 0xff),
+                value: value.to_vec(),
+            });
+            bytes = rest;
+        }
+        settings
+    }
+}
+
+/// Sets one of them.
+fn set(settings: &mut Vec<Setting>, level: c_int, name: c_int, value: &[u8]) {
+    // A linger time outlives that it counts: what was set before still says how long it is.
+    let is_off = |value: &[u8]| value.iter().take(size_of::<c_int>()).all(|byte| *byte == 0);
+    let adds = (level, name) == (libc::SOL_SOCKET, libc::SO_LINGER) && is_off(value);
+    settings
+        .retain(|setting| (setting.level, setting.name) != (level, name) || adds && !is_off(&setting.value));
+    let value = value.to_vec();
+    settings.push(Setting { level, name, value });
+}
+
+/// What was set of a listener that its connections have: as it was at some version, and for a new connection to begin
+/// with.
+#[derive(Default)]
+pub(super) struct Legacy(Mutex<(u64, Arc<Inheritance>)>);
+
+#[derive(Default)]
+struct Inheritance {
+    shared: Vec<u8>,
+    own: Arc<Vec<Setting>>,
+}
+
 impl History {
+    /// That of a connection or listener of the node's, for all processes that have it.
+    pub(super) fn shared(description: &Description) -> History {
+        History {
+            own: Mutex::default(),
+            shared: Some(description.clone()),
+        }
+    }
+
+    /// The same of one that is new, and set as another socket.
+    pub(super) fn begin(description: &Description, like: &History) -> History {
+        let history = History::shared(description);
+        let (bytes, rest) = like.encode();
+        description.begin_notes(&bytes);
+        *history.own() = rest;
+        history
+    }
+
+    /// The same of a new connection of a listener's.
+    pub(super) fn begin_accepted(description: &Description, listeners: &History, legacy: &Legacy) -> History {
+        let history = History::shared(description);
+        let version = listeners.shared.as_ref().map_or(0, Description::version);
+        let mut known = legacy.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // Notes that were never changed are those of version 0, with those that the listener has begun with.
+        if known.0 != version + 1 {
+            let (shared, own) = listeners.of_connections().encode();
+            *known = (version + 1, Arc::new(Inheritance { shared, own }));
+        }
+        let inheritance = Arc::clone(&known.1);
+        drop(known);
+        description.begin_notes(&inheritance.shared);
+        if !inheritance.own.is_empty() {
+            *history.own() = Arc::clone(&inheritance.own);
+        }
+        history
+    }
+
+    fn own(&self) -> MutexGuard<'_, Arc<Vec<Setting>>> {
+        self.own.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What other processes see of the options, and those that find no room there.
+    fn encode(&self) -> (Vec<u8>, Arc<Vec<Setting>>) {
+        let (mut bytes, mut rest) = (Vec::new(), Vec::new());
+        for setting in &*self.settings() {
+            match setting
+                .encode()
+                .filter(|encoded| bytes.len() + encoded.len() <= Description::NOTES)
+            {
+                Some(encoded) => bytes.extend(encoded),
+                None => rest.push(setting.clone()),
+            }
+        }
+        (bytes, Arc::new(rest))
+    }
+
     fn settings(&self) -> Arc<Vec<Setting>> {
-        Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        let own = Arc::clone(&self.own());
+        let Some(description) = &self.shared else {
+            return own;
+        };
+        let mut settings = Setting::decode(&description.notes());
+        settings.extend(own.iter().cloned());
+        Arc::new(settings)
     }
 
     pub(crate) fn note(&self, level: c_int, name: c_int, value: &[u8]) {
         if is_membership(level, name) {
             return;
         }
-        let mut settings = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let settings = Arc::make_mut(&mut *settings);
-        // A linger time outlives that it counts: what was set before still says how long it is.
-        let is_off = |value: &[u8]| value.iter().take(size_of::<c_int>()).all(|byte| *byte == 0);
-        let adds = (level, name) == (libc::SOL_SOCKET, libc::SO_LINGER) && is_off(value);
-        settings.retain(|setting| {
-            (setting.level, setting.name) != (level, name) || adds && !is_off(&setting.value)
-        });
-        let value = value.to_vec();
-        settings.push(Setting { level, name, value });
+        let mut is_shared = false;
+        if let Some(description) = &self.shared {
+            is_shared = description.change_notes(|bytes| {
+                let mut settings = Setting::decode(bytes);
+                set(&mut settings, level, name, value);
+                let encoded: Option<Vec<_>> = settings.iter().map(Setting::encode).collect();
+                // What cannot be encoded finds no room.
+                *bytes = encoded.map_or_else(|| vec![0; Description::NOTES + 1], |encoded| encoded.concat());
+            });
+        }
+        if !is_shared {
+            set(Arc::make_mut(&mut *self.own()), level, name, value);
+        }
     }
 
     /// The same for another socket.
     pub(super) fn copy(&self) -> History {
-        History(Mutex::new(self.settings()))
+        History {
+            own: Mutex::new(self.settings()),
+            shared: None,
+        }
     }
 
     /// As the kernel does it: what is bound to an address of IPv6 is for IPv6 only.
@@ -69,7 +202,10 @@ impl History {
         let is_opened_fast =
             |setting: &Setting| (setting.level, setting.name) == (libc::IPPROTO_TCP, libc::TCP_FASTOPEN);
         let has_fast = settings.iter().any(is_opened_fast);
-        let history = History(Mutex::new(settings));
+        let history = History {
+            own: Mutex::new(settings),
+            shared: None,
+        };
         if has_fast {
             history.note(libc::IPPROTO_TCP, libc::TCP_FASTOPEN, &[0; size_of::<c_int>()]);
         }
@@ -107,7 +243,10 @@ impl History {
         let Ok(new) = History::default().shadow(domain) else {
             return Vec::new();
         };
-        let set = OPTIONS.iter().filter_map(|&(level, name)| {
+        let all = OPTIONS
+            .iter()
+            .flat_map(|(level, names)| names.iter().map(move |name| (*level, *name)));
+        let set = all.filter_map(|(level, name)| {
             let value = value_of(number, level, name)?;
             (value_of(new.as_raw_fd(), level, name)? != value).then_some((level, name, value))
         });
@@ -151,33 +290,138 @@ impl History {
     }
 }
 
-/// Options that a socket may have from another process: those that mean something to a node, or that only
-/// the kernel can do something about.
-const OPTIONS: [(c_int, c_int); 24] = [
-    (libc::SOL_SOCKET, libc::SO_REUSEADDR),
-    (libc::SOL_SOCKET, libc::SO_REUSEPORT),
-    (libc::SOL_SOCKET, libc::SO_KEEPALIVE),
-    (libc::SOL_SOCKET, libc::SO_OOBINLINE),
-    (libc::SOL_SOCKET, libc::SO_SNDBUF),
-    (libc::SOL_SOCKET, libc::SO_RCVBUF),
-    (libc::SOL_SOCKET, libc::SO_RCVLOWAT),
-    (libc::SOL_SOCKET, libc::SO_LINGER),
-    (libc::SOL_SOCKET, libc::SO_RCVTIMEO),
-    (libc::SOL_SOCKET, libc::SO_SNDTIMEO),
-    (libc::SOL_SOCKET, libc::SO_BINDTODEVICE),
-    (libc::IPPROTO_IP, libc::IP_TOS),
-    (libc::IPPROTO_IP, libc::IP_TRANSPARENT),
-    (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY),
-    (libc::IPPROTO_IPV6, libc::IPV6_TCLASS),
-    (libc::IPPROTO_TCP, libc::TCP_NODELAY),
-    (libc::IPPROTO_TCP, libc::TCP_CORK),
-    (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE),
-    (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL),
-    (libc::IPPROTO_TCP, libc::TCP_KEEPCNT),
-    (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT),
-    (libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT),
-    (libc::IPPROTO_TCP, libc::TCP_FASTOPEN),
-    (libc::IPPROTO_TCP, libc::TCP_CONGESTION),
+/// Options that a socket of the kernel's may have from another process: all that it remembers.
+const OPTIONS: [(c_int, &[c_int]); 4] = [
+    (
+        libc::SOL_SOCKET,
+        &[
+            libc::SO_REUSEADDR,
+            libc::SO_DONTROUTE,
+            libc::SO_BROADCAST,
+            libc::SO_SNDBUF,
+            libc::SO_RCVBUF,
+            libc::SO_KEEPALIVE,
+            libc::SO_OOBINLINE,
+            libc::SO_NO_CHECK,
+            libc::SO_PRIORITY,
+            libc::SO_LINGER,
+            libc::SO_REUSEPORT,
+            libc::SO_RCVLOWAT,
+            libc::SO_RCVTIMEO,
+            libc::SO_SNDTIMEO,
+            libc::SO_BINDTODEVICE,
+            libc::SO_TIMESTAMP,
+            libc::SO_TIMESTAMPNS,
+            libc::SO_MARK,
+            libc::SO_TIMESTAMPING,
+            libc::SO_RXQ_OVFL,
+            libc::SO_WIFI_STATUS,
+            libc::SO_PEEK_OFF,
+            libc::SO_NOFCS,
+            libc::SO_LOCK_FILTER,
+            libc::SO_SELECT_ERR_QUEUE,
+            libc::SO_BUSY_POLL,
+            libc::SO_MAX_PACING_RATE,
+            libc::SO_ZEROCOPY,
+            libc::SO_TXTIME,
+            // Those that libc does not name: SO_PREFER_BUSY_POLL, SO_BUSY_POLL_BUDGET, SO_RESERVE_MEM, SO_TXREHASH,
+            // SO_RCVMARK.
+            69,
+            70,
+            73,
+            74,
+            75,
+        ],
+    ),
+    (
+        libc::IPPROTO_IP,
+        &[
+            libc::IP_TOS,
+            libc::IP_TTL,
+            libc::IP_RECVOPTS,
+            libc::IP_RETOPTS,
+            libc::IP_PKTINFO,
+            libc::IP_MTU_DISCOVER,
+            libc::IP_RECVERR,
+            libc::IP_RECVTTL,
+            libc::IP_RECVTOS,
+            libc::IP_FREEBIND,
+            libc::IP_PASSSEC,
+            libc::IP_TRANSPARENT,
+            libc::IP_ORIGDSTADDR,
+            libc::IP_MINTTL,
+            libc::IP_CHECKSUM,
+            libc::IP_BIND_ADDRESS_NO_PORT,
+            libc::IP_RECVFRAGSIZE,
+            libc::IP_MULTICAST_TTL,
+            libc::IP_MULTICAST_LOOP,
+            libc::IP_MULTICAST_ALL,
+            libc::IP_UNICAST_IF,
+            // IP_LOCAL_PORT_RANGE.
+            51,
+        ],
+    ),
+    (
+        libc::IPPROTO_IPV6,
+        &[
+            libc::IPV6_UNICAST_HOPS,
+            libc::IPV6_MULTICAST_HOPS,
+            libc::IPV6_MULTICAST_LOOP,
+            libc::IPV6_MTU_DISCOVER,
+            libc::IPV6_RECVERR,
+            libc::IPV6_V6ONLY,
+            libc::IPV6_FLOWINFO_SEND,
+            libc::IPV6_RECVPKTINFO,
+            libc::IPV6_RECVHOPLIMIT,
+            libc::IPV6_RECVHOPOPTS,
+            libc::IPV6_RECVRTHDR,
+            libc::IPV6_RECVDSTOPTS,
+            libc::IPV6_RECVPATHMTU,
+            libc::IPV6_DONTFRAG,
+            libc::IPV6_RECVTCLASS,
+            libc::IPV6_TCLASS,
+            libc::IPV6_AUTOFLOWLABEL,
+            libc::IPV6_ADDR_PREFERENCES,
+            libc::IPV6_MINHOPCOUNT,
+            libc::IPV6_ORIGDSTADDR,
+            libc::IPV6_TRANSPARENT,
+            libc::IPV6_UNICAST_IF,
+            libc::IPV6_RECVFRAGSIZE,
+            libc::IPV6_FREEBIND,
+        ],
+    ),
+    (
+        libc::IPPROTO_TCP,
+        &[
+            libc::TCP_NODELAY,
+            libc::TCP_MAXSEG,
+            libc::TCP_CORK,
+            libc::TCP_KEEPIDLE,
+            libc::TCP_KEEPINTVL,
+            libc::TCP_KEEPCNT,
+            libc::TCP_SYNCNT,
+            libc::TCP_LINGER2,
+            libc::TCP_DEFER_ACCEPT,
+            libc::TCP_WINDOW_CLAMP,
+            libc::TCP_QUICKACK,
+            libc::TCP_CONGESTION,
+            libc::TCP_THIN_LINEAR_TIMEOUTS,
+            libc::TCP_THIN_DUPACK,
+            libc::TCP_USER_TIMEOUT,
+            libc::TCP_FASTOPEN,
+            // TCP_NOTSENT_LOWAT, TCP_SAVE_SYN, TCP_FASTOPEN_CONNECT, TCP_FASTOPEN_NO_COOKIE, TCP_INQ, TCP_TX_DELAY,
+            // TCP_RTO_MAX_MS, TCP_RTO_MIN_US, TCP_DELACK_MAX_US.
+            25,
+            27,
+            30,
+            34,
+            36,
+            37,
+            44,
+            45,
+            46,
+        ],
+    ),
 ];
 
 /// What the kernel says of an option.
@@ -273,6 +517,82 @@ mod tests {
         is(&[Some(5), None]);
         set([1, 9]);
         is(&[Some(9)]);
+    }
+
+    #[test]
+    fn options_of_connection_are_seen_by_other_holders() {
+        let description = Description::private();
+        let [one, other] = [(); 2].map(|()| History::shared(&description));
+        let priority = (libc::SOL_SOCKET, libc::SO_PRIORITY);
+        one.note(priority.0, priority.1, &5_i32.to_ne_bytes());
+        other.note(libc::IPPROTO_IPV6, libc::IPV6_TCLASS, &[]);
+        assert_eq!(other.switch(priority.0, priority.1), Some(true));
+        other.note(priority.0, priority.1, &0_i32.to_ne_bytes());
+        assert_eq!(one.switch(priority.0, priority.1), Some(false));
+        assert_eq!(*one.settings(), *other.settings());
+        assert_eq!(one.settings().len(), 2);
+        // As in a process that knows of the connection alone.
+        let copied = one.copy();
+        assert_eq!(
+            *History::begin(&Description::private(), &copied).settings(),
+            *copied.settings()
+        );
+    }
+
+    #[test]
+    fn options_without_room_stay_in_the_process() {
+        let description = Description::private();
+        let history = History::shared(&description);
+        for name in 0..100 {
+            history.note(libc::SOL_SOCKET, name, &name.to_ne_bytes());
+        }
+        history.note(libc::SOL_SOCKET, 7, &[1; 64]);
+        history.note(9999, 1, &[1; 4]);
+        assert_eq!(history.settings().len(), 102);
+        assert!(Setting::decode(&description.notes()).len() > 30);
+        assert_eq!(
+            History::begin(&Description::private(), &history.copy())
+                .settings()
+                .len(),
+            102
+        );
+    }
+
+    #[test]
+    fn encoded_options_are_the_same_decoded_and_nonsense_is_bounded() {
+        let settings: Vec<_> = LEVELS
+            .iter()
+            .zip([0, 63, 4, 1])
+            .map(|(level, len)| Setting {
+                level: *level,
+                name: 255,
+                value: vec![7; len],
+            })
+            .collect();
+        let bytes: Vec<u8> = settings
+            .iter()
+            .flat_map(|setting| setting.encode().unwrap())
+            .collect();
+        assert_eq!(Setting::decode(&bytes), settings);
+        for len in 0..bytes.len() {
+            assert!(Setting::decode(&bytes[..len]).len() < settings.len());
+        }
+        assert!(Setting::decode(&[0xff; 99]).len() <= 2);
+    }
+
+    #[test]
+    fn connections_of_listener_have_what_was_set_of_it_last() {
+        let listener = History::shared(&Description::private());
+        let legacy = Legacy::default();
+        let has_nodelay = || {
+            let accepted = History::begin_accepted(&Description::private(), &listener, &legacy);
+            accepted.switch(libc::IPPROTO_TCP, libc::TCP_NODELAY)
+        };
+        assert_eq!(has_nodelay(), None);
+        for value in [1, 0] {
+            listener.note(libc::IPPROTO_TCP, libc::TCP_NODELAY, &[value, 0, 0, 0]);
+            assert_eq!([has_nodelay(), has_nodelay()], [Some(value != 0); 2]);
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Listeners: of the kernel's for those who come from elsewhere, and of the node's.
 
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicBool, AtomicI32, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,7 +14,7 @@ use toehold_posix::errno::{Errno, Outcome};
 use toehold_posix::options::{Meaning, meaning};
 use toehold_socket::{SocketOption, TcpListener};
 
-use super::{Behind, Fresh, History, Mode, Stream, plain};
+use super::{Behind, Fresh, History, Legacy, Mode, Stream, plain};
 use crate::file::{File, Kind};
 use crate::{node, table};
 
@@ -22,11 +22,12 @@ use crate::{node, table};
 pub(crate) struct Listener {
     pub(crate) inner: TcpListener,
     pub(crate) domain: c_int,
+    /// What was set of it, by any process, and what connections have of that.
     history: History,
+    legacy: Legacy,
     /// What connections have from it that is no affair of the stack's.
-    others: Mutex<Vec<Meaning>>,
+    others: Mutex<(u64, Vec<Meaning>)>,
     pub(crate) mode: Mode,
-    backlog: AtomicI32,
     /// Another process was sent the kernel's.
     is_given: AtomicBool,
     /// Who comes from the engine, which accepts the node's connections if nobody waits for
@@ -41,6 +42,7 @@ impl Listener {
     pub(crate) fn beside(fresh: &Fresh, number: c_int, backlog: c_int) -> Option<Listener> {
         let name = rustix::net::getsockname(table::borrow(&number)).ok()?;
         let at = SocketAddr::try_from(name).ok().map(plain)?;
+        fresh.catch_up(number);
         if fresh.is_for_kernel() || !node::listens(at.ip()) {
             return None;
         }
@@ -55,16 +57,17 @@ impl Listener {
         for option in fresh.of_listener() {
             let _ = inner.set_option(option);
         }
-        let history = fresh.history.copy();
+        let history = History::begin(inner.description(), &fresh.history);
         history.note_bound(at.ip());
+        inner.description().set_backlog(backlog);
         Some(Listener {
             behind: Behind::forward(&inner, fresh.domain, number, Which::Unattended),
             inner,
             domain: fresh.domain,
             history,
-            others: Mutex::new(fresh.other_options()),
+            legacy: Legacy::default(),
+            others: Mutex::new((0, Vec::new())),
             mode: Mode::new(),
-            backlog: AtomicI32::new(backlog),
             is_given: AtomicBool::new(false),
             taking: Mutex::new(()),
         })
@@ -72,19 +75,15 @@ impl Listener {
 
     /// The node's, from the program that this process ran before.
     pub(crate) fn inherited(inner: TcpListener, domain: c_int, number: c_int) -> Listener {
-        let history = History::default();
-        // Of what the former program has set, the node does not know this.
-        if rustix::net::sockopt::socket_reuseport(table::borrow(&number)) == Ok(true) {
-            history.note(libc::SOL_SOCKET, libc::SO_REUSEPORT, &1_i32.to_ne_bytes());
-        }
+        let history = History::shared(inner.description());
         Listener {
             behind: Behind::forward(&inner, domain, number, Which::Unattended),
             inner,
             domain,
             history,
+            legacy: Legacy::default(),
             others: Mutex::default(),
             mode: Mode::inherited(number),
-            backlog: AtomicI32::new(c_int::MAX),
             is_given: AtomicBool::new(false),
             taking: Mutex::new(()),
         }
@@ -110,7 +109,7 @@ impl Listener {
 
     /// A further `listen`.
     pub(crate) fn set_backlog(&self, backlog: c_int) {
-        self.backlog.store(backlog, Relaxed);
+        self.inner.description().set_backlog(backlog);
         let _ = self.inner.set_backlog(bounded(backlog));
     }
 
@@ -139,7 +138,7 @@ impl Listener {
             _ => return None,
         }
         let fresh = Fresh::again(self.domain, &self.history, true);
-        let mut listener = Self::beside(&fresh, number, self.backlog.load(Relaxed))?;
+        let mut listener = Self::beside(&fresh, number, self.inner.description().backlog())?;
         listener.mode = self.mode.copy();
         let made = Arc::new(File::new(Kind::Listener(listener)));
         for number in table::numbers_of(&file) {
@@ -152,8 +151,8 @@ impl Listener {
     /// A connection that waits at the node's.
     pub(crate) fn accept(&self) -> Outcome<(Stream, SocketAddr)> {
         let (inner, peer) = self.inner.try_accept().map_err(Errno::from)?;
-        let stream = Stream::accepted(inner, self.domain, &self.history);
-        for option in &*self.others() {
+        let stream = Stream::accepted(inner, self.domain, (&self.history, &self.legacy));
+        for option in self.others().1.iter() {
             stream.apply(*option)?;
         }
         Ok((stream, plain(peer)))
@@ -178,15 +177,19 @@ impl Listener {
     /// The kernel has taken an option, for the connections to come.
     pub(crate) fn note_option(&self, level: c_int, name: c_int, value: &[u8]) {
         self.history.note(level, name, value);
-        match meaning(level, name, value) {
-            Ok(Meaning::Stack(option)) => drop(self.inner.set_option(option)),
-            Ok(_) => *self.others() = self.history.other_meanings(),
-            Err(_) => {}
+        if let Ok(Meaning::Stack(option)) = meaning(level, name, value) {
+            let _ = self.inner.set_option(option);
         }
     }
 
-    fn others(&self) -> MutexGuard<'_, Vec<Meaning>> {
-        self.others.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Those at present, whichever process has set them.
+    fn others(&self) -> MutexGuard<'_, (u64, Vec<Meaning>)> {
+        let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
+        let version = self.inner.description().version() + 1;
+        if others.0 != version {
+            *others = (version, self.history.other_meanings());
+        }
+        others
     }
 
     /// The kernel's does not listen any more, nor does the node's: it is a bound socket, as it

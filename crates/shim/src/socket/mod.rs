@@ -22,7 +22,7 @@ pub(crate) use behind::Behind;
 pub(crate) use forwarded::Forwarded;
 pub(crate) use found::Found;
 pub(crate) use fresh::Fresh;
-use history::History;
+use history::{History, Legacy};
 pub(crate) use listener::Listener;
 pub(crate) use mode::Mode;
 pub(crate) use options::Value;

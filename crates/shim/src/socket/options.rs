@@ -1,7 +1,6 @@
 //! `getsockopt` and `setsockopt` on connections.
 
 use core::ffi::c_int;
-use core::sync::atomic::Ordering::Relaxed;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use libc::{
@@ -205,7 +204,7 @@ impl Stream {
                 return Ok(Value::Bytes([0, -1, -1].map(c_int::to_ne_bytes).concat()));
             }
             libc::SO_PEERNAME => return Ok(Value::Whole(address::bytes(self.peer()?, self.domain))),
-            libc::SO_PEEK_OFF => self.peek_behind.load(Relaxed),
+            libc::SO_PEEK_OFF => self.inner.description().peek_behind(),
             _ if OF_DESCRIPTOR.contains(&name) => return Ok(Value::Descriptor),
             _ => return self.shadow(),
         };
@@ -229,7 +228,7 @@ impl Stream {
             TCP_KEEPCNT => settings.keepalive_probes().into(),
             TCP_USER_TIMEOUT => settings.user_timeout().as_millis() as c_int,
             TCP_NOTSENT_LOWAT => settings.unsent_low_water() as c_int,
-            TCP_INQ => self.reports_unread.load(Relaxed).into(),
+            TCP_INQ => self.reports_unread().into(),
             TCP_MAXSEG => self.inner.info().map_err(Errno::from)?.segment_size.into(),
             TCP_INFO => {
                 let info = self.inner.info().map_err(Errno::from)?;

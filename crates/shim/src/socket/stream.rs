@@ -1,7 +1,7 @@
 //! Connections of the node's, as the program's descriptors.
 
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -12,19 +12,28 @@ use toehold_posix::options::Meaning;
 use toehold_socket::{ReceiveOptions, SendOptions, State, TcpStream};
 
 use super::fresh::limit;
-use super::{Fresh, History, plain};
+use super::{Fresh, History, Legacy, plain};
 use crate::usage::{Counter, count};
 use crate::{signals, table};
 
-/// What of `connect` the program knows.
-mod phase {
+/// What the program's processes know of a connection beside its stack, in its description's marks.
+mod marks {
+    /// What of `connect` the program knows.
+    pub(super) const PHASE: u32 = 0b11;
+    pub(super) const CONNECTED: u32 = 0;
     /// It has not been told the outcome.
-    pub(super) const CONNECTING: u8 = 0;
-    pub(super) const CONNECTED: u8 = 1;
+    pub(super) const CONNECTING: u32 = 1;
     /// It has been told that there is no connection.
-    pub(super) const FAILED: u8 = 2;
+    pub(super) const FAILED: u32 = 2;
     /// It has ended the connection by another `connect`, maybe while calls wait for it.
-    pub(super) const DISSOLVED: u8 = 3;
+    pub(super) const DISSOLVED: u32 = 3;
+
+    /// Calls say how much is left to be read (TCP_INQ).
+    pub(super) const REPORTS_UNREAD: u32 = 1 << 2;
+    /// The program has chosen where it leaves from.
+    pub(super) const BOUND: u32 = 1 << 3;
+    /// The program has asked for a socket of IPv6.
+    pub(super) const IPV6: u32 = 1 << 4;
 }
 
 /// Whether it is known what a call does that has nothing to read.
@@ -41,57 +50,68 @@ pub(crate) struct Stream {
     pub(crate) inner: TcpStream,
     /// The family that the program asked for.
     pub(crate) domain: c_int,
-    phase: AtomicU8,
-    nonblocking: AtomicBool,
     mode: AtomicU8,
-    /// Whether calls say how much is left to be read (TCP_INQ).
-    pub(crate) reports_unread: AtomicBool,
-    /// How many bytes calls that peek leave out (SO_PEEK_OFF); less than zero: that is off.
-    pub(super) peek_behind: AtomicI32,
     /// Another process may have the descriptor, and the library did not see how.
     shared: AtomicBool,
     pub(super) history: History,
-    /// The program has chosen where it leaves from.
-    pub(super) bound: bool,
     /// The last copy of the descriptor, once the program has none any more.
     last: Mutex<Option<OwnedFd>>,
 }
 
 impl Stream {
-    fn new(inner: TcpStream, domain: c_int, phase: u8) -> Stream {
+    fn new(inner: TcpStream, domain: c_int, history: History) -> Stream {
         Stream {
             inner,
             domain,
-            phase: AtomicU8::new(phase),
-            nonblocking: AtomicBool::new(false),
             mode: AtomicU8::new(mode::UNSURE),
-            reports_unread: AtomicBool::new(false),
-            peek_behind: AtomicI32::new(-1),
             shared: AtomicBool::new(false),
-            history: History::default(),
-            bound: false,
+            history,
             last: Mutex::new(None),
         }
     }
 
     /// One that is being set up, as the program wants it.
     pub(super) fn connecting(inner: TcpStream, from: &Fresh) -> Stream {
-        let mut stream = Stream::new(inner, from.domain, phase::CONNECTING);
-        stream.history = from.history.copy();
-        stream.bound = from.is_bound();
-        stream
+        let bound = if from.is_bound() { marks::BOUND } else { 0 };
+        let marks = marks::CONNECTING | bound | of_domain(from.domain);
+        inner.description().change_marks(u32::MAX, marks);
+        let history = History::begin(inner.description(), &from.history);
+        Stream::new(inner, from.domain, history)
     }
 
-    /// One that there is.
-    pub(crate) fn connected(inner: TcpStream, domain: c_int) -> Stream {
-        Stream::new(inner, domain, phase::CONNECTED)
+    /// One that another process has made.
+    pub(crate) fn adopted(inner: TcpStream) -> Stream {
+        let is_ipv6 = inner.description().marks() & marks::IPV6 != 0
+            || inner.local_addr().is_ok_and(|local| local.is_ipv6());
+        let domain = if is_ipv6 { libc::AF_INET6 } else { libc::AF_INET };
+        let history = History::shared(inner.description());
+        Stream::new(inner, domain, history)
     }
 
     /// One that has what was set of its listener.
-    pub(super) fn accepted(inner: TcpStream, domain: c_int, listeners: &History) -> Stream {
-        let mut stream = Stream::connected(inner, domain);
-        stream.history = listeners.of_connections();
-        stream
+    pub(super) fn accepted(inner: TcpStream, domain: c_int, listeners: (&History, &Legacy)) -> Stream {
+        inner.description().change_marks(u32::MAX, of_domain(domain));
+        let history = History::begin_accepted(inner.description(), listeners.0, listeners.1);
+        Stream::new(inner, domain, history)
+    }
+
+    fn phase(&self) -> u32 {
+        self.inner.description().marks() & marks::PHASE
+    }
+
+    fn set_phase(&self, phase: u32) {
+        self.inner.description().change_marks(marks::PHASE, phase);
+    }
+
+    /// Whether the program has chosen where it leaves from.
+    pub(super) fn is_bound(&self) -> bool {
+        self.inner.description().marks() & marks::BOUND != 0
+    }
+
+    /// Whether calls say how much is left to be read (TCP_INQ).
+    #[inline]
+    pub(crate) fn reports_unread(&self) -> bool {
+        self.inner.description().marks() & marks::REPORTS_UNREAD != 0
     }
 
     /// Its descriptor, to make the program's copies of.
@@ -129,12 +149,12 @@ impl Stream {
     }
 
     pub(crate) fn set_nonblocking(&self, nonblocking: bool) {
-        self.nonblocking.store(nonblocking, Relaxed);
-        let _ = self.inner.set_nonblocking(nonblocking);
+        self.inner.description().set_nonblocking(nonblocking);
     }
 
+    #[inline]
     pub(crate) fn is_nonblocking(&self) -> bool {
-        self.nonblocking.load(Relaxed)
+        self.inner.description().is_nonblocking()
     }
 
     /// Whether it was the connection of a life of the node's that is over.
@@ -168,23 +188,23 @@ impl Stream {
     }
 
     fn note_connected(&self) -> c_int {
-        self.phase.store(phase::CONNECTED, Relaxed);
+        self.set_phase(marks::CONNECTED);
         0
     }
 
     fn note_failed(&self, errno: Errno) -> Errno {
-        self.phase.store(phase::FAILED, Relaxed);
+        self.set_phase(marks::FAILED);
         errno
     }
 
     /// Whether the program has been told that there is no connection.
     pub(crate) fn has_failed(&self) -> bool {
-        self.phase.load(Relaxed) == phase::FAILED
+        self.phase() == marks::FAILED
     }
 
     /// Ends the connection, for calls that wait for it, too.
     pub(super) fn end(&self) {
-        self.phase.store(phase::DISSOLVED, Relaxed);
+        self.set_phase(marks::DISSOLVED);
         let _ = self.inner.disconnect();
     }
 
@@ -201,9 +221,9 @@ impl Stream {
     /// A further `connect`, which waits for the first one. True: there is nothing left of that, and
     /// another may be made.
     pub(crate) fn connect_again(&self) -> Outcome<bool> {
-        match self.phase.load(Relaxed) {
-            phase::CONNECTED => Err(Errno::ISCONN),
-            phase::FAILED => Ok(true),
+        match self.phase() {
+            marks::CONNECTED => Err(Errno::ISCONN),
+            marks::FAILED => Ok(true),
             _ if self.is_connecting() => match self.finish_connect(self.is_nonblocking()) {
                 Err(Errno::INPROGRESS) => Err(Errno::ALREADY),
                 finished => finished.map(|_| false),
@@ -258,7 +278,7 @@ impl Stream {
             nonblocking: flags & libc::MSG_DONTWAIT != 0,
             all: flags & libc::MSG_WAITALL != 0,
         };
-        let behind = self.peek_behind.load(Relaxed);
+        let behind = self.inner.description().peek_behind();
         let received = match usize::try_from(behind) {
             Ok(behind) if options.peek => self.inner.peek_behind(behind, buffers, options),
             _ => self.inner.receive_with(buffers, options),
@@ -285,8 +305,7 @@ impl Stream {
             true => behind.saturating_add(received),
             false => (behind - received).max(0),
         };
-        let change = |behind| (behind >= 0).then(|| moved(behind));
-        let _ = self.peek_behind.fetch_update(Relaxed, Relaxed, change);
+        self.inner.description().move_peek(moved);
     }
 
     /// Why nothing is received.
@@ -294,7 +313,7 @@ impl Stream {
     fn reason(&self, error: io::Error) -> Errno {
         match Errno::from(error) {
             // The program has ended the connection meanwhile.
-            Errno::CONNRESET if self.phase.load(Relaxed) == phase::DISSOLVED => Errno::PIPE,
+            Errno::CONNRESET if self.phase() == marks::DISSOLVED => Errno::PIPE,
             errno => errno,
         }
     }
@@ -397,7 +416,7 @@ impl Stream {
     }
 
     pub(crate) fn peer(&self) -> Outcome<SocketAddr> {
-        if self.is_connecting() || self.phase.load(Relaxed) == phase::FAILED {
+        if self.is_connecting() || self.phase() == marks::FAILED {
             return Err(Errno::NOTCONN);
         }
         let state = self.inner.info().map_err(Errno::from)?.state;
@@ -414,16 +433,25 @@ impl Stream {
             Meaning::ReceiveTimeout(span) => self.inner.set_read_timeout(limit(span)).map_err(Errno::from),
             Meaning::SendTimeout(span) => self.inner.set_write_timeout(limit(span)).map_err(Errno::from),
             Meaning::ReportUnread(on) => {
-                self.reports_unread.store(on, Relaxed);
+                let mark = if on { marks::REPORTS_UNREAD } else { 0 };
+                self.inner.description().change_marks(marks::REPORTS_UNREAD, mark);
                 Ok(())
             }
             Meaning::PeekBehind(bytes) => {
-                self.peek_behind.store(bytes, Relaxed);
+                self.inner.description().set_peek_behind(bytes);
                 Ok(())
             }
             // Its port is chosen.
             Meaning::ZeroCopy(_) | Meaning::LocalPorts(..) | Meaning::Nothing => Ok(()),
         }
+    }
+}
+
+/// The mark of a socket of a family.
+fn of_domain(domain: c_int) -> u32 {
+    match domain {
+        libc::AF_INET6 => marks::IPV6,
+        _ => 0,
     }
 }
 

@@ -5,7 +5,6 @@
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use toehold_node::Operation;
@@ -52,7 +51,7 @@ impl TcpStream {
     #[inline]
     pub fn receive_with(&self, buffers: &mut [IoSliceMut<'_>], options: ReceiveOptions) -> io::Result<usize> {
         let waits = !options.nonblocking && self.connection.waits();
-        let low_water = self.connection.low_water.load(Relaxed) as usize;
+        let low_water = self.connection.description.low_water() as usize;
         if waits && (options.all || low_water > 1) {
             let room: usize = buffers.iter().map(|buffer| buffer.len()).sum();
             let least = if options.all { room } else { room.min(low_water) };

@@ -3,11 +3,11 @@
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 use toehold_node::{
-    Direction, Guard, Holder, HolderError, Operation, Relayed, Shard, ShardHandle, SpinBudget,
+    Description, Direction, Guard, Holder, HolderError, Operation, Relayed, Shard, ShardHandle, SpinBudget,
 };
 use toehold_stack::{ConnectionId, Event, ReceiveFlags, SendFlags, Shutdown, SocketError};
 
@@ -27,24 +27,11 @@ const MOST_LEFT: u32 = 8;
 /// There is no channel of that number.
 const NO_CHANNEL: u32 = u32::MAX;
 
-/// How long calls wait; no time at all stands for ever.
-#[derive(Debug, Default)]
-pub(crate) struct Timeout(AtomicU64);
-
-impl Timeout {
-    pub(crate) fn set(&self, span: Option<Duration>) -> io::Result<()> {
-        if span.is_some_and(|span| span.is_zero()) {
-            return Err(invalid("cannot set a 0 duration timeout"));
-        }
-        let ns = span.map_or(0, |span| u64::try_from(span.as_nanos()).unwrap_or(u64::MAX));
-        self.0.store(ns, Relaxed);
-        Ok(())
-    }
-
-    pub(crate) fn get(&self) -> Option<Duration> {
-        Some(self.0.load(Relaxed))
-            .filter(|&ns| ns != 0)
-            .map(Duration::from_nanos)
+/// A span that calls may wait at most.
+pub(super) fn bounded(span: Option<Duration>) -> io::Result<Option<Duration>> {
+    match span.is_some_and(|span| span.is_zero()) {
+        true => Err(invalid("cannot set a 0 duration timeout")),
+        false => Ok(span),
     }
 }
 
@@ -54,9 +41,8 @@ pub(crate) struct Connection {
     pub(super) id: ConnectionId,
     /// Taken when it is dropped, and not before.
     holder: Option<Holder>,
-    pub(super) nonblocking: AtomicBool,
-    pub(super) read_timeout: Timeout,
-    pub(super) write_timeout: Timeout,
+    /// Whether calls wait and how long, for all processes that have the connection.
+    pub(super) description: Description,
     pub(super) spin: SpinBudget,
     /// The connection's channel, once this process knows of one.
     channel: AtomicU32,
@@ -64,8 +50,6 @@ pub(crate) struct Connection {
     piece: AtomicU32,
     /// Requests that were left in a row for others to serve.
     left: AtomicU32,
-    /// Bytes that a call which waits for any waits for.
-    pub(super) low_water: AtomicU32,
 }
 
 /// How a call goes about its bytes.
@@ -77,19 +61,23 @@ enum Way<'a> {
 }
 
 impl Connection {
-    pub(super) fn new(node: OnShard, id: ConnectionId, holder: Holder, low_water: u32) -> Self {
+    /// `low_water`: of a connection that is new.
+    pub(super) fn new(node: OnShard, id: ConnectionId, holder: Holder, low_water: Option<u32>) -> Self {
+        let handle = node.handle();
+        let description =
+            handle.map_or_else(|_| Description::private(), |handle| handle.description(&holder));
+        if let Some(low_water) = low_water {
+            description.set_low_water(low_water);
+        }
         Self {
             node,
             id,
             holder: Some(holder),
-            nonblocking: AtomicBool::new(false),
-            read_timeout: Timeout::default(),
-            write_timeout: Timeout::default(),
+            description,
             spin: SpinBudget::new(),
             channel: AtomicU32::new(NO_CHANNEL),
             piece: AtomicU32::new(PIECE as u32),
             left: AtomicU32::new(0),
-            low_water: AtomicU32::new(low_water),
         }
     }
 
@@ -184,7 +172,7 @@ impl Connection {
     /// Whether calls wait, unless they say otherwise.
     #[inline]
     pub(super) fn waits(&self) -> bool {
-        !self.nonblocking.load(Relaxed)
+        !self.description.is_nonblocking()
     }
 
     pub(super) fn receive(&self, buffer: &mut [u8], flags: ReceiveFlags, waits: bool) -> io::Result<usize> {

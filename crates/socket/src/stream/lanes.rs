@@ -3,7 +3,7 @@
 use std::io;
 
 use toehold_node::{
-    Direction, Lane, LaneLock, LaneState, Moved, Operation, Shard, ShardHandle, Subscription,
+    Description, Direction, Lane, LaneLock, LaneState, Moved, Operation, Shard, ShardHandle, Subscription,
 };
 use toehold_stack::{ConnectionId, Event, Instant, ReceiveFlags, SendFlags};
 
@@ -130,7 +130,7 @@ impl Connection {
             return Ok(true);
         }
         Ok(self
-            .finish(&mut shard, &mut operation, &self.write_timeout, true)?
+            .finish(&mut shard, &mut operation, Description::write_timeout, true)?
             .is_some())
     }
 
@@ -207,7 +207,8 @@ impl Connection {
                 if !waits {
                     return Err(would_block());
                 }
-                let deadline = *deadline.get_or_insert_with(|| node.deadline(self.read_timeout.get()));
+                let deadline =
+                    *deadline.get_or_insert_with(|| node.deadline(self.description.read_timeout()));
                 if !self.wait_on_lane(node, lane, deadline)? {
                     return Err(would_block());
                 }

@@ -1,11 +1,12 @@
 //! What the calls on a stream do with the lease.
 
 use std::io;
+use std::time::Duration;
 
-use toehold_node::{Direction, Guard, Operation, Shard};
+use toehold_node::{Description, Direction, Guard, Operation, Shard};
 use toehold_stack::{ReceiveFlags, SendFlags, SocketError};
 
-use super::connection::{Connection, PIECE, Timeout};
+use super::connection::{Connection, PIECE};
 use super::operations::{Receive, Send, must_wait};
 use crate::error::{from_socket, would_block};
 
@@ -26,7 +27,7 @@ impl Connection {
             self.node.settle(shard);
             return result.map_err(from_socket);
         }
-        self.finish(shard, &mut operation, &self.read_timeout, waits)?
+        self.finish(shard, &mut operation, Description::read_timeout, waits)?
             .unwrap_or(Err(SocketError::WouldBlock))
             .map_err(from_socket)
     }
@@ -38,13 +39,13 @@ impl Connection {
         &self,
         shard: &mut Guard<'_>,
         operation: &mut O,
-        timeout: &Timeout,
+        timeout: fn(&Description) -> Option<Duration>,
         waits: bool,
     ) -> io::Result<Option<O::Output>> {
         if !waits {
             return Ok(self.finish_without_waiting(shard, operation));
         }
-        let deadline = timeout.get().map(|span| {
+        let deadline = timeout(&self.description).map(|span| {
             shard.tick();
             shard.now + span
         });
@@ -154,7 +155,7 @@ impl Connection {
                 self.node.settle(shard);
                 Some(result)
             }
-            None => self.finish(shard, &mut operation, &self.write_timeout, waits)?,
+            None => self.finish(shard, &mut operation, Description::write_timeout, waits)?,
         };
         match result {
             Some(Ok(done)) => Ok(queued + done),

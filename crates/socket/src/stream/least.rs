@@ -48,7 +48,7 @@ impl Connection {
             self.node.settle(&mut shard);
             return Ok(());
         }
-        let deadline = self.read_timeout.get().map(|span| {
+        let deadline = self.description.read_timeout().map(|span| {
             shard.tick();
             shard.now + span.saturating_sub(began.elapsed())
         });

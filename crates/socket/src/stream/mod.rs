@@ -16,14 +16,13 @@ use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::{Shutdown, SocketAddr, ToSocketAddrs};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use toehold_node::{Holder, Relayed};
+use toehold_node::{Description, Holder, Relayed};
 use toehold_stack::{ConnectionId, Event, SendFlags, Settings};
 
-use self::connection::Connection;
+use self::connection::{Connection, bounded};
 use crate::error::{from_socket, invalid};
 use crate::node::{Node, OnShard, Shared};
 
@@ -149,7 +148,7 @@ impl TcpStream {
             shard.transmit();
             Ok((Event::Connection(id), (id, settings.receive_low_water())))
         })?;
-        Ok(Self::new(&node.shared, (shard, id), holder, low_water))
+        Ok(Self::new(&node.shared, (shard, id), holder, Some(low_water)))
     }
 
     /// A connection that this process has from now on.
@@ -157,7 +156,7 @@ impl TcpStream {
         node: &Arc<Shared>,
         (index, id): (u8, ConnectionId),
         holder: Holder,
-        low_water: u32,
+        low_water: Option<u32>,
     ) -> Self {
         let node = Arc::clone(node);
         let connection = Connection::new(OnShard { node, index }, id, holder, low_water);
@@ -168,8 +167,8 @@ impl TcpStream {
 
     /// The connection that a descriptor is, which another process, or the program that
     /// this process ran before, had by [`TcpStream::descriptor`] or [`TcpStream::into_fd`].
-    /// Processes that have the same connection share its bytes and settings, but not its
-    /// timeouts and its mode.
+    /// Processes that have the same connection share its bytes and settings, its timeouts and
+    /// its mode.
     ///
     /// # Errors
     ///
@@ -179,14 +178,9 @@ impl TcpStream {
         let (holder, sources) = node.shared.identify(descriptor)?;
         match sources[..] {
             [(shard, Event::Connection(id))] => {
-                let settings = node
-                    .shared
-                    .enter(shard)?
-                    .stack
-                    .settings(id)
-                    .map_err(from_socket)?;
-                let low_water = settings.receive_low_water();
-                Ok(Self::new(&node.shared, (shard, id), holder, low_water))
+                let there = node.shared.enter(shard)?.stack.settings(id);
+                there.map_err(from_socket)?;
+                Ok(Self::new(&node.shared, (shard, id), holder, None))
             }
             _ => Err(invalid("the descriptor is a listener, and no connection")),
         }
@@ -245,6 +239,12 @@ impl TcpStream {
     /// `NetworkDown` if the node is gone.
     pub fn relayed(&self) -> io::Result<Option<Relayed>> {
         self.connection.relayed()
+    }
+
+    /// What all who have the connection share of it beside its stack.
+    #[inline]
+    pub fn description(&self) -> &Description {
+        &self.connection.description
     }
 
     /// The node, the shard, and what it is there.
@@ -322,7 +322,8 @@ impl TcpStream {
     ///
     /// `InvalidInput` for a zero duration.
     pub fn set_read_timeout(&self, dur: Option<Duration>) -> io::Result<()> {
-        self.connection.read_timeout.set(dur)
+        self.connection.description.set_read_timeout(bounded(dur)?);
+        Ok(())
     }
 
     /// How long writing waits at most, as [`TcpStream::set_read_timeout`].
@@ -331,7 +332,8 @@ impl TcpStream {
     ///
     /// `InvalidInput` for a zero duration.
     pub fn set_write_timeout(&self, dur: Option<Duration>) -> io::Result<()> {
-        self.connection.write_timeout.set(dur)
+        self.connection.description.set_write_timeout(bounded(dur)?);
+        Ok(())
     }
 
     /// How long reading waits.
@@ -340,7 +342,7 @@ impl TcpStream {
     ///
     /// Never.
     pub fn read_timeout(&self) -> io::Result<Option<Duration>> {
-        Ok(self.connection.read_timeout.get())
+        Ok(self.connection.description.read_timeout())
     }
 
     /// How long writing waits.
@@ -349,7 +351,7 @@ impl TcpStream {
     ///
     /// Never.
     pub fn write_timeout(&self) -> io::Result<Option<Duration>> {
-        Ok(self.connection.write_timeout.get())
+        Ok(self.connection.description.write_timeout())
     }
 
     /// Whether calls fail with `WouldBlock` instead of waiting.
@@ -358,7 +360,7 @@ impl TcpStream {
     ///
     /// Never.
     pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
-        self.connection.nonblocking.store(nonblocking, Relaxed);
+        self.connection.description.set_nonblocking(nonblocking);
         Ok(())
     }
 }

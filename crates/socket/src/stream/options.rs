@@ -1,7 +1,6 @@
 //! Options of a stream, and what can be asked about it.
 
 use std::io;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use toehold_stack::{Info, Readiness, ReceiveFlags, SendFlags, Settings, SocketOption};
@@ -46,7 +45,7 @@ impl TcpStream {
         })?;
         if let SocketOption::ReceiveLowWater(_) = option {
             let bytes = self.settings()?.receive_low_water();
-            self.connection.low_water.store(bytes, Relaxed);
+            self.connection.description.set_low_water(bytes);
         }
         Ok(())
     }
@@ -389,6 +388,6 @@ impl TcpStream {
     ///
     /// Never.
     pub fn nonblocking(&self) -> io::Result<bool> {
-        Ok(self.connection.nonblocking.load(Relaxed))
+        Ok(self.connection.description.is_nonblocking())
     }
 }

@@ -440,6 +440,7 @@ impl Common<'_> {
         let handle = ShardHandle {
             lease: Leased::new(closing(pieces.lease, &self.closes_at), shard).with_farewell(leaving),
             channels,
+            descriptions: pieces.descriptions,
             signals: pieces.signals,
             parking: pieces.parking,
             bells,
