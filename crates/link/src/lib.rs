@@ -7,6 +7,7 @@ mod address_table;
 pub mod bridge;
 pub mod capture;
 mod checksum;
+pub mod credentials;
 mod frame;
 pub mod impair;
 pub mod interface;

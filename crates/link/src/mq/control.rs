@@ -3,17 +3,20 @@
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{
     self, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
     SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
 
+use super::access::SocketAccess;
 use super::quotas::Caller;
+use crate::credentials::{self, PeerCredentials};
 
 /// Most descriptors a message may bring.
 pub(super) const MAX_DESCRIPTORS: usize = 3;
@@ -28,12 +31,23 @@ fn socket() -> Result<OwnedFd, Errno> {
     net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, FLAGS, None)
 }
 
-/// A socket that others can dial at `path`, which must not exist yet.
+/// A socket at `path`, which must not exist yet. Those can dial it who may join the fabric that the
+/// path's directory is.
 pub(super) fn listen(path: &Path) -> Result<OwnedFd, Errno> {
     let address = SocketAddrUnix::new(path)?;
+    let (parent, name) = path.parent().zip(path.file_name()).ok_or(Errno::INVAL)?;
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let directory = rustix::fs::open(parent, flags, Mode::empty())?;
+    let access = SocketAccess::of(directory.as_fd())?;
     let socket = socket()?;
     net::bind(&socket, &address)?;
-    net::listen(&socket, BACKLOG)?;
+    let listening = access
+        .give(directory.as_fd(), name)
+        .and_then(|()| net::listen(&socket, BACKLOG));
+    if let Err(errno) = listening {
+        let _ = rustix::fs::unlinkat(&directory, name, AtFlags::empty());
+        return Err(errno);
+    }
     Ok(socket)
 }
 
@@ -55,18 +69,21 @@ pub(super) fn accept(listener: BorrowedFd<'_>) -> Result<Option<OwnedFd>, Errno>
     }
 }
 
-/// The user that runs the other end, as the kernel knows it.
-pub(super) fn peer_uid(socket: BorrowedFd<'_>) -> Result<u32, Errno> {
-    Ok(net::sockopt::socket_peercred(socket)?.uid.as_raw())
-}
-
 /// The process at the other end: the one that dialled, or the one that listened.
 pub(super) fn caller(socket: BorrowedFd<'_>) -> Result<Caller, Errno> {
-    let process = net::sockopt::socket_peercred(socket)?.pid.as_raw_nonzero();
+    let credentials = PeerCredentials::of(socket)?;
     Ok(Caller {
-        uid: peer_uid(socket)?,
-        process: u64::try_from(process.get()).ok(),
+        uid: credentials.uid,
+        process: credentials.pid.map(u64::from).or_else(|| foreign_process(socket)),
     })
+}
+
+/// Returns a number that tells a process of another PID namespace from others: the inode of its pidfd
+/// (`pidfs`, Linux 6.9), beyond all process numbers.
+fn foreign_process(socket: BorrowedFd<'_>) -> Option<u64> {
+    let pidfd = credentials::peer_pidfd(socket).ok().flatten()?;
+    let inode = rustix::fs::fstat(&pidfd).ok()?.st_ino;
+    Some(inode | 1 << 63)
 }
 
 /// Sends one packet with descriptors.

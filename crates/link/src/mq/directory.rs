@@ -48,6 +48,12 @@ pub enum DirectoryError {
     /// Something that is no socket has the socket's name.
     #[error("{0} exists and is not a socket; remove it")]
     NotASocket(PathBuf),
+    /// The socket cannot get the directory's group.
+    #[error(
+        "the node's socket cannot get the group of {0}, whose members may join; `chmod g+s {0}` passes it on to \
+         what is made there"
+    )]
+    Group(PathBuf),
     /// The path is too long for a Unix socket (107 bytes).
     #[error("{0} is too long for a Unix socket; choose a shorter directory")]
     PathTooLong(PathBuf),
@@ -168,6 +174,7 @@ impl Directory {
                 Ok((socket, Place { path, identity }))
             }
             Err(Errno::NAMETOOLONG) => Err(DirectoryError::PathTooLong(path)),
+            Err(Errno::PERM) => Err(DirectoryError::Group(self.path.clone())),
             Err(errno) => Err(DirectoryError::Listen {
                 path,
                 source: errno.into(),

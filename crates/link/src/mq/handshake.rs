@@ -17,6 +17,7 @@ use super::name::MemberName;
 use super::quotas::Caller;
 use super::record::PayloadView;
 use super::settings::{Gateway, JoinError, MAX_PAYLOAD, MAX_PAYLOAD_REGION, MeshSettings};
+use crate::credentials;
 use crate::steering::Steering;
 
 /// How long the other side may take for its next message.
@@ -65,7 +66,8 @@ impl Identity {
             mac: settings.mac,
             steering: settings.steering,
             incarnation,
-            uid: rustix::process::geteuid().as_raw(),
+            // Of users whom this user namespace does not know, none is the same.
+            uid: credentials::own_uid().unwrap_or(u32::MAX),
             ring_capacity: settings.ring_capacity,
             payload: payload.map_err(JoinError::Payload)?,
             gateway: settings.gateway,

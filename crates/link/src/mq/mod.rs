@@ -35,8 +35,10 @@
 //! | `acquaintance` | whom to dial again, and when |
 //! | `bell` | what wakes a sleeping node |
 //! | `control`, `directory`, `events` | sockets, their files, epoll |
+//! | `access` | who can connect to them |
 //! | `mesh` | membership and port in one process |
 
+mod access;
 mod acquaintance;
 mod activity;
 mod addresses;
@@ -74,6 +76,7 @@ mod statistics;
 mod tests;
 mod traffic;
 
+pub use self::access::{Reach, SocketAccess};
 pub use self::bell::Bell;
 pub use self::change::{Change, Departed, Joined, PeerDescriptors};
 pub use self::directory::{DirectoryError, socket_names};
