@@ -27,12 +27,17 @@ impl Transmitter for Nowhere {
 /// A stack, and this many connections over loopback: the ends that connected,
 /// and those that accepted. A window holds one block.
 fn connected(count: usize) -> (Stack, Vec<ConnectionId>, Vec<ConnectionId>) {
+    connected_in(BLOCKS, count)
+}
+
+/// Like [`connected`], with so many blocks.
+fn connected_in(blocks: u32, count: usize) -> (Stack, Vec<ConnectionId>, Vec<ConnectionId>) {
     let mut config = Config {
         ethernet: false,
         connections: 512,
         listeners: 4,
         time_wait_records: 16,
-        payload_blocks: BLOCKS,
+        payload_blocks: blocks,
         payload_block_len: BLOCK as u32,
         ..Config::default()
     };
@@ -184,13 +189,13 @@ fn what_nobody_reads_leaves_memory_for_who_comes_next() {
 
 #[test]
 fn who_held_its_share_is_told_when_others_give_memory_back() {
-    let (mut stack, senders, readers) = connected(2);
+    let (mut stack, senders, readers) = connected_in(16 * BLOCKS, 2);
     let alone = fill_alone(&mut stack, senders[0]);
     stack.abort(senders[0]).expect("it is there");
     stack.abort(readers[0]).expect("it is there");
     told(&mut stack);
     told(&mut stack);
-    let mut pairs = connected(3);
+    let mut pairs = connected_in(16 * BLOCKS, 3);
     let (stack, senders, readers) = (&mut pairs.0, &pairs.1, &pairs.2);
     fill_alone(stack, senders[0]);
     let beside = fill_alone(stack, senders[1]);

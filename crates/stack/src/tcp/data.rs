@@ -159,6 +159,8 @@ impl Tcp {
             };
             if queued < rest {
                 cx.counters.payload_memory_out += 1;
+                self.drop_what_is_ahead();
+                self.touch(index);
             }
             taken += queued;
         }

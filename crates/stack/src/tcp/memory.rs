@@ -1,11 +1,24 @@
-//! Payload memory that is scarce: what is kept for receiving, what one connection may hold of
-//! the rest, and who waits for more of it.
+//! Payload memory that is scarce: what each connection may always hold, what it may hold of the
+//! rest, and who waits for more.
 //!
-//! Connections that nobody reads would take all there is, and make those wait that somebody
-//! does read. No queue grows beyond half of what is still free: the more of them grow, the less
-//! each comes to hold, and there is always some left for who comes next. Of `n` that would take
-//! everything each gets one part of `n + 2`, and two parts stay free. (Dynamic thresholds:
-//! Choudhury and Hahne, IEEE/ACM Transactions on Networking 6(2), 1998.)
+//! A queue may always hold [`GUARANTEED`] bytes, whatever other queues hold. Memory for that is
+//! kept free: the *reserve*. It is two guarantees for each connection, one a direction, and at
+//! least half of the memory, because bytes that are queued cannot be taken back when more
+//! connections come. If the guarantees of all connections do not fit, each gets an equal share.
+//!
+//! What is above the reserve is for those that want more. No queue grows beyond half of it: the
+//! more of them grow, the less each comes to hold, and there is always some left for the next
+//! one. Of `n` that would take everything each gets one part of `n + 1`, and one part stays free.
+//! (Dynamic thresholds: Choudhury and Hahne, IEEE/ACM Transactions on Networking 6(2), 1998.)
+//!
+//! | free memory | a program may queue | windows |
+//! | --- | --- | --- |
+//! | above the reserve | half of what is above it | the same half, and one frame |
+//! | below the reserve | its guarantee | one frame |
+//! | an eighth of all memory below the reserve | its guarantee | its guarantee; what peers send beyond is dropped |
+//! | the last eighth | nothing | its guarantee |
+
+use toehold_shm::NONE;
 
 use super::channel::takes_more;
 use super::{Pcb, Tcp, flag};
@@ -16,7 +29,10 @@ use crate::socket::Change;
 const END: u32 = 1;
 const FIRST_INDEX: u32 = 2;
 
-/// Bytes of the largest frame. A reader may always have one on the way to it.
+/// Bytes that a queue may hold whatever others hold, as long as these fit for all connections.
+pub(crate) const GUARANTEED: u32 = 16 << 10;
+
+/// Bytes of the largest frame. A reader may have one on the way to it unless memory is nearly out.
 const LARGEST_FRAME: u32 = 1 << 16;
 
 /// Most programs that one round tells of memory. Who is not told in this round
@@ -24,9 +40,9 @@ const LARGEST_FRAME: u32 = 1 << 16;
 const MOST_WAKES: u32 = 64;
 
 impl Tcp {
-    /// Blocks programs may fill with what they send.
+    /// Blocks that programs may fill with what they send, guarantees included.
     ///
-    /// The last quarter of payload memory is kept for what arrives: otherwise two
+    /// The last eighth of payload memory is kept for what arrives: otherwise two
     /// stacks whose memory is full of what the other one has no room for would
     /// wait for each other for ever. Of little memory it is more: one frame of a stack to itself
     /// has to find room for as long as another one is not read.
@@ -34,20 +50,61 @@ impl Tcp {
     fn queueable_blocks(&self) -> u32 {
         let capacity = self.payload.capacity();
         let frames = 2 * (LARGEST_FRAME / self.payload.block_len() as u32 + 1);
-        let kept = (capacity / 4).max(frames.min(capacity / 2));
+        let kept = (capacity / 8).max(frames.min(capacity / 2));
         self.payload.free_blocks().saturating_sub(kept)
+    }
+
+    /// Blocks that are kept free for the guarantees of all connections.
+    ///
+    /// A sixteenth of the memory is for everybody, even when guarantees would take all of it:
+    /// many connections that are idle do not make one slow that is not.
+    #[inline]
+    fn reserve(&self) -> u32 {
+        let capacity = self.payload.capacity();
+        let guarantees = self.pcbs.len().saturating_mul(2 * self.guarantee_blocks());
+        guarantees.max(capacity / 2).min(capacity - capacity / 16)
+    }
+
+    /// Blocks of a guarantee while all of them fit.
+    #[inline]
+    fn guarantee_blocks(&self) -> u32 {
+        (GUARANTEED / self.payload.block_len() as u32).max(1)
+    }
+
+    /// Bytes that a queue may hold whatever others do: at least a block.
+    #[inline]
+    fn guarantee(&self) -> u32 {
+        let capacity = self.payload.capacity();
+        let queues = self.pcbs.len().saturating_mul(2);
+        let mut blocks = self.guarantee_blocks();
+        if queues.saturating_mul(blocks) > capacity {
+            blocks = (capacity / queues.max(1)).clamp(1, blocks);
+        }
+        blocks * self.payload.block_len() as u32
     }
 
     /// Bytes that one queue may hold, for as long as so much is free.
     #[inline]
     fn share(&self) -> usize {
-        self.queueable_blocks().div_ceil(2) as usize * self.payload.block_len()
+        let above = self.payload.free_blocks().saturating_sub(self.reserve());
+        above.div_ceil(2) as usize * self.payload.block_len()
+    }
+
+    /// Whether so little is left that what goes beyond guarantees is not even kept.
+    #[inline]
+    pub(super) fn is_scarce(&self) -> bool {
+        let margin = self.payload.capacity() / 8;
+        self.payload.free_blocks() <= self.reserve().saturating_sub(margin)
     }
 
     /// How many more bytes a connection's program may queue for sending.
     #[inline]
     pub(crate) fn queueable(&self, index: u32) -> usize {
-        self.share().saturating_sub(self.pcbs[index].send_queue.len())
+        let mut most = self.share();
+        if most < GUARANTEED as usize && self.queueable_blocks() > 0 {
+            most = most.max(self.guarantee() as usize);
+        }
+        most.saturating_sub(self.pcbs[index].send_queue.len())
     }
 
     /// Whether a connection's program may queue any bytes.
@@ -59,10 +116,14 @@ impl Tcp {
     /// Bytes that a connection's receive queue may come to hold.
     #[inline]
     pub(crate) fn receive_limit(&self, pcb: &Pcb) -> u32 {
-        let share = self.share().max(LARGEST_FRAME as usize);
-        pcb.settings
-            .receive_buffer
-            .min(share.min(u32::MAX as usize) as u32)
+        let mut share = self.share().min(u32::MAX as usize) as u32;
+        if share < LARGEST_FRAME {
+            share = share.max(match self.is_scarce() {
+                true => self.guarantee(),
+                false => LARGEST_FRAME,
+            });
+        }
+        pcb.settings.receive_buffer.min(share)
     }
 
     /// Bytes that a connection's receive queue still has room for.
@@ -73,15 +134,30 @@ impl Tcp {
     }
 
     /// Whether what has come for a connection may be kept. Peers were told of more room, all
-    /// together, than there is: what is left when they all use it is for those who read.
+    /// together, than there is: the guarantees of others are not for those that use all of it.
     #[inline]
     pub(super) fn may_keep(&self, index: u32) -> bool {
-        let free = self.payload.free_blocks();
-        if free >= self.payload.capacity() / 8 {
-            return true;
+        !self.is_scarce() || self.pcbs[index].receive_queue.len() < self.guarantee() as usize
+    }
+
+    /// Takes back what was received ahead of gaps by those that hold more than their guarantee:
+    /// their peers send it again. A single byte far ahead holds all of the memory before it.
+    /// Costs a compare if no range has come since it last did so.
+    #[cold]
+    pub(super) fn drop_what_is_ahead(&mut self) {
+        if self.ranges.len() > self.shard[0].ranges_left {
+            let most = self.guarantee_blocks();
+            let greedy = self.pcbs.iter_live().filter(|(_, pcb)| pcb.ranges != NONE);
+            let greedy: Vec<u32> = greedy
+                .filter(|(_, pcb)| pcb.receive_queue.blocks() > most)
+                .map(|(index, _)| index)
+                .collect();
+            for index in greedy {
+                self.touch(index);
+                self.drop_ranges(index);
+            }
         }
-        let held = self.pcbs[index].receive_queue.len();
-        held == 0 || held < (free / 2) as usize * self.payload.block_len()
+        self.shard[0].ranges_left = self.ranges.len();
     }
 
     /// Has a connection's program told when there is memory again, after those
@@ -93,6 +169,7 @@ impl Tcp {
         }
         if self.shard[0].memory_waiters == 0 {
             self.press();
+            self.drop_what_is_ahead();
             self.touch(index);
         }
         let free = self.queueable_blocks();

@@ -114,6 +114,9 @@ struct Shard {
     /// last looked through, and how much of it did not.
     memory_first_passed: u32,
     memory_too_little: u32,
+    /// Ranges that were left when memory was last taken back from those ahead of gaps.
+    ranges_left: u32,
+    unused: u32,
     /// What is being changed, see `mend`.
     suspect: u64,
     /// Up to where new data was last about to be sent, above it whose, see `mend`.
@@ -259,6 +262,8 @@ impl Tcp {
                 memory_waiters_tail: 0,
                 memory_first_passed: 0,
                 memory_too_little: 0,
+                ranges_left: 0,
+                unused: 0,
                 suspect: 0,
                 sending: 0,
                 late: Late::default(),

@@ -40,11 +40,10 @@ impl Tcp {
         if !fin && self.is_kept(index, start, end) {
             return;
         }
-        let scarce = self.payload.free_blocks() < self.payload.capacity() / 8;
         let pcb = &self.pcbs[index];
         let head = pcb.rcv_nxt - pcb.receive_queue.len() as u32;
         let offset = start.distance(head) as usize;
-        if scarce {
+        if self.is_scarce() {
             cx.counters.tcp_out_of_order_drops += 1;
             return;
         }
