@@ -240,11 +240,10 @@ fn printed_page_has_no_text_on_other_text() {
         assert!(words > 200, "{words} words on paper of {size}");
         for page in &pages {
             for (index, word) in page.iter().enumerate() {
-                let covers = page[index + 1..].iter().find(|other| word.is_under(other));
-                assert!(
-                    covers.is_none(),
-                    "{word:?} and {covers:?} lie on one another on paper of {size}"
-                );
+                let mut others = page[index + 1..].iter();
+                let covers = others.find(|other| word.is_under(other)).map(|other| &other.text);
+                let text = &word.text;
+                assert_eq!(covers, None, "lies on {text:?} on paper of {size}");
             }
         }
     }
