@@ -32,6 +32,7 @@ pub mod xdp;
 pub use frame::{Checksum, Fence, MIN_PRIVATE, Offload, Received, Transmit, TransmitError, Transmitter};
 pub use watch::Watch;
 
+use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
@@ -139,6 +140,20 @@ pub enum NeighborChange {
     /// The node with this hardware address is gone, with all it knew: whoever
     /// answers at this address later is another one, or another life of it.
     Left([u8; 6]),
+    /// The fabric gave a node that is there an IP address: no other node may claim it.
+    Bound {
+        /// The node's hardware address.
+        mac: [u8; 6],
+        /// The IP address.
+        address: IpAddr,
+    },
+    /// The node that the fabric gave an IP address is gone: nobody answers at it.
+    Unbound {
+        /// The hardware address that the node had.
+        mac: [u8; 6],
+        /// The IP address.
+        address: IpAddr,
+    },
 }
 
 impl<L: Link + ?Sized> Link for Box<L> {

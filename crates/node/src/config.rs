@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use toehold_link::Capabilities;
 use toehold_link::impair::ImpairSettings;
-use toehold_link::mq::Quotas;
+use toehold_link::mq::{Bound, Quotas};
 use toehold_link::steering::MAX_SHARDS;
 use toehold_stack::{Config, DemuxStrategy, TcpConfig};
 
@@ -114,6 +114,14 @@ impl NodeConfig {
             seed: None,
             kernel: None,
         }
+    }
+
+    /// The IP addresses that it has.
+    pub(crate) fn bound(&self) -> Bound {
+        Bound::new(
+            self.ipv4.map(|(address, _)| address),
+            self.ipv6.map(|(address, _)| address),
+        )
     }
 
     /// The node's name.

@@ -19,6 +19,7 @@ use toehold_stack::Config;
 use crate::config::NodeConfig;
 use crate::driver::Driver;
 use crate::error::NodeError;
+use crate::fabric::Fabric;
 use crate::memory::{Layout, Pieces};
 use crate::placement::Placement;
 use crate::shard::{Bells, Leaving, NodeLink, Resters, Shard, Wakes};
@@ -62,6 +63,8 @@ impl LocalNode {
         settings.ring_capacity = config.ring_capacity;
         settings.max_peers = config.max_peers;
         settings.quotas = config.quotas;
+        settings.bound = config.bound();
+        settings.registry = Fabric::registry_in(fabric);
         if let Some(impair) = config.impair {
             // Impaired frames are copies: there is nothing to be read in place.
             let mut mesh = Mesh::join(&settings)?;

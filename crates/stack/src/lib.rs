@@ -206,7 +206,7 @@ impl Stack {
         self.neighbor_events(now);
     }
 
-    fn neighbor_events(&mut self, now: Instant) {
+    pub(crate) fn neighbor_events(&mut self, now: Instant) {
         while let Some(event) = self.ip.next_event() {
             let (tcp, mut cx) = self.split(now);
             tcp.neighbor_event(&mut cx, event);

@@ -400,6 +400,11 @@ impl Membership {
             .add(control.as_fd(), Source::Peer { slot, generation })
             .map_err(|_| Refusal::NoResources)?;
         let introduction = offer.introduction;
+        let registry = self.registry.as_ref();
+        let bound = registry.map(|registry| {
+            let Introduction { name, mac, .. } = &introduction;
+            registry.look_up(&name.node, *mac, caller.uid)
+        });
         self.changes.push_back(Change::Joined(Box::new(Joined {
             slot,
             generation,
@@ -407,6 +412,7 @@ impl Membership {
             mac: introduction.mac,
             steering: introduction.steering,
             incarnation: introduction.incarnation,
+            bound: bound.unwrap_or_default(),
             same_user: caller.uid == self.identity.uid,
             shares_payload: self.identity.payload_for(caller.uid).is_some(),
             payload: introduction.payload,

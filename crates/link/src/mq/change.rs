@@ -4,6 +4,7 @@ use std::os::fd::OwnedFd;
 
 use rustix::io::Errno;
 
+use super::identity::Bound;
 use super::name::NodeName;
 use super::settings::Gateway;
 use super::statistics::Loss;
@@ -41,6 +42,8 @@ pub struct Joined {
     pub steering: Steering,
     /// Which life of the node this is.
     pub incarnation: u64,
+    /// The addresses that the fabric gave it.
+    pub bound: Bound,
     /// Whether it runs as the same user.
     pub same_user: bool,
     /// Whether it can read this node's payload memory.

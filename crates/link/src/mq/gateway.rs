@@ -5,7 +5,7 @@
 //! from beyond one gateway goes to no other, so that a frame never goes round; but between ports
 //! of bridges it does, who see to that themselves.
 
-use super::peer::{Polled, count};
+use super::peer::{Beyond, Polled, count};
 use super::port::Port;
 use super::settings::Gateway;
 use super::state::PeerRecord;
@@ -85,30 +85,10 @@ impl Port {
         budget: usize,
         handler: &mut dyn FnMut(&Received<'_>),
     ) -> Polled {
-        let own = self.config.mac;
-        let is_barred = self.config.gateway != 0 && self.is_barred(slot);
-        let (record, members) = self.state.split(slot);
-        let Some(mut peer) = record.and_then(|record| self.mappings.peer_of(record, slot)) else {
-            return Polled::default();
+        let beyond = Beyond {
+            own: self.config.mac,
+            is_barred: self.config.gateway != 0 && self.is_barred(slot),
         };
-        let gateway = peer.record.mac();
-        let mut forged = 0;
-        let mut judge = |frame: &Received<'_>| {
-            let source = frame.private.get(6..).and_then(<[u8]>::first_chunk).copied();
-            let honest = source.is_some_and(|source: [u8; 6]| {
-                let is_other = source[0] & 1 == 0 && source != own && !members.has(source);
-                source == gateway || (is_other && !is_barred)
-            });
-            match honest {
-                true => handler(frame),
-                false => forged += 1,
-            }
-        };
-        let polled = peer.poll(budget, own, &mut self.private, &mut judge);
-        count(&mut peer.record.statistics.forged, forged);
-        if polled.frames != 0 && !peer.mapping.rings.is_fenced_for() {
-            self.state.head_mut().released.insert(slot);
-        }
-        polled
+        self.poll_peer(slot, budget, Some(beyond), handler)
     }
 }

@@ -19,6 +19,7 @@ use super::change::{Change, Departed, PeerDescriptors};
 use super::directory::{Directory, Place};
 use super::events::{Events, Source};
 use super::handshake::{Handshake, Identity, SharedPayload};
+use super::identity::Registry;
 use super::members::Members;
 use super::message::Refusal;
 use super::name::{MemberName, NodeName};
@@ -63,6 +64,7 @@ pub struct Membership {
     pub(super) identity: Identity,
     pub(super) members: Members,
     pub(super) quotas: Quotas,
+    pub(super) registry: Option<Registry>,
     /// Not told yet: at most two for each slot, see [`Membership::has_room`].
     pub(super) changes: VecDeque<Change>,
     pub(super) belfry: Belfry,
@@ -113,6 +115,7 @@ impl Membership {
         Ok(Membership {
             members: Members::new(settings.max_peers),
             quotas: settings.quotas,
+            registry: settings.registry.clone(),
             changes: VecDeque::new(),
             identity,
             belfry,

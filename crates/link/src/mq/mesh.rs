@@ -12,7 +12,7 @@ use super::name::NodeName;
 use super::peer;
 use super::port::Port;
 use super::settings::{JoinError, MeshSettings};
-use super::statistics::{Loss, MembershipStatistics, PeerInfo, PortStatistics};
+use super::statistics::{Conflict, Loss, MembershipStatistics, PeerInfo, PortStatistics};
 use crate::steering::Flow;
 use crate::{
     Capabilities, Fence, Link, NeighborChange, Received, Transmit, TransmitError, Transmitter, Watch,
@@ -138,6 +138,11 @@ impl Mesh {
     /// What was not sent, and why.
     pub fn port_statistics(&self) -> PortStatistics {
         self.port.statistics()
+    }
+
+    /// The claim of an address that was refused last, if any was.
+    pub fn conflict(&self) -> Option<Conflict> {
+        self.port.conflict()
     }
 
     /// How the last peer was lost.

@@ -15,7 +15,8 @@
 //!
 //! Everything a peer writes, into memory or into the control connection, is
 //! taken for hostile: checked, counted, and answered by cutting the link to that
-//! peer alone. This module never waits for a peer, and never looks at IP.
+//! peer alone. This module never waits for a peer. Of IP it knows which addresses the fabric gave
+//! its members, and lets no frame claim another member's (`identity`).
 //!
 //! | file | what |
 //! | --- | --- |
@@ -27,6 +28,7 @@
 //! | `peer`, `record` | frames in and out of a pair of rings; their layout |
 //! | `gateway` | what crosses to who is no member, and from there |
 //! | `slots`, `addresses` | sets of peers; who has an address |
+//! | `identity` | whose IP addresses are whose, and what no frame may claim |
 //! | `position` | fences |
 //! | `membership`, `members` | who is a peer, and how it is lost |
 //! | `calls`, `handshake`, `message` | dialling and answering; what is checked; its layout |
@@ -54,6 +56,7 @@ mod events;
 pub mod fuzzing;
 mod gateway;
 mod handshake;
+mod identity;
 mod mapping;
 mod members;
 mod membership;
@@ -80,6 +83,7 @@ pub use self::access::{Reach, SocketAccess};
 pub use self::bell::Bell;
 pub use self::change::{Change, Departed, Joined, PeerDescriptors};
 pub use self::directory::{DirectoryError, socket_names};
+pub use self::identity::{Bound, Registry};
 pub use self::mapping::{MapError, Mapping};
 pub use self::membership::Membership;
 pub use self::mesh::Mesh;
@@ -89,4 +93,6 @@ pub use self::port::{Port, PortError};
 pub use self::quotas::Quotas;
 pub use self::record::BadRecord;
 pub use self::settings::{Gateway, JoinError, MeshSettings, PortConfig};
-pub use self::statistics::{Loss, MembershipStatistics, PeerInfo, PeerState, PeerStatistics, PortStatistics};
+pub use self::statistics::{
+    Conflict, Loss, MembershipStatistics, PeerInfo, PeerState, PeerStatistics, PortStatistics,
+};

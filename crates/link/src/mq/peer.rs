@@ -4,12 +4,13 @@ use toehold_shm::ring::{Consumer, Producer, ReserveError};
 use toehold_shm::{MAX_PARTS, PayloadArea};
 use zerocopy::IntoBytes;
 
+use super::identity::{Bound, Claim, Origin};
 use super::mapping::Mapping;
 use super::record::{
     self, Ends, HEADER_LEN, Header, INLINE, MAX_REFERENCED_HEADERS, MIN_FRAME, Private, REFERENCE_FROM,
     REFERENCE_LEN, REFERENCED, Reference,
 };
-use super::state::{Offence, PeerRecord};
+use super::state::{Known, Offence, PeerRecord};
 use super::statistics::PeerStatistics;
 use crate::{Received, Transmit};
 
@@ -36,6 +37,67 @@ pub(super) struct Polled {
     pub(super) offence: Option<Offence>,
     /// It hung up, and all its frames are taken.
     pub(super) is_over: bool,
+    /// Frames of these that were not taken, and what the last of them claimed.
+    pub(super) refused: Option<(usize, Claim)>,
+}
+
+impl Polled {
+    #[cold]
+    fn refuse(&mut self, claim: Claim) {
+        let before = self.refused.map_or(0, |(frames, _)| frames);
+        self.refused = Some((before + 1, claim));
+    }
+}
+
+/// Which frames of a peer are taken, and by what.
+pub(super) struct Taker<'a, 'b> {
+    pub(super) known: Known<'a>,
+    /// What the peer leads to, if it is a gateway.
+    pub(super) beyond: Option<Beyond>,
+    pub(super) handler: &'a mut (dyn FnMut(&Received<'_>) + 'b),
+}
+
+/// What is beyond a gateway.
+#[derive(Clone, Copy)]
+pub(super) struct Beyond {
+    /// This node's hardware address.
+    pub(super) own: [u8; 6],
+    /// Nothing of it is taken: this node leads to others itself.
+    pub(super) is_barred: bool,
+}
+
+impl Taker<'_, '_> {
+    /// Hands a frame over that claims nothing that is another member's.
+    #[inline]
+    fn take(&mut self, frame: &Received<'_>, (mac, bound): ([u8; 6], Bound)) -> Result<(), Claim> {
+        let bindings = self.known.bindings;
+        let origin = Origin { mac, bound, bindings };
+        if !origin.is_plain(frame) {
+            self.judge(frame, &origin)?;
+        }
+        (self.handler)(frame);
+        Ok(())
+    }
+
+    #[inline(never)]
+    fn judge(&self, frame: &Received<'_>, origin: &Origin<'_>) -> Result<(), Claim> {
+        let Some(beyond) = self.beyond else {
+            return origin.judge(frame);
+        };
+        let source = frame.private.get(6..).and_then(<[u8]>::first_chunk::<6>);
+        match source {
+            Some(source) if *source == origin.mac => origin.judge(frame),
+            Some(source)
+                if source[0] & 1 == 0
+                    && *source != beyond.own
+                    && !beyond.is_barred
+                    && !self.known.addresses.has(*source) =>
+            {
+                origin.judge_beyond(frame)
+            }
+            _ => Err(Claim::Mac),
+        }
+    }
 }
 
 impl Peer<'_> {
@@ -167,13 +229,14 @@ impl Peer<'_> {
         budget: usize,
         own: [u8; 6],
         private: &mut Private,
-        handler: &mut dyn FnMut(&Received<'_>),
+        taker: &mut Taker<'_, '_>,
     ) -> Polled {
         let Peer { record, mapping } = self;
         let ends = Ends {
             sender: record.mac(),
             receiver: own,
         };
+        let from = (record.mac(), record.bound());
         let PeerRecord {
             incoming, statistics, ..
         } = &mut **record;
@@ -199,7 +262,9 @@ impl Peer<'_> {
             match record::open(&record, &ends, mapping.payload.as_ref(), private) {
                 Ok(frame) => {
                     unreleased += frame.len();
-                    handler(&frame);
+                    if let Err(claim) = taker.take(&frame, from) {
+                        polled.refuse(claim);
+                    }
                 }
                 Err(bad) => {
                     polled.offence = Some(Offence::Record(bad));

@@ -15,7 +15,7 @@ use super::mapping::{MapError, Mapping, Mappings};
 use super::record::Private;
 use super::settings::{MAX_PEERS, PortConfig};
 use super::state::{Offence, State};
-use super::statistics::{PeerInfo, PortStatistics};
+use super::statistics::{Conflict, PeerInfo, PortStatistics};
 use crate::Capabilities;
 
 /// A process's handle of its node's port.
@@ -80,7 +80,7 @@ impl Port {
         }
         let mut state = State::carve(carver, max_peers)?;
         if carver.is_fresh() {
-            state.head_mut().config = *config;
+            state.begin(*config);
             state.head_mut().rings_held = bell.held();
         } else if state.head().config != *config {
             return Err(PortError::Mismatch);
@@ -253,6 +253,11 @@ impl Port {
             .addresses()
             .of_node(mac)
             .any(|slot| gateways.contains(slot))
+    }
+
+    /// The claim of an address that was refused last, if any was.
+    pub fn conflict(&self) -> Option<Conflict> {
+        self.state.conflict()
     }
 
     /// What was not sent, and why.

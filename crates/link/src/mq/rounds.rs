@@ -1,7 +1,7 @@
 //! Rounds over the peers: whose frames are taken, and in which order.
 
 use super::activity::{FEW, LOOKS};
-use super::peer::Polled;
+use super::peer::{Beyond, Polled, Taker};
 use super::port::Port;
 use super::state::{Offence, PeerRecord};
 use crate::Received;
@@ -113,14 +113,41 @@ impl Port {
         if self.state.head().gateways.contains(slot) {
             let polled = self.poll_gateway(slot, left, handler);
             round.add(slot, polled);
-        } else if let Some(mut peer) = self.mappings.peer(&mut self.state, slot) {
-            let polled = peer.poll(left, self.config.mac, &mut self.private, handler);
-            let fenced = peer.mapping.rings.is_fenced_for();
-            if polled.frames != 0 && !fenced {
-                self.state.head_mut().released.insert(slot);
-            }
+        } else {
+            let polled = self.poll_peer(slot, left, None, handler);
             round.add(slot, polled);
         }
+    }
+
+    /// Takes frames of a peer that claim nothing that is another member's. `beyond`: what the peer
+    /// leads to.
+    #[inline(always)]
+    pub(super) fn poll_peer(
+        &mut self,
+        slot: u16,
+        budget: usize,
+        beyond: Option<Beyond>,
+        handler: Handler<'_>,
+    ) -> Polled {
+        let own = self.config.mac;
+        let (record, known) = self.state.split(slot);
+        let Some(mut peer) = record.and_then(|record| self.mappings.peer_of(record, slot)) else {
+            return Polled::default();
+        };
+        let mut taker = Taker {
+            known,
+            beyond,
+            handler,
+        };
+        let polled = peer.poll(budget, own, &mut self.private, &mut taker);
+        let fenced = peer.mapping.rings.is_fenced_for();
+        if polled.frames != 0 && !fenced {
+            self.state.head_mut().released.insert(slot);
+        }
+        if let Some((frames, claim)) = polled.refused {
+            self.state.refuse_claim(slot, frames, claim);
+        }
+        polled
     }
 
     #[inline]

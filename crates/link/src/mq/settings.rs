@@ -7,6 +7,7 @@ use toehold_shm::PayloadArea;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::directory::DirectoryError;
+use super::identity::{Bound, Registry};
 use super::name::{MemberName, NodeName};
 use super::port::PortError;
 use super::quotas::Quotas;
@@ -58,6 +59,10 @@ pub struct PortConfig {
     pub max_peers: u16,
     /// See [`Gateway`].
     pub gateway: u16,
+    /// The IP addresses that the fabric gave the node.
+    pub bound: Bound,
+    /// No padding lies between this and what follows.
+    pub reserved: u32,
 }
 
 impl PortConfig {
@@ -131,6 +136,10 @@ pub struct MeshSettings {
     pub gateway: Gateway,
     /// How many peers one user and one process can have of these.
     pub quotas: Quotas,
+    /// The IP addresses that the fabric gave the node, which no peer may claim.
+    pub bound: Bound,
+    /// What knows the addresses of its peers. Without it they have none, and each may claim any.
+    pub registry: Option<Registry>,
 }
 
 impl MeshSettings {
@@ -159,6 +168,8 @@ impl MeshSettings {
             incarnation: None,
             gateway: Gateway::None,
             quotas: Quotas::NONE,
+            bound: Bound::default(),
+            registry: None,
         }
     }
 
@@ -204,6 +215,8 @@ impl MeshSettings {
             ring_capacity: self.ring_capacity as u32,
             max_peers: self.max_peers as u16,
             gateway: self.gateway as u16,
+            bound: self.bound,
+            reserved: 0,
         }
     }
 }

@@ -10,6 +10,7 @@ mod mend;
 
 use core::sync::atomic::Ordering::Release;
 use core::sync::atomic::compiler_fence;
+use std::net::IpAddr;
 
 use toehold_shm::ring::{ConsumerState, Corrupt, ProducerState};
 use toehold_shm::{Carver, OutOfMemory, Table};
@@ -18,19 +19,18 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use super::activity::{Activity, FEW};
 use super::addresses::{Addresses, pack, pack_shard};
 use super::change::Joined;
+use super::identity::{Bindings, Bound, Claim};
 use super::name::{MAX_NAME, NodeName};
+use super::peer::count;
 use super::record::BadRecord;
 use super::settings::{Gateway, MAX_PEERS, PortConfig};
 use super::slots::Slots;
-use super::statistics::{Loss, PeerInfo, PeerState, PeerStatistics, PortStatistics};
+use super::statistics::{Conflict, Loss, PeerInfo, PeerState, PeerStatistics, PortStatistics};
 use crate::NeighborChange;
 use crate::steering::Steering;
 
 /// Changes kept for a driver that does not ask; then the oldest are forgotten.
-const MAX_CHANGES: usize = 4 * MAX_PEERS;
-
-/// The mark of a peer that joined among the changes; its address is below.
-const JOINED: u64 = 1 << 48;
+const MAX_CHANGES: usize = 8 * MAX_PEERS;
 
 /// What there is once.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
@@ -65,8 +65,67 @@ pub(super) struct Head {
     /// Rings of which none was lost, if no more came in one go.
     pub(super) rings_held: u32,
     unused: u32,
+    /// The claim that was refused last.
+    conflict: ConflictRecord,
     /// Slots of the peers that frames are exchanged with, in no order.
     slots: [u16; MAX_PEERS],
+}
+
+/// A [`Conflict`].
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+struct ConflictRecord {
+    count: u64,
+    address: [u8; 16],
+    owner: [u8; 6],
+    is_ipv4: u8,
+    name_len: u8,
+    name: [u8; MAX_NAME],
+    unused: u8,
+}
+
+/// A [`NeighborChange`].
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+struct ChangeRecord {
+    /// Of a change of an address; one of IPv4 as IPv6 has it.
+    address: [u8; 16],
+    mac: [u8; 6],
+    kind: u16,
+}
+
+impl ChangeRecord {
+    fn new(change: NeighborChange) -> ChangeRecord {
+        let (kind, mac, address) = match change {
+            NeighborChange::Joined(mac) => (0, mac, None),
+            NeighborChange::Left(mac) => (1, mac, None),
+            NeighborChange::Bound { mac, address } => (2, mac, Some(address)),
+            NeighborChange::Unbound { mac, address } => (3, mac, Some(address)),
+        };
+        ChangeRecord {
+            address: address.map_or([0; 16], in_ipv6),
+            mac,
+            kind,
+        }
+    }
+
+    fn change(&self) -> NeighborChange {
+        let mac = self.mac;
+        let address = IpAddr::from(self.address).to_canonical();
+        match self.kind {
+            0 => NeighborChange::Joined(mac),
+            2 => NeighborChange::Bound { mac, address },
+            3 => NeighborChange::Unbound { mac, address },
+            _ => NeighborChange::Left(mac),
+        }
+    }
+}
+
+fn in_ipv6(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
+        IpAddr::V6(address) => address.octets(),
+    }
 }
 
 /// A slot for a peer.
@@ -101,7 +160,9 @@ pub(super) struct PeerRecord {
     /// How many shards its node has.
     shards: u8,
     steering_key: [u8; 16],
-    unused: [u8; 24],
+    /// The IP addresses that the fabric gave it.
+    bound: Bound,
+    unused: [u8; 4],
 }
 
 const _: () = {
@@ -192,7 +253,8 @@ impl PeerRecord {
             name,
             shards: joined.steering.count,
             steering_key: joined.steering.key,
-            unused: [0; 24],
+            bound: joined.bound,
+            unused: [0; 4],
         }
     }
 
@@ -240,6 +302,12 @@ impl PeerRecord {
     #[inline]
     pub(super) fn mac(&self) -> [u8; 6] {
         self.mac
+    }
+
+    /// The IP addresses that the fabric gave the peer.
+    #[inline]
+    pub(super) fn bound(&self) -> Bound {
+        self.bound
     }
 
     /// How connections are spread over the shards of the peer's node.
@@ -297,7 +365,16 @@ pub(super) struct State {
     records: Table<PeerRecord>,
     /// Of the live peers.
     addresses: Addresses,
-    changes: Table<u64>,
+    /// Of the live peers and of the node itself.
+    bindings: Bindings,
+    changes: Table<ChangeRecord>,
+}
+
+/// Who has which addresses.
+#[derive(Clone, Copy)]
+pub(super) struct Known<'a> {
+    pub(super) addresses: &'a Addresses,
+    pub(super) bindings: &'a Bindings,
 }
 
 impl State {
@@ -305,7 +382,8 @@ impl State {
         Table::<Head>::bytes_needed(1)
             + Table::<PeerRecord>::bytes_needed(max_peers)
             + Addresses::bytes_needed(max_peers)
-            + Table::<u64>::bytes_needed(MAX_CHANGES)
+            + Bindings::bytes_needed(max_peers)
+            + Table::<ChangeRecord>::bytes_needed(MAX_CHANGES)
     }
 
     pub(super) fn carve(carver: &mut Carver, max_peers: usize) -> Result<State, OutOfMemory> {
@@ -313,6 +391,7 @@ impl State {
             head: carver.table(1)?,
             records: carver.table(max_peers)?,
             addresses: Addresses::carve(carver, max_peers)?,
+            bindings: Bindings::carve(carver, max_peers)?,
             changes: carver.table(MAX_CHANGES)?,
         })
     }
@@ -395,9 +474,100 @@ impl State {
         &self.addresses
     }
 
-    /// A record to be changed, and who has which address.
-    pub(super) fn split(&mut self, slot: u16) -> (Option<&mut PeerRecord>, &Addresses) {
-        (self.records.get_mut(usize::from(slot)), &self.addresses)
+    /// A record to be changed, and who has which addresses.
+    #[inline]
+    pub(super) fn split(&mut self, slot: u16) -> (Option<&mut PeerRecord>, Known<'_>) {
+        let known = Known {
+            addresses: &self.addresses,
+            bindings: &self.bindings,
+        };
+        (self.records.get_mut(usize::from(slot)), known)
+    }
+
+    /// Says what the node itself is and has, in a fresh region.
+    pub(super) fn begin(&mut self, config: PortConfig) {
+        self.head_mut().config = config;
+        self.bind_own();
+    }
+
+    fn bind_own(&mut self) {
+        let PortConfig { mac, bound, .. } = self.head().config;
+        for address in bound.all(mac) {
+            self.bindings.insert(address, mac);
+        }
+    }
+
+    /// Gives a live peer its addresses, but those that another member has.
+    fn bind(&mut self, slot: u16, tells: bool) {
+        let Some(&PeerRecord { mac, bound, .. }) = self.get(slot) else {
+            return;
+        };
+        for address in bound.all(mac) {
+            match self.bindings.insert(address, mac) {
+                Some(owner) => {
+                    if let Some(record) = self.get_mut(slot) {
+                        record.bound.forget(address);
+                    }
+                    self.refuse_claim(slot, 1, Claim::Ip(address, owner));
+                }
+                None if tells && bound.given().any(|given| given == address) => {
+                    self.add_change(NeighborChange::Bound { mac, address })
+                }
+                None => {}
+            }
+        }
+    }
+
+    /// Counts frames of a peer that were not taken, and keeps what the last one claimed.
+    #[cold]
+    pub(super) fn refuse_claim(&mut self, slot: u16, frames: usize, claim: Claim) {
+        let Some(record) = self.records.get_mut(usize::from(slot)) else {
+            return;
+        };
+        let (len, name) = (record.name_len, record.name);
+        let head = &mut self.head[0];
+        let Claim::Ip(address, owner) = claim else {
+            return count(&mut record.statistics.forged, frames);
+        };
+        count(&mut head.statistics.claims_refused, frames);
+        head.conflict = ConflictRecord {
+            count: head.statistics.claims_refused,
+            address: in_ipv6(address),
+            owner,
+            is_ipv4: address.is_ipv4().into(),
+            name_len: len,
+            name,
+            unused: 0,
+        };
+    }
+
+    /// The claim that was refused last, if any was.
+    pub(super) fn conflict(&self) -> Option<Conflict> {
+        let ConflictRecord {
+            count,
+            address,
+            owner,
+            is_ipv4,
+            name_len,
+            name,
+            ..
+        } = self.head().conflict;
+        let address = IpAddr::from(address);
+        let mut peers = self.iter().map(|(_, record)| record);
+        (count != 0).then_some(Conflict {
+            name: NodeName::from_bytes(name.get(..usize::from(name_len))?).ok()?,
+            address: match is_ipv4 {
+                0 => address,
+                _ => address.to_canonical(),
+            },
+            owner: (
+                owner,
+                peers
+                    .find(|record| record.mac == owner)
+                    .and_then(PeerRecord::name),
+            ),
+            count,
+        })
     }
 
     /// The slots of all peers that have the address: the shards of one node.
@@ -456,6 +626,7 @@ impl State {
         }
         head.epoch = head.epoch.wrapping_add(1);
         self.add_change(NeighborChange::Joined(joined.mac));
+        self.bind(joined.slot, true);
     }
 
     /// No more frames are exchanged with the slot's peer, if it has one. `mark`: a flag that
@@ -465,7 +636,7 @@ impl State {
             return;
         };
         record.flags = record.flags & !LIVE | mark;
-        let mac = record.mac;
+        let (mac, bound) = (record.mac, record.bound);
         let last = self.len().saturating_sub(1);
         if let Some(position) = (0..self.len()).find(|&position| self.live(position) == Some(slot)) {
             let head = self.head_mut();
@@ -487,17 +658,23 @@ impl State {
         // A node is there until the last of its shards has gone: their frames still count.
         if self.shards_of(mac).is_empty() {
             self.add_change(NeighborChange::Left(mac));
+            for address in bound.given() {
+                self.add_change(NeighborChange::Unbound { mac, address });
+            }
         }
     }
 
     /// Makes the table of addresses again, of those who are there.
     fn find_anew(&mut self) {
         self.addresses.clear();
+        self.bindings.clear();
+        self.bind_own();
         for position in 0..self.len() {
             let slot = self.live(position);
             if let Some((slot, record)) = slot.and_then(|slot| Some((slot, self.get(slot)?))) {
                 let address = pack_shard(record.mac, record.shard);
                 self.addresses.insert(address, slot);
+                self.bind(slot, false);
             }
         }
     }
@@ -545,10 +722,7 @@ impl State {
         }
         head.unannounced = 1;
         if let Some(place) = self.changes.get_mut(at) {
-            *place = match change {
-                NeighborChange::Joined(mac) => JOINED | pack(mac),
-                NeighborChange::Left(mac) => pack(mac),
-            };
+            *place = ChangeRecord::new(change);
         }
     }
 
@@ -558,13 +732,6 @@ impl State {
         head.changes = count.checked_sub(1)? as u32;
         let at = head.first_change as usize % MAX_CHANGES;
         head.first_change = ((at + 1) % MAX_CHANGES) as u32;
-        let word = *self.changes.get(at)?;
-        let [a, b, c, d, e, f, ..] = word.to_le_bytes();
-        let mac = [a, b, c, d, e, f];
-        Some(if word & JOINED != 0 {
-            NeighborChange::Joined(mac)
-        } else {
-            NeighborChange::Left(mac)
-        })
+        self.changes.get(at).map(ChangeRecord::change)
     }
 }

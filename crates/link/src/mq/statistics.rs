@@ -1,5 +1,7 @@
 //! What a node and its peers have done and dropped, and why.
 
+use std::net::IpAddr;
+
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::message::Refusal;
@@ -45,6 +47,8 @@ pub struct PortStatistics {
     pub forged: u64,
     /// Frames for addresses that no member has, sent to a gateway.
     pub sent_beyond: u64,
+    /// Frames not taken because they claim an address that the fabric gave to another member.
+    pub claims_refused: u64,
 }
 
 /// Counters of one peer, since the present connection was made.
@@ -67,9 +71,22 @@ pub struct PeerStatistics {
     pub frames_received: u64,
     /// Bytes of these frames.
     pub bytes_received: u64,
-    /// Frames of a gateway that were not taken, because their source is a member, or
-    /// beyond another gateway.
+    /// Frames that were not taken, because their hardware address is not the peer's: of a gateway,
+    /// that of a member, or of what is beyond another gateway.
     pub forged: u64,
+}
+
+/// A member that claims what is another one's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Conflict {
+    /// The member through which the claim came.
+    pub name: NodeName,
+    /// What it claims.
+    pub address: IpAddr,
+    /// The hardware address of the member that has it, and its name, if it is still there.
+    pub owner: ([u8; 6], Option<NodeName>),
+    /// How often it did so, counting all that were refused since.
+    pub count: u64,
 }
 
 /// What a mesh knows about another node.

@@ -264,6 +264,7 @@ impl Link for PacketLink {
         match change {
             NeighborChange::Joined(node) => self.serve(node, true),
             NeighborChange::Left(node) => self.serve(node, false),
+            NeighborChange::Bound { .. } | NeighborChange::Unbound { .. } => {}
         }
     }
 }

@@ -342,6 +342,7 @@ impl Link for XdpLink {
         let set = match change {
             NeighborChange::Joined(node) => self.redirection.set_node(node, true),
             NeighborChange::Left(node) => self.redirection.set_node(node, false),
+            NeighborChange::Bound { .. } | NeighborChange::Unbound { .. } => return,
         };
         let joined = matches!(change, NeighborChange::Joined(_));
         self.statistics.not_served += u64::from(joined && set.is_err());

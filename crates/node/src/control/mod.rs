@@ -22,6 +22,7 @@ mod keepers;
 mod message;
 mod nanoseconds;
 mod packet;
+pub(crate) mod peers;
 mod requests;
 mod server;
 mod session;

@@ -31,7 +31,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{AtFlags, CWD, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-use toehold_link::mq::{InvalidName, NodeName};
+use toehold_link::mq::{Bound, InvalidName, NodeName, Registry};
 use toehold_wire::Mac;
 
 use crate::descriptors::copy;
@@ -50,8 +50,11 @@ pub const DEFAULT: &str = "default";
 /// The variable of the environment that names the fabric.
 pub const VARIABLE: &str = "TOEHOLD_FABRIC";
 
-/// Entries of a directory that are looked at; one with more is not a fabric's.
-const MAX_ENTRIES: usize = 4096;
+/// Files of nodes that are looked at: three for each of a thousand.
+const MAX_FILES: usize = 4096;
+
+/// Entries of a directory that are looked at for that: other files hide no node.
+const MAX_ENTRIES: usize = 1 << 16;
 
 /// How long to wait for others that change the directory.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
@@ -150,6 +153,32 @@ impl Fabric {
     /// Every fabric of this user that has a name.
     pub fn all() -> Vec<Fabric> {
         location::all()
+    }
+
+    /// What knows the addresses that the fabric gave its members: those in a member's record, if the
+    /// record is of the user that the member is of.
+    ///
+    /// # Errors
+    ///
+    /// If there are no descriptors left.
+    pub(crate) fn registry(&self) -> io::Result<Registry> {
+        let fabric = self.try_clone()?;
+        Ok(Registry::new(move |name, mac, uid| fabric.bound(name, mac, uid)))
+    }
+
+    /// What knows the addresses that the fabric in a directory gave its members, if it is there.
+    pub(crate) fn registry_in(directory: &Path) -> Option<Registry> {
+        let fabric = Fabric::existing(&format!("{}/", directory.display())).ok()?;
+        fabric.registry().ok()
+    }
+
+    fn bound(&self, name: &NodeName, mac: [u8; 6], uid: u32) -> Bound {
+        match NodeRecord::read(self.handle.as_fd(), &file(name, RECORD)) {
+            Some((record, owner)) if owner == uid && record.name == *name && record.mac.0 == mac => {
+                Bound::new(Some(record.ipv4.addr()), Some(record.ipv6.addr()))
+            }
+            _ => Bound::default(),
+        }
     }
 
     /// A second handle.
@@ -334,7 +363,11 @@ impl Fabric {
             let ours = [RECORD, CONTROL, leftovers::SUFFIX].contains(&suffix);
             ours.then(|| name.parse().ok()).flatten()
         };
-        let mut names: Vec<NodeName> = entries.take(MAX_ENTRIES).filter_map(name).collect();
+        let mut names: Vec<NodeName> = entries
+            .take(MAX_ENTRIES)
+            .filter_map(name)
+            .take(MAX_FILES)
+            .collect();
         names.sort_unstable();
         names.dedup();
         names

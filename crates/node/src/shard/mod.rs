@@ -388,6 +388,8 @@ impl Shard {
                     }
                 }
                 NeighborChange::Left(mac) => self.stack.neighbor_gone(mac),
+                NeighborChange::Bound { mac, address } => self.stack.neighbor_bound(self.now, address, mac),
+                NeighborChange::Unbound { address, .. } => self.stack.neighbor_unbound(self.now, address),
             }
         }
         if self.link.port().is_some_and(|port| port.has_departed()) {

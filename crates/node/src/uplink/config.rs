@@ -7,7 +7,7 @@ use std::sync::Arc;
 use toehold_link::Link;
 use toehold_link::bridge::Bridge;
 use toehold_link::interface::{Interface, Namespace, NamespaceError};
-use toehold_link::mq::{Gateway, Mesh, MeshSettings};
+use toehold_link::mq::{Bound, Gateway, Mesh, MeshSettings};
 use toehold_link::packet::PacketLink;
 use toehold_link::shared::{SharedLink, SharedSettings};
 use toehold_link::steering::Steering;
@@ -319,6 +319,8 @@ pub(super) fn mesh(place: &Place, settings: &NodeSettings, gateway: Gateway) -> 
         ring_capacity: settings.ring as usize,
         max_peers: MeshSettings::MAX_PEERS,
         quotas: settings.quotas(),
+        bound: Bound::new(Some(record.ipv4.addr()), Some(record.ipv6.addr())),
+        registry: place.fabric().registry().ok(),
         gateway,
         ..MeshSettings::new(place.fabric().path(), record.name, record.mac.0)
     }

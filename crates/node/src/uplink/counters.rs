@@ -56,6 +56,7 @@ pub(super) fn of_fabric(port: &PortStatistics, states: impl Iterator<Item = Peer
         bad_length "Frames not sent into the fabric because of their length."
         forged "Frames from beyond that said they were from a member."
         sent_beyond "Frames sent to another gateway."
+        claims_refused "Frames not taken because they claim an address that the fabric gave another member."
     );
     let (mut full, mut dropped, mut forged) = (0, 0, 0);
     for state in states {

@@ -12,6 +12,7 @@ use toehold_link::xdp::XdpLink;
 use super::counters;
 use super::lanes::Lane;
 use super::roster::{Announced, Findings};
+use crate::control::peers;
 use crate::control::{Counter, DeviceState, InterfaceStatus, RemoteStatus};
 
 /// An uplink at one moment.
@@ -85,6 +86,13 @@ impl End for Mesh {
         let states = self.peers().into_iter().map(|peer| peer.state);
         let counters = counters::of_fabric(&self.port_statistics(), states);
         report.counters.extend(counters);
+        report
+            .counters
+            .extend(peers::of_membership(&self.statistics(), None));
+        report
+            .findings
+            .conflicts
+            .extend(self.conflict().map(peers::sentence));
     }
 }
 
@@ -103,7 +111,9 @@ impl<L: End> End for Announced<L> {
 
     fn describe(&self, report: &mut Report) {
         self.link().describe(report);
+        let said = std::mem::take(&mut report.findings.conflicts);
         report.findings = self.exchange().findings();
+        report.findings.conflicts.extend(said);
         let malformed = self.exchange().malformed();
         let counters = counters::of_roster(&self.statistics(), malformed);
         report.counters.extend(counters);

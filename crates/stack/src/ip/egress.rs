@@ -190,7 +190,7 @@ impl Ip {
                     counters.drop_unresolved += 1;
                 }
             }
-            Resolution::Full => {
+            Resolution::Gone | Resolution::Full => {
                 self.packets.free(packet);
                 counters.drop_unresolved += 1;
             }

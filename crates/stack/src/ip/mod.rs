@@ -216,6 +216,7 @@ impl Ip {
         match self.neighbors.resolve(&mut cx, &next_hop) {
             Resolution::Known { neighbor, mac } => PathState::Ready(self.path_over(remote, mac, neighbor)),
             Resolution::Asking { neighbor } => PathState::Pending { neighbor },
+            Resolution::Gone => PathState::Gone,
             Resolution::Full => PathState::Unreachable,
         }
     }
@@ -366,6 +367,26 @@ impl Ip {
         let (present, _) = self.packet_limit(&remote);
         self.path_mtus
             .lower(now, &remote, mtu, present, &mut self.state[0])
+    }
+
+    /// Takes in which hardware address belongs to an address, as the link knows for certain.
+    pub(crate) fn neighbor_bound(&mut self, now: Instant, address: Address, mac: [u8; 6]) {
+        if self.neighbors.bind(&address, mac) {
+            self.learn(now, &address, mac, neighbor::Evidence::Spoke { create: false });
+        }
+    }
+
+    /// Takes in that the node is gone that had an address, as the link knows for certain.
+    pub(crate) fn neighbor_unbound(&mut self, now: Instant, address: Address, counters: &mut Counters) {
+        if self.own.is_local(&address) || !self.link.ethernet {
+            return;
+        }
+        let mut cx = Context {
+            now,
+            state: &mut self.state[0],
+            packets: &mut self.packets,
+        };
+        self.neighbors.lose(&mut cx, &address, counters);
     }
 
     /// Tells the neighbours, unasked, which hardware address this stack has;

@@ -99,6 +99,8 @@ pub(crate) enum PathState {
         /// Index of the neighbour record.
         neighbor: u32,
     },
+    /// The node that had the next hop's address is gone, as the link knows.
+    Gone,
     /// Nowhere: no route, an address nobody can send TCP to, or too many
     /// neighbours being asked for at once.
     Unreachable,

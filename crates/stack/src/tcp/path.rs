@@ -46,6 +46,10 @@ impl Tcp {
                 }
                 false
             }
+            PathState::Gone => {
+                self.unreachable(index, SocketError::HostUnreachable);
+                false
+            }
             PathState::Unreachable => {
                 self.unreachable(index, SocketError::NetworkUnreachable);
                 false

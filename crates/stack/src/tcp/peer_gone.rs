@@ -4,6 +4,8 @@
 use super::{Pcb, State, Tcp};
 use crate::Stack;
 use crate::socket::SocketError;
+use crate::time::Instant;
+use core::net::IpAddr;
 
 impl Stack {
     /// Ends the connections over the neighbour with this hardware address, which
@@ -11,6 +13,21 @@ impl Stack {
     /// of their stream; the others are reset.
     pub fn neighbor_gone(&mut self, mac: [u8; 6]) {
         self.tcp.peer_gone(mac);
+    }
+}
+
+impl Stack {
+    /// The link knows which hardware address belongs to an IP address: no other is believed.
+    pub fn neighbor_bound(&mut self, now: Instant, address: IpAddr, mac: [u8; 6]) {
+        self.ip.neighbor_bound(now, address.into(), mac);
+    }
+
+    /// The node that had an IP address is gone, as the link knows. Who connects to it is told so at
+    /// once, until another one answers at the address.
+    pub fn neighbor_unbound(&mut self, now: Instant, address: IpAddr) {
+        self.ip
+            .neighbor_unbound(now, address.into(), &mut self.counters[0]);
+        self.neighbor_events(now);
     }
 }
 

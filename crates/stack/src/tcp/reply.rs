@@ -204,7 +204,7 @@ impl Tcp {
                     cx.counters.tcp_segments_sent += 1;
                     cx.ip.send_segment(cx.now, ends, &buffer[..len], cx.counters);
                 }
-                PathState::Unreachable => cx.counters.drop_unresolved += 1,
+                PathState::Unreachable | PathState::Gone => cx.counters.drop_unresolved += 1,
             }
         }
     }

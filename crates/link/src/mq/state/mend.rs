@@ -58,10 +58,13 @@ impl State {
 
     fn list(&mut self, live: &[u16], departed: &[u16]) {
         self.addresses.clear();
+        self.bindings.clear();
+        self.bind_own();
         for &slot in live {
             if let Some(record) = self.get(slot) {
                 let address = pack_shard(record.mac, record.shard);
                 self.addresses.insert(address, slot);
+                self.bind(slot, false);
             }
         }
         let leads_on = |slot: &&u16| self.get(**slot).is_some_and(PeerRecord::is_gateway);
@@ -85,15 +88,23 @@ impl State {
         let head = self.head_mut();
         (head.first_change, head.changes) = (0, 0);
         let mac = |state: &State, slot: u16| state.get(slot).map_or([0; 6], PeerRecord::mac);
+        let bound = |state: &State, slot: u16| state.get(slot).map(PeerRecord::bound).unwrap_or_default();
         for &slot in departed {
             let mac = mac(self, slot);
             // A node is there until the last of its shards has gone.
             if !self.addresses.has(mac) {
                 self.add_change(NeighborChange::Left(mac));
+                for address in bound(self, slot).given() {
+                    self.add_change(NeighborChange::Unbound { mac, address });
+                }
             }
         }
         for &slot in live {
-            self.add_change(NeighborChange::Joined(mac(self, slot)));
+            let mac = mac(self, slot);
+            self.add_change(NeighborChange::Joined(mac));
+            for address in bound(self, slot).given() {
+                self.add_change(NeighborChange::Bound { mac, address });
+            }
         }
     }
 }
@@ -121,7 +132,9 @@ impl State {
         let head = self.head_mut();
         (head.config, head.statistics, head.rings_held) = (config, statistics, rings_held);
         self.addresses.disturb(random);
-        self.changes.iter_mut().for_each(|change| *change = random());
+        self.bindings.disturb(random);
+        let changes = self.changes.iter_mut().flat_map(IntoBytes::as_mut_bytes);
+        changes.for_each(|byte| *byte = random() as u8);
     }
 
     /// Begins to dismiss a peer, and does no more than what decides it.

@@ -4,6 +4,7 @@ mod ahead;
 mod frames;
 mod gateways;
 mod hostile;
+mod identity;
 mod many;
 mod membership;
 mod mend;

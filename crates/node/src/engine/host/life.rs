@@ -27,8 +27,10 @@ use super::relay::{Forward, Messenger, Relays};
 use crate::attached::{Description, Descriptors};
 use crate::clock;
 use crate::config::NodeConfig;
+use crate::control::{Counter, peers};
 use crate::driver::Driver;
 use crate::error::NodeError;
+use crate::fabric::Fabric;
 use crate::kernel::Device;
 use crate::local::{no_descriptors, random, shards_of, stack_config};
 use crate::lookout::rouse_all;
@@ -202,6 +204,16 @@ impl Life {
     pub(super) fn peer_memory(&self) -> u64 {
         let shards = 0..self.shards.count();
         shards.map(|shard| self.fabric.lock(shard).memory()).sum()
+    }
+
+    /// What the node counts of peers that come and go, each shard for itself if there are several.
+    pub(super) fn membership_counters(&self) -> Vec<Counter> {
+        let count = self.shards.count();
+        let of_shard = |index: u8| {
+            let shard = (count > 1).then_some(index.into());
+            peers::of_membership(&self.fabric.lock(index).statistics(), shard)
+        };
+        (0..count).flat_map(of_shard).collect()
     }
 
     /// What plays the frames that cross the links of the shards; of all these of a shard,
@@ -539,5 +551,7 @@ fn mesh_settings(config: &NodeConfig) -> Result<MeshSettings, NodeError> {
     settings.ring_capacity = config.ring_capacity;
     settings.max_peers = config.max_peers;
     settings.quotas = config.quotas;
+    settings.bound = config.bound();
+    settings.registry = config.fabric.as_deref().and_then(Fabric::registry_in);
     Ok(settings)
 }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use toehold_stack::Event;
 
 use crate::clock;
+use crate::control::peers;
 use crate::control::{Counter, SocketStatus, StackStatus};
 use crate::shard::Shard;
 use crate::shards::Shards;
@@ -50,6 +51,12 @@ pub(super) fn status(shards: &Shards) -> Option<StackStatus> {
         add(&mut together.relays, one.relays);
         add_long(&mut together.frames_received, one.frames_received);
         add_long(&mut together.frames_sent, one.frames_sent);
+        // What one shard refuses, others commonly do, too.
+        for conflict in one.conflicts {
+            if together.conflicts.is_empty() {
+                together.conflicts.push(conflict);
+            }
+        }
     }
     Some(together)
 }
@@ -57,7 +64,9 @@ pub(super) fn status(shards: &Shards) -> Option<StackStatus> {
 fn status_of(handle: &ShardHandle) -> Option<StackStatus> {
     let mut shard = look(handle)?;
     let [waiters, interests, polls, possessions] = shard.waiting.lengths();
-    let peers = shard.link.port().map_or(0, |port| port.nodes() as u32);
+    let port = shard.link.port();
+    let conflict = port.as_ref().and_then(|port| port.conflict());
+    let peers = port.map_or(0, |port| port.nodes() as u32);
     let stack = &shard.stack;
     let counters = stack.counters();
     let listeners = stack
@@ -66,6 +75,7 @@ fn status_of(handle: &ShardHandle) -> Option<StackStatus> {
         .count();
     Some(StackStatus {
         peers,
+        conflicts: conflict.map(peers::sentence).into_iter().collect(),
         connections: stack.connections(),
         connections_bound: stack.connections_bound(),
         listeners: listeners as u32,
@@ -127,12 +137,15 @@ fn socket_status(shard: &Shard, socket: Event, now: toehold_stack::Instant) -> O
     }
 }
 
-/// What the stacks count, each for itself if there are several.
+/// What the stacks and their ports count, each for itself if there are several.
 pub(super) fn counters(shards: &Shards) -> Option<Vec<Counter>> {
-    let mut counters = Vec::new();
+    let mut counters: Vec<Counter> = Vec::new();
     for (index, handle) in shards.iter() {
         let shard = (shards.count() > 1).then_some(index.into());
-        let held = look(handle)?;
+        let mut held = look(handle)?;
+        if let Some(port) = held.link.port() {
+            counters.extend(peers::of_port(&port.statistics(), shard));
+        }
         counters.extend(Counter::of_stack(held.stack.counters(), shard));
         if let Some(demux) = held.stack.demux_counters() {
             counters.extend(Counter::of_demux(demux, shard));

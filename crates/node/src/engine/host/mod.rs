@@ -423,7 +423,11 @@ impl Host for StackHost {
     }
 
     fn counters(&self) -> Vec<Counter> {
-        let counters = self.look(|life| look::counters(&life.shards));
+        let counters = self.look(|life| {
+            let mut counters = look::counters(&life.shards)?;
+            counters.extend(life.membership_counters());
+            Some(counters)
+        });
         let mut counters = counters.unwrap_or_default();
         let state = self.lock();
         let [resets, mends] = [

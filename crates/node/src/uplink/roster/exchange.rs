@@ -96,6 +96,7 @@ impl Exchange {
         match change {
             NeighborChange::Joined(member) => inside.living.insert(member),
             NeighborChange::Left(member) => inside.living.remove(&member),
+            NeighborChange::Bound { .. } | NeighborChange::Unbound { .. } => return,
         };
         inside.changed = true;
         self.news.notify_all();

@@ -38,6 +38,9 @@ pub(super) enum Resolution {
     Asking {
         neighbor: u32,
     },
+    /// The node that had the address is gone, as the link knows. It is asked for all the same: another
+    /// one may have the address now.
+    Gone,
     /// No record could be had for it.
     Full,
 }
@@ -144,6 +147,7 @@ impl Neighbors {
             },
         };
         match self.records[neighbor].state() {
+            Incomplete if self.records[neighbor].gone != 0 => return Resolution::Gone,
             Incomplete => return Resolution::Asking { neighbor },
             Failed if self.tally[0].incomplete >= self.most_incomplete() => {
                 self.tally[0].refused = self.tally[0].refused.wrapping_add(1);
@@ -153,7 +157,10 @@ impl Neighbors {
                 self.records[neighbor].event = QUIET;
                 self.enter(cx.now, neighbor, Incomplete, cx.state);
                 self.ask(neighbor);
-                return Resolution::Asking { neighbor };
+                return match self.records[neighbor].gone {
+                    0 => Resolution::Asking { neighbor },
+                    _ => Resolution::Gone,
+                };
             }
             //= RFC 4861 §7.3.3
             // The first packet to a stale neighbour starts the delay.
@@ -186,6 +193,7 @@ impl Neighbors {
             (None, _) => return None,
         };
         let record = &mut self.records[neighbor];
+        record.gone = 0;
         let before = record.state();
         let known = record.has_hardware_address();
         let changed = known && record.mac != mac;
@@ -237,6 +245,32 @@ impl Neighbors {
             self.enter(now, neighbor, Stale, state);
         }
         false
+    }
+
+    /// The link says that the node with this hardware address has the address. Returns whether
+    /// another hardware address is on record.
+    pub(super) fn bind(&mut self, address: &Address, mac: [u8; 6]) -> bool {
+        let Some(neighbor) = self.find(address) else {
+            return false;
+        };
+        let record = &mut self.records[neighbor];
+        record.gone = 0;
+        record.has_hardware_address() && record.mac != mac
+    }
+
+    /// The link says that the node is gone that had the address: what waits for it waits in vain.
+    pub(super) fn lose(&mut self, cx: &mut Context<'_>, address: &Address, counters: &mut Counters) {
+        let neighbor = match self.find(address) {
+            Some(neighbor) => neighbor,
+            // Nodes that are not there do not take the place of those that are.
+            None if self.records.len() >= self.records.capacity() / 2 => return,
+            None => match self.insert(address) {
+                Some(neighbor) => neighbor,
+                None => return,
+            },
+        };
+        self.records[neighbor].gone = 1;
+        self.fail(cx, neighbor, counters);
     }
 
     /// The hardware address on record, whether confirmed or not.
@@ -294,7 +328,7 @@ impl Neighbors {
             event: QUIET,
             event_listed: 0,
             question_due: 0,
-            reserved: 0,
+            gone: 0,
         })?;
         self.index.insert(address, neighbor);
         self.states.push_back(Failed as u32, neighbor);

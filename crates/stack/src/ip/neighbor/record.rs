@@ -68,7 +68,8 @@ pub(super) struct Neighbor {
     pub(super) event_listed: u8,
     /// Whether a question is due.
     pub(super) question_due: u8,
-    pub(super) reserved: u8,
+    /// 1: the node that had the address is gone, and no other has answered since.
+    pub(super) gone: u8,
 }
 
 const _: () = assert!(size_of::<Neighbor>() == 48);

@@ -117,17 +117,20 @@ impl Neighbors {
                 self.enter(cx.now, neighbor, Probe, cx.state);
                 self.ask(neighbor);
             }
-            _ => {
-                if current == Probe {
-                    cx.state.paths_changed();
-                }
-                self.enter(cx.now, neighbor, Failed, cx.state);
-                while cx.packets.drop_waiting(neighbor) {
-                    counters.drop_unresolved += 1;
-                }
-                self.tell(neighbor, FAILED);
-            }
+            _ => self.fail(cx, neighbor, counters),
         }
+    }
+
+    /// Nobody answers at the address: what waits for it is given up.
+    pub(super) fn fail(&mut self, cx: &mut Context<'_>, neighbor: u32, counters: &mut Counters) {
+        if self.records[neighbor].has_hardware_address() {
+            cx.state.paths_changed();
+        }
+        self.enter(cx.now, neighbor, Failed, cx.state);
+        while cx.packets.drop_waiting(neighbor) {
+            counters.drop_unresolved += 1;
+        }
+        self.tell(neighbor, FAILED);
     }
 
     /// The first question that is due, if any. It stays due until

@@ -602,3 +602,77 @@ fn questions_stay_when_the_link_is_full() {
     bench.receive(&advertisement(PEER6, PEER_MAC, true, true, OWN6));
     assert!(bench.sent().is_empty());
 }
+
+/// The link says that the node is gone: who asks for it now hears so at once, and who waited, too.
+#[test]
+fn neighbor_that_is_gone_is_unreachable_at_once() {
+    for known in [false, true] {
+        let mut bench = Bench::usual();
+        if known {
+            bench.meet_peer();
+        } else {
+            let waiting = neighbor(bench.path(PEER));
+            bench.ip.set_waiting_head(waiting, 42);
+            bench.sent();
+        }
+        for address in [IpAddr::from(PEER), IpAddr::from(PEER6)] {
+            let address = Address::from(address);
+            bench.ip.neighbor_unbound(bench.now, address, &mut bench.counters);
+        }
+        if !known {
+            let failed = bench.ip.next_event();
+            assert!(matches!(failed, Some(NeighborEvent::Failed { .. })), "{failed:?}");
+        }
+        for _ in 0..3 {
+            assert_eq!(bench.path(PEER), PathState::Gone);
+            assert_eq!(bench.path(PEER6), PathState::Gone);
+        }
+        // Another node may have its address: it is asked for, once.
+        assert_eq!(bench.sent().len(), 2);
+        bench.pass(10 * SECOND);
+        assert_eq!(bench.path(PEER), PathState::Gone);
+        bench.receive(&arp_frame(Reply, PEER_MAC, PEER, OWN_MAC, OWN));
+        assert_eq!(bench.ready(PEER).destination, PEER_MAC);
+    }
+}
+
+#[test]
+fn neighbor_that_is_back_is_asked_for_as_any_other() {
+    let mut bench = Bench::usual();
+    let address = Address::from(IpAddr::from(PEER));
+    bench.ip.neighbor_unbound(bench.now, address, &mut bench.counters);
+    assert_eq!(bench.path(PEER), PathState::Gone);
+    bench.ip.neighbor_bound(bench.now, address, PEER_MAC);
+    assert!(matches!(bench.path(PEER), PathState::Pending { .. }));
+    bench.receive(&arp_frame(Reply, PEER_MAC, PEER, OWN_MAC, OWN));
+    assert_eq!(bench.ready(PEER).destination, PEER_MAC);
+}
+
+/// Somebody else was believed before the link knew better.
+#[test]
+fn hardware_address_that_the_link_knows_replaces_what_was_learnt() {
+    let mut bench = Bench::usual();
+    bench.path(PEER);
+    let thief = [2, 0, 0, 0, 0, 0x66];
+    bench.receive(&arp_frame(Reply, thief, PEER, OWN_MAC, OWN));
+    let path = bench.ready(PEER);
+    assert_eq!(path.destination, thief);
+    let address = Address::from(IpAddr::from(PEER));
+    bench.ip.neighbor_bound(bench.now, address, PEER_MAC);
+    assert!(!bench.ip.path_is_current(&path));
+    assert_eq!(bench.ready(PEER).destination, PEER_MAC);
+}
+
+/// However many nodes go, those that are there keep their place.
+#[test]
+fn gone_neighbors_take_half_of_the_records_at_most() {
+    let mut bench = Bench::usual();
+    bench.meet_peer();
+    for number in 0..5000_u16 {
+        let [high, low] = number.to_be_bytes();
+        let address = Address::from(IpAddr::from([10, 0, high, low]));
+        bench.ip.neighbor_unbound(bench.now, address, &mut bench.counters);
+    }
+    assert!(bench.ip.neighbors.len() <= 512);
+    assert!(state_of(&bench, PEER6).is_some_and(|state| state != Reachability::Failed));
+}

@@ -131,7 +131,7 @@ impl Liar {
     }
 
     /// A proper handshake; the lies come later.
-    pub(super) fn befriend(fabric: &Fabric, nodes: &mut [Mesh], number: u8) -> Liar {
+    pub(in crate::mq::tests) fn befriend(fabric: &Fabric, nodes: &mut [Mesh], number: u8) -> Liar {
         let liar = Liar::dial(fabric, "node-0", number);
         let connected = nodes[0].connected();
         liar.hello();

@@ -116,7 +116,11 @@ fn refer(references: u8, places: &[[u8; 16]], headers: usize) -> Result<usize, B
     drive(&mut nodes, |nodes| nodes[0].connected() == 2);
     assert_eq!(ftruncate(&payload, 4096), Err(Errno::PERM), "sealed");
 
-    let rest = [places.concat(), vec![0; headers]].concat();
+    let mut ethernet = vec![0; headers];
+    if let Some(source) = ethernet.get_mut(6..12) {
+        source.copy_from_slice(&mac(9));
+    }
+    let rest = [places.concat(), ethernet].concat();
     liar.record(2, &body(1448, 1, references, &rest));
     let mut arrived = None;
     let deadline = Instant::now() + PATIENCE;
