@@ -8,6 +8,7 @@ mod demux;
 mod ethernet;
 mod kernel;
 mod output;
+mod peers;
 mod programs;
 mod queues;
 mod segments;

@@ -208,6 +208,13 @@ impl Bindings {
     }
 }
 
+/// The source of a packet of IPv4 without a VLAN tag.
+pub(super) fn source_v4(frame: &Received<'_>) -> Option<[u8; 4]> {
+    let (ethernet, packet) = frame.private.split_first_chunk::<MIN_FRAME>()?;
+    let source = packet.get(12..16)?.first_chunk()?;
+    (ethernet[12..] == [0x08, 0x00]).then_some(*source)
+}
+
 /// What a frame claims that is another member's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Claim {
@@ -225,6 +232,8 @@ pub(super) struct Origin<'a> {
     /// The peer through whose ring it came.
     pub(super) mac: [u8; 6],
     pub(super) bound: Bound,
+    /// An address of no member, from which a packet of the peer was judged before.
+    pub(super) vouched: [u8; 4],
     pub(super) bindings: &'a Bindings,
 }
 
@@ -240,10 +249,13 @@ impl Origin<'_> {
             return false;
         }
         match ethernet[12..] {
-            [0x08, 0x00] => packet.get(12..16) == Some(&self.bound.ipv4),
+            [0x08, 0x00] => packet
+                .get(12..16)
+                .is_some_and(|source| source == self.bound.ipv4 || source == self.vouched),
             // Neighbour discovery is a packet whose claims are inside.
             [0x86, 0xdd] => {
-                packet.get(8..24) == Some(&self.bound.ipv6) && packet.get(6) == Some(&protocol::TCP)
+                packet.get(8..24) == Some(&self.bound.ipv6)
+                    && matches!(packet.get(6), Some(&(protocol::TCP | protocol::UDP)))
             }
             _ => false,
         }

@@ -4,7 +4,7 @@ use toehold_shm::ring::{Consumer, Producer, ReserveError};
 use toehold_shm::{MAX_PARTS, PayloadArea};
 use zerocopy::IntoBytes;
 
-use super::identity::{Bound, Claim, Origin};
+use super::identity::{Bound, Claim, Origin, source_v4};
 use super::mapping::Mapping;
 use super::record::{
     self, Ends, HEADER_LEN, Header, INLINE, MAX_REFERENCED_HEADERS, MIN_FRAME, Private, REFERENCE_FROM,
@@ -54,6 +54,8 @@ pub(super) struct Taker<'a, 'b> {
     pub(super) known: Known<'a>,
     /// What the peer leads to, if it is a gateway.
     pub(super) beyond: Option<Beyond>,
+    /// See [`Origin::vouched`].
+    pub(super) vouched: [u8; 4],
     pub(super) handler: &'a mut (dyn FnMut(&Received<'_>) + 'b),
 }
 
@@ -70,10 +72,15 @@ impl Taker<'_, '_> {
     /// Hands a frame over that claims nothing that is another member's.
     #[inline]
     fn take(&mut self, frame: &Received<'_>, (mac, bound): ([u8; 6], Bound)) -> Result<(), Claim> {
-        let bindings = self.known.bindings;
-        let origin = Origin { mac, bound, bindings };
+        let origin = Origin {
+            mac,
+            bound,
+            vouched: self.vouched,
+            bindings: self.known.bindings,
+        };
         if !origin.is_plain(frame) {
             self.judge(frame, &origin)?;
+            self.vouched = source_v4(frame).unwrap_or(self.vouched);
         }
         (self.handler)(frame);
         Ok(())

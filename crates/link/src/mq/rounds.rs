@@ -137,9 +137,13 @@ impl Port {
         let mut taker = Taker {
             known,
             beyond,
+            vouched: peer.record.vouched,
             handler,
         };
         let polled = peer.poll(budget, own, &mut self.private, &mut taker);
+        if taker.vouched != peer.record.vouched {
+            peer.record.vouched = taker.vouched;
+        }
         let fenced = peer.mapping.rings.is_fenced_for();
         if polled.frames != 0 && !fenced {
             self.state.head_mut().released.insert(slot);

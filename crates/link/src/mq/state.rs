@@ -162,7 +162,8 @@ pub(super) struct PeerRecord {
     steering_key: [u8; 16],
     /// The IP addresses that the fabric gave it.
     bound: Bound,
-    unused: [u8; 4],
+    /// An IPv4 address of no member, from which a packet of the peer was taken.
+    pub(super) vouched: [u8; 4],
 }
 
 const _: () = {
@@ -254,7 +255,7 @@ impl PeerRecord {
             shards: joined.steering.count,
             steering_key: joined.steering.key,
             bound: joined.bound,
-            unused: [0; 4],
+            vouched: [0; 4],
         }
     }
 
@@ -626,6 +627,12 @@ impl State {
         }
         head.epoch = head.epoch.wrapping_add(1);
         self.add_change(NeighborChange::Joined(joined.mac));
+        // What was nobody's may be this one's now.
+        for position in 0..self.len() {
+            if let Some(record) = self.live(position).and_then(|slot| self.get_mut(slot)) {
+                record.vouched = [0; 4];
+            }
+        }
         self.bind(joined.slot, true);
     }
 

@@ -55,6 +55,7 @@ fn judged(frame: &[u8], is_beyond: bool) -> Result<(), Claim> {
     let origin = Origin {
         mac: PEER,
         bound: bound(1),
+        vouched: [0; 4],
         bindings: &bindings,
     };
     let received = Received {

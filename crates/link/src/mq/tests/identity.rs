@@ -153,3 +153,22 @@ fn driver_hears_which_address_is_whose_and_that_it_is_gone() {
     liar.frame(&ipv4(9, [10, 77, 0, 1].into()));
     assert_eq!(take(&mut nodes[0]).len(), 1);
 }
+
+/// A member without addresses of its own may have spoken from an address that another one is given
+/// then.
+#[test]
+fn address_that_a_member_used_before_another_one_has_it_is_refused_then() {
+    let fabric = Fabric::new();
+    let mut nodes = nodes(&fabric, 1, &[("liar-5", 5)]);
+    let mut liar = Liar::befriend(&fabric, &mut nodes, 9);
+    let frame = ipv4(9, address(5));
+    for _ in 0..2 {
+        liar.frame(&frame);
+        assert_eq!(take(&mut nodes[0]).len(), 1);
+    }
+    let mut owner = Liar::befriend(&fabric, &mut nodes, 5);
+    liar.frame(&frame);
+    assert_eq!(take(&mut nodes[0]).len(), 0);
+    owner.frame(&ipv4(5, address(5)));
+    assert_eq!(take(&mut nodes[0]).len(), 1);
+}

@@ -1,6 +1,7 @@
 //! Meshes against each other, against liars, and against death.
 
 mod ahead;
+mod bounds;
 mod frames;
 mod gateways;
 mod hostile;
