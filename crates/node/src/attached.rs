@@ -1,10 +1,11 @@
 //! A node whose engine is another process: attaching to its memory.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use toehold_link::capture::Tap;
 use toehold_link::mq::{Bell, NodeName, Port, PortError};
@@ -13,16 +14,17 @@ use toehold_shm::{Doorbell, Leased, OutOfMemory, PerProcess, Process, RegionErro
 
 use crate::attachment::{Attachment, Membership};
 use crate::clock;
-use crate::control::{Attached, Connection, ControlError, Door};
+use crate::control::{self, Attached, Connection, ControlError, Door};
 use crate::descriptors::copy;
 use crate::estate::{Estate, Ground};
-use crate::fabric::Fabric;
+use crate::fabric::{Fabric, NodeRecord};
 use crate::kernel;
 use crate::lookout::Lookout;
 use crate::memory::Layout;
 use crate::shard::{Leaving, NodeLink, Resters, Shard, Wakes};
 use crate::shards::Shards;
 use crate::wait::{Ears, Gone, ShardHandle};
+use crate::why::Reason;
 
 /// What an engine tells a process that attaches, beside the descriptors.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -139,6 +141,18 @@ struct Part {
     estate: Arc<Estate>,
 }
 
+impl AttachError {
+    /// Why the process is not on the node.
+    pub fn reason(&self) -> Reason {
+        match self {
+            AttachError::Control(error) => error.reason(),
+            AttachError::Build | AttachError::Carve(_) | AttachError::Port(_) => Reason::OtherBuild,
+            AttachError::Region(_) | AttachError::Device(_) => Reason::DescriptorLimit,
+            AttachError::Descriptors(error) => Reason::of_system(Errno::from_io_error(error)),
+        }
+    }
+}
+
 impl AttachedNode {
     /// Attaches to a node of a fabric.
     ///
@@ -147,8 +161,22 @@ impl AttachedNode {
     /// If there is no such node, it belongs to somebody else, or the system
     /// refuses memory or descriptors: the error says what to do.
     pub fn attach(fabric: &Fabric, node: &str) -> Result<AttachedNode, AttachError> {
+        AttachedNode::over(Connection::open(fabric, node)?)
+    }
+
+    /// Attaches by a descriptor that [keeps](Connection::keep) the node, which this process has inherited.
+    /// It takes neither the rights nor the names of the process that made it.
+    ///
+    /// # Errors
+    ///
+    /// If that node has ended, or the system refuses memory or descriptors.
+    pub fn attach_by(keeper: BorrowedFd<'_>, node: &str) -> Result<AttachedNode, AttachError> {
+        let name: NodeName = node.parse().map_err(ControlError::Name)?;
+        AttachedNode::over(control::enter(keeper, name)?)
+    }
+
+    fn over(connection: Connection) -> Result<AttachedNode, AttachError> {
         let process = Process::this().map_err(std::io::Error::from)?;
-        let connection = Connection::open(fabric, node)?;
         let name = connection.node();
         let (part, door) = open(connection, process)?;
         Ok(AttachedNode {
@@ -235,6 +263,14 @@ impl AttachedNode {
     /// The node's name.
     pub fn name(&self) -> &str {
         self.name.as_str()
+    }
+
+    /// The record of a node of the fabric, or those of all nodes, as the node's engine sees them: for a process
+    /// that may not look itself. None: there is no such node, or the engine does not answer.
+    pub fn names(&self, node: Option<&str>) -> Vec<NodeRecord> {
+        let shards = self.shards().ok();
+        let attachment = shards.and_then(|shards| shards.get(0).attachment.as_ref());
+        attachment.map_or_else(Vec::new, |attachment| attachment.names(node))
     }
 
     /// The ways to its shards, if this process has attached: a forked child has not, as

@@ -18,6 +18,7 @@ use crate::clock;
 use crate::control::{Connection, ControlError};
 use crate::driver::Signals;
 use crate::estate::Estate;
+use crate::fabric::NodeRecord;
 use crate::holder::{Holder, HolderError, Pool};
 use crate::lookout::Lookout;
 use crate::wait::{Gone, Guard};
@@ -87,6 +88,13 @@ impl Attachment {
             mapper: Mapper::default(),
             calls: AtomicU32::new(0),
         }
+    }
+
+    /// The record of a node of the fabric, or those of all, as the engine sees them.
+    pub(crate) fn names(&self, node: Option<&str>) -> Vec<NodeRecord> {
+        let connection = &self.membership.connection;
+        let mut connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
+        connection.names(node).unwrap_or_default()
     }
 
     /// The holders that are spare.

@@ -55,12 +55,14 @@ mod ownership;
 mod placement;
 mod probe;
 pub mod run;
+mod seen;
 pub mod settings;
 mod shard;
 mod shards;
 pub mod uplink;
 pub mod usage;
 mod wait;
+pub mod why;
 
 pub use toehold_shm::{Direction, Lane, LaneLock, LaneState, Moved, note_fork};
 

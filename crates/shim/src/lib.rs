@@ -52,6 +52,7 @@ mod sleep;
 mod socket;
 mod stack;
 mod start;
+mod stderr;
 mod table;
 #[cfg(all(target_arch = "x86_64", not(test)))]
 mod unwinder;

@@ -1,21 +1,23 @@
 //! The node that this program is on, and what is for it and not for the kernel.
 
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicI32, AtomicU32, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering::Relaxed};
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
-use toehold_node::control::Connection;
+use toehold_node::control::{self, Connection};
 use toehold_node::fabric::{Fabric, Networks, NodeRecord, Stowed};
 use toehold_node::run;
+use toehold_node::why::{Reason, Report};
 use toehold_posix::errno::{Errno, Outcome};
 use toehold_shm::Slot;
 use toehold_socket::Node;
 
 use crate::borrower::is_borrower;
+use crate::inside::Inside;
 use crate::{process, signals, stack, table};
 
 /// Who has a connection.
@@ -48,8 +50,69 @@ pub(crate) fn is_named() -> bool {
 
 /// What the launcher said, and what the fabric said of it.
 struct Place {
-    fabric: Stowed,
+    /// Nothing: this process may not look into it.
+    fabric: Option<Stowed>,
     record: NodeRecord,
+}
+
+impl Place {
+    /// The fabric, if this process may look for names in it.
+    fn fabric(&self) -> Option<Fabric> {
+        let fabric = self.fabric.as_ref()?.open().ok()?;
+        fabric.is_searchable().then_some(fabric)
+    }
+}
+
+/// The descriptor that keeps the node, by which a process attaches that cannot find the node by its name.
+static KEEPER: AtomicI32 = AtomicI32::new(-1);
+
+/// Notes the descriptor that keeps the node.
+pub(crate) fn set_keeper(number: c_int) {
+    KEEPER.store(number, Relaxed);
+}
+
+/// What keeps the node, if the node's engine is at the other end.
+fn keeper() -> Option<BorrowedFd<'static>> {
+    let number = KEEPER.load(Relaxed);
+    // SAFETY: the library keeps the program from closing it, and never closes it itself.
+    let keeper = (number >= 0).then(|| unsafe { BorrowedFd::borrow_raw(number) })?;
+    control::leads_somewhere(keeper).then_some(keeper)
+}
+
+/// Tells the node's engine of a program that will not use the node.
+pub(crate) fn tell(command: &str, reason: Reason) {
+    if let Some(keeper) = keeper() {
+        control::tell(keeper, &Report::new(command, std::process::id(), reason));
+    }
+}
+
+/// This process cannot attach. It says so once, on its standard error output, and to the engine.
+#[cold]
+fn say(reason: Reason) {
+    static SAID: AtomicBool = AtomicBool::new(false);
+    if NODE.load().is_some() || SAID.swap(true, Relaxed) {
+        return;
+    }
+    let _inside = Inside::enter();
+    let command = std::fs::read_to_string("/proc/self/comm").unwrap_or_default();
+    let command = match command.trim_end() {
+        "" => "a program",
+        command => command,
+    };
+    tell(command, reason);
+    if let Some([_, node]) = NAMES.get() {
+        let (process, word, advice) = (std::process::id(), reason.word(), reason.advice());
+        crate::stderr::say(&format!(
+            "toehold: {command}[{process}] is not on node {node}: it {reason} ({word}); {advice}\n"
+        ));
+    }
+}
+
+/// Why the node was not found when it was looked for last.
+static MISSED: Mutex<Reason> = Mutex::new(Reason::NoNode);
+
+fn why_missed() -> Reason {
+    *MISSED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 static PLACE: ArcSwapOption<Place> = ArcSwapOption::const_empty();
@@ -98,27 +161,70 @@ fn find() -> Option<Arc<Place>> {
     let find = || {
         let [fabric, name] = NAMES.get()?;
         toehold_node::keep_above(lowest(), table::own);
-        let place = Arc::new(look_up(&Fabric::existing(fabric).ok()?, name)?);
-        PLACE.store(Some(Arc::clone(&place)));
-        Some(place)
+        let fabric = Fabric::existing(fabric).map_err(|error| error.reason());
+        let found = fabric.and_then(|fabric| look_up(&fabric, name));
+        match found.or_else(|reason| look_up_by_keeper(name).ok_or(reason)) {
+            Ok(place) => {
+                let place = Arc::new(place);
+                PLACE.store(Some(Arc::clone(&place)));
+                Some(place)
+            }
+            Err(reason) => {
+                *MISSED.lock().unwrap_or_else(PoisonError::into_inner) = reason;
+                None
+            }
+        }
     };
     SEARCH.look(|| PLACE.load_full(), || stack::with_room(find))
 }
 
-fn look_up(fabric: &Fabric, name: &str) -> Option<Place> {
-    let record = fabric.resolve(name).ok()?;
-    let fabric = fabric.stow().ok()?;
-    Some(Place { fabric, record })
+fn look_up(fabric: &Fabric, name: &str) -> Result<Place, Reason> {
+    let record = fabric.resolve(name).map_err(|_| match fabric.is_searchable() {
+        true => Reason::NoNode,
+        false => Reason::OtherUser,
+    })?;
+    let fabric = fabric.stow().map_err(|_| Reason::DescriptorLimit)?;
+    Ok(Place {
+        fabric: Some(fabric),
+        record,
+    })
+}
+
+/// The same as the engine at the other end of what keeps the node says it.
+fn look_up_by_keeper(name: &str) -> Option<Place> {
+    let mut engine = control::enter(keeper()?, name.parse().ok()?).ok()?;
+    let record = engine.names(Some(name)).ok()?.into_iter().next()?;
+    Some(Place { fabric: None, record })
 }
 
 /// The same at present: in another life the node may have other addresses, and the fabric
 /// another directory.
-fn look_up_again(place: &Place) -> Option<Place> {
-    let (fabric, name) = (&place.fabric, place.record.name.as_str());
-    let at_first = fabric.open().ok();
-    at_first
-        .and_then(|fabric| look_up(&fabric, name))
-        .or_else(|| look_up(&Fabric::existing(fabric.name()).ok()?, name))
+fn look_up_again(place: &Place) -> Result<Place, Reason> {
+    let name = place.record.name.as_str();
+    let at_first = place.fabric.as_ref().and_then(|fabric| fabric.open().ok());
+    match at_first.map(|fabric| look_up(&fabric, name)) {
+        Some(Ok(place)) => Ok(place),
+        _ => {
+            let [fabric, _] = NAMES.get().ok_or(Reason::NoNode)?;
+            let fabric = Fabric::existing(fabric).map_err(|error| error.reason())?;
+            look_up(&fabric, name)
+        }
+    }
+}
+
+/// Attaches to the node where its name leads.
+fn attach_by_name(place: &Place) -> Result<(Place, Node), Reason> {
+    let place = look_up_again(place)?;
+    let fabric = place.fabric().ok_or(Reason::OtherUser)?;
+    let node = Node::attach(&fabric, place.record.name.as_str()).map_err(|error| error.reason())?;
+    Ok((place, node))
+}
+
+/// Attaches by what keeps the node.
+fn attach_by_keeper(name: &str) -> Option<(Place, Node)> {
+    let place = look_up_by_keeper(name)?;
+    let node = Node::attach_by(keeper()?, name).ok()?;
+    Some((place, node))
 }
 
 /// The node, if there is one that this program can attach to, or has attached to. Of one that
@@ -165,10 +271,16 @@ pub(crate) fn hold() {
 
 /// Whether a program that this process becomes could attach, as who this process is by now.
 pub(crate) fn can_be_reached() -> bool {
-    let Some(place) = place() else { return false };
+    if keeper().is_some() && crate::rights::survives(KEEPER.load(Relaxed)) {
+        return true;
+    }
+    let (Some(place), Some([fabric, _])) = (place(), NAMES.get()) else {
+        return false;
+    };
     // By its name: such a program does not have what this one has opened.
-    let fabric = Fabric::existing(place.fabric.name());
-    fabric.is_ok_and(|fabric| Connection::open(&fabric, place.record.name.as_str()).is_ok())
+    let fabric = Fabric::existing(fabric);
+    let connection = fabric.map(|fabric| Connection::open(&fabric, place.record.name.as_str()));
+    matches!(connection, Ok(Ok(connection)) if connection.other_user().is_none())
 }
 
 /// Looks after what has arrived, if this program has attached. Whether it could.
@@ -228,8 +340,26 @@ pub(crate) fn stay() {
 fn attach() -> Option<Arc<Node>> {
     static SEARCH: Search = Search::new();
     let attach = || {
-        let place = look_up_again(&*place()?)?;
-        let node = Node::attach(&place.fabric.open().ok()?, place.record.name.as_str()).ok()?;
+        let Some(place) = place() else {
+            say(why_missed());
+            return None;
+        };
+        let attached = attach_by_name(&place).or_else(|reason| {
+            // An engine that does not answer, is full, or of another build, is so by any way.
+            let is_by_name = matches!(
+                reason,
+                Reason::OtherUser | Reason::OtherNamespace | Reason::NoNode
+            );
+            let by_keeper = is_by_name.then(|| attach_by_keeper(place.record.name.as_str()));
+            by_keeper.flatten().ok_or(reason)
+        });
+        let (place, node) = match attached {
+            Ok(attached) => attached,
+            Err(reason) => {
+                say(reason);
+                return None;
+            }
+        };
         let node = Arc::new(node);
         PLACE.store(Some(Arc::new(place)));
         let former = [
@@ -244,8 +374,12 @@ fn attach() -> Option<Arc<Node>> {
         Some(node)
     };
     // What it would attach by are descriptors of its own, in memory that is its parent's.
-    let find = || match is_borrower() || most_descriptors() < FEWEST + ROOM {
+    let find = || match is_borrower() {
         true => None,
+        false if most_descriptors() < FEWEST + ROOM => {
+            say(Reason::DescriptorLimit);
+            None
+        }
         false => stack::with_room(attach),
     };
     SEARCH.look(|| NODE.load_full().filter(|node| lives(node)), find)
@@ -289,7 +423,11 @@ pub(crate) fn route(to: SocketAddr) -> Route {
     let Some(place) = place() else {
         // The node was gone before this program began.
         let is_fabrics = NETWORKS.get().is_some_and(|networks| networks.contains(address));
-        return if is_fabrics { Route::Lost } else { Route::Kernel };
+        if !is_fabrics {
+            return Route::Kernel;
+        }
+        say(why_missed());
+        return Route::Lost;
     };
     let own = address.is_loopback() || address.is_unspecified() || is_own(&place, address);
     if own {
@@ -337,7 +475,13 @@ fn is_kernels(address: IpAddr) -> bool {
 
 /// Whether a program that listens at an address listens on the node, too.
 pub(crate) fn listens(at: IpAddr) -> bool {
-    place().is_some_and(|place| at.is_unspecified() || at.is_loopback() || is_own(&place, at))
+    match place() {
+        Some(place) => at.is_unspecified() || at.is_loopback() || is_own(&place, at),
+        None => {
+            say(why_missed());
+            false
+        }
+    }
 }
 
 /// Whether an address is the node's.
@@ -347,12 +491,18 @@ pub(crate) fn has(address: IpAddr) -> bool {
 
 /// All nodes of the fabric.
 pub(crate) fn all() -> Vec<NodeRecord> {
-    let fabric = place().and_then(|place| place.fabric.open().ok());
-    fabric.map(|fabric| fabric.nodes()).unwrap_or_default()
+    let Some(place) = place() else { return Vec::new() };
+    match place.fabric() {
+        Some(fabric) => fabric.nodes(),
+        None => get().map_or_else(Vec::new, |node| node.names(None)),
+    }
 }
 
 /// The address of a node of the fabric, of a family.
 pub(crate) fn lookup(name: &str, ipv6: bool) -> Option<IpAddr> {
-    let addresses = place()?.fabric.open().ok()?.lookup(name);
-    addresses.into_iter().find(|address| address.is_ipv6() == ipv6)
+    let is_wanted = |address: &IpAddr| address.is_ipv6() == ipv6;
+    match place()?.fabric() {
+        Some(fabric) => fabric.lookup(name).into_iter().find(is_wanted),
+        None => get()?.names(Some(name)).first()?.addresses().find(is_wanted),
+    }
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use rustix::fs::OFlags;
 use rustix::net::sockopt::{Timeout, set_socket_oobinline, set_socket_timeout};
 use toehold_node::run;
+use toehold_node::why::Reason;
 
 use crate::borrower::is_borrower;
 use crate::file::{File, Kind};
@@ -116,15 +117,15 @@ fn prepare(stream: &Stream, number: c_int) {
 }
 
 /// What another program is about to have of the node's, which may not be able to use the node.
-/// `given`: what it gets besides what survives `exec`; `loads`: its environment has the library.
-pub(crate) fn before_exec(program: &OsStr, given: &[c_int], loads: bool) {
+/// `given`: what it gets besides what survives `exec`; `is_within_reach`: the library will be loaded into it.
+pub(crate) fn before_exec(given: &[c_int], is_within_reach: bool) {
     let concerned = |number: &c_int| {
         let file = table::get(*number);
         let is_nodes = file.is_some_and(|file| file.is_nodes() || file.listener_mode().is_some());
         is_nodes && (given.contains(number) || rights::survives(*number))
     };
     let numbers: Vec<c_int> = table::used().into_iter().filter(concerned).collect();
-    let reaches_node = loads && !numbers.is_empty() && is_within_reach(program) && node::can_be_reached();
+    let reaches_node = is_within_reach && !numbers.is_empty() && node::can_be_reached();
     for number in numbers {
         let Some(file) = table::get(number) else { continue };
         match file.listener_mode() {
@@ -137,11 +138,17 @@ pub(crate) fn before_exec(program: &OsStr, given: &[c_int], loads: bool) {
     }
 }
 
-/// Whether the library will be loaded into a program. `PATH` is looked through even where
-/// the call does not: what is a path has a slash, and the rest is in the present directory.
-fn is_within_reach(program: &OsStr) -> bool {
+/// Why the library will not be loaded into a program, or is of no use to it, as its file tells. `PATH` is looked
+/// through even where the call does not: what is a path has a slash, and the rest is in the present directory.
+pub(crate) fn obstacle(program: &OsStr) -> Option<Reason> {
     let found = run::find_program(program).unwrap_or_else(|_| program.into());
-    run::obstacle(&found).is_none()
+    run::obstacle(&found).map(|(_, reason)| reason)
+}
+
+/// What this process calls itself.
+fn own_name() -> String {
+    let name = std::fs::read_to_string("/proc/self/comm").unwrap_or_default();
+    name.trim_end().to_owned()
 }
 
 /// This process is about to lose the right to most system calls. From now on it is a
@@ -151,6 +158,7 @@ pub(crate) fn for_good() {
         return;
     }
     node::hold();
+    node::tell(&own_name(), Reason::Filter);
     for number in table::used() {
         Found::listen(number);
         if let Some(file) = table::get(number) {

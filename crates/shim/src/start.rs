@@ -8,7 +8,7 @@ use toehold_node::run::{KEEPER, keeper_of};
 
 use crate::entry::{bind_to_stand_ins, prepare_syscall, remember, take_standard};
 use crate::inside::Inside;
-use crate::{inherited, node, process, sleep, table, usage};
+use crate::{inherited, node, process, sleep, stderr, table, usage};
 
 static WANTED: AtomicBool = AtomicBool::new(false);
 static RENOUNCED: AtomicBool = AtomicBool::new(false);
@@ -38,6 +38,7 @@ fn own_keeper() {
         && is_keeper(table::borrow(&number))
     {
         table::own(number);
+        node::set_keeper(number);
     }
 }
 
@@ -51,6 +52,7 @@ extern "C" fn begin() {
         is_pending: sleep::is_to_end,
         sleep: sleep::sleep,
     });
+    stderr::remember();
     WANTED.store(true, Relaxed);
     bind_to_stand_ins();
     own_keeper();

@@ -399,9 +399,14 @@ fn namespace(name: &str) -> PathBuf {
 }
 
 fn read(file: &Path, most: u64) -> Result<String> {
+    let opened = File::open(file).with_context(|| format!("cannot read {}", file.display()))?;
+    read_opened(&opened, file, most)
+}
+
+/// Reads a file that was opened by a path.
+fn read_opened(opened: &File, file: &Path, most: u64) -> Result<String> {
     let cannot = || format!("cannot read {}", file.display());
     let mut text = String::new();
-    let opened = File::open(file).with_context(cannot)?;
     opened
         .take(most + 1)
         .read_to_string(&mut text)
@@ -413,14 +418,17 @@ fn read(file: &Path, most: u64) -> Result<String> {
 }
 
 fn read_key(file: &Path) -> Result<[u8; 32]> {
-    let metadata = std::fs::metadata(file).with_context(|| format!("cannot read {}", file.display()))?;
+    let cannot = || format!("cannot read {}", file.display());
+    // What is looked at is what is read, whatever becomes of the path meanwhile.
+    let opened = File::open(file).with_context(cannot)?;
+    let metadata = opened.metadata().with_context(cannot)?;
     if metadata.mode() & 0o077 != 0 {
         bail!(
             "others can read the key in {0}; `chmod 600 {0}` and take a new one if somebody has",
             file.display()
         );
     }
-    let text = read(file, MAX_KEY_FILE)?;
+    let text = read_opened(&opened, file, MAX_KEY_FILE)?;
     parse_key(text.trim()).ok_or_else(|| {
         anyhow!(
             "{0} holds no key of 64 hexadecimal digits; `openssl rand -hex 32 > {0}` makes one",
@@ -456,6 +464,18 @@ mod tests {
             &"é".repeat(32),
         ] {
             assert_eq!(parse_key(wrong), None);
+        }
+    }
+
+    #[test]
+    fn key_of_a_file_that_others_can_read_is_refused() {
+        use std::os::unix::fs::PermissionsExt;
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("key");
+        std::fs::write(&file, "0a".repeat(32)).unwrap();
+        for (mode, is_read) in [(0o600, true), (0o400, true), (0o640, false), (0o604, false)] {
+            std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
+            assert_eq!(read_key(&file).is_ok(), is_read, "{mode:o}");
         }
     }
 

@@ -14,6 +14,7 @@ mod settings;
 pub(crate) mod sockets;
 pub(crate) mod stat;
 pub(crate) mod table;
+mod unaccelerated;
 pub(crate) mod up;
 pub(crate) mod uplink;
 

@@ -10,7 +10,7 @@ use serde::Serialize;
 use toehold_node::control::{Connection, ControlError, NodeStatus};
 use toehold_node::fabric::{self, Fabric, NodeRecord, Role};
 
-use super::{address, forwarding, short, table};
+use super::{address, forwarding, short, table, unaccelerated};
 use crate::json;
 
 /// How long a node may take to say how it is.
@@ -81,6 +81,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
 fn line(fabric: &Fabric, node: NodeRecord) -> Option<Line> {
     let connection = Connection::open(fabric, node.name.as_str());
     let status = connection.and_then(|connection| connection.timeout(TIMEOUT).status());
+    let status = status.map(unaccelerated::with_those_seen);
     let (status, error) = match status {
         Ok(status) => (Some(status), None),
         Err(ControlError::HungUp(_) | ControlError::Unknown { .. }) => return None,
@@ -149,6 +150,9 @@ fn show(lines: &[Line], wide: table::Wide) -> std::io::Result<()> {
     for line in lines {
         if let Some(error) = &line.error {
             eprintln!("toehold: {error}");
+        }
+        for remark in line.status.iter().flat_map(unaccelerated::remarks) {
+            writeln!(std::io::stdout(), "{}: {remark}", line.node.name)?;
         }
         for warning in line.status.iter().flat_map(forwarding::warnings) {
             eprintln!("toehold: {}: {warning}", line.node.name);

@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use clap::{Arg, ArgMatches, Command, Error, FromArgMatches};
+use clap::{Arg, ArgAction, ArgMatches, Command, Error, FromArgMatches};
 use toehold_node::settings::{NodeSettings, Setting, TABLE};
 
 /// What the command line and the environment say about nodes.
@@ -95,10 +95,11 @@ impl<C: Choice> FromArgMatches for Chosen<C> {
 }
 
 fn take(setting: &Setting, matches: &ArgMatches, settings: &mut NodeSettings) -> Result<(), Error> {
-    let Some(value) = matches.get_one::<String>(setting.name) else {
+    let Some(values) = matches.get_many::<String>(setting.name) else {
         return Ok(());
     };
-    let set = setting.set(settings, value);
+    let values: Vec<&str> = values.map(String::as_str).collect();
+    let set = setting.set(settings, &values.join(","));
     set.map_err(|error| Error::raw(clap::error::ErrorKind::InvalidValue, error))
 }
 
@@ -120,6 +121,10 @@ fn argument(setting: &'static Setting) -> Arg {
         .value_parser(check)
         .help_heading("Settings of the nodes (each also a variable, TOEHOLD_…; see docs/settings.md)")
         .help(format!("{} {}{default}", setting.summary(), values(setting)));
+    let argument = match setting.is_several {
+        true => argument.action(ArgAction::Append),
+        false => argument,
+    };
     match setting.bare() {
         // Or what follows could be its value as well as a node's name.
         Some(bare) => argument

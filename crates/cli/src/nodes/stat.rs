@@ -10,7 +10,7 @@ use serde::Serialize;
 use toehold_node::control::{Connection, Counter, NodeStatus};
 use toehold_node::fabric::Role;
 
-use super::{Within, bytes, forwarding, positive_span, short, table};
+use super::{Within, bytes, forwarding, positive_span, short, table, unaccelerated};
 use crate::json;
 
 /// Shows what a node does and counts
@@ -99,7 +99,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
 
 fn look(node: &mut Connection) -> Result<Sample> {
     Ok(Sample {
-        status: node.status()?,
+        status: unaccelerated::with_those_seen(node.status()?),
         counters: node.counters()?,
     })
 }
@@ -181,6 +181,7 @@ fn summary(report: &Report) -> String {
         uptime,
         processes,
         stack,
+        ..
     } = &report.status;
     let cpu = report
         .cpu
@@ -228,6 +229,9 @@ fn summary(report: &Report) -> String {
     }
     for warning in forwarding::warnings(&report.status) {
         let _ = writeln!(text, "{warning}");
+    }
+    for remark in unaccelerated::remarks(&report.status) {
+        let _ = writeln!(text, "{remark}");
     }
     for process in processes {
         let _ = writeln!(

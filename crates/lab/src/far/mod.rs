@@ -103,7 +103,7 @@ impl Far {
     ///
     /// What is wrong with it, and what to do about it.
     pub fn meet(&self) -> Result<Met, String> {
-        let Self { host, toehold, .. } = self;
+        let (host, toehold) = (&self.host, quoted(&self.toehold));
         let asked = format!("{toehold} version --json && {toehold} {NAME} {ABOUT}");
         let output = self.command(&asked).stdin(Stdio::null()).output();
         let output = output.map_err(|error| {
@@ -173,7 +173,7 @@ impl Far {
 
     /// What starts a side there, whose conversation is on standard input and output.
     pub(crate) fn launcher(&self) -> Launcher {
-        let command = self.command(&format!("{} {NAME}", self.toehold));
+        let command = self.command(&format!("{} {NAME}", quoted(&self.toehold)));
         Launcher {
             program: command.get_program().into(),
             arguments: command.get_args().map(Into::into).collect(),
@@ -187,6 +187,23 @@ impl Far {
         command.args(words).args(OPTIONS).args(["--", &self.host, line]);
         command
     }
+}
+
+/// A path as one word for a shell, whatever is in it. A home directory in front of it is still the shell's to
+/// find.
+fn quoted(path: &str) -> String {
+    let end = match path.strip_prefix('~').and_then(|rest| rest.find('/')) {
+        Some(user)
+            if path[1..=user]
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte)) =>
+        {
+            user + 2
+        }
+        _ => 0,
+    };
+    let (home, rest) = path.split_at(end);
+    format!("{home}'{}'", rest.replace('\'', r"'\''"))
 }
 
 fn spoken(build: &Build) -> String {

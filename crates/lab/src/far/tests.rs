@@ -113,3 +113,17 @@ fn what_cannot_be_reached_is_said_with_what_ssh_says() {
     let refusal = nowhere.meet().unwrap_err();
     assert!(refusal.contains("openssh-client"), "{refusal}");
 }
+
+#[test]
+fn command_on_the_far_machine_is_one_word_to_its_shell() {
+    for (path, expected) in [
+        ("toehold", "'toehold'"),
+        ("/opt/a b/toehold", "'/opt/a b/toehold'"),
+        ("~/bin/toehold", "~/'bin/toehold'"),
+        ("~user/bin/toehold", "~user/'bin/toehold'"),
+        ("~$(id)/toehold", "'~$(id)/toehold'"),
+        ("x; rm -rf /; 'y", r"'x; rm -rf /; '\''y'"),
+    ] {
+        assert_eq!(super::quoted(path), expected);
+    }
+}

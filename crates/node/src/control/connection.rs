@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
-use rustix::process::{Pid, geteuid};
+use rustix::process::Pid;
+use toehold_link::credentials::{PeerCredentials, is_own_user, peer_uid};
 use toehold_link::mq::{InvalidName, NodeName};
 
 use super::door::Door;
@@ -18,7 +19,9 @@ use super::message::{Answer, BUILD, MAX_PACKET, Request, VERSION};
 use super::packet::{self, Packet};
 use crate::callers::Forwarded;
 use crate::descriptors::{copy_for_a_moment, keep};
-use crate::fabric::Fabric;
+use crate::fabric::{Fabric, NodeRecord};
+use crate::seen::{number_of, process_of};
+use crate::why::Reason;
 
 /// How long an answer may take.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(10);
@@ -64,8 +67,10 @@ pub enum ControlError {
         /// The fabric.
         fabric: String,
     },
-    /// It belongs to somebody else.
-    #[error("node {0} belongs to another user; ask that user, or root")]
+    /// It belongs to somebody else, and this user may not even ask it.
+    #[error(
+        "node {0} belongs to another user, and this user may not join its fabric; ask that user, or root (--allow-user)"
+    )]
     Foreign(NodeName),
     /// It said no.
     #[error("node {node}: {refusal}")]
@@ -100,6 +105,20 @@ pub enum ControlError {
     },
 }
 
+impl ControlError {
+    /// Why a process is not on the node that did not let it attach.
+    pub fn reason(&self) -> Reason {
+        match self {
+            ControlError::Name(_) | ControlError::Unknown { .. } => Reason::NoNode,
+            ControlError::TimedOut { .. } | ControlError::HungUp(_) => Reason::NoNode,
+            ControlError::Foreign(_) => Reason::OtherUser,
+            ControlError::Refused { refusal, .. } => refusal.reason.unwrap_or(Reason::NodeFull),
+            ControlError::Nonsense(_) => Reason::OtherBuild,
+            ControlError::System { source, .. } => Reason::of_system(Some(*source)),
+        }
+    }
+}
+
 impl Connection {
     /// Connects to a node.
     ///
@@ -127,14 +146,20 @@ impl Connection {
                 Err(errno) => return Err(system(errno)),
             }
         };
-        let (_, server) = packet::peer(socket.as_fd()).map_err(system)?;
-        let me = geteuid().as_raw();
-        // Whoever may write to the directory could pose as the node; and only its own user and
-        // root are let in.
-        if server != me && me != 0 {
+        // Those who may write to the directory could pose as the node; but not as its user.
+        let server = peer_uid(socket.as_fd()).map_err(system)?;
+        if fabric.user_of(&node) != Some(server) {
             return Err(ControlError::Foreign(node));
         }
         Ok(Connection::over(socket, node))
+    }
+
+    /// The user whose node it is, if that is not this process's.
+    pub fn other_user(&self) -> Option<u32> {
+        match is_own_user(self.socket.as_fd()) {
+            true => None,
+            false => peer_uid(self.socket.as_fd()).ok(),
+        }
     }
 
     pub(super) fn over(socket: OwnedFd, node: NodeName) -> Connection {
@@ -188,12 +213,6 @@ impl Connection {
     ///
     /// If the node refuses, is of another version, or does not answer.
     pub fn attach(&mut self) -> Result<Attached, ControlError> {
-        // Root would take another user's memory for its own node's.
-        let server = packet::peer(self.socket.as_fd());
-        let (_, server) = server.map_err(|source| self.system(source))?;
-        if server != geteuid().as_raw() && server != 0 {
-            return Err(ControlError::Foreign(self.node));
-        }
         let request = Request::Attach {
             version: VERSION,
             build: BUILD.to_owned(),
@@ -365,15 +384,19 @@ impl Connection {
     }
 
     /// Keeps the node, if it ends with its last user: it lasts as long as any process has
-    /// the descriptor, by which nothing else is done.
+    /// the descriptor. Those who have it are let in by it ([`super::enter`]), and [tell](super::tell) what is
+    /// not on the node.
     ///
     /// # Errors
     ///
     /// If the node refuses or does not answer; `HungUp` if it is ending.
     pub fn keep(&mut self) -> Result<OwnedFd, ControlError> {
-        let pipe = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC);
-        let (end, keeper) = pipe.map_err(|source| self.system(source))?;
-        self.done(&Request::Keep, std::slice::from_ref(&end))?;
+        let pair = super::door::pair();
+        let (end, keeper) = pair.map_err(|source| self.system(source))?;
+        let inode = rustix::fs::fstat(&keeper)
+            .map_err(|source| self.system(source))?
+            .st_ino;
+        self.done(&Request::Keep { inode }, std::slice::from_ref(&end))?;
         Ok(keeper)
     }
 
@@ -387,15 +410,29 @@ impl Connection {
         self.done(&Request::KeepForLife, &[])
     }
 
+    /// The record of a node of the fabric, or those of all nodes, as the engine sees them. For processes that
+    /// may not look into the fabric's directory themselves.
+    ///
+    /// # Errors
+    ///
+    /// If the node does not answer.
+    pub fn names(&mut self, node: Option<&str>) -> Result<Vec<NodeRecord>, ControlError> {
+        let node = node.map(str::to_owned);
+        match self.ask(&Request::Names { node }, &[])? {
+            (Answer::Names(records), _) => Ok(records),
+            _ => Err(self.nonsense()),
+        }
+    }
+
     /// The node's engine process, as the kernel knows it.
     ///
     /// # Errors
     ///
     /// `System` with SRCH if it is of a namespace that cannot be seen from here.
     pub fn engine(&self) -> Result<Pid, ControlError> {
-        let peer = packet::peer(self.socket.as_fd());
-        let (pid, _) = peer.map_err(|source| self.system(source))?;
-        Pid::from_raw(pid as i32).ok_or_else(|| self.system(Errno::SRCH))
+        let pid = process_at(self.socket.as_fd());
+        let pid = pid.and_then(|pid| Pid::from_raw(pid as i32));
+        pid.ok_or_else(|| self.system(Errno::SRCH))
     }
 
     fn done(&mut self, request: &Request, descriptors: &[OwnedFd]) -> Result<(), ControlError> {
@@ -517,13 +554,9 @@ impl Connection {
     fn wait(&self, flags: PollFlags, deadline: Instant) -> Result<(), ControlError> {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            let server = packet::peer(self.socket.as_fd());
             return Err(ControlError::TimedOut {
                 node: self.node,
-                process: server
-                    .ok()
-                    .map(|(process, _)| process)
-                    .filter(|&process| process != 0),
+                process: process_at(self.socket.as_fd()),
             });
         }
         match poll(&mut [PollFd::new(&self.socket, flags)], Some(&timespec(left))) {
@@ -542,6 +575,13 @@ impl Connection {
     fn nonsense(&self) -> ControlError {
         ControlError::Nonsense(self.node)
     }
+}
+
+/// The number of the process at the other end, if it can be seen from here.
+fn process_at(socket: BorrowedFd<'_>) -> Option<u32> {
+    let credentials = PeerCredentials::of(socket).ok()?;
+    let process = process_of(socket, &credentials).ok()??;
+    number_of(process.as_fd())
 }
 
 pub(super) fn timespec(span: Duration) -> Timespec {

@@ -6,11 +6,12 @@
 //! socket, of which the server has the other end: what comes in there are descriptors, each
 //! one end of a pair of sockets whose other end the sender has, and a client like any other.
 //! The kernel says of a pair who has made it, so such a client is known by its own process
-//! and user. Nothing is ever answered at the door, so that all may use it at once. Who only waits
+//! and user. What keeps a node is such a socket, too ([`Connection::keep`]): a program that was begun by
+//! `exec`, as another user or in another root, comes in by that. Nothing is ever answered at the door, so that all may use it at once. Who only waits
 //! until the engine has closed what nobody has any more, if there is such a thing, leaves a bell there:
 //! that takes no memory and no lock, so that a signal's handler can do it.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -22,12 +23,16 @@ use toehold_shm::Doorbell;
 use super::connection::{Connection, ControlError, TIMEOUT, timespec};
 use super::packet::{self, Packet};
 use crate::descriptors::keep;
+use crate::why::Report;
 
 /// A packet of no bytes would look like an end.
 const KNOCK: &[u8] = b".";
 
 /// The same of whoever leaves a bell.
 const BELL: &[u8] = b"!";
+
+/// What a report begins with.
+const REPORT: u8 = b'r';
 
 /// A way to a node's engine, which a process has from it, and its children inherit.
 #[derive(Debug)]
@@ -48,30 +53,59 @@ impl Door {
     ///
     /// `HungUp` if that engine has ended; if it does not let anybody in, or the system refuses.
     pub fn enter(&self, node: NodeName) -> Result<Connection, ControlError> {
-        let system = |source| ControlError::System { node, source };
-        let (own, theirs) = pair().map_err(system)?;
-        let deadline = Instant::now() + TIMEOUT;
-        let given = [theirs];
-        loop {
-            match packet::send(self.way_in.as_fd(), KNOCK, &given, SendFlags::DONTWAIT) {
-                Ok(()) => return Ok(Connection::over(keep(own), node)),
-                Err(Errno::PIPE | Errno::CONNRESET) => return Err(ControlError::HungUp(node)),
-                // Others are before us.
-                Err(Errno::AGAIN) => {}
-                Err(errno) => return Err(system(errno)),
-            }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Err(ControlError::TimedOut { node, process: None });
-            }
-            match poll(
-                &mut [PollFd::new(&self.way_in, PollFlags::OUT)],
-                Some(&timespec(left)),
-            ) {
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(errno) => return Err(system(errno)),
-            }
+        enter(self.way_in.as_fd(), node)
+    }
+}
+
+/// A connection to the engine at the other end of a door, or of what [keeps](Connection::keep) a node.
+///
+/// # Errors
+///
+/// As [`Door::enter`].
+pub fn enter(way_in: BorrowedFd<'_>, node: NodeName) -> Result<Connection, ControlError> {
+    let system = |source| ControlError::System { node, source };
+    let (own, theirs) = pair().map_err(system)?;
+    let deadline = Instant::now() + TIMEOUT;
+    let given = [theirs];
+    loop {
+        match packet::send(way_in, KNOCK, &given, SendFlags::DONTWAIT) {
+            Ok(()) => return Ok(Connection::over(keep(own), node)),
+            Err(Errno::PIPE | Errno::CONNRESET) => return Err(ControlError::HungUp(node)),
+            // Others are before us.
+            Err(Errno::AGAIN) => {}
+            Err(errno) => return Err(system(errno)),
         }
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(ControlError::TimedOut { node, process: None });
+        }
+        match poll(
+            &mut [PollFd::from_borrowed_fd(way_in, PollFlags::OUT)],
+            Some(&timespec(left)),
+        ) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(system(errno)),
+        }
+    }
+}
+
+/// Whether somebody is at the other end of what keeps a node.
+pub fn leads_somewhere(way_in: BorrowedFd<'_>) -> bool {
+    let mut state = [PollFd::from_borrowed_fd(way_in, PollFlags::OUT)];
+    let is_told = poll(&mut state, Some(&timespec(Duration::ZERO))).is_ok();
+    is_told
+        && !state[0]
+            .revents()
+            .intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL)
+}
+
+/// Tells the engine at the other end of what keeps a node of a program that is not on the node. Waits for
+/// nothing: if the engine does not keep up, nothing is told.
+pub fn tell(way_in: BorrowedFd<'_>, report: &Report) {
+    let mut bytes = vec![REPORT];
+    bytes.extend(report.to_bytes());
+    if bytes.len() <= Report::MAX_LEN {
+        let _ = packet::send(way_in, &bytes, &[], SendFlags::DONTWAIT);
     }
 }
 
@@ -110,6 +144,12 @@ pub(super) enum Visitor {
     Client(OwnedFd),
     /// Wants to hear when what nobody has any more is closed.
     Listener(Doorbell),
+    /// Tells of a program that is not on the node.
+    Report(Report),
+    /// Has sent nonsense.
+    Nobody,
+    /// All who had the other end are gone.
+    Gone,
 }
 
 /// The server's side.
@@ -131,25 +171,27 @@ impl Porch {
     pub(super) fn door(&self) -> Result<OwnedFd, Errno> {
         rustix::io::fcntl_dupfd_cloexec(&self.outside, 0)
     }
+}
 
-    /// Who comes next.
-    ///
-    /// # Errors
-    ///
-    /// `AGAIN` if nobody does.
-    pub(super) fn next(&self) -> Result<Option<Visitor>, Errno> {
-        let mut bytes = [0; KNOCK.len()];
-        match packet::receive(self.inside.as_fd(), &mut bytes, RecvFlags::DONTWAIT)? {
-            Packet::Message(_, descriptors) => {
-                let given = descriptors.into_iter().next();
-                Ok(given.map(|given| match bytes[..] == *BELL {
-                    true => Visitor::Listener(Doorbell::from_fd(given)),
-                    false => Visitor::Client(given),
-                }))
-            }
-            Packet::HungUp | Packet::Oversized | Packet::Cut(..) => Ok(None),
-        }
-    }
+/// The next visitor at the engine's end of a door.
+///
+/// # Errors
+///
+/// `AGAIN` if nobody is there.
+pub(super) fn next_visitor(inside: BorrowedFd<'_>) -> Result<Visitor, Errno> {
+    let mut bytes = [0; Report::MAX_LEN];
+    let (len, descriptors) = match packet::receive(inside, &mut bytes, RecvFlags::DONTWAIT)? {
+        Packet::Message(len, descriptors) => (len, descriptors),
+        Packet::HungUp => return Ok(Visitor::Gone),
+        Packet::Oversized | Packet::Cut(..) => return Ok(Visitor::Nobody),
+    };
+    let given = descriptors.into_iter().next();
+    Ok(match (&bytes[..len], given) {
+        (BELL, Some(given)) => Visitor::Listener(Doorbell::from_fd(given)),
+        (KNOCK, Some(given)) => Visitor::Client(given),
+        ([REPORT, report @ ..], None) => Report::parse(report).map_or(Visitor::Nobody, Visitor::Report),
+        _ => Visitor::Nobody,
+    })
 }
 
 pub(super) fn pair() -> Result<(OwnedFd, OwnedFd), Errno> {

@@ -11,6 +11,7 @@ use toehold_shm::Doorbell;
 use super::status::{Counter, SocketStatus, StackStatus};
 use crate::callers::Forwarded;
 use crate::placement::Placement;
+use crate::why::Reason;
 
 /// A node that processes attach to. Calls come from the control thread, one at
 /// a time; a call that takes long holds up every other process that asks.
@@ -190,7 +191,7 @@ pub trait Host: Send + Sync + 'static {
 /// A process that asks to be attached.
 #[derive(Debug)]
 pub struct Client {
-    /// Its process, 0 if it is of a namespace that cannot be seen from here.
+    /// Its process's number in `/proc`, as this process has it; 0 if it has none there.
     pub pid: u32,
     /// Its user.
     pub uid: u32,
@@ -229,14 +230,30 @@ pub struct CaptureSummary {
     pub complete: bool,
 }
 
-/// Why a request was refused, in a sentence that says what to do.
+/// Why a request was refused.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
-#[error("{0}")]
-pub struct Refusal(pub String);
+#[error("{why}")]
+pub struct Refusal {
+    /// A sentence that says what to do.
+    pub why: String,
+    /// Why the process that asked is not on the node, where that is what was refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Reason>,
+}
 
 impl Refusal {
     /// Says why.
     pub fn new(why: impl Into<String>) -> Self {
-        Refusal(why.into())
+        let why = why.into();
+        Refusal { why, reason: None }
+    }
+
+    /// Says why, of a process that is not on the node for a reason.
+    pub fn because(reason: Reason, why: impl Into<String>) -> Self {
+        let why = why.into();
+        Refusal {
+            why,
+            reason: Some(reason),
+        }
     }
 }

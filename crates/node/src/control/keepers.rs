@@ -1,17 +1,19 @@
 //! Who keeps a node that ends with its last user.
 //!
-//! A launcher gives the node one end of a pipe: as long as any process has the other end,
+//! A launcher gives the node one end of a pair of sockets: as long as any process has the other end,
 //! which the launcher's program and whatever that starts inherit, the node is used. It
 //! also is by the launcher's own process, which becomes the program, and by any that has
 //! attached, for as long as they live: a program that closes descriptors which it does not
-//! know keeps its node all the same.
+//! know keeps its node all the same. The pair is a door (`door`), too.
 
 use std::collections::HashMap;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll::{self, EventFlags};
 use rustix::io::Errno;
+use rustix::net::sockopt::{socket_domain, socket_type};
+use rustix::net::{AddressFamily, SocketType};
 
 use super::server::Source;
 
@@ -34,6 +36,8 @@ struct Keeper {
     descriptor: OwnedFd,
     /// Of a process that is to be alive.
     pid: Option<u32>,
+    /// The other end's inode, if it is a pair of sockets.
+    inode: Option<u64>,
 }
 
 /// Of one node.
@@ -70,17 +74,33 @@ impl Keepers {
     /// # Errors
     ///
     /// If it is of another kind, or there are too many.
-    pub(super) fn keep(&mut self, epoll: &OwnedFd, descriptor: OwnedFd) -> Result<(), Errno> {
-        // Of a pipe, that nobody writes any more is told unasked.
-        self.add(epoll, descriptor, EventFlags::empty(), None)
+    pub(super) fn keep(&mut self, epoll: &OwnedFd, descriptor: OwnedFd, inode: u64) -> Result<(), Errno> {
+        let is_unix = socket_domain(&descriptor)? == AddressFamily::UNIX;
+        if !is_unix || socket_type(&descriptor)? != SocketType::SEQPACKET {
+            return Err(Errno::PROTOTYPE);
+        }
+        rustix::io::ioctl_fionbio(&descriptor, true)?;
+        self.add(epoll, descriptor, EventFlags::IN, None, Some(inode))
+    }
+
+    /// What a user has the other end of, if it is a door.
+    pub(super) fn door(&self, id: u64) -> Option<BorrowedFd<'_>> {
+        let keeper = self.keepers.get(&id)?;
+        keeper.inode.map(|_| keeper.descriptor.as_fd())
+    }
+
+    /// The inodes of what users have the other ends of.
+    pub(super) fn inodes(&self) -> Vec<u64> {
+        self.keepers.values().filter_map(|keeper| keeper.inode).collect()
     }
 
     /// The node is used until a process ends.
     pub(super) fn keep_for(&mut self, epoll: &OwnedFd, pidfd: OwnedFd, pid: u32) {
-        let known = self.keepers.values().any(|keeper| keeper.pid == Some(pid));
+        // Processes without a number here are not told from one another.
+        let known = pid != 0 && self.keepers.values().any(|keeper| keeper.pid == Some(pid));
         if self.lifetime == Lifetime::WhileUsed && !known {
             // If there are too many, others keep the node.
-            let _ = self.add(epoll, pidfd, EventFlags::IN, Some(pid));
+            let _ = self.add(epoll, pidfd, EventFlags::IN, Some(pid), None);
         }
     }
 
@@ -90,13 +110,19 @@ impl Keepers {
         descriptor: OwnedFd,
         flags: EventFlags,
         pid: Option<u32>,
+        inode: Option<u64>,
     ) -> Result<(), Errno> {
         if self.keepers.len() >= MAX_KEEPERS {
             return Err(Errno::MFILE);
         }
         self.next_id += 1;
         epoll::add(epoll, &descriptor, Source::Keeper(self.next_id).token(), flags)?;
-        self.keepers.insert(self.next_id, Keeper { descriptor, pid });
+        let keeper = Keeper {
+            descriptor,
+            pid,
+            inode,
+        };
+        self.keepers.insert(self.next_id, keeper);
         self.used();
         Ok(())
     }

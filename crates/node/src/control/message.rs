@@ -11,10 +11,11 @@ use serde::{Deserialize, Serialize};
 use super::host::{CaptureRequest, CaptureSummary, Refusal};
 use super::status::{Counter, NodeStatus, SocketStatus};
 use crate::callers::Forwarded;
+use crate::fabric::{NodeRecord, Right};
 use crate::placement::Placement;
 
 /// Version of these messages and of what processes of a node share.
-pub const VERSION: u32 = 17;
+pub const VERSION: u32 = 18;
 
 /// The build that a process and its node's engine must have in common: they
 /// share memory, whose layout belongs to it.
@@ -67,11 +68,13 @@ pub(super) enum Request {
     /// To connect those who connect to the listener that a holder stands for to the one of the
     /// kernel's that comes along, and to write in the table that comes with it who they are.
     Forward { holder: u32, which: Forwarded },
-    /// To last as long as the descriptor that comes along has another end: that of a pipe
-    /// for reading.
-    Keep,
+    /// To last as long as the descriptor that comes along has another end, of a pair of Unix sockets, and to
+    /// let in those who come by it. `inode`: the other end's, by which it is known in `/proc`.
+    Keep { inode: u64 },
     /// To last as long as the process that asks lives.
     KeepForLife,
+    /// The record of a node of the fabric, or of all of them.
+    Names { node: Option<String> },
     /// How the node is.
     Status,
     /// Its sockets.
@@ -86,6 +89,33 @@ pub(super) enum Request {
     StopCapture,
     /// To end the node.
     Down,
+}
+
+impl Request {
+    /// What a client must be allowed to, so that it may ask this.
+    pub(super) fn right(&self) -> Right {
+        match self {
+            Request::Status | Request::Sockets | Request::Counters | Request::Names { .. } => Right::Read,
+            Request::SetPlacement { .. }
+            | Request::StartCapture { .. }
+            | Request::StopCapture
+            | Request::Down => Right::Operate,
+            Request::Attach { .. }
+            | Request::TakeOver { .. }
+            | Request::Peer { .. }
+            | Request::Holders { .. }
+            | Request::Identify
+            | Request::Entrust
+            | Request::Inherit
+            | Request::TakePort { .. }
+            | Request::ReleasePort { .. }
+            | Request::Relay { .. }
+            | Request::Own { .. }
+            | Request::Forward { .. }
+            | Request::Keep { .. }
+            | Request::KeepForLife => Right::Attach,
+        }
+    }
 }
 
 /// What the server answers.
@@ -113,6 +143,8 @@ pub(super) enum Answer {
     Status(Box<NodeStatus>),
     Sockets(Vec<SocketStatus>),
     Counters(Vec<Counter>),
+    /// The records that were asked for, of nodes that run.
+    Names(Vec<NodeRecord>),
     Captured(CaptureSummary),
     /// It is done, or, with `Down`, has begun.
     Done,

@@ -8,8 +8,9 @@
 //! by the connection's or by the process's, whichever is noticed first (a forked
 //! child may hold a copy of the one, but not of the other).
 //!
-//! Only the node's own user and root are served, and whoever has the door of a process that
-//! attached (`door`). What they send is checked all the same: a program of the node may be
+//! The node's own user and root are served, those whom its settings and its fabric's directory let in
+//! ([`crate::fabric::Access`]), and whoever has the door of a process that attached, or what keeps the node
+//! (`door`): the descriptor is the permission. What they send is checked all the same: a program of the node may be
 //! broken.
 
 mod connection;
@@ -31,7 +32,7 @@ mod status;
 mod tests;
 
 pub use self::connection::{Attached, Connection, ControlError};
-pub use self::door::Door;
+pub use self::door::{Door, enter, leads_somewhere, tell};
 pub use self::host::{Attachment, CaptureRequest, CaptureSummary, Client, Host, Refusal};
 pub use self::keepers::Lifetime;
 pub use self::message::{BUILD, MAX_DESCRIPTORS, MAX_HOLDERS, VERSION};

@@ -4,8 +4,6 @@ use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use nix::sys::socket::getsockopt;
-use nix::sys::socket::sockopt::PeerCredentials;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, memfd_create};
 use rustix::io::Errno;
 use rustix::net::{
@@ -36,14 +34,6 @@ pub(super) enum Packet {
     /// The same, but this process has no room for more descriptors: some are missing,
     /// at the end.
     Cut(usize, Vec<OwnedFd>),
-}
-
-/// The process and the user at the other end, as the kernel knows them; the
-/// process is 0 if it is of a namespace that cannot be seen from here.
-pub(super) fn peer(socket: BorrowedFd<'_>) -> Result<(u32, u32), Errno> {
-    let credentials = getsockopt(&socket, PeerCredentials);
-    let credentials = credentials.map_err(|errno| Errno::from_raw_os_error(errno as i32))?;
-    Ok((credentials.pid() as u32, credentials.uid()))
 }
 
 /// Sends one packet.

@@ -12,6 +12,7 @@ use super::message::{Answer, BUILD, MAX_DESCRIPTORS, MAX_HOLDERS, Request, VERSI
 use super::server::{Server, Source};
 use super::session::Session;
 use super::status::{NodeStatus, SocketStatus};
+use crate::why::Reason;
 
 impl Server {
     /// Does what a client asks for, with the descriptors that came along.
@@ -106,8 +107,8 @@ impl Server {
                 self.host.forward(process, holder, [listener, callers], which)?;
                 Answer::Done
             }
-            Request::Keep => {
-                let kept = self.keepers.keep(&self.epoll, one(given)?);
+            Request::Keep { inode } => {
+                let kept = self.keepers.keep(&self.epoll, one(given)?, inode);
                 kept.map_err(|errno| Refusal::new(format!("it cannot be kept: {errno} (see `ulimit -n`)")))?;
                 Answer::Done
             }
@@ -118,6 +119,14 @@ impl Server {
                     opened.ok_or_else(|| Refusal::new("the process cannot be seen from here"))?;
                 self.keepers.keep_for(&self.epoll, pidfd, pid);
                 Answer::Done
+            }
+            Request::Names { node } => {
+                let fabric = self.fabric.as_ref();
+                Answer::Names(match (fabric, node) {
+                    (None, _) => Vec::new(),
+                    (Some(fabric), None) => fabric.nodes(),
+                    (Some(fabric), Some(node)) => fabric.resolve(&node).into_iter().collect(),
+                })
             }
             Request::Status => Answer::Status(Box::new(self.status())),
             Request::Sockets => Answer::Sockets(self.sockets()),
@@ -149,10 +158,13 @@ impl Server {
 
     fn attach(&mut self, id: u64, version: u32, build: &str) -> Result<(Answer, Vec<OwnedFd>), Refusal> {
         if version != VERSION || build != BUILD {
-            return Err(Refusal::new(format!(
-                "the node's engine is of toehold {BUILD} (protocol {VERSION}) and the program's library of {build} \
+            return Err(Refusal::because(
+                Reason::OtherBuild,
+                format!(
+                    "the node's engine is of toehold {BUILD} (protocol {VERSION}) and the program's library of {build} \
                  (protocol {version}); start the node again with the same version"
-            )));
+                ),
+            ));
         }
         let client = self.client(id)?;
         let attachment = self.host.attach(client)?;
@@ -175,11 +187,11 @@ impl Server {
         if session.process.is_some() {
             return Err(Refusal::new("the connection's process has attached already"));
         }
-        session.pidfd = session.open_pidfd().map_err(|_| gone())?;
+        let process = session.open_pidfd().map_err(|_| gone())?;
         Ok(Client {
             pid: session.pid,
             uid: session.uid,
-            pidfd: session.pidfd.as_ref().and_then(|pidfd| pidfd.try_clone().ok()),
+            pidfd: process,
         })
     }
 
@@ -189,7 +201,7 @@ impl Server {
             return;
         };
         session.process = Some((process, SystemTime::now()));
-        if let Some(pidfd) = &session.pidfd {
+        if let Ok(Some(pidfd)) = &session.pidfd {
             let (token, flags) = (Source::Process(id).token(), EventFlags::IN);
             // Without it, the connection's end still tells.
             let _ = epoll::add(&self.epoll, pidfd, token, flags);
@@ -229,6 +241,9 @@ impl Server {
             cpu_time: Duration::new(used.tv_sec as u64, used.tv_nsec as u32),
             uptime: self.began.elapsed(),
             processes,
+            unaccelerated: self.records.all().to_vec(),
+            unaccelerated_beyond: self.records.beyond(),
+            keepers: self.keepers.inodes(),
             stack: self.host.status(),
         }
     }

@@ -2,8 +2,9 @@
 //! when it is asked is in `requests`.
 
 use std::collections::HashMap;
+use std::io::Write as _;
 use std::mem::MaybeUninit;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,13 +14,14 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SocketFlags};
 use rustix::process::geteuid;
 
-use super::door::{Porch, Visitor};
+use super::door::{Porch, Visitor, next_visitor};
 use super::host::{Host, Refusal};
 use super::keepers::{Keepers, Lifetime};
 use super::message::{Answer, MAX_PACKET, Request};
 use super::packet::{self, Packet};
 use super::session::{Limits, Session, outgoing};
-use crate::fabric::NodeRecord;
+use crate::fabric::{Access, Fabric, NodeRecord, Place, Right, Rights, name_of_user};
+use crate::why::{Reason, Records, Report};
 
 /// Events taken in one go; what is left is found next time.
 const MAX_EVENTS: usize = 64;
@@ -93,6 +95,11 @@ pub(crate) struct Server {
     /// By numbers that are never used again, so that a late event finds nobody.
     pub(super) sessions: HashMap<u64, Session>,
     pub(super) keepers: Keepers,
+    /// Programs that are not on the node.
+    pub(super) records: Records,
+    access: Access,
+    /// For those who cannot look themselves.
+    pub(super) fabric: Option<Fabric>,
     next_id: u64,
     /// Nobody is let in until then.
     paused: Option<Instant>,
@@ -132,6 +139,9 @@ impl Server {
             _stop: stop,
             sessions: HashMap::new(),
             keepers: Keepers::default(),
+            records: Records::default(),
+            access: Access::default(),
+            fabric: None,
             next_id: 0,
             paused: None,
             stopping: false,
@@ -142,6 +152,13 @@ impl Server {
     /// The same, with another lifetime of the node.
     pub(crate) fn lifetime(mut self, lifetime: Lifetime) -> Server {
         self.keepers = Keepers::new(lifetime, self.limits.grace);
+        self
+    }
+
+    /// The same of a node at a place: whom it lets in, and what fabric it is in.
+    pub(crate) fn at(mut self, place: &Place) -> Server {
+        self.access = place.access().clone();
+        self.fabric = place.fabric().try_clone().ok();
         self
     }
 
@@ -171,7 +188,7 @@ impl Server {
                     Source::Stop => self.stopping = true,
                     Source::Session(id) => self.serve(id),
                     Source::Process(id) => self.hang_up(id),
-                    Source::Keeper(id) => self.keepers.gone(&self.epoll, id),
+                    Source::Keeper(id) => self.meet_keeper(id),
                     Source::Host => self.host.handle_events(),
                 }
             }
@@ -244,24 +261,68 @@ impl Server {
     /// Sees to those who have come to the door. One who cannot be let in finds its socket closed.
     fn meet_at_door(&mut self) {
         for _ in 0..TURN {
-            match self.porch.next() {
-                Ok(Some(Visitor::Client(socket))) => self.admit(socket, Way::Door),
-                Ok(Some(Visitor::Listener(bell))) => self.host.await_closing(bell),
-                Ok(None) | Err(Errno::INTR) => {}
+            match next_visitor(self.porch.inside.as_fd()) {
+                Ok(visitor) => self.meet(visitor),
+                Err(Errno::INTR) => {}
                 Err(_) => return,
             }
         }
     }
 
+    fn meet(&mut self, visitor: Visitor) {
+        match visitor {
+            Visitor::Client(socket) => self.admit(socket, Way::Door),
+            Visitor::Listener(bell) => self.host.await_closing(bell),
+            Visitor::Report(report) => self.take_report(report),
+            Visitor::Nobody | Visitor::Gone => {}
+        }
+    }
+
+    /// Sees to those who have come by what keeps the node, or finds that nobody has that any more.
+    fn meet_keeper(&mut self, id: u64) {
+        for _ in 0..TURN {
+            let Some(door) = self.keepers.door(id) else {
+                // A process that has ended.
+                return self.keepers.gone(&self.epoll, id);
+            };
+            match next_visitor(door) {
+                Ok(Visitor::Gone) => return self.keepers.gone(&self.epoll, id),
+                Ok(visitor) => self.meet(visitor),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return,
+                Err(_) => return self.keepers.gone(&self.epoll, id),
+            }
+        }
+    }
+
+    /// Keeps what is told of a program that is not on the node, and says the first of it in the log.
+    fn take_report(&mut self, report: Report) {
+        let Report { command, pid, reason } = report.clone();
+        if self.records.add(report) {
+            let (node, word) = (self.record.name, reason.word());
+            // Without a log, it goes nowhere; the log may be full.
+            let _ = writeln!(
+                std::io::stderr(),
+                "toehold: {command}[{pid}] is not on node {node}: it {reason} ({word})"
+            );
+        }
+    }
+
     fn admit(&mut self, socket: OwnedFd, way: Way) {
-        let Ok(mut session) = Session::new(socket) else {
+        let rights = match way {
+            Way::Listener => self.access.rights_of(socket.as_fd()),
+            Way::Door => Rights::BY_DOOR,
+        };
+        let Ok(mut session) = Session::new(socket, rights) else {
             return;
         };
-        let belongs = session.uid == 0 || session.uid == geteuid().as_raw();
-        let why = if way == Way::Listener && !belongs {
-            "the node belongs to another user"
+        let refusal = if rights == Rights::default() {
+            self.not_let_in(session.uid, "other users")
         } else if self.sessions.len() >= self.limits.sessions {
-            "the node has too many clients; try again when some have ended"
+            Refusal::because(
+                Reason::NodeFull,
+                "the node has too many clients; try again when some have ended",
+            )
         } else {
             self.next_id += 1;
             let id = self.next_id;
@@ -270,9 +331,31 @@ impl Server {
             }
             return;
         };
-        let answer = Answer::Refused(Refusal::new(why));
+        let answer = Answer::Refused(refusal);
         if let Ok(refusal) = outgoing(&answer, Vec::new()) {
             let _ = session.answer(refusal);
+        }
+    }
+
+    /// Why a user may not do something with the node.
+    fn not_let_in(&self, uid: u32, what: &str) -> Refusal {
+        let (owner, client) = (name_of_user(geteuid().as_raw()), name_of_user(uid));
+        Refusal::because(
+            Reason::OtherUser,
+            format!(
+                "it belongs to another user ({owner}), who does not let user {client} in; {what} attach if it was \
+                 started with --allow-user or --allow-group, and manage it with --admin-group"
+            ),
+        )
+    }
+
+    /// Refuses what a client has no right to.
+    fn check_right(&self, id: u64, right: Right) -> Result<(), Refusal> {
+        let session = self.sessions.get(&id);
+        let (rights, uid) = session.map_or((Rights::default(), 0), |session| (session.rights, session.uid));
+        match rights.has(right) {
+            true => Ok(()),
+            false => Err(self.not_let_in(uid, "programs of other users")),
         }
     }
 
@@ -340,8 +423,13 @@ impl Server {
             return false;
         };
         let answered = match descriptors {
-            Some(descriptors) => self.carry_out(id, request, descriptors),
-            None => Err(Refusal::new("it has no descriptors left (see `ulimit -n`)")),
+            Some(descriptors) => self
+                .check_right(id, request.right())
+                .and_then(|()| self.carry_out(id, request, descriptors)),
+            None => Err(Refusal::because(
+                Reason::DescriptorLimit,
+                "it has no descriptors left (see `ulimit -n`)",
+            )),
         };
         let (answer, descriptors) = answered.unwrap_or_else(|refusal| (Answer::Refused(refusal), Vec::new()));
         let packet = outgoing(&answer, descriptors);
@@ -360,7 +448,7 @@ impl Server {
         };
         // By hand: a forked child may hold copies, which would stay in the set.
         let _ = epoll::delete(&self.epoll, session.socket());
-        if let Some(pidfd) = &session.pidfd {
+        if let Ok(Some(pidfd)) = &session.pidfd {
             let _ = epoll::delete(&self.epoll, pidfd);
         }
         if session.captures {
@@ -368,7 +456,7 @@ impl Server {
         }
         if let Some((process, _)) = session.process {
             self.host.detached(process);
-            if let Some(pidfd) = session.pidfd {
+            if let Ok(Some(pidfd)) = session.pidfd {
                 self.keepers.keep_for(&self.epoll, pidfd, session.pid);
             }
         }

@@ -6,11 +6,13 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::io::Errno;
 use rustix::net::SendFlags;
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use toehold_link::credentials::PeerCredentials;
 
 use super::message::{Answer, MAX_PACKET};
 use super::packet;
 use super::status::ProcessStatus;
+use crate::fabric::Rights;
+use crate::seen::{number_of, process_of};
 
 /// What clients may ask of the server's patience.
 #[derive(Debug, Clone, Copy)]
@@ -40,10 +42,12 @@ impl Default for Limits {
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) socket: OwnedFd,
+    /// The process's number in `/proc`, as this process has it; 0 if it has none there.
     pub(super) pid: u32,
     pub(super) uid: u32,
-    /// Watched once it has attached.
-    pub(super) pidfd: Option<OwnedFd>,
+    pub(super) rights: Rights,
+    /// The process, or that it had ended before it was looked for. Watched once it has attached.
+    pub(super) pidfd: Result<Option<OwnedFd>, Errno>,
     /// Its number in the node, and since when.
     pub(super) process: Option<(u16, SystemTime)>,
     /// It has begun a capture.
@@ -60,13 +64,17 @@ pub(super) struct Session {
 pub(super) type Outgoing = (Vec<u8>, Vec<OwnedFd>);
 
 impl Session {
-    pub(super) fn new(socket: OwnedFd) -> Result<Session, Errno> {
-        let (pid, uid) = packet::peer(socket.as_fd())?;
+    pub(super) fn new(socket: OwnedFd, rights: Rights) -> Result<Session, Errno> {
+        let credentials = PeerCredentials::of(socket.as_fd())?;
+        let pidfd = process_of(socket.as_fd(), &credentials);
+        let seen = pidfd.as_ref().ok().and_then(Option::as_ref);
+        let pid = seen.and_then(|process| number_of(process.as_fd())).unwrap_or(0);
         Ok(Session {
             pid,
-            uid,
+            uid: credentials.uid,
+            rights,
             socket,
-            pidfd: None,
+            pidfd,
             process: None,
             captures: false,
             entrusted: None,
@@ -75,21 +83,14 @@ impl Session {
         })
     }
 
-    /// A descriptor that becomes readable when the client's process ends.
+    /// Another descriptor that becomes readable when the client's process ends; `None` if that cannot be had.
     ///
     /// # Errors
     ///
     /// `SRCH` if it has ended.
     pub(super) fn open_pidfd(&self) -> Result<Option<OwnedFd>, Errno> {
-        let Some(pid) = Pid::from_raw(self.pid as i32) else {
-            return Ok(None);
-        };
-        match pidfd_open(pid, PidfdFlags::empty()) {
-            Ok(pidfd) => Ok(Some(pidfd)),
-            Err(Errno::SRCH) => Err(Errno::SRCH),
-            // Forbidden, or out of descriptors: the connection's end has to do.
-            Err(_) => Ok(None),
-        }
+        let process = self.pidfd.as_ref().map_err(|errno| *errno)?;
+        Ok(process.as_ref().and_then(|process| process.try_clone().ok()))
     }
 
     /// Sends an answer, or keeps it until there is room.

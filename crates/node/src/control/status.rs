@@ -11,6 +11,7 @@ use toehold_wire::Mac;
 use super::nanoseconds;
 use crate::fabric::{Beyond, NodeRecord};
 use crate::placement::Placement;
+use crate::why::Unaccelerated;
 
 /// A node at one moment. Rates come from two of them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -25,6 +26,15 @@ pub struct NodeStatus {
     pub uptime: Duration,
     /// Processes that are attached.
     pub processes: Vec<ProcessStatus>,
+    /// Programs that were told of because they are not on the node.
+    #[serde(default)]
+    pub unaccelerated: Vec<Unaccelerated>,
+    /// How often more of them were told of than there is room for.
+    #[serde(default)]
+    pub unaccelerated_beyond: u64,
+    /// Inodes of the descriptors by which programs keep the node.
+    #[serde(default)]
+    pub keepers: Vec<u64>,
     /// Its stack.
     pub stack: StackStatus,
 }

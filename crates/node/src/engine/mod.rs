@@ -123,7 +123,7 @@ impl Engine {
         let record = engine.place.record().clone();
         let server = Server::new(listener, stop.into(), record, Arc::clone(&engine.host));
         let server = server.map_err(|errno| StartError::Thread(errno.into()))?;
-        let mut server = server.lifetime(seat.lifetime);
+        let mut server = server.lifetime(seat.lifetime).at(&engine.place);
         let thread = std::thread::Builder::new().name("toehold-control".into());
         let control = thread
             .spawn(move || {

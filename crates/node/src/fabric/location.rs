@@ -161,6 +161,24 @@ pub(super) fn all() -> Vec<Fabric> {
     fabrics
 }
 
+/// What to do about a directory that cannot be made, opened or written.
+pub(super) fn advice(source: &io::Error, path: &Path) -> String {
+    let elsewhere =
+        format!("set {VARIABLE} to a directory that this user can write to, or name one by --fabric");
+    match Errno::from_io_error(source) {
+        Some(Errno::ROFS) => format!("; {elsewhere}"),
+        Some(Errno::ACCESS | Errno::PERM) => format!(
+            "; to join a fabric takes write permission on its directory, which its owner gives (`chgrp GROUP {0}; \
+             chmod 2770 {0}`); or {elsewhere}",
+            path.display()
+        ),
+        Some(Errno::NOSPC | Errno::DQUOT) => "; make room there".to_owned(),
+        Some(Errno::MFILE | Errno::NFILE) => "; raise the limit of descriptors (`ulimit -n 1024`)".to_owned(),
+        Some(Errno::NOENT) if !Path::new("/proc/self/fd").exists() => "; mount /proc".to_owned(),
+        _ => String::new(),
+    }
+}
+
 fn failed(path: &Path, source: io::Error) -> FabricError {
     FabricError::Directory {
         path: path.to_owned(),

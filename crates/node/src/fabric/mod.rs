@@ -7,13 +7,16 @@
 //! says what of it the kernel keeps. Of a node that was killed, they stay until
 //! somebody [sweeps](Fabric::sweep): a control socket that refuses is a dead node's.
 //!
-//! Who may use a fabric is said by its directory's owner and mode, and by nothing else.
+//! Who may join a fabric is said by its directory's owner, group and mode, and by nothing else: those
+//! who may write to it. The sockets in it get their group and mode from it, whatever the umask.
 //! What others have written into it is read with bounds, and passed over if it is nonsense.
 
+mod access;
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub mod fuzzing;
 mod location;
+mod names;
 mod network;
 mod place;
 mod record;
@@ -36,8 +39,11 @@ use toehold_wire::Mac;
 
 use crate::descriptors::copy;
 use crate::kernel::leftovers;
+use crate::why::Reason;
 
+pub use self::access::{Access, GroupId, GroupIds, Right, Rights, UnknownId, UserIds, name_of_user};
 pub use self::location::root;
+pub use self::names::{Meaning, meaning_outside};
 pub use self::network::{AssignError, Networks, mac_of_name};
 pub(crate) use self::place::OwnFile;
 pub use self::place::{Place, TakeError};
@@ -86,7 +92,8 @@ pub enum FabricError {
     Missing(String),
     /// Somebody else could change what is in the directory.
     #[error(
-        "{path} is not this user's alone: {why}; remove it, or name another directory in {}",
+        "{path} is not this user's alone: {why}; remove it, name another directory in {}, or, of a fabric that \
+         users share, give its directory itself (--fabric {path}/)",
         location::VARIABLE
     )]
     Unsafe {
@@ -96,7 +103,10 @@ pub enum FabricError {
         why: &'static str,
     },
     /// The directory cannot be made, opened or written.
-    #[error("cannot use {path} as a fabric's directory: {source}")]
+    #[error(
+        "cannot use {path} as a fabric's directory: {source}{}",
+        location::advice(source, path)
+    )]
     Directory {
         /// The directory.
         path: PathBuf,
@@ -127,6 +137,19 @@ pub enum ResolveError {
 /// Holds the directory's lock.
 pub(crate) struct Lock {
     _handle: OwnedFd,
+}
+
+impl FabricError {
+    /// Why a process that cannot use the fabric is not on a node of it.
+    pub fn reason(&self) -> Reason {
+        match self {
+            FabricError::Name(_) => Reason::NoNode,
+            FabricError::Missing(_) => Reason::OtherNamespace,
+            FabricError::Unsafe { .. } => Reason::OtherUser,
+            FabricError::Directory { source, .. } => Reason::of_system(Errno::from_io_error(source)),
+            FabricError::Locked(_) => Reason::NoNode,
+        }
+    }
 }
 
 impl Fabric {
@@ -279,6 +302,12 @@ impl Fabric {
         record.map_or_else(|_| Vec::new(), |record| record.addresses().collect())
     }
 
+    /// Whether this process may look for names in the directory, which it may have opened as another user.
+    pub fn is_searchable(&self) -> bool {
+        let searches = rustix::fs::accessat(&self.handle, ".", rustix::fs::Access::EXEC_OK, AtFlags::EACCESS);
+        searches != Err(Errno::ACCESS)
+    }
+
     /// Removes what killed nodes have left behind.
     ///
     /// # Errors
@@ -334,6 +363,9 @@ impl Fabric {
     /// Under the lock nobody is between making a socket and listening at it, so
     /// one that refuses is dead. What belongs to others stays if it cannot be removed.
     fn sweep_locked(&self) {
+        for unfinished in self.unfinished() {
+            let _ = rustix::fs::unlinkat(&self.handle, unfinished, AtFlags::empty());
+        }
         let dead = |name: &&NodeName| !self.is_alive(name);
         for name in self.names().iter().filter(dead) {
             // As long as that cannot be removed which it tells of, the file stays.
@@ -350,6 +382,17 @@ impl Fabric {
                 }
             }
         }
+    }
+
+    /// Files that a writer has left that was killed. Under the lock only.
+    fn unfinished(&self) -> Vec<std::ffi::OsString> {
+        let entries = fs::read_dir(self.through_handle("")).into_iter().flatten();
+        let files = entries
+            .take(MAX_ENTRIES)
+            .filter_map(|entry| Some(entry.ok()?.file_name()));
+        files
+            .filter(|name| name.as_encoded_bytes().starts_with(record::NEW.as_bytes()))
+            .collect()
     }
 
     /// The names of all nodes with a record, a control socket or a device, living or dead.
@@ -412,6 +455,11 @@ impl Fabric {
     /// directory's is.
     fn through_handle(&self, name: &str) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}/{name}", self.handle.as_raw_fd()))
+    }
+
+    /// The user whose node has a name, as the owner of its control socket.
+    pub(crate) fn user_of(&self, name: &NodeName) -> Option<u32> {
+        self.owner(name, CONTROL)
     }
 
     /// The user that a node's socket belongs to.

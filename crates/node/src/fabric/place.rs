@@ -3,14 +3,17 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use ipnet::IpNet;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{self, SocketFlags};
-use toehold_link::mq::{InvalidName, NodeName};
+use toehold_link::mq::{InvalidName, NodeName, Reach, SocketAccess};
 
+use super::access::{Access, name_of_user};
+use super::names::{Meaning, meaning_outside};
 use super::network::{AssignError, Holder, Networks};
 use super::record::{self, Beyond, NodeRecord, Role};
 use super::{CONTROL, Fabric, FabricError, LINK, RECORD, file, socket};
@@ -47,6 +50,37 @@ pub enum TakeError {
         /// The other host.
         host: String,
     },
+    /// Every program of this host knows something else by the name.
+    #[error("{name} cannot be a node's name: it {meaning}; choose another name")]
+    Meant {
+        /// The name.
+        name: NodeName,
+        /// What it means.
+        meaning: Meaning,
+    },
+    /// A dead node of another user has left its files.
+    #[error(
+        "a node named {name} of user {owner} has ended and left its files, which this user may not remove; choose \
+         another name, or have that user or root run `toehold ps`"
+    )]
+    LeftBehind {
+        /// The name.
+        name: NodeName,
+        /// The user.
+        owner: String,
+    },
+    /// The node's socket cannot get the directory's group.
+    #[error(
+        "the node's socket cannot get the group of {0}, whose members may join; `chmod g+s {0}` passes it on to \
+         what is made there"
+    )]
+    Group(PathBuf),
+    /// This user may not join the fabric.
+    #[error(
+        "this user may not join the fabric {0}: that takes write permission on the directory; its owner gives it by \
+         `chgrp GROUP {0}; chmod 2770 {0}`"
+    )]
+    NotAllowed(PathBuf),
     /// There is no address for it.
     #[error(transparent)]
     Assign(#[from] AssignError),
@@ -87,6 +121,7 @@ pub struct Place {
     fabric: Fabric,
     record: NodeRecord,
     listener: OwnedFd,
+    access: Access,
     /// The files, held so that others of the same names, which may be another
     /// node's, are told from them and never removed.
     pub(super) files: Vec<(String, OwnedFd)>,
@@ -120,9 +155,21 @@ impl Fabric {
         beyond: &[Beyond],
     ) -> Result<Place, TakeError> {
         let name: NodeName = name.parse()?;
+        if let Some(meaning) = meaning_outside(name.as_str()).filter(|_| role != Role::Uplink) {
+            return Err(TakeError::Meant { name, meaning });
+        }
         let lock = self.lock_in_place()?;
         self.sweep_locked();
-        if self.owner(&name, CONTROL).is_some() || self.dial(&name, LINK).is_ok() {
+        if let Some(owner) = self.owner(&name, CONTROL) {
+            return Err(match self.is_alive(&name) {
+                true => TakeError::NameInUse(name),
+                false => TakeError::LeftBehind {
+                    name,
+                    owner: name_of_user(owner),
+                },
+            });
+        }
+        if self.dial(&name, LINK).is_ok() {
             return Err(TakeError::NameInUse(name));
         }
         let has_name = |beyond: &&Beyond| beyond.members.iter().any(|member| member.name == name);
@@ -151,16 +198,20 @@ impl Fabric {
                 .duration_since(UNIX_EPOCH)
                 .map_or(0, |since| since.as_secs()),
         };
-        let listener = self.listen(&name).map_err(failed)?;
+        let directory = SocketAccess::of(self.handle()).map_err(failed)?;
+        let access = Access::of(settings, directory);
+        let listener = self.listen(&name, directory, &access);
+        let listener = listener.map_err(|errno| self.refused(errno))?;
         let mut place = Place {
             fabric: self,
             record,
             listener,
+            access,
             files: Vec::new(),
         };
         place.own(CONTROL)?;
         let written = record::write(place.fabric.handle(), &file(&name, RECORD), &place.record);
-        written.map_err(failed)?;
+        written.map_err(|errno| place.fabric.refused(errno))?;
         place.own(RECORD)?;
         drop(lock);
         Ok(place)
@@ -180,17 +231,24 @@ impl Fabric {
         if !nodes.is_empty() {
             return Err(TakeError::OtherNetworks(current));
         }
-        record::write(self.handle(), NETWORKS, &wanted).map_err(failed)?;
+        record::write(self.handle(), NETWORKS, &wanted).map_err(|errno| self.refused(errno))?;
         Ok(wanted)
     }
 
-    /// A socket that listens under the node's name. Nobody but its user can
-    /// connect, however generous the directory is.
-    fn listen(&self, name: &NodeName) -> Result<OwnedFd, Errno> {
+    /// A socket that listens under the node's name. Those can connect who may join the fabric, and those whom
+    /// the node's settings let in: the server looks who they are.
+    fn listen(&self, name: &NodeName, directory: SocketAccess, access: &Access) -> Result<OwnedFd, Errno> {
         let socket = socket(SocketFlags::NONBLOCK)?;
         net::bind(&socket, &self.address(name, CONTROL)?)?;
-        let mode = Mode::RUSR | Mode::WUSR;
-        let listening = rustix::fs::chmodat(self.handle(), file(name, CONTROL), mode, AtFlags::empty())
+        let directory = match access.lets_others_in() {
+            true => SocketAccess {
+                reach: Reach::Everyone,
+                ..directory
+            },
+            false => directory,
+        };
+        let listening = directory
+            .give(self.handle(), file(name, CONTROL))
             .and_then(|()| net::listen(&socket, BACKLOG));
         if let Err(errno) = listening {
             let _ = rustix::fs::unlinkat(self.handle(), file(name, CONTROL), AtFlags::empty());
@@ -200,7 +258,23 @@ impl Fabric {
     }
 }
 
+impl Fabric {
+    /// Why a file cannot be made in the directory.
+    fn refused(&self, errno: Errno) -> TakeError {
+        match errno {
+            Errno::ACCESS => TakeError::NotAllowed(self.path().to_owned()),
+            Errno::PERM => TakeError::Group(self.path().to_owned()),
+            errno => failed(errno),
+        }
+    }
+}
+
 impl Place {
+    /// Whom the node lets in.
+    pub(crate) fn access(&self) -> &Access {
+        &self.access
+    }
+
     /// The fabric.
     pub fn fabric(&self) -> &Fabric {
         &self.fabric

@@ -16,8 +16,9 @@ use crate::as_text;
 /// Bytes of a file that is read, at most.
 const MAX_LEN: u64 = 4096;
 
-/// A file that is being written; whoever holds the fabric's lock writes.
-const NEW: &str = ".new";
+/// How the name of a file begins that is being written; the holder of the fabric's lock writes. The rest is
+/// random: another user's file of the name could not be removed from a directory with the sticky bit.
+pub(super) const NEW: &str = ".new-";
 
 /// What a member of a fabric is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -150,15 +151,18 @@ pub(super) fn read(directory: BorrowedFd<'_>, name: &str) -> Result<(Vec<u8>, u3
 /// Under the fabric's lock only.
 pub(super) fn write(directory: BorrowedFd<'_>, name: &str, value: &impl Serialize) -> Result<(), Errno> {
     let bytes = serde_json::to_vec_pretty(value).map_err(|_| Errno::INVAL)?;
-    // What a writer that was killed has left; if it is another's, the next call says so.
-    let _ = rustix::fs::unlinkat(directory, NEW, AtFlags::empty());
+    let mut random = [0; 8];
+    rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
+    let new = format!("{NEW}{:016x}", u64::from_ne_bytes(random));
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(directory, &new, flags, Mode::RUSR | Mode::WUSR)?;
+    // Others of the fabric read it, whatever the umask; the directory says who they are.
     let mode = Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::ROTH;
-    let file = rustix::fs::openat(directory, NEW, flags, mode)?;
-    let written =
-        write_all(&file, &bytes).and_then(|()| rustix::fs::renameat(directory, NEW, directory, name));
+    let written = write_all(&file, &bytes)
+        .and_then(|()| rustix::fs::fchmod(&file, mode))
+        .and_then(|()| rustix::fs::renameat(directory, &new, directory, name));
     if written.is_err() {
-        let _ = rustix::fs::unlinkat(directory, NEW, AtFlags::empty());
+        let _ = rustix::fs::unlinkat(directory, &new, AtFlags::empty());
     }
     written
 }

@@ -272,16 +272,46 @@ fn a_directory_with_too_many_entries_is_read_in_part() {
 }
 
 #[test]
-fn only_the_nodes_user_can_connect() {
+fn control_socket_can_be_reached_by_those_who_may_join() {
+    for (mode, change, expected) in [
+        (0o700, "", 0o600),
+        (0o2770, "", 0o660),
+        (0o1777, "", 0o666),
+        (0o755, "", 0o600),
+        (0o755, "1502", 0o666),
+    ] {
+        let directory = directory();
+        fs::set_permissions(directory.path(), fs::Permissions::from_mode(mode)).unwrap();
+        let web = take_with(&directory, "web", |settings| {
+            settings.allow_user = change.parse().unwrap();
+        });
+        let web = web.unwrap();
+        let mode_of = |suffix: &str| {
+            let metadata = fs::metadata(directory.path().join(format!("web.{suffix}"))).unwrap();
+            metadata.mode() & 0o777
+        };
+        assert_eq!(mode_of(CONTROL), expected, "{mode:o} {change}");
+        assert_eq!(mode_of(RECORD), 0o644);
+        drop(web);
+    }
+}
+
+#[test]
+fn name_that_every_program_knows_is_refused() {
     let directory = directory();
-    fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o777)).unwrap();
-    let _web = take(&directory, "web");
-    let mode = |suffix: &str| {
-        let metadata = fs::metadata(directory.path().join(format!("web.{suffix}"))).unwrap();
-        metadata.mode() & 0o777
-    };
-    assert_eq!(mode(CONTROL), 0o600);
-    assert_eq!(mode(RECORD) & 0o022, 0);
+    for name in ["localhost", "LOCALHOST", "127.0.0.1", "7"] {
+        let refused = take_with(&directory, name, |_| {}).unwrap_err();
+        assert!(matches!(refused, TakeError::Meant { .. }), "{name}: {refused}");
+    }
+    assert!(files(&directory).is_empty());
+}
+
+#[test]
+fn file_of_a_killed_writer_is_swept() {
+    let directory = directory();
+    fs::write(directory.path().join(".new-0123456789abcdef"), "{").unwrap();
+    open(&directory).sweep().unwrap();
+    assert!(files(&directory).is_empty());
 }
 
 #[test]

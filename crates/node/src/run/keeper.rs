@@ -12,18 +12,18 @@ use rustix::io::Errno;
 ///
 /// If it is closed.
 pub fn name_of_keeper(keeper: impl AsFd) -> Result<String, Errno> {
-    let pipe = fstat(&keeper)?.st_ino;
-    Ok(format!("{}:{pipe}", keeper.as_fd().as_raw_fd()))
+    let inode = fstat(&keeper)?.st_ino;
+    Ok(format!("{}:{inode}", keeper.as_fd().as_raw_fd()))
 }
 
 /// The number that [`KEEPER`](super::KEEPER) says, and what tells whether a descriptor of that
 /// number still is the keeper. `None`: it says nothing.
 pub fn keeper_of(variable: &str) -> Option<(i32, impl Fn(BorrowedFd<'_>) -> bool)> {
-    let (number, pipe) = variable.split_once(':')?;
-    let (number, pipe) = (number.parse().ok()?, pipe.parse::<u64>().ok()?);
+    let (number, inode) = variable.split_once(':')?;
+    let (number, inode) = (number.parse().ok()?, inode.parse::<u64>().ok()?);
     let is_it = move |descriptor: BorrowedFd<'_>| {
         fstat(descriptor).is_ok_and(|found| {
-            found.st_ino == pipe && FileType::from_raw_mode(found.st_mode) == FileType::Fifo
+            found.st_ino == inode && FileType::from_raw_mode(found.st_mode) == FileType::Socket
         })
     };
     (number >= 0).then_some((number, is_it))
@@ -31,12 +31,14 @@ pub fn keeper_of(variable: &str) -> Option<(i32, impl Fn(BorrowedFd<'_>) -> bool
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::net::UnixStream;
+
     use super::*;
 
     #[test]
     fn a_keeper_is_told_from_what_has_its_number_now() {
-        let (_end, keeper) = rustix::pipe::pipe().unwrap();
-        let (_other_end, other) = rustix::pipe::pipe().unwrap();
+        let (_end, keeper) = UnixStream::pair().unwrap();
+        let (_other_end, other) = UnixStream::pair().unwrap();
         let name = name_of_keeper(&keeper).unwrap();
         let (number, is_it) = keeper_of(&name).unwrap();
         assert_eq!(number, keeper.as_raw_fd());

@@ -5,8 +5,9 @@
 //! does so when the program first needs it; where one of them is missing it leaves everything
 //! to the kernel. By [`NETWORKS`] it knows what is none of the kernel's when the node is gone.
 //! What it counts, it adds to the [counters](crate::usage) at [`STATS`], if that is given. The
-//! descriptor is inherited by whatever the program starts, and never read or written: the node
-//! lasts as long as anybody has it, or has attached, and lives.
+//! descriptor is inherited by whatever the program starts: the node lasts as long as anybody has it, or has
+//! attached, and lives. A program that may not look for the node by its name, as another user or in another
+//! root, attaches by it; and it is where the library tells of programs that will not use the node.
 
 mod keeper;
 mod library;
@@ -15,7 +16,7 @@ mod stay;
 
 pub use self::keeper::{keeper_of, name_of_keeper};
 pub use self::library::{LibraryError, find as find_library, preload, relaxed, without as preload_without};
-pub use self::program::{Obstacle, ProgramError, find as find_program, obstacle};
+pub use self::program::{ProgramError, find as find_program, obstacle};
 pub use self::stay::{Stay, StayError, name_of};
 
 /// The library's file.
@@ -43,6 +44,9 @@ pub const STATS: &str = "TOEHOLD_STATS";
 /// closing it that close whatever they do not know.
 pub const KEEPER: &str = "TOEHOLD_KEEPER";
 
+/// The variable that is there if the library is to say nothing on the standard error output.
+pub const QUIET: &str = "TOEHOLD_QUIET";
+
 /// Inherited descriptors have this number at least: shells and runtimes have those below to
 /// themselves.
 pub const FIRST_DESCRIPTOR: i32 = 100;
@@ -65,7 +69,7 @@ mod tests {
 
     #[test]
     fn variables_are_not_those_of_settings() {
-        let variables = [LIBRARY_VARIABLE, FABRIC, NODE, NETWORKS, STATS, KEEPER];
+        let variables = [LIBRARY_VARIABLE, FABRIC, NODE, NETWORKS, STATS, KEEPER, QUIET];
         let taken = |variable: &&str| TABLE.iter().any(|setting| setting.variable == *variable);
         assert_eq!(variables.iter().find(|variable| taken(variable)), None);
     }

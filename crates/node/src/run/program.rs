@@ -1,7 +1,7 @@
 //! What program a command means, and what of it the library cannot reach.
 //!
 //! The dynamic linker loads the library, so a program without one, or one whose dynamic
-//! linker does not do so, stays with the kernel. This is told from the file alone, as the
+//! linker does not do so, stays with the kernel; and so does one that makes its system calls itself. This is told from the file alone, as the
 //! kernel and the C library read it; nothing is executed.
 
 use std::ffi::{OsStr, OsString};
@@ -12,7 +12,9 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use rustix::io::Errno;
-use rustix::process::{getgid, getuid};
+use rustix::process::{getegid, geteuid, getgid, getuid};
+
+use crate::why::Reason;
 
 /// Where programs are looked for if the environment does not say.
 const DEFAULT_PATH: &str = "/bin:/usr/bin";
@@ -45,26 +47,6 @@ impl ProgramError {
             ProgramError::NotExecutable(..) => 126,
         }
     }
-}
-
-/// Why the library is not loaded into a program.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Obstacle {
-    /// It has no dynamic linker.
-    #[error("is statically linked")]
-    Static,
-    /// It has addresses of 32 bits.
-    #[error("is a 32-bit program")]
-    ThirtyTwoBits,
-    /// It is for another processor.
-    #[error("is for another processor")]
-    Processor,
-    /// It runs with rights that its user does not have.
-    #[error("runs with the rights of its file (set-user-ID, set-group-ID or capabilities)")]
-    Privileged,
-    /// Its C library is another one.
-    #[error("uses another C library (musl)")]
-    OtherLibrary,
 }
 
 /// The file that a command means, as `execvp` finds it.
@@ -117,9 +99,9 @@ fn executable(path: &Path) -> Result<(), Errno> {
     }
 }
 
-/// Why the library cannot be loaded, and into what: the program, or what interprets it.
-/// `None` where nothing is known to be in the way.
-pub fn obstacle(program: &Path) -> Option<(PathBuf, Obstacle)> {
+/// Why a program will not use the node, as its file tells, and whose file that is: the program's, or that of
+/// what interprets it. `None` where nothing is known to be in the way.
+pub fn obstacle(program: &Path) -> Option<(PathBuf, Reason)> {
     let mut path = program.to_owned();
     for _ in 0..MAX_SCRIPTS {
         let file = File::open(&path).ok()?;
@@ -131,7 +113,7 @@ pub fn obstacle(program: &Path) -> Option<(PathBuf, Obstacle)> {
             continue;
         }
         let found = is_privileged(&path, &file)
-            .then_some(Obstacle::Privileged)
+            .then_some(Reason::SetId)
             .or_else(|| of_elf(&file, beginning));
         return found.map(|obstacle| (path, obstacle));
     }
@@ -160,6 +142,10 @@ fn is_privileged(path: &Path, file: &File) -> bool {
     let Ok(metadata) = file.metadata() else {
         return false;
     };
+    // Of a process that has rights of its own the next program has them, too, unless it begins without.
+    if geteuid() != getuid() || getegid() != getgid() {
+        return true;
+    }
     let set_user = metadata.mode() & 0o4000 != 0 && metadata.uid() != getuid().as_raw();
     // Without the group's right to execute it means something else.
     let set_group = metadata.mode() & 0o2010 == 0o2010 && metadata.gid() != getgid().as_raw();
@@ -170,32 +156,106 @@ fn is_privileged(path: &Path, file: &File) -> bool {
     set_user || set_group || capabilities()
 }
 
-fn of_elf(file: &File, beginning: &[u8]) -> Option<Obstacle> {
+fn of_elf(file: &File, beginning: &[u8]) -> Option<Reason> {
     // What is neither is for the shell, or refused by the kernel.
     let header = beginning.strip_prefix(b"\x7fELF")?;
     if header.first() == Some(&1) {
-        return Some(Obstacle::ThirtyTwoBits);
+        return Some(Reason::ThirtyTwoBit);
     }
     let machine = number::<2>(beginning, 18)?;
     let own = if cfg!(target_arch = "x86_64") { 62 } else { 183 };
     if machine != own {
-        return Some(Obstacle::Processor);
+        return Some(Reason::NoPreload);
     }
     let (offset, size, count) = (
         number::<8>(beginning, 32)?,
         number::<2>(beginning, 54)?,
         number::<2>(beginning, 56)?,
     );
+    let (mut linker, mut is_go) = (None, false);
     for index in 0..count.min(MAX_HEADERS.into()) {
         let mut header = [0; 56];
         file.read_exact_at(&mut header, offset.checked_add(index * size)?)
             .ok()?;
-        // PT_INTERP
-        if number::<4>(&header, 0) == Some(3) {
-            return is_musl(file, number::<8>(&header, 8)?).then_some(Obstacle::OtherLibrary);
+        match number::<4>(&header, 0)? {
+            PT_INTERP => linker = Some(number::<8>(&header, 8)?),
+            PT_NOTE => is_go |= has_go_note(file, number::<8>(&header, 8)?, number::<8>(&header, 32)?),
+            _ => {}
         }
     }
-    Some(Obstacle::Static)
+    let Some(linker) = linker else {
+        return Some(Reason::Static);
+    };
+    if is_musl(file, linker) {
+        return Some(Reason::MuslNoBuild);
+    }
+    (is_go || has_go_section(file, beginning)).then_some(Reason::Go)
+}
+
+/// Kinds of program headers: the dynamic linker's path, notes.
+const PT_INTERP: u64 = 3;
+const PT_NOTE: u64 = 4;
+
+/// Bytes of a program's notes, or of the names of its sections, that are read.
+const MAX_NAMES: u64 = 1 << 16;
+
+/// Section headers that are looked at.
+const MAX_SECTIONS: u64 = 1 << 10;
+
+/// Sections that Go's linker makes.
+const GO_SECTIONS: [&[u8]; 2] = [b".go.buildinfo", b".note.go.buildid"];
+
+/// Whether there is a note whose owner is Go.
+fn has_go_note(file: &File, offset: u64, len: u64) -> bool {
+    let notes = read(file, offset, len.min(MAX_NAMES)).unwrap_or_default();
+    let mut rest = &notes[..];
+    let padded = |len: u64| usize::try_from(len.next_multiple_of(4)).unwrap_or(usize::MAX);
+    while let (Some(owner), Some(content)) = (number::<4>(rest, 0), number::<4>(rest, 4)) {
+        if rest.get(12..12 + 4) == Some(b"Go\0\0") && owner == 4 {
+            return true;
+        }
+        let next = 12_usize
+            .saturating_add(padded(owner))
+            .saturating_add(padded(content));
+        rest = rest.get(next..).unwrap_or_default();
+    }
+    false
+}
+
+/// Whether there is a section that Go's linker makes.
+fn has_go_section(file: &File, beginning: &[u8]) -> bool {
+    let names = section_names(file, beginning).unwrap_or_default();
+    names
+        .split(|&byte| byte == 0)
+        .any(|name| GO_SECTIONS.contains(&name))
+}
+
+/// The names of all sections, with a null byte behind each.
+fn section_names(file: &File, beginning: &[u8]) -> Option<Vec<u8>> {
+    let (offset, size) = (number::<8>(beginning, 40)?, number::<2>(beginning, 58)?);
+    let index = number::<2>(beginning, 62)?;
+    if index >= MAX_SECTIONS {
+        return None;
+    }
+    let header = read(file, offset.checked_add(index * size)?, 64)?;
+    let (offset, len) = (number::<8>(&header, 24)?, number::<8>(&header, 32)?);
+    read(file, offset, len.min(MAX_NAMES))
+}
+
+/// So many bytes of a file, or as many as there are.
+fn read(file: &File, offset: u64, len: u64) -> Option<Vec<u8>> {
+    let mut bytes = vec![0; usize::try_from(len).ok()?];
+    let mut filled = 0;
+    while filled < bytes.len() {
+        match file.read_at(&mut bytes[filled..], offset.checked_add(filled as u64)?) {
+            Ok(0) => break,
+            Ok(read) => filled += read,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(_) => return None,
+        }
+    }
+    bytes.truncate(filled);
+    Some(bytes)
 }
 
 fn is_musl(file: &File, offset: u64) -> bool {
@@ -253,13 +313,13 @@ mod tests {
         let gnu = Some("/lib64/ld-linux-x86-64.so.2");
         for (contents, expected) in [
             (elf(2, own(), gnu), None),
-            (elf(2, own(), None), Some(Obstacle::Static)),
+            (elf(2, own(), None), Some(Reason::Static)),
             (
                 elf(2, own(), Some("/lib/ld-musl-x86_64.so.1")),
-                Some(Obstacle::OtherLibrary),
+                Some(Reason::MuslNoBuild),
             ),
-            (elf(1, 3, None), Some(Obstacle::ThirtyTwoBits)),
-            (elf(2, 8, gnu), Some(Obstacle::Processor)),
+            (elf(1, 3, None), Some(Reason::ThirtyTwoBit)),
+            (elf(2, 8, gnu), Some(Reason::NoPreload)),
             (b"\x7fELF\x02".to_vec(), None),
             (b"echo".to_vec(), None),
             (Vec::new(), None),
@@ -269,6 +329,57 @@ mod tests {
             assert_eq!(found, expected, "{contents:?}");
         }
         assert_eq!(obstacle(Path::new("/bin/sh")), None);
+    }
+
+    /// A dynamically linked program with Go's note, or with a section that its linker makes.
+    fn go_program(by_note: bool) -> Vec<u8> {
+        let mut bytes = elf(2, own(), Some("/lib64/ld-linux-x86-64.so.2"));
+        match by_note {
+            true => {
+                let at = bytes.len() as u64;
+                bytes.extend([4, 0, 0, 0, 3, 0, 0, 0, 5, 0, 0, 0]);
+                bytes.extend(b"LLVMabc\0"[4..].iter().chain(b"xyz\0"));
+                bytes.extend([4, 0, 0, 0, 2, 0, 0, 0, 4, 0, 0, 0]);
+                bytes.extend(b"Go\0\0id\0\0");
+                let len = bytes.len() as u64 - at;
+                bytes[64] = 4;
+                bytes[72..80].copy_from_slice(&at.to_le_bytes());
+                bytes[96..104].copy_from_slice(&len.to_le_bytes());
+            }
+            false => {
+                let names = bytes.len() as u64;
+                bytes.extend(b"\0.text\0.go.buildinfo\0");
+                let sections = bytes.len() as u64;
+                let mut header = [0; 64];
+                header[24..32].copy_from_slice(&names.to_le_bytes());
+                header[32..40].copy_from_slice(&21_u64.to_le_bytes());
+                bytes.extend(header);
+                bytes[40..48].copy_from_slice(&sections.to_le_bytes());
+                bytes[58] = 64;
+                bytes[60] = 1;
+            }
+        }
+        bytes
+    }
+
+    #[test]
+    fn dynamic_go_program_is_told() {
+        let directory = tempfile::tempdir().unwrap();
+        for by_note in [true, false] {
+            let path = write(&directory, "gox", &go_program(by_note), 0o755);
+            assert_eq!(obstacle(&path), Some((path.clone(), Reason::Go)), "{by_note}");
+        }
+        // Lengths and offsets that lie.
+        let mut hostile = go_program(true);
+        hostile[96..104].fill(0xff);
+        let at = hostile.len() - 32;
+        hostile[at..at + 8].fill(0xff);
+        let path = write(&directory, "hostile", &hostile, 0o755);
+        assert_eq!(obstacle(&path), None);
+        let mut hostile = go_program(false);
+        hostile[40..48].fill(0xff);
+        let path = write(&directory, "hostile", &hostile, 0o755);
+        assert_eq!(obstacle(&path), None);
     }
 
     #[test]
@@ -282,7 +393,7 @@ mod tests {
         let env = format!("#!/usr/bin/env -S A=b {} more\n", program.display());
         let by_env = write(&directory, "by-env", env.as_bytes(), 0o755);
         for script in [script, nested, by_env] {
-            assert_eq!(obstacle(&script), Some((program.clone(), Obstacle::Static)));
+            assert_eq!(obstacle(&script), Some((program.clone(), Reason::Static)));
         }
         let shell = write(&directory, "shell", b"#!/bin/sh\n", 0o755);
         assert_eq!(obstacle(&shell), None);
@@ -302,7 +413,7 @@ mod tests {
         if getuid().is_root() {
             std::os::unix::fs::chown(&own, Some(1), None).unwrap();
             fs::set_permissions(&own, fs::Permissions::from_mode(0o4755)).unwrap();
-            assert_eq!(obstacle(&own), Some((own.clone(), Obstacle::Privileged)));
+            assert_eq!(obstacle(&own), Some((own.clone(), Reason::SetId)));
         }
     }
 

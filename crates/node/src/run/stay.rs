@@ -11,9 +11,10 @@ use rustix::thread::{
 use toehold_link::interface::NamespaceName;
 
 use super::FIRST_DESCRIPTOR;
-use crate::control::{Connection, ControlError};
+use crate::control::{Connection, ControlError, tell};
 use crate::engine::{Launch, LaunchError};
-use crate::fabric::{Fabric, FabricError};
+use crate::fabric::{Fabric, FabricError, meaning_outside};
+use crate::why::Report;
 
 /// How often nodes of the same name may come and go before this one gives up: each time,
 /// one has ended just before it could be joined, and another was started just then.
@@ -55,7 +56,7 @@ pub enum StayError {
     #[error("cannot enter the network of node {0}: {1}; this takes its user's rights in the namespace")]
     Enter(String, Errno),
     /// The system has no descriptor left.
-    #[error("cannot keep the node: {0} (see `ulimit -n`)")]
+    #[error("cannot keep the node: {0}; raise the limit of descriptors (`ulimit -n 1024`)")]
     Descriptors(#[from] io::Error),
 }
 
@@ -101,7 +102,7 @@ impl Stay {
                 1 => first.clone(),
                 number => format!("{first}-{number}"),
             };
-            if fabric.resolve(&launch.node).is_ok() {
+            if fabric.resolve(&launch.node).is_ok() || meaning_outside(&launch.node).is_some() {
                 continue;
             }
             match launch.start() {
@@ -149,6 +150,16 @@ impl Stay {
     /// The node's name.
     pub fn node(&self) -> &str {
         &self.node
+    }
+
+    /// The user whose node it is, if that is not this process's.
+    pub fn other_user(&self) -> Option<u32> {
+        self.connection.other_user()
+    }
+
+    /// Tells the node of a program that will not use it.
+    pub fn tell(&self, report: &Report) {
+        tell(self.keeper.as_fd(), report);
     }
 
     /// A descriptor that programs inherit: as long as one of them has it, the node lasts.

@@ -24,6 +24,8 @@ pub struct Setting {
     pub range: &'static str,
     /// What it does: sentences, and their line breaks.
     pub doc: &'static str,
+    /// Whether the command line may have it several times; the values come together.
+    pub is_several: bool,
     /// At most one.
     bare: &'static [&'static str],
     get: fn(&NodeSettings) -> String,

@@ -11,6 +11,7 @@ use toehold_wire::Mac;
 
 use super::{Setting, Value};
 use crate::config::MAX_CONNECTIONS;
+use crate::fabric::{GroupId, GroupIds, UserIds};
 use crate::kernel::{DEFAULT_DEVICE, InterfaceName};
 use crate::placement::Placement;
 
@@ -19,7 +20,7 @@ use crate::placement::Placement;
 macro_rules! settings {
     ($($(#[doc = $doc:literal])+ $field:ident: $type:ty = $default:expr,
         $name:literal $variable:literal $placeholder:literal, $range:literal $check:expr
-        $(, bare $bare:expr)?;)+) => {
+        $(, bare $bare:expr)? $(, several $several:literal)?;)+) => {
         /// Settings of a node, all with defaults.
         ///
         /// ```
@@ -47,6 +48,7 @@ macro_rules! settings {
             placeholder: $placeholder,
             range: $range,
             bare: &[$($bare)?],
+            is_several: [$($several,)? false][0],
             doc: concat!($($doc, "\n"),+),
             get: |settings| Value::show(&settings.$field),
             set: |settings, text| {
@@ -175,6 +177,21 @@ settings! {
     /// is made if there is none of the name, and removed at the end of the node then.
     netns: Option<NamespaceName> = None,
         "netns" "TOEHOLD_NETNS" "NAME", "a name as of `ip netns`, or a path as other processes see it"
+        |_| true;
+
+    /// Users beside the node's own whose programs may attach to the node, by name or number.
+    allow_user: UserIds = UserIds::default(),
+        "allow-user" "TOEHOLD_ALLOW_USER" "USER", "names or numbers of users, with commas between them"
+        |_| true, several true;
+
+    /// Groups whose members' programs may attach to the node, by name or number.
+    allow_group: GroupIds = GroupIds::default(),
+        "allow-group" "TOEHOLD_ALLOW_GROUP" "GROUP", "names or numbers of groups, with commas between them"
+        |_| true, several true;
+
+    /// The group whose members may end the node, record its frames and place its stack.
+    admin_group: Option<GroupId> = None,
+        "admin-group" "TOEHOLD_ADMIN_GROUP" "GROUP", "the name or number of a group"
         |_| true;
 
     /// How long the end of the node waits for what its programs have written and

@@ -9,6 +9,7 @@ use toehold_link::interface::NamespaceName;
 use toehold_stack::DemuxStrategy;
 use toehold_wire::Mac;
 
+use crate::fabric::{GroupId, GroupIds, UserIds};
 use crate::kernel::InterfaceName;
 use crate::placement::Placement;
 
@@ -32,7 +33,7 @@ macro_rules! plain {
     };
 }
 
-plain!(u8 u16 u32 Placement DemuxStrategy);
+plain!(u8 u16 u32 Placement DemuxStrategy UserIds GroupIds);
 
 /// What is not given is found, not there, or follows from something else.
 impl<T: FromStr + Display + Optional> Value for Option<T> {
@@ -56,6 +57,7 @@ impl Optional for Ipv6Net {}
 impl Optional for Mac {}
 impl Optional for InterfaceName {}
 impl Optional for NamespaceName {}
+impl Optional for GroupId {}
 
 /// Bytes: with K, M, G or T behind the number, so many powers of 1024.
 impl Value for u64 {

@@ -5,6 +5,8 @@ use std::ffi::{CString, OsStr};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::OnceLock;
 
+use toehold_node::why::Reason;
+
 use super::variadic::{Arguments, variadic};
 use crate::borrower::{is_borrower, leave_behind};
 use crate::inside::{Inside, is_in_call};
@@ -16,13 +18,14 @@ pub(super) type Strings = *const *const c_char;
 const PRELOAD: &CStr = c"LD_PRELOAD";
 
 /// What a program of the node has in its environment, in this process's.
-const NEEDED: [&CStr; 6] = [
+const NEEDED: [&CStr; 7] = [
     PRELOAD,
     c"TOEHOLD_FABRIC",
     c"TOEHOLD_NODE",
     c"TOEHOLD_NETWORKS",
     c"TOEHOLD_STATS",
     c"TOEHOLD_KEEPER",
+    c"TOEHOLD_QUIET",
 ];
 
 /// What says which listeners it inherits.
@@ -236,7 +239,15 @@ unsafe fn hand_over(program: *const c_char, given: &[c_int], environment: String
     if !program.is_null() {
         // SAFETY: the caller says so.
         let (program, loads) = unsafe { (CStr::from_ptr(program), is_to_have_library(environment)) };
-        relay::before_exec(OsStr::from_bytes(program.to_bytes()), given, loads);
+        let program = OsStr::from_bytes(program.to_bytes());
+        let reason = match loads {
+            true => relay::obstacle(program),
+            false => Some(Reason::NoPreload),
+        };
+        if let Some(reason) = reason {
+            node::tell(&program.to_string_lossy(), reason);
+        }
+        relay::before_exec(given, reason.is_none());
     }
     rights::give_all(given);
 }

@@ -5,12 +5,12 @@ mod shared;
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
 use toehold_link::{Capabilities, Link};
-use toehold_node::fabric::Fabric;
+use toehold_node::fabric::{Fabric, NodeRecord};
 use toehold_node::{
     AttachError, AttachedNode, Everywhere, LocalNode, NodeConfig, NodeError, Operation, Relayed, Shard,
     SpinBudget, Subscription,
@@ -124,6 +124,25 @@ impl Node {
     /// memory or descriptors: the error says what to do.
     pub fn attach(fabric: &Fabric, name: &str) -> Result<Node, AttachError> {
         AttachedNode::attach(fabric, name).map(|node| Node::new(Place::Elsewhere(node)))
+    }
+
+    /// Attaches by a descriptor that this process has inherited from `toehold run`: it takes neither the
+    /// rights nor the names that the fabric's directory asks for.
+    ///
+    /// # Errors
+    ///
+    /// If that node has ended, or the system refuses memory or descriptors.
+    pub fn attach_by(keeper: BorrowedFd<'_>, name: &str) -> Result<Node, AttachError> {
+        AttachedNode::attach_by(keeper, name).map(|node| Node::new(Place::Elsewhere(node)))
+    }
+
+    /// The record of a node of the fabric, or those of all nodes, as the node's engine sees them: for a process
+    /// that may not look itself. None: there is no such node, or this one is the process's own.
+    pub fn names(&self, node: Option<&str>) -> Vec<NodeRecord> {
+        match &self.shared.place {
+            Place::Here(_) => Vec::new(),
+            Place::Elsewhere(attached) => attached.names(node),
+        }
     }
 
     fn local(node: LocalNode) -> Node {

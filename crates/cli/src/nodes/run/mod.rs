@@ -18,10 +18,11 @@ use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use ipnet::IpNet;
 use toehold_node::engine::{Launch, Lifetime};
-use toehold_node::fabric::Networks;
+use toehold_node::fabric::{Networks, name_of_user};
 use toehold_node::kernel::DEFAULT_DEVICE;
 use toehold_node::run::{self, ProgramError, Stay};
 use toehold_node::usage::Usage;
+use toehold_node::why::Report;
 
 use super::settings::Settings;
 use super::{Within, engine};
@@ -111,13 +112,23 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
 fn start(arguments: &Arguments, program: PathBuf) -> Result<ExitCode> {
     let own = std::env::current_exe().context("cannot find this program (is /proc mounted?)")?;
     let library = run::find_library(&own)?;
+    let obstacle = run::obstacle(&program);
     if !arguments.quiet
-        && let Some((path, obstacle)) = run::obstacle(&program)
+        && let Some((path, reason)) = &obstacle
     {
-        let what = path.display();
-        eprintln!("toehold: {what} {obstacle}: its connections stay with the kernel");
+        let (what, word) = (path.display(), reason.word());
+        eprintln!("toehold: {what} {reason}: its connections stay with the kernel ({word})");
     }
     let mut stay = stay(arguments, &program)?;
+    if !arguments.quiet
+        && let Some(user) = stay.other_user()
+    {
+        let (node, user) = (stay.node(), name_of_user(user));
+        eprintln!("toehold: node {node} is user {user}'s, who can see and change what its programs say");
+    }
+    if let Some((path, reason)) = obstacle {
+        stay.tell(&Report::new(&path.to_string_lossy(), std::process::id(), reason));
+    }
     if arguments.net == Net::Own {
         stay.enter_network()?;
     }
@@ -139,6 +150,10 @@ fn start(arguments: &Arguments, program: PathBuf) -> Result<ExitCode> {
     if let Ok(node) = stay.fabric().resolve(stay.node()) {
         command.env(run::NETWORKS, Networks::of(&node).to_string());
     }
+    match arguments.quiet {
+        true => command.env(run::QUIET, "1"),
+        false => command.env_remove(run::QUIET),
+    };
     match &usage {
         Some(usage) => command.env(run::STATS, usage.path()),
         None => command.env_remove(run::STATS),

@@ -234,7 +234,7 @@ impl Served {
         let (stop, end) = UnixStream::pair().unwrap();
         let listener = place.listener().try_clone_to_owned().unwrap();
         let server = Server::new(listener, end.into(), place.record().clone(), Arc::new(host));
-        let mut server = server.unwrap().limits(limits).lifetime(lifetime);
+        let mut server = server.unwrap().limits(limits).lifetime(lifetime).at(&place);
         Served {
             directory,
             told,

@@ -106,7 +106,7 @@ fn a_process_of_another_user_is_refused() {
     let said = lines(&mut child).next().unwrap();
     assert!(said.contains("belongs to another user"), "{said}");
     child.wait().unwrap();
-    // Even if the socket's mode lets it in.
+    // Even if the directory is open to all, and so the socket.
     std::fs::set_permissions(served.directory.path().join("web.ctl"), open).unwrap();
     let mut child = attached_process(&served, |command| {
         command.uid(65534).gid(65534);

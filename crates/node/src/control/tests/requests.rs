@@ -149,7 +149,7 @@ fn another_version_is_told_so() {
     ] {
         let client = served.raw();
         client.send(attach.as_bytes());
-        let Some(Answer::Refused(Refusal(why))) = client.answer() else {
+        let Some(Answer::Refused(Refusal { why, .. })) = client.answer() else {
             panic!("it was let in");
         };
         assert!(why.contains("same version"), "{why}");

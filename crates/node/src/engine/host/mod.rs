@@ -38,6 +38,7 @@ use crate::kernel::Device;
 use crate::local::no_descriptors;
 use crate::placement::Placement;
 use crate::settings::NodeSettings;
+use crate::why::Reason;
 
 /// The number of the engine among the processes of its node.
 const ENGINE: u16 = toehold_shm::Lease::ENGINE;
@@ -179,7 +180,8 @@ impl State {
     /// Takes a process in, and says its number.
     fn admit(&mut self, client: &Client) -> Result<u16, Refusal> {
         let number = self.number(self.life()?);
-        let number = number.ok_or_else(|| Refusal::new("it has as many processes as it can have"))?;
+        let number = number
+            .ok_or_else(|| Refusal::because(Reason::NodeFull, "it has as many processes as it can have"))?;
         let joined = Process {
             life: self.resets,
             pid: client.pid,

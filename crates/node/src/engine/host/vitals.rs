@@ -59,7 +59,8 @@ struct Turns {
 }
 
 impl Vitals {
-    /// Looks once. `processes` are the system's numbers of the node's.
+    /// Looks once. `processes` are the node's, each with its number in `/proc`: 0 of one that has none there,
+    /// since it is of a PID namespace that cannot be seen from here.
     pub(super) fn examine(&mut self, life: &Life, processes: &BTreeMap<u16, u32>) -> Finding {
         if life.is_over() {
             return Finding::Lost;
@@ -87,7 +88,11 @@ impl Turns {
             self.holder = None;
             return Finding::Well;
         }
-        let is_stopped = pid.and_then(is_stopped);
+        let is_stopped = match pid {
+            // It lives, since its end would have been noticed by its pidfd. It may be stopped.
+            Some(0) => Some(true),
+            pid => pid.and_then(is_stopped),
+        };
         if self.holder != Some(holder) || is_stopped == Some(true) {
             self.holder = Some(holder);
             self.looks = 0;
@@ -221,6 +226,13 @@ mod tests {
             findings,
             [Finding::Well, Finding::Well, Finding::Well, Finding::Lost]
         );
+    }
+
+    #[test]
+    fn lease_of_a_process_in_another_pid_namespace_is_not_lost() {
+        let mut vitals = Turns::default();
+        let well = (0..100).all(|_| vitals.examine_holder(777, false, Some(0)) == Finding::Well);
+        assert!(well);
     }
 
     #[test]
