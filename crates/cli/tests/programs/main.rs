@@ -17,6 +17,7 @@ mod names;
 mod past;
 mod processes;
 mod record;
+mod rights;
 mod servers;
 mod signalled;
 mod stores;

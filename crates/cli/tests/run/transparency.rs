@@ -232,7 +232,7 @@ fn what_stays_with_the_kernel_is_said() {
     for path in [&program, &script] {
         let ended = running(&fabrics, "", &[path.to_str().unwrap()]).output().unwrap();
         let expected = format!(
-            "toehold: {} is statically linked: its connections stay with the kernel\n",
+            "toehold: {} is statically linked: its connections stay with the kernel (static)\n",
             program.display()
         );
         assert_eq!(text(&ended.stderr), expected);

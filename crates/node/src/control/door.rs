@@ -99,6 +99,13 @@ pub fn leads_somewhere(way_in: BorrowedFd<'_>) -> bool {
             .intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL)
 }
 
+/// Whether nobody has the other end any more.
+pub(super) fn has_hung_up(inside: BorrowedFd<'_>) -> bool {
+    let mut state = [PollFd::from_borrowed_fd(inside, PollFlags::RDHUP)];
+    let is_told = poll(&mut state, Some(&timespec(Duration::ZERO))).is_ok();
+    is_told && !state[0].revents().is_empty()
+}
+
 /// Tells the engine at the other end of what keeps a node of a program that is not on the node. Waits for
 /// nothing: if the engine does not keep up, nothing is told.
 pub fn tell(way_in: BorrowedFd<'_>, report: &Report) {

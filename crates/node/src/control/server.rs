@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SocketFlags};
 use rustix::process::geteuid;
 
-use super::door::{Porch, Visitor, next_visitor};
+use super::door::{Porch, Visitor, has_hung_up, next_visitor};
 use super::host::{Host, Refusal};
 use super::keepers::{Keepers, Lifetime};
 use super::message::{Answer, MAX_PACKET, Request};
@@ -262,14 +262,14 @@ impl Server {
     fn meet_at_door(&mut self) {
         for _ in 0..TURN {
             match next_visitor(self.porch.inside.as_fd()) {
-                Ok(visitor) => self.meet(visitor),
+                Ok(visitor) => self.welcome(visitor),
                 Err(Errno::INTR) => {}
                 Err(_) => return,
             }
         }
     }
 
-    fn meet(&mut self, visitor: Visitor) {
+    fn welcome(&mut self, visitor: Visitor) {
         match visitor {
             Visitor::Client(socket) => self.admit(socket, Way::Door),
             Visitor::Listener(bell) => self.host.await_closing(bell),
@@ -286,8 +286,10 @@ impl Server {
                 return self.keepers.gone(&self.epoll, id);
             };
             match next_visitor(door) {
+                // A message of no bytes looks like that.
+                Ok(Visitor::Gone) if !has_hung_up(door) => {}
                 Ok(Visitor::Gone) => return self.keepers.gone(&self.epoll, id),
-                Ok(visitor) => self.meet(visitor),
+                Ok(visitor) => self.welcome(visitor),
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return,
                 Err(_) => return self.keepers.gone(&self.epoll, id),

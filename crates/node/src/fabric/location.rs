@@ -66,7 +66,7 @@ fn variable(name: &str) -> Option<PathBuf> {
 
 pub(super) fn open(name: &str, make: bool) -> Result<Fabric, FabricError> {
     let missing = |error| match error {
-        FabricError::Directory { source, .. } if source.kind() == io::ErrorKind::NotFound => {
+        FabricError::Directory { source, .. } if !make && source.kind() == io::ErrorKind::NotFound => {
             FabricError::Missing(name.to_owned())
         }
         other => other,

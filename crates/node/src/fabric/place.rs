@@ -240,7 +240,9 @@ impl Fabric {
     fn listen(&self, name: &NodeName, directory: SocketAccess, access: &Access) -> Result<OwnedFd, Errno> {
         let socket = socket(SocketFlags::NONBLOCK)?;
         net::bind(&socket, &self.address(name, CONTROL)?)?;
-        let directory = match access.lets_others_in() {
+        // Those of them who cannot search the directory have no way to the socket.
+        let is_searched = self.is_open_to_search();
+        let directory = match access.lets_others_in() && is_searched {
             true => SocketAccess {
                 reach: Reach::Everyone,
                 ..directory
@@ -259,6 +261,12 @@ impl Fabric {
 }
 
 impl Fabric {
+    /// Whether everyone may search the directory.
+    fn is_open_to_search(&self) -> bool {
+        let mode = rustix::fs::fstat(self.handle()).map(|stat| Mode::from_raw_mode(stat.st_mode));
+        mode.is_ok_and(|mode| mode.contains(Mode::XOTH))
+    }
+
     /// Why a file cannot be made in the directory.
     fn refused(&self, errno: Errno) -> TakeError {
         match errno {

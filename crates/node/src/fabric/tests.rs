@@ -279,6 +279,8 @@ fn control_socket_can_be_reached_by_those_who_may_join() {
         (0o1777, "", 0o666),
         (0o755, "", 0o600),
         (0o755, "1502", 0o666),
+        (0o2770, "1502", 0o660),
+        (0o2771, "1502", 0o666),
     ] {
         let directory = directory();
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(mode)).unwrap();

@@ -372,7 +372,7 @@ mod tests {
         // Lengths and offsets that lie.
         let mut hostile = go_program(true);
         hostile[96..104].fill(0xff);
-        let at = hostile.len() - 32;
+        let at = hostile.len() - 40;
         hostile[at..at + 8].fill(0xff);
         let path = write(&directory, "hostile", &hostile, 0o755);
         assert_eq!(obstacle(&path), None);

@@ -167,9 +167,15 @@ impl Stay {
     /// # Errors
     ///
     /// If there are no descriptors left.
-    pub fn inherited(&self) -> io::Result<OwnedFd> {
-        let copy = rustix::io::fcntl_dupfd_cloexec(&self.keeper, FIRST_DESCRIPTOR)?;
-        rustix::io::fcntl_setfd(&copy, FdFlags::empty())?;
+    pub fn inherited(&self) -> Result<OwnedFd, StayError> {
+        let copy = rustix::io::fcntl_dupfd_cloexec(&self.keeper, FIRST_DESCRIPTOR);
+        let copy = copy.map_err(|errno| match errno {
+            // The limit is lower than that.
+            Errno::INVAL => Errno::MFILE,
+            errno => errno,
+        });
+        let copy = copy.map_err(io::Error::from)?;
+        rustix::io::fcntl_setfd(&copy, FdFlags::empty()).map_err(io::Error::from)?;
         Ok(copy)
     }
 

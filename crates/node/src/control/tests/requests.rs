@@ -5,7 +5,7 @@ use super::*;
 
 fn refusal<T: std::fmt::Debug>(asked: Result<T, ControlError>) -> String {
     match asked.unwrap_err() {
-        ControlError::Refused { refusal, .. } => refusal.0,
+        ControlError::Refused { refusal, .. } => refusal.why,
         other => panic!("{other}"),
     }
 }
