@@ -33,7 +33,10 @@ mod at {
     pub(super) const VERSION: usize = 6;
     /// Bytes of notes.
     pub(super) const NOTED: usize = 7;
-    pub(super) const NOTES: usize = 8;
+    /// The system's names of the descriptor.
+    pub(super) const INODE: usize = 8;
+    pub(super) const COOKIE: usize = 9;
+    pub(super) const NOTES: usize = 10;
 }
 
 /// Bytes of notes that there is room for.
@@ -42,6 +45,9 @@ const NOTES: usize = (WORDS - at::NOTES) * size_of::<u64>();
 /// The flag of calls that do not wait. The bits from 32 on are marks.
 const NONBLOCKING: u64 = 1;
 
+/// The flag of a socket of IPv6, whatever its connection's addresses are.
+const IPV6: u64 = 2;
+
 /// How often a thread looks again while another one changes the notes. One that was killed meanwhile keeps nobody.
 const PATIENCE: u32 = 1000;
 
@@ -49,16 +55,19 @@ const PATIENCE: u32 = 1000;
 #[derive(Debug, Clone)]
 pub(crate) struct Descriptions {
     words: Words<AtomicU64>,
+    /// How often a process has looked at the names of what all processes hold.
+    looks: Words<AtomicU64>,
 }
 
 impl Descriptions {
     pub(crate) fn bytes_needed(holders: u32) -> usize {
-        Words::wide_bytes_needed(holders as usize * WORDS)
+        Words::wide_bytes_needed(holders as usize * WORDS) + Words::wide_bytes_needed(1)
     }
 
     pub(crate) fn create(carver: &mut Carver, holders: u32) -> Result<Descriptions, OutOfMemory> {
         Ok(Descriptions {
             words: carver.wide_words(holders as usize * WORDS)?,
+            looks: carver.wide_words(1)?,
         })
     }
 
@@ -72,6 +81,27 @@ impl Descriptions {
                 first,
             },
         })
+    }
+
+    /// The names that a holder's descriptor has in the system.
+    pub(crate) fn name(&self, number: u32, inode: u64, cookie: u64) {
+        let first = number as usize * WORDS;
+        for (at, value) in [(at::INODE, inode), (at::COOKIE, cookie)] {
+            if let Some(word) = self.words.get(first + at) {
+                word.store(value, Relaxed);
+            }
+        }
+    }
+
+    /// A process looks at the names of all that is held: no other connection is to have one of them.
+    pub(crate) fn look(&self) {
+        self.looks.word(0).fetch_add(1, Relaxed);
+    }
+
+    /// How often that was done.
+    #[inline]
+    pub(crate) fn looks(&self) -> u64 {
+        self.looks.word(0).load(Relaxed)
     }
 
     /// The holder of that number stands for something new.
@@ -150,6 +180,24 @@ impl Description {
             true => flags.fetch_or(NONBLOCKING, Relaxed),
             false => flags.fetch_and(!NONBLOCKING, Relaxed),
         };
+    }
+
+    /// Whether it is a socket of IPv6.
+    pub fn is_ipv6(&self) -> bool {
+        self.word(at::FLAGS).load(Relaxed) & IPV6 != 0
+    }
+
+    /// Says whether it is.
+    pub fn set_ipv6(&self, is_ipv6: bool) {
+        let change = |flags: u64| Some(flags & !IPV6 | if is_ipv6 { IPV6 } else { 0 });
+        let _ = self.word(at::FLAGS).fetch_update(Relaxed, Relaxed, change);
+    }
+
+    /// The inode of the descriptor, and the cookie that the system has for it.
+    pub fn names(&self) -> (u64, u64) {
+        [at::INODE, at::COOKIE]
+            .map(|at| self.word(at).load(Relaxed))
+            .into()
     }
 
     /// The marks that a program's holders of the socket have made: what they mean, they know.

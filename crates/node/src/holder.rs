@@ -13,7 +13,7 @@
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::io::Errno;
@@ -47,6 +47,8 @@ struct Held {
     is_marked: AtomicBool,
     /// The engine has taken a port from the kernel for what it stands for.
     has_port: bool,
+    /// How often the names of all descriptors had been looked at when it began to stand for something.
+    looks: AtomicU64,
 }
 
 /// Which process got a holder, and when.
@@ -105,6 +107,25 @@ impl Holder {
     #[inline]
     pub(crate) fn number(&self) -> Option<u32> {
         self.0.as_ref().map(|held| held.number)
+    }
+
+    /// It begins to stand for something, when the names of all descriptors had been looked at so often.
+    #[inline]
+    pub(crate) fn begin(&self, looks: u64) {
+        if let Some(held) = &self.0 {
+            held.looks.store(looks, Relaxed);
+        }
+    }
+
+    /// The names of all descriptors were looked at so often by now: what it stands for next is to have another one
+    /// than what it has stood for.
+    #[inline]
+    pub(crate) fn end(&self, looks: u64) {
+        if let Some(held) = &self.0
+            && held.looks.load(Relaxed) != looks
+        {
+            held.is_marked.store(true, Relaxed);
+        }
     }
 
     /// The descriptor. Whoever gets it may make copies, so that the connection or
@@ -217,6 +238,7 @@ impl Pool {
             given_away: AtomicBool::new(false),
             is_marked: AtomicBool::new(false),
             has_port: false,
+            looks: AtomicU64::new(0),
         });
         Ok(held.collect())
     }
@@ -288,6 +310,7 @@ impl Pool {
             given_away: AtomicBool::new(true),
             is_marked: AtomicBool::new(true),
             has_port: false,
+            looks: AtomicU64::new(0),
         })))
     }
 
@@ -308,6 +331,7 @@ impl Pool {
             // What others have set of it, nobody knows.
             is_marked: AtomicBool::new(true),
             has_port: false,
+            looks: AtomicU64::new(0),
         })))
     }
 

@@ -69,6 +69,7 @@ impl ShardHandle {
     pub fn hold(&self, shard: &mut Shard, holder: &Holder, source: Event) -> bool {
         let set = |number| {
             self.descriptions.begin(number);
+            holder.begin(self.descriptions.looks());
             shard.waiting.holders.set(number, self.process(), source)
         };
         holder.number().is_none_or(set)
@@ -108,6 +109,7 @@ impl ShardHandle {
     #[inline]
     pub fn give_back(&self, holder: Holder) {
         if let Some(attachment) = &self.attachment {
+            holder.end(self.descriptions.looks());
             attachment.give_back(holder);
         }
     }

@@ -12,7 +12,7 @@
 //! | `table`, `file` | what the program's descriptors are |
 //! | `socket` | TCP sockets from `socket` to `close` |
 //! | `epoll`, `wait`, `select`, `readiness` | waiting for the node's and the kernel's at once |
-//! | `node`, `hosts` | the node, what is for it, and the names of all nodes |
+//! | `node`, `hosts`, `listing` | the node, what is for it, the names of all nodes, and its sockets |
 //! | `start`, `process`, `borrower`, `inherited`, `rights` | beginnings, forks, and what crosses them |
 //! | `dispatch` | system calls that the program makes itself |
 //! | `usage` | what is counted |
@@ -39,6 +39,7 @@ mod file;
 mod hosts;
 mod inherited;
 mod inside;
+mod listing;
 mod memory;
 mod next;
 mod node;

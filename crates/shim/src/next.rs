@@ -176,6 +176,17 @@ next! {
     fn posix_spawn_file_actions_init(actions: *mut c_void) -> c_int;
     fn posix_spawn_file_actions_destroy(actions: *mut c_void) -> c_int;
     fn posix_spawn_file_actions_adddup2(actions: *mut c_void, from: c_int, to: c_int) -> c_int;
+    fn fstat(fd: c_int, to: *mut libc::stat) -> c_int;
+    fn fstat64(fd: c_int, to: *mut libc::stat64) -> c_int;
+    fn stat(path: *const c_char, to: *mut libc::stat) -> c_int;
+    fn stat64(path: *const c_char, to: *mut libc::stat64) -> c_int;
+    fn fstatat(at: c_int, path: *const c_char, to: *mut libc::stat, flags: c_int) -> c_int;
+    fn fstatat64(at: c_int, path: *const c_char, to: *mut libc::stat64, flags: c_int) -> c_int;
+    fn statx(at: c_int, path: *const c_char, flags: c_int, mask: c_uint, to: *mut libc::statx) -> c_int;
+    fn readlink(path: *const c_char, to: *mut c_char, len: size_t) -> ssize_t;
+    fn readlinkat(at: c_int, path: *const c_char, to: *mut c_char, len: size_t) -> ssize_t;
+    fn fgetxattr(fd: c_int, name: *const c_char, value: *mut c_void, size: size_t) -> ssize_t;
+    fn getxattr(path: *const c_char, name: *const c_char, value: *mut c_void, size: size_t) -> ssize_t;
     fn open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int;
     fn open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int;
     fn openat(at: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int;

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
-use toehold_node::control::{self, Connection};
+use toehold_node::control::{self, Connection, SocketStatus};
 use toehold_node::fabric::{Fabric, Networks, NodeRecord, Stowed};
 use toehold_node::run;
 use toehold_node::why::{Reason, Report};
@@ -496,6 +496,19 @@ pub(crate) fn all() -> Vec<NodeRecord> {
         Some(fabric) => fabric.nodes(),
         None => get().map_or_else(Vec::new, |node| node.names(None)),
     }
+}
+
+/// The sockets of this program's node, as its engine says.
+pub(crate) fn sockets() -> Vec<SocketStatus> {
+    let ask = || {
+        let place = place()?;
+        let name = place.record.name.as_str();
+        let fabric = place.fabric()?;
+        let connection = Connection::open(&fabric, name).ok();
+        let again = || Connection::open(&Fabric::existing(fabric.name()).ok()?, name).ok();
+        connection.or_else(again)?.sockets().ok()
+    };
+    stack::with_room(ask).unwrap_or_default()
 }
 
 /// The address of a node of the fabric, of a family.

@@ -94,6 +94,12 @@ pub(crate) fn has(number: c_int) -> bool {
     kind_of(number) == kind::FILE
 }
 
+/// Whether there is or was any file.
+#[inline]
+pub(crate) fn has_any() -> bool {
+    HIGHEST_FILE.load(Relaxed) >= 0
+}
+
 /// The file of a number.
 #[inline]
 pub(crate) fn get(number: c_int) -> Option<Used> {

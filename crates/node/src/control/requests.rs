@@ -225,9 +225,13 @@ impl Server {
     fn sockets(&self) -> Vec<SocketStatus> {
         let numbered = |session: &Session| Some((session.process?.0, session.pid));
         let pids: HashMap<_, _> = self.sessions.values().filter_map(numbered).collect();
+        let mut users = HashMap::new();
         let mut sockets = self.host.sockets();
         for socket in &mut sockets {
             socket.pid = socket.process.and_then(|process| pids.get(&process).copied());
+            socket.uid = socket
+                .pid
+                .and_then(|pid| *users.entry(pid).or_insert_with(|| user_of(pid)));
         }
         sockets
     }
@@ -247,6 +251,12 @@ impl Server {
             stack: self.host.status(),
         }
     }
+}
+
+/// The user of a process, as far as that can be seen.
+fn user_of(pid: u32) -> Option<u32> {
+    let stat = rustix::fs::stat(format!("/proc/{pid}")).ok()?;
+    Some(stat.st_uid)
 }
 
 /// Whether a process is in this one's network namespace, as far as that can be seen.

@@ -294,6 +294,18 @@ pub struct SocketStatus {
     pub process: Option<u16>,
     /// The same, by the system's number; the server fills it in.
     pub pid: Option<u32>,
+    /// The user of that process; the server fills it in.
+    #[serde(default)]
+    pub uid: Option<u32>,
+    /// The inode of its descriptors, as in `/proc/PID/fd`; 0: no program has it any more.
+    #[serde(default)]
+    pub inode: u64,
+    /// The system's cookie of it (`SO_COOKIE`).
+    #[serde(default)]
+    pub cookie: u64,
+    /// Whether it is a socket of IPv6, which may have addresses of IPv4.
+    #[serde(default)]
+    pub ipv6: bool,
     /// The shard it belongs to.
     pub shard: u16,
     /// The timers that run, the one that is due next first.
@@ -444,6 +456,10 @@ impl SocketStatus {
             remote: Some(remote),
             process: None,
             pid: None,
+            uid: None,
+            inode: 0,
+            cookie: 0,
+            ipv6: local.is_ipv6(),
             shard: 0,
             timers: timers.iter().map(|timer| TimerStatus::new(timer, now)).collect(),
             tcp: Some(TcpStatus::from(info)),
@@ -470,6 +486,10 @@ impl SocketStatus {
             remote: None,
             process: None,
             pid: None,
+            uid: None,
+            inode: 0,
+            cookie: 0,
+            ipv6: local.is_ipv6(),
             shard: 0,
             timers: Vec::new(),
             tcp: None,

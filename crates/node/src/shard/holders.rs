@@ -184,9 +184,14 @@ impl Holders {
 
     /// Whose the connections and listeners are.
     pub(crate) fn owners(&self) -> impl Iterator<Item = (Event, u16)> {
+        self.held().map(|(_, source, process)| (source, process))
+    }
+
+    /// The same, with the numbers of the holders.
+    pub(crate) fn held(&self) -> impl Iterator<Item = (u32, Event, u16)> {
         let touched = self.records.iter().take(self.head[0].touched as usize);
-        let used = touched.filter(|record| record.source != 0);
-        used.map(|record| (Event::from_word(record.source), record.process))
+        let used = (0..).zip(touched).filter(|(_, record)| record.source != 0);
+        used.map(|(number, record)| (number, Event::from_word(record.source), record.process))
     }
 }
 

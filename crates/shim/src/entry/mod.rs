@@ -12,6 +12,7 @@ mod epoll;
 mod exec;
 mod exit;
 mod files;
+mod identity;
 mod limits;
 mod load;
 mod modes;

@@ -6,8 +6,9 @@ use std::os::fd::IntoRawFd;
 use libc::{FILE, mode_t};
 use rustix::io::DupFlags;
 
+use super::identity::seen_at;
 use crate::answer::errno;
-use crate::{hosts, next, table};
+use crate::{hosts, listing, next, table};
 
 /// Whether there is a path that was opened, or that the kernel has looked for in vain.
 fn was_sought(is_open: bool) -> bool {
@@ -27,7 +28,11 @@ unsafe fn opened(number: c_int, path: *const c_char, flags: c_int) -> c_int {
         return number;
     }
     // SAFETY: the kernel has read it.
-    let instead = hosts::instead_of(unsafe { CStr::from_ptr(path) });
+    let name = unsafe { CStr::from_ptr(path) };
+    let list = || (number >= 0).then(|| listing::instead_of(number, name)).flatten();
+    let instead = hosts::instead_of(name).or_else(list);
+    // SAFETY: likewise.
+    unsafe { seen_at(path) };
     let Some(file) = instead.filter(|_| number >= 0) else {
         return number;
     };
@@ -56,7 +61,17 @@ unsafe fn opened_stream(stream: *mut FILE, path: *const c_char, mode: *const c_c
     if how.to_bytes().first() != Some(&b'r') || how.to_bytes().contains(&b'+') {
         return stream;
     }
-    let Some(file) = hosts::instead_of(path).filter(|_| !stream.is_null()) else {
+    if stream.is_null() {
+        // Whether it is there or not, the program has looked how names are resolved.
+        drop(hosts::instead_of(path));
+        return stream;
+    }
+    // SAFETY: nobody has the stream yet.
+    let number = unsafe { libc::fileno(stream) };
+    let instead = hosts::instead_of(path).or_else(|| listing::instead_of(number, path));
+    // SAFETY: a C string.
+    unsafe { seen_at(path.as_ptr()) };
+    let Some(file) = instead else {
         return stream;
     };
     let number = file.into_raw_fd();

@@ -9,8 +9,8 @@ use core::ffi::{c_int, c_long};
 use toehold_posix::errno::Errno;
 
 use super::{
-    accept, aio, control, descriptors, epoll, exec, files, limits, modes, names, options, poll, privilege,
-    receive, send, setup, wait,
+    accept, aio, control, descriptors, epoll, exec, files, identity, limits, modes, names, open, options,
+    poll, privilege, receive, send, setup, wait,
 };
 use crate::answer::answer;
 use crate::inside::is_inside;
@@ -115,6 +115,17 @@ pub(crate) unsafe fn serve(number: c_long, [a, b, c, d, e, f]: [c_long; 6]) -> O
             libc::SYS_dup => descriptors::dup(fd).into(),
             libc::SYS_dup3 => descriptors::dup3(fd, b as _, c as _).into(),
             libc::SYS_fcntl => descriptors::fcntl(fd, b as _, c as _).into(),
+            libc::SYS_openat => open::openat(fd, b as _, c as _, d as _).into(),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_open => open::open(a as _, b as _, c as _).into(),
+            libc::SYS_fstat => identity::fstat(fd, b as _).into(),
+            libc::SYS_newfstatat => identity::fstatat(fd, b as _, c as _, d as _).into(),
+            libc::SYS_statx => identity::statx(fd, b as _, c as _, d as _, e as _).into(),
+            libc::SYS_readlinkat => identity::readlinkat(fd, b as _, c as _, d as _) as c_long,
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_readlink => identity::readlink(a as _, b as _, c as _) as c_long,
+            libc::SYS_fgetxattr => identity::fgetxattr(fd, b as _, c as _, d as _) as c_long,
+            libc::SYS_getxattr => identity::getxattr(a as _, b as _, c as _, d as _) as c_long,
             libc::SYS_fchmod => modes::fchmod(fd, b as _).into(),
             libc::SYS_fchown => modes::fchown(fd, b as _, c as _).into(),
             libc::SYS_flock => modes::flock(fd, b as _).into(),

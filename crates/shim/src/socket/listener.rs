@@ -60,6 +60,7 @@ impl Listener {
         let history = History::begin(inner.description(), &fresh.history);
         history.note_bound(at.ip());
         inner.description().set_backlog(backlog);
+        inner.description().set_ipv6(fresh.domain == libc::AF_INET6);
         Some(Listener {
             behind: Behind::forward(&inner, fresh.domain, number, Which::Unattended),
             inner,

@@ -205,7 +205,13 @@ impl Stream {
             }
             libc::SO_PEERNAME => return Ok(Value::Whole(address::bytes(self.peer()?, self.domain))),
             libc::SO_PEEK_OFF => self.inner.description().peek_behind(),
-            _ if OF_DESCRIPTOR.contains(&name) => return Ok(Value::Descriptor),
+            _ if OF_DESCRIPTOR.contains(&name) => {
+                if name == libc::SO_COOKIE {
+                    // No other connection is to have it.
+                    self.note_marked();
+                }
+                return Ok(Value::Descriptor);
+            }
             _ => return self.shadow(),
         };
         Ok(Value::Bytes(bytes(number)))

@@ -32,8 +32,6 @@ mod marks {
     pub(super) const REPORTS_UNREAD: u32 = 1 << 2;
     /// The program has chosen where it leaves from.
     pub(super) const BOUND: u32 = 1 << 3;
-    /// The program has asked for a socket of IPv6.
-    pub(super) const IPV6: u32 = 1 << 4;
 }
 
 /// Whether it is known what a call does that has nothing to read.
@@ -73,16 +71,17 @@ impl Stream {
     /// One that is being set up, as the program wants it.
     pub(super) fn connecting(inner: TcpStream, from: &Fresh) -> Stream {
         let bound = if from.is_bound() { marks::BOUND } else { 0 };
-        let marks = marks::CONNECTING | bound | of_domain(from.domain);
-        inner.description().change_marks(u32::MAX, marks);
+        inner
+            .description()
+            .change_marks(u32::MAX, marks::CONNECTING | bound);
+        inner.description().set_ipv6(from.domain == libc::AF_INET6);
         let history = History::begin(inner.description(), &from.history);
         Stream::new(inner, from.domain, history)
     }
 
     /// One that another process has made.
     pub(crate) fn adopted(inner: TcpStream) -> Stream {
-        let is_ipv6 = inner.description().marks() & marks::IPV6 != 0
-            || inner.local_addr().is_ok_and(|local| local.is_ipv6());
+        let is_ipv6 = inner.description().is_ipv6() || inner.local_addr().is_ok_and(|local| local.is_ipv6());
         let domain = if is_ipv6 { libc::AF_INET6 } else { libc::AF_INET };
         let history = History::shared(inner.description());
         Stream::new(inner, domain, history)
@@ -90,7 +89,7 @@ impl Stream {
 
     /// One that has what was set of its listener.
     pub(super) fn accepted(inner: TcpStream, domain: c_int, listeners: (&History, &Legacy)) -> Stream {
-        inner.description().change_marks(u32::MAX, of_domain(domain));
+        inner.description().set_ipv6(domain == libc::AF_INET6);
         let history = History::begin_accepted(inner.description(), listeners.0, listeners.1);
         Stream::new(inner, domain, history)
     }
@@ -444,14 +443,6 @@ impl Stream {
             // Its port is chosen.
             Meaning::ZeroCopy(_) | Meaning::LocalPorts(..) | Meaning::Nothing => Ok(()),
         }
-    }
-}
-
-/// The mark of a socket of a family.
-fn of_domain(domain: c_int) -> u32 {
-    match domain {
-        libc::AF_INET6 => marks::IPV6,
-        _ => 0,
     }
 }
 

@@ -5,7 +5,7 @@
 //! to the memory.
 
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -296,6 +296,15 @@ impl Life {
             .shards
             .first()
             .map_or(0, |(layout, _)| layout.holders)
+    }
+
+    /// Notes the names that the system has for a holder's descriptor.
+    pub(super) fn name(&self, number: u32, descriptor: BorrowedFd<'_>) {
+        let inode = rustix::fs::fstat(descriptor).map_or(0, |stat| stat.st_ino);
+        let cookie = rustix::net::sockopt::socket_cookie(descriptor).unwrap_or(0);
+        for (_, handle) in self.shards.iter() {
+            handle.descriptions.name(number, inode, cookie);
+        }
     }
 
     /// Takes a port from the kernel, if it is beside the node, for the listener that a

@@ -105,11 +105,22 @@ pub(super) fn sockets(shards: &Shards) -> Option<Vec<SocketStatus>> {
 
 fn sockets_of(handle: &ShardHandle) -> Option<Vec<SocketStatus>> {
     let shard = look(handle)?;
-    let owners: HashMap<Event, u16> = shard.waiting.holders.owners().collect();
+    // No other connection is to have the inodes that are told of here.
+    handle.descriptions.look();
+    let held = shard.waiting.holders.held();
+    let owners: HashMap<Event, (u32, u16)> = held
+        .map(|(number, source, process)| (source, (number, process)))
+        .collect();
     let now = clock::now();
     let held = shard.stack.sockets().filter_map(|socket| {
         let mut status = socket_status(&shard, socket, now)?;
-        status.process = owners.get(&socket).copied();
+        if let Some(&(number, process)) = owners.get(&socket) {
+            status.process = Some(process);
+            if let Some(description) = handle.descriptions.of(number) {
+                (status.inode, status.cookie) = description.names();
+                status.ipv6 |= description.is_ipv6();
+            }
+        }
         Some(status)
     });
     let released = shard.stack.released();

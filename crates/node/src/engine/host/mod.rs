@@ -288,8 +288,11 @@ impl Host for StackHost {
         let life = state.life_of(process)?;
         let (capacity, freed) = (life.holders(), life.freed());
         state.ends.release(freed);
-        let made = state.ends.make(count, capacity);
-        made.map_err(out_of_descriptors)
+        let made = state.ends.make(count, capacity).map_err(out_of_descriptors)?;
+        let life = state.life_of(process)?;
+        made.iter()
+            .for_each(|(number, other)| life.name(*number, other.as_fd()));
+        Ok(made)
     }
 
     fn identify(&self, process: u16, descriptor: OwnedFd) -> Result<u32, Refusal> {
@@ -305,8 +308,11 @@ impl Host for StackHost {
         let number = state.ends.identify(descriptor.as_fd());
         let number = number.ok_or_else(no_socket)?;
         drop(descriptor);
-        let inherited = state.ends.inherit(number);
-        inherited.map_err(out_of_descriptors)
+        let inherited = state.ends.inherit(number).map_err(out_of_descriptors)?;
+        if let Some((number, other)) = &inherited {
+            state.life_of(process)?.name(*number, other.as_fd());
+        }
+        Ok(inherited)
     }
 
     fn take_port(
