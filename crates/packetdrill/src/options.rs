@@ -33,6 +33,8 @@ impl State {
             Meaning::ReportUnread(on) => socket.report_unread = on,
             Meaning::ZeroCopy(on) => socket.completions.wanted = on,
             Meaning::PeekBehind(_) | Meaning::LocalPorts(..) | Meaning::Nothing => {}
+            // No stamps of what is received are taken here.
+            Meaning::Stamps(_) | Meaning::Stamping(..) => return Err(Errno::NOPROTOOPT),
         }
         Ok(())
     }

@@ -1,55 +1,152 @@
 //! Facts about a connection in C's form.
 
-use core::mem::{offset_of, size_of};
+use toehold_stack::{CongestionState, Details, Info, Instant, State};
 
-use libc::tcp_info;
-use toehold_stack::{Info, State};
+/// TCP_INFO's structure, as Linux has laid it out from 6.18 on. Older kernels have less of it: who answers cuts it off.
+///
+/// Two fields are 0 on Linux as well: `tcpi_fackets`, and `tcpi_last_ack_sent`, which it does not remember. What counts
+/// accurate ECN, which the stack does not have, is 0, but for the marks received.
+pub fn tcp_info(details: &Details) -> Vec<u8> {
+    let info = &details.info;
+    let mut bytes = Fields(Vec::with_capacity(LEN));
+    bytes.byte(state(info.state));
+    bytes.byte(congestion(details.congestion));
+    bytes.byte(details.backoff);
+    bytes.byte(details.probes);
+    bytes.byte(details.backoff);
+    bytes.byte(options(info));
+    bytes.byte(details.send_scale & 0xf | details.receive_scale << 4);
+    bytes.byte(details.is_app_limited.into());
+    bytes.micros(info.rto_ns);
+    bytes.micros(details.ack_delay_ns);
+    bytes.word(info.segment_size.into());
+    bytes.word(details.receive_segment_size.into());
+    of_flight(&mut bytes, details);
+    of_times(&mut bytes, details);
+    of_path(&mut bytes, details);
+    of_rates(&mut bytes, details);
+    of_totals(&mut bytes, details);
+    debug_assert_eq!(bytes.0.len(), LEN);
+    bytes.0
+}
 
-/// TCP_INFO's structure, as Linux lays it out. What the stack does not know is 0.
-pub fn tcp_info(info: &Info) -> Vec<u8> {
-    let mut bytes = vec![0; size_of::<tcp_info>()];
-    let mut put = |offset: usize, value: &[u8]| bytes[offset..offset + value.len()].copy_from_slice(value);
-    let micros = |ns: u64| u32::try_from(ns / 1000).unwrap_or(u32::MAX).to_ne_bytes();
-    let segment = u32::from(info.segment_size).max(1);
-    put(offset_of!(tcp_info, tcpi_state), &[state(info.state)]);
-    put(offset_of!(tcp_info, tcpi_options), &[options(info)]);
-    put(offset_of!(tcp_info, tcpi_rto), &micros(info.rto_ns));
-    put(offset_of!(tcp_info, tcpi_rtt), &micros(info.rtt_ns));
-    put(offset_of!(tcp_info, tcpi_rttvar), &micros(info.rtt_variation_ns));
-    put(offset_of!(tcp_info, tcpi_min_rtt), &micros(info.min_rtt_ns));
-    let segments = [
-        (offset_of!(tcp_info, tcpi_snd_mss), segment),
-        (offset_of!(tcp_info, tcpi_rcv_mss), segment),
-        (offset_of!(tcp_info, tcpi_advmss), segment),
-        (offset_of!(tcp_info, tcpi_pmtu), info.path_mtu.into()),
-        (
-            offset_of!(tcp_info, tcpi_unacked),
-            info.unacknowledged.div_ceil(segment),
-        ),
-        (
-            offset_of!(tcp_info, tcpi_snd_cwnd),
-            info.congestion_window / segment,
-        ),
-        (
-            offset_of!(tcp_info, tcpi_snd_ssthresh),
-            info.slow_start_threshold / segment,
-        ),
-        (offset_of!(tcp_info, tcpi_total_retrans), info.retransmits),
-        (offset_of!(tcp_info, tcpi_notsent_bytes), info.unsent),
-        (offset_of!(tcp_info, tcpi_snd_wnd), info.send_window),
-    ];
-    for (offset, value) in segments {
-        put(offset, &value.to_ne_bytes());
+/// Bytes of the structure.
+const LEN: usize = 280;
+
+/// What no slow start has ended yet (TCP_INFINITE_SSTHRESH).
+const NO_THRESHOLD: u32 = 0x7fff_ffff;
+
+struct Fields(Vec<u8>);
+
+impl Fields {
+    fn byte(&mut self, value: u8) {
+        self.0.push(value);
     }
-    put(
-        offset_of!(tcp_info, tcpi_bytes_acked),
-        &info.bytes_acked.to_ne_bytes(),
-    );
-    put(
-        offset_of!(tcp_info, tcpi_bytes_received),
-        &info.bytes_received.to_ne_bytes(),
-    );
-    bytes
+
+    fn half(&mut self, value: u32) {
+        let value = u16::try_from(value).unwrap_or(u16::MAX);
+        self.0.extend_from_slice(&value.to_ne_bytes());
+    }
+
+    fn word(&mut self, value: u32) {
+        self.0.extend_from_slice(&value.to_ne_bytes());
+    }
+
+    fn long(&mut self, value: u64) {
+        self.0.extend_from_slice(&value.to_ne_bytes());
+    }
+
+    fn micros(&mut self, ns: u64) {
+        self.word(u32::try_from(ns.div_ceil(1000)).unwrap_or(u32::MAX));
+    }
+
+    fn millis(&mut self, ns: u64) {
+        self.word(u32::try_from(ns / 1_000_000).unwrap_or(u32::MAX));
+    }
+}
+
+/// Segments that so many bytes are.
+fn segments(info: &Info, bytes: u32) -> u32 {
+    bytes.div_ceil(u32::from(info.segment_size).max(1))
+}
+
+fn of_flight(bytes: &mut Fields, details: &Details) {
+    let info = &details.info;
+    bytes.word(segments(info, info.unacknowledged));
+    bytes.word(segments(info, details.sacked));
+    bytes.word(segments(info, details.lost));
+    bytes.word(details.retransmitted);
+    bytes.word(0);
+}
+
+fn of_times(bytes: &mut Fields, details: &Details) {
+    let since = |then: Instant| details.now.nanos_since(then);
+    bytes.millis(since(details.last_sent));
+    bytes.word(0);
+    // Before any came, it is as long ago as the handshake.
+    bytes.millis(since(details.last_data_received.unwrap_or(details.last_received)));
+    bytes.millis(since(details.last_received));
+}
+
+fn of_path(bytes: &mut Fields, details: &Details) {
+    let info = &details.info;
+    let threshold = match info.slow_start_threshold {
+        NO_THRESHOLD.. => NO_THRESHOLD,
+        threshold => segments(info, threshold),
+    };
+    bytes.word(info.path_mtu.into());
+    bytes.word(details.receive_limit);
+    bytes.micros(info.rtt_ns);
+    bytes.micros(info.rtt_variation_ns);
+    bytes.word(threshold);
+    bytes.word(info.congestion_window / u32::from(info.segment_size).max(1));
+    bytes.word(details.advertised_segment_size.into());
+    bytes.word(details.reordering);
+    bytes.micros(info.rtt_ns);
+    bytes.word(details.receive_space);
+    bytes.word(info.retransmits);
+}
+
+fn of_rates(bytes: &mut Fields, details: &Details) {
+    let info = &details.info;
+    // Nothing but the program bounds the rate.
+    let rate = details.max_pacing_rate.unwrap_or(u64::MAX);
+    bytes.long(rate);
+    bytes.long(rate);
+    bytes.long(info.bytes_acked);
+    bytes.long(info.bytes_received);
+    bytes.word(details.segments_sent);
+    bytes.word(details.segments_received);
+    bytes.word(info.unsent);
+    bytes.micros(info.min_rtt_ns);
+    bytes.word(details.data_segments_received);
+    bytes.word(details.data_segments_sent);
+    bytes.long(details.delivery_rate);
+    for ns in details.busy_ns {
+        bytes.long(ns / 1000);
+    }
+}
+
+fn of_totals(bytes: &mut Fields, details: &Details) {
+    bytes.word(details.delivered);
+    bytes.word(details.delivered_marked);
+    bytes.long(details.bytes_sent);
+    bytes.long(details.bytes_retransmitted);
+    bytes.word(details.duplicate_reports);
+    bytes.word(details.reorderings);
+    bytes.word(details.out_of_order);
+    bytes.word(details.info.send_window);
+    bytes.word(details.receive_window);
+    // Flows are not hashed anew.
+    bytes.word(0);
+    bytes.half(details.timeouts);
+    bytes.half(details.timeout_recoveries);
+    bytes.millis(details.timeout_ns);
+    bytes.word(details.received_marked);
+    // Of accurate ECN: six counts of bytes, and two numbers of its options.
+    for _ in 0..7 {
+        bytes.word(0);
+    }
 }
 
 /// Linux's number of a state.
@@ -64,6 +161,17 @@ fn state(state: State) -> u8 {
         State::CloseWait => 8,
         State::LastAck => 9,
         State::Closing => 11,
+    }
+}
+
+/// TCP_CA_*.
+fn congestion(state: CongestionState) -> u8 {
+    match state {
+        CongestionState::Open => 0,
+        CongestionState::Disorder => 1,
+        CongestionState::Reduced => 2,
+        CongestionState::Recovery => 3,
+        CongestionState::Loss => 4,
     }
 }
 

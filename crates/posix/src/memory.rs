@@ -20,6 +20,13 @@ const BITS: u32 = if cfg!(target_arch = "x86_64") { 56 } else { 52 };
 /// ```
 #[inline]
 pub fn is_outside<T>(at: *const T, count: usize) -> bool {
+    at.addr() < FIRST || is_beyond(at, count)
+}
+
+/// Whether so many values that lie at an address would reach into the kernel's memory. Calls that may not have to touch
+/// a buffer look for nothing else beforehand.
+#[inline]
+pub fn is_beyond<T>(at: *const T, count: usize) -> bool {
     let end = at.addr().checked_add(count.saturating_mul(size_of::<T>()));
-    at.addr() < FIRST || end.is_none_or(|end| end > 1 << BITS)
+    end.is_none_or(|end| end > 1 << BITS)
 }

@@ -52,7 +52,12 @@ pub unsafe fn check_control(message: &msghdr) -> Outcome<()> {
         if !(HEAD..=message.msg_controllen - at).contains(&head.cmsg_len) {
             return Err(Errno::INVAL);
         }
-        if head.cmsg_level == libc::SOL_SOCKET && !is_taken(head.cmsg_type, head.cmsg_len - HEAD) {
+        // SAFETY: the data are there, as was just checked.
+        let data = unsafe {
+            let data = message.msg_control.byte_add(at + HEAD).cast::<u8>();
+            core::slice::from_raw_parts(data, head.cmsg_len - HEAD)
+        };
+        if head.cmsg_level == libc::SOL_SOCKET && !is_taken(head.cmsg_type, data) {
             return Err(Errno::INVAL);
         }
         at += head.cmsg_len.next_multiple_of(size_of::<usize>());
@@ -60,13 +65,15 @@ pub unsafe fn check_control(message: &msghdr) -> Outcome<()> {
     Ok(())
 }
 
-/// Whether there is a control message of a socket's of that kind and length.
-fn is_taken(kind: c_int, len: usize) -> bool {
+/// Whether there is a control message of a socket's of that kind with such data.
+fn is_taken(kind: c_int, data: &[u8]) -> bool {
     /// SO_TIMESTAMPING_NEW.
     const TIMESTAMPING: c_int = 65;
     match kind {
         libc::SCM_RIGHTS | libc::SCM_CREDENTIALS => true,
-        libc::SO_MARK | libc::SO_PRIORITY | libc::SO_TIMESTAMPING | TIMESTAMPING => len == size_of::<c_int>(),
+        libc::SO_MARK | libc::SO_PRIORITY => data.len() == size_of::<c_int>(),
+        // A node tells nobody when something has left: it has none of these flags.
+        libc::SO_TIMESTAMPING | TIMESTAMPING => data == [0; size_of::<c_int>()],
         _ => false,
     }
 }
@@ -122,34 +129,65 @@ pub unsafe fn scatter(mut bytes: &[u8], parts: &[iovec]) {
     }
 }
 
+/// A control message to be told.
+pub struct Control {
+    /// Its level.
+    pub level: c_int,
+    /// Its type.
+    pub kind: c_int,
+    /// What it says.
+    pub data: Vec<u8>,
+}
+
+/// Makes some control messages those of a message, as many as there is room for. As the kernel, the last one may be cut
+/// off.
+///
+/// # Safety
+///
+/// The message's control area is null or writable for its length.
+pub unsafe fn put_controls(message: &mut msghdr, controls: &[Control]) {
+    const HEAD: usize = size_of::<cmsghdr>();
+    let room = match message.msg_control.is_null() {
+        true => 0,
+        false => message.msg_controllen,
+    };
+    let mut used = 0;
+    for Control { level, kind, data } in controls {
+        let left = room - used;
+        if left < HEAD {
+            message.msg_flags |= libc::MSG_CTRUNC;
+            break;
+        }
+        let len = (HEAD + data.len()).min(left);
+        if len < HEAD + data.len() {
+            message.msg_flags |= libc::MSG_CTRUNC;
+        }
+        // SAFETY: zeroes are a head.
+        let mut head = unsafe { core::mem::zeroed::<cmsghdr>() };
+        (head.cmsg_len, head.cmsg_level, head.cmsg_type) = (len as _, *level, *kind);
+        // SAFETY: the area has room for a head and so much of the data, as was just checked.
+        unsafe {
+            let place = message.msg_control.byte_add(used);
+            place.cast::<cmsghdr>().write_unaligned(head);
+            place
+                .byte_add(HEAD)
+                .cast::<u8>()
+                .copy_from_nonoverlapping(data.as_ptr(), len - HEAD);
+        }
+        used = (used + len.next_multiple_of(size_of::<usize>())).min(room);
+    }
+    message.msg_controllen = used as _;
+}
+
 /// Makes one control message the only one of a message, or none if there is no room.
 ///
 /// # Safety
 ///
-/// The message's control area is null or writable for its length, and aligned
-/// for a control message's header.
+/// As for [`put_controls`].
 pub unsafe fn put_control(message: &mut msghdr, level: c_int, kind: c_int, data: &[u8]) {
-    // SAFETY: arithmetic on the length only.
-    let (space, len) = unsafe {
-        (
-            libc::CMSG_SPACE(data.len() as u32),
-            libc::CMSG_LEN(data.len() as u32),
-        )
-    };
-    if message.msg_control.is_null() || message.msg_controllen < len as usize {
-        message.msg_flags |= libc::MSG_CTRUNC;
-        message.msg_controllen = 0;
-        return;
-    }
-    let header = message.msg_control.cast::<cmsghdr>();
-    // SAFETY: the area has room for a header and the data, as was just checked.
-    unsafe {
-        (*header).cmsg_level = level;
-        (*header).cmsg_type = kind;
-        (*header).cmsg_len = len as usize;
-        libc::CMSG_DATA(header).copy_from_nonoverlapping(data.as_ptr(), data.len());
-    }
-    message.msg_controllen = (space as usize).min(message.msg_controllen);
+    let data = data.to_vec();
+    // SAFETY: the caller says so.
+    unsafe { put_controls(message, &[Control { level, kind, data }]) };
 }
 
 #[cfg(test)]
@@ -183,6 +221,8 @@ mod tests {
             Err(Errno::INVAL)
         );
         assert_eq!(check(&[(20, libc::SOL_SOCKET, libc::SO_MARK)], 24), Ok(()));
+        let stamps = (20, libc::SOL_SOCKET, libc::SO_TIMESTAMPING);
+        assert_eq!(check(&[stamps], 24), Ok(()), "no flag at all");
         assert_eq!(
             check(&[(24, libc::SOL_SOCKET, libc::SO_MARK)], 24),
             Err(Errno::INVAL)

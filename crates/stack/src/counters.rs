@@ -121,6 +121,8 @@ counters! {
         tcp_strays_limited,
         /// Segments dropped for an acknowledgement number that cannot be (RFC 5961 §5).
         tcp_bad_acks,
+        /// Segments dropped: fewer hops left than their program asks for (IP_MINTTL, IPV6_MINHOPCOUNT).
+        tcp_too_few_hops,
         /// Payload bytes that had already been received.
         tcp_duplicate_bytes,
         /// Segments received ahead of a gap and kept.

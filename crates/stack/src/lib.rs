@@ -35,8 +35,8 @@ pub use counters::{Counters, DemuxCounters, Work};
 pub use demux::{DemuxStrategy, MAX_FLOWS};
 pub use kernel::{FromKernel, ToKernel};
 pub use socket::{
-    Change, ConnectionId, Event, Info, ListenerId, Placement, Readiness, ReceiveFlags, SendFlags, Settings,
-    Shutdown, SocketError, SocketOption, Timer, TimerKind,
+    Change, CommonSettings, CongestionState, ConnectionId, Details, Event, Info, ListenerId, Placement,
+    Readiness, ReceiveFlags, SendFlags, Settings, Shutdown, SocketError, SocketOption, Timer, TimerKind,
 };
 pub use tcp::{Damaged, State};
 pub use time::Instant;

@@ -335,6 +335,7 @@ impl TimerStatus {
             TimerKind::Reordering => "reordering",
             TimerKind::Persist => "persist",
             TimerKind::Cork => "cork",
+            TimerKind::Pacing => "pacing",
             TimerKind::DelayedAck => "delayed-ack",
             TimerKind::Keepalive => "keepalive",
             TimerKind::FinWait2 => "fin-wait-2",

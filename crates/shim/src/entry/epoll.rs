@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use libc::{epoll_event, sigset_t, timespec};
 use toehold_posix::errno::Errno;
-use toehold_posix::memory::is_outside;
+use toehold_posix::memory::is_beyond;
 
 use super::poll::is_mask;
 use super::waiting_masked;
@@ -170,6 +170,9 @@ pub(crate) unsafe extern "C" fn epoll_pwait2(
     }
 }
 
+/// Most events that a call may ask for (EP_MAX_EVENTS).
+const MOST_EVENTS: usize = c_int::MAX as usize / size_of::<epoll_event>();
+
 /// A time in milliseconds; what is negative has no end.
 pub(super) fn millis(timeout: c_int) -> Option<Duration> {
     u64::try_from(timeout).ok().map(Duration::from_millis)
@@ -254,10 +257,14 @@ unsafe fn wait_on_node(
     if !table::get(epfd).filter(|_| !is_inside())?.epoll()?.has_sockets() {
         return None;
     }
-    let Some(most) = usize::try_from(most).ok().filter(|&most| most > 0) else {
+    let Some(most) = usize::try_from(most)
+        .ok()
+        .filter(|most| (1..=MOST_EVENTS).contains(most))
+    else {
         return Some(answer(Err(Errno::INVAL)));
     };
-    if is_outside(events, most) || !is_mask(mask) {
+    // A buffer that is not there is an error once there is an event to be told.
+    if is_beyond(events, most) || !is_mask(mask) {
         return Some(answer(Err(Errno::FAULT)));
     }
     // Programs say more than they have room for, as long as no so many events come.

@@ -139,7 +139,10 @@ fn leave_for_cancellation() -> bool {
     was_asked
 }
 
-/// The program's buffer.
+/// Most bytes that one call moves, whatever the program says (MAX_RW_COUNT; write(2), NOTES).
+pub(crate) const MOST_BYTES: usize = (c_int::MAX as usize) & !0xfff;
+
+/// The program's buffer, as far as one call fills it.
 ///
 /// # Safety
 ///
@@ -152,7 +155,7 @@ unsafe fn room<'a>(buffer: *mut c_void, len: size_t) -> Outcome<IoSliceMut<'a>> 
         return Err(Errno::FAULT);
     }
     // SAFETY: the caller says so.
-    let bytes = unsafe { core::slice::from_raw_parts_mut(buffer.cast(), len) };
+    let bytes = unsafe { core::slice::from_raw_parts_mut(buffer.cast(), len.min(MOST_BYTES)) };
     Ok(IoSliceMut::new(bytes))
 }
 
@@ -169,24 +172,32 @@ unsafe fn bytes<'a>(buffer: *const c_void, len: size_t) -> Outcome<IoSlice<'a>> 
         return Err(Errno::FAULT);
     }
     // SAFETY: the caller says so.
-    let bytes = unsafe { core::slice::from_raw_parts(buffer.cast(), len) };
+    let bytes = unsafe { core::slice::from_raw_parts(buffer.cast(), len.min(MOST_BYTES)) };
     Ok(IoSlice::new(bytes))
 }
 
-/// The program's buffers.
+/// The program's buffers, as far as one call fills them.
 ///
 /// # Safety
 ///
 /// `parts` is null or points to so many parts, each of which is writable, as long as the
 /// result is used.
 unsafe fn rooms<'a>(parts: *const iovec, count: size_t) -> Outcome<Vec<IoSliceMut<'a>>> {
+    let mut left = MOST_BYTES;
     // SAFETY: the caller says so.
     let parts = unsafe { self::parts(parts, count) }?;
-    // SAFETY: likewise.
     parts
         .iter()
-        .map(|part| unsafe { room(part.iov_base, part.iov_len) })
+        // SAFETY: likewise.
+        .map(|part| unsafe { room(part.iov_base, take_of(&mut left, part.iov_len)) })
         .collect()
+}
+
+/// How many of a part's bytes one call moves, of the bytes that are left to it.
+fn take_of(left: &mut usize, len: usize) -> usize {
+    let taken = len.min(*left);
+    *left -= taken;
+    taken
 }
 
 /// The same for what it sends.
@@ -198,10 +209,11 @@ unsafe fn rooms<'a>(parts: *const iovec, count: size_t) -> Outcome<Vec<IoSliceMu
 unsafe fn gathered<'a>(parts: *const iovec, count: size_t) -> Outcome<Vec<IoSlice<'a>>> {
     // SAFETY: the caller says so.
     let parts = unsafe { self::parts(parts, count) }?;
-    // SAFETY: likewise.
+    let mut left = MOST_BYTES;
     parts
         .iter()
-        .map(|part| unsafe { bytes(part.iov_base, part.iov_len) })
+        // SAFETY: likewise.
+        .map(|part| unsafe { bytes(part.iov_base, take_of(&mut left, part.iov_len)) })
         .collect()
 }
 

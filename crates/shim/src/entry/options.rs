@@ -12,7 +12,7 @@ use crate::answer::answer;
 use crate::file::{File, Kind};
 use crate::inside::{Inside, is_inside};
 use crate::memory::{is_readable, is_writable};
-use crate::socket::{Found, Value};
+use crate::socket::{Found, Value, is_kernels_alone, is_refused};
 use crate::table::Used;
 use crate::{next, relay, table};
 
@@ -47,22 +47,21 @@ pub(crate) unsafe extern "C" fn setsockopt(
         // SAFETY: the program passes a value of that length.
         unsafe { core::slice::from_raw_parts(value.cast::<u8>(), looked_at) }
     };
-    if completes_later(level, name, bytes) && may_be_nodes(&file.kind) {
-        return answer(Err(Errno::OPNOTSUPP));
+    if let Some(errno) = refuses(&file.kind, level, name, bytes) {
+        return answer(Err(errno));
     }
     if let Kind::Stream(stream) = &file.kind {
         if bytes.is_empty() && len > 0 {
             return answer(Err(Errno::FAULT));
         }
-        if let Some(outcome) = stream.set_option(level, name, bytes) {
-            match carried(&file, fd, outcome.err()) {
-                Some(carried) => file = carried,
-                None => return answer(outcome),
-            }
+        let outcome = stream.set_option(level, name, bytes);
+        match carried(&file, fd, outcome.err()) {
+            Some(carried) => file = carried,
+            None => return answer(outcome),
         }
     }
     if let Kind::Relayed(relayed) = &file.kind
-        && let Some(outcome) = relayed.set_option(level, bytes)
+        && let Some(outcome) = relayed.set_option(level, name, bytes)
     {
         return answer(outcome);
     }
@@ -78,10 +77,32 @@ pub(crate) unsafe extern "C" fn setsockopt(
     set
 }
 
-/// Whether it asks to be told when what was sent is not needed any more (SO_ZEROCOPY). Nobody would tell
-/// that of a connection of the node's, which copies: who is refused sends as ever.
-fn completes_later(level: c_int, name: c_int, value: &[u8]) -> bool {
-    level == libc::SOL_SOCKET && meaning(level, name, value) == Ok(Meaning::ZeroCopy(true))
+/// Why a socket does not take an option that would have no effect on it, or on the connections that it has.
+fn refuses(kind: &Kind, level: c_int, name: c_int, value: &[u8]) -> Option<Errno> {
+    if !may_be_nodes(kind) {
+        return None;
+    }
+    match meaning(level, name, value) {
+        // Nobody would tell when what was sent is not needed any more, nor when it has left.
+        Ok(Meaning::ZeroCopy(false)) => return None,
+        Err(Errno::INVAL) if asks_for_stamps(level, name, value) => return Some(Errno::INVAL),
+        _ => {}
+    }
+    let alone = || match kind {
+        // A listener of the node's is there already.
+        Kind::Listener(_) | Kind::Found(_) => is_kernels_alone(level, name, value),
+        _ => None,
+    };
+    is_refused(level, name).or_else(alone)
+}
+
+/// Whether it is SO_TIMESTAMPING, of which a node has not all.
+fn asks_for_stamps(level: c_int, name: c_int, value: &[u8]) -> bool {
+    /// SO_TIMESTAMPING_NEW.
+    const NEW: c_int = 65;
+    level == libc::SOL_SOCKET
+        && [libc::SO_TIMESTAMPING, NEW].contains(&name)
+        && value.len() >= size_of::<c_int>()
 }
 
 /// Whether it is a connection of the node's, or has some, or may have.
@@ -170,7 +191,19 @@ unsafe fn give(found: Outcome<Value>, value: *mut c_void, len: *mut socklen_t) -
     {
         return Err(Errno::INVAL);
     }
-    if let Value::Bytes(bytes) | Value::Whole(bytes) = found {
+    if let Value::Unbroken(bytes) = &found
+        && bytes.len() > room
+    {
+        return Err(Errno::INVAL);
+    }
+    let found = match found {
+        Value::OfIpv4(number) => match u8::try_from(number) {
+            Ok(small) if (1..size_of::<c_int>()).contains(&room) => Value::Bytes(vec![small]),
+            _ => Value::Bytes(number.to_ne_bytes().to_vec()),
+        },
+        found => found,
+    };
+    if let Value::Bytes(bytes) | Value::Whole(bytes) | Value::Unbroken(bytes) = found {
         let used = bytes.len().min(room);
         if !is_writable(value.cast::<u8>(), used) {
             return Err(Errno::FAULT);

@@ -247,7 +247,11 @@ pub(super) unsafe fn pselect6(
     let mask = match mask.is_null() {
         true => core::ptr::null(),
         // SAFETY: the program passes a mask and its size.
-        false => unsafe { super::passed(mask) }.ok()?.0,
+        false => match unsafe { super::passed(mask) }.ok()? {
+            // The kernel says what is wrong with another size.
+            MaskAndSize(mask, size) if !mask.is_null() && *size != size_of::<u64>() => return None,
+            MaskAndSize(mask, _) => *mask,
+        },
     };
     // SAFETY: as the program passed it.
     unsafe { select_ours(number, sets, span, mask) }

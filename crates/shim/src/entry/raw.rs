@@ -74,6 +74,18 @@ pub(crate) unsafe extern "C" fn syscall(
     served.unwrap_or_else(|| unsafe { next::syscall(number, a, b, c, d, e, f) })
 }
 
+/// Whether a call passes a set of signals of a size that the kernel does not know, and says so first.
+fn is_mask_of_another_size(number: c_long, [d, e, f]: [c_long; 3]) -> bool {
+    /// Bytes of the kernel's sets of signals.
+    const SIZE: c_long = 8;
+    let (mask, size) = match number {
+        libc::SYS_epoll_pwait | libc::SYS_epoll_pwait2 => (e, f),
+        libc::SYS_ppoll => (d, e),
+        _ => return false,
+    };
+    mask != 0 && size != SIZE
+}
+
 /// Does what a system call does of which the library knows: as libc's function, a number or -1 and
 /// `errno`. `None`: it is the kernel's.
 ///
@@ -83,6 +95,9 @@ pub(crate) unsafe extern "C" fn syscall(
 pub(crate) unsafe fn serve(number: c_long, [a, b, c, d, e, f]: [c_long; 6]) -> Option<c_long> {
     if number == libc::SYS_io_uring_setup {
         return Some(answer::<c_int>(Err(Errno(libc::ENOSYS))).into());
+    }
+    if is_mask_of_another_size(number, [d, e, f]) {
+        return None;
     }
     let fd = a as c_int;
     // SAFETY: as the program passed it; each function takes what its system call takes.

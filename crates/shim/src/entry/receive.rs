@@ -6,16 +6,14 @@ use std::time::Instant;
 
 use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t, timespec};
 use toehold_posix::errno::{Errno, Outcome};
-use toehold_posix::message::put_control;
+use toehold_posix::memory::is_beyond;
+use toehold_posix::message::put_controls;
 
 use super::{count, on_stream, parts_of, room, rooms};
 use crate::inside::is_inside;
 use crate::memory::is_writable;
 use crate::socket::Stream;
 use crate::{next, rights, start};
-
-/// TCP_CM_INQ.
-const UNREAD: c_int = 36;
 
 /// `read(2)`.
 ///
@@ -167,11 +165,17 @@ pub(crate) unsafe extern "C" fn recv(fd: c_int, buffer: *mut c_void, len: size_t
 ///
 /// The program passes a buffer of that length.
 unsafe fn receive(stream: &Stream, buffer: *mut c_void, len: size_t, flags: c_int) -> Outcome<ssize_t> {
-    match flags & (libc::MSG_TRUNC | libc::MSG_OOB | libc::MSG_ERRQUEUE) {
-        libc::MSG_TRUNC => stream.discard(len, flags),
+    match discards(flags) {
+        true if is_beyond(buffer, len) => Err(Errno::FAULT),
+        true => stream.discard(len, flags),
         // SAFETY: the caller says so.
-        _ => stream.receive(&mut [unsafe { room(buffer, len) }?], flags),
+        false => stream.receive(&mut [unsafe { room(buffer, len) }?], flags),
     }
+}
+
+/// Whether a call throws away the bytes that it takes, so that no buffer is touched (tcp(7)).
+fn discards(flags: c_int) -> bool {
+    flags & (libc::MSG_TRUNC | libc::MSG_OOB | libc::MSG_ERRQUEUE) == libc::MSG_TRUNC
 }
 
 /// `recv(2)` as programs are compiled that check the buffer's size.
@@ -332,17 +336,30 @@ unsafe fn receive_message(stream: &Stream, message: *mut msghdr, flags: c_int) -
     if !message.msg_name.is_null() && message.msg_namelen.cast_signed() < 0 {
         return Err(Errno::INVAL);
     }
-    // SAFETY: it is one of the program's messages.
-    let mut buffers = unsafe { rooms(message.msg_iov, parts_of(message)?) }?;
-    let received = stream.receive(&mut buffers, flags)?;
+    let count = parts_of(message)?;
+    let received = match discards(flags) {
+        true => {
+            // SAFETY: it is one of the program's messages.
+            let parts = unsafe { super::parts(message.msg_iov, count) }?;
+            if parts.iter().any(|part| is_beyond(part.iov_base, part.iov_len)) {
+                return Err(Errno::FAULT);
+            }
+            let len = parts
+                .iter()
+                .fold(0_usize, |len, part| len.saturating_add(part.iov_len));
+            stream.discard(len, flags)?
+        }
+        // SAFETY: it is one of the program's messages.
+        false => stream.receive(&mut unsafe { rooms(message.msg_iov, count) }?, flags)?,
+    };
     if !message.msg_name.is_null() {
         message.msg_namelen = 0;
     }
     message.msg_flags = flags & (libc::MSG_OOB | libc::MSG_CMSG_CLOEXEC);
-    if stream.reports_unread() && is_writable(message.msg_control.cast::<u8>(), message.msg_controllen) {
-        let unread = stream.inner.readable_bytes().unwrap_or(0) as c_int;
+    let controls = stream.controls();
+    if !controls.is_empty() && is_writable(message.msg_control.cast::<u8>(), message.msg_controllen) {
         // SAFETY: the program's room for control messages is as it says.
-        unsafe { put_control(message, libc::IPPROTO_TCP, UNREAD, &unread.to_ne_bytes()) };
+        unsafe { put_controls(message, &controls) };
     } else {
         message.msg_controllen = 0;
     }

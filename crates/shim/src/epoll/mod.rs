@@ -311,6 +311,10 @@ impl Epoll {
         file: &Arc<File>,
         event: Option<epoll_event>,
     ) -> Outcome<c_int> {
+        // The kernel reads the event first, whatever it is for.
+        if operation != libc::EPOLL_CTL_DEL && event.is_none() {
+            return Err(Errno::FAULT);
+        }
         self.take_over();
         if let Some(inner) = file.epoll() {
             inner.take_over();

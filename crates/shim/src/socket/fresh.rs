@@ -13,7 +13,7 @@ use toehold_posix::errno::{Errno, Outcome};
 use toehold_posix::options::Meaning;
 use toehold_socket::{ConnectOptions, Node, Settings, SocketOption, TcpStream};
 
-use super::options::is_never_without_effect;
+use super::options::is_kernels_alone;
 use super::owner::Owner;
 use super::ports::Ports;
 use super::{Found, History, Stream, plain, replace};
@@ -307,19 +307,9 @@ fn target(to: SocketAddr) -> SocketAddr {
     }
 }
 
-/// SO_BINDTOIFINDEX, which libc does not name.
-const SO_BINDTOIFINDEX: c_int = 62;
-
 /// Options that no node has, and whose absence would change where packets go, or whose they are.
 fn is_for_kernel(level: c_int, name: c_int, value: &[u8]) -> bool {
-    let is_set = value.iter().any(|byte| *byte != 0);
-    match (level, name) {
-        // A name that is empty binds to none.
-        (libc::SOL_SOCKET, libc::SO_BINDTODEVICE) => value.first().is_some_and(|byte| *byte != 0),
-        (libc::SOL_SOCKET, SO_BINDTOIFINDEX) => is_set,
-        (libc::IPPROTO_IP, libc::IP_TRANSPARENT | libc::IP_OPTIONS) => is_set,
-        _ => is_never_without_effect(level, name),
-    }
+    is_kernels_alone(level, name, value).is_some()
 }
 
 /// A span of a `timeval` option as the node's sockets have it.
@@ -330,6 +320,9 @@ pub(super) fn limit(span: Duration) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// SO_BINDTOIFINDEX, which libc does not name.
+    const SO_BINDTOIFINDEX: c_int = 62;
 
     #[test]
     fn who_is_bound_to_no_device_is_not_the_kernels() {

@@ -160,6 +160,11 @@ impl History {
         if is_membership(level, name) {
             return;
         }
+        // A filter lies in the program's memory, and no longer than it is set: that there is one is enough to know.
+        let value = match is_filter(level, name) {
+            true => &[1],
+            false => value,
+        };
         let mut is_shared = false;
         if let Some(description) = &self.shared {
             is_shared = description.change_notes(|bytes| {
@@ -441,6 +446,10 @@ fn as_set(level: c_int, name: c_int, value: Vec<u8>) -> Vec<u8> {
         Ok(bytes) if is_buffer => (c_int::from_ne_bytes(bytes) / 2).to_ne_bytes().to_vec(),
         _ => value,
     }
+}
+
+fn is_filter(level: c_int, name: c_int) -> bool {
+    level == libc::SOL_SOCKET && [libc::SO_ATTACH_FILTER, libc::SO_ATTACH_BPF].contains(&name)
 }
 
 /// Memberships of groups, which are a socket's own and count one by one.

@@ -16,6 +16,7 @@ mod options;
 mod owner;
 mod ports;
 mod relayed;
+mod stamps;
 mod stream;
 
 pub(crate) use behind::Behind;
@@ -25,7 +26,7 @@ pub(crate) use fresh::Fresh;
 use history::{History, Legacy};
 pub(crate) use listener::Listener;
 pub(crate) use mode::Mode;
-pub(crate) use options::Value;
+pub(crate) use options::{Value, is_kernels_alone, is_refused};
 pub(crate) use relayed::Relayed;
 pub(crate) use stream::Stream;
 

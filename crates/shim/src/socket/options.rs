@@ -2,6 +2,7 @@
 
 use core::ffi::c_int;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::OnceLock;
 
 use libc::{
     AF_INET6, IP_MTU, IP_TOS, IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP, IPV6_TCLASS, IPV6_V6ONLY, SO_ACCEPTCONN,
@@ -12,40 +13,97 @@ use libc::{
 };
 use toehold_posix::address;
 use toehold_posix::errno::{Errno, Outcome};
+use toehold_posix::options::table::{Fate, fate};
 use toehold_posix::options::{
     Meaning, SO_RCVTIMEO_NEW, SO_SNDTIMEO_NEW, TCP_INQ, TCP_NOTSENT_LOWAT, meaning, said_of_buffer,
 };
-use toehold_socket::State;
+use toehold_socket::{SocketOption, State};
 
 use super::Stream;
 use crate::answer::outcome;
 use crate::next;
 
-/// TCP_AO_ADD_KEY, TCP_AO_DEL_KEY and TCP_AO_INFO, which libc does not name yet.
-const AUTHENTICATION: [c_int; 3] = [38, 39, 40];
+/// TCP_ZEROCOPY_RECEIVE and TCP_TIMESTAMP, which libc does not name everywhere.
+const ZEROCOPY_RECEIVE: c_int = 35;
+const TIMESTAMP: c_int = 24;
+/// IP_PROTOCOL and IPV6_PATHMTU, likewise.
+const PORT: c_int = 52;
+const PATH_MTU: c_int = 61;
 
-/// Options of all sockets that what stands for a connection has itself: filters, which lie in the
-/// program's memory when they are set and no longer, and what is of this one socket alone. It
+/// Options of all sockets that what stands for a connection has itself: what is of this one socket alone. It
 /// has stood for others before, and is a Unix socket: so it is not asked for anything else.
-const OF_DESCRIPTOR: [c_int; 5] = [
-    libc::SO_ATTACH_FILTER,
-    libc::SO_ATTACH_BPF,
-    libc::SO_DETACH_FILTER,
-    libc::SO_COOKIE,
-    libc::SO_MEMINFO,
-];
+const OF_DESCRIPTOR: [c_int; 2] = [libc::SO_COOKIE, libc::SO_MEMINFO];
 
-/// Options that the kernel would take, and that must not be taken if they have no effect.
-pub(super) fn is_never_without_effect(level: c_int, name: c_int) -> bool {
-    let names = [libc::TCP_MD5SIG, libc::TCP_MD5SIG_EXT, libc::TCP_REPAIR];
-    level == IPPROTO_TCP && (names.contains(&name) || AUTHENTICATION.contains(&name))
+/// Filters, which lie in the program's memory when they are set and no longer.
+const FILTERS: [c_int; 2] = [libc::SO_ATTACH_FILTER, libc::SO_ATTACH_BPF];
+
+/// Whether an option is one that the kernel alone has an effect of, and set so that it has.
+pub(crate) fn is_kernels_alone(level: c_int, name: c_int, value: &[u8]) -> Option<Errno> {
+    let is_set = match (level, name) {
+        // A name that is empty binds to none.
+        (SOL_SOCKET, libc::SO_BINDTODEVICE) => value.first().is_some_and(|byte| *byte != 0),
+        _ => value.iter().any(|byte| *byte != 0),
+    };
+    match fate(level, name) {
+        Fate::Kernels(errno) if is_set => Some(Errno(errno)),
+        _ => None,
+    }
+}
+
+/// Whether no socket that may come to be the node's has an option.
+pub(crate) fn is_refused(level: c_int, name: c_int) -> Option<Errno> {
+    match fate(level, name) {
+        Fate::Refused(errno) => Some(Errno(errno)),
+        _ => None,
+    }
+}
+
+/// Whether the kernel is asked first what it says of an option that has its effect on the node, since it knows more of
+/// what a program may set than is worth knowing twice.
+fn is_checked(meaning: &Meaning) -> bool {
+    match meaning {
+        Meaning::Stack(option) => matches!(
+            option,
+            SocketOption::TimeToLive(_)
+                | SocketOption::HopLimit(_)
+                | SocketOption::LeastTimeToLive(_)
+                | SocketOption::LeastHopLimit(_)
+                | SocketOption::ReportErrors(_)
+                | SocketOption::ReportErrorsIpv6(_)
+                | SocketOption::MaxPacingRate(_)
+                | SocketOption::ForcedSendBuffer(_)
+                | SocketOption::ForcedReceiveBuffer(_)
+                | SocketOption::BufferLock(_)
+                | SocketOption::SynRetries(_)
+                | SocketOption::FinWait2(_)
+                | SocketOption::WindowClamp(_)
+                | SocketOption::ThinLinearTimeouts(_)
+                | SocketOption::LongestTimeout(_)
+                | SocketOption::ShortestTimeout(_)
+                | SocketOption::LongestAckDelay(_)
+        ),
+        // Before Linux 6.10, TCP had no place to peek at.
+        Meaning::PeekBehind(_)
+        | Meaning::Stamps(_)
+        | Meaning::Stamping(..)
+        | Meaning::LocalPorts(..)
+        | Meaning::Nothing => true,
+        Meaning::ReceiveTimeout(_)
+        | Meaning::SendTimeout(_)
+        | Meaning::ReportUnread(_)
+        | Meaning::ZeroCopy(_) => false,
+    }
 }
 
 /// Where an option's value is.
 pub(crate) enum Value {
     Bytes(Vec<u8>),
-    /// The same of what is as long as the program says, or longer.
+    /// What is as long as the program says, or longer.
     Whole(Vec<u8>),
+    /// What the program has room for, or it is told nothing.
+    Unbroken(Vec<u8>),
+    /// A number of IPv4's: one that is small is a byte to who has no room for all of it.
+    OfIpv4(c_int),
     /// With the descriptor that stands for the connection, as of any socket.
     Descriptor,
     /// With a socket of the kernel's that the same was set of.
@@ -53,37 +111,59 @@ pub(crate) enum Value {
 }
 
 impl Stream {
-    /// Sets an option. `None`: it is one of the descriptor's.
-    pub(crate) fn set_option(&self, level: c_int, name: c_int, value: &[u8]) -> Option<Outcome<c_int>> {
+    /// Sets an option.
+    pub(crate) fn set_option(&self, level: c_int, name: c_int, value: &[u8]) -> Outcome<c_int> {
         match (level, name) {
-            (IPPROTO_TCP, TCP_CONGESTION) => return Some(self.set_congestion(value)),
+            (IPPROTO_TCP, TCP_CONGESTION) => return self.set_congestion(value),
             // Of a socket that has no port yet.
-            (IPPROTO_IPV6, IPV6_V6ONLY) if self.domain == AF_INET6 => return Some(Err(Errno::INVAL)),
-            (IPPROTO_IPV6, _) if self.domain != AF_INET6 => {
-                return Some(self.set_shadow(level, name, value));
+            (IPPROTO_IPV6, IPV6_V6ONLY) if self.domain == AF_INET6 => return Err(Errno::INVAL),
+            (IPPROTO_IPV6, _) if self.domain != AF_INET6 => return self.set_shadow(level, name, value),
+            (SOL_SOCKET, _) if FILTERS.contains(&name) => return Err(self.refused_filter(level, name)),
+            (SOL_SOCKET, libc::SO_DETACH_FILTER) if value.len() >= size_of::<c_int>() => {
+                // None was attached.
+                let lock = self.history.switch(SOL_SOCKET, libc::SO_LOCK_FILTER);
+                return Err(if lock == Some(true) {
+                    Errno::PERM
+                } else {
+                    Errno::NOENT
+                });
+            }
+            // No socket of the node's has a protocol above, whether the kernel's could have.
+            (IPPROTO_TCP, libc::TCP_ULP) if !value.is_empty() => return Err(Errno::NOENT),
+            // Of a socket that is not connected.
+            (IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT) => return Err(Errno::INVAL),
+            (IPPROTO_TCP, libc::TCP_QUEUE_SEQ) if value.len() >= size_of::<c_int>() => {
+                return Err(Errno::PERM);
             }
             _ => {}
         }
+        if let Some(errno) = is_kernels_alone(level, name, value) {
+            // The kernel says what is wrong besides.
+            self.history
+                .shadow(self.domain)
+                .and_then(|shadow| set(&shadow, level, name, value))?;
+            return Err(errno);
+        }
         match meaning(level, name, value) {
-            Ok(Meaning::LocalPorts(..) | Meaning::Nothing) => Some(self.set_shadow(level, name, value)),
-            // Before Linux 6.10, TCP had none.
-            Ok(meaning @ Meaning::PeekBehind(_)) => {
-                let set = self.set_shadow(level, name, value);
-                Some(set.and_then(|set| self.apply(meaning).map(|()| set)))
+            Ok(meaning) if is_checked(&meaning) => {
+                self.set_shadow(level, name, value)?;
+                self.apply(meaning)?;
+                Ok(0)
             }
-            Ok(meaning) => Some(self.apply(meaning).map(|()| {
+            Ok(meaning) => {
+                self.apply(meaning)?;
                 self.history.note(level, name, value);
-                0
-            })),
-            Err(Errno::NOPROTOOPT) if level == SOL_SOCKET && OF_DESCRIPTOR.contains(&name) => {
-                if self.history.switch(SOL_SOCKET, libc::SO_LOCK_FILTER) == Some(true) {
-                    return Some(Err(Errno::PERM));
-                }
-                self.note_marked();
-                None
+                Ok(0)
             }
-            Err(Errno::NOPROTOOPT) => Some(self.set_shadow(level, name, value)),
-            Err(errno) => Some(Err(errno)),
+            Err(Errno::NOPROTOOPT) => self.set_shadow(level, name, value),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    fn refused_filter(&self, level: c_int, name: c_int) -> Errno {
+        match self.history.switch(SOL_SOCKET, libc::SO_LOCK_FILTER) {
+            Some(true) => Errno::PERM,
+            _ => is_kernels_alone(level, name, &[1]).unwrap_or(Errno::NOPROTOOPT),
         }
     }
 
@@ -100,19 +180,12 @@ impl Stream {
     /// Options that change nothing, for a node has nothing that they could change, or does so
     /// anyhow: the kernel says whether the program may set them so, and they are kept.
     fn set_shadow(&self, level: c_int, name: c_int, value: &[u8]) -> Outcome<c_int> {
-        if is_never_without_effect(level, name) {
-            return Err(Errno::NOPROTOOPT);
-        }
         // Only of a socket that is not connected.
         if (level, name) == (IPPROTO_TCP, libc::TCP_WINDOW_CLAMP) && value.iter().all(|byte| *byte == 0) {
             return Err(Errno::INVAL);
         }
         let shadow = self.history.shadow(self.domain)?;
-        let len = value.len() as libc::socklen_t;
-        // SAFETY: the value is as long as said.
-        let set = outcome(unsafe {
-            next::setsockopt(shadow.as_raw_fd(), level, name, value.as_ptr().cast(), len)
-        })?;
+        let set = set(&shadow, level, name, value)?;
         self.history.note(level, name, value);
         Ok(set)
     }
@@ -122,10 +195,19 @@ impl Stream {
         let number = match level {
             SOL_SOCKET => return self.socket_option(name),
             IPPROTO_TCP => return self.tcp_option(name),
-            IPPROTO_IP if name == IP_TOS => self.settings()?.traffic_class().into(),
+            IPPROTO_IP if name == IP_TOS => {
+                return Ok(Value::OfIpv4(self.settings()?.type_of_service().into()));
+            }
             IPPROTO_IP if name == IP_MTU => self.path_mtu()?,
+            // Despite its name, of sockets that are bound it is the port.
+            IPPROTO_IP if name == PORT => self.local()?.port().into(),
             IPPROTO_IPV6 if self.domain == AF_INET6 && name == IPV6_TCLASS => {
-                self.settings()?.traffic_class().into()
+                self.settings()?.traffic_class_ipv6().into()
+            }
+            // An address that is nobody's, and the MTU.
+            IPPROTO_IPV6 if self.domain == AF_INET6 && name == PATH_MTU => {
+                let address = [0; size_of::<libc::sockaddr_in6>()];
+                return Ok(Value::Unbroken([&address[..], &bytes(self.path_mtu()?)].concat()));
             }
             IPPROTO_IPV6 if self.domain == AF_INET6 && name == libc::IPV6_MTU => self.path_mtu()?,
             IPPROTO_IPV6 if self.domain == AF_INET6 && name == libc::IPV6_ADDRFORM => self.family()?,
@@ -217,6 +299,24 @@ impl Stream {
         Ok(Value::Bytes(bytes(number)))
     }
 
+    /// How much of TCP_INFO this kernel has, and so programs expect.
+    fn length_of_info(&self) -> usize {
+        static LENGTH: OnceLock<usize> = OnceLock::new();
+        let ask = || {
+            let mut told = [0_u8; 512];
+            let mut len = told.len() as libc::socklen_t;
+            let shadow = self.kernels_like().ok()?;
+            let (number, told) = (shadow.as_raw_fd(), told.as_mut_ptr().cast());
+            // SAFETY: there is room for so many bytes.
+            let got = unsafe { next::getsockopt(number, IPPROTO_TCP, TCP_INFO, told, &mut len) };
+            (got == 0).then_some(len as usize)
+        };
+        match LENGTH.get() {
+            Some(length) => *length,
+            None => ask().map_or(usize::MAX, |length| *LENGTH.get_or_init(|| length)),
+        }
+    }
+
     /// Whether one of these options of all sockets was set.
     fn has_set(&self, names: [c_int; 2]) -> bool {
         self.history
@@ -237,13 +337,25 @@ impl Stream {
             TCP_INQ => self.reports_unread().into(),
             TCP_MAXSEG => self.inner.info().map_err(Errno::from)?.segment_size.into(),
             TCP_INFO => {
-                let info = self.inner.info().map_err(Errno::from)?;
-                return Ok(Value::Bytes(toehold_posix::info::tcp_info(&info)));
+                let details = self.inner.details().map_err(Errno::from)?;
+                let mut told = toehold_posix::info::tcp_info(&details);
+                told.truncate(self.length_of_info());
+                return Ok(Value::Bytes(told));
             }
+            TIMESTAMP => self.inner.details().map_err(Errno::from)?.timestamp.cast_signed(),
+            // No pages are given away.
+            ZEROCOPY_RECEIVE => return Err(Errno::NOPROTOOPT),
             _ => return self.shadow(),
         };
         Ok(Value::Bytes(bytes(number)))
     }
+}
+
+/// Sets an option of a socket of the kernel's.
+fn set(shadow: &OwnedFd, level: c_int, name: c_int, value: &[u8]) -> Outcome<c_int> {
+    let len = value.len() as libc::socklen_t;
+    // SAFETY: the value is as long as said.
+    outcome(unsafe { next::setsockopt(shadow.as_raw_fd(), level, name, value.as_ptr().cast(), len) })
 }
 
 fn bytes(number: c_int) -> Vec<u8> {

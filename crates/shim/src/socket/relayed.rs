@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use libc::{IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP, SO_DOMAIN, SO_PROTOCOL, SOL_SOCKET};
 use toehold_posix::errno::{Errno, Outcome};
 
-use super::{Value, plain};
+use super::{Value, is_kernels_alone, is_refused, plain};
 
 /// One of them.
 pub(crate) struct Relayed {
@@ -48,13 +48,14 @@ impl Relayed {
     }
 
     /// Sets an option. `None`: the kernel's socket has it.
-    pub(crate) fn set_option(&self, level: c_int, value: &[u8]) -> Option<Outcome<c_int>> {
+    pub(crate) fn set_option(&self, level: c_int, name: c_int, value: &[u8]) -> Option<Outcome<c_int>> {
         let is_of_tcp = [IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP].contains(&level);
+        let refused = is_refused(level, name).or_else(|| is_kernels_alone(level, name, value));
         // The connection goes on with those it had.
-        (is_of_tcp && !self.is_tcps).then_some(if value.is_empty() {
-            Err(Errno::INVAL)
-        } else {
-            Ok(0)
+        (is_of_tcp && !self.is_tcps).then_some(match refused {
+            _ if value.is_empty() => Err(Errno::INVAL),
+            Some(errno) => Err(errno),
+            None => Ok(0),
         })
     }
 

@@ -8,10 +8,12 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 
 use toehold_posix::errno::{Errno, Outcome};
-use toehold_posix::options::Meaning;
+use toehold_posix::message::Control;
+use toehold_posix::options::{Meaning, TCP_INQ};
 use toehold_socket::{ReceiveOptions, SendOptions, State, TcpStream};
 
 use super::fresh::limit;
+use super::stamps::Stamps;
 use super::{Fresh, History, Legacy, plain};
 use crate::usage::{Counter, count};
 use crate::{signals, table};
@@ -32,6 +34,9 @@ mod marks {
     pub(super) const REPORTS_UNREAD: u32 = 1 << 2;
     /// The program has chosen where it leaves from.
     pub(super) const BOUND: u32 = 1 << 3;
+    /// Which stamps it wants of what is received, a [`Stamps`](super::Stamps).
+    pub(super) const STAMPS: u32 = 0b1111 << STAMPS_SHIFT;
+    pub(super) const STAMPS_SHIFT: u32 = 4;
 }
 
 /// Whether it is known what a call does that has nothing to read.
@@ -360,6 +365,44 @@ impl Stream {
         self.receive_once(&mut [IoSliceMut::new(&mut bytes)], flags & !libc::MSG_TRUNC)
     }
 
+    /// What is told beside bytes that have just been received.
+    #[inline]
+    pub(crate) fn controls(&self) -> Vec<Control> {
+        match self.inner.description().marks() & (marks::STAMPS | marks::REPORTS_UNREAD) {
+            0 => Vec::new(),
+            _ => self.wanted_controls(),
+        }
+    }
+
+    fn stamps(&self) -> Stamps {
+        Stamps((self.inner.description().marks() & marks::STAMPS) >> marks::STAMPS_SHIFT)
+    }
+
+    fn set_stamps(&self, stamps: Stamps) {
+        let bits = stamps.0 << marks::STAMPS_SHIFT;
+        self.inner.description().change_marks(marks::STAMPS, bits);
+    }
+
+    #[cold]
+    fn wanted_controls(&self) -> Vec<Control> {
+        let mut controls = Vec::new();
+        if self.stamps().are_wanted()
+            && let Ok(details) = self.inner.details()
+            && let Some(at) = details.last_data_received
+        {
+            self.stamps().controls(details.now - at, &mut controls);
+        }
+        if self.reports_unread() {
+            let unread = self.inner.readable_bytes().unwrap_or(0) as c_int;
+            controls.push(Control {
+                level: libc::IPPROTO_TCP,
+                kind: TCP_INQ,
+                data: unread.to_ne_bytes().to_vec(),
+            });
+        }
+        controls
+    }
+
     /// Sends; see `sendmsg(2)` for the flags. SIGPIPE is the caller's affair.
     #[inline]
     pub(crate) fn send(&self, buffers: &[IoSlice<'_>], flags: c_int) -> Outcome<isize> {
@@ -438,6 +481,14 @@ impl Stream {
             }
             Meaning::PeekBehind(bytes) => {
                 self.inner.description().set_peek_behind(bytes);
+                Ok(())
+            }
+            Meaning::Stamps(wanted) => {
+                self.set_stamps(self.stamps().with_one(wanted));
+                Ok(())
+            }
+            Meaning::Stamping(are_wanted, new) => {
+                self.set_stamps(self.stamps().with_three(are_wanted, new));
                 Ok(())
             }
             // Its port is chosen.

@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use toehold_stack::{Info, Readiness, ReceiveFlags, SendFlags, Settings, SocketOption};
+use toehold_stack::{Details, Info, Readiness, ReceiveFlags, SendFlags, Settings, SocketOption};
 
 use super::TcpStream;
 use crate::error::from_socket;
@@ -371,6 +371,18 @@ impl TcpStream {
     /// None for a stream that exists.
     pub fn info(&self) -> io::Result<Info> {
         self.connection.with(|shard, id| shard.stack.info(id))
+    }
+
+    /// All facts about the connection that TCP_INFO has a place for.
+    ///
+    /// # Errors
+    ///
+    /// None for a stream that exists.
+    pub fn details(&self) -> io::Result<Details> {
+        self.connection.with(|shard, id| {
+            let now = shard.now;
+            shard.stack.details(now, id)
+        })
     }
 
     /// What the stream is ready for, as far as what has arrived was looked at.

@@ -159,7 +159,7 @@ pub(super) fn tcp_packet<'a>(
     start: usize,
     len: usize,
     ends: (Address, Address),
-    ecn: u8,
+    (ecn, hops): (u8, u8),
 ) -> TcpPacket<'a> {
     let private = frame.private.get(start..).unwrap_or(&[]);
     let header = private.get(..len).unwrap_or(private);
@@ -167,6 +167,7 @@ pub(super) fn tcp_packet<'a>(
         source: ends.0,
         destination: ends.1,
         ecn,
+        hops,
         header,
         rest: &frame.rest,
         transport_len: len,

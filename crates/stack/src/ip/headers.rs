@@ -6,7 +6,7 @@ use toehold_wire::{ethernet, ipv4, ipv6};
 
 /// Hops a packet may take.
 //= RFC 1122 §3.2.1.7
-pub(super) const HOP_LIMIT: u8 = 64;
+pub(crate) const HOP_LIMIT: u8 = 64;
 
 const DONT_FRAGMENT: u16 = 0x4000;
 
@@ -106,6 +106,21 @@ fn emit_v4(buf: &mut [u8], [local, remote]: [&Address; 2], fields: Fields, id: u
     header[10..12].copy_from_slice(&checksum.to_ne_bytes());
     header[12..16].copy_from_slice(&source.to_ne_bytes());
     header[16..].copy_from_slice(&target.to_ne_bytes());
+}
+
+/// Changes how many hops a packet may take, in the headers that [`Ip::emit_headers`] has written.
+#[cold]
+pub(crate) fn set_hops(headers: &mut [u8], hops: u8) {
+    if let Some(header) = headers.last_chunk_mut::<{ ipv6::HEADER_LEN }>()
+        && header[0] >> 4 == 6
+    {
+        header[7] = hops;
+    } else if let Some(header) = headers.last_chunk_mut::<{ ipv4::HEADER_LEN }>() {
+        header[8] = hops;
+        header[10..12].fill(0);
+        let checksum = toehold_wire::checksum::finish(toehold_wire::checksum::sum(header));
+        header[10..12].copy_from_slice(&checksum.to_be_bytes());
+    }
 }
 
 /// Writes the header of an IPv6 packet without extensions.

@@ -38,6 +38,8 @@ pub(crate) struct TcpPacket<'a> {
     /// The ECN field of the IP header (RFC 3168 §5): 0 Not-ECT, 1 ECT(1),
     /// 2 ECT(0), 3 CE.
     pub(crate) ecn: u8,
+    /// The hops that the packet had left: the TTL, or the hop limit.
+    pub(crate) hops: u8,
     /// Private bytes from the TCP header on, without Ethernet padding. May be
     /// shorter than a TCP header.
     pub(crate) header: &'a [u8],

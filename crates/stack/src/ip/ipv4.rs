@@ -39,7 +39,7 @@ impl Ip {
             start + ipv4::HEADER_LEN,
             len - ipv4::HEADER_LEN,
             ends,
-            header[1] & 3,
+            (header[1] & 3, header[8]),
         ))
     }
 
@@ -82,7 +82,7 @@ impl Ip {
                 let ends = (addresses::from_v4(view.src()), addresses::from_v4(view.dst()));
                 let start = arrival.start + view.header_len();
                 let len = usize::from(view.payload_len());
-                let packet = tcp_packet(arrival.frame, start, len, ends, view.ecn());
+                let packet = tcp_packet(arrival.frame, start, len, ends, (view.ecn(), view.ttl()));
                 counters.tcp_segments_received += 1;
                 Ingress::Tcp(packet)
             }

@@ -34,7 +34,7 @@ impl Ip {
             start + ipv6::HEADER_LEN,
             len,
             ends,
-            header[1] >> 4 & 3,
+            (header[1] >> 4 & 3, header[7]),
         ))
     }
 
@@ -101,7 +101,7 @@ impl Ip {
             protocol::TCP if to_own => {
                 let ends = (addresses::from_v6(view.src()), addresses::from_v6(view.dst()));
                 let start = arrival.start + ipv6::HEADER_LEN + upper.offset;
-                let packet = tcp_packet(arrival.frame, start, len, ends, view.ecn());
+                let packet = tcp_packet(arrival.frame, start, len, ends, (view.ecn(), view.hop_limit()));
                 counters.tcp_segments_received += 1;
                 Ingress::Tcp(packet)
             }

@@ -43,6 +43,7 @@ mod waiting;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use headers::{HOP_LIMIT, set_hops};
 pub(crate) use ingress::{IcmpError, IcmpErrorKind, Ingress, TcpPacket};
 pub(crate) use path::{NeighborEvent, Path, PathState};
 

@@ -78,6 +78,8 @@ pub enum TimerKind {
     Persist,
     /// The end of a cork's patience.
     Cork,
+    /// A rate that the program has bounded (SO_MAX_PACING_RATE).
+    Pacing,
     /// Delayed acknowledgement (RFC 9293 §3.8.6.3).
     DelayedAck,
     /// Keepalive (RFC 9293 §3.8.4).
@@ -91,14 +93,14 @@ pub enum TimerKind {
 }
 
 impl Tcp {
-    fn info(&self, index: u32) -> Info {
+    pub(super) fn info(&self, index: u32) -> Info {
         let pcb = &self.pcbs[index];
         Info {
             state: pcb.state(),
             rtt_ns: pcb.rtt.srtt_ns(),
             rtt_variation_ns: pcb.rtt.rttvar_ns(),
             min_rtt_ns: pcb.rtt.min_ns(),
-            rto_ns: self.timeout_ns(pcb),
+            rto_ns: self.timeout_ns(index),
             congestion_window: pcb.congestion.cwnd(),
             slow_start_threshold: pcb.congestion.ssthresh(),
             segment_size: pcb.mss,
@@ -128,6 +130,7 @@ fn running_timers(pcb: &Pcb) -> [Option<Timer>; 4] {
         RetransmitTimer::Reordering => Some(TimerKind::Reordering),
         RetransmitTimer::Persist => Some(TimerKind::Persist),
         RetransmitTimer::Cork => Some(TimerKind::Cork),
+        RetransmitTimer::Pacing => Some(TimerKind::Pacing),
     };
     let life = if pcb.state() == State::FinWait2 && pcb.has(flag::RELEASED) {
         TimerKind::FinWait2

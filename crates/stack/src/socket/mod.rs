@@ -4,13 +4,17 @@
 
 mod calls;
 mod channel;
+mod details;
 mod info;
 mod list;
 mod options;
+mod tuning;
 mod urgent;
 
+pub use details::{CongestionState, Details};
 pub use info::{Info, Timer, TimerKind};
 pub use options::SocketOption;
+pub(crate) use tuning::{NO_FIN_WAIT_2, Tuning, family};
 
 use core::time::Duration;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -221,6 +225,10 @@ pub(crate) mod setting {
     pub(crate) const OWNED: u32 = 1 << 24;
     /// Congestion control by RFC 5681, and not by RFC 9438.
     pub(crate) const RENO: u32 = 1 << 25;
+    /// Something is not as the stack's configuration has it, see [`super::Tuning`].
+    pub(crate) const TUNED: u32 = 1 << 26;
+    /// It has been counted what was sent and received, see `crate::tcp::aside`.
+    pub(crate) const TALLIED: u32 = 1 << 27;
     /// What a connection keeps here for itself; no new one begins with it.
     pub(crate) const INTERNAL: u32 = MORE_ANNOUNCED
         | FAST_OPEN
@@ -229,13 +237,30 @@ pub(crate) mod setting {
         | CHANNEL
         | CHANGED
         | URGENT_ANNOUNCED
-        | OWNED;
+        | OWNED
+        | TALLIED;
 }
 
 /// A socket's settings; a listener's are inherited by what it accepts.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub struct Settings {
+    pub(crate) tuning: Tuning,
+    pub(crate) common: CommonSettings,
+}
+
+impl core::ops::Deref for Settings {
+    type Target = CommonSettings;
+
+    fn deref(&self) -> &CommonSettings {
+        &self.common
+    }
+}
+
+/// The settings that control blocks have room for.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct CommonSettings {
     pub(crate) bits: u32,
     /// Bytes not yet sent above which there is no room to queue more; 0: no such mark.
     pub(crate) unsent_low_water: u32,
@@ -261,6 +286,15 @@ pub struct Settings {
 }
 
 impl Settings {
+    pub(crate) fn from_config(config: &TcpConfig) -> Self {
+        Self {
+            tuning: Tuning::default(),
+            common: CommonSettings::from_config(config),
+        }
+    }
+}
+
+impl CommonSettings {
     pub(crate) fn from_config(config: &TcpConfig) -> Self {
         Self {
             bits: match config.congestion {

@@ -2,7 +2,8 @@
 
 use core::time::Duration;
 
-use super::{ConnectionId, ListenerId, Settings, SocketError, setting};
+use super::tuning::{MOST_FIN_WAIT_2_S, NO_FIN_WAIT_2};
+use super::{CommonSettings, ConnectionId, ListenerId, Settings, SocketError, Tuning, family, setting};
 use crate::Stack;
 use crate::config::CongestionAlgorithm;
 use crate::tcp::flag;
@@ -12,8 +13,20 @@ use crate::time::Instant;
 /// there what it needs besides.
 const LEAST_SEND_BUFFER: u32 = 4608 / 2;
 
-/// The longest that a buffer may be.
+/// The longest that a buffer may be that a program asks for.
 const MOST_BUFFER: u32 = 16 << 20;
+
+/// The longest that one may be of a program that may do what it wants: the largest window (RFC 7323 section 2.3).
+const MOST_FORCED_BUFFER: u32 = 1 << 30;
+
+/// The smallest window that a program can ask for, as on Linux.
+const LEAST_WINDOW_CLAMP: u32 = 2304 / 2;
+
+/// What a program can ask the longest retransmission timeout to be within, in milliseconds, as on Linux.
+const RTO_MAX_MS: [u32; 2] = [1000, 120_000];
+
+/// The longest shortest retransmission timeout, and the longest delay of an acknowledgement, in microseconds.
+const MOST_DELAY_US: u32 = 200_000;
 const LEAST_RECEIVE_BUFFER: u32 = 2304 / 2;
 
 /// An option with its value; the names follow `tcp(7)` and `socket(7)`.
@@ -58,10 +71,52 @@ pub enum SocketOption {
     /// something to read. At most what the receive buffer holds, which grows to twice that if
     /// its length was not chosen.
     ReceiveLowWater(u32),
-    /// TCP_MAXSEG in bytes, 88–32767; before the handshake.
+    /// TCP_MAXSEG in bytes, 88–32767, or 0 for no bound; before the handshake.
     MaxSegment(u16),
-    /// IP_TOS or IPV6_TCLASS; the two ECN bits are the stack's.
+    /// IP_TOS and IPV6_TCLASS alike; the two ECN bits are the stack's.
     TrafficClass(u8),
+    /// IP_TOS, for packets of IPv4; the two ECN bits are the stack's.
+    TypeOfService(u8),
+    /// IPV6_TCLASS, for packets of IPv6; the two ECN bits are the stack's.
+    TrafficClassIpv6(u8),
+    /// IP_TTL: how many hops packets of IPv4 may take; 0: the stack's number.
+    TimeToLive(u8),
+    /// IPV6_UNICAST_HOPS: how many hops packets of IPv6 may take; 0: the stack's number.
+    HopLimit(u8),
+    /// IP_MINTTL: packets of IPv4 with fewer hops left are dropped (RFC 5082).
+    LeastTimeToLive(u8),
+    /// IPV6_MINHOPCOUNT: packets of IPv6 with fewer hops left are dropped (RFC 5082).
+    LeastHopLimit(u8),
+    /// IP_RECVERR: errors that the network reports of packets of IPv4 are pending errors of the connection, which goes
+    /// on.
+    ReportErrors(bool),
+    /// IPV6_RECVERR: errors that the network reports of packets of IPv6 are pending errors of the connection, which
+    /// goes on.
+    ReportErrorsIpv6(bool),
+    /// SO_MAX_PACING_RATE in bytes a second: data leave no faster. `None`, and 0: as the windows allow.
+    MaxPacingRate(Option<u64>),
+    /// SO_SNDBUFFORCE in bytes; bounded to 1 GiB.
+    ForcedSendBuffer(u32),
+    /// SO_RCVBUFFORCE in bytes; bounded to 1 GiB.
+    ForcedReceiveBuffer(u32),
+    /// SO_BUF_LOCK: whether the send and the receive buffer stay as they are.
+    BufferLock([bool; 2]),
+    /// TCP_SYNCNT: how often a SYN is repeated, 1–127.
+    SynRetries(u8),
+    /// TCP_LINGER2 in seconds: how long a connection that no program holds stays in FIN-WAIT-2, at most 120. 0: as the
+    /// stack's configuration has it. Less: not at all.
+    FinWait2(i32),
+    /// TCP_WINDOW_CLAMP in bytes: the largest window that is advertised. 0: as the buffer allows.
+    WindowClamp(u32),
+    /// TCP_THIN_LINEAR_TIMEOUTS: a stream with fewer than four segments in flight repeats them six times before the
+    /// timeout grows.
+    ThinLinearTimeouts(bool),
+    /// TCP_RTO_MAX_MS: the longest retransmission timeout in milliseconds, 1000–120000.
+    LongestTimeout(u32),
+    /// TCP_RTO_MIN_US: the shortest retransmission timeout in microseconds, 1–200000.
+    ShortestTimeout(u32),
+    /// TCP_DELACK_MAX_US: the longest delay of an acknowledgement in microseconds, 1–200000.
+    LongestAckDelay(u32),
     /// TCP_FASTOPEN of a listener: how many connections may wait for the end of
     /// their handshake that were opened by a SYN with data and a cookie (RFC
     /// 7413). Such data may arrive twice, so that this is for programs to which
@@ -74,6 +129,10 @@ pub enum SocketOption {
     Congestion(CongestionAlgorithm),
 }
 
+/// Where in the pairs of [`Tuning`] the families' values stand.
+const IPV4: usize = 0;
+const IPV6: usize = 1;
+
 impl Settings {
     /// Applies an option.
     ///
@@ -81,6 +140,65 @@ impl Settings {
     ///
     /// `InvalidInput` if the value is out of the option's range.
     pub fn apply(&mut self, option: SocketOption) -> Result<(), SocketError> {
+        let tuning = &mut self.tuning;
+        match option {
+            SocketOption::TrafficClass(class) => tuning.traffic_class = [class & !0b11; 2],
+            SocketOption::TypeOfService(class) => tuning.traffic_class[IPV4] = class & !0b11,
+            SocketOption::TrafficClassIpv6(class) => tuning.traffic_class[IPV6] = class & !0b11,
+            SocketOption::TimeToLive(hops) => tuning.hops[IPV4] = hops,
+            SocketOption::HopLimit(hops) => tuning.hops[IPV6] = hops,
+            SocketOption::LeastTimeToLive(hops) => tuning.least_hops[IPV4] = hops,
+            SocketOption::LeastHopLimit(hops) => tuning.least_hops[IPV6] = hops,
+            SocketOption::ReportErrors(on) => tuning.reports_errors[IPV4] = on.into(),
+            SocketOption::ReportErrorsIpv6(on) => tuning.reports_errors[IPV6] = on.into(),
+            SocketOption::MaxPacingRate(rate) => tuning.pacing_rate = rate.unwrap_or(0),
+            SocketOption::SynRetries(count) => tuning.syn_retries = within(count, 1, 127)?,
+            SocketOption::FinWait2(seconds) => {
+                tuning.fin_wait_2_s = match u8::try_from(seconds) {
+                    Ok(seconds) => seconds.min(MOST_FIN_WAIT_2_S),
+                    Err(_) if seconds < 0 => NO_FIN_WAIT_2,
+                    Err(_) => MOST_FIN_WAIT_2_S,
+                };
+            }
+            SocketOption::WindowClamp(0) => tuning.window_clamp = 0,
+            SocketOption::WindowClamp(bytes) => tuning.window_clamp = bytes.max(LEAST_WINDOW_CLAMP),
+            SocketOption::ThinLinearTimeouts(on) => tuning.thin_linear = on.into(),
+            SocketOption::LongestTimeout(ms) => {
+                tuning.rto_max_ms = within(ms, RTO_MAX_MS[0], RTO_MAX_MS[1])?;
+            }
+            SocketOption::ShortestTimeout(us) => tuning.rto_min_us = within(us, 1, MOST_DELAY_US)?,
+            SocketOption::LongestAckDelay(us) => tuning.ack_delay_us = within(us, 1, MOST_DELAY_US)?,
+            _ => return self.common.apply(option),
+        }
+        let is_tuned = self.tuning != Tuning::default();
+        self.common.set(setting::TUNED, is_tuned);
+        Ok(())
+    }
+
+    /// The traffic class of packets of IPv4.
+    pub fn type_of_service(&self) -> u8 {
+        self.tuning.traffic_class[IPV4]
+    }
+
+    /// The traffic class of packets of IPv6.
+    pub fn traffic_class_ipv6(&self) -> u8 {
+        self.tuning.traffic_class[IPV6]
+    }
+
+    /// Bytes a second that data leave with, at most.
+    pub fn max_pacing_rate(&self) -> Option<u64> {
+        (self.tuning.pacing_rate > 0).then_some(self.tuning.pacing_rate)
+    }
+
+    /// How these settings are those of a connection of a family.
+    pub(crate) fn of_family(mut self, is_ipv4: bool) -> Self {
+        self.common.traffic_class = self.tuning.traffic_class[family(is_ipv4)];
+        self
+    }
+}
+
+impl CommonSettings {
+    fn apply(&mut self, option: SocketOption) -> Result<(), SocketError> {
         match option {
             SocketOption::NoDelay(on) => self.set(setting::NO_DELAY, on),
             SocketOption::Cork(on) => self.set(setting::CORK, on),
@@ -124,14 +242,26 @@ impl Settings {
                 let need = (2 * bytes).min(most);
                 self.receive_buffer = self.receive_buffer.max(need);
             }
+            SocketOption::MaxSegment(0) => self.max_segment = 0,
             SocketOption::MaxSegment(bytes) => self.max_segment = within(bytes, 88, 32767)?,
-            SocketOption::TrafficClass(class) => self.traffic_class = class & !0b11,
+            SocketOption::ForcedSendBuffer(bytes) => {
+                self.send_buffer = bytes.clamp(LEAST_SEND_BUFFER, MOST_FORCED_BUFFER);
+                self.set(setting::SEND_BUFFER_CHOSEN, true);
+            }
+            SocketOption::ForcedReceiveBuffer(bytes) => {
+                self.receive_buffer = bytes.clamp(LEAST_RECEIVE_BUFFER, MOST_FORCED_BUFFER);
+                self.set(setting::RECEIVE_BUFFER_CHOSEN, true);
+            }
+            SocketOption::BufferLock([send, receive]) => {
+                self.set(setting::SEND_BUFFER_CHOSEN, send);
+                self.set(setting::RECEIVE_BUFFER_CHOSEN, receive);
+            }
             SocketOption::Congestion(algorithm) => {
                 self.set(setting::RENO, algorithm == CongestionAlgorithm::Reno);
             }
             // Of listeners only, see `Stack::set_listener_option`; connections are told that they have it.
             SocketOption::DeferAccept(_) => {}
-            SocketOption::FastOpen(_) => return Err(SocketError::InvalidInput),
+            _ => return Err(SocketError::InvalidInput),
         }
         Ok(())
     }
@@ -186,9 +316,9 @@ impl Settings {
         self.read_low_water()
     }
 
-    /// The traffic class of packets.
-    pub fn traffic_class(&self) -> u8 {
-        self.traffic_class
+    /// Whether the send and the receive buffer stay as they are (SO_BUF_LOCK).
+    pub fn buffer_lock(&self) -> [bool; 2] {
+        [setting::SEND_BUFFER_CHOSEN, setting::RECEIVE_BUFFER_CHOSEN].map(|lock| self.has(lock))
     }
 
     /// The congestion control's name, as TCP_CONGESTION has it.
@@ -252,8 +382,11 @@ impl Stack {
         option: SocketOption,
     ) -> Result<(), SocketError> {
         let index = self.tcp.enter(id)?;
+        let mut settings = self.tcp.all_settings(index);
+        settings.apply(option)?;
+        let is_ipv4 = self.tcp.pcbs[index].tuple.local.is_ipv4();
+        self.tcp.set_all(index, &settings.of_family(is_ipv4));
         let pcb = &mut self.tcp.pcbs[index];
-        pcb.settings.apply(option)?;
         match option {
             SocketOption::NoDelay(true) | SocketOption::Cork(false) => {
                 if pcb.unsent() > 0 {
@@ -271,7 +404,10 @@ impl Stack {
                 pcb.set(flag::ACK_NOW);
                 self.tcp.mark_ready(index);
             }
-            SocketOption::ReceiveBuffer(_) => self.tcp.window_opened(index),
+            SocketOption::ReceiveBuffer(_) | SocketOption::ForcedReceiveBuffer(_) => {
+                self.tcp.window_opened(index);
+            }
+            SocketOption::MaxPacingRate(_) => self.tcp.forget_pace(index),
             SocketOption::UnsentLowWater(_) => self.tcp.tell_of_room(index),
             _ => {}
         }
@@ -299,6 +435,6 @@ impl Stack {
     ///
     /// `NotFound`.
     pub fn settings(&self, id: ConnectionId) -> Result<Settings, SocketError> {
-        Ok(self.tcp.pcbs[self.tcp.resolve(id)?].settings)
+        Ok(self.tcp.all_settings(self.tcp.resolve(id)?))
     }
 }

@@ -8,7 +8,7 @@ use super::fast_open::Pending;
 use super::listener::{Listener, Scope};
 use super::segment::Segment;
 use super::{Context, Pcb, State, Tcp, flag};
-use crate::socket::{ConnectionId, ListenerId, Settings, SocketError, setting};
+use crate::socket::{ConnectionId, ListenerId, Settings, SocketError, family, setting};
 use crate::time::Instant;
 use crate::tuple::{Address, FourTuple};
 
@@ -102,6 +102,11 @@ impl Tcp {
 
     pub(crate) fn listener_settings(&mut self, index: u32) -> &mut Settings {
         &mut self.listeners[index as usize].settings
+    }
+
+    /// The hops that segments for a listener have to have left.
+    pub(super) fn least_hops(&self, index: u32, tuple: &FourTuple) -> u8 {
+        self.listeners[index as usize].settings.tuning.least_hops[family(tuple.local.is_ipv4())]
     }
 
     pub(crate) fn prefer_listener(&mut self, index: u32, preferred: bool) {
@@ -370,12 +375,17 @@ impl Tcp {
         options: &Options,
     ) -> Pcb {
         let settings = self.listeners[listener as usize].settings;
-        let mut pcb = self.new_pcb(cx.now, segment.tuple, settings);
+        let mut pcb = self.new_pcb(cx.now, segment.tuple, &settings);
         pcb.set_state(State::SynReceived);
         pcb.set(flag::PASSIVE | flag::RELEASED);
         pcb.listener = listener;
         pcb.rcv_nxt = segment.seq + 1;
-        pcb.rcv_adv = pcb.rcv_nxt + pcb.settings.receive_buffer.min(65535);
+        pcb.rcv_adv = pcb.rcv_nxt
+            + pcb
+                .settings
+                .receive_buffer
+                .min(65535)
+                .min(settings.tuning.clamp());
         pcb.last_ack_sent = pcb.rcv_nxt;
         pcb.snd_wnd = u32::from(segment.window);
         pcb.max_snd_wnd = pcb.snd_wnd;
@@ -385,12 +395,19 @@ impl Tcp {
     }
 
     fn adopt(&mut self, cx: &mut Context<'_>, pcb: Pcb) -> Option<u32> {
+        let settings = match pcb.listener {
+            NONE => None,
+            listener => Some(self.listeners[listener as usize].settings),
+        };
         let Some(index) = self.pcbs.insert(pcb) else {
             cx.counters.context_memory_out += 1;
             return None;
         };
         self.touch(index);
         self.forget_cold(index);
+        if let Some(settings) = settings {
+            self.tune(index, &settings);
+        }
         if self.enter_flow(index).is_err() {
             self.remove_pcb(index);
             cx.counters.context_memory_out += 1;
@@ -521,9 +538,10 @@ impl Tcp {
             return true;
         }
         let mut pcb = self.passive_pcb(cx, listener, segment, &agreed);
+        // As far as the SYN-ACK has said.
+        pcb.rcv_adv = segment.seq + pcb.rcv_adv.after(pcb.rcv_nxt);
         pcb.rcv_nxt = segment.seq;
         pcb.last_ack_sent = segment.seq;
-        pcb.rcv_adv = segment.seq + pcb.settings.receive_buffer.min(65535);
         pcb.iss = segment.ack - 1;
         pcb.snd_una = segment.ack;
         pcb.snd_nxt = segment.ack;

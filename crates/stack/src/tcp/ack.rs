@@ -24,6 +24,8 @@ pub(super) struct Progress {
     pub(super) repaired: bool,
     /// The end of a segment that was retransmitted in vain: the peer had it (RFC 2883).
     pub(super) duplicate_end: Option<Seq>,
+    /// A segment was delivered after others that were sent later.
+    pub(super) reordered: bool,
     /// SACK information changed.
     pub(super) sack_news: bool,
     /// The highest sequence number reported by SACK before this acknowledgement
@@ -88,6 +90,15 @@ impl Tcp {
         }
         if outstanding || reopened {
             self.arm_retransmit(cx.now, index);
+        }
+        if progress.reordered {
+            self.count(index, |tally| &mut tally.reorderings);
+        }
+        if progress.duplicate_end.is_some() {
+            self.count(index, |tally| &mut tally.duplicate_reports);
+        }
+        if progress.acked > 0 {
+            self.count_delivered(cx.now, index);
         }
         self.land(index);
         let pcb = &self.pcbs[index];

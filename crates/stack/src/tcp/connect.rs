@@ -75,7 +75,7 @@ impl Tcp {
         tuple: FourTuple,
         settings: Settings,
     ) -> Result<ConnectionId, SocketError> {
-        let mut pcb = self.new_pcb(cx.now, tuple, settings);
+        let mut pcb = self.new_pcb(cx.now, tuple, &settings);
         pcb.set_state(State::SynSent);
         pcb.set(flag::SYN_PENDING);
         pcb.waiting_since = cx.now;
@@ -85,6 +85,7 @@ impl Tcp {
         };
         self.touch(index);
         self.forget_cold(index);
+        self.tune(index, &settings);
         if self.enter_flow(index).is_err() {
             self.remove_pcb(index);
             cx.counters.context_memory_out += 1;
@@ -202,7 +203,7 @@ impl Tcp {
     fn take_syn(&mut self, cx: &mut Context<'_>, index: u32, segment: &Segment<'_>) {
         let mut pcb = self.pcbs[index];
         pcb.rcv_nxt = segment.seq + 1;
-        pcb.rcv_adv = pcb.rcv_nxt + pcb.settings.receive_buffer.min(65535);
+        pcb.rcv_adv = pcb.rcv_nxt + pcb.settings.receive_buffer.min(65535).min(self.clamp(index));
         pcb.last_ack_sent = pcb.rcv_nxt;
         pcb.snd_wnd = u32::from(segment.window);
         pcb.max_snd_wnd = pcb.snd_wnd;

@@ -7,6 +7,7 @@ use super::segment::{Data, Segment};
 use super::{Context, Pcb, State, Tcp, flag, urgent_state};
 use crate::socket::{Change, Placement, SocketError, setting};
 use crate::time::Instant;
+use core::time::Duration;
 use toehold_shm::NONE;
 
 /// A reply this soon after data shows that requests and replies alternate.
@@ -55,6 +56,7 @@ impl Tcp {
         };
         if fresh.start.gt(self.pcbs[index].rcv_nxt) {
             let part = (fresh.offset, fresh.len);
+            self.count(index, |tally| &mut tally.out_of_order);
             self.keep_ahead(cx, index, fresh.start, &segment.payload, part, fresh.fin);
             //= RFC 5681 §4.2 (acknowledge out-of-order data at once)
             self.pcbs[index].set(flag::ACK_NOW);
@@ -186,10 +188,19 @@ impl Tcp {
         self.mark_event(index, Change::STATE);
     }
 
+    /// How long an acknowledgement may wait for data to go with.
+    #[inline]
+    pub(crate) fn ack_delay(&self, index: u32) -> Duration {
+        match self.tuning(index).map_or(0, |tuning| tuning.ack_delay_us) {
+            0 => self.config.delayed_ack,
+            us => self.config.delayed_ack.min(Duration::from_micros(us.into())),
+        }
+    }
+
     //= RFC 9293 §3.8.6.3 (an acknowledgement at least for every second full segment, and within 0.5 s)
     #[inline]
     pub(super) fn schedule_ack(&mut self, now: Instant, index: u32, taken: u32, at_once: bool) {
-        let delay = self.config.delayed_ack;
+        let delay = self.ack_delay(index);
         let segments = self.config.ack_every.saturating_sub(1).max(1);
         let pcb = &mut self.pcbs[index];
         if pcb.state() == State::Closed {

@@ -7,6 +7,8 @@ use toehold_wire::tcp::{Flags, Header, Options, SackBlocks, Seq, Timestamps};
 
 use super::looped::Queued;
 use super::{Context, Pcb, Tcp, flag};
+use crate::ip::{HOP_LIMIT, set_hops};
+use crate::socket::family;
 use crate::time::Instant;
 
 /// Room for Ethernet with a tag, IPv6 and the longest TCP header.
@@ -72,12 +74,17 @@ impl Tcp {
         let mut buffer = [0u8; HEADER_ROOM];
         let written = self.write_headers(cx, index, emission, &mut buffer);
         let end = written.transport + written.transport_len;
+        let hops = self.hops(index);
+        if let Some(hops) = hops {
+            set_hops(&mut buffer[..written.transport], hops);
+        }
         let pcb = &mut self.pcbs[index];
         if pcb.path.is_loopback() {
             let place = (emission.offset, emission.len);
             let payload = Queued::new(index, pcb, &self.payload, place).ok_or(TransmitError::TooLong)?;
             let ends = pcb.tuple;
-            self.push_looped(ends, &buffer[written.transport..end], payload)?;
+            let hops = hops.unwrap_or(HOP_LIMIT);
+            self.push_looped(ends, &buffer[written.transport..end], payload, hops)?;
             self.note_sent(cx, index, &written, emission);
             return Ok(());
         }
@@ -112,6 +119,14 @@ impl Tcp {
         })?;
         self.note_sent(cx, index, &written, emission);
         Ok(())
+    }
+
+    /// The hops that a connection's packets may take, if its program has said so.
+    #[inline]
+    fn hops(&self, index: u32) -> Option<u8> {
+        let of_family = family(self.pcbs[index].tuple.local.is_ipv4());
+        let hops = self.tuning(index)?.hops[of_family];
+        (hops > 0).then_some(hops)
     }
 
     /// Writes Ethernet, IP and TCP headers into `buffer`. The checksum is zero.
@@ -229,7 +244,10 @@ impl Tcp {
     pub(super) fn window_to_advertise(&self, index: u32) -> u32 {
         let pcb = &self.pcbs[index];
         let standing = pcb.rcv_adv.after(pcb.rcv_nxt);
-        let room = self.receive_room(pcb).min(pcb.largest_window());
+        let room = self
+            .receive_room(pcb)
+            .min(pcb.largest_window())
+            .min(self.clamp(index));
         let worth = (self.receive_limit(pcb) / 2).min(pcb.rcv_mss.max(1).into());
         let below_granule = 1u32.wrapping_shl(pcb.rcv_wscale.into()) - 1;
         if room <= standing || room - standing < worth {
@@ -249,6 +267,7 @@ impl Tcp {
     fn note_sent(&mut self, cx: &mut Context<'_>, index: u32, header: &Written, emission: &Emission) {
         cx.counters.tcp_segments_sent += 1;
         cx.counters.frames_sent += 1;
+        self.count_out(cx.now, index, emission.len);
         let pcb = &mut self.pcbs[index];
         if emission.len > 0 || emission.flags.intersects(Flags::SYN | Flags::FIN) {
             pcb.last_sent = cx.now;

@@ -16,7 +16,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::Tcp;
 use crate::config::TcpConfig;
-use crate::socket::{Settings, setting};
+use crate::socket::{CommonSettings, setting};
 use crate::time::Instant;
 
 /// What a path may carry that a buffer grows for, in bytes a nanosecond: 16 Gb/s. A shorter one
@@ -29,7 +29,7 @@ const AHEAD: u32 = 4;
 
 impl Tcp {
     /// Bytes of the receive queue that a connection may come to have.
-    pub(super) fn largest_receive_buffer(&self, settings: &Settings) -> u32 {
+    pub(super) fn largest_receive_buffer(&self, settings: &CommonSettings) -> u32 {
         if settings.has(setting::RECEIVE_BUFFER_CHOSEN) {
             return settings.receive_buffer;
         }

@@ -8,7 +8,7 @@ use super::segment::{Refusal, Segment};
 use super::time_wait::Flow;
 use super::{Context, State, Tcp, flag};
 use crate::ip::{IcmpErrorKind, TcpPacket};
-use crate::socket::{Placement, SocketError};
+use crate::socket::{Change, Placement, SocketError, Tuning, family};
 use crate::tuple::FourTuple;
 
 impl Tcp {
@@ -52,6 +52,11 @@ impl Tcp {
         let found = self.find_flow(&segment.tuple);
         if let Some(Flow::Connection(index)) = found {
             self.touch(index);
+            if self.lacks_hops(index, segment) {
+                cx.counters.tcp_too_few_hops += 1;
+                return true;
+            }
+            self.count_in(cx.now, index, segment.payload.len());
             if self.predicts(index, segment) {
                 self.predicted_input(cx, index, segment, placement);
             } else {
@@ -64,6 +69,10 @@ impl Tcp {
             // answer would end a connection that is another shard's.
             cx.counters.drop_other_shard += 1;
         } else if let Some(listener) = self.find_listener(&segment.tuple) {
+            if segment.hops < self.least_hops(listener, &segment.tuple) {
+                cx.counters.tcp_too_few_hops += 1;
+                return true;
+            }
             return self.listen_input(cx, listener, segment);
         } else if self.is_beside_kernel(cx, segment) {
             return false;
@@ -71,6 +80,15 @@ impl Tcp {
             self.no_connection_input(cx, segment);
         }
         true
+    }
+
+    /// Whether a segment has come over more routers than its receiver's program allows.
+    //= RFC 5082 §3 (a packet that was sent with 255 hops and has as many comes from the same link)
+    #[inline]
+    fn lacks_hops(&self, index: u32, segment: &Segment<'_>) -> bool {
+        let least = |tuning: &Tuning| tuning.least_hops[family(segment.tuple.local.is_ipv4())];
+        self.tuning(index)
+            .is_some_and(|tuning| segment.hops < least(tuning))
     }
 
     /// Whether what this stack does not know is the kernel's to know: not what this stack
@@ -145,6 +163,8 @@ impl Tcp {
         if segment.has(Flags::ECE) && !segment.has(Flags::SYN) && segment.ack.gt(pcb.ecn_recover) {
             //= RFC 3168 §6.1.2 (react to congestion at most once a window of data)
             cx.counters.tcp_ecn_reductions += 1;
+            self.count(index, |tally| &mut tally.congestion_echoes);
+            let pcb = &mut self.pcbs[index];
             let flight_size = pcb.flight_size();
             pcb.congestion.on_ecn(cx.now, pcb.mss.into(), flight_size);
             pcb.ecn_recover = pcb.snd_nxt;
@@ -153,6 +173,8 @@ impl Tcp {
         if segment.congestion_experienced {
             //= RFC 3168 §6.1.3 (the receiver sets ECE until it sees CWR)
             cx.counters.tcp_ce_received += 1;
+            self.count(index, |tally| &mut tally.congestion_marks);
+            let pcb = &mut self.pcbs[index];
             if !pcb.has(flag::ECN_ECHO) {
                 pcb.set(flag::ECN_ECHO | flag::ACK_NOW);
             }
@@ -259,9 +281,24 @@ impl Tcp {
             {
                 self.finish(index, None);
             }
-            _ => self.note_soft_error(cx.now, index, error),
+            _ => {
+                self.note_soft_error(cx.now, index, error);
+                self.report_soft_error(index, error);
+            }
         }
         self.free_if_done(index);
+    }
+}
+
+impl Tcp {
+    /// Makes an error that may pass a pending one, for a program that has asked for that (ip(7), IP_RECVERR).
+    fn report_soft_error(&mut self, index: u32, error: SocketError) {
+        let is_ipv4 = self.pcbs[index].tuple.local.is_ipv4();
+        let reports = |tuning: &Tuning| tuning.reports_errors[family(is_ipv4)] != 0;
+        if self.tuning(index).is_some_and(reports) {
+            self.pcbs[index].error = error as u8;
+            self.mark_event(index, Change::STATE);
+        }
     }
 }
 

@@ -25,6 +25,7 @@ struct Prefix {
     ends: FourTuple,
     header_len: u32,
     payload: Queued,
+    hops: u32,
 }
 
 /// Payload in the send queue of a connection of this stack.
@@ -77,6 +78,7 @@ impl Tcp {
         ends: FourTuple,
         header: &[u8],
         payload: Queued,
+        hops: u8,
     ) -> Result<(), TransmitError> {
         let need = size_of::<Prefix>() + header.len();
         let blocks = need / self.payload.block_len() + 1;
@@ -88,6 +90,7 @@ impl Tcp {
             ends,
             header_len: header.len() as u32,
             payload,
+            hops: hops.into(),
         };
         shard.looped.append(&mut self.payload, prefix.as_bytes());
         shard.looped.append(&mut self.payload, header);
@@ -105,7 +108,7 @@ impl Tcp {
         cx.counters.tcp_segments_received += 1;
         // No more than there is, whatever somebody else has written to the memory.
         let header = &header[..MAX_HEADER.min(prefix.header_len as usize)];
-        match &Segment::looped(&prefix.ends, header, prefix.payload) {
+        match &Segment::looped(&prefix.ends, header, prefix.payload, prefix.hops as u8) {
             Ok(segment) if self.is_queued(&prefix.ends, &prefix.payload) => {
                 self.segment_input(cx, segment, None);
             }

@@ -9,6 +9,7 @@
 pub(crate) mod accept;
 mod acceptable;
 mod ack;
+mod aside;
 mod channel;
 mod close;
 mod cold;
@@ -55,9 +56,11 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 pub use mend::Damaged;
 pub use pcb::State;
-pub(crate) use pcb::{Pcb, RetransmitTimer, flag, urgent as urgent_state};
+pub(crate) use pcb::{Pcb, Repair, RetransmitTimer, flag, urgent as urgent_state};
+pub(crate) use retransmit::DUPLICATE_THRESHOLD;
 pub(crate) use timers::user_timeout_at;
 
+use self::aside::Aside;
 use self::channel::Channel;
 use self::cold::Cold;
 use self::late::Late;
@@ -140,6 +143,7 @@ pub(crate) struct Tcp {
     /// The link carries super-frames.
     super_frames: bool,
     pub(crate) pcbs: Slab<Pcb>,
+    asides: Table<Aside>,
     sent: Slab<Sent>,
     flights: Slab<Flight>,
     limbo: Slab<Limbo>,
@@ -183,6 +187,7 @@ fn range_capacity(config: &Config) -> u32 {
 impl Tcp {
     pub(crate) fn bytes_needed(config: &Config) -> usize {
         Slab::<Pcb>::bytes_needed(config.connections)
+            + Table::<Aside>::bytes_needed(config.connections as usize)
             + Slab::<Sent>::bytes_needed(sent_capacity(config))
             + Slab::<Flight>::bytes_needed(config.connections)
             + Slab::<Limbo>::bytes_needed(config.connections)
@@ -214,6 +219,7 @@ impl Tcp {
             open_channels: carver.slab(channel::capacity(config))?,
             payload,
             pcbs: carver.slab(config.connections)?,
+            asides: carver.table(config.connections as usize)?,
             sent: carver.slab(sent_capacity(config))?,
             flights: carver.slab(config.connections)?,
             limbo: carver.slab(config.connections)?,
@@ -511,7 +517,7 @@ impl Tcp {
 
     /// Bytes of context memory an established, idle connection takes: its
     /// control block, its entry in the timing wheel and in the demultiplexer, without what
-    /// nobody touches.
+    /// nobody touches: what is counted of a connection is from its first data on, in another 256 bytes.
     pub(crate) fn context_bytes_per_connection(&self, config: &Config) -> usize {
         let n = config.connections;
         let total = Slab::<Pcb>::bytes_needed(n)

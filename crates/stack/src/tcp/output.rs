@@ -88,12 +88,14 @@ impl Tcp {
         if matches!(self.pcbs[index].state(), State::SynSent | State::SynReceived) {
             return self.transmit_ack(cx, index, out);
         }
-        if self.pcbs[index].lost > 0 {
+        if self.pcbs[index].lost > 0 && self.paced_until(cx.now, index).is_none() {
             self.transmit_lost(cx, index, out)?;
         }
         //= RFC 6675 §4 (what is lost goes first: new data must not use up the window it needs)
         if self.pcbs[index].state().may_transmit() && self.pcbs[index].lost == 0 {
-            self.transmit_new(cx, index, out)?;
+            let sent = self.transmit_new(cx, index, out);
+            self.count_limit(cx.now, index);
+            sent?;
         }
         if self.pcbs[index].settings.unsent_low_water > 0 {
             self.tell_of_room(index);
@@ -219,6 +221,9 @@ impl Tcp {
             }
             first = false;
             self.retransmit(cx, index, at, room.max(mss), out)?;
+            if self.paced_until(cx.now, index).is_some() {
+                return Ok(());
+            }
             at = self.sent[at].next;
         }
         Ok(())
@@ -255,6 +260,7 @@ impl Tcp {
             out,
             &Emission::data(flags, record.start, offset, take as usize),
         )?;
+        self.count_retransmitted(index, take);
         let was_lost = self.sent[at].is_lost();
         let len = self.sent[at].len();
         self.sent[at].mark_retransmitted(cx.now);
@@ -291,7 +297,11 @@ impl Tcp {
             if unsent == 0 && !fin_unsent(pcb) {
                 return Ok(());
             }
+            if self.paced_until(cx.now, index).is_some() {
+                return Ok(());
+            }
             let take = self.next_chunk(index, unsent);
+            let take = self.paced_chunk(index, take);
             if take == 0 && (unsent > 0 || !fin_unsent(&self.pcbs[index])) {
                 return Ok(());
             }

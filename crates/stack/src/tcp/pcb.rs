@@ -8,7 +8,7 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 use super::congestion::Congestion;
 use super::rtt::Rtt;
 use crate::ip::Path;
-use crate::socket::{Settings, setting};
+use crate::socket::{CommonSettings, setting};
 use crate::time::Instant;
 use crate::tuple::FourTuple;
 
@@ -168,6 +168,8 @@ pub(crate) enum RetransmitTimer {
     Persist = 4,
     /// The end of a cork's patience.
     Cork = 5,
+    /// A rate that the program has bounded (SO_MAX_PACING_RATE).
+    Pacing = 6,
 }
 
 /// State of the urgent mark in the received stream.
@@ -287,7 +289,7 @@ pub(crate) struct Pcb {
     pub(crate) memory_next: u32,
     pub(crate) tuple: FourTuple,
     pub(crate) path: Path,
-    pub(crate) settings: Settings,
+    pub(crate) settings: CommonSettings,
 
     // Times.
     pub(crate) retransmit_at: Instant,
@@ -340,6 +342,7 @@ impl Pcb {
             3 => RetransmitTimer::Reordering,
             4 => RetransmitTimer::Persist,
             5 => RetransmitTimer::Cork,
+            6 => RetransmitTimer::Pacing,
             _ => RetransmitTimer::Off,
         }
     }
@@ -360,7 +363,7 @@ impl Pcb {
     }
 
     /// A block at the beginning of its life.
-    pub(crate) fn new(tuple: FourTuple, generation: u32, settings: Settings) -> Self {
+    pub(crate) fn new(tuple: FourTuple, generation: u32, settings: CommonSettings) -> Self {
         let mut pcb = <Self as FromZeros>::new_zeroed();
         pcb.tuple = tuple;
         pcb.generation = generation;
@@ -515,7 +518,7 @@ mod tests {
     #[test]
     fn a_stream_may_come_round_to_its_initial_sequence_number() {
         //= RFC 9293 §3.4
-        let settings = Settings::from_config(&TcpConfig::default());
+        let settings = CommonSettings::from_config(&TcpConfig::default());
         let mut pcb = Pcb::new(FourTuple::new_zeroed(), 1, settings);
         pcb.set_state(State::Established);
         pcb.iss = Seq(1000);

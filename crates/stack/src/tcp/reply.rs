@@ -15,7 +15,7 @@ use super::output::MOST_REFUSED;
 use super::segment::Segment;
 use super::time_wait::TimeWait;
 use super::{Context, Tcp};
-use crate::ip::{Path, PathState};
+use crate::ip::{HOP_LIMIT, Path, PathState};
 use crate::tuple::FourTuple;
 
 /// Most replies that wait.
@@ -144,7 +144,7 @@ impl Tcp {
     /// Answers a SYN without keeping anything of it.
     pub(super) fn reply_cookie(&mut self, cx: &mut Context<'_>, listener: u32, segment: &Segment<'_>) {
         let settings = *self.listener_settings(listener);
-        let mut pcb = super::Pcb::new(segment.tuple, 0, settings);
+        let mut pcb = super::Pcb::new(segment.tuple, 0, settings.common);
         self.negotiate(cx.now, &mut pcb, &segment.options);
         let cookie = self.keys.make_cookie(segment, cx.now);
         let mut reply = Reply::new(
@@ -161,7 +161,7 @@ impl Tcp {
             .mtu
             .saturating_sub(super::syn::fixed_headers(ipv4))
             .max(super::syn::MIN_MSS);
-        reply.window = settings.receive_buffer.min(65535) as u16;
+        reply.window = settings.receive_buffer.min(65535).min(settings.tuning.clamp()) as u16;
         if let Some(value) = cookie.timestamp {
             reply.has_timestamps = 1;
             reply.ts_value = value;
@@ -229,7 +229,7 @@ impl Tcp {
         };
         if path.is_loopback() {
             if self
-                .push_looped(reply.tuple, &buffer[at..end], Queued::NONE)
+                .push_looped(reply.tuple, &buffer[at..end], Queued::NONE, HOP_LIMIT)
                 .is_err()
             {
                 // Without room it is dropped: a reply that waited for memory would

@@ -14,7 +14,7 @@ use crate::time::Instant;
 
 /// Duplicate acknowledgements that mean loss.
 //= RFC 5681 §3.2
-const DUPLICATE_THRESHOLD: u32 = 3;
+pub(crate) const DUPLICATE_THRESHOLD: u32 = 3;
 
 impl Tcp {
     /// What an acknowledgement means for repair, and what congestion control
@@ -115,6 +115,8 @@ impl Tcp {
             pcb.congestion
                 .on_recovery_exit(cx.now, pcb.mss.into(), pcb.outstanding());
         }
+        self.count_repaired(cx.now, index);
+        let (pcb, flight) = self.flying(index);
         pcb.set_repair(Repair::Open);
         pcb.dup_acks = 0;
         flight.repair_ts = 0;
@@ -364,6 +366,7 @@ impl Tcp {
         }
         pcb.set_repair(Repair::Loss);
         pcb.dup_acks = 0;
+        self.count_timeout(cx.now, index, first);
         self.doubt_sack(index);
         //= RFC 6298 §5.4 (retransmit the earliest segment); RFC 8985 §6.3 marks the rest lost with it
         let mut at = self.pcbs[index].sent_head;

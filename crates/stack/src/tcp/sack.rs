@@ -90,6 +90,7 @@ impl Tcp {
                 .highest_before
                 .is_some_and(|highest| record.end.lt(highest))
         {
+            progress.reordered = true;
             pcb.set(flag::REORDERING);
         }
         if pcb.sacked == 0 || record.end.gt(flight.highest_sacked) {

@@ -22,6 +22,8 @@ pub(super) struct Segment<'a> {
     pub(super) payload: Data<'a>,
     /// Marked "congestion experienced" (RFC 3168 §5).
     pub(super) congestion_experienced: bool,
+    /// The hops that its packet had left.
+    pub(super) hops: u8,
 }
 
 /// Why a segment was not taken.
@@ -60,18 +62,24 @@ impl<'a> Segment<'a> {
             len: packet.transport_len - header_len,
         };
         let ends = (packet.destination, packet.source);
-        Ok(Self::of(&view, ends, payload, packet.ecn == 0b11))
+        let marks = (packet.ecn == 0b11, packet.hops);
+        Ok(Self::of(&view, ends, payload, marks))
     }
 
     /// One that this stack has sent to itself, with the ends as the sender has them.
-    pub(super) fn looped(ends: &FourTuple, header: &[u8], payload: Queued) -> Result<Self, Refusal> {
+    pub(super) fn looped(
+        ends: &FourTuple,
+        header: &[u8],
+        payload: Queued,
+        hops: u8,
+    ) -> Result<Self, Refusal> {
         let view = View::new(header, header.len()).map_err(|_| Refusal::Malformed)?;
         let len = payload.len();
         let payload = Data {
             place: Place::Queued(payload),
             len,
         };
-        Ok(Self::of(&view, (ends.remote, ends.local), payload, false))
+        Ok(Self::of(&view, (ends.remote, ends.local), payload, (false, hops)))
     }
 
     #[inline]
@@ -79,7 +87,7 @@ impl<'a> Segment<'a> {
         view: &View<'_>,
         (local, remote): (Address, Address),
         payload: Data<'a>,
-        congestion_experienced: bool,
+        (congestion_experienced, hops): (bool, u8),
     ) -> Self {
         Self {
             tuple: FourTuple {
@@ -96,6 +104,7 @@ impl<'a> Segment<'a> {
             options: view.options(),
             payload,
             congestion_experienced,
+            hops,
         }
     }
 

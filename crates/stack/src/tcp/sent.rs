@@ -166,7 +166,9 @@ impl Tcp {
         if pcb.flight == NONE {
             // There is one for every connection.
             pcb.flight = self.flights.insert(Flight::new(start)).unwrap_or(NONE);
+            self.count_flight(now, index);
         }
+        let pcb = &mut self.pcbs[index];
         let tail = std::mem::replace(&mut pcb.sent_tail, new);
         if tail == NONE {
             pcb.sent_head = new;
@@ -174,6 +176,22 @@ impl Tcp {
             self.sent[tail].next = new;
         }
         true
+    }
+
+    /// Segments in flight that were sent again, and whose loss or delivery nobody has reported since.
+    pub(crate) fn retransmitted_in_flight(&self, index: u32) -> u32 {
+        let (mut at, mut segments) = (self.pcbs[index].sent_head, 0_u32);
+        let mss = u32::from(self.pcbs[index].mss).max(1);
+        let mut steps = Steps::along(self.sent.capacity());
+        while at != NONE {
+            steps.count();
+            let record = &self.sent[at];
+            if record.is_retransmitted() && !record.is_sacked() && !record.is_lost() {
+                segments = segments.saturating_add(record.len().div_ceil(mss));
+            }
+            at = record.next;
+        }
+        segments
     }
 
     /// Whether another record can be made.
@@ -287,6 +305,7 @@ fn account_delivered(
         .highest_before
         .is_some_and(|highest| record.end.lt(highest));
     if below && !record.is_retransmitted() {
+        progress.reordered = true;
         pcb.set(flag::REORDERING);
     }
     flight.rack_update(now, pcb, record);

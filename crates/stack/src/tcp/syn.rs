@@ -27,9 +27,13 @@ const QUICK_ACKS: u8 = 16;
 
 impl Tcp {
     /// A control block with its sequence numbers chosen.
-    pub(super) fn new_pcb(&mut self, now: Instant, tuple: FourTuple, settings: Settings) -> Pcb {
+    pub(super) fn new_pcb(&mut self, now: Instant, tuple: FourTuple, settings: &Settings) -> Pcb {
         let generation = self.next_generation();
-        let mut pcb = Pcb::new(tuple, generation, settings);
+        let mut pcb = Pcb::new(
+            tuple,
+            generation,
+            settings.of_family(tuple.local.is_ipv4()).common,
+        );
         pcb.settings.set(setting::INTERNAL, false);
         //= RFC 6528 §3
         pcb.iss = self.keys.initial_sequence(&tuple, now);
@@ -38,7 +42,7 @@ impl Tcp {
         pcb.snd_up = pcb.iss;
         pcb.ecn_recover = pcb.iss;
         pcb.ts_offset = self.keys.timestamp_offset(&tuple);
-        pcb.rcv_wscale = window_scale(self.largest_receive_buffer(&settings));
+        pcb.rcv_wscale = window_scale(self.largest_receive_buffer(settings));
         pcb.quick_acks = QUICK_ACKS;
         pcb.last_received = now;
         pcb.last_sent = now;
@@ -64,7 +68,7 @@ impl Tcp {
 
     /// The largest segment we want to receive.
     //= RFC 9293 §3.7.1 (the effective MTU less fixed IP and TCP headers)
-    fn advertised_mss(&self, pcb: &Pcb) -> u16 {
+    pub(crate) fn advertised_mss(&self, pcb: &Pcb) -> u16 {
         let own = pcb
             .path
             .mtu

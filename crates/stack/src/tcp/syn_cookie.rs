@@ -163,6 +163,7 @@ mod tests {
             options,
             payload: super::super::segment::Data::none(),
             congestion_experienced: false,
+            hops: 64,
         }
     }
 

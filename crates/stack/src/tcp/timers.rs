@@ -6,9 +6,11 @@
 use toehold_shm::{NONE, Steps};
 
 use super::pcb::{Repair, RetransmitTimer};
+use super::rtt::RtoBounds;
 use super::{Context, Pcb, State, Tcp, flag};
-use crate::socket::setting;
+use crate::socket::{NO_FIN_WAIT_2, Tuning, setting};
 use crate::time::Instant;
+use core::time::Duration;
 
 /// Added to a tail loss probe's two round trips for the peer's and our own
 /// scheduling.
@@ -109,6 +111,7 @@ impl Tcp {
                 pcb.push_out();
                 self.mark_ready(index);
             }
+            RetransmitTimer::Pacing => self.mark_ready(index),
         }
         // What it asked for may find no way out for as long as the link is full or
         // the neighbour unknown: the timer runs on all the same.
@@ -116,7 +119,12 @@ impl Tcp {
     }
 
     fn syn_timeout(&mut self, cx: &mut Context<'_>, index: u32) {
-        let limit = self.config.syn_retries + at_once_of(&self.pcbs[index]);
+        let retries = match self.tuning(index).map_or(0, |tuning| tuning.syn_retries) {
+            // How often in all is the program's to say, but not of what it answers.
+            chosen @ 1.. if self.pcbs[index].state() == State::SynSent => chosen,
+            _ => self.config.syn_retries + at_once_of(&self.pcbs[index]),
+        };
+        let limit = retries;
         let deferral = match self.pcbs[index].is_awaited() {
             true => self.deferral(index),
             false => 0,
@@ -216,7 +224,11 @@ impl Tcp {
 
     /// Bounds the stay in FIN-WAIT-2 of a connection nobody holds.
     pub(super) fn start_fin_wait_2(&mut self, index: u32, now: Instant) {
-        let span = self.config.fin_wait_2;
+        let span = match self.tuning(index).map_or(0, |tuning| tuning.fin_wait_2_s) {
+            0 => self.config.fin_wait_2,
+            NO_FIN_WAIT_2 => Duration::ZERO,
+            seconds => Duration::from_secs(seconds.into()),
+        };
         let pcb = &mut self.pcbs[index];
         if pcb.has(flag::RELEASED) {
             pcb.life_at = now + span;
@@ -224,9 +236,13 @@ impl Tcp {
     }
 
     /// Retransmission timeout with its backoff, in nanoseconds.
-    pub(crate) fn timeout_ns(&self, pcb: &Pcb) -> u64 {
+    pub(crate) fn timeout_ns(&self, index: u32) -> u64 {
+        let pcb = &self.pcbs[index];
         let backoff = pcb.backoff.saturating_sub(at_once_of(pcb));
-        pcb.rtt.rto(&self.rto_bounds, backoff)
+        match self.tuning(index) {
+            None => pcb.rtt.rto(&self.rto_bounds, backoff),
+            Some(tuning) => tuned_timeout_ns(pcb, tuning, &self.rto_bounds, backoff),
+        }
     }
 
     /// Sets the retransmission timer to what the connection now needs. Called
@@ -248,19 +264,26 @@ impl Tcp {
         if pcb.timer() == RetransmitTimer::Reordering && pcb.outstanding() > 0 {
             return;
         }
-        let (timer, deadline) = self.choose_timer(now, pcb);
+        let (mut timer, mut deadline) = self.choose_timer(now, index);
+        if let Some(until) = self.paced_until(now, index)
+            && until < deadline
+            && (waits_to_send(&self.pcbs[index]) || self.pcbs[index].lost > 0)
+        {
+            (timer, deadline) = (RetransmitTimer::Pacing, until);
+        }
         let pcb = &mut self.pcbs[index];
         pcb.timer_raw = timer as u8;
         pcb.retransmit_at = deadline;
     }
 
-    fn choose_timer(&self, now: Instant, pcb: &Pcb) -> (RetransmitTimer, Instant) {
+    fn choose_timer(&self, now: Instant, index: u32) -> (RetransmitTimer, Instant) {
+        let pcb = &self.pcbs[index];
         if pcb.state() == State::Closed {
             return (RetransmitTimer::Off, Instant::NEVER);
         }
         if pcb.outstanding() == 0 && pcb.has(flag::SYN_PENDING) {
             // The first SYN has not found a way out yet.
-            return (RetransmitTimer::Timeout, self.timeout_anew(now, pcb));
+            return (RetransmitTimer::Timeout, self.timeout_anew(now, index));
         }
         if pcb.outstanding() == 0 && !pcb.is_fast_open() {
             if !waits_to_send(pcb) {
@@ -269,7 +292,7 @@ impl Tcp {
             let (timer, span_ns) = if is_corked(pcb) {
                 (RetransmitTimer::Cork, CORK_NS)
             } else {
-                (RetransmitTimer::Persist, self.timeout_ns(pcb))
+                (RetransmitTimer::Persist, self.timeout_ns(index))
             };
             let runs = pcb.timer() == timer && pcb.retransmit_at.is_set();
             let deadline = if runs {
@@ -288,9 +311,9 @@ impl Tcp {
             //= RFC 6298 §5.1 (it runs for the oldest segment, from when that was last sent)
             self.sent[pcb.sent_head].xmit
         };
-        let timeout_at = base.max(sent).plus_nanos(self.timeout_ns(pcb));
+        let timeout_at = base.max(sent).plus_nanos(self.timeout_ns(index));
         if timeout_at <= now && matches!(pcb.timer(), RetransmitTimer::Off | RetransmitTimer::Timeout) {
-            return (RetransmitTimer::Timeout, self.timeout_anew(now, pcb));
+            return (RetransmitTimer::Timeout, self.timeout_anew(now, index));
         }
         if timeout_at > now && self.probe_wanted(pcb) {
             //= RFC 8985 §7.2 (a probe never waits longer than the retransmission timeout)
@@ -307,11 +330,12 @@ impl Tcp {
     /// anew from when it last ran out, for what that asked for may still wait for
     /// the link. One that runs, or that is due and was not yet seen to, stays.
     //= RFC 6298 §5.6 (start the timer, such that it expires after RTO seconds)
-    fn timeout_anew(&self, now: Instant, pcb: &Pcb) -> Instant {
+    fn timeout_anew(&self, now: Instant, index: u32) -> Instant {
+        let pcb = &self.pcbs[index];
         if pcb.timer() == RetransmitTimer::Timeout {
             pcb.retransmit_at
         } else {
-            now.plus_nanos(self.timeout_ns(pcb))
+            now.plus_nanos(self.timeout_ns(index))
         }
     }
 
@@ -358,6 +382,29 @@ impl Tcp {
             self.wheel.schedule(index, earliest);
         }
     }
+}
+
+/// So many timeouts a thin stream's timer is not backed off for, if its program has asked for that, as on Linux.
+const THIN_AT_ONCE: u8 = 6;
+
+/// Fewer segments than this are in flight of a thin stream.
+const THIN: u32 = 4;
+
+/// The retransmission timeout of a connection whose program has a word in it.
+#[cold]
+fn tuned_timeout_ns(pcb: &Pcb, tuning: &Tuning, bounds: &RtoBounds, backoff: u8) -> u64 {
+    let mut bounds = *bounds;
+    if tuning.rto_min_us > 0 {
+        bounds.min_ns = u64::from(tuning.rto_min_us) * 1000;
+    }
+    if tuning.rto_max_ms > 0 {
+        bounds.max_ns = u64::from(tuning.rto_max_ms) * 1_000_000;
+    }
+    let is_thin = tuning.thin_linear != 0
+        && pcb.state() == State::Established
+        && pcb.outstanding() < THIN * u32::from(pcb.mss.max(1))
+        && backoff <= THIN_AT_ONCE;
+    pcb.rtt.rto(&bounds, if is_thin { 0 } else { backoff })
 }
 
 /// When data, a SYN or a FIN will have waited for an answer for as long as the

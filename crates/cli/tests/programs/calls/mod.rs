@@ -53,6 +53,113 @@ fn options_say_what_the_kernels_say() {
     alike(0, |place| says(place, include_str!("options.py")));
 }
 
+/// The page of options, which is made of the table that the library decides by.
+const PAGE: &str = include_str!("../../../../../docs/socket-options.md");
+
+/// What a script says that has parts.
+fn says_of(place: &Place, script: &str, words: &[&str]) -> String {
+    place.file("said.py", include_str!("said.py"));
+    let script = place.file("script.py", script);
+    place.says(&[&["python3", &script], words].concat())
+}
+
+#[test]
+#[ignore = "needs python3"]
+fn every_option_is_as_its_table_says() {
+    alike(0, |place| {
+        let page = place.file("socket-options.md", PAGE);
+        let where_it_runs = if place.nodes.is_some() { "node" } else { "kernel" };
+        let said = says_of(place, include_str!("table.py"), &[&page, where_it_runs]);
+        place.connections_of_client(100);
+        // So many lines are compared one by one, for the first that differs to be seen.
+        said.lines().map(str::to_owned).collect::<Vec<_>>()
+    });
+}
+
+/// What an option does, over the kernel and on nodes.
+fn has_its_effect(part: &str) {
+    alike(0, |place| {
+        let said = says_of(place, include_str!("effects.py"), &[part]);
+        place.connections_of_client(1);
+        said
+    });
+}
+
+#[test]
+#[ignore = "needs python3"]
+fn received_data_are_stamped() {
+    has_its_effect("stamps");
+}
+
+#[test]
+#[ignore = "needs python3"]
+fn stamps_of_what_is_sent_are_refused() {
+    has_its_effect("sent_stamps");
+}
+
+#[test]
+#[ignore = "needs python3"]
+fn programs_that_choose_listeners_are_refused() {
+    has_its_effect("choosers");
+}
+
+#[test]
+#[ignore = "needs python3"]
+fn filters_of_segments_are_refused() {
+    has_its_effect("filters");
+}
+
+#[test]
+#[ignore = "needs python3"]
+fn a_bounded_rate_is_not_exceeded() {
+    has_its_effect("pace");
+}
+
+#[test]
+#[ignore = "needs python3 and root"]
+fn forced_buffers_hold_what_was_asked_for() {
+    has_its_effect("forced");
+}
+
+#[test]
+#[ignore = "needs python3"]
+fn what_the_kernel_fills_of_tcp_info_is_filled() {
+    has_its_effect("info");
+}
+
+/// What calls say of arguments that are wrong, over the kernel and on nodes.
+fn errors_are_the_kernels(part: &str) {
+    alike(0, |place| {
+        let said = says_of(place, include_str!("errnos.py"), &[part]);
+        place.connections_of_client(1);
+        said
+    });
+}
+
+#[test]
+#[ignore = "needs python3"]
+fn epoll_checks_its_arguments_as_the_kernels() {
+    errors_are_the_kernels("epoll");
+}
+
+#[test]
+#[ignore = "needs python3"]
+fn bind_says_what_the_kernels_says() {
+    errors_are_the_kernels("bind");
+}
+
+#[test]
+#[ignore = "needs python3"]
+fn discarded_bytes_touch_no_buffer() {
+    errors_are_the_kernels("discarded");
+}
+
+#[test]
+#[ignore = "needs python3"]
+fn no_call_moves_more_than_two_gibibytes() {
+    errors_are_the_kernels("huge");
+}
+
 #[test]
 #[ignore = "needs python3"]
 fn messages_are_what_the_kernels_are() {

@@ -87,6 +87,7 @@ impl Tcp {
             Instant::NEVER
         };
         self.arm_retransmit(cx.now, index);
+        self.count_delivered(cx.now, index);
         self.land(index);
     }
 

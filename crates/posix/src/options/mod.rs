@@ -1,14 +1,18 @@
 //! Socket options between C's form and the stack's.
 
+pub mod table;
+
 use crate::errno::{Errno, Outcome};
 use core::ffi::c_int;
 use core::time::Duration;
 use libc::{
-    IP_FREEBIND, IP_MTU_DISCOVER, IP_TOS, IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP, IPV6_TCLASS, IPV6_V6ONLY,
-    SO_KEEPALIVE, SO_LINGER, SO_MARK, SO_OOBINLINE, SO_PEEK_OFF, SO_RCVBUF, SO_RCVLOWAT, SO_RCVTIMEO,
-    SO_REUSEADDR, SO_REUSEPORT, SO_SNDBUF, SO_SNDTIMEO, SO_ZEROCOPY, SOL_SOCKET, TCP_CONGESTION, TCP_CORK,
-    TCP_DEFER_ACCEPT, TCP_FASTOPEN, TCP_KEEPCNT, TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_MAXSEG, TCP_NODELAY,
-    TCP_QUICKACK, TCP_USER_TIMEOUT,
+    IP_FREEBIND, IP_MINTTL, IP_MTU_DISCOVER, IP_RECVERR, IP_TOS, IP_TTL, IPPROTO_IP, IPPROTO_IPV6,
+    IPPROTO_TCP, IPV6_RECVERR, IPV6_TCLASS, IPV6_UNICAST_HOPS, IPV6_V6ONLY, SO_KEEPALIVE, SO_LINGER, SO_MARK,
+    SO_MAX_PACING_RATE, SO_OOBINLINE, SO_PEEK_OFF, SO_RCVBUF, SO_RCVBUFFORCE, SO_RCVLOWAT, SO_RCVTIMEO,
+    SO_REUSEADDR, SO_REUSEPORT, SO_SNDBUF, SO_SNDBUFFORCE, SO_SNDTIMEO, SO_TIMESTAMP, SO_TIMESTAMPING,
+    SO_TIMESTAMPNS, SO_ZEROCOPY, SOL_SOCKET, TCP_CONGESTION, TCP_CORK, TCP_DEFER_ACCEPT, TCP_FASTOPEN,
+    TCP_KEEPCNT, TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_LINGER2, TCP_MAXSEG, TCP_NODELAY, TCP_QUICKACK, TCP_SYNCNT,
+    TCP_THIN_LINEAR_TIMEOUTS, TCP_USER_TIMEOUT, TCP_WINDOW_CLAMP,
 };
 use toehold_stack::{CongestionAlgorithm, SocketOption};
 
@@ -22,6 +26,33 @@ pub const SO_RCVTIMEO_NEW: c_int = 66;
 pub const SO_SNDTIMEO_NEW: c_int = 67;
 /// TCP_NOTSENT_LOWAT, likewise.
 pub const TCP_NOTSENT_LOWAT: c_int = 25;
+/// SO_BUF_LOCK (Linux 5.15), likewise.
+const SO_BUF_LOCK: c_int = 72;
+/// SO_TIMESTAMP, SO_TIMESTAMPNS and SO_TIMESTAMPING with times of 64 bits everywhere (Linux 5.1), likewise.
+const SO_TIMESTAMP_NEW: c_int = 63;
+const SO_TIMESTAMPNS_NEW: c_int = 64;
+const SO_TIMESTAMPING_NEW: c_int = 65;
+const IPV6_MINHOPCOUNT: c_int = 73;
+/// TCP_RTO_MAX_MS (Linux 6.15), likewise.
+const TCP_RTO_MAX_MS: c_int = 44;
+const TCP_RTO_MIN_US: c_int = 45;
+const TCP_DELACK_MAX_US: c_int = 46;
+
+/// Stamps of what has been received, as SO_TIMESTAMP and SO_TIMESTAMPNS ask for them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stamps {
+    /// In nanoseconds, and not in microseconds.
+    pub nanos: bool,
+    /// By the number that has times of 64 bits everywhere.
+    pub new: bool,
+}
+
+/// Flags of SO_TIMESTAMPING that ask for stamps of what is sent: by hardware, by software, in a queue, when it is
+/// acknowledged, when it has left. A node stamps nothing of that.
+const STAMPS_OF_SENT: u32 = 1 << 0 | 1 << 1 | 1 << 8 | 1 << 9 | 1 << 18;
+
+/// Flags of SO_TIMESTAMPING that together have what was received stamped, by software.
+const STAMPS_OF_RECEIVED: u32 = 1 << 3 | 1 << 4;
 
 /// What an option of C means here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +67,11 @@ pub enum Meaning {
     ReportUnread(bool),
     /// SO_ZEROCOPY.
     ZeroCopy(bool),
+    /// SO_TIMESTAMP, SO_TIMESTAMPNS; `None`: off.
+    Stamps(Option<Stamps>),
+    /// SO_TIMESTAMPING: whether what is received is stamped; by the number that has times of 64 bits everywhere, if
+    /// the second is true.
+    Stamping(bool, bool),
     /// SO_PEEK_OFF: how many bytes are not peeked at; less than zero is off.
     PeekBehind(c_int),
     /// IP_LOCAL_PORT_RANGE: the first and the last port for a socket that is not bound to one; zero is the
@@ -70,6 +106,28 @@ fn socket_option(name: c_int, value: &[u8]) -> Outcome<Meaning> {
         SO_SNDBUF => SocketOption::SendBuffer(size(value)?),
         SO_RCVBUF => SocketOption::ReceiveBuffer(size(value)?),
         SO_RCVLOWAT => SocketOption::ReceiveLowWater(size(value)?),
+        SO_SNDBUFFORCE => SocketOption::ForcedSendBuffer(size(value)?),
+        SO_RCVBUFFORCE => SocketOption::ForcedReceiveBuffer(size(value)?),
+        SO_BUF_LOCK => match integer(value)? {
+            lock @ 0..=3 => SocketOption::BufferLock([lock & 1 != 0, lock & 2 != 0]),
+            _ => return Err(Errno::INVAL),
+        },
+        SO_MAX_PACING_RATE => SocketOption::MaxPacingRate(rate(value)?),
+        SO_TIMESTAMP | SO_TIMESTAMPNS | SO_TIMESTAMP_NEW | SO_TIMESTAMPNS_NEW => {
+            let stamps = Stamps {
+                nanos: [SO_TIMESTAMPNS, SO_TIMESTAMPNS_NEW].contains(&name),
+                new: [SO_TIMESTAMP_NEW, SO_TIMESTAMPNS_NEW].contains(&name),
+            };
+            return Ok(Meaning::Stamps(switch(value)?.then_some(stamps)));
+        }
+        SO_TIMESTAMPING | SO_TIMESTAMPING_NEW => {
+            let flags = integer(value)?.cast_unsigned();
+            if flags & STAMPS_OF_SENT != 0 {
+                return Err(Errno::INVAL);
+            }
+            let stamps = flags & STAMPS_OF_RECEIVED == STAMPS_OF_RECEIVED;
+            return Ok(Meaning::Stamping(stamps, name == SO_TIMESTAMPING_NEW));
+        }
         SO_LINGER => {
             let [on, seconds] = pair(value)?;
             // What is negative is very long.
@@ -102,16 +160,46 @@ fn tcp_option(name: c_int, value: &[u8]) -> Outcome<Meaning> {
         TCP_FASTOPEN => SocketOption::FastOpen(positive(value)?),
         // What is negative does not defer.
         TCP_DEFER_ACCEPT => SocketOption::DeferAccept(integer(value)?.try_into().unwrap_or(0)),
+        TCP_SYNCNT => SocketOption::SynRetries(u8::try_from(positive(value)?).map_err(|_| Errno::INVAL)?),
+        TCP_LINGER2 => SocketOption::FinWait2(integer(value)?),
+        // What is negative is as little as there may be.
+        TCP_WINDOW_CLAMP => SocketOption::WindowClamp(u32::try_from(integer(value)?).unwrap_or(1)),
+        TCP_THIN_LINEAR_TIMEOUTS => SocketOption::ThinLinearTimeouts(switch(value)?),
+        TCP_RTO_MAX_MS => SocketOption::LongestTimeout(positive(value)?),
+        TCP_RTO_MIN_US => SocketOption::ShortestTimeout(positive(value)?),
+        TCP_DELACK_MAX_US => SocketOption::LongestAckDelay(positive(value)?),
         TCP_CONGESTION => SocketOption::Congestion(algorithm(value)?),
-        TCP_INQ => return Ok(Meaning::ReportUnread(switch(value)?)),
+        TCP_INQ => match integer(value)? {
+            on @ 0..=1 => return Ok(Meaning::ReportUnread(on != 0)),
+            _ => return Err(Errno::INVAL),
+        },
         _ => return Err(Errno::NOPROTOOPT),
     }))
 }
 
 fn ip_option(level: c_int, name: c_int, value: &[u8]) -> Outcome<Meaning> {
     Ok(Meaning::Stack(match (level, name) {
-        (IPPROTO_IP, IP_TOS) => SocketOption::TrafficClass(integer_or_byte(value) as u8),
-        (IPPROTO_IPV6, IPV6_TCLASS) => SocketOption::TrafficClass(integer(value)? as u8),
+        (IPPROTO_IP, IP_TOS) => SocketOption::TypeOfService(integer_or_byte(value) as u8),
+        (IPPROTO_IPV6, IPV6_TCLASS) => SocketOption::TrafficClassIpv6(of_ipv6(integer(value)?)?.unwrap_or(0)),
+        (IPPROTO_IP, IP_TTL) => SocketOption::TimeToLive(match integer_or_byte(value) {
+            -1 => 0,
+            hops => u8::try_from(hops)
+                .ok()
+                .filter(|hops| *hops > 0)
+                .ok_or(Errno::INVAL)?,
+        }),
+        // Of none at all, a packet goes to the next hop nevertheless.
+        (IPPROTO_IPV6, IPV6_UNICAST_HOPS) => {
+            SocketOption::HopLimit(of_ipv6(integer(value)?)?.map_or(0, |hops| hops.max(1)))
+        }
+        (IPPROTO_IP, IP_MINTTL) => {
+            SocketOption::LeastTimeToLive(u8::try_from(integer_or_byte(value)).map_err(|_| Errno::INVAL)?)
+        }
+        (IPPROTO_IPV6, IPV6_MINHOPCOUNT) => {
+            SocketOption::LeastHopLimit(u8::try_from(integer(value)?).map_err(|_| Errno::INVAL)?)
+        }
+        (IPPROTO_IP, IP_RECVERR) => SocketOption::ReportErrors(integer_or_byte(value) != 0),
+        (IPPROTO_IPV6, IPV6_RECVERR) => SocketOption::ReportErrorsIpv6(switch(value)?),
         (IPPROTO_IPV6, IPV6_V6ONLY) => SocketOption::V6Only(switch(value)?),
         (IPPROTO_IP, IP_LOCAL_PORT_RANGE) => {
             let range = integer(value)?.cast_unsigned();
@@ -120,6 +208,26 @@ fn ip_option(level: c_int, name: c_int, value: &[u8]) -> Outcome<Meaning> {
         (IPPROTO_IP, IP_MTU_DISCOVER | IP_FREEBIND) => return Ok(Meaning::Nothing),
         _ => return Err(Errno::NOPROTOOPT),
     }))
+}
+
+/// A byte of a header of IPv6, or -1 for what there is by default.
+fn of_ipv6(value: c_int) -> Outcome<Option<u8>> {
+    match value {
+        -1 => Ok(None),
+        value => u8::try_from(value).map(Some).map_err(|_| Errno::INVAL),
+    }
+}
+
+/// Bytes a second, in 32 bits or 64; of all ones there is no bound.
+fn rate(value: &[u8]) -> Outcome<Option<u64>> {
+    let rate = match value.first_chunk() {
+        Some(rate) => u64::from_ne_bytes(*rate),
+        None => match integer(value)?.cast_unsigned() {
+            u32::MAX => u64::MAX,
+            rate => rate.into(),
+        },
+    };
+    Ok((rate != u64::MAX).then_some(rate))
 }
 
 fn integer(value: &[u8]) -> Outcome<c_int> {

@@ -1,0 +1,192 @@
+//! What TCP_INFO tells besides.
+
+use super::{ConnectionId, Info, SocketError};
+use crate::Stack;
+use crate::tcp::{DUPLICATE_THRESHOLD, Pcb, Repair, Tcp, flag};
+use crate::time::Instant;
+use toehold_shm::NONE;
+
+/// Facts about a connection, all of those that TCP_INFO has a place for. Takes time in proportion to what is in flight.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Details {
+    /// Those that cost nothing.
+    pub info: Info,
+    /// What repair of losses, or reduction of the window, is under way.
+    pub congestion: CongestionState,
+    /// How often the retransmission timer has run out in a row.
+    pub backoff: u8,
+    /// Keepalives without an answer.
+    pub probes: u8,
+    /// Shift of the peer's windows.
+    pub send_scale: u8,
+    /// Shift of this side's windows.
+    pub receive_scale: u8,
+    /// Largest payload that the peer has sent, bytes.
+    pub receive_segment_size: u16,
+    /// Largest payload that this side has asked for, bytes.
+    pub advertised_segment_size: u16,
+    /// Longest delay of an acknowledgement, nanoseconds.
+    pub ack_delay_ns: u64,
+    /// Bytes in flight that the peer has reported by SACK.
+    pub sacked: u32,
+    /// Bytes in flight that are deemed lost.
+    pub lost: u32,
+    /// Segments in flight that were sent again.
+    pub retransmitted: u32,
+    /// When anything was last sent that the peer has to acknowledge.
+    pub last_sent: Instant,
+    /// When anything was last received.
+    pub last_received: Instant,
+    /// When data were last received.
+    pub last_data_received: Option<Instant>,
+    /// Bytes that the receive queue may come to hold.
+    pub receive_limit: u32,
+    /// Bytes of the receive buffer, which follows what the program reads in a round trip.
+    pub receive_space: u32,
+    /// The window that was advertised, bytes.
+    pub receive_window: u32,
+    /// Segments that may overtake one before it is deemed lost.
+    pub reordering: u32,
+    /// Bytes a second that the program has bounded data to.
+    pub max_pacing_rate: Option<u64>,
+    /// The value of a timestamp that was sent now; see [`Details::now`].
+    pub timestamp: u32,
+    /// Segments sent, those without data included.
+    pub segments_sent: u32,
+    /// Segments received, those without data included.
+    pub segments_received: u32,
+    /// Segments with data sent.
+    pub data_segments_sent: u32,
+    /// Segments with data received.
+    pub data_segments_received: u32,
+    /// Bytes sent, those that were sent again each time.
+    pub bytes_sent: u64,
+    /// Bytes sent again.
+    pub bytes_retransmitted: u64,
+    /// Segments delivered to the peer, the SYN included.
+    pub delivered: u32,
+    /// Acknowledgements that echoed congestion.
+    pub delivered_marked: u32,
+    /// Segments received with a mark of congestion.
+    pub received_marked: u32,
+    /// Bytes a second that were delivered in the last round trip with something in flight.
+    pub delivery_rate: u64,
+    /// That rate was bound by what the program had to send.
+    pub is_app_limited: bool,
+    /// Time with data in flight, and of that with the peer's window, and the send buffer, in the way, nanoseconds.
+    pub busy_ns: [u64; 3],
+    /// Duplicates that the peer has reported (RFC 2883).
+    pub duplicate_reports: u32,
+    /// How often reordering was seen.
+    pub reorderings: u32,
+    /// Segments received ahead of a gap.
+    pub out_of_order: u32,
+    /// Retransmission timeouts.
+    pub timeouts: u32,
+    /// Repairs after a timeout that are over.
+    pub timeout_recoveries: u32,
+    /// Time of those, nanoseconds.
+    pub timeout_ns: u64,
+    /// When all this was so.
+    pub now: Instant,
+}
+
+/// What repair of losses, or reduction of the window, is under way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CongestionState {
+    /// None.
+    Open,
+    /// Something was reported that may be a loss.
+    Disorder,
+    /// The window was reduced since the network was congested.
+    Reduced,
+    /// Fast recovery.
+    Recovery,
+    /// A repair after a timeout.
+    Loss,
+}
+
+impl Tcp {
+    fn details(&self, now: Instant, index: u32) -> Details {
+        let pcb = &self.pcbs[index];
+        let tally = self.tally_of(index);
+        let mss = u32::from(pcb.mss).max(1);
+        // What was sent once or again, and neither waits for its acknowledgement nor was lost.
+        let segments = |bytes: u32| bytes.div_ceil(mss);
+        let unanswered = segments(pcb.outstanding().saturating_sub(pcb.sacked));
+        let gone = unanswered.saturating_add(pcb.retransmits);
+        let tuned = self.tuning(index);
+        Details {
+            congestion: congestion_state(pcb),
+            backoff: pcb.backoff,
+            probes: pcb.keepalive_probes,
+            send_scale: pcb.snd_wscale,
+            receive_scale: pcb.rcv_wscale,
+            receive_segment_size: pcb.rcv_mss,
+            advertised_segment_size: self.advertised_mss(pcb),
+            ack_delay_ns: self.ack_delay(index).as_nanos() as u64,
+            sacked: pcb.sacked,
+            lost: pcb.lost,
+            retransmitted: self.retransmitted_in_flight(index),
+            last_sent: pcb.last_sent,
+            last_received: pcb.last_received,
+            last_data_received: self
+                .counted(index)
+                .map(|tally| tally.last_data_received)
+                .filter(|at| *at != Instant(0)),
+            receive_limit: self.receive_limit(pcb),
+            receive_space: pcb.settings.receive_buffer,
+            receive_window: pcb.rcv_adv.after(pcb.rcv_nxt),
+            reordering: DUPLICATE_THRESHOLD,
+            max_pacing_rate: tuned.map(|tuning| tuning.pacing_rate).filter(|rate| *rate > 0),
+            timestamp: pcb.timestamp(now),
+            segments_sent: tally.segments_out,
+            segments_received: tally.segments_in,
+            data_segments_sent: tally.data_segments_out,
+            data_segments_received: tally.data_segments_in,
+            bytes_sent: pcb.bytes_acked + u64::from(pcb.outstanding()) + tally.bytes_retransmitted,
+            bytes_retransmitted: tally.bytes_retransmitted,
+            delivered: tally.data_segments_out.saturating_sub(gone) + 1,
+            delivered_marked: tally.congestion_echoes,
+            received_marked: tally.congestion_marks,
+            delivery_rate: rate_of(tally.rate_bytes, tally.rate_ns),
+            is_app_limited: tally.rate_app_limited != 0,
+            busy_ns: tally.busy_ns(now, pcb.flight != NONE),
+            duplicate_reports: tally.duplicate_reports,
+            reorderings: tally.reorderings,
+            out_of_order: tally.out_of_order,
+            timeouts: tally.timeouts,
+            timeout_recoveries: tally.timeout_recoveries,
+            timeout_ns: tally.timeout_ns,
+            now,
+            info: self.info(index),
+        }
+    }
+}
+
+fn congestion_state(pcb: &Pcb) -> CongestionState {
+    match pcb.repair() {
+        Repair::Recovery => CongestionState::Recovery,
+        Repair::Loss => CongestionState::Loss,
+        Repair::Open if pcb.has(flag::ECN) && pcb.ecn_recover.gt(pcb.snd_una) => CongestionState::Reduced,
+        Repair::Open if pcb.sacked > 0 || pcb.dup_acks > 0 => CongestionState::Disorder,
+        Repair::Open => CongestionState::Open,
+    }
+}
+
+/// Bytes a second.
+fn rate_of(bytes: u64, ns: u64) -> u64 {
+    let rate = u128::from(bytes) * 1_000_000_000 / u128::from(ns.max(1));
+    u64::try_from(rate).unwrap_or(u64::MAX)
+}
+
+impl Stack {
+    /// All facts about a connection.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`.
+    pub fn details(&self, now: Instant, id: ConnectionId) -> Result<Details, SocketError> {
+        Ok(self.tcp.details(now, self.tcp.resolve(id)?))
+    }
+}

@@ -1,0 +1,360 @@
+//! What lies beside a control block: what few programs tune, and what is counted for those that ask (TCP_INFO).
+//!
+//! There is a record for each block, at the same index, which holds nothing until it is needed: a connection that has
+//! carried no data, and whose program has tuned nothing, does not touch it.
+
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+
+use super::pcb::Repair;
+use super::{Pcb, State, Tcp, flag};
+use crate::socket::{Settings, Tuning, setting};
+use crate::time::Instant;
+
+/// Bytes a paced connection sends at once: as many as its rate makes of this time, as on Linux.
+const PACED_BURST_NS: u64 = 1_000_000;
+
+/// Lateness of a driver that a paced connection makes up for.
+const PACED_CREDIT_NS: u64 = 2_000_000;
+
+/// A sample of the delivery rate is at least so long: one of a stack to itself takes no time.
+const LEAST_SAMPLE_NS: u64 = 1000;
+
+const NS_PER_S: u64 = 1_000_000_000;
+
+/// What holds back a connection that has something to send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+enum Limit {
+    /// Nothing but congestion control.
+    None = 0,
+    /// The peer's window.
+    Window = 1,
+    /// The send buffer: the program waits for room, and nothing is left to be sent.
+    Buffer = 2,
+}
+
+/// What is counted of a connection.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub(crate) struct Tally {
+    pub(crate) segments_in: u32,
+    pub(crate) segments_out: u32,
+    pub(crate) data_segments_in: u32,
+    pub(crate) data_segments_out: u32,
+    pub(crate) bytes_retransmitted: u64,
+    pub(crate) last_data_received: Instant,
+    /// When the present sample of the delivery rate began, and how much was acknowledged then.
+    rate_since: Instant,
+    rate_from: u64,
+    /// The last sample: bytes, and the time that they took.
+    pub(crate) rate_bytes: u64,
+    pub(crate) rate_ns: u64,
+    /// When the first of the segments in flight was sent.
+    busy_since: Instant,
+    /// Time with segments in flight, in all.
+    busy_ns: u64,
+    limited_since: Instant,
+    window_limited_ns: u64,
+    buffer_limited_ns: u64,
+    /// A [`Limit`].
+    limit: u32,
+    /// 1: the last sample ended since there was nothing more to send.
+    pub(crate) rate_app_limited: u32,
+    pub(crate) congestion_echoes: u32,
+    pub(crate) congestion_marks: u32,
+    pub(crate) duplicate_reports: u32,
+    pub(crate) reorderings: u32,
+    pub(crate) out_of_order: u32,
+    pub(crate) timeouts: u32,
+    pub(crate) timeout_recoveries: u32,
+    reserved: u32,
+    timeout_since: Instant,
+    pub(crate) timeout_ns: u64,
+    /// When a paced connection may send next.
+    paced_until: Instant,
+}
+
+/// One record.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub(super) struct Aside {
+    tally: Tally,
+    tuning: Tuning,
+}
+
+impl Tally {
+    /// As a handshake leaves it.
+    fn of(pcb: &Pcb) -> Self {
+        let syns = u32::from(pcb.syn_count);
+        let (segments_in, segments_out) = match pcb.has(flag::PASSIVE) {
+            true => (2, syns),
+            false => (1, syns + 1),
+        };
+        Self {
+            segments_in,
+            segments_out,
+            ..Self::new_zeroed()
+        }
+    }
+
+    /// Time with segments in flight, and of that with nothing but the peer's window, and the send buffer, in the way.
+    pub(crate) fn busy_ns(&self, now: Instant, is_flying: bool) -> [u64; 3] {
+        let running = |since: Instant, is_running: bool| if is_running { now.nanos_since(since) } else { 0 };
+        let limited = |limit: Limit| running(self.limited_since, self.limit == limit as u32);
+        [
+            self.busy_ns + running(self.busy_since, is_flying),
+            self.window_limited_ns + limited(Limit::Window),
+            self.buffer_limited_ns + limited(Limit::Buffer),
+        ]
+    }
+}
+
+impl Tcp {
+    /// What a program has tuned of a connection, if it has.
+    #[inline]
+    pub(crate) fn tuning(&self, index: u32) -> Option<&Tuning> {
+        let is_tuned = self.pcbs[index].settings.has(setting::TUNED);
+        is_tuned.then(|| &self.asides[index as usize].tuning)
+    }
+
+    /// The largest window that a connection may advertise.
+    #[inline]
+    pub(super) fn clamp(&self, index: u32) -> u32 {
+        self.tuning(index).map_or(u32::MAX, Tuning::clamp)
+    }
+
+    /// All settings of a connection.
+    pub(crate) fn all_settings(&self, index: u32) -> Settings {
+        Settings {
+            common: self.pcbs[index].settings,
+            tuning: self.tuning(index).copied().unwrap_or_default(),
+        }
+    }
+
+    /// Gives a connection its settings.
+    pub(crate) fn set_all(&mut self, index: u32, settings: &Settings) {
+        self.pcbs[index].settings = settings.common;
+        self.tune(index, settings);
+    }
+
+    /// Notes what a program has tuned, which [`Tcp::new_pcb`] has no place for.
+    pub(super) fn tune(&mut self, index: u32, settings: &Settings) {
+        if settings.has(setting::TUNED) {
+            self.asides[index as usize].tuning = settings.tuning;
+        }
+    }
+
+    /// What is counted of a connection; `None` before it has carried data.
+    pub(crate) fn counted(&self, index: u32) -> Option<&Tally> {
+        let is_counted = self.pcbs[index].settings.has(setting::TALLIED);
+        is_counted.then(|| &self.asides[index as usize].tally)
+    }
+
+    /// What has been counted, or what a handshake leaves.
+    pub(crate) fn tally_of(&self, index: u32) -> Tally {
+        self.counted(index)
+            .copied()
+            .unwrap_or_else(|| Tally::of(&self.pcbs[index]))
+    }
+
+    #[inline]
+    fn tally(&mut self, index: u32) -> &mut Tally {
+        let pcb = &mut self.pcbs[index];
+        if !pcb.settings.has(setting::TALLIED) {
+            pcb.settings.set(setting::TALLIED, true);
+            self.asides[index as usize].tally = Tally::of(pcb);
+        }
+        &mut self.asides[index as usize].tally
+    }
+
+    /// Counts something that is rare.
+    pub(super) fn count(&mut self, index: u32, which: impl FnOnce(&mut Tally) -> &mut u32) {
+        let counter = which(self.tally(index));
+        *counter = counter.wrapping_add(1);
+    }
+
+    /// A segment with so many bytes has come.
+    #[inline]
+    pub(super) fn count_in(&mut self, now: Instant, index: u32, len: usize) {
+        let pcb = &self.pcbs[index];
+        if len == 0 && !pcb.settings.has(setting::TALLIED) {
+            return;
+        }
+        let segments = segments_of(len, pcb.rcv_mss);
+        let tally = self.tally(index);
+        tally.segments_in = tally.segments_in.wrapping_add(segments);
+        if len > 0 {
+            tally.data_segments_in = tally.data_segments_in.wrapping_add(segments);
+            tally.last_data_received = now;
+        }
+    }
+
+    /// A segment with so many bytes is on its way.
+    #[inline]
+    pub(super) fn count_out(&mut self, now: Instant, index: u32, len: usize) {
+        let pcb = &self.pcbs[index];
+        if len == 0 && !pcb.settings.has(setting::TALLIED) {
+            return;
+        }
+        let segments = segments_of(len, pcb.mss);
+        let is_tuned = pcb.settings.has(setting::TUNED);
+        let tally = self.tally(index);
+        tally.segments_out = tally.segments_out.wrapping_add(segments);
+        if len > 0 {
+            tally.data_segments_out = tally.data_segments_out.wrapping_add(segments);
+            if is_tuned {
+                self.pace(now, index, len);
+            }
+        }
+    }
+
+    /// So many bytes were sent again.
+    pub(super) fn count_retransmitted(&mut self, index: u32, len: u32) {
+        let tally = self.tally(index);
+        tally.bytes_retransmitted = tally.bytes_retransmitted.wrapping_add(len.into());
+    }
+
+    /// The first of a connection's segments is in flight.
+    #[inline]
+    pub(super) fn count_flight(&mut self, now: Instant, index: u32) {
+        let acked = self.pcbs[index].bytes_acked;
+        let tally = self.tally(index);
+        (tally.busy_since, tally.rate_since, tally.rate_from) = (now, now, acked);
+    }
+
+    /// Something was acknowledged: a sample of the delivery rate ends with a round trip, or with what is in flight.
+    #[inline]
+    pub(super) fn count_delivered(&mut self, now: Instant, index: u32) {
+        let pcb = &self.pcbs[index];
+        if !pcb.settings.has(setting::TALLIED) {
+            return;
+        }
+        let is_over = pcb.sent_head == toehold_shm::NONE;
+        let (acked, round_ns) = (pcb.bytes_acked, pcb.rtt.srtt_ns());
+        let tally = &mut self.asides[index as usize].tally;
+        let elapsed_ns = now.nanos_since(tally.rate_since).max(LEAST_SAMPLE_NS);
+        if !is_over && elapsed_ns < round_ns {
+            return;
+        }
+        let bytes = acked.wrapping_sub(tally.rate_from);
+        // A sample that lacked data to send says of the path no more than that it is as fast, at least.
+        let is_faster = bytes.saturating_mul(tally.rate_ns) >= tally.rate_bytes.saturating_mul(elapsed_ns);
+        if bytes > 0 && (!is_over || is_faster) {
+            (tally.rate_bytes, tally.rate_ns) = (bytes, elapsed_ns);
+            tally.rate_app_limited = is_over.into();
+        }
+        (tally.rate_since, tally.rate_from) = (now, acked);
+        if is_over {
+            tally.busy_ns += now.nanos_since(tally.busy_since);
+        }
+    }
+
+    /// A round of transmission is over: what holds back the connection from here on.
+    #[inline]
+    pub(super) fn count_limit(&mut self, now: Instant, index: u32) {
+        let pcb = &self.pcbs[index];
+        if !pcb.settings.has(setting::TALLIED) {
+            return;
+        }
+        let limit = limit_of(pcb) as u32;
+        let tally = &mut self.asides[index as usize].tally;
+        if tally.limit == limit {
+            return;
+        }
+        let elapsed_ns = now.nanos_since(tally.limited_since);
+        if tally.limit == Limit::Window as u32 {
+            tally.window_limited_ns += elapsed_ns;
+        } else if tally.limit == Limit::Buffer as u32 {
+            tally.buffer_limited_ns += elapsed_ns;
+        }
+        (tally.limit, tally.limited_since) = (limit, now);
+    }
+
+    /// The retransmission timer has run out; `first`: for the first time in this repair.
+    pub(super) fn count_timeout(&mut self, now: Instant, index: u32, first: bool) {
+        let tally = self.tally(index);
+        tally.timeouts = tally.timeouts.wrapping_add(1);
+        if first {
+            tally.timeout_since = now;
+        }
+    }
+
+    /// A repair is over.
+    pub(super) fn count_repaired(&mut self, now: Instant, index: u32) {
+        if self.pcbs[index].repair() != Repair::Loss {
+            return;
+        }
+        let tally = self.tally(index);
+        tally.timeout_recoveries = tally.timeout_recoveries.wrapping_add(1);
+        tally.timeout_ns += now.nanos_since(tally.timeout_since);
+    }
+
+    /// Until when a paced connection sends no data; `None`: it may now.
+    #[inline]
+    pub(super) fn paced_until(&self, now: Instant, index: u32) -> Option<Instant> {
+        let rate = self.tuning(index)?.pacing_rate;
+        let until = self.counted(index)?.paced_until;
+        (rate > 0 && until > now).then_some(until)
+    }
+
+    /// How many bytes of a chunk a paced connection sends at once: whole segments, and one at least.
+    #[inline]
+    pub(super) fn paced_chunk(&self, index: u32, chunk: u32) -> u32 {
+        let Some(Tuning { pacing_rate: 1.., .. }) = self.tuning(index) else {
+            return chunk;
+        };
+        let rate = self.asides[index as usize].tuning.pacing_rate;
+        let burst = u128::from(rate) * u128::from(PACED_BURST_NS) / u128::from(NS_PER_S);
+        let mss = u32::from(self.pcbs[index].mss).max(1);
+        let burst = u32::try_from(burst).unwrap_or(u32::MAX).max(mss);
+        chunk.min(burst - burst % mss)
+    }
+
+    /// So many bytes of a connection that may be paced have left.
+    fn pace(&mut self, now: Instant, index: u32, len: usize) {
+        let Aside { tally, tuning } = &mut self.asides[index as usize];
+        if tuning.pacing_rate == 0 {
+            return;
+        }
+        let span_ns = len as u128 * u128::from(NS_PER_S) / u128::from(tuning.pacing_rate);
+        let earliest = Instant(now.0.saturating_sub(PACED_CREDIT_NS));
+        let span_ns = u64::try_from(span_ns).unwrap_or(u64::MAX);
+        tally.paced_until = tally.paced_until.max(earliest).plus_nanos(span_ns);
+    }
+
+    /// The rate of a paced connection has changed: it does not wait for what the former one was.
+    pub(crate) fn forget_pace(&mut self, index: u32) {
+        if self.counted(index).is_some() {
+            self.asides[index as usize].tally.paced_until = Instant(0);
+        }
+        self.mark_ready(index);
+    }
+}
+
+/// Segments of at most `mss` bytes that a frame of so many stands for.
+#[inline]
+fn segments_of(len: usize, mss: u16) -> u32 {
+    match len <= usize::from(mss) {
+        true => 1,
+        false => len.div_ceil(usize::from(mss.max(1))) as u32,
+    }
+}
+
+fn limit_of(pcb: &Pcb) -> Limit {
+    if !matches!(pcb.state(), State::Established | State::CloseWait) {
+        return Limit::None;
+    }
+    let unsent = pcb.unsent();
+    if unsent == 0 {
+        return match pcb.has(flag::WRITER_WAITS) && pcb.outstanding() > 0 {
+            true => Limit::Buffer,
+            false => Limit::None,
+        };
+    }
+    let window = (pcb.snd_una + pcb.snd_wnd).after(pcb.snd_nxt);
+    let is_open = pcb.congestion.cwnd() > pcb.in_flight();
+    match is_open && window < unsent.min(pcb.mss.into()) {
+        true => Limit::Window,
+        false => Limit::None,
+    }
+}
