@@ -18,6 +18,7 @@
 //! leave it requests. It spins for a while after every frame and request if that has
 //! helped before, then sleeps at the link.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::Duration;
@@ -27,6 +28,7 @@ use toehold_stack::Instant;
 
 use crate::clock;
 use crate::placement::Placement;
+use crate::processes::Processes;
 use crate::shard::{Pulse, Shard, Subscription};
 use crate::shards::OneShard;
 use crate::wait::{Gone, Guard, Operation, ShardHandle, SpinBudget};
@@ -41,6 +43,14 @@ const VAIN: u32 = 4;
 
 /// Most periods between two looks, and before it takes a wait for one that lasts.
 const MOST_PERIODS: u32 = 8;
+
+/// How often a driver that rests looks whether the process that drives or sleeps at the link is stopped,
+/// while threads of other processes rely on it. With that, and with the time between looks of a driver
+/// that watches, a stopped process is noticed within 10 ms.
+const STOPPED_LOOK: Duration = Duration::from_millis(8);
+
+/// How long the driver goes on looking so often after it last saw such threads.
+const RELIANCE: Duration = Duration::from_secs(1);
 
 /// How long others may drive or sleep at the link without any sign of life before
 /// the driver looks after them: their process may be stopped.
@@ -58,6 +68,8 @@ pub(crate) enum Mode {
     Resting = 2,
     /// Sits at the link.
     Seated = 3,
+    /// Sleeps as in [`Mode::Resting`], but looks often whether a process is stopped.
+    Looking = 4,
 }
 
 impl Mode {
@@ -66,10 +78,19 @@ impl Mode {
             1 => Mode::Watching,
             2 => Mode::Resting,
             3 => Mode::Seated,
+            4 => Mode::Looking,
             _ => Mode::Absent,
         }
     }
+
+    /// Whether the driver sleeps until the program's threads that wait are done.
+    pub(crate) fn rests(self) -> bool {
+        matches!(self, Mode::Resting | Mode::Looking)
+    }
 }
+
+/// Processes from this number on are not known to be limited: a node has no more at once.
+const MOST_LIMITED: u16 = 1 << 13;
 
 /// What programs and the driver tell each other without the lease.
 #[derive(Debug, Clone)]
@@ -85,9 +106,11 @@ const PLACEMENT: usize = 1;
 const PEERS: usize = 2;
 /// Counts the calls that began to wait.
 const TURNS: usize = 3;
+/// A bit for each process: its processor time is limited ([`crate::quota`]).
+const LIMITED: usize = 4;
 
 impl Signals {
-    const WORDS: usize = 4;
+    const WORDS: usize = LIMITED + (MOST_LIMITED as usize).div_ceil(32);
 
     pub(crate) fn bytes_needed() -> usize {
         Words::bytes_needed(Self::WORDS)
@@ -137,6 +160,21 @@ impl Signals {
         self.words.word(TURNS).load(Relaxed)
     }
 
+    /// Whether the processor time of a process is limited.
+    #[inline]
+    pub(crate) fn is_limited(&self, process: u16) -> bool {
+        let word = self.words.get(LIMITED + usize::from(process / 32));
+        word.is_some_and(|word| word.load(Relaxed) >> (process % 32) & 1 != 0)
+    }
+
+    pub(crate) fn set_limited(&self, process: u16, limited: bool) {
+        if self.is_limited(process) != limited
+            && let Some(word) = self.words.get(LIMITED + usize::from(process / 32))
+        {
+            word.fetch_xor(1 << (process % 32), Relaxed);
+        }
+    }
+
     #[inline]
     pub(crate) fn placement(&self) -> Placement {
         match self.words.word(PLACEMENT).load(Relaxed) {
@@ -160,7 +198,8 @@ impl Signals {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Plan {
     Watch,
-    Rest,
+    /// So long at most.
+    Rest(Duration),
     /// At the link, until then.
     Sit(Option<Instant>),
 }
@@ -170,19 +209,23 @@ enum Plan {
 struct Seen {
     pulse: Option<Pulse>,
     since: Instant,
+    /// When threads of one process last relied on another one's.
+    relied: Option<Instant>,
 }
 
 /// The engine's end of a shard: what its driver sleeps on, and what ends it.
 pub(crate) struct Driver {
     shard: OneShard,
+    processes: Arc<Processes>,
     stop: AtomicBool,
     spin: SpinBudget,
 }
 
 impl Driver {
-    pub(crate) fn new(shard: OneShard) -> Driver {
+    pub(crate) fn new(shard: OneShard, processes: Arc<Processes>) -> Driver {
         Driver {
             shard,
+            processes,
             stop: AtomicBool::new(false),
             spin: SpinBudget::new(),
         }
@@ -225,8 +268,9 @@ impl Driver {
                     plan = Plan::Watch;
                     continue;
                 }
-                (Placement::Inline, _) => None,
-                (_, Plan::Rest) => Some(clock::now() + PATIENCE),
+                (Placement::Inline, _) if seen.relied.is_none() => Some(clock::now() + PATIENCE),
+                (Placement::Inline, _) => Some(clock::now() + STOPPED_LOOK),
+                (_, Plan::Rest(longest)) => Some(clock::now() + longest),
                 (_, Plan::Watch) => Some(clock::now() + PERIOD * periods(vain)),
                 (_, Plan::Sit(until)) => until,
             };
@@ -247,7 +291,7 @@ impl Driver {
     fn plan(&self, seen: &mut Seen, vain: &mut u32) -> Result<Plan, Gone> {
         let mut shard = self.shard.lease.lock()?;
         shard.tick();
-        self.relieve_stopped(&mut shard, seen);
+        self.relieve_stopped(&mut shard, seen)?;
         if shard.waiting.seats.mode() == Mode::Seated {
             shard.disarm();
         }
@@ -257,8 +301,13 @@ impl Driver {
         if !adaptive || self.shard.signals.take_mark() || shard.waiting.seats.driver().is_some() {
             Ok(Plan::Watch)
         } else if as_before && periods(*vain) == MOST_PERIODS {
-            shard.waiting.seats.set_mode(Mode::Resting);
-            Ok(Plan::Rest)
+            let is_relied = seen.relied.is_some();
+            let (mode, longest) = match is_relied {
+                true => (Mode::Looking, STOPPED_LOOK),
+                false => (Mode::Resting, PATIENCE),
+            };
+            shard.waiting.seats.set_mode(mode);
+            Ok(Plan::Rest(longest))
         } else if shard.waiting.seats.waiting_call().is_some() {
             *vain = vain.saturating_add(VAIN);
             Ok(Plan::Watch)
@@ -267,17 +316,39 @@ impl Driver {
         }
     }
 
-    /// Takes somebody else from its seat who has not moved for too long.
-    fn relieve_stopped(&self, shard: &mut Guard<'_>, seen: &mut Seen) {
+    /// Takes a process from its seat that has not moved for too long, or that is stopped while threads
+    /// of others rely on it.
+    fn relieve_stopped(&self, shard: &mut Guard<'_>, seen: &mut Seen) -> Result<(), Gone> {
         let pulse = shard.waiting.seats.pulse();
-        let waits = shard.waiting.seats.waiting_call().is_some();
-        if !waits || seen.pulse != Some(pulse) {
+        let process = shard.waiting.seats.seated_process();
+        let relies = process.is_some_and(|process| shard.waiting.seats.relies_on(process));
+        if relies {
+            seen.relied = Some(shard.now);
+        } else if seen
+            .relied
+            .is_some_and(|relied| shard.now.nanos_since(relied) >= RELIANCE.as_nanos() as u64)
+        {
+            seen.relied = None;
+        }
+        if process.is_none() || seen.pulse != Some(pulse) {
             seen.pulse = Some(pulse);
             seen.since = shard.now;
-        } else if shard.now.nanos_since(seen.since) >= PATIENCE.as_nanos() as u64 {
+            return Ok(());
+        }
+        if let Some(process) = process.filter(|_| relies) {
+            let is_halted = LeaseGuard::unlocked(shard, || self.processes.is_halted(process))?;
+            shard.tick();
+            if is_halted && shard.waiting.seats.pulse() == pulse {
+                self.shard.unseat(shard, process);
+                seen.pulse = None;
+                return Ok(());
+            }
+        }
+        if shard.now.nanos_since(seen.since) >= PATIENCE.as_nanos() as u64 {
             self.shard.relieve(shard, pulse);
             seen.since = shard.now;
         }
+        Ok(())
     }
 
     /// Rounds until there is nothing to do.
@@ -392,6 +463,16 @@ impl ShardHandle {
         shard.waiting.seats.set_mode(Mode::Watching);
         shard.disarm();
         self.bells.driver.ring();
+    }
+
+    /// A thread waits that leaves it to the engine to drive, and nobody does.
+    #[cold]
+    pub(crate) fn call_driver(&self, shard: &mut Guard<'_>) {
+        let seats = &shard.waiting.seats;
+        let is_driven = seats.driver().is_some() || seats.sleeper().is_some();
+        if !is_driven && !matches!(seats.mode(), Mode::Seated | Mode::Absent) {
+            self.rouse_driver(shard);
+        }
     }
 
     /// The last of the program's threads that waited is done.

@@ -22,6 +22,7 @@
 //! | `kernel` | the kernel's stack beside the node's, over a TAP device |
 //! | `config`, `settings` | what a node is told when it is made: by a program, by a command |
 //! | `placement` | who runs the node's stack |
+//! | `processes`, `quota` | the node's processes as the system sees them, and which have little processor time |
 //! | `fabric` | where nodes find one another: names, addresses, records |
 //! | `control` | what an engine process and those who reach it say to one another |
 //! | `engine` | the engine process |
@@ -54,6 +55,8 @@ mod memory;
 mod ownership;
 mod placement;
 mod probe;
+mod processes;
+mod quota;
 pub mod run;
 mod seen;
 pub mod settings;

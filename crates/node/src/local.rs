@@ -222,7 +222,7 @@ pub(crate) fn no_descriptors(errno: Errno) -> NodeError {
 }
 
 pub(crate) fn start_driver(shard: OneShard) -> Result<(Arc<Driver>, JoinHandle<()>), NodeError> {
-    let driver = Arc::new(Driver::new(shard));
+    let driver = Arc::new(Driver::new(shard, Arc::default()));
     let thread = std::thread::Builder::new().name("toehold-driver".into());
     let running = Arc::clone(&driver);
     let thread = thread.spawn(move || {

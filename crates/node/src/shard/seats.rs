@@ -195,6 +195,32 @@ impl Seats {
         })
     }
 
+    /// The process that drives or sleeps at the link.
+    pub(crate) fn seated_process(&self) -> Option<u16> {
+        self.driver_process().or_else(|| {
+            let (slot, _) = self.sleeper()?;
+            self.waiters.get(slot).map(|waiter| waiter.process)
+        })
+    }
+
+    /// Whether threads of other programs rest that rely on a process.
+    pub(crate) fn relies_on(&self, process: u16) -> bool {
+        let own = [process, Lease::ENGINE];
+        let mut waiters = self.waiters.iter_live();
+        process != Lease::ENGINE
+            && waiters.any(|(_, waiter)| waiter.home == self.index && !own.contains(&waiter.process))
+    }
+
+    /// The first of the parked threads that is not of a process.
+    pub(crate) fn parked_beside(&self, process: u16) -> Option<u32> {
+        let is_other = |slot: &u32| {
+            self.waiters
+                .get(*slot)
+                .is_some_and(|waiter| waiter.process != process)
+        };
+        self.parked().find(is_other)
+    }
+
     /// Whether the same call waits as when this was last asked.
     pub(crate) fn waits_as_before(&mut self) -> bool {
         let waiting = self.waiting_call().unwrap_or(0);

@@ -75,7 +75,7 @@ impl ShardHandle {
 
     /// Takes the lease if nobody has it, and serves what is left; else whoever has it will.
     fn enter_or_request(&self) -> Result<Option<Guard<'_>>, Gone> {
-        self.signals.mark();
+        self.announce();
         match self.lease.try_lock_or_request()? {
             Some(shard) => self.entered(shard).map(Some),
             None => Ok(None),

@@ -156,7 +156,7 @@ impl ShardHandle {
     /// If there is nothing left to call.
     #[inline]
     pub fn enter(&self) -> Result<Guard<'_>, Gone> {
-        self.signals.mark();
+        self.announce();
         let shard = self.lease.lock()?;
         self.entered(shard)
     }
@@ -164,11 +164,33 @@ impl ShardHandle {
     /// The same, if nobody has the lease.
     #[inline]
     pub fn try_enter(&self) -> Result<Option<Guard<'_>>, Gone> {
-        self.signals.mark();
+        self.announce();
         match self.lease.try_lock() {
             Some(shard) => self.entered(shard).map(Some),
             None => Ok(None),
         }
+    }
+
+    /// A call of this process is about to take the lease.
+    #[inline]
+    pub(crate) fn announce(&self) {
+        if self.is_limited() {
+            begin_turn();
+        } else {
+            self.signals.mark();
+        }
+    }
+
+    /// Whether the processor time of this process is limited, so that the engine had better drive.
+    #[inline]
+    pub(crate) fn is_limited(&self) -> bool {
+        self.signals.is_limited(self.process()) && self.signals.placement() == Placement::Adaptive
+    }
+
+    /// Whether threads of this process drive while they wait.
+    #[inline]
+    pub(crate) fn may_drive_inline(&self) -> bool {
+        self.signals.placement() != Placement::Engine && !self.is_limited()
     }
 
     #[inline]
@@ -265,7 +287,7 @@ impl ShardHandle {
     /// Whether threads that wait for this operation drive.
     #[inline]
     fn drives<O: Operation>(&self) -> bool {
-        O::IS_DRIVER || self.signals.placement() != Placement::Engine
+        O::IS_DRIVER || self.may_drive_inline()
     }
 
     /// Rounds until the operation is done, as long as this call is the driver.
@@ -489,6 +511,13 @@ impl ShardHandle {
             }
         }
     }
+}
+
+/// Of a process whose processor time is limited: the kernel takes the processor from it here, if its time is
+/// over, and not a moment later, when it has the lease.
+#[cold]
+fn begin_turn() {
+    std::thread::yield_now();
 }
 
 fn is_over(now: Instant, deadline: Option<Instant>) -> bool {

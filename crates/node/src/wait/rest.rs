@@ -90,6 +90,10 @@ impl ShardHandle {
             shard.waiting.seats.clear_driver();
         }
         shard.check_sleeper();
+        let is_limited = self.is_limited();
+        if is_limited {
+            self.call_driver(shard);
+        }
         let subscription = operation.subscription();
         let Some(slot) = shard.waiting.seats.take_slot(self.process(), ticket) else {
             LeaseGuard::unlocked(shard, std::thread::yield_now)?;
@@ -99,7 +103,7 @@ impl ShardHandle {
             let beside = operation.beside();
             self.parking.begin(slot, Self::rest_without_seat(beside));
             shard.waiting.seats.park(slot);
-            let budget_ns = spin.get();
+            let budget_ns = if is_limited { 0 } else { spin.get() };
             let mut in_time = false;
             LeaseGuard::unlocked(shard, || {
                 in_time = spin
@@ -172,6 +176,13 @@ impl ShardHandle {
     ) -> Result<(), Gone> {
         self.parking.begin(slot, Self::rest_without_seat(beside));
         shard.waiting.seats.park(slot);
+        let seated = shard.waiting.seats.seated_process();
+        if shard.waiting.seats.mode() == Mode::Resting
+            && seated.is_some_and(|seated| seated != self.process())
+        {
+            // The driver is to look from now on whether that process is stopped.
+            self.rouse_driver(shard);
+        }
         loop {
             let pulse = shard.waiting.seats.pulse();
             LeaseGuard::unlocked(shard, || self.park_for_a_slice(slot, until, beside))??;
@@ -207,6 +218,19 @@ impl ShardHandle {
         }
         // Otherwise somebody was woken to drive, and did not come.
         true
+    }
+
+    /// Takes a process that is stopped from its seat, for another one to take. When it goes on, it
+    /// finds out.
+    #[cold]
+    pub(crate) fn unseat(&self, shard: &mut Guard<'_>, stopped: u16) {
+        shard.waiting.seats.clear_driver();
+        shard.waiting.seats.clear_sleeper();
+        shard.disarm();
+        shard.poll_once(None);
+        if let Some(parked) = shard.waiting.seats.parked_beside(stopped) {
+            shard.waiting.notify(parked, shard.wakes.all());
+        }
     }
 
     /// Sleeps on a word of memory, for a slice of time if the engine is another process:
@@ -256,7 +280,7 @@ impl ShardHandle {
         if shard.waiting.seats.driver().is_none() {
             if shard.waiting.seats.somebody_rests() {
                 self.hand_over(shard);
-            } else if shard.waiting.seats.mode() == Mode::Resting {
+            } else if shard.waiting.seats.mode().rests() {
                 self.rouse_driver(shard);
             }
         }

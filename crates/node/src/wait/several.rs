@@ -22,7 +22,6 @@ use super::beside::sleep_on_many;
 use super::{Beside, Gone, Guard, ShardHandle, SpinBudget, is_over};
 use crate::attachment::Attachment;
 use crate::driver::Mode;
-use crate::placement::Placement;
 use crate::shard::{Pulse, Shard, Subscription};
 use crate::shards::Shards;
 use crate::{clock, interrupts};
@@ -273,7 +272,7 @@ impl<'a> Place<'a> {
     /// elsewhere only if nobody does, who would be the one to get something soon.
     fn take(handle: &'a ShardHandle, index: u8, is_home: bool) -> Result<Place<'a>, Gone> {
         let mut shard = handle.enter()?;
-        let drives = handle.signals.placement() != Placement::Engine;
+        let drives = handle.may_drive_inline();
         let ticket = handle.take_wheel(&mut shard, drives && is_home);
         Ok(Place {
             index,
@@ -287,7 +286,7 @@ impl<'a> Place<'a> {
     }
 
     fn drives(&self) -> bool {
-        self.handle.signals.placement() != Placement::Engine
+        self.handle.may_drive_inline()
     }
 
     fn lock(&self) -> Result<Guard<'a>, Gone> {

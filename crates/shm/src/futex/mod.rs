@@ -39,4 +39,8 @@ pub(crate) trait Futex {
     fn wait(&self, expected: u32, until_ns: Option<u64>) -> Waited;
     /// Wakes those who have slept longest, `threads` of them at most. How many.
     fn wake(&self, threads: u32) -> usize;
+    /// Asks for a look at the process that keeps this thread waiting.
+    fn plead(&self) {}
+    /// Stops this process, which is number `me` of its node, if the engine has asked for that.
+    fn halt(&self, _me: u32) {}
 }

@@ -5,17 +5,66 @@ use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::Arc;
 
-use super::Revoked;
 use super::protocol::{HOLDER, Side, is_closed, is_wanted};
+use super::{Revoked, stopped};
 use crate::carve::{Carver, OutOfMemory};
-use crate::futex::{Waited, now_ns};
+use crate::futex::{ALL, Futex, Waited, now_ns};
 use crate::words::Words;
 
 /// Words of a lease: all on one cache line, since whoever looks at one of them
 /// has just looked at the other, or is about to.
 const STATE: usize = 0;
 const EPOCH: usize = 1;
-const LEN: usize = 2;
+/// What tells the thread that holds the lease from others of its process: the lower half of its
+/// thread pointer.
+const THREAD: usize = 2;
+/// [`ticket`] of the process that is to stop once it has let go.
+const STOPS_FOR: usize = 3;
+/// Counts the threads that have waited in vain, see [`Lease::await_plea`].
+const PLEAS: usize = 4;
+const LEN: usize = 5;
+
+/// Says in [`STOPS_FOR`] which process is meant: no number that memory holds by chance.
+fn ticket(process: u32) -> u32 {
+    process.wrapping_mul(0x9e37_79b1) ^ 0x5f0b_51a7
+}
+
+/// The words, as the protocol of the first one sees them.
+#[derive(Clone)]
+struct State(Words);
+
+impl Futex for State {
+    #[inline]
+    fn word(&self) -> &AtomicU32 {
+        self.0.word(STATE)
+    }
+
+    fn wait(&self, expected: u32, until_ns: Option<u64>) -> Waited {
+        self.word().wait(expected, until_ns)
+    }
+
+    fn wake(&self, threads: u32) -> usize {
+        self.word().wake(threads)
+    }
+
+    #[cold]
+    fn plead(&self) {
+        let pleas = self.0.word(PLEAS);
+        pleas.fetch_add(1, Release);
+        pleas.wake(1);
+    }
+
+    #[cold]
+    fn halt(&self, me: u32) {
+        let asked = self
+            .0
+            .word(STOPS_FOR)
+            .compare_exchange(ticket(me), 0, Relaxed, Relaxed);
+        if asked.is_ok() {
+            stopped::stop_here();
+        }
+    }
+}
 
 /// A lock between threads of several processes, of which some may die.
 ///
@@ -39,7 +88,7 @@ const LEN: usize = 2;
 /// ```
 #[derive(Clone)]
 pub struct Lease {
-    words: Words,
+    words: State,
     me: u32,
     vigil: Option<Vigil>,
 }
@@ -58,7 +107,7 @@ impl Lease {
 
     fn carve(carver: &mut Carver) -> Result<Self, OutOfMemory> {
         Ok(Self {
-            words: carver.words(LEN)?,
+            words: State(carver.words(LEN)?),
             me: u32::from(Self::ENGINE),
             vigil: None,
         })
@@ -161,7 +210,7 @@ impl Lease {
     /// How often the lease was seized. Does not change while this process has it.
     #[inline]
     pub fn epoch(&self) -> u32 {
-        self.words.word(EPOCH).load(Acquire)
+        self.words.0.word(EPOCH).load(Acquire)
     }
 
     /// Takes the lease from a process that is dead, and begins an epoch. False: it
@@ -174,7 +223,7 @@ impl Lease {
     pub fn seize(&self, dead: u16) -> bool {
         let seized = self.side().seize(u32::from(dead));
         if seized {
-            self.words.word(EPOCH).fetch_add(1, Release);
+            self.words.0.word(EPOCH).fetch_add(1, Release);
         }
         seized
     }
@@ -184,6 +233,72 @@ impl Lease {
     /// to be roused after this.
     pub fn close(&self) {
         self.side().close();
+    }
+
+    /// Notes which thread of this process holds the lease: only that one need go on for a moment if
+    /// the process is stopped.
+    #[inline]
+    pub(super) fn note_thread(&self) {
+        let thread = stopped::thread_pointer() as u32;
+        self.words.0.word(THREAD).store(thread, Relaxed);
+    }
+
+    /// Whether the holder is to stop once it has let go.
+    #[cfg(test)]
+    pub(super) fn stops(&self) -> bool {
+        self.state().load(Relaxed) & super::protocol::STOPS != 0
+    }
+
+    /// How often threads have waited for the lease in vain, for [`Lease::await_plea`].
+    pub fn pleas(&self) -> u32 {
+        self.words.0.word(PLEAS).load(Acquire)
+    }
+
+    /// Sleeps until [`Lease::pleas`] is not `seen` any more: a thread has waited for the lease for
+    /// milliseconds, and the holder may be stopped. May return early.
+    pub fn await_plea(&self, seen: u32) {
+        self.words.0.word(PLEAS).wait(seen, None);
+    }
+
+    /// Ends [`Lease::await_plea`].
+    pub fn end_pleas(&self) {
+        let pleas = self.words.0.word(PLEAS);
+        pleas.fetch_add(1, Release);
+        pleas.wake(ALL);
+    }
+
+    /// Makes a process let go of the lease that holds it while it is stopped by a signal, such as
+    /// SIGSTOP or the terminal's Ctrl-Z. The thread with the lease runs until it has let go; then the
+    /// process is stopped as before. `pid` is the system's number of the process.
+    ///
+    /// The thread is run by `ptrace(2)`, so that neither the other threads nor the parent notice. Where
+    /// the system forbids that, the process gets SIGCONT and stops itself by SIGSTOP, of which its
+    /// parent hears.
+    ///
+    /// # Errors
+    ///
+    /// If the process cannot be made to let go: a debugger has it, or it is not this user's.
+    #[cfg(not(miri))]
+    pub fn release_stopped(&self, process: u16, pid: u32) -> Result<(), rustix::io::Errno> {
+        let process = u32::from(process);
+        let thread = self.words.0.word(THREAD).load(Relaxed);
+        self.words.0.word(STOPS_FOR).store(ticket(process), Release);
+        let ask = || self.side().ask_to_stop(process);
+        let is_held = || self.state().load(Relaxed) & HOLDER == process;
+        let released = stopped::release(pid, thread, ask, is_held);
+        if released.is_err() {
+            self.words.0.word(STOPS_FOR).store(0, Release);
+        }
+        released
+    }
+
+    /// [`Lease::release_stopped`] where the system forbids `ptrace(2)`.
+    #[cfg(all(test, not(miri)))]
+    pub(super) fn release_stopped_by_signals(&self, process: u16, pid: u32) -> Result<(), rustix::io::Errno> {
+        let process = u32::from(process);
+        self.words.0.word(STOPS_FOR).store(ticket(process), Release);
+        let is_held = || self.state().load(Relaxed) & HOLDER == process;
+        stopped::run_all(pid as i32, &|| self.side().ask_to_stop(process), &is_held)
     }
 
     /// Takes the lease if it is free, and otherwise tells whoever has it that a request was
@@ -212,16 +327,16 @@ impl Lease {
     }
 
     #[inline]
-    fn side(&self) -> Side<'_, AtomicU32> {
+    fn side(&self) -> Side<'_, State> {
         Side {
-            futex: self.state(),
+            futex: &self.words,
             me: self.me,
         }
     }
 
     #[inline]
     pub(super) fn state(&self) -> &AtomicU32 {
-        self.words.word(STATE)
+        self.words.word()
     }
 }
 

@@ -214,6 +214,7 @@ impl<T, F: Farewell<T>> Leased<T, F> {
             // Somebody has broken the lease's word; the one who has the value lets go.
             Err(Revoked)
         } else {
+            self.lease.note_thread();
             Ok(())
         }
     }

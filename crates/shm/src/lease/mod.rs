@@ -12,6 +12,8 @@ mod leased;
 #[cfg(not(loom))]
 mod leaving;
 mod protocol;
+#[cfg(not(loom))]
+mod stopped;
 
 #[cfg(not(loom))]
 pub use handle::{Lease, Vigil};

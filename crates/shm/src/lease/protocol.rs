@@ -36,6 +36,8 @@ use crate::futex::{ALL, Futex, Waited};
 const FREE: u32 = 0;
 /// The bits of the holder's number; 0 if there is none.
 pub(super) const HOLDER: u32 = 0x7fff;
+/// The holder's process was stopped, and goes on only to let go: it stops itself after that.
+pub(super) const STOPS: u32 = 1 << 26;
 /// A request was left for the holder.
 const REQUESTED: u32 = 1 << 27;
 /// Nobody gets the lease any more.
@@ -70,6 +72,11 @@ const SELFISH_NS: u64 = 500_000;
 /// Waits without such offers after one that took so long.
 #[cfg(not(loom))]
 const REFUSED: u32 = 1 << 10;
+
+/// A thread that has slept for so long in vain asks the engine to look at the holder, whose process may
+/// be stopped ([`Futex::plead`]). The holder lets go within microseconds unless it lacks a processor.
+#[cfg(not(loom))]
+const PLEA_NS: u64 = 3_000_000;
 
 /// A sleeper looks by itself as often as this, in case somebody died with the
 /// wake-up it should have passed on.
@@ -108,6 +115,7 @@ impl<F: Futex> Side<'_, F> {
         mut right: Right,
         mut goes_on: impl FnMut(Waited) -> bool,
     ) -> Result<bool, Revoked> {
+        let mut is_first = true;
         loop {
             for tried in 0..TRIES + YIELDS {
                 if self.take(right)? {
@@ -123,9 +131,13 @@ impl<F: Futex> Side<'_, F> {
             let Some(word) = self.announce_sleep(right) else {
                 continue;
             };
-            let waited = self.futex.wait(word, slice());
+            let waited = self.futex.wait(word, slice(is_first));
+            is_first = false;
             if waited != Waited::Different {
                 right = Right::Sleeper;
+            }
+            if waited == Waited::TimedOut {
+                self.futex.plead();
             }
             if !goes_on(waited) {
                 return self.give_up(right);
@@ -211,6 +223,7 @@ impl<F: Futex> Side<'_, F> {
         if found & SLEEPERS != 0 {
             self.futex.wake(1);
         }
+        self.stop_if_asked(found);
         if is_closed(found) { Err(Revoked) } else { Ok(found) }
     }
 
@@ -269,6 +282,7 @@ impl<F: Futex> Side<'_, F> {
                     continue;
                 }
             };
+            self.stop_if_asked(found);
             return if is_closed(found) { Err(Revoked) } else { Ok(true) };
         }
         Err(Revoked)
@@ -334,6 +348,7 @@ impl<F: Futex> Side<'_, F> {
             // go to sleep after all and looks again right now.
             right = Right::Giver;
         }
+        self.stop_if_asked(found);
         self.acquire_contended(right, goes_on)
     }
 
@@ -363,6 +378,28 @@ impl<F: Futex> Side<'_, F> {
         seized
     }
 
+    /// Has the process that holds the lease stop once it has let go. `false`: another one holds it.
+    #[cold]
+    pub(crate) fn ask_to_stop(&self, holder: u32) -> bool {
+        let word = self.futex.word();
+        let mut found = word.load(Relaxed);
+        while holder != 0 && found & HOLDER == holder {
+            match word.compare_exchange(found, found | STOPS, AcqRel, Relaxed) {
+                Ok(_) => return true,
+                Err(other) => found = other,
+            }
+        }
+        false
+    }
+
+    /// Stops this process if the word, as it was before this process let go, says so.
+    #[inline]
+    fn stop_if_asked(&self, found: u32) {
+        if found & STOPS != 0 {
+            self.futex.halt(self.me);
+        }
+    }
+
     /// Nobody gets the lease any more. Whoever lets go of it after this learns of it
     /// from [`Side::release`], and whatever was done with the lease before is visible
     /// to this thread after it: one that went to rest, for instance.
@@ -386,7 +423,7 @@ pub(super) enum Right {
 
 #[inline]
 pub(super) fn is_wanted(word: u32) -> bool {
-    word & (WANTED | SLEEPERS | REQUESTED) != 0
+    word & (WANTED | SLEEPERS | REQUESTED | STOPS) != 0
 }
 
 #[inline]
@@ -427,12 +464,13 @@ fn offer() -> bool {
 }
 
 #[cfg(not(loom))]
-fn slice() -> Option<u64> {
-    Some(crate::futex::now_ns() + SLICE_NS)
+fn slice(is_first: bool) -> Option<u64> {
+    let ns = if is_first { PLEA_NS } else { SLICE_NS };
+    Some(crate::futex::now_ns() + ns)
 }
 
 #[cfg(loom)]
-fn slice() -> Option<u64> {
+fn slice(_: bool) -> Option<u64> {
     None
 }
 

@@ -23,6 +23,7 @@ use toehold_stack::Config;
 
 use super::connections::Connections;
 use super::ends::{Gone, Lent};
+use super::guard::Guard;
 use super::relay::{Forward, Messenger, Relays};
 use crate::attached::{Description, Descriptors};
 use crate::clock;
@@ -35,6 +36,7 @@ use crate::kernel::Device;
 use crate::local::{no_descriptors, random, shards_of, stack_config};
 use crate::lookout::rouse_all;
 use crate::memory::{Layout, Marks};
+use crate::processes::Processes;
 use crate::shard::{Bells, Leaving, NodeLink, Resters, Shard, Wakes};
 use crate::shards::{OneShard, Shards};
 use crate::wait::{Ears, ShardHandle};
@@ -60,6 +62,7 @@ pub(super) struct Life {
     closes_at: Arc<AtomicU64>,
     pub(super) shards: Arc<Shards>,
     drivers: Vec<(Arc<Driver>, Option<JoinHandle<()>>)>,
+    guards: Vec<(Arc<Guard>, JoinHandle<()>)>,
     fabric: Arc<Connections>,
     connecting: Option<JoinHandle<()>>,
     relays: Relays,
@@ -92,7 +95,11 @@ struct Part {
 impl Life {
     /// Takes the node's place in its fabric, and makes its memory and threads, which
     /// say so when they end.
-    pub(super) fn begin(config: &NodeConfig, alarm: &Sender<()>) -> Result<Life, NodeError> {
+    pub(super) fn begin(
+        config: &NodeConfig,
+        alarm: &Sender<()>,
+        processes: &Arc<Processes>,
+    ) -> Result<Life, NodeError> {
         let settings = mesh_settings(config)?;
         let stack = stack_config(config, settings.port_config().capabilities())?;
         let life = random()?;
@@ -132,10 +139,14 @@ impl Life {
         let events = fabric.events().map_err(NodeError::Descriptors)?;
         let connections = Arc::clone(&fabric);
         let connecting = start("toehold-fabric", alarm, move || connections.run(&events))?;
-        let mut drivers = Vec::new();
+        let (mut drivers, mut guards) = (Vec::new(), Vec::new());
         for index in 0..ways.count() {
             let shards = Arc::clone(&ways);
-            let driver = Arc::new(Driver::new(OneShard { shards, index }));
+            let shard = OneShard { shards, index };
+            let guard = Arc::new(Guard::new(shard.clone(), Arc::clone(processes)));
+            let guarding = Arc::clone(&guard);
+            guards.push((guard, start("toehold-guard", alarm, move || guarding.run())?));
+            let driver = Arc::new(Driver::new(shard, Arc::clone(processes)));
             let running = Arc::clone(&driver);
             let driving = start("toehold-driver", alarm, move || {
                 // If the shard is gone there is nothing to drive.
@@ -158,6 +169,7 @@ impl Life {
             closes_at,
             shards: ways,
             drivers,
+            guards,
             fabric,
             connecting: Some(connecting),
             relays,
@@ -220,6 +232,13 @@ impl Life {
     /// one at a time.
     pub(super) fn players(&self) -> Vec<Player> {
         self.parts.iter().map(|part| part.player.clone()).collect()
+    }
+
+    /// Notes whether the processor time of a process is limited.
+    pub(super) fn set_limited(&self, process: u16, limited: bool) {
+        for (_, shard) in self.shards.iter() {
+            shard.signals.set_limited(process, limited);
+        }
     }
 
     /// Changes who drives.
@@ -364,6 +383,7 @@ impl Life {
             .iter()
             .any(|(_, shard)| shard.lease.lease().is_closed())
             || self.drivers.iter().any(|(_, driving)| ended(driving))
+            || self.guards.iter().any(|(_, guarding)| guarding.is_finished())
             || ended(&self.connecting)
             || self.relays.are_over()
             || self.inlets.iter().any(|(_, carrying)| carrying.is_finished())
@@ -375,12 +395,14 @@ impl Life {
         self.close();
         self.rouse_all();
         self.drivers.iter().for_each(|(driver, _)| driver.stop());
+        self.guards.iter().for_each(|(guard, _)| guard.stop());
         self.fabric.stop();
         self.relays.end();
         self.inlets.iter().for_each(|(stop, _)| stop.ring());
         self.inlets.drain(..).for_each(|(_, carrying)| join(carrying));
         let driving = self.drivers.iter_mut().filter_map(|(_, driving)| driving.take());
         driving.for_each(join);
+        self.guards.drain(..).for_each(|(_, guarding)| join(guarding));
         self.connecting.take().into_iter().for_each(join);
     }
 

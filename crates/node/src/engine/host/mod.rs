@@ -2,6 +2,7 @@
 
 mod connections;
 mod ends;
+mod guard;
 mod life;
 mod look;
 mod recording;
@@ -37,6 +38,8 @@ use crate::fabric::Place;
 use crate::kernel::Device;
 use crate::local::no_descriptors;
 use crate::placement::Placement;
+use crate::processes::Processes;
+use crate::quota;
 use crate::settings::NodeSettings;
 use crate::why::Reason;
 
@@ -67,6 +70,10 @@ struct State {
     /// How often the stack was mended.
     mends: u64,
     processes: BTreeMap<u16, Process>,
+    /// The same as the threads of a life see them.
+    known: Arc<Processes>,
+    /// The process whose quota was looked at last.
+    looked_at: u16,
     ends: Ends,
     /// What the threads of a life say that they have ended with.
     alarm: Sender<()>,
@@ -106,7 +113,8 @@ impl StackHost {
     }
 
     fn begin(config: NodeConfig, alarm: Sender<()>) -> Result<StackHost, NodeError> {
-        let life = Life::begin(&config, &alarm)?;
+        let known = Arc::default();
+        let life = Life::begin(&config, &alarm, &known)?;
         let placement = config.placement;
         let ends = Ends::new().map_err(no_descriptors)?;
         let events = ends.events().try_clone_to_owned();
@@ -119,6 +127,8 @@ impl StackHost {
                 resets: 0,
                 mends: 0,
                 processes: BTreeMap::new(),
+                known,
+                looked_at: 0,
                 ends,
                 alarm,
                 placement,
@@ -131,6 +141,7 @@ impl StackHost {
 
     /// Looks whether the life is lost, and begins another one if it is.
     fn examine(&self, vitals: &mut Vitals) {
+        self.look_at_next();
         let mut state = self.lock();
         let current = state.resets;
         let processes = state.processes.iter();
@@ -142,6 +153,28 @@ impl StackHost {
             None | Some(Finding::Well) => {}
             Some(Finding::Lost) => state.reset(&self.config),
             Some(Finding::Stuck) => give_up("a thread does not come back"),
+        }
+    }
+
+    /// Looks whether the processor time of one of the processes has become limited, or is not any more:
+    /// of another one each time.
+    fn look_at_next(&self) {
+        let next = {
+            let mut state = self.lock();
+            let next = state.known.after(state.looked_at);
+            state.looked_at = next.map_or(0, |(process, _)| process);
+            next
+        };
+        if let Some((process, pid)) = next {
+            let limited = is_limited(pid);
+            let state = self.lock();
+            if let Some(life) = state
+                .life
+                .as_ref()
+                .filter(|_| state.known.pid(process) == Some(pid))
+            {
+                life.set_limited(process, limited);
+            }
         }
     }
 
@@ -157,6 +190,12 @@ impl StackHost {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether groups limit the processor time of a process that do not limit the engine's.
+fn is_limited(pid: u32) -> bool {
+    let limiting = quota::limiting(pid);
+    !limiting.is_empty() && !limiting.is_subset(&quota::limiting(std::process::id()))
 }
 
 /// Looks every now and then, and whenever a thread of a life has ended, how the life
@@ -187,6 +226,10 @@ impl State {
             pid: client.pid,
         };
         self.processes.insert(number, joined);
+        self.known.insert(number, client.pid);
+        if let Some(life) = &self.life {
+            life.set_limited(number, is_limited(client.pid));
+        }
         Ok(number)
     }
 
@@ -209,7 +252,7 @@ impl State {
         self.resets += 1;
         let config = config.clone().placement(self.placement);
         // If there is nothing to begin with, whoever attaches is told so.
-        self.life = Life::begin(&config, &self.alarm).ok();
+        self.life = Life::begin(&config, &self.alarm, &self.known).ok();
         if let (Some(recording), Some(life)) = (&self.recording, &self.life) {
             recording.go_on_with(life.players());
         }
@@ -265,6 +308,7 @@ impl Host for StackHost {
     fn detached(&self, process: u16) {
         let mut state = self.lock();
         let left = state.processes.remove(&process);
+        state.known.remove(process);
         let current = left.is_some_and(|left| left.life == state.resets);
         let burial = state
             .life

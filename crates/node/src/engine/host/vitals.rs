@@ -8,16 +8,17 @@
 //! - whether the words that it has put between the pieces of the memory are as it has
 //!   put them;
 //! - whether the lease still comes round. A process that does not exist cannot give
-//!   it back; one that runs and runs with it never will. One that is stopped may have
-//!   it for as long as it likes.
+//!   it back; one that runs and runs with it never will. One that is stopped by a signal
+//!   is made to let go ([`super::guard`]); one that a debugger has stopped, or a cgroup's
+//!   freezer, cannot be, and the life ends after some looks.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::time::Duration;
 
 use toehold_shm::Lease;
 
 use super::life::Life;
+use crate::processes::{self, Halt, Task};
 
 /// Time between two looks.
 pub(super) const PERIOD: Duration = Duration::from_millis(500);
@@ -28,6 +29,15 @@ const PATIENCE: u32 = 12;
 
 /// The same for one that does not exist.
 const PATIENCE_WITH_NOBODY: u32 = 2;
+
+/// Looks in a row for a process of another PID namespace, of which nothing can be seen from here.
+const PATIENCE_WITH_UNSEEN: u32 = 60;
+
+/// The same for one that is stopped, and that the guard cannot make let go.
+const PATIENCE_WITH_STOPPED: u32 = 1;
+
+/// The same for one none of whose threads runs or wants to, as in a cgroup that is frozen.
+const PATIENCE_WITH_STILL: u32 = 6;
 
 /// The system's clock ticks a second, in which processor time is told (`proc(5)`).
 const TICKS: u64 = 100;
@@ -88,15 +98,12 @@ impl Turns {
             self.holder = None;
             return Finding::Well;
         }
-        let is_stopped = match pid {
-            // It lives, since its end would have been noticed by its pidfd. It may be stopped.
-            Some(0) => Some(true),
-            pid => pid.and_then(is_stopped),
-        };
-        if self.holder != Some(holder) || is_stopped == Some(true) {
+        let is_unseen = pid == Some(0);
+        let tasks = pid.filter(|_| !is_unseen).map(processes::tasks).unwrap_or_default();
+        if self.holder != Some(holder) {
             self.holder = Some(holder);
             self.looks = 0;
-            self.used = pid.map(used_by_threads).unwrap_or_default();
+            self.used = used_by(&tasks);
             return Finding::Well;
         }
         self.looks += 1;
@@ -106,108 +113,74 @@ impl Turns {
                 false => Finding::Well,
             };
         }
-        match is_stopped {
-            None if self.looks > PATIENCE_WITH_NOBODY => Finding::Lost,
-            Some(_) if self.looks > PATIENCE && pid.is_some_and(|pid| self.runs(pid)) => Finding::Lost,
-            _ => Finding::Well,
-        }
+        let is_lost = match processes::halt_of(&tasks) {
+            // The process lives, since its pidfd tells of its end. It may be stopped for a while.
+            None if is_unseen => self.looks > PATIENCE_WITH_UNSEEN,
+            None => self.looks > PATIENCE_WITH_NOBODY,
+            Some(Halt::Debugger | Halt::Signal) => self.looks > PATIENCE_WITH_STOPPED,
+            Some(Halt::None) => {
+                (self.looks > PATIENCE && self.runs(&tasks))
+                    || (self.looks > PATIENCE_WITH_STILL && self.is_still(&tasks))
+            }
+        };
+        if is_lost { Finding::Lost } else { Finding::Well }
+    }
+
+    /// Whether no thread of the holder runs, wants to, or has run since the first look.
+    fn is_still(&self, tasks: &BTreeMap<u32, Task>) -> bool {
+        tasks.values().all(|task| task.state != 'R') && used_by(tasks) == self.used
     }
 
     /// Whether one of the holder's threads, which may be the one with the lease, has had a
     /// quarter of a processor since the first look. That many threads together have had
     /// that says nothing of the one with the lease: they may keep it from its turn.
-    fn runs(&self, pid: u32) -> bool {
+    fn runs(&self, tasks: &BTreeMap<u32, Task>) -> bool {
         let since =
             |(thread, used): (u32, u64)| used.saturating_sub(self.used.get(&thread).copied().unwrap_or(0));
-        let most = used_by_threads(pid).into_iter().map(since).max();
+        let most = used_by(tasks).into_iter().map(since).max();
         most.unwrap_or(0) > u64::from(self.looks) * PERIOD.as_millis() as u64 * TICKS / 4000
     }
 }
 
-/// A process or a thread as the system sees it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Task {
-    /// By a signal, or by a debugger.
-    stopped: bool,
-    /// Processor time, in ticks.
-    used: u64,
-}
-
-/// Whether a process is stopped; `None` if there is none of that number.
-fn is_stopped(pid: u32) -> Option<bool> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    Some(parse(&stat)?.stopped)
-}
-
-/// The processor time of each thread of a process.
-fn used_by_threads(pid: u32) -> BTreeMap<u32, u64> {
-    let tasks = fs::read_dir(format!("/proc/{pid}/task"));
-    let used = |task: fs::DirEntry| {
-        let thread = task.file_name().to_str()?.parse().ok()?;
-        let stat = fs::read_to_string(task.path().join("stat")).ok()?;
-        Some((thread, parse(&stat)?.used))
-    };
-    tasks.into_iter().flatten().flatten().filter_map(used).collect()
-}
-
-/// The name may contain anything, and ends at the last parenthesis.
-fn parse(stat: &str) -> Option<Task> {
-    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
-    let state = fields.next()?;
-    let mut times = fields.skip(10);
-    let user: u64 = times.next()?.parse().ok()?;
-    let system: u64 = times.next()?.parse().ok()?;
-    Some(Task {
-        stopped: matches!(state, "T" | "t"),
-        used: user.saturating_add(system),
-    })
+/// The processor time of each thread of a process, in ticks.
+fn used_by(tasks: &BTreeMap<u32, Task>) -> BTreeMap<u32, u64> {
+    tasks.iter().map(|(&thread, task)| (thread, task.used)).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_process_is_read_whatever_it_calls_itself() {
-        let stat = "77 (a) T 1 (b) T 1 77 77 0 -1 4194304 100 0 0 0 250 50 0 0 20 0 1 0 9 1 1 1";
-        let expected = Task {
-            stopped: true,
-            used: 300,
-        };
-        assert_eq!(parse(stat), Some(expected));
-        assert_eq!(parse("77 (a"), None);
-        assert_eq!(is_stopped(std::process::id()), Some(false));
-    }
-
     /// Some forty threads that waited for the lease had a quarter of a processor together,
     /// while the one that had it waited for its turn: the node began another life.
     #[test]
     fn threads_that_run_a_little_are_not_one_that_runs_with_the_lease() {
         let this = std::process::id();
-        let before = used_by_threads(this);
+        let tasks = || processes::tasks(this);
+        let before = used_by(&tasks());
         assert!(!before.is_empty());
         let turns = |before: &BTreeMap<u32, u64>, looks| Turns {
             holder: Some(1),
             looks,
             used: before.clone(),
         };
-        assert!(!turns(&before, 1_000_000).runs(this), "nobody ran for so long");
+        assert!(
+            !turns(&before, 1_000_000).runs(&tasks()),
+            "nobody ran for so long"
+        );
         let until = used_by_thread(this, &before, 20);
         assert!(
-            turns(&before, 1).runs(this),
+            turns(&before, 1).runs(&tasks()),
             "{until} ticks since, twelve are enough"
         );
-        let rested: BTreeMap<u32, u64> = used_by_threads(this)
-            .into_iter()
-            .map(|(t, u)| (t, u + 100))
-            .collect();
-        assert!(!turns(&rested, 0).runs(this));
+        let rested: BTreeMap<u32, u64> = used_by(&tasks()).into_iter().map(|(t, u)| (t, u + 100)).collect();
+        assert!(!turns(&rested, 0).runs(&tasks()));
     }
 
     /// Computes until a thread has had so many ticks more than before.
     fn used_by_thread(pid: u32, before: &BTreeMap<u32, u64>, ticks: u64) -> u64 {
         loop {
-            let most = used_by_threads(pid)
+            let most = used_by(&processes::tasks(pid))
                 .into_iter()
                 .map(|(thread, used)| used.saturating_sub(before.get(&thread).copied().unwrap_or(0)))
                 .max();
@@ -244,5 +217,22 @@ mod tests {
         }
         let stuck = (0..100).any(|_| vitals.examine_holder(Lease::ENGINE, false, None) == Finding::Stuck);
         assert!(stuck);
+    }
+
+    #[test]
+    fn lease_of_frozen_process_is_lost_and_of_waiting_one_is_not() {
+        let frozen = |used| {
+            let task = Task { state: 'D', used };
+            BTreeMap::from([(1, task), (2, task)])
+        };
+        let turns = Turns {
+            used: used_by(&frozen(7)),
+            ..Turns::default()
+        };
+        assert!(turns.is_still(&frozen(7)));
+        assert!(!turns.is_still(&frozen(8)), "it has run");
+        let mut starving = frozen(7);
+        starving.insert(2, Task { state: 'R', used: 7 });
+        assert!(!turns.is_still(&starving), "it waits for a processor");
     }
 }

@@ -37,6 +37,20 @@ impl Node {
         self.leased.lease()
     }
 
+    /// Has the lease nearly all the time, until it is closed.
+    fn keep_busy(&self) -> Result<Infallible, Revoked> {
+        let count = self.counts.word(usize::from(self.lease().me()));
+        loop {
+            let mut guard = self.leased.lock()?;
+            for _ in 0..1000 {
+                guard[0] += 1;
+                std::hint::spin_loop();
+                guard[1] += 1;
+            }
+            count.fetch_add(1, Relaxed);
+        }
+    }
+
     /// Has the lease again and again, in all the ways there are, until it is closed.
     fn work(&self) -> Result<Infallible, Revoked> {
         let count = self.counts.word(usize::from(self.lease().me()));
@@ -79,6 +93,9 @@ fn another_process_of_the_node() {
         }
         "work" => {
             let Err(Revoked) = node.work();
+        }
+        "busy" => {
+            let Err(Revoked) = node.keep_busy();
         }
         role => panic!("{role} is no role"),
     }
@@ -176,5 +193,166 @@ fn others_go_on_wherever_a_process_is_killed() {
     engine.lease().close();
     for worker in &mut workers {
         assert!(worker.0.wait().unwrap().success());
+    }
+}
+
+/// The state of a process, as `proc(5)` says it.
+fn state(pid: u32) -> char {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let (_, fields) = stat.rsplit_once(") ").unwrap();
+    fields.chars().next().unwrap()
+}
+
+fn signal(process: &Process, signal: i32) {
+    // SAFETY: plain numbers; the child is not waited for before.
+    assert_eq!(unsafe { libc::kill(process.0.id() as i32, signal) }, 0);
+}
+
+/// Whether the parent would hear that its child was continued.
+fn was_continued(process: &Process) -> bool {
+    let mut status = 0;
+    let options = libc::WCONTINUED | libc::WNOHANG;
+    // SAFETY: the status is written to a variable of its type; the child has not ended.
+    unsafe { libc::waitpid(process.0.id() as i32, &raw mut status, options) > 0 }
+}
+
+/// Stops a process, and waits until all of it has stopped.
+fn stop(process: &Process) {
+    signal(process, libc::SIGSTOP);
+    while state(process.0.id()) != 'T' {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn stopped_holder_lets_go_and_stays_stopped() {
+    let (engine, fd) = node();
+    let worker = Process::start(fd, 2, "busy");
+    let count = engine.counts.word(2);
+    let mut releases = 0;
+    for round in 0..100_u32 {
+        let before = count.load(Relaxed);
+        while count.load(Relaxed) < before + round % 7 {
+            std::hint::spin_loop();
+        }
+        stop(&worker);
+        if engine.lease().holder() == Some(2) {
+            engine.lease().release_stopped(2, worker.0.id()).unwrap();
+            releases += 1;
+        }
+        assert_ne!(engine.lease().holder(), Some(2), "round {round}");
+        let counted = count.load(Relaxed);
+        let guard = engine
+            .leased
+            .try_lock()
+            .unwrap_or_else(|| engine.leased.lock().unwrap());
+        assert_eq!(guard[0], guard[1], "round {round}");
+        // The kernel stops its threads again before they return to the program.
+        while state(worker.0.id()) != 'T' {
+            std::thread::yield_now();
+        }
+        assert!(!was_continued(&worker), "round {round}");
+        drop(guard);
+        assert_eq!(count.load(Relaxed), counted, "round {round}: it ran on");
+        assert!(!engine.lease().stops());
+        signal(&worker, libc::SIGCONT);
+        while count.load(Relaxed) == counted {
+            std::thread::yield_now();
+        }
+        assert!(was_continued(&worker));
+    }
+    assert!(releases > 0, "it never held the lease when it was stopped");
+}
+
+#[test]
+fn sigcont_during_release_is_not_lost() {
+    let (engine, fd) = node();
+    let worker = Process::start(fd, 2, "busy");
+    let count = engine.counts.word(2);
+    for round in 0..200_u64 {
+        let before = count.load(Relaxed);
+        while count.load(Relaxed) == before {
+            std::hint::spin_loop();
+        }
+        stop(&worker);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for _ in 0..round * 40 {
+                    std::hint::spin_loop();
+                }
+                signal(&worker, libc::SIGCONT);
+            });
+            if engine.lease().holder() == Some(2) {
+                // It may have let go by itself meanwhile.
+                let _ = engine.lease().release_stopped(2, worker.0.id());
+            }
+        });
+        let counted = count.load(Relaxed);
+        while count.load(Relaxed) == counted {
+            std::thread::yield_now();
+        }
+    }
+}
+
+#[test]
+fn stopped_holder_that_is_killed_during_release_is_seized() {
+    let (engine, fd) = node();
+    let mut holder = Process::start(fd, 2, "hold");
+    while engine.lease().holder() != Some(2) {
+        std::thread::yield_now();
+    }
+    stop(&holder);
+    // It never lets go, so that the engine's patience ends.
+    let released = engine.lease().release_stopped(2, holder.0.id());
+    assert_eq!(released, Err(rustix::io::Errno::TIMEDOUT));
+    assert_eq!(engine.lease().holder(), Some(2));
+    while state(holder.0.id()) != 'T' {
+        std::thread::yield_now();
+    }
+    holder.kill();
+    drop(engine.leased.seize(2).unwrap());
+    assert!(!engine.lease().stops());
+}
+
+#[test]
+fn thread_that_waits_in_vain_pleads() {
+    let (engine, fd) = node();
+    let _holder = Process::start(fd.try_clone().unwrap(), 2, "hold");
+    while engine.lease().holder() != Some(2) {
+        std::thread::yield_now();
+    }
+    let seen = engine.lease().pleas();
+    let _worker = Process::start(fd, 3, "work");
+    while engine.lease().pleas() == seen {
+        engine.lease().await_plea(seen);
+    }
+    assert!(engine.lease().is_wanted());
+}
+
+#[test]
+fn stopped_holder_that_cannot_be_traced_lets_go_and_stops_again() {
+    let (engine, fd) = node();
+    let worker = Process::start(fd, 2, "busy");
+    let count = engine.counts.word(2);
+    let mut releases = 0;
+    while releases < 20 {
+        let before = count.load(Relaxed);
+        while count.load(Relaxed) == before {
+            std::hint::spin_loop();
+        }
+        stop(&worker);
+        if engine.lease().holder() == Some(2) {
+            engine
+                .lease()
+                .release_stopped_by_signals(2, worker.0.id())
+                .unwrap();
+            while state(worker.0.id()) != 'T' {
+                std::thread::yield_now();
+            }
+            let guard = engine.leased.try_lock().unwrap();
+            assert_eq!(guard[0], guard[1]);
+            releases += 1;
+        }
+        signal(&worker, libc::SIGCONT);
     }
 }
