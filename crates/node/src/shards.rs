@@ -16,6 +16,7 @@ use std::time::Duration;
 use toehold_stack::Event;
 
 use crate::holder::{Holder, HolderError};
+use crate::lookout::rouse_all;
 use crate::ownership::Relayed;
 use crate::wait::ShardHandle;
 
@@ -110,6 +111,15 @@ impl Shards {
             }
         }
         Ok(None)
+    }
+
+    /// Ends this life of the node: nobody gets a lease any more, and all who wait find out. For a process
+    /// that has found the node's memory damaged.
+    #[cold]
+    pub fn abandon(&self) {
+        self.iter().for_each(|(_, handle)| handle.lease.lease().close());
+        let wakes = |(_, handle): (u8, &ShardHandle)| handle.bells.wake(&handle.parking, &handle.channels);
+        rouse_all(&self.iter().map(wakes).collect::<Vec<_>>());
     }
 
     /// Delivers what was written and closed in every shard, for some time at most. Nobody

@@ -5,6 +5,9 @@
 //! not run in the middle: it could call what the thread is in already, and wait for itself.
 
 use core::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use toehold_posix::errno::{Errno, Outcome};
 
 use crate::{cancel, signals};
 
@@ -60,6 +63,20 @@ impl Drop for Inside {
             }
         }
     }
+}
+
+/// Does something inside of the library: no panic gets out of it into the program. Each is a bug, or comes
+/// of nonsense that a program has written to the node's memory; the thread finds the node gone.
+///
+/// Not for what libc may cancel in the middle, which unwinds the stack as well.
+#[inline]
+pub(crate) fn contained<T>(act: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
+    catch_unwind(AssertUnwindSafe(act)).unwrap_or(Err(Errno::NETDOWN))
+}
+
+/// Panics say nothing on the program's standard error.
+pub(crate) fn be_silent_in_panics() {
+    std::panic::set_hook(Box::new(|_| ()));
 }
 
 /// Whether this thread has entered the library once, and not by what the library calls itself.

@@ -3,30 +3,30 @@
 
 use std::cell::Cell;
 
-use crate::inside::Inside;
+use crate::inside::{Inside, contained};
 use crate::sleep::Blocked;
 
 /// What attaching takes is less than this, in a build without optimisation, too.
 const NEEDED: usize = 512 << 10;
 
-/// Does something that needs much room: in a thread that has it, if this one may not.
-pub(crate) fn with_room<T: Send>(act: impl FnOnce() -> T + Send) -> T {
+/// Does something that needs much room: in a thread that has it, if this one may not. `None` if that
+/// comes to nothing, or panics.
+pub(crate) fn with_room<T: Send>(act: impl FnOnce() -> Option<T> + Send) -> Option<T> {
     if has_room() {
         return apart(act);
     }
     let mut act = Some(act);
-    let done = on_thread(|| act.take().map(apart));
-    // Without a thread it is tried here.
-    done.flatten().unwrap_or_else(|| match act {
-        Some(act) => apart(act),
-        None => unreachable!("it was done, or was not begun"),
-    })
+    match on_thread(|| act.take().and_then(apart)) {
+        Some(done) => done,
+        // Without a thread it is tried here.
+        None => act.and_then(apart),
+    }
 }
 
 /// Does it in a frame of its own: whoever only sees to where it is done has no room for it.
 #[inline(never)]
-fn apart<T>(act: impl FnOnce() -> T) -> T {
-    act()
+fn apart<T>(act: impl FnOnce() -> Option<T>) -> Option<T> {
+    contained(|| Ok(act())).ok().flatten()
 }
 
 /// `None`: there is no thread to be had.
@@ -111,12 +111,12 @@ mod tests {
                 let room = has_room();
                 let sum = with_room(|| {
                     let much = std::hint::black_box([1u8; NEEDED / 2]);
-                    much.iter().map(|&one| usize::from(one)).sum::<usize>()
+                    Some(much.iter().map(|&one| usize::from(one)).sum::<usize>())
                 });
                 (room, sum)
             });
             let (room, sum) = thread.unwrap().join().unwrap();
-            assert_eq!((room, sum), (size > NEEDED, NEEDED / 2));
+            assert_eq!((room, sum), (size > NEEDED, Some(NEEDED / 2)));
         }
     }
 }

@@ -7,7 +7,7 @@ use toehold_node::interrupts::Hook;
 use toehold_node::run::{KEEPER, keeper_of};
 
 use crate::entry::{bind_to_stand_ins, prepare_syscall, remember, take_standard};
-use crate::inside::Inside;
+use crate::inside::{Inside, be_silent_in_panics};
 use crate::{inherited, node, process, sleep, stderr, table, usage};
 
 static WANTED: AtomicBool = AtomicBool::new(false);
@@ -47,6 +47,7 @@ extern "C" fn begin() {
     if !node::is_named() {
         return;
     }
+    be_silent_in_panics();
     process::watch();
     toehold_node::interrupts::set_hook(Hook {
         is_pending: sleep::is_to_end,

@@ -227,9 +227,11 @@ impl TcpListener {
     ///
     /// None for a listener that exists.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        let Listener { node, ids, .. } = &*self.listener;
-        let id = *ids.first().ok_or(Errno::BADF)?;
-        node.enter(0)?.stack.listener_addr(id).map_err(from_socket)
+        self.listener.node.contain(|| {
+            let Listener { node, ids, .. } = &*self.listener;
+            let id = *ids.first().ok_or(Errno::BADF)?;
+            node.enter(0)?.stack.listener_addr(id).map_err(from_socket)
+        })
     }
 
     /// Takes the oldest connection that waits, or waits for one. Of a node with several
@@ -276,39 +278,41 @@ impl TcpListener {
     }
 
     fn accept_anywhere(&self, waits: bool) -> io::Result<(TcpStream, SocketAddr)> {
-        let Listener { node, ids, spin, .. } = &*self.listener;
-        let shards = node.shards()?;
-        let holder = shards.get(0).holder().map_err(from_holder)?;
-        let mut operation = AcceptAnywhere {
-            ids,
-            shards,
-            holder: &holder,
-        };
-        let mut accepted = None;
-        for index in shards.from_home() {
-            let mut shard = node.enter(index)?;
-            accepted = operation.attempt(index, &mut shard);
-            if accepted.is_none() && !waits {
-                shard.poll_once(None);
+        self.listener.node.contain(|| {
+            let Listener { node, ids, spin, .. } = &*self.listener;
+            let shards = node.shards()?;
+            let holder = shards.get(0).holder().map_err(from_holder)?;
+            let mut operation = AcceptAnywhere {
+                ids,
+                shards,
+                holder: &holder,
+            };
+            let mut accepted = None;
+            for index in shards.from_home() {
+                let mut shard = node.enter(index)?;
                 accepted = operation.attempt(index, &mut shard);
+                if accepted.is_none() && !waits {
+                    shard.poll_once(None);
+                    accepted = operation.attempt(index, &mut shard);
+                }
+                node.settle(index, &mut shard);
+                if accepted.is_some() {
+                    break;
+                }
             }
-            node.settle(index, &mut shard);
-            if accepted.is_some() {
-                break;
+            if accepted.is_none() && waits {
+                self.settle()?;
+                let waited = shards.block(shards.from_home(), &mut operation, spin, None);
+                accepted = waited.map_err(gone)?;
             }
-        }
-        if accepted.is_none() && waits {
-            self.settle()?;
-            let waited = shards.block(shards.from_home(), &mut operation, spin, None);
-            accepted = waited.map_err(gone)?;
-        }
-        match accepted.unwrap_or_else(|| Err(would_block())) {
-            Ok(accepted) => Ok(accepted.into_stream(node, holder)),
-            Err(error) => {
-                shards.get(0).give_back(holder);
-                Err(error)
+            match accepted.unwrap_or_else(|| Err(would_block())) {
+                Ok(accepted) => Ok(accepted.into_stream(node, holder)),
+                Err(error) => {
+                    shards.get(0).give_back(holder);
+                    Err(error)
+                }
             }
-        }
+        })
     }
 
     /// The connections that come, one after the other, for ever.
@@ -405,17 +409,19 @@ impl TcpListener {
     ///
     /// `NetworkDown` if the node is gone.
     pub fn attend(&self) -> io::Result<()> {
-        let Listener {
-            node, holder, ids, ..
-        } = &*self.listener;
-        if let Some(holder) = holder {
-            for index in 0..ids.len() as u8 {
-                let mut shard = node.enter(index)?;
-                node.shards()?.get(index).attend(&mut shard, holder);
+        self.listener.node.contain(|| {
+            let Listener {
+                node, holder, ids, ..
+            } = &*self.listener;
+            if let Some(holder) = holder {
+                for index in 0..ids.len() as u8 {
+                    let mut shard = node.enter(index)?;
+                    node.shards()?.get(index).attend(&mut shard, holder);
+                }
             }
-        }
-        self.listener.attended.store(true, Relaxed);
-        self.settle()
+            self.listener.attended.store(true, Relaxed);
+            self.settle()
+        })
     }
 
     /// Who waits here is a thread that makes its own connections in one shard. Of listeners that
@@ -447,12 +453,14 @@ impl TcpListener {
         &self,
         mut call: impl FnMut(u8, &mut Shard, ListenerId) -> Result<(), SocketError>,
     ) -> io::Result<()> {
-        for (index, id) in (0..).zip(&self.listener.ids) {
-            let mut shard = self.listener.node.enter(index)?;
-            shard.look_if_stale();
-            call(index, &mut shard, *id).map_err(from_socket)?;
-        }
-        Ok(())
+        self.listener.node.contain(|| {
+            for (index, id) in (0..).zip(&self.listener.ids) {
+                let mut shard = self.listener.node.enter(index)?;
+                shard.look_if_stale();
+                call(index, &mut shard, *id).map_err(from_socket)?;
+            }
+            Ok(())
+        })
     }
 }
 

@@ -52,7 +52,7 @@ use toehold_posix::memory::is_outside;
 use toehold_posix::message;
 
 use crate::answer::{Number, answer};
-use crate::inside::{Inside, is_in_call};
+use crate::inside::{Inside, contained, is_in_call};
 use crate::memory::{is_readable, is_writable};
 use crate::socket::Stream;
 use crate::usage::{self, Counter};
@@ -70,7 +70,7 @@ fn on_stream<T: Number>(number: c_int, mut call: impl FnMut(&Stream) -> Outcome<
         let inside = Inside::enter();
         let file = table::get(number)?;
         let stream = file.stream()?;
-        let outcome = call(stream);
+        let outcome = contained(|| call(stream));
         let has_waited = matches!(outcome, Err(Errno::AGAIN | Errno::INTR | Errno::TIMEDOUT));
         let was_ended = has_waited && signals::is_pending() && !stream.is_nonblocking();
         let goes_on = was_ended && (!signals::has_come() || !stream.has_timeout());
@@ -120,7 +120,7 @@ fn waiting_masked<T>(
         // A signal that the mask lets through ends the call, and its handler runs after that.
         let inside = Inside::enter();
         let masked = signals::Masked::with(mask);
-        let done = act(&masked);
+        let done = contained(|| act(&masked));
         let has_come = signals::has_come();
         drop(inside);
         drop(masked);

@@ -172,28 +172,30 @@ impl Node {
     ///
     /// `NetworkDown` if the node is gone.
     pub fn drive(&self, timeout: Option<Duration>) -> io::Result<bool> {
-        let shared = &*self.shared;
-        let shards = shared.shards()?;
-        let mut operation = DriveOnce { frames: 0 };
-        let mut now = toehold_stack::Instant::default();
-        for (_, handle) in shards.iter() {
-            let mut shard = handle.enter().map_err(gone)?;
-            operation.frames += shard.look_unless_unread();
-            now = shard.now;
-            handle.settle(&mut shard);
-        }
-        if operation.frames > 0 || timeout.is_some_and(|timeout| timeout.is_zero()) {
-            return Ok(operation.frames > 0);
-        }
-        let deadline = timeout.map(|timeout| now + timeout);
-        let driven = if shards.count() == 1 {
-            let mut shard = shared.enter(0)?;
-            shared.block(0, &mut shard, &mut operation, &shared.spin, deadline)?
-        } else {
-            let blocked = shards.block(shards.from_home(), &mut operation, &shared.spin, deadline);
-            blocked.map_err(gone)?
-        };
-        Ok(driven.is_some())
+        self.shared.contain(|| {
+            let shared = &*self.shared;
+            let shards = shared.shards()?;
+            let mut operation = DriveOnce { frames: 0 };
+            let mut now = toehold_stack::Instant::default();
+            for (_, handle) in shards.iter() {
+                let mut shard = handle.enter().map_err(gone)?;
+                operation.frames += shard.look_unless_unread();
+                now = shard.now;
+                handle.settle(&mut shard);
+            }
+            if operation.frames > 0 || timeout.is_some_and(|timeout| timeout.is_zero()) {
+                return Ok(operation.frames > 0);
+            }
+            let deadline = timeout.map(|timeout| now + timeout);
+            let driven = if shards.count() == 1 {
+                let mut shard = shared.enter(0)?;
+                shared.block(0, &mut shard, &mut operation, &shared.spin, deadline)?
+            } else {
+                let blocked = shards.block(shards.from_home(), &mut operation, &shared.spin, deadline);
+                blocked.map_err(gone)?
+            };
+            Ok(driven.is_some())
+        })
     }
 
     /// Whether a thread of this process is in the middle of the stack of a node that it has
@@ -245,12 +247,14 @@ impl Node {
     ///
     /// `NetworkDown` if the node is gone.
     pub fn counters(&self) -> io::Result<Counters> {
-        let shards = self.shared.shards()?;
-        let mut counters = Counters::default();
-        for (_, handle) in shards.iter() {
-            counters.add(handle.enter().map_err(gone)?.stack.counters());
-        }
-        Ok(counters)
+        self.shared.contain(|| {
+            let shards = self.shared.shards()?;
+            let mut counters = Counters::default();
+            for (_, handle) in shards.iter() {
+                counters.add(handle.enter().map_err(gone)?.stack.counters());
+            }
+            Ok(counters)
+        })
     }
 
     /// What the stack holds now.
@@ -259,22 +263,24 @@ impl Node {
     ///
     /// `NetworkDown` if the node is gone.
     pub fn stack_info(&self) -> io::Result<StackInfo> {
-        let shards = self.shared.shards()?;
-        let shard = self.shared.enter(0)?;
-        let mut info = StackInfo {
-            connections: shard.stack.connections(),
-            payload_blocks_used: shard.stack.payload_blocks_used(),
-            context_bytes_per_connection: shard.stack.context_bytes_per_connection(),
-            link: shard.link().capabilities(),
-            shards: shards.count(),
-        };
-        drop(shard);
-        for (_, handle) in shards.iter().skip(1) {
-            let shard = handle.enter().map_err(gone)?;
-            info.connections += shard.stack.connections();
-            info.payload_blocks_used += shard.stack.payload_blocks_used();
-        }
-        Ok(info)
+        self.shared.contain(|| {
+            let shards = self.shared.shards()?;
+            let shard = self.shared.enter(0)?;
+            let mut info = StackInfo {
+                connections: shard.stack.connections(),
+                payload_blocks_used: shard.stack.payload_blocks_used(),
+                context_bytes_per_connection: shard.stack.context_bytes_per_connection(),
+                link: shard.link().capabilities(),
+                shards: shards.count(),
+            };
+            drop(shard);
+            for (_, handle) in shards.iter().skip(1) {
+                let shard = handle.enter().map_err(gone)?;
+                info.connections += shard.stack.connections();
+                info.payload_blocks_used += shard.stack.payload_blocks_used();
+            }
+            Ok(info)
+        })
     }
 
     /// The ends of the connection whose bytes the engine carries to and from a descriptor,
@@ -294,7 +300,8 @@ impl Node {
     ///
     /// `NetworkDown` if the node is gone.
     pub fn listeners_at(&self, local: SocketAddr) -> io::Result<usize> {
-        Ok(self.shared.enter(0)?.stack.listeners_at(local))
+        self.shared
+            .contain(|| Ok(self.shared.enter(0)?.stack.listeners_at(local)))
     }
 
     /// Whether an address is one of the node's own, or loops back to it.
@@ -303,7 +310,8 @@ impl Node {
     ///
     /// `NetworkDown` if the node is gone.
     pub fn is_local(&self, address: IpAddr) -> io::Result<bool> {
-        Ok(self.shared.enter(0)?.stack.is_local(address))
+        self.shared
+            .contain(|| Ok(self.shared.enter(0)?.stack.is_local(address)))
     }
 
     /// Settings that sockets of this node begin with.
@@ -312,7 +320,8 @@ impl Node {
     ///
     /// `NetworkDown` if the node is gone.
     pub fn default_settings(&self) -> io::Result<Settings> {
-        Ok(self.shared.enter(0)?.stack.default_settings())
+        self.shared
+            .contain(|| Ok(self.shared.enter(0)?.stack.default_settings()))
     }
 }
 

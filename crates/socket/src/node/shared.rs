@@ -4,6 +4,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -58,6 +59,30 @@ impl Shared {
         }
     }
 
+    /// Does something with the node's memory. Other programs of the node can write nonsense there, and
+    /// the stack panics at what cannot be. Then this process leaves that life of the node, and the
+    /// engine begins another one.
+    ///
+    /// # Errors
+    ///
+    /// Those of `act`; `NetworkDown` if it panicked.
+    #[inline]
+    pub(crate) fn contain<T>(&self, act: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+        // Whatever was half done is the node's, which nobody uses any more.
+        match catch_unwind(AssertUnwindSafe(act)) {
+            Ok(done) => done,
+            Err(_) => self.abandon(),
+        }
+    }
+
+    #[cold]
+    fn abandon<T>(&self) -> io::Result<T> {
+        if let Some(shards) = self.shards_in_use() {
+            shards.abandon();
+        }
+        Err(Errno::NETDOWN.into())
+    }
+
     /// Begins a call that concerns a shard.
     #[inline]
     pub(crate) fn enter(&self, shard: u8) -> io::Result<Guard<'_>> {
@@ -76,27 +101,29 @@ impl Shared {
         shard: u8,
         make: impl FnOnce(&mut Guard<'_>) -> io::Result<(Event, T)>,
     ) -> io::Result<(Holder, T)> {
-        let handle = self.handle(shard)?;
-        let holder = handle.holder().map_err(from_holder)?;
-        let mut shard = handle.enter().map_err(gone)?;
-        let made = make(&mut shard).and_then(|(source, made)| {
-            if handle.hold(&mut shard, &holder, source) {
-                return Ok(made);
+        self.contain(|| {
+            let handle = self.handle(shard)?;
+            let holder = handle.holder().map_err(from_holder)?;
+            let mut shard = handle.enter().map_err(gone)?;
+            let made = make(&mut shard).and_then(|(source, made)| {
+                if handle.hold(&mut shard, &holder, source) {
+                    return Ok(made);
+                }
+                shard.close(source);
+                Err(Errno::NFILE.into())
+            });
+            if Guard::is_held(&shard) {
+                handle.settle(&mut shard);
             }
-            shard.close(source);
-            Err(Errno::NFILE.into())
-        });
-        if Guard::is_held(&shard) {
-            handle.settle(&mut shard);
-        }
-        drop(shard);
-        match made {
-            Ok(made) => Ok((holder, made)),
-            Err(error) => {
-                handle.give_back(holder);
-                Err(error)
+            drop(shard);
+            match made {
+                Ok(made) => Ok((holder, made)),
+                Err(error) => {
+                    handle.give_back(holder);
+                    Err(error)
+                }
             }
-        }
+        })
     }
 
     /// Lets go of a connection of a shard: closes it, unless another process may have it
@@ -110,60 +137,64 @@ impl Shared {
         linger: impl FnOnce(&Shard) -> Option<Duration>,
         wait: impl FnOnce(&mut Guard<'_>, Duration) -> io::Result<()>,
     ) -> io::Result<()> {
-        let Some(handle) = self.shards_in_use().map(|shards| shards.get(shard)) else {
-            return Ok(());
-        };
-        // Of a node that is gone, nothing is left to be closed.
-        let mut shard = handle.enter().map_err(gone)?;
-        if handle.is_relayed(&shard, &holder) {
-            // The engine closes it.
-            return Ok(());
-        }
-        let linger = linger(&shard);
-        let holder = if handle.is_exclusive(&holder) {
-            holder
-        } else {
-            shard.unwatch(source, handle.process());
-            drop(shard);
-            if linger.is_none() {
-                self.let_go(holder);
-                return Ok(());
-            }
-            let Some(holder) = handle.inherit(holder) else {
+        self.contain(|| {
+            let Some(handle) = self.shards_in_use().map(|shards| shards.get(shard)) else {
                 return Ok(());
             };
-            shard = handle.enter().map_err(gone)?;
-            holder
-        };
-        shard.tick();
-        if let Some(longest) = linger {
-            wait(&mut shard, longest)?;
-        }
-        shard.close(source);
-        handle.release(&mut shard, &holder);
-        shard.respond();
-        handle.settle(&mut shard);
-        drop(shard);
-        handle.give_back(holder);
-        Ok(())
+            // Of a node that is gone, nothing is left to be closed.
+            let mut shard = handle.enter().map_err(gone)?;
+            if handle.is_relayed(&shard, &holder) {
+                // The engine closes it.
+                return Ok(());
+            }
+            let linger = linger(&shard);
+            let holder = if handle.is_exclusive(&holder) {
+                holder
+            } else {
+                shard.unwatch(source, handle.process());
+                drop(shard);
+                if linger.is_none() {
+                    self.let_go(holder);
+                    return Ok(());
+                }
+                let Some(holder) = handle.inherit(holder) else {
+                    return Ok(());
+                };
+                shard = handle.enter().map_err(gone)?;
+                holder
+            };
+            shard.tick();
+            if let Some(longest) = linger {
+                wait(&mut shard, longest)?;
+            }
+            shard.close(source);
+            handle.release(&mut shard, &holder);
+            shard.respond();
+            handle.settle(&mut shard);
+            drop(shard);
+            handle.give_back(holder);
+            Ok(())
+        })
     }
 
     /// What will keep a listener open, and where it is to listen: the kernel beside the
     /// node, if there is one, leaves that port to it from now on.
     pub(crate) fn holder_at(&self, at: SocketAddr, settings: &Settings) -> io::Result<(Holder, SocketAddr)> {
-        let handle = self.handle(0)?;
-        let mut holder = handle.holder().map_err(from_holder)?;
-        let mut at = at;
-        match handle.take_port(&mut holder, at, settings.v6_only()) {
-            Ok(port) => {
-                at.set_port(port);
-                Ok((holder, at))
+        self.contain(|| {
+            let handle = self.handle(0)?;
+            let mut holder = handle.holder().map_err(from_holder)?;
+            let mut at = at;
+            match handle.take_port(&mut holder, at, settings.v6_only()) {
+                Ok(port) => {
+                    at.set_port(port);
+                    Ok((holder, at))
+                }
+                Err(error) => {
+                    handle.give_back(holder);
+                    Err(from_holder(error))
+                }
             }
-            Err(error) => {
-                handle.give_back(holder);
-                Err(from_holder(error))
-            }
-        }
+        })
     }
 
     /// Makes something in every shard, the first one first, all of which the holder keeps
@@ -173,60 +204,64 @@ impl Shared {
         holder: Holder,
         mut make: impl FnMut(u8, &mut Guard<'_>) -> io::Result<(Event, T)>,
     ) -> io::Result<(Holder, Vec<T>)> {
-        let shards = self.shards()?;
-        let (mut made, mut sources) = (Vec::new(), Vec::new());
-        for (index, handle) in shards.iter() {
-            let one = handle.enter().map_err(gone).and_then(|mut shard| {
-                let (source, one) = make(index, &mut shard)?;
-                if handle.hold(&mut shard, &holder, source) {
-                    handle.settle(&mut shard);
-                    return Ok((source, one));
-                }
-                shard.close(source);
-                Err(Errno::NFILE.into())
-            });
-            match one {
-                Ok((source, one)) => {
-                    sources.push(source);
-                    made.push(one);
-                }
-                Err(error) => {
-                    // A node that is gone holds nothing.
-                    let _ = self.unmake_everywhere(holder, &sources);
-                    return Err(error);
+        self.contain(|| {
+            let shards = self.shards()?;
+            let (mut made, mut sources) = (Vec::new(), Vec::new());
+            for (index, handle) in shards.iter() {
+                let one = handle.enter().map_err(gone).and_then(|mut shard| {
+                    let (source, one) = make(index, &mut shard)?;
+                    if handle.hold(&mut shard, &holder, source) {
+                        handle.settle(&mut shard);
+                        return Ok((source, one));
+                    }
+                    shard.close(source);
+                    Err(Errno::NFILE.into())
+                });
+                match one {
+                    Ok((source, one)) => {
+                        sources.push(source);
+                        made.push(one);
+                    }
+                    Err(error) => {
+                        // A node that is gone holds nothing.
+                        let _ = self.unmake_everywhere(holder, &sources);
+                        return Err(error);
+                    }
                 }
             }
-        }
-        Ok((holder, made))
+            Ok((holder, made))
+        })
     }
 
     /// Lets go of what was made so, by shard: a port is free when it is closed in the
     /// first one, which is the last.
     pub(crate) fn unmake_everywhere(&self, holder: Holder, sources: &[Event]) -> io::Result<()> {
-        let Some(shards) = self.shards_in_use() else {
-            // A forked child that has used nothing of its parent's may be the last to have this.
-            self.let_go(holder);
-            return Ok(());
-        };
-        let exclusive = shards.get(0).is_exclusive(&holder);
-        let made = sources.iter().enumerate().rev();
-        for (handle, &source) in made.map(|(index, source)| (shards.get(index as u8), source)) {
-            let mut shard = handle.enter().map_err(gone)?;
-            if !exclusive {
-                shard.unwatch(source, handle.process());
-                continue;
+        self.contain(|| {
+            let Some(shards) = self.shards_in_use() else {
+                // A forked child that has used nothing of its parent's may be the last to have this.
+                self.let_go(holder);
+                return Ok(());
+            };
+            let exclusive = shards.get(0).is_exclusive(&holder);
+            let made = sources.iter().enumerate().rev();
+            for (handle, &source) in made.map(|(index, source)| (shards.get(index as u8), source)) {
+                let mut shard = handle.enter().map_err(gone)?;
+                if !exclusive {
+                    shard.unwatch(source, handle.process());
+                    continue;
+                }
+                shard.tick();
+                shard.close(source);
+                handle.release(&mut shard, &holder);
+                shard.respond();
+                handle.settle(&mut shard);
             }
-            shard.tick();
-            shard.close(source);
-            handle.release(&mut shard, &holder);
-            shard.respond();
-            handle.settle(&mut shard);
-        }
-        match exclusive {
-            true => shards.get(0).give_back(holder),
-            false => self.let_go(holder),
-        }
-        Ok(())
+            match exclusive {
+                true => shards.get(0).give_back(holder),
+                false => self.let_go(holder),
+            }
+            Ok(())
+        })
     }
 
     /// Lets go of a holder that other processes may have too. If none has, what it stood for is closed
@@ -240,13 +275,15 @@ impl Shared {
 
     /// The connection or listener that a descriptor is, in every shard that has it.
     pub(crate) fn identify(&self, descriptor: OwnedFd) -> io::Result<(Holder, Vec<(u8, Event)>)> {
-        let shards = self.shards()?;
-        shards.identify(descriptor).map_err(from_holder)
+        self.contain(|| {
+            let shards = self.shards()?;
+            shards.identify(descriptor).map_err(from_holder)
+        })
     }
 
     /// The ends of the connection whose bytes the engine carries to and from a descriptor.
     pub(super) fn relayed(&self, descriptor: OwnedFd) -> io::Result<Option<Relayed>> {
-        self.shards()?.relayed(descriptor).map_err(from_holder)
+        self.contain(|| self.shards()?.relayed(descriptor).map_err(from_holder))
     }
 
     /// Notes that this process has a poll that has to be closed when it ends.

@@ -143,37 +143,39 @@ impl Poll {
         timeout: Option<Duration>,
         beside: &[Beside<'_>],
     ) -> io::Result<Waited> {
-        if events.capacity() == 0 {
-            return Err(invalid("there is no room for events"));
-        }
-        self.registry.set.audience.is_there()?;
-        events.clear();
-        Beside::forget(beside);
-        let several = self.registry.set.polls.len() > 1;
-        let began = timeout.filter(|_| several).map(|_| Instant::now());
-        let mut left = timeout;
-        loop {
-            let used = self.registry.set.used.load(Relaxed);
-            let seen = if used.is_power_of_two() {
-                self.poll_in(used.trailing_zeros() as u8, used, events, (left, beside))?
-            } else {
-                self.poll_in_several(used, events, (left, beside))?
-            };
-            match seen {
-                Some(Seen::Sockets) => {
-                    for (shard, group) in events.spent() {
-                        self.registry.set.spend(shard, group)?;
-                    }
-                    return Ok(Waited::Sockets);
-                }
-                Some(Seen::Beside) => return Ok(Waited::Beside),
-                None => return Ok(Waited::TimedOut),
-                Some(Seen::Changed) => {}
+        self.registry.set.node.contain(|| {
+            if events.capacity() == 0 {
+                return Err(invalid("there is no room for events"));
             }
-            // Somebody has registered a socket of another shard meanwhile.
-            left =
-                timeout.map(|timeout| timeout.saturating_sub(began.unwrap_or_else(Instant::now).elapsed()));
-        }
+            self.registry.set.audience.is_there()?;
+            events.clear();
+            Beside::forget(beside);
+            let several = self.registry.set.polls.len() > 1;
+            let began = timeout.filter(|_| several).map(|_| Instant::now());
+            let mut left = timeout;
+            loop {
+                let used = self.registry.set.used.load(Relaxed);
+                let seen = if used.is_power_of_two() {
+                    self.poll_in(used.trailing_zeros() as u8, used, events, (left, beside))?
+                } else {
+                    self.poll_in_several(used, events, (left, beside))?
+                };
+                match seen {
+                    Some(Seen::Sockets) => {
+                        for (shard, group) in events.spent() {
+                            self.registry.set.spend(shard, group)?;
+                        }
+                        return Ok(Waited::Sockets);
+                    }
+                    Some(Seen::Beside) => return Ok(Waited::Beside),
+                    None => return Ok(Waited::TimedOut),
+                    Some(Seen::Changed) => {}
+                }
+                // Somebody has registered a socket of another shard meanwhile.
+                left = timeout
+                    .map(|timeout| timeout.saturating_sub(began.unwrap_or_else(Instant::now).elapsed()));
+            }
+        })
     }
 
     /// Whether there is something to tell. Nothing is taken: it is told afterwards.
@@ -182,21 +184,23 @@ impl Poll {
     ///
     /// As for [`Poll::poll`].
     pub fn is_ready(&self) -> io::Result<bool> {
-        let set = &*self.registry.set;
-        let used = set.used.load(Relaxed);
-        for index in (0..set.polls.len() as u8).filter(|index| used & 1 << index != 0) {
-            let mut shard = set.enter(index)?;
-            let mut ready = shard.is_poll_ready(set.poll(index));
-            if !ready {
-                shard.poll_once(None);
-                ready = shard.is_poll_ready(set.poll(index));
+        self.registry.set.node.contain(|| {
+            let set = &*self.registry.set;
+            let used = set.used.load(Relaxed);
+            for index in (0..set.polls.len() as u8).filter(|index| used & 1 << index != 0) {
+                let mut shard = set.enter(index)?;
+                let mut ready = shard.is_poll_ready(set.poll(index));
+                if !ready {
+                    shard.poll_once(None);
+                    ready = shard.is_poll_ready(set.poll(index));
+                }
+                set.node.settle(index, &mut shard);
+                if ready {
+                    return Ok(true);
+                }
             }
-            set.node.settle(index, &mut shard);
-            if ready {
-                return Ok(true);
-            }
-        }
-        Ok(false)
+            Ok(false)
+        })
     }
 
     /// Waits for sockets of one shard.

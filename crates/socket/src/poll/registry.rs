@@ -128,42 +128,44 @@ impl Registry {
         token: Token,
         interests: Interest,
     ) -> io::Result<()> {
-        self.check(source)?;
-        let (mut done, mut places) = (0, 0);
-        source.names(&mut |_, _| {
-            places += 1;
-            Ok(())
-        })?;
-        let group = match places {
-            0 | 1 => 0,
-            _ => self.set.new_group(),
-        };
-        let registered = source.names(&mut |index, name| {
-            let mut shard = self.set.enter(index)?;
-            let poll = self.set.poll(index);
-            if shard.registration(poll, name, self.name).is_some() {
-                return Err(Errno::EXIST.into());
-            }
-            let registered = shard.register(poll, (name, self.name, group), token.0 as u64, interests);
-            registered.ok_or(Errno::NOBUFS)?;
-            done += 1;
-            Ok(())
-        });
-        let mut used = 0;
-        source.names(&mut |index, name| {
-            used |= 1 << index;
-            if registered.is_err() && done > 0 {
-                done -= 1;
+        self.set.node.contain(|| {
+            self.check(source)?;
+            let (mut done, mut places) = (0, 0);
+            source.names(&mut |_, _| {
+                places += 1;
+                Ok(())
+            })?;
+            let group = match places {
+                0 | 1 => 0,
+                _ => self.set.new_group(),
+            };
+            let registered = source.names(&mut |index, name| {
                 let mut shard = self.set.enter(index)?;
-                if let Some(registration) = shard.registration(self.set.poll(index), name, self.name) {
-                    shard.deregister(registration);
+                let poll = self.set.poll(index);
+                if shard.registration(poll, name, self.name).is_some() {
+                    return Err(Errno::EXIST.into());
                 }
-            }
-            Ok(())
-        })?;
-        registered?;
-        source.watched_by(&self.set)?;
-        self.set.use_shards(used)
+                let registered = shard.register(poll, (name, self.name, group), token.0 as u64, interests);
+                registered.ok_or(Errno::NOBUFS)?;
+                done += 1;
+                Ok(())
+            });
+            let mut used = 0;
+            source.names(&mut |index, name| {
+                used |= 1 << index;
+                if registered.is_err() && done > 0 {
+                    done -= 1;
+                    let mut shard = self.set.enter(index)?;
+                    if let Some(registration) = shard.registration(self.set.poll(index), name, self.name) {
+                        shard.deregister(registration);
+                    }
+                }
+                Ok(())
+            })?;
+            registered?;
+            source.watched_by(&self.set)?;
+            self.set.use_shards(used)
+        })
     }
 
     /// Changes what is watched, and under which token.
@@ -177,12 +179,14 @@ impl Registry {
         token: Token,
         interests: Interest,
     ) -> io::Result<()> {
-        self.check(source)?;
-        source.names(&mut |index, name| {
-            let mut shard = self.set.enter(index)?;
-            let registration = shard.registration(self.set.poll(index), name, self.name);
-            shard.reregister(registration.ok_or(Errno::NOENT)?, token.0 as u64, interests);
-            Ok(())
+        self.set.node.contain(|| {
+            self.check(source)?;
+            source.names(&mut |index, name| {
+                let mut shard = self.set.enter(index)?;
+                let registration = shard.registration(self.set.poll(index), name, self.name);
+                shard.reregister(registration.ok_or(Errno::NOENT)?, token.0 as u64, interests);
+                Ok(())
+            })
         })
     }
 
@@ -192,12 +196,14 @@ impl Registry {
     ///
     /// `NotFound` if the socket is not registered.
     pub fn deregister<S: Source + ?Sized>(&self, source: &S) -> io::Result<()> {
-        self.check(source)?;
-        source.names(&mut |index, name| {
-            let mut shard = self.set.enter(index)?;
-            let registration = shard.registration(self.set.poll(index), name, self.name);
-            shard.deregister(registration.ok_or(Errno::NOENT)?);
-            Ok(())
+        self.set.node.contain(|| {
+            self.check(source)?;
+            source.names(&mut |index, name| {
+                let mut shard = self.set.enter(index)?;
+                let registration = shard.registration(self.set.poll(index), name, self.name);
+                shard.deregister(registration.ok_or(Errno::NOENT)?);
+                Ok(())
+            })
         })
     }
 

@@ -52,22 +52,25 @@ impl PollIn {
 impl Set {
     /// One in every shard. What was opened is closed again if there is no room for all.
     pub(super) fn open(node: Arc<Shared>) -> io::Result<Set> {
-        let shards = node.shards()?;
-        let (home, count) = (shards.home(), shards.count());
-        let mut set = Set {
-            process: node.process(),
-            node,
-            polls: Vec::new(),
-            home,
-            used: AtomicU32::new(1 << home),
-            group: AtomicU16::new(0),
-            audience: Audience::default(),
-        };
-        for shard in 0..count {
-            let poll = PollIn::open(&set.node, shard)?;
-            set.polls.push(poll);
-        }
-        Ok(set)
+        let owner = Arc::clone(&node);
+        owner.contain(|| {
+            let shards = node.shards()?;
+            let (home, count) = (shards.home(), shards.count());
+            let mut set = Set {
+                process: node.process(),
+                node,
+                polls: Vec::new(),
+                home,
+                used: AtomicU32::new(1 << home),
+                group: AtomicU16::new(0),
+                audience: Audience::default(),
+            };
+            for shard in 0..count {
+                let poll = PollIn::open(&set.node, shard)?;
+                set.polls.push(poll);
+            }
+            Ok(set)
+        })
     }
 
     /// Begins a call on the poll in a shard.
@@ -118,12 +121,14 @@ impl Set {
 
 impl Drop for Set {
     fn drop(&mut self) {
-        for (index, poll) in (0..).zip(&self.polls) {
-            // A node that is gone holds nothing.
-            if let Ok(mut shard) = self.enter(index) {
+        // A node that is gone holds nothing.
+        let _ = self.node.contain(|| {
+            for (index, poll) in (0..).zip(&self.polls) {
+                let mut shard = self.enter(index)?;
                 shard.close_poll(poll.index);
                 self.node.disown(index, &mut shard, poll.ownership);
             }
-        }
+            Ok(())
+        });
     }
 }

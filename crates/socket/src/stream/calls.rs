@@ -181,18 +181,20 @@ impl TcpStream {
     ///
     /// As for [`TcpStream::connect`]; `TimedOut` after that time, with the attempt going on.
     pub fn finish_connect(&self, timeout: Option<Duration>) -> io::Result<()> {
-        let Connection { node, id, spin, .. } = &*self.connection;
-        let mut operation = Connect { id: *id };
-        let mut shard = node.enter()?;
-        let result = match operation.attempt(&mut shard) {
-            Some(result) => Some(result),
-            None => {
-                let deadline = timeout.map(|timeout| shard.now + timeout);
-                node.block(&mut shard, &mut operation, spin, deadline)?
-            }
-        };
-        drop(shard);
-        result.ok_or_else(timed_out)?.map_err(from_socket)
+        self.connection.node.node.contain(|| {
+            let Connection { node, id, spin, .. } = &*self.connection;
+            let mut operation = Connect { id: *id };
+            let mut shard = node.enter()?;
+            let result = match operation.attempt(&mut shard) {
+                Some(result) => Some(result),
+                None => {
+                    let deadline = timeout.map(|timeout| shard.now + timeout);
+                    node.block(&mut shard, &mut operation, spin, deadline)?
+                }
+            };
+            drop(shard);
+            result.ok_or_else(timed_out)?.map_err(from_socket)
+        })
     }
 
     /// Ends the connection, of which the peer sees a reset, and with it all calls that wait for it, in all

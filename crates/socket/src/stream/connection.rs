@@ -106,30 +106,30 @@ impl Connection {
 
     /// Has the engine carry its bytes from now on.
     pub(super) fn relay(&self) -> io::Result<()> {
-        match &self.holder {
+        self.node.node.contain(|| match &self.holder {
             Some(holder) => self.node.handle()?.relay(holder, self.id).map_err(from_holder),
             None => Ok(()),
-        }
+        })
     }
 
     /// Has its owner signalled.
     pub(super) fn signal_owner(&self, messenger: [OwnedFd; 2]) -> io::Result<()> {
-        match &self.holder {
+        self.node.node.contain(|| match &self.holder {
             Some(holder) => self
                 .node
                 .handle()?
                 .signal_owner(holder, self.id, messenger)
                 .map_err(from_holder),
             None => Ok(()),
-        }
+        })
     }
 
     /// Its ends, if the engine carries its bytes.
     pub(super) fn relayed(&self) -> io::Result<Option<Relayed>> {
-        match &self.holder {
+        self.node.node.contain(|| match &self.holder {
             Some(holder) => self.node.handle()?.relayed(holder).map_err(gone),
             None => Ok(None),
-        }
+        })
     }
 
     /// Does something that never waits, but for another thread's copy.
@@ -137,18 +137,20 @@ impl Connection {
         &self,
         call: impl Fn(&mut Shard, ConnectionId) -> Result<T, SocketError>,
     ) -> io::Result<T> {
-        loop {
-            let mut shard = self.node.enter()?;
-            shard.look_if_stale();
-            let result = call(&mut shard, self.id);
-            self.node.settle(&mut shard);
-            let channel = shard.stack.channel(self.id);
-            drop(shard);
-            match (result, channel) {
-                (Err(SocketError::Taken), Some(channel)) => self.await_lane(channel, Direction::Send)?,
-                (result, _) => return result.map_err(from_socket),
+        self.node.node.contain(|| {
+            loop {
+                let mut shard = self.node.enter()?;
+                shard.look_if_stale();
+                let result = call(&mut shard, self.id);
+                self.node.settle(&mut shard);
+                let channel = shard.stack.channel(self.id);
+                drop(shard);
+                match (result, channel) {
+                    (Err(SocketError::Taken), Some(channel)) => self.await_lane(channel, Direction::Send)?,
+                    (result, _) => return result.map_err(from_socket),
+                }
             }
-        }
+        })
     }
 
     /// Asks something. An answer that is `good` is not made better by another look at the link.
@@ -157,16 +159,18 @@ impl Connection {
         question: impl Fn(&Shard, ConnectionId) -> Result<T, SocketError>,
         good: impl Fn(&T) -> bool,
     ) -> io::Result<T> {
-        let mut shard = self.node.enter()?;
-        let mut answer = question(&shard, self.id);
-        if answer.as_ref().is_ok_and(good) {
-            shard.look_if_overdue();
-        } else {
-            shard.look_if_stale();
-            answer = question(&shard, self.id);
-        }
-        self.node.settle(&mut shard);
-        answer.map_err(from_socket)
+        self.node.node.contain(|| {
+            let mut shard = self.node.enter()?;
+            let mut answer = question(&shard, self.id);
+            if answer.as_ref().is_ok_and(good) {
+                shard.look_if_overdue();
+            } else {
+                shard.look_if_stale();
+                answer = question(&shard, self.id);
+            }
+            self.node.settle(&mut shard);
+            answer.map_err(from_socket)
+        })
     }
 
     /// Whether calls wait, unless they say otherwise.
@@ -176,23 +180,27 @@ impl Connection {
     }
 
     pub(super) fn receive(&self, buffer: &mut [u8], flags: ReceiveFlags, waits: bool) -> io::Result<usize> {
-        if buffer.is_empty() && !flags.urgent {
-            return Ok(0);
-        }
-        match self.way(Direction::Receive, !flags.urgent, buffer.len())? {
-            Way::Leased(mut shard) => self.receive_leased(&mut shard, buffer, flags, waits),
-            Way::Along(channel) => self.receive_along(channel, buffer, flags, waits),
-        }
+        self.node.node.contain(|| {
+            if buffer.is_empty() && !flags.urgent {
+                return Ok(0);
+            }
+            match self.way(Direction::Receive, !flags.urgent, buffer.len())? {
+                Way::Leased(mut shard) => self.receive_leased(&mut shard, buffer, flags, waits),
+                Way::Along(channel) => self.receive_along(channel, buffer, flags, waits),
+            }
+        })
     }
 
     pub(super) fn send(&self, bytes: &[u8], flags: SendFlags, waits: bool) -> io::Result<usize> {
-        if bytes.is_empty() {
-            return self.send_nothing();
-        }
-        match self.way(Direction::Send, flags == SendFlags::default(), bytes.len())? {
-            Way::Leased(mut shard) => self.send_leased(&mut shard, bytes, flags, waits),
-            Way::Along(channel) => self.send_along(channel, bytes, waits),
-        }
+        self.node.node.contain(|| {
+            if bytes.is_empty() {
+                return self.send_nothing();
+            }
+            match self.way(Direction::Send, flags == SendFlags::default(), bytes.len())? {
+                Way::Leased(mut shard) => self.send_leased(&mut shard, bytes, flags, waits),
+                Way::Along(channel) => self.send_along(channel, bytes, waits),
+            }
+        })
     }
 
     /// How to send or receive so many bytes; `plain` if there is nothing special about it.

@@ -97,28 +97,30 @@ impl Connection {
         len: usize,
         fill: impl FnOnce(&mut [io::IoSliceMut<'_>]) -> io::Result<usize>,
     ) -> io::Result<Option<usize>> {
-        let Some(channel) = self.channel_for(len)? else {
-            return Ok(None);
-        };
-        let node = self.node.handle()?;
-        node.begin_call().map_err(gone)?;
-        let Some(lane) = node.channels().lane(channel, Direction::Send) else {
-            return Ok(None);
-        };
-        let bounds = lane.bounds(self.source().word());
-        let len = len.min(bounds.len).min(self.known_piece());
-        if len < LONG || bounds.state != LaneState::Open {
-            return Ok(None);
-        }
-        // Another thread may have taken the room, or the stream ended, before the lock was there.
-        let mut asked = false;
-        let moved = self.fill(node, (channel, lane), len, |lock, owner| {
-            lock.fill(owner, len, |places| {
-                asked = true;
-                fill(places)
-            })
-        })?;
-        Ok(asked.then_some(moved.len))
+        self.node.node.contain(|| {
+            let Some(channel) = self.channel_for(len)? else {
+                return Ok(None);
+            };
+            let node = self.node.handle()?;
+            node.begin_call().map_err(gone)?;
+            let Some(lane) = node.channels().lane(channel, Direction::Send) else {
+                return Ok(None);
+            };
+            let bounds = lane.bounds(self.source().word());
+            let len = len.min(bounds.len).min(self.known_piece());
+            if len < LONG || bounds.state != LaneState::Open {
+                return Ok(None);
+            }
+            // Another thread may have taken the room, or the stream ended, before the lock was there.
+            let mut asked = false;
+            let moved = self.fill(node, (channel, lane), len, |lock, owner| {
+                lock.fill(owner, len, |places| {
+                    asked = true;
+                    fill(places)
+                })
+            })?;
+            Ok(asked.then_some(moved.len))
+        })
     }
 
     /// Waits for room, of which there was none. False: the time has come.

@@ -76,29 +76,31 @@ impl Connection {
         buffers: &mut [io::IoSliceMut<'_>],
         waits: bool,
     ) -> io::Result<usize> {
-        let mut buffers = buffers.iter_mut().filter(|buffer| !buffer.is_empty());
-        let Some(first) = buffers.next() else { return Ok(0) };
-        let mut shard = self.enter_free(Direction::Receive)?;
-        let mut total = self.receive_leased(&mut shard, first, ReceiveFlags::default(), waits)?;
-        let mut full = total == first.len();
-        for buffer in buffers {
-            if !full {
-                break;
+        self.node.node.contain(|| {
+            let mut buffers = buffers.iter_mut().filter(|buffer| !buffer.is_empty());
+            let Some(first) = buffers.next() else { return Ok(0) };
+            let mut shard = self.enter_free(Direction::Receive)?;
+            let mut total = self.receive_leased(&mut shard, first, ReceiveFlags::default(), waits)?;
+            let mut full = total == first.len();
+            for buffer in buffers {
+                if !full {
+                    break;
+                }
+                // An error, the end of the stream, or what is behind a mark is for the next call.
+                let readiness = shard.stack.readiness(self.id);
+                let at_mark = shard.stack.at_mark(self.id) == Ok(true);
+                if readiness.error || at_mark || shard.stack.readable_bytes(self.id) == Ok(0) {
+                    break;
+                }
+                let Ok(received) = shard.stack.receive(self.id, buffer, ReceiveFlags::default()) else {
+                    break;
+                };
+                total += received;
+                full = received == buffer.len();
             }
-            // An error, the end of the stream, or what is behind a mark is for the next call.
-            let readiness = shard.stack.readiness(self.id);
-            let at_mark = shard.stack.at_mark(self.id) == Ok(true);
-            if readiness.error || at_mark || shard.stack.readable_bytes(self.id) == Ok(0) {
-                break;
-            }
-            let Ok(received) = shard.stack.receive(self.id, buffer, ReceiveFlags::default()) else {
-                break;
-            };
-            total += received;
-            full = received == buffer.len();
-        }
-        self.node.settle(&mut shard);
-        Ok(total)
+            self.node.settle(&mut shard);
+            Ok(total)
+        })
     }
 
     #[inline]
@@ -169,11 +171,13 @@ impl Connection {
     /// Sends no bytes: what is wrong with sending is told all the same.
     #[cold]
     pub(super) fn send_nothing(&self) -> io::Result<usize> {
-        let mut shard = self.enter_free(Direction::Send)?;
-        match shard.stack.may_send(self.id) {
-            Err(error) if must_wait(error) => Err(would_block()),
-            may_send => may_send.map(|()| 0).map_err(from_socket),
-        }
+        self.node.node.contain(|| {
+            let mut shard = self.enter_free(Direction::Send)?;
+            match shard.stack.may_send(self.id) {
+                Err(error) if must_wait(error) => Err(would_block()),
+                may_send => may_send.map(|()| 0).map_err(from_socket),
+            }
+        })
     }
 
     /// As many whole segments as make one super-frame.
@@ -195,56 +199,58 @@ impl Connection {
         last: SendFlags,
         waits: bool,
     ) -> io::Result<usize> {
-        let mut left = buffers
-            .iter()
-            .map(|buffer| &**buffer)
-            .filter(|buffer| !buffer.is_empty())
-            .peekable();
-        if left.peek().is_none() {
-            return self.send_nothing();
-        }
-        let mut shard = self.enter_free(Direction::Send)?;
-        let (mut total, mut refusal, mut unsent) = (0, None, None);
-        let more = SendFlags {
-            more: true,
-            ..SendFlags::default()
-        };
-        while unsent.is_none()
-            && let Some(buffer) = left.next()
-        {
-            let flags = if left.peek().is_some() { more } else { last };
-            let queued = match shard.stack.send(self.id, buffer, flags) {
-                Ok(queued) => queued,
-                Err(error) => {
-                    refusal = Some(error);
-                    0
-                }
+        self.node.node.contain(|| {
+            let mut left = buffers
+                .iter()
+                .map(|buffer| &**buffer)
+                .filter(|buffer| !buffer.is_empty())
+                .peekable();
+            if left.peek().is_none() {
+                return self.send_nothing();
+            }
+            let mut shard = self.enter_free(Direction::Send)?;
+            let (mut total, mut refusal, mut unsent) = (0, None, None);
+            let more = SendFlags {
+                more: true,
+                ..SendFlags::default()
             };
-            total += queued;
-            unsent = (queued < buffer.len()).then(|| &buffer[queued..]);
-        }
-        if let Some(error) = refusal.filter(|&error| total == 0 && !must_wait(error)) {
-            return Err(from_socket(error));
-        }
-        if total > 0 {
-            if unsent.is_some() {
-                // What is queued may go: there is no room for more.
-                let _ = shard.stack.send(self.id, &[], SendFlags::default());
+            while unsent.is_none()
+                && let Some(buffer) = left.next()
+            {
+                let flags = if left.peek().is_some() { more } else { last };
+                let queued = match shard.stack.send(self.id, buffer, flags) {
+                    Ok(queued) => queued,
+                    Err(error) => {
+                        refusal = Some(error);
+                        0
+                    }
+                };
+                total += queued;
+                unsent = (queued < buffer.len()).then(|| &buffer[queued..]);
             }
-            self.sent(&mut shard);
-        }
-        while let Some(buffer) = unsent.take().or_else(|| left.next()) {
-            let before = total;
-            let flags = if left.peek().is_some() { more } else { last };
-            match self.send_rest(&mut shard, buffer, flags, 0, waits) {
-                Ok(done) => total += done,
-                Err(error) if total == 0 => return Err(error),
-                Err(_) => break,
+            if let Some(error) = refusal.filter(|&error| total == 0 && !must_wait(error)) {
+                return Err(from_socket(error));
             }
-            if total - before < buffer.len() {
-                break;
+            if total > 0 {
+                if unsent.is_some() {
+                    // What is queued may go: there is no room for more.
+                    let _ = shard.stack.send(self.id, &[], SendFlags::default());
+                }
+                self.sent(&mut shard);
             }
-        }
-        Ok(total)
+            while let Some(buffer) = unsent.take().or_else(|| left.next()) {
+                let before = total;
+                let flags = if left.peek().is_some() { more } else { last };
+                match self.send_rest(&mut shard, buffer, flags, 0, waits) {
+                    Ok(done) => total += done,
+                    Err(error) if total == 0 => return Err(error),
+                    Err(_) => break,
+                }
+                if total - before < buffer.len() {
+                    break;
+                }
+            }
+            Ok(total)
+        })
     }
 }

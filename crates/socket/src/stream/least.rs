@@ -43,18 +43,20 @@ impl Connection {
     }
 
     fn wait_for_more(&self, operation: &mut impl Operation, began: Instant) -> io::Result<()> {
-        let mut shard = self.enter_free(Direction::Receive)?;
-        if operation.attempt(&mut shard).is_some() {
-            self.node.settle(&mut shard);
-            return Ok(());
-        }
-        let deadline = self.description.read_timeout().map(|span| {
-            shard.tick();
-            shard.now + span.saturating_sub(began.elapsed())
-        });
-        // What there is counts, whatever has ended the waiting.
-        let _ = self.node.block(&mut shard, operation, &self.spin, deadline);
-        Ok(())
+        self.node.node.contain(|| {
+            let mut shard = self.enter_free(Direction::Receive)?;
+            if operation.attempt(&mut shard).is_some() {
+                self.node.settle(&mut shard);
+                return Ok(());
+            }
+            let deadline = self.description.read_timeout().map(|span| {
+                shard.tick();
+                shard.now + span.saturating_sub(began.elapsed())
+            });
+            // What there is counts, whatever has ended the waiting.
+            let _ = self.node.block(&mut shard, operation, &self.spin, deadline);
+            Ok(())
+        })
     }
 }
 

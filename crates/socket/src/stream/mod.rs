@@ -111,24 +111,26 @@ impl TcpStream {
     ///
     /// If the attempt cannot even be begun.
     pub fn begin(node: &Node, addr: &SocketAddr, options: &ConnectOptions) -> io::Result<TcpStream> {
-        let shards = node.shared.shards()?;
-        let local = options.local.filter(|local| local.port() != 0);
-        if let (Some(_), 2..) = (local, shards.count()) {
-            // The port says which it is.
-            let owner = node.shared.enter(0)?.stack.shard_for(local, *addr);
-            return Self::begin_in(node, owner.unwrap_or(0), addr, options);
-        }
-        let mut begun = Err(Errno::ADDRNOTAVAIL.into());
-        for shard in shards.from_home() {
-            begun = Self::begin_in(node, shard, addr, options);
-            let full = [Errno::ADDRNOTAVAIL, Errno::NOBUFS].map(|errno| Some(errno.raw_os_error()));
-            match &begun {
-                // Another one may have ports or memory left.
-                Err(error) if full.contains(&error.raw_os_error()) => {}
-                _ => break,
+        node.shared.contain(|| {
+            let shards = node.shared.shards()?;
+            let local = options.local.filter(|local| local.port() != 0);
+            if let (Some(_), 2..) = (local, shards.count()) {
+                // The port says which it is.
+                let owner = node.shared.enter(0)?.stack.shard_for(local, *addr);
+                return Self::begin_in(node, owner.unwrap_or(0), addr, options);
             }
-        }
-        begun
+            let mut begun = Err(Errno::ADDRNOTAVAIL.into());
+            for shard in shards.from_home() {
+                begun = Self::begin_in(node, shard, addr, options);
+                let full = [Errno::ADDRNOTAVAIL, Errno::NOBUFS].map(|errno| Some(errno.raw_os_error()));
+                match &begun {
+                    // Another one may have ports or memory left.
+                    Err(error) if full.contains(&error.raw_os_error()) => {}
+                    _ => break,
+                }
+            }
+            begun
+        })
     }
 
     fn begin_in(

@@ -299,14 +299,16 @@ impl TcpStream {
     }
 
     fn out_of_band(&self, buf: &mut [u8], peek: bool) -> io::Result<usize> {
-        let mut shard = self.connection.node.enter()?;
-        if !shard.stack.readiness(self.connection.id).urgent {
-            shard.poll_once(None);
-        }
-        let flags = ReceiveFlags { peek, urgent: true };
-        let result = shard.stack.receive(self.connection.id, buf, flags);
-        self.connection.node.settle(&mut shard);
-        result.map_err(from_socket)
+        self.connection.node.node.contain(|| {
+            let mut shard = self.connection.node.enter()?;
+            if !shard.stack.readiness(self.connection.id).urgent {
+                shard.poll_once(None);
+            }
+            let flags = ReceiveFlags { peek, urgent: true };
+            let result = shard.stack.receive(self.connection.id, buf, flags);
+            self.connection.node.settle(&mut shard);
+            result.map_err(from_socket)
+        })
     }
 
     /// Whether the next byte to be read is the urgent one, or follows it

@@ -204,7 +204,10 @@ fn watch(host: &Weak<StackHost>, alarms: &Receiver<()>) {
     let mut vitals = Vitals::default();
     while alarms.recv_timeout(PERIOD) != Err(RecvTimeoutError::Disconnected) {
         let Some(host) = host.upgrade() else { return };
-        host.examine(&mut vitals);
+        // What a program has written to the node's memory may make it panic.
+        if catch_unwind(AssertUnwindSafe(|| host.examine(&mut vitals))).is_err() {
+            host.lock().reset(&host.config);
+        }
     }
 }
 

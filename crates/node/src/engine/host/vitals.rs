@@ -99,7 +99,10 @@ impl Turns {
             return Finding::Well;
         }
         let is_unseen = pid == Some(0);
-        let tasks = pid.filter(|_| !is_unseen).map(processes::tasks).unwrap_or_default();
+        let tasks = pid
+            .filter(|_| !is_unseen)
+            .map(processes::tasks)
+            .unwrap_or_default();
         if self.holder != Some(holder) {
             self.holder = Some(holder);
             self.looks = 0;
