@@ -61,7 +61,7 @@ impl Pair {
         let settings = |name: &str, mac| MeshSettings::new(&fabric, name.parse().expect("a name"), mac);
         let mut there = Mesh::join(&settings("there", MACS[1])).expect("join");
         let own = MeshSettings {
-            payload: payload.map(Payload::area),
+            payload: payload.map(|payload| payload.arenas().clone()),
             ..settings("here", MACS[0])
         };
         let mut here = Mesh::join(&own).expect("join");
@@ -84,6 +84,17 @@ impl Pair {
             stop,
             there: Some(there),
         }
+    }
+
+    /// Sends a frame, after which the link knows where payload should lie.
+    fn greet(&mut self) {
+        let frame = Transmit {
+            headers: &headers(1),
+            payload: &Gather::EMPTY,
+            offload: offload(0),
+        };
+        self.here.transmit(&frame).expect("room");
+        self.here.flush();
     }
 }
 
@@ -118,6 +129,7 @@ fn sink(mesh: &mut Mesh, buffer: &mut [u8]) {
 /// Payload memory whose blocks are filled in turn, as a program's writes would.
 struct Source {
     payload: Payload,
+    blocks: Vec<u32>,
     bytes: Vec<u8>,
     next: u32,
 }
@@ -126,19 +138,25 @@ impl Source {
     const BLOCKS: u32 = 128;
 
     fn new() -> Source {
-        let region = Region::create("bench", Payload::bytes_needed(Self::BLOCKS, BLOCK_LEN)).expect("memory");
-        let mut payload = Carver::new(region)
-            .expect("fresh")
-            .payload(Self::BLOCKS, BLOCK_LEN)
-            .expect("room");
-        for block in 0..Self::BLOCKS {
-            assert_eq!(payload.allocate(), Some(block));
-        }
+        // An arena has a quarter of the blocks.
+        let blocks = 4 * Self::BLOCKS;
+        let len = Payload::bytes_needed_with(blocks, BLOCK_LEN, 1);
+        let region = Region::create("bench", len).expect("memory");
+        let mut carver = Carver::new(region).expect("fresh");
+        let payload = carver.payload_with(blocks, BLOCK_LEN, 1).expect("room");
         Source {
             payload,
+            blocks: Vec::new(),
             bytes: vec![7; 1 << 17],
             next: 0,
         }
+    }
+
+    /// Takes blocks that the peer to which the last frame went may read in place, if one may.
+    fn take_blocks(&mut self, here: &Mesh) {
+        let arena = here.payload_arena();
+        let block = |_| self.payload.allocate_in(arena).expect("there are enough");
+        self.blocks = (0..Self::BLOCKS).map(block).collect();
     }
 
     /// Copies `len` bytes into the next blocks. They are free for the next write
@@ -148,13 +166,14 @@ impl Source {
         if self.next + blocks > Self::BLOCKS {
             self.next = 0;
         }
-        let range = self.next..self.next + blocks;
+        let range = self.next as usize..(self.next + blocks) as usize;
         self.next += blocks;
-        for (block, bytes) in range.clone().zip(self.bytes[..len].chunks(BLOCK_LEN as usize)) {
+        let blocks = &self.blocks[range];
+        for (&block, bytes) in blocks.iter().zip(self.bytes[..len].chunks(BLOCK_LEN as usize)) {
             self.payload.bytes_mut(block)[..bytes.len()].copy_from_slice(bytes);
         }
         let mut gather = Gather::EMPTY;
-        for (block, bytes) in range.zip(self.bytes[..len].chunks(BLOCK_LEN as usize)) {
+        for (&block, bytes) in blocks.iter().zip(self.bytes[..len].chunks(BLOCK_LEN as usize)) {
             gather.push(&self.payload.bytes(block)[..bytes.len()]);
         }
         gather
@@ -166,6 +185,9 @@ fn ping_pong(len: usize, by_reference: bool, samples: usize) -> f64 {
     const ROUNDS: u32 = 500;
     let mut source = Source::new();
     let mut pair = Pair::new(by_reference.then_some(&source.payload), echo);
+    pair.greet();
+    source.take_blocks(&pair.here);
+    while pair.here.receive(0, 1, &mut |_| {}) == 0 {}
     let mut buffer = vec![0; 1 << 17];
     let mut sample = || {
         let start = Instant::now();
@@ -193,6 +215,8 @@ fn ping_pong(len: usize, by_reference: bool, samples: usize) -> f64 {
 fn stream(len: usize, by_reference: bool, samples: usize) -> f64 {
     let mut source = Source::new();
     let mut pair = Pair::new(by_reference.then_some(&source.payload), sink);
+    pair.greet();
+    source.take_blocks(&pair.here);
     let frames = (40_000_000 / (len + 2000)).clamp(1000, 10_000);
     // Blocks are written again only when the other side is done with them.
     let in_flight = Source::BLOCKS as usize / len.div_ceil(BLOCK_LEN as usize) - 1;

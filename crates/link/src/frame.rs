@@ -1,7 +1,7 @@
 //! What crosses between a link and a stack: one Ethernet frame, or one
 //! super-frame, with what a network card's descriptor would say about it.
 
-use toehold_shm::Gather;
+use toehold_shm::{ArenaId, Gather};
 
 use crate::steering::Flow;
 
@@ -123,6 +123,12 @@ pub trait Transmitter {
         let _ = fence;
         true
     }
+
+    /// Where payload should lie that goes where the last transmitted frame went: in an arena if
+    /// the link can have the receiver read it there. It copies what lies elsewhere.
+    fn payload_arena(&self) -> ArenaId {
+        ArenaId::PRIVATE
+    }
 }
 
 impl<T: Transmitter + ?Sized> Transmitter for Box<T> {
@@ -136,5 +142,9 @@ impl<T: Transmitter + ?Sized> Transmitter for Box<T> {
 
     fn passed(&self, fence: Fence) -> bool {
         (**self).passed(fence)
+    }
+
+    fn payload_arena(&self) -> ArenaId {
+        (**self).payload_arena()
     }
 }

@@ -356,7 +356,7 @@ fn settle_in(
     let mut outside = None;
     let lease = Leased::attach(Arc::clone(&ground.region), |carver| {
         let pieces = ground.layout.carve(carver)?;
-        let payload = pieces.stack.payload_area();
+        let payload = pieces.stack.payload_arenas().clone();
         let tap = Tap::create(carver)?;
         let mut port = Port::create(carver, &port_config, Arc::clone(&ground.port), Some(payload))?;
         if carver.fingerprint() != ground.fingerprint {

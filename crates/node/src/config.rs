@@ -180,8 +180,8 @@ impl NodeConfig {
         self
     }
 
-    /// Whether peers of the same user read bulk data where they lie in this
-    /// node's memory, which they then can map for reading. The default.
+    /// Whether peers of the same user read bulk data where they lie, each in a memory file that
+    /// holds nothing but what is sent to it. The default.
     #[must_use]
     pub fn zero_copy(mut self, on: bool) -> Self {
         self.zero_copy = on;
@@ -340,6 +340,10 @@ impl NodeConfig {
             connections: self.connections,
             payload_blocks: blocks as u32,
             payload_block_len: BLOCK_LEN,
+            payload_arenas: match self.zero_copy && self.fabric.is_some() {
+                true => self.max_peers as u32,
+                false => 0,
+            },
             tcp,
             link,
             ..Config::default()

@@ -81,7 +81,7 @@ impl LocalNode {
             let mut mesh = Mesh::join(&settings)?;
             let pieces = make_pieces(&config, stack)?;
             if config.zero_copy {
-                mesh.attach_payload(pieces.stack.payload_area())?;
+                mesh.attach_payload(pieces.stack.payload_arenas().clone());
             }
             parts.push((pieces, mesh));
         }

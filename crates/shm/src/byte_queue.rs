@@ -6,8 +6,8 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use crate::copy::{copy_away, copy_bytes, prepare_write};
-use crate::{Chain, Gather, NONE, Payload};
+use crate::copy::{copy_away, copy_racing, prepare_write};
+use crate::{ArenaId, Chain, Gather, NONE, Payload};
 
 /// State of a queue; the bytes are in a [`Payload`], which every operation has to
 /// be given: always the same one.
@@ -73,17 +73,28 @@ impl ByteQueue {
     /// Adds `bytes` at the end and returns how many were: fewer if memory is out.
     #[inline]
     pub fn append(&mut self, payload: &mut Payload, bytes: &[u8]) -> usize {
+        self.append_in(payload, ArenaId::PRIVATE, bytes)
+    }
+
+    /// Adds `bytes` at the end, in blocks of an arena as far as it has some, and returns how many
+    /// were: fewer if memory is out.
+    #[inline]
+    pub fn append_in(&mut self, payload: &mut Payload, arena: ArenaId, bytes: &[u8]) -> usize {
         let placed = self.place(
-            payload,
+            (payload, arena),
             self.len(),
             bytes.len(),
             |payload, block, within, done, len| {
                 let left = payload.block_len() - within - len;
-                let to = payload.part_mut(block, within, len);
-                copy_away(&bytes[done..done + len], to);
+                let Some(to) = payload.part(block, within, len) else {
+                    return false;
+                };
+                // SAFETY: `len` bytes of a block that this queue alone has, borrowed mutably.
+                unsafe { copy_away(&bytes[done..done + len], to.as_ptr()) };
                 if len < LONG_WRITE {
                     prepare_write(to.as_ptr().wrapping_add(len), left.min(len));
                 }
+                true
             },
         );
         self.len += placed as u32;
@@ -121,8 +132,15 @@ impl ByteQueue {
         len: usize,
     ) -> usize {
         let len = len.min(gather.len().saturating_sub(from));
-        self.place(payload, offset, len, |payload, block, within, done, len| {
-            gather.copy_to(from + done, payload.part_mut(block, within, len));
+        let to = (payload, ArenaId::PRIVATE);
+        self.place(to, offset, len, |payload, block, within, done, len| {
+            let Some(to) = payload.part(block, within, len) else {
+                return false;
+            };
+            // SAFETY: `len` bytes of a block that this queue alone has, borrowed mutably, so that
+            // no part of the gather lies there.
+            unsafe { gather.copy_to_place(from + done, to.as_ptr(), len) };
+            true
         })
     }
 
@@ -144,11 +162,11 @@ impl ByteQueue {
             };
             let run = run.min(len - total);
             let placed = self.place(
-                payload,
+                (&mut *payload, ArenaId::PRIVATE),
                 offset + total,
                 run,
                 |payload, to, to_within, done, len| {
-                    payload.copy_within((block, within + done), (to, to_within), len);
+                    payload.copy_within((block, within + done), (to, to_within), len)
                 },
             );
             total += placed;
@@ -188,7 +206,12 @@ impl ByteQueue {
                 break;
             };
             let run = run.min(len - done);
-            copy_bytes(payload.part(block, within, run), &mut into[done..done + run]);
+            let Some(from) = payload.part(block, within, run) else {
+                break;
+            };
+            let to = into[done..done + run].as_mut_ptr();
+            // SAFETY: both are `run` bytes, and the program's buffer is no payload memory.
+            unsafe { copy_racing(from.as_ptr(), to, run) };
             done += run;
         }
         done
@@ -227,21 +250,29 @@ impl ByteQueue {
     /// [`crate::MAX_PARTS`] blocks. The next bytes are found without a search.
     #[inline]
     pub fn gather<'a>(&mut self, payload: &'a Payload, offset: usize, len: usize) -> Gather<'a> {
+        let mut gather = Gather::EMPTY;
         let len = len.min(self.len().saturating_sub(offset));
         if let Some((block, within, run)) = self.locate(payload, offset)
             && len <= run
+            && let Some(first) = payload.part(block, within, len)
         {
             (self.cursor, self.cursor_index) = (block + 1, self.block_index(payload, offset));
-            return Gather::from_slice(&payload.bytes(block)[within..within + len]);
+            // SAFETY: as below.
+            unsafe { gather.push_raw(first.as_ptr(), len) };
+            return gather;
         }
-        let mut gather = Gather::EMPTY;
         let mut done = 0;
         while done < len {
             let Some((block, within, run)) = self.locate(payload, offset + done) else {
                 break;
             };
             let run = run.min(len - done);
-            if !gather.push(payload.part(block, within, run)) {
+            let Some(first) = payload.part(block, within, run) else {
+                break;
+            };
+            // SAFETY: the bytes are mapped as long as the payload memory is borrowed, and no
+            // reference to them exists.
+            if !unsafe { gather.push_raw(first.as_ptr(), run) } {
                 break;
             }
             self.cursor = block + 1;
@@ -272,9 +303,14 @@ impl ByteQueue {
     /// all of what it holds part of what may be [extended](ByteQueue::extend) over: it is
     /// others who fill it, by a [`Lane`](crate::Lane). How many bytes that are.
     pub fn claim(&mut self, payload: &mut Payload, room: usize) -> usize {
+        self.claim_in(payload, ArenaId::PRIVATE, room)
+    }
+
+    /// Like [`ByteQueue::claim`], in blocks of an arena as far as it has some.
+    pub fn claim_in(&mut self, payload: &mut Payload, arena: ArenaId, room: usize) -> usize {
         let end = (self.start as usize + self.len()).saturating_add(room);
         while room > 0 && ((self.blocks as usize) << payload.shift()) < end {
-            if self.block_to_fill(payload, self.blocks).is_none() {
+            if self.block_to_fill(payload, arena, self.blocks).is_none() {
                 break;
             }
         }
@@ -375,15 +411,15 @@ impl ByteQueue {
     }
 
     /// Puts `len` bytes at `offset` from the head, block by block, by calling
-    /// `copy(payload, block, offset in the block, bytes done before, bytes)`.
+    /// `copy(payload, block, offset in the block, bytes done before, bytes)`, until that says no.
     /// Returns how many were put.
     #[inline]
     fn place(
         &mut self,
-        payload: &mut Payload,
+        (payload, arena): (&mut Payload, ArenaId),
         offset: usize,
         len: usize,
-        mut copy: impl FnMut(&mut Payload, u32, usize, usize, usize),
+        mut copy: impl FnMut(&mut Payload, u32, usize, usize, usize) -> bool,
     ) -> usize {
         let mask = payload.block_len() - 1;
         let position = (self.start as usize).saturating_add(offset);
@@ -392,12 +428,15 @@ impl ByteQueue {
         let mut done = 0;
         while done < len {
             let at = position + done;
-            let Some(block) = self.block_to_fill(payload, (at >> payload.shift()) as u32) else {
+            let index = (at >> payload.shift()) as u32;
+            let Some(block) = self.block_to_fill(payload, arena, index) else {
                 break;
             };
             let within = at & mask;
             let run = (mask + 1 - within).min(len - done);
-            copy(payload, block, within, done, run);
+            if !copy(payload, block, within, done, run) {
+                break;
+            }
             done += run;
         }
         if done > 0 {
@@ -409,7 +448,7 @@ impl ByteQueue {
     /// The block that has `index` blocks before it, which is made if need be.
     /// `None`, and nothing changed, if there is not enough memory for that.
     #[inline]
-    fn block_to_fill(&mut self, payload: &mut Payload, index: u32) -> Option<u32> {
+    fn block_to_fill(&mut self, payload: &mut Payload, arena: ArenaId, index: u32) -> Option<u32> {
         if index.checked_add(1) == Some(self.blocks) {
             return self.tail.checked_sub(1);
         }
@@ -422,7 +461,7 @@ impl ByteQueue {
             return None;
         }
         while self.blocks <= index {
-            let block = payload.allocate()?;
+            let block = payload.allocate_in(arena)?;
             if self.blocks == 0 {
                 self.head = block + 1;
             } else {
@@ -454,7 +493,7 @@ impl ByteQueue {
     fn find(&self, payload: &Payload, index: u32) -> Option<u32> {
         // The second bound is for memory that somebody else has written to: a chain that
         // bites its tail has an end for everybody who follows it.
-        if index >= self.blocks || index >= payload.capacity() {
+        if index >= self.blocks || index >= payload.blocks() {
             return None;
         }
         if index + 1 == self.blocks {
@@ -475,7 +514,7 @@ impl ByteQueue {
 
     /// Gives back the first `passed` blocks, all of whose bytes were consumed.
     fn drop_blocks(&mut self, payload: &mut Payload, passed: u32, give_back: fn(&mut Payload, u32)) {
-        for _ in 0..passed.min(self.blocks).min(payload.capacity()) {
+        for _ in 0..passed.min(self.blocks).min(payload.blocks()) {
             let first = self.head.wrapping_sub(1);
             let next = payload.next(first);
             give_back(payload, first);

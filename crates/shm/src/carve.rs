@@ -110,7 +110,16 @@ impl Carver {
     ///
     /// If `block_len` is no power of two or less than 64, or there are more than 2³¹ − 1 blocks.
     pub fn payload(&mut self, blocks: u32, block_len: u32) -> Result<Payload, OutOfMemory> {
-        Payload::carve(self, blocks, block_len)
+        Payload::carve(self, blocks, block_len, 0)
+    }
+
+    /// Payload memory with as many arenas besides.
+    ///
+    /// # Panics
+    ///
+    /// Like [`Carver::payload`], or if there are more than [`Arenas::MOST`](crate::Arenas::MOST) arenas.
+    pub fn payload_with(&mut self, blocks: u32, block_len: u32, arenas: u32) -> Result<Payload, OutOfMemory> {
+        Payload::carve(self, blocks, block_len, arenas)
     }
 
     /// A piece for `len` values of `T`, at a multiple of `align` bytes from the

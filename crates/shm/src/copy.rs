@@ -34,7 +34,7 @@ pub(crate) unsafe fn copy_racing(from: *const u8, to: *mut u8, len: usize) {
 /// # Panics
 ///
 /// If the lengths differ.
-#[inline]
+#[cfg(test)]
 pub(crate) fn copy_bytes(from: &[u8], to: &mut [u8]) {
     assert_eq!(from.len(), to.len());
     // SAFETY: two slices of the same length, one of them exclusive.
@@ -140,18 +140,20 @@ unsafe fn copy_lines_256(from: *const u8, to: *mut u8, len: usize) {
 }
 
 /// Copies bytes that the other side of a link will read, and this one will not,
-/// past the caches if that is faster.
+/// past the caches if that is faster. Others may read the place, or write nonsense there.
 ///
-/// # Panics
+/// # Safety
 ///
-/// If the lengths differ.
+/// `to` must be writable for as many bytes as `from` has, and no Rust reference to them may exist.
 #[inline]
-pub(crate) fn copy_away(from: &[u8], to: &mut [u8]) {
+pub(crate) unsafe fn copy_away(from: &[u8], to: *mut u8) {
     #[cfg(not(any(loom, miri)))]
     if from.len() >= LONG {
-        return crate::stream::copy(from, to);
+        // SAFETY: demanded of the caller.
+        return unsafe { crate::stream::copy(from, to) };
     }
-    copy_bytes(from, to);
+    // SAFETY: demanded of the caller; no reference to the place exists, so the two are apart.
+    unsafe { copy(from.as_ptr(), to, from.len()) };
 }
 
 /// Asks for the lines of memory that will be written soon. Another core may have

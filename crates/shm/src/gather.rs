@@ -105,12 +105,24 @@ impl<'a> Gather<'a> {
     /// fits, and returns how much that was.
     #[inline]
     pub fn copy_to(&self, offset: usize, into: &mut [u8]) -> usize {
+        // SAFETY: `into` is borrowed mutably, so that it is no memory a part may lie in.
+        unsafe { self.copy_to_place(offset, into.as_mut_ptr(), into.len()) }
+    }
+
+    /// Copies from the byte at `offset` on to a place for `len` bytes, as much as there is and as
+    /// fits, and returns how much that was.
+    ///
+    /// # Safety
+    ///
+    /// The place must be writable for `len` bytes. No part may lie there, and no Rust reference to
+    /// it may exist.
+    #[inline]
+    pub(crate) unsafe fn copy_to_place(&self, offset: usize, to: *mut u8, len: usize) -> usize {
         let mut done = 0;
-        for (first, len) in self.range(offset, into.len()) {
+        for (first, len) in self.range(offset, len) {
             // SAFETY: the part is readable while `self` exists; `range` yields no
-            // more than `into.len()` bytes in all; and `into` is borrowed mutably,
-            // so that it is no memory a part may lie in.
-            unsafe { copy_racing(first, into.as_mut_ptr().add(done), len) };
+            // more than `len` bytes in all; the rest is demanded of the caller.
+            unsafe { copy_racing(first, to.add(done), len) };
             done += len;
         }
         done

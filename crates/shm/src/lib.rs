@@ -35,6 +35,7 @@
 #![cfg_attr(loom, allow(dead_code, unused_imports))]
 
 mod aes;
+mod arena;
 mod byte_queue;
 mod carve;
 mod cell;
@@ -74,6 +75,7 @@ mod vectors;
 mod words;
 
 pub use aes::{AES_KEYS, AES_MESSAGE, AesHash};
+pub use arena::{ArenaId, Arenas};
 pub use byte_queue::ByteQueue;
 pub use carve::{Carver, OutOfMemory};
 pub use cell::{CELL_WORDS, Cell, Cells};

@@ -2,12 +2,19 @@
 //!
 //! This file owns which blocks are free and how blocks are chained. What the
 //! bytes of a chain mean is its owner's affair (commonly a [`crate::ByteQueue`]).
+//!
+//! Blocks are numbered through: first those of the node's private memory, which lies in its
+//! region, then those of each [arena](crate::Arenas), which is what one peer may read. A chain may
+//! have blocks of several. All blocks in use together are never more than the private ones, which
+//! so are enough when an arena is full, closed, or not mapped by this process.
 
 use core::fmt;
+use core::ptr::NonNull;
 use std::sync::Arc;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use crate::arena::{ArenaId, Arenas};
 use crate::carve::{Carver, OutOfMemory, piece_bytes};
 use crate::channel::SharedBytes;
 use crate::{NONE, Region, Table};
@@ -18,12 +25,13 @@ const AREA_ALIGN: usize = 4096;
 /// Mark of a free block in the table of links.
 const FREE: u32 = 1 << 31;
 
-/// All zero is payload memory with every block free, so that fresh memory needs
-/// no initialisation.
-#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
+/// The blocks of private memory or of an arena. All zero: every block is free, so that fresh
+/// memory needs no initialisation.
+#[derive(Clone, Copy, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 struct Head {
-    /// Blocks below this were in use at some time; those above were never touched.
+    /// Blocks before this, counted from the first one here, were in use at some time; those
+    /// after were never touched.
     touched: u32,
     /// Block + 1 that was freed last; 0 if there is none.
     free: u32,
@@ -35,6 +43,12 @@ struct Head {
     retired_last: u32,
     /// Number of retired blocks.
     retired: u32,
+    /// The life of the arena that all this is about.
+    life: ArenaId,
+    /// In the first head: blocks in use everywhere.
+    total: u32,
+    /// In the first head: blocks everywhere that may have pages, which is the sum of `touched`.
+    touched_total: u32,
 }
 
 /// Retired blocks rest until this many bytes of them have come together. By then
@@ -49,32 +63,55 @@ const REST: usize = 4 << 20;
 /// Blocks freed last are allocated first: their memory is in the cache. Blocks
 /// that were written from end to end are retired instead, and come back in turn.
 pub struct Payload {
-    head: Table<Head>,
+    /// Of private memory, and of each arena.
+    heads: Table<Head>,
     /// Of a block in use: the next one of its chain + 1, or 0. Of a free block:
     /// [`FREE`] and the next free one + 1, or 0.
     links: Table<u32>,
     area: Table<u8>,
     area_offset: usize,
     shift: u32,
+    /// Number of private blocks.
+    private: u32,
+    arenas: Arenas,
+    /// Blocks of each arena, as a power of two.
+    arena_shift: u32,
 }
 
 impl Payload {
     /// Bytes that payload memory of `blocks` blocks of `block_len` bytes takes from a region.
     pub fn bytes_needed(blocks: u32, block_len: u32) -> usize {
+        Self::bytes_needed_with(blocks, block_len, 0)
+    }
+
+    /// Bytes that payload memory takes from a region that has so many arenas besides.
+    pub fn bytes_needed_with(blocks: u32, block_len: u32, arenas: u32) -> usize {
         let area = (blocks as usize).saturating_mul(block_len as usize);
-        Table::<Head>::bytes_needed(1)
-            .saturating_add(Table::<u32>::bytes_needed(blocks as usize))
+        let all = (arenas as usize)
+            .saturating_mul(1 << arena_shift(blocks, block_len))
+            .saturating_add(blocks as usize);
+        Table::<Head>::bytes_needed(1 + arenas as usize)
+            .saturating_add(Table::<u32>::bytes_needed(all))
+            .saturating_add(Arenas::bytes_needed(arenas))
             .saturating_add(piece_bytes::<u8>(area, AREA_ALIGN))
     }
 
-    pub(crate) fn carve(carver: &mut Carver, blocks: u32, block_len: u32) -> Result<Self, OutOfMemory> {
+    pub(crate) fn carve(
+        carver: &mut Carver,
+        blocks: u32,
+        block_len: u32,
+        arenas: u32,
+    ) -> Result<Self, OutOfMemory> {
         assert!(
             block_len.is_power_of_two() && block_len >= 64,
             "{block_len} is no length for blocks"
         );
-        assert!(blocks < FREE, "there are fewer than {FREE} blocks");
-        let head = Table::carve(carver, 1)?;
-        let links = Table::carve(carver, blocks as usize)?;
+        let (shift, arena_shift) = (block_len.trailing_zeros(), arena_shift(blocks, block_len));
+        let all = (u64::from(arenas) << arena_shift) + u64::from(blocks);
+        assert!(all < FREE.into(), "there are fewer than {FREE} blocks");
+        let heads = Table::carve(carver, 1 + arenas as usize)?;
+        let links = Table::carve(carver, all as usize)?;
+        let arenas = Arenas::carve(carver, arenas, shift + arena_shift)?;
         let area_len = (blocks as usize).saturating_mul(block_len as usize);
         let (area, area_offset) = Table::carve_aligned(carver, area_len, AREA_ALIGN)?;
         if let mapping = carver.mapping()
@@ -83,40 +120,116 @@ impl Payload {
             mapping.prefer_huge_pages(area_offset, area_len);
         }
         Ok(Self {
-            head,
+            heads,
             links,
             area,
             area_offset,
-            shift: block_len.trailing_zeros(),
+            shift,
+            private: blocks,
+            arenas,
+            arena_shift,
         })
     }
 
-    /// Takes a block, linked to nothing; its bytes are anything. `None` if all are in use.
+    /// The arenas, which lie outside of the region.
+    pub fn arenas(&self) -> &Arenas {
+        &self.arenas
+    }
+
+    /// Takes a private block, linked to nothing; its bytes are anything. `None` if as many blocks
+    /// are in use as there are private ones.
     #[inline]
     pub fn allocate(&mut self) -> Option<u32> {
-        let head = self.head[0];
-        let block = if head.free != 0 {
-            let (block, link) = self.listed(head.free)?;
-            self.head[0].free = link;
-            block
-        } else {
-            let untouched = (head.touched as usize) < self.links.len();
-            let rested = ((head.retired as usize) << self.shift) >= REST;
-            if head.retired != 0 && (rested || !untouched) {
-                let (block, link) = self.listed(head.retired_first)?;
-                self.head[0].retired_first = link;
-                self.head[0].retired = head.retired - 1;
-                block
-            } else if untouched {
-                self.head[0].touched = head.touched + 1;
-                head.touched
-            } else {
-                return None;
-            }
+        self.allocate_in(ArenaId::PRIVATE)
+    }
+
+    /// Takes a block of an arena if there is one, or a private one, like [`Payload::allocate`].
+    #[inline]
+    pub fn allocate_in(&mut self, arena: ArenaId) -> Option<u32> {
+        if self.heads[0].total >= self.private {
+            return None;
+        }
+        let block = match arena {
+            ArenaId::PRIVATE => self.take_from(0)?,
+            _ => self.allocate_of_arena(arena)?,
         };
-        self.head[0].used = head.used.wrapping_add(1);
+        self.heads[0].total += 1;
         self.links[block as usize] = 0;
         Some(block)
+    }
+
+    #[inline]
+    fn allocate_of_arena(&mut self, arena: ArenaId) -> Option<u32> {
+        let Some(index) = self.arenas.usable(arena) else {
+            return self.take_from(0);
+        };
+        if self.heads[index + 1].life != arena {
+            // No block of its earlier life is in use.
+            self.reset(index + 1, arena);
+        }
+        match self.take_from(index + 1) {
+            Some(block) => {
+                self.arenas.note_used(index, self.heads[index + 1].used);
+                Some(block)
+            }
+            None => self.take_from(0),
+        }
+    }
+
+    /// Takes a block that belongs to a head.
+    #[inline]
+    fn take_from(&mut self, place: usize) -> Option<u32> {
+        let (first, count) = self.span(place);
+        let head = self.heads[place];
+        let rested = ((head.retired as usize) << self.shift) >= REST;
+        let block = if head.free != 0 {
+            let (block, link) = self.listed(head.free)?;
+            self.heads[place].free = link;
+            block
+        } else if !(head.retired != 0 && rested) && head.touched < count && self.may_touch(place) {
+            self.heads[place].touched = head.touched + 1;
+            self.heads[0].touched_total = self.heads[0].touched_total.wrapping_add(1);
+            first + head.touched
+        } else if head.retired != 0 {
+            let (block, link) = self.listed(head.retired_first)?;
+            self.heads[place].retired_first = link;
+            self.heads[place].retired = head.retired - 1;
+            block
+        } else {
+            return None;
+        };
+        self.heads[place].used = self.heads[place].used.wrapping_add(1);
+        // What a list says that was scribbled on may be another head's.
+        (self.place_of(block) == place).then_some(block)
+    }
+
+    /// Whether a block may be taken that has no pages yet. Those of arenas are no more, all
+    /// together, than private memory has.
+    #[inline]
+    fn may_touch(&self, place: usize) -> bool {
+        let head = &self.heads[0];
+        place == 0 || head.touched_total.saturating_sub(head.touched) < self.private
+    }
+
+    /// The first block that belongs to a head, and how many do.
+    #[inline]
+    fn span(&self, place: usize) -> (u32, u32) {
+        match place.checked_sub(1) {
+            None => (0, self.private),
+            Some(arena) => (
+                self.private + ((arena as u32) << self.arena_shift),
+                1 << self.arena_shift,
+            ),
+        }
+    }
+
+    /// Which head a block belongs to.
+    #[inline]
+    fn place_of(&self, block: u32) -> usize {
+        match block.checked_sub(self.private) {
+            None => 0,
+            Some(beyond) => 1 + (beyond >> self.arena_shift) as usize,
+        }
     }
 
     /// A free block and the next one in its list, each + 1. What the list says is
@@ -138,7 +251,8 @@ impl Payload {
             return;
         }
         self.links[block as usize] = FREE;
-        let head = &mut self.head[0];
+        let place = self.place_of(block);
+        let head = &mut self.heads[place];
         let last = core::mem::replace(&mut head.retired_last, block + 1);
         if head.retired == 0 {
             head.retired_first = block + 1;
@@ -149,7 +263,7 @@ impl Payload {
             *link = FREE | (block + 1);
         }
         head.retired = head.retired.wrapping_add(1);
-        head.used = head.used.wrapping_sub(1);
+        self.note_freed(place);
     }
 
     /// Gives a block back. A block that is not in use stays as it is.
@@ -158,11 +272,120 @@ impl Payload {
         let in_use = self.is_used(block);
         debug_assert!(in_use, "block {block} is not in use");
         if in_use {
-            let head = &mut self.head[0];
+            let place = self.place_of(block);
+            let head = &mut self.heads[place];
             self.links[block as usize] = FREE | head.free;
             head.free = block + 1;
-            head.used = head.used.wrapping_sub(1);
+            self.note_freed(place);
         }
+    }
+
+    /// One block less of a head is in use.
+    #[inline]
+    fn note_freed(&mut self, place: usize) {
+        let head = &mut self.heads[place];
+        head.used = head.used.wrapping_sub(1);
+        let used = head.used;
+        self.heads[0].total = self.heads[0].total.wrapping_sub(1);
+        if place > 0 {
+            self.arenas.note_used(place - 1, used);
+            if used == 0 && !self.arenas.life(place - 1).1 {
+                self.discard_all(place);
+            }
+        }
+    }
+
+    /// Begins an arena anew, as if no block of it had ever been in use.
+    fn reset(&mut self, place: usize, life: ArenaId) {
+        let before = self.heads[place].touched;
+        self.heads[place] = Head {
+            life,
+            ..Head::default()
+        };
+        self.heads[0].touched_total = self.heads[0].touched_total.saturating_sub(before);
+    }
+
+    /// Gives the pages of an arena back that no block of is in use.
+    #[cold]
+    fn discard_all(&mut self, place: usize) {
+        let Head {
+            touched, used, life, ..
+        } = self.heads[place];
+        if used == 0
+            && touched > 0
+            && self
+                .arenas
+                .discard(place - 1, 0, (touched as usize) << self.shift)
+        {
+            self.reset(place, life);
+        }
+    }
+
+    /// Whether [`Payload::discard_unused`] is worth a call: more blocks may have pages than
+    /// private memory has.
+    #[inline]
+    pub fn wants_discard(&self) -> bool {
+        self.heads[0].touched_total > self.private
+    }
+
+    /// Gives pages back to the system that hold nothing: of closed arenas, and of all arenas and
+    /// private memory if together they have more than private memory may. For the process that
+    /// maps all arenas, now and then.
+    pub fn discard_unused(&mut self) {
+        for place in 1..self.heads.len() {
+            let (life, is_open) = self.arenas.life(place - 1);
+            if is_open {
+                continue;
+            }
+            if self.heads[place].life == life {
+                self.discard_all(place);
+            }
+            if self.touched_of(place) == 0 {
+                self.arenas.unmap(place - 1);
+            }
+        }
+        if self.wants_discard() {
+            (0..self.heads.len()).rev().for_each(|place| self.shrink(place));
+        }
+    }
+
+    /// Gives the pages of free blocks back. Those behind the last one in use count as never touched.
+    fn shrink(&mut self, place: usize) {
+        let (first, touched) = (self.span(place).0, self.touched_of(place));
+        let end = first + touched;
+        let is_free = |block: u32| self.links[block as usize] & FREE != 0;
+        let mut block = first;
+        while block < end {
+            let run = (block..end).take_while(|&block| is_free(block)).count();
+            let (offset, len) = (((block - first) as usize) << self.shift, run << self.shift);
+            let is_done = match place.checked_sub(1) {
+                _ if run == 0 => true,
+                None => self.area.region().discard(self.area_offset + offset, len),
+                Some(arena) => self.arenas.discard(arena, offset, len),
+            };
+            if !is_done {
+                return;
+            }
+            block += run as u32 + 1;
+        }
+        let used_to = (first..end).rev().find(|&block| !is_free(block));
+        let used_to = used_to.map_or(0, |last| last - first + 1);
+        let mut free = 0;
+        for block in (first..first + used_to).rev() {
+            if let Some(link) = self
+                .links
+                .get_mut(block as usize)
+                .filter(|link| **link & FREE != 0)
+            {
+                *link = FREE | free;
+                free = block + 1;
+            }
+        }
+        let head = &mut self.heads[place];
+        (head.free, head.touched) = (free, used_to);
+        (head.retired_first, head.retired_last, head.retired) = (0, 0, 0);
+        let total = &mut self.heads[0].touched_total;
+        *total = total.saturating_sub(touched - used_to);
     }
 
     /// Gives back all blocks of the chain that begins with `head` (or is [`NONE`]).
@@ -189,84 +412,107 @@ impl Payload {
     /// nothing if `block` is not in use or `next` no block.
     #[inline]
     pub fn set_next(&mut self, block: u32, next: u32) {
-        let valid = self.is_used(block) && (next == NONE || next < self.capacity());
+        let valid = self.is_used(block) && (next == NONE || (next as usize) < self.links.len());
         debug_assert!(valid, "blocks {block} and {next} cannot be linked");
         if valid {
             self.links[block as usize] = next.wrapping_add(1);
         }
     }
 
-    /// The bytes of a block.
+    /// The bytes of a block, for a caller that is alone with the memory.
     ///
     /// # Panics
     ///
-    /// If there is no such block.
+    /// If there is no such block, or this process does not map it.
     #[inline]
     pub fn bytes(&self, block: u32) -> &[u8] {
-        self.part(block, 0, self.block_len())
+        let first = self.first(block).expect("the block is mapped");
+        // SAFETY: the block is mapped as long as `self` is borrowed, see `part`.
+        unsafe { core::slice::from_raw_parts(first.as_ptr(), self.block_len()) }
     }
 
-    /// The bytes of a block.
+    /// The bytes of a block, for a caller that is alone with the memory.
     ///
     /// # Panics
     ///
-    /// If there is no such block.
+    /// If there is no such block, or this process does not map it.
     #[inline]
     pub fn bytes_mut(&mut self, block: u32) -> &mut [u8] {
-        self.part_mut(block, 0, self.block_len())
+        let first = self.first(block).expect("the block is mapped");
+        // SAFETY: as in `bytes`; `&mut self` makes the reference the only one in this process.
+        unsafe { core::slice::from_raw_parts_mut(first.as_ptr(), self.block_len()) }
     }
 
-    /// Some bytes of a block. What lies beside them may be another's at the time, by a
-    /// [`Lane`](crate::Lane).
+    /// Where a block begins. `None` if there is no such block, or this process does not map it.
+    #[inline]
+    fn first(&self, block: u32) -> Option<NonNull<u8>> {
+        let (from, within) = match block.checked_sub(self.private) {
+            None => (self.area.first(), block),
+            Some(beyond) => {
+                let arena = self.arenas.first((beyond >> self.arena_shift) as usize)?;
+                (arena, beyond & ((1 << self.arena_shift) - 1))
+            }
+        };
+        // SAFETY: private blocks lie in the area, and the blocks of an arena in its mapping,
+        // which has as many bytes as they.
+        Some(unsafe { from.add((within as usize) << self.shift) })
+    }
+
+    /// Whether this process maps a block.
+    #[inline]
+    pub fn is_mapped(&self, block: u32) -> bool {
+        block < self.private || self.first(block).is_some()
+    }
+
+    /// Where some bytes of a block lie. `None` if there is no such block, or this process does not
+    /// map it. They stay mapped as long as `self` is borrowed: an arena's mapping is replaced only
+    /// when no block of it is in use.
+    ///
+    /// An address and no reference, because other processes may read and write the memory at the
+    /// same time: a peer, whose arena it is, and a process of the node that breaks the rules.
     ///
     /// # Panics
     ///
-    /// If there is no such block, or it is shorter.
+    /// If a block is shorter.
     #[inline]
-    pub(crate) fn part(&self, block: u32, within: usize, len: usize) -> &[u8] {
-        assert!(within + len <= self.block_len());
-        self.area.part(((block as usize) << self.shift) + within, len)
-    }
-
-    /// The same, for changing them.
-    ///
-    /// # Panics
-    ///
-    /// If there is no such block, or it is shorter.
-    #[inline]
-    pub(crate) fn part_mut(&mut self, block: u32, within: usize, len: usize) -> &mut [u8] {
-        assert!(within + len <= self.block_len());
-        self.area.part_mut(((block as usize) << self.shift) + within, len)
+    pub(crate) fn part(&self, block: u32, within: usize, len: usize) -> Option<NonNull<u8>> {
+        assert!(within <= self.block_len() && len <= self.block_len() - within);
+        let first = self.first(block)?;
+        // SAFETY: the bytes lie in one block.
+        Some(unsafe { first.add(within) })
     }
 
     /// The bytes of all blocks, for those who use some of them without the lease.
     pub(crate) fn share(&self) -> SharedBytes {
-        SharedBytes::new(self.area.first(), self.area.len(), self.shift, self.area.region())
+        SharedBytes::new(
+            (self.area.first(), self.area.len()),
+            (self.arenas.clone(), self.arena_shift),
+            self.shift,
+            self.area.region(),
+        )
     }
 
-    /// Copies `len` bytes from one place to another; the two may be in one block.
+    /// Copies `len` bytes from one place to another; the two may be in one block. False, and
+    /// nothing copied, if this process does not map both.
     ///
     /// # Panics
     ///
     /// If either does not lie in one block.
-    pub(crate) fn copy_within(&mut self, from: (u32, usize), to: (u32, usize), len: usize) {
-        let start = |(block, offset): (u32, usize)| {
-            assert!(offset + len <= self.block_len());
-            let start = ((block as usize) << self.shift) + offset;
-            assert!(start + len <= self.area.len());
-            start
+    pub(crate) fn copy_within(&mut self, from: (u32, usize), to: (u32, usize), len: usize) -> bool {
+        let start = |(block, offset): (u32, usize)| Some(self.part(block, offset, len)?.as_ptr());
+        let (Some(from), Some(to)) = (start(from), start(to)) else {
+            return false;
         };
-        let (from, to) = (start(from), start(to));
-        let first = self.area.first().as_ptr();
-        // SAFETY: both lie in the area, which is borrowed mutably; the first way is taken
-        // for such as do not overlap.
+        // SAFETY: both lie in blocks, which are mapped and borrowed mutably; the first way is
+        // taken for such as do not overlap.
         unsafe {
-            if from.abs_diff(to) >= len {
-                crate::copy::copy(first.add(from), first.add(to), len);
+            if from.addr().abs_diff(to.addr()) >= len {
+                crate::copy::copy(from, to, len);
             } else {
-                core::ptr::copy(first.add(from), first.add(to), len);
+                core::ptr::copy(from, to, len);
             }
         }
+        true
     }
 
     /// Bytes of each block: a power of two.
@@ -278,13 +524,13 @@ impl Payload {
     /// Blocks that can still be allocated.
     #[inline]
     pub fn free_blocks(&self) -> u32 {
-        self.capacity().saturating_sub(self.head[0].used)
+        self.private.saturating_sub(self.heads[0].total)
     }
 
-    /// Number of blocks, free or not.
+    /// Most blocks in use at once.
     #[inline]
     pub fn capacity(&self) -> u32 {
-        self.links.len() as u32
+        self.private
     }
 
     /// After somebody died in the middle of a change: makes all blocks free that were, and a
@@ -292,11 +538,23 @@ impl Payload {
     /// one; see [`ByteQueue::claim_blocks`](crate::ByteQueue::claim_blocks). Takes time in
     /// proportion to the most blocks that were ever in use.
     pub fn mend(&mut self, owned: &[bool]) -> Chain {
-        let touched = (self.head[0].touched as usize).min(self.links.len());
-        let (mut free, mut used) = (0, 0);
         let mut stray = Chain::default();
-        for block in (0..touched).rev() {
-            let number = block as u32 + 1;
+        let (mut total, mut touched) = (0, 0);
+        for place in (0..self.heads.len()).rev() {
+            self.mend_place(place, owned, &mut stray);
+            total += self.heads[place].used;
+            touched += self.touched_of(place);
+        }
+        (self.heads[0].total, self.heads[0].touched_total) = (total, touched);
+        stray
+    }
+
+    fn mend_place(&mut self, place: usize, owned: &[bool], stray: &mut Chain) {
+        let (first, _) = self.span(place);
+        let (mut free, mut used) = (0, 0);
+        for block in (first..first + self.touched_of(place)).rev() {
+            let number = block + 1;
+            let block = block as usize;
             if owned.get(block).is_some_and(|&owned| owned) {
                 used += 1;
             } else if self.links[block] & FREE != 0 {
@@ -312,21 +570,43 @@ impl Payload {
                 stray.blocks += 1;
             }
         }
-        let head = &mut self.head[0];
+        let head = &mut self.heads[place];
         (head.free, head.used) = (free, used);
         (head.retired_first, head.retired_last, head.retired) = (0, 0, 0);
-        stray
+        if place > 0 {
+            self.arenas.note_used(place - 1, used);
+        }
     }
 
-    /// Blocks that were ever in use.
+    /// Blocks of a head that were ever in use.
+    fn touched_of(&self, place: usize) -> u32 {
+        let head = &self.heads[place];
+        let is_present = place == 0 || self.arenas.life(place - 1).0 == head.life;
+        if is_present {
+            head.touched.min(self.span(place).1)
+        } else {
+            0
+        }
+    }
+
+    /// A bound of the numbers of all blocks that were ever in use.
     pub(crate) fn touched(&self) -> usize {
-        (self.head[0].touched as usize).min(self.links.len())
+        let ends = (0..self.heads.len()).filter(|&place| self.touched_of(place) > 0);
+        ends.map(|place| (self.span(place).0 + self.touched_of(place)) as usize)
+            .max()
+            .unwrap_or(0)
+    }
+
+    /// Number of all blocks, arenas included, for bounding walks along chains.
+    #[inline]
+    pub(crate) fn blocks(&self) -> u32 {
+        self.links.len() as u32
     }
 
     /// Leaves the lists of free blocks as no change that is finished does.
     #[cfg(test)]
     pub(crate) fn disturb(&mut self) {
-        let head = &mut self.head[0];
+        let head = &mut self.heads[0];
         (head.free, head.used, head.retired_last, head.retired) = (head.touched, 7, 1, 5);
     }
 
@@ -348,7 +628,9 @@ impl Payload {
     #[inline]
     pub(crate) fn is_used(&self, block: u32) -> bool {
         // Blocks never touched have the link of a block in use, 0, but no index below `touched`.
-        block < self.head[0].touched
+        let place = self.place_of(block);
+        let touched = self.heads.get(place).map_or(0, |head| head.touched);
+        block.wrapping_sub(self.span(place).0) < touched
             && self
                 .links
                 .get(block as usize)
@@ -356,12 +638,25 @@ impl Payload {
     }
 }
 
+/// Most bytes of an arena. More would be mapped than a peer's connections use; what finds no
+/// room there is copied.
+const MOST_OF_ARENA: u32 = 32 << 20;
+
+/// Blocks of an arena, as a power of two: a quarter of the private ones, within bounds.
+fn arena_shift(blocks: u32, block_len: u32) -> u32 {
+    let most = (MOST_OF_ARENA / block_len.max(1)).max(1);
+    // An arena consists of whole pages.
+    let least = (AREA_ALIGN as u32 / block_len.max(1)).max(1);
+    (blocks / 4).clamp(least, most.max(least)).ilog2()
+}
+
 impl fmt::Debug for Payload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Payload")
             .field("block_len", &self.block_len())
-            .field("used", &self.head[0].used)
-            .field("capacity", &self.links.len())
+            .field("used", &self.heads[0].total)
+            .field("capacity", &self.private)
+            .field("arenas", &self.arenas.count())
             .finish()
     }
 }

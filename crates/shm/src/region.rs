@@ -274,6 +274,24 @@ impl Region {
         self.advise(offset, len, Advice::LinuxHugepage);
     }
 
+    /// Gives the pages of a piece of the region back: its bytes are zero when next read. False if
+    /// the system refuses, as it does for memory without a file.
+    pub(crate) fn discard(&self, offset: usize, len: usize) -> bool {
+        let page = rustix::param::page_size();
+        let inside = offset.checked_add(len).is_some_and(|end| end <= self.len);
+        let (start, end) = (offset.next_multiple_of(page), (offset + len) / page * page);
+        if !inside || self.access != Access::ReadWrite || start >= end {
+            return false;
+        }
+        // SAFETY: the range lies in this region's mapping; that its bytes change is the caller's
+        // intent, and any bytes are bytes.
+        let done = unsafe {
+            let first = self.base.as_ptr().add(start).cast();
+            mm::madvise(first, end - start, Advice::LinuxRemove)
+        };
+        done.is_ok()
+    }
+
     fn advise(&self, offset: usize, len: usize, advice: Advice) {
         let page = rustix::param::page_size();
         let start = (offset / page * page).min(self.len);

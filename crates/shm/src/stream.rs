@@ -19,23 +19,24 @@ pub use choice::{Choice, Way};
 pub use past::copy_past_caches;
 pub(crate) use past::stream_racing;
 
-use crate::copy::copy_bytes;
-
 /// Copies of a few KiB and longer ones fare differently.
 static CHOICES: [Choice; 2] = [Choice::new(), Choice::new()];
 
 /// Copies from this length on are long.
 const LONGER: usize = 8 << 10;
 
-/// Copies a slice into another of the same length in the way that is faster now.
+/// Copies a slice to a place in the way that is faster now.
 ///
-/// # Panics
+/// # Safety
 ///
-/// If the lengths differ.
-pub(crate) fn copy(from: &[u8], to: &mut [u8]) {
-    in_faster_way(from.len(), |way| match way {
-        Way::Cached => copy_bytes(from, to),
-        Way::Streamed => copy_past_caches(from, to),
+/// As for [`copy_away`](crate::copy::copy_away).
+pub(crate) unsafe fn copy(from: &[u8], to: *mut u8) {
+    // SAFETY: demanded of the caller; no reference to the place exists, so the two are apart.
+    in_faster_way(from.len(), |way| unsafe {
+        match way {
+            Way::Cached => crate::copy::copy(from.as_ptr(), to, from.len()),
+            Way::Streamed => stream_racing(from.as_ptr(), to, from.len()),
+        }
     });
 }
 

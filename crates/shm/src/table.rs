@@ -59,31 +59,6 @@ impl<T: Plain> Table<T> {
     pub(crate) fn first(&self) -> NonNull<T> {
         self.first
     }
-
-    /// The values of a range, and no reference to any other: others may be writing
-    /// those meanwhile.
-    ///
-    /// # Panics
-    ///
-    /// If they are not all in the table.
-    #[inline]
-    pub(crate) fn part(&self, start: usize, len: usize) -> &[T] {
-        assert!(start <= self.len && len <= self.len - start);
-        // SAFETY: within the piece, see `deref`.
-        unsafe { core::slice::from_raw_parts(self.first.as_ptr().add(start), len) }
-    }
-
-    /// The same, for changing them.
-    ///
-    /// # Panics
-    ///
-    /// If they are not all in the table.
-    #[inline]
-    pub(crate) fn part_mut(&mut self, start: usize, len: usize) -> &mut [T] {
-        assert!(start <= self.len && len <= self.len - start);
-        // SAFETY: within the piece, see `deref_mut`.
-        unsafe { core::slice::from_raw_parts_mut(self.first.as_ptr().add(start), len) }
-    }
 }
 
 impl<T> Deref for Table<T> {

@@ -52,6 +52,8 @@ pub struct Config {
     pub payload_blocks: u32,
     /// Bytes of a block of payload memory: a power of two.
     pub payload_block_len: u32,
+    /// Most peers that read payload where it lies, each in memory of its own; 0: none does.
+    pub payload_arenas: u32,
     /// Settings of TCP.
     pub tcp: TcpConfig,
 }
@@ -190,6 +192,7 @@ impl Default for Config {
             neighbors: 1 << 10,
             payload_blocks: 1 << 13,
             payload_block_len: 1 << 14,
+            payload_arenas: 0,
             tcp: TcpConfig::default(),
         }
     }

@@ -43,7 +43,7 @@ pub use time::Instant;
 pub use tuple::{Address, FourTuple};
 
 use toehold_link::{Offload, Received, Transmitter};
-use toehold_shm::{Carver, Gather, OutOfMemory, PayloadArea, Table};
+use toehold_shm::{Arenas, Carver, Gather, OutOfMemory, PayloadArea, Table};
 
 use ip::{Ingress, Ip};
 use tcp::{Context, Tcp};
@@ -324,7 +324,24 @@ impl Stack {
         self.context_bytes
     }
 
-    /// Where payload memory lies, for links that let peers read it in place.
+    /// The arenas of payload memory, for a link whose peers read what is sent to them in place.
+    pub fn payload_arenas(&self) -> &Arenas {
+        self.tcp.payload.arenas()
+    }
+
+    /// Whether [`Stack::discard_unused_payload`] is worth a call.
+    #[inline]
+    pub fn has_unused_payload(&self) -> bool {
+        self.tcp.payload.wants_discard()
+    }
+
+    /// Gives pages of payload memory back to the system that hold nothing. For the process that
+    /// maps all arenas, now and then.
+    pub fn discard_unused_payload(&mut self) {
+        self.tcp.payload.discard_unused();
+    }
+
+    /// Where private payload memory lies, for links that stand for others in tests.
     pub fn payload_area(&self) -> PayloadArea {
         self.tcp.payload.area()
     }

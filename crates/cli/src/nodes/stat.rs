@@ -350,6 +350,9 @@ mod tests {
                 cpu_time: Duration::from_secs(uptime / 4),
                 uptime: Duration::from_secs(uptime),
                 processes: Vec::new(),
+                unaccelerated: Vec::new(),
+                unaccelerated_beyond: 0,
+                keepers: Vec::new(),
                 stack: toehold_node::control::StackStatus::default(),
             },
             counters: vec![Counter {

@@ -19,6 +19,7 @@ mod processes;
 mod record;
 mod rights;
 mod servers;
+mod shown;
 mod signalled;
 mod stores;
 mod streams;

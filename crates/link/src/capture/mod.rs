@@ -18,7 +18,7 @@ use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use toehold_shm::Gather;
+use toehold_shm::{ArenaId, Gather};
 
 pub use self::file::CaptureFile;
 pub use self::pcapng::LinkType;
@@ -224,6 +224,10 @@ impl<L: Link> Transmitter for Capture<L> {
 
     fn passed(&self, fence: Fence) -> bool {
         self.link.passed(fence)
+    }
+
+    fn payload_arena(&self) -> ArenaId {
+        self.link.payload_arena()
     }
 }
 

@@ -4,12 +4,12 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
-use toehold_shm::ring::Section;
+use toehold_shm::Region;
 
 use super::change::{Change, Joined, PeerDescriptors};
 use super::control::{self, Packet};
 use super::events::Source;
-use super::handshake::{Handshake, MAX_HANDSHAKES, Offer, Role, Standing, TIMEOUT_NS, Verdict, refuse};
+use super::handshake::{Handshake, MAX_HANDSHAKES, Offer, Own, Role, Standing, TIMEOUT_NS, Verdict, refuse};
 use super::members::Member;
 use super::membership::Membership;
 use super::message::{Introduction, MESSAGE_LEN, Message, Refusal};
@@ -112,9 +112,9 @@ impl Membership {
         if with_it >= self.quotas.handshakes(MAX_HANDSHAKES) {
             return Err(Refusal::Quota);
         }
-        let section = self.identity.make_section()?;
-        self.introduce(socket.as_fd(), Message::Hello, &section, caller.uid)?;
-        self.add_handshake(socket, caller, Role::Dialling { name, section })
+        let own = self.identity.make_own(caller.uid)?;
+        self.introduce(socket.as_fd(), Message::Hello, &own)?;
+        self.add_handshake(socket, caller, Role::Dialling { name, own })
             .ok_or(Refusal::NoResources)?;
         Ok(())
     }
@@ -125,12 +125,10 @@ impl Membership {
         &self,
         socket: BorrowedFd<'_>,
         kind: fn(Introduction) -> Message,
-        section: &Section,
-        uid: u32,
+        own: &Own,
     ) -> Result<(), Refusal> {
         let doorbell = self.belfry.sender().map_err(|_| Refusal::NoResources)?;
-        self.identity
-            .introduce(socket, kind, section, doorbell.as_fd(), uid)
+        self.identity.introduce(socket, kind, own, doorbell.as_fd())
     }
 
     fn add_handshake(&mut self, socket: OwnedFd, caller: Caller, role: Role) -> Option<u32> {
@@ -225,23 +223,18 @@ impl Membership {
         if let Err(reason) = self.judge(&offer, &handshake.caller) {
             return self.refuse(handshake, reason);
         }
-        let section = match self.identity.make_section() {
-            Ok(section) => section,
+        let own = match self.identity.make_own(handshake.caller.uid) {
+            Ok(own) => own,
             Err(reason) => return self.refuse(handshake, reason),
         };
         // A hang-up in this moment is noticed as that of a peer.
-        let sent = self.introduce(
-            handshake.socket.as_fd(),
-            Message::Welcome,
-            &section,
-            handshake.caller.uid,
-        );
+        let sent = self.introduce(handshake.socket.as_fd(), Message::Welcome, &own);
         if sent.is_err() {
             self.statistics.abandoned += 1;
             return;
         }
         self.cancel_dialling(&offer.introduction.name);
-        self.establish(handshake.socket, handshake.caller, section, offer);
+        self.establish(handshake.socket, handshake.caller, own, offer);
     }
 
     /// The node's former life has hung up, and its frames come first.
@@ -361,17 +354,17 @@ impl Membership {
             self.check_place(&offer, &handshake.caller, None)
         };
         match (verdict, handshake.role) {
-            (Ok(()), Role::Dialling { section, .. }) => {
-                self.establish(handshake.socket, handshake.caller, section, offer);
+            (Ok(()), Role::Dialling { own, .. }) => {
+                self.establish(handshake.socket, handshake.caller, own, offer);
             }
             (Err(reason), role) => self.refuse(Handshake { role, ..handshake }, reason),
             _ => {}
         }
     }
 
-    fn establish(&mut self, socket: OwnedFd, caller: Caller, section: Section, offer: Offer) {
+    fn establish(&mut self, socket: OwnedFd, caller: Caller, own: Own, offer: Offer) {
         let name = offer.introduction.name;
-        if let Err(reason) = self.add_member(socket, caller, section, offer) {
+        if let Err(reason) = self.add_member(socket, caller, own, offer) {
             return self.acquaintances.failed(name, Some(reason), self.now_ns);
         }
         self.statistics.connected += 1;
@@ -382,16 +375,17 @@ impl Membership {
         &mut self,
         control: OwnedFd,
         caller: Caller,
-        section: Section,
+        own: Own,
         offer: Offer,
     ) -> Result<(), Refusal> {
         let (slot, generation) = self.members.vacancy().ok_or(Refusal::Crowded)?;
         // What the peer says when it rings.
-        section.set_number(slot.into());
+        own.section.set_number(slot.into());
         let descriptors = PeerDescriptors {
-            own_section: section.into_fd(),
+            own_section: own.section.into_fd(),
             peer_section: offer.section,
             doorbell: offer.doorbell,
+            own_payload: own.payload.and_then(Region::into_fd),
             payload: offer.payload,
         };
         let of_port = descriptors.try_clone().map_err(|_| Refusal::NoResources)?;
@@ -414,7 +408,7 @@ impl Membership {
             incarnation: introduction.incarnation,
             bound: bound.unwrap_or_default(),
             same_user: caller.uid == self.identity.uid,
-            shares_payload: self.identity.payload_for(caller.uid).is_some(),
+            shares_payload: descriptors.own_payload.is_some(),
             payload: introduction.payload,
             ring_capacity: offer.ring_capacity,
             gateway: introduction.gateway,

@@ -46,7 +46,7 @@ pub struct Joined {
     pub bound: Bound,
     /// Whether it runs as the same user.
     pub same_user: bool,
-    /// Whether it can read this node's payload memory.
+    /// Whether it can read payload in the arena that this node has for it.
     pub shares_payload: bool,
     /// Where its payload memory lies in what was handed over: offset and length.
     pub payload: Option<(u64, u64)>,
@@ -67,6 +67,8 @@ pub struct PeerDescriptors {
     pub peer_section: OwnedFd,
     /// What rings the peer's bell.
     pub doorbell: OwnedFd,
+    /// The arena of what this node sends to the peer, if it may read it in place.
+    pub own_payload: Option<OwnedFd>,
     /// The peer's payload memory, if it gave any.
     pub payload: Option<OwnedFd>,
 }
@@ -83,6 +85,7 @@ impl PeerDescriptors {
             own_section: clone(&self.own_section)?,
             peer_section: clone(&self.peer_section)?,
             doorbell: clone(&self.doorbell)?,
+            own_payload: self.own_payload.as_ref().map(clone).transpose()?,
             payload: self.payload.as_ref().map(clone).transpose()?,
         })
     }
@@ -90,21 +93,33 @@ impl PeerDescriptors {
     /// In the order of the fields, to be sent to another process of the node.
     pub fn into_list(self) -> Vec<OwnedFd> {
         let mut list = vec![self.own_section, self.peer_section, self.doorbell];
+        list.extend(self.own_payload);
         list.extend(self.payload);
         list
     }
 
-    /// Of what [`PeerDescriptors::into_list`] gave. `None` unless there are three or
-    /// four.
+    /// Of what [`PeerDescriptors::into_list`] gave. `None` unless there are three to five. Which
+    /// of the last two is there, if one is, the port knows.
     pub fn from_list(list: Vec<OwnedFd>) -> Option<PeerDescriptors> {
         let mut list = list.into_iter();
         let descriptors = PeerDescriptors {
             own_section: list.next()?,
             peer_section: list.next()?,
             doorbell: list.next()?,
+            own_payload: list.next(),
             payload: list.next(),
         };
         list.next().is_none().then_some(descriptors)
+    }
+
+    /// These, if they are what is expected: this node's payload memory for the peer, and the
+    /// peer's for this node. What came alone is what is expected alone.
+    pub(super) fn expected(mut self, shares: bool, gives: bool) -> Option<PeerDescriptors> {
+        if gives && !shares && self.payload.is_none() {
+            std::mem::swap(&mut self.own_payload, &mut self.payload);
+        }
+        let is_it = (self.own_payload.is_some(), self.payload.is_some()) == (shares, gives);
+        is_it.then_some(self)
     }
 }
 

@@ -7,7 +7,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use toehold_shm::ring::{PeerSection, Section, SectionError};
-use toehold_shm::{Access, PayloadArea, Region, RegionError};
+use toehold_shm::{Access, Arenas, Region, RegionError};
 
 use super::bell;
 use super::control;
@@ -35,32 +35,23 @@ pub(super) struct Identity {
     pub(super) incarnation: u64,
     pub(super) uid: u32,
     pub(super) ring_capacity: usize,
-    pub(super) payload: Option<SharedPayload>,
+    /// Where payload lies that peers read in place, if they may.
+    pub(super) payload: Option<Arenas>,
     pub(super) gateway: Gateway,
 }
 
-/// This node's payload memory, ready to be handed over.
+/// What this node makes for one peer alone, which maps it for reading.
 #[derive(Debug)]
-pub(super) struct SharedPayload {
-    offset: u64,
-    len: u64,
-    descriptor: OwnedFd,
-}
-
-impl SharedPayload {
-    pub(super) fn new(area: &PayloadArea) -> Result<SharedPayload, RegionError> {
-        Ok(SharedPayload {
-            offset: area.offset() as u64,
-            len: area.len() as u64,
-            descriptor: area.region().read_only_fd()?,
-        })
-    }
+pub(super) struct Own {
+    /// What this node sends to the peer lies there.
+    pub(super) section: Section,
+    /// Payload that frames to the peer refer to lies there.
+    pub(super) payload: Option<Region>,
 }
 
 impl Identity {
     pub(super) fn new(settings: &MeshSettings) -> Result<Identity, JoinError> {
         let incarnation = settings.incarnation.map_or_else(random, Ok)?;
-        let payload = settings.payload.as_ref().map(SharedPayload::new).transpose();
         Ok(Identity {
             name: settings.member(),
             mac: settings.mac,
@@ -69,44 +60,46 @@ impl Identity {
             // Of users whom this user namespace does not know, none is the same.
             uid: credentials::own_uid().unwrap_or(u32::MAX),
             ring_capacity: settings.ring_capacity,
-            payload: payload.map_err(JoinError::Payload)?,
+            payload: settings.payload.clone(),
             gateway: settings.gateway,
         })
     }
 
-    /// A section for another peer: what this node sends to it lies there.
-    pub(super) fn make_section(&self) -> Result<Section, Refusal> {
+    /// Makes memory for another peer. Nodes of another user get no payload to read in place:
+    /// all their bytes come in the ring.
+    pub(super) fn make_own(&self, uid: u32) -> Result<Own, Refusal> {
         let made = Section::create("toehold-mq", self.ring_capacity as u64, self.incarnation);
-        made.map_err(|_| Refusal::NoResources)
+        let arenas = self.payload.as_ref().filter(|_| uid == self.uid);
+        Ok(Own {
+            section: made.map_err(|_| Refusal::NoResources)?,
+            // Without it, payload is copied.
+            payload: arenas.and_then(|arenas| arenas.create_memory("toehold-payload").ok()),
+        })
     }
 
-    /// Payload memory goes to nodes of the same user only.
-    pub(super) fn payload_for(&self, uid: u32) -> Option<&SharedPayload> {
-        self.payload.as_ref().filter(|_| uid == self.uid)
-    }
-
-    /// Sends a hello or a welcome with `section`, the memory this node writes, and
+    /// Sends a hello or a welcome with the memory this node writes, and
     /// what rings this node's bell.
     pub(super) fn introduce(
         &self,
         socket: BorrowedFd<'_>,
         kind: fn(Introduction) -> Message,
-        section: &Section,
+        own: &Own,
         doorbell: BorrowedFd<'_>,
-        uid: u32,
     ) -> Result<(), Refusal> {
-        let payload = self.payload_for(uid);
+        let payload = own.payload.as_ref();
         let introduction = Introduction {
             incarnation: self.incarnation,
             name: self.name,
             mac: self.mac,
             steering: self.steering,
-            payload: payload.map(|shared| (shared.offset, shared.len)),
+            payload: payload.map(|memory| (0, memory.len() as u64)),
             gateway: self.gateway,
         };
-        let section = section.read_only_fd().map_err(|_| Refusal::NoResources)?;
+        let section = own.section.read_only_fd().map_err(|_| Refusal::NoResources)?;
+        let payload = payload.map(Region::read_only_fd).transpose();
+        let payload = payload.map_err(|_| Refusal::NoResources)?;
         let mut descriptors = vec![section.as_fd(), doorbell];
-        descriptors.extend(payload.map(|shared| shared.descriptor.as_fd()));
+        descriptors.extend(payload.as_ref().map(AsFd::as_fd));
         control::send(socket, &kind(introduction).emit(), &descriptors).map_err(|_| Refusal::NoResources)
     }
 }
@@ -139,7 +132,7 @@ pub(super) enum Role {
     /// The other node dialled; its hello is awaited.
     Answering,
     /// This node dialled and said hello; the welcome is awaited.
-    Dialling { name: MemberName, section: Section },
+    Dialling { name: MemberName, own: Own },
     /// The other node dialled and said hello; its former life has to end first.
     Waiting(Box<Offer>),
 }

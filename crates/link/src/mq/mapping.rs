@@ -21,6 +21,8 @@ pub struct Mapping {
     /// Which occupant of its slot it belongs to.
     pub(super) generation: u32,
     pub(super) rings: Rings,
+    /// The arena of what this node sends to the peer.
+    pub(super) own_payload: Option<Arc<Region>>,
     /// The peer's payload memory.
     pub(super) payload: Option<PayloadView>,
     pub(super) doorbell: OwnedFd,
@@ -70,10 +72,11 @@ impl Mapping {
         record: &PeerRecord,
         descriptors: PeerDescriptors,
     ) -> Result<Mapping, MapError> {
+        let expected = descriptors.expected(record.shares_payload(), record.gives_payload());
+        let descriptors = expected.ok_or(MapError::Mismatch)?;
         let own = Section::attach(descriptors.own_section)?;
         // So is told what is another peer's from what a peer has changed.
-        let is_its_own = own.number() == u64::from(slot);
-        if !is_its_own || descriptors.payload.is_some() != record.gives_payload() {
+        if own.number() != u64::from(slot) {
             return Err(MapError::Mismatch);
         }
         let peer = PeerSection::open(descriptors.peer_section, record.ring_capacity);
@@ -87,10 +90,16 @@ impl Mapping {
             region.close_fd();
             PayloadView::new(region, record.payload_offset, record.payload_len).ok_or(MapError::Changed)
         });
+        let own_payload = descriptors.own_payload.map(|descriptor| {
+            let mut region = Region::open(descriptor, Access::ReadWrite)?;
+            region.close_fd();
+            Ok::<_, SectionError>(Arc::new(region))
+        });
         Ok(Mapping {
             slot,
             generation: record.generation,
             rings: connect(own, peer),
+            own_payload: own_payload.transpose()?,
             payload: payload.transpose()?,
             doorbell: descriptors.doorbell,
         })

@@ -11,14 +11,14 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use toehold_shm::PayloadArea;
+use toehold_shm::Arenas;
 
 use super::acquaintance::Acquaintances;
 use super::bell::{Belfry, Bell};
 use super::change::{Change, Departed, PeerDescriptors};
 use super::directory::{Directory, Place};
 use super::events::{Events, Source};
-use super::handshake::{Handshake, Identity, SharedPayload};
+use super::handshake::{Handshake, Identity};
 use super::identity::Registry;
 use super::members::Members;
 use super::message::Refusal;
@@ -198,15 +198,10 @@ impl Membership {
         !left.is_zero()
     }
 
-    /// Hands `area` to peers that join from now on, for frames that are sent by
+    /// Gives each peer that joins from now on an arena of its own, for frames that are sent by
     /// reference.
-    ///
-    /// # Errors
-    ///
-    /// If the memory has no descriptor that can be handed over.
-    pub fn attach_payload(&mut self, area: &PayloadArea) -> Result<(), JoinError> {
-        self.identity.payload = Some(SharedPayload::new(area).map_err(JoinError::Payload)?);
-        Ok(())
+    pub fn attach_payload(&mut self, arenas: Arenas) {
+        self.identity.payload = Some(arenas);
     }
 
     /// A handle of the node's bell, for a process of the node, with a sender of its own.

@@ -14,6 +14,10 @@ impl Port {
     /// which has mapped all peers: one that it has not is let go of.
     pub fn mend(&mut self) {
         self.state.mend();
+        if let Some(arenas) = &self.payload {
+            let live = |id| self.state.iter().any(|(_, record)| record.arena == id);
+            arenas.close_others(live);
+        }
         self.mappings.sweep(&self.state);
         while let Some((slot, _)) = self.unmapped() {
             self.dismiss(slot, None);

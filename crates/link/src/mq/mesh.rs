@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-use toehold_shm::{Carver, PayloadArea, Region};
+use toehold_shm::{ArenaId, Arenas, Carver, Region};
 
 use super::change::Change;
 use super::events::Source;
@@ -91,16 +91,11 @@ impl Mesh {
         }
     }
 
-    /// Tells which memory frames may be sent by reference to. Peers that are
+    /// Tells in which memory payload may lie that peers read in place. Peers that are
     /// connected already go on getting copies.
-    ///
-    /// # Errors
-    ///
-    /// If the memory has no descriptor that can be handed over.
-    pub fn attach_payload(&mut self, area: PayloadArea) -> Result<(), JoinError> {
-        self.membership.attach_payload(&area)?;
-        self.port.attach_payload(area);
-        Ok(())
+    pub fn attach_payload(&mut self, arenas: Arenas) {
+        self.membership.attach_payload(arenas.clone());
+        self.port.attach_payload(arenas);
     }
 
     /// The node's name.
@@ -209,6 +204,11 @@ impl Transmitter for Mesh {
 
     fn passed(&self, fence: Fence) -> bool {
         self.port.passed(fence)
+    }
+
+    #[inline]
+    fn payload_arena(&self) -> ArenaId {
+        self.port.payload_arena()
     }
 }
 

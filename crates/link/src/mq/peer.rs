@@ -1,7 +1,7 @@
 //! A peer: the pair of rings shared with it.
 
 use toehold_shm::ring::{Consumer, Producer, ReserveError};
-use toehold_shm::{MAX_PARTS, PayloadArea};
+use toehold_shm::{ArenaId, Arenas, MAX_PARTS};
 use zerocopy::IntoBytes;
 
 use super::identity::{Bound, Claim, Origin, source_v4};
@@ -108,13 +108,13 @@ impl Taker<'_, '_> {
 }
 
 impl Peer<'_> {
-    /// Puts a frame into the ring. `own` is this node's payload memory.
+    /// Puts a frame into the ring, by reference only to payload that lies in the peer's arena.
     #[inline]
     pub(super) fn send(
         &mut self,
         frame: &Transmit<'_>,
         own: [u8; 6],
-        area: Option<&PayloadArea>,
+        arenas: Option<&Arenas>,
     ) -> Result<(), ReserveError> {
         let ends = Ends {
             sender: own,
@@ -122,7 +122,7 @@ impl Peer<'_> {
         };
         let sent = match ends.plain_kind(frame) {
             Some(kind) => self.put_plain(kind, frame),
-            None => self.put(frame, area),
+            None => self.put(frame, arenas),
         };
         if sent.is_ok() {
             let record = &mut *self.record;
@@ -154,15 +154,13 @@ impl Peer<'_> {
 
     /// Any frame, by reference if that pays.
     #[inline]
-    fn put(&mut self, frame: &Transmit<'_>, area: Option<&PayloadArea>) -> Result<(), ReserveError> {
-        let by_reference = self.record.shares_payload()
+    fn put(&mut self, frame: &Transmit<'_>, arenas: Option<&Arenas>) -> Result<(), ReserveError> {
+        let arena = self.record.arena;
+        let by_reference = arena != ArenaId::PRIVATE
             && frame.payload.len() >= REFERENCE_FROM
             && frame.headers.len() <= MAX_REFERENCED_HEADERS;
-        let references = if by_reference {
-            area.and_then(|area| refer(frame, area))
-        } else {
-            None
-        };
+        let arenas = arenas.filter(|_| by_reference);
+        let references = arenas.and_then(|arenas| refer(frame, arenas, arena));
         match references {
             Some((references, count)) => self.put_references(frame, &references[..count]),
             None => self.put_inline(frame),
@@ -176,10 +174,10 @@ impl Peer<'_> {
         &mut self,
         frame: &Transmit<'_>,
         own: [u8; 6],
-        area: Option<&PayloadArea>,
+        arenas: Option<&Arenas>,
         begun: bool,
     ) -> Result<(), ReserveError> {
-        self.send(frame, own, area)?;
+        self.send(frame, own, arenas)?;
         if !begun {
             self.publish();
         }
@@ -369,14 +367,13 @@ pub(super) fn count(counter: &mut u64, more: usize) {
     *counter = counter.wrapping_add(more as u64);
 }
 
-/// Where the frame's payload lies in this node's payload memory; `None` unless
-/// all of it does.
+/// Where the frame's payload lies in an arena; `None` unless all of it does.
 #[inline]
-fn refer(frame: &Transmit<'_>, area: &PayloadArea) -> Option<([Reference; MAX_PARTS], usize)> {
+fn refer(frame: &Transmit<'_>, arenas: &Arenas, arena: ArenaId) -> Option<([Reference; MAX_PARTS], usize)> {
     let mut references = [Reference::default(); MAX_PARTS];
     let mut count = 0;
     for (address, len) in frame.payload.parts() {
-        let offset = area.offset_of(address, len)?;
+        let offset = arenas.offset_of(arena, address, len)?;
         *references.get_mut(count)? = Reference {
             offset,
             len: u32::try_from(len).ok()?,

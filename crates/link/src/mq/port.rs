@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use toehold_shm::{Carver, OutOfMemory, PayloadArea};
+use toehold_shm::{ArenaId, Arenas, Carver, OutOfMemory};
 
 use super::bell::Bell;
 use super::change::{Change, Departed, Joined, PeerDescriptors};
@@ -35,8 +35,10 @@ pub struct Port {
     pub(super) capabilities: Capabilities,
     pub(super) mappings: Mappings,
     pub(super) bell: Arc<Bell>,
-    /// This node's payload memory, where this process maps it.
-    pub(super) payload: Option<PayloadArea>,
+    /// What this node sends to peers lies there if they may read it in place.
+    pub(super) payload: Option<Arenas>,
+    /// The arena of the peer that a frame was last sent to.
+    pub(super) last_arena: ArenaId,
     pub(super) private: Box<Private>,
 }
 
@@ -61,8 +63,8 @@ impl Port {
     }
 
     /// Makes a port in a fresh region, or a handle to the one in an attached region.
-    /// `bell` is what wakes the node, and `payload` where this process maps the
-    /// memory that frames may be sent by reference to.
+    /// `bell` is what wakes the node, and `payload` the arenas of what frames may be sent by
+    /// reference to.
     ///
     /// # Errors
     ///
@@ -71,7 +73,7 @@ impl Port {
         carver: &mut Carver,
         config: &PortConfig,
         bell: impl Into<Arc<Bell>>,
-        payload: Option<PayloadArea>,
+        payload: Option<Arenas>,
     ) -> Result<Port, PortError> {
         let bell = bell.into();
         let max_peers = usize::from(config.max_peers);
@@ -92,14 +94,14 @@ impl Port {
             mappings: Mappings::new(max_peers),
             bell,
             payload,
+            last_arena: ArenaId::PRIVATE,
             private: Box::new([0; size_of::<Private>()]),
         })
     }
 
-    /// Tells where this process maps the memory that frames may be sent by reference
-    /// to. Peers that were not given it get copies.
-    pub fn attach_payload(&mut self, area: PayloadArea) {
-        self.payload = Some(area);
+    /// Tells the arenas of what frames may be sent by reference to. Peers without one get copies.
+    pub fn attach_payload(&mut self, arenas: Arenas) {
+        self.payload = Some(arenas);
     }
 
     /// The slot and generation of a peer that frames can be exchanged with, but not by
@@ -140,6 +142,7 @@ impl Port {
         match Mapping::new(slot, record, descriptors) {
             Ok(mapping) => {
                 let mapping = Arc::new(mapping);
+                self.adopt(&mapping);
                 self.mappings.insert(Arc::clone(&mapping));
                 Ok(mapping)
             }
@@ -152,11 +155,31 @@ impl Port {
         }
     }
 
+    /// Maps a peer's arena as its mapping does.
+    fn adopt(&self, mapping: &Mapping) {
+        let record = self.state.get(mapping.slot);
+        let arena = record.map_or(ArenaId::PRIVATE, |record| record.arena);
+        if let (Some(arenas), Some(memory)) = (&self.payload, &mapping.own_payload) {
+            arenas.adopt(arena, Arc::clone(memory));
+        }
+    }
+
+    /// Lets no more payload be put into the arena of a slot's peer.
+    fn close_arena(&mut self, slot: u16) {
+        if let Some(record) = self.state.get_mut(slot)
+            && let arena = std::mem::take(&mut record.arena)
+            && let Some(arenas) = &self.payload
+        {
+            arenas.close(arena);
+        }
+    }
+
     /// Goes on with a peer's memory as the process which this one was forked from has mapped
     /// it, unless that peer has left. It has to be of a port of the same node and shard.
     pub fn take_over(&mut self, mapping: &Arc<Mapping>) {
         let record = self.state.get(mapping.slot).filter(|record| record.is_live());
         if record.is_some_and(|record| record.generation == mapping.generation) {
+            self.adopt(mapping);
             self.mappings.insert(Arc::clone(mapping));
         }
     }
@@ -188,9 +211,17 @@ impl Port {
     }
 
     fn join(&mut self, joined: Joined) -> Result<(), MapError> {
+        let slot = joined.slot;
+        self.close_arena(slot);
         self.state.insert(&joined);
-        self.map(joined.slot, joined.generation, joined.descriptors)
-            .map(drop)
+        let mapping = self.map(slot, joined.generation, joined.descriptors)?;
+        if let (Some(arenas), Some(memory)) = (&self.payload, &mapping.own_payload)
+            && let Some(record) = self.state.get_mut(slot)
+        {
+            // Without one, the peer gets copies.
+            record.arena = arenas.open(Arc::clone(memory)).unwrap_or_default();
+        }
+        Ok(())
     }
 
     fn leave(&mut self, slot: u16, generation: u16, at_once: bool) {
@@ -268,6 +299,7 @@ impl Port {
     /// No more frames are exchanged with a peer: it is gone, or broke a rule.
     #[cold]
     pub(super) fn dismiss(&mut self, slot: u16, offence: Option<Offence>) {
+        self.close_arena(slot);
         self.state.dismiss(slot, offence);
         self.mappings.sweep(&self.state);
     }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use rustix::io::Errno;
-use toehold_shm::PayloadArea;
+use toehold_shm::Arenas;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::directory::DirectoryError;
@@ -123,9 +123,9 @@ pub struct MeshSettings {
     pub ring_capacity: usize,
     /// Most peers at once: 1 to 512. One with several shards counts once for each.
     pub max_peers: usize,
-    /// The node's payload memory, if frames may be sent by reference to it.
-    /// Peers of the same user map its region for reading.
-    pub payload: Option<PayloadArea>,
+    /// The arenas of the node's payload memory, if frames may be sent by reference to them.
+    /// Each peer of the same user maps its own for reading.
+    pub payload: Option<Arenas>,
     /// Which of the node's shards this is. All of them have the node's name and hardware
     /// address, each one rings and bell of its own.
     pub steering: Steering,
@@ -250,9 +250,6 @@ pub enum JoinError {
     /// The fabric's directory does not let the node in.
     #[error(transparent)]
     Directory(#[from] DirectoryError),
-    /// The payload memory cannot be shared.
-    #[error("the payload memory cannot be handed to peers: {0}")]
-    Payload(#[source] toehold_shm::RegionError),
     /// The node's doorbell cannot be made.
     #[error("cannot make the node's doorbell: {0} (is /proc mounted?)")]
     Bell(#[source] Errno),

@@ -13,7 +13,7 @@ use core::sync::atomic::compiler_fence;
 use std::net::IpAddr;
 
 use toehold_shm::ring::{ConsumerState, Corrupt, ProducerState};
-use toehold_shm::{Carver, OutOfMemory, Table};
+use toehold_shm::{ArenaId, Carver, OutOfMemory, Table};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::activity::{Activity, FEW};
@@ -164,17 +164,20 @@ pub(super) struct PeerRecord {
     bound: Bound,
     /// An IPv4 address of no member, from which a packet of the peer was taken.
     pub(super) vouched: [u8; 4],
+    /// Where payload lies that the peer reads in place.
+    pub(super) arena: ArenaId,
+    unused: [u8; 60],
 }
 
 const _: () = {
-    assert!(size_of::<PeerRecord>() == 384);
+    assert!(size_of::<PeerRecord>() == 448);
     assert!(MAX_NAME == 63);
 };
 
 /// Frames are exchanged with the peer.
 const LIVE: u32 = 1;
 const SAME_USER: u32 = 2;
-/// The peer can read this node's payload memory.
+/// The peer was given an arena of this node's payload memory.
 const SHARES_PAYLOAD: u32 = 4;
 /// The peer gave its payload memory.
 const GIVES_PAYLOAD: u32 = 8;
@@ -256,6 +259,8 @@ impl PeerRecord {
             steering_key: joined.steering.key,
             bound: joined.bound,
             vouched: [0; 4],
+            arena: ArenaId::PRIVATE,
+            unused: [0; 60],
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 
+use toehold_shm::ArenaId;
 use toehold_shm::ring::ReserveError;
 
 use super::addresses::pack_shard;
@@ -95,9 +96,14 @@ impl Port {
         may_refer: bool,
     ) -> Result<(), TransmitError> {
         let begun = self.state.head().sent.contains(slot);
-        let own = self.payload.as_ref().filter(|_| may_refer);
+        let arenas = self.payload.as_ref().filter(|_| may_refer);
         let sent = match self.mappings.peer(&mut self.state, slot) {
-            Some(mut peer) => peer.send_in_burst(frame, self.config.mac, own, begun),
+            Some(mut peer) => {
+                if arenas.is_some() {
+                    self.last_arena = peer.record.arena;
+                }
+                peer.send_in_burst(frame, self.config.mac, arenas, begun)
+            }
             // Somebody else has to, or this process a little later.
             None => Err(ReserveError::Full),
         };
@@ -176,6 +182,7 @@ impl Port {
 impl Transmitter for Port {
     #[inline]
     fn transmit(&mut self, frame: &Transmit<'_>) -> Result<(), TransmitError> {
+        self.last_arena = ArenaId::PRIVATE;
         let len = frame.len();
         let Capabilities { mtu, super_frame, .. } = self.capabilities;
         let packet = if frame.offload.segment_size == 0 {
@@ -247,6 +254,11 @@ impl Transmitter for Port {
         self.mappings
             .get(marked.slot, generation)
             .is_some_and(|mapping| marked.is_reached_by(mapping.rings.consumed_now()))
+    }
+
+    #[inline]
+    fn payload_arena(&self) -> ArenaId {
+        self.last_arena
     }
 }
 

@@ -114,8 +114,8 @@ settings! {
         "peers-per-user" "TOEHOLD_PEERS_PER_USER" "N", "1 to 512"
         |peers| peers.is_none_or(|peers| (1..=MeshSettings::MAX_PEERS as u16).contains(&peers));
 
-    /// Whether peers of the same user read bulk data where they lie in this
-    /// node's memory, which they then can map for reading.
+    /// Whether peers of the same user read bulk data where they lie. Each maps, for reading, a
+    /// memory file that holds what is sent to it and nothing else.
     zero_copy: bool = true,
         "zero-copy" "TOEHOLD_ZERO_COPY" "YES|NO", "yes or no"
         |_| true;
@@ -126,7 +126,8 @@ settings! {
         "connections" "TOEHOLD_CONNECTIONS" "N", "1 to 16000000"
         |connections| (1..=MAX_CONNECTIONS).contains(connections);
 
-    /// Bytes that may wait in all send and receive queues together. Memory is
+    /// Bytes that may wait in all send and receive queues together. Each connection may hold 16 KiB
+    /// in each direction whatever others hold, or an equal share if there is not so much. Memory is
     /// taken up as it is used.
     payload_memory: u64 = 128 << 20,
         "payload-memory" "TOEHOLD_PAYLOAD_MEMORY" "BYTES", "1M to 1T"

@@ -10,6 +10,8 @@ use toehold_link::{
     Capabilities, Fence, Link, NeighborChange, Received, Transmit, TransmitError, Transmitter, Watch,
 };
 
+use toehold_shm::ArenaId;
+
 use crate::clock;
 
 /// A link. The port is told apart because it can do more than others: the node's
@@ -74,6 +76,11 @@ impl Transmitter for NodeLink {
 
     fn passed(&self, fence: Fence) -> bool {
         delegate!(self, link => link.passed(fence))
+    }
+
+    #[inline]
+    fn payload_arena(&self) -> ArenaId {
+        delegate!(self, link => link.payload_arena())
     }
 }
 

@@ -59,6 +59,9 @@ const READ_BYTES_PER_NS: u64 = 4;
 /// The stack's timers are no more precise than this.
 const HOUSEKEEPING_NS: u64 = 50_000;
 
+/// How often the engine is asked at most to give pages back that hold nothing.
+const DISCARDS_NS: u64 = 1_000_000_000;
+
 /// A program that only ever writes looks for acknowledgements this often.
 const STALE_NS: u64 = 2_000;
 
@@ -97,6 +100,8 @@ pub struct Shard {
     /// When this process last asked the link for frames.
     received_at: Instant,
     housekeeping_at: Instant,
+    /// When the engine may next be asked to give pages back.
+    discards_at: Instant,
     /// About the length of the longest frame that came lately, a guess at that of the next.
     frame_len: usize,
     /// Bytes of the long ones among the frames that came last, which the program has to copy.
@@ -128,6 +133,7 @@ impl Shard {
             now,
             received_at: now,
             housekeeping_at: now,
+            discards_at: now,
             frame_len: 0,
             unread: 0,
             kernel: None,
@@ -387,12 +393,20 @@ impl Shard {
                         false => self.stack.announce_to(mac),
                     }
                 }
-                NeighborChange::Left(mac) => self.stack.neighbor_gone(mac),
+                NeighborChange::Left(mac) => {
+                    self.stack.neighbor_gone(mac);
+                    self.stack.discard_unused_payload();
+                }
                 NeighborChange::Bound { mac, address } => self.stack.neighbor_bound(self.now, address, mac),
                 NeighborChange::Unbound { address, .. } => self.stack.neighbor_unbound(self.now, address),
             }
         }
-        if self.link.port().is_some_and(|port| port.has_departed()) {
+        let has_departed = self.link.port().is_some_and(|port| port.has_departed());
+        let discards = self.stack.has_unused_payload() && self.now >= self.discards_at;
+        if discards {
+            self.discards_at = self.now.plus_nanos(DISCARDS_NS);
+        }
+        if has_departed || discards {
             self.bells.fabric.ring();
         }
         self.transmit();

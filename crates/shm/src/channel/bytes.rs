@@ -3,14 +3,17 @@
 use core::ptr::NonNull;
 use std::sync::Arc;
 
-use crate::Region;
 use crate::copy::{copy_away, copy_racing};
+use crate::{Arenas, Region};
 
 /// The bytes of all blocks, of which nobody here knows whose they are: a lane does.
 #[derive(Debug, Clone)]
 pub(crate) struct SharedBytes {
     first: NonNull<u8>,
     len: usize,
+    arenas: Arenas,
+    /// Blocks of each arena, as a power of two.
+    arena_shift: u32,
     shift: u32,
     _region: Arc<Region>,
 }
@@ -22,12 +25,19 @@ unsafe impl Send for SharedBytes {}
 unsafe impl Sync for SharedBytes {}
 
 impl SharedBytes {
-    /// `len` bytes from `first` on, in a mapping that `region` keeps, in blocks of 2 to the
-    /// power of `shift`.
-    pub(crate) fn new(first: NonNull<u8>, len: usize, shift: u32, region: Arc<Region>) -> Self {
+    /// `len` private bytes from `first` on, in a mapping that `region` keeps, and arenas, all in
+    /// blocks of 2 to the power of `shift`.
+    pub(crate) fn new(
+        (first, len): (NonNull<u8>, usize),
+        (arenas, arena_shift): (Arenas, u32),
+        shift: u32,
+        region: Arc<Region>,
+    ) -> Self {
         Self {
             first,
             len,
+            arenas,
+            arena_shift,
             shift,
             _region: region,
         }
@@ -38,14 +48,23 @@ impl SharedBytes {
         self.shift
     }
 
-    /// The address of `len` bytes of a block; `None` if it has not as many, or there is no
-    /// such block.
+    /// The address of `len` bytes of a block; `None` if it has not as many, there is no
+    /// such block, or this process does not map it.
     #[inline]
     fn find(&self, block: u32, within: usize, len: usize) -> Option<NonNull<u8>> {
-        let fits = within <= 1 << self.shift && len <= (1 << self.shift) - within;
-        let start = ((block as usize) << self.shift) + within;
-        // SAFETY: no more than `len` bytes from the first one.
-        (fits && start + len <= self.len).then(|| unsafe { self.first.add(start) })
+        if within > 1 << self.shift || len > (1 << self.shift) - within {
+            return None;
+        }
+        let private = (self.len >> self.shift) as u32;
+        let (first, block) = match block.checked_sub(private) {
+            None => (self.first, block),
+            Some(beyond) => {
+                let first = self.arenas.first((beyond >> self.arena_shift) as usize)?;
+                (first, beyond & ((1 << self.arena_shift) - 1))
+            }
+        };
+        // SAFETY: a whole block of private memory, or of an arena, whose mapping is that long.
+        Some(unsafe { first.add(((block as usize) << self.shift) + within) })
     }
 
     /// Copies bytes into a block. False: there is no such place.
@@ -59,9 +78,8 @@ impl SharedBytes {
         let Some(to) = self.find(block, within, bytes.len()) else {
             return false;
         };
-        // SAFETY: in the mapping, and nobody else's for the time of this call.
-        let to = unsafe { core::slice::from_raw_parts_mut(to.as_ptr(), bytes.len()) };
-        copy_away(bytes, to);
+        // SAFETY: in the mapping; the caller vouches that there is no reference to the place.
+        unsafe { copy_away(bytes, to.as_ptr()) };
         true
     }
 

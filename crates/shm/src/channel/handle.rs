@@ -480,7 +480,8 @@ impl LaneLock<'_> {
     ) -> Moved {
         let (record, shift) = (self.lane.record, self.lane.bytes.shift());
         let bounds = record.bounds(owner, shift);
-        let special = matches!(bounds.state, LaneState::Special | LaneState::Closed);
+        let mut state = bounds.state;
+        let special = matches!(state, LaneState::Special | LaneState::Closed);
         let len = if special { 0 } else { len.min(bounds.len) };
         let mut done = 0;
         while done < len {
@@ -488,6 +489,10 @@ impl LaneLock<'_> {
             let within = position as usize & ((1 << shift) - 1);
             let run = ((1 << shift) - within).min(len - done);
             if !copy(record.block(position, shift), within, done, run) {
+                if done == 0 {
+                    // Not for this process, which may not map the block: it is with the lease.
+                    state = LaneState::Special;
+                }
                 break;
             }
             done += run;
@@ -499,7 +504,7 @@ impl LaneLock<'_> {
         Moved {
             len: done,
             left: bounds.len - done,
-            state: bounds.state,
+            state,
             due: advance && done > 0 && record.is_due(position),
         }
     }

@@ -1,5 +1,6 @@
 //! Tests of what this crate promises to the others.
 
+mod arena;
 mod byte_queue;
 mod gather;
 mod payload;

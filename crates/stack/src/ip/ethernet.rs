@@ -20,7 +20,7 @@ pub(super) struct LinkShape {
     /// Largest IP packet in a plain frame, in bytes.
     pub(super) mtu: u16,
     /// Largest IP packet in a super-frame, in bytes.
-    pub(super) super_frame: u32,
+    pub(super) super_frame: u16,
     /// Whether frames begin with an Ethernet header.
     pub(super) ethernet: bool,
     /// Where the IP header begins in frames that this stack sends.
@@ -36,7 +36,9 @@ impl LinkShape {
         Self {
             mtu,
             //= RFC 791 §3.1
-            super_frame: config.link.super_frame.clamp(u32::from(mtu), u32::from(u16::MAX)),
+            super_frame: u16::try_from(config.link.super_frame)
+                .unwrap_or(u16::MAX)
+                .max(mtu),
             ethernet: config.ethernet,
             header_len: if config.ethernet { HEADER_LEN } else { 0 },
             own_front: config

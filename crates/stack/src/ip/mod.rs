@@ -199,9 +199,7 @@ impl Ip {
         let next_hop = match (self.own.next_hop(&remote), self.link.ethernet) {
             (NextHop::Loopback, _) => {
                 let (mtu, epoch) = (self.loopback_mtu, self.state[0].epoch());
-                return PathState::Ready(
-                    Path::new(self.own.mac, mtu, u32::from(mtu), NONE, epoch).with_loopback(),
-                );
+                return PathState::Ready(Path::new(self.own.mac, mtu, mtu, NONE, epoch).with_loopback());
             }
             (NextHop::Group, _) | (NextHop::None, true) => return PathState::Unreachable,
             (NextHop::Neighbor(_) | NextHop::None, false) => {

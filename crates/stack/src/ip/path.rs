@@ -1,5 +1,6 @@
 //! Where packets for a destination go, in a form connections can keep.
 
+use toehold_shm::ArenaId;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Next hop and packet sizes for one destination.
@@ -17,20 +18,22 @@ pub(crate) struct Path {
     pub(crate) mtu: u16,
     /// Largest IP packet in a super-frame in bytes; equal to the link's MTU
     /// where there are none. The segments of a super-frame are bound by `mtu`.
-    pub(crate) super_frame: u32,
+    pub(crate) super_frame: u16,
+    flags: u16,
     /// Index of the next hop's neighbour record, or [`toehold_shm::NONE`].
     pub(crate) neighbor: u32,
     /// The epoch in which the path was made; 0 in none.
     epoch: u32,
-    flags: u32,
+    /// Where payload for the destination lies, as the link last said; private memory at first.
+    pub(crate) arena: ArenaId,
 }
 
 const _: () = assert!(size_of::<Path>() == 24);
 
 /// Flag: the destination is this stack itself.
-const LOOPBACK: u32 = 1;
+const LOOPBACK: u16 = 1;
 /// Flag: routers may fragment, because the path takes less than is sensible.
-const MAY_FRAGMENT: u32 = 2;
+const MAY_FRAGMENT: u16 = 2;
 
 impl Path {
     /// No path: never current.
@@ -38,12 +41,13 @@ impl Path {
         destination: [0; 6],
         mtu: 0,
         super_frame: 0,
+        flags: 0,
         neighbor: toehold_shm::NONE,
         epoch: 0,
-        flags: 0,
+        arena: ArenaId::PRIVATE,
     };
 
-    pub(super) fn new(destination: [u8; 6], mtu: u16, super_frame: u32, neighbor: u32, epoch: u32) -> Self {
+    pub(super) fn new(destination: [u8; 6], mtu: u16, super_frame: u16, neighbor: u32, epoch: u32) -> Self {
         Self {
             destination,
             mtu,
@@ -51,6 +55,7 @@ impl Path {
             neighbor,
             epoch,
             flags: 0,
+            arena: ArenaId::PRIVATE,
         }
     }
 

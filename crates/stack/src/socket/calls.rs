@@ -174,9 +174,9 @@ impl Stack {
         let pcb = &mut tcp.pcbs[index];
         may_send(pcb)?;
         let take = bytes.len().min(pcb.send_room());
-        let queued = pcb
-            .send_queue
-            .append(&mut tcp.payload, &bytes[..take.min(queueable)]);
+        let queued =
+            pcb.send_queue
+                .append_in(&mut tcp.payload, pcb.path.arena, &bytes[..take.min(queueable)]);
         if queued < take {
             self.counters[0].payload_memory_out += 1;
             tcp.await_memory(index);

@@ -364,9 +364,9 @@ impl Tcp {
         }
         let most = if scarce { 1 } else { want };
         let queueable = self.queueable(index);
-        let queue = &mut self.pcbs[index].send_queue;
-        queue.begin_at(&self.payload, known.sent as usize);
-        queue.claim(&mut self.payload, most.min(queueable))
+        let Pcb { send_queue, path, .. } = &mut self.pcbs[index];
+        send_queue.begin_at(&self.payload, known.sent as usize);
+        send_queue.claim_in(&mut self.payload, path.arena, most.min(queueable))
     }
 
     fn publish_received(&mut self, index: u32, channel: u32) {

@@ -14,6 +14,9 @@ use crate::time::Instant;
 /// Room for Ethernet with a tag, IPv6 and the longest TCP header.
 const HEADER_ROOM: usize = 128;
 
+/// A link that can refer to payload does so from some length on. Shorter payload may lie anywhere.
+const WORTH_AN_ARENA: usize = 512;
+
 /// ECN-capable transport, ECT(0).
 //= RFC 3168 §5
 const ECT_0: u8 = 0b10;
@@ -92,8 +95,15 @@ impl Tcp {
             .send_queue
             .gather(&self.payload, emission.offset, emission.len);
         if payload.len() != emission.len {
-            // More blocks than one frame can name: the caller's chunk is too long.
-            return Err(TransmitError::TooLong);
+            let missing = pcb
+                .send_queue
+                .block_at(&self.payload, emission.offset + payload.len());
+            return Err(match missing {
+                // Another process has to send it, or this one once it maps the peer's arena.
+                Some(block) if !self.payload.is_mapped(block) => TransmitError::Full,
+                // More blocks than one frame can name: the caller's chunk is too long.
+                _ => TransmitError::TooLong,
+            });
         }
         let partial = self.checksum_offload;
         if !partial {
@@ -117,6 +127,9 @@ impl Tcp {
             payload: &payload,
             offload,
         })?;
+        if emission.len >= WORTH_AN_ARENA || emission.flags.contains(Flags::SYN) {
+            self.pcbs[index].path.arena = out.payload_arena();
+        }
         self.note_sent(cx, index, &written, emission);
         Ok(())
     }

@@ -194,7 +194,11 @@ impl Tcp {
             + Slab::<Range>::bytes_needed(range_capacity(config))
             + Table::<Cold>::bytes_needed(config.connections as usize)
             + Slab::<RecordEnd>::bytes_needed(records::CAPACITY)
-            + Payload::bytes_needed(config.payload_blocks, config.payload_block_len)
+            + Payload::bytes_needed_with(
+                config.payload_blocks,
+                config.payload_block_len,
+                config.payload_arenas,
+            )
             + Channels::bytes_needed(channel::capacity(config))
             + Slab::<Channel>::bytes_needed(channel::capacity(config))
             + Demultiplexer::bytes_needed(config.demux, config.connections, config.time_wait_records)
@@ -207,7 +211,11 @@ impl Tcp {
     }
 
     pub(crate) fn create(carver: &mut Carver, config: &Config) -> Result<Self, OutOfMemory> {
-        let payload = carver.payload(config.payload_blocks, config.payload_block_len)?;
+        let payload = carver.payload_with(
+            config.payload_blocks,
+            config.payload_block_len,
+            config.payload_arenas,
+        )?;
         let mut tcp = Self {
             config: config.tcp.clone(),
             steering: config.steering,

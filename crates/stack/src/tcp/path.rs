@@ -25,8 +25,11 @@ impl Tcp {
     fn find_path(&mut self, cx: &mut Context<'_>, index: u32) -> bool {
         let remote = self.pcbs[index].tuple.remote;
         match cx.ip.path(cx.now, remote) {
-            PathState::Ready(path) => {
+            PathState::Ready(mut path) => {
                 let mut pcb = self.pcbs[index];
+                if path.destination == pcb.path.destination {
+                    path.arena = pcb.path.arena;
+                }
                 let mtu_changed = pcb.path.mtu != path.mtu;
                 pcb.path = path;
                 if mtu_changed && pcb.mss > 0 {

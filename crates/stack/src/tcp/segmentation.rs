@@ -87,10 +87,7 @@ impl Tcp {
             return mss;
         }
         let headers = u32::from(super::syn::fixed_headers(pcb.tuple.local.is_ipv4())) + 40;
-        let largest = pcb
-            .path
-            .super_frame
-            .min(65_535)
+        let largest = u32::from(pcb.path.super_frame)
             .saturating_sub(headers)
             .min(self.nameable());
         if largest > mss {

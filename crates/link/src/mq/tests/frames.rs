@@ -216,7 +216,7 @@ fn a_full_peer_holds_up_nobody_else() {
 /// Two nodes of which the first can send by reference to `payload`.
 fn with_payload(fabric: &Fabric, payload: &Payload) -> [Mesh; 2] {
     let a = Mesh::join(&MeshSettings {
-        payload: Some(payload.area()),
+        payload: Some(payload.arenas().clone()),
         ..fabric.settings("a", 0)
     })
     .unwrap();
@@ -246,8 +246,11 @@ fn payload_is_referenced_where_it_lies_and_copied_where_it_cannot_be() {
     let mut payload = shared_payload(16);
     let mut queue = ByteQueue::EMPTY;
     let pattern: Vec<u8> = (0..30_000u32).map(|i| (i * 11 + i / 253) as u8).collect();
-    assert_eq!(queue.append(&mut payload, &pattern), pattern.len());
     let [mut a, mut b] = with_payload(&fabric, &payload);
+    let arena = arena_of(&a.port);
+    assert_eq!(queue.append_in(&mut payload, arena, &pattern), pattern.len());
+    let mut private = ByteQueue::EMPTY;
+    assert_eq!(private.append(&mut payload, &pattern), pattern.len());
 
     for (offset, len) in [
         (0, 30_000),
@@ -271,6 +274,7 @@ fn payload_is_referenced_where_it_lies_and_copied_where_it_cannot_be() {
     let mut mixed = queue.gather(&payload, 0, 7000);
     mixed.push(&pattern[7000..9000]);
     let inline = [
+        private.gather(&payload, 0, 9000),
         queue.gather(&payload, 0, REFERENCE_FROM - 1),
         Gather::from_slice(&pattern[..9000]),
         mixed,
@@ -292,45 +296,42 @@ fn payload_is_referenced_where_it_lies_and_copied_where_it_cannot_be() {
     );
     assert_eq!(statistics(&a).frames_sent_by_reference, by_reference);
     queue.clear(&mut payload);
+    private.clear(&mut payload);
 }
 
 #[test]
 fn payload_memory_can_be_attached_before_peers_come() {
     let fabric = Fabric::new();
-    let payload = shared_payload(4);
+    let mut payload = shared_payload(4);
     let mut a = fabric.join("a", 0);
-    a.attach_payload(payload.area()).unwrap();
+    a.attach_payload(payload.arenas().clone());
     let mut nodes = [a, fabric.join("b", 1)];
     drive(&mut nodes, |nodes| nodes[0].connected() == 1);
+    let block = block_for(&mut payload, &nodes[0].port);
     send_gather(
         &mut nodes[0],
         mac(1),
-        Gather::from_slice(&payload.bytes(0)[..4096]),
+        Gather::from_slice(&payload.bytes(block)[..4096]),
     )
     .unwrap();
     assert_eq!(statistics(&nodes[0]).frames_sent_by_reference, 1);
-    let private = Payload::bytes_needed(1, 4096);
-    let private = Carver::new(Region::private(private).unwrap())
-        .unwrap()
-        .payload(1, 4096)
-        .unwrap();
-    assert!(nodes[0].attach_payload(private.area()).is_err());
 }
 
 #[test]
 fn a_fence_is_passed_when_the_peer_is_done_or_gone() {
     let fabric = Fabric::new();
-    let payload = shared_payload(4);
+    let mut payload = shared_payload(4);
     let [mut a, mut b] = with_payload(&fabric, &payload);
+    let block = block_for(&mut payload, &a.port);
     assert_eq!(b.fence(mac(0), &flow()), Fence::default(), "b shares no payload");
     assert_eq!(a.fence([0xff; 6], &flow()), Fence::default());
     assert!(a.passed(Fence::default()));
 
     let before = a.fence(mac(1), &flow());
     assert!(a.passed(before), "nothing was sent");
-    send_gather(&mut a, mac(1), Gather::from_slice(payload.bytes(0))).unwrap();
+    send_gather(&mut a, mac(1), Gather::from_slice(payload.bytes(block))).unwrap();
     let first = a.fence(mac(1), &flow());
-    send_gather(&mut a, mac(1), Gather::from_slice(payload.bytes(0))).unwrap();
+    send_gather(&mut a, mac(1), Gather::from_slice(payload.bytes(block))).unwrap();
     let second = a.fence(mac(1), &flow());
     assert!(!a.passed(first) && !a.passed(second));
     // The burst of one: its record is given back after the handler has run.
@@ -339,7 +340,7 @@ fn a_fence_is_passed_when_the_peer_is_done_or_gone() {
     assert_eq!(take(&mut b).len(), 1);
     assert!(a.passed(second));
 
-    send_gather(&mut a, mac(1), Gather::from_slice(payload.bytes(0))).unwrap();
+    send_gather(&mut a, mac(1), Gather::from_slice(payload.bytes(block))).unwrap();
     let third = a.fence(mac(1), &flow());
     assert!(!a.passed(third));
     drop(b);

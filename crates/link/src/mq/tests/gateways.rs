@@ -150,12 +150,12 @@ fn gateways_get_copies_of_what_is_for_others() {
     let fabric = Fabric::new();
     let mut payload = shared_payload(4);
     let settings = MeshSettings {
-        payload: Some(payload.area()),
+        payload: Some(payload.arenas().clone()),
         ..fabric.settings("node-0", 0)
     };
     let mut nodes = vec![Mesh::join(&settings).unwrap(), fabric.gateway("gateway-2", 2)];
     drive(&mut nodes, |nodes| nodes.iter().all(|node| node.connected() == 1));
-    let block = payload.allocate().unwrap();
+    let block = block_for(&mut payload, &nodes[0].port);
     payload.bytes_mut(block)[..1400].fill(7);
     for to in [mac(BEYOND), mac(2)] {
         let headers = frame_to(to, mac(0), &[]);

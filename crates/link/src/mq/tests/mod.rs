@@ -21,8 +21,9 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use toehold_shm::{Carver, Gather, Payload, Region};
+use toehold_shm::{ArenaId, Carver, Gather, Payload, Region};
 
+use super::port::Port;
 use super::{Gateway, Mesh, MeshSettings, NodeName};
 use crate::steering::Flow;
 use crate::test_frames::{PARTIAL, frame_to, whole};
@@ -152,10 +153,12 @@ fn take(node: &mut Mesh) -> Vec<Vec<u8>> {
     payloads
 }
 
-/// Payload memory of `blocks` blocks of 4096 bytes that can be handed to peers.
+/// Payload memory with arenas of `blocks` blocks of 4096 bytes, for four peers.
 fn shared_payload(blocks: u32) -> Payload {
-    let region = Region::create("test-payload", Payload::bytes_needed(blocks, 4096)).unwrap();
-    Carver::new(region).unwrap().payload(blocks, 4096).unwrap()
+    let len = Payload::bytes_needed_with(4 * blocks, 4096, 4);
+    let region = Region::create("test-payload", len).unwrap();
+    let mut carver = Carver::new(region).unwrap();
+    carver.payload_with(4 * blocks, 4096, 4).unwrap()
 }
 
 /// Runs a test alone in a process of its own, so that what it counts is its own.
@@ -174,4 +177,17 @@ fn elsewhere(test: &str) -> bool {
     let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && text.contains("1 passed"), "{text}");
     true
+}
+
+/// The arena of the only peer that has one.
+fn arena_of(port: &Port) -> ArenaId {
+    let arenas = port.state.iter().map(|(_, record)| record.arena);
+    let arenas: Vec<_> = arenas.filter(|arena| *arena != ArenaId::PRIVATE).collect();
+    assert_eq!(arenas.len(), 1, "{:?}", port.peers());
+    arenas[0]
+}
+
+/// A block that this only peer may read.
+fn block_for(payload: &mut Payload, port: &Port) -> u32 {
+    payload.allocate_in(arena_of(port)).unwrap()
 }

@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use toehold_shm::{Access, Cells, PayloadArea};
+use toehold_shm::{Access, Arenas, Cells};
 
 use super::hostile::Liar;
 use super::*;
@@ -37,7 +37,7 @@ impl Node {
         let memory = region.fd().unwrap().try_clone_to_owned().unwrap();
         let mut carver = Carver::new(region).unwrap();
         let bell = || membership.bell().unwrap();
-        let payload: Option<PayloadArea> = settings.payload.clone();
+        let payload: Option<Arenas> = settings.payload.clone();
         let mut ports = vec![Port::create(&mut carver, &config, bell(), payload.clone()).unwrap()];
         for _ in 1..handles {
             let mut port = attach(memory.try_clone().unwrap(), &config, bell()).unwrap();
@@ -203,18 +203,19 @@ fn what_one_handle_announces_another_takes_back() {
 #[test]
 fn payload_sent_by_one_handle_is_fenced_for_all() {
     let fabric = Fabric::new();
-    let payload = shared_payload(4);
+    let mut payload = shared_payload(4);
     let settings = MeshSettings {
-        payload: Some(payload.area()),
+        payload: Some(payload.arenas().clone()),
         ..fabric.settings("node", 0)
     };
     let mut node = Node::new(&settings, 2);
     let mut peer = fabric.join("peer", 1);
     node.meet(&mut peer);
+    let block = block_for(&mut payload, &node.ports[0]);
     let headers = frame_to(mac(1), mac(0), &[0xab; 52]);
     let frame = Transmit {
         headers: &headers,
-        payload: &Gather::from_slice(payload.bytes(2)),
+        payload: &Gather::from_slice(payload.bytes(block)),
         offload: Offload {
             checksum: Checksum::Partial,
             segment_size: 1448,

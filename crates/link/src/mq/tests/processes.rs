@@ -45,7 +45,7 @@ fn echo_in_a_process() {
     };
     let payload = shared_payload(64);
     let mut settings = MeshSettings::new(directory, "echo".parse().unwrap(), mac(1));
-    settings.payload = Some(payload.area());
+    settings.payload = Some(payload.arenas().clone());
     let mut node = Mesh::join(&settings).unwrap();
     let deadline = Instant::now() + 2 * PATIENCE;
     let mut met = false;

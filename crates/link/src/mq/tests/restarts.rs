@@ -30,20 +30,22 @@ fn a_thousand_restarts_leak_nothing() {
         return;
     }
     let fabric = Fabric::new();
-    let payload = shared_payload(16);
-    let settings = |name, number| MeshSettings {
-        payload: Some(payload.area()),
+    let settings = |payload: &Payload, name, number| MeshSettings {
+        payload: Some(payload.arenas().clone()),
         ..fabric.settings(name, number)
     };
-    let mut nodes = vec![Mesh::join(&settings("steady", 0)).unwrap()];
+    let mut steady = shared_payload(16);
+    let mut nodes = vec![Mesh::join(&settings(&steady, "steady", 0)).unwrap()];
     let mut before = None;
     for life in 0..1000 {
-        nodes.push(Mesh::join(&settings("mortal", 1)).unwrap());
+        let mut payload = shared_payload(16);
+        nodes.push(Mesh::join(&settings(&payload, "mortal", 1)).unwrap());
         drive(&mut nodes, |nodes| {
             nodes[1].connected() == 1 && nodes[0].connected() == 1
         });
         let headers = frame_to(mac(0), mac(1), &[life as u8; 50]);
-        let gather = Gather::from_slice(&payload.bytes(3)[..4096]);
+        let block = block_for(&mut payload, &nodes[1].port);
+        let gather = Gather::from_slice(&payload.bytes(block)[..4096]);
         let offload = Offload {
             checksum: Checksum::Partial,
             segment_size: 1448,
@@ -64,6 +66,7 @@ fn a_thousand_restarts_leak_nothing() {
             send(&mut nodes[0], 1, b"to the dead").unwrap();
         }
         nodes.pop();
+        drop(payload);
         if life % 3 == 0 {
             assert_eq!(take(&mut nodes[0]).len(), 1);
         }
@@ -72,12 +75,14 @@ fn a_thousand_restarts_leak_nothing() {
         }
         if life == 100 {
             drive(&mut nodes, |nodes| nodes[0].connected() == 0);
+            steady.discard_unused();
             before = Some((descriptors(), mappings(), resident_kib()));
         }
     }
     drive(&mut nodes, |nodes| {
         nodes[0].connected() == 0 && nodes[0].membership.handshakes.is_empty()
     });
+    steady.discard_unused();
     let (descriptors_before, mappings_before, resident_before) = before.unwrap();
     assert_eq!(descriptors(), descriptors_before);
     assert_eq!(mappings(), mappings_before);

@@ -169,7 +169,7 @@ fn payload_is_kept_until_the_shard_that_reads_it_has() {
     let mut payload = shared_payload(4);
     let mut meshes = vec![
         Mesh::join(&MeshSettings {
-            payload: Some(payload.area()),
+            payload: Some(payload.arenas().clone()),
             ..fabric.settings("node-0", 0)
         })
         .unwrap(),
@@ -178,10 +178,21 @@ fn payload_is_kept_until_the_shard_that_reads_it_has() {
     connect(&mut meshes, [1, 2]);
     let (sender, receivers) = meshes.split_at_mut(1);
     let mut queue = toehold_shm::ByteQueue::EMPTY;
-    assert_eq!(queue.append(&mut payload, &[7; 2000]), 2000);
     for port in 1000..1016 {
         let flow = Flow::between((octets(0), port), (octets(1), 80));
         let owner = usize::from(steering(0, 2).shard_of(&flow));
+        sender[0]
+            .transmit(&Transmit {
+                headers: &segment(0, 1, port, &[]),
+                payload: &Gather::EMPTY,
+                offload: PARTIAL,
+            })
+            .unwrap();
+        sender[0].flush();
+        assert_eq!(frames(&mut receivers[owner]).len(), 1);
+        // What the link said of the frame before is of the shard that the next one is for.
+        let arena = sender[0].payload_arena();
+        assert_eq!(queue.append_in(&mut payload, arena, &[7; 2000]), 2000);
         let sent = sender[0].transmit(&Transmit {
             headers: &segment(0, 1, port, &[]),
             payload: &queue.gather(&payload, 0, 1000),
@@ -198,7 +209,14 @@ fn payload_is_kept_until_the_shard_that_reads_it_has() {
         );
         assert_eq!(frames(&mut receivers[owner]).len(), 1);
         assert!(sender[0].passed(fence));
+        queue.clear(&mut payload);
     }
+    let peers = sender[0].peers();
+    let by_reference = peers.iter().map(|peer| match &peer.state {
+        PeerState::Connected { statistics, .. } => statistics.frames_sent_by_reference,
+        _ => 0,
+    });
+    assert_eq!(by_reference.sum::<u64>(), 16);
 }
 
 #[test]

@@ -4,8 +4,8 @@
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -13,12 +13,16 @@ use toehold_link::mq::{Change, Membership};
 use toehold_shm::Doorbell;
 
 use super::ends::Gone;
+use crate::clock;
 use crate::kernel::Ports;
 use crate::shards::Shards;
 use crate::wait::{self, ShardHandle};
 
 /// Peers that are done with, of which one round takes leave.
 const MAX_DEPARTED: usize = 256;
+
+/// From one look for pages of payload memory that hold nothing to the next.
+const DISCARDS_NS: u64 = 500_000_000;
 
 /// Holders that no process has any more.
 #[derive(Debug, Default)]
@@ -54,6 +58,8 @@ pub(super) struct Connections {
     pub(super) ports: Ports,
     wake_sleeper: AtomicBool,
     stop: AtomicBool,
+    /// When pages of payload memory that hold nothing next go back, in nanoseconds.
+    discards_at: AtomicU64,
 }
 
 impl Connections {
@@ -67,6 +73,7 @@ impl Connections {
             ports: Ports::default(),
             wake_sleeper: AtomicBool::new(false),
             stop: AtomicBool::new(false),
+            discards_at: AtomicU64::new(0),
         }
     }
 
@@ -202,7 +209,15 @@ impl Connections {
     /// Does what has come up in every shard, until nothing is left.
     pub(super) fn round(&self) -> Result<(), wait::Gone> {
         let mut shards = self.shards.iter();
-        shards.try_for_each(|(shard, handle)| self.round_of(shard, handle))
+        shards.try_for_each(|(shard, handle)| self.round_of(shard, handle))?;
+        let now = clock::now().0;
+        if now >= self.discards_at.load(Relaxed) {
+            self.discards_at.store(now.saturating_add(DISCARDS_NS), Relaxed);
+            for (_, handle) in self.shards.iter() {
+                handle.lease.lock()?.stack.discard_unused_payload();
+            }
+        }
+        Ok(())
     }
 
     fn round_of(&self, index: u8, handle: &ShardHandle) -> Result<(), wait::Gone> {

@@ -454,9 +454,9 @@ impl Common<'_> {
         let region = Region::create(&format!("toehold-{}", self.config.name), layout.region_len())?;
         let mut carver = Carver::new(region)?;
         let pieces = layout.carve(&mut carver)?;
-        let payload = pieces.stack.payload_area();
+        let payload = pieces.stack.payload_arenas().clone();
         if self.config.zero_copy {
-            membership.attach_payload(&payload)?;
+            membership.attach_payload(payload.clone());
         }
         let tap = Tap::create(&mut carver)?;
         let player = tap.player();
