@@ -244,3 +244,76 @@ fn what_was_sent_before_a_reset_arrives_before_it() {
     let servers: Vec<_> = pairs.iter().map(|[_, server]| *server).collect();
     host.all_is_given_back(&servers);
 }
+
+#[test]
+fn record_without_room_is_not_queued_in_part() {
+    let mut host = Host::new(256);
+    let [client, server] = host.connect();
+    host.stack
+        .set_option(host.now, client, SocketOption::SendBuffer(60_000))
+        .unwrap();
+    let room = host.stack.settings(client).unwrap().send_buffer() as usize;
+    let mut send = |len| host.stack.send(client, &vec![7; len], SendFlags::default());
+    // Nothing is sent meanwhile.
+    assert_eq!(send(room - 100), Ok(room - 100));
+    assert_eq!(send(101), Err(SocketError::WouldBlock));
+    assert_eq!(send(4096), Err(SocketError::WouldBlock));
+    assert_eq!(send(60), Ok(60));
+    assert_eq!(send(4097), Ok(40), "more than a record");
+    assert_eq!(send(1), Err(SocketError::WouldBlock));
+    assert!(!host.stack.readiness(client).writable);
+    let mut bytes = vec![0; room];
+    while host
+        .stack
+        .receive(server, &mut bytes, ReceiveFlags::default())
+        .is_ok()
+        || !host.stack.readiness(client).writable
+    {
+        host.later(Duration::from_millis(100));
+    }
+    assert_eq!(
+        host.stack.send(client, &[7; 4096], SendFlags::default()),
+        Ok(4096),
+        "what is writable has room for a record"
+    );
+}
+
+#[test]
+fn port_of_a_connection_is_taken_unless_both_share_it() {
+    let mut host = Host::new(256);
+    let [client, server] = host.connect();
+    let port = host.stack.local_addr(client).unwrap().port();
+    let ipv4 = |text: &str, port| SocketAddr::new(text.parse().unwrap(), port);
+    for at in [HOSTS[0].to_string().as_str(), "0.0.0.0"] {
+        for reuses in [false, true] {
+            assert!(host.stack.is_port_taken(ipv4(at, port), reuses), "{at}");
+            assert!(host.stack.is_port_taken(ipv4(at, SERVER.port()), reuses), "{at}");
+        }
+        assert!(!host.stack.is_port_taken(ipv4(at, port ^ 1), false));
+    }
+    assert!(!host.stack.is_port_taken(ipv4("127.0.0.2", port), false));
+    assert!(!host.stack.is_port_taken(ipv4("::", port), false));
+    for connection in [client, server] {
+        host.stack
+            .set_option(host.now, connection, SocketOption::ReuseAddress(true))
+            .unwrap();
+    }
+    assert!(!host.stack.is_port_taken(ipv4("0.0.0.0", port), true));
+    assert!(host.stack.is_port_taken(ipv4("0.0.0.0", port), false));
+    host.stack.close(host.now, client).unwrap();
+    host.round();
+    host.stack.close(host.now, server).unwrap();
+    host.round();
+    assert!(
+        host.stack.is_port_taken(ipv4("0.0.0.0", port), false),
+        "TIME-WAIT"
+    );
+    assert!(
+        !host.stack.is_port_taken(ipv4("0.0.0.0", port), true),
+        "TIME-WAIT"
+    );
+    for _ in 0..500 {
+        host.later(Duration::from_millis(500));
+    }
+    assert!(!host.stack.is_port_taken(ipv4("0.0.0.0", port), false));
+}

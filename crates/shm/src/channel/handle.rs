@@ -409,6 +409,21 @@ impl LaneLock<'_> {
         })
     }
 
+    /// Fills the lane with all of the bytes, or with none if it has no room for them.
+    #[inline]
+    pub fn write_whole(&mut self, owner: u64, bytes: &[u8]) -> Moved {
+        let bounds = self.lane.bounds(owner);
+        match bounds.len < bytes.len() {
+            true => Moved {
+                len: 0,
+                left: bounds.len,
+                state: bounds.state,
+                due: false,
+            },
+            false => self.write(owner, bytes),
+        }
+    }
+
     /// Has the lane filled by other means than a copy: with as many of `len` bytes as it has room
     /// for, in 8 blocks at most. `fill` says how many bytes it has written, from the first on.
     ///

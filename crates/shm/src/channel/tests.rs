@@ -388,3 +388,20 @@ fn a_stream_is_whole_between_threads() {
     let lane = channels.lane(0, Direction::Send).unwrap();
     assert_eq!(lane.done(), TOTAL as u64);
 }
+
+#[test]
+fn record_without_room_is_not_written_in_part() {
+    let mut memory = memory();
+    memory.channels.begin(0, OWNER, [0, 0]);
+    let mut sending = Stream::begin(&memory, 0);
+    sending.serve_send(&mut memory, 100);
+    let lane = memory.channels.lane(0, Direction::Send).unwrap();
+    let mut lock = lane.lock(2, || true).unwrap();
+    let room = (sending.limit - lane.done()) as usize;
+    let moved = lock.write_whole(OWNER, &vec![7; room + 1]);
+    assert_eq!((moved.len, moved.left, moved.state), (0, room, LaneState::Open));
+    assert_eq!(lock.write_whole(OWNER, &vec![7; room]).len, room);
+    assert_eq!(lock.write_whole(OWNER, b"x").len, 0);
+    assert_eq!(lock.write_whole(OWNER + 1, b"x").state, LaneState::Closed);
+    assert!(!lock.release());
+}

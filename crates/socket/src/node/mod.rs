@@ -304,6 +304,22 @@ impl Node {
             .contain(|| Ok(self.shared.enter(0)?.stack.listeners_at(local)))
     }
 
+    /// Whether a connection of the node has a port, so that no socket may be bound there: both must have set
+    /// SO_REUSEADDR, as `reuses` says of the one that is to be bound. An address of zeroes stands for all of its
+    /// family. Takes time in proportion to the most connections there ever were.
+    ///
+    /// # Errors
+    ///
+    /// `NetworkDown` if the node is gone.
+    pub fn is_port_taken(&self, local: SocketAddr, reuses: bool) -> io::Result<bool> {
+        for shard in 0..self.shared.shards()?.count() {
+            if self.shared.enter(shard)?.stack.is_port_taken(local, reuses) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// Whether an address is one of the node's own, or loops back to it.
     ///
     /// # Errors

@@ -5,7 +5,7 @@ use std::io;
 use toehold_node::{
     Description, Direction, Lane, LaneLock, LaneState, Moved, Operation, Shard, ShardHandle, Subscription,
 };
-use toehold_stack::{ConnectionId, Event, Instant, ReceiveFlags, SendFlags};
+use toehold_stack::{ConnectionId, Event, Instant, MOST_WHOLE, ReceiveFlags, SendFlags};
 
 use super::connection::{Connection, LONG};
 use super::operations::Receive;
@@ -21,15 +21,22 @@ impl Connection {
         };
         let mut done = 0;
         loop {
-            let end = bytes.len().min(done + self.known_piece());
+            let is_record = bytes.len() <= MOST_WHOLE;
+            let end = match is_record {
+                true => bytes.len(),
+                false => bytes.len().min(done + self.known_piece()),
+            };
             let moved = self.fill(node, (channel, lane), end - done, |lock, owner| {
-                Ok(lock.write(owner, &bytes[done..end]))
+                Ok(match is_record {
+                    true => lock.write_whole(owner, bytes),
+                    false => lock.write(owner, &bytes[done..end]),
+                })
             })?;
             done += moved.len;
             if done == bytes.len() {
                 return Ok(done);
             }
-            // A lane that does not take what it has room for is damaged.
+            // A lane that does not take what it has room for is damaged, or has too little for a record.
             let damaged = moved.left > 0 && done < end;
             if moved.state != LaneState::Open || damaged {
                 // What was written counts; the next call gets what stopped this one.

@@ -4,7 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use toehold_node::{Description, Direction, Guard, Operation, Shard};
-use toehold_stack::{ReceiveFlags, SendFlags, SocketError};
+use toehold_stack::{MOST_WHOLE, ReceiveFlags, SendFlags, SocketError};
 
 use super::connection::{Connection, PIECE};
 use super::operations::{Receive, Send, must_wait};
@@ -209,6 +209,12 @@ impl Connection {
                 return self.send_nothing();
             }
             let mut shard = self.enter_free(Direction::Send)?;
+            if buffers.len() > 1 {
+                let len: usize = buffers.iter().map(|buffer| buffer.len()).sum();
+                if len <= MOST_WHOLE && !shard.stack.readiness(self.id).writable {
+                    return self.send_leased(&mut shard, &concatenated(buffers), last, waits);
+                }
+            }
             let (mut total, mut refusal, mut unsent) = (0, None, None);
             let more = SendFlags {
                 more: true,
@@ -253,4 +259,10 @@ impl Connection {
             Ok(total)
         })
     }
+}
+
+/// The bytes of a record in several buffers, which is to be queued as a whole.
+#[cold]
+fn concatenated(buffers: &[io::IoSlice<'_>]) -> Vec<u8> {
+    buffers.iter().flat_map(|buffer| buffer.iter().copied()).collect()
 }

@@ -1,7 +1,9 @@
 //! The calls on a stream that may have to wait.
 
 use toehold_node::{Operation, Shard, Subscription, interrupts};
-use toehold_stack::{ConnectionId, Event, Placement, ReceiveFlags, SendFlags, SocketError, State};
+use toehold_stack::{
+    ConnectionId, Event, MOST_WHOLE, Placement, ReceiveFlags, SendFlags, SocketError, State,
+};
 
 /// A stream waits while nothing can be done, while it is being connected, and while another
 /// thread copies along its channel.
@@ -124,7 +126,8 @@ impl<'a> Send<'a> {
             bytes,
             done: 0,
             flags,
-            piece,
+            // What is queued as a whole or not at all is one piece.
+            piece: piece.max(bytes.len().min(MOST_WHOLE)),
         }
     }
 

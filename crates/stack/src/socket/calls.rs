@@ -151,7 +151,8 @@ impl Stack {
         self.tcp.shard_of(&self.ip, ends[0], ends[1])
     }
 
-    /// Queues bytes for sending and returns how many found room.
+    /// Queues bytes for sending and returns how many found room. A record of [`MOST_WHOLE`] bytes or fewer is
+    /// queued as a whole or not at all, so that those of several writers do not mix.
     ///
     /// # Errors
     ///
@@ -173,7 +174,12 @@ impl Stack {
         let queueable = tcp.queueable(index);
         let pcb = &mut tcp.pcbs[index];
         may_send(pcb)?;
-        let take = bytes.len().min(pcb.send_room());
+        let room = pcb.send_room();
+        if bytes.len() > room && bytes.len() <= pcb.most_whole() {
+            pcb.set(flag::WRITER_WAITS);
+            return Err(SocketError::WouldBlock);
+        }
+        let take = bytes.len().min(room);
         let queued =
             pcb.send_queue
                 .append_in(&mut tcp.payload, pcb.path.arena, &bytes[..take.min(queueable)]);

@@ -58,6 +58,7 @@ pub use mend::Damaged;
 pub use pcb::State;
 pub(crate) use pcb::{Pcb, Repair, RetransmitTimer, flag, urgent as urgent_state};
 pub(crate) use retransmit::DUPLICATE_THRESHOLD;
+pub use room::MOST_WHOLE;
 pub(crate) use timers::user_timeout_at;
 
 use self::aside::Aside;

@@ -7,7 +7,20 @@ use crate::socket::Change;
 /// Largest burst that is queued at once beyond a low-water mark of unsent bytes.
 const BURST: u32 = 1 << 16;
 
+/// A record of so many bytes or fewer is queued as a whole (PIPE_BUF of pipe(7)), unless the send buffer is short.
+pub const MOST_WHOLE: usize = 4096;
+
 impl Pcb {
+    /// A record of so many bytes or fewer is queued as a whole: never more than there is room for when a program is
+    /// told of room.
+    pub(crate) fn most_whole(&self) -> usize {
+        let buffer = self.settings.send_buffer as usize / 3;
+        match self.settings.unsent_low_water as usize {
+            0 => MOST_WHOLE.min(buffer),
+            mark => MOST_WHOLE.min(buffer).min(mark / 2),
+        }
+    }
+
     /// Bytes a program may queue now.
     //= RFC 9293 §3.10.2 (SEND: queue the data, or refuse them for lack of room)
     #[inline]
