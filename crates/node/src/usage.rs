@@ -70,6 +70,8 @@ counters! {
     /// Sockets the kernel has since they were bound or used before in a way that the
     /// node cannot take over.
     State = "state" "kernel: bound or used before in another way";
+    /// Rings of io_uring(7) that programs were refused.
+    IoUring = "io_uring" "rings of io_uring that were refused (--io-uring allow)";
     /// Bytes that programs gave to the node.
     BytesSent = "bytes_sent" "bytes sent";
     /// Bytes that programs took from the node.

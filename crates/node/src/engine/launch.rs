@@ -153,7 +153,7 @@ impl Launch {
             command.env_remove(setting.variable);
         }
         // It is no program of the node that this process may be one of.
-        for variable in [run::NODE, run::NETWORKS, run::STATS] {
+        for variable in [run::NODE, run::NETWORKS, run::STATS, run::IO_URING] {
             command.env_remove(variable);
         }
         if let Some(preloaded) = std::env::var_os(run::PRELOAD) {

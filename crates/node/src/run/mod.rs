@@ -39,6 +39,12 @@ pub const NETWORKS: &str = "TOEHOLD_NETWORKS";
 /// is one.
 pub const STATS: &str = "TOEHOLD_STATS";
 
+/// The variable that says [`ALLOW`] if programs may have rings of io_uring(7), whose calls the library does not see.
+pub const IO_URING: &str = "TOEHOLD_IO_URING";
+
+/// The value of [`IO_URING`].
+pub const ALLOW: &str = "allow";
+
 /// The variable that says which of the program's descriptors keeps the node, see
 /// [`Stay::inherited`]: its number, and which pipe it is of. The library keeps programs from
 /// closing it that close whatever they do not know.
@@ -69,7 +75,7 @@ mod tests {
 
     #[test]
     fn variables_are_not_those_of_settings() {
-        let variables = [LIBRARY_VARIABLE, FABRIC, NODE, NETWORKS, STATS, KEEPER, QUIET];
+        let variables = [LIBRARY_VARIABLE, FABRIC, NODE, NETWORKS, STATS, IO_URING, KEEPER, QUIET];
         let taken = |variable: &&str| TABLE.iter().any(|setting| setting.variable == *variable);
         assert_eq!(variables.iter().find(|variable| taken(variable)), None);
     }

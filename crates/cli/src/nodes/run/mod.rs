@@ -76,6 +76,10 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
     stats: Option<Option<PathBuf>>,
 
+    /// Whether the program may have rings of io_uring, over which it calls the kernel past the node
+    #[arg(long, value_name = "ANSWER", default_value = "refuse")]
+    io_uring: Rings,
+
     /// Do not say what stays with the kernel
     #[arg(long, short)]
     quiet: bool,
@@ -95,6 +99,14 @@ enum Net {
     /// One of the node's own: loopback, and a TAP device on the fabric, in a namespace that
     /// ends with the node. It takes root, or user namespaces
     Own,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Rings {
+    /// There are none, as of a kernel that was built without: programs fall back to other calls
+    Refuse,
+    /// The kernel's, in which connections of the node must not be used
+    Allow,
 }
 
 pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
@@ -157,6 +169,10 @@ fn start(arguments: &Arguments, program: PathBuf) -> Result<ExitCode> {
     match &usage {
         Some(usage) => command.env(run::STATS, usage.path()),
         None => command.env_remove(run::STATS),
+    };
+    match arguments.io_uring {
+        Rings::Refuse => command.env_remove(run::IO_URING),
+        Rings::Allow => command.env(run::IO_URING, run::ALLOW),
     };
     let keeper = stay.inherited()?;
     command.env(
