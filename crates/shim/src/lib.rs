@@ -17,7 +17,7 @@
 //! | `dispatch` | system calls that the program makes itself |
 //! | `usage` | what is counted |
 //! | `inside`, `signals`, `sleep`, `cancel` | what may come in the middle of a call |
-//! | `memory`, `stack` | whether what a program passes is there, and room on its stacks |
+//! | `memory`, `faults`, `stack` | whether what a program passes is there, and room on its stacks |
 //!
 //! *Architecture Invariant*: a program that runs without it runs with it. What cannot be done
 //! on a node is done in the kernel, and nothing is written to the program's terminal.
@@ -27,6 +27,8 @@
 
 mod answer;
 mod borrower;
+#[cfg(all(test, target_arch = "x86_64"))]
+mod calls;
 mod cancel;
 #[cfg(target_arch = "x86_64")]
 mod dispatch;
@@ -35,6 +37,11 @@ mod dispatch;
 mod dispatch;
 mod entry;
 mod epoll;
+#[cfg(target_arch = "x86_64")]
+mod faults;
+#[cfg(not(target_arch = "x86_64"))]
+#[path = "faults/none.rs"]
+mod faults;
 mod file;
 mod hosts;
 mod inherited;

@@ -94,6 +94,9 @@ next! {
 
     fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int;
     fn bind(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int;
+    fn getifaddrs(list: *mut *mut libc::ifaddrs) -> c_int;
+    fn freeifaddrs(list: *mut libc::ifaddrs) -> ();
+    fn bindresvport(fd: c_int, address: *mut libc::sockaddr_in) -> c_int;
     fn listen(fd: c_int, backlog: c_int) -> c_int;
     fn accept(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int;
     fn accept4(fd: c_int, address: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int;
@@ -120,6 +123,13 @@ next! {
     fn pwritev2(fd: c_int, parts: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t;
     fn sendfile(out: c_int, from: c_int, offset: *mut off_t, count: size_t) -> ssize_t;
     fn splice(from: c_int, from_offset: *mut loff_t, to: c_int, to_offset: *mut loff_t, len: size_t, flags: libc::c_uint) -> ssize_t;
+
+    fn io_uring_queue_init(entries: c_uint, ring: *mut c_void, flags: c_uint) -> c_int;
+    fn io_uring_queue_init_params(entries: c_uint, ring: *mut c_void, parameters: *mut c_void) -> c_int;
+    fn io_uring_queue_init_try_nosqarr(entries: c_uint, ring: *mut c_void, parameters: *mut c_void) -> c_int;
+    fn io_uring_queue_init_mem(entries: c_uint, ring: *mut c_void, parameters: *mut c_void, memory: *mut c_void, len: size_t) -> c_int;
+    fn io_uring_setup(entries: c_uint, parameters: *mut c_void) -> c_int;
+    fn io_uring_get_probe() -> *mut c_void;
 
     fn close(fd: c_int) -> c_int;
     fn close_range(first: libc::c_uint, last: libc::c_uint, flags: c_int) -> c_int;

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
+use ipnet::{Ipv4Net, Ipv6Net};
 use toehold_node::control::{self, Connection, SocketStatus};
 use toehold_node::fabric::{Fabric, Networks, NodeRecord, Stowed};
 use toehold_node::run;
@@ -471,6 +472,13 @@ pub(crate) fn is_kernels_too(to: SocketAddr) -> bool {
 fn is_kernels(address: IpAddr) -> bool {
     let at = SocketAddr::new(address, 0);
     std::net::UdpSocket::bind(at).is_ok()
+}
+
+/// The node's addresses, if they are none of the kernel's.
+pub(crate) fn beside_kernel() -> Option<(Ipv4Net, Ipv6Net)> {
+    let place = place()?;
+    let record = &place.record;
+    (!is_kernels(record.ipv4.addr().into())).then_some((record.ipv4, record.ipv6))
 }
 
 /// Whether a program that listens at an address listens on the node, too.

@@ -24,10 +24,10 @@ use libc::{
 };
 
 use crate::inside::{is_in_call, is_inside};
-use crate::{cancel, dispatch, next, node, start};
+use crate::{cancel, dispatch, faults, next, node, start};
 
 /// What the program has installed for a signal.
-struct Installed {
+pub(crate) struct Installed {
     handler: AtomicUsize,
     flags: AtomicI32,
     /// The handler may be interrupted by the same signal.
@@ -35,12 +35,17 @@ struct Installed {
 }
 
 impl Installed {
-    fn store(&self, action: &sigaction) {
+    pub(crate) fn store(&self, action: &sigaction) {
         self.handler.store(action.sa_sigaction, Relaxed);
         self.flags.store(action.sa_flags, Relaxed);
     }
 
-    fn action(&self) -> sigaction {
+    /// The handler of a signal that has come, which is for one signal only.
+    pub(crate) fn take(&self) -> usize {
+        self.handler.swap(SIG_DFL, Relaxed)
+    }
+
+    pub(crate) fn action(&self) -> sigaction {
         let mut action = action(self.handler.load(Relaxed));
         action.sa_flags = self.flags.load(Relaxed);
         action
@@ -48,7 +53,7 @@ impl Installed {
 }
 
 const SIGNALS: usize = 65;
-static INSTALLED: [Installed; SIGNALS] = [const {
+pub(crate) static INSTALLED: [Installed; SIGNALS] = [const {
     Installed {
         handler: AtomicUsize::new(0),
         flags: AtomicI32::new(0),
@@ -229,10 +234,17 @@ fn end(signal: c_int) {
     guard_from(signal);
 }
 
+/// Has a signal come to this thread once more, whose handler runs, when that returns.
+pub(crate) fn raise_again(signal: c_int) {
+    // SAFETY: a plain number.
+    unsafe { libc::raise(signal) };
+}
+
 /// From now on no signal ends the process in the middle of the node's stack.
 pub(crate) fn guard() {
     if !GUARDED.swap(true, Relaxed) && !start::has_renounced() {
         ENDING.into_iter().for_each(guard_from);
+        faults::guard();
     }
 }
 
@@ -302,6 +314,10 @@ fn postpone(signal: c_int, info: *mut siginfo_t, context: *mut ucontext_t) -> bo
 ///
 /// As there.
 pub(crate) unsafe fn install(signal: c_int, new: *const sigaction, old: *mut sigaction) -> c_int {
+    if faults::handles(signal) && !is_inside() {
+        // SAFETY: as the program passed it.
+        return unsafe { faults::install(signal, new, old) };
+    }
     let is_dispatched = signal == libc::SIGSYS && dispatch::has_signal();
     if !is_dispatched && (!start::is_wanted() || is_left_alone(signal) || is_inside()) {
         // SAFETY: as the program passed it.

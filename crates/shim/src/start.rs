@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use toehold_node::interrupts::Hook;
 use toehold_node::run::{KEEPER, keeper_of};
 
-use crate::entry::{bind_to_stand_ins, prepare_syscall, remember, take_standard};
+use crate::entry::{bind_to_stand_ins, hear_of_rings, prepare_syscall, remember, take_standard};
 use crate::inside::{Inside, be_silent_in_panics};
 use crate::{inherited, node, process, sleep, stderr, table, usage};
 
@@ -59,6 +59,7 @@ extern "C" fn begin() {
     own_keeper();
     remember();
     prepare_syscall();
+    hear_of_rings();
     usage::find();
     inherited::find();
     drop(inside);

@@ -184,3 +184,35 @@ fn git_clones_from_its_server() {
         fs::read(place.path("cloned/file")).unwrap() == noise(LENGTH)
     });
 }
+
+/// It listens at the address of each interface, not at all addresses.
+#[test]
+#[ignore = "needs bind9, bind9-dnsutils"]
+fn bind9_answers_over_tcp_at_the_address_of_its_interface() {
+    const ZONE: &str = "$TTL 60
+@ IN SOA ns hostmaster 1 60 60 60 60
+@ IN NS ns
+ns IN A 192.0.2.1
+long IN TXT \"answered over TCP\"
+";
+    alike(3, |place| {
+        let zone = place.file("zone", ZONE);
+        let folder = place.path("");
+        let port = place.port.to_string();
+        let configuration = format!(
+            "options {{ directory \"{folder}\"; pid-file \"{folder}/pid\"; session-keyfile \"{folder}/key\";
+            listen-on port {port} {{ any; }}; listen-on-v6 {{ none; }}; recursion no; }};
+            controls {{ }}; zone \"example\" {{ type primary; file \"{zone}\"; }};"
+        );
+        let configuration = place.file("named.conf", configuration);
+        let server = place.serve(&["named", "-g", "-u", "root", "-n", "1", "-c", &configuration]);
+        let at = format!("@{}", place.address());
+        let said = ["long.example TXT", "ns.example A", "none.example A"].map(|question| {
+            let mut words = vec!["dig", "+tcp", "+short", "+tries=1", "-p", &port, &at];
+            words.extend(question.split(' '));
+            place.says(&words)
+        });
+        server.end(Signal::TERM);
+        said
+    });
+}

@@ -75,7 +75,16 @@ mod tests {
 
     #[test]
     fn variables_are_not_those_of_settings() {
-        let variables = [LIBRARY_VARIABLE, FABRIC, NODE, NETWORKS, STATS, IO_URING, KEEPER, QUIET];
+        let variables = [
+            LIBRARY_VARIABLE,
+            FABRIC,
+            NODE,
+            NETWORKS,
+            STATS,
+            IO_URING,
+            KEEPER,
+            QUIET,
+        ];
         let taken = |variable: &&str| TABLE.iter().any(|setting| setting.variable == *variable);
         assert_eq!(variables.iter().find(|variable| taken(variable)), None);
     }

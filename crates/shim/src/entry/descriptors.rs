@@ -8,8 +8,8 @@ use toehold_posix::errno::Errno;
 
 use crate::answer::answer;
 use crate::file::{File, Kind};
-use crate::inside::{Inside, is_in_call};
-use crate::{next, node, relay, table};
+use crate::inside::{Inside, is_in_call, is_inside};
+use crate::{inherited, next, node, relay, start, table};
 
 /// Commands of `fcntl(2)`.
 const F_SETSIG: c_int = 10;
@@ -60,6 +60,25 @@ pub(super) fn forget(number: c_int) -> Option<Arc<File>> {
         stream.keep_last(copy);
     }
     Some(file)
+}
+
+/// `pidfd_getfd(2)`: what another process has as a connection is one here.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn pidfd_getfd(process: c_int, target: c_int, flags: c_uint) -> c_int {
+    // SAFETY: plain numbers.
+    let got = unsafe {
+        let (process, target, flags) = (process.into(), target.into(), flags.into());
+        next::syscall(libc::SYS_pidfd_getfd, process, target, flags, 0, 0, 0)
+    };
+    if got >= 0 && start::is_wanted() && !is_inside() {
+        let _inside = Inside::enter();
+        inherited::look_at(got as c_int);
+    }
+    got as c_int
 }
 
 /// `close_range(2)`.

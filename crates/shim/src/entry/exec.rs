@@ -18,12 +18,13 @@ pub(super) type Strings = *const *const c_char;
 const PRELOAD: &CStr = c"LD_PRELOAD";
 
 /// What a program of the node has in its environment, in this process's.
-const NEEDED: [&CStr; 7] = [
+const NEEDED: [&CStr; 8] = [
     PRELOAD,
     c"TOEHOLD_FABRIC",
     c"TOEHOLD_NODE",
     c"TOEHOLD_NETWORKS",
     c"TOEHOLD_STATS",
+    c"TOEHOLD_IO_URING",
     c"TOEHOLD_KEEPER",
     c"TOEHOLD_QUIET",
 ];
@@ -347,6 +348,67 @@ pub(crate) unsafe extern "C" fn fexecve(fd: c_int, arguments: Strings, environme
     begin(environment, |environment| unsafe {
         next::fexecve(fd, arguments, environment)
     })
+}
+
+/// `execveat(2)`.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn execveat(
+    directory: c_int,
+    path: *const c_char,
+    arguments: Strings,
+    environment: Strings,
+    flags: c_int,
+) -> c_int {
+    // SAFETY: as the program passed it.
+    let execute = |environment: Strings| unsafe {
+        let (directory, flags) = (directory.into(), flags.into());
+        let (path, arguments, environment) = (path as _, arguments as _, environment as _);
+        next::syscall(
+            libc::SYS_execveat,
+            directory,
+            path,
+            arguments,
+            environment,
+            flags,
+            0,
+        ) as c_int
+    };
+    // SAFETY: the program passes a name.
+    let file = unsafe { file_at(directory, path) };
+    // SAFETY: the program passes an environment.
+    let Some(file) = file.filter(|file| unsafe { wants_with(file.as_ptr(), environment) }) else {
+        return execute(environment);
+    };
+    // SAFETY: the program passes an environment.
+    let environment = unsafe { prepare(file.as_ptr(), &[], environment) };
+    drop(file);
+    begin(environment, execute)
+}
+
+/// The path of a file that is named from a directory on, or that is the descriptor's if there is no name.
+///
+/// # Safety
+///
+/// `path` is null or a C string.
+unsafe fn file_at(directory: c_int, path: *const c_char) -> Option<CString> {
+    if !is_readable(path, 1) {
+        return None;
+    }
+    // SAFETY: the caller says so.
+    let path = unsafe { CStr::from_ptr(path) };
+    if directory == libc::AT_FDCWD || path.to_bytes().first() == Some(&b'/') {
+        return Some(path.to_owned());
+    }
+    let mut file = format!("/proc/self/fd/{directory}").into_bytes();
+    if !path.is_empty() {
+        file.push(b'/');
+        file.extend_from_slice(path.to_bytes());
+    }
+    CString::new(file).ok()
 }
 
 /// Calls `begin` with the arguments of a program that are passed one by one.

@@ -13,6 +13,7 @@ mod exec;
 mod exit;
 mod files;
 mod identity;
+mod interfaces;
 mod limits;
 mod load;
 mod modes;
@@ -25,6 +26,7 @@ mod privilege;
 mod raw;
 mod receive;
 mod resolve;
+mod rings;
 mod send;
 mod setup;
 mod signal;
@@ -40,6 +42,7 @@ pub(crate) use self::load::bind_to_stand_ins;
 pub(crate) use self::raw::prepare as prepare_syscall;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use self::raw::serve;
+pub(crate) use self::rings::hear as hear_of_rings;
 pub(crate) use self::stdio::take_standard;
 
 use core::ffi::{c_int, c_void};
@@ -56,7 +59,7 @@ use crate::inside::{Inside, contained, is_in_call};
 use crate::memory::{is_readable, is_writable};
 use crate::socket::Stream;
 use crate::usage::{self, Counter};
-use crate::{cancel, relay, signals, table};
+use crate::{cancel, faults, relay, signals, table};
 
 /// A call on a connection; `None` if the descriptor is no connection of the node's.
 #[inline]
@@ -142,6 +145,25 @@ fn leave_for_cancellation() -> bool {
 /// Most bytes that one call moves, whatever the program says (MAX_RW_COUNT; write(2), NOTES).
 pub(crate) const MOST_BYTES: usize = (c_int::MAX as usize) & !0xfff;
 
+/// So many bytes of what is sent are touched before, at most: beyond, what is not there ends the program. What else
+/// may be there comes from a disk.
+const TOUCHED_TO_SEND: usize = 1 << 20;
+
+/// So many bytes of each buffer are touched before anything is received: a page or two. The others may never
+/// be used, and then take no memory.
+const TOUCHED_TO_RECEIVE: usize = 4096;
+
+/// How much of a buffer is sent of which so many bytes are there: as much as the kernel copies at once, several times,
+/// or nothing.
+#[cold]
+fn whole_pieces(there: usize) -> Outcome<size_t> {
+    const PIECE: usize = 32 << 10;
+    match there - there % PIECE {
+        0 => Err(Errno::FAULT),
+        whole => Ok(whole),
+    }
+}
+
 /// The program's buffer, as far as one call fills it.
 ///
 /// # Safety
@@ -154,6 +176,12 @@ unsafe fn room<'a>(buffer: *mut c_void, len: size_t) -> Outcome<IoSliceMut<'a>> 
     if is_outside(buffer.cast::<u8>(), len) {
         return Err(Errno::FAULT);
     }
+    let first = len.min(TOUCHED_TO_RECEIVE);
+    let len = match faults::writable(buffer.cast(), first) {
+        0 => return Err(Errno::FAULT),
+        there if there < first => there,
+        _ => len,
+    };
     // SAFETY: the caller says so.
     let bytes = unsafe { core::slice::from_raw_parts_mut(buffer.cast(), len.min(MOST_BYTES)) };
     Ok(IoSliceMut::new(bytes))
@@ -171,6 +199,11 @@ unsafe fn bytes<'a>(buffer: *const c_void, len: size_t) -> Outcome<IoSlice<'a>> 
     if is_outside(buffer.cast::<u8>(), len) {
         return Err(Errno::FAULT);
     }
+    let first = len.min(TOUCHED_TO_SEND);
+    let len = match faults::readable(buffer.cast(), first) {
+        there if there == first => len,
+        there => whole_pieces(there)?,
+    };
     // SAFETY: the caller says so.
     let bytes = unsafe { core::slice::from_raw_parts(buffer.cast(), len.min(MOST_BYTES)) };
     Ok(IoSlice::new(bytes))

@@ -1,8 +1,4 @@
 //! `syscall(2)`: programs that call the kernel by numbers mean the same.
-//!
-//! Over a ring of io_uring(7)'s a program would call the kernel past this library, and wait at
-//! descriptors at which nothing ever comes. So there are no such rings, as of a kernel that was
-//! built without: whoever asks for one has another way, for many kernels forbid them.
 
 use core::ffi::{c_int, c_long};
 
@@ -10,7 +6,7 @@ use toehold_posix::errno::Errno;
 
 use super::{
     accept, aio, control, descriptors, epoll, exec, files, identity, limits, modes, names, open, options,
-    poll, privilege, receive, send, setup, wait,
+    poll, privilege, receive, rings, send, setup, wait,
 };
 use crate::answer::answer;
 use crate::inside::is_inside;
@@ -93,7 +89,7 @@ fn is_mask_of_another_size(number: c_long, [d, e, f]: [c_long; 3]) -> bool {
 ///
 /// As the system call.
 pub(crate) unsafe fn serve(number: c_long, [a, b, c, d, e, f]: [c_long; 6]) -> Option<c_long> {
-    if number == libc::SYS_io_uring_setup {
+    if number == libc::SYS_io_uring_setup && rings::is_refused() {
         return Some(answer::<c_int>(Err(Errno(libc::ENOSYS))).into());
     }
     if is_mask_of_another_size(number, [d, e, f]) {
@@ -167,6 +163,8 @@ pub(crate) unsafe fn serve(number: c_long, [a, b, c, d, e, f]: [c_long; 6]) -> O
             libc::SYS_epoll_create => epoll::epoll_create(fd).into(),
             #[cfg(target_arch = "x86_64")]
             libc::SYS_epoll_wait => epoll::epoll_wait(fd, b as _, c as _, d as _).into(),
+            // Another process's descriptor may be a connection's.
+            libc::SYS_pidfd_getfd => descriptors::pidfd_getfd(fd, b as _, c as _).into(),
             libc::SYS_wait4 => wait::wait4(fd, b as _, c as _, d as _).into(),
             // The fifth argument, the child's use of the machine, libc's function does not have.
             libc::SYS_waitid => {
@@ -217,6 +215,7 @@ pub(crate) unsafe fn serve(number: c_long, [a, b, c, d, e, f]: [c_long; 6]) -> O
                 aio::before_submit(b, c as _);
                 return None;
             }
+            libc::SYS_execveat => exec::execveat(fd, b as _, c as _, d as _, e as _).into(),
             libc::SYS_execve => exec::execve(a as _, b as _, c as _).into(),
             #[cfg(target_arch = "x86_64")]
             libc::SYS_rt_sigaction => crate::dispatch::install_by_number(fd, b as _, c as _, d as _)?.into(),

@@ -9,7 +9,7 @@ use toehold_posix::message::check_control;
 
 use super::receive::{check_flags, check_place, flags_of};
 use super::{bytes, count, gathered, on_stream, parts_of};
-use crate::answer::errno;
+use crate::answer::{answer, errno};
 use crate::memory::is_readable;
 use crate::next;
 use crate::socket::Stream;
@@ -143,9 +143,11 @@ pub(crate) unsafe extern "C" fn sendto(
     to_len: socklen_t,
 ) -> ssize_t {
     // SAFETY: the program's arguments.
-    if unsafe { opens(fd, flags, to, to_len) } {
+    match unsafe { open(fd, flags, (to, to_len)) } {
         // SAFETY: as for `send`.
-        return unsafe { send(fd, buffer, len, flags & !libc::MSG_FASTOPEN) };
+        Some(Ok(_)) => return unsafe { send(fd, buffer, len, flags & !libc::MSG_FASTOPEN) },
+        Some(Err(errno)) => return answer(Err(errno)),
+        None => {}
     }
     // SAFETY: the program passes a buffer of that length.
     match on_stream(fd, |stream| {
@@ -170,9 +172,11 @@ pub(crate) unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags
     // SAFETY: the program passes a message.
     if let Ok(message) = unsafe { super::passed(message) } {
         // SAFETY: the message's address is as it says.
-        if unsafe { opens(fd, flags, message.msg_name.cast(), message.msg_namelen) } {
+        match unsafe { open(fd, flags, (message.msg_name.cast(), message.msg_namelen)) } {
             // SAFETY: as for this function.
-            return unsafe { sendmsg(fd, message, flags & !libc::MSG_FASTOPEN) };
+            Some(Ok(_)) => return unsafe { sendmsg(fd, message, flags & !libc::MSG_FASTOPEN) },
+            Some(Err(errno)) => return answer(Err(errno)),
+            None => {}
         }
         // SAFETY: it is one of the program's messages.
         unsafe { crate::rights::note(message) };
@@ -198,6 +202,28 @@ pub(crate) unsafe extern "C" fn sendmmsg(
     flags: c_int,
 ) -> c_int {
     let number = number.min(libc::UIO_MAXIOV as c_uint);
+    if flags & libc::MSG_FASTOPEN != 0
+        && number > 0
+        // SAFETY: the program passes a message, or none.
+        && let Ok(first) = unsafe { super::wanted(messages) }
+    {
+        let to = (
+            first.msg_hdr.msg_name.cast_const().cast(),
+            first.msg_hdr.msg_namelen,
+        );
+        // SAFETY: the message's address is as it says.
+        match unsafe { open(fd, flags, to) } {
+            // Each further message is to open a connection as well, which there is by then.
+            Some(Ok(_)) => {
+                // SAFETY: it is one of the program's messages.
+                let sent = unsafe { sendmsg(fd, &first.msg_hdr, flags & !libc::MSG_FASTOPEN) };
+                first.msg_len = sent.max(0) as c_uint;
+                return if sent < 0 { -1 } else { 1 };
+            }
+            Some(Err(errno)) => return answer(Err(errno)),
+            None => {}
+        }
+    }
     for index in 0..number as usize {
         // SAFETY: the program passes so many messages, or fewer that can be used.
         let Ok(message) = (unsafe { super::wanted(messages.wrapping_add(index)) }) else {
@@ -280,15 +306,17 @@ fn check_address(address: *const sockaddr, len: socklen_t) -> Outcome<()> {
     }
 }
 
-/// Whether the call has opened a connection of the node's.
+/// Opens a connection of the node's for a call that does so before it sends. `None`: it does not, or the socket is
+/// not the node's.
 ///
 /// # Safety
 ///
 /// The address is one of the program's.
-unsafe fn opens(fd: c_int, flags: c_int, to: *const sockaddr, to_len: socklen_t) -> bool {
-    if flags & libc::MSG_FASTOPEN == 0 || to.is_null() {
-        return false;
+#[inline]
+unsafe fn open(fd: c_int, flags: c_int, to: (*const sockaddr, socklen_t)) -> Option<Outcome<c_int>> {
+    if flags & libc::MSG_FASTOPEN == 0 || to.0.is_null() {
+        return None;
     }
     // SAFETY: the caller says so.
-    unsafe { super::setup::connects_on_node(fd, to, to_len) }
+    unsafe { super::setup::connect_to_send(fd, to, flags) }
 }

@@ -11,13 +11,16 @@ use toehold_posix::errno::{Errno, Outcome};
 
 use super::names::{check_family, read_address};
 use super::on_stream;
-use crate::answer::{answer, errno, outcome, set_errno};
+use crate::answer::{answer, errno, outcome};
 use crate::file::{File, Kind};
 use crate::inside::{Inside, is_inside};
 use crate::node::{self, Route};
 use crate::socket::{Found, Fresh, Listener, Mode, Stream, plain};
 use crate::usage::{Counter, count};
 use crate::{cancel, inherited, next, relay, signals, start, table};
+
+/// Sockets of SMC, which go on as TCP where the peer has no such thing. libc does not name them.
+const AF_SMC: c_int = 43;
 
 /// `socket(2)`.
 ///
@@ -30,11 +33,13 @@ pub(crate) unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_i
     let number = unsafe { next::socket(domain, kind, protocol) };
     let is_ip = domain == libc::AF_INET || domain == libc::AF_INET6;
     let is_stream = kind & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) == libc::SOCK_STREAM;
-    let is_tcp = protocol == 0 || protocol == libc::IPPROTO_TCP;
-    if number >= 0 && is_ip && !is_inside() && start::is_wanted() {
+    if number >= 0 && (is_ip || domain == AF_SMC) && !is_inside() && start::is_wanted() {
         let _inside = Inside::enter();
-        match is_stream && is_tcp {
-            true => table::put(number, Arc::new(File::new(Kind::Fresh(Fresh::new(domain))))),
+        match is_ip && is_stream && Fresh::is_carried(protocol) {
+            true => {
+                let fresh = Fresh::new(domain, protocol);
+                table::put(number, Arc::new(File::new(Kind::Fresh(fresh))));
+            }
             false => count(Counter::NotStream, 1),
         }
     }
@@ -49,19 +54,19 @@ pub(crate) unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_i
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn bind(fd: c_int, to: *const sockaddr, len: socklen_t) -> c_int {
     let Some(file) = table::get(fd).filter(|_| !is_inside()) else {
+        if start::is_wanted() && !is_inside() {
+            // SAFETY: the program passes an address of that length.
+            unsafe { let_bind(fd, to, len) };
+        }
         // SAFETY: what is not ours is as it was.
         return unsafe { next::bind(fd, to, len) };
     };
     let _inside = Inside::enter();
     if let Kind::Fresh(fresh) = &file.kind {
         // SAFETY: the program passes an address of that length.
-        let at = match unsafe { read_address(to, len) } {
-            Ok(Passed::Inet(at)) => Some(plain(at)),
-            _ => None,
-        };
-        if at.is_some_and(|at| node::has(at.ip())) {
-            // The kernel beside may not have the address.
-            let _ = rustix::net::sockopt::set_ip_freebind(table::borrow(&fd), true);
+        let at = unsafe { let_bind(fd, to, len) };
+        if at.is_some_and(|at| fresh.is_port_taken(fd, at)) {
+            return answer(Err(Errno::ADDRINUSE));
         }
         // SAFETY: as the program passed it.
         let bound = unsafe { next::bind(fd, to, len) };
@@ -76,6 +81,43 @@ pub(crate) unsafe extern "C" fn bind(fd: c_int, to: *const sockaddr, len: sockle
         // SAFETY: what is not ours is as it was.
         None => unsafe { next::bind(fd, to, len) },
     }
+}
+
+/// Has the kernel bind a socket to an address of the node's, which may not be one of its own. Where that is.
+///
+/// # Safety
+///
+/// As for `bind`.
+unsafe fn let_bind(fd: c_int, to: *const sockaddr, len: socklen_t) -> Option<SocketAddr> {
+    // SAFETY: the caller says so.
+    let Ok(Passed::Inet(at)) = (unsafe { read_address(to, len) }) else {
+        return None;
+    };
+    let at = plain(at);
+    if node::has(at.ip()) {
+        let _inside = Inside::enter();
+        let _ = rustix::net::sockopt::set_ip_freebind(table::borrow(&fd), true);
+    }
+    Some(at)
+}
+
+/// `bindresvport(3)`, which binds by a call of libc's own.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn bindresvport(fd: c_int, at: *mut libc::sockaddr_in) -> c_int {
+    // SAFETY: as the program passed it.
+    let bound = unsafe { next::bindresvport(fd, at) };
+    if bound == 0
+        && !is_inside()
+        && let Some(file) = table::get(fd)
+        && let Kind::Fresh(fresh) = &file.kind
+    {
+        fresh.note_bound(false);
+    }
+    bound
 }
 
 /// What the kernel says of a socket that has a port already: what is wrong with the address comes first.
@@ -159,20 +201,48 @@ pub(crate) unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
 /// As there.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn connect(fd: c_int, to: *const sockaddr, len: socklen_t) -> c_int {
-    signals::begin();
-    loop {
-        // SAFETY: as there.
-        match unsafe { connect_on_node(fd, to, len) } {
-            Some(Err(Errno::INTR)) if signals::restarts() && !has_limit(fd) => {}
-            Some(outcome) => {
-                // The socket may be what the program writes to by one of its streams.
-                super::stdio::take_all_standard();
-                return answer(outcome);
-            }
-            // SAFETY: what is not ours is as it was.
-            None => return unsafe { connect_in_kernel(fd, to, len) },
-        }
+    // SAFETY: as there.
+    match unsafe { connect_on_node(fd, to, len, false) } {
+        Some(outcome) => answer(outcome),
+        // SAFETY: what is not ours is as it was.
+        None => unsafe { connect_in_kernel(fd, to, len) },
     }
+}
+
+/// Connects the socket for a call that sends with MSG_FASTOPEN. The stack has no cookie of any server, so the
+/// connection is set up before it carries data, as the kernel does at its first contact with one.
+/// `None`: the kernel does it.
+///
+/// # Safety
+///
+/// As for `connect`.
+pub(super) unsafe fn connect_to_send(
+    fd: c_int,
+    (to, len): (*const sockaddr, socklen_t),
+    flags: c_int,
+) -> Option<Outcome<c_int>> {
+    let is_carried = |file: &File| matches!(file.kind, Kind::Fresh(_) | Kind::Stream(_));
+    table::get(fd).filter(|file| is_carried(file) && !is_inside())?;
+    // SAFETY: the program passes an address of that length.
+    if let Ok(Passed::Unspecified) = unsafe { read_address(to, len) } {
+        return Some(Err(Errno(libc::EOPNOTSUPP)));
+    }
+    if !has_fast_open() {
+        return Some(Err(Errno(libc::EOPNOTSUPP)));
+    }
+    let at_once = flags & libc::MSG_DONTWAIT != 0;
+    // SAFETY: as there.
+    unsafe { connect_on_node(fd, to, len, at_once) }
+}
+
+/// Whether the system lets its programs open connections with data (`tcp_fastopen` in tcp(7)).
+fn has_fast_open() -> bool {
+    /// The bit for clients.
+    const CLIENTS: u32 = 1;
+    let said = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_fastopen");
+    let bits = said.ok().and_then(|said| said.trim().parse::<u32>().ok());
+    // Where nothing is said, what Linux begins with.
+    bits.is_none_or(|bits| bits & CLIENTS != 0)
 }
 
 /// Whether the time is limited that a call waits to be connected. Such a one does not go on after
@@ -203,31 +273,35 @@ unsafe fn connect_in_kernel(fd: c_int, to: *const sockaddr, len: socklen_t) -> c
     done
 }
 
-/// Whether a call that sends has connected the socket on the node.
-///
-/// # Safety
-///
-/// As for `connect`.
-pub(super) unsafe fn connects_on_node(fd: c_int, to: *const sockaddr, len: socklen_t) -> bool {
-    let before = errno();
-    // SAFETY: as there.
-    let outcome = unsafe { connect_on_node(fd, to, len) };
-    set_errno(before);
-    matches!(outcome, Some(Ok(_) | Err(Errno::INPROGRESS)))
-}
-
+/// Connects the socket on the node; a call that is `at_once` does not wait for it, whatever the socket's mode.
 /// `None`: the connection is the kernel's.
 ///
 /// # Safety
 ///
 /// As for `connect`.
-unsafe fn connect_on_node(fd: c_int, to: *const sockaddr, len: socklen_t) -> Option<Outcome<c_int>> {
-    // SAFETY: as there.
-    let outcome = unsafe { connect_once(fd, to, len) };
-    if matches!(outcome, Some(Err(_))) {
-        give_up(fd);
+unsafe fn connect_on_node(
+    fd: c_int,
+    to: *const sockaddr,
+    len: socklen_t,
+    at_once: bool,
+) -> Option<Outcome<c_int>> {
+    signals::begin();
+    loop {
+        // SAFETY: as there.
+        let outcome = unsafe { connect_once(fd, (to, len), at_once) };
+        if matches!(outcome, Some(Err(_))) {
+            give_up(fd);
+        }
+        match outcome {
+            Some(Err(Errno::INTR)) if signals::restarts() && !has_limit(fd) => {}
+            Some(outcome) => {
+                // The socket may be what the program writes to by one of its streams.
+                super::stdio::take_all_standard();
+                return Some(outcome);
+            }
+            None => return None,
+        }
     }
-    outcome
 }
 
 /// What has failed to connect, of which the program knows, is a socket like a new one.
@@ -238,14 +312,18 @@ fn give_up(fd: c_int) {
         && let Some(stream) = file.stream().filter(|stream| stream.has_failed())
     {
         // Otherwise that is done before it is connected once more.
-        let _ = stream.dissolve(&file, fd);
+        let _ = stream.dissolve(&file, fd, false);
     }
 }
 
 /// # Safety
 ///
 /// As for `connect`.
-unsafe fn connect_once(fd: c_int, to: *const sockaddr, len: socklen_t) -> Option<Outcome<c_int>> {
+unsafe fn connect_once(
+    fd: c_int,
+    (to, len): (*const sockaddr, socklen_t),
+    at_once: bool,
+) -> Option<Outcome<c_int>> {
     let file = table::get(fd).filter(|_| !is_inside())?;
     let _inside = Inside::enter();
     // SAFETY: the program passes an address of that length.
@@ -266,11 +344,11 @@ unsafe fn connect_once(fd: c_int, to: *const sockaddr, len: socklen_t) -> Option
     };
     match (&file.kind, to) {
         (Kind::Fresh(fresh), _) if fresh.is_attempted() => None,
-        (Kind::Fresh(fresh), Ok(to)) => connect_fresh(fresh, &file, fd, to),
+        (Kind::Fresh(fresh), Ok(to)) => connect_fresh(fresh, (&file, fd), to, at_once),
         // Of one that is connected, it does not matter where to.
-        (Kind::Stream(stream), to) => match stream.connect_again() {
+        (Kind::Stream(stream), to) => match stream.connect_again(at_once) {
             Ok(true) => match to {
-                Ok(to) => connect_anew(stream, &file, fd, to),
+                Ok(to) => connect_anew(stream, (&file, fd), to, at_once),
                 Err(errno) => Some(Err(errno)),
             },
             Ok(false) => Some(Ok(0)),
@@ -296,7 +374,7 @@ unsafe fn disconnect(
     (to, len): (*const sockaddr, socklen_t),
 ) -> Option<Outcome<c_int>> {
     match &file.kind {
-        Kind::Stream(stream) => Some(stream.dissolve(file, fd).map(|_| 0)),
+        Kind::Stream(stream) => Some(stream.dissolve(file, fd, stream.is_reset_by_end()).map(|_| 0)),
         Kind::Listener(listener) => {
             // SAFETY: as the program passed it.
             let done = outcome(unsafe { next::connect(fd, to, len) });
@@ -310,18 +388,28 @@ unsafe fn disconnect(
 }
 
 /// Connects what a first attempt has failed of: who will have it is to be seen once more.
-fn connect_anew(stream: &Stream, file: &File, fd: c_int, to: SocketAddr) -> Option<Outcome<c_int>> {
-    let file = match stream.dissolve(file, fd) {
+fn connect_anew(
+    stream: &Stream,
+    (file, fd): (&File, c_int),
+    to: SocketAddr,
+    at_once: bool,
+) -> Option<Outcome<c_int>> {
+    let file = match stream.dissolve(file, fd, false) {
         Ok(file) => file,
         Err(errno) => return Some(Err(errno)),
     };
     match &file.kind {
-        Kind::Fresh(fresh) => connect_fresh(fresh, &file, fd, to),
+        Kind::Fresh(fresh) => connect_fresh(fresh, (&file, fd), to, at_once),
         _ => None,
     }
 }
 
-fn connect_fresh(fresh: &Fresh, file: &File, fd: c_int, to: SocketAddr) -> Option<Outcome<c_int>> {
+fn connect_fresh(
+    fresh: &Fresh,
+    (file, fd): (&File, c_int),
+    to: SocketAddr,
+    at_once: bool,
+) -> Option<Outcome<c_int>> {
     let counter = match (fresh.may_leave(fd), node::route(to)) {
         (true, Route::Node) => Counter::Connected,
         (true, Route::Kernel) => Counter::NotFabric,
@@ -339,9 +427,9 @@ fn connect_fresh(fresh: &Fresh, file: &File, fd: c_int, to: SocketAddr) -> Optio
     }
     // The program's own descriptor is there already, and the call is not left in the middle.
     let _deaf = cancel::Deaf::new();
-    match fresh.connect(file, fd, to) {
+    match fresh.connect(file, fd, to, at_once) {
         // The engine was killed, as was found out while this waited.
-        Err(Errno::NETDOWN) if node::is_there() => connect_lost(fd, to),
+        Err(Errno::NETDOWN) if node::is_there() => connect_lost(fd, to, at_once),
         // The library finds no room for one of its own.
         Err(Errno::MFILE | Errno::NFILE) if node::is_kernels_too(to) => {
             count(Counter::NoNode, 1);
@@ -356,10 +444,10 @@ fn connect_fresh(fresh: &Fresh, file: &File, fd: c_int, to: SocketAddr) -> Optio
 
 /// Connects once more what has begun in a life of the node's that is over.
 #[cold]
-fn connect_lost(fd: c_int, to: SocketAddr) -> Option<Outcome<c_int>> {
+fn connect_lost(fd: c_int, to: SocketAddr, at_once: bool) -> Option<Outcome<c_int>> {
     let file = table::get(fd)?;
     match file.stream() {
-        Some(stream) => connect_anew(stream, &file, fd, to),
+        Some(stream) => connect_anew(stream, (&file, fd), to, at_once),
         None => Some(Err(Errno::NETDOWN)),
     }
 }
@@ -373,7 +461,7 @@ fn shut_attempt(fd: c_int, how: c_int) -> Option<c_int> {
     let file = table::get(fd)?;
     let stream = file.stream()?;
     let is_given_up = stream.is_connecting();
-    is_given_up.then(|| answer(stream.dissolve(&file, fd).map(|_| 0)))
+    is_given_up.then(|| answer(stream.dissolve(&file, fd, true).map(|_| 0)))
 }
 
 /// `shutdown(2)`.

@@ -2,12 +2,13 @@
 //! becomes a socket of the kernel's again, of which it is not known who will have it.
 
 use core::ffi::c_int;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::fs::OFlags;
 use rustix::io::DupFlags;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use toehold_posix::errno::{Errno, Outcome};
 
 use super::owner::Owner;
@@ -17,11 +18,15 @@ use crate::{next, node, table};
 
 impl Stream {
     /// Ends the connection, of which the peer sees a reset if there is one, and puts a socket
-    /// of the kernel's in its place, at all of its numbers.
-    pub(crate) fn dissolve(&self, file: &File, number: c_int) -> Outcome<Arc<File>> {
+    /// of the kernel's in its place, at all of its numbers. `is_told`: the program is told of the reset, which it has
+    /// caused itself, by its next call.
+    pub(crate) fn dissolve(&self, file: &File, number: c_int, is_told: bool) -> Outcome<Arc<File>> {
         let from = self.local().ok().filter(|_| self.is_bound());
         self.history.forget_peek();
         let socket = self.history.shadow(self.domain)?;
+        if is_told && self.history.protocol() == libc::IPPROTO_TCP {
+            let _ = reset(&socket, self.domain);
+        }
         let bound = from.is_some_and(|from| bind(&socket, self.domain, from));
         if self.is_nonblocking() {
             let _ = rustix::fs::fcntl_setfl(&socket, OFlags::NONBLOCK);
@@ -62,6 +67,26 @@ impl Stream {
         crate::epoll::moved(file, &fresh);
         Ok(fresh)
     }
+}
+
+/// Has a socket of the kernel's say ECONNRESET, as one says whose connection has been dissolved: it has one for a moment,
+/// with a listener at the kernel's loopback.
+fn reset(socket: &OwnedFd, domain: c_int) -> Result<(), rustix::io::Errno> {
+    let is_ipv6 = domain == libc::AF_INET6;
+    let (family, host): (_, IpAddr) = match is_ipv6 && sockopt::ipv6_v6only(socket)? {
+        true => (AddressFamily::INET6, Ipv6Addr::LOCALHOST.into()),
+        false if is_ipv6 => (AddressFamily::INET, Ipv4Addr::LOCALHOST.to_ipv6_mapped().into()),
+        false => (AddressFamily::INET, Ipv4Addr::LOCALHOST.into()),
+    };
+    let listener = rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    rustix::net::listen(&listener, 1)?;
+    let at = SocketAddr::try_from(rustix::net::getsockname(&listener)?)?;
+    // The kernel's loopback connects at once, if there is any.
+    rustix::fs::fcntl_setfl(socket, OFlags::NONBLOCK)?;
+    let _ = rustix::net::connect(socket, &SocketAddr::new(host, at.port()));
+    let undone = rustix::net::connect_unspec(socket);
+    rustix::fs::fcntl_setfl(socket, OFlags::empty())?;
+    undone
 }
 
 /// Binds a socket of the kernel's where the connection was bound to. Somebody else may have

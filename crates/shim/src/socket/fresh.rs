@@ -40,10 +40,10 @@ pub(crate) struct Fresh {
 }
 
 impl Fresh {
-    pub(crate) fn new(domain: c_int) -> Fresh {
+    pub(crate) fn new(domain: c_int, protocol: c_int) -> Fresh {
         Fresh {
             domain,
-            history: History::default(),
+            history: History::of(protocol),
             bound: AtomicBool::new(false),
             any_port: AtomicBool::new(false),
             named: AtomicBool::new(false),
@@ -59,14 +59,20 @@ impl Fresh {
         let descriptor = table::borrow(&number);
         let family = sockopt::socket_domain(descriptor);
         let is_tcp = [Ok(AddressFamily::INET), Ok(AddressFamily::INET6)].contains(&family)
-            && sockopt::socket_protocol(descriptor) == Ok(Some(rustix::net::ipproto::TCP));
+            && Fresh::is_carried(protocol_of(number));
         (is_tcp && is_closed(number)).then(|| Fresh::found(number))
+    }
+
+    /// Whether a node carries streams of a protocol. One of MPTCP's goes on as TCP where the peer does not know
+    /// of MPTCP, as no node does.
+    pub(crate) fn is_carried(protocol: c_int) -> bool {
+        [0, libc::IPPROTO_TCP, libc::IPPROTO_MPTCP].contains(&protocol)
     }
 
     /// One as another process has set it.
     pub(super) fn found(number: c_int) -> Fresh {
-        let fresh = Fresh::new(Found::domain_of(number));
-        for (level, name, value) in History::of_kernels(number, fresh.domain) {
+        let fresh = Fresh::new(Found::domain_of(number), protocol_of(number));
+        for (level, name, value) in fresh.history.of_kernels(number, fresh.domain) {
             fresh.note_option(level, name, &value);
         }
         let name = rustix::net::getsockname(table::borrow(&number)).ok();
@@ -83,7 +89,7 @@ impl Fresh {
         Fresh {
             history: history.copy(),
             bound: AtomicBool::new(bound),
-            ..Fresh::new(domain)
+            ..Fresh::new(domain, 0)
         }
     }
 
@@ -198,6 +204,24 @@ impl Fresh {
         SocketAddr::try_from(name).ok().map(plain)
     }
 
+    /// Whether a connection of the node's has the port that the program wants to bind the socket to. The kernel, which
+    /// knows whose ports those of listeners and other sockets are, hears of no connection.
+    pub(crate) fn is_port_taken(&self, number: c_int, at: SocketAddr) -> bool {
+        let descriptor = table::borrow(&number);
+        let is_shared = sockopt::socket_reuseport(descriptor) == Ok(true);
+        if at.port() == 0 || self.is_bound() || is_shared || !node::listens(at.ip()) {
+            return false;
+        }
+        let reuses = sockopt::socket_reuseaddr(descriptor) == Ok(true);
+        let of_both = at.ip().is_unspecified() && at.is_ipv6() && !Fresh::is_only_ipv6(number);
+        let ipv4 = of_both.then(|| SocketAddr::new(std::net::Ipv4Addr::UNSPECIFIED.into(), at.port()));
+        let mut places = ipv4.into_iter().chain([at]);
+        places.any(|at| {
+            let taken = node::with(|node| node.is_port_taken(at, reuses).map_err(Errno::from));
+            taken == Ok(true)
+        })
+    }
+
     /// Whether the kernel lets a connection leave from where the socket is bound to.
     pub(crate) fn may_leave(&self, number: c_int) -> bool {
         self.catch_up(number);
@@ -208,14 +232,20 @@ impl Fresh {
     /// What another process has set of it meanwhile, which the kernel knows.
     pub(super) fn catch_up(&self, number: c_int) {
         if self.is_shared() {
-            for (level, name, value) in History::of_kernels(number, self.domain) {
+            for (level, name, value) in self.history.of_kernels(number, self.domain) {
                 self.note_option(level, name, &value);
             }
         }
     }
 
-    /// Connects it to an address of the node's part of the world.
-    pub(crate) fn connect(&self, file: &File, number: c_int, to: SocketAddr) -> Outcome<c_int> {
+    /// Connects it to an address of the node's part of the world. A call that is `at_once` does not wait.
+    pub(crate) fn connect(
+        &self,
+        file: &File,
+        number: c_int,
+        to: SocketAddr,
+        at_once: bool,
+    ) -> Outcome<c_int> {
         let begin = |local: Option<SocketAddr>| {
             node::with(|node| {
                 let options = ConnectOptions {
@@ -255,7 +285,7 @@ impl Fresh {
         let made = replace(file, number, stream)?;
         crate::epoll::moved(file, &made);
         let connected = match made.stream() {
-            Some(stream) => stream.finish_connect(nonblocking),
+            Some(stream) => stream.finish_connect(nonblocking || at_once),
             None => Err(Errno::BADF),
         };
         if let Some(owner) = owner {
@@ -277,6 +307,14 @@ impl Fresh {
             stream.signal_owner(number);
         }
     }
+}
+
+/// The protocol of a socket of the kernel's; less than zero: it does not say.
+fn protocol_of(number: c_int) -> c_int {
+    let protocol = sockopt::socket_protocol(table::borrow(&number));
+    protocol.map_or(-1, |protocol| {
+        protocol.map_or(0, |protocol| protocol.as_raw().get().cast_signed())
+    })
 }
 
 /// Whether the kernel's socket is in no state of a connection's.
@@ -326,7 +364,7 @@ mod tests {
 
     #[test]
     fn who_is_bound_to_no_device_is_not_the_kernels() {
-        let fresh = Fresh::new(libc::AF_INET);
+        let fresh = Fresh::new(libc::AF_INET, 0);
         let bind = |name: &[u8]| fresh.note_option(libc::SOL_SOCKET, libc::SO_BINDTODEVICE, name);
         for (name, is_kernels) in [
             (&b""[..], false),

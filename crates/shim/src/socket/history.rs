@@ -127,6 +127,24 @@ impl History {
         history
     }
 
+    /// That of a socket that was made for a protocol, which is kept as an option is that says it.
+    pub(super) fn of(protocol: c_int) -> History {
+        let history = History::default();
+        if ![0, libc::IPPROTO_TCP].contains(&protocol) {
+            history.note(libc::SOL_SOCKET, libc::SO_PROTOCOL, &protocol.to_ne_bytes());
+        }
+        history
+    }
+
+    /// What SO_PROTOCOL says.
+    pub(super) fn protocol(&self) -> c_int {
+        let settings = self.settings();
+        let mut settings = settings.iter();
+        let said = settings.find(|setting| is_protocol(setting.level, setting.name));
+        let said = said.and_then(|setting| setting.value.first_chunk());
+        said.map_or(libc::IPPROTO_TCP, |said| c_int::from_ne_bytes(*said))
+    }
+
     fn own(&self) -> MutexGuard<'_, Arc<Vec<Setting>>> {
         self.own.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -207,6 +225,14 @@ impl History {
         let is_opened_fast =
             |setting: &Setting| (setting.level, setting.name) == (libc::IPPROTO_TCP, libc::TCP_FASTOPEN);
         let has_fast = settings.iter().any(is_opened_fast);
+        let mut settings = settings;
+        if settings
+            .iter()
+            .any(|setting| is_protocol(setting.level, setting.name))
+        {
+            // A peer that does not know of MPTCP makes connections of TCP.
+            Arc::make_mut(&mut settings).retain(|setting| !is_protocol(setting.level, setting.name));
+        }
         let history = History {
             own: Mutex::new(settings),
             shared: None,
@@ -243,9 +269,9 @@ impl History {
         Some(setting.value.iter().any(|byte| *byte != 0))
     }
 
-    /// What another process has set of a socket of the kernel's: what is not as with a new one.
-    pub(super) fn of_kernels(number: c_int, domain: c_int) -> Vec<(c_int, c_int, Vec<u8>)> {
-        let Ok(new) = History::default().shadow(domain) else {
+    /// What another process has set of a socket of the kernel's of this protocol: what is not as with a new one.
+    pub(super) fn of_kernels(&self, number: c_int, domain: c_int) -> Vec<(c_int, c_int, Vec<u8>)> {
+        let Ok(new) = History::of(self.protocol()).shadow(domain) else {
             return Vec::new();
         };
         let all = OPTIONS
@@ -263,7 +289,7 @@ impl History {
     pub(super) fn shadow(&self, domain: c_int) -> Outcome<OwnedFd> {
         let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
         // SAFETY: plain numbers.
-        let shadow = table::adopt(outcome(unsafe { next::socket(domain, kind, 0) })?);
+        let shadow = table::adopt(outcome(unsafe { next::socket(domain, kind, self.protocol()) })?);
         self.replay(shadow.as_raw_fd());
         Ok(shadow)
     }
@@ -428,6 +454,11 @@ const OPTIONS: [(c_int, &[c_int]); 4] = [
         ],
     ),
 ];
+
+/// What says for which protocol a socket was made.
+fn is_protocol(level: c_int, name: c_int) -> bool {
+    (level, name) == (libc::SOL_SOCKET, libc::SO_PROTOCOL)
+}
 
 /// What the kernel says of an option.
 fn value_of(number: c_int, level: c_int, name: c_int) -> Option<Vec<u8>> {

@@ -253,7 +253,7 @@ impl Stream {
             }
             SO_TYPE => libc::SOCK_STREAM,
             SO_DOMAIN => self.domain,
-            SO_PROTOCOL => IPPROTO_TCP,
+            SO_PROTOCOL => self.history.protocol(),
             SO_ACCEPTCONN => 0,
             SO_KEEPALIVE => settings.keepalive().into(),
             SO_REUSEADDR => settings.reuse_address().into(),

@@ -206,6 +206,22 @@ impl Stream {
         self.phase() == marks::FAILED
     }
 
+    /// Whether a program that dissolves the connection is told of a reset: as long as it has not ended, or is being set up.
+    pub(crate) fn is_reset_by_end(&self) -> bool {
+        let is_such = |state| {
+            let states = [
+                State::SynSent,
+                State::SynReceived,
+                State::Established,
+                State::CloseWait,
+                State::FinWait1,
+                State::FinWait2,
+            ];
+            states.contains(&state)
+        };
+        self.inner.info().is_ok_and(|info| is_such(info.state))
+    }
+
     /// Ends the connection, for calls that wait for it, too.
     pub(super) fn end(&self) {
         self.set_phase(marks::DISSOLVED);
@@ -222,13 +238,13 @@ impl Stream {
         Ok(error.map_or(Errno(libc::ECONNABORTED), Errno::from))
     }
 
-    /// A further `connect`, which waits for the first one. True: there is nothing left of that, and
-    /// another may be made.
-    pub(crate) fn connect_again(&self) -> Outcome<bool> {
+    /// A further `connect`, which waits for the first one unless it is `at_once`. True: there is nothing left of
+    /// that, and another may be made.
+    pub(crate) fn connect_again(&self, at_once: bool) -> Outcome<bool> {
         match self.phase() {
             marks::CONNECTED => Err(Errno::ISCONN),
             marks::FAILED => Ok(true),
-            _ if self.is_connecting() => match self.finish_connect(self.is_nonblocking()) {
+            _ if self.is_connecting() => match self.finish_connect(at_once || self.is_nonblocking()) {
                 Err(Errno::INPROGRESS) => Err(Errno::ALREADY),
                 finished => finished.map(|_| false),
             },
@@ -407,7 +423,7 @@ impl Stream {
     #[inline]
     pub(crate) fn send(&self, buffers: &[IoSlice<'_>], flags: c_int) -> Outcome<isize> {
         if flags & libc::MSG_FASTOPEN != 0 {
-            self.open_again()?;
+            self.open_again(flags & libc::MSG_DONTWAIT != 0)?;
         }
         let options = SendOptions {
             urgent: flags & libc::MSG_OOB != 0,
@@ -422,8 +438,8 @@ impl Stream {
 
     /// MSG_FASTOPEN is to connect first.
     #[cold]
-    fn open_again(&self) -> Outcome<()> {
-        match self.connect_again()? {
+    fn open_again(&self, at_once: bool) -> Outcome<()> {
+        match self.connect_again(at_once)? {
             // Without an address to connect to.
             true => Err(Errno::INVAL),
             false => Ok(()),

@@ -1,7 +1,14 @@
 //! What the calls on sockets say, one by one.
 
-use crate::support::Fabrics;
-use crate::{Place, alike, counter};
+use std::collections::BTreeSet;
+use std::fs;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::library::LIBRARY as LIBRARY_PATH;
+use crate::support::{Fabrics, text};
+use crate::{Place, alike, counter, free_port, output};
 
 /// What a script says, which is to be the same everywhere.
 fn says(place: &Place, script: &str) -> String {
@@ -168,15 +175,216 @@ fn messages_are_what_the_kernels_are() {
 
 #[test]
 #[ignore = "needs python3"]
-fn there_are_no_rings_past_the_library() {
-    // Over one, a program would ask the kernel to watch a connection that the kernel never
-    // hears of, and wait for ever.
+fn fast_open_mptcp_and_dissolved_sockets_connect_on_the_node() {
+    alike(15, |place| {
+        let echo = place.file("echo.py", include_str!("echo.py"));
+        place.file("said.py", include_str!("said.py"));
+        let opened = place.file("opened.py", include_str!("opened.py"));
+        let (host, port, none) = (place.address(), place.port.to_string(), free_port().to_string());
+        let own = if place.nodes.is_some() { "10.77." } else { "127." };
+        let _server = place.serve(&["python3", &echo, host, &port]);
+        place.says(&["python3", &opened, host, &port, &none, own])
+    });
+}
+
+#[test]
+#[ignore = "needs cc"]
+#[cfg(target_arch = "x86_64")]
+fn buffers_that_are_not_there_say_efault() {
+    alike(0, |place| {
+        let program = place.compile("cc", "buffers", include_str!("buffers.c"));
+        place.says(&[&program])
+    });
+}
+
+/// The calls whose row in the document says that this test makes them.
+fn walked() -> BTreeSet<String> {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/socket-calls.md");
+    let document = fs::read_to_string(path).unwrap();
+    let rows = document
+        .lines()
+        .filter(|line| line.contains("`every_call_says_on_a_connection"));
+    let names = rows.filter_map(|row| row.strip_prefix("| `")?.split_once("` | "));
+    names
+        .filter(|(_, rest)| rest.starts_with(|first: char| first.is_ascii_digit()))
+        .map(|(name, _)| name.to_owned())
+        .collect()
+}
+
+#[test]
+#[ignore = "needs cc"]
+#[cfg(target_arch = "x86_64")]
+fn every_call_says_on_a_connection_what_the_kernels_says() {
+    alike(0, |place| {
+        let program = place.compile("cc", "walk", include_str!("walk.c"));
+        let said = place.says(&[&program]);
+        let made = said.lines().filter_map(|line| line.split(' ').next());
+        let made: BTreeSet<String> = made.map(str::to_owned).collect();
+        let missing: Vec<_> = walked().into_iter().filter(|name| !made.contains(name)).collect();
+        assert_eq!(missing, [""; 0], "rows of the document that are not walked");
+        said
+    });
+}
+
+/// A function that is stood in for, and that is in no row, is not said to be.
+#[test]
+#[ignore = "needs binutils"]
+fn every_function_of_the_library_is_in_the_document() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/socket-calls.md");
+    let document = fs::read_to_string(path).unwrap();
+    let symbols = Command::new("nm")
+        .args(["-D", "--defined-only"])
+        .arg(&*LIBRARY_PATH)
+        .output();
+    let symbols = text(&symbols.unwrap().stdout);
+    let names: Vec<&str> = symbols
+        .lines()
+        .filter_map(|line| line.split(' ').next_back())
+        .collect();
+    assert!(names.len() > 100, "{symbols}");
+    let unsaid: Vec<_> = names
+        .iter()
+        .filter(|name| !document.contains(&format!("`{name}`")))
+        .collect();
+    assert!(unsaid.is_empty(), "{unsaid:?}");
+}
+
+#[test]
+#[ignore = "needs python3"]
+fn a_connection_of_another_process_is_one_here() {
+    const SCRIPT: &str = "
+import ctypes, os, socket
+libc = ctypes.CDLL(None, use_errno=True)
+libc.prctl(0x59616d61, ctypes.c_ulong(-1), 0, 0, 0)
+told, tell = os.pipe()
+if os.fork() == 0:
+    number = int(os.read(told, 9))
+    got = libc.syscall(438, os.pidfd_open(os.getppid()), number, 0)
+    connection = socket.socket(fileno=got)
+    print(connection.getpeername()[0], connection.send(b'from the child'), connection.recv(99), flush=True)
+    os._exit(0)
+listener = socket.create_server(('127.0.0.1', 0))
+client = socket.create_connection(listener.getsockname())
+server, _ = listener.accept()
+os.write(tell, b'%d' % client.fileno())
+print(server.recv(99), flush=True)
+server.send(b'to it')
+os.wait()
+print(client.send(b'more'), server.recv(99))
+";
+    alike(0, |place| place.says(&["python3", "-c", SCRIPT]));
+}
+
+#[test]
+#[ignore = "needs python3"]
+fn ports_of_connections_are_taken_and_dissolved_sockets_were_reset() {
+    alike(0, |place| says(place, include_str!("ports.py")));
+}
+
+/// Servers like bind9 listen at the address of each interface.
+#[test]
+#[ignore = "needs cc"]
+fn interfaces_have_the_addresses_of_the_node() {
     let nodes = Fabrics::new();
     nodes.succeeds("up server client");
     let place = Place::new(Some(nodes));
-    let script = "import ctypes, errno; libc = ctypes.CDLL(None, use_errno=True);
-print(libc.syscall(425, 1, ctypes.create_string_buffer(120)), errno.errorcode[ctypes.get_errno()])";
-    assert_eq!(place.says(&["python3", "-c", script]), "-1 ENOSYS\n");
+    let program = place.compile("cc", "interfaces", include_str!("interfaces.c"));
+    let said = place.says(&[&program]);
+    for line in [
+        "toe0 10.77.0.2/255.255.0.0 up 1, binds 0 0",
+        "toe0 fd77::2/ffff:ffff:ffff:ffff:: up 1, binds 0 0",
+    ] {
+        assert!(said.lines().any(|said| said == line), "{said}");
+    }
+    let kernel = output(&mut Command::new(&program));
+    let kernel = text(&kernel.stdout);
+    let others: Vec<&str> = said.lines().filter(|line| !line.contains("77")).collect();
+    assert_eq!(others, kernel.lines().collect::<Vec<_>>());
+    place.check(0);
+}
+
+/// Over the kernel TCP maps what it has received, for reading.
+#[test]
+#[ignore = "needs python3"]
+fn a_connection_is_not_mapped() {
+    const SCRIPT: &str = "
+import ctypes, errno, socket
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = ctypes.c_ssize_t
+listener = socket.create_server(('127.0.0.1', 0))
+client = socket.create_connection(listener.getsockname())
+print(libc.mmap(None, 4096, 1, 1, client.fileno(), 0), errno.errorcode[ctypes.get_errno()])
+";
+    let nodes = Fabrics::new();
+    nodes.succeeds("up server client");
+    let place = Place::new(Some(nodes));
+    assert_eq!(place.says(&["python3", "-c", SCRIPT]), "-1 ENODEV\n");
+    place.check(0);
+}
+
+/// Over the kernel a record may be split when it is the last for which there is some room.
+#[test]
+#[ignore = "needs cc"]
+fn records_of_several_writers_do_not_mix() {
+    let nodes = Fabrics::new();
+    nodes.succeeds("up server client");
+    let place = Place::new(Some(nodes));
+    let program = place.compile("cc", "records", include_str!("records.c"));
+    for (len, number) in [("12", "4000"), ("500", "2000"), ("4096", "300")] {
+        for (parts, waits) in [("1", "1"), ("3", "1"), ("1", "0"), ("3", "0")] {
+            let said = place.says(&[&program, len, number, parts, waits]);
+            assert_eq!(
+                said, "all are whole\n",
+                "{len} bytes, {parts} parts, waits: {waits}"
+            );
+        }
+    }
+    place.check(0);
+}
+
+/// Over a ring, a program would ask the kernel to watch a connection that the kernel never hears of, and wait for
+/// ever. liburing makes its calls by instructions of its own.
+#[test]
+#[ignore = "needs cc, python3"]
+fn rings_are_refused_unless_they_are_allowed() {
+    const LIBRARY: &str = "
+int io_uring_queue_init(unsigned entries, void *ring, unsigned flags) { return 0; }
+int io_uring_queue_init_params(unsigned entries, void *ring, void *parameters) { return 0; }
+int io_uring_setup(unsigned entries, void *parameters) { return 0; }
+void *io_uring_get_probe(void) { return &io_uring_setup; }
+";
+    const SCRIPT: &str = "
+import ctypes, errno, sys
+libc = ctypes.CDLL(None, use_errno=True)
+made = libc.syscall(425, 1, ctypes.create_string_buffer(120))
+print(made > 2 or errno.errorcode[ctypes.get_errno()])
+rings = ctypes.CDLL(sys.argv[1], mode=ctypes.RTLD_GLOBAL)
+rings = ctypes.CDLL(None)
+print(rings.io_uring_queue_init(1, None, 0), rings.io_uring_queue_init_params(1, None, None),
+      rings.io_uring_setup(1, None), bool(rings.io_uring_get_probe()))
+";
+    let nodes = Fabrics::new();
+    nodes.succeeds("up server client");
+    let place = Place::new(Some(nodes));
+    let source = place.file("rings.c", LIBRARY);
+    let library = format!("{}.so", source.trim_end_matches(".c"));
+    place.says(&["cc", "-shared", "-fPIC", "-w", "-o", &library, &source]);
+    let says = |allowed: &str| {
+        let stats = place.path("stats");
+        let mut command = place.nodes.as_ref().unwrap().command(&format!(
+            "run --quiet --stats={stats} {allowed} --node client -- python3 -c"
+        ));
+        command
+            .arg(SCRIPT)
+            .arg(&library)
+            .env("TOEHOLD_LIBRARY", &*LIBRARY_PATH);
+        let said = text(&output(&mut command).stdout);
+        let stats: Value = serde_json::from_str(&fs::read_to_string(stats).unwrap()).unwrap();
+        (said, stats["counters"]["io_uring"].as_u64())
+    };
+    assert_eq!(says(""), ("ENOSYS\n-38 -38 -38 False\n".to_owned(), Some(5)));
+    let kernel = place.says(&["env", "-u", "LD_PRELOAD", "python3", "-c", SCRIPT, &library]);
+    assert_eq!(says("--io-uring allow"), (kernel, Some(0)));
     place.check(0);
 }
 

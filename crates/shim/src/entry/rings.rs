@@ -1,0 +1,86 @@
+//! Rings of io_uring(7), by which a program would call the kernel past this library, and wait at descriptors at
+//! which nothing ever comes. So there are none, as of a kernel that was built without: a program that asks for one
+//! has another way, since many kernels forbid them. `toehold run --io-uring allow` leaves them to the program.
+//!
+//! liburing makes its system calls by instructions of its own. So its functions that make a ring are stood in for;
+//! they return an error's number below zero.
+
+use core::ffi::{c_int, c_uint, c_void};
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use libc::size_t;
+use toehold_node::run::{ALLOW, IO_URING};
+
+use crate::inside::is_inside;
+use crate::usage::{Counter, count};
+use crate::{next, start};
+
+static ALLOWED: AtomicBool = AtomicBool::new(false);
+
+/// Hears whether the launcher allows them, before the program may clear its environment.
+pub(crate) fn hear() {
+    let said = std::env::var_os(IO_URING);
+    ALLOWED.store(said.is_some_and(|said| said == ALLOW), Relaxed);
+}
+
+/// Whether the program gets none. That is counted.
+pub(super) fn is_refused() -> bool {
+    let refused = !ALLOWED.load(Relaxed) && start::is_wanted() && !is_inside();
+    if refused {
+        count(Counter::IoUring, 1);
+    }
+    refused
+}
+
+macro_rules! makers {
+    ($($(#[doc = $doc:literal])+ $name:ident($($argument:ident: $kind:ty),*);)+) => {
+        $(
+            $(#[doc = $doc])+
+            ///
+            /// # Safety
+            ///
+            /// As there.
+            #[cfg_attr(not(test), unsafe(no_mangle))]
+            pub(crate) unsafe extern "C" fn $name($($argument: $kind),*) -> c_int {
+                match is_refused() {
+                    true => -libc::ENOSYS,
+                    // SAFETY: as the program passed it.
+                    false => unsafe { next::$name($($argument),*) },
+                }
+            }
+        )+
+    };
+}
+
+makers! {
+    /// `io_uring_queue_init(3)`.
+    io_uring_queue_init(entries: c_uint, ring: *mut c_void, flags: c_uint);
+    /// `io_uring_queue_init_params(3)`.
+    io_uring_queue_init_params(entries: c_uint, ring: *mut c_void, parameters: *mut c_void);
+    /// `io_uring_queue_init_try_nosqarr`, which liburing has for itself and its tests.
+    io_uring_queue_init_try_nosqarr(entries: c_uint, ring: *mut c_void, parameters: *mut c_void);
+    /// `io_uring_queue_init_mem(3)`.
+    io_uring_queue_init_mem(
+        entries: c_uint,
+        ring: *mut c_void,
+        parameters: *mut c_void,
+        memory: *mut c_void,
+        len: size_t
+    );
+    /// `io_uring_setup(2)`, as liburing has it.
+    io_uring_setup(entries: c_uint, parameters: *mut c_void);
+}
+
+/// `io_uring_get_probe(3)`, which makes a ring to ask what the kernel can do. Null: nothing.
+///
+/// # Safety
+///
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn io_uring_get_probe() -> *mut c_void {
+    match is_refused() {
+        true => core::ptr::null_mut(),
+        // SAFETY: it takes nothing.
+        false => unsafe { next::io_uring_get_probe() },
+    }
+}

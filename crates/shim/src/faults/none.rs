@@ -1,0 +1,34 @@
+//! Whether bytes that a program sends or wants to receive are there: on this machine it is not asked, and a program
+//! that passes others ends by a signal.
+
+use core::ffi::c_int;
+
+use libc::sigaction;
+
+/// How many of `len` bytes can be read.
+pub(crate) const fn readable(_: *const u8, len: usize) -> usize {
+    len
+}
+
+/// How many of `len` bytes can be written.
+pub(crate) const fn writable(_: *mut u8, len: usize) -> usize {
+    len
+}
+
+/// From now on the library handles the signals of a fault: not here.
+pub(crate) const fn guard() {}
+
+/// Whether it does.
+pub(crate) const fn handles(_: c_int) -> bool {
+    false
+}
+
+/// `sigaction(2)` of a signal that the library handles.
+///
+/// # Safety
+///
+/// As there.
+pub(crate) unsafe fn install(signal: c_int, new: *const sigaction, old: *mut sigaction) -> c_int {
+    // SAFETY: as the program passed it.
+    unsafe { crate::next::sigaction(signal, new, old) }
+}
