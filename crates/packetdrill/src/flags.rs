@@ -14,7 +14,8 @@
 //! | `rto_min`, `rto_initial`, `delayed_ack`, `time_wait`, `fin_wait_2` | milliseconds | 200, 1000, 40, 60000, 60000 |
 //! | `retries`, `syn_retries` | count | 15, 5 |
 //! | `fast_open_key` | 32 hexadecimal digits: the key of Fast Open's cookies | that of packetdrill's scripts |
-//! | `sack`, `timestamps`, `window_scaling`, `ecn` | 0, 1 | 1, 1, 1, 0 |
+//! | `sack`, `timestamps`, `window_scaling` | 0, 1 | 1, 1, 1 |
+//! | `ecn` | 0: no, 1: offer and accept, 2: accept | 0 |
 
 use core::net::IpAddr;
 use core::str::FromStr;
@@ -79,6 +80,9 @@ fn defaults() -> Config {
         send_buffer: 4 << 20,
         receive_buffer: 15 << 20,
         syn_retries: 5,
+        ecn_accept: false,
+        // As Linux cuts its super-frames on slow paths: to what a millisecond's pacing lets go.
+        super_frame_segments: 2,
         fast_open_key: Some(FAST_OPEN_KEY),
         ..TcpConfig::default()
     };
@@ -106,7 +110,10 @@ fn set(config: &mut Config, name: &str, value: &str) -> Option<bool> {
     match name {
         "local" => set_address(config, value)?,
         "mtu" => config.link.mtu = number(value, 576)?,
-        "super_frame" => config.link.super_frame = number(value, 0)?,
+        "super_frame" => {
+            config.link.super_frame = number(value, 0)?;
+            tcp.super_frame_segments = 0;
+        }
         "congestion" => {
             tcp.congestion = match value {
                 "cubic" => CongestionAlgorithm::Cubic,
@@ -131,7 +138,7 @@ fn set(config: &mut Config, name: &str, value: &str) -> Option<bool> {
         "sack" => tcp.sack = switch(value)?,
         "timestamps" => tcp.timestamps = switch(value)?,
         "window_scaling" => tcp.window_scaling = switch(value)?,
-        "ecn" => tcp.ecn = switch(value)?,
+        "ecn" => (tcp.ecn, tcp.ecn_accept) = ecn(value)?,
         _ => return Some(false),
     }
     Some(true)
@@ -154,6 +161,16 @@ fn number<T: FromStr + PartialOrd>(value: &str, least: T) -> Option<T> {
 
 fn milliseconds(value: &str) -> Option<Duration> {
     value.parse().ok().map(Duration::from_millis)
+}
+
+/// Whether to offer ECN and whether to accept it, by Linux's number.
+fn ecn(value: &str) -> Option<(bool, bool)> {
+    match value {
+        "0" => Some((false, false)),
+        "1" => Some((true, true)),
+        "2" => Some((false, true)),
+        _ => None,
+    }
 }
 
 fn switch(value: &str) -> Option<bool> {

@@ -110,9 +110,12 @@ pub struct TcpConfig {
     pub timestamps: bool,
     /// Offer window scaling (RFC 7323).
     pub window_scaling: bool,
-    /// Offer ECN (RFC 3168) on connections opened by this side; a peer's offer is
-    /// always accepted.
+    /// Offer ECN (RFC 3168) on connections opened by this side.
     pub ecn: bool,
+    /// Accept a peer's offer of ECN.
+    pub ecn_accept: bool,
+    /// Most segments of a super-frame; 0: as many as the link carries.
+    pub super_frame_segments: u32,
     /// Key of Fast Open's cookies (RFC 7413 §4.1.2), where several nodes serve an
     /// address; otherwise derived from the node's secret.
     pub fast_open_key: Option<[u8; 16]>,
@@ -157,6 +160,8 @@ impl Default for TcpConfig {
             timestamps: true,
             window_scaling: true,
             ecn: false,
+            ecn_accept: true,
+            super_frame_segments: 0,
             fast_open_key: None,
             ephemeral_first: 32768,
             ephemeral_last: 60999,

@@ -72,6 +72,7 @@ pub mod icmpv6;
 pub mod ipv4;
 pub mod ipv6;
 mod mac;
+pub mod mld;
 pub mod ndisc;
 pub mod protocol;
 pub mod quote;

@@ -74,6 +74,7 @@ impl Ip {
         if due.all != 0 {
             self.announce_v4(counters);
             self.announce_v6(now, counters);
+            self.report_groups(now, counters);
         }
         for &mac in due.newcomers() {
             self.tell(mac, out, counters);

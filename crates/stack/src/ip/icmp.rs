@@ -117,6 +117,13 @@ impl Ip {
                         self.for_both(taken)
                     }
                 }
+                icmpv6::Message::Other {
+                    kind: toehold_wire::mld::QUERY,
+                    ..
+                } if !unspecified => {
+                    self.receive_query(arrival, view, &scratch[start..end], counters);
+                    self.for_both(Ingress::Done)
+                }
                 _ if unspecified => self.elsewhere(counters, |counters| &mut counters.drop_bad_source),
                 // Requests to everybody would serve to flood (RFC 4443 §4.2 leaves it open).
                 _ if !to_own => self.elsewhere(counters, |counters| &mut counters.drop_icmp),

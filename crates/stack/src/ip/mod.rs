@@ -33,6 +33,7 @@ mod ipv4;
 mod ipv6;
 mod kernel;
 mod list;
+mod membership;
 mod neighbor;
 mod path;
 mod path_mtu;
@@ -318,7 +319,9 @@ impl Ip {
         let neighbors = self.neighbors.handle_timeout(&mut cx, counters);
         let path_mtus = self.path_mtus.expire(now, &mut self.state[0]);
         self.expire_fragments(now, counters);
-        self.state[0].wake_at(neighbors.min(path_mtus).min(self.fragments.next_deadline()));
+        let report = self.run_report(now, counters);
+        let fragments = self.fragments.next_deadline();
+        self.state[0].wake_at(neighbors.min(path_mtus).min(fragments).min(report));
     }
 
     /// When [`Ip::handle_timeout`] has to be called; `None` if nothing waits

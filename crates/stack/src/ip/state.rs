@@ -35,7 +35,11 @@ pub(super) struct State {
     fragment_id_step: u32,
     /// Who is to be told of this stack.
     pub(super) announcement: Announcement,
-    reserved: u32,
+    /// What is to be reported of this stack's groups, see `membership`; 0: nothing.
+    pub(super) report_kind: u32,
+    /// When, if anything is.
+    pub(super) report_at: Instant,
+    random: u64,
 }
 
 impl State {
@@ -50,7 +54,9 @@ impl State {
             fragment_id: first_fragment_id(config),
             fragment_id_step: config.steering.count.into(),
             announcement: Announcement::NONE,
-            reserved: 0,
+            report_kind: 0,
+            report_at: Instant::NEVER,
+            random: config.seed | 1,
         }
     }
 
@@ -77,6 +83,14 @@ impl State {
 
     pub(super) fn forget_deadline(&mut self) {
         self.next_deadline = Instant::NEVER;
+    }
+
+    /// A number for delays, which nobody needs to be unable to guess.
+    pub(super) fn random(&mut self) -> u64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.random
     }
 
     pub(super) fn take_announcement(&mut self) -> Announcement {

@@ -390,7 +390,7 @@ impl Stack {
         }
     }
 
-    /// Takes the pending error (SO_ERROR).
+    /// Takes the pending error (SO_ERROR), or else what the network last said of the way to the peer.
     ///
     /// # Errors
     ///
@@ -399,7 +399,7 @@ impl Stack {
         let index = self.tcp.resolve(id)?;
         let error = std::mem::take(&mut self.tcp.pcbs[index].error);
         self.tcp.publish(index);
-        Ok(SocketError::from_code(error))
+        Ok(SocketError::from_code(error).or_else(|| self.tcp.take_soft_error(index)))
     }
 
     /// This side's address.

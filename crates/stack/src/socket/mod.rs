@@ -229,8 +229,11 @@ pub(crate) mod setting {
     pub(crate) const TUNED: u32 = 1 << 26;
     /// It has been counted what was sent and received, see `crate::tcp::aside`.
     pub(crate) const TALLIED: u32 = 1 << 27;
+    /// The timeout stays backed off until a round trip is measured.
+    pub(crate) const BACKOFF_KEPT: u32 = 1 << 30;
     /// What a connection keeps here for itself; no new one begins with it.
     pub(crate) const INTERNAL: u32 = MORE_ANNOUNCED
+        | BACKOFF_KEPT
         | FAST_OPEN
         | FAST_OPEN_COOKIE
         | FAST_OPEN_EXPERIMENT

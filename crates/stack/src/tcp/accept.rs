@@ -351,7 +351,9 @@ impl Tcp {
     fn half_open(&mut self, cx: &mut Context<'_>, listener: u32, segment: &Segment<'_>) {
         let mut pcb = self.passive_pcb(cx, listener, segment, &segment.options);
         //= RFC 3168 §6.1.1 (an offer of ECN is ECE and CWR on the SYN)
-        if segment.has(Flags::ECE) && segment.has(Flags::CWR) {
+        // A SYN is never marked: a path that marks it says nothing of congestion with its marks.
+        let offers = segment.has(Flags::ECE) && segment.has(Flags::CWR) && !segment.congestion_experienced;
+        if offers && self.config.ecn_accept {
             pcb.set(flag::ECN);
         }
         pcb.set(flag::SYN_PENDING);

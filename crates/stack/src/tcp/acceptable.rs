@@ -63,8 +63,12 @@ impl Tcp {
         if delta < 0 && age < PAWS_IDLE_MS && !segment.has(Flags::RST) {
             //= RFC 7323 §5.3 (R1: an old timestamp: acknowledge and drop)
             cx.counters.tcp_paws_drops += 1;
-            self.note_duplicate(cx, index, segment);
-            self.acknowledge_stray(cx, index, segment);
+            if segment.has(Flags::SYN) {
+                self.challenge(cx, index);
+            } else if !is_overtaken_ack(pcb, segment) {
+                self.note_duplicate(cx, index, segment);
+                self.acknowledge_stray(cx, index, segment);
+            }
             return false;
         }
         true
@@ -111,16 +115,17 @@ impl Tcp {
     }
 
     fn reset_input(&mut self, cx: &mut Context<'_>, index: u32, segment: &Segment<'_>) {
-        let pcb = &mut self.pcbs[index];
         //= RFC 5961 §3.2 (only the exact next sequence number resets; elsewhere in the window: challenge)
-        if segment.seq != pcb.rcv_nxt {
+        // … and where the peer stands if segments before are missing, as on Linux.
+        let highest = self.highest_kept(index);
+        let pcb = &mut self.pcbs[index];
+        if segment.seq != pcb.rcv_nxt && Some(segment.seq) != highest {
             self.challenge(cx, index);
             return;
         }
         cx.counters.tcp_resets_received += 1;
         let error = match pcb.state() {
             State::SynReceived if pcb.has(flag::PASSIVE) => None,
-            State::SynReceived => Some(SocketError::ConnectionRefused),
             State::CloseWait => Some(SocketError::BrokenPipe),
             // Also after both have sent all: as in Linux, who waits for its own end to be acknowledged
             // is told that it was not.
@@ -136,10 +141,20 @@ impl Tcp {
         if pcb.is_first_syn(segment) {
             if segment.has(Flags::ACK) {
                 //= RFC 9293 §3.5 (simultaneous open: the SYN-ACK acknowledges our SYN)
+                // Its SYN lies below the window and is acknowledged once more.
+                pcb.set(flag::ACK_NOW);
                 return true;
             }
             // The peer has not seen our SYN-ACK.
             pcb.set(flag::SYN_PENDING);
+            return false;
+        }
+        let is_half_open = pcb.state() == State::SynReceived && pcb.has(flag::PASSIVE);
+        if is_half_open && !pcb.is_fast_open() {
+            //= RFC 9293 §3.10.7.4 (fourth, SYN-RECEIVED after a passive open: back to LISTEN)
+            // As Linux does, the peer is told that its earlier attempt is over.
+            self.reply_reset(cx, segment);
+            self.finish(index, None);
             return false;
         }
         //= RFC 5961 §4.2 (a SYN in a synchronized state is challenged)
@@ -174,4 +189,14 @@ impl Pcb {
 fn in_window(pcb: &Pcb, segment: &Segment<'_>) -> bool {
     let end = segment.seq + segment.len();
     end.ge(pcb.last_ack_sent.min(pcb.rcv_nxt)) && segment.seq.le(pcb.rcv_adv.max(pcb.rcv_nxt))
+}
+
+/// Whether a segment is but an acknowledgement that a later one overtook on its way: there is
+/// nothing to answer, and no duplicate that its sender has to hear of.
+fn is_overtaken_ack(pcb: &Pcb, segment: &Segment<'_>) -> bool {
+    segment.len() == 0
+        && segment.has(Flags::ACK)
+        && segment.seq == pcb.rcv_nxt
+        && segment.ack.le(pcb.snd_una)
+        && segment.ack.ge(pcb.oldest_ack())
 }

@@ -86,7 +86,9 @@ impl Tcp {
             } else {
                 Instant::NEVER
             };
-            self.pcbs[index].backoff = 0;
+        }
+        if reopened {
+            self.pcbs[index].end_backoff();
         }
         if outstanding || reopened {
             self.arm_retransmit(cx.now, index);
@@ -162,12 +164,17 @@ impl Tcp {
         if progress.acked == 0 {
             return;
         }
+        // In slow start half of the window is use enough: a retransmission that is all of the window
+        // after a timeout, for one, lets it grow.
+        //= RFC 7661 §4.3 (a window is validated if at least half of it was used)
+        let used = pcb.outstanding().saturating_add(progress.acked);
+        let half = pcb.congestion.in_slow_start() && pcb.congestion.cwnd() / 2 < used;
         pcb.congestion.on_ack(congestion::Ack {
             now: cx.now,
             acked_bytes: progress.delivered,
             rtt_ns: progress.rtt_ns.unwrap_or(0),
             min_rtt_ns: pcb.rtt.min_ns(),
-            cwnd_limited: pcb.has(flag::WINDOW_LIMITED),
+            cwnd_limited: half || pcb.has(flag::WINDOW_LIMITED),
             mss: pcb.mss.into(),
             in_recovery: pcb.repair() == Repair::Recovery,
         });
@@ -179,7 +186,7 @@ impl Pcb {
     /// The lowest acknowledgement that the peer can have sent lately: one window below what is
     /// acknowledged, and never of what was not sent.
     //= RFC 5961 §5.2 (SND.UNA - MAX.SND.WND <= SEG.ACK)
-    fn oldest_ack(&self) -> Seq {
+    pub(super) fn oldest_ack(&self) -> Seq {
         if self.bytes_acked < self.max_snd_wnd.into() {
             self.iss + 1
         } else {

@@ -61,11 +61,23 @@ impl Tcp {
     /// Why a connection ends that got no answer: what the network said since the peer was last
     /// heard, or that time is over.
     pub(super) fn timeout_error(&self, index: u32) -> SocketError {
+        self.soft_error(index).unwrap_or(SocketError::TimedOut)
+    }
+
+    /// What the network said since the peer was last heard.
+    fn soft_error(&self, index: u32) -> Option<SocketError> {
         let cold = &self.cold[index as usize];
         let heard_at = self.pcbs[index].last_received.millis() as u32;
         let is_news = cold.soft_error_at.wrapping_sub(heard_at) as i32 >= 0;
-        let said = SocketError::from_code(cold.soft_error).filter(|_| is_news);
-        said.unwrap_or(SocketError::TimedOut)
+        SocketError::from_code(cold.soft_error).filter(|_| is_news)
+    }
+
+    /// Takes what the network said since the peer was last heard.
+    //= RFC 1122 §4.2.3.9 (it should be made available to the program)
+    pub(crate) fn take_soft_error(&mut self, index: u32) -> Option<SocketError> {
+        let error = self.soft_error(index);
+        self.cold[index as usize].soft_error = 0;
+        error
     }
 }
 

@@ -81,10 +81,16 @@ impl Tcp {
         }
     }
 
-    /// What comes after the peer's FIN can only be a repetition.
+    /// What comes after the peer's FIN can only be a repetition. Else it should not be there, and is
+    /// ignored.
+    //= RFC 9293 §3.10.7.4 (seventh, CLOSE-WAIT to TIME-WAIT: ignore the segment text)
     fn data_after_fin(&mut self, cx: &mut Context<'_>, index: u32, segment: &Segment<'_>) {
-        self.note_duplicate(cx, index, segment);
-        self.pcbs[index].set(flag::ACK_NOW);
+        if segment.seq.lt(self.pcbs[index].rcv_nxt) {
+            self.note_duplicate(cx, index, segment);
+            self.pcbs[index].set(flag::ACK_NOW);
+        } else {
+            cx.counters.tcp_out_of_window += 1;
+        }
     }
 
     /// Cuts off what was received before and what exceeds the window.
@@ -209,8 +215,9 @@ impl Tcp {
         pcb.unacked_received = pcb.unacked_received.saturating_add(taken);
         // A window of few segments would be full before so many are here.
         let most = (segments * u32::from(pcb.rcv_mss)).min(pcb.settings.receive_buffer / 4);
-        let quick =
-            (pcb.quick_acks > 0 && !pcb.has(flag::INTERACTIVE)) || pcb.settings.has(setting::QUICK_ACK);
+        let begins =
+            pcb.quick_acks > 0 && !pcb.has(flag::INTERACTIVE) && !pcb.settings.has(setting::LATE_ACK);
+        let quick = begins || pcb.settings.has(setting::QUICK_ACK);
         if at_once || quick || taken == 0 || pcb.unacked_received > most {
             pcb.set(flag::ACK_NOW);
         } else if !pcb.ack_at.is_set() {

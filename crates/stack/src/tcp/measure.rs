@@ -5,29 +5,46 @@
 use super::ack::Progress;
 use super::segment::Segment;
 use super::{Pcb, Tcp, flag};
+use crate::socket::setting;
 use crate::time::Instant;
 
 const MS: u64 = 1_000_000;
 
 impl Tcp {
-    /// An acknowledgement of new data, from which the segments alone taught nothing.
+    /// An acknowledgement of new data, which the segments alone may have taught nothing. The
+    /// timeout stays backed off until something is measured.
+    //= RFC 6298 §5 (a new measurement collapses the timeout after it was backed off)
     #[inline]
     pub(super) fn measure(&mut self, now: Instant, index: u32, segment: &Segment<'_>, progress: &Progress) {
-        if progress.rtt_ns.is_none() && progress.acked > 0 {
-            self.pcbs[index].measure_repaired(now, segment);
+        let measured = progress.rtt_ns.is_some() || self.pcbs[index].measure_repaired(now, segment);
+        let pcb = &mut self.pcbs[index];
+        if measured {
+            pcb.end_backoff();
+        } else if pcb.backoff > 0 {
+            pcb.settings.set(setting::BACKOFF_KEPT, true);
         }
     }
 }
 
 impl Pcb {
+    /// The timeout is what measurements say.
+    #[inline]
+    pub(super) fn end_backoff(&mut self) {
+        self.backoff = 0;
+        self.settings.set(setting::BACKOFF_KEPT, false);
+    }
+
+    /// Whether a round trip could be measured.
     #[cold]
-    fn measure_repaired(&mut self, now: Instant, segment: &Segment<'_>) {
-        if let Some(sample) = self.echoed_ns(now, segment) {
+    fn measure_repaired(&mut self, now: Instant, segment: &Segment<'_>) -> bool {
+        let echoed = self.echoed_ns(now, segment);
+        if let Some(sample) = echoed {
             self.rtt.sample(now, sample);
         } else if !self.rtt.has_sample() && self.waiting_since.is_set() {
             // Too much is better than nothing.
             self.rtt.sample(now, now.nanos_since(self.waiting_since));
         }
+        echoed.is_some()
     }
 
     /// The handshake is done, in which the SYN, or SYN-ACK, may have been sent more than once.

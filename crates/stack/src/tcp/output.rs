@@ -3,13 +3,14 @@
 
 use toehold_link::{TransmitError, Transmitter};
 use toehold_shm::{NONE, Steps};
-use toehold_wire::tcp::Flags;
+use toehold_wire::tcp::{Flags, Seq};
 
 use super::emit::Emission;
 use super::pcb::Repair;
 use super::segmentation::{data_flags, ends_push, whole_segments};
 use super::timers::fin_unsent;
-use super::{Context, State, Tcp, flag};
+use super::{Context, Pcb, State, Tcp, flag};
+use crate::socket::setting;
 use crate::time::Instant;
 
 /// Frames the link may refuse before a transmission round ends. A link is full
@@ -302,7 +303,7 @@ impl Tcp {
             }
             let take = self.next_chunk(index, unsent);
             let take = self.paced_chunk(index, take);
-            if take == 0 && (unsent > 0 || !fin_unsent(&self.pcbs[index])) {
+            if take == 0 && (unsent > 0 || !fin_fits(&self.pcbs[index], 0)) {
                 return Ok(());
             }
             self.transmit_chunk(cx, index, take, take == unsent, out)?;
@@ -325,8 +326,11 @@ impl Tcp {
         let pcb = &self.pcbs[index];
         let start = pcb.snd_nxt;
         let offset = start.distance(pcb.queue_start()) as usize;
-        let fin = last && fin_unsent(pcb);
-        let pushed = self.ends_record(pcb, start + take) || ends_push(pcb, start + take);
+        let fin = last && fin_unsent(pcb) && fin_fits(pcb, take);
+        let pushed = self.ends_record(pcb, start + take)
+            || ends_push(pcb, start + take)
+            || pcb.has(flag::PROBE) && !last
+            || self.fills_half_window(pcb, start + take);
         let flags = data_flags(pcb, take, fin, pushed);
         let end = start + take + u32::from(fin);
         self.restart_after_idle(cx.now, index);
@@ -341,10 +345,15 @@ impl Tcp {
         let (pcb, flight) = self.flying(index);
         if pcb.snd_una == pcb.snd_nxt {
             pcb.waiting_since = cx.now;
-            // How long the link was full says nothing of the path.
-            pcb.backoff = 0;
+            if !pcb.settings.has(setting::BACKOFF_KEPT) {
+                // How long the link was full says nothing of the path.
+                pcb.backoff = 0;
+            }
         }
         pcb.snd_nxt = end;
+        if flags.contains(Flags::PSH) {
+            flight.pushed = end;
+        }
         if !take.is_multiple_of(pcb.mss.max(1).into()) {
             flight.small_end = end;
         }
@@ -357,6 +366,17 @@ impl Tcp {
         pcb.clear(flag::PROBE);
         self.forget_sent_records(index);
         Ok(())
+    }
+
+    /// Whether more than half of the largest window would have been sent, up to `end`, since
+    /// the peer was last told to hand over what it has.
+    //= RFC 9293 §3.9.1 (a sender may push of its own accord)
+    fn fills_half_window(&self, pcb: &Pcb, end: Seq) -> bool {
+        let pushed = match self.flights.get(pcb.flight) {
+            Some(flight) => flight.pushed,
+            None => pcb.snd_nxt,
+        };
+        end.after(pushed) > pcb.max_snd_wnd / 2
     }
 
     /// What counts as idle is a retransmission timeout, whose floor lies far above
@@ -372,4 +392,10 @@ impl Tcp {
         let window = self.config.initial_window * u32::from(pcb.mss);
         self.pcbs[index].congestion.restart_after_idle(window);
     }
+}
+
+/// Whether a FIN behind `take` more bytes lies in the peer's window.
+//= RFC 9293 §3.8.6 (nothing is sent beyond the window; a FIN takes a number, too)
+fn fin_fits(pcb: &Pcb, take: u32) -> bool {
+    (pcb.snd_una + pcb.snd_wnd).after(pcb.snd_nxt) > take
 }

@@ -6,7 +6,7 @@ use toehold_wire::tcp::Seq;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::segment::Data;
-use super::{Context, Tcp};
+use super::{Context, Tcp, flag};
 
 /// Most ranges a connection keeps.
 const MAX_RANGES: u32 = 64;
@@ -22,6 +22,13 @@ pub(super) struct Range {
     pub(super) older: u32,
     /// 1 if the peer's FIN stands behind the range.
     fin: u32,
+}
+
+impl Range {
+    /// Where the range ends as blocks report it: behind a FIN, which takes a number, too.
+    pub(super) fn reported_end(&self) -> Seq {
+        self.end + self.fin
+    }
 }
 
 impl Tcp {
@@ -93,6 +100,21 @@ impl Tcp {
             } = self.ranges[at];
             self.report_duplicate(cx, index, left.max(start), right.min(end));
         }
+    }
+
+    /// The end of what has come ahead of gaps, if a peer that was told so by SACK stands there.
+    pub(super) fn highest_kept(&self, index: u32) -> Option<Seq> {
+        let pcb = &self.pcbs[index];
+        let (mut at, mut highest) = (pcb.ranges, None);
+        let mut steps = Steps::along(self.ranges.capacity());
+        while pcb.has(flag::SACK)
+            && let Some(range) = self.ranges.get(at)
+        {
+            steps.count();
+            highest = Some(range.reported_end());
+            at = range.next;
+        }
+        highest
     }
 
     /// Makes a range the one that is reported first. Those reported before follow in their order.

@@ -115,7 +115,7 @@ impl Tcp {
         while blocks.len() < 4
             && let Some(range) = self.ranges.get(at)
         {
-            blocks.push(range.start, range.end);
+            blocks.push(range.start, range.reported_end());
             at = range.older;
         }
         blocks

@@ -90,6 +90,11 @@ impl Tcp {
         let largest = u32::from(pcb.path.super_frame)
             .saturating_sub(headers)
             .min(self.nameable());
+        let bound = match self.config.super_frame_segments {
+            0 => u32::MAX,
+            most => most.saturating_mul(mss),
+        };
+        let largest = largest.min(bound);
         if largest > mss {
             largest - largest % mss.max(1)
         } else {

@@ -90,7 +90,8 @@ pub(super) struct Flight {
     pub(super) tail_probe_end: Seq,
     /// Bytes in flight then: what a loss that the probe repaired was in.
     pub(super) tail_probe_flight: u32,
-    reserved: u32,
+    /// End of the last segment with PSH.
+    pub(super) pushed: Seq,
     /// End of the last segment of less than full size, see `segmentation`.
     pub(super) small_end: Seq,
     /// Timestamp value of the first retransmission of this repair (RFC 3522); 0: none.
@@ -112,7 +113,7 @@ impl Flight {
             recover: start,
             tail_probe_end: start,
             tail_probe_flight: 0,
-            reserved: 0,
+            pushed: start,
             small_end: start,
             repair_ts: 0,
             judged: 0,

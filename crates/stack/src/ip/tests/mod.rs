@@ -6,6 +6,7 @@ mod fragmented;
 mod full_link;
 mod hostile;
 mod kernel;
+mod membership;
 mod messages;
 mod neighbors;
 

@@ -80,7 +80,6 @@ impl Tcp {
         self.pcbs[index].dup_acks = 0;
         self.grow_window(cx, index, &progress);
         let pcb = &mut self.pcbs[index];
-        pcb.backoff = 0;
         pcb.waiting_since = if pcb.outstanding() > 0 {
             cx.now
         } else {
