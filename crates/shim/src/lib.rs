@@ -12,7 +12,7 @@
 //! | `table`, `file` | what the program's descriptors are |
 //! | `socket` | TCP sockets from `socket` to `close` |
 //! | `epoll`, `wait`, `select`, `readiness` | waiting for the node's and the kernel's at once |
-//! | `node`, `hosts`, `listing` | the node, what is for it, the names of all nodes, and its sockets |
+//! | `node`, `hosts`, `listing`, `diagnosis` | the node, what is for it, the names of all nodes, and its sockets |
 //! | `start`, `process`, `borrower`, `inherited`, `rights` | beginnings, forks, and what crosses them |
 //! | `dispatch` | system calls that the program makes itself |
 //! | `usage` | what is counted |
@@ -30,6 +30,7 @@ mod borrower;
 #[cfg(all(test, target_arch = "x86_64"))]
 mod calls;
 mod cancel;
+mod diagnosis;
 #[cfg(target_arch = "x86_64")]
 mod dispatch;
 #[cfg(not(target_arch = "x86_64"))]

@@ -1,8 +1,9 @@
 //! The lists of TCP sockets in `/proc/net/tcp` and `/proc/net/tcp6`, for programs of a node: the kernel's, and behind
 //! them the node's, in the kernel's form. Inodes are those of `/proc/PID/fd`, by which programs find out who has a
-//! socket.
+//! socket. What stands for a connection is a Unix socket to the kernel, and is left out of `/proc/net/unix`.
 
 use core::ffi::{CStr, c_int};
+use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{Read, Seek, Write};
@@ -25,53 +26,81 @@ const WIDTH: usize = 149;
 /// Bytes of the kernel's list that are read, at most: more sockets than descriptors.
 const LONGEST: u64 = 256 << 20;
 
+/// The lists that the node's sockets concern.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum List {
+    Ipv4,
+    Ipv6,
+    Unix,
+}
+
+impl List {
+    const ALL: [(List, &'static str); 3] = [
+        (List::Ipv4, "/net/tcp"),
+        (List::Ipv6, "/net/tcp6"),
+        (List::Unix, "/net/unix"),
+    ];
+}
+
 /// What the program is to read in place of a file that it has opened for reading; `None`: the file.
 #[inline]
 pub(crate) fn instead_of(number: c_int, path: &CStr) -> Option<OwnedFd> {
     let path = path.to_bytes();
-    let is_ipv6 = match path.ends_with(b"tcp") {
-        true => false,
-        false if path.ends_with(b"tcp6") => true,
-        false => return None,
-    };
-    match start::is_wanted() && !is_inside() {
-        true => with_nodes(number, is_ipv6),
+    let may_be_list = [&b"tcp"[..], b"tcp6", b"unix"]
+        .iter()
+        .any(|name| path.ends_with(name));
+    match may_be_list && start::is_wanted() && !is_inside() {
+        true => with_nodes(number),
         false => None,
     }
 }
 
 #[cold]
-fn with_nodes(number: c_int, is_ipv6: bool) -> Option<OwnedFd> {
+fn with_nodes(number: c_int) -> Option<OwnedFd> {
     let _inside = Inside::enter();
     let descriptor = table::borrow(&number);
     let is_proc = rustix::fs::fstatfs(descriptor).is_ok_and(|stat| stat.f_type as u64 == PROC);
     // Whatever links or folders led to it.
     let name = std::fs::read_link(format!("/proc/self/fd/{number}")).ok()?;
-    if !is_proc || !is_of_own_network(name.to_str()?, is_ipv6) {
-        return None;
-    }
+    let which = list_of_own_network(name.to_str()?).filter(|_| is_proc)?;
     let mut kernels = String::new();
     let file = File::from(rustix::io::fcntl_dupfd_cloexec(descriptor, 0).ok()?);
     file.take(LONGEST).read_to_string(&mut kernels).ok()?;
-    let listed = list(&kernels, &node::sockets(), is_ipv6);
+    let sockets = node::sockets();
+    let listed = match which {
+        List::Unix => without(&kernels, &sockets),
+        _ => list(&kernels, &sockets, which == List::Ipv6),
+    };
     let mut file = File::from(rustix::fs::memfd_create(c"tcp", MemfdFlags::CLOEXEC).ok()?);
     file.write_all(listed.as_bytes()).ok()?;
     file.rewind().ok()?;
     Some(file.into())
 }
 
-/// Whether a file in `/proc` is the list of this process's network namespace.
-fn is_of_own_network(name: &str, is_ipv6: bool) -> bool {
-    let list = if is_ipv6 { "/net/tcp6" } else { "/net/tcp" };
-    let Some(process) = name.strip_suffix(list) else {
-        return false;
-    };
+/// Which list a file in `/proc` is, if it is one of this process's network namespace.
+fn list_of_own_network(name: &str) -> Option<List> {
+    let is = |(list, end): (List, &str)| Some((list, name.strip_suffix(end)?));
+    let (list, process) = List::ALL.into_iter().find_map(is)?;
     let network = |process: &str| std::fs::read_link(format!("{process}/ns/net"));
     match (network(process), network("/proc/self")) {
-        (Ok(of_process), Ok(own)) => of_process == own,
+        (Ok(of_process), Ok(own)) if of_process == own => Some(list),
         // One whose namespaces this process may not see is another user's.
-        _ => false,
+        _ => None,
     }
+}
+
+/// The kernel's list of Unix sockets without those that stand for connections.
+fn without(kernels: &str, sockets: &[SocketStatus]) -> String {
+    let inodes: HashSet<u64> = sockets.iter().map(|socket| socket.inode).collect();
+    let stands_for_connection = |line: &&str| {
+        let inode = line.split_whitespace().nth(6).map(str::parse);
+        inode.is_some_and(|inode| inode.is_ok_and(|inode| inode != 0 && inodes.contains(&inode)))
+    };
+    let mut listed = String::with_capacity(kernels.len());
+    for line in kernels.lines().filter(|line| !stands_for_connection(line)) {
+        let _ = writeln!(listed, "{line}");
+    }
+    listed
 }
 
 /// The kernel's list and the node's sockets of a family behind it.
@@ -119,6 +148,32 @@ fn list(kernels: &str, sockets: &[SocketStatus], is_ipv6: bool) -> String {
     listed
 }
 
+/// The node's sockets of a family that the kernel does not list.
+pub(crate) fn of_node(is_ipv6: bool) -> Vec<SocketStatus> {
+    let mut sockets = node::sockets();
+    sockets.retain(|socket| socket.ipv6 == is_ipv6);
+    if sockets.iter().any(is_listener) {
+        let name = if is_ipv6 {
+            "/proc/self/net/tcp6"
+        } else {
+            "/proc/self/net/tcp"
+        };
+        let kernels = std::fs::read_to_string(name).unwrap_or_default();
+        let is_local = |line: &str, local: &str| line.split_whitespace().nth(1) == Some(local);
+        sockets.retain(|socket| {
+            let local = end(socket.local, is_ipv6);
+            let stands_beside = || {
+                let mut listeners = kernels
+                    .lines()
+                    .filter(|line| line.split_whitespace().nth(3) == Some("0A"));
+                listeners.any(|line| is_local(line, &local))
+            };
+            !is_listener(socket) || socket.shard == 0 && !stands_beside()
+        });
+    }
+    sockets
+}
+
 fn is_listener(socket: &SocketStatus) -> bool {
     socket.state == SocketState::Listen
 }
@@ -135,12 +190,7 @@ fn line(number: usize, socket: &SocketStatus, is_ipv6: bool) -> String {
     let remote = socket.remote.unwrap_or(any);
     let sent = if is_listener(socket) { 0 } else { socket.send_queue };
     let timer = socket.timers.first();
-    let kind = timer.map_or(0, |timer| match timer.kind.as_str() {
-        "retransmission" | "tail-probe" | "reordering" => 1,
-        "time-wait" => 3,
-        "persist" => 4,
-        _ => 2,
-    });
+    let kind = timer.map_or(0, |timer| self::timer(&timer.kind));
     let (left, retries) = timer.map_or((0, 0), |timer| (ticks(timer.expires_in), timer.retries));
     let mut line = format!(
         "{number:4}: {} {} {:02X} {sent:08X}:{:08X} {kind:02X}:{left:08X} {retries:08X} {:5} {:8} {} 1 {:016x}",
@@ -193,8 +243,18 @@ fn end(at: SocketAddr, is_ipv6: bool) -> String {
     text
 }
 
+/// The kernel's number of a timer.
+pub(crate) fn timer(kind: &str) -> u8 {
+    match kind {
+        "retransmission" | "tail-probe" | "reordering" => 1,
+        "time-wait" => 3,
+        "persist" => 4,
+        _ => 2,
+    }
+}
+
 /// The kernel's number of a state.
-fn state(state: SocketState) -> u8 {
+pub(crate) fn state(state: SocketState) -> u8 {
     match state {
         SocketState::Estab => 1,
         SocketState::SynSent => 2,
@@ -292,10 +352,29 @@ mod tests {
     #[test]
     fn only_lists_of_own_network_are_changed() {
         let own = format!("/proc/{}", std::process::id());
-        assert!(is_of_own_network(&format!("{own}/net/tcp"), false));
-        for (name, is_ipv6) in [("/net/tcp", true), ("/net/udp", false), ("/net/tcp6", false)] {
-            assert!(!is_of_own_network(&format!("{own}{name}"), is_ipv6));
+        for (list, name) in List::ALL {
+            assert_eq!(list_of_own_network(&format!("{own}{name}")), Some(list));
         }
-        assert!(!is_of_own_network("/proc/0/net/tcp", false));
+        for other in [
+            format!("{own}/net/udp"),
+            "/proc/0/net/tcp".to_owned(),
+            "/tcp".to_owned(),
+        ] {
+            assert_eq!(list_of_own_network(&other), None);
+        }
+    }
+
+    #[test]
+    fn unix_sockets_that_stand_for_connections_are_not_listed() {
+        let kernels = "Num       RefCount Protocol Flags    Type St Inode Path
+0: 00000003 00000000 00000000 0001 03 4711
+0: 00000003 00000000 00000000 0001 03 4712 /run/x
+0: 00000003 00000000 00000000 0001 03     0
+";
+        let listed = without(kernels, &[connection(), listener("10.77.0.1:80", 0)]);
+        assert_eq!(
+            listed,
+            kernels.replace("0: 00000003 00000000 00000000 0001 03 4711\n", "")
+        );
     }
 }

@@ -13,7 +13,7 @@ use super::{count, on_stream, parts_of, room, rooms};
 use crate::inside::is_inside;
 use crate::memory::is_writable;
 use crate::socket::Stream;
-use crate::{next, rights, start};
+use crate::{diagnosis, next, rights, start};
 
 /// `read(2)`.
 ///
@@ -155,6 +155,8 @@ pub(crate) unsafe extern "C" fn recv(fd: c_int, buffer: *mut c_void, len: size_t
         // SAFETY: as the program passed it.
         unsafe { receive(stream, buffer, len, flags) }
     });
+    // SAFETY: as the program passed it.
+    let received = received.or_else(|| unsafe { diagnosis::receive_bytes(fd, (buffer, len), flags) });
     // SAFETY: what is not ours is as it was.
     received.unwrap_or_else(|| unsafe { next::recv(fd, buffer, len, flags) })
 }
@@ -257,6 +259,10 @@ pub(crate) unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: 
     // SAFETY: the program passes a message.
     let received = on_stream(fd, |stream| unsafe { receive_message(stream, message, flags) });
     if let Some(received) = received {
+        return received;
+    }
+    // SAFETY: as the program passed it.
+    if let Some(received) = unsafe { diagnosis::receive_message(fd, message, flags) } {
         return received;
     }
     // SAFETY: what is not ours is as it was.

@@ -11,8 +11,8 @@ use super::receive::{check_flags, check_place, flags_of};
 use super::{bytes, count, gathered, on_stream, parts_of};
 use crate::answer::{answer, errno};
 use crate::memory::is_readable;
-use crate::next;
 use crate::socket::Stream;
+use crate::{diagnosis, next};
 
 /// Who writes to a connection that is over gets a signal, unless it said otherwise.
 #[inline]
@@ -157,8 +157,19 @@ pub(crate) unsafe extern "C" fn sendto(
         stream.send(&[buffer], flags)
     }) {
         Some(sent) => pipe(sent, flags),
-        // SAFETY: what is not ours is as it was.
-        None => unsafe { next::sendto(fd, buffer, len, flags, to, to_len) },
+        None => {
+            // SAFETY: what is not ours is as it was.
+            let sent = unsafe { next::sendto(fd, buffer, len, flags, to, to_len) };
+            if sent > 0 {
+                let part = iovec {
+                    iov_base: buffer.cast_mut(),
+                    iov_len: len,
+                };
+                // SAFETY: the kernel has read it.
+                unsafe { diagnosis::sent(fd, to, to_len, (&raw const part, 1)) };
+            }
+            sent
+        }
     }
 }
 
@@ -184,8 +195,24 @@ pub(crate) unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags
     // SAFETY: the program passes a message.
     match on_stream(fd, |stream| unsafe { send_message(stream, message, flags) }) {
         Some(sent) => pipe(sent, flags),
-        // SAFETY: what is not ours is as it was.
-        None => unsafe { next::sendmsg(fd, message, flags) },
+        None => {
+            // SAFETY: what is not ours is as it was.
+            let sent = unsafe { next::sendmsg(fd, message, flags) };
+            if sent > 0 {
+                // SAFETY: the kernel has read it.
+                unsafe {
+                    let msghdr {
+                        msg_name,
+                        msg_namelen,
+                        msg_iov,
+                        msg_iovlen,
+                        ..
+                    } = *message;
+                    diagnosis::sent(fd, msg_name.cast(), msg_namelen, (msg_iov, msg_iovlen as usize));
+                }
+            }
+            sent
+        }
     }
 }
 

@@ -42,3 +42,40 @@ fn connections_of_node_are_listed_in_proc() {
         said
     });
 }
+
+const TOOLS: &str = r#"
+import os, socket, subprocess
+def told(*words):
+    return subprocess.run(words, stdout=subprocess.PIPE, text=True).stdout.splitlines()
+for family, host in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
+    listener = socket.socket(family)
+    listener.bind((host, 0))
+    listener.listen(1)
+    port = listener.getsockname()[1]
+    client = socket.create_connection((host, port))
+    server, _ = listener.accept()
+    own = str(client.getsockname()[1])
+    for words in (("-tan",), ("-tn",), ("-tln",), ("-tn", "sport", "=", f":{port}"), ("-tn", "dport", "=", f":{port}")):
+        lines = [line.split() for line in told("ss", "-H", *words) if f":{port}" in line]
+        print(words[0], words[1:2], sorted((line[0], line[4].endswith(f":{port}")) for line in lines))
+    users = [line for line in told("ss", "-Htnp") if f":{port} " in line]
+    print("users", len(users), all(f"pid={os.getpid()},fd=" in line for line in users))
+    open_files = told("lsof", "-a", "-p", str(os.getpid()), "-iTCP", "-nP")[1:]
+    print("lsof", sorted(line.split()[-1] for line in open_files if f":{port}" in line and f":{own}" in line))
+    print("unix", [line for line in told("lsof", "-a", "-p", str(os.getpid()), "-d", f"{client.fileno()},{server.fileno()}", "-U")])
+    for it in (client, server, listener):
+        it.close()
+"#;
+
+/// `ss` asks the kernel by netlink, which knows of no connection of a node's; to `lsof` they were Unix sockets.
+#[test]
+#[ignore = "needs lsof, python3, ss"]
+fn tools_that_list_sockets_list_those_of_the_node() {
+    alike(0, |place: &Place| {
+        let script = place.file("tools.py", TOOLS);
+        let said = place.says(&["python3", &script]);
+        place.connections_of_client(2);
+        // Ports differ from run to run.
+        said.split(|byte: char| byte.is_ascii_digit()).collect::<String>()
+    });
+}
