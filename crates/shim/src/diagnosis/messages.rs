@@ -347,7 +347,8 @@ mod tests {
         }
         // Nonsense ends.
         assert_eq!(count(&op(0, 0, 0)), 1);
-        assert_eq!(count(&[op(0, 4, 4), op(1, 4, 2)].concat()), 0);
+        assert_eq!(count(&[op(0, 4, 4), op(1, 4, 2)].concat()), 1);
+        assert_eq!(count(&[op(0, 4, 4), op(1, 4, 8)].concat()), 0);
     }
 
     #[test]

@@ -183,19 +183,29 @@ impl History {
             true => &[1],
             false => value,
         };
-        let mut is_shared = false;
-        if let Some(description) = &self.shared {
-            is_shared = description.change_notes(|bytes| {
-                let mut settings = Setting::decode(bytes);
-                set(&mut settings, level, name, value);
-                let encoded: Option<Vec<_>> = settings.iter().map(Setting::encode).collect();
-                // What cannot be encoded finds no room.
-                *bytes = encoded.map_or_else(|| vec![0; Description::NOTES + 1], |encoded| encoded.concat());
-            });
+        let Some(description) = &self.shared else {
+            return set(Arc::make_mut(&mut *self.own()), level, name, value);
+        };
+        let is_shared = description.change_notes(|bytes| {
+            let mut settings = Setting::decode(bytes);
+            set(&mut settings, level, name, value);
+            let encoded: Option<Vec<_>> = settings.iter().map(Setting::encode).collect();
+            // What cannot be encoded finds no room.
+            *bytes = encoded.map_or_else(|| vec![0; Description::NOTES + 1], |encoded| encoded.concat());
+        });
+        let is_other = |setting: &Setting| (setting.level, setting.name) != (level, name);
+        let mut own = self.own();
+        if is_shared {
+            if !own.iter().all(is_other) {
+                Arc::make_mut(&mut *own).retain(is_other);
+            }
+            return;
         }
-        if !is_shared {
-            set(Arc::make_mut(&mut *self.own()), level, name, value);
-        }
+        description.change_notes(|bytes| {
+            let kept = Setting::decode(bytes).into_iter().filter(is_other);
+            *bytes = kept.filter_map(|setting| setting.encode()).flatten().collect();
+        });
+        set(Arc::make_mut(&mut *own), level, name, value);
     }
 
     /// The same for another socket.
@@ -588,13 +598,14 @@ mod tests {
         }
         history.note(libc::SOL_SOCKET, 7, &[1; 64]);
         history.note(9999, 1, &[1; 4]);
-        assert_eq!(history.settings().len(), 102);
-        assert!(Setting::decode(&description.notes()).len() > 30);
+        assert_eq!(history.settings().len(), 101);
+        assert_eq!(history.switch(libc::SOL_SOCKET, 7), Some(true));
+        assert!(Setting::decode(&description.notes()).len() > 20);
         assert_eq!(
             History::begin(&Description::private(), &history.copy())
                 .settings()
                 .len(),
-            102
+            101
         );
     }
 
