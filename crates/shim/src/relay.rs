@@ -86,7 +86,9 @@ pub(crate) fn settle(file: &File, number: c_int) -> bool {
     let Ok(Some(ends)) = stream.inner.relayed() else {
         return false;
     };
-    prepare(stream, number);
+    if stream.is_to_be_prepared() {
+        prepare(stream, number);
+    }
     let made = Relayed::new(ends, Some(stream.domain));
     let made = Arc::new(File::new(Kind::Relayed(made)));
     for number in table::numbers_of(file) {

@@ -34,9 +34,11 @@ mod marks {
     pub(super) const REPORTS_UNREAD: u32 = 1 << 2;
     /// The program has chosen where it leaves from.
     pub(super) const BOUND: u32 = 1 << 3;
+    /// The kernel's socket has what was set, since the engine carries the bytes.
+    pub(super) const PREPARED: u32 = 1 << 4;
     /// Which stamps it wants of what is received, a [`Stamps`](super::Stamps).
     pub(super) const STAMPS: u32 = 0b1111 << STAMPS_SHIFT;
-    pub(super) const STAMPS_SHIFT: u32 = 4;
+    pub(super) const STAMPS_SHIFT: u32 = 5;
 }
 
 /// Whether it is known what a call does that has nothing to read.
@@ -110,6 +112,15 @@ impl Stream {
     /// Whether the program has chosen where it leaves from.
     pub(super) fn is_bound(&self) -> bool {
         self.inner.description().marks() & marks::BOUND != 0
+    }
+
+    /// Whether the kernel's socket is still to have what was set, for the first process that finds that the engine
+    /// carries the bytes. What is set of it after that is the kernel's affair.
+    pub(crate) fn is_to_be_prepared(&self) -> bool {
+        let description = self.inner.description();
+        let is_first = description.marks() & marks::PREPARED == 0;
+        description.change_marks(0, marks::PREPARED);
+        is_first
     }
 
     /// Whether calls say how much is left to be read (TCP_INQ).

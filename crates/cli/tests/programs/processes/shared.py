@@ -3,11 +3,13 @@ the kernel, it prints the same."""
 
 import fcntl
 import os
+import signal
 import socket
 import struct
 import subprocess
 import sys
 import termios
+import time
 
 from said import said, show
 
@@ -114,6 +116,29 @@ def modes():
     os.close(copy)
 
 
+def signals():
+    """Who owns a connection, and is signalled."""
+    client, server = pair()
+    came = []
+    signal.signal(signal.SIGIO, lambda number, frame: came.append(number))
+    own = os.getpid()
+    forked(lambda: fcntl.fcntl(client, fcntl.F_SETOWN, own))
+    show("owned by what a child said", fcntl.fcntl(client, fcntl.F_GETOWN) == own)
+    show("and another program", executed(f"print(fcntl.fcntl(it, {fcntl.F_GETOWN}) == {own})", client))
+    forked(lambda: fcntl.fcntl(client, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK))
+    show("flags", flags(client) == os.O_ASYNC | os.O_NONBLOCK)
+    server.sendall(b"signal")
+    until = time.monotonic() + 10
+    while not came and time.monotonic() < until:
+        time.sleep(0.01)
+    show("signalled", came[:1], client.recv(6))
+    forked(lambda: fcntl.fcntl(client, fcntl.F_SETFL, 0))
+    show("flags", flags(client))
+    server.sendall(b"later")
+    show("waits again", client.recv(5))
+    signal.signal(signal.SIGIO, signal.SIG_DFL)
+
+
 def spans():
     client, server = pair()
     span = struct.pack("ll", 0, 50000)
@@ -194,6 +219,8 @@ def identities():
             kinds["cookie"].add(cookie)
             kinds["inode"].add(inode)
             kinds["link"].add(link)
+            with open(f"/proc/self/fdinfo/{it.fileno()}") as info:
+                kinds["info"].add(next((line for line in info if line.startswith("ino:")), link))
         client.close()
         server.close()
     show({kind: len(names) for kind, names in kinds.items()})
@@ -216,6 +243,6 @@ def identities():
     show("protocol of ipv6", said(os.getxattr, client.fileno(), "system.sockprotoname"))
 
 
-for part in (modes, spans, peeks, options, sockets, identities):
+for part in (modes, signals, spans, peeks, options, sockets, identities):
     show("##", part.__name__)
     part()
