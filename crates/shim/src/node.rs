@@ -184,7 +184,7 @@ fn look_up(fabric: &Fabric, name: &str) -> Result<Place, Reason> {
         true => Reason::NoNode,
         false => Reason::OtherUser,
     })?;
-    let fabric = fabric.stow().map_err(|_| Reason::DescriptorLimit)?;
+    let fabric = fabric.stow().map_err(|error| Reason::of_error(&error))?;
     Ok(Place {
         fabric: Some(fabric),
         record,

@@ -147,6 +147,11 @@ impl Reason {
         }
     }
 
+    /// Why the system keeps a process from its node, by the error of a call of the library.
+    pub fn of_error(error: &std::io::Error) -> Reason {
+        Reason::of_system(Errno::from_io_error(error))
+    }
+
     /// The reason of a word.
     pub fn of_word(word: &str) -> Option<Reason> {
         Reason::ALL.iter().copied().find(|reason| reason.word() == word)
@@ -207,6 +212,19 @@ mod tests {
             assert_eq!(serde_json::from_str::<Reason>(&text).unwrap(), reason);
         }
         assert_eq!(Reason::of_word("none"), None);
+    }
+
+    #[test]
+    fn reason_of_a_refused_call_is_the_filter_or_the_limit() {
+        for (errno, expected) in [
+            (Errno::PERM, Reason::Filter),
+            (Errno::NOSYS, Reason::Filter),
+            (Errno::MFILE, Reason::DescriptorLimit),
+            (Errno::ACCESS, Reason::OtherUser),
+            (Errno::NOENT, Reason::OtherNamespace),
+        ] {
+            assert_eq!(Reason::of_error(&errno.into()), expected);
+        }
     }
 
     #[test]
