@@ -17,6 +17,9 @@ use crate::descriptors::keep;
 /// Bytes of an answer in a memory file, at most: more than a node's bounds allow.
 const MAX_FILE: u64 = 1 << 32;
 
+/// Bytes of a block as `stat(2)` counts them.
+const STAT_BLOCK: u64 = 512;
+
 const SEALS: SealFlags = SealFlags::SHRINK
     .union(SealFlags::GROW)
     .union(SealFlags::WRITE)
@@ -138,7 +141,12 @@ pub(super) fn from_file(file: &OwnedFd, len: u64) -> Result<Vec<u8>, Errno> {
     if len > MAX_FILE || !fcntl_get_seals(file)?.contains(SEALS) {
         return Err(Errno::INVAL);
     }
-    let size = rustix::fs::fstat(file)?.st_size as u64;
+    let status = rustix::fs::fstat(file)?;
+    let size = status.st_size as u64;
+    // A file of holes costs its maker nothing, and this process all its bytes.
+    if (status.st_blocks as u64).saturating_mul(STAT_BLOCK) < size {
+        return Err(Errno::INVAL);
+    }
     let mut bytes = vec![0; size.min(len) as usize];
     let mut filled = 0;
     while filled < bytes.len() {
@@ -151,4 +159,22 @@ pub(super) fn from_file(file: &OwnedFd, len: u64) -> Result<Vec<u8>, Errno> {
     }
     bytes.truncate(filled);
     Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answer_that_is_a_file_of_holes_is_refused() {
+        for bytes in [&b""[..], b"{}", &[b' '; 100_000]] {
+            let file = to_file(bytes).unwrap();
+            assert_eq!(from_file(&file, bytes.len() as u64).unwrap(), bytes);
+        }
+        let holes = memfd_create("holes", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+        rustix::fs::ftruncate(&holes, 1 << 31).unwrap();
+        fcntl_add_seals(&holes, SEALS).unwrap();
+        assert_eq!(from_file(&holes, 1 << 31), Err(Errno::INVAL));
+        assert_eq!(from_file(&holes, MAX_FILE + 1), Err(Errno::INVAL));
+    }
 }
