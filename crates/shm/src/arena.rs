@@ -174,6 +174,7 @@ impl Arenas {
         if place.id.load(Relaxed) == id.0 {
             return;
         }
+        memory.prefer_huge_pages(0, memory.len());
         let first = memory.base_mut();
         // Nobody uses the memory of the earlier life: none of its blocks is in use.
         place.id.store(0, Relaxed);
