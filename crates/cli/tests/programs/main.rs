@@ -18,9 +18,11 @@ mod past;
 mod processes;
 mod record;
 mod rights;
+mod scribbled;
 mod servers;
 mod shown;
 mod signalled;
+mod stopped;
 mod stores;
 mod streams;
 #[allow(dead_code, reason = "other tests use the rest of it")]

@@ -1,7 +1,7 @@
 //! Looking at a node's stacks from outside, without ever waiting long for one.
 
 use std::collections::HashMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use toehold_stack::Event;
 
@@ -17,16 +17,9 @@ use crate::wait::{Guard, ShardHandle};
 const PATIENCE: Duration = Duration::from_millis(250);
 
 fn look(shard: &ShardHandle) -> Option<Guard<'_>> {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        if let Some(guard) = shard.lease.try_lock() {
-            return Some(guard);
-        }
-        if Instant::now() >= deadline {
-            return None;
-        }
-        std::thread::sleep(Duration::from_micros(50));
-    }
+    let until = clock::now() + PATIENCE;
+    // Whoever spins with the lease gives way to those who say that they want it.
+    shard.lease.lock_until(until.0).ok().flatten()
 }
 
 /// How the stacks are together; `None` if one cannot be looked at now.

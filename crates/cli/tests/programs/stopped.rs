@@ -1,0 +1,263 @@
+//! A program that is stopped, or gets little processor time, while it is in the middle of its node's
+//! stack: other programs of the node go on.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use rustix::process::Signal;
+
+use crate::support::Fabrics;
+use crate::{Place, Server, counter};
+
+/// Answers each connection with what it gets.
+const ECHO: &str = "
+import socket, sys, threading
+listener = socket.create_server(('0.0.0.0', int(sys.argv[1])))
+def echo(peer):
+    while got := peer.recv(65536): peer.sendall(got)
+while True: threading.Thread(target=echo, args=(listener.accept()[0],), daemon=True).start()
+";
+
+/// Asks the stack for something as often as it can: it has the lease for much of its time.
+const BUSY: &str = "
+import socket, sys
+peer = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+peer.sendall(b'x')
+peer.recv(1)
+print('busy', flush=True)
+while True: peer.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
+";
+
+/// Has conversations. None may take longer than the client's patience, which is much longer than a
+/// conversation takes.
+const ASK: &str = "
+import socket, sys
+for _ in range(int(sys.argv[3])):
+    peer = socket.create_connection((sys.argv[1], int(sys.argv[2])), 20)
+    peer.sendall(b'x')
+    assert peer.recv(1) == b'x'
+    peer.close()
+print('done')
+";
+
+/// The state of a program's first thread, as `proc(5)` says it.
+fn state(program: &Server) -> char {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", program.pid().as_raw_nonzero())).unwrap();
+    let (_, fields) = stat.rsplit_once(") ").unwrap();
+    fields.chars().next().unwrap()
+}
+
+/// A server of the node, and a program beside it that has the lease for much of its time.
+fn busy_beside_server() -> (Place, Server, Server) {
+    let nodes = Fabrics::new();
+    nodes.succeeds("up server client");
+    let place = Place::new(Some(nodes));
+    let port = place.port.to_string();
+    let echo = place.serve(&["python3", "-c", ECHO, &port]);
+    let mut command = place.command("server", &["python3", "-c", BUSY, place.address(), &port]);
+    command.stdout(fs::File::create(place.path("busy")).unwrap());
+    let busy = Server(command.process_group(0).spawn().unwrap());
+    crate::support::eventually("a busy program", || {
+        fs::read_to_string(place.path("busy")).unwrap() == "busy\n"
+    });
+    (place, echo, busy)
+}
+
+fn ask(place: &Place, times: u32) -> String {
+    let (port, times) = (place.port.to_string(), times.to_string());
+    place.says(&["python3", "-c", ASK, place.address(), &port, &times])
+}
+
+/// The program stays stopped until its neighbour has answered, so that an answer in time says that
+/// nobody has waited for it.
+fn stopped_program_keeps_no_neighbour_waiting(signal: Signal) {
+    let (place, _echo, busy) = busy_beside_server();
+    for round in 0..12 {
+        busy.signal(signal);
+        assert_eq!(ask(&place, 2), "done\n", "round {round}");
+        assert_eq!(state(&busy), 'T', "round {round}");
+        busy.signal(Signal::CONT);
+        assert_eq!(ask(&place, 1), "done\n", "round {round}");
+        assert_ne!(state(&busy), 'T', "round {round}");
+    }
+    let status = place.nodes.as_ref().unwrap().json("stat server --json");
+    assert_eq!(counter(&status, "node_resets"), 0);
+}
+
+#[test]
+fn neighbour_of_program_stopped_by_sigstop_answers() {
+    stopped_program_keeps_no_neighbour_waiting(Signal::STOP);
+}
+
+#[test]
+fn neighbour_of_program_stopped_by_terminal_answers() {
+    stopped_program_keeps_no_neighbour_waiting(Signal::TSTP);
+}
+
+/// A program that waits drives its node for others as well, or sleeps at the link for them.
+#[test]
+fn neighbour_of_stopped_program_that_waits_answers() {
+    let nodes = Fabrics::new();
+    nodes.succeeds("up server client");
+    let place = Place::new(Some(nodes));
+    let port = place.port.to_string();
+    let _echo = place.serve(&["python3", "-c", ECHO, &port]);
+    let other = crate::free_port();
+    let waiting = place.serve_at(other, "waiting", &["python3", "-c", ECHO, &other.to_string()]);
+    for round in 0..12 {
+        assert_eq!(ask(&place, 1), "done\n", "round {round}");
+        waiting.signal(Signal::STOP);
+        assert_eq!(ask(&place, 2), "done\n", "round {round}");
+        assert_eq!(state(&waiting), 'T', "round {round}");
+        waiting.signal(Signal::CONT);
+    }
+}
+
+/// Answers as `ECHO`, and begins again when its node has.
+const ECHO_AGAIN: &str = "
+import socket, sys, threading, time
+def echo(peer):
+    try:
+        while got := peer.recv(65536): peer.sendall(got)
+    except OSError: pass
+while True:
+    try:
+        listener = socket.create_server(('0.0.0.0', int(sys.argv[1])))
+        while True: threading.Thread(target=echo, args=(listener.accept()[0],), daemon=True).start()
+    except OSError: time.sleep(0.01)
+";
+
+/// Asks until it is answered once.
+const ASK_UNTIL_ANSWERED: &str = "
+import socket, sys
+while True:
+    try:
+        peer = socket.create_connection((sys.argv[1], int(sys.argv[2])), 5)
+        peer.sendall(b'x')
+        if peer.recv(1) == b'x': break
+    except OSError: pass
+print('done')
+";
+
+/// Stops a program as a debugger does, until it hears another word, again and again.
+const DEBUGGER: &str = "
+import ctypes, os, sys
+SEIZE, INTERRUPT, DETACH, WALL = 0x4206, 0x4207, 17, 0x40000000
+libc = ctypes.CDLL(None, use_errno=True)
+libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p]
+pid = int(sys.argv[1])
+while sys.stdin.readline():
+    for request in SEIZE, INTERRUPT:
+        if libc.ptrace(request, pid, None, None): sys.exit(os.strerror(ctypes.get_errno()))
+    os.waitpid(pid, WALL)
+    print('stopped', flush=True)
+    sys.stdin.readline()
+    libc.ptrace(DETACH, pid, None, None)
+    print('gone', flush=True)
+";
+
+/// Whatever the node loses by that: the debugger has the program until the neighbour was answered.
+#[test]
+fn neighbour_of_program_under_debugger_answers_in_the_end() {
+    let nodes = Fabrics::new();
+    nodes.succeeds("up server client");
+    let place = Place::new(Some(nodes));
+    let port = place.port.to_string();
+    let _echo = place.serve(&["python3", "-c", ECHO_AGAIN, &port]);
+    for round in 0..4 {
+        let again = ["python3", "-c", ASK_UNTIL_ANSWERED, place.address(), &port];
+        assert_eq!(place.says(&again), "done\n", "round {round}");
+        let mut command = place.command("server", &["python3", "-c", BUSY, place.address(), &port]);
+        command.stdout(fs::File::create(place.path("busy")).unwrap());
+        command.stderr(fs::File::create(place.path("busy.errors")).unwrap());
+        let mut busy = Server(command.process_group(0).spawn().unwrap());
+        crate::support::eventually("a busy program", || {
+            fs::read_to_string(place.path("busy")).unwrap() == "busy\n"
+        });
+        let pid = busy.pid().as_raw_nonzero().to_string();
+        let mut debugger = Command::new("python3")
+            .args(["-c", DEBUGGER, &pid])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut told = BufReader::new(debugger.stdout.take().unwrap());
+        let mut tell = debugger.stdin.take().unwrap();
+        let mut hear = |word: &str| {
+            tell.write_all(b"\n").unwrap();
+            let mut line = String::new();
+            told.read_line(&mut line).unwrap();
+            assert_eq!(line.trim(), word);
+        };
+        hear("stopped");
+        assert_eq!(place.says(&again), "done\n", "round {round}");
+        hear("gone");
+        drop(tell);
+        assert!(debugger.wait().unwrap().success());
+        // It goes on, or has heard that the node is gone.
+        if let Some(status) = busy.0.try_wait().unwrap() {
+            assert_eq!(status.signal(), None, "round {round}");
+        }
+    }
+}
+
+/// A cgroup with a quota, until this is dropped.
+struct Quota(String);
+
+impl Quota {
+    /// A tenth of a processor. `None` if the system has no `cpu` controller here, or forbids it.
+    fn tenth() -> Option<Quota> {
+        let name = format!("toehold-test-{}", std::process::id());
+        let (v1, v2) = ("/sys/fs/cgroup/cpu", "/sys/fs/cgroup");
+        let [at, limit] = if Path::new(v1).join("cpu.shares").exists() || Path::new(v1).join("tasks").exists()
+        {
+            [v1.to_owned(), "cpu.cfs_quota_us".to_owned()]
+        } else {
+            [v2.to_owned(), "cpu.max".to_owned()]
+        };
+        let group = Quota(format!("{at}/{name}"));
+        fs::create_dir(&group.0).ok()?;
+        fs::write(format!("{}/{limit}", group.0), "10000").ok()?;
+        Some(group)
+    }
+
+    fn take(&self, program: &Server) {
+        fs::write(
+            format!("{}/cgroup.procs", self.0),
+            program.pid().as_raw_nonzero().to_string(),
+        )
+        .unwrap();
+    }
+}
+
+impl Drop for Quota {
+    fn drop(&mut self) {
+        let until = std::time::Instant::now() + crate::support::PATIENCE;
+        // It can be removed once its last process is gone.
+        while fs::remove_dir(&self.0).is_err() && std::time::Instant::now() < until {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+    }
+}
+
+/// Bytes that come and go, and the connection's fate: nothing that is limited is lost.
+#[test]
+#[ignore = "needs root"] // for a cgroup with a quota
+fn program_with_quota_and_neighbour_exchange_bytes() {
+    let Some(quota) = Quota::tenth() else {
+        eprintln!("SKIPPED: there is no `cpu` controller, or no right to use it");
+        return;
+    };
+    let (place, echo, busy) = busy_beside_server();
+    quota.take(&busy);
+    assert_eq!(ask(&place, 200), "done\n");
+    quota.take(&echo);
+    assert_eq!(ask(&place, 20), "done\n");
+    let status = place.nodes.as_ref().unwrap().json("stat server --json");
+    assert_eq!(counter(&status, "node_resets"), 0);
+    drop((busy, echo));
+    drop(quota);
+}
