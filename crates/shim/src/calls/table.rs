@@ -341,7 +341,7 @@ pub(super) const CALLS: &[Call] = &[
         "pidfd_getfd",
         Accompanied,
         "Another process's connection is one here. That process does not know that it is shared: when it closes its own last number, the connection ends.",
-        "a_connection_of_another_process_is_one_here every_call_says_on_a_connection_what_the_kernels_says",
+        "a_connection_of_another_process_is_one_here",
     ),
     call(5, "fstat", "", Kernels, "The descriptor is a socket.", WALK),
     call(
