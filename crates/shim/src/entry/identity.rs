@@ -34,14 +34,25 @@ fn mark(number: c_int) {
     }
 }
 
+/// Whether a path begins so. Reads no further than it has to.
+///
+/// # Safety
+///
+/// `path` is a C string.
+unsafe fn begins(path: *const c_char, with: &[u8]) -> bool {
+    // SAFETY: the string goes on as long as it is alike, and `with` has no zero in it.
+    (0..with.len()).all(|at| unsafe { path.add(at).read() } as u8 == with[at])
+}
+
 /// The number of a descriptor of this process that a path names: `/proc/self/fd/7`, `/dev/fd/7`.
 ///
 /// # Safety
 ///
 /// `path` is null or a C string.
 pub(super) unsafe fn number_in(path: *const c_char) -> Option<c_int> {
-    // A path that is wrong, the kernel complains of.
-    if !is_readable(path, 1) {
+    // A path that is wrong, the kernel complains of. Most are elsewhere.
+    // SAFETY: the caller says so, and it is there.
+    if !is_readable(path, 1) || !unsafe { begins(path, b"/proc/") || begins(path, b"/dev/fd/") } {
         return None;
     }
     // SAFETY: the caller says so, and it is there.

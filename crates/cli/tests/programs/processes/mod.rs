@@ -38,7 +38,7 @@ fn holders_of_socket_share_modes_options_and_names() {
 fn connections_of_node_are_listed_in_proc() {
     alike(0, |place: &Place| {
         let said = says(place, include_str!("listed.py"));
-        place.connections_of_client(6);
+        place.connections_of_client(5);
         said
     });
 }
