@@ -351,11 +351,24 @@ fn paced_data_leave_no_faster_than_their_rate() {
     assert_eq!(pair.stacks[0].info(near).unwrap().unsent, 0);
 }
 
+/// A segment takes many retransmission timeouts: nothing is probed or sent again meanwhile.
+#[test]
+fn slow_paced_stream_probes_nothing() {
+    let mut pair = Pair::new();
+    let (near, far) = pair.connected(&[SocketOption::MaxPacingRate(Some(100))]);
+    pair.send(near, 5000);
+    pair.pass(40_000);
+    // One at once, and the others 14 s apart.
+    assert_eq!(pair.packets.len(), 3, "{:?}", pair.stacks[0].info(near));
+    assert_eq!(pair.stacks[1].readable_bytes(far), Ok(3 * 1448));
+    assert_eq!(pair.stacks[0].info(near).unwrap().retransmits, 0);
+}
+
 #[test]
 fn soft_errors_are_reported_if_the_program_asks() {
-    for (option, error) in [(false, None), (true, Some(SocketError::HostUnreachable))] {
+    for reports in [false, true] {
         let mut pair = Pair::new();
-        let (near, _) = pair.connected(&[SocketOption::ReportErrors(option)]);
+        let (near, _) = pair.connected(&[SocketOption::ReportErrors(reports)]);
         pair.cut = true;
         let about = pair.send(near, 5).remove(0);
         let message = icmpv4::Message::DestinationUnreachable {
@@ -379,7 +392,10 @@ fn soft_errors_are_reported_if_the_program_asks() {
         wire.0.push_back((frame, Default::default()));
         let now = pair.now;
         wire.deliver(&mut pair.stacks[0], now);
-        assert_eq!(pair.stacks[0].take_error(near), Ok(error));
+        // Without, it is told only to who asks for it.
+        assert_eq!(pair.stacks[0].readiness(near).error, reports);
+        let error = pair.stacks[0].take_error(near);
+        assert_eq!(error, Ok(Some(SocketError::HostUnreachable)));
         // The connection goes on.
         assert_eq!(pair.stacks[0].state(near), Ok(State::Established));
     }

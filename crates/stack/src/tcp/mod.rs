@@ -526,7 +526,7 @@ impl Tcp {
 
     /// Bytes of context memory an established, idle connection takes: its
     /// control block, its entry in the timing wheel and in the demultiplexer, without what
-    /// nobody touches: what is counted of a connection is from its first data on, in another 256 bytes.
+    /// nobody touches: what is counted of a connection is from its first data on, in another 208 bytes.
     pub(crate) fn context_bytes_per_connection(&self, config: &Config) -> usize {
         let n = config.connections;
         let total = Slab::<Pcb>::bytes_needed(n)

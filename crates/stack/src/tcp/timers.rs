@@ -265,8 +265,10 @@ impl Tcp {
             return;
         }
         let (mut timer, mut deadline) = self.choose_timer(now, index);
+        // What is held back by its rate alone needs no probe of the peer's window.
+        let is_moot = matches!(timer, RetransmitTimer::Persist | RetransmitTimer::Cork);
         if let Some(until) = self.paced_until(now, index)
-            && until < deadline
+            && (until < deadline || is_moot)
             && (waits_to_send(&self.pcbs[index]) || self.pcbs[index].lost > 0)
         {
             (timer, deadline) = (RetransmitTimer::Pacing, until);
