@@ -265,10 +265,21 @@ fn hostile_files_are_passed_over() {
 #[test]
 fn a_directory_with_too_many_entries_is_read_in_part() {
     let directory = directory();
-    for number in 0..super::MAX_ENTRIES + 100 {
+    for number in 0..super::MAX_FILES + 100 {
         fs::write(directory.path().join(format!("n{number}.json")), "").unwrap();
     }
-    assert_eq!(open(&directory).names().len(), super::MAX_ENTRIES);
+    assert_eq!(open(&directory).names().len(), super::MAX_FILES);
+}
+
+/// Files that are no node's do not count.
+#[test]
+fn directory_with_many_other_files_lists_all_nodes() {
+    let directory = directory();
+    for number in 0..super::MAX_FILES + 100 {
+        fs::write(directory.path().join(format!("{number}.txt")), "").unwrap();
+    }
+    fs::write(directory.path().join("web.json"), "").unwrap();
+    assert_eq!(open(&directory).names(), ["web".parse().unwrap()]);
 }
 
 #[test]
