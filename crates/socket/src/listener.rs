@@ -110,8 +110,10 @@ impl TcpListener {
         backlog: u32,
         settings: &Settings,
     ) -> io::Result<TcpListener> {
-        let holder = node.shared.shards()?.get(0).holder().map_err(from_holder)?;
-        Self::bind_with_holder(node, addr, holder, backlog, settings)
+        node.shared.contain(|| {
+            let holder = node.shared.shards()?.get(0).holder().map_err(from_holder)?;
+            Self::bind_with_holder(node, addr, holder, backlog, settings)
+        })
     }
 
     fn bind_with_holder(
@@ -210,10 +212,12 @@ impl TcpListener {
     /// `Unsupported` if the node is only this process's; `InvalidInput` if the engine does not
     /// reach the kernel's listener; `NetworkDown` if the node is gone.
     pub fn forward(&self, listener: BorrowedFd<'_>, callers: &Callers, which: Forwarded) -> io::Result<()> {
-        let Listener { node, holder, .. } = &*self.listener;
-        let holder = holder.as_ref().ok_or_else(|| from_holder(HolderError::Private))?;
-        let forwarded = node.shards()?.get(0).forward(holder, listener, callers, which);
-        forwarded.map_err(from_holder)
+        self.listener.node.contain(|| {
+            let Listener { node, holder, .. } = &*self.listener;
+            let holder = holder.as_ref().ok_or_else(|| from_holder(HolderError::Private))?;
+            let forwarded = node.shards()?.get(0).forward(holder, listener, callers, which);
+            forwarded.map_err(from_holder)
+        })
     }
 
     /// What all who have the listener share of it beside its stack.

@@ -312,12 +312,14 @@ impl Node {
     ///
     /// `NetworkDown` if the node is gone.
     pub fn is_port_taken(&self, local: SocketAddr, reuses: bool) -> io::Result<bool> {
-        for shard in 0..self.shared.shards()?.count() {
-            if self.shared.enter(shard)?.stack.is_port_taken(local, reuses) {
-                return Ok(true);
+        self.shared.contain(|| {
+            for shard in 0..self.shared.shards()?.count() {
+                if self.shared.enter(shard)?.stack.is_port_taken(local, reuses) {
+                    return Ok(true);
+                }
             }
-        }
-        Ok(false)
+            Ok(false)
+        })
     }
 
     /// Whether an address is one of the node's own, or loops back to it.

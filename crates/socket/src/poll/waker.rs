@@ -26,14 +26,16 @@ impl Waker {
     ///
     /// ENOBUFS if the node has no room for it.
     pub fn new(registry: &Registry, token: Token) -> io::Result<Waker> {
-        let set = &registry.set;
-        let index = set
-            .enter(set.home)?
-            .open_waker(set.poll(set.home), token.0 as u64);
-        let index = index.ok_or(Errno::NOBUFS)?;
-        let registry = registry.clone();
-        Ok(Waker {
-            entry: Arc::new(WakerEntry { registry, index }),
+        registry.set.node.contain(|| {
+            let set = &registry.set;
+            let index = set
+                .enter(set.home)?
+                .open_waker(set.poll(set.home), token.0 as u64);
+            let index = index.ok_or(Errno::NOBUFS)?;
+            let registry = registry.clone();
+            Ok(Waker {
+                entry: Arc::new(WakerEntry { registry, index }),
+            })
         })
     }
 
@@ -43,9 +45,11 @@ impl Waker {
     ///
     /// `NetworkDown` if the node is gone.
     pub fn wake(&self) -> io::Result<()> {
-        let WakerEntry { registry, index } = &*self.entry;
-        registry.set.enter(registry.set.home)?.use_waker(*index);
-        Ok(())
+        self.entry.registry.set.node.contain(|| {
+            let WakerEntry { registry, index } = &*self.entry;
+            registry.set.enter(registry.set.home)?.use_waker(*index);
+            Ok(())
+        })
     }
 }
 
@@ -53,8 +57,9 @@ impl Drop for WakerEntry {
     fn drop(&mut self) {
         // A node that is gone holds nothing.
         let set = &self.registry.set;
-        if let Ok(mut shard) = set.enter(set.home) {
-            shard.deregister(self.index);
-        }
+        let _ = set.node.contain(|| {
+            set.enter(set.home)?.deregister(self.index);
+            Ok(())
+        });
     }
 }

@@ -177,15 +177,17 @@ impl TcpStream {
     /// `InvalidInput` if it is none of this node's, `Unsupported` if the node is only
     /// this process's.
     pub fn from_fd(node: &Node, descriptor: OwnedFd) -> io::Result<TcpStream> {
-        let (holder, sources) = node.shared.identify(descriptor)?;
-        match sources[..] {
-            [(shard, Event::Connection(id))] => {
-                let there = node.shared.enter(shard)?.stack.settings(id);
-                there.map_err(from_socket)?;
-                Ok(Self::new(&node.shared, (shard, id), holder, None))
+        node.shared.contain(|| {
+            let (holder, sources) = node.shared.identify(descriptor)?;
+            match sources[..] {
+                [(shard, Event::Connection(id))] => {
+                    let there = node.shared.enter(shard)?.stack.settings(id);
+                    there.map_err(from_socket)?;
+                    Ok(Self::new(&node.shared, (shard, id), holder, None))
+                }
+                _ => Err(invalid("the descriptor is a listener, and no connection")),
             }
-            _ => Err(invalid("the descriptor is a listener, and no connection")),
-        }
+        })
     }
 
     /// The descriptor that keeps the connection open: whoever has a copy can make a
