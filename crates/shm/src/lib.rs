@@ -97,7 +97,7 @@ pub use lease::{Farewell, Lease, LeaseGuard, Leased, Vigil, begin_to_leave, stay
 #[cfg(not(loom))]
 pub use parking::Parking;
 pub use parking::Rest;
-pub use payload::{Chain, Payload, PayloadArea};
+pub use payload::{Chain, MAX_ARENA, Payload, PayloadArea};
 pub use prefetch::{prefetch, prefetch_all};
 #[cfg(not(loom))]
 pub use process::{PerProcess, Process, inherit_nothing, inherit_signal_mask, note_fork};

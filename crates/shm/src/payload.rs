@@ -640,11 +640,11 @@ impl Payload {
 
 /// Most bytes of an arena. More would be mapped than a peer's connections use; what finds no
 /// room there is copied.
-const MOST_OF_ARENA: u32 = 32 << 20;
+pub const MAX_ARENA: u32 = 32 << 20;
 
 /// Blocks of an arena, as a power of two: a quarter of the private ones, within bounds.
 fn arena_shift(blocks: u32, block_len: u32) -> u32 {
-    let most = (MOST_OF_ARENA / block_len.max(1)).max(1);
+    let most = (MAX_ARENA / block_len.max(1)).max(1);
     // An arena consists of whole pages.
     let least = (AREA_ALIGN as u32 / block_len.max(1)).max(1);
     (blocks / 4).clamp(least, most.max(least)).ilog2()

@@ -322,7 +322,7 @@ impl Membership {
             return Err(Refusal::Crowded);
         }
         match former {
-            None => self.admit(caller, offer.payload_bytes),
+            None => self.admit(caller),
             // It has its place already.
             Some(_) => Ok(()),
         }
@@ -420,7 +420,6 @@ impl Membership {
             incarnation: introduction.incarnation,
             steering: introduction.steering,
             caller,
-            payload_bytes: offer.payload_bytes,
             control,
             gone: false,
             descriptors,

@@ -16,7 +16,7 @@ use super::message::{Introduction, Message, Refusal};
 use super::name::MemberName;
 use super::quotas::Caller;
 use super::record::PayloadView;
-use super::settings::{Gateway, JoinError, MAX_PAYLOAD, MAX_PAYLOAD_REGION, MeshSettings};
+use super::settings::{Gateway, JoinError, MAX_PAYLOAD, MeshSettings};
 use crate::credentials;
 use crate::steering::Steering;
 
@@ -157,8 +157,6 @@ pub(super) struct Offer {
     pub(super) section: OwnedFd,
     pub(super) doorbell: OwnedFd,
     pub(super) payload: Option<OwnedFd>,
-    /// Bytes of the file that this is of.
-    pub(super) payload_bytes: u64,
 }
 
 impl Offer {
@@ -195,14 +193,12 @@ impl Offer {
         }
         // Memory of another user is not worth its risks: its frames come inline.
         let offered = introduction.payload.filter(|_| uid == identity.uid);
-        let mut payload_bytes = 0;
         let payload = match offered {
             Some((offset, len)) => {
                 if len > MAX_PAYLOAD {
                     return Err(Refusal::BadMemory);
                 }
                 let region = open_region(descriptors.next())?;
-                payload_bytes = region.len() as u64;
                 let view = PayloadView::new(region, offset, len).ok_or(Refusal::BadMemory)?;
                 view.into_fd()
             }
@@ -217,7 +213,6 @@ impl Offer {
             section: section.into_fd(),
             doorbell,
             payload,
-            payload_bytes,
         })
     }
 }
@@ -234,7 +229,7 @@ fn open_section(descriptor: Option<OwnedFd>, incarnation: u64) -> Result<PeerSec
 
 fn open_region(descriptor: Option<OwnedFd>) -> Result<Region, Refusal> {
     let descriptor = descriptor.ok_or(Refusal::Malformed)?;
-    Region::open_within(descriptor, Access::ReadOnly, MAX_PAYLOAD_REGION).map_err(refusal_of)
+    Region::open_within(descriptor, Access::ReadOnly, MAX_PAYLOAD).map_err(refusal_of)
 }
 
 fn refusal_of(error: RegionError) -> Refusal {

@@ -10,7 +10,7 @@ use super::bell;
 use super::change::PeerDescriptors;
 use super::peer::Peer;
 use super::record::PayloadView;
-use super::settings::MAX_PAYLOAD_REGION;
+use super::settings::MAX_PAYLOAD;
 use super::state::{PeerRecord, State};
 
 /// What a process needs besides the node's region to exchange frames with a peer. A forked
@@ -85,7 +85,7 @@ impl Mapping {
             return Err(MapError::Changed);
         }
         let payload = descriptors.payload.map(|descriptor| {
-            let region = Region::open_within(descriptor, Access::ReadOnly, MAX_PAYLOAD_REGION);
+            let region = Region::open_within(descriptor, Access::ReadOnly, MAX_PAYLOAD);
             let mut region = region.map_err(|error| MapError::of_peer(error.into()))?;
             region.close_fd();
             PayloadView::new(region, record.payload_offset, record.payload_len).ok_or(MapError::Changed)

@@ -18,8 +18,6 @@ pub(super) struct Member {
     pub(super) steering: Steering,
     /// The process that made the connection, or listened for it.
     pub(super) caller: Caller,
-    /// Bytes of the memory file with its payload.
-    pub(super) payload_bytes: u64,
     /// Its hang-up tells of the node's death.
     pub(super) control: OwnedFd,
     /// It hung up; the port may still have frames of it.
@@ -86,11 +84,6 @@ impl Members {
     /// The processes of all peers, those that have hung up included: they have their slots still.
     pub(super) fn callers(&self) -> impl Iterator<Item = Caller> {
         self.iter().map(|(_, member)| member.caller)
-    }
-
-    /// Bytes of the memory files with payload of all peers.
-    pub(super) fn payload_bytes(&self) -> u64 {
-        self.iter().map(|(_, member)| member.payload_bytes).sum()
     }
 
     pub(super) fn get(&self, slot: u16) -> Option<&Member> {

@@ -24,7 +24,7 @@ use super::members::Members;
 use super::message::Refusal;
 use super::name::{MemberName, NodeName};
 use super::quotas::{Caller, Quotas};
-use super::settings::{JoinError, MAX_PAYLOAD_OF_ALL, MeshSettings};
+use super::settings::{JoinError, MeshSettings};
 use super::statistics::{Loss, MembershipStatistics, PeerInfo, PeerState};
 
 /// Bytes of a block as `stat(2)` counts them.
@@ -326,16 +326,13 @@ impl Membership {
         self.members.vacancy().is_some() && self.changes.len() < 2 * MeshSettings::MAX_PEERS
     }
 
-    /// Whether a process may have one more peer, having given memory with payload of so many bytes.
-    pub(super) fn admit(&self, caller: &Caller, payload_bytes: u64) -> Result<(), Refusal> {
+    /// Returns an error if a process may have no more peers.
+    pub(super) fn admit(&self, caller: &Caller) -> Result<(), Refusal> {
         let (slots, own) = (self.members.slots(), self.identity.uid);
         if !self.quotas.admit(slots, self.members.callers(), own, caller) {
             return Err(Refusal::Quota);
         }
-        match self.members.payload_bytes().saturating_add(payload_bytes) {
-            ..=MAX_PAYLOAD_OF_ALL => Ok(()),
-            _ => Err(Refusal::NoResources),
-        }
+        Ok(())
     }
 
     /// If a peer has hung up: tells the port to take what is left, and keeps the slot

@@ -19,15 +19,8 @@ use crate::steering::Steering;
 /// bytes, the frame's, and the link header.
 const RECORD_OVERHEAD: usize = 8 + HEADER_LEN + MAX_LINK_HEADER;
 
-/// Most bytes of a peer's payload memory: the upper bound of `--payload-memory`.
-pub(super) const MAX_PAYLOAD: u64 = 1 << 40;
-
-/// Most bytes of the memory file in which a peer's payload memory lies.
-pub(super) const MAX_PAYLOAD_REGION: u64 = MAX_PAYLOAD + (64 << 30);
-
-/// Most bytes of the memory files with payload of all peers together: a sixteenth of what a
-/// process can address.
-pub(super) const MAX_PAYLOAD_OF_ALL: u64 = 8 << 40;
+/// Most bytes of a peer's payload memory, and of the memory file in which it lies: an arena.
+pub(super) const MAX_PAYLOAD: u64 = toehold_shm::MAX_ARENA as u64;
 
 /// Most peers a node can have.
 pub(super) const MAX_PEERS: usize = 512;

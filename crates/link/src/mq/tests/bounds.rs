@@ -4,7 +4,7 @@ use crate::mq::handshake::{MAX_HANDSHAKES, TIMEOUT_NS};
 use crate::mq::message::MESSAGE_LEN;
 use crate::mq::name::MAX_NAME;
 use crate::mq::record::{MAX_FRAME, MIN_FRAME};
-use crate::mq::settings::{MAX_PAYLOAD, MAX_PAYLOAD_OF_ALL, MAX_PAYLOAD_REGION, MAX_PEERS};
+use crate::mq::settings::{MAX_PAYLOAD, MAX_PEERS};
 use crate::mq::{MeshSettings, control};
 use crate::steering::MAX_SHARDS;
 
@@ -20,8 +20,6 @@ fn document_has_the_bounds_of_the_code() {
         ("MAX_SHARDS", MAX_SHARDS.into()),
         ("MAX_RING_CAPACITY", MeshSettings::MAX_RING_CAPACITY as u64),
         ("MAX_PAYLOAD", MAX_PAYLOAD),
-        ("MAX_PAYLOAD_REGION", MAX_PAYLOAD_REGION),
-        ("MAX_PAYLOAD_OF_ALL", MAX_PAYLOAD_OF_ALL),
         ("MAX_PEERS", MAX_PEERS as u64),
         ("MAX_HANDSHAKES", MAX_HANDSHAKES as u64),
         ("MIN_FRAME", MIN_FRAME as u64),
