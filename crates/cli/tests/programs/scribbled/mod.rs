@@ -121,7 +121,7 @@ fn scribbled_programs_end_by_no_signal(how: &str, server: &str, seeds: std::ops:
         let words = ["python3", &serve, server, &port];
         let first = Heard::start(&place, "server", "server", &words);
         eventually("a listener", || {
-            listens(&nodes.json("sockets server --json"), place.port)
+            listens(&nodes.list("sockets server --json"), place.port)
         });
         let talk = ["python3", "-c", CLIENT, place.address(), &port, "3", "talks"];
         let mut neighbour = Heard::start(&place, "server", "neighbour", &talk);
