@@ -148,7 +148,7 @@ pub(crate) fn obstacle(program: &OsStr) -> Option<Reason> {
 }
 
 /// What this process calls itself.
-fn own_name() -> String {
+pub(crate) fn own_name() -> String {
     let name = std::fs::read_to_string("/proc/self/comm").unwrap_or_default();
     name.trim_end().to_owned()
 }

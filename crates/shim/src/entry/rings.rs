@@ -10,10 +10,11 @@ use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use libc::size_t;
 use toehold_node::run::{ALLOW, IO_URING};
+use toehold_node::why::Reason;
 
-use crate::inside::is_inside;
+use crate::inside::{Inside, is_inside};
 use crate::usage::{Counter, count};
-use crate::{next, start};
+use crate::{next, node, relay, start};
 
 static ALLOWED: AtomicBool = AtomicBool::new(false);
 
@@ -23,11 +24,18 @@ pub(crate) fn hear() {
     ALLOWED.store(said.is_some_and(|said| said == ALLOW), Relaxed);
 }
 
-/// Whether the program gets none. That is counted.
+/// Whether the program gets none. That is counted; of a program that gets one, the engine is told once.
 pub(super) fn is_refused() -> bool {
-    let refused = !ALLOWED.load(Relaxed) && start::is_wanted() && !is_inside();
+    static TOLD: AtomicBool = AtomicBool::new(false);
+    if !start::is_wanted() || is_inside() {
+        return false;
+    }
+    let refused = !ALLOWED.load(Relaxed);
     if refused {
         count(Counter::IoUring, 1);
+    } else if !TOLD.swap(true, Relaxed) {
+        let _inside = Inside::enter();
+        node::tell(&relay::own_name(), Reason::IoUring);
     }
     refused
 }
