@@ -51,10 +51,6 @@ struct Borrower {
     pending: u64,
 }
 
-impl Borrower {
-    const NONE: Cell<Option<Borrower>> = Cell::new(None);
-}
-
 /// What a thread has lent.
 struct Loans {
     depth: Cell<usize>,
@@ -64,7 +60,7 @@ struct Loans {
 thread_local! {
     // Nothing is left to be dropped when a thread ends: all that was lent has come back by then.
     static LOANS: ManuallyDrop<Loans> = const {
-        ManuallyDrop::new(Loans { depth: Cell::new(0), borrowers: [Borrower::NONE; DEPTH] })
+        ManuallyDrop::new(Loans { depth: Cell::new(0), borrowers: [const { Cell::new(None) }; DEPTH] })
     };
 }
 

@@ -182,10 +182,9 @@ pub(crate) unsafe fn receive_message(number: c_int, message: *mut msghdr, flags:
         let Some(message) = (unsafe { message.as_mut() }) else {
             return 0;
         };
-        let parts = match is_readable(message.msg_iov, message.msg_iovlen as usize) && message.msg_iovlen > 0
-        {
+        let parts = match is_readable(message.msg_iov, message.msg_iovlen) && message.msg_iovlen > 0 {
             // SAFETY: so many parts are there.
-            true => unsafe { core::slice::from_raw_parts(message.msg_iov, message.msg_iovlen as usize) },
+            true => unsafe { core::slice::from_raw_parts(message.msg_iov, message.msg_iovlen) },
             false => &[],
         };
         // SAFETY: they are the program's.

@@ -154,11 +154,9 @@ mod tests {
         // SAFETY: it has just been made.
         let head = unsafe { &*list };
         assert!(is_own(head));
-        // SAFETY: the name is a C string of the library's.
-        assert_eq!(
-            unsafe { CStr::from_ptr(head.ifa_name) }.to_str(),
-            Ok(DEFAULT_DEVICE)
-        );
+        // SAFETY: the name is a C string of the list's, which lives until it is freed below.
+        let name = unsafe { CStr::from_ptr(head.ifa_name) };
+        assert_eq!(name.to_str(), Ok(DEFAULT_DEVICE));
         // SAFETY: an address of IPv4 is there.
         let at = unsafe { head.ifa_addr.cast::<libc::sockaddr_in>().read() };
         assert_eq!(u32::from_be(at.sin_addr.s_addr), u32::from(ip));

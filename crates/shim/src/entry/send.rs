@@ -208,7 +208,7 @@ pub(crate) unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags
                         msg_iovlen,
                         ..
                     } = *message;
-                    diagnosis::sent(fd, msg_name.cast(), msg_namelen, (msg_iov, msg_iovlen as usize));
+                    diagnosis::sent(fd, msg_name.cast(), msg_namelen, (msg_iov, msg_iovlen));
                 }
             }
             sent

@@ -65,7 +65,11 @@ pub(crate) unsafe extern "C" fn bind(fd: c_int, to: *const sockaddr, len: sockle
     if let Kind::Fresh(fresh) = &file.kind {
         // SAFETY: the program passes an address of that length.
         let at = unsafe { let_bind(fd, to, len) };
-        if at.is_some_and(|at| fresh.is_port_taken(fd, at)) {
+        // The kernel says first what else is wrong: another family, or that the socket is bound.
+        // SAFETY: what has an address in it has a family.
+        let suits =
+            at.filter(|_| !fresh.is_bound() && c_int::from(unsafe { (*to).sa_family }) == fresh.domain);
+        if suits.is_some_and(|at| fresh.is_port_taken(fd, at)) {
             return answer(Err(Errno::ADDRINUSE));
         }
         // SAFETY: as the program passed it.

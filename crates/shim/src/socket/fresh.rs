@@ -142,7 +142,7 @@ impl Fresh {
         self.kernels.store(true, Relaxed);
     }
 
-    pub(super) fn is_bound(&self) -> bool {
+    pub(crate) fn is_bound(&self) -> bool {
         self.bound.load(Relaxed)
     }
 
