@@ -3,7 +3,7 @@
 //! The reasons are one list ([`Reason`]), whose words are the same in the library, in `toehold run`, `ps` and
 //! `stat`, and in the documentation. What is known of a program comes from its file
 //! ([`crate::run::obstacle`]), from the library, which [reports](Report) what it sees or could not do, and
-//! from `/proc` ([`inspect`]).
+//! from `/proc` (`inspect`).
 
 mod inspect;
 mod reason;

@@ -151,7 +151,7 @@ impl Stack {
         self.tcp.shard_of(&self.ip, ends[0], ends[1])
     }
 
-    /// Queues bytes for sending and returns how many found room. A record of [`MOST_WHOLE`] bytes or fewer is
+    /// Queues bytes for sending and returns how many found room. A record of [`MOST_WHOLE`](crate::MOST_WHOLE) bytes or fewer is
     /// queued as a whole or not at all, so that those of several writers do not mix.
     ///
     /// # Errors

@@ -187,7 +187,7 @@ socket_errors! {
     NotSupported = 23 => "operation not supported",
 }
 
-/// Bits of [`Settings::bits`].
+/// Bits of [`CommonSettings::bits`].
 pub(crate) mod setting {
     pub(crate) const NO_DELAY: u32 = 1 << 0;
     pub(crate) const CORK: u32 = 1 << 1;
