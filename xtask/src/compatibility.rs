@@ -17,7 +17,19 @@ const BEGIN: &str = "<!-- `cargo xtask compatibility` writes this from the tests
 const END: &str = "<!-- end of what it writes -->\n";
 
 /// What tests need that is no program which runs on a node.
-const NO_PROGRAMS: [&str; 8] = ["root", "namespaces", "tun", "ip", "strace", "cc", "c++", ""];
+const NO_PROGRAMS: [&str; 11] = [
+    "root",
+    "namespaces",
+    "tun",
+    "ip",
+    "strace",
+    "cc",
+    "c++",
+    "nm",
+    "setpriv",
+    "unshare",
+    "",
+];
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {

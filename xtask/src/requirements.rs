@@ -184,6 +184,46 @@ pub(crate) const FOR_TESTS: &[Program] = &[
         purpose: "tells where words lie on printed pages",
     },
     Program {
+        name: "go",
+        package: "golang-go",
+        purpose: "builds programs that make their system calls themselves",
+    },
+    Program {
+        name: "lsof",
+        package: "lsof",
+        purpose: "lists connections, on a node",
+    },
+    Program {
+        name: "ss",
+        package: "iproute2",
+        purpose: "lists connections, on a node",
+    },
+    Program {
+        name: "named",
+        package: "bind9",
+        purpose: "answers at the address of each interface, on a node",
+    },
+    Program {
+        name: "dig",
+        package: "bind9-dnsutils",
+        purpose: "asks it",
+    },
+    Program {
+        name: "nm",
+        package: "binutils",
+        purpose: "lists what the library exports",
+    },
+    Program {
+        name: "setpriv",
+        package: "util-linux",
+        purpose: "gives up a user, on a node",
+    },
+    Program {
+        name: "unshare",
+        package: "util-linux",
+        purpose: "gives a program namespaces of its own",
+    },
+    Program {
         name: "librte_hash.so.23",
         package: "librte-hash23",
         purpose: "is DPDK's hash table, to compare with",

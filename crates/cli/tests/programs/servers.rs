@@ -187,7 +187,7 @@ fn git_clones_from_its_server() {
 
 /// It listens at the address of each interface, not at all addresses.
 #[test]
-#[ignore = "needs bind9, bind9-dnsutils"]
+#[ignore = "needs named, dig"]
 fn bind9_answers_over_tcp_at_the_address_of_its_interface() {
     const ZONE: &str = "$TTL 60
 @ IN SOA ns hostmaster 1 60 60 60 60

@@ -64,7 +64,7 @@ fn a_machine_with_the_same_build_is_met() {
     );
     let asked = fs::read_to_string(pretends.place.path().join("asked")).unwrap();
     assert!(asked.starts_with("-p 22 -T -o BatchMode=yes"), "{asked}");
-    let line = " -- there toehold version --json && toehold lab-far --about\n";
+    let line = " -- there 'toehold' version --json && 'toehold' lab-far --about\n";
     assert!(asked.ends_with(line), "{asked}");
 }
 

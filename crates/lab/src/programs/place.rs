@@ -270,7 +270,7 @@ impl<'a> Places<'a> {
                 let Ok(said) = said else { return false };
                 let sockets: serde_json::Value = serde_json::from_slice(&said.stdout).unwrap_or_default();
                 let at = format!(":{}", self.port.get());
-                sockets.as_array().into_iter().flatten().any(|socket| {
+                sockets["sockets"].as_array().into_iter().flatten().any(|socket| {
                     let local = socket["local"].as_str().unwrap_or_default();
                     socket["state"] == "LISTEN" && local.ends_with(&at)
                 })
@@ -284,7 +284,7 @@ impl<'a> Places<'a> {
         let said = said.map(|said| said.stdout).unwrap_or_default();
         let lines: serde_json::Value = serde_json::from_slice(&said).unwrap_or_default();
         let of = |name: &&str| {
-            let line = lines
+            let line = lines["nodes"]
                 .as_array()?
                 .iter()
                 .find(|line| line["node"]["name"] == *name)?;

@@ -171,6 +171,8 @@ fn allowed(config: &Config, info: &Info, step: Duration) -> Duration {
         let variation = Duration::from_nanos(info.rtt_variation_ns * 4);
         Duration::from_nanos(info.rtt_ns) + variation.max(tcp.rto_min)
     };
+    // A timeout stays backed off until a round trip has been measured (RFC 6298 §5).
+    let kept = Duration::from_nanos(info.rto_ns);
     // The timer may have run out beside a try of another kind, and count double.
-    (2 * timeout.max(step)).min(tcp.rto_max)
+    (2 * timeout.max(step)).max(kept).min(tcp.rto_max)
 }

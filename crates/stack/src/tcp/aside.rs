@@ -88,7 +88,7 @@ impl Tally {
         let syns = u32::from(pcb.syn_count);
         let (segments_in, segments_out) = match pcb.has(flag::PASSIVE) {
             true => (2, syns),
-            false => (1, syns + 1),
+            false => (1, syns.wrapping_add(1)),
         };
         Self {
             segments_in,
@@ -102,9 +102,9 @@ impl Tally {
         let running = |since: Instant, is_running: bool| if is_running { now.nanos_since(since) } else { 0 };
         let limited = |limit: Limit| running(self.limited_since, self.limit == limit as u32);
         [
-            self.busy_ns + running(self.busy_since, is_flying),
-            self.window_limited_ns + limited(Limit::Window),
-            self.buffer_limited_ns + limited(Limit::Buffer),
+            self.busy_ns.wrapping_add(running(self.busy_since, is_flying)),
+            self.window_limited_ns.wrapping_add(limited(Limit::Window)),
+            self.buffer_limited_ns.wrapping_add(limited(Limit::Buffer)),
         ]
     }
 }
@@ -245,7 +245,7 @@ impl Tcp {
         }
         (tally.rate_since, tally.rate_from) = (now, acked);
         if is_over {
-            tally.busy_ns += now.nanos_since(tally.busy_since);
+            tally.busy_ns = tally.busy_ns.wrapping_add(now.nanos_since(tally.busy_since));
         }
     }
 
@@ -263,9 +263,9 @@ impl Tcp {
         }
         let elapsed_ns = now.nanos_since(tally.limited_since);
         if tally.limit == Limit::Window as u32 {
-            tally.window_limited_ns += elapsed_ns;
+            tally.window_limited_ns = tally.window_limited_ns.wrapping_add(elapsed_ns);
         } else if tally.limit == Limit::Buffer as u32 {
-            tally.buffer_limited_ns += elapsed_ns;
+            tally.buffer_limited_ns = tally.buffer_limited_ns.wrapping_add(elapsed_ns);
         }
         (tally.limit, tally.limited_since) = (limit, now);
     }
@@ -286,7 +286,9 @@ impl Tcp {
         }
         let tally = self.tally(index);
         tally.timeout_recoveries = tally.timeout_recoveries.wrapping_add(1);
-        tally.timeout_ns += now.nanos_since(tally.timeout_since);
+        tally.timeout_ns = tally
+            .timeout_ns
+            .wrapping_add(now.nanos_since(tally.timeout_since));
     }
 
     /// Until when a paced connection sends no data; `None`: it may now.

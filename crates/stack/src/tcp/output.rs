@@ -268,7 +268,7 @@ impl Tcp {
         let now_ts = self.pcbs[index].timestamp(cx.now);
         let (pcb, flight) = self.flying(index);
         if was_lost {
-            pcb.lost -= len;
+            pcb.lost = pcb.lost.saturating_sub(len);
         }
         if pcb.repair() != Repair::Open {
             flight.prr.sent(len);

@@ -82,7 +82,7 @@ impl Tcp {
         let len = record.len();
         let (pcb, flight) = self.flying(index);
         if record.is_lost() {
-            pcb.lost -= len;
+            pcb.lost = pcb.lost.saturating_sub(len);
         }
         //= RFC 8985 §6.2 (step 3: a segment delivered below the highest one tells of reordering)
         if !record.is_retransmitted()

@@ -123,7 +123,7 @@ fn a_bounded_rate_is_not_exceeded() {
 }
 
 #[test]
-#[ignore = "needs python3 and root"]
+#[ignore = "needs root, python3"]
 fn forced_buffers_hold_what_was_asked_for() {
     has_its_effect("forced");
 }
@@ -228,7 +228,7 @@ fn every_call_says_on_a_connection_what_the_kernels_says() {
 
 /// A function that is stood in for, and that is in no row, is not said to be.
 #[test]
-#[ignore = "needs binutils"]
+#[ignore = "needs nm"]
 fn every_function_of_the_library_is_in_the_document() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/socket-calls.md");
     let document = fs::read_to_string(path).unwrap();
