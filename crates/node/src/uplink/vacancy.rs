@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use toehold_link::mq::{Gateway, Mesh};
+use toehold_link::mq::{Bound, Gateway, Mesh, MeshSettings};
 use toehold_link::{Link, NeighborChange};
 
 use super::config::mesh;
@@ -40,7 +40,12 @@ pub(crate) fn ask_beyond(place: &Place, settings: &NodeSettings) -> Result<(), A
         return Ok(());
     }
     // What keeps it away from the fabric is told by whoever joins it next.
-    let Ok(mut asking) = Mesh::join(&mesh(place, settings, Gateway::None)) else {
+    // The addresses are not the member's yet: an answer that claims one has to be heard.
+    let unbound = MeshSettings {
+        bound: Bound::default(),
+        ..mesh(place, settings, Gateway::None)
+    };
+    let Ok(mut asking) = Mesh::join(&unbound) else {
         return Ok(());
     };
     asking.settle(SETTLE);
