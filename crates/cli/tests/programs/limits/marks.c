@@ -57,8 +57,9 @@ static void later(void)
         int before[2];
         pair(listens, ends);
         before[0] = option(ends[0], SOL_SOCKET, names[name]);
-        set(ends[0], SOL_SOCKET, names[name], 1);
-        set(ends[1], SOL_SOCKET, names[name], 1);
+        int value = names[name] == SO_TIMESTAMPING || names[name] == 65 ? 8 /* of what is received */ : 1;
+        set(ends[0], SOL_SOCKET, names[name], value);
+        set(ends[1], SOL_SOCKET, names[name], value);
         printf("%d is %d, and then %d and %d\n", names[name], before[0], option(ends[0], SOL_SOCKET, names[name]),
                option(ends[1], SOL_SOCKET, names[name]));
         both_ended(ends);

@@ -44,7 +44,7 @@ fn programs_with_the_rights_of_their_file_stay_with_the_kernel() {
         let nobody = Some(65534);
         chown(&program, nobody, nobody).unwrap();
         fs::set_permissions(&program, fs::Permissions::from_mode(0o4755)).unwrap();
-        runs_with_a_word(place, &program, "runs with the rights of its file")
+        runs_with_a_word(place, &program, "(set-id)")
     });
 }
 
