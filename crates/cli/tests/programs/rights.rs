@@ -228,6 +228,7 @@ fn program_that_has_changed_its_user_or_its_root_is_on_the_node() {
 #[test]
 #[ignore = "needs python3"]
 fn process_that_cannot_attach_says_so_once() {
+    let _record = crate::record::Record;
     let fabrics = Fabrics::new();
     let twice = "import socket
 for _ in range(2):
