@@ -128,7 +128,7 @@ fn text(sockets: &[SocketStatus], columns: Option<usize>) -> String {
     text
 }
 
-/// The lines of `ss -tanope`. `users`: what that says of who has a socket.
+/// Formats the lines of `ss -tanope`. `users` returns the processes that have a socket, in the form of `ss`.
 fn as_ss(sockets: &[SocketStatus], users: impl Fn(&SocketStatus) -> Option<String>) -> String {
     const HEAD: [&str; 6] = [
         "State",

@@ -6,8 +6,8 @@ use toehold_node::why::{self, Unaccelerated};
 /// Programs that are listed; the others are counted.
 const MAX_LISTED: usize = 16;
 
-/// The status, with the programs that have the node and not the library, of which nobody has told the node: a
-/// program without the library began them.
+/// Adds the programs that have the node and not the library, and that no library reported: a program
+/// without the library began them.
 pub(super) fn with_those_seen(mut status: NodeStatus) -> NodeStatus {
     for report in why::inspect(&status.keepers) {
         let is_known = |known: &Unaccelerated| known.pid == report.pid || known.command == report.command;

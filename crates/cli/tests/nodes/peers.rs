@@ -19,7 +19,7 @@ fn connection(fabrics: &Fabrics) -> (Fabric, Node, TcpStream, TcpStream) {
     (fabric, db, client, server)
 }
 
-/// An established connection is reset, a new one is told that nobody is there, and both end by
+/// An established connection is reset, a new one fails with EHOSTUNREACH, and both end by
 /// themselves: no timer of TCP or of ARP has to run out.
 #[test]
 fn node_whose_engine_died_is_unreachable_until_it_is_back() {

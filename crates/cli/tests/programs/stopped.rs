@@ -72,7 +72,7 @@ fn ask(place: &Place, times: u32) -> String {
 }
 
 /// The program stays stopped until its neighbour has answered, so that an answer in time says that
-/// nobody has waited for it.
+/// the neighbour did not wait for it.
 fn stopped_program_keeps_no_neighbour_waiting(signal: Signal) {
     let (place, _echo, busy) = busy_beside_server();
     for round in 0..12 {

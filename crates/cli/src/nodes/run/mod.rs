@@ -136,7 +136,9 @@ fn start(arguments: &Arguments, program: PathBuf) -> Result<ExitCode> {
         && let Some(user) = stay.other_user()
     {
         let (node, user) = (stay.node(), name_of_user(user));
-        eprintln!("toehold: node {node} is user {user}'s, who can see and change what its programs say");
+        eprintln!(
+            "toehold: node {node} belongs to user {user}, and that user can see and change what its programs say"
+        );
     }
     if let Some((path, reason)) = obstacle {
         stay.tell(&Report::new(&path.to_string_lossy(), std::process::id(), reason));
