@@ -7,6 +7,8 @@ mod crowds;
 mod demux;
 mod ethernet;
 mod kernel;
+#[path = "../programs/library.rs"]
+mod library;
 mod output;
 mod peers;
 mod programs;
