@@ -479,8 +479,11 @@ fn readiness(tcp: &Tcp, index: u32, (queued, written): (usize, usize)) -> Readin
     let write_closed = closed || pcb.has(flag::FIN_QUEUED);
     let readable = queued - hidden(pcb, queued);
     // What is wanted never comes if the peer has no room for it.
-    let segment = u32::from(pcb.rcv_mss).min(tcp.receive_limit(pcb) / 4);
-    let is_enough = readable >= low_water || (readable > 0 && tcp.receive_room(pcb) < segment);
+    let is_full = || {
+        let segment = u32::from(pcb.rcv_mss).min(tcp.receive_limit(pcb) / 4);
+        tcp.receive_room(pcb) < segment
+    };
+    let is_enough = readable >= low_water || (readable > 0 && is_full());
     Readiness {
         readable: is_enough || read_closed || error,
         writable: !connecting

@@ -12,6 +12,7 @@
 use toehold_shm::{Channels, Direction, Lane, LaneState};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use super::memory::room_of;
 use super::{Pcb, State, Tcp, flag, urgent_state};
 use crate::config::Config;
 use crate::socket::{Change, Event, SocketError, setting};
@@ -398,7 +399,7 @@ impl Tcp {
     fn untold(&self, pcb: &Pcb) -> u32 {
         let buffer = self.receive_limit(pcb);
         let standing = pcb.rcv_adv.after(pcb.rcv_nxt);
-        let room = self.receive_room(pcb).min(pcb.largest_window());
+        let room = room_of(pcb, buffer).min(pcb.largest_window());
         let segments = 2 * u32::from(pcb.rcv_mss);
         let worth = if standing <= buffer / 8 {
             segments

@@ -3,6 +3,7 @@
 
 use toehold_wire::tcp::{Flags, Seq};
 
+use super::memory::room_of;
 use super::segment::{Data, Segment};
 use super::{Context, Pcb, State, Tcp, flag, urgent_state};
 use crate::socket::{Change, Placement, SocketError, setting};
@@ -236,9 +237,9 @@ impl Tcp {
             return;
         }
         let standing = pcb.rcv_adv.after(pcb.rcv_nxt);
-        let room = self.receive_room(pcb).min(pcb.largest_window());
-        let gain = room.saturating_sub(standing);
         let buffer = self.receive_limit(pcb);
+        let room = room_of(pcb, buffer).min(pcb.largest_window());
+        let gain = room.saturating_sub(standing);
         let worth = gain >= 2 * u32::from(pcb.rcv_mss) && (gain >= buffer / 4 || standing <= buffer / 8);
         if worth || 2 * gain >= buffer {
             self.pcbs[index].set(flag::ACK_NOW);

@@ -6,6 +6,7 @@ use toehold_wire::checksum;
 use toehold_wire::tcp::{Flags, Header, Options, SackBlocks, Seq, Timestamps};
 
 use super::looped::Queued;
+use super::memory::room_of;
 use super::{Context, Pcb, Tcp, flag};
 use crate::ip::{HOP_LIMIT, set_hops};
 use crate::socket::family;
@@ -257,11 +258,11 @@ impl Tcp {
     pub(super) fn window_to_advertise(&self, index: u32) -> u32 {
         let pcb = &self.pcbs[index];
         let standing = pcb.rcv_adv.after(pcb.rcv_nxt);
-        let room = self
-            .receive_room(pcb)
+        let limit = self.receive_limit(pcb);
+        let room = room_of(pcb, limit)
             .min(pcb.largest_window())
             .min(self.clamp(index));
-        let worth = (self.receive_limit(pcb) / 2).min(pcb.rcv_mss.max(1).into());
+        let worth = (limit / 2).min(pcb.rcv_mss.max(1).into());
         let below_granule = 1u32.wrapping_shl(pcb.rcv_wscale.into()) - 1;
         if room <= standing || room - standing < worth {
             let rounded = standing.wrapping_add(below_granule) & !below_granule;

@@ -18,7 +18,7 @@
 //! | an eighth of all memory below the reserve | its guarantee | its guarantee; what peers send beyond is dropped |
 //! | the last eighth | nothing | its guarantee |
 
-use toehold_shm::NONE;
+use toehold_shm::{NONE, Payload};
 
 use super::channel::takes_more;
 use super::{Pcb, Tcp, flag};
@@ -39,47 +39,71 @@ const LARGEST_FRAME: u32 = 1 << 16;
 /// is told in the next one, if there is still some left.
 const MOST_WAKES: u32 = 64;
 
-impl Tcp {
-    /// Blocks that programs may fill with what they send, guarantees included.
-    ///
+/// The thresholds above in blocks, as the size of payload memory alone gives them.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Thresholds {
+    /// All blocks.
+    capacity: u32,
+    /// A guarantee while those of all connections fit.
+    guarantee: u32,
+    /// Below so few free blocks, programs queue nothing.
+    kept: u32,
+    /// The least that the reserve is, and the most.
+    reserve: [u32; 2],
+    /// So far below the reserve, memory is scarce.
+    margin: u32,
+}
+
+impl Thresholds {
     /// The last eighth of payload memory is kept for what arrives: otherwise two
     /// stacks whose memory is full of what the other one has no room for would
     /// wait for each other for ever. Of little memory it is more: one frame of a stack to itself
     /// has to find room for as long as another one is not read.
-    #[inline]
-    fn queueable_blocks(&self) -> u32 {
-        let capacity = self.payload.capacity();
-        let frames = 2 * (LARGEST_FRAME / self.payload.block_len() as u32 + 1);
-        let kept = (capacity / 8).max(frames.min(capacity / 2));
-        self.payload.free_blocks().saturating_sub(kept)
-    }
-
-    /// Blocks that are kept free for the guarantees of all connections.
     ///
     /// A sixteenth of the memory is for everybody, even when guarantees would take all of it:
     /// many connections that are idle do not make one slow that is not.
+    pub(super) fn new(payload: &Payload) -> Self {
+        let capacity = payload.capacity();
+        let block_len = payload.block_len() as u32;
+        let frames = 2 * (LARGEST_FRAME / block_len + 1);
+        Self {
+            capacity,
+            guarantee: (GUARANTEED / block_len).max(1),
+            kept: (capacity / 8).max(frames.min(capacity / 2)),
+            reserve: [capacity / 2, capacity - capacity / 16],
+            margin: capacity / 8,
+        }
+    }
+}
+
+impl Tcp {
+    /// Blocks that programs may fill with what they send, guarantees included.
     #[inline]
-    fn reserve(&self) -> u32 {
-        let capacity = self.payload.capacity();
-        let guarantees = self.pcbs.len().saturating_mul(2 * self.guarantee_blocks());
-        guarantees.max(capacity / 2).min(capacity - capacity / 16)
+    fn queueable_blocks(&self) -> u32 {
+        self.payload.free_blocks().saturating_sub(self.thresholds.kept)
     }
 
-    /// Blocks of a guarantee while all of them fit.
+    /// Blocks that are kept free for the guarantees of all connections.
     #[inline]
-    fn guarantee_blocks(&self) -> u32 {
-        (GUARANTEED / self.payload.block_len() as u32).max(1)
+    fn reserve(&self) -> u32 {
+        let Thresholds {
+            guarantee, reserve, ..
+        } = self.thresholds;
+        let guarantees = self.pcbs.len().saturating_mul(2 * guarantee);
+        guarantees.max(reserve[0]).min(reserve[1])
     }
 
     /// Bytes that a queue may hold whatever others do: at least a block.
-    #[inline]
     fn guarantee(&self) -> u32 {
-        let capacity = self.payload.capacity();
+        let Thresholds {
+            capacity, guarantee, ..
+        } = self.thresholds;
         let queues = self.pcbs.len().saturating_mul(2);
-        let mut blocks = self.guarantee_blocks();
-        if queues.saturating_mul(blocks) > capacity {
-            blocks = (capacity / queues.max(1)).clamp(1, blocks);
-        }
+        let fits = queues.saturating_mul(guarantee) <= capacity;
+        let blocks = match fits {
+            true => guarantee,
+            false => (capacity / queues.max(1)).clamp(1, guarantee),
+        };
         blocks * self.payload.block_len() as u32
     }
 
@@ -93,8 +117,7 @@ impl Tcp {
     /// Whether so little is left that what goes beyond guarantees is not even kept.
     #[inline]
     pub(super) fn is_scarce(&self) -> bool {
-        let margin = self.payload.capacity() / 8;
-        self.payload.free_blocks() <= self.reserve().saturating_sub(margin)
+        self.payload.free_blocks() <= self.reserve().saturating_sub(self.thresholds.margin)
     }
 
     /// How many more bytes a connection's program may queue for sending.
@@ -129,8 +152,7 @@ impl Tcp {
     /// Bytes that a connection's receive queue still has room for.
     #[inline]
     pub(crate) fn receive_room(&self, pcb: &Pcb) -> u32 {
-        self.receive_limit(pcb)
-            .saturating_sub(pcb.receive_queue.len() as u32)
+        room_of(pcb, self.receive_limit(pcb))
     }
 
     /// Whether what has come for a connection may be kept. Peers were told of more room, all
@@ -146,7 +168,7 @@ impl Tcp {
     #[cold]
     pub(super) fn drop_what_is_ahead(&mut self) {
         if self.ranges.len() > self.shard[0].ranges_left {
-            let most = self.guarantee_blocks();
+            let most = self.thresholds.guarantee;
             let greedy = self.pcbs.iter_live().filter(|(_, pcb)| pcb.ranges != NONE);
             let greedy: Vec<u32> = greedy
                 .filter(|(_, pcb)| pcb.receive_queue.blocks() > most)
@@ -257,4 +279,10 @@ impl Tcp {
             self.free_if_done(index);
         }
     }
+}
+
+/// Bytes that a receive queue of at most `limit` still has room for.
+#[inline]
+pub(super) fn room_of(pcb: &Pcb, limit: u32) -> u32 {
+    limit.saturating_sub(pcb.receive_queue.len() as u32)
 }

@@ -67,6 +67,7 @@ use self::cold::Cold;
 use self::late::Late;
 use self::limbo::Limbo;
 use self::listener::Listener;
+use self::memory::Thresholds;
 use self::ranges::Range;
 use self::records::RecordEnd;
 use self::reply::Reply;
@@ -153,6 +154,7 @@ pub(crate) struct Tcp {
     cold: Table<Cold>,
     record_ends: Slab<RecordEnd>,
     pub(crate) payload: Payload,
+    thresholds: Thresholds,
     pub(crate) channels: Channels,
     /// What the holder of the lease knows of each channel that is in use.
     open_channels: Slab<Channel>,
@@ -226,6 +228,7 @@ impl Tcp {
             super_frames: config.link.super_frame > config.link.mtu.into(),
             channels: carver.channels(channel::capacity(config), &payload)?,
             open_channels: carver.slab(channel::capacity(config))?,
+            thresholds: Thresholds::new(&payload),
             payload,
             pcbs: carver.slab(config.connections)?,
             asides: carver.table(config.connections as usize)?,
