@@ -43,6 +43,7 @@ mod channel;
 #[cfg(not(loom))]
 mod clock;
 mod copy;
+pub mod direct;
 mod doorbell;
 mod equal;
 mod futex;

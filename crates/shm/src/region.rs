@@ -136,18 +136,11 @@ impl Region {
     /// Maps memory that another process made, if it has at most `most` bytes, rounded up to
     /// whole pages. Longer memory is refused before it takes any of the address space.
     pub fn open_within(fd: OwnedFd, access: Access, most: u64) -> Result<Self, RegionError> {
-        let seals = fs::fcntl_get_seals(&fd).map_err(|_| RegionError::NotMemory)?;
-        if fs::fstatfs(&fd).map(|found| found.f_type as u64) != Ok(TMPFS) {
-            return Err(RegionError::NotMemory);
-        }
-        if !seals.contains(SealFlags::SHRINK) {
-            return Err(RegionError::NotSealed);
-        }
-        let stat = fs::fstat(&fd).map_err(|_| RegionError::NotMemory)?;
-        let len = usize::try_from(stat.st_size)
+        let size = sealed_len(&fd)?;
+        let len = usize::try_from(size)
             .ok()
             .filter(|&len| (1..=isize::MAX as usize).contains(&len));
-        let len = len.ok_or(RegionError::Length(stat.st_size as u64))?;
+        let len = len.ok_or(RegionError::Length(size))?;
         let page = rustix::param::page_size() as u64;
         let most = most.checked_next_multiple_of(page).unwrap_or(most);
         if len as u64 > most {
@@ -184,24 +177,16 @@ impl Region {
 
     fn create_memfd(name: &str, len: usize) -> Result<Self, RegionError> {
         let len = round_up_to_page(len)?;
-        let fd = memfd(name).map_err(RegionError::Create)?;
-        fs::ftruncate(&fd, len as u64).map_err(RegionError::Create)?;
-        // Whoever is not this user cannot reopen the memory with more rights
-        // than the descriptor it was given.
-        fs::fchmod(&fd, Mode::RUSR | Mode::WUSR).map_err(RegionError::Create)?;
+        let fd = sealed_memfd(name, len as u64)?;
         let base = map_shared(&fd, 0, len, Access::ReadWrite)?;
-        let mut region = Self {
+        Ok(Self {
             base,
             len,
-            fd: None,
+            fd: Some(fd),
             access: Access::ReadWrite,
             fresh: true,
             user: AtomicU32::new(0),
-        };
-        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
-        fs::fcntl_add_seals(&fd, seals).map_err(RegionError::Create)?;
-        region.fd = Some(fd);
-        Ok(region)
+        })
     }
 
     /// Bytes of the mapping.
@@ -344,6 +329,30 @@ impl fmt::Debug for Region {
             .field("access", &self.access)
             .finish_non_exhaustive()
     }
+}
+
+/// A memory file of `len` bytes, whose length nobody can change any more.
+pub(crate) fn sealed_memfd(name: &str, len: u64) -> Result<OwnedFd, RegionError> {
+    let fd = memfd(name).map_err(RegionError::Create)?;
+    fs::ftruncate(&fd, len).map_err(RegionError::Create)?;
+    // Another user cannot reopen the memory with more rights than the descriptor it was given.
+    fs::fchmod(&fd, Mode::RUSR | Mode::WUSR).map_err(RegionError::Create)?;
+    let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+    fs::fcntl_add_seals(&fd, seals).map_err(RegionError::Create)?;
+    Ok(fd)
+}
+
+/// Length of a memory file that another process made, if it can never shrink.
+pub(crate) fn sealed_len(fd: &OwnedFd) -> Result<u64, RegionError> {
+    let seals = fs::fcntl_get_seals(fd).map_err(|_| RegionError::NotMemory)?;
+    if fs::fstatfs(fd).map(|found| found.f_type as u64) != Ok(TMPFS) {
+        return Err(RegionError::NotMemory);
+    }
+    if !seals.contains(SealFlags::SHRINK) {
+        return Err(RegionError::NotSealed);
+    }
+    let stat = fs::fstat(fd).map_err(|_| RegionError::NotMemory)?;
+    Ok(stat.st_size as u64)
 }
 
 fn memfd(name: &str) -> Result<OwnedFd, Errno> {

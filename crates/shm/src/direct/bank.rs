@@ -1,0 +1,526 @@
+//! The layout of every memory of direct connections, version [`VERSION`].
+//!
+//! Processes of different builds agree on this file alone: every change of it changes
+//! [`VERSION`]. Words are indices, positions and generations, never addresses.
+//!
+//! Half, 32 GiB and 2 MiB of addresses, sparse:
+//!
+//! | offset | what |
+//! | --- | --- |
+//! | 0 | [`Header`] |
+//! | [`WRITE_LINES`] | a [`WriteLine`] for each connection |
+//! | [`READ_LINES`] | a [`ReadLine`] for each connection |
+//! | [`ARM_LINES`] | an [`ArmLine`] for each connection |
+//! | [`RECORD_LINES`] | a [`RecordLine`] for each connection |
+//! | [`BYTES`] | [`RING_BYTES`] for each connection: a ring of each [`Class`] |
+//!
+//! Signals to one side of a bank: [`Header`], then [`READY_LINES`], [`BELL_LINES`], [`QUEUE_LINES`]
+//! and [`QUEUE_SLOTS`]. Directory of a node: [`Header`], then [`ENTRY_LINES`], [`WATCH_LINES`],
+//! [`WAITER_LINES`] and [`AUDIENCE_LINES`]. Ends of one side of a bank: [`Header`],
+//! [`NUMBER_LINE`], then [`END_LINES`]. Journal of a node: [`Header`], then [`JOURNAL_LINES`],
+//! [`LOCAL_LINES`] and [`PORT_LINES`].
+
+use crate::futex::{AtomicU32, AtomicU64};
+
+/// Version of all layouts of this file. Two nodes must have the same.
+pub const VERSION: u32 = 1;
+
+/// "toehold+" in memory on a little-endian machine.
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"toehold+");
+
+/// Connections of a bank.
+pub const CONNECTIONS: usize = 4096;
+/// Waiters of a node: threads in a call, and epoll instances.
+pub const WAITERS: usize = 16384;
+/// Threads of a node that use direct connections at one time.
+pub const THREADS: usize = 16384;
+/// Listeners that a node can publish.
+pub const LISTENERS: usize = 1024;
+/// Processes of a node that have a batch of ports.
+pub const PROCESSES: usize = 4096;
+/// Entries of a directory: four for each listener, so that a probe ends soon.
+pub(crate) const ENTRIES: usize = 4096;
+/// Connections whose bytes are mapped together.
+pub(crate) const EXTENT: usize = 64;
+/// Extents of a half.
+pub(crate) const EXTENTS: usize = CONNECTIONS / EXTENT;
+/// Bitmaps of waiters that an audience of more than four needs.
+pub(crate) const AUDIENCES: usize = 1024;
+/// Words of a bitmap with a bit for each waiter.
+pub(crate) const WAITER_WORDS: usize = WAITERS / 64;
+/// Words of a bitmap with a bit for each connection of a bank.
+pub(crate) const READY_WORDS: usize = CONNECTIONS / 64;
+/// Slots of an accept queue.
+pub(crate) const QUEUE_LEN: usize = 4096;
+
+/// Bytes of addresses for the rings of one connection.
+pub const RING_BYTES: usize = 8 << 20;
+
+/// What a memory begins with; a page is left for it.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub(crate) struct Header {
+    /// [`MAGIC`].
+    pub(crate) magic: AtomicU64,
+    /// [`VERSION`].
+    pub(crate) version: AtomicU32,
+    /// [`Kind`] of the memory.
+    pub(crate) kind: AtomicU32,
+    /// A random number that tells this memory from any other.
+    pub(crate) incarnation: AtomicU64,
+    /// The greatest generation that was given out: of listeners in a directory.
+    pub(crate) generation: AtomicU64,
+}
+
+/// What a memory holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum Kind {
+    Half = 1,
+    Signals = 2,
+    Directory = 3,
+    Ends = 4,
+    Journal = 5,
+}
+
+/// Size of a byte ring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Class {
+    /// 4 KiB.
+    K4 = 0,
+    /// 16 KiB.
+    K16 = 1,
+    /// 64 KiB.
+    K64 = 2,
+    /// 256 KiB.
+    K256 = 3,
+    /// 1 MiB.
+    M1 = 4,
+    /// 4 MiB.
+    M4 = 5,
+}
+
+impl Class {
+    /// All classes, the smallest first.
+    pub const ALL: [Class; 6] = [
+        Class::K4,
+        Class::K16,
+        Class::K64,
+        Class::K256,
+        Class::M1,
+        Class::M4,
+    ];
+
+    /// The class of that number; `None` if there is none.
+    #[inline]
+    pub const fn from_number(number: u64) -> Option<Class> {
+        if number < Class::ALL.len() as u64 {
+            Some(Class::ALL[number as usize])
+        } else {
+            None
+        }
+    }
+
+    /// Bytes of the ring: a power of two.
+    #[inline]
+    pub const fn bytes(self) -> u64 {
+        4096 << (2 * self as u64)
+    }
+
+    /// Offset of the ring within the bytes of a connection. Each ring begins where a multiple
+    /// of its size does.
+    #[inline]
+    pub const fn offset(self) -> usize {
+        self.bytes() as usize
+    }
+
+    /// The next larger class.
+    #[inline]
+    pub const fn larger(self) -> Option<Class> {
+        Class::from_number(self as u64 + 1)
+    }
+}
+
+/// How far an end has written, and what it has said with that. The writer's node writes it, the
+/// peer reads it. A message changes [`w`](Self::w) alone.
+#[derive(Debug, Default)]
+#[repr(C, align(128))]
+pub(crate) struct WriteLine {
+    /// Bytes written since the connection began.
+    pub(crate) w: AtomicU64,
+    /// [`Class`] in the low 3 bits; above them the position from which on bytes lie in its ring.
+    pub(crate) layout: AtomicU64,
+    /// State of the stream in the low 2 bits, see `lines::State`; above them its last position.
+    pub(crate) state: AtomicU64,
+    /// Position after the last urgent byte; 0 if there was none.
+    pub(crate) urgent: AtomicU64,
+    /// Odd while a recorder wants every message.
+    pub(crate) capture: AtomicU64,
+}
+
+/// How far an end has read. The reader's node writes it, the peer reads it. A message changes
+/// [`r`](Self::r) alone.
+#[derive(Debug, Default)]
+#[repr(C, align(128))]
+pub(crate) struct ReadLine {
+    /// Bytes read since the connection began.
+    pub(crate) r: AtomicU64,
+    /// Bytes beyond `r` that the peer may write.
+    pub(crate) window: AtomicU64,
+    /// The largest [`Class`] that this end maps.
+    pub(crate) class_limit: AtomicU64,
+    /// 1 after the last holder of this end has closed it.
+    pub(crate) closed: AtomicU64,
+}
+
+/// What an end waits for. That end's node writes it, the peer reads it after each message.
+#[derive(Debug, Default)]
+#[repr(C, align(128))]
+pub(crate) struct ArmLine {
+    /// Changes with each wait for bytes; never restarts. Stored last.
+    pub(crate) read_generation: AtomicU64,
+    /// The peer's `w` from which on the wait for bytes is over.
+    pub(crate) read_mark: AtomicU64,
+    /// Changes with each wait for room; never restarts. Stored last.
+    pub(crate) room_generation: AtomicU64,
+    /// The peer's `r` from which on the wait for room is over.
+    pub(crate) room_mark: AtomicU64,
+    /// The waiters of this end, see `audience::Audience`.
+    pub(crate) audience: AtomicU64,
+}
+
+/// Whose connection a number is at present. An end's node writes it, the peer reads it.
+#[derive(Debug, Default)]
+#[repr(C, align(128))]
+pub(crate) struct RecordLine {
+    /// Generation of the number; 0 while the record is written. Stored last.
+    pub(crate) generation: AtomicU64,
+    /// Address of this end: IPv6, or IPv4 in the low bits of the first word.
+    pub(crate) local: [AtomicU64; 2],
+    /// Address of the other end.
+    pub(crate) remote: [AtomicU64; 2],
+    /// Ports of this end (16 bits) and the other end (16 bits), then 4 or 6.
+    pub(crate) ports: AtomicU64,
+    /// Number of the listener; all ones at the accepting end.
+    pub(crate) listener: AtomicU64,
+    /// Generation of the listener.
+    pub(crate) listener_generation: AtomicU64,
+    /// Options of the end, as the sockets above define them.
+    pub(crate) options: AtomicU64,
+    /// Initial sequence number, for recordings.
+    pub(crate) iss: AtomicU64,
+    /// When the connection was opened, on the monotonic clock.
+    pub(crate) opened_ns: AtomicU64,
+}
+
+/// A waiter's ready bits in one bank, set by the peer.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(crate) struct ReadyLine {
+    /// A bit for each word of `words` that may have bits.
+    pub(crate) summary: AtomicU64,
+    /// A bit for each listener with a new connection: its number modulo 64.
+    pub(crate) listeners: AtomicU64,
+    pub(crate) reserved: [AtomicU64; 6],
+    /// A bit for each connection.
+    pub(crate) words: [AtomicU64; READY_WORDS],
+}
+
+/// What a waiter of one side sleeps on, and for which sleep it was rung.
+#[derive(Debug, Default)]
+#[repr(C, align(64))]
+pub(crate) struct BellLine {
+    /// The futex word; a ring adds one.
+    pub(crate) bell: AtomicU32,
+    pub(crate) reserved: AtomicU32,
+    /// Sleep generation that was rung for last.
+    pub(crate) told: AtomicU64,
+}
+
+/// Ends of an accept queue.
+#[derive(Debug, Default)]
+#[repr(C, align(128))]
+pub(crate) struct QueueLine {
+    /// Connections offered. The offering side moves it.
+    pub(crate) tail: AtomicU64,
+    pub(crate) reserved: [AtomicU64; 15],
+    /// Connections taken. The accepting side moves it.
+    pub(crate) head: AtomicU64,
+}
+
+/// An entry of the directory. It is read between two loads of `sequence`.
+#[derive(Debug, Default)]
+#[repr(C, align(64))]
+pub(crate) struct EntryLine {
+    /// Odd while the entry is written; 0 if it never was.
+    pub(crate) sequence: AtomicU64,
+    /// Address: IPv6, or IPv4 in the low bits of the first word.
+    pub(crate) address: [AtomicU64; 2],
+    /// Port (16 bits), 4 or 6, or 0 if the entry is empty (8 bits), flags (8 bits), backlog (32).
+    pub(crate) port: AtomicU64,
+    /// Generation of the listener: it changes when its last holder closes it.
+    pub(crate) generation: AtomicU64,
+    /// Number of the listener, which is that of its queue (16 bits); group (32 bits).
+    pub(crate) listener: AtomicU64,
+    /// Options that accepted ends have, as the sockets above define them.
+    pub(crate) options: AtomicU64,
+    /// Window of accepted ends.
+    pub(crate) window: AtomicU64,
+}
+
+/// Waiters that sleep until a listener has a connection.
+#[derive(Debug)]
+#[repr(C, align(4096))]
+pub(crate) struct WatchLine {
+    /// Every waiter here is told of every connection.
+    pub(crate) all: [AtomicU64; WAITER_WORDS],
+    /// One waiter here is told of a connection.
+    pub(crate) exclusive: [AtomicU64; WAITER_WORDS],
+}
+
+/// A thread in a call, or an epoll instance with any number of threads.
+#[derive(Debug, Default)]
+#[repr(C, align(128))]
+pub(crate) struct WaiterLine {
+    /// Threads asleep in the low 14 bits; above them a number that changes with each sleep.
+    pub(crate) sleep: AtomicU64,
+    /// How the waiter is rung, see `waiter::Bell`.
+    pub(crate) bell: AtomicU64,
+    /// Waiters that are told with this one, see `audience::Audience`.
+    pub(crate) outer: AtomicU64,
+}
+
+/// A bitmap for an audience of more than four waiters.
+#[derive(Debug)]
+#[repr(C, align(128))]
+pub(crate) struct AudienceLine {
+    /// A bit for each waiter.
+    pub(crate) words: [AtomicU64; WAITER_WORDS],
+}
+
+/// Numbers of a bank. Only the side that opens connections gives them out.
+#[derive(Debug)]
+#[repr(C, align(128))]
+pub(crate) struct NumberLine {
+    /// A bit for each number that is probably taken. `owner` of the end decides.
+    pub(crate) taken: [AtomicU64; READY_WORDS],
+    /// Bytes of rings that this side has in use.
+    pub(crate) charged: AtomicU64,
+    /// Numbers in use.
+    pub(crate) count: AtomicU64,
+}
+
+/// What the writers of one end know. A message stores nothing here but the lock.
+#[derive(Debug, Default)]
+#[repr(C, align(128))]
+pub(crate) struct WriterLine {
+    /// Number of the thread that writes, see `lock::Lock`.
+    pub(crate) lock: AtomicU32,
+    pub(crate) reserved: AtomicU32,
+    /// The peer's `read_generation` whose audience was told.
+    pub(crate) posted: AtomicU64,
+    /// The peer's `r`, as last loaded.
+    pub(crate) seen: AtomicU64,
+    /// The peer's window, as last loaded.
+    pub(crate) window: AtomicU64,
+    /// Generation of the connection whose peer has written its record.
+    pub(crate) live: AtomicU64,
+    /// Bits of the classes whose rings this end has in use.
+    pub(crate) charged: AtomicU64,
+    /// Since when a writer has found no room, in nanoseconds; 0 if it found some.
+    pub(crate) full_since: AtomicU64,
+}
+
+/// What the readers of one end know. A message stores `seen` here, and the lock.
+#[derive(Debug, Default)]
+#[repr(C, align(128))]
+pub(crate) struct ReaderLine {
+    /// Number of the thread that reads, see `lock::Lock`.
+    pub(crate) lock: AtomicU32,
+    pub(crate) reserved: AtomicU32,
+    /// The peer's `room_generation` whose audience was told.
+    pub(crate) posted: AtomicU64,
+    /// The peer's `w`, as last loaded and checked.
+    pub(crate) seen: AtomicU64,
+    /// The peer's layout word, as last checked.
+    pub(crate) layout: AtomicU64,
+    /// Class of the ring in which bytes below the layout's position lie.
+    pub(crate) former: AtomicU64,
+    /// Bits of what this end's program was told once: errors.
+    pub(crate) told: AtomicU64,
+}
+
+/// What changes seldom at one end.
+#[derive(Debug, Default)]
+#[repr(C, align(128))]
+pub(crate) struct StateLine {
+    /// Number of the thread that arms, see `lock::Lock`.
+    pub(crate) arm_lock: AtomicU32,
+    /// Process that has the number; 0 if it is free.
+    pub(crate) owner: AtomicU32,
+    /// Generation (low 32 bits) and process that took the connection from the queue.
+    pub(crate) taker: AtomicU64,
+    /// What the engine knows the descriptor's other end by; 0 if there is none.
+    pub(crate) holder: AtomicU64,
+    /// Bits of what was shut, see `lines`.
+    pub(crate) shut: AtomicU64,
+    /// Error that the next call returns, as errno; 0 if there is none.
+    pub(crate) error: AtomicU64,
+    /// Generation of the connection that this end is of.
+    pub(crate) generation: AtomicU64,
+    /// The greatest generation that this number ever had.
+    pub(crate) last: AtomicU64,
+    /// Waiters and their marks, see `lines`.
+    pub(crate) marks: AtomicU64,
+}
+
+/// One end, as its own node alone sees it.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub(crate) struct EndLines {
+    pub(crate) writer: WriterLine,
+    pub(crate) reader: ReaderLine,
+    pub(crate) state: StateLine,
+}
+
+/// What a thread is doing. Its process reads it never, the engine after a death.
+#[derive(Debug, Default)]
+#[repr(C, align(64))]
+pub(crate) struct JournalLine {
+    /// Process of the thread; 0 if the line is free.
+    pub(crate) owner: AtomicU64,
+    /// Bank (low 32 bits), connection number (next 12 bits), side (next bit).
+    pub(crate) place: AtomicU64,
+    /// What is done there, see `journal::Step`; 0 for nothing.
+    pub(crate) step: AtomicU64,
+    /// Waiter on which the thread sleeps, plus 1; 0 if it does not.
+    pub(crate) asleep: AtomicU64,
+    /// Waiter whose bits the thread has taken and not yet looked at, plus 1.
+    pub(crate) collecting: AtomicU64,
+}
+
+/// What a waiter's own node alone uses.
+#[derive(Debug, Default)]
+#[repr(C, align(64))]
+pub(crate) struct LocalLine {
+    /// Process that made the waiter; 0 if the number is free.
+    pub(crate) owner: AtomicU32,
+    /// A futex word that the node's own threads change.
+    pub(crate) bell: AtomicU32,
+    /// Lock of those that collect ready bits.
+    pub(crate) lock: AtomicU32,
+    pub(crate) reserved: AtomicU32,
+    /// Changes each time the number is given out.
+    pub(crate) generation: AtomicU64,
+    /// Sleep generation that the node's own threads rang for last.
+    pub(crate) told: AtomicU64,
+}
+
+/// Ports that a process may use without asking.
+#[derive(Debug, Default)]
+#[repr(C, align(64))]
+pub(crate) struct PortLine {
+    /// First port (16 bits), ports (8 bits); 0 if there is no batch.
+    pub(crate) range: AtomicU64,
+    /// A bit for each port that is free.
+    pub(crate) free: AtomicU64,
+    /// When a port was taken last.
+    pub(crate) used_ns: AtomicU64,
+}
+
+/// Bytes that lie before the first line of a memory.
+pub(crate) const HEADER_LEN: usize = 4096;
+
+const LINES: usize = CONNECTIONS * 128;
+pub(crate) const WRITE_LINES: usize = HEADER_LEN;
+pub(crate) const READ_LINES: usize = WRITE_LINES + LINES;
+pub(crate) const ARM_LINES: usize = READ_LINES + LINES;
+pub(crate) const RECORD_LINES: usize = ARM_LINES + LINES;
+/// Bytes of a half that are mapped when it is opened.
+pub(crate) const HALF_LINES_LEN: usize = RECORD_LINES + LINES;
+/// Bytes of connections begin at a multiple of [`RING_BYTES`].
+pub(crate) const BYTES: usize = RING_BYTES;
+pub(crate) const HALF_LEN: u64 = BYTES as u64 + (CONNECTIONS * RING_BYTES) as u64;
+
+const READY_LINE: usize = 64 * (1 + READY_WORDS / 8);
+const BELL_LINE: usize = 64;
+const QUEUE_LINE: usize = 256;
+pub(crate) const READY_LINES: usize = HEADER_LEN;
+pub(crate) const BELL_LINES: usize = READY_LINES + WAITERS * READY_LINE;
+pub(crate) const QUEUE_LINES: usize = BELL_LINES + WAITERS * BELL_LINE;
+pub(crate) const QUEUE_SLOTS: usize = QUEUE_LINES + LISTENERS * QUEUE_LINE;
+pub(crate) const SIGNALS_LEN: usize = QUEUE_SLOTS + LISTENERS * QUEUE_LEN * 8;
+
+pub(crate) const ENTRY_LINES: usize = HEADER_LEN;
+/// A bit for each number of a listener that is taken, in the page of the directory's header.
+pub(crate) const LISTENER_BITS: usize = 1024;
+pub(crate) const WATCH_LINES: usize = ENTRY_LINES + ENTRIES * 64;
+pub(crate) const WAITER_LINES: usize = WATCH_LINES + LISTENERS * 4096;
+pub(crate) const AUDIENCE_LINES: usize = WAITER_LINES + WAITERS * 128;
+pub(crate) const DIRECTORY_LEN: usize = AUDIENCE_LINES + AUDIENCES * WAITER_WORDS * 8;
+
+pub(crate) const NUMBER_LINE: usize = HEADER_LEN;
+pub(crate) const END_LINES: usize = NUMBER_LINE + 4096;
+pub(crate) const ENDS_LEN: usize = END_LINES + CONNECTIONS * 384;
+
+pub(crate) const JOURNAL_LINES: usize = HEADER_LEN;
+pub(crate) const LOCAL_LINES: usize = JOURNAL_LINES + THREADS * 64;
+pub(crate) const PORT_LINES: usize = LOCAL_LINES + WAITERS * 64;
+pub(crate) const AUDIENCE_BITS: usize = PORT_LINES + PROCESSES * 64;
+pub(crate) const JOURNAL_LEN: usize = AUDIENCE_BITS + 4096;
+
+#[cfg(not(loom))]
+const _: () = {
+    use core::mem::offset_of;
+    assert!(size_of::<Header>() == 32 && offset_of!(Header, incarnation) == 16);
+    assert!(offset_of!(Header, magic) == 0 && offset_of!(Header, version) == 8);
+    assert!(offset_of!(Header, kind) == 12 && offset_of!(Header, generation) == 24);
+    assert!(size_of::<WriteLine>() == 128 && size_of::<ReadLine>() == 128);
+    assert!(size_of::<ArmLine>() == 128 && size_of::<RecordLine>() == 128);
+    // What a message is told by lies in one cache line of 64 bytes.
+    assert!(offset_of!(WriteLine, w) == 0 && offset_of!(WriteLine, layout) == 8);
+    assert!(offset_of!(WriteLine, state) == 16 && offset_of!(WriteLine, urgent) == 24);
+    assert!(offset_of!(WriteLine, capture) == 32);
+    assert!(offset_of!(ReadLine, r) == 0 && offset_of!(ReadLine, window) == 8);
+    assert!(offset_of!(ReadLine, class_limit) == 16 && offset_of!(ReadLine, closed) == 24);
+    assert!(offset_of!(ArmLine, read_generation) == 0 && offset_of!(ArmLine, read_mark) == 8);
+    assert!(offset_of!(ArmLine, room_generation) == 16 && offset_of!(ArmLine, room_mark) == 24);
+    assert!(offset_of!(ArmLine, audience) == 32);
+    assert!(offset_of!(RecordLine, generation) == 0 && offset_of!(RecordLine, local) == 8);
+    assert!(offset_of!(RecordLine, remote) == 24 && offset_of!(RecordLine, ports) == 40);
+    assert!(offset_of!(RecordLine, listener) == 48);
+    assert!(offset_of!(RecordLine, listener_generation) == 56);
+    assert!(offset_of!(RecordLine, options) == 64 && offset_of!(RecordLine, iss) == 72);
+    assert!(offset_of!(RecordLine, opened_ns) == 80);
+    assert!(size_of::<ReadyLine>() == READY_LINE && offset_of!(ReadyLine, words) == 64);
+    assert!(offset_of!(ReadyLine, summary) == 0 && offset_of!(ReadyLine, listeners) == 8);
+    assert!(offset_of!(ReadyLine, reserved) == 16);
+    assert!(size_of::<BellLine>() == BELL_LINE && offset_of!(BellLine, told) == 8);
+    assert!(offset_of!(BellLine, bell) == 0 && offset_of!(BellLine, reserved) == 4);
+    assert!(size_of::<QueueLine>() == QUEUE_LINE && offset_of!(QueueLine, head) == 128);
+    assert!(offset_of!(QueueLine, tail) == 0 && offset_of!(QueueLine, reserved) == 8);
+    assert!(size_of::<EntryLine>() == 64 && offset_of!(EntryLine, sequence) == 0);
+    assert!(offset_of!(EntryLine, address) == 8 && offset_of!(EntryLine, port) == 24);
+    assert!(offset_of!(EntryLine, generation) == 32 && offset_of!(EntryLine, listener) == 40);
+    assert!(offset_of!(EntryLine, options) == 48 && offset_of!(EntryLine, window) == 56);
+    assert!(size_of::<WatchLine>() == 4096 && offset_of!(WatchLine, exclusive) == 2048);
+    assert!(offset_of!(WatchLine, all) == 0);
+    assert!(size_of::<WaiterLine>() == 128 && offset_of!(WaiterLine, sleep) == 0);
+    assert!(offset_of!(WaiterLine, bell) == 8 && offset_of!(WaiterLine, outer) == 16);
+    assert!(size_of::<AudienceLine>() == WAITER_WORDS * 8 && offset_of!(AudienceLine, words) == 0);
+    assert!(size_of::<NumberLine>() <= 4096 && offset_of!(NumberLine, charged) == 512);
+    assert!(offset_of!(NumberLine, taken) == 0 && offset_of!(NumberLine, count) == 520);
+    assert!(size_of::<WriterLine>() == 128 && size_of::<ReaderLine>() == 128);
+    assert!(size_of::<StateLine>() == 128 && size_of::<EndLines>() == 384);
+    assert!(offset_of!(EndLines, writer) == 0 && offset_of!(EndLines, reader) == 128);
+    assert!(offset_of!(EndLines, state) == 256);
+    assert!(size_of::<JournalLine>() == 64 && size_of::<LocalLine>() == 64);
+    assert!(size_of::<PortLine>() == 64);
+    assert!(HALF_LINES_LEN <= BYTES && BYTES.is_multiple_of(RING_BYTES));
+    assert!(Class::M4.offset() + Class::M4.bytes() as usize == RING_BYTES);
+    assert!(Class::K4.bytes() == 4096 && Class::M4.bytes() == 4 << 20);
+    assert!(READY_LINES.is_multiple_of(4096) && BELL_LINES.is_multiple_of(4096));
+    assert!(QUEUE_LINES.is_multiple_of(4096) && QUEUE_SLOTS.is_multiple_of(4096));
+    assert!(WATCH_LINES.is_multiple_of(4096) && WAITER_LINES.is_multiple_of(4096));
+};

@@ -1,0 +1,52 @@
+//! Ends of one side of a bank, as their own node alone sees them.
+
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use super::bank::{ENDS_LEN, Kind};
+use super::memory::{Memory, MemoryError};
+use crate::Access;
+
+/// Locks, and what this side has seen of the other side's words. No peer maps it.
+///
+/// A clone is of the same mapping.
+#[derive(Debug, Clone)]
+pub struct Ends {
+    memory: Arc<Memory>,
+}
+
+impl Ends {
+    /// Makes memory in which every number is free. `name` shows up in `/proc/PID/maps`.
+    ///
+    /// # Errors
+    ///
+    /// If the kernel makes no memory file, or this process has too few addresses.
+    pub fn create(name: &str, incarnation: u64) -> Result<Ends, MemoryError> {
+        Memory::create(name, Kind::Ends, ENDS_LEN as u64, ENDS_LEN, incarnation).map(Ends::over)
+    }
+
+    /// Maps ends that another process of this node has made.
+    ///
+    /// # Errors
+    ///
+    /// If the descriptor is of something else, or this process has too few addresses.
+    pub fn open(fd: OwnedFd) -> Result<Ends, MemoryError> {
+        Memory::open(fd, Kind::Ends, ENDS_LEN as u64, ENDS_LEN, Access::ReadWrite).map(Ends::over)
+    }
+
+    fn over(memory: Memory) -> Ends {
+        Ends {
+            memory: Arc::new(memory),
+        }
+    }
+
+    /// The descriptor, for processes of this node.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.memory.fd()
+    }
+
+    /// The random number that tells this memory from any other.
+    pub fn incarnation(&self) -> u64 {
+        self.memory.incarnation()
+    }
+}

@@ -1,0 +1,50 @@
+//! Direct connections: two nodes of one host exchange bytes in memory that both map.
+//!
+//! A *bank* is [`CONNECTIONS`] connections that one node opens to another one. The node that
+//! opens is side 0, the node that accepts is side 1. Each side makes three memories:
+//!
+//! | memory | written by | mapped by the peer |
+//! | --- | --- | --- |
+//! | [`Half`]: lines and byte rings of this side | this node | for reading, as a [`PeerHalf`] |
+//! | [`Signals`] to this side: ready bits, bells, accept queues | both | for writing: hints only |
+//! | [`Ends`]: locks and what this side has seen | this node | never |
+//!
+//! A node has two more, whatever the number of its banks: the [`Directory`] of its listeners and
+//! waiters, which peers read as a [`PeerDirectory`], and the [`Journal`] of its threads.
+//!
+//! [`bank`] is the layout of all of them. A word that a peer writes is loaded once, checked, and
+//! then used. No word of a peer can make this node access memory outside of the peer's half.
+
+pub mod bank;
+#[cfg(not(loom))]
+mod directory;
+#[cfg(not(loom))]
+mod ends;
+#[cfg(not(loom))]
+mod half;
+#[cfg(not(loom))]
+mod journal;
+#[cfg(not(loom))]
+mod memory;
+#[cfg(not(loom))]
+mod record;
+#[cfg(not(loom))]
+mod signals;
+#[cfg(all(test, not(any(loom, miri))))]
+mod tests;
+
+pub use bank::{CONNECTIONS, Class, LISTENERS, THREADS, WAITERS};
+#[cfg(not(loom))]
+pub use directory::{Directory, Found, Listing, PeerDirectory};
+#[cfg(not(loom))]
+pub use ends::Ends;
+#[cfg(not(loom))]
+pub use half::{Half, PeerHalf};
+#[cfg(not(loom))]
+pub use journal::{Journal, Place, Side, Step, ThreadNumber};
+#[cfg(not(loom))]
+pub use memory::MemoryError;
+#[cfg(not(loom))]
+pub use record::{ListenerId, Record};
+#[cfg(not(loom))]
+pub use signals::Signals;
