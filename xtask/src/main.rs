@@ -13,6 +13,7 @@ mod fuzz_record;
 mod readme;
 mod requirements;
 mod shell;
+mod soak;
 mod test;
 mod vm_test;
 
@@ -45,6 +46,11 @@ enum Task {
     VmTest(vm_test::Arguments),
     /// Runs the README's commands, so that they stay true.
     Readme(readme::Arguments),
+    /// Nodes under load for half an hour, while programs and engines are killed: what grows?
+    Soak(soak::Arguments),
+    /// A program of the soak.
+    #[command(hide = true)]
+    SoakProgram(soak::ProgramArguments),
 }
 
 fn main() -> ExitCode {
@@ -57,6 +63,8 @@ fn main() -> ExitCode {
         Task::Compatibility(arguments) => compatibility::run(&arguments),
         Task::VmTest(arguments) => vm_test::run(&arguments),
         Task::Readme(arguments) => readme::run(&arguments),
+        Task::Soak(arguments) => soak::run(&arguments),
+        Task::SoakProgram(arguments) => soak::run_program(&arguments),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
