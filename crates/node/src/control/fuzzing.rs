@@ -89,6 +89,8 @@ impl Host for Little {
 
     fn leave_capture(&self) {}
 
+    fn begin_anew(&self) {}
+
     fn stop(&self) {}
 }
 

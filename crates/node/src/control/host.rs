@@ -183,6 +183,9 @@ pub trait Host: Send + Sync + 'static {
     /// nobody waits for that but [`Host::stop`].
     fn leave_capture(&self);
 
+    /// Begins another life of the node: a call has panicked, and what it left is not to be trusted.
+    fn begin_anew(&self);
+
     /// Ends the node: delivers what was written and closed, resets the rest,
     /// and leaves the fabric. The last call.
     fn stop(&self);

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::io::Write as _;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -31,6 +32,9 @@ const TURN: usize = 8;
 
 /// How long nobody is let in after the system had no descriptor left.
 const PAUSE: Duration = Duration::from_secs(1);
+
+/// Panics that a server survives. After more of them its thread ends, and with it the node.
+pub(super) const MAX_PANICS: u32 = 8;
 
 /// Where an event came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,6 +108,7 @@ pub(crate) struct Server {
     /// Nobody is let in until then.
     paused: Option<Instant>,
     pub(super) stopping: bool,
+    panics: u32,
     buffer: Vec<u8>,
 }
 
@@ -145,6 +150,7 @@ impl Server {
             next_id: 0,
             paused: None,
             stopping: false,
+            panics: 0,
             buffer: vec![0; MAX_PACKET],
         })
     }
@@ -182,21 +188,43 @@ impl Server {
                 Err(_) => Vec::new(),
             };
             for event in events {
-                match event {
-                    Source::Listener => self.accept(),
-                    Source::Door => self.meet_at_door(),
-                    Source::Stop => self.stopping = true,
-                    Source::Session(id) => self.serve(id),
-                    Source::Process(id) => self.hang_up(id),
-                    Source::Keeper(id) => self.meet_keeper(id),
-                    Source::Host => self.host.handle_events(),
-                }
+                self.contain(Some(event), |server| server.handle(event));
             }
-            self.expire();
+            self.contain(None, Server::expire);
             self.stopping |= self.is_unused();
         }
         if self.sessions.values().any(|session| session.captures) {
             self.host.leave_capture();
+        }
+    }
+
+    fn handle(&mut self, event: Source) {
+        match event {
+            Source::Listener => self.accept(),
+            Source::Door => self.meet_at_door(),
+            Source::Stop => self.stopping = true,
+            Source::Session(id) => self.serve(id),
+            Source::Process(id) => self.hang_up(id),
+            Source::Keeper(id) => self.meet_keeper(id),
+            Source::Host => self.host.handle_events(),
+        }
+    }
+
+    /// Acts. If that panics, the node begins another life, as it does when another thread of the
+    /// engine panics, and the client that asked is hung up on.
+    fn contain(&mut self, event: Option<Source>, act: impl FnOnce(&mut Server)) {
+        // Each session is whole at any moment: one is changed only when its answer is there.
+        let Err(panic) = catch_unwind(AssertUnwindSafe(|| act(self))) else {
+            return;
+        };
+        self.panics += 1;
+        if self.panics > MAX_PANICS {
+            resume_unwind(panic);
+        }
+        // First, so that the client's end is that of a process of the former life.
+        self.host.begin_anew();
+        if let Some(Source::Session(id) | Source::Process(id)) = event {
+            self.hang_up(id);
         }
     }
 

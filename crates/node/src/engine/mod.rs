@@ -159,8 +159,8 @@ impl Engine {
 
     fn join(&mut self) {
         if let Some(control) = self.control.take() {
-            // It has no reason to panic; if it did all the same, that was told,
-            // and the node ends: nobody could reach it any more.
+            // A control thread that has panicked too often ends the node: no process could reach
+            // it any more. Each panic was told.
             self.ended = control.join().ok();
         }
     }

@@ -57,3 +57,29 @@ fn a_host_that_cannot_be_made_leaves_nothing_behind() {
     let error = Engine::start(wrong, StackHost::host).map(drop).unwrap_err();
     assert!(error.to_string().starts_with("mtu cannot be"), "{error}");
 }
+
+/// The control thread's answer to a panic of its own.
+#[test]
+fn host_that_begins_anew_serves_and_counts_a_reset() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut made = None;
+    let host = |place: &Place, settings: &NodeSettings| {
+        let host = StackHost::host(place, settings)?;
+        made = Some(Arc::clone(&host));
+        Ok(host)
+    };
+    let engine = Engine::start(seat(&directory, "web"), host).unwrap();
+    let fabric = Fabric::open(directory.path().to_str().unwrap()).unwrap();
+    let mut before = Connection::open(&fabric, "web").unwrap();
+    before.attach().unwrap();
+    made.unwrap().begin_anew();
+    let mut after = Connection::open(&fabric, "web").unwrap();
+    after.attach().unwrap();
+    let counters = after.counters().unwrap();
+    let resets = counters
+        .iter()
+        .find(|counter| counter.name == "node_resets")
+        .unwrap();
+    assert_eq!(resets.value, 1);
+    drop(engine);
+}

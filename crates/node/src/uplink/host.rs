@@ -176,6 +176,9 @@ impl Host for UplinkHost {
 
     fn leave_capture(&self) {}
 
+    /// What forwards are threads of their own, which share nothing with the one that panicked.
+    fn begin_anew(&self) {}
+
     fn stop(&self) {
         self.forwarders.iter().for_each(Forwarder::stop);
         self.exchange.close();

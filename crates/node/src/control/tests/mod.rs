@@ -4,6 +4,7 @@ mod door;
 mod hostile;
 mod keepers;
 mod orders;
+mod panics;
 mod processes;
 mod requests;
 
@@ -42,6 +43,7 @@ enum Told {
     Placement(Placement),
     CaptureStarted(u32),
     CaptureStopped,
+    BegunAnew,
 }
 
 #[derive(Debug)]
@@ -50,6 +52,8 @@ struct Fake {
     processes: AtomicU16,
     captures: AtomicBool,
     sockets: usize,
+    /// It panics when it is asked for its counters.
+    panics: bool,
     /// Rung: something is to be closed.
     closings: Doorbell,
 }
@@ -90,6 +94,10 @@ impl Host for Fake {
 
     fn detached(&self, process: u16) {
         self.tell(Told::Detached(process));
+    }
+
+    fn begin_anew(&self) {
+        self.tell(Told::BegunAnew);
     }
 
     fn peer(&self, _: u8, slot: u16, generation: u16) -> Option<Vec<OwnedFd>> {
@@ -153,6 +161,7 @@ impl Host for Fake {
     }
 
     fn counters(&self) -> Vec<Counter> {
+        assert!(!self.panics, "a host that panics");
         Counter::of_stack(
             &toehold_stack::Counters {
                 tcp_retransmits: 5,
@@ -216,6 +225,11 @@ impl Served {
     }
 
     fn lasting(lifetime: Lifetime, sockets: usize, limits: Limits) -> Served {
+        Self::beside(lifetime, limits, |host| host.sockets = sockets)
+    }
+
+    /// A server of a host with something that is not as usual.
+    fn beside(lifetime: Lifetime, limits: Limits, change: impl FnOnce(&mut Fake)) -> Served {
         let directory = tempfile::Builder::new()
             .prefix("toehold-control-")
             .tempdir()
@@ -223,13 +237,15 @@ impl Served {
         let fabric = Fabric::open(directory.path().to_str().unwrap()).unwrap();
         let place = fabric.take("web", &NodeSettings::default(), &[]).unwrap();
         let (sender, told) = channel();
-        let host = Fake {
+        let mut host = Fake {
             told: Mutex::new(sender),
             processes: AtomicU16::new(1),
             captures: AtomicBool::new(false),
-            sockets,
+            sockets: 1,
+            panics: false,
             closings: Doorbell::new().unwrap(),
         };
+        change(&mut host);
         let closings = host.closings.try_clone().unwrap();
         let (stop, end) = UnixStream::pair().unwrap();
         let listener = place.listener().try_clone_to_owned().unwrap();

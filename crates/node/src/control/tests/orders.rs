@@ -100,7 +100,7 @@ proptest! {
                 Told::Detached(process) => known.push(process),
                 Told::CaptureStarted(_) => captures += 1,
                 Told::CaptureStopped => captures -= 1,
-                Told::Placement(_) => {}
+                Told::Placement(_) | Told::BegunAnew => {}
             }
         }
         let once: HashSet<_> = known.iter().collect();

@@ -553,6 +553,13 @@ impl Host for StackHost {
         }
     }
 
+    fn begin_anew(&self) {
+        let mut state = self.lock();
+        if !state.ended {
+            state.reset(&self.config);
+        }
+    }
+
     fn stop(&self) {
         let mut state = self.lock();
         state.ended = true;
