@@ -57,13 +57,21 @@ fn busy_beside_server() -> (Place, Server, Server) {
     let place = Place::new(Some(nodes));
     let port = place.port.to_string();
     let echo = place.serve(&["python3", "-c", ECHO, &port]);
+    let busy = start_busy(&place);
+    (place, echo, busy)
+}
+
+/// A program that has the lease for much of its time, once it has begun so.
+fn start_busy(place: &Place) -> Server {
+    let port = place.port.to_string();
     let mut command = place.command("server", &["python3", "-c", BUSY, place.address(), &port]);
     command.stdout(fs::File::create(place.path("busy")).unwrap());
+    command.stderr(fs::File::create(place.path("busy.errors")).unwrap());
     let busy = Server(command.process_group(0).spawn().unwrap());
     crate::support::eventually("a busy program", || {
         fs::read_to_string(place.path("busy")).unwrap() == "busy\n"
     });
-    (place, echo, busy)
+    busy
 }
 
 fn ask(place: &Place, times: u32) -> String {
@@ -170,13 +178,7 @@ fn neighbour_of_program_under_debugger_answers_in_the_end() {
     for round in 0..4 {
         let again = ["python3", "-c", ASK_UNTIL_ANSWERED, place.address(), &port];
         assert_eq!(place.says(&again), "done\n", "round {round}");
-        let mut command = place.command("server", &["python3", "-c", BUSY, place.address(), &port]);
-        command.stdout(fs::File::create(place.path("busy")).unwrap());
-        command.stderr(fs::File::create(place.path("busy.errors")).unwrap());
-        let mut busy = Server(command.process_group(0).spawn().unwrap());
-        crate::support::eventually("a busy program", || {
-            fs::read_to_string(place.path("busy")).unwrap() == "busy\n"
-        });
+        let mut busy = start_busy(&place);
         let pid = busy.pid().as_raw_nonzero().to_string();
         let mut debugger = Command::new("python3")
             .args(["-c", DEBUGGER, &pid])
@@ -204,23 +206,31 @@ fn neighbour_of_program_under_debugger_answers_in_the_end() {
     }
 }
 
-/// A cgroup with a quota, until this is dropped.
-struct Quota(String);
+/// A cgroup, until this is dropped.
+struct Group(String);
 
-impl Quota {
+impl Group {
+    /// Makes a group where one of two directories has a file, each with that file's name. `None` if
+    /// neither has it, or the system forbids it.
+    fn make(places: [(&str, &str); 2]) -> Option<(Group, String)> {
+        let name = format!("toehold-test-{}-{}", std::process::id(), crate::free_port());
+        for (at, file) in places {
+            let group = Group(format!("{at}/{name}"));
+            let file = format!("{}/{file}", group.0);
+            if fs::create_dir(&group.0).is_ok() && Path::new(&file).exists() {
+                return Some((group, file));
+            }
+        }
+        None
+    }
+
     /// A tenth of a processor. `None` if the system has no `cpu` controller here, or forbids it.
-    fn tenth() -> Option<Quota> {
-        let name = format!("toehold-test-{}", std::process::id());
-        let (v1, v2) = ("/sys/fs/cgroup/cpu", "/sys/fs/cgroup");
-        let [at, limit] = if Path::new(v1).join("cpu.shares").exists() || Path::new(v1).join("tasks").exists()
-        {
-            [v1.to_owned(), "cpu.cfs_quota_us".to_owned()]
-        } else {
-            [v2.to_owned(), "cpu.max".to_owned()]
-        };
-        let group = Quota(format!("{at}/{name}"));
-        fs::create_dir(&group.0).ok()?;
-        fs::write(format!("{}/{limit}", group.0), "10000").ok()?;
+    fn tenth() -> Option<Group> {
+        let (group, limit) = Group::make([
+            ("/sys/fs/cgroup/cpu", "cpu.cfs_quota_us"),
+            ("/sys/fs/cgroup", "cpu.max"),
+        ])?;
+        fs::write(limit, "10000").ok()?;
         Some(group)
     }
 
@@ -233,12 +243,100 @@ impl Quota {
     }
 }
 
-impl Drop for Quota {
+impl Drop for Group {
     fn drop(&mut self) {
         let until = std::time::Instant::now() + crate::support::PATIENCE;
         // It can be removed once its last process is gone.
-        while fs::remove_dir(&self.0).is_err() && std::time::Instant::now() < until {
+        while Path::new(&self.0).exists()
+            && fs::remove_dir(&self.0).is_err()
+            && std::time::Instant::now() < until
+        {
             std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+    }
+}
+
+/// A cgroup that can be frozen.
+struct Freezer {
+    group: Group,
+    state: String,
+    /// What freezes it, what thaws it, and what says that all of it is frozen.
+    words: [&'static str; 2],
+    frozen: [&'static str; 2],
+}
+
+impl Freezer {
+    /// `None` if the system has no freezer here, or forbids it.
+    fn new() -> Option<Freezer> {
+        let v1 = ("/sys/fs/cgroup/freezer", "freezer.state");
+        if let Some((group, state)) = Group::make([v1, v1]) {
+            return Some(Freezer {
+                group,
+                state,
+                words: ["FROZEN", "THAWED"],
+                frozen: ["freezer.state", "FROZEN"],
+            });
+        }
+        let (group, state) = Group::make([
+            ("/sys/fs/cgroup", "cgroup.freeze"),
+            ("/sys/fs/cgroup/unified", "cgroup.freeze"),
+        ])?;
+        Some(Freezer {
+            group,
+            state,
+            words: ["1", "0"],
+            frozen: ["cgroup.events", "frozen 1"],
+        })
+    }
+
+    /// Returns when no thread of the group runs any more.
+    fn freeze(&self) {
+        fs::write(&self.state, self.words[0]).unwrap();
+        let [file, word] = self.frozen;
+        let file = format!("{}/{file}", self.group.0);
+        crate::support::eventually("a frozen group", || {
+            fs::read_to_string(&file).unwrap().contains(word)
+        });
+    }
+
+    fn thaw(&self) {
+        fs::write(&self.state, self.words[1]).unwrap();
+    }
+}
+
+impl Drop for Freezer {
+    fn drop(&mut self) {
+        // What is frozen cannot end.
+        let _ = fs::write(&self.state, self.words[1]);
+    }
+}
+
+/// Whatever the node loses by that: the program is frozen until the neighbour was answered.
+#[test]
+#[ignore = "needs root"] // for a cgroup
+fn neighbour_of_program_frozen_by_cgroup_answers_in_the_end() {
+    let Some(freezer) = Freezer::new() else {
+        eprintln!("SKIPPED: there is no freezer, or no right to use it");
+        return;
+    };
+    let nodes = Fabrics::new();
+    nodes.succeeds("up server client");
+    let place = Place::new(Some(nodes));
+    let port = place.port.to_string();
+    let _echo = place.serve(&["python3", "-c", ECHO_AGAIN, &port]);
+    for round in 0..4 {
+        let again = ["python3", "-c", ASK_UNTIL_ANSWERED, place.address(), &port];
+        assert_eq!(place.says(&again), "done\n", "round {round}");
+        let mut busy = start_busy(&place);
+        freezer.group.take(&busy);
+        freezer.freeze();
+        assert_eq!(place.says(&again), "done\n", "round {round}");
+        assert!(busy.0.try_wait().unwrap().is_none(), "it is frozen");
+        freezer.thaw();
+        assert_eq!(place.says(&again), "done\n", "round {round}");
+        // It goes on, or has heard that the node is gone.
+        if let Some(status) = busy.0.try_wait().unwrap() {
+            assert_eq!(status.signal(), None, "round {round}");
         }
     }
 }
@@ -247,7 +345,7 @@ impl Drop for Quota {
 #[test]
 #[ignore = "needs root"] // for a cgroup with a quota
 fn program_with_quota_and_neighbour_exchange_bytes() {
-    let Some(quota) = Quota::tenth() else {
+    let Some(quota) = Group::tenth() else {
         eprintln!("SKIPPED: there is no `cpu` controller, or no right to use it");
         return;
     };
