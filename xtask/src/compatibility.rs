@@ -1,20 +1,30 @@
 //! `cargo xtask compatibility`: which programs run on nodes as over the kernel, as the tests say.
 //!
-//! The rows of the README's table are programs, and what is in them are the tests of
-//! `crates/cli/tests/programs`: their names say what is done, their marks with which programs.
-//! What came of it they leave in the target directory. What has not run here stays as it is, so
-//! that the table is the same wherever it is made; only versions are this machine's, and no
-//! check looks at them.
+//! `docs/compatibility.md` lists programs, and of each program the tests of
+//! `crates/cli/tests/programs` that run it. A test's name says what the program does. Its mark
+//! names the programs. Its result is a file in the target directory. A test without a result
+//! keeps the result that the page has, so the page is the same on every machine. Versions are
+//! this machine's, and the check ignores them.
 
 use crate::requirements::FOR_TESTS;
 use crate::shell::{command, output, root, target};
 use crate::test::{Marked, marked_below};
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-const BEGIN: &str = "<!-- `cargo xtask compatibility` writes this from the tests' results -->\n";
-const END: &str = "<!-- end of what it writes -->\n";
+/// The page, from the repository's root.
+const PAGE: &str = "docs/compatibility.md";
+
+/// The page's text above its table.
+const PREAMBLE: &str = "# Programs on nodes
+
+<!-- Made by `cargo xtask compatibility` from the tests' results. Do not edit. -->
+
+Each test below runs real programs twice: over the kernel, and on nodes. It compares what the programs say. Packages and
+versions are Debian's.
+
+";
 
 /// What tests need that is no program which runs on a node.
 const NO_PROGRAMS: [&str; 11] = [
@@ -33,7 +43,7 @@ const NO_PROGRAMS: [&str; 11] = [
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Change nothing; fail if the table is not what the results say, whatever the versions.
+    /// Change nothing; fail if the page is not what the results say, whatever the versions.
     #[arg(long)]
     check: bool,
 }
@@ -45,22 +55,17 @@ impl Arguments {
     }
 }
 
-/// Writes the table, or checks that it is up to date.
+/// Writes the page, or checks that it is up to date.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    let path = root().join("README.md");
-    let readme = std::fs::read_to_string(&path)?;
-    let (before, rest) = readme
-        .split_once(BEGIN)
-        .context("the README has no table of programs")?;
-    let (table, after) = rest.split_once(END).context("the README's table has no end")?;
-    let stands = read(table);
+    let path = root().join(PAGE);
+    let stands = read(&std::fs::read_to_string(&path).unwrap_or_default());
     let mut rows = rows(&tests()?, &results()?, &stands);
     if arguments.check {
         let tests = |rows: &Rows| rows.values().map(|row| row.tests.clone()).collect::<Vec<_>>();
         let is_same = rows.keys().eq(stands.keys()) && tests(&rows) == tests(&stands);
         ensure!(
             is_same,
-            "the README's table of programs is stale; `cargo xtask compatibility` writes it anew"
+            "{PAGE} is stale; `cargo xtask compatibility` writes it anew"
         );
         return Ok(());
     }
@@ -68,8 +73,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         let known = stands.get(package).map(|row| row.version.clone());
         row.version = installed(package).or(known).unwrap_or_default();
     }
-    let table = render(&rows);
-    std::fs::write(&path, format!("{before}{BEGIN}{table}{END}{after}"))?;
+    std::fs::write(&path, render(&rows))?;
     Ok(())
 }
 
@@ -187,43 +191,49 @@ fn others(programs: &[&str]) -> Vec<&'static str> {
     others
 }
 
-const HEAD: &str = "| Program | Version | What it does | On nodes |\n| --- | --- | --- | --- |\n";
+const HEAD: &str = "| program | version | tests | on nodes |\n| --- | --- | ---: | --- |\n";
 
 fn render(rows: &Rows) -> String {
-    let mut table = HEAD.to_owned();
+    let mut page = format!("{PREAMBLE}{HEAD}");
     for (package, row) in rows {
         let mut outcomes = row.tests.values();
         let said = match outcomes.all(|outcome| *outcome == Outcome::AsOverTheKernel) {
             true => "as over the kernel",
             false => "not in all",
         };
-        let tests = row
-            .tests
-            .iter()
-            .map(|(words, outcome)| format!("{words}{}", outcome.mark()));
-        let tests = tests.collect::<Vec<_>>().join("; ");
-        let _ = writeln!(table, "| {package} | {} | {tests} | {said} |", row.version);
+        let version = &row.version;
+        let _ = writeln!(
+            page,
+            "| [{package}](#{package}) | {version} | {} | {said} |",
+            row.tests.len()
+        );
     }
-    table
+    for (package, row) in rows {
+        let _ = writeln!(page, "\n## {package}\n");
+        for (words, outcome) in &row.tests {
+            let _ = writeln!(page, "- {words}{}", outcome.mark());
+        }
+    }
+    page
 }
 
-/// The rows of a table that stands.
-fn read(table: &str) -> Rows {
-    let rows = table.strip_prefix(HEAD).unwrap_or_default().lines();
-    rows.filter_map(|line| {
-        let mut cells = line.strip_prefix("| ")?.split(" | ");
-        let (package, version, tests) = (cells.next()?, cells.next()?, cells.next()?);
-        let tests = tests.split("; ").map(|test| {
+/// The rows of a page that stands.
+fn read(page: &str) -> Rows {
+    let mut rows = Rows::new();
+    let mut of = String::new();
+    for line in page.lines() {
+        if let Some((package, rest)) = line.strip_prefix("| [").and_then(|row| row.split_once("](#")) {
+            let version = rest.split(" | ").nth(1).unwrap_or_default();
+            rows.entry(package.to_owned()).or_default().version = version.to_owned();
+        } else if let Some(package) = line.strip_prefix("## ") {
+            package.clone_into(&mut of);
+        } else if let Some(test) = line.strip_prefix("- ") {
             let (outcome, words) = Outcome::read(test);
-            (words.to_owned(), outcome)
-        });
-        let row = Row {
-            version: version.to_owned(),
-            tests: tests.collect(),
-        };
-        Some((package.to_owned(), row))
-    })
-    .collect()
+            let row = rows.entry(of.clone()).or_default();
+            row.tests.insert(words.to_owned(), outcome);
+        }
+    }
+    rows
 }
 
 /// The version of a package that is here.
@@ -251,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_is_read_as_it_is_written() {
+    fn page_is_read_as_it_is_written() {
         let tests = [
             marked("it_serves", "needs root, nginx, curl, wget"),
             marked("it_serves_others", "needs nginx"),
@@ -261,14 +271,16 @@ mod tests {
         let results = results.map(|(name, outcome)| (name.to_owned(), outcome)).into();
         let mut first = rows(&tests, &results, &Rows::new());
         first.get_mut("nginx-light").unwrap().version = "1.22.1".to_owned();
-        let table = render(&first);
+        let page = render(&first);
         assert_eq!(
-            table.strip_prefix(HEAD).unwrap(),
-            "| nginx-light | 1.22.1 | it serves others (**fails**); it serves, with curl and wget | not in all |\n\
-             | openmpi-bin |  | ranks agree (not tried) | not in all |\n"
+            page.strip_prefix(PREAMBLE).unwrap().strip_prefix(HEAD).unwrap(),
+            "| [nginx-light](#nginx-light) | 1.22.1 | 2 | not in all |\n\
+             | [openmpi-bin](#openmpi-bin) |  | 1 | not in all |\n\
+             \n## nginx-light\n\n- it serves others (**fails**)\n- it serves, with curl and wget\n\
+             \n## openmpi-bin\n\n- ranks agree (not tried)\n"
         );
-        assert_eq!(read(&table), first);
-        // Elsewhere, where nothing has run, it says the same; and another result is seen.
+        assert_eq!(read(&page), first);
+        // A machine without results keeps the page's. A new result replaces the page's.
         let elsewhere = rows(&tests, &BTreeMap::new(), &first);
         assert_eq!(elsewhere["nginx-light"].tests, first["nginx-light"].tests);
         let failed = [("it_serves".to_owned(), false)].into();
@@ -279,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn every_program_of_the_tests_has_a_row() {
+    fn tests_of_programs_each_have_a_line() {
         let tests = tests().unwrap();
         let shown: usize = rows(&tests, &BTreeMap::new(), &Rows::new())
             .values()
@@ -289,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_are_those_of_the_programs() {
+    fn debian_version_loses_epoch_and_revision() {
         assert_eq!(upstream("5:7.0.15-1~deb12u10"), "7.0.15");
         assert_eq!(upstream("18.20.4+dfsg-1"), "18.20.4");
     }

@@ -1,6 +1,6 @@
-//! `cargo xtask readme`: runs what the README tells people to type.
+//! `cargo xtask readme`: runs the commands that the README and the book tell their readers to type.
 //!
-//! Every line of its fenced blocks marked `sh` is a command of its own.
+//! Every line of their fenced blocks marked `sh` is a command of its own.
 
 use crate::shell::{command, root, run as run_shown};
 use anyhow::{Result, ensure};
@@ -13,22 +13,33 @@ pub(crate) struct Arguments {
     except: Vec<String>,
 }
 
-/// Runs every command of the README, in order.
+/// The documents with commands, in the order in which a reader types them.
+const DOCUMENTS: [&str; 3] = ["README.md", "docs/book/use/nodes.md", "docs/experiments.md"];
+
+/// Runs every command of the documents, in order.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    let text = std::fs::read_to_string(root().join("README.md"))?;
-    let commands = commands_of(&text);
-    ensure!(!commands.is_empty(), "the README has no commands in `sh` blocks");
+    let mut commands: Vec<String> = Vec::new();
+    for document in DOCUMENTS {
+        let text = std::fs::read_to_string(root().join(document))?;
+        let found = commands_of(&text);
+        ensure!(!found.is_empty(), "{document} has no commands in `sh` blocks");
+        // A build does nothing the second time.
+        let is_new =
+            |line: &&str| !line.starts_with("cargo build") || !commands.iter().any(|known| known == line);
+        let new: Vec<String> = found.into_iter().filter(is_new).map(str::to_owned).collect();
+        commands.extend(new);
+    }
     for exception in &arguments.except {
         ensure!(
-            commands.contains(&exception.as_str()),
-            "the README has no command `{exception}`"
+            commands.contains(exception),
+            "no document has the command `{exception}`"
         );
     }
-    for line in commands {
-        if arguments.except.iter().any(|exception| exception == line) {
+    for line in &commands {
+        if arguments.except.contains(line) {
             eprintln!("left out: {line}");
         } else {
-            // Shells among them find nobody at their terminal.
+            // Shells among them have no terminal.
             run_shown(command("bash", ["-euc", line]).stdin(Stdio::null()))?;
         }
     }
@@ -57,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_shell_blocks_count() {
+    fn commands_are_lines_of_shell_blocks() {
         let text = "a\n```sh\ncargo xtask demo   # measures\n\n# remark\nls\n```\n```console\nno\n```\n```\nno\n```\n";
         assert_eq!(commands_of(text), ["cargo xtask demo", "ls"]);
     }

@@ -10,8 +10,7 @@
 //! ```
 //!
 //! A new experiment is a [`Plan`], commonly a file that [`experiment::PlanFile`] reads; a new kind of traffic is a file in [`workload`]; a
-//! new candidate is a file in [`testbed`] and a line in its list. Nothing else knows
-//! about any of them.
+//! new candidate is a file in [`testbed`] and a line in its list.
 //!
 //! The [`Runner`] carries a plan out: for each candidate it starts two processes of
 //! this very program ([`side::main`]), pinned to a core each, or as many pairs of them

@@ -1,4 +1,4 @@
-//! What became of each test on nodes, for the table in the README: a file a test, in the target
+//! What became of each test on nodes, for docs/compatibility.md: a file a test, in the target
 //! directory, from which `cargo xtask compatibility` makes it.
 
 use std::fs;
