@@ -1,7 +1,7 @@
 //! `cargo xtask ci`: what every change has to pass.
 
 use crate::shell::{Steps, cargo, command, run as run_shown, target};
-use crate::{clauses, compatibility, fuzz, requirements, test};
+use crate::{book, clauses, compatibility, fuzz, links, prose, requirements, test};
 use anyhow::{Result, ensure};
 
 #[derive(clap::Args)]
@@ -23,6 +23,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     steps.step("table of programs", || {
         compatibility::run(&compatibility::Arguments::checking())
     });
+    steps.step("rules of prose", || prose::run(&prose::Arguments::checking()));
+    steps.step("links of documents", || links::run(&links::Arguments {}));
+    steps.step("documentation site", || book::run(&book::Arguments {}));
     steps.step("lints", lints);
     steps.step("documentation", documentation);
     steps.step("interleavings", interleavings);

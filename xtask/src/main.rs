@@ -4,12 +4,17 @@
 //! works from any directory of the repository and leaves its output under the
 //! target directory only, except for the files it exists to write.
 
+mod book;
 mod ci;
 mod clauses;
+mod commands;
 mod compatibility;
 mod demo;
 mod fuzz;
 mod fuzz_record;
+mod links;
+mod markdown;
+mod prose;
 mod readme;
 mod requirements;
 mod shell;
@@ -40,11 +45,19 @@ enum Task {
     Fuzz(fuzz::Arguments),
     /// Writes docs/rfc-clauses.md from the citations in the code, or checks it.
     Clauses(clauses::Arguments),
-    /// Writes the README's table of programs from the tests' results, or checks it.
+    /// Writes docs/compatibility.md from the tests' results, or checks it.
     Compatibility(compatibility::Arguments),
+    /// Writes docs/commands.md from the help of the built command, or checks it.
+    Commands(commands::Arguments),
+    /// The rules of the project's English that can be counted, in comments and documents.
+    Prose(prose::Arguments),
+    /// Links between the documents: each leads to a file and a heading that exist.
+    Links(links::Arguments),
+    /// The documentation site, by mdBook, with its links checked.
+    Book(book::Arguments),
     /// Virtual machines that share memory, or have network cards: what no other test can show.
     VmTest(vm_test::Arguments),
-    /// Runs the README's commands, so that they stay true.
+    /// Runs the commands of the README and the book, so that they stay true.
     Readme(readme::Arguments),
     /// Nodes under load for half an hour, while programs and engines are killed: what grows?
     Soak(soak::Arguments),
@@ -61,6 +74,10 @@ fn main() -> ExitCode {
         Task::Fuzz(arguments) => fuzz::run(&arguments),
         Task::Clauses(arguments) => clauses::run(&arguments),
         Task::Compatibility(arguments) => compatibility::run(&arguments),
+        Task::Commands(arguments) => commands::run(&arguments),
+        Task::Prose(arguments) => prose::run(&arguments),
+        Task::Links(arguments) => links::run(&arguments),
+        Task::Book(arguments) => book::run(&arguments),
         Task::VmTest(arguments) => vm_test::run(&arguments),
         Task::Readme(arguments) => readme::run(&arguments),
         Task::Soak(arguments) => soak::run(&arguments),

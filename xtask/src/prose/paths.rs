@@ -1,0 +1,81 @@
+//! Paths that documents name.
+
+use super::rules::Found;
+use crate::markdown::{code_spans, lines_of_text};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+/// Every file and folder of the repository, by each of its endings.
+pub(super) struct Paths(BTreeSet<String>);
+
+impl Paths {
+    pub(super) fn new(files: &[PathBuf]) -> Self {
+        let mut endings = BTreeSet::new();
+        for file in files {
+            for folder in file.ancestors().filter(|folder| !folder.as_os_str().is_empty()) {
+                let parts: Vec<_> = folder.components().collect();
+                for first in 0..parts.len() {
+                    let ending: PathBuf = parts[first..].iter().collect();
+                    endings.insert(ending.to_string_lossy().into_owned());
+                }
+            }
+        }
+        Self(endings)
+    }
+
+    /// The paths in a document's code spans that no file or folder has.
+    pub(super) fn breaches(&self, document: &str) -> Vec<Found> {
+        let mut found = Vec::new();
+        for (line, text) in lines_of_text(document) {
+            for span in code_spans(text).into_iter().filter(|span| is_path(span)) {
+                if !self.0.contains(span.trim_end_matches('/')) {
+                    found.push(Found {
+                        line,
+                        rule: "path",
+                        what: format!("{span} does not exist"),
+                    });
+                }
+            }
+        }
+        found
+    }
+}
+
+/// Whether a code span is a path of this repository: a file of its kinds of text with a folder
+/// before it, or something below `crates`.
+fn is_path(span: &str) -> bool {
+    let is_plain = span
+        .chars()
+        .all(|letter| letter.is_alphanumeric() || matches!(letter, '/' | '.' | '_' | '-'));
+    let kinds = ["rs", "md", "toml"];
+    let is_text = Path::new(span)
+        .extension()
+        .is_some_and(|end| kinds.iter().any(|kind| end == *kind));
+    is_plain
+        && span.contains('/')
+        && !span.starts_with(['/', '.'])
+        && (is_text || span.starts_with("crates/"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn path_that_no_file_has_is_a_breach() {
+        let paths = Paths::new(&[PathBuf::from("crates/shm/src/lease/protocol.rs")]);
+        let text = "See `shm/src/lease/protocol.rs`, `lease/protocol.rs`, `crates/shm/`, `shm/src/tape.rs`, `crates/x`.\n";
+        let found: Vec<_> = paths.breaches(text).into_iter().map(|found| found.what).collect();
+        assert_eq!(
+            found,
+            ["shm/src/tape.rs does not exist", "crates/x does not exist"]
+        );
+    }
+
+    #[test]
+    fn commands_and_files_of_the_system_are_no_paths() {
+        for span in ["toehold up", "/proc/net/tcp", "tests/*.rs", "report.json", "a/b"] {
+            assert!(!is_path(span), "{span}");
+        }
+    }
+}
