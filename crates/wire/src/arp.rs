@@ -4,18 +4,18 @@ use core::net::Ipv4Addr;
 
 use crate::{Mac, Result, WireError, put};
 
-/// Bytes of a packet.
+/// Length of an ARP packet in bytes.
 pub const PACKET_LEN: usize = 28;
 
-/// Ethernet, IPv4, addresses of 6 and of 4 bytes.
+/// Leading bytes of every packet: Ethernet, IPv4, addresses of 6 and 4 bytes.
 const LEAD: [u8; 6] = [0, 1, 8, 0, 6, 4];
 
-/// What a packet is for.
+/// The operation of an ARP packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Operation {
-    /// Who has the target's IP address?
+    /// The sender asks for the hardware address of the target's IP address.
     Request,
-    /// The sender has its IP address.
+    /// The sender announces its own hardware address.
     Reply,
 }
 
@@ -38,26 +38,28 @@ pub enum Operation {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Packet {
-    /// What it is for.
+    /// Request or reply.
     pub operation: Operation,
     /// The sender's hardware address.
     pub sender_mac: Mac,
     /// The sender's IP address; unspecified in a probe (RFC 5227).
     pub sender_ip: Ipv4Addr,
-    /// The target's hardware address; nothing in a request.
+    /// The target's hardware address; zero in a request.
     pub target_mac: Mac,
     /// The target's IP address.
     pub target_ip: Ipv4Addr,
 }
 
 impl Packet {
-    /// Reads a packet; what follows it is padding.
+    /// Reads a packet. Bytes behind it are padding.
     ///
     /// # Errors
     ///
-    /// `Truncated`, `Unsupported` if it is not about IPv4 over Ethernet or
-    /// neither request nor reply, `BadField` if its sender has the hardware
-    /// address of a group, or none.
+    /// `Truncated`. `Unsupported` if the packet is not about IPv4 over
+    /// Ethernet, or
+    /// is neither request nor reply. `BadField` if the sender's hardware
+    /// address is
+    /// multicast or zero.
     pub fn parse(bytes: &[u8]) -> Result<Self> {
         let bytes: &[u8; PACKET_LEN] = bytes.first_chunk().ok_or(WireError::Truncated)?;
         if bytes[..6] != LEAD {
@@ -115,7 +117,7 @@ mod tests {
     ];
 
     #[test]
-    fn a_known_reply() {
+    fn known_reply_is_read_and_written() {
         let packet = Packet::parse(&REPLY).unwrap();
         let expected = Packet {
             operation: Operation::Reply,
@@ -128,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn other_kinds_are_refused() {
+    fn other_kinds_return_errors() {
         for at in 0..8 {
             let mut bytes = REPLY;
             bytes[at] ^= 0x40;
@@ -159,7 +161,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_survived(bytes in proptest::collection::vec(any::<u8>(), 0..40), lead: bool) {
+        fn parse_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..40), lead: bool) {
             let bytes = if lead { [&LEAD[..], &bytes].concat() } else { bytes };
             if let Ok(packet) = Packet::parse(&bytes) {
                 let mut again = [0; PACKET_LEN];

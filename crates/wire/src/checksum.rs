@@ -1,9 +1,9 @@
-//! The Internet checksum (RFC 1071): partial sums, and what becomes of them.
+//! The Internet checksum (RFC 1071): partial sums and checksum fields.
 //!
 //! A *partial sum* is a `u32` that is congruent, modulo 0xffff, to the sum of
-//! some bytes taken as big-endian 16-bit words; it is zero only if all of them
-//! are. Partial sums are added with [`combine`] and turned into the value of a
-//! checksum field with [`finish`].
+//! some bytes taken as big-endian 16-bit words. It is zero only if all bytes
+//! are zero. [`combine`] adds partial sums. [`finish`] turns one into the value
+//! of a checksum field.
 //!
 //! ```
 //! use toehold_wire::checksum::{combine, finish, sum};
@@ -17,15 +17,15 @@
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Bytes from which on vector registers pay.
+/// Length in bytes from which vector registers are faster.
 const LONG: usize = 96;
 
-/// Most words of 8 bytes before the accumulators are folded. Each word adds
-/// less than 2^32 to both of them, and together they must stay below 2^64.
+/// Most 8-byte words before the accumulators are folded. Each word adds less
+/// than 2^32 to both accumulators, and together they must stay below 2^64.
 const MAX_WORDS: usize = 1 << 30;
 
-/// The partial sum of `bytes`, at most 0xffff; the first byte is the high half
-/// of a word, and a last odd byte is too (RFC 1071 §1).
+/// Returns the partial sum of `bytes`, at most 0xffff. The first byte is the
+/// high half of a word, and so is a last odd byte (RFC 1071 §1).
 #[inline]
 #[must_use]
 pub fn sum(bytes: &[u8]) -> u32 {
@@ -35,11 +35,12 @@ pub fn sum(bytes: &[u8]) -> u32 {
         sum_short(bytes)
     };
     //= RFC 1071 §2
-    // The sum of words in the machine's byte order is the machine's form of the sum.
+    // The words were summed in native byte order, so the sum is in that order
+    // too.
     u32::from(u16::from_be(fold_wide(total)))
 }
 
-/// Sum of a few words, as they lie in memory.
+/// Sums a few words in native byte order.
 #[inline]
 fn sum_short(bytes: &[u8]) -> u64 {
     let (words, mut rest) = bytes.as_chunks::<4>();
@@ -67,9 +68,9 @@ fn sum_long(bytes: &[u8]) -> u64 {
     total
 }
 
-/// Two additions and a shift a word, in a form that the compiler puts into
-/// vector registers: `whole` wraps, but its high halves are known from `high`,
-/// and so is the sum of its low halves.
+/// Sums words with two additions and a shift each, a form that the compiler
+/// vectorises. `whole` wraps, but `high` holds the sum of the high halves, from
+/// which the sum of the low halves follows.
 #[inline]
 fn sum_words(words: &[[u8; 8]]) -> u64 {
     let (mut whole, mut high) = (0u64, 0u64);
@@ -81,7 +82,7 @@ fn sum_words(words: &[[u8; 8]]) -> u64 {
     whole.wrapping_sub(high << 32) + high
 }
 
-/// Folds carries back until 16 bits are left; zero only for zero.
+/// Folds carries back until 16 bits are left. The result is zero only for zero.
 #[inline]
 const fn fold_wide(sum: u64) -> u16 {
     let sum = (sum >> 32) + (sum & 0xffff_ffff);
@@ -89,15 +90,15 @@ const fn fold_wide(sum: u64) -> u16 {
     fold(sum as u32)
 }
 
-/// Folds a partial sum to 16 bits; zero only for zero.
+/// Folds a partial sum to 16 bits. The result is zero only for zero.
 #[inline]
 const fn fold(sum: u32) -> u16 {
     let sum = (sum >> 16) + (sum & 0xffff);
     ((sum >> 16) + (sum & 0xffff)) as u16
 }
 
-/// The partial sum of two pieces. `odd` tells whether the second begins at an
-/// odd distance from the start of what is summed.
+/// Returns the partial sum of two pieces. `odd` is true if the second piece
+/// begins at an odd offset from the start of the summed bytes.
 #[inline]
 #[must_use]
 pub const fn combine(first: u32, second: u32, odd: bool) -> u32 {
@@ -111,26 +112,26 @@ pub const fn combine(first: u32, second: u32, odd: bool) -> u32 {
     total + carry as u32
 }
 
-/// The value of the checksum field for a partial sum of everything that it
-/// covers, with the field itself taken as zero.
+/// Returns the value of the checksum field, given the partial sum of all
+/// covered bytes with the field itself as zero.
 #[inline]
 #[must_use]
 pub const fn finish(sum: u32) -> u16 {
     !fold(sum)
 }
 
-/// Whether the partial sum of everything that a checksum covers, including the
-/// checksum itself, says that it is intact.
+/// Returns whether a checksum is right, given the partial sum of all covered
+/// bytes, the checksum field included.
 #[inline]
 #[must_use]
 pub const fn is_valid(sum: u32) -> bool {
     fold(sum) == 0xffff
 }
 
-/// The partial sum of the pseudo-header between two addresses of the same
-/// family; `len` is the length in bytes of transport header and data.
-/// Addresses of different families have no pseudo-header: they give the sum of
-/// what would stand in one.
+/// Returns the partial sum of the pseudo-header between two addresses of one
+/// family. `len` is the length in bytes of transport header and data. For
+/// addresses of different families there is no pseudo-header; the result is
+/// then the sum of its would-be fields.
 #[inline]
 #[must_use]
 pub fn pseudo_header(src: IpAddr, dst: IpAddr, protocol: u8, len: u32) -> u32 {
@@ -154,7 +155,7 @@ fn tail(protocol: u8, len: u32) -> u32 {
     (len >> 16) + (len & 0xffff) + u32::from(protocol)
 }
 
-/// [`pseudo_header`] of IPv4.
+/// Returns the partial sum of the IPv4 pseudo-header, see [`pseudo_header`].
 #[inline]
 #[must_use]
 pub fn pseudo_header_v4(src: Ipv4Addr, dst: Ipv4Addr, protocol: u8, len: u32) -> u32 {
@@ -163,7 +164,7 @@ pub fn pseudo_header_v4(src: Ipv4Addr, dst: Ipv4Addr, protocol: u8, len: u32) ->
     u32::from(fold_wide(total))
 }
 
-/// [`pseudo_header`] of IPv6.
+/// Returns the partial sum of the IPv6 pseudo-header, see [`pseudo_header`].
 #[inline]
 #[must_use]
 pub fn pseudo_header_v6(src: Ipv6Addr, dst: Ipv6Addr, protocol: u8, len: u32) -> u32 {
@@ -175,8 +176,8 @@ pub fn pseudo_header_v6(src: Ipv6Addr, dst: Ipv6Addr, protocol: u8, len: u32) ->
     )
 }
 
-/// The checksum field of something of which one 16-bit word changed from `old`
-/// to `new`, given what the field was.
+/// Returns the new value of the checksum field after one covered 16-bit word
+/// changed from `old` to `new` (RFC 1624).
 #[inline]
 #[must_use]
 pub const fn update(checksum: u16, old: u16, new: u16) -> u16 {
@@ -190,7 +191,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// RFC 1071 to the letter: words of 16 bits, one after the other.
+    /// RFC 1071 to the letter: adds 16-bit words one by one.
     fn plain(bytes: &[u8]) -> u16 {
         let mut total = 0u64;
         for pair in bytes.chunks(2) {
@@ -203,20 +204,20 @@ mod tests {
     }
 
     #[test]
-    fn the_example_of_rfc_1071() {
+    fn sum_matches_example_of_rfc_1071() {
         //= RFC 1071 §3
         let bytes = [0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7];
         assert_eq!(sum(&bytes), 0xddf2);
     }
 
     #[test]
-    fn the_example_of_rfc_1624() {
+    fn update_matches_example_of_rfc_1624() {
         //= RFC 1624 §4
         assert_eq!(update(0xdd2f, 0x5555, 0x3285), 0x0000);
     }
 
     #[test]
-    fn a_known_ipv4_header() {
+    fn known_ipv4_header_is_valid() {
         let mut header = [
             0x45, 0x00, 0x00, 0x73, 0x00, 0x00, 0x40, 0x00, 0x40, 0x11, 0x00, 0x00, 0xc0, 0xa8, 0x00, 0x01,
             0xc0, 0xa8, 0x00, 0xc7,
@@ -227,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn every_length_and_alignment_of_carries() {
+    fn sum_with_carries_matches_plain_sum() {
         let bytes = [0xff; 300];
         for start in 0..9 {
             for end in start..bytes.len() {
@@ -244,13 +245,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn sum_is_the_plain_sum(bytes in proptest::collection::vec(any::<u8>(), 0..700), start in 0usize..16) {
+        fn sum_matches_plain_sum(bytes in proptest::collection::vec(any::<u8>(), 0..700), start in 0usize..16) {
             let bytes = bytes.get(start..).unwrap_or(&[]);
             prop_assert_eq!(sum(bytes), u32::from(plain(bytes)));
         }
 
         #[test]
-        fn pieces_combine(bytes in proptest::collection::vec(any::<u8>(), 0..300), cuts in any::<[u8; 2]>()) {
+        fn combined_pieces_match_whole(bytes in proptest::collection::vec(any::<u8>(), 0..300), cuts in any::<[u8; 2]>()) {
             let first = usize::from(cuts[0]).min(bytes.len());
             let second = (first + usize::from(cuts[1])).min(bytes.len());
             let mut total = sum(&bytes[..first]);
@@ -260,19 +261,20 @@ mod tests {
         }
 
         #[test]
-        fn combine_takes_any_partial_sum(a in any::<u32>(), b in any::<u32>()) {
+        fn combine_accepts_any_partial_sum(a in any::<u32>(), b in any::<u32>()) {
             let expected = (u64::from(a) + u64::from(b)) % 0xffff;
             prop_assert_eq!(u64::from(combine(a, b, false)) % 0xffff, expected);
         }
 
         #[test]
-        fn update_is_a_new_sum(mut words in proptest::collection::vec(any::<u16>(), 1..30), at in any::<usize>(), new: u16) {
+        fn update_matches_new_sum(mut words in proptest::collection::vec(any::<u16>(), 1..30), at in any::<usize>(), new: u16) {
             let bytes = |words: &[u16]| words.iter().flat_map(|word| word.to_be_bytes()).collect::<Vec<_>>();
             let before = finish(sum(&bytes(&words)));
             let at = at % words.len();
             let after = update(before, words[at], new);
             words[at] = new;
-            // Zero has two forms; only data that are all zero have the negative one.
+            // Zero has two forms; only data that are all zero have the negative
+            // one.
             //= RFC 1624 §3
             let expected = finish(sum(&bytes(&words)));
             prop_assert!(after == expected || words.iter().all(|word| *word == 0));

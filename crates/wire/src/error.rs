@@ -1,18 +1,19 @@
-//! Why bytes are not the packet they claim to be.
+//! Reasons for which bytes are not a valid packet.
 
-/// What every parser here returns.
+/// The result of every parser in this crate.
 pub type Result<T> = core::result::Result<T, WireError>;
 
-/// Why bytes are not the packet they claim to be.
+/// Reason for which bytes are not a valid packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum WireError {
     /// Fewer bytes than the format's fixed header, or than its header claims.
     #[error("shorter than its header")]
     Truncated,
-    /// A length field contradicts another one, the format, or the bytes there are.
+    /// A length field contradicts another one, the format, or the bytes at
+    /// hand.
     #[error("a length field is wrong")]
     BadLength,
-    /// Not the IP version it was taken for.
+    /// The IP version is not the expected one.
     #[error("wrong IP version")]
     BadVersion,
     /// The checksum does not match.
@@ -24,7 +25,7 @@ pub enum WireError {
     /// A field holds a value that the format forbids.
     #[error("a field has a forbidden value")]
     BadField,
-    /// A variant of the format that is not used here.
+    /// A variant of the format that this crate does not read.
     #[error("unsupported variant")]
     Unsupported,
 }

@@ -12,8 +12,8 @@ pub const TAGGED_HEADER_LEN: usize = 18;
 /// Tag protocol identifier of IEEE 802.1Q.
 const TPID: [u8; 2] = 0x8100u16.to_be_bytes();
 
-/// What a frame carries. Values below 1536 are lengths of IEEE 802.3 frames,
-/// which carry nothing known here.
+/// The type of a frame's payload. Values below 1536 are lengths of IEEE 802.3
+/// frames, which this crate does not read.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct EtherType(pub u16);
 
@@ -24,7 +24,7 @@ impl EtherType {
     pub const ARP: Self = Self(0x0806);
     /// IPv6 (RFC 2464).
     pub const IPV6: Self = Self(0x86dd);
-    /// A tag of IEEE 802.1Q; behind another tag.
+    /// A VLAN tag of IEEE 802.1Q. As the type of a tagged frame, a second tag.
     pub const VLAN: Self = Self(0x8100);
 }
 
@@ -39,14 +39,15 @@ impl fmt::Debug for EtherType {
 pub struct VlanTag(pub u16);
 
 impl VlanTag {
-    /// The tag of a VLAN, 0 to 4095, with a priority, 0 to 7; higher bits of
-    /// either are ignored.
+    /// Creates the tag of a VLAN, 0 to 4095, with a priority, 0 to 7. Higher
+    /// bits
+    /// of either are ignored.
     #[must_use]
     pub const fn new(vlan: u16, priority: u8) -> Self {
         Self(((priority as u16) & 7) << 13 | vlan & 0xfff)
     }
 
-    /// The VLAN's number; 0 means that the tag only tells a priority.
+    /// The VLAN's number; 0 if the tag carries a priority only.
     #[inline]
     #[must_use]
     pub const fn vlan(self) -> u16 {
@@ -61,7 +62,7 @@ impl VlanTag {
     }
 }
 
-/// A frame that arrived.
+/// A received frame.
 #[derive(Debug, Clone, Copy)]
 pub struct Frame<'a> {
     bytes: &'a [u8],
@@ -72,11 +73,11 @@ pub struct Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// Views the frame that begins with `bytes`, which hold at least its header.
+    /// Views the frame at the start of `bytes`, which hold at least its header.
     ///
     /// # Errors
     ///
-    /// `Truncated` if the header is not there.
+    /// `Truncated` if the header is not complete.
     #[inline]
     pub fn new(bytes: &'a [u8]) -> Result<Self> {
         let &[d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5, t0, t1] =
@@ -95,35 +96,35 @@ impl<'a> Frame<'a> {
         })
     }
 
-    /// Whom the frame is for.
+    /// The destination address.
     #[inline]
     #[must_use]
     pub fn dst(&self) -> Mac {
         self.dst
     }
 
-    /// Who sent the frame.
+    /// The source address.
     #[inline]
     #[must_use]
     pub fn src(&self) -> Mac {
         self.src
     }
 
-    /// The VLAN tag, if there is one.
+    /// The VLAN tag, if the frame has one.
     #[inline]
     #[must_use]
     pub fn vlan(&self) -> Option<VlanTag> {
         self.vlan
     }
 
-    /// What the frame carries.
+    /// The type of the payload.
     #[inline]
     #[must_use]
     pub fn ethertype(&self) -> EtherType {
         self.ethertype
     }
 
-    /// Bytes of the header: where the payload begins.
+    /// Length of the header in bytes: the payload's offset.
     #[inline]
     #[must_use]
     pub fn header_len(&self) -> usize {
@@ -134,7 +135,7 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// What follows the header in the bytes that were given.
+    /// The bytes behind the header, padding included.
     #[inline]
     #[must_use]
     pub fn payload(&self) -> &'a [u8] {
@@ -154,7 +155,7 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// The tag and the type behind it.
+/// Reads the VLAN tag and the type behind it.
 #[cold]
 fn tagged(bytes: &[u8]) -> Result<(Option<VlanTag>, u16)> {
     let [.., c0, c1, t0, t1] = *bytes
@@ -166,7 +167,7 @@ fn tagged(bytes: &[u8]) -> Result<(Option<VlanTag>, u16)> {
     ))
 }
 
-/// A header to be sent.
+/// A header for sending.
 ///
 /// ```
 /// use toehold_wire::Mac;
@@ -184,18 +185,20 @@ fn tagged(bytes: &[u8]) -> Result<(Option<VlanTag>, u16)> {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Header {
-    /// Whom the frame is for.
+    /// The destination address.
     pub dst: Mac,
-    /// Who sends it.
+    /// The source address.
     pub src: Mac,
-    /// The VLAN tag, if the frame is to have one.
+    /// The VLAN tag, if the frame gets one.
     pub vlan: Option<VlanTag>,
-    /// What it carries. A tagged frame's cannot be taken for a tag again.
+    /// The type of the payload. A tagged frame may not carry another tag: its
+    /// type
+    /// cannot be [`EtherType::VLAN`].
     pub ethertype: EtherType,
 }
 
 impl Header {
-    /// Bytes of the header.
+    /// Length of the header in bytes.
     #[inline]
     #[must_use]
     pub const fn len(&self) -> usize {
@@ -206,7 +209,7 @@ impl Header {
         }
     }
 
-    /// A header is never empty.
+    /// Returns `false`: a header is never empty.
     #[inline]
     #[must_use]
     pub const fn is_empty(&self) -> bool {
@@ -241,7 +244,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_tag_shifts_the_payload() {
+    fn tag_shifts_payload() {
         let mut bytes = [0; 19];
         let header = Header {
             dst: Mac([2, 0, 0, 0, 0, 1]),
@@ -277,7 +280,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_survived(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
+        fn parse_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
             if let Ok(frame) = Frame::new(&bytes) {
                 prop_assert_eq!(frame.header_len() + frame.payload().len(), bytes.len());
             }

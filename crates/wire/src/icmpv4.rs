@@ -2,7 +2,7 @@
 
 use crate::{Result, WireError, icmp};
 
-/// Bytes of a message before its data or the packet it quotes.
+/// Bytes before a message's data or the packet that it quotes.
 pub const HEADER_LEN: usize = icmp::HEADER_LEN;
 
 const ECHO_REPLY: u8 = 0;
@@ -19,7 +19,7 @@ pub mod unreachable {
     pub const HOST: u8 = 1;
     /// The host does not know the protocol.
     pub const PROTOCOL: u8 = 2;
-    /// Nobody listens at the port.
+    /// No socket listens on the port.
     pub const PORT: u8 = 3;
     /// The packet is too long for a link and must not be fragmented (RFC 1191).
     pub const FRAGMENTATION_NEEDED: u8 = 4;
@@ -33,14 +33,14 @@ pub mod unreachable {
     pub const PROHIBITED: u8 = 13;
 }
 
-/// A message that arrived.
+/// A received message.
 #[derive(Debug, Clone, Copy)]
 pub struct View<'a> {
     bytes: &'a [u8],
 }
 
-/// A message. `original` is the beginning of the packet that it is about, see
-/// [`crate::quote::Quote::v4`].
+/// An ICMPv4 message. In errors, `original` is the beginning of the packet that
+/// caused the error, see [`crate::quote::Quote::v4`].
 ///
 /// ```
 /// use toehold_wire::icmpv4::{Message, View};
@@ -54,66 +54,67 @@ pub struct View<'a> {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Message<'a> {
-    /// Are you there?
+    /// Asks a host for an [`Message::EchoReply`].
     EchoRequest {
-        /// Whose request it is.
+        /// Identifies the sender's process or socket.
         id: u16,
-        /// Which of them.
+        /// Sequence number of the request.
         seq: u16,
-        /// What the reply has to repeat.
+        /// Data that the reply has to repeat.
         data: &'a [u8],
     },
-    /// I am here.
+    /// Answers an [`Message::EchoRequest`].
     EchoReply {
-        /// As in the request.
+        /// The request's identifier.
         id: u16,
-        /// As in the request.
+        /// The request's sequence number.
         seq: u16,
-        /// As in the request.
+        /// The request's data.
         data: &'a [u8],
     },
     /// A packet could not be delivered.
     DestinationUnreachable {
-        /// Why, see [`mod@unreachable`].
+        /// The reason, see [`mod@unreachable`].
         code: u8,
         /// With [`unreachable::FRAGMENTATION_NEEDED`], the largest packet in
-        /// bytes that fits (RFC 1191 §4); old routers say 0.
+        /// bytes that fits (RFC 1191 §4). Old routers send 0.
         mtu: u16,
         /// The packet's beginning.
         original: &'a [u8],
     },
-    /// A packet had made all its hops (code 0), or its fragments did not come
-    /// together in time (code 1).
+    /// A packet used up its hops (code 0), or its fragments did not arrive in
+    /// time (code 1).
     TimeExceeded {
-        /// Which of the two.
+        /// 0 for hops, 1 for fragments.
         code: u8,
         /// The packet's beginning.
         original: &'a [u8],
     },
-    /// A packet's header makes no sense.
+    /// A packet's header is invalid.
     ParameterProblem {
-        /// With code 0: where, in bytes from the header's start.
+        /// With code 0, the fault's offset in bytes from the header's start.
         pointer: u8,
-        /// What is wrong.
+        /// The reason (RFC 792, RFC 1122 §3.2.2.5).
         code: u8,
         /// The packet's beginning.
         original: &'a [u8],
     },
-    /// Anything else; all of these can be ignored (RFC 1122 §3.2.2).
+    /// Any other message. A host may ignore it (RFC 1122 §3.2.2).
     Other {
         /// The message's type.
         kind: u8,
-        /// Its code.
+        /// The message's code.
         code: u8,
     },
 }
 
 impl<'a> View<'a> {
-    /// Views the message that begins with `bytes`, which hold at least its header.
+    /// Views the message at the start of `bytes`, which hold at least its
+    /// header.
     ///
     /// # Errors
     ///
-    /// `Truncated` if the header is not there.
+    /// `Truncated` if the header is not complete.
     pub fn new(bytes: &'a [u8]) -> Result<Self> {
         if bytes.len() < HEADER_LEN {
             Err(WireError::Truncated)
@@ -122,14 +123,14 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Whether the checksum is right, given the partial sum of the message's
-    /// bytes behind those that were given (see [`crate::checksum`]).
+    /// Returns whether the checksum is right. `rest` is the partial sum of the
+    /// message's bytes behind the given ones (see [`crate::checksum`]).
     #[must_use]
     pub fn verify(&self, rest: u32) -> bool {
         icmp::is_valid(self.bytes, 0, rest)
     }
 
-    /// The message. Data and quoted packets reach as far as the bytes that were given.
+    /// Decodes the message. Data and quoted packets end with the given bytes.
     #[must_use]
     pub fn message(&self) -> Message<'a> {
         let Some((&[kind, code, _, _, a, b, c, d], body)) = self.bytes.split_first_chunk::<HEADER_LEN>()
@@ -169,19 +170,19 @@ impl<'a> View<'a> {
 }
 
 impl Message<'_> {
-    /// Bytes of the message.
+    /// Length of the message in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         HEADER_LEN + self.parts().3.len()
     }
 
-    /// A message is never empty.
+    /// Returns `false`: a message is never empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         false
     }
 
-    /// Type, code, the word that belongs to the type, body.
+    /// Returns type, code, the type's own word, and body.
     fn parts(&self) -> (u8, u8, [u8; 4], &[u8]) {
         match *self {
             Self::EchoRequest { id, seq, data } => (ECHO_REQUEST, 0, icmp::echo_word(id, seq), data),
@@ -212,9 +213,9 @@ impl Message<'_> {
     }
 }
 
-/// Fills in the checksum of a message that begins with `bytes`, given the
-/// partial sum of the rest of it (see [`crate::checksum`]). Whatever was in the
-/// field before is ignored.
+/// Fills in the checksum of a message that begins with `bytes`. `rest` is the
+/// partial sum of the message's other bytes (see [`crate::checksum`]). The
+/// field's earlier value is ignored.
 ///
 /// # Panics
 ///
@@ -230,8 +231,8 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_known_echo_request() {
-        // What Linux's ping sends, with its checksum.
+    fn known_echo_request_is_read_and_written() {
+        // From Linux's ping, with its checksum.
         let bytes = [0x08, 0x00, 0xf7, 0xfd, 0x00, 0x01, 0x00, 0x01];
         let view = View::new(&bytes).unwrap();
         assert!(view.verify(0));
@@ -247,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mtu_of_a_router() {
+    fn fragmentation_needed_has_mtu_of_router() {
         //= RFC 1191 §4
         let bytes = [3, 4, 0, 0, 0, 0, 0x05, 0x78, 0x45];
         let expected = Message::DestinationUnreachable {
@@ -288,7 +289,7 @@ mod tests {
             let view = View::new(&bytes).unwrap();
             prop_assert!(view.verify(0));
             prop_assert_eq!(view.message(), message);
-            // The same with a part of the message elsewhere.
+            // The checksum also holds if a part of the message lies elsewhere.
             let (head, tail) = bytes.split_at_mut(cut.min(message.len()));
             prop_assert!(View::new(head).unwrap().verify(checksum::sum(tail)));
             let before = [head[2], head[3]];
@@ -297,7 +298,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_survived(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
+        fn parse_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
             if let Ok(view) = View::new(&bytes) {
                 let _ = view.verify(u32::MAX);
                 let message = view.message();

@@ -1,11 +1,11 @@
-//! Control messages of IPv6 (RFC 4443). Neighbour discovery, which is carried
-//! in them, has its own module, [`crate::ndisc`].
+//! Control messages of IPv6 (RFC 4443). Neighbour discovery messages, which
+//! ICMPv6 carries, have their own module, [`crate::ndisc`].
 
 use core::net::Ipv6Addr;
 
 use crate::{Result, WireError, checksum, icmp, protocol};
 
-/// Bytes of a message before its data or the packet it quotes.
+/// Bytes before a message's data or the packet that it quotes.
 pub const HEADER_LEN: usize = icmp::HEADER_LEN;
 
 const DESTINATION_UNREACHABLE: u8 = 1;
@@ -21,11 +21,11 @@ pub mod unreachable {
     pub const NO_ROUTE: u8 = 0;
     /// Communication is prohibited.
     pub const PROHIBITED: u8 = 1;
-    /// Beyond the scope of the source address.
+    /// The destination is beyond the scope of the source address.
     pub const BEYOND_SCOPE: u8 = 2;
     /// The address does not answer.
     pub const ADDRESS: u8 = 3;
-    /// Nobody listens at the port.
+    /// No socket listens on the port.
     pub const PORT: u8 = 4;
     /// The source address failed a policy.
     pub const POLICY: u8 = 5;
@@ -35,22 +35,22 @@ pub mod unreachable {
 
 /// Codes of a Parameter Problem message (RFC 4443 §3.4).
 pub mod problem {
-    /// A header field makes no sense.
+    /// A header field is invalid.
     pub const ERRONEOUS_FIELD: u8 = 0;
-    /// A next header is not known.
+    /// The receiver does not know a next header.
     pub const UNRECOGNIZED_NEXT_HEADER: u8 = 1;
-    /// An option is not known.
+    /// The receiver does not know an option.
     pub const UNRECOGNIZED_OPTION: u8 = 2;
 }
 
-/// A message that arrived.
+/// A received message.
 #[derive(Debug, Clone, Copy)]
 pub struct View<'a> {
     bytes: &'a [u8],
 }
 
-/// A message. `original` is the beginning of the packet that it is about, see
-/// [`crate::quote::Quote::v6`].
+/// An ICMPv6 message. In errors, `original` is the beginning of the packet that
+/// caused the error, see [`crate::quote::Quote::v6`].
 ///
 /// ```
 /// use std::net::Ipv6Addr;
@@ -66,73 +66,75 @@ pub struct View<'a> {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Message<'a> {
-    /// Are you there?
+    /// Asks a host for an [`Message::EchoReply`].
     EchoRequest {
-        /// Whose request it is.
+        /// Identifies the sender's process or socket.
         id: u16,
-        /// Which of them.
+        /// Sequence number of the request.
         seq: u16,
-        /// What the reply has to repeat.
+        /// Data that the reply has to repeat.
         data: &'a [u8],
     },
-    /// I am here.
+    /// Answers an [`Message::EchoRequest`].
     EchoReply {
-        /// As in the request.
+        /// The request's identifier.
         id: u16,
-        /// As in the request.
+        /// The request's sequence number.
         seq: u16,
-        /// As in the request.
+        /// The request's data.
         data: &'a [u8],
     },
     /// A packet could not be delivered.
     DestinationUnreachable {
-        /// Why, see [`mod@unreachable`].
+        /// The reason, see [`mod@unreachable`].
         code: u8,
         /// The packet's beginning.
         original: &'a [u8],
     },
-    /// A packet did not fit a link on its way.
+    /// A packet is too long for a link on its path.
     PacketTooBig {
         /// The largest packet in bytes that fits.
         mtu: u32,
         /// The packet's beginning.
         original: &'a [u8],
     },
-    /// A packet had made all its hops (code 0), or its fragments did not come
-    /// together in time (code 1).
+    /// A packet used up its hops (code 0), or its fragments did not arrive in
+    /// time (code 1).
     TimeExceeded {
-        /// Which of the two.
+        /// 0 for hops, 1 for fragments.
         code: u8,
         /// The packet's beginning.
         original: &'a [u8],
     },
-    /// A packet's headers make no sense.
+    /// A packet's headers are invalid.
     ParameterProblem {
-        /// Why, see [`problem`].
+        /// The reason, see [`problem`].
         code: u8,
-        /// Where, in bytes from the packet's start.
+        /// The fault's offset in bytes from the packet's start.
         pointer: u32,
         /// The packet's beginning.
         original: &'a [u8],
     },
-    /// Neighbour discovery: [`crate::ndisc::Message::parse`] reads it.
+    /// A neighbour discovery message, which [`crate::ndisc::Message::parse`]
+    /// reads.
     NeighborDiscovery,
-    /// Anything else. A type below 128 is an error that concerns the packet it
-    /// quotes, one from 128 on is to be ignored (RFC 4443 §2.4).
+    /// Any other message. A type below 128 is an error about the quoted packet.
+    /// A type from 128 on is ignored (RFC 4443 §2.4).
     Other {
         /// The message's type.
         kind: u8,
-        /// Its code.
+        /// The message's code.
         code: u8,
     },
 }
 
 impl<'a> View<'a> {
-    /// Views the message that begins with `bytes`, which hold at least its header.
+    /// Views the message at the start of `bytes`, which hold at least its
+    /// header.
     ///
     /// # Errors
     ///
-    /// `Truncated` if the header is not there.
+    /// `Truncated` if the header is not complete.
     pub fn new(bytes: &'a [u8]) -> Result<Self> {
         if bytes.len() < HEADER_LEN {
             Err(WireError::Truncated)
@@ -141,20 +143,20 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Whether the checksum is right, given the partial sums of the
-    /// pseudo-header and of the message's bytes behind those that were given
-    /// (see [`crate::checksum`]).
+    /// Returns whether the checksum is right, given two partial sums (see
+    /// [`crate::checksum`]): of the pseudo-header, and of the message's bytes
+    /// behind the given ones.
     #[must_use]
     pub fn verify(&self, pseudo_header: u32, rest: u32) -> bool {
         icmp::is_valid(self.bytes, pseudo_header, rest)
     }
 
-    /// All the bytes that were given.
+    /// All given bytes of the message.
     pub(crate) fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// The message. Data and quoted packets reach as far as the bytes that were given.
+    /// Decodes the message. Data and quoted packets end with the given bytes.
     #[must_use]
     pub fn message(&self) -> Message<'a> {
         let Some((&[kind, code, _, _, a, b, c, d], body)) = self.bytes.split_first_chunk::<HEADER_LEN>()
@@ -195,20 +197,20 @@ impl<'a> View<'a> {
 }
 
 impl Message<'_> {
-    /// Bytes of the message.
+    /// Length of the message in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.parts().map_or(0, |(.., body)| HEADER_LEN + body.len())
     }
 
-    /// Whether there is nothing to be sent: true for
-    /// [`Message::NeighborDiscovery`], which says nothing by itself.
+    /// Returns whether [`Message::emit`] writes nothing: true for
+    /// [`Message::NeighborDiscovery`] only.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.parts().is_none()
     }
 
-    /// Type, code, the word that belongs to the type, body.
+    /// Returns type, code, the type's own word, and body.
     fn parts(&self) -> Option<(u8, u8, [u8; 4], &[u8])> {
         Some(match *self {
             Self::EchoRequest { id, seq, data } => (ECHO_REQUEST, 0, icmp::echo_word(id, seq), data),
@@ -228,8 +230,8 @@ impl Message<'_> {
         })
     }
 
-    /// Writes the message, with the checksum for a packet from `src` to `dst`,
-    /// and returns its length.
+    /// Writes the message with the checksum for a packet from `src` to `dst`.
+    /// Returns the message's length.
     ///
     /// # Panics
     ///
@@ -244,16 +246,16 @@ impl Message<'_> {
     }
 }
 
-/// The partial sum of the pseudo-header of a message of `len` bytes.
+/// Returns the partial sum of the pseudo-header of a message of `len` bytes.
 #[must_use]
 pub fn pseudo_header(src: Ipv6Addr, dst: Ipv6Addr, len: usize) -> u32 {
     //= RFC 4443 §2.3
     checksum::pseudo_header_v6(src, dst, protocol::ICMPV6, len as u32)
 }
 
-/// Fills in the checksum of a message that begins with `bytes`, given the
-/// partial sums of the pseudo-header and of the rest of the message (see
-/// [`crate::checksum`]). Whatever was in the field before is ignored.
+/// Fills in the checksum of a message that begins with `bytes`, given two
+/// partial sums (see [`crate::checksum`]): of the pseudo-header, and of the
+/// message's other bytes. The field's earlier value is ignored.
 ///
 /// # Panics
 ///
@@ -271,7 +273,7 @@ mod tests {
     const DST: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 2);
 
     #[test]
-    fn the_checksum_covers_the_addresses() {
+    fn checksum_covers_addresses() {
         //= RFC 4443 §2.3
         let mut bytes = [0; 8];
         Message::EchoRequest {
@@ -292,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbour_discovery_is_told_apart() {
+    fn neighbour_discovery_has_its_own_variant() {
         for kind in 133..=137 {
             assert_eq!(
                 View::new(&[kind, 0, 0, 0, 0, 0, 0, 0]).unwrap().message(),
@@ -342,7 +344,7 @@ mod tests {
             let view = View::new(&bytes).unwrap();
             prop_assert!(view.verify(pseudo, 0));
             prop_assert_eq!(view.message(), message);
-            // The same with a part of the message elsewhere.
+            // The checksum also holds if a part of the message lies elsewhere.
             let (head, tail) = bytes.split_at_mut(cut.min(message.len()));
             prop_assert!(View::new(head).unwrap().verify(pseudo, checksum::sum(tail)));
             let before = [head[2], head[3]];
@@ -351,7 +353,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_survived(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
+        fn parse_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
             if let Ok(view) = View::new(&bytes) {
                 let _ = view.verify(u32::MAX, u32::MAX);
                 let message = view.message();

@@ -4,7 +4,7 @@ use core::net::Ipv4Addr;
 
 use crate::{Result, WireError, checksum, start};
 
-/// Bytes of a header without options; every header that is sent is one.
+/// Bytes of a header without options. Every sent header has this length.
 pub const HEADER_LEN: usize = 20;
 /// Largest packet in bytes.
 pub const MAX_PACKET_LEN: usize = 65535;
@@ -18,7 +18,7 @@ const OPTION_NOP: u8 = 1;
 const OPTION_LOOSE_SOURCE_ROUTE: u8 = 131;
 const OPTION_STRICT_SOURCE_ROUTE: u8 = 137;
 
-/// A packet that arrived.
+/// A received packet.
 #[derive(Debug, Clone, Copy)]
 pub struct View<'a> {
     fixed: &'a [u8; HEADER_LEN],
@@ -27,15 +27,17 @@ pub struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    /// Views the packet that begins with `bytes`, which hold at least its whole
-    /// header; `available` is how many bytes there are of it in all, link-layer
-    /// padding included.
+    /// Views the packet at the start of `bytes`, which hold at least its whole
+    /// header. `available` is the packet's length in bytes as received, with
+    /// link-layer padding.
     ///
     /// # Errors
     ///
-    /// `Truncated` if the header is not there, `BadVersion`, `BadLength` if a
-    /// length contradicts another one or a fragment cannot be one, `BadChecksum`
-    /// for the header's, `BadOption` if the options cannot be walked.
+    /// `Truncated` if the header is not complete. `BadVersion`. `BadLength` if
+    /// a
+    /// length contradicts another one, or a fragment is impossible.
+    /// `BadChecksum` for the header's. `BadOption` if the options are
+    /// malformed.
     #[inline]
     pub fn new(bytes: &'a [u8], available: usize) -> Result<Self> {
         let mut view = Self::split(bytes)?;
@@ -64,8 +66,8 @@ impl<'a> View<'a> {
         Ok(view)
     }
 
-    /// Views a packet of which an ICMP message quotes the beginning: lengths
-    /// and checksum say nothing any more, and the payload may be cut short.
+    /// Views a packet whose beginning an ICMP message quotes. Lengths and
+    /// checksum are not checked, and the payload may be cut short.
     ///
     /// # Errors
     ///
@@ -74,7 +76,7 @@ impl<'a> View<'a> {
         Self::split(bytes)
     }
 
-    /// Checks what keeps accessors inside `bytes`.
+    /// Checks the lengths that keep accessors inside `bytes`.
     #[inline]
     fn split(bytes: &'a [u8]) -> Result<Self> {
         let (fixed, rest) = bytes
@@ -95,8 +97,8 @@ impl<'a> View<'a> {
         })
     }
 
-    /// A fragment must end within the largest packet, and only the last one may
-    /// have a length that is no multiple of 8.
+    /// Checks a fragment's range. It must end within the largest packet. Only
+    /// the last fragment's length may be no multiple of 8.
     #[cold]
     fn check_fragment(&self) -> Result<()> {
         //= RFC 791 §3.2
@@ -115,21 +117,21 @@ impl<'a> View<'a> {
         u16::from_be_bytes([self.fixed[AT], self.fixed[AT + 1]])
     }
 
-    /// Bytes of the header.
+    /// Length of the header in bytes.
     #[inline]
     #[must_use]
     pub fn header_len(&self) -> usize {
         HEADER_LEN + self.options.len()
     }
 
-    /// Bytes of the packet, header included.
+    /// Length of the packet in bytes, header included.
     #[inline]
     #[must_use]
     pub fn total_len(&self) -> u16 {
         self.u16_at::<2>()
     }
 
-    /// Bytes behind the header.
+    /// Number of bytes behind the header.
     #[inline]
     #[must_use]
     pub fn payload_len(&self) -> u16 {
@@ -150,35 +152,35 @@ impl<'a> View<'a> {
         self.tos() & 3
     }
 
-    /// Identification, the same in all fragments of a packet.
+    /// Identification; equal in all fragments of a packet.
     #[inline]
     #[must_use]
     pub fn id(&self) -> u16 {
         self.u16_at::<4>()
     }
 
-    /// Whether routers must not fragment the packet.
+    /// Returns whether routers must not fragment the packet.
     #[inline]
     #[must_use]
     pub fn dont_fragment(&self) -> bool {
         self.u16_at::<6>() & DONT_FRAGMENT != 0
     }
 
-    /// Whether other fragments follow this one.
+    /// Returns whether other fragments follow this one.
     #[inline]
     #[must_use]
     pub fn more_fragments(&self) -> bool {
         self.u16_at::<6>() & MORE_FRAGMENTS != 0
     }
 
-    /// Where in the original packet's payload this one's begins, in bytes.
+    /// Offset in bytes of this payload in the original packet's payload.
     #[inline]
     #[must_use]
     pub fn fragment_offset(&self) -> u16 {
         (self.u16_at::<6>() & OFFSET_MASK) * 8
     }
 
-    /// Whether this is a part of a packet.
+    /// Returns whether this packet is a fragment.
     #[inline]
     #[must_use]
     pub fn is_fragment(&self) -> bool {
@@ -192,28 +194,28 @@ impl<'a> View<'a> {
         self.fixed[8]
     }
 
-    /// What the packet carries, see [`crate::protocol`].
+    /// The payload's protocol, see [`crate::protocol`].
     #[inline]
     #[must_use]
     pub fn protocol(&self) -> u8 {
         self.fixed[9]
     }
 
-    /// Who sent the packet.
+    /// The source address.
     #[inline]
     #[must_use]
     pub fn src(&self) -> Ipv4Addr {
         Ipv4Addr::new(self.fixed[12], self.fixed[13], self.fixed[14], self.fixed[15])
     }
 
-    /// Whom the packet is for.
+    /// The destination address.
     #[inline]
     #[must_use]
     pub fn dst(&self) -> Ipv4Addr {
         Ipv4Addr::new(self.fixed[16], self.fixed[17], self.fixed[18], self.fixed[19])
     }
 
-    /// Whether the packet says which routers it has to pass.
+    /// Returns whether the packet has a source-route option.
     #[inline]
     #[must_use]
     pub fn has_source_route(&self) -> bool {
@@ -222,8 +224,8 @@ impl<'a> View<'a> {
             .any(|kind| matches!(kind, OPTION_LOOSE_SOURCE_ROUTE | OPTION_STRICT_SOURCE_ROUTE))
     }
 
-    /// What follows the header in the bytes that were given, without
-    /// link-layer padding; shorter than [`View::payload_len`] if they were.
+    /// The given bytes behind the header, without link-layer padding. Shorter
+    /// than [`View::payload_len`] if the given bytes end early.
     #[inline]
     #[must_use]
     pub fn payload(&self) -> &'a [u8] {
@@ -231,7 +233,8 @@ impl<'a> View<'a> {
     }
 }
 
-/// The kinds of the options in a list, and an error at its end if it is malformed.
+/// Iterates over the option kinds of a list. A malformed list ends with an
+/// error.
 fn options(list: &[u8]) -> impl Iterator<Item = Result<u8>> + '_ {
     let mut rest = list;
     core::iter::from_fn(move || {
@@ -241,7 +244,7 @@ fn options(list: &[u8]) -> impl Iterator<Item = Result<u8>> + '_ {
                 [OPTION_NOP, ref tail @ ..] => rest = tail,
                 [kind, ref tail @ ..] => {
                     //= RFC 791 §3.1
-                    // The length counts kind and length themselves.
+                    // An option's length counts its kind and length bytes.
                     let len = tail.first().map_or(0, |len| usize::from(*len));
                     let Some(after) = rest.get(len..).filter(|_| len >= 2) else {
                         rest = &[];
@@ -255,7 +258,7 @@ fn options(list: &[u8]) -> impl Iterator<Item = Result<u8>> + '_ {
     })
 }
 
-/// A header to be sent, without options.
+/// A header without options, for sending.
 ///
 /// ```
 /// use std::net::Ipv4Addr;
@@ -276,28 +279,28 @@ fn options(list: &[u8]) -> impl Iterator<Item = Result<u8>> + '_ {
 pub struct Header {
     /// Type of service: DSCP in the upper six bits, ECN in the lower two.
     pub tos: u8,
-    /// Identification.
+    /// Identification; equal in all fragments of a packet.
     pub id: u16,
     /// Whether routers must not fragment the packet.
     pub dont_fragment: bool,
-    /// Whether other fragments follow.
+    /// Whether other fragments follow this one.
     pub more_fragments: bool,
-    /// Where in the original payload this one begins, in bytes: a multiple of 8.
+    /// Offset in bytes of this payload in the original one: a multiple of 8.
     pub fragment_offset: u16,
     /// Time to live, in hops.
     pub ttl: u8,
-    /// What the packet carries, see [`crate::protocol`].
+    /// The payload's protocol, see [`crate::protocol`].
     pub protocol: u8,
-    /// Who sends it.
+    /// The source address.
     pub src: Ipv4Addr,
-    /// Whom it is for.
+    /// The destination address.
     pub dst: Ipv4Addr,
-    /// Bytes behind the header, at most 65515.
+    /// Number of bytes behind the header, at most 65515.
     pub payload_len: u16,
 }
 
 impl Header {
-    /// A header with the usual values: nothing behind it yet, not to be
+    /// Creates a header with the usual values: no payload, not to be
     /// fragmented, 64 hops.
     #[inline]
     #[must_use]

@@ -14,7 +14,7 @@ use crate::{Result, WireError, start};
 /// Bytes of a header without extensions.
 pub const HEADER_LEN: usize = 40;
 
-/// A packet that arrived.
+/// A received packet.
 #[derive(Debug, Clone, Copy)]
 pub struct View<'a> {
     fixed: &'a [u8; HEADER_LEN],
@@ -22,14 +22,14 @@ pub struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    /// Views the packet that begins with `bytes`, which hold at least its
-    /// header; `available` is how many bytes there are of it in all, link-layer
-    /// padding included.
+    /// Views the packet at the start of `bytes`, which hold at least its
+    /// header. `available` is the packet's length in bytes as received, with
+    /// link-layer padding.
     ///
     /// # Errors
     ///
-    /// `Truncated` if the header is not there, `BadVersion`, `BadLength` if it
-    /// claims more than is available.
+    /// `Truncated` if the header is not complete. `BadVersion`. `BadLength` if
+    /// the header claims more bytes than are available.
     #[inline]
     pub fn new(bytes: &'a [u8], available: usize) -> Result<Self> {
         let view = Self::quoted(bytes)?;
@@ -41,8 +41,8 @@ impl<'a> View<'a> {
         Ok(Self { payload, ..view })
     }
 
-    /// Views a packet of which an ICMP message quotes the beginning: its length
-    /// says nothing any more, and the payload may be cut short.
+    /// Views a packet whose beginning an ICMP message quotes. The length is not
+    /// checked, and the payload may be cut short.
     ///
     /// # Errors
     ///
@@ -79,35 +79,36 @@ impl<'a> View<'a> {
         u32::from_be_bytes([0, self.fixed[1] & 15, self.fixed[2], self.fixed[3]])
     }
 
-    /// Bytes behind the header, extension headers included.
+    /// Number of bytes behind the header, extension headers included.
     #[inline]
     #[must_use]
     pub fn payload_len(&self) -> u16 {
         u16::from_be_bytes([self.fixed[4], self.fixed[5]])
     }
 
-    /// What follows the header, see [`crate::protocol`].
+    /// Kind of the header or protocol behind this header, see
+    /// [`crate::protocol`].
     #[inline]
     #[must_use]
     pub fn next_header(&self) -> u8 {
         self.fixed[6]
     }
 
-    /// Hops left.
+    /// Remaining hops.
     #[inline]
     #[must_use]
     pub fn hop_limit(&self) -> u8 {
         self.fixed[7]
     }
 
-    /// Who sent the packet.
+    /// The source address.
     #[inline]
     #[must_use]
     pub fn src(&self) -> Ipv6Addr {
         self.address_at::<8>()
     }
 
-    /// Whom the packet is for.
+    /// The destination address.
     #[inline]
     #[must_use]
     pub fn dst(&self) -> Ipv6Addr {
@@ -121,26 +122,26 @@ impl<'a> View<'a> {
         Ipv6Addr::from(octets)
     }
 
-    /// What follows the header in the bytes that were given, without
-    /// link-layer padding; shorter than [`View::payload_len`] if they were.
+    /// The given bytes behind the header, without link-layer padding. Shorter
+    /// than [`View::payload_len`] if the given bytes end early.
     #[inline]
     #[must_use]
     pub fn payload(&self) -> &'a [u8] {
         self.payload
     }
 
-    /// Walks the extension headers down to what the packet carries.
+    /// Walks the extension headers down to the transport protocol.
     ///
     /// # Errors
     ///
-    /// As [`walk`].
+    /// See [`walk`].
     #[inline]
     pub fn upper(&self) -> core::result::Result<Upper, ExtensionError> {
         walk(self.next_header(), self.payload, usize::from(self.payload_len()))
     }
 }
 
-/// A header to be sent.
+/// A header for sending.
 ///
 /// ```
 /// use std::net::Ipv6Addr;
@@ -162,21 +163,22 @@ pub struct Header {
     pub traffic_class: u8,
     /// The flow label; the upper 12 bits are ignored.
     pub flow_label: u32,
-    /// Bytes behind the header, extension headers included.
+    /// Number of bytes behind the header, extension headers included.
     pub payload_len: u16,
-    /// What follows the header, see [`crate::protocol`].
+    /// Kind of the header or protocol behind this header, see
+    /// [`crate::protocol`].
     pub next_header: u8,
-    /// Hops it may make.
+    /// Hop limit.
     pub hop_limit: u8,
-    /// Who sends it.
+    /// The source address.
     pub src: Ipv6Addr,
-    /// Whom it is for.
+    /// The destination address.
     pub dst: Ipv6Addr,
 }
 
 impl Header {
-    /// A header with the usual values: nothing behind it yet, no flow label,
-    /// 64 hops.
+    /// Creates a header with the usual values: no payload, no flow label, 64
+    /// hops.
     #[inline]
     #[must_use]
     pub const fn new(src: Ipv6Addr, dst: Ipv6Addr) -> Self {
@@ -217,7 +219,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn padding_is_no_payload_and_a_cut_is_noticed() {
+    fn padding_is_left_out_and_missing_bytes_are_noticed() {
         let mut bytes = [0; 60];
         Header {
             payload_len: 5,
@@ -253,7 +255,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_survived(mut bytes in proptest::collection::vec(any::<u8>(), 0..200), extra in 0usize..70000) {
+        fn parse_never_panics(mut bytes in proptest::collection::vec(any::<u8>(), 0..200), extra in 0usize..70000) {
             if let Some(first) = bytes.first_mut() {
                 *first = 0x60 | *first & 15;
             }

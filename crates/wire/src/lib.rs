@@ -1,13 +1,13 @@
 //! Packet formats: parse, emit, checksum.
 //!
-//! Views borrow the bytes they describe and check once, when they are made,
-//! that every accessor stays inside them; headers are plain structures that
-//! write themselves into a buffer. The crate knows no time, no state and no
-//! I/O, and nothing in it panics on bytes that came from a network. Emitters
-//! panic if the caller's buffer is shorter than the length they announce: that
-//! is a bug of the caller, not something a peer can bring about.
+//! Views borrow the bytes that they describe. A view checks once, when it is
+//! created, that every accessor stays inside them. Headers are plain structures
+//! that write themselves into a buffer. The crate has no clock, no state and no
+//! I/O, and never panics on received bytes. Emitters panic if the caller's
+//! buffer is shorter than the announced length. That is a bug of the caller; a
+//! peer cannot cause it.
 //!
-//! One entry point a format: [`ethernet::Frame::new`], [`arp::Packet::parse`],
+//! Each format has one entry point: [`ethernet::Frame::new`], [`arp::Packet::parse`],
 //! [`ipv4::View::new`], [`ipv6::View::new`] and [`ipv6::walk`],
 //! [`icmpv4::View::new`], [`icmpv6::View::new`], [`ndisc::Message::parse`],
 //! [`quote::Quote::v4`] and [`quote::Quote::v6`], [`udp::View::new`],
@@ -82,8 +82,8 @@ pub mod udp;
 pub use error::{Result, WireError};
 pub use mac::{Mac, ParseMacError};
 
-/// The first `N` bytes of `buffer`. Headers are written there field by field:
-/// put together elsewhere first, the wide copy would wait for the narrow stores.
+/// Returns the first `N` bytes of `buffer`. Headers are written there field by
+/// field: a wide copy of a finished header would wait for its narrow stores.
 ///
 /// # Panics
 ///

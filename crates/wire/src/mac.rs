@@ -20,31 +20,31 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 pub struct Mac(pub [u8; 6]);
 
 impl Mac {
-    /// Every station.
+    /// The broadcast address: all stations.
     pub const BROADCAST: Self = Self([0xff; 6]);
-    /// No station: what an ARP request has for the address it asks for.
+    /// No station: the target address in an ARP request.
     pub const UNSPECIFIED: Self = Self([0; 6]);
 
-    /// Whether frames to the address go to a group; true for broadcast.
+    /// Returns whether the address is a multicast address. Broadcast is one.
     #[inline]
     pub const fn is_multicast(self) -> bool {
         self.0[0] & 1 != 0
     }
 
-    /// Whether frames to the address go to every station.
+    /// Returns whether the address is the broadcast address.
     #[inline]
     pub fn is_broadcast(self) -> bool {
         self == Self::BROADCAST
     }
 
-    /// Whether the address can belong to one station.
+    /// Returns whether the address can belong to one station.
     #[inline]
     pub fn is_unicast(self) -> bool {
         !self.is_multicast() && self != Self::UNSPECIFIED
     }
 
-    /// The hardware address of a multicast IP address (IPv4's broadcast
-    /// address gives broadcast); `None` if the address is no group's.
+    /// The hardware address of a multicast IP address. IPv4's broadcast address
+    /// gives broadcast. Returns `None` if `address` is not multicast.
     pub fn for_multicast(address: IpAddr) -> Option<Self> {
         match address {
             IpAddr::V4(v4) if v4.is_broadcast() => Some(Self::BROADCAST),
@@ -62,7 +62,7 @@ impl Mac {
         }
     }
 
-    /// The link-local IPv6 address that follows from the hardware address.
+    /// The link-local IPv6 address that is derived from the hardware address.
     pub fn link_local(self) -> Ipv6Addr {
         //= RFC 4291 §A
         let [a, b, c, d, e, g] = self.0;
@@ -83,7 +83,7 @@ impl fmt::Debug for Mac {
     }
 }
 
-/// The text is not six two-digit hexadecimal numbers between colons.
+/// A text is not six two-digit hexadecimal numbers between colons.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a hardware address looks like 02:00:00:00:00:01")]
 pub struct ParseMacError;
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_round_trips_and_nonsense_is_refused() {
+    fn text_round_trips_and_nonsense_returns_error() {
         let mac = Mac([0xde, 0xad, 0, 1, 0x7f, 0xff]);
         assert_eq!(mac.to_string().parse(), Ok(mac));
         for text in [
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_have_their_hardware_addresses() {
+    fn groups_map_to_hardware_addresses() {
         let of = |text: &str| Mac::for_multicast(text.parse().unwrap()).map(|mac| mac.to_string());
         assert_eq!(of("224.128.1.2").as_deref(), Some("01:00:5e:00:01:02"));
         assert_eq!(of("255.255.255.255").as_deref(), Some("ff:ff:ff:ff:ff:ff"));
@@ -141,14 +141,14 @@ mod tests {
     }
 
     #[test]
-    fn the_link_local_address() {
+    fn link_local_address_is_derived() {
         //= RFC 4291 §A
         let mac = Mac([0x34, 0x56, 0x78, 0x9a, 0xbc, 0xde]);
         assert_eq!(mac.link_local().to_string(), "fe80::3656:78ff:fe9a:bcde");
     }
 
     #[test]
-    fn kinds_of_address() {
+    fn kinds_of_address_are_told_apart() {
         assert!(Mac::BROADCAST.is_multicast() && Mac::BROADCAST.is_broadcast());
         assert!(Mac([2, 0, 0, 0, 0, 1]).is_unicast());
         assert!(!Mac([3, 0, 0, 0, 0, 1]).is_unicast());

@@ -1,5 +1,6 @@
-//! Multicast listener discovery (RFC 3810, and RFC 2710 for older queriers): how a host says
-//! which groups it listens to, so that switches forward them to it.
+//! Multicast listener discovery (RFC 3810; RFC 2710 for older queriers). A host
+//! reports
+//! its groups, so that switches forward their packets to it.
 
 use core::net::Ipv6Addr;
 
@@ -12,58 +13,60 @@ pub const QUERY: u8 = 130;
 const REPORT_V1: u8 = 131;
 const REPORT_V2: u8 = 143;
 
-/// Bytes of a query of version 1, and the least of one of version 2.
+/// Bytes of a version 1 query, and the minimum for version 2.
 const QUERY_V1_LEN: usize = 24;
 const QUERY_V2_LEN: usize = 28;
-/// Bytes of a report of version 2 before its records, and of a record without sources.
+/// Bytes of a version 2 report before its records, and of a record without
+/// sources.
 const REPORT_HEADER_LEN: usize = 8;
 const RECORD_LEN: usize = 20;
 
-/// Every message crosses no router.
+/// Hop limit of every message: it crosses no router.
 //= RFC 3810 §5
 pub const HOP_LIMIT: u8 = 1;
 
-/// Where reports of version 2 go: all routers that know it.
+/// Destination of version 2 reports: all MLDv2-capable routers.
 //= RFC 3810 §5.2.14
 pub const ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0x16);
 
-/// Hop-by-hop options in front of every message: the router alert of MLD, and padding.
+/// Hop-by-hop options before every message: MLD's router alert, and padding.
 //= RFC 3810 §5
 //= RFC 2711 §2.1
 pub const ROUTER_ALERT: [u8; 8] = [protocol::ICMPV6, 0, 5, 2, 0, 0, 1, 0];
 
-/// Most groups of a report.
+/// Most groups in a report.
 pub const MAX_GROUPS: usize = 4;
 
-/// Bytes of the longest report, hop-by-hop options included.
+/// Length of the longest report in bytes, hop-by-hop options included.
 pub const MAX_LEN: usize = ROUTER_ALERT.len() + REPORT_HEADER_LEN + MAX_GROUPS * RECORD_LEN;
 
 /// Versions of the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Version {
-    /// RFC 2710.
+    /// Version 1 (RFC 2710).
     V1,
-    /// RFC 3810.
+    /// Version 2 (RFC 3810).
     V2,
 }
 
-/// A router asks which groups have listeners.
+/// A router's question for groups with listeners.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Query {
-    /// The version that the router speaks.
+    /// The router's protocol version.
     pub version: Version,
-    /// The group that is asked for; `None`: any.
+    /// The group in question; `None` for all groups.
     pub group: Option<Ipv6Addr>,
-    /// The time within which the answer is to come, milliseconds.
+    /// Time limit for the answer, in milliseconds.
     pub within_ms: u32,
 }
 
 impl Query {
-    /// Reads an ICMPv6 message, whose checksum has been verified. `None`: it is no query.
+    /// Reads an ICMPv6 message with a verified checksum. Returns `None` if it
+    /// is no query.
     ///
     /// # Errors
     ///
-    /// `Truncated` if it is a query of a length that none has.
+    /// `Truncated` if a query has an impossible length.
     //= RFC 3810 §8.2.1 (the version of a query is told by its length)
     pub fn parse(message: &[u8]) -> Result<Option<Self>> {
         if message.first() != Some(&QUERY) {
@@ -89,7 +92,7 @@ impl Query {
     }
 }
 
-/// Milliseconds of a maximum response code.
+/// Decodes a maximum response code to milliseconds (RFC 3810 §5.1.3).
 //= RFC 3810 §5.1.3
 fn span(code: u16) -> u32 {
     if code < 0x8000 {
@@ -99,9 +102,9 @@ fn span(code: u16) -> u32 {
     (mantissa | 0x1000) << (exponent + 3)
 }
 
-/// Writes a report of version 2 with its hop-by-hop options, and returns its length. It says
-/// that the host listens to all sources of `groups`, of which it takes [`MAX_GROUPS`];
-/// `is_change` if it has just begun to.
+/// Writes a version 2 report with its hop-by-hop options. Returns the length.
+/// The report says that the host listens to all sources of `groups`, of which
+/// at most [`MAX_GROUPS`] are written. `is_change` marks newly joined groups.
 ///
 /// # Panics
 ///
@@ -129,8 +132,8 @@ pub fn emit_report(source: Ipv6Addr, groups: &[Ipv6Addr], is_change: bool, buffe
     ROUTER_ALERT.len() + len
 }
 
-/// Writes a report of version 1 with its hop-by-hop options, which goes to the group itself, and
-/// returns its length.
+/// Writes a version 1 report with its hop-by-hop options, for the group itself.
+/// Returns the length.
 ///
 /// # Panics
 ///
@@ -215,7 +218,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_message_is_survived(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
+        fn parse_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
             let _ = Query::parse(&bytes);
         }
     }

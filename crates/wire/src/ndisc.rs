@@ -1,4 +1,5 @@
-//! Neighbour discovery (RFC 4861): what IPv6 has in the place of ARP.
+//! Neighbour discovery (RFC 4861): IPv6's address resolution and router
+//! discovery.
 
 use core::net::Ipv6Addr;
 
@@ -19,7 +20,7 @@ const OPTION_SOURCE_LINK: u8 = 1;
 const OPTION_TARGET_LINK: u8 = 2;
 const OPTION_MTU: u8 = 5;
 
-/// Bytes of every option that is used here.
+/// Bytes of every option that this crate uses.
 const OPTION_LEN: usize = 8;
 /// Bytes of a router advertisement before its options.
 const ROUTER_ADVERTISEMENT_LEN: usize = 16;
@@ -30,20 +31,20 @@ const ROUTER_FLAG: u8 = 0x80;
 const SOLICITED_FLAG: u8 = 0x40;
 const OVERRIDE_FLAG: u8 = 0x20;
 
-/// The hop limit of every message: it came over no router.
+/// The hop limit of every message: proof that it crossed no router.
 pub const HOP_LIMIT: u8 = 255;
 
-/// Bytes of the longest message that is sent here.
+/// Length in bytes of the longest message that [`Message::emit`] writes.
 pub const MAX_LEN: usize = NEIGHBOR_LEN + OPTION_LEN;
 
-/// What the IPv6 header says of a message's way.
+/// The IPv6 header's fields that decide whether a message is valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Delivery {
-    /// Who sent it.
+    /// The source address.
     pub src: Ipv6Addr,
-    /// Whom it was for.
+    /// The destination address.
     pub dst: Ipv6Addr,
-    /// Hops left.
+    /// Remaining hops.
     pub hop_limit: u8,
 }
 
@@ -67,57 +68,60 @@ pub struct Delivery {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Message {
-    /// Routers, advertise yourselves.
+    /// Asks routers to advertise themselves.
     RouterSolicitation {
         /// The sender's hardware address.
         source_link: Option<Mac>,
     },
-    /// Here is a router. Its prefixes are not read.
+    /// Announces a router. Its prefixes are not read.
     RouterAdvertisement {
-        /// Hop limit to send with; 0: not specified.
+        /// Hop limit for sent packets; 0 if unspecified.
         hop_limit: u8,
-        /// How long it may be used as default router, in seconds; 0: not at all.
+        /// Time in seconds for which the router may be the default router. 0:
+        /// never.
         lifetime_s: u16,
-        /// How long a neighbour counts as reachable, in milliseconds; 0: not specified.
+        /// Time in milliseconds for which a neighbour is reachable; 0 if
+        /// unspecified.
         reachable_ms: u32,
-        /// Time between solicitations, in milliseconds; 0: not specified.
+        /// Time between solicitations in milliseconds; 0 if unspecified.
         retransmit_ms: u32,
         /// The router's hardware address.
         source_link: Option<Mac>,
         /// The link's MTU in bytes.
         mtu: Option<u32>,
     },
-    /// Who has this address?
+    /// Asks for the hardware address of an IP address.
     NeighborSolicitation {
-        /// The address.
+        /// The IP address.
         target: Ipv6Addr,
         /// The sender's hardware address.
         source_link: Option<Mac>,
     },
-    /// I have this address.
+    /// Announces the hardware address of an IP address.
     NeighborAdvertisement {
         /// Whether the sender is a router.
         router: bool,
-        /// Whether it answers a solicitation.
+        /// Whether the message answers a solicitation.
         solicited: bool,
-        /// The override flag: whether it replaces what is known already.
+        /// The override flag: whether the receiver replaces a known hardware
+        /// address.
         overrides: bool,
-        /// The address.
+        /// The IP address.
         target: Ipv6Addr,
-        /// Its hardware address.
+        /// The target's hardware address.
         target_link: Option<Mac>,
     },
 }
 
 impl Message {
-    /// Reads a message and checks what RFC 4861 wants checked. `view` has the
+    /// Reads a message and validates it as RFC 4861 requires. `view` has the
     /// whole message, and its checksum has been verified.
     ///
     /// # Errors
     ///
-    /// `BadField` if it came over a router, or a code, an address or a flag is
-    /// not what it has to be; `Truncated`; `BadOption`; `Unsupported` for a
-    /// redirect, or if it is no neighbour discovery at all.
+    /// `BadField` if the message crossed a router, or if a code, an address or
+    /// a flag is invalid. `Truncated`. `BadOption`. `Unsupported` for a
+    /// redirect and for other ICMPv6 messages.
     pub fn parse(view: &View<'_>, delivery: &Delivery) -> Result<Self> {
         let bytes = view.bytes();
         let &[kind, code, ..] = bytes else {
@@ -137,7 +141,7 @@ impl Message {
         }
     }
 
-    /// Bytes of the message.
+    /// Length of the message in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         let (fixed, options) = match self {
@@ -158,14 +162,14 @@ impl Message {
         fixed + options * OPTION_LEN
     }
 
-    /// A message is never empty.
+    /// Returns `false`: a message is never empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         false
     }
 
-    /// Writes the message, with the checksum for a packet from `src` to `dst`,
-    /// and returns its length: at most [`MAX_LEN`].
+    /// Writes the message with the checksum for a packet from `src` to `dst`.
+    /// Returns the length, at most [`MAX_LEN`].
     ///
     /// # Panics
     ///
@@ -255,7 +259,8 @@ fn router_advertisement(bytes: &[u8], delivery: &Delivery) -> Result<Message> {
 fn neighbor_solicitation(bytes: &[u8], delivery: &Delivery) -> Result<Message> {
     let (_, target, options) = neighbor(bytes)?;
     //= RFC 4861 §7.1.1
-    // Who has no address yet asks the target's group, and does not say where it is.
+    // A sender without an address asks the target's group and gives no source
+    // link address.
     let nameless = delivery.src.is_unspecified();
     if nameless && (options.source_link.is_some() || delivery.dst != solicited_node(target)) {
         return Err(WireError::BadField);
@@ -282,7 +287,8 @@ fn neighbor_advertisement(bytes: &[u8], delivery: &Delivery) -> Result<Message> 
     })
 }
 
-/// Flags, target and options of a message about a neighbour.
+/// Reads flags, target and options of a neighbour solicitation or
+/// advertisement.
 fn neighbor(bytes: &[u8]) -> Result<(u8, Ipv6Addr, Options)> {
     let (fixed, options) = bytes
         .split_first_chunk::<NEIGHBOR_LEN>()
@@ -295,7 +301,7 @@ fn neighbor(bytes: &[u8]) -> Result<(u8, Ipv6Addr, Options)> {
     Ok((fixed[4], target, Options::parse(options)?))
 }
 
-/// The options that are in use.
+/// The options that this crate reads.
 #[derive(Debug, Default)]
 struct Options {
     source_link: Option<Mac>,
@@ -312,7 +318,8 @@ impl Options {
                 return Err(WireError::BadOption);
             };
             //= RFC 4861 §4.6
-            // An option of no length makes the whole message worthless.
+            // An option of length zero invalidates the whole message (RFC 4861
+            // §4.6).
             let (option, after) = rest
                 .split_at_checked(usize::from(units) * 8)
                 .ok_or(WireError::BadOption)?;
@@ -330,7 +337,7 @@ impl Options {
                 (OPTION_SOURCE_LINK | OPTION_TARGET_LINK | OPTION_MTU, _) => {
                     return Err(WireError::BadOption);
                 }
-                // Unknown ones are skipped.
+                // Unknown options are skipped.
                 _ => {}
             }
             rest = after;
@@ -339,7 +346,8 @@ impl Options {
     }
 }
 
-/// A neighbour's hardware address: never a group's, and never nothing.
+/// Reads a neighbour's hardware address, which is never multicast and never
+/// zero.
 fn link(octets: [u8; 6]) -> Result<Option<Mac>> {
     let mac = Mac(octets);
     if mac.is_unicast() {
@@ -365,7 +373,7 @@ fn emit_mtu(buffer: &mut [u8], mtu: Option<u32>) -> usize {
     OPTION_LEN
 }
 
-/// The group in which the owner of an address listens for solicitations.
+/// The group in which an address's owner listens for solicitations.
 ///
 /// ```
 /// use toehold_wire::ndisc::solicited_node;

@@ -1,5 +1,5 @@
-//! Numbers of the protocols and extension headers that follow an IP header
-//! (IANA, "Assigned Internet Protocol Numbers").
+//! Numbers of the protocols and extension headers behind an IP header (IANA,
+//! "Assigned Internet Protocol Numbers").
 
 /// IPv6 hop-by-hop options (RFC 8200 §4.3).
 pub const HOP_BY_HOP: u8 = 0;
@@ -15,7 +15,7 @@ pub const ROUTING: u8 = 43;
 pub const FRAGMENT: u8 = 44;
 /// Control messages of IPv6 (RFC 4443).
 pub const ICMPV6: u8 = 58;
-/// Nothing follows (RFC 8200 §4.7).
+/// No header follows (RFC 8200 §4.7).
 pub const NO_NEXT_HEADER: u8 = 59;
 /// IPv6 destination options (RFC 8200 §4.6).
 pub const DESTINATION_OPTIONS: u8 = 60;

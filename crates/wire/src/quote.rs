@@ -1,43 +1,44 @@
-//! The packet that an ICMP error message quotes: as much of it as tells which
-//! connection it belonged to.
+//! The packet that an ICMP error message quotes. The quotation holds enough to
+//! find the packet's connection.
 
 use core::net::IpAddr;
 
 use crate::tcp::Seq;
 use crate::{Result, WireError, ipv4, ipv6, protocol};
 
-/// What is known of a quoted packet, as its sender (that is us) wrote it.
+/// The known fields of a quoted packet, which this host had sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Quote {
-    /// Who sent the packet.
+    /// The packet's source address.
     pub src: IpAddr,
-    /// Whom it was for.
+    /// The packet's destination address.
     pub dst: IpAddr,
-    /// TCP or UDP.
+    /// The protocol number: TCP or UDP.
     pub protocol: u8,
-    /// The sender's port.
+    /// The source port.
     pub src_port: u16,
-    /// The receiver's port.
+    /// The destination port.
     pub dst_port: u16,
-    /// The segment's sequence number, if it was TCP.
+    /// The segment's sequence number; `None` for UDP.
     pub seq: Option<Seq>,
-    /// The packet's whole length in bytes as its header claims.
+    /// The packet's total length in bytes as its header claims.
     pub packet_len: u32,
 }
 
 impl Quote {
-    /// Reads the IPv4 packet that begins with `bytes`.
+    /// Reads the IPv4 packet at the start of `bytes`.
     ///
     /// # Errors
     ///
-    /// `Unsupported` if it was neither TCP nor UDP, or not a first fragment;
-    /// otherwise what is wrong with it.
+    /// `Unsupported` if the packet is neither TCP nor UDP, or not a first
+    /// fragment. Otherwise the header's error.
     pub fn v4(bytes: &[u8]) -> Result<Self> {
         let packet = ipv4::View::quoted(bytes)?;
         if packet.fragment_offset() != 0 {
             return Err(WireError::Unsupported);
         }
-        // RFC 792: the header and 64 bits of what follows: ports and sequence number.
+        // RFC 792 quotes the header and 64 more bits: ports and sequence
+        // number.
         let (src, dst) = (packet.src().into(), packet.dst().into());
         Self::transport(
             src,
@@ -48,12 +49,12 @@ impl Quote {
         )
     }
 
-    /// Reads the IPv6 packet that begins with `bytes`.
+    /// Reads the IPv6 packet at the start of `bytes`.
     ///
     /// # Errors
     ///
-    /// `Unsupported` if it was neither TCP nor UDP, or not a first fragment;
-    /// otherwise what is wrong with it.
+    /// `Unsupported` if the packet is neither TCP nor UDP, or not a first
+    /// fragment. Otherwise the header's error.
     pub fn v6(bytes: &[u8]) -> Result<Self> {
         let packet = ipv6::View::quoted(bytes)?;
         let upper = packet.upper().map_err(|_| WireError::BadOption)?;
@@ -97,7 +98,7 @@ mod tests {
     const PORTS_AND_SEQ: [u8; 8] = [0x9c, 0x40, 0, 80, 0xde, 0xad, 0xbe, 0xef];
 
     #[test]
-    fn a_quoted_ipv4_segment() {
+    fn quoted_ipv4_segment_is_read() {
         let (src, dst) = (Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2));
         let mut bytes = [0; 28];
         let header = ipv4::Header {
@@ -127,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quoted_ipv6_datagram_behind_an_extension() {
+    fn quoted_ipv6_datagram_behind_extension_is_read() {
         let mut bytes = [0; 56];
         let header = ipv6::Header {
             next_header: protocol::DESTINATION_OPTIONS,
@@ -148,7 +149,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_survived(mut bytes in proptest::collection::vec(prop_oneof![any::<u8>(), Just(6), Just(60), Just(0)], 0..120)) {
+        fn parse_never_panics(mut bytes in proptest::collection::vec(prop_oneof![any::<u8>(), Just(6), Just(60), Just(0)], 0..120)) {
             for version in [0x45, 0x60] {
                 if let Some(first) = bytes.first_mut() {
                     *first = version;

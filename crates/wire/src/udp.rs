@@ -7,7 +7,7 @@ pub const HEADER_LEN: usize = 8;
 
 const CHECKSUM_AT: usize = 6;
 
-/// A datagram that arrived.
+/// A received datagram.
 #[derive(Debug, Clone, Copy)]
 pub struct View<'a> {
     fixed: &'a [u8; HEADER_LEN],
@@ -15,13 +15,14 @@ pub struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    /// Views the datagram that begins with `bytes`, which hold at least its
-    /// header; `available` is its length in bytes, header and data, as IP tells it.
+    /// Views the datagram at the start of `bytes`, which hold at least its
+    /// header. `available` is the length in bytes of header and data, from the
+    /// IP header.
     ///
     /// # Errors
     ///
-    /// `Truncated` if the header is not there, `BadLength` if it claims less
-    /// than itself or more than is available.
+    /// `Truncated` if the header is not complete. `BadLength` if the header
+    /// claims less than its own length or more than is available.
     #[inline]
     pub fn new(bytes: &'a [u8], available: usize) -> Result<Self> {
         let (fixed, payload) = bytes
@@ -55,7 +56,7 @@ impl<'a> View<'a> {
         self.u16_at::<2>()
     }
 
-    /// Bytes of header and data: at least 8.
+    /// Length of header and data in bytes: at least 8.
     #[inline]
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "the header itself counts: never zero")]
@@ -63,15 +64,15 @@ impl<'a> View<'a> {
         self.u16_at::<4>()
     }
 
-    /// Whether the sender computed a checksum. Over IPv4 a datagram without is
-    /// accepted, over IPv6 it is not (RFC 8200 §8.1).
+    /// Returns whether the sender computed a checksum. Over IPv4 a datagram without
+    /// one is accepted, over IPv6 it is not (RFC 8200 §8.1).
     #[inline]
     #[must_use]
     pub fn has_checksum(&self) -> bool {
         self.u16_at::<CHECKSUM_AT>() != 0
     }
 
-    /// Whether the checksum is right, given the partial sums of the
+    /// Returns whether the checksum is right, given the partial sums of the
     /// pseudo-header and of the data (see [`crate::checksum`]).
     #[inline]
     #[must_use]
@@ -80,7 +81,7 @@ impl<'a> View<'a> {
         checksum::is_valid(checksum::combine(sum, data, false))
     }
 
-    /// The data in the bytes that were given.
+    /// The given bytes of the data.
     #[inline]
     #[must_use]
     pub fn payload(&self) -> &'a [u8] {
@@ -88,7 +89,7 @@ impl<'a> View<'a> {
     }
 }
 
-/// A header to be sent.
+/// A header for sending.
 ///
 /// ```
 /// use toehold_wire::{checksum, udp};
@@ -107,7 +108,7 @@ pub struct Header {
     pub src_port: u16,
     /// The receiver's port.
     pub dst_port: u16,
-    /// Bytes of data, at most 65527.
+    /// Number of data bytes, at most 65527.
     pub payload_len: u16,
 }
 
@@ -127,9 +128,9 @@ impl Header {
     }
 }
 
-/// Fills in the checksum of a datagram whose header is `header`, given the
-/// partial sums of the pseudo-header and of the data (see [`crate::checksum`]).
-/// Whatever was in the field before is ignored.
+/// Fills in the checksum of a datagram whose header is `header`. The caller
+/// gives the partial sums of the pseudo-header and of the data (see
+/// [`crate::checksum`]). The field's earlier value is ignored.
 ///
 /// # Panics
 ///
@@ -139,7 +140,8 @@ pub fn set_checksum(header: &mut [u8], pseudo_header: u32, data: u32) {
     header[CHECKSUM_AT..HEADER_LEN].fill(0);
     let sum = checksum::combine(pseudo_header, checksum::sum(&header[..HEADER_LEN]), false);
     let sum = match checksum::finish(checksum::combine(sum, data, false)) {
-        // RFC 768: zero means that there is none; the other form of zero stands for it.
+        // RFC 768: zero means no checksum, so a computed zero is sent as
+        // 0xffff.
         0 => 0xffff,
         sum => sum,
     };
@@ -152,7 +154,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn lengths_are_checked() {
+    fn wrong_lengths_return_errors() {
         let mut bytes = [0; 20];
         Header {
             src_port: 1,
@@ -169,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_checksum_of_zero_is_sent_in_its_other_form() {
+    fn checksum_of_zero_is_sent_as_ffff() {
         let mut bytes = [0; HEADER_LEN];
         Header {
             src_port: 0xfff6,
@@ -200,7 +202,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_survived(bytes in proptest::collection::vec(any::<u8>(), 0..40), extra in 0usize..70000) {
+        fn parse_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..40), extra in 0usize..70000) {
             if let Ok(view) = View::new(&bytes, bytes.len() + extra) {
                 prop_assert!(view.payload().len() + HEADER_LEN <= usize::from(view.len()));
                 let _ = view.verify(u32::MAX, u32::MAX);

@@ -1,7 +1,7 @@
 use super::*;
 use proptest::prelude::*;
 
-/// A packet with these options (padded to a multiple of 4) and this payload.
+/// Builds a packet with options, padded to a multiple of 4, and a payload.
 fn packet(options: &[u8], payload: &[u8], change: impl Fn(&mut [u8])) -> Vec<u8> {
     let mut bytes = vec![0; HEADER_LEN];
     Header::new(Ipv4Addr::LOCALHOST, Ipv4Addr::LOCALHOST).emit(&mut bytes);
@@ -24,7 +24,7 @@ fn check(bytes: &[u8]) -> Result<()> {
 }
 
 #[test]
-fn padding_is_no_payload_and_a_cut_is_noticed() {
+fn padding_is_left_out_and_missing_bytes_are_noticed() {
     let mut bytes = packet(&[], &[1, 2, 3], |_| ());
     bytes.extend([9; 20]);
     assert_eq!(View::new(&bytes, bytes.len()).unwrap().payload(), [1, 2, 3]);
@@ -34,7 +34,7 @@ fn padding_is_no_payload_and_a_cut_is_noticed() {
 }
 
 #[test]
-fn contradictory_headers_are_refused() {
+fn contradictory_headers_return_errors() {
     //= RFC 1122 §3.2.1.1
     assert_eq!(
         check(&packet(&[], &[], |bytes| bytes[0] = 0x65)),
@@ -59,7 +59,7 @@ fn contradictory_headers_are_refused() {
 }
 
 #[test]
-fn options_are_walked() {
+fn malformed_options_return_errors() {
     for good in [
         &[1, 1, 1, 1][..],
         &[7, 3, 4, 0],
@@ -89,7 +89,7 @@ fn options_are_walked() {
 }
 
 #[test]
-fn impossible_fragments_are_refused() {
+fn impossible_fragments_return_errors() {
     let fragment = |flags: u16, len: usize| {
         check(&packet(&[], &vec![0; len], |bytes| {
             bytes[6..8].copy_from_slice(&flags.to_be_bytes())
@@ -106,7 +106,7 @@ fn impossible_fragments_are_refused() {
 }
 
 #[test]
-fn a_quotation_may_be_cut_short() {
+fn quotation_may_be_cut_short() {
     let bytes = packet(&[], &[0; 100], |_| ());
     let view = View::quoted(&bytes[..28]).unwrap();
     assert_eq!((view.payload().len(), view.payload_len()), (8, 100));
@@ -146,9 +146,9 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_survived(mut bytes in proptest::collection::vec(any::<u8>(), 0..90), repair: bool, extra in 0usize..70000) {
+    fn parse_never_panics(mut bytes in proptest::collection::vec(any::<u8>(), 0..90), repair: bool, extra in 0usize..70000) {
         if repair && bytes.len() >= HEADER_LEN {
-            // Gets past the version and the checksum, so that the rest is reached.
+            // Version and checksum are valid, so that the later checks run.
             bytes[0] = 0x40 | bytes[0] & 15;
             let header_len = (usize::from(bytes[0] & 15) * 4).min(bytes.len());
             bytes[10..12].fill(0);

@@ -1,11 +1,11 @@
-//! The extension headers between an IPv6 header and what the packet carries:
-//! walked within bounds, skipped where that is allowed.
+//! Extension headers between an IPv6 header and the transport header. The walk
+//! is bounded and skips headers where RFC 8200 allows it.
 
 use super::HEADER_LEN;
 use crate::protocol::{DESTINATION_OPTIONS, FRAGMENT, HOP_BY_HOP, ROUTING};
 use crate::put;
 
-/// Most extension headers of a packet. RFC 8504 §5.3 lets a host set limits.
+/// Most extension headers of a packet. RFC 8504 §5.3 permits such limits.
 pub const MAX_EXTENSION_HEADERS: usize = 8;
 /// Most options, padding included, of one extension header.
 pub const MAX_OPTIONS: usize = 32;
@@ -20,76 +20,77 @@ const ERRONEOUS_FIELD: u8 = 0;
 const UNRECOGNIZED_NEXT_HEADER: u8 = 1;
 const UNRECOGNIZED_OPTION: u8 = 2;
 
-/// Where the payload length lies in an IPv6 header.
+/// Offset of the payload length in an IPv6 header.
 const PAYLOAD_LEN_AT: usize = 4;
-/// Where the next header lies in an IPv6 header.
+/// Offset of the next header in an IPv6 header.
 const NEXT_HEADER_AT: usize = 6;
 
-/// What a packet carries behind its extension headers.
+/// The header that follows a packet's extension headers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Upper {
-    /// The protocol, or an extension header that is not known here; for a
-    /// fragment, what its fragment header names.
+    /// The transport protocol, or the first unknown extension header. For a
+    /// fragment, the next header that its fragment header names.
     pub protocol: u8,
-    /// Where it begins, in bytes behind the IPv6 header.
+    /// Offset of the header in bytes behind the IPv6 header.
     pub offset: usize,
-    /// Where the field that names it lies, in bytes from the IPv6 header's
-    /// start: what a Parameter Problem message for it points to.
+    /// Offset in bytes, from the IPv6 header's start, of the field that names
+    /// the protocol. A Parameter Problem message for it points there.
     pub named_at: usize,
-    /// Present if this is a part of a packet. The walk ends there; the whole
-    /// payload is walked on when it is together.
+    /// The fragment header, if the packet has one. The walk ends there. After
+    /// reassembly, the whole payload is walked again.
     pub fragment: Option<Fragment>,
 }
 
-/// What a fragment header says.
+/// The content of a fragment header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fragment {
-    /// Where this part begins in the fragmentable part, in bytes.
+    /// Offset in bytes of this fragment in the fragmentable part.
     pub offset: u16,
-    /// Whether other fragments follow.
+    /// Whether other fragments follow this one.
     pub more: bool,
-    /// The same in all fragments of a packet.
+    /// Identification; equal in all fragments of a packet.
     pub id: u32,
 }
 
-/// A fault that the sender of a packet is told about with an ICMPv6 Parameter
+/// A fault that is reported to a packet's sender with an ICMPv6 Parameter
 /// Problem message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Problem {
     /// The message's code.
     pub code: u8,
-    /// Where the fault lies, in bytes from the IPv6 header's start.
+    /// The fault's offset in bytes from the IPv6 header's start.
     pub pointer: u32,
-    /// Whether the message is also due if the packet came to a group.
+    /// Whether the message is sent even if the packet's destination is
+    /// multicast.
     pub despite_multicast: bool,
 }
 
-/// Why a packet's extension headers make it be discarded.
+/// Reason for which a packet is discarded because of its extension headers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ExtensionError {
-    /// They run over the end of the packet, or of the bytes that were given.
+    /// A header runs over the end of the packet or of the given bytes.
     #[error("extension headers are cut short")]
     Truncated,
-    /// More than [`MAX_EXTENSION_HEADERS`] or [`MAX_OPTIONS`].
+    /// There are more than [`MAX_EXTENSION_HEADERS`] or [`MAX_OPTIONS`].
     #[error("too many extension headers or options")]
     TooMany,
-    /// An unknown option wants the packet discarded in silence.
-    #[error("an unknown option forbids to go on")]
+    /// An unknown option asks the receiver to discard the packet silently.
+    #[error("an unknown option asks to discard the packet")]
     Discard,
-    /// A fault to be reported to the sender.
+    /// A fault that the receiver reports to the sender.
     #[error("parameter problem {} at {}", .0.code, .0.pointer)]
     Problem(Problem),
 }
 
 type Result<T> = core::result::Result<T, ExtensionError>;
 
-/// Walks the extension headers, the first of which is of kind `first`, at the
-/// start of `bytes`: what follows the IPv6 header, without padding, as far as
-/// it is at hand. `payload_len` is what there is of it in all.
+/// Walks the extension headers at the start of `bytes`, beginning with kind
+/// `first`. `bytes` follow the IPv6 header, without padding, and may be cut
+/// short. `payload_len` is their full length.
 ///
 /// # Errors
 ///
-/// See [`ExtensionError`]: the packet has to be discarded, perhaps with a message.
+/// See [`ExtensionError`]. The caller discards the packet.
 #[inline]
 pub fn walk(first: u8, bytes: &[u8], payload_len: usize) -> Result<Upper> {
     let upper = Upper {
@@ -111,7 +112,7 @@ fn walk_extensions(mut upper: Upper, bytes: &[u8], payload_len: usize) -> Result
         let rest = bytes.get(upper.offset..).unwrap_or(&[]);
         let len = match upper.protocol {
             //= RFC 8200 §4.1
-            // Hop-by-hop options stand first or nowhere.
+            // Hop-by-hop options may only be the first header (RFC 8200 §4.1).
             HOP_BY_HOP if count > 0 => return Err(problem(UNRECOGNIZED_NEXT_HEADER, upper.named_at)),
             HOP_BY_HOP | DESTINATION_OPTIONS => {
                 let header = header_of(rest)?;
@@ -144,20 +145,20 @@ fn problem(code: u8, pointer: usize) -> ExtensionError {
     })
 }
 
-/// The header at the start of `bytes`, which tells its length in units of
-/// 8 bytes, not counting the first.
+/// Reads the header at the start of `bytes`. Its length field counts units of 8
+/// bytes beyond the first 8.
 fn header_of(bytes: &[u8]) -> Result<&[u8]> {
     let units = usize::from(*bytes.get(1).ok_or(ExtensionError::Truncated)?);
     bytes.get(..(units + 1) * 8).ok_or(ExtensionError::Truncated)
 }
 
-/// A routing header that has nothing left to do is skipped.
+/// Returns a routing header's length if it has no segments left and is skipped.
 fn routing_len(bytes: &[u8], at: usize) -> Result<usize> {
     let header = header_of(bytes)?;
     let segments_left = *header.get(3).ok_or(ExtensionError::Truncated)?;
     //= RFC 8200 §4.4
     //= RFC 5095 §3
-    // No type is known here: not even the deprecated type 0.
+    // No routing type is supported, not even the deprecated type 0.
     if segments_left == 0 {
         Ok(header.len())
     } else {
@@ -165,8 +166,8 @@ fn routing_len(bytes: &[u8], at: usize) -> Result<usize> {
     }
 }
 
-/// Reads a fragment header with `len` bytes behind it; `None` if it makes the
-/// whole packet one fragment.
+/// Reads a fragment header with `len` bytes behind it. Returns `None` if the
+/// fragment is the whole packet (RFC 6946).
 fn fragment(bytes: &[u8], len: usize, at: usize) -> Result<Option<Fragment>> {
     let &[_, _, high, low, a, b, c, d] = bytes.first_chunk().ok_or(ExtensionError::Truncated)?;
     let field = u16::from_be_bytes([high, low]);
@@ -193,9 +194,9 @@ fn fragment(bytes: &[u8], len: usize, at: usize) -> Result<Option<Fragment>> {
     }
 }
 
-/// Walks the options of a header that lies `at` bytes from the IPv6 header's
-/// start. None is known here but padding; each says itself what is to be done
-/// with the packet then.
+/// Walks the options of a header `at` bytes from the IPv6 header's start. Only
+/// padding is known. An unknown option's kind tells how to treat the packet
+/// (RFC 8200 §4.2).
 fn check_options(header: &[u8], at: usize) -> Result<()> {
     let mut next = 2;
     for _ in 0..MAX_OPTIONS {
@@ -232,12 +233,12 @@ fn check_options(header: &[u8], at: usize) -> Result<()> {
     }
 }
 
-/// A fragment header to be sent.
+/// A fragment header for sending.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FragmentHeader {
-    /// What the fragmentable part begins with.
+    /// Kind of the first header in the fragmentable part.
     pub next_header: u8,
-    /// Which part this is; the offset is a multiple of 8.
+    /// Range of the fragment. The offset is a multiple of 8.
     pub fragment: Fragment,
 }
 

@@ -41,7 +41,7 @@ fn advertisement() -> Vec<u8> {
 }
 
 #[test]
-fn a_known_solicitation() {
+fn known_solicitation_is_read_and_written() {
     let bytes = solicitation();
     assert_eq!(bytes[..2], [135, 0]);
     assert_eq!(bytes[8..24], TARGET.octets());
@@ -49,7 +49,7 @@ fn a_known_solicitation() {
 }
 
 #[test]
-fn what_came_over_a_router_is_refused() {
+fn message_over_router_returns_bad_field() {
     //= RFC 4861 §7.1.1
     //= RFC 4861 §7.1.2
     let delivery = Delivery {
@@ -61,7 +61,7 @@ fn what_came_over_a_router_is_refused() {
 }
 
 #[test]
-fn codes_targets_and_lengths_are_checked() {
+fn wrong_codes_targets_and_lengths_return_errors() {
     //= RFC 4861 §7.1.1
     let mut bytes = solicitation();
     bytes[1] = 1;
@@ -81,7 +81,7 @@ fn codes_targets_and_lengths_are_checked() {
 }
 
 #[test]
-fn options_without_length_are_fatal_and_unknown_ones_are_not() {
+fn option_without_length_is_fatal_and_unknown_one_is_skipped() {
     //= RFC 4861 §4.6
     let mut bytes = solicitation();
     bytes[25] = 0;
@@ -105,7 +105,7 @@ fn options_without_length_are_fatal_and_unknown_ones_are_not() {
 }
 
 #[test]
-fn probes_for_an_address_go_to_its_group_and_are_nameless() {
+fn probe_without_source_must_go_to_group_without_link_address() {
     //= RFC 4861 §7.1.1
     let nameless = Delivery {
         src: Ipv6Addr::UNSPECIFIED,
@@ -122,7 +122,7 @@ fn probes_for_an_address_go_to_its_group_and_are_nameless() {
 }
 
 #[test]
-fn answers_to_a_solicitation_go_to_one_node() {
+fn solicited_advertisement_to_group_returns_bad_field() {
     //= RFC 4861 §7.1.2
     let to_all = Delivery {
         dst: ALL_NODES,
@@ -135,7 +135,7 @@ fn answers_to_a_solicitation_go_to_one_node() {
 }
 
 #[test]
-fn routers_have_link_local_addresses() {
+fn router_without_link_local_address_returns_bad_field() {
     //= RFC 4861 §6.1.2
     let message = Message::RouterAdvertisement {
         hop_limit: 64,
@@ -153,7 +153,7 @@ fn routers_have_link_local_addresses() {
 }
 
 #[test]
-fn redirects_are_not_read() {
+fn redirect_returns_unsupported() {
     assert_eq!(
         parse(&[137, 0, 0, 0, 0, 0, 0, 0], &USUAL),
         Err(WireError::Unsupported)
@@ -189,7 +189,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_survived(
+    fn parse_never_panics(
         kind in 130u8..140, bytes in proptest::collection::vec(prop_oneof![any::<u8>(), 0u8..6], 7..90), nameless: bool
     ) {
         let mut bytes = [&[kind], &bytes[..]].concat();

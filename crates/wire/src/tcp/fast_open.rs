@@ -2,9 +2,9 @@
 
 /// Kind of the option.
 pub(super) const KIND: u8 = 34;
-/// Kind shared by experiments (RFC 6994), under which Fast Open began.
+/// Kind shared by experiments (RFC 6994), which Fast Open used first.
 pub(super) const KIND_EXPERIMENT: u8 = 254;
-/// Fast Open among the experiments.
+/// Fast Open's number among the experiments.
 const EXPERIMENT: [u8; 2] = [0xf9, 0x89];
 
 /// A Fast Open option.
@@ -16,14 +16,16 @@ pub struct FastOpen {
 }
 
 impl FastOpen {
-    /// Bytes of the longest cookie.
+    /// Length of the longest cookie in bytes.
     pub const MAX_LEN: usize = 16;
-    /// Bytes of the shortest.
+    /// Length of the shortest cookie in bytes.
     pub const MIN_LEN: usize = 4;
 
-    /// A cookie; a request for one if it is empty. `experimental`: in the form
-    /// that was used before the option had a number, which peers answer in kind.
-    /// `None` if it is no cookie: of 4 to 16 bytes, and an even number.
+    /// Creates an option with a cookie. An empty cookie asks the peer for one.
+    /// `experimental` selects the form from before kind 34 was assigned, which
+    /// peers answer in the same form. Returns `None` if the cookie's length is
+    /// odd
+    /// or not 4 to 16 bytes.
     #[must_use]
     pub fn new(cookie: &[u8], experimental: bool) -> Option<Self> {
         //= RFC 7413 §4.1.1 (the length is 2, or 6 to 18 and even)
@@ -46,14 +48,15 @@ impl FastOpen {
         self.cookie.get(..usize::from(self.len)).unwrap_or(&[])
     }
 
-    /// Whether it has the form of the experiment.
+    /// Returns whether the option has the experiment's form.
     #[must_use]
     pub fn is_experimental(&self) -> bool {
         self.experimental
     }
 
-    /// Reads the value of an option of kind 34 or 254; `None` if that is
-    /// something else.
+    /// Reads the value of an option of kind 34 or 254. Returns `None` if it is
+    /// not
+    /// a Fast Open option.
     pub(super) fn parse(kind: u8, value: &[u8]) -> Option<Self> {
         match kind {
             KIND => Self::new(value, false),
@@ -61,7 +64,7 @@ impl FastOpen {
         }
     }
 
-    /// Bytes the option takes, padded to a multiple of four.
+    /// Length of the option in bytes, padded to a multiple of four.
     pub(super) fn len(&self) -> usize {
         self.unpadded().next_multiple_of(4)
     }
@@ -70,7 +73,7 @@ impl FastOpen {
         2 + usize::from(self.len) + if self.experimental { EXPERIMENT.len() } else { 0 }
     }
 
-    /// Writes the option and the padding it needs.
+    /// Writes the option and its padding.
     pub(super) fn emit(&self, buffer: &mut [u8]) -> usize {
         let (rest, padding) = buffer[..self.len()].split_at_mut(self.unpadded());
         padding.fill(1);

@@ -1,4 +1,4 @@
-//! Control bits.
+//! Control bits of a TCP header.
 
 use core::fmt;
 use core::ops::{BitAnd, BitOr, BitOrAssign, Not};
@@ -19,26 +19,26 @@ pub struct Flags(pub u16);
 impl Flags {
     /// No bit set.
     pub const NONE: Self = Self(0);
-    /// No more data from the sender.
+    /// The sender has no more data.
     pub const FIN: Self = Self(1);
     /// Synchronize sequence numbers.
     pub const SYN: Self = Self(1 << 1);
     /// Reset the connection.
     pub const RST: Self = Self(1 << 2);
-    /// Push.
+    /// Push: the receiver passes data on at once.
     pub const PSH: Self = Self(1 << 3);
     /// The acknowledgement field is significant.
     pub const ACK: Self = Self(1 << 4);
     /// The urgent pointer is significant.
     pub const URG: Self = Self(1 << 5);
-    /// Echo of congestion experienced.
+    /// ECN echo: the sender received a congestion mark.
     pub const ECE: Self = Self(1 << 6);
-    /// Congestion window reduced.
+    /// The sender reduced its congestion window.
     pub const CWR: Self = Self(1 << 7);
     /// Accurate ECN.
     pub const AE: Self = Self(1 << 8);
-    /// Every bit that has a name. The three reserved ones are ignored on
-    /// receipt and sent as zero.
+    /// All named bits. The three reserved ones are ignored on receipt and sent
+    /// as zero.
     pub const ALL: Self = Self(0x1ff);
 
     const NAMES: [(Self, &'static str); 9] = [
@@ -53,28 +53,28 @@ impl Flags {
         (Self::AE, "AE"),
     ];
 
-    /// Whether all bits of `other` are set.
+    /// Returns whether all bits of `other` are set.
     #[inline]
     #[must_use]
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// Whether any bit of `other` is set.
+    /// Returns whether any bit of `other` is set.
     #[inline]
     #[must_use]
     pub const fn intersects(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }
 
-    /// Whether no bit is set.
+    /// Returns whether no bit is set.
     #[inline]
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// The bits that are set here and not in `other`.
+    /// Returns the bits of `self` that are not in `other`.
     #[inline]
     #[must_use]
     pub const fn without(self, other: Self) -> Self {

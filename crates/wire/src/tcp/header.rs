@@ -1,4 +1,4 @@
-//! A segment's header to be sent.
+//! A TCP header for sending.
 
 use super::options::{ALIGNED_TIMESTAMPS_LEN, aligned_timestamps_bytes};
 use super::{Flags, Options, Seq};
@@ -6,13 +6,13 @@ use crate::{checksum, put, start};
 
 /// Bytes of a header without options.
 pub const MIN_HEADER_LEN: usize = 20;
-/// Bytes of the longest header.
+/// Length in bytes of the longest header.
 pub const MAX_HEADER_LEN: usize = 60;
 
-/// Where the checksum lies in a header.
+/// Offset of the checksum in a header.
 const CHECKSUM_AT: usize = 16;
 
-/// The header of a segment to be sent.
+/// A TCP header for sending.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Header {
     /// The sender's port.
@@ -21,7 +21,7 @@ pub struct Header {
     pub dst_port: u16,
     /// Sequence number of the first byte of data, or of the SYN.
     pub seq: Seq,
-    /// The next sequence number expected; with ACK only.
+    /// The next expected sequence number; with ACK only.
     pub ack: Seq,
     /// The control bits.
     pub flags: Flags,
@@ -34,15 +34,15 @@ pub struct Header {
 }
 
 impl Header {
-    /// Bytes of the header on the wire: at most [`MAX_HEADER_LEN`], because
-    /// SACK blocks that have no room are left out.
+    /// Length of the header in bytes, at most [`MAX_HEADER_LEN`]. SACK blocks
+    /// without room are left out.
     #[inline]
     #[must_use]
     pub fn len(&self) -> usize {
         MIN_HEADER_LEN + self.options.len()
     }
 
-    /// A header is never empty.
+    /// Returns `false`: a header is never empty.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -86,9 +86,9 @@ impl Header {
     }
 }
 
-/// Fills in the checksum of a segment whose header (and nothing else) is
-/// `header`, given the partial sums of the pseudo-header and of the data (see
-/// [`crate::checksum`]). Whatever was in the field before is ignored.
+/// Fills in the checksum of a segment whose header, and nothing else, is
+/// `header`. The caller gives the partial sums of the pseudo-header and of the
+/// data (see [`crate::checksum`]). The field's earlier value is ignored.
 ///
 /// # Panics
 ///

@@ -1,13 +1,13 @@
-//! Options: their values, their encoding, and the hostile list they arrive in.
+//! TCP options: values, encoding, and parsing of a hostile list.
 
 use super::Seq;
 use super::fast_open::{self, FastOpen};
 use crate::put;
 
-/// Largest window shift that may be used (RFC 7323 §2.3).
+/// Largest window shift that RFC 7323 §2.3 permits.
 pub const MAX_WINDOW_SCALE: u8 = 14;
 
-/// Bytes of options a header has room for.
+/// Room for options in a header, in bytes.
 const MAX_LEN: usize = 40;
 
 const KIND_END: u8 = 0;
@@ -18,8 +18,8 @@ const KIND_SACK_PERMITTED: u8 = 4;
 const KIND_SACK: u8 = 5;
 const KIND_TIMESTAMPS: u8 = 8;
 
-/// Timestamps with the padding that aligns them: what nearly every segment of
-/// an established connection carries.
+/// Timestamps with the padding that aligns them: the options of nearly every
+/// segment of an established connection.
 const ALIGNED_TIMESTAMPS: [u8; 4] = [KIND_NOP, KIND_NOP, KIND_TIMESTAMPS, 10];
 pub(super) const ALIGNED_TIMESTAMPS_LEN: usize = 12;
 
@@ -28,11 +28,12 @@ pub(super) const ALIGNED_TIMESTAMPS_LEN: usize = 12;
 pub struct Timestamps {
     /// TSval: the sender's clock.
     pub value: u32,
-    /// TSecr: the last TSval it received; meaningful with ACK only.
+    /// TSecr: the last TSval that the sender received; meaningful with ACK
+    /// only.
     pub echo: u32,
 }
 
-/// The blocks of a SACK option (RFC 2018 §3), in the order they have on the wire.
+/// The blocks of a SACK option (RFC 2018 §3), in wire order.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct SackBlocks {
     blocks: [(Seq, Seq); Self::MAX],
@@ -40,7 +41,7 @@ pub struct SackBlocks {
 }
 
 impl SackBlocks {
-    /// Most blocks an option holds.
+    /// Most blocks of an option.
     pub const MAX: usize = 4;
     /// No blocks.
     pub const EMPTY: Self = Self {
@@ -49,7 +50,8 @@ impl SackBlocks {
     };
 
     /// Adds the block of the bytes from `left` up to, not including, `right`.
-    /// False and no effect if there are [`SackBlocks::MAX`] already.
+    /// Returns `false`, without effect, if there are [`SackBlocks::MAX`]
+    /// blocks.
     #[inline]
     pub fn push(&mut self, left: Seq, right: Seq) -> bool {
         match self.blocks.get_mut(usize::from(self.len)) {
@@ -69,7 +71,7 @@ impl SackBlocks {
         self.len as usize
     }
 
-    /// Bytes of a header that they take, padding included.
+    /// Length of the option in bytes, padding included.
     #[inline]
     #[must_use]
     pub const fn room(&self) -> usize {
@@ -79,7 +81,7 @@ impl SackBlocks {
         }
     }
 
-    /// Whether there is no block.
+    /// Returns whether there are no blocks.
     #[inline]
     #[must_use]
     pub const fn is_empty(&self) -> bool {
@@ -93,7 +95,7 @@ impl SackBlocks {
         self.blocks.get(..self.len()).unwrap_or(&[])
     }
 
-    /// The blocks as (left edge, right edge).
+    /// Iterates over the blocks as (left edge, right edge).
     #[inline]
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (Seq, Seq)> + '_ {
         self.as_slice().iter().copied()
@@ -106,11 +108,11 @@ impl core::fmt::Debug for SackBlocks {
     }
 }
 
-/// The options of a segment that are in use.
+/// The options of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Options {
-    /// Maximum segment size in bytes (RFC 9293 §3.2). As it was sent: a peer
-    /// may say 0.
+    /// Maximum segment size in bytes (RFC 9293 §3.2), unchecked: a peer may
+    /// send 0.
     pub mss: Option<u16>,
     /// Window shift (RFC 7323 §2.2), at most [`MAX_WINDOW_SCALE`].
     pub window_scale: Option<u8>,
@@ -136,11 +138,11 @@ impl Options {
     };
 
     /// Reads the bytes between the fixed header and the data. The second value
-    /// tells whether anything was malformed.
+    /// is true if anything was malformed.
     ///
-    /// An option whose length cannot be right for any kind ends the list; one
-    /// whose length is wrong for its own kind is skipped, as are unknown ones.
-    /// Of repeated options the last counts.
+    /// An option whose length is impossible for any kind ends the list. An
+    /// option with the wrong length for its kind is skipped, as is an unknown
+    /// one. Of repeated options the last one counts.
     #[inline]
     #[must_use]
     pub fn parse(bytes: &[u8]) -> (Self, bool) {
@@ -178,7 +180,8 @@ impl Options {
         (options, malformed)
     }
 
-    /// Notes one option's value; false if it has not the length of its kind.
+    /// Stores one option's value. Returns `false` if its length is wrong for
+    /// its kind.
     fn take(&mut self, kind: u8, value: &[u8]) -> bool {
         match (kind, value) {
             (KIND_MSS, &[a, b]) => self.mss = Some(u16::from_be_bytes([a, b])),
@@ -192,11 +195,11 @@ impl Options {
             (KIND_SACK, value) => return self.take_sack(value),
             (KIND_MSS | KIND_WINDOW_SCALE | KIND_SACK_PERMITTED, _) => return false,
             (fast_open::KIND | fast_open::KIND_EXPERIMENT, value) => {
-                // Of an impossible length, or another experiment: not there.
+                // `None` means an impossible length or another experiment.
                 self.fast_open = FastOpen::parse(kind, value).or(self.fast_open);
             }
             //= RFC 9293 §3.1
-            // Options that are not implemented are skipped by their length.
+            // Unknown options are skipped by their length.
             _ => {}
         }
         true
@@ -214,7 +217,7 @@ impl Options {
         true
     }
 
-    /// Drops the options that mean something in a SYN only.
+    /// Drops the options that are meaningful in a SYN only.
     pub(super) fn without_syn_options(mut self) -> Self {
         //= RFC 7323 §2.2
         self.window_scale = None;
@@ -227,7 +230,7 @@ impl Options {
         self
     }
 
-    /// Bytes the options take in a header: a multiple of 4, at most 40.
+    /// Length of the options in a header: a multiple of 4 bytes, at most 40.
     #[inline]
     #[must_use]
     pub fn len(&self) -> usize {
@@ -238,7 +241,7 @@ impl Options {
         }
     }
 
-    /// Whether there are no options.
+    /// Returns whether there are no options.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -252,7 +255,7 @@ impl Options {
         } else {
             0
         };
-        // SACK-permitted takes the place of the timestamps' padding.
+        // SACK-permitted replaces the padding before timestamps.
         let permitted = if self.sack_permitted && self.timestamps.is_none() {
             4
         } else {
@@ -264,13 +267,13 @@ impl Options {
         mss + permitted + timestamps + scale + fast_open
     }
 
-    /// How many SACK blocks have room beside `fixed` bytes of other options.
+    /// Returns how many SACK blocks fit beside `fixed` bytes of other options.
     #[inline]
     fn sack_that_fit(&self, fixed: usize) -> usize {
         self.sack.len().min(MAX_LEN.saturating_sub(4 + fixed) / 8)
     }
 
-    /// Whether timestamps are the only option.
+    /// Returns the timestamps if they are the only option.
     #[inline]
     pub(super) fn only_timestamps(&self) -> Option<Timestamps> {
         let others = self.mss.is_some()
@@ -281,8 +284,8 @@ impl Options {
         if others { None } else { self.timestamps }
     }
 
-    /// Writes the options, aligned, and returns their length. SACK blocks that
-    /// have no room are left out, the last ones first.
+    /// Writes the options, aligned, and returns their length. SACK blocks
+    /// without room are left out, the last ones first.
     ///
     /// # Panics
     ///
@@ -339,18 +342,18 @@ impl Options {
     }
 }
 
-/// Splits a list at its first option, which is neither END nor NOP: its value
-/// and what follows. `None` if its length is impossible.
+/// Splits a list behind its first option, which is neither END nor NOP. Returns
+/// the option's value and the rest, or `None` if its length is impossible.
 #[inline]
 fn split_option(list: &[u8]) -> Option<(&[u8], &[u8])> {
     //= RFC 9293 §3.1
-    // The length counts kind and length themselves, so that 0 and 1 are illegal.
+    // The length counts the kind and length bytes, so 0 and 1 are invalid.
     let len = usize::from(*list.get(1)?);
     let value = list.get(2..len)?;
     Some((value, list.get(len..)?))
 }
 
-/// The option list that consists of aligned timestamps and nothing else.
+/// Reads a list of aligned timestamps only. Returns `None` for any other list.
 #[inline]
 fn aligned_timestamps(bytes: &[u8]) -> Option<Timestamps> {
     let bytes: &[u8; ALIGNED_TIMESTAMPS_LEN] = bytes.try_into().ok()?;
@@ -369,7 +372,7 @@ fn timestamps_from(&[a, b, c, d, e, f, g, h]: &[u8; 8]) -> Timestamps {
     }
 }
 
-/// The bytes of aligned timestamps.
+/// Returns the bytes of aligned timestamps.
 #[inline]
 pub(super) fn aligned_timestamps_bytes(timestamps: Timestamps) -> [u8; ALIGNED_TIMESTAMPS_LEN] {
     let mut bytes = [0; ALIGNED_TIMESTAMPS_LEN];

@@ -1,4 +1,4 @@
-//! Sequence numbers: positions on a circle of 2^32.
+//! TCP sequence numbers: positions on a circle of 2^32.
 
 use core::fmt;
 use core::ops::{Add, AddAssign, Sub, SubAssign};
@@ -6,8 +6,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// A TCP sequence number.
 ///
-/// Comparison is only meaningful between numbers less than 2^31 apart, which
-/// any two numbers of one connection are. There is deliberately no `Ord`: the
+/// Comparison is only meaningful between numbers less than 2^31 apart, as any
+/// two numbers of one connection are. `Ord` is deliberately not implemented:
+/// the
 /// relation is not transitive around the circle.
 ///
 /// ```
@@ -24,14 +25,16 @@ pub struct Seq(pub u32);
 
 //= RFC 9293 §3.4
 impl Seq {
-    /// How far this number is ahead of `from`, going forward around the circle.
+    /// Returns the distance from `from` forward to this number around the
+    /// circle.
     #[inline]
     #[must_use]
     pub const fn distance(self, from: Self) -> u32 {
         self.0.wrapping_sub(from.0)
     }
 
-    /// How far this number lies behind `earlier`; 0 if it does not.
+    /// Returns the distance from `earlier` forward to this number; 0 if it is
+    /// not later.
     #[inline]
     #[must_use]
     pub const fn after(self, earlier: Self) -> u32 {
@@ -42,49 +45,49 @@ impl Seq {
         }
     }
 
-    /// Whether this number comes before `other`.
+    /// Returns whether this number comes before `other`.
     #[inline]
     #[must_use]
     pub const fn lt(self, other: Self) -> bool {
         (self.0.wrapping_sub(other.0) as i32) < 0
     }
 
-    /// Whether this number comes before `other` or is it.
+    /// Returns whether this number is before or equal to `other`.
     #[inline]
     #[must_use]
     pub const fn le(self, other: Self) -> bool {
         !other.lt(self)
     }
 
-    /// Whether this number comes after `other`.
+    /// Returns whether this number comes after `other`.
     #[inline]
     #[must_use]
     pub const fn gt(self, other: Self) -> bool {
         other.lt(self)
     }
 
-    /// Whether this number comes after `other` or is it.
+    /// Returns whether this number is after or equal to `other`.
     #[inline]
     #[must_use]
     pub const fn ge(self, other: Self) -> bool {
         !self.lt(other)
     }
 
-    /// The later of two numbers.
+    /// Returns the later of two numbers.
     #[inline]
     #[must_use]
     pub const fn max(self, other: Self) -> Self {
         if self.lt(other) { other } else { self }
     }
 
-    /// The earlier of two numbers.
+    /// Returns the earlier of two numbers.
     #[inline]
     #[must_use]
     pub const fn min(self, other: Self) -> Self {
         if other.lt(self) { other } else { self }
     }
 
-    /// Whether this number is one of the `len` numbers from `start` on.
+    /// Returns whether this number is one of the `len` numbers from `start` on.
     #[inline]
     #[must_use]
     pub const fn in_window(self, start: Self, len: u32) -> bool {

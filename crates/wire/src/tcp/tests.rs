@@ -36,7 +36,7 @@ fn sequence_numbers_wrap() {
 }
 
 #[test]
-fn flags_have_names_and_reserved_bits_are_dropped() {
+fn flags_have_names_and_drop_reserved_bits() {
     assert_eq!((Flags::FIN | Flags::ACK).to_string(), "FIN|ACK");
     assert_eq!(Flags::NONE.to_string(), "-");
     assert!(!(Flags::SYN).contains(Flags::SYN | Flags::ACK));
@@ -55,7 +55,7 @@ fn flags_have_names_and_reserved_bits_are_dropped() {
 }
 
 #[test]
-fn a_known_syn() {
+fn known_syn_is_read_and_written() {
     // From a capture of a Linux client: MSS 1460, SACK, timestamps, scale 7.
     let bytes = [
         0xd4, 0x31, 0x00, 0x50, 0x6b, 0x8b, 0x45, 0x67, 0x00, 0x00, 0x00, 0x00, 0xa0, 0x02, 0xfa, 0xf0, 0x00,
@@ -83,21 +83,21 @@ fn a_known_syn() {
         },
     };
     assert_eq!(view.header(), expected);
-    // The order is Linux's too.
+    // Linux writes the options in the emitter's order.
     let mut again = [0; 60];
     let len = expected.emit(&mut again);
     assert_eq!(again[..len], bytes);
 }
 
 #[test]
-fn data_offsets_are_checked() {
+fn impossible_data_offsets_return_bad_length() {
     //= RFC 9293 §3.1
     let mut bytes = [0; 64];
     for offset in 0..16u8 {
         bytes[12] = offset << 4;
         let header_len = usize::from(offset) * 4;
         assert_eq!(View::new(&bytes, 64).is_ok(), header_len >= 20);
-        // A header that is longer than the segment, or than what is at hand.
+        // The header is longer than the segment or than the bytes at hand.
         assert_eq!(View::new(&bytes, 39).is_ok(), (20..=39).contains(&header_len));
         assert_eq!(
             View::new(&bytes[..39], 64).is_ok(),
@@ -108,7 +108,7 @@ fn data_offsets_are_checked() {
 }
 
 #[test]
-fn options_of_a_syn_count_nowhere_else() {
+fn syn_options_in_other_segments_are_ignored() {
     //= RFC 7323 §2.2
     //= RFC 2018 §2
     //= RFC 9293 §3.2
@@ -156,7 +156,7 @@ fn window_shifts_are_limited() {
 }
 
 #[test]
-fn impossible_lengths_end_the_list() {
+fn impossible_option_length_ends_list() {
     //= RFC 9293 §3.1
     for kind in 2..=255 {
         for len in [0, 1] {
@@ -174,7 +174,7 @@ fn impossible_lengths_end_the_list() {
 }
 
 #[test]
-fn every_length_of_every_kind() {
+fn option_of_wrong_length_is_skipped() {
     for kind in 2..=255u8 {
         for len in 2..=38u8 {
             let mut list = vec![kind, len];
@@ -190,7 +190,10 @@ fn every_length_of_every_kind() {
                 _ => true,
             };
             assert_eq!(malformed, !right, "{kind} {len}");
-            assert!(options.sack_permitted, "what follows is read: {kind} {len}");
+            assert!(
+                options.sack_permitted,
+                "the rest of the list is read: {kind} {len}"
+            );
             assert_eq!(options.mss.is_some(), kind == 2 && right);
             assert_eq!(options.window_scale.is_some(), kind == 3 && right);
             assert_eq!(
@@ -207,14 +210,14 @@ fn every_length_of_every_kind() {
 }
 
 #[test]
-fn the_list_ends_at_its_end_and_padding_is_skipped() {
+fn end_option_ends_list_and_padding_is_skipped() {
     //= RFC 9293 §3.1
     //= RFC 9293 §3.2
     assert_eq!(parse(&[0, 2, 4, 5]), (Options::NONE, false));
     assert_eq!(parse(&[1; 40]), (Options::NONE, false));
     assert_eq!(parse(&[]), (Options::NONE, false));
     assert_eq!(parse(&[1, 1, 2, 4, 5, 180, 1, 0]).0.mss, Some(1460));
-    // Unknown.
+    // An unknown option is skipped.
     assert_eq!(
         parse(&[35, 6, 1, 2, 3, 4, 4, 2]).0,
         Options {
@@ -222,12 +225,12 @@ fn the_list_ends_at_its_end_and_padding_is_skipped() {
             ..Options::NONE
         }
     );
-    // The last of several counts.
+    // Of repeated options the last one counts.
     assert_eq!(parse(&[2, 4, 0, 1, 2, 4, 0, 2]).0.mss, Some(2));
 }
 
 #[test]
-fn both_ways_to_read_timestamps_agree() {
+fn both_timestamp_parsers_agree() {
     let mut aligned = [0; 12];
     Options {
         timestamps: Some(TIMESTAMPS),
@@ -242,7 +245,7 @@ fn both_ways_to_read_timestamps_agree() {
 }
 
 #[test]
-fn sack_blocks_that_have_no_room_are_left_out() {
+fn sack_blocks_without_room_are_left_out() {
     //= RFC 2018 §3
     let four = blocks(&[(1, 2), (3, 4), (5, 6), (7, 8)]);
     assert!(!four.clone().push(Seq(9), Seq(10)));
@@ -291,7 +294,7 @@ fn fast_open_cookies_have_four_to_sixteen_bytes() {
 }
 
 #[test]
-fn a_checksum_against_the_definition() {
+fn checksum_matches_definition() {
     //= RFC 9293 §3.1
     let mut header = [0; 20];
     Header {
@@ -365,7 +368,7 @@ proptest! {
         if !header.flags.contains(Flags::SYN) {
             expected.options = Options { mss: None, window_scale: None, sack_permitted: false, fast_open: None, ..header.options };
         }
-        // Only the last SACK blocks may be missing, and only for want of room.
+        // Only the last SACK blocks may be missing, and only without room.
         let sack = view.options().sack;
         prop_assert_eq!(sack.as_slice(), &header.options.sack.as_slice()[..sack.len()]);
         prop_assert!(sack.len() == header.options.sack.len() || len > MAX_HEADER_LEN - 12);
@@ -374,7 +377,7 @@ proptest! {
     }
 
     #[test]
-    fn any_segment_is_survived(
+    fn parse_of_segment_never_panics(
         mut bytes in proptest::collection::vec(prop_oneof![any::<u8>(), 0u8..11], 0..80), offset in 0u8..16, len in 0usize..100
     ) {
         if let Some(byte) = bytes.get_mut(12) {
@@ -386,7 +389,7 @@ proptest! {
             let header = view.header();
             let mut again = [0; MAX_HEADER_LEN];
             let len = header.emit(&mut again);
-            // What was understood survives being sent on, as far as it fits.
+            // A parsed header survives being sent again, as far as it fits.
             let read = View::new(&again, len).unwrap();
             prop_assert_eq!(read.options().timestamps, header.options.timestamps);
             prop_assert_eq!(read.options().mss, header.options.mss);
@@ -394,7 +397,7 @@ proptest! {
     }
 
     #[test]
-    fn any_option_list_is_survived(bytes in proptest::collection::vec(prop_oneof![any::<u8>(), 0u8..11], 0..300)) {
+    fn parse_of_options_never_panics(bytes in proptest::collection::vec(prop_oneof![any::<u8>(), 0u8..11], 0..300)) {
         let (options, _) = parse(&bytes);
         prop_assert!(options.len() <= 40);
         prop_assert!(options.window_scale.is_none_or(|shift| shift <= MAX_WINDOW_SCALE));

@@ -1,9 +1,9 @@
-//! A segment's header, where it lies.
+//! A received TCP header, viewed in place.
 
 use super::{Flags, Header, MIN_HEADER_LEN, Options, Seq};
 use crate::{Result, WireError, checksum};
 
-/// The header of a segment that arrived.
+/// The header of a received segment.
 #[derive(Debug, Clone, Copy)]
 pub struct View<'a> {
     fixed: &'a [u8; MIN_HEADER_LEN],
@@ -11,14 +11,14 @@ pub struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    /// Views the header at the start of `bytes`, which hold at least the whole
-    /// of it; `transport_len` is the length in bytes of the segment, header and
-    /// data, as IP tells it.
+    /// Views the header at the start of `bytes`, which hold at least all of it.
+    /// `transport_len` is the segment's length in bytes, header and data, from
+    /// the IP header.
     ///
     /// # Errors
     ///
-    /// `Truncated` if the fixed header is not there, `BadLength` if the data
-    /// offset is less than 5 or points beyond the segment or beyond `bytes`.
+    /// `Truncated` if the fixed header is not complete. `BadLength` if the data
+    /// offset is less than 5, or beyond the segment or `bytes`.
     #[inline]
     pub fn new(bytes: &'a [u8], transport_len: usize) -> Result<Self> {
         let (fixed, rest) = bytes
@@ -71,21 +71,21 @@ impl<'a> View<'a> {
         Seq(self.u32_at::<4>())
     }
 
-    /// The next sequence number expected by the sender; with ACK only.
+    /// The sender's next expected sequence number; with ACK only.
     #[inline]
     #[must_use]
     pub fn ack(&self) -> Seq {
         Seq(self.u32_at::<8>())
     }
 
-    /// The control bits; reserved ones are left out.
+    /// The control bits without the reserved ones.
     #[inline]
     #[must_use]
     pub fn flags(&self) -> Flags {
         Flags(self.u16_at::<12>()) & Flags::ALL
     }
 
-    /// The window as it is in the header: unscaled.
+    /// The window as the header has it: unscaled.
     #[inline]
     #[must_use]
     pub fn window(&self) -> u16 {
@@ -106,29 +106,29 @@ impl<'a> View<'a> {
         self.u16_at::<18>()
     }
 
-    /// Bytes of the header: where the data begins.
+    /// Length of the header in bytes: the data's offset.
     #[inline]
     #[must_use]
     pub fn header_len(&self) -> usize {
         MIN_HEADER_LEN + self.options.len()
     }
 
-    /// The options. Those that belong into a SYN are ignored elsewhere.
+    /// The options. Options for a SYN are ignored in other segments.
     #[inline]
     #[must_use]
     pub fn options(&self) -> Options {
         self.options_checked().0
     }
 
-    /// Whether the option list was malformed. What could be read of it is in
-    /// [`View::options`].
+    /// Returns whether the option list was malformed. [`View::options`] has its
+    /// readable part.
     #[inline]
     #[must_use]
     pub fn options_malformed(&self) -> bool {
         self.options_checked().1
     }
 
-    /// [`View::options`] and [`View::options_malformed`] in one pass.
+    /// Reads [`View::options`] and [`View::options_malformed`] in one pass.
     #[inline]
     #[must_use]
     pub fn options_checked(&self) -> (Options, bool) {
@@ -141,7 +141,7 @@ impl<'a> View<'a> {
         (options, malformed)
     }
 
-    /// Whether the checksum is right, given the partial sums of the
+    /// Returns whether the checksum is right, given the partial sums of the
     /// pseudo-header and of the data (see [`crate::checksum`]).
     #[inline]
     #[must_use]
@@ -155,7 +155,7 @@ impl<'a> View<'a> {
         ))
     }
 
-    /// Everything in the header but the checksum.
+    /// Decodes everything in the header but the checksum.
     #[must_use]
     pub fn header(&self) -> Header {
         Header {

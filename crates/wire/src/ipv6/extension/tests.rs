@@ -13,7 +13,8 @@ fn code_and_pointer(result: Result<Upper>) -> (u8, u32, bool) {
     }
 }
 
-/// Hop-by-hop or destination options with one option, padded.
+/// Builds a header of hop-by-hop or destination options with one option,
+/// padded.
 fn options(next: u8, kind: u8) -> [u8; 8] {
     [next, 0, kind, 2, 0, 0, OPTION_PADN, 0]
 }
@@ -64,7 +65,7 @@ fn known_headers_are_skipped() {
 }
 
 #[test]
-fn hop_by_hop_stands_first() {
+fn hop_by_hop_options_must_be_first() {
     //= RFC 8200 §4.1
     let bytes = [options(HOP_BY_HOP, OPTION_PADN), options(TCP, OPTION_PADN)].concat();
     assert_eq!(
@@ -74,7 +75,7 @@ fn hop_by_hop_stands_first() {
 }
 
 #[test]
-fn unknown_options_say_what_to_do() {
+fn unknown_option_is_treated_as_its_kind_tells() {
     //= RFC 8200 §4.2
     assert_eq!(walk_all(HOP_BY_HOP, &options(TCP, 0x05)).unwrap().protocol, TCP);
     assert_eq!(
@@ -92,7 +93,7 @@ fn unknown_options_say_what_to_do() {
 }
 
 #[test]
-fn routing_is_refused_unless_done() {
+fn routing_header_with_segments_left_returns_problem() {
     //= RFC 8200 §4.4
     //= RFC 5095 §3
     assert_eq!(walk_all(ROUTING, &[TCP, 0, 0, 0, 0, 0, 0, 0]).unwrap().offset, 8);
@@ -103,7 +104,7 @@ fn routing_is_refused_unless_done() {
 }
 
 #[test]
-fn fragments_end_the_walk_but_atomic_ones_do_not() {
+fn fragment_ends_walk_unless_atomic() {
     let mut bytes = [0; 24];
     let fragment = Fragment {
         offset: 16,
@@ -137,7 +138,7 @@ fn fragments_end_the_walk_but_atomic_ones_do_not() {
 }
 
 #[test]
-fn impossible_fragments_are_refused() {
+fn impossible_fragments_return_problems() {
     //= RFC 8200 §4.5
     let bytes = |offset, more| {
         let mut bytes = [0; FRAGMENT_HEADER_LEN];
@@ -164,7 +165,7 @@ fn impossible_fragments_are_refused() {
 }
 
 #[test]
-fn the_walk_is_bounded() {
+fn walk_is_bounded() {
     let many = options(DESTINATION_OPTIONS, OPTION_PADN).repeat(20);
     assert_eq!(walk_all(DESTINATION_OPTIONS, &many), Err(ExtensionError::TooMany));
     let mut most = options(DESTINATION_OPTIONS, OPTION_PADN).repeat(MAX_EXTENSION_HEADERS);
@@ -176,7 +177,7 @@ fn the_walk_is_bounded() {
 }
 
 #[test]
-fn cuts_are_noticed() {
+fn truncated_headers_return_truncated() {
     let bytes = options(TCP, OPTION_PADN);
     for len in 0..bytes.len() {
         for first in [HOP_BY_HOP, ROUTING, FRAGMENT, DESTINATION_OPTIONS] {
@@ -199,7 +200,7 @@ fn cuts_are_noticed() {
 
 proptest! {
     #[test]
-    fn any_bytes_are_survived(
+    fn walk_never_panics(
         first in prop_oneof![Just(HOP_BY_HOP), Just(ROUTING), Just(FRAGMENT), Just(DESTINATION_OPTIONS)],
         bytes in proptest::collection::vec(prop_oneof![any::<u8>(), 0u8..4, Just(FRAGMENT), Just(DESTINATION_OPTIONS)], 0..200),
         payload_len in 0usize..70000
