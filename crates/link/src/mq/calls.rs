@@ -8,6 +8,7 @@ use toehold_shm::Region;
 
 use super::change::{Change, Joined, PeerDescriptors};
 use super::control::{self, Packet};
+use super::direct::{Direct, DirectPeer};
 use super::events::Source;
 use super::handshake::{Handshake, MAX_HANDSHAKES, Offer, Own, Role, Standing, TIMEOUT_NS, Verdict, refuse};
 use super::members::Member;
@@ -414,6 +415,16 @@ impl Membership {
             gateway: introduction.gateway,
             descriptors: of_port,
         })));
+        let has_direct =
+            self.identity.direct.is_some() && introduction.direct && introduction.steering.index == 0;
+        let direct = has_direct.then(|| {
+            Direct::new(DirectPeer {
+                name: introduction.name.node,
+                mac: introduction.mac,
+                bound: bound.unwrap_or_default(),
+                same_user: caller.uid == self.identity.uid,
+            })
+        });
         let member = Member {
             name: introduction.name,
             mac: introduction.mac,
@@ -423,8 +434,12 @@ impl Membership {
             control,
             gone: false,
             descriptors,
+            direct,
         };
         self.members.insert((slot, generation), member);
+        if has_direct {
+            self.begin_direct(slot);
+        }
         Ok(())
     }
 

@@ -83,12 +83,27 @@ impl Events {
     }
 
     pub(super) fn add(&self, descriptor: BorrowedFd<'_>, source: Source) -> Result<(), Errno> {
-        // A peer has nothing to say any more; whatever it does say wakes nobody.
+        // A peer has nothing to say unless it is listened to; whatever it does say wakes nobody.
         let flags = match source {
             Source::Peer { .. } => EventFlags::RDHUP,
             _ => EventFlags::IN | EventFlags::RDHUP,
         };
         epoll::add(&self.epoll, descriptor, EventData::new_u64(source.token()), flags)
+    }
+
+    /// Also tells when a peer has said something, or does not any more.
+    pub(super) fn listen_to_peer(
+        &self,
+        control: BorrowedFd<'_>,
+        (slot, generation): (u16, u16),
+        listens: bool,
+    ) -> Result<(), Errno> {
+        let flags = match listens {
+            true => EventFlags::IN | EventFlags::RDHUP,
+            false => EventFlags::RDHUP,
+        };
+        let token = Source::Peer { slot, generation }.token();
+        epoll::modify(&self.epoll, control, EventData::new_u64(token), flags)
     }
 
     /// Has to be called before the descriptor is closed: a child process may

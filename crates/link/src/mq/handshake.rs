@@ -7,7 +7,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use toehold_shm::ring::{PeerSection, Section, SectionError};
-use toehold_shm::{Access, Arenas, Region, RegionError};
+use toehold_shm::{Access, Arenas, Region, RegionError, direct};
 
 use super::bell;
 use super::control;
@@ -38,6 +38,9 @@ pub(super) struct Identity {
     /// Where payload lies that peers read in place, if they may.
     pub(super) payload: Option<Arenas>,
     pub(super) gateway: Gateway,
+    /// The directory of its listeners, if it has direct connections. Only the first of its
+    /// shards has them.
+    pub(super) direct: Option<direct::Directory>,
 }
 
 /// What this node makes for one peer alone, which maps it for reading.
@@ -62,6 +65,7 @@ impl Identity {
             ring_capacity: settings.ring_capacity,
             payload: settings.payload.clone(),
             gateway: settings.gateway,
+            direct: settings.direct.clone().filter(|_| settings.steering.index == 0),
         })
     }
 
@@ -94,6 +98,7 @@ impl Identity {
             steering: self.steering,
             payload: payload.map(|memory| (0, memory.len() as u64)),
             gateway: self.gateway,
+            direct: self.direct.is_some(),
         };
         let section = own.section.read_only_fd().map_err(|_| Refusal::NoResources)?;
         let payload = payload.map(Region::read_only_fd).transpose();

@@ -69,7 +69,7 @@ impl Bound {
     }
 
     /// The addresses.
-    pub(super) fn given(&self) -> impl Iterator<Item = IpAddr> + use<> {
+    pub fn given(&self) -> impl Iterator<Item = IpAddr> + use<> {
         let given = [IpAddr::from(self.ipv4), IpAddr::from(self.ipv6)].into_iter();
         given.filter(|address| !address.is_unspecified())
     }

@@ -4,6 +4,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use super::change::PeerDescriptors;
 use super::control;
+use super::direct::Direct;
 use super::message::Introduction;
 use super::name::{MemberName, NodeName};
 use super::quotas::Caller;
@@ -24,6 +25,8 @@ pub(super) struct Member {
     pub(super) gone: bool,
     /// For processes of this node that come later.
     pub(super) descriptors: PeerDescriptors,
+    /// Direct connections with it, if both have them.
+    pub(super) direct: Option<Direct>,
 }
 
 impl Member {
@@ -84,6 +87,12 @@ impl Members {
     /// The processes of all peers, those that have hung up included: they have their slots still.
     pub(super) fn callers(&self) -> impl Iterator<Item = Caller> {
         self.iter().map(|(_, member)| member.caller)
+    }
+
+    /// The users of peers that have direct connections with this node.
+    pub(super) fn with_direct(&self) -> impl Iterator<Item = (u32, &Direct)> {
+        let members = self.iter().map(|(_, member)| member);
+        members.filter_map(|member| Some((member.caller.uid, member.direct.as_ref()?)))
     }
 
     pub(super) fn get(&self, slot: u16) -> Option<&Member> {

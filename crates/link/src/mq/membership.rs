@@ -16,6 +16,7 @@ use toehold_shm::Arenas;
 use super::acquaintance::Acquaintances;
 use super::bell::{Belfry, Bell};
 use super::change::{Change, Departed, PeerDescriptors};
+use super::direct::DirectChange;
 use super::directory::{Directory, Place};
 use super::events::{Events, Source};
 use super::handshake::{Handshake, Identity};
@@ -67,6 +68,10 @@ pub struct Membership {
     pub(super) registry: Option<Registry>,
     /// Not told yet: at most two for each slot, see [`Membership::has_room`].
     pub(super) changes: VecDeque<Change>,
+    /// Not told yet: at most one for each message that peers may send, and one for their end.
+    pub(super) direct_changes: VecDeque<DirectChange>,
+    /// Banks that the owner has room for.
+    pub(super) bank_room: usize,
     pub(super) belfry: Belfry,
     pub(super) directory: Directory,
     pub(super) listener: OwnedFd,
@@ -117,6 +122,8 @@ impl Membership {
             quotas: settings.quotas,
             registry: settings.registry.clone(),
             changes: VecDeque::new(),
+            direct_changes: VecDeque::new(),
+            bank_room: usize::MAX,
             identity,
             belfry,
             directory,
@@ -149,6 +156,7 @@ impl Membership {
                 Source::Handshake(id) => self.continue_handshake(id),
                 Source::Peer { slot, generation } => {
                     if self.members.of_generation(slot, generation).is_some() {
+                        self.hear(slot);
                         self.notice_hang_up(slot);
                     }
                 }
@@ -349,6 +357,7 @@ impl Membership {
         }
         member.gone = true;
         self.events.remove(member.control.as_fd());
+        self.part(slot);
         self.changes.push_back(Change::Left {
             slot,
             generation,
@@ -368,6 +377,7 @@ impl Membership {
     }
 
     fn remove(&mut self, slot: u16, loss: Loss) -> Option<u16> {
+        self.part(slot);
         let (generation, member) = self.members.remove(slot)?;
         self.events.remove(member.control.as_fd());
         self.last_loss = Some(loss);

@@ -15,7 +15,7 @@ use crate::steering::Steering;
 /// one of their own.
 pub(super) const VERSION: u16 = 6;
 
-const MAGIC: [u8; 8] = *b"toehold\0";
+pub(super) const MAGIC: [u8; 8] = *b"toehold\0";
 const KIND_HELLO: u16 = 1;
 const KIND_WELCOME: u16 = 2;
 const KIND_REFUSAL: u16 = 3;
@@ -27,6 +27,8 @@ const FLAG_PAYLOAD: u16 = 1;
 const FLAG_GATEWAY: u16 = 2;
 /// They are behind a bridge.
 const FLAG_BRIDGE_PORT: u16 = 4;
+/// The sender has direct connections, and sends and takes messages about them after the welcome.
+const FLAG_DIRECT: u16 = 8;
 
 /// Bytes of a message.
 pub(super) const MESSAGE_LEN: usize = size_of::<Layout>();
@@ -70,6 +72,8 @@ pub(super) struct Introduction {
     pub(super) payload: Option<(u64, u64)>,
     /// Whether it leads to others that are no members.
     pub(super) gateway: Gateway,
+    /// Whether it has direct connections.
+    pub(super) direct: bool,
 }
 
 /// A message of the handshake.
@@ -185,6 +189,7 @@ impl Message {
                 steering,
                 payload,
                 gateway,
+                direct,
             },
         ) = introduction;
         layout.kind = kind;
@@ -200,6 +205,9 @@ impl Message {
             Gateway::Uplink => FLAG_GATEWAY,
             Gateway::BridgePort => FLAG_GATEWAY | FLAG_BRIDGE_PORT,
         };
+        if *direct {
+            layout.flags |= FLAG_DIRECT;
+        }
         if let Some((offset, len)) = payload {
             layout.flags |= FLAG_PAYLOAD;
             (layout.payload_offset, layout.payload_len) = (*offset, *len);
@@ -261,6 +269,7 @@ impl Layout {
             steering,
             payload,
             gateway,
+            direct: has(FLAG_DIRECT),
         })
     }
 }
@@ -279,6 +288,7 @@ mod tests {
             steering: Steering::SOLE,
             payload: Some((4096, 1 << 24)),
             gateway: Gateway::None,
+            direct: false,
         }
     }
 
@@ -288,6 +298,7 @@ mod tests {
             Message::Hello(introduction()),
             Message::Welcome(Introduction {
                 payload: None,
+                direct: true,
                 ..introduction()
             }),
             Message::Welcome(Introduction {

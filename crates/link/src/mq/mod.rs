@@ -33,6 +33,7 @@
 //! | `membership`, `members` | who is a peer, and how it is lost |
 //! | `calls`, `handshake`, `message` | dialling and answering; what is checked; its layout |
 //! | `quotas` | how many peers a user and a process can have |
+//! | `direct` | memory for connections that need no frames |
 //! | `change` | what a membership tells a port |
 //! | `acquaintance` | whom to dial again, and when |
 //! | `bell` | what wakes a sleeping node |
@@ -49,6 +50,7 @@ mod bell;
 mod calls;
 mod change;
 mod control;
+mod direct;
 mod directory;
 mod events;
 #[cfg(fuzzing)]
@@ -82,6 +84,7 @@ mod traffic;
 pub use self::access::{Reach, SocketAccess};
 pub use self::bell::Bell;
 pub use self::change::{Change, Departed, Joined, PeerDescriptors};
+pub use self::direct::{BankMemory, DirectChange, DirectPeer, MAX_BANKS, MAX_BANKS_IN_ALL};
 pub use self::directory::{DirectoryError, socket_names};
 pub use self::identity::{Bound, Registry};
 pub use self::mapping::{MapError, Mapping};

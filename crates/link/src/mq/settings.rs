@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use rustix::io::Errno;
 use toehold_shm::Arenas;
+use toehold_shm::direct::Directory;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::directory::DirectoryError;
@@ -133,6 +134,9 @@ pub struct MeshSettings {
     pub bound: Bound,
     /// What knows the addresses of its peers. Without it they have none, and each may claim any.
     pub registry: Option<Registry>,
+    /// The directory of the node's listeners, if it has direct connections with peers that have
+    /// them too.
+    pub direct: Option<Directory>,
 }
 
 impl MeshSettings {
@@ -163,6 +167,7 @@ impl MeshSettings {
             quotas: Quotas::NONE,
             bound: Bound::default(),
             registry: None,
+            direct: None,
         }
     }
 

@@ -33,6 +33,8 @@ pub struct MembershipStatistics {
     pub lost: u64,
     /// Peers cut off because of what they wrote into the ring, or did to their memory.
     pub corrupt: u64,
+    /// Peers that frames are exchanged with, and no direct connections, because of what they sent.
+    pub direct_refused: u64,
 }
 
 /// Counters of a [`super::Port`], since it was created.

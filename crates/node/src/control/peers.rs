@@ -19,6 +19,7 @@ pub(crate) fn of_membership(statistics: &MembershipStatistics, shard: Option<u16
         replaced,
         lost,
         corrupt,
+        direct_refused,
     } = *statistics;
     let counters = [
         ("connected", connected, "Peers that joined."),
@@ -55,6 +56,11 @@ pub(crate) fn of_membership(statistics: &MembershipStatistics, shard: Option<u16
             "corrupt",
             corrupt,
             "Peers cut off because of what they wrote, or did to their memory.",
+        ),
+        (
+            "direct_refused",
+            direct_refused,
+            "Peers without direct connections because of the memory that they gave for these.",
         ),
     ];
     named("fabric", counters, shard)

@@ -1,5 +1,6 @@
 //! The table of bounds says what the code does.
 
+use crate::mq::direct::{MAX_BANKS, MAX_BANKS_IN_ALL, MAX_MESSAGES};
 use crate::mq::handshake::{MAX_HANDSHAKES, TIMEOUT_NS};
 use crate::mq::message::MESSAGE_LEN;
 use crate::mq::name::MAX_NAME;
@@ -22,6 +23,9 @@ fn document_has_the_bounds_of_the_code() {
         ("MAX_PAYLOAD", MAX_PAYLOAD),
         ("MAX_PEERS", MAX_PEERS as u64),
         ("MAX_HANDSHAKES", MAX_HANDSHAKES as u64),
+        ("MAX_BANKS", MAX_BANKS.into()),
+        ("MAX_BANKS_IN_ALL", MAX_BANKS_IN_ALL as u64),
+        ("MAX_MESSAGES", MAX_MESSAGES.into()),
         ("MIN_FRAME", MIN_FRAME as u64),
         ("MAX_FRAME", MAX_FRAME as u64),
     ] {

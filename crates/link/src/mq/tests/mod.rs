@@ -2,6 +2,7 @@
 
 mod ahead;
 mod bounds;
+mod direct;
 mod frames;
 mod gateways;
 mod hostile;

@@ -209,6 +209,7 @@ fn nonsense_instead_of_a_hello_is_refused() {
         steering: Steering::SOLE,
         payload: None,
         gateway: Gateway::None,
+        direct: false,
     });
     let (bell, _other) = UnixDatagram::pair().unwrap();
     let many = [good.as_fd(); 2];
@@ -227,6 +228,7 @@ fn nonsense_instead_of_a_hello_is_refused() {
                 steering: Steering::SOLE,
                 payload: None,
                 gateway: Gateway::None,
+                direct: false,
             })
             .emit(),
             &many,
@@ -298,6 +300,7 @@ fn nothing_is_heard_of_refused_welcomes() {
             steering: Steering::SOLE,
             payload: None,
             gateway: Gateway::None,
+            direct: false,
         })
         .emit()
     };

@@ -17,6 +17,8 @@ pub(in crate::mq::tests) struct Liar {
     pub(super) number: u8,
     pub(super) steering: Steering,
     gateway: Gateway,
+    /// Says that it has direct connections.
+    pub(super) direct: bool,
     pub(super) section: OwnedFd,
     pub(super) bell: UnixDatagram,
     /// What rings it.
@@ -70,6 +72,7 @@ impl Liar {
             number,
             steering,
             gateway: Gateway::None,
+            direct: false,
             section: section(CAPACITY, INCARNATION),
             _listener: control::listen(&path).unwrap(),
             socket: control::dial(&fabric.path().join(format!("{node}.sock"))).unwrap(),
@@ -88,6 +91,7 @@ impl Liar {
             steering: self.steering,
             payload: None,
             gateway: self.gateway,
+            direct: self.direct,
         }
     }
 

@@ -2,6 +2,7 @@
 //! pair beside the liar, to which nothing must happen.
 
 mod bells;
+mod direct;
 mod introductions;
 mod liar;
 mod records;
