@@ -1,8 +1,12 @@
-//! What look-ups take, for those who change a strategy: `toehold bench demux` without the rest.
+//! Benchmark of look-ups while a strategy is changed: `toehold bench demux`
+//! without its report.
 //!
-//! `cargo bench -p toehold-demux-lab --bench speed -- 1024,65536 tpca,misses 5`: numbers of
-//! connections, kinds of traffic, rounds; with `lists` behind them, lists as well. Minimum and median, in nanoseconds a look-up.
-//! With `-- attacks 1048576 5`, what attacks do, with so many connections, in so many rounds.
+//! `cargo bench -p toehold-demux-lab --bench speed -- 1024,65536 tpca,misses 5`
+//! takes numbers of connections, kinds of traffic, and rounds. A further `lists`
+//! adds the lists. The output is minimum and median in nanoseconds a look-up.
+//!
+//! `-- attacks 1048576 5` measures attacks, with this many connections and
+//! rounds.
 
 use toehold_demux_lab::speed::{Plan, Traffic, attacks, growth, measure};
 

@@ -6,13 +6,13 @@ use toehold_shm::{Carver, Region};
 use toehold_stack::demux::{Chosen, Demux, Tuples};
 use toehold_stack::{DemuxStrategy, FourTuple};
 
-/// Bytes of the keys of strategies that have one, from a seed.
+/// Derives the key of strategies that have one from a seed.
 pub fn secret(seed: u64) -> [u8; 16] {
     fastrand::Rng::with_seed(seed).u128(..).to_le_bytes()
 }
 
-/// A connection's record: what comes before and behind the tuple in a control block lies on
-/// other lines.
+/// A connection's record. As in a control block, the fields around the tuple lie on
+/// other cache lines.
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(64))]
 struct Record(FourTuple);
@@ -29,32 +29,34 @@ impl Tuples for Connections {
 }
 
 impl Connections {
-    /// So many connections of clients all over the Internet with a server.
+    /// Creates `count` connections of clients all over the Internet with one
+    /// server.
     pub fn new(count: u32) -> Self {
         Self((0..count).map(|id| Record(connection(id))).collect())
     }
 
-    /// Connections with these tuples.
+    /// Creates connections with these tuples.
     pub fn of(tuples: Vec<FourTuple>) -> Self {
         Self(tuples.into_iter().map(Record).collect())
     }
 
-    /// The tuple of an id.
+    /// Returns the tuple of an id.
     #[inline]
     pub fn tuple_of(&self, id: u32) -> &FourTuple {
         self.tuple(id)
     }
 
-    /// The tuples in the order of their ids.
+    /// Iterates over the tuples in the order of their ids.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &FourTuple> {
         self.0.iter().map(|record| &record.0)
     }
 
-    /// A strategy's table with all of them.
+    /// Returns a strategy's table that holds all connections.
     ///
     /// # Panics
     ///
-    /// If there is not that much memory, or the table does not hold what it was made for.
+    /// If memory is short, or the table cannot hold its nominal number of
+    /// connections.
     pub fn entered(&self, strategy: DemuxStrategy, seed: u64) -> Chosen {
         let mut table = self.room_for_all(strategy, seed);
         for id in 0..self.0.len() as u32 {
@@ -63,11 +65,11 @@ impl Connections {
         table
     }
 
-    /// An empty table with room for all of them.
+    /// Returns an empty table with room for all connections.
     ///
     /// # Panics
     ///
-    /// If there is not that much memory.
+    /// If memory is short.
     pub fn room_for_all(&self, strategy: DemuxStrategy, seed: u64) -> Chosen {
         empty(strategy, self.0.len() as u32, seed)
     }
@@ -79,9 +81,10 @@ fn empty(strategy: DemuxStrategy, most: u32, seed: u64) -> Chosen {
     Chosen::create(&mut carver, strategy, most, &secret(seed)).expect("room")
 }
 
-/// A tuple of each number, no two alike: three of four are IPv4's, nothing in them is even.
+/// Returns a unique tuple for each number. Three of four are IPv4, and no field
+/// is regular.
 pub fn connection(number: u32) -> FourTuple {
-    // A bijection of 32 bits, so that addresses look random and differ.
+    // A bijection of 32 bits makes addresses look random and keeps them unique.
     let mixed = (number ^ (number >> 16)).wrapping_mul(0x7feb_352d);
     let mixed = (mixed ^ (mixed >> 15)).wrapping_mul(0x846c_a68b);
     let mixed = mixed ^ (mixed >> 16);

@@ -1,8 +1,9 @@
-//! The laboratory of demultiplexing: what finding a connection costs by the equations
-//! of the demux paper (McKenney and Dove, 1992), in a simulation of its workload that
-//! runs the strategies' real code, and on this machine.
+//! The laboratory of demultiplexing. It computes the cost of finding a connection
+//! by the equations of the demux paper (McKenney and Dove, 1992). It also simulates
+//! the paper's workload with the strategies' real code, and measures on this
+//! machine.
 //!
-//! It knows of strategies and tuples, and of nothing else in Toehold: no node, no link.
+//! The crate knows strategies and tuples only: it uses no node and no link.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! The paper's numbers and figures, each beside what the models and the simulation give.
+//! The paper's numbers and figures, beside the values of models and simulation.
 
 use serde::Serialize;
 use toehold_stack::DemuxStrategy;
@@ -8,35 +8,35 @@ use crate::model::{self, Users};
 use crate::simulation::{Simulated, simulate};
 use crate::tpca;
 
-/// How much is simulated.
+/// The size of a simulation.
 #[derive(Debug, Clone, Copy)]
 pub struct Effort {
-    /// Look-ups for a number.
+    /// Look-ups for each number.
     pub lookups: u64,
-    /// Of everything random.
+    /// Seed of all randomness.
     pub seed: u64,
 }
 
-/// A number of the paper's.
+/// A number of the paper with its counterparts.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Number {
-    /// What it is.
+    /// Description of the number.
     pub what: String,
-    /// As printed; nothing if the paper does not have it.
+    /// The printed value; `None` if the paper has none.
     pub paper: Option<f64>,
-    /// By the paper's equation.
+    /// The value of the paper's equation.
     pub equation: f64,
-    /// By the closed loop's.
+    /// The value of the closed loop's equation.
     pub exact: f64,
-    /// Counted in the simulation.
+    /// The count of the simulation.
     pub simulated: f64,
 }
 
 /// Users of the paper's example.
 const USERS: f64 = 2000.0;
 
-/// The paper's response times, in seconds, with what it prints for move-to-front: PCBs that
-/// precede at entries, at acknowledgements, and on average.
+/// The paper's response times in seconds, with its values for move-to-front: PCBs
+/// that precede at entries, at acknowledgements, and on average.
 const MOVE_TO_FRONT: [(f64, [f64; 3]); 4] = [
     (0.2, [1019.0, 78.0, 549.0]),
     (0.5, [1045.0, 190.0, 618.0]),
@@ -44,7 +44,7 @@ const MOVE_TO_FRONT: [(f64, [f64; 3]); 4] = [
     (2.0, [1150.0, 659.0, 904.0]),
 ];
 
-/// §3's numbers for 2000 users.
+/// Compares the numbers of §3, for 2000 users.
 pub fn section_3(effort: Effort) -> Vec<Number> {
     let run = |strategy, of: &Users| simulate(strategy, of, effort.lookups, effort.seed);
     let fast = Users::thinking_ten_seconds(USERS, 0.2);
@@ -60,7 +60,7 @@ pub fn section_3(effort: Effort) -> Vec<Number> {
         let of = Users::thinking_ten_seconds(USERS, response);
         numbers.extend(move_to_front(&of, printed, &run(DemuxStrategy::MoveToFront, &of)));
     }
-    // With 100 chains, the paper says, it is less than 9.
+    // With 100 chains the paper says "less than 9".
     for (chains, printed) in [(19, Some(53.0)), (51, None), (100, Some(9.0))] {
         let simulated = run(DemuxStrategy::Sequent { chains }, &fast);
         numbers.extend(sequent(&fast, chains, printed, &simulated));
@@ -73,7 +73,7 @@ pub fn section_3(effort: Effort) -> Vec<Number> {
     numbers
 }
 
-/// What the paper has no equation for.
+/// Returns a number without an equation of the paper.
 fn ours(what: &str, exact: f64, simulated: &Simulated) -> Number {
     Number {
         what: what.to_owned(),
@@ -148,15 +148,15 @@ fn sequent(of: &Users, chains: u32, printed: Option<f64>, simulated: &Simulated)
 /// A point of figure 4.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Entered {
-    /// Seconds.
+    /// The span in seconds.
     pub span: f64,
-    /// Users who enter a transaction within it, by equation 3.
+    /// Number of users that enter a transaction within the span, by equation 3.
     pub equation: f64,
-    /// Users who have done so in the simulation, on average.
+    /// Mean number of users that do so in the simulation.
     pub simulated: f64,
 }
 
-/// Figure 4 for the paper's users, who never wait: so the equation has it.
+/// Computes figure 4 for users that never wait, as the equation assumes.
 pub fn figure_4(effort: Effort) -> Vec<Entered> {
     let of = Users::thinking_ten_seconds(USERS, 0.0);
     let point = |&span: &f64| Entered {
@@ -174,17 +174,17 @@ pub struct Point {
     pub strategy: String,
     /// Seconds from a transaction's entry to its result.
     pub response_time: f64,
-    /// Users.
+    /// Number of users.
     pub users: f64,
-    /// As the paper reckons it; nothing for what it does not plot.
+    /// The paper's value; `None` for a strategy that it does not plot.
     pub paper: Option<f64>,
-    /// By the closed loop's equations.
+    /// The value of the closed loop's equations.
     pub exact: f64,
-    /// Counted in the simulation.
+    /// The count of the simulation.
     pub simulated: f64,
 }
 
-/// Figure 9 with the strategies that the paper does not plot.
+/// Computes figure 9, with the strategies that the paper does not plot.
 pub fn figure_9(users: &[f64], effort: Effort) -> Vec<Point> {
     use DemuxStrategy::{Bsd, FlowTable, HashedMoveToFront, MoveToFront, Sequent};
     let mut points = Vec::new();
@@ -218,17 +218,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn users_enter_what_figure_4_says() {
+    fn simulated_entries_match_figure_4() {
         for point in figure_4(Effort { lookups: 0, seed: 1 }) {
             let ratio = point.simulated / point.equation;
-            // Of the fewest, 20 windows see eight hundred entries.
+            // The shortest span sees only eight hundred entries in 20 windows.
             let close = if point.span < 1.0 { 0.08 } else { 0.02 };
             assert!((ratio - 1.0).abs() < close, "{point:?}");
         }
     }
 
     #[test]
-    fn every_number_has_its_simulation() {
+    fn every_number_has_simulated_value() {
         let effort = Effort {
             lookups: 20_000,
             seed: 4,

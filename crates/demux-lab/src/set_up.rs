@@ -1,5 +1,6 @@
-//! §4: thousands of connections that are set up as nearly at once as can be, with a few short
-//! messages on each, and what their packets cost: as the paper reckons, and by the strategies' code.
+//! §4: thousands of connections that are set up at nearly the same time, with a few
+//! short messages each. The cost of their packets comes from the paper and from the
+//! strategies' code.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -14,27 +15,28 @@ pub const MESSAGES: u32 = 5;
 /// Packets of a connection: three to set it up, each message and its acknowledgement.
 pub const PACKETS: u32 = 13;
 
-/// Where the server is.
+/// The server's address.
 pub const SERVER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), 80);
 
-/// Most connections: each has a port of the client's.
+/// Most connections: each has its own port of the client.
 pub const MOST: u32 = 50_000;
 
-/// The client's end of a connection, of which there are at most [`MOST`].
+/// Returns the client's end of a connection. `number` is below [`MOST`].
 pub fn client(number: u32) -> SocketAddr {
     SocketAddr::new(Ipv4Addr::new(10, 0, 0, 2).into(), 10_000 + number as u16)
 }
 
-/// PCBs examined.
+/// Numbers of examined PCBs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Examined {
-    /// For packets.
+    /// PCBs examined for packets.
     pub packets: u64,
-    /// When the client finds out, as it connects, whether its port is free.
+    /// PCBs examined while the client checks that a port is free.
     pub ports: u64,
 }
 
-/// What the paper reckons with for packets, at least: half of a list or chain for each.
+/// Returns the paper's lower bound for packets: half of a list or chain for
+/// each.
 pub fn printed(strategy: DemuxStrategy, connections: u32) -> Option<f64> {
     let chains = match strategy {
         DemuxStrategy::Bsd => 1,
@@ -45,11 +47,13 @@ pub fn printed(strategy: DemuxStrategy, connections: u32) -> Option<f64> {
     Some(f64::from(PACKETS) * connections * connections / f64::from(chains) / 2.0)
 }
 
-/// What strategies examine that do nothing but find. The keys of hashes come from the seed.
+/// Counts the PCBs that a strategy examines. The keys of hashes come from the
+/// seed.
 ///
 /// # Panics
 ///
-/// If a strategy does not find what was entered: it is wrong then.
+/// If a strategy does not find an entered connection, which is a bug of the
+/// strategy.
 pub fn simulate(strategy: DemuxStrategy, connections: u32, seed: u64) -> Examined {
     let numbers = || 0..connections;
     let tuples = |tuple: fn(u32) -> FourTuple| Connections::of(numbers().map(tuple).collect());
@@ -65,7 +69,8 @@ pub fn simulate(strategy: DemuxStrategy, connections: u32, seed: u64) -> Examine
     );
     numbers().for_each(|number| at_client.enter(number));
     let ports = at_client.counters.demux_examined;
-    // A SYN begins a connection, and is answered; that is acknowledged.
+    // A SYN begins a connection and is answered. The client acknowledges the
+    // answer.
     numbers().for_each(|number| at_server.enter(number));
     numbers().for_each(|number| at_client.find(number));
     numbers().for_each(|number| at_server.find(number));
@@ -79,7 +84,7 @@ pub fn simulate(strategy: DemuxStrategy, connections: u32, seed: u64) -> Examine
     }
 }
 
-/// One end.
+/// One end of the connections.
 struct End {
     table: Chosen,
     connections: Connections,
@@ -104,7 +109,7 @@ impl End {
         assert_eq!(self.look_up(number), Some(number));
     }
 
-    /// Looks for what is not there, and enters it.
+    /// Looks up a connection that is not there, and enters it.
     fn enter(&mut self, number: u32) {
         assert_eq!(self.look_up(number), None);
         self.table
@@ -118,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_paper_reckons_with_half_a_list_for_each_packet() {
+    fn printed_cost_is_half_a_list_per_packet() {
         let printed = |strategy: &str, connections| printed(strategy.parse().unwrap(), connections);
         assert_eq!(printed("bsd", 3600), Some(84_240_000.0));
         let of_chains = printed("sequent:19", 5040).unwrap();
@@ -127,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_cost_half_a_list_each() {
+    fn simulated_cost_is_half_a_list_per_packet() {
         for strategy in ["bsd", "sequent:19"] {
             let strategy = strategy.parse().unwrap();
             let packets = simulate(strategy, 2000, 3).packets as f64;
@@ -135,7 +140,7 @@ mod tests {
             assert!((0.97..1.06).contains(&ratio), "{strategy}: {ratio}");
         }
         let of_table = simulate(DemuxStrategy::FlowTable, 2000, 3).packets;
-        // A SYN's look-up finds nothing.
+        // A SYN's look-up finds no connection.
         assert!(of_table < u64::from(2 * PACKETS * 2000), "{of_table}");
     }
 }

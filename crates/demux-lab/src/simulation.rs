@@ -1,4 +1,4 @@
-//! The paper's workload on the strategies' real code, counted and not timed.
+//! The paper's workload on the strategies' real code, counted but not timed.
 
 use serde::Serialize;
 use toehold_stack::demux::Demux;
@@ -8,24 +8,25 @@ use crate::connections::Connections;
 use crate::model::Users;
 use crate::tpca::{Arrivals, Segment};
 
-/// Think times that pass before anything is counted: as good as everybody has sent something
-/// then, and lists are in the order that they stay in.
+/// Think times before counting starts. By then nearly every user has sent a
+/// segment, and the order of lists is stationary.
 const SETTLED: f64 = 5.0;
 
-/// Segments that reach the server meanwhile: two a transaction.
+/// Number of segments that reach the server before counting starts: two a
+/// transaction.
 pub(crate) fn settling(of: &Users) -> u64 {
     (2.0 * of.users * SETTLED) as u64
 }
-/// What look-ups have cost on average.
+/// The mean cost of look-ups.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Cost {
-    /// Look-ups.
+    /// Number of look-ups.
     pub lookups: u64,
-    /// PCBs examined for one.
+    /// PCBs examined a look-up.
     pub examined: f64,
-    /// Share of them that a one-entry cache answered.
+    /// Share of look-ups that a one-entry cache answered.
     pub cache_hits: f64,
-    /// Cache lines read for one.
+    /// Cache lines read a look-up.
     pub lines: f64,
 }
 
@@ -41,23 +42,24 @@ impl Cost {
     }
 }
 
-/// What a simulation has counted.
+/// The counts of a simulation.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Simulated {
-    /// Of entries.
+    /// Cost of entries.
     pub entries: Cost,
-    /// Of acknowledgements.
+    /// Cost of acknowledgements.
     pub acknowledgements: Cost,
-    /// Of both.
+    /// Cost of all segments.
     pub together: Cost,
 }
 
-/// Looks up so many segments of users, after as many as it takes to settle. The order of
+/// Looks up `lookups` segments of users after the tables have settled. The order of
 /// users and the keys of hashes come from the seed.
 ///
 /// # Panics
 ///
-/// If a strategy does not find what was entered: it is wrong then.
+/// If a strategy does not find an entered connection, which is a bug of the
+/// strategy.
 pub fn simulate(strategy: DemuxStrategy, of: &Users, lookups: u64, seed: u64) -> Simulated {
     let connections = Connections::new(of.users as u32);
     let mut table = connections.entered(strategy, seed);
@@ -87,7 +89,8 @@ mod tests {
     use super::*;
     use crate::model::exact::{self, Spread};
 
-    /// That the mean of two seeds is the model's to one per cent.
+    /// Asserts that the mean of two seeds is within one per cent of the model's
+    /// value.
     #[track_caller]
     fn agrees(strategy: &str, of: &Users, lookups: u64, model: f64) {
         let strategy = strategy.parse().unwrap();
@@ -100,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_cost_what_the_models_say() {
+    fn simulated_lists_match_models() {
         for response in [0.2, 2.0] {
             let of = Users::thinking_ten_seconds(2000.0, response);
             agrees("move-to-front", &of, 10_000, exact::move_to_front(&of));
@@ -110,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn chains_cost_what_the_models_say() {
+    fn simulated_chains_match_models() {
         let of = Users::thinking_ten_seconds(2000.0, 0.2);
         for chains in [19, 51, 100] {
             let model = exact::sequent(&of, f64::from(chains), Spread::Random);
@@ -121,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn the_flow_table_costs_what_the_model_says() {
+    fn simulated_flow_table_matches_model() {
         for (users, response) in [(2000.0, 0.2), (50_000.0, 2.0)] {
             let of = Users::thinking_ten_seconds(users, response);
             agrees("flow-table", &of, 50_000, exact::flow_table(&of));
@@ -129,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_and_acknowledgements_cost_what_the_models_say() {
+    fn simulated_entries_and_acknowledgements_match_models() {
         let of = Users::thinking_ten_seconds(1000.0, 1.0);
         let simulated = simulate(DemuxStrategy::MoveToFront, &of, 60_000, 9);
         let acknowledgement = 1.0 + 999.0 * (1.0 - exact::silent(&of, 1.0));
@@ -144,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_says_it_all() {
+    fn equal_seeds_give_equal_counts() {
         let of = Users::thinking_ten_seconds(100.0, 1.0);
         let strategy = DemuxStrategy::Sequent { chains: 7 };
         assert_eq!(simulate(strategy, &of, 1000, 3), simulate(strategy, &of, 1000, 3));

@@ -1,47 +1,48 @@
-//! The workload of TPC/A: who sends to the server next.
+//! The workload of TPC/A: the order in which users send to the server.
 //!
-//! A closed loop: each user thinks, enters a transaction, waits for its result, and
-//! acknowledges that. Of a transaction's four segments the server receives two, the entry
-//! and the acknowledgement of the result; the other two are those it sends. Think times are
-//! exponentially distributed and cut off at ten times their mean, as the benchmark has them.
+//! It is a closed loop. Each user thinks, enters a transaction, waits for its
+//! result, and acknowledges that. Of a transaction's four segments the server
+//! receives two: the entry and the acknowledgement of the result. Think times are
+//! exponentially distributed and cut off at ten times their mean, as the benchmark
+//! requires.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::model::Users;
 
-/// Think times are shorter than so many times their mean; longer ones are drawn again.
+/// Longest think time in multiples of the mean. Longer ones are drawn again.
 const LONGEST_THINK_TIME: f64 = 10.0;
 
-/// Which of the two segments of a transaction that the server receives.
+/// The two segments of a transaction that the server receives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Segment {
-    /// The one with the query.
+    /// The segment with the query.
     Entry,
     /// The acknowledgement of the result.
     Acknowledgement,
 }
 
-/// A user's next segment. The order of time is that of the first field.
+/// A user's next segment. Values are ordered by the first field, the time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Due {
     nanos: u64,
     user: u32,
 }
 
-/// Segments in the order in which they reach the server, without end.
+/// An endless sequence of segments in the order of their arrival at the server.
 #[derive(Debug)]
 pub struct Arrivals {
     think_time: f64,
     response_time: f64,
-    /// By user, whether he waits for a result.
+    /// Marks the users that wait for a result.
     waiting: Vec<bool>,
     queue: BinaryHeap<Reverse<Due>>,
     random: fastrand::Rng,
 }
 
 impl Arrivals {
-    /// Users in the middle of their work: as many of them wait as ever do.
+    /// Starts in the stationary state: the usual share of users waits.
     pub fn new(of: &Users, seed: u64) -> Self {
         let count = of.users as u32;
         let mut new = Self {
@@ -58,7 +59,8 @@ impl Arrivals {
             let span = if waiting {
                 new.random.f64() * new.response_time
             } else {
-                // What is left of an exponentially distributed time is distributed as it was.
+                // The rest of an exponentially distributed time has its own
+                // distribution.
                 new.think()
             };
             new.waiting[user as usize] = waiting;
@@ -71,7 +73,7 @@ impl Arrivals {
         new
     }
 
-    /// Seconds from the beginning to the next segment.
+    /// Returns the seconds from the beginning to the next segment.
     pub fn next_at(&self) -> f64 {
         let next = self.queue.peek();
         next.map_or(f64::INFINITY, |Reverse(due)| due.nanos as f64 / 1e9)
@@ -87,7 +89,8 @@ impl Arrivals {
     }
 }
 
-/// Users but one who enter a transaction within `span` seconds, on average over many spans.
+/// Returns the mean number of users, without one, that enter a transaction
+/// within `span` seconds.
 pub fn entered_within(of: &Users, span: f64, seed: u64) -> f64 {
     const SPANS: u32 = 20;
     let mut arrivals = Arrivals::new(of, seed);
@@ -135,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn users_enter_and_acknowledge_in_turn_at_the_rate_they_should() {
+    fn users_enter_and_acknowledge_in_turn_at_expected_rate() {
         let users = Users::thinking_ten_seconds(500.0, 2.0);
         let mut arrivals = Arrivals::new(&users, 5);
         let mut last: Vec<Option<Segment>> = vec![None; 500];
@@ -145,15 +148,15 @@ mod tests {
             assert_ne!(last[user as usize], Some(segment));
             last[user as usize] = Some(segment);
         }
-        // 500 users with a cycle of 12 s send 83 segments a second; the mean of the
-        // think times that are cut off is 0.05 % less than 10 s.
+        // 500 users with a cycle of 12 s send 83 segments a second. The cut-off
+        // reduces the mean think time of 10 s by 0.05 %.
         let seconds = arrivals.next_at();
         let rate = f64::from(count) / seconds;
         assert!((rate / (2.0 * 500.0 / 12.0) - 1.0).abs() < 0.02, "{rate}");
     }
 
     #[test]
-    fn a_seed_says_it_all() {
+    fn equal_seeds_give_equal_arrivals() {
         let users = Users::thinking_ten_seconds(50.0, 0.2);
         let some = |seed| Arrivals::new(&users, seed).take(1000).collect::<Vec<_>>();
         assert_eq!(some(1), some(1));

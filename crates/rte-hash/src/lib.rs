@@ -1,6 +1,6 @@
-//! DPDK's `rte_hash`, of the library that a distribution has installed: a table to be compared
-//! with, in one process and one run. Nothing of Toehold needs it, and nothing is compiled against
-//! it: it is loaded when it is first asked for, or is said to be missing.
+//! DPDK's `rte_hash` from the installed library, as a table to compare with in one
+//! process and one run. Nothing in Toehold depends on it. It is loaded at its first
+//! use, without headers at compile time, or reported as missing.
 
 mod library;
 mod table;

@@ -1,4 +1,4 @@
-//! The library, its functions, and the environment that they need.
+//! The library, its functions, and its environment.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use std::ffi::CString;
@@ -8,15 +8,16 @@ use std::thread;
 use libloading::Library;
 use thiserror::Error;
 
-/// The library whose interface this is; another number would mean another interface.
+/// The library that has this interface. Another number would mean another
+/// interface.
 const FILE: &str = "librte_hash.so.23";
 
-/// What Debian 12 calls the package with it.
+/// Debian 12's package with the library.
 const PACKAGE: &str = "librte-hash23";
 
-/// What DPDK is to do with the machine: as good as nothing. It takes usual pages, up to 4 GiB of them
-/// and only those that are used, opens no device, leaves nothing but an empty directory where it keeps
-/// what runs, and says nothing that is no error.
+/// Arguments that keep DPDK from touching the machine. It takes usual pages, up to
+/// 4 GiB of them, and only when used. It opens no device, leaves only an empty
+/// runtime directory, and prints only errors.
 const ARGUMENTS: [&str; 8] = [
     "toehold",
     "--no-huge",
@@ -28,18 +29,18 @@ const ARGUMENTS: [&str; 8] = [
     "4096",
 ];
 
-/// Why there is no `rte_hash` to compare with.
+/// Reason for which `rte_hash` is not available.
 #[derive(Debug, Error)]
 pub enum Missing {
-    /// It is not installed, or not the one that is known here.
+    /// The library is not installed, or has another version.
     #[error("{FILE} is not there; Debian's package {PACKAGE} has it ({0})")]
     Library(#[from] libloading::Error),
-    /// Its environment does not begin.
-    #[error("DPDK's environment does not begin: rte_eal_init({ARGUMENTS:?}) failed")]
+    /// DPDK's environment failed to start.
+    #[error("DPDK's environment does not start: rte_eal_init({ARGUMENTS:?}) failed")]
     Environment,
 }
 
-/// `struct rte_hash`, which only the library knows.
+/// `struct rte_hash`, which is opaque.
 #[repr(C)]
 pub(crate) struct Opaque([u8; 0]);
 
@@ -50,7 +51,8 @@ pub(crate) struct Parameters {
     pub(crate) entries: u32,
     pub(crate) reserved: u32,
     pub(crate) key_len: u32,
-    /// Null for the library's choice, which is a CRC by the processor where there is one.
+    /// Null for the library's default: a CRC by the processor where there is
+    /// one.
     pub(crate) hash: *const c_void,
     pub(crate) hash_begins_with: u32,
     pub(crate) socket_id: c_int,
@@ -59,7 +61,7 @@ pub(crate) struct Parameters {
 
 const _: () = assert!(size_of::<Parameters>() == 48 || size_of::<usize>() != 8);
 
-/// The library with its environment begun: there is one in a process, for ever.
+/// The library with its environment. A process has one, until it ends.
 pub struct Rte {
     pub(crate) create: unsafe extern "C" fn(*const Parameters) -> *mut Opaque,
     pub(crate) free: unsafe extern "C" fn(*mut Opaque),
@@ -70,18 +72,20 @@ pub struct Rte {
 }
 
 impl Rte {
-    /// Loads it, or says why not: the same each time.
+    /// Loads the library, or returns the reason of the failure. Later calls
+    /// return the first result.
     pub fn load() -> Result<&'static Self, &'static Missing> {
         static LOADED: OnceLock<Result<Rte, Missing>> = OnceLock::new();
         LOADED.get_or_init(Self::begin).as_ref()
     }
 
     fn begin() -> Result<Self, Missing> {
-        // SAFETY: what runs when this library and those that it needs are loaded registers log types
-        // and the like, and depends on nothing of this program's.
+        // SAFETY: the constructors of this library and its dependencies register
+        // log types and the like. They depend on no state of this process.
         let library = unsafe { Library::new(FILE) }?;
-        // SAFETY: these are the functions' types in version 23 of the interface, which the file's name
-        // is of.
+        // SAFETY: these are the functions' types in version 23 of the interface,
+        // which the file name selects. The library stays loaded for the life of the
+        // process, so the pointers stay valid.
         let (init, rte) = unsafe {
             let init = *library
                 .get::<unsafe extern "C" fn(c_int, *mut *mut c_char) -> c_int>(symbol(c"rte_eal_init"))?;
@@ -94,13 +98,15 @@ impl Rte {
             };
             (init, rte)
         };
-        // Its threads and pointers into it remain.
+        // Keeps the library loaded: its threads run on, and `rte` points into
+        // it.
         std::mem::forget(library);
         let begun = thread::spawn(move || {
             let argument = |text: &str| CString::new(text).expect("no zero").into_raw();
             let mut arguments = ARGUMENTS.map(argument);
-            // SAFETY: these are strings that live for ever, since it may keep them. It is called once in
-            // this process, and ties the thread that calls it to a processor, which therefore is this one.
+            // SAFETY: the arguments are leaked strings, valid for ever, as the
+            // library may keep them. This is the only call in the process. It binds
+            // the calling thread to a processor, so a thread of its own calls.
             unsafe { init(arguments.len() as c_int, arguments.as_mut_ptr()) }
         });
         match begun.join() {

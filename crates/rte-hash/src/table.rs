@@ -1,4 +1,4 @@
-//! A table of the library's.
+//! A table of the library.
 
 use core::ffi::c_void;
 use core::fmt;
@@ -12,22 +12,24 @@ use zerocopy::{Immutable, IntoBytes};
 
 use crate::library::{Opaque, Parameters, Rte};
 
-/// Most keys that are looked up at once (`RTE_HASH_LOOKUP_BULK_MAX`).
+/// Most keys of one look-up (`RTE_HASH_LOOKUP_BULK_MAX`).
 pub const BURST: usize = 64;
 
-/// There is no room for a table or in it.
+/// A table has no memory or no room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("DPDK's table has no room")]
 pub struct Full;
 
-/// A table from keys to numbers, of which one thread has the use. Keys are compared byte by byte.
+/// A table from keys to numbers, for one thread. Keys are compared byte by
+/// byte.
 pub struct Table<K> {
     rte: &'static Rte,
     raw: NonNull<Opaque>,
     keys: PhantomData<K>,
 }
 
-// SAFETY: a table has no ties to the thread that made it: it is memory of the process's.
+// SAFETY: the table is memory of the process and has no tie to the thread that
+// created it.
 unsafe impl<K> Send for Table<K> {}
 
 impl<K> fmt::Debug for Table<K> {
@@ -38,16 +40,18 @@ impl<K> fmt::Debug for Table<K> {
 
 impl<K> Drop for Table<K> {
     fn drop(&mut self) {
-        // SAFETY: it was made by this library, and nobody has it any more.
+        // SAFETY: `raw` comes from `create` of this library, and `self` is its
+        // only owner, which ends here.
         unsafe { (self.rte.free)(self.raw.as_ptr()) }
     }
 }
 
 impl<K: IntoBytes + Immutable> Table<K> {
-    /// An empty one for so many keys, of which the library makes a power of two.
+    /// Creates an empty table for `entries` keys. The library rounds up to a
+    /// power of two.
     pub fn create(rte: &'static Rte, entries: u32) -> Result<Self, Full> {
         static MADE: AtomicU32 = AtomicU32::new(0);
-        // Tables have names, no two the same.
+        // Each table needs a unique name.
         let name = format!("toehold {}", MADE.fetch_add(1, Ordering::Relaxed));
         let name = CString::new(name).expect("no zero");
         let parameters = Parameters {
@@ -60,7 +64,8 @@ impl<K: IntoBytes + Immutable> Table<K> {
             socket_id: -1,
             flags: 0,
         };
-        // SAFETY: the parameters, and the name that is copied, live until it returns.
+        // SAFETY: the parameters and the name, which the library copies, live
+        // until the call returns.
         let raw = unsafe { (rte.create)(&parameters) };
         Ok(Self {
             rte,
@@ -69,29 +74,30 @@ impl<K: IntoBytes + Immutable> Table<K> {
         })
     }
 
-    /// Enters a key with a number, or gives a key that is there another number.
+    /// Enters a key with a number, or replaces the number of a present key.
     pub fn insert(&mut self, key: &K, number: u32) -> Result<(), Full> {
         let number = ptr::without_provenance_mut(number as usize);
-        // SAFETY: the table is there, and of keys of this type's length, which are copied. The number is
-        // no pointer to it.
+        // SAFETY: `raw` is valid while `self` lives, and has keys of this type's
+        // length. The library copies the key, and does not dereference the number.
         match unsafe { (self.rte.add)(self.raw.as_ptr(), bytes(key), number) } {
             0 => Ok(()),
             _ => Err(Full),
         }
     }
 
-    /// Takes a key out. False if it is not there.
+    /// Removes a key. Returns `false` if it is not there.
     pub fn remove(&mut self, key: &K) -> bool {
-        // SAFETY: the table is there, and of keys of this type's length.
+        // SAFETY: `raw` is valid while `self` lives, and has keys of this
+        // type's length.
         unsafe { (self.rte.remove)(self.raw.as_ptr(), bytes(key)) >= 0 }
     }
 
-    /// Looks up to [`BURST`] keys up, and says with a bit each which are there. Their numbers are in
-    /// `numbers` then; the others there mean nothing.
+    /// Looks up at most [`BURST`] keys. Returns a bit for each key that is there.
+    /// `numbers` then has their numbers; its other elements have no meaning.
     ///
     /// # Panics
     ///
-    /// If these are too many keys.
+    /// If there are more than [`BURST`] keys.
     #[inline]
     pub fn look_up(&self, keys: &[K], numbers: &mut [usize; BURST]) -> u64 {
         assert!(keys.len() <= BURST);
@@ -100,8 +106,9 @@ impl<K: IntoBytes + Immutable> Table<K> {
             *pointer = bytes(key);
         }
         let mut there = 0;
-        // SAFETY: the table is there, of keys of this type's length, and as many as there are pointers
-        // to. Numbers are as long as pointers, and any bits are one.
+        // SAFETY: `raw` is valid while `self` lives, and has keys of this type's
+        // length. The array holds a pointer for each key. Numbers are as long as
+        // pointers and may have any bits.
         let result = unsafe {
             let numbers = numbers.as_mut_ptr().cast::<*mut c_void>();
             let count = keys.len() as u32;
@@ -127,7 +134,7 @@ mod tests {
 
     #[test]
     #[ignore = "needs librte_hash.so.23"]
-    fn what_was_entered_is_found_until_it_is_taken_out() {
+    fn entered_key_is_found_until_removed() {
         let rte = Rte::load().unwrap();
         let mut table = Table::<[u8; 36]>::create(rte, 4000).unwrap();
         let key = |n: u32| {
@@ -156,7 +163,7 @@ mod tests {
 
     #[test]
     #[ignore = "needs librte_hash.so.23"]
-    fn a_table_that_is_full_says_so() {
+    fn insert_into_full_table_returns_full() {
         let rte = Rte::load().unwrap();
         let mut table = Table::<u64>::create(rte, 8).unwrap();
         let entered = (0..100).filter(|n| table.insert(n, 1).is_ok()).count();

@@ -55,10 +55,8 @@ impl Packet {
     ///
     /// # Errors
     ///
-    /// `Truncated`. `Unsupported` if the packet is not about IPv4 over
-    /// Ethernet, or
-    /// is neither request nor reply. `BadField` if the sender's hardware
-    /// address is
+    /// `Truncated`. `Unsupported` if the packet is not about IPv4 over Ethernet, or
+    /// is neither request nor reply. `BadField` if the sender's hardware address is
     /// multicast or zero.
     pub fn parse(bytes: &[u8]) -> Result<Self> {
         let bytes: &[u8; PACKET_LEN] = bytes.first_chunk().ok_or(WireError::Truncated)?;

@@ -39,8 +39,7 @@ impl fmt::Debug for EtherType {
 pub struct VlanTag(pub u16);
 
 impl VlanTag {
-    /// Creates the tag of a VLAN, 0 to 4095, with a priority, 0 to 7. Higher
-    /// bits
+    /// Creates the tag of a VLAN, 0 to 4095, with a priority, 0 to 7. Higher bits
     /// of either are ignored.
     #[must_use]
     pub const fn new(vlan: u16, priority: u8) -> Self {
@@ -191,8 +190,7 @@ pub struct Header {
     pub src: Mac,
     /// The VLAN tag, if the frame gets one.
     pub vlan: Option<VlanTag>,
-    /// The type of the payload. A tagged frame may not carry another tag: its
-    /// type
+    /// The type of the payload. A tagged frame may not carry another tag: its type
     /// cannot be [`EtherType::VLAN`].
     pub ethertype: EtherType,
 }

@@ -33,11 +33,9 @@ impl<'a> View<'a> {
     ///
     /// # Errors
     ///
-    /// `Truncated` if the header is not complete. `BadVersion`. `BadLength` if
-    /// a
-    /// length contradicts another one, or a fragment is impossible.
-    /// `BadChecksum` for the header's. `BadOption` if the options are
-    /// malformed.
+    /// `Truncated` if the header is not complete. `BadVersion`. `BadLength` if a
+    /// length contradicts another one, or a fragment is impossible. `BadChecksum`
+    /// for the header's. `BadOption` if the options are malformed.
     #[inline]
     pub fn new(bytes: &'a [u8], available: usize) -> Result<Self> {
         let mut view = Self::split(bytes)?;

@@ -1,6 +1,5 @@
 //! Multicast listener discovery (RFC 3810; RFC 2710 for older queriers). A host
-//! reports
-//! its groups, so that switches forward their packets to it.
+//! reports its groups, so that switches forward their packets to it.
 
 use core::net::Ipv6Addr;
 

@@ -1,52 +1,55 @@
-//! The closed loop: a user who waits for a result enters nothing.
+//! The closed loop: a user that waits for a result enters nothing.
 //!
-//! A user's time alternates between thinking, which ends with an entry, and waiting for R,
-//! which ends with an acknowledgement. Seen at any moment he thinks with probability
-//! 1 / (1 + aR), and what is left of a wait is as likely to be any part of it. So he sends
-//! nothing within a span T with probability
+//! A user alternates between thinking, which ends with an entry, and waiting for R,
+//! which ends with an acknowledgement. At any moment a user thinks with probability
+//! 1 / (1 + aR). The remainder of a wait is uniformly distributed. Within a span T
+//! a user therefore sends nothing with probability
 //!
 //! ```text
 //! q(T) = (exp(-aT) + a max(R - T, 0)) / (1 + aR)
 //! ```
 //!
-//! and whom another user precedes in a list in the order of use, or displaces from a cache,
-//! follows from that: between an entry and its acknowledgement lies R, between an
-//! acknowledgement and the next entry an exponentially distributed time.
+//! From this follows how many users precede another one in a list in the order of
+//! use, and how often one displaces another from a cache. Between an entry and its
+//! acknowledgement lies R. Between an acknowledgement and the next entry lies an
+//! exponentially distributed time.
 
 use super::Users;
 
-/// How many others a user shares his chain with.
+/// The number of other users on a user's chain.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Spread {
-    /// As many as on every chain.
+    /// Equal numbers on every chain.
     Even,
-    /// As chance has it: what a good hash does. Binomially distributed.
+    /// Binomially distributed numbers, as a good hash gives.
     Random,
 }
 
-/// Nobody but one user sends for `span` seconds, with this probability.
+/// Returns the probability that all users but one send nothing for `span`
+/// seconds.
 pub fn silent(of: &Users, span: f64) -> f64 {
     let waiting = of.rate * (of.response_time - span).max(0.0);
     ((-of.rate * span).exp() + waiting) / (1.0 + of.load())
 }
 
-/// The mean of a function of the time since a user's last segment, over his two kinds of
-/// segments: half of it is R, half is exponentially distributed.
+/// The mean of a function of the time since a user's last segment, over both kinds
+/// of segments: half of the times are R, half are exponentially distributed.
 fn over_segments(of: &Users, value: impl Fn(f64) -> f64) -> f64 {
     (over_think_time(of, &value) + value(of.response_time)) / 2.0
 }
 
-/// The integral of `a exp(-aT) value(T)`, as one over `u = exp(-aT)` from 0 to 1; in two
+/// The integral of `a exp(-aT) value(T)`, as one over `u = exp(-aT)` from 0 to
+/// 1. It has two
 /// parts, as `silent` has an edge at R.
 fn over_think_time(of: &Users, value: impl Fn(f64) -> f64) -> f64 {
     let at = |u: f64| value(-u.max(f64::MIN_POSITIVE).ln() / of.rate);
     let edge = (-of.load()).exp();
-    // Chains and lists make powers of `silent` up to that of the users: steep near 1.
+    // Chains and lists raise `silent` to high powers, which are steep near 1.
     let near = 1.0 - (1.0 - edge) / 64.0;
     simpson(&at, 0.0, edge) + simpson(&at, edge, near) + simpson(&at, near, 1.0)
 }
 
-/// Simpson's rule with so many intervals that another thousand change nothing printed.
+/// Simpson's rule. A thousand more intervals would change no printed digit.
 fn simpson(value: &impl Fn(f64) -> f64, from: f64, to: f64) -> f64 {
     const INTERVALS: u32 = 4096;
     let step = (to - from) / f64::from(INTERVALS);
@@ -56,23 +59,23 @@ fn simpson(value: &impl Fn(f64) -> f64, from: f64, to: f64) -> f64 {
     (value(from) + inner + value(to)) * step / 3.0
 }
 
-/// PCBs that precede a user's in a list in the order of use.
+/// Number of PCBs that precede a user's in a list in the order of use.
 pub fn preceding(of: &Users) -> f64 {
     (of.users - 1.0) * (1.0 - over_segments(of, |span| silent(of, span)))
 }
 
-/// PCBs examined in a list in the order of use.
+/// Number of PCBs examined in a list in the order of use.
 pub fn move_to_front(of: &Users) -> f64 {
     preceding(of) + 1.0
 }
 
-/// PCBs examined in hash chains in the order of use. A chain's others are those of the list,
-/// of which each chain has its share.
+/// Number of PCBs examined in hash chains in the order of use. Each chain has its
+/// share of the list's other users.
 pub fn hashed_move_to_front(of: &Users, chains: f64, spread: Spread) -> f64 {
     1.0 + preceding(of) / (of.users - 1.0) * others(of, chains, spread)
 }
 
-/// Others on a user's chain, on average.
+/// Mean number of other users on a user's chain.
 fn others(of: &Users, chains: f64, spread: Spread) -> f64 {
     match spread {
         Spread::Even => of.users / chains - 1.0,
@@ -80,18 +83,19 @@ fn others(of: &Users, chains: f64, spread: Spread) -> f64 {
     }
 }
 
-/// PCBs examined in a list with a one-entry cache.
+/// Number of PCBs examined in a list with a one-entry cache.
 pub fn bsd(of: &Users) -> f64 {
     sequent(of, 1.0, Spread::Even)
 }
 
-/// Share of segments that a one-entry cache answers, one a chain.
+/// Share of segments that the one-entry caches, one a chain, answer.
 pub fn cache_hits(of: &Users, chains: f64, spread: Spread) -> f64 {
     over_segments(of, |span| undisturbed(of, chains, spread, silent(of, span)).0)
 }
 
-/// PCBs examined in hash chains with a one-entry cache each: one if nobody else on the chain
-/// has sent anything since, and that and half the chain if somebody has.
+/// Number of PCBs examined in hash chains with a one-entry cache each. It is one if
+/// no other user on the chain has sent since. Otherwise it is one and half of the
+/// chain.
 pub fn sequent(of: &Users, chains: f64, spread: Spread) -> f64 {
     over_segments(of, |span| {
         let (hit, others_of_hits) = undisturbed(of, chains, spread, silent(of, span));
@@ -100,8 +104,8 @@ pub fn sequent(of: &Users, chains: f64, spread: Spread) -> f64 {
     })
 }
 
-/// With k others on the chain, of whom each is silent with probability q: the means of
-/// q^k and of k q^k.
+/// Returns the means of q^k and of k q^k, where k other users are on the chain, and
+/// each is silent with probability q.
 fn undisturbed(of: &Users, chains: f64, spread: Spread, silent: f64) -> (f64, f64) {
     match spread {
         Spread::Even => {
@@ -118,8 +122,8 @@ fn undisturbed(of: &Users, chains: f64, spread: Spread, silent: f64) -> (f64, f6
     }
 }
 
-/// PCBs examined in the flow table: what was found last, and if that is not it, the one
-/// that the bucket names.
+/// Number of PCBs examined in the flow table: the last found one, and after a miss
+/// the one that the bucket names.
 pub fn flow_table(of: &Users) -> f64 {
     2.0 - cache_hits(of, 1.0, Spread::Even)
 }

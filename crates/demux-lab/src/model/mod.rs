@@ -1,14 +1,16 @@
 //! The demux paper's equations, as printed and corrected.
 //!
-//! All count PCBs examined for a segment that reaches the server of a TPC/A benchmark:
-//! users think for an exponentially distributed time, enter a transaction, and get its
-//! result after a response time. The server sees two segments of each transaction: the
-//! one with the query (the *entry*) and the acknowledgement of the result.
+//! All equations count PCBs examined for a segment that reaches the server of a
+//! TPC/A benchmark. Users think for an exponentially distributed time, enter a
+//! transaction, and get its result after a response time. The server sees two
+//! segments of each transaction: the one with the query (the *entry*) and the
+//! acknowledgement of the result.
 //!
-//! Where the paper prints a sum or an integral, these are its closed forms. What differs
-//! from the print says so: `printed_…` is what stands there, `corrected_…` what must stand
-//! there for the paper's own assumptions, and [`exact`] does without two of those: that a
-//! user enters transactions while he waits for a result, and that chains are equally long.
+//! Sums and integrals of the paper are in closed form here. Names tell deviations
+//! from the print. `printed_…` is the printed equation, and `corrected_…` is right
+//! under the paper's own assumptions. [`exact`] drops two of these: that users
+//! enter transactions while they wait for a result, and that chains are equally
+//! long.
 
 mod bsd;
 pub mod exact;
@@ -28,17 +30,19 @@ pub use table::{FIGURE_4_SPANS, FIGURE_9_USERS, Figure4, Figure9, Model, figure_
 /// The users of a TPC/A benchmark.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
 pub struct Users {
-    /// How many: each has a connection.
+    /// Number of users. Each has a connection.
     pub users: f64,
-    /// Transactions that a user enters in a second of thinking: 1 over the mean think time.
-    /// (The paper's `a`, of which it once says that it is in seconds a transaction.)
+    /// Transactions that a user enters in a second of thinking: 1 over the mean
+    /// think time. (The paper's `a`, whose unit it once gives as seconds per
+    /// transaction.)
     pub rate: f64,
     /// Seconds from a transaction's entry to its result.
     pub response_time: f64,
 }
 
 impl Users {
-    /// The paper's example: so many users who think for ten seconds.
+    /// Returns the paper's example: `users` users with a mean think time of ten
+    /// seconds.
     pub fn thinking_ten_seconds(users: f64, response_time: f64) -> Self {
         Self {
             users,

@@ -7,30 +7,30 @@ pub fn sequent_uniform(users: f64, chains: f64) -> f64 {
     bsd(users / chains)
 }
 
-/// Equation 9: the probability that nobody else on the chain sends anything during a
+/// Equation 9: the probability that no other user on the chain sends during a
 /// response time.
 pub fn undisturbed(of: &Users, chains: f64) -> f64 {
     (-2.0 * of.load() * (of.users / chains - 1.0)).exp()
 }
 
-/// Equation 10: what an acknowledgement costs, but for the probe of the cache that fails.
+/// Equation 10: the cost of an acknowledgement without the failing probe of the
+/// cache.
 pub fn printed_sequent_acknowledgement(of: &Users, chains: f64) -> f64 {
     let hit = undisturbed(of, chains);
     hit + (1.0 - hit) * (of.users / chains + 1.0) / 2.0
 }
 
-/// Equation 10 with that probe.
+/// Equation 10 with the failing probe of the cache.
 pub fn corrected_sequent_acknowledgement(of: &Users, chains: f64) -> f64 {
     printed_sequent_acknowledgement(of, chains) + 1.0 - undisturbed(of, chains)
 }
 
-/// Equation 11 to the letter, with `2 N² / H` where `2 (N/H)²` is meant.
+/// Equation 11 to the letter, with `2 N² / H` in place of `2 (N/H)²`.
 pub fn misprinted_sequent(of: &Users, chains: f64) -> f64 {
     equation_11(of, chains, 2.0 * of.users * of.users / chains)
 }
 
-/// Equation 11 as it is meant, and as the paper's figures are reckoned: the mean of
-/// equations 8 and 10.
+/// Equation 11 as the paper's figures use it: the mean of equations 8 and 10.
 pub fn printed_sequent(of: &Users, chains: f64) -> f64 {
     let share = of.users / chains;
     equation_11(of, chains, 2.0 * share * share)

@@ -1,19 +1,19 @@
-//! What a strategy costs: by the equations as printed, corrected, and for a closed loop.
+//! The cost of a strategy: as printed, corrected, and for a closed loop.
 
 use toehold_stack::DemuxStrategy;
 
 use super::exact::{self, Spread};
 use super::*;
 
-/// What segments cost on average: PCBs examined, or in `printed` for move-to-front those that
-/// precede. Nothing where there is no equation.
+/// The mean cost of segments in PCBs examined. `printed` counts preceding PCBs for
+/// move-to-front. Fields without an equation are `None`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Expected {
-    /// Of both kinds.
+    /// PCBs for all segments.
     pub examined: f64,
-    /// Of entries.
+    /// PCBs for entries.
     pub entry: Option<f64>,
-    /// Of acknowledgements.
+    /// PCBs for acknowledgements.
     pub acknowledgement: Option<f64>,
     /// Share of the acknowledgements that a chain's cache answers.
     pub hits: Option<f64>,
@@ -30,7 +30,8 @@ impl Expected {
     }
 }
 
-/// As the paper has it; nothing of strategies that it has no equation for.
+/// Returns the printed cost, or `None` for a strategy without a printed
+/// equation.
 pub fn printed(strategy: DemuxStrategy, of: &Users) -> Option<Expected> {
     match strategy {
         DemuxStrategy::Bsd => Some(Expected::of_both(bsd(of.users))),
@@ -52,7 +53,7 @@ pub fn printed(strategy: DemuxStrategy, of: &Users) -> Option<Expected> {
     }
 }
 
-/// As it must stand there for the paper's own assumptions.
+/// Returns the cost that is right under the paper's own assumptions.
 pub fn corrected(strategy: DemuxStrategy, of: &Users) -> Option<Expected> {
     let printed = printed(strategy, of)?;
     Some(match strategy {
@@ -73,7 +74,8 @@ pub fn corrected(strategy: DemuxStrategy, of: &Users) -> Option<Expected> {
     })
 }
 
-/// For users who enter nothing while they wait, on chains as a good hash makes them.
+/// Returns the cost for users that enter nothing while they wait, with a good
+/// hash.
 pub fn closed_loop(strategy: DemuxStrategy, of: &Users) -> Expected {
     let silent = exact::silent(of, of.response_time);
     match strategy {
@@ -89,7 +91,8 @@ pub fn closed_loop(strategy: DemuxStrategy, of: &Users) -> Expected {
         }
         DemuxStrategy::Sequent { chains } => {
             let chains = f64::from(chains);
-            // Others on the chain by the hash, none of whom sends while a user waits.
+            // Others on the chain by the hash, if none of them sends while a
+            // user waits.
             let hits = (1.0 - (1.0 - silent) / chains).powf(of.users - 1.0);
             Expected {
                 hits: Some(hits),

@@ -1,27 +1,27 @@
-//! The equations together, and the paper's two figures.
+//! All equations together, and the paper's two figures.
 
 use serde::Serialize;
 
 use super::exact::{self, Spread};
 use super::*;
 
-/// What every equation gives for some users, in the order of the paper. PCBs examined,
-/// unless it says otherwise.
+/// The value of every equation for some users, in the paper's order. Values count
+/// PCBs examined unless stated otherwise.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Model {
-    /// Whose.
+    /// The users.
     pub users: Users,
-    /// Hash chains.
+    /// Number of hash chains.
     pub chains: f64,
     /// Equation 1.
     pub bsd: f64,
-    /// PCBs that precede: equation 5.
+    /// Equation 5: PCBs that precede at an entry.
     pub move_to_front_entry: f64,
-    /// PCBs that precede: N(2R).
+    /// N(2R): PCBs that precede at an acknowledgement.
     pub move_to_front_acknowledgement: f64,
-    /// PCBs that precede: equation 6.
+    /// Equation 6: PCBs that precede.
     pub move_to_front_printed: f64,
-    /// Equation 6 with the PCB itself.
+    /// Equation 6 plus the found PCB.
     pub move_to_front_corrected: f64,
     /// Equation 8.
     pub sequent_uniform: f64,
@@ -29,39 +29,39 @@ pub struct Model {
     pub undisturbed: f64,
     /// Equation 10.
     pub sequent_acknowledgement_printed: f64,
-    /// Equation 10 with the probe of the cache that fails.
+    /// Equation 10 with the failing probe of the cache.
     pub sequent_acknowledgement_corrected: f64,
     /// Equation 11 to the letter, with its misprint.
     pub sequent_misprinted: f64,
-    /// Equation 11 as it is meant.
+    /// Equation 11 as intended.
     pub sequent_printed: f64,
-    /// Equation 11 with the probe of the cache that fails.
+    /// Equation 11 with the failing probe of the cache.
     pub sequent_corrected: f64,
-    /// Closed loop.
+    /// Values for a closed loop.
     pub exact: Exact,
 }
 
-/// What a closed loop of users gives.
+/// The cost in a closed loop of users.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Exact {
     /// A list with a cache.
     pub bsd: f64,
     /// A list in the order of use.
     pub move_to_front: f64,
-    /// Chains of the same length, with caches.
+    /// Chains of equal length, with caches.
     pub sequent_even: f64,
-    /// Chains by a good hash, with caches.
+    /// Chains of a good hash, with caches.
     pub sequent: f64,
     /// Share of segments that the chains' caches answer.
     pub sequent_cache_hits: f64,
-    /// Chains by a good hash, in the order of use.
+    /// Chains of a good hash, in the order of use.
     pub hashed_move_to_front: f64,
     /// The flow table.
     pub flow_table: f64,
 }
 
 impl Model {
-    /// Everything for some users and a number of chains.
+    /// Evaluates all equations for some users and a number of chains.
     pub fn of(users: Users, chains: u32) -> Self {
         let (of, chains) = (&users, f64::from(chains));
         Self {
@@ -92,19 +92,19 @@ impl Model {
     }
 }
 
-/// Spans of figure 4 that the text lets one check, in seconds.
+/// Spans of figure 4 that the text permits to check, in seconds.
 pub const FIGURE_4_SPANS: [f64; 8] = [0.2, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 50.0];
 
 /// A point of figure 4.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Figure4 {
-    /// Seconds.
+    /// The span in seconds.
     pub span: f64,
-    /// Users who enter a transaction within it.
+    /// Number of users that enter a transaction within the span.
     pub users: f64,
 }
 
-/// Figure 4: equation 3 for the spans.
+/// Computes figure 4: equation 3 for the spans.
 pub fn figure_4(users: f64, rate: f64, spans: &[f64]) -> Vec<Figure4> {
     let point = |&span: &f64| Figure4 {
         span,
@@ -116,11 +116,11 @@ pub fn figure_4(users: f64, rate: f64, spans: &[f64]) -> Vec<Figure4> {
 /// Numbers of users of figure 9.
 pub const FIGURE_9_USERS: [f64; 5] = [500.0, 1000.0, 2000.0, 5000.0, 10_000.0];
 
-/// A point of every curve of figure 9, as the paper reckons them: move-to-front by the PCBs
-/// that precede, chains for a response time of 0.2 s.
+/// A point of every curve of figure 9 as the paper computes them. Move-to-front
+/// counts preceding PCBs, and chains have a response time of 0.2 s.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Figure9 {
-    /// Users.
+    /// Number of users.
     pub users: f64,
     /// Equation 1.
     pub bsd: f64,
@@ -135,7 +135,8 @@ pub struct Figure9 {
 /// Response times of figure 9, in seconds.
 const FIGURE_9_RESPONSES: [f64; 4] = [2.0, 1.0, 0.5, 0.2];
 
-/// Figure 9 for numbers of users who think for ten seconds.
+/// Computes figure 9 for numbers of users with a mean think time of ten
+/// seconds.
 pub fn figure_9(users: &[f64]) -> Vec<Figure9> {
     let point = |&users: &f64| {
         let answered = |response| Users::thinking_ten_seconds(users, response);

@@ -6,11 +6,11 @@ use super::*;
 /// The paper's response times, in seconds.
 const RESPONSES: [f64; 4] = [0.2, 0.5, 1.0, 2.0];
 
-/// That a value is the printed one to its last digit.
+/// Asserts that a value equals the printed one to its last digit.
 #[track_caller]
 fn prints(value: f64, printed: &str) {
     let digits = printed.split_once('.').map_or(0, |(_, digits)| digits.len());
-    assert_eq!(format!("{value:.digits$}"), printed, "it is {value}");
+    assert_eq!(format!("{value:.digits$}"), printed, "the value is {value}");
 }
 
 fn two_thousand(response: f64) -> Users {
@@ -18,14 +18,14 @@ fn two_thousand(response: f64) -> Users {
 }
 
 #[test]
-fn equation_1() {
+fn equation_1_matches_print() {
     prints(bsd(2000.0), "1000.99975");
     // "a linear scan of 1,001 PCBs"
     prints(bsd(2000.0), "1001");
 }
 
 #[test]
-fn equation_3_and_figure_4() {
+fn equation_3_matches_figure_4() {
     let expected = [
         "39.6", "190.2", "362.4", "786.5", "1263.6", "1728.5", "1899.5", "1985.5",
     ];
@@ -34,9 +34,9 @@ fn equation_3_and_figure_4() {
     }
 }
 
-/// The closed form is the paper's sum.
+/// The closed form equals the paper's sum.
 #[test]
-fn equation_3_is_the_sum_that_is_printed() {
+fn equation_3_equals_printed_sum() {
     for (users, span) in [(1, 1.0), (2, 5.0), (50, 0.2), (300, 7.0)] {
         let others = users - 1;
         let entered = entered_within(0.1, span);
@@ -51,9 +51,9 @@ fn equation_3_is_the_sum_that_is_printed() {
     }
 }
 
-/// The closed form is the two integrals that are printed.
+/// The closed form equals the paper's two integrals.
 #[test]
-fn equation_5_is_the_integral_that_is_printed() {
+fn equation_5_equals_printed_integrals() {
     for response in RESPONSES {
         let of = two_thousand(response);
         let precede = |think: f64| {
@@ -64,7 +64,7 @@ fn equation_5_is_the_integral_that_is_printed() {
             };
             0.1 * (-0.1 * think).exp() * others_within(2000.0, 0.1, span)
         };
-        // By the midpoint rule, to thirty mean think times.
+        // By the midpoint rule, up to thirty mean think times.
         let step = 0.001;
         let sum: f64 = (0..300_000)
             .map(|i| precede((f64::from(i) + 0.5) * step) * step)
@@ -74,7 +74,7 @@ fn equation_5_is_the_integral_that_is_printed() {
 }
 
 #[test]
-fn equation_5() {
+fn equation_5_matches_print() {
     for (response, expected) in RESPONSES
         .into_iter()
         .zip(["1018.9", "1045.9", "1085.9", "1149.8"])
@@ -84,14 +84,14 @@ fn equation_5() {
 }
 
 #[test]
-fn acknowledgements_in_the_order_of_use() {
+fn acknowledgements_in_order_of_use_match_print() {
     for (response, expected) in RESPONSES.into_iter().zip(["78.4", "190.2", "362.4", "659.0"]) {
         prints(printed_acknowledgement(&two_thousand(response)), expected);
     }
 }
 
 #[test]
-fn equation_6() {
+fn equation_6_matches_print() {
     let expected = ["548.6", "618.1", "724.1", "904.4"];
     for ((response, check), printed) in RESPONSES
         .into_iter()
@@ -105,7 +105,7 @@ fn equation_6() {
 }
 
 #[test]
-fn equation_8_and_equation_11() {
+fn equations_8_and_11_match_print() {
     prints(sequent_uniform(2000.0, 19.0), "53.63");
     for (chains, printed, corrected) in [
         (19.0, "52.98", "53.47"),
@@ -117,13 +117,13 @@ fn equation_8_and_equation_11() {
         prints(corrected_sequent(&of, chains), corrected);
         let mean = (sequent_uniform(2000.0, chains) + printed_sequent_acknowledgement(&of, chains)) / 2.0;
         assert!((mean - printed_sequent(&of, chains)).abs() < 1e-9);
-        // What stands there to the letter is not what the paper's figures come from.
+        // The misprinted equation does not give the paper's figures.
         assert!(misprinted_sequent(&of, chains) > 9.0 * mean);
     }
 }
 
 #[test]
-fn equation_9() {
+fn equation_9_matches_print() {
     let of = two_thousand(0.2);
     let one = format!("{:.2e}", undisturbed(&of, 1.0));
     assert_eq!(one, "1.88e-35");
@@ -132,7 +132,7 @@ fn equation_9() {
 }
 
 #[test]
-fn figure_9_has_the_papers_curves() {
+fn figure_9_has_printed_curves() {
     let expected = [
         ("251", "225.8", "137.0", "11.6", "2.3"),
         ("501", "452.0", "274.2", "25.4", "4.2"),
@@ -149,13 +149,13 @@ fn figure_9_has_the_papers_curves() {
     }
 }
 
-/// The closed loop's move-to-front: those that precede.
+/// Move-to-front in a closed loop, counted in preceding PCBs.
 #[test]
-fn the_closed_loop_in_the_order_of_use() {
+fn closed_loop_in_order_of_use_matches_closed_form() {
     for (response, expected) in RESPONSES.into_iter().zip(["548.4", "616.4", "718.1", "885.0"]) {
         let of = two_thousand(response);
         prints(exact::preceding(&of), expected);
-        // The integral in closed form: the half that thinks, and the edge at R.
+        // The integral in closed form: the thinking half, and the edge at R.
         let load = of.load();
         let entry = (0.5 + load - entered_within(1.0, load)) / (1.0 + load);
         let acknowledgement = (-load).exp() / (1.0 + load);
@@ -165,10 +165,10 @@ fn the_closed_loop_in_the_order_of_use() {
     }
 }
 
-/// What simulations of the closed loop gave, with even chains and with a random hash:
-/// these have their noise, and chains that are only nearly even.
+/// Compares with recorded simulations of the closed loop, with even chains and with
+/// a random hash. They have noise, and their chains are only nearly even.
 #[test]
-fn the_closed_loop_in_chains() {
+fn closed_loop_in_chains_matches_simulation() {
     for (chains, even, random) in [(19.0, 53.5, 53.9), (51.0, 18.7, 19.2), (100.0, 8.84, 9.38)] {
         let of = two_thousand(0.2);
         for (spread, simulated) in [(Spread::Even, even), (Spread::Random, random)] {
@@ -180,9 +180,9 @@ fn the_closed_loop_in_chains() {
     prints(exact::flow_table(&two_thousand(0.2)), "2.00");
 }
 
-/// The mean of the binomial distribution, added up.
+/// The closed form equals the summed mean of the binomial distribution.
 #[test]
-fn random_chains_are_the_mean_over_all_chains() {
+fn random_chains_equal_mean_over_all_chains() {
     let of = Users::thinking_ten_seconds(40.0, 2.0);
     let chains = 7.0;
     let mut ways = 1.0;
@@ -197,7 +197,7 @@ fn random_chains_are_the_mean_over_all_chains() {
 }
 
 #[test]
-fn a_model_has_them_all() {
+fn model_has_all_equations() {
     let model = Model::of(two_thousand(0.2), 19);
     assert_eq!(model.bsd, bsd(2000.0));
     prints(model.sequent_printed, "52.98");

@@ -1,4 +1,4 @@
-//! What look-ups take when somebody chooses the connections or the segments.
+//! Times of look-ups when an attacker chooses the connections or the segments.
 
 use std::hash::BuildHasher;
 
@@ -11,30 +11,34 @@ use super::crc::Crc;
 use super::table::{Candidate, Key, Table, Wanted};
 use crate::{Connections, connection, secret};
 
-/// Attacks. All is known to the attacker but the secret, if not said otherwise.
+/// Attacks. Unless stated otherwise, the attacker knows everything but the
+/// secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Attack {
-    /// Connections that the flow table would have in one of 256 buckets under another secret.
+    /// Connections that share one of 256 buckets of a flow table with another
+    /// secret.
     ChosenKeys,
-    /// The same under its secret.
+    /// Connections that share one of 256 buckets of the flow table under test.
     KnownSecret,
-    /// Connections that `sequent` would have in one of 64 chains under another secret.
+    /// Connections that share one of 64 chains of a `sequent` table with
+    /// another secret.
     ChosenChains,
-    /// The same under its secret.
+    /// Connections that share one of 64 chains of the `sequent` table under
+    /// test.
     KnownChains,
-    /// Connections of which a CRC is the same, whatever it begins with.
+    /// Connections with an equal CRC, whatever its initial value.
     CrcKernel,
-    /// Connections of one IPv6 network of 64 bits, in turn.
+    /// Consecutive connections from one IPv6 network of 64 bits.
     OneNetwork,
-    /// Nine of ten segments are of connections that there are not.
+    /// Nine of ten segments belong to no connection.
     BogusAcks,
-    /// For every connection there are three in TIME-WAIT, which have one of ten segments.
+    /// Each connection has three others in TIME-WAIT, with one of ten segments.
     TimeWaits,
 }
 
 impl Attack {
-    /// All of them.
+    /// All attacks.
     pub const ALL: [Self; 8] = [
         Self::ChosenKeys,
         Self::KnownSecret,
@@ -46,7 +50,7 @@ impl Attack {
         Self::TimeWaits,
     ];
 
-    /// Its name.
+    /// Returns the attack's name.
     pub fn name(self) -> &'static str {
         match self {
             Self::ChosenKeys => "chosen keys",
@@ -61,46 +65,47 @@ impl Attack {
     }
 }
 
-/// What an attack does to a candidate.
+/// The effect of an attack on a candidate.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Attacked {
-    /// What is done.
+    /// The attack.
     pub attack: Attack,
     /// The candidate's name.
     pub candidate: String,
-    /// Connections, of those that are alive.
+    /// Number of live connections.
     pub connections: u32,
-    /// Nanoseconds a look-up among as many that nobody chose: least, median.
+    /// Nanoseconds a look-up without an attack: minimum, median.
     pub usual_ns: [f64; 2],
-    /// Nanoseconds a look-up under attack: least, median.
+    /// Nanoseconds a look-up under attack: minimum, median.
     pub attacked_ns: [f64; 2],
 }
 
 impl Attacked {
-    /// The ratio of the medians.
+    /// Returns the ratio of the medians.
     pub fn ratio(&self) -> f64 {
         self.attacked_ns[1] / self.usual_ns[1]
     }
 }
 
-/// Look-ups that are repeated.
+/// Number of look-ups in a sequence, which is repeated.
 const LOOKUPS: usize = 1 << 18;
 
-/// Connections that somebody chose; 65 536 tuples have the same CRC.
+/// Number of chosen connections. 65 536 tuples have an equal CRC.
 const CHOSEN: u32 = 1 << 14;
 
-/// Connections and what is looked up among them.
+/// Connections and a sequence of look-ups among them.
 struct Side {
     connections: Connections,
     wanted: Wanted,
     tables: Vec<(Candidate, Table)>,
 }
 
-/// Measures what all attacks do; `live` is the number of connections of the last two.
+/// Measures all attacks. `live` is the number of live connections of the last
+/// two.
 ///
 /// # Panics
 ///
-/// If a candidate does not find what it should.
+/// If a candidate gives a wrong result.
 pub fn attacks(live: u32, rounds: u32, seed: u64, mut progress: impl FnMut(&str)) -> Vec<Attacked> {
     let mut found = Vec::new();
     for attack in Attack::ALL {
@@ -121,7 +126,8 @@ pub fn attacks(live: u32, rounds: u32, seed: u64, mut progress: impl FnMut(&str)
     found
 }
 
-/// Least and median of each candidate on both sides, which take turns.
+/// Returns minimum and median of each candidate on both sides, which take
+/// turns.
 fn compare([usual, attacked]: &mut [Side; 2], rounds: u32) -> Vec<(String, [[f64; 2]; 2])> {
     let mut pairs = Vec::new();
     for ((candidate, table), (_, other)) in usual.tables.iter_mut().zip(&mut attacked.tables) {
@@ -165,7 +171,7 @@ fn candidates(connections: u32) -> Vec<Candidate> {
     ]
 }
 
-/// How many connections there are, and both sides of an attack.
+/// Returns the number of connections and both sides of an attack.
 fn sides(attack: Attack, live: u32, seed: u64) -> (u32, [Side; 2]) {
     let side = |tuples: Vec<FourTuple>, wanted: Wanted, count: u32| {
         let connections = Connections::of(tuples);
@@ -212,15 +218,16 @@ fn sides(attack: Attack, live: u32, seed: u64) -> (u32, [Side; 2]) {
                 live,
             );
             let wanted = wanted(&all, live, 1, 4 * live, seed);
-            // In one table with the living, as a stack's flow table has them, and as the lists of
-            // the paper's time had them.
+            // One table holds both live and waiting connections, as a stack's flow
+            // table does, and as the lists of the paper's time did.
             let attacked = side(all, wanted, live);
             (live, [usual, attacked])
         }
     }
 }
 
-/// Look-ups of the first `live` of the tuples; so many of ten are of those behind, up to `until`.
+/// Returns look-ups of the first `live` tuples. `tenths` of ten are of later
+/// ones, up to `until`.
 fn wanted(tuples: &[FourTuple], live: u32, tenths: u32, until: u32, seed: u64) -> Wanted {
     let mut random = fastrand::Rng::with_seed(seed);
     let number = |_| match random.u32(..10) < tenths {
@@ -234,14 +241,16 @@ fn wanted(tuples: &[FourTuple], live: u32, tenths: u32, until: u32, seed: u64) -
     }
 }
 
-/// Tuples that a flow table with this secret has in one of 256 buckets.
+/// Returns tuples that share one of 256 buckets of a flow table with this
+/// secret.
 fn in_few_buckets(secret: &[u8; 16]) -> Vec<FourTuple> {
     let hash = FlowTable::hash_under(secret);
     let chosen = (0..).map(connection).filter(|tuple| hash(tuple) >> 56 == 0);
     chosen.take(CHOSEN as usize).collect()
 }
 
-/// Tuples that `sequent` with this secret has in the first of its chains, or of every 64 in one.
+/// Returns tuples that share the first chain, or one of every 64, of `sequent`
+/// with this secret.
 fn in_few_chains(secret: &[u8; 16]) -> Vec<FourTuple> {
     let hash = Sequent::hash_under(secret);
     let chosen = (0..).map(connection).filter(|tuple| hash(tuple) >> 58 == 0);
@@ -255,18 +264,19 @@ fn one_network() -> Vec<FourTuple> {
     (0..CHOSEN as u16).map(tuple).collect()
 }
 
-/// A tuple of IPv4 with these 48 bits as its remote end.
+/// Returns an IPv4 tuple with these 48 bits as its remote end.
 fn remote_end(bits: u64) -> FourTuple {
     let address = ((bits >> 16) as u32).to_be_bytes();
     FourTuple::new(([10, 0, 0, 1], 443).into(), (address, bits as u16).into())
 }
 
-/// Tuples with the same CRC: it is linear, so any sum of remote ends that it does not tell from
-/// nothing is another such.
+/// Returns tuples with an equal CRC. The CRC is linear: any sum of remote ends with
+/// the CRC of zero also has the CRC of zero.
 fn crc_kernel() -> Vec<FourTuple> {
     let crc = |bits| Crc::new(0).hash_one(Key(remote_end(bits)));
     let change = |bits| Crc::unspread(crc(bits)) ^ Crc::unspread(crc(0));
-    // Elimination: each of these changes a bit of the CRC that those behind it do not change.
+    // Elimination: each pivot changes a bit of the CRC that later ones do not
+    // change.
     let mut pivots: Vec<(u64, u32)> = Vec::new();
     let mut kernel = Vec::new();
     for bit in 0..48 {
@@ -302,7 +312,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_chosen_differs_and_has_the_same_crc_whatever_it_begins_with() {
+    fn chosen_tuples_differ_and_have_equal_crc_for_any_initial_value() {
         let tuples = crc_kernel();
         assert_eq!(tuples.iter().collect::<HashSet<_>>().len(), CHOSEN as usize);
         for seed in [0, 1, 0xdead_beef] {
@@ -319,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn every_attack_is_measured_on_every_candidate() {
+    fn every_attack_measures_every_candidate() {
         let found = attacks(64, 1, 5, |_| {});
         assert_eq!(found.len(), Attack::ALL.len() * candidates(64).len());
         assert!(found.iter().all(|attacked| attacked.ratio() > 0.0));

@@ -1,5 +1,5 @@
-//! DPDK's `rte_hash`, as DPDK's programs use it: keys of both families in one table, looked up in
-//! bursts, with ids as what belongs to them.
+//! DPDK's `rte_hash` as DPDK's programs use it: keys of both families in one table,
+//! looked up in bursts, with ids as values.
 
 use toehold_rte_hash::{BURST, Rte, Table};
 use toehold_shm::NONE;
@@ -10,8 +10,9 @@ use crate::Connections;
 
 pub(super) type RteHash = Table<FourTuple>;
 
-/// A table with all connections: with room for a quarter more, of which it makes a power of two,
-/// since buckets of which many are full may have no way left to one with room.
+/// Returns a table with all connections. It has room for a quarter more, rounded to
+/// a power of two: where many buckets are full, an insertion may find no way to one
+/// with room.
 pub(super) fn filled(connections: &Connections) -> RteHash {
     let rte = Rte::load().expect("a candidate that is there");
     let count = connections.iter().len() as u32;
@@ -22,7 +23,7 @@ pub(super) fn filled(connections: &Connections) -> RteHash {
     table
 }
 
-/// The sum of the ids, with [`NONE`] for those that are not there.
+/// Returns the sum of the ids, with [`NONE`] for missing ones.
 pub(super) fn sum_in(table: &RteHash, tuples: &[FourTuple]) -> u64 {
     const { assert!(table::BURST <= BURST) };
     let mut ids = [0; BURST];

@@ -1,12 +1,13 @@
-//! A hash without a key, as an example of what hash tables must not have.
+//! A hash without a key, as an example of a hash that tables must not use.
 
 use std::hash::{BuildHasher, Hasher};
 
-/// CRC-32C from a beginning that may be secret, spread over the bits that hash maps look at.
+/// CRC-32C with a possibly secret initial value, spread over the bits that hash
+/// maps use.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Crc(u32);
 
-/// Spreads the CRC, and can be undone.
+/// Odd multiplier that spreads the CRC. The product can be inverted.
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
 impl Crc {
@@ -14,9 +15,9 @@ impl Crc {
         Self(beginning)
     }
 
-    /// The CRC that a hash was made of.
+    /// Returns the CRC from which a hash was made.
     pub(super) fn unspread(hash: u64) -> u32 {
-        // An odd number's inverse, each step doubling the bits that are right.
+        // Inverts an odd number: each step doubles the number of right bits.
         let inverse = (0..6).fold(1_u64, |inverse, _| {
             inverse.wrapping_mul(2_u64.wrapping_sub(SPREAD.wrapping_mul(inverse)))
         });
@@ -32,7 +33,7 @@ impl BuildHasher for Crc {
     }
 }
 
-/// What a byte changes in the CRC.
+/// CRC of each byte.
 const TABLE: [u32; 256] = {
     let mut table = [0; 256];
     let mut byte = 0;
@@ -66,8 +67,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_the_crc_of_rfc_3720() {
-        // Appendix B.4 there: 32 bytes of zeroes. Its CRC begins and ends inverted.
+    fn crc_matches_rfc_3720() {
+        // Appendix B.4: 32 bytes of zeroes, with a CRC inverted at both ends.
         let mut crc = Crc::new(!0);
         crc.write(&[0; 32]);
         assert_eq!((!crc.0).to_be_bytes(), [0x8a, 0x91, 0x36, 0xaa]);

@@ -1,4 +1,4 @@
-//! What entering a connection takes while a table grows from nothing.
+//! Times of entering a connection while a table grows from empty.
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -11,28 +11,29 @@ use toehold_stack::demux::{Chosen, Demux};
 use super::table::Key;
 use crate::{Connections, secret};
 
-/// What one candidate took to enter a connection, in nanoseconds.
+/// One candidate's times of entering a connection, in nanoseconds.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Growth {
-    /// Its name.
+    /// The candidate's name.
     pub candidate: String,
-    /// Connections entered.
+    /// Number of entered connections.
     pub connections: u32,
-    /// Half of them took at most this.
+    /// The median.
     pub median_ns: u64,
-    /// 99 of 100.
+    /// The 99th percentile.
     pub p99_ns: u64,
-    /// 999 of 1000.
+    /// The 99.9th percentile.
     pub p999_ns: u64,
-    /// All of them.
+    /// The maximum.
     pub max_ns: u64,
 }
 
-/// Enters so many connections into the flow table and into maps, one by one and timed.
+/// Enters connections into the flow table and into maps, one by one, and times
+/// each.
 ///
 /// # Panics
 ///
-/// If there is not that much memory.
+/// If memory is short.
 pub fn growth(count: u32, seed: u64) -> Vec<Growth> {
     let connections = Connections::new(count);
     let strategy = DemuxStrategy::FlowTable;

@@ -1,5 +1,5 @@
-//! What look-ups take on this machine: all candidates in turn in every round, so that a
-//! change of the machine's speed does not look like a difference.
+//! Times of look-ups on this machine. All candidates take turns in every round, so
+//! that a change of the machine's speed affects all of them.
 
 mod attacks;
 mod bulk;
@@ -27,54 +27,54 @@ pub use users::{Measured, look_up};
 
 use crate::{Connections, connection};
 
-/// Look-ups of a candidate in a round, at most.
+/// Most look-ups of a candidate in a round.
 const LOOKUPS: usize = 1 << 20;
 
-/// A candidate's time in a round: long lists get fewer look-ups.
+/// A candidate's time in a round. Long lists do fewer look-ups in it.
 const TIME: Duration = Duration::from_millis(60);
 
-/// Look-ups of a candidate in a round, at least.
+/// Fewest look-ups of a candidate in a round.
 const FEWEST: usize = 2;
 
-/// What is measured.
+/// Plan of a measurement.
 #[derive(Debug, Clone)]
 pub struct Plan {
     /// Numbers of connections.
     pub connections: Vec<u32>,
     /// Kinds of traffic.
     pub traffic: Vec<Traffic>,
-    /// Whether lists are among the candidates, which take most of the time.
+    /// Whether to measure lists, which take most of the time.
     pub lists: bool,
-    /// Rounds.
+    /// Number of rounds.
     pub rounds: u32,
-    /// Of everything random.
+    /// Seed of all randomness.
     pub seed: u64,
 }
 
-/// What one candidate took.
+/// One candidate's times.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Times {
-    /// Connections in the table.
+    /// Number of connections in the table.
     pub connections: u32,
-    /// What was looked up.
+    /// Kind of traffic.
     pub traffic: Traffic,
-    /// Its name.
+    /// The candidate's name.
     pub candidate: String,
-    /// Look-ups in a round.
+    /// Number of look-ups in a round.
     pub lookups: usize,
-    /// Nanoseconds a look-up, in the round in which it took least.
+    /// Nanoseconds a look-up in the fastest round.
     pub min_ns: f64,
-    /// Nanoseconds a look-up, in half of the rounds at most.
+    /// Nanoseconds a look-up in the median round.
     pub median_ns: f64,
-    /// Nanoseconds a look-up in each round, in their order.
+    /// Nanoseconds a look-up in each round, in order.
     pub rounds_ns: Vec<f64>,
 }
 
-/// Carries a plan out, and says what it is at.
+/// Carries a plan out and reports its progress.
 ///
 /// # Panics
 ///
-/// If a candidate does not find what it should.
+/// If a candidate gives a wrong result.
 pub fn measure(plan: &Plan, mut progress: impl FnMut(&str)) -> Vec<Times> {
     let mut times = Vec::new();
     for &count in &plan.connections {
@@ -105,7 +105,7 @@ pub fn measure(plan: &Plan, mut progress: impl FnMut(&str)) -> Vec<Times> {
     times
 }
 
-/// What this traffic looks up among so many connections.
+/// Returns the look-ups of this traffic among `count` connections.
 fn wanted(traffic: Traffic, count: u32, seed: u64) -> Wanted {
     let numbers = traffic.numbers(count, LOOKUPS.min(count as usize * 64), seed);
     Wanted {
@@ -114,18 +114,19 @@ fn wanted(traffic: Traffic, count: u32, seed: u64) -> Wanted {
     }
 }
 
-/// A candidate that is measured.
+/// A measured candidate.
 struct Run<'a> {
     candidate: Candidate,
     table: &'a mut Table,
     wanted: &'a Wanted,
     connections: &'a Connections,
-    /// Look-ups a round.
+    /// Number of look-ups in a round.
     lookups: usize,
-    /// The next look-up. Lists get fewer look-ups than there are, and would not be as they
-    /// are if they got the same in every round.
+    /// Index of the next look-up. Lists do fewer look-ups in a round than the
+    /// sequence has. If they repeated its beginning, their order would not be
+    /// representative.
     next: usize,
-    /// Nanoseconds a look-up.
+    /// Nanoseconds a look-up, by round.
     rounds: Vec<f64>,
 }
 
@@ -165,11 +166,11 @@ fn compare<'a>(
     runs
 }
 
-/// The least of some rounds, and what half of them took at most.
+/// Returns minimum and median of some rounds.
 ///
 /// # Panics
 ///
-/// If there are none.
+/// If there are no rounds.
 pub fn least_and_median(rounds: &[f64]) -> [f64; 2] {
     let mut sorted = rounds.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -177,7 +178,7 @@ pub fn least_and_median(rounds: &[f64]) -> [f64; 2] {
 }
 
 impl Run<'_> {
-    /// That it finds what it is asked for.
+    /// Checks that the candidate finds every wanted connection.
     fn check(&mut self, traffic: Traffic) {
         if self.candidate.is_floor() {
             return;
@@ -191,7 +192,8 @@ impl Run<'_> {
         assert_eq!(found, expected, "{} is wrong", self.candidate.name());
     }
 
-    /// Finds out how many look-ups it does in its time: in whole bursts if they are many.
+    /// Finds the number of look-ups that fit the candidate's time, in whole
+    /// bursts if many do.
     fn calibrate(&mut self) {
         let most = self.wanted.tuples.len();
         loop {
@@ -218,7 +220,8 @@ impl Run<'_> {
         self.rounds.push(took.as_nanos() as f64 / self.lookups as f64);
     }
 
-    /// The look-ups of the next round; from the beginning if there are not so many left.
+    /// Returns the look-ups of the next round. It starts over if too few are
+    /// left.
     fn take(&mut self) -> Range<usize> {
         if self.next + self.lookups > self.wanted.tuples.len() {
             self.next = 0;
@@ -235,7 +238,7 @@ impl Run<'_> {
         start.elapsed()
     }
 
-    /// A connection goes and comes again for eight look-ups.
+    /// Removes and enters a connection for every eight look-ups.
     fn churn(&mut self) -> Duration {
         const SEGMENTS: usize = 8;
         let which = self.take();
@@ -255,7 +258,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_candidate_is_measured_with_every_traffic() {
+    fn measure_covers_every_candidate_and_traffic() {
         let plan = Plan {
             connections: vec![64],
             traffic: Traffic::ALL.to_vec(),
@@ -274,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn one_thread_and_two_are_measured() {
+    fn threads_measures_one_thread_and_two() {
         let plan = Plan {
             connections: vec![64, 128],
             traffic: Vec::new(),
@@ -285,14 +288,18 @@ mod tests {
         let found = threads(&plan, |_| {});
         assert_eq!(found.len(), 2 * threads::candidates().len());
         for found in found {
-            assert_eq!((found.alone_ns.len(), found.both_ns.len()), (3, 6), "of both");
+            assert_eq!(
+                (found.alone_ns.len(), found.both_ns.len()),
+                (3, 6),
+                "two samples a round, one a thread"
+            );
             assert!(found.alone_ns.iter().chain(&found.both_ns).all(|ns| *ns > 0.0));
             assert!(found.ratio() > 0.0);
         }
     }
 
     #[test]
-    fn entering_is_timed() {
+    fn growth_times_every_map() {
         let grown = growth(1000, 1);
         assert_eq!(grown.len(), 3);
         for grown in grown {

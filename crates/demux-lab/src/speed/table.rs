@@ -1,5 +1,5 @@
-//! What is compared: the strategies, hash maps that one could take instead, and what the
-//! machine's memory allows at best.
+//! The candidates: the strategies, general hash maps, and lower bounds of the
+//! machine's memory.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, Hasher};
@@ -15,15 +15,15 @@ use super::bulk;
 use super::crc::Crc;
 use crate::Connections;
 
-/// Segments that come together.
+/// Number of segments in a burst.
 pub(super) const BURST: usize = 32;
 
-/// A candidate: what is measured, and how.
+/// A candidate and its way of looking up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Candidate {
-    /// A strategy, asked for bursts.
+    /// A strategy that looks up bursts.
     Bursts(DemuxStrategy),
-    /// A strategy, asked for one segment after the other.
+    /// A strategy that looks up one segment at a time.
     Alone(DemuxStrategy),
     /// `std::collections::HashMap`.
     Std,
@@ -31,23 +31,25 @@ pub enum Candidate {
     Foldhash,
     /// `hashbrown::HashMap` with ahash.
     Ahash,
-    /// `hashbrown::HashMap` with a CRC that begins with a secret.
+    /// `hashbrown::HashMap` with a CRC that starts with a secret.
     Crc,
-    /// DPDK's `rte_hash`, asked for bursts. It has no table if DPDK is not installed.
+    /// DPDK's `rte_hash`, which looks up bursts. Absent if DPDK is not
+    /// installed.
     RteHash,
-    /// Reading a line of a connection's own: no table does it with less.
+    /// Reads one line per connection, the least that any table reads.
     OneLine,
-    /// Reading a line of a table's, which says which line of a connection's own to read.
+    /// Reads a line of a table, which tells the connection's line to read.
     TwoLines,
-    /// The same, each only when the one before has been read.
+    /// Reads two lines as [`Self::TwoLines`] does, each after the previous one
+    /// has arrived.
     TwoLinesInTurn,
 }
 
 impl Candidate {
-    /// The flow table as the stack uses it, with which the others are compared.
+    /// The flow table as the stack uses it: the reference for all others.
     pub const OWN: Self = Self::Bursts(DemuxStrategy::FlowTable);
 
-    /// All that are compared among so many connections, where all are installed.
+    /// Returns all installed candidates for `connections` connections.
     pub fn all(connections: u32) -> Vec<Self> {
         let chains = (connections / 4).max(1);
         let mut all = vec![
@@ -71,7 +73,7 @@ impl Candidate {
         all
     }
 
-    /// What it lacks on this machine.
+    /// Returns the missing component of this machine, if any.
     pub fn missing(self) -> Option<String> {
         match self {
             Self::RteHash => Rte::load().err().map(ToString::to_string),
@@ -79,7 +81,7 @@ impl Candidate {
         }
     }
 
-    /// Its name.
+    /// Returns the candidate's name.
     pub fn name(self) -> String {
         match self {
             Self::Bursts(strategy) => strategy.to_string(),
@@ -95,12 +97,12 @@ impl Candidate {
         }
     }
 
-    /// Whether it is a bound and no table.
+    /// Returns whether the candidate is a lower bound and no table.
     pub fn is_floor(self) -> bool {
         matches!(self, Self::OneLine | Self::TwoLines | Self::TwoLinesInTurn)
     }
 
-    /// Whether it is one of the strategies of lists.
+    /// Returns whether the candidate is a list strategy.
     pub fn is_list(self) -> bool {
         match self {
             Self::Bursts(strategy) | Self::Alone(strategy) => strategy != DemuxStrategy::FlowTable,
@@ -108,7 +110,7 @@ impl Candidate {
         }
     }
 
-    /// It, with all connections in it.
+    /// Returns the candidate with all connections entered.
     pub(super) fn filled(self, connections: &Connections, seed: u64) -> Table {
         match self {
             Self::Bursts(strategy) => Table::Bursts(connections.entered(strategy, seed)),
@@ -137,7 +139,7 @@ impl Candidate {
     }
 }
 
-/// A tuple as maps are best served: as few words as tell it from others.
+/// A tuple as hash maps work best with: the fewest words that distinguish it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Key(pub(super) FourTuple);
 
@@ -153,7 +155,7 @@ impl Hash for Key {
         let ports = u32::from(*local_port) << 16 | u32::from(*remote_port);
         let [local, remote] = [local.0, remote.0].map(u128::from_le_bytes);
         if local as u64 == 0 && remote as u64 == 0 {
-            // IPv4's: what differs is in the upper halves.
+            // In IPv4 addresses the upper halves differ.
             state.write_u64((local >> 64) as u64 & !0xffff_ffff | (remote >> 96) as u64);
         } else {
             state.write_u128(local);
@@ -170,13 +172,13 @@ fn filled<M>(mut map: M, connections: &Connections, insert: impl Fn(&mut M, Key,
     map
 }
 
-/// A line of memory.
+/// A cache line.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C, align(64))]
 struct Line([u64; 8]);
 
-/// Lines as a table's and as connections' own: one of the first for eight of the second, as
-/// the flow table has it.
+/// Lines of a table and of connections, one of the former for eight of the latter,
+/// as in the flow table.
 #[derive(Debug)]
 pub(super) struct Lines {
     table: Vec<Line>,
@@ -192,14 +194,15 @@ impl Lines {
         }
     }
 
-    /// Where a hash would lead: any line.
+    /// Returns a random line, as a hash would select.
     #[inline]
     fn line(&self, number: u32) -> &Line {
         let mixed = u64::from(number.wrapping_mul(0x9e37_79b1));
         &self.table[((mixed * self.table.len() as u64) >> 32) as usize]
     }
 
-    /// The connection's own line. What the table's line says is not known before it was read.
+    /// Returns the connection's own line. Its address depends on the content of
+    /// the table's line.
     #[inline]
     fn record(&self, number: u32, said: u64) -> &Line {
         &self.records[(u64::from(number) + said - 1) as usize % self.records.len()]
@@ -237,7 +240,7 @@ impl Lines {
     fn two_in_turn(&self, numbers: &[u32]) -> u64 {
         let mut last = 1;
         for &number in numbers {
-            // The next number is only known when the last line was read.
+            // The next number depends on the last line read.
             let number = number + (last - 1) as u32;
             last = self.record(number, self.line(number).0[0]).0[0];
         }
@@ -260,15 +263,15 @@ pub(super) enum Table {
     TwoLinesInTurn(Lines),
 }
 
-/// Connections to look up.
+/// A sequence of look-ups.
 #[derive(Debug)]
 pub(super) struct Wanted {
     pub(super) tuples: Vec<FourTuple>,
-    /// By number.
+    /// Ids of the connections.
     pub(super) numbers: Vec<u32>,
 }
 
-/// Looks some up in bursts, and gives back the sum of what was found.
+/// Looks up a range in bursts. Returns the sum of the found ids.
 pub(super) fn in_bursts(table: &mut Chosen, tuples: &[FourTuple], connections: &Connections) -> u64 {
     let mut ids = [0; BURST];
     let mut sum = 0;
@@ -281,7 +284,8 @@ pub(super) fn in_bursts(table: &mut Chosen, tuples: &[FourTuple], connections: &
 }
 
 impl Table {
-    /// Looks some up, and gives back the sum of what was found: with [`NONE`] for what was not.
+    /// Looks up a range. Returns the sum of the found ids, with [`NONE`] for
+    /// missing ones.
     pub(super) fn look_up(&mut self, wanted: &Wanted, which: Range<usize>, connections: &Connections) -> u64 {
         let (tuples, numbers) = (&wanted.tuples[which.clone()], &wanted.numbers[which]);
         match self {
@@ -301,7 +305,8 @@ impl Table {
         }
     }
 
-    /// Takes a connection out and enters it again. False if there is nothing to take out.
+    /// Removes a connection and enters it again. Returns `false` for a
+    /// candidate without a table.
     pub(super) fn exchange(&mut self, id: u32, connections: &Connections) -> bool {
         let tuple = *connections.tuple_of(id);
         match self {

@@ -1,6 +1,6 @@
-//! What look-ups take while another thread does the same on another core: each has a table of its
-//! own, and connections of its own, as shards have. A table that both read is not measured, since there
-//! is none: who looks up among a shard's connections has its lease, and changes lists and caches.
+//! Times of look-ups while a thread on another core also looks up. As shards do,
+//! each thread has its own table and connections. No table is shared: a look-up in
+//! a shard needs its lease, and changes lists and caches.
 
 use std::thread;
 
@@ -11,13 +11,13 @@ use super::table::{Candidate, Table, Wanted};
 use super::{FEWEST, Plan, Run, Traffic, least_and_median, wanted};
 use crate::Connections;
 
-/// Threads at once.
+/// Number of concurrent threads.
 const THREADS: usize = 2;
 
-/// What a candidate took in one thread and in two.
+/// A candidate's times in one thread and in two.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Threads {
-    /// Connections in each table.
+    /// Number of connections in each table.
     pub connections: u32,
     /// The candidate's name.
     pub candidate: String,
@@ -28,14 +28,15 @@ pub struct Threads {
 }
 
 impl Threads {
-    /// The ratio of the medians: 1 if the threads do not disturb each other.
+    /// Returns the ratio of the medians: 1 if the threads do not disturb each
+    /// other.
     pub fn ratio(&self) -> f64 {
         let [both, alone] = [&self.both_ns, &self.alone_ns].map(|rounds| least_and_median(rounds)[1]);
         both / alone
     }
 }
 
-/// Those whose speed depends on nothing but memory.
+/// Returns the candidates that are limited by memory only.
 pub(super) fn candidates() -> Vec<Candidate> {
     let candidates = [
         Candidate::Bursts(DemuxStrategy::FlowTable),
@@ -49,11 +50,12 @@ pub(super) fn candidates() -> Vec<Candidate> {
         .collect()
 }
 
-/// Measures look-ups of TPC/A's users, with as many connections in each table as the plan has.
+/// Measures look-ups of TPC/A's users. Each table has the number of connections
+/// of the plan.
 ///
 /// # Panics
 ///
-/// If a candidate does not find what it should.
+/// If a candidate gives a wrong result.
 pub fn threads(plan: &Plan, mut progress: impl FnMut(&str)) -> Vec<Threads> {
     let mut found = Vec::new();
     for &count in &plan.connections {
@@ -81,7 +83,7 @@ pub fn threads(plan: &Plan, mut progress: impl FnMut(&str)) -> Vec<Threads> {
     found
 }
 
-/// A candidate's threads, ready to look up, and nothing found of them.
+/// A candidate's threads, ready to look up, without results yet.
 fn pair<'a>(
     (candidate, tables): &'a mut (Candidate, [Table; THREADS]),
     shards: &'a [(Connections, Wanted); THREADS],
@@ -113,7 +115,7 @@ fn pair<'a>(
 }
 
 impl Threads {
-    /// One of them looks up, then all do at once.
+    /// Lets one thread look up, then all of them at once.
     fn round(&mut self, runs: &mut [Run<'_>; THREADS], alone: usize) {
         runs[alone].round(Traffic::Tpca);
         self.alone_ns.append(&mut runs[alone].rounds);

@@ -1,4 +1,4 @@
-//! Who is looked up, in which order.
+//! The order of look-ups.
 
 use serde::Serialize;
 
@@ -9,26 +9,26 @@ use crate::tpca::Arrivals;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Traffic {
-    /// Users of TPC/A who wait for 0.2 s.
+    /// Users of TPC/A with a response time of 0.2 s.
     Tpca,
-    /// Trains of 16 segments of one connection.
+    /// Trains of 16 segments of one connection each.
     Trains,
     /// Zipf's law with exponent 1: few connections have most of the segments.
     Zipf,
-    /// Connections that there are not.
+    /// Look-ups of missing connections.
     Misses,
-    /// One connection taken out and entered again for eight look-ups.
+    /// One connection removed and entered again for every eight look-ups.
     Churn,
 }
 
-/// Segments of a train.
+/// Number of segments in a train.
 const TRAIN: usize = 16;
 
 impl Traffic {
-    /// All of them.
+    /// All kinds of traffic.
     pub const ALL: [Self; 5] = [Self::Tpca, Self::Trains, Self::Zipf, Self::Misses, Self::Churn];
 
-    /// Its name.
+    /// Returns the name of the traffic.
     pub fn name(self) -> &'static str {
         match self {
             Self::Tpca => "tpca",
@@ -39,8 +39,8 @@ impl Traffic {
         }
     }
 
-    /// Numbers of so many connections to look up; from `connections` on they are of ones that
-    /// are not in the tables.
+    /// Returns ids of connections to look up. Ids from `connections` on are not in
+    /// the tables.
     pub fn numbers(self, connections: u32, lookups: usize, seed: u64) -> Vec<u32> {
         let mut random = fastrand::Rng::with_seed(seed);
         match self {
@@ -55,8 +55,9 @@ impl Traffic {
                 segments.take(lookups).collect()
             }
             Self::Zipf => {
-                // The inverse of its distribution function, which is a logarithm's nearly. What
-                // has a rank has nothing to do with its place in memory.
+                // The inverse of the distribution function, which is nearly a
+                // logarithm's. A connection's rank is independent of its position
+                // in memory.
                 let ln = (f64::from(connections) + 1.0).ln();
                 let rank = std::iter::repeat_with(|| (random.f64() * ln).exp() as u64 - 1);
                 let spread = |rank: u64| (rank * 0x9e37_79b1 % u64::from(connections)) as u32;

@@ -12,23 +12,26 @@ use crate::model::Users;
 use crate::simulation::settling;
 use crate::tpca::Arrivals;
 
-/// What look-ups have cost.
+/// The cost of look-ups.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Measured {
-    /// Look-ups that were timed, and as many before that were counted.
+    /// Number of timed look-ups, after an equal number of counted ones.
     pub lookups: u64,
-    /// PCBs examined for one, by the counters that a stack has, where segments come one by one.
+    /// PCBs examined a look-up, by a stack's counters, where segments come one
+    /// by one.
     pub examined: f64,
-    /// Time of all, in bursts and without counters.
+    /// Time of all timed look-ups, in bursts and without counters.
     pub took: Duration,
 }
 
-/// Looks up so many segments of users one by one, counted, and as many in bursts, timed, after
-/// as many as it takes to settle. The order of users and the keys of hashes come from the seed.
+/// Looks up segments of users one by one, counted, then as many in bursts, timed.
+/// Before that the tables settle. The order of users and the keys of hashes come
+/// from the seed.
 ///
 /// # Panics
 ///
-/// If a strategy does not find what was entered: it is wrong then.
+/// If a strategy does not find an entered connection, which is a bug of the
+/// strategy.
 pub fn look_up(strategy: DemuxStrategy, of: &Users, lookups: u32, seed: u64) -> Measured {
     let connections = Connections::new(of.users as u32);
     let mut table = connections.entered(strategy, seed);
@@ -61,7 +64,7 @@ mod tests {
     use crate::simulate;
 
     #[test]
-    fn what_is_counted_is_what_a_simulation_counts() {
+    fn counted_look_ups_match_simulation() {
         let of = Users::thinking_ten_seconds(500.0, 0.2);
         for strategy in [
             "bsd",

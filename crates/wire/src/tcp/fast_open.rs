@@ -23,8 +23,7 @@ impl FastOpen {
 
     /// Creates an option with a cookie. An empty cookie asks the peer for one.
     /// `experimental` selects the form from before kind 34 was assigned, which
-    /// peers answer in the same form. Returns `None` if the cookie's length is
-    /// odd
+    /// peers answer in the same form. Returns `None` if the cookie's length is odd
     /// or not 4 to 16 bytes.
     #[must_use]
     pub fn new(cookie: &[u8], experimental: bool) -> Option<Self> {
@@ -54,8 +53,7 @@ impl FastOpen {
         self.experimental
     }
 
-    /// Reads the value of an option of kind 34 or 254. Returns `None` if it is
-    /// not
+    /// Reads the value of an option of kind 34 or 254. Returns `None` if it is not
     /// a Fast Open option.
     pub(super) fn parse(kind: u8, value: &[u8]) -> Option<Self> {
         match kind {

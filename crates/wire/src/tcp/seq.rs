@@ -6,9 +6,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// A TCP sequence number.
 ///
-/// Comparison is only meaningful between numbers less than 2^31 apart, as any
-/// two numbers of one connection are. `Ord` is deliberately not implemented:
-/// the
+/// Comparison is only meaningful between numbers less than 2^31 apart, as any two
+/// numbers of one connection are. `Ord` is deliberately not implemented: the
 /// relation is not transitive around the circle.
 ///
 /// ```
