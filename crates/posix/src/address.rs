@@ -5,16 +5,17 @@ use crate::memory::is_outside;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use libc::{AF_INET, AF_INET6, AF_UNSPEC, sockaddr, sockaddr_in, sockaddr_in6, socklen_t};
 
-/// An address as a program passes it.
+/// An address that a program passed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Passed {
     /// An IP address and port.
     Inet(SocketAddr),
-    /// `AF_UNSPEC`: none, which dissolves an association.
+    /// `AF_UNSPEC`: no address, which dissolves an association.
     Unspecified,
 }
 
-/// Bytes of an IPv6 address with its port, which may be without its scope (RFC 2133).
+/// Fewest bytes of an IPv6 address with its port: the scope may be missing (RFC
+/// 2133).
 pub const SHORTEST_IPV6: usize = 24;
 
 /// Reads an address.
@@ -33,12 +34,14 @@ pub unsafe fn read(address: *const sockaddr, len: socklen_t) -> Outcome<Passed> 
     if len < size_of::<libc::sa_family_t>() {
         return Err(Errno::INVAL);
     }
-    // SAFETY: at least the family lies at `address`.
+    // SAFETY: the caller guarantees `len` readable bytes at `address` for this
+    // call, and `len` covers the family.
     let family = unsafe { address.cast::<libc::sa_family_t>().read_unaligned() };
     match i32::from(family) {
         AF_UNSPEC => Ok(Passed::Unspecified),
         AF_INET if len >= size_of::<sockaddr_in>() => {
-            // SAFETY: the length says that a `sockaddr_in` lies there.
+            // SAFETY: the caller guarantees `len` readable bytes at `address` for
+            // this call, and `len` covers a `sockaddr_in`.
             let v4 = unsafe { address.cast::<sockaddr_in>().read_unaligned() };
             let ip = Ipv4Addr::from(u32::from_be(v4.sin_addr.s_addr));
             Ok(Passed::Inet(SocketAddr::new(
@@ -47,7 +50,8 @@ pub unsafe fn read(address: *const sockaddr, len: socklen_t) -> Outcome<Passed> 
             )))
         }
         AF_INET6 if len >= SHORTEST_IPV6 => {
-            // SAFETY: the length says that so many bytes lie there.
+            // SAFETY: the caller guarantees `len` readable bytes at `address` for
+            // this call, and `len` is at least `SHORTEST_IPV6`.
             let v6 = unsafe { address.cast::<[u8; SHORTEST_IPV6]>().read_unaligned() };
             let (mut port, mut ip) = ([0; 2], [0; 16]);
             port.copy_from_slice(&v6[2..4]);
@@ -60,8 +64,8 @@ pub unsafe fn read(address: *const sockaddr, len: socklen_t) -> Outcome<Passed> 
     }
 }
 
-/// Writes an address in the form of the socket's domain, cut off at the room
-/// there is; nothing if the caller did not ask for it.
+/// Writes an address in the form of the socket's domain, cut off at the caller's
+/// room. Writes nothing if the caller passed null.
 ///
 /// # Safety
 ///
@@ -69,17 +73,18 @@ pub unsafe fn read(address: *const sockaddr, len: socklen_t) -> Outcome<Passed> 
 /// `address` writable for as many bytes as it says.
 pub unsafe fn write(from: SocketAddr, domain: i32, address: *mut sockaddr, len: *mut socklen_t) {
     let (bytes, used) = encode(from, domain);
-    // SAFETY: the caller says so.
+    // SAFETY: the caller of `write` gives the guarantees of `write_bytes` for
+    // `address` and `len` for this call.
     unsafe { write_bytes(&bytes[..used], address, len) };
 }
 
-/// An address in the form of the socket's domain.
+/// Returns an address in the form of the socket's domain.
 pub fn bytes(from: SocketAddr, domain: i32) -> Vec<u8> {
     let (bytes, used) = encode(from, domain);
     bytes[..used].to_vec()
 }
 
-/// The same of an address that is in C's form already.
+/// Writes an address that is in C's form already, as [`write()`] does.
 ///
 /// # Safety
 ///
@@ -88,7 +93,8 @@ pub unsafe fn write_bytes(from: &[u8], address: *mut sockaddr, len: *mut socklen
     if address.is_null() || len.is_null() {
         return;
     }
-    // SAFETY: the caller says how much room there is, and no more is written.
+    // SAFETY: the caller guarantees that `len` is valid and that `*len` bytes at
+    // `address` are writable for this call. At most that many are written.
     unsafe {
         let room = len.read() as usize;
         address
@@ -98,7 +104,7 @@ pub unsafe fn write_bytes(from: &[u8], address: *mut sockaddr, len: *mut socklen
     }
 }
 
-/// The bytes of a `sockaddr_in` or `sockaddr_in6`, and how many they are.
+/// Returns the bytes of a `sockaddr_in` or `sockaddr_in6` and their number.
 fn encode(from: SocketAddr, domain: i32) -> ([u8; 28], usize) {
     let mut bytes = [0; 28];
     bytes[2..4].copy_from_slice(&from.port().to_be_bytes());
@@ -131,14 +137,15 @@ mod tests {
         let address: SocketAddr = text.parse().expect("an address");
         let mut buffer = [0_u8; 28];
         let mut len: socklen_t = 28;
-        // SAFETY: the buffer has the room that `len` says.
+        // SAFETY: `buffer` outlives the call and has the room that `len` says.
         unsafe { write(address, domain, buffer.as_mut_ptr().cast(), &mut len) };
-        // SAFETY: `len` bytes were written.
+        // SAFETY: `buffer` outlives the call, and `write` filled `len` bytes of
+        // it.
         unsafe { read(buffer.as_ptr().cast(), len) }.expect("readable")
     }
 
     #[test]
-    fn addresses_survive() {
+    fn addresses_round_trip() {
         assert_eq!(
             round_trip("10.0.0.1:80", AF_INET),
             Passed::Inet("10.0.0.1:80".parse().expect("v4"))
@@ -152,11 +159,12 @@ mod tests {
     }
 
     #[test]
-    fn an_address_in_cs_form_stays_as_it_is() {
+    fn address_in_form_of_c_is_copied() {
         let from: [u8; 28] = core::array::from_fn(|index| index as u8);
         for room in [0, 10, 28, 40] {
             let (mut buffer, mut len) = ([0xff; 40], room as socklen_t);
-            // SAFETY: the buffer has the room that `len` says.
+            // SAFETY: `buffer` outlives the call and has the room that `len`
+            // says.
             unsafe { write_bytes(&from, buffer.as_mut_ptr().cast(), &mut len) };
             let used = room.min(28);
             assert_eq!((&buffer[..used], len), (&from[..used], 28));
@@ -165,10 +173,10 @@ mod tests {
     }
 
     #[test]
-    fn short_and_foreign_addresses_are_refused() {
+    fn short_and_foreign_addresses_return_error() {
         let unix = (libc::AF_UNIX as u16).to_ne_bytes();
         let inet = (AF_INET as u16).to_ne_bytes();
-        // SAFETY: two readable bytes; null is allowed.
+        // SAFETY: `read` accepts null, and two bytes of the array are readable.
         unsafe {
             assert_eq!(read(unix.as_ptr().cast(), 2), Err(Errno(libc::EAFNOSUPPORT)));
             assert_eq!(read(inet.as_ptr().cast(), 2), Err(Errno::INVAL));

@@ -1,4 +1,4 @@
-//! What the stack's answers are called by Linux.
+//! Linux's error numbers for the stack's errors.
 
 use toehold_stack::SocketError;
 
@@ -53,8 +53,8 @@ numbers! {
 impl From<SocketError> for Errno {
     fn from(error: SocketError) -> Self {
         Self(match error {
-            // Before the handshake is done a program that reads or writes waits,
-            // or is told that it would.
+            // Before the handshake is done, reading and writing block, or fail with
+            // `EAGAIN`.
             SocketError::WouldBlock | SocketError::InProgress | SocketError::Taken => libc::EAGAIN,
             SocketError::NotConnected => libc::ENOTCONN,
             SocketError::ConnectionRefused => libc::ECONNREFUSED,
@@ -81,7 +81,8 @@ impl From<SocketError> for Errno {
 }
 
 impl From<std::io::Error> for Errno {
-    /// The system's number; of an error that is none of the system's, the one that is like it.
+    /// Returns the system's number, or the closest one for an error without a
+    /// number.
     fn from(error: std::io::Error) -> Self {
         use std::io::ErrorKind;
         if let Some(number) = error.raw_os_error() {
@@ -102,5 +103,5 @@ impl From<std::io::Error> for Errno {
     }
 }
 
-/// The outcome of a call.
+/// The result of a call.
 pub type Outcome<T> = Result<T, Errno>;

@@ -2,10 +2,12 @@
 
 use toehold_stack::{CongestionState, Details, Info, Instant, State};
 
-/// TCP_INFO's structure, as Linux has laid it out from 6.18 on. Older kernels have less of it: who answers cuts it off.
+/// Encodes `struct tcp_info` as Linux has it from 6.18 on. The caller cuts it
+/// off for older layouts.
 ///
-/// Two fields are 0 on Linux as well: `tcpi_fackets`, and `tcpi_last_ack_sent`, which it does not remember. What counts
-/// accurate ECN, which the stack does not have, is 0, but for the marks received.
+/// Two fields are 0 on Linux as well: `tcpi_fackets`, and `tcpi_last_ack_sent`,
+/// which Linux does not remember. Of the fields of accurate ECN, which the stack
+/// lacks, only the count of received marks is set.
 pub fn tcp_info(details: &Details) -> Vec<u8> {
     let info = &details.info;
     let mut bytes = Fields(Vec::with_capacity(LEN));
@@ -30,10 +32,10 @@ pub fn tcp_info(details: &Details) -> Vec<u8> {
     bytes.0
 }
 
-/// Bytes of the structure.
+/// Bytes of `struct tcp_info`.
 const LEN: usize = 280;
 
-/// What no slow start has ended yet (TCP_INFINITE_SSTHRESH).
+/// Slow-start threshold before slow start has ended (TCP_INFINITE_SSTHRESH).
 const NO_THRESHOLD: u32 = 0x7fff_ffff;
 
 struct Fields(Vec<u8>);
@@ -65,7 +67,7 @@ impl Fields {
     }
 }
 
-/// Segments that so many bytes are.
+/// Returns the number of segments that hold `bytes` bytes.
 fn segments(info: &Info, bytes: u32) -> u32 {
     bytes.div_ceil(u32::from(info.segment_size).max(1))
 }
@@ -83,7 +85,7 @@ fn of_times(bytes: &mut Fields, details: &Details) {
     let since = |then: Instant| details.now.nanos_since(then);
     bytes.millis(since(details.last_sent));
     bytes.word(0);
-    // Before any came, it is as long ago as the handshake.
+    // Before the first data, the handshake counts as the time of reception.
     bytes.millis(since(details.last_data_received.unwrap_or(details.last_received)));
     bytes.millis(since(details.last_received));
 }
@@ -109,7 +111,7 @@ fn of_path(bytes: &mut Fields, details: &Details) {
 
 fn of_rates(bytes: &mut Fields, details: &Details) {
     let info = &details.info;
-    // Nothing but the program bounds the rate.
+    // Only the program limits the rate.
     let rate = details.max_pacing_rate.unwrap_or(u64::MAX);
     bytes.long(rate);
     bytes.long(rate);
@@ -137,19 +139,19 @@ fn of_totals(bytes: &mut Fields, details: &Details) {
     bytes.word(details.out_of_order);
     bytes.word(details.info.send_window);
     bytes.word(details.receive_window);
-    // Flows are not hashed anew.
+    // Flows are never rehashed.
     bytes.word(0);
     bytes.half(details.timeouts);
     bytes.half(details.timeout_recoveries);
     bytes.millis(details.timeout_ns);
     bytes.word(details.received_marked);
-    // Of accurate ECN: six counts of bytes, and two numbers of its options.
+    // Accurate ECN: six byte counts, and two counts of options.
     for _ in 0..7 {
         bytes.word(0);
     }
 }
 
-/// Linux's number of a state.
+/// Returns Linux's number of a state.
 fn state(state: State) -> u8 {
     match state {
         State::Established => 1,
@@ -164,7 +166,7 @@ fn state(state: State) -> u8 {
     }
 }
 
-/// TCP_CA_*.
+/// Returns the value of TCP_CA_*.
 fn congestion(state: CongestionState) -> u8 {
     match state {
         CongestionState::Open => 0,
@@ -175,7 +177,7 @@ fn congestion(state: CongestionState) -> u8 {
     }
 }
 
-/// TCPI_OPT_*: timestamps, SACK, window scaling, ECN.
+/// Returns the bits of TCPI_OPT_*: timestamps, SACK, window scaling, ECN.
 fn options(info: &Info) -> u8 {
     u8::from(info.timestamps)
         | u8::from(info.sack) << 1

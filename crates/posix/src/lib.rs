@@ -1,8 +1,8 @@
-//! Linux's socket interface as C programs have it, and what the stack calls the same things:
-//! addresses, memory, scattered buffers, socket options, `errno`.
+//! Translates between Linux's socket interface for C programs and the stack's
+//! types: addresses, memory, scattered buffers, socket options, `errno`.
 //!
-//! Whatever stands between a C program and the stack translates with it. It holds nothing and
-//! calls nothing.
+//! Every interface between a C program and the stack uses this crate. The crate has
+//! no state and makes no system call.
 
 pub mod address;
 pub mod errno;

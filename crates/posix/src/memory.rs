@@ -1,13 +1,14 @@
-//! Which memory cannot be a program's, told from its address alone: the first page, which
-//! nobody has, and what is the kernel's or nobody's at the other end.
+//! Recognises addresses that no program's memory can have: the first page, and the
+//! kernel's half of the address space.
 
-/// The end of the first page, of the smallest size that there is.
+/// The end of the first page, for the smallest page size.
 const FIRST: usize = 1 << 12;
 
-/// A program's addresses have fewer bits than this, whatever the tables of its pages.
+/// Bits of a program's addresses, with any number of page-table levels.
 const BITS: u32 = if cfg!(target_arch = "x86_64") { 56 } else { 52 };
 
-/// Whether so many values that lie at an address would lie outside of any program's memory.
+/// Returns whether `count` values at an address would lie outside of any
+/// program's memory.
 ///
 /// ```
 /// use toehold_posix::memory::is_outside;
@@ -23,8 +24,8 @@ pub fn is_outside<T>(at: *const T, count: usize) -> bool {
     at.addr() < FIRST || is_beyond(at, count)
 }
 
-/// Whether so many values that lie at an address would reach into the kernel's memory. Calls that may not have to touch
-/// a buffer look for nothing else beforehand.
+/// Returns whether `count` values at an address would reach into the kernel's
+/// memory. Calls that may not touch a buffer check nothing else in advance.
 #[inline]
 pub fn is_beyond<T>(at: *const T, count: usize) -> bool {
     let end = at.addr().checked_add(count.saturating_mul(size_of::<T>()));

@@ -1,4 +1,4 @@
-//! Scattered buffers and control messages, as `sendmsg` and `recvmsg` have them.
+//! Scattered buffers and control messages of `sendmsg` and `recvmsg`.
 
 use crate::errno::{Errno, Outcome};
 use crate::memory::is_outside;
@@ -8,7 +8,7 @@ use libc::{cmsghdr, iovec, msghdr};
 /// Most parts of a scattered buffer (IOV_MAX).
 const MOST_PARTS: usize = 1024;
 
-/// The parts of a scattered buffer.
+/// Returns the parts of a scattered buffer.
 ///
 /// # Safety
 ///
@@ -23,16 +23,18 @@ pub unsafe fn parts<'a>(parts: *const iovec, count: usize) -> Outcome<&'a [iovec
     if is_outside(parts, count) {
         return Err(Errno::FAULT);
     }
-    // SAFETY: the caller says that so many parts lie there.
+    // SAFETY: the caller guarantees that `parts` points to `count` readable parts
+    // for `'a`. Null was handled above.
     Ok(unsafe { core::slice::from_raw_parts(parts, count) })
 }
 
-/// Whether Linux takes the control messages that a program sends with over TCP.
+/// Checks control messages for TCP as Linux does: whether a program may send
+/// them.
 ///
 /// # Errors
 ///
-/// `EINVAL` for one that is shorter than its head or longer than what is there, and for one of the
-/// socket's own that is unknown.
+/// `EINVAL` for a message that is shorter than its header or longer than the
+/// control area, and for an unknown one of SOL_SOCKET.
 ///
 /// # Safety
 ///
@@ -41,7 +43,8 @@ pub unsafe fn check_control(message: &msghdr) -> Outcome<()> {
     const HEAD: usize = size_of::<cmsghdr>();
     let mut at = 0;
     while message.msg_controllen.saturating_sub(at) >= HEAD {
-        // SAFETY: a head lies there, as was just checked.
+        // SAFETY: the caller guarantees a readable control area for this call, and
+        // the check above leaves room for a header at this offset.
         let head = unsafe {
             message
                 .msg_control
@@ -52,7 +55,8 @@ pub unsafe fn check_control(message: &msghdr) -> Outcome<()> {
         if !(HEAD..=message.msg_controllen - at).contains(&head.cmsg_len) {
             return Err(Errno::INVAL);
         }
-        // SAFETY: the data are there, as was just checked.
+        // SAFETY: the caller guarantees a readable control area for this call, and
+        // the check above keeps the data within it.
         let data = unsafe {
             let data = message.msg_control.byte_add(at + HEAD).cast::<u8>();
             core::slice::from_raw_parts(data, head.cmsg_len - HEAD)
@@ -65,20 +69,21 @@ pub unsafe fn check_control(message: &msghdr) -> Outcome<()> {
     Ok(())
 }
 
-/// Whether there is a control message of a socket's of that kind with such data.
+/// Returns whether SOL_SOCKET has a control message of this kind that takes
+/// such data.
 fn is_taken(kind: c_int, data: &[u8]) -> bool {
     /// SO_TIMESTAMPING_NEW.
     const TIMESTAMPING: c_int = 65;
     match kind {
         libc::SCM_RIGHTS | libc::SCM_CREDENTIALS => true,
         libc::SO_MARK | libc::SO_PRIORITY => data.len() == size_of::<c_int>(),
-        // A node tells nobody when something has left: it has none of these flags.
+        // A node reports no sent data, so none of these flags may be set.
         libc::SO_TIMESTAMPING | TIMESTAMPING => data == [0; size_of::<c_int>()],
         _ => false,
     }
 }
 
-/// Collects what the parts hold.
+/// Copies the content of the parts into one buffer.
 ///
 /// # Safety
 ///
@@ -89,7 +94,8 @@ pub unsafe fn gather(parts: &[iovec]) -> Outcome<Vec<u8>> {
         if part.iov_base.is_null() {
             return Err(Errno::FAULT);
         }
-        // SAFETY: the caller says that the part is readable.
+        // SAFETY: the caller guarantees that the part is readable for its
+        // length, for this call.
         bytes.extend_from_slice(unsafe {
             core::slice::from_raw_parts(part.iov_base.cast::<u8>(), part.iov_len)
         });
@@ -97,7 +103,7 @@ pub unsafe fn gather(parts: &[iovec]) -> Outcome<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Bytes that the parts have room for.
+/// Returns the total room of the parts in bytes.
 pub fn room(parts: &[iovec]) -> Outcome<usize> {
     let null = parts
         .iter()
@@ -118,7 +124,8 @@ pub unsafe fn scatter(mut bytes: &[u8], parts: &[iovec]) {
     for part in parts {
         let (now, later) = bytes.split_at(bytes.len().min(part.iov_len));
         if !now.is_empty() {
-            // SAFETY: the caller says that the part is writable, and no more is written.
+            // SAFETY: the caller guarantees that the part is writable for its
+            // length, for this call. No more than that is written.
             unsafe {
                 part.iov_base
                     .cast::<u8>()
@@ -129,18 +136,18 @@ pub unsafe fn scatter(mut bytes: &[u8], parts: &[iovec]) {
     }
 }
 
-/// A control message to be told.
+/// A received control message.
 pub struct Control {
-    /// Its level.
+    /// The level of the message.
     pub level: c_int,
-    /// Its type.
+    /// The type of the message.
     pub kind: c_int,
-    /// What it says.
+    /// The data of the message.
     pub data: Vec<u8>,
 }
 
-/// Makes some control messages those of a message, as many as there is room for. As the kernel, the last one may be cut
-/// off.
+/// Stores control messages in a message, as many as have room. As in the
+/// kernel, the last one may be cut off.
 ///
 /// # Safety
 ///
@@ -162,10 +169,11 @@ pub unsafe fn put_controls(message: &mut msghdr, controls: &[Control]) {
         if len < HEAD + data.len() {
             message.msg_flags |= libc::MSG_CTRUNC;
         }
-        // SAFETY: zeroes are a head.
+        // SAFETY: `cmsghdr` consists of integers, for which zero is valid.
         let mut head = unsafe { core::mem::zeroed::<cmsghdr>() };
         (head.cmsg_len, head.cmsg_level, head.cmsg_type) = (len as _, *level, *kind);
-        // SAFETY: the area has room for a head and so much of the data, as was just checked.
+        // SAFETY: the caller guarantees a writable control area for this call. The
+        // check above leaves room for a header and this part of the data.
         unsafe {
             let place = message.msg_control.byte_add(used);
             place.cast::<cmsghdr>().write_unaligned(head);
@@ -179,14 +187,16 @@ pub unsafe fn put_controls(message: &mut msghdr, controls: &[Control]) {
     message.msg_controllen = used as _;
 }
 
-/// Makes one control message the only one of a message, or none if there is no room.
+/// Stores one control message as a message's only one, or none if there is no
+/// room.
 ///
 /// # Safety
 ///
 /// As for [`put_controls`].
 pub unsafe fn put_control(message: &mut msghdr, level: c_int, kind: c_int, data: &[u8]) {
     let data = data.to_vec();
-    // SAFETY: the caller says so.
+    // SAFETY: the caller of `put_control` gives the guarantees of
+    // `put_controls` for this call.
     unsafe { put_controls(message, &[Control { level, kind, data }]) };
 }
 
@@ -195,22 +205,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn control_messages_are_whole_and_known() {
+    fn incomplete_or_unknown_control_message_returns_einval() {
         let check = |heads: &[(usize, c_int, c_int)], room: usize| {
             let mut area = [0_usize; 16];
             let mut at = 0;
             for &(len, level, kind) in heads {
-                // SAFETY: zeroes are a head.
+                // SAFETY: `cmsghdr` consists of integers, for which zero is
+                // valid.
                 let mut head = unsafe { core::mem::zeroed::<cmsghdr>() };
                 (head.cmsg_len, head.cmsg_level, head.cmsg_type) = (len, level, kind);
-                // SAFETY: there is room for all heads of the test.
+                // SAFETY: `area` outlives the write and has room for all
+                // headers of the test.
                 unsafe { area.as_mut_ptr().byte_add(at).cast::<cmsghdr>().write(head) };
                 at += len.next_multiple_of(8);
             }
-            // SAFETY: zeroes are a message.
+            // SAFETY: `msghdr` consists of integers and pointers, for which
+            // zero and null are valid.
             let mut message = unsafe { core::mem::zeroed::<msghdr>() };
             (message.msg_control, message.msg_controllen) = (area.as_mut_ptr().cast(), room);
-            // SAFETY: the area is as long as said.
+            // SAFETY: the message's control area is `area`, which outlives the
+            // call and has the given length.
             unsafe { check_control(&message) }
         };
         let rights = (20, libc::SOL_SOCKET, libc::SCM_RIGHTS);
@@ -222,7 +236,7 @@ mod tests {
         );
         assert_eq!(check(&[(20, libc::SOL_SOCKET, libc::SO_MARK)], 24), Ok(()));
         let stamps = (20, libc::SOL_SOCKET, libc::SO_TIMESTAMPING);
-        assert_eq!(check(&[stamps], 24), Ok(()), "no flag at all");
+        assert_eq!(check(&[stamps], 24), Ok(()), "no flags");
         assert_eq!(
             check(&[(24, libc::SOL_SOCKET, libc::SO_MARK)], 24),
             Err(Errno::INVAL)
@@ -233,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_filled_in_order_and_skipped_when_empty() {
+    fn scatter_fills_parts_in_order_and_skips_empty_ones() {
         let (mut first, mut second) = ([0_u8; 2], [0_u8; 3]);
         let part = |bytes: &mut [u8]| iovec {
             iov_base: bytes.as_mut_ptr().cast(),
@@ -245,7 +259,8 @@ mod tests {
         };
         let parts = [part(&mut first), nothing, part(&mut second)];
         assert_eq!(room(&parts), Ok(5));
-        // SAFETY: the parts are the two arrays and an empty one.
+        // SAFETY: the parts are the two arrays and an empty one, and the arrays
+        // outlive the calls.
         let gathered = unsafe {
             scatter(b"abcd", &parts);
             gather(&parts)

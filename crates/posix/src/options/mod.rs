@@ -18,76 +18,80 @@ use toehold_stack::{CongestionAlgorithm, SocketOption};
 
 /// TCP_INQ, which libc does not name on every platform.
 pub const TCP_INQ: c_int = 36;
-/// IP_LOCAL_PORT_RANGE (Linux 6.3), likewise.
+/// IP_LOCAL_PORT_RANGE (Linux 6.3), which libc does not name on every platform.
 pub const IP_LOCAL_PORT_RANGE: c_int = 51;
-/// SO_RCVTIMEO and SO_SNDTIMEO with a time of 64 bits everywhere (Linux 5.1), likewise.
+/// SO_RCVTIMEO with a 64-bit time on every platform (Linux 5.1), which libc
+/// does not name everywhere.
 pub const SO_RCVTIMEO_NEW: c_int = 66;
-/// See [`SO_RCVTIMEO_NEW`].
+/// SO_SNDTIMEO with a 64-bit time on every platform (Linux 5.1), which libc
+/// does not name everywhere.
 pub const SO_SNDTIMEO_NEW: c_int = 67;
-/// TCP_NOTSENT_LOWAT, likewise.
+/// TCP_NOTSENT_LOWAT, which libc does not name on every platform.
 pub const TCP_NOTSENT_LOWAT: c_int = 25;
-/// SO_BUF_LOCK (Linux 5.15), likewise.
+/// SO_BUF_LOCK (Linux 5.15), which libc does not name on every platform.
 const SO_BUF_LOCK: c_int = 72;
-/// SO_TIMESTAMP, SO_TIMESTAMPNS and SO_TIMESTAMPING with times of 64 bits everywhere (Linux 5.1), likewise.
+/// SO_TIMESTAMP with 64-bit times on every platform (Linux 5.1), like the two
+/// after it.
 const SO_TIMESTAMP_NEW: c_int = 63;
 const SO_TIMESTAMPNS_NEW: c_int = 64;
 const SO_TIMESTAMPING_NEW: c_int = 65;
 const IPV6_MINHOPCOUNT: c_int = 73;
-/// TCP_RTO_MAX_MS (Linux 6.15), likewise.
+/// TCP_RTO_MAX_MS (Linux 6.15), which libc does not name on every platform.
 const TCP_RTO_MAX_MS: c_int = 44;
 const TCP_RTO_MIN_US: c_int = 45;
 const TCP_DELACK_MAX_US: c_int = 46;
 
-/// Stamps of what has been received, as SO_TIMESTAMP and SO_TIMESTAMPNS ask for them.
+/// Receive timestamps, as SO_TIMESTAMP and SO_TIMESTAMPNS request them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stamps {
-    /// In nanoseconds, and not in microseconds.
+    /// Whether stamps are in nanoseconds; otherwise in microseconds.
     pub nanos: bool,
-    /// By the number that has times of 64 bits everywhere.
+    /// Whether the program used the option number with 64-bit times.
     pub new: bool,
 }
 
-/// Flags of SO_TIMESTAMPING that ask for stamps of what is sent: by hardware, by software, in a queue, when it is
-/// acknowledged, when it has left. A node stamps nothing of that.
+/// Flags of SO_TIMESTAMPING that request stamps of sent data: by hardware, by
+/// software, when queued, acknowledged or transmitted. A node stamps no sent data.
 const STAMPS_OF_SENT: u32 = 1 << 0 | 1 << 1 | 1 << 8 | 1 << 9 | 1 << 18;
 
-/// Flags of SO_TIMESTAMPING that together have what was received stamped, by software.
+/// Flags of SO_TIMESTAMPING that together request software stamps of received
+/// data.
 const STAMPS_OF_RECEIVED: u32 = 1 << 3 | 1 << 4;
 
-/// What an option of C means here.
+/// The meaning of an option of C.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Meaning {
-    /// An option of the stack's.
+    /// An option of the stack.
     Stack(SocketOption),
-    /// SO_RCVTIMEO; zero is no limit.
+    /// SO_RCVTIMEO; zero means no limit.
     ReceiveTimeout(Duration),
-    /// SO_SNDTIMEO; zero is no limit.
+    /// SO_SNDTIMEO; zero means no limit.
     SendTimeout(Duration),
     /// TCP_INQ.
     ReportUnread(bool),
     /// SO_ZEROCOPY.
     ZeroCopy(bool),
-    /// SO_TIMESTAMP, SO_TIMESTAMPNS; `None`: off.
+    /// SO_TIMESTAMP, SO_TIMESTAMPNS; `None` turns stamps off.
     Stamps(Option<Stamps>),
-    /// SO_TIMESTAMPING: whether what is received is stamped; by the number that has times of 64 bits everywhere, if
-    /// the second is true.
+    /// SO_TIMESTAMPING: whether received data are stamped, and whether the program
+    /// used the option number with 64-bit times.
     Stamping(bool, bool),
-    /// SO_PEEK_OFF: how many bytes are not peeked at; less than zero is off.
+    /// SO_PEEK_OFF: the number of bytes that a peek skips; negative for off.
     PeekBehind(c_int),
-    /// IP_LOCAL_PORT_RANGE: the first and the last port for a socket that is not bound to one; zero is the
-    /// system's.
+    /// IP_LOCAL_PORT_RANGE: the first and last port for a socket without a bound
+    /// port; zero for the system's limit.
     LocalPorts(u16, u16),
-    /// Taken, and without effect in a stack that has no routing tables, no
-    /// firewall marks, and always discovers a path's MTU.
+    /// An accepted option without effect, because the stack has no routing tables
+    /// and no firewall marks, and always discovers a path's MTU.
     Nothing,
 }
 
-/// What an option and its value mean.
+/// Returns the meaning of an option and its value.
 ///
 /// # Errors
 ///
-/// `EINVAL` for a value that is too short or out of range, `ENOPROTOOPT` for an option that
-/// the stack does not have.
+/// `EINVAL` for a value that is too short or out of range. `ENOPROTOOPT` for an
+/// option that the stack does not have.
 pub fn meaning(level: c_int, name: c_int, value: &[u8]) -> Outcome<Meaning> {
     match level {
         SOL_SOCKET => socket_option(name, value),
@@ -130,7 +134,7 @@ fn socket_option(name: c_int, value: &[u8]) -> Outcome<Meaning> {
         }
         SO_LINGER => {
             let [on, seconds] = pair(value)?;
-            // What is negative is very long.
+            // Linux takes a negative span as a very long one.
             let span = Duration::from_secs(seconds.cast_unsigned().into());
             SocketOption::Linger((on != 0).then_some(span))
         }
@@ -158,11 +162,11 @@ fn tcp_option(name: c_int, value: &[u8]) -> Outcome<Meaning> {
         TCP_MAXSEG => SocketOption::MaxSegment(u16::try_from(positive(value)?).map_err(|_| Errno::INVAL)?),
         TCP_NOTSENT_LOWAT => SocketOption::UnsentLowWater(integer(value)? as u32),
         TCP_FASTOPEN => SocketOption::FastOpen(positive(value)?),
-        // What is negative does not defer.
+        // A negative value does not defer.
         TCP_DEFER_ACCEPT => SocketOption::DeferAccept(integer(value)?.try_into().unwrap_or(0)),
         TCP_SYNCNT => SocketOption::SynRetries(u8::try_from(positive(value)?).map_err(|_| Errno::INVAL)?),
         TCP_LINGER2 => SocketOption::FinWait2(integer(value)?),
-        // What is negative is as little as there may be.
+        // A negative value is the least clamp.
         TCP_WINDOW_CLAMP => SocketOption::WindowClamp(u32::try_from(integer(value)?).unwrap_or(1)),
         TCP_THIN_LINEAR_TIMEOUTS => SocketOption::ThinLinearTimeouts(switch(value)?),
         TCP_RTO_MAX_MS => SocketOption::LongestTimeout(positive(value)?),
@@ -188,7 +192,7 @@ fn ip_option(level: c_int, name: c_int, value: &[u8]) -> Outcome<Meaning> {
                 .filter(|hops| *hops > 0)
                 .ok_or(Errno::INVAL)?,
         }),
-        // Of none at all, a packet goes to the next hop nevertheless.
+        // With a hop limit of zero a packet still reaches the next hop.
         (IPPROTO_IPV6, IPV6_UNICAST_HOPS) => {
             SocketOption::HopLimit(of_ipv6(integer(value)?)?.map_or(0, |hops| hops.max(1)))
         }
@@ -210,7 +214,7 @@ fn ip_option(level: c_int, name: c_int, value: &[u8]) -> Outcome<Meaning> {
     }))
 }
 
-/// A byte of a header of IPv6, or -1 for what there is by default.
+/// Reads a byte of an IPv6 header, or -1 for the default.
 fn of_ipv6(value: c_int) -> Outcome<Option<u8>> {
     match value {
         -1 => Ok(None),
@@ -218,7 +222,7 @@ fn of_ipv6(value: c_int) -> Outcome<Option<u8>> {
     }
 }
 
-/// Bytes a second, in 32 bits or 64; of all ones there is no bound.
+/// Reads a rate in bytes per second, of 32 or 64 bits. All ones mean no limit.
 fn rate(value: &[u8]) -> Outcome<Option<u64>> {
     let rate = match value.first_chunk() {
         Some(rate) => u64::from_ne_bytes(*rate),
@@ -234,7 +238,8 @@ fn integer(value: &[u8]) -> Outcome<c_int> {
     Ok(c_int::from_ne_bytes(*value.first_chunk().ok_or(Errno::INVAL)?))
 }
 
-/// As options of IPv4 are: what is too short is a byte, or nothing.
+/// Reads an integer of an IPv4 option. A short value is one byte, an empty one
+/// zero.
 fn integer_or_byte(value: &[u8]) -> c_int {
     integer(value).unwrap_or_else(|_| value.first().copied().unwrap_or(0).into())
 }
@@ -247,13 +252,13 @@ fn positive(value: &[u8]) -> Outcome<u32> {
     u32::try_from(integer(value)?).map_err(|_| Errno::INVAL)
 }
 
-/// Bytes of a buffer, which Linux bounds: what is negative is as much as there may be.
+/// Reads a buffer size. Linux bounds it, and a negative value is the largest.
 fn size(value: &[u8]) -> Outcome<u32> {
     integer(value).map(c_int::cast_unsigned)
 }
 
-/// What asking for the size of a buffer gives, which holds so many bytes: Linux counts what it
-/// needs besides, and makes that as much again.
+/// Returns the value that Linux reports for a buffer of `bytes` bytes. Linux
+/// includes its overhead, which doubles the value.
 pub fn said_of_buffer(bytes: u32) -> c_int {
     c_int::try_from(bytes.saturating_mul(2)).unwrap_or(c_int::MAX)
 }
@@ -264,7 +269,8 @@ fn pair(value: &[u8]) -> Outcome<[c_int; 2]> {
     Ok([*first, *second].map(c_int::from_ne_bytes))
 }
 
-/// A `timeval`; zero is no limit, and what is negative has passed already.
+/// Reads a `timeval`. Zero means no limit, and a negative time has passed
+/// already.
 fn time(value: &[u8]) -> Outcome<Duration> {
     let (seconds, rest) = value.split_first_chunk().ok_or(Errno::INVAL)?;
     let micros = i64::from_ne_bytes(*rest.first_chunk().ok_or(Errno::INVAL)?);
@@ -291,7 +297,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_have_the_length_of_their_type() {
+    fn short_option_values_return_einval() {
         assert_eq!(switch(&[1]), Err(Errno::INVAL));
         assert_eq!(integer(&[7]), Err(Errno::INVAL));
         let shorter = [&[][..], &[7], &[7, 8, 9], &[1, 2, 0, 0]];
@@ -316,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn names_end_at_a_zero() {
+    fn algorithm_name_ends_at_zero_byte() {
         assert_eq!(algorithm(b"reno\0rubbish"), Ok(CongestionAlgorithm::Reno));
         assert_eq!(algorithm(b"vegas"), Err(Errno::NOENT));
     }

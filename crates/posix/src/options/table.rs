@@ -1,51 +1,58 @@
-//! What becomes of each option of the levels that TCP sockets have: the one place that says so.
+//! The treatment of each option of the levels that TCP sockets have. This table
+//! alone decides.
 //!
-//! Numbers and names are those of Linux 6.18, for which `docs/socket-options.md` is made of this table.
+//! Numbers and names are those of Linux 6.18. `docs/socket-options.md` is
+//! generated from this table.
 
 use core::ffi::c_int;
 
 use Fate::{Effect, Foreign, Kept, Kernels, Read, Refused};
 use libc::{IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP, SOL_SOCKET};
 
-/// What becomes of an option that a program sets of a connection of the node's.
+/// Treatment of an option that a program sets on a node's connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
-    /// It does on the node what it does in the kernel.
+    /// The option has its usual effect.
     Effect,
-    /// It is checked and kept, and reported as it was set: there is nothing on a node that it could change.
+    /// The value is checked, kept and reported, but has nothing to change on a
+    /// node.
     Kept,
-    /// It can be asked for, and not be set.
+    /// The option can be read but not set.
     Read,
-    /// It is no option of TCP sockets: the kernel refuses it, in its words.
+    /// The option does not apply to TCP sockets. The kernel refuses it with its
+    /// own error.
     Foreign,
-    /// Only the kernel can do it, which has a socket from then on of which it is set before that is connected or listens.
-    /// A socket of the node's refuses it, with this error.
+    /// Only the kernel can provide the option. A socket that sets it before
+    /// `connect` or `listen` stays with the kernel. A node's socket refuses it with
+    /// this error.
     Kernels(c_int),
-    /// Every socket that is the node's, or may come to be, refuses it with this error, as a kernel without it does.
+    /// Every socket that is or may become a node's refuses the option with this
+    /// error, like a kernel that lacks it.
     Refused(c_int),
 }
 
 /// One option.
 #[derive(Debug, Clone, Copy)]
 pub struct Entry {
-    /// Its level.
+    /// The level of the option.
     pub level: c_int,
-    /// Its number.
+    /// The number of the option.
     pub number: c_int,
-    /// Its name.
+    /// The name of the option.
     pub name: &'static str,
-    /// What becomes of it.
+    /// The treatment.
     pub fate: Fate,
-    /// Why that is right, if it needs a word.
+    /// The reason, if it needs an explanation.
     pub why: &'static str,
-    /// The test that shows it, beside the one that walks the table.
+    /// The test that shows the effect, beside the one that walks the table.
     pub test: &'static str,
 }
 
 /// The test that walks the table.
 pub const WALK: &str = "every_option_is_as_its_table_says";
 
-/// What becomes of an option. One that is not in the table is refused: a node cannot do what is not known here.
+/// Returns the treatment of an option. One that is not in the table is refused:
+/// its effect is unknown.
 pub fn fate(level: c_int, number: c_int) -> Fate {
     let is_it = |entry: &&Entry| (entry.level, entry.number) == (level, number);
     match TABLE.iter().find(is_it) {
@@ -302,7 +309,7 @@ pub const TABLE: &[Entry] = &[
     entry(IPPROTO_TCP, 31, "TCP_ULP", Kernels(libc::ENOENT), "a node has none of the kernel's protocols above TCP", ""),
     entry(IPPROTO_TCP, 32, "TCP_MD5SIG_EXT", Kernels(libc::ENOPROTOOPT), "segments are not signed", ""),
     entry(IPPROTO_TCP, 33, "TCP_FASTOPEN_KEY", Kernels(libc::ENOPROTOOPT), "cookies are made with the node's key", ""),
-    entry(IPPROTO_TCP, 34, "TCP_FASTOPEN_NO_COOKIE", Kernels(libc::ENOPROTOOPT), "nobody opens early without a cookie", ""),
+    entry(IPPROTO_TCP, 34, "TCP_FASTOPEN_NO_COOKIE", Kernels(libc::ENOPROTOOPT), "no connection opens early without a cookie", ""),
     entry(IPPROTO_TCP, 35, "TCP_ZEROCOPY_RECEIVE", Read, "refused: no pages are given away", ""),
     entry(IPPROTO_TCP, 36, "TCP_INQ", Effect, "", ""),
     entry(IPPROTO_TCP, 37, "TCP_TX_DELAY", Kernels(libc::ENOPROTOOPT), "links do not delay", ""),
@@ -317,7 +324,7 @@ pub const TABLE: &[Entry] = &[
     entry(IPPROTO_TCP, 46, "TCP_DELACK_MAX_US", Effect, "", "timeouts_are_within_what_the_program_says"),
 ];
 
-/// The page of the documentation that the table is.
+/// Returns the page of the documentation that the table generates.
 pub fn page() -> String {
     let mut page = String::from(HEAD);
     for (level, title) in LEVELS {
@@ -339,22 +346,21 @@ const LEVELS: [(c_int, &str); 4] = [
 
 const HEAD: &str = "# Socket options
 
-This page is made of the table in `crates/posix/src/options/table.rs`, by which the library decides; a test compares the
-two. A socket that is neither connected nor listens yet is one of the kernel's, which checks and keeps what is set of
-it. The connection that it becomes has all of that. What this page says is what becomes of an option then, and of one
-that is set of a connection.
+This page is generated from the table in `crates/posix/src/options/table.rs`, which the library uses. A test compares the
+two. Before `connect` or `listen` a socket is the kernel's, which checks and keeps its options. The node's socket then
+takes them over. This page tells what happens to an option then, and to one that a program sets on a connection.
 
 | word | meaning |
 | --- | --- |
-| effect | It does on a node what it does in the kernel. |
-| kept | The kernel checks it, and it is reported as it was set. There is nothing on a node that it could change. |
-| read | It can be asked for, and not be set. |
-| foreign | It is no option of TCP sockets. The kernel refuses it, in its words. |
-| kernel's | Set before `connect` or `listen`, it leaves the socket to the kernel, which does it. A connection or a listener of the node's refuses it with the error. |
-| refused | Every socket that is the node's, or may come to be, refuses it with the error. |
+| effect | The option has its usual effect. |
+| kept | The kernel checks the option, and its value is reported as set. It has nothing to change on a node. |
+| read | The option can be read but not set. |
+| foreign | The option does not apply to TCP sockets. The kernel refuses it with its own error. |
+| kernel's | A socket that sets the option before `connect` or `listen` stays with the kernel. A connection or a listener of the node refuses it with the error. |
+| refused | Every socket that is or may become the node's refuses the option with the error. |
 
-An option that is not listed is the kernel's, with `ENOPROTOOPT`. The test of each option is
-`every_option_is_as_its_table_says`; where another one shows the effect, it is named.
+The kernel refuses an unlisted option with `ENOPROTOOPT`. `every_option_is_as_its_table_says` tests each option. Where
+another test shows the effect, the table names it.
 ";
 
 fn row(entry: &Entry) -> String {
@@ -398,9 +404,9 @@ mod tests {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
     }
 
-    /// Set `TOEHOLD_WRITE_DOCS` to have the page written.
+    /// With `TOEHOLD_WRITE_DOCS` in the environment the test writes the page.
     #[test]
-    fn page_of_options_is_that_of_the_table() {
+    fn page_of_options_matches_table() {
         let path = root().join("docs/socket-options.md");
         if std::env::var_os("TOEHOLD_WRITE_DOCS").is_some() {
             fs::write(&path, page()).unwrap();
@@ -409,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn options_of_the_table_are_there_once() {
+    fn options_of_table_are_unique() {
         let mut seen = HashSet::new();
         for entry in TABLE {
             assert!(seen.insert((entry.level, entry.number)), "{}", entry.name);
@@ -421,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn tests_of_the_table_are_there() {
+    fn tests_of_table_exist() {
         let mut sources = String::new();
         let mut folders = vec![
             root().join("crates/cli/tests"),
