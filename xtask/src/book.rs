@@ -1,8 +1,7 @@
 //! `cargo xtask book`: the documentation site, built by mdBook under `target/book/html`.
 //!
-//! Chapters are the pages of `docs/book` and, where they are, the documents of `docs` and of the
-//! repository's root, so that each fact stands in one file. mdBook wants all chapters below one
-//! folder. The task copies them there, and gives each link its place in the book. A link to a
+//! Chapters are the pages of `docs/book`, and the documents of `docs` and of the repository's
+//! root. So each fact stands in one file. mdBook wants all chapters below one folder. The task copies them there, and gives each link its place in the book. A link to a
 //! file that is no chapter becomes plain text.
 
 use crate::links::{documents, is_elsewhere, normal};

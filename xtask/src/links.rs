@@ -1,8 +1,8 @@
 //! `cargo xtask links`: links between the documents lead to a file and a heading that exist.
 //!
-//! The check is our own: it needs nothing that is downloaded, takes milliseconds, and sees what
-//! a checker of the rendered book cannot see, the links as a reader of the repository follows
-//! them. Links to other sites are not followed, so no check depends on a network.
+//! The check is the project's own. It downloads nothing (lychee's wheel has 78 MB), and takes
+//! milliseconds. It follows links as a reader of the repository does, where a checker of the
+//! rendered book follows those of the book alone. Links to other sites are not followed, so no check depends on a network.
 
 use crate::markdown::{headings, links};
 use crate::shell::root;

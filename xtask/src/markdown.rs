@@ -175,9 +175,11 @@ pub(crate) fn code_spans(text: &str) -> Vec<&str> {
     text.split('`').skip(1).step_by(2).collect()
 }
 
-/// A text as a reader hears it: links are their words, and a code span is one word.
+/// A text as a reader hears it. Links are their words, a code span is one word, and a break of a
+/// line ends a sentence.
 pub(crate) fn plain(text: &str) -> String {
     let mut spoken = String::new();
+    let text = text.replace("<br>", ". ");
     for (index, part) in text.split('`').enumerate() {
         if index % 2 == 1 {
             spoken += "code";

@@ -1,4 +1,4 @@
-//! Running other programs, in sight of the person who started the task.
+//! Running other programs, in sight of the person at the terminal.
 
 use anyhow::{Context, Result, bail};
 use std::ffi::OsStr;

@@ -1,10 +1,9 @@
 //! `cargo xtask test`: all tests, on a machine that may be new.
 //!
 //! A test that needs more than Rust is marked `#[ignore = "needs tshark"]`
-//! (programs, `root`, `namespaces` or `tun`, separated by commas), one that takes long
-//! `#[ignore = "slow: why"]`. Plain `cargo test` counts those as ignored; this
-//! task runs the former where their needs are met, the latter with `--slow`,
-//! and says loudly what it could not run.
+//! (programs, `root`, `namespaces` or `tun`, separated by commas). A long test is marked
+//! `#[ignore = "slow: why"]`. Plain `cargo test` ignores both. This task runs the former where
+//! their needs are met, and the latter with `--slow`. It names the tests that it could not run.
 
 use crate::compatibility;
 use crate::fuzz;

@@ -82,7 +82,7 @@ impl Allowances {
         self.most.values().sum()
     }
 
-    /// The same list with every allowance lowered to what is found. None is raised.
+    /// Lowers every allowance of the list to what is found, and raises none.
     pub(super) fn lowered(mut self, counts: &Counts) -> Self {
         self.most.retain(|key, most| {
             *most = (*most).min(counts.get(key).copied().unwrap_or(0));

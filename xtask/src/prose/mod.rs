@@ -2,11 +2,11 @@
 //!
 //! | rule | what breaks it | where |
 //! | --- | --- | --- |
-//! | `actor` | a word such as "whoever" or "nobody" in the place of an actor | comments, documents |
+//! | `actor` | a pronoun such as `whoever` in the place of an actor | comments, documents |
 //! | `leaning` | a doc comment that begins with "The same", "As there", "One of them", "True:", "False:" | doc comments |
 //! | `sentence` | a sentence of more than 25 words | doc comments, documents |
 //! | `paragraph` | a paragraph, list item or table cell of more than 120 words | doc comments, documents |
-//! | `path` | a path in a code span that no file of the repository has | documents |
+//! | `path` | a path in a code span that no file of the repository has | comments, documents |
 //! | `name` | a type's name in two crates | Rust files |
 //! | `length` | a README or ARCHITECTURE of more than 150 lines | documents |
 //!
@@ -29,6 +29,9 @@ use std::path::{Path, PathBuf};
 
 /// Lines that a reader of the first documents has to go through at most.
 const MOST_LINES: usize = 150;
+
+/// Breaches of one rule in one area that are shown unasked.
+const MOST_SHOWN: usize = 10;
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
@@ -81,17 +84,22 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         return allowances.lowered(&counts).write();
     }
     let over = allowances.exceeded(&counts);
+    let mut shown = Counts::new();
     for breach in &breaches {
         let key = (breach.area.clone(), breach.rule.to_owned());
-        if arguments.list || over.contains_key(&key) {
+        let is_over = over.contains_key(&key);
+        let shown = shown.entry(key).or_default();
+        *shown += 1;
+        if arguments.list || (is_over && *shown <= MOST_SHOWN) {
             eprintln!("{}: {}", breach.rule, breach.what);
         }
     }
     for ((area, rule), most) in &over {
-        eprintln!(
-            "{area} breaks the rule `{rule}` {} times, {most} are allowed",
-            counts[&(area.clone(), rule.clone())]
-        );
+        let found = counts[&(area.clone(), rule.clone())];
+        eprintln!("{area} breaks the rule `{rule}` {found} times, {most} are allowed");
+        if found > MOST_SHOWN && !arguments.list {
+            eprintln!("`cargo xtask prose --list --area {area}` shows all of them");
+        }
     }
     if arguments.area.is_none() {
         let unused = allowances.unused(&counts);
@@ -129,6 +137,7 @@ fn count(breaches: &[Breach]) -> Counts {
 fn breaches(allowances: &Allowances) -> Result<Vec<Breach>> {
     let files = files()?;
     let mut breaches = Vec::new();
+    let paths = paths::Paths::new(&files);
     let mut types = names::Types::default();
     for file in files
         .iter()
@@ -137,17 +146,22 @@ fn breaches(allowances: &Allowances) -> Result<Vec<Breach>> {
         let text = std::fs::read_to_string(root().join(file))
             .with_context(|| format!("cannot read {}", file.display()))?;
         let area = area(file);
-        for found in comments::breaches(&text) {
+        for found in comments::breaches(&text)
+            .into_iter()
+            .chain(paths.of_comments(&text))
+        {
             breaches.push(at(&area, file, found));
         }
         types.add(file, &area, &text);
     }
     breaches.extend(types.breaches(allowances));
-    let paths = paths::Paths::new(&files);
     for file in documents()? {
         let text = std::fs::read_to_string(root().join(&file))?;
         let area = file.display().to_string();
-        for found in rules::of_document(&text).into_iter().chain(paths.breaches(&text)) {
+        for found in rules::of_document(&text)
+            .into_iter()
+            .chain(paths.of_document(&text))
+        {
             breaches.push(at(&area, &file, found));
         }
         let is_first = ["README.md", "ARCHITECTURE.md"].contains(&area.as_str());

@@ -1,4 +1,4 @@
-//! Paths that documents name.
+//! Paths that documents and comments name.
 
 use super::rules::Found;
 use crate::markdown::{code_spans, lines_of_text};
@@ -24,9 +24,20 @@ impl Paths {
     }
 
     /// The paths in a document's code spans that no file or folder has.
-    pub(super) fn breaches(&self, document: &str) -> Vec<Found> {
+    pub(super) fn of_document(&self, document: &str) -> Vec<Found> {
+        self.breaches(lines_of_text(document))
+    }
+
+    /// The paths in a Rust file's comments that no file or folder has.
+    pub(super) fn of_comments(&self, source: &str) -> Vec<Found> {
+        let lines = source.lines().enumerate();
+        let comments = lines.filter(|(_, line)| line.trim_start().starts_with("//"));
+        self.breaches(comments.map(|(index, line)| (index + 1, line)))
+    }
+
+    fn breaches<'a>(&self, lines: impl IntoIterator<Item = (usize, &'a str)>) -> Vec<Found> {
         let mut found = Vec::new();
-        for (line, text) in lines_of_text(document) {
+        for (line, text) in lines {
             for span in code_spans(text).into_iter().filter(|span| is_path(span)) {
                 if !self.0.contains(span.trim_end_matches('/')) {
                     found.push(Found {
@@ -41,8 +52,8 @@ impl Paths {
     }
 }
 
-/// Whether a code span is a path of this repository: a file of its kinds of text with a folder
-/// before it, or something below `crates`.
+/// Whether a code span is a path of this repository. It is one below `crates`, or one of a text
+/// file with its folder.
 fn is_path(span: &str) -> bool {
     let is_plain = span
         .chars()
@@ -65,11 +76,22 @@ mod tests {
     fn path_that_no_file_has_is_a_breach() {
         let paths = Paths::new(&[PathBuf::from("crates/shm/src/lease/protocol.rs")]);
         let text = "See `shm/src/lease/protocol.rs`, `lease/protocol.rs`, `crates/shm/`, `shm/src/tape.rs`, `crates/x`.\n";
-        let found: Vec<_> = paths.breaches(text).into_iter().map(|found| found.what).collect();
+        let found: Vec<_> = paths
+            .of_document(text)
+            .into_iter()
+            .map(|found| found.what)
+            .collect();
         assert_eq!(
             found,
             ["shm/src/tape.rs does not exist", "crates/x does not exist"]
         );
+    }
+
+    #[test]
+    fn path_in_code_is_no_comment() {
+        let paths = Paths::new(&[PathBuf::from("a/b.rs")]);
+        let found = paths.of_comments("/// See `a/b.rs` and `a/c.rs`.\nlet x = \"`a/d.rs`\";\n");
+        assert_eq!((found.len(), found[0].line), (1, 1));
     }
 
     #[test]

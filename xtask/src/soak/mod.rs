@@ -1,10 +1,10 @@
 //! `cargo xtask soak`: nodes under load for as long as wanted, while their programs and engines
 //! are killed and stopped.
 //!
-//! It owns a fabric in a directory of its own, and every process on it. What is never harmed is
-//! measured: the engines of two nodes, the programs that live as long as the soak, and a pair
-//! that exchanges small messages. The soak fails if something of it grew from the first third of
-//! the time to the last, if a program ended otherwise than it may, or if anything stays behind.
+//! It owns a fabric in a directory of its own, and every process on it. It measures what it never
+//! harms: the engines of two nodes, long-lived programs, and a pair that exchanges small
+//! messages. The soak fails in three cases. A measured value grew from the first third of the
+//! time to the last. A program ended otherwise than it may. Or anything stays behind.
 
 mod place;
 mod programs;

@@ -149,7 +149,7 @@ fn again_and_again(counts: &PathBuf, mut act: impl FnMut(&mut Count) -> Result<(
 
 /// Connects, with a bound for every answer.
 fn connect(address: &str) -> Result<TcpStream, End> {
-    // An address that nobody answers for is a node that is away: the next attempt comes soon.
+    // An address without answer is a node that is away: the next attempt comes soon.
     let Ok(peer) = TcpStream::connect(address) else {
         return Err(End::Lost);
     };

@@ -26,8 +26,8 @@ impl Spread {
         })
     }
 
-    /// What a later median may be at most: the upper fence of a box plot, or a quarter more than
-    /// the median, whichever is more, and what is never a fault.
+    /// The bound of a later median. It is the upper fence of a box plot, or a quarter more than the
+    /// median if that is more. The slack is added to it.
     fn bound(&self, slack: f64) -> f64 {
         let fence = self.high + 1.5 * (self.high - self.low);
         fence.max(self.median * 1.25) + slack

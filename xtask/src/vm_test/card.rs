@@ -1,10 +1,10 @@
-//! Two machines with a network card each, on one wire. Of one the card is an uplink's
-//! (`toehold uplink --interface --xdp zero-copy`), with a node behind it that has the kernel
-//! beside it; the other one has nothing of Toehold's.
+//! Two machines with a network card each, on one wire. The first machine's card belongs to an
+//! uplink (`toehold uplink --interface --xdp zero-copy`). Behind it is a node that has the kernel
+//! beside it. The second machine has nothing of Toehold's.
 //!
-//! The card is virtio's, whose driver reads and writes the frames of an AF_XDP socket where
-//! they lie since Linux 6.13, which is newer than the kernel of the other machines, and only
-//! where the machine says that the card needs addresses as the platform has them.
+//! The card is virtio's. Since Linux 6.13 its driver reads and writes the frames of an AF_XDP
+//! socket where they lie. That kernel is newer than the other machines'. The machine also has to
+//! say that the card needs addresses as the platform has them.
 
 use std::path::Path;
 use std::time::Instant;

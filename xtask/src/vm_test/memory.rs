@@ -1,10 +1,10 @@
 //! Two machines whose only common device is a piece of memory.
 //!
-//! Each has Debian's kernel, a shell, and on the memory of its ivshmem device interfaces
-//! (`toehold device --segment`) and an uplink of a fabric (`toehold uplink --segment`) with a
-//! node that has the kernel beside it. Shown are ping, TCP in both directions, VLANs, bonds,
-//! and TIPC: the link comes up, messages are answered, a machine is killed and started again,
-//! an interface goes down and up. TIPC is in no host's kernel that one could rely on, and
+//! Each has Debian's kernel and a shell. On the memory of its ivshmem device are interfaces
+//! (`toehold device --segment`) and an uplink of a fabric (`toehold uplink --segment`). The fabric
+//! has a node with the kernel beside it. The test shows ping, TCP in both directions, VLANs, bonds
+//! and TIPC. TIPC's link comes up and its messages are answered. A machine is killed and started
+//! again. An interface goes down and up. TIPC is in no host's kernel that one could rely on, and
 //! needs Ethernet to stand on.
 
 use std::path::{Path, PathBuf};

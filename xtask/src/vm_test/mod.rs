@@ -115,8 +115,8 @@ fn told(begun: Instant, what: &str) {
     println!("{:6.1} s  {what}", begun.elapsed().as_secs_f64());
 }
 
-/// One machine makes a file, another one fetches it from one of its addresses, with a command
-/// in front of its program's name, which may say something first.
+/// Copies a file that one machine makes to another one, which fetches it from an address. The
+/// command in front of the fetching program's name may print something first.
 fn copy(from: &mut Guest, to: &mut Guest, address: &str, with: &str) -> Result<String> {
     let make = format!("head -c {FILE} /dev/urandom >/srv/file && sha256sum </srv/file");
     let made = from.does(&make)?;
