@@ -1,5 +1,5 @@
-//! A client that sends whatever it likes to a node's engine, and a node that answers
-//! whatever it likes: packets with descriptors, and memory files in their stead.
+//! A client that sends anything to a node's engine, and a node that answers anything: packets
+//! with descriptors, and memory files in their stead.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,6 +1,5 @@
-//! Any frames, one after the other, into a whole stack that listens, on a link
-//! that is full now and then: it answers or drops, and never panics, loops or
-//! loses memory.
+//! Any frames, one after the other, into a whole stack that listens. The link is full now and
+//! then. The stack answers or drops, and never panics, loops or loses memory.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

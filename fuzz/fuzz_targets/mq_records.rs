@@ -1,6 +1,5 @@
-//! A peer that writes whatever it likes into its section: the other side reads
-//! records and positions, and frames in the records, or finds the rule that was
-//! broken, and never leaves the ring.
+//! A peer that writes anything into its section. The other side reads records, positions, and
+//! frames in the records, or finds the rule that was broken. It never leaves the ring.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,7 +1,6 @@
-//! Segments near what a connection expects, between calls of the program and
-//! the passing of time, on a link that is full now and then, or for ever: every
-//! state is reached, none of them panics, no timer is lost or fires without end,
-//! and when all is over no memory is in use.
+//! Segments near what a connection expects, between calls of the program and the passing of time.
+//! The link is full now and then, or for ever. Every state is reached. None of them panics, and no
+//! timer is lost or fires without end. When all is over, no memory is in use.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -239,7 +238,7 @@ impl<'a> Run<'a> {
             Duration::from_secs(7200),
             &mut self.sink,
         );
-        // What the last one gave back is for those who wait for memory.
+        // What the last connection gave back is for those that wait for memory.
         self.settle();
         assert!(!self.stack.has_output());
         check_counters(&self.stack, &self.sink);

@@ -102,8 +102,8 @@ pub fn settle(stack: &mut Stack, now: Instant, sink: &mut Sink) {
     while stack.next_event().is_some() {}
 }
 
-/// Times a driver may be called at the same point in time: entries of the timing
-/// wheel that are on the move take more than one call.
+/// Calls of a driver at one point in time, at most. Entries of the timing wheel that are on the
+/// move take more than one call.
 const MOST_CALLS: u32 = 16;
 
 /// Runs timers for a span of time, each when it is due.
