@@ -170,8 +170,6 @@ pub(crate) struct ReadLine {
     pub(crate) window: AtomicU64,
     /// The largest [`Class`] that this end maps.
     pub(crate) class_limit: AtomicU64,
-    /// 1 after the last holder of this end has closed it.
-    pub(crate) closed: AtomicU64,
 }
 
 /// What an end waits for. That end's node writes it, the peer reads it after each message.
@@ -188,6 +186,9 @@ pub(crate) struct ArmLine {
     pub(crate) room_mark: AtomicU64,
     /// The waiters of this end, see `audience::Audience`.
     pub(crate) audience: AtomicU64,
+    /// Generation of the connection after the last holder of this end has closed it. It lies
+    /// here because a writer looks at this line anyhow, and no message changes it.
+    pub(crate) closed: AtomicU64,
 }
 
 /// Whose connection a number is at present. An end's node writes it, the peer reads it.
@@ -305,8 +306,6 @@ pub(crate) struct AudienceLine {
 pub(crate) struct NumberLine {
     /// A bit for each number that is probably taken. `owner` of the end decides.
     pub(crate) taken: [AtomicU64; READY_WORDS],
-    /// Bytes of rings that this side has in use.
-    pub(crate) charged: AtomicU64,
     /// Numbers in use.
     pub(crate) count: AtomicU64,
 }
@@ -328,7 +327,7 @@ pub(crate) struct WriterLine {
     pub(crate) live: AtomicU64,
     /// Bits of the classes whose rings this end has in use.
     pub(crate) charged: AtomicU64,
-    /// Since when a writer has found no room, in nanoseconds; 0 if it found some.
+    /// Since when writers have found no room, in nanoseconds; 0 if the last one found some.
     pub(crate) full_since: AtomicU64,
 }
 
@@ -357,8 +356,10 @@ pub(crate) struct ReaderLine {
 pub(crate) struct StateLine {
     /// Number of the thread that arms, see `lock::Lock`.
     pub(crate) arm_lock: AtomicU32,
-    /// Process that has the number; 0 if it is free.
-    pub(crate) owner: AtomicU32,
+    pub(crate) reserved: AtomicU32,
+    /// Process that has the number (low 32 bits), 0 if it is free, and the generation that it
+    /// has, or had last. Only the opening side uses it.
+    pub(crate) owner: AtomicU64,
     /// Generation (low 32 bits) and process that took the connection from the queue.
     pub(crate) taker: AtomicU64,
     /// What the engine knows the descriptor's other end by; 0 if there is none.
@@ -367,12 +368,8 @@ pub(crate) struct StateLine {
     pub(crate) shut: AtomicU64,
     /// Error that the next call returns, as errno; 0 if there is none.
     pub(crate) error: AtomicU64,
-    /// Generation of the connection that this end is of.
+    /// Generation of the connection that this end is of; 0 if it is of none.
     pub(crate) generation: AtomicU64,
-    /// The greatest generation that this number ever had.
-    pub(crate) last: AtomicU64,
-    /// Waiters and their marks, see `lines`.
-    pub(crate) marks: AtomicU64,
 }
 
 /// One end, as its own node alone sees it.
@@ -384,19 +381,19 @@ pub(crate) struct EndLines {
     pub(crate) state: StateLine,
 }
 
-/// What a thread is doing. Its process reads it never, the engine after a death.
+/// What a thread is doing. Its process never reads it, the engine does after a death.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub(crate) struct JournalLine {
     /// Process of the thread; 0 if the line is free.
     pub(crate) owner: AtomicU64,
-    /// Bank (low 32 bits), connection number (next 12 bits), side (next bit).
-    pub(crate) place: AtomicU64,
-    /// What is done there, see `journal::Step`; 0 for nothing.
-    pub(crate) step: AtomicU64,
+    /// What the thread does, and what calls that signal handlers have interrupted do: bank
+    /// (32 bits), connection number (12), side (1), and from bit 48 on the step, see
+    /// `journal::Step`; 0 for nothing.
+    pub(crate) steps: [AtomicU64; 4],
     /// Waiter on which the thread sleeps, plus 1; 0 if it does not.
     pub(crate) asleep: AtomicU64,
-    /// Waiter whose bits the thread has taken and not yet looked at, plus 1.
+    /// Waiter whose bits the thread has taken and not yet looked at, plus 1; 0 if there is none.
     pub(crate) collecting: AtomicU64,
 }
 
@@ -421,10 +418,13 @@ pub(crate) struct LocalLine {
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub(crate) struct PortLine {
-    /// First port (16 bits), ports (8 bits); 0 if there is no batch.
+    /// First port (16 bits), ports (8 bits), and from bit 32 on whether no port is given out any more; 0
+    /// if there is no batch.
     pub(crate) range: AtomicU64,
     /// A bit for each port that is free.
     pub(crate) free: AtomicU64,
+    /// A bit for each port that has come back since the batch gives out none.
+    pub(crate) returned: AtomicU64,
     /// When a port was taken last.
     pub(crate) used_ns: AtomicU64,
 }
@@ -464,6 +464,8 @@ pub(crate) const NUMBER_LINE: usize = HEADER_LEN;
 pub(crate) const END_LINES: usize = NUMBER_LINE + 4096;
 pub(crate) const ENDS_LEN: usize = END_LINES + CONNECTIONS * 384;
 
+/// Bytes of rings that the node has in use, in the page of the journal's header.
+pub(crate) const CHARGED_WORD: usize = 1024;
 pub(crate) const JOURNAL_LINES: usize = HEADER_LEN;
 pub(crate) const LOCAL_LINES: usize = JOURNAL_LINES + THREADS * 64;
 pub(crate) const PORT_LINES: usize = LOCAL_LINES + WAITERS * 64;
@@ -483,10 +485,10 @@ const _: () = {
     assert!(offset_of!(WriteLine, state) == 16 && offset_of!(WriteLine, urgent) == 24);
     assert!(offset_of!(WriteLine, capture) == 32);
     assert!(offset_of!(ReadLine, r) == 0 && offset_of!(ReadLine, window) == 8);
-    assert!(offset_of!(ReadLine, class_limit) == 16 && offset_of!(ReadLine, closed) == 24);
+    assert!(offset_of!(ReadLine, class_limit) == 16);
     assert!(offset_of!(ArmLine, read_generation) == 0 && offset_of!(ArmLine, read_mark) == 8);
     assert!(offset_of!(ArmLine, room_generation) == 16 && offset_of!(ArmLine, room_mark) == 24);
-    assert!(offset_of!(ArmLine, audience) == 32);
+    assert!(offset_of!(ArmLine, audience) == 32 && offset_of!(ArmLine, closed) == 40);
     assert!(offset_of!(RecordLine, generation) == 0 && offset_of!(RecordLine, local) == 8);
     assert!(offset_of!(RecordLine, remote) == 24 && offset_of!(RecordLine, ports) == 40);
     assert!(offset_of!(RecordLine, listener) == 48);
@@ -509,8 +511,8 @@ const _: () = {
     assert!(size_of::<WaiterLine>() == 128 && offset_of!(WaiterLine, sleep) == 0);
     assert!(offset_of!(WaiterLine, bell) == 8 && offset_of!(WaiterLine, outer) == 16);
     assert!(size_of::<AudienceLine>() == WAITER_WORDS * 8 && offset_of!(AudienceLine, words) == 0);
-    assert!(size_of::<NumberLine>() <= 4096 && offset_of!(NumberLine, charged) == 512);
-    assert!(offset_of!(NumberLine, taken) == 0 && offset_of!(NumberLine, count) == 520);
+    assert!(size_of::<NumberLine>() <= 4096 && offset_of!(NumberLine, count) == 512);
+    assert!(offset_of!(NumberLine, taken) == 0);
     assert!(size_of::<WriterLine>() == 128 && size_of::<ReaderLine>() == 128);
     assert!(size_of::<StateLine>() == 128 && size_of::<EndLines>() == 384);
     assert!(offset_of!(EndLines, writer) == 0 && offset_of!(EndLines, reader) == 128);

@@ -8,7 +8,11 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use super::bank::{DIRECTORY_LEN, ENTRIES, ENTRY_LINES, EntryLine, Kind, LISTENER_BITS, LISTENERS};
+use super::audience::WaiterNumber;
+use super::bank::{
+    AUDIENCE_LINES, AUDIENCES, AudienceLine, DIRECTORY_LEN, ENTRIES, ENTRY_LINES, EntryLine, Kind,
+    LISTENER_BITS, LISTENERS, WAITER_LINES, WAITERS, WATCH_LINES, WaiterLine, WatchLine,
+};
 use super::memory::{Memory, MemoryError};
 use super::record::{ListenerId, address_of, address_words};
 use crate::Access;
@@ -198,6 +202,22 @@ impl Directory {
         }
     }
 
+    #[inline]
+    pub(super) fn waiter_line(&self, waiter: WaiterNumber) -> &WaiterLine {
+        self.memory.line(WAITER_LINES, waiter.get().into(), WAITERS)
+    }
+
+    pub(super) fn audience_line(&self, bitmap: u16) -> &AudienceLine {
+        self.memory.line(AUDIENCE_LINES, bitmap.into(), AUDIENCES)
+    }
+
+    /// Waiters that are told of a listener's connections; `None` if there can be no such
+    /// listener.
+    pub(super) fn watch_line(&self, listener: u16) -> Option<&WatchLine> {
+        let listener = usize::from(listener);
+        (listener < LISTENERS).then(|| self.memory.line(WATCH_LINES, listener, LISTENERS))
+    }
+
     /// An empty entry behind which none follows ends a probe again.
     fn forget_followed(&self, index: usize) {
         let mut index = index;
@@ -292,6 +312,21 @@ impl PeerDirectory {
     pub fn is_current(&self, found: &Found) -> bool {
         let entry = entry(&self.memory, found.entry.into());
         entry.generation.load(Acquire) == found.listener.generation
+    }
+
+    #[inline]
+    pub(super) fn waiter_line(&self, waiter: WaiterNumber) -> &WaiterLine {
+        self.memory.line(WAITER_LINES, waiter.get().into(), WAITERS)
+    }
+
+    /// A bitmap of an audience, whose number was checked.
+    pub(super) fn audience_line(&self, bitmap: u16) -> &AudienceLine {
+        self.memory.line(AUDIENCE_LINES, bitmap.into(), AUDIENCES)
+    }
+
+    pub(super) fn watch_line(&self, listener: u16) -> Option<&WatchLine> {
+        let listener = usize::from(listener);
+        (listener < LISTENERS).then(|| self.memory.line(WATCH_LINES, listener, LISTENERS))
     }
 
     /// An entry and its port word; an empty entry has an address that nothing is bound to.

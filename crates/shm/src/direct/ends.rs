@@ -3,7 +3,7 @@
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use super::bank::{ENDS_LEN, Kind};
+use super::bank::{CONNECTIONS, END_LINES, ENDS_LEN, EndLines, Kind, NUMBER_LINE, NumberLine};
 use super::memory::{Memory, MemoryError};
 use crate::Access;
 
@@ -48,5 +48,15 @@ impl Ends {
     /// The random number that tells this memory from any other.
     pub fn incarnation(&self) -> u64 {
         self.memory.incarnation()
+    }
+
+    #[inline]
+    pub(super) fn end(&self, number: u16) -> &EndLines {
+        self.memory.line(END_LINES, number.into(), CONNECTIONS)
+    }
+
+    #[inline]
+    pub(super) fn number_line(&self) -> &NumberLine {
+        self.memory.line(NUMBER_LINE, 0, 1)
     }
 }

@@ -8,7 +8,8 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use super::bank::{
-    BYTES, CONNECTIONS, EXTENT, EXTENTS, HALF_LEN, HALF_LINES_LEN, Kind, RECORD_LINES, RING_BYTES, RecordLine,
+    ARM_LINES, ArmLine, BYTES, CONNECTIONS, EXTENT, EXTENTS, HALF_LEN, HALF_LINES_LEN, Kind, READ_LINES,
+    RECORD_LINES, RING_BYTES, ReadLine, RecordLine, WRITE_LINES, WriteLine,
 };
 use super::memory::{Mapping, Memory, MemoryError};
 use super::record::Record;
@@ -257,5 +258,55 @@ impl fmt::Debug for Mapped {
         f.debug_struct("Mapped")
             .field("memory", &self.memory)
             .finish_non_exhaustive()
+    }
+}
+
+/// Lines of one connection's end, as they lie in a half.
+macro_rules! lines_of {
+    ($half:ident) => {
+        impl $half {
+            #[inline]
+            pub(super) fn write_line(&self, number: u16) -> &WriteLine {
+                self.mapped
+                    .memory
+                    .line(WRITE_LINES, number.into(), CONNECTIONS)
+            }
+
+            #[inline]
+            pub(super) fn read_line(&self, number: u16) -> &ReadLine {
+                self.mapped
+                    .memory
+                    .line(READ_LINES, number.into(), CONNECTIONS)
+            }
+
+            #[inline]
+            pub(super) fn arm_line(&self, number: u16) -> &ArmLine {
+                self.mapped
+                    .memory
+                    .line(ARM_LINES, number.into(), CONNECTIONS)
+            }
+
+            #[inline]
+            pub(super) fn bytes(&self, number: u16) -> Result<NonNull<u8>, MemoryError> {
+                self.mapped.bytes(number)
+            }
+        }
+    };
+}
+
+lines_of!(Half);
+lines_of!(PeerHalf);
+
+#[cfg(test)]
+impl Half {
+    pub(super) fn record_line(&self, number: u16) -> &RecordLine {
+        self.mapped.record_line(number)
+    }
+}
+
+impl PeerHalf {
+    #[inline]
+    pub(super) fn record_line(&self, number: u16) -> &RecordLine {
+        self.mapped.record_line(number)
     }
 }

@@ -9,27 +9,15 @@ use core::sync::atomic::compiler_fence;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use super::bank::{CONNECTIONS, JOURNAL_LEN, JOURNAL_LINES, JournalLine, Kind, THREADS};
+use super::audience::WaiterNumber;
+use super::bank::{
+    AUDIENCE_BITS, AUDIENCES, CHARGED_WORD, CONNECTIONS, JOURNAL_LEN, JOURNAL_LINES, JournalLine, Kind,
+    LOCAL_LINES, LocalLine, PORT_LINES, PROCESSES, PortLine, THREADS, WAITERS,
+};
+use super::lock::ThreadNumber;
 use super::memory::{Memory, MemoryError};
 use crate::Access;
-
-/// Number of a thread in its node's [`Journal`]: what it stores in the locks that it takes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ThreadNumber(NonZeroU16);
-
-impl ThreadNumber {
-    /// The thread of that number; `None` if there can be none.
-    pub fn new(number: u16) -> Option<ThreadNumber> {
-        let number = NonZeroU16::new(number)?;
-        (usize::from(number.get()) < THREADS).then_some(ThreadNumber(number))
-    }
-
-    /// The number, from 1 on.
-    #[inline]
-    pub fn get(self) -> u16 {
-        self.0.get()
-    }
-}
+use crate::futex::AtomicU64;
 
 /// Which side of a bank an end is on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -50,6 +38,27 @@ pub struct Place {
     pub number: u16,
     /// The side that the node has in this bank.
     pub side: Side,
+}
+
+/// Where the step lies in a word of the journal.
+const STEP_AT: u32 = 48;
+
+impl Place {
+    fn to_word(self) -> u64 {
+        let number = u64::from(self.number) % CONNECTIONS as u64;
+        u64::from(self.bank) | number << 32 | (self.side as u64) << 44
+    }
+
+    fn from_word(word: u64) -> Place {
+        Place {
+            bank: word as u32,
+            number: ((word >> 32) % CONNECTIONS as u64) as u16,
+            side: match word >> 44 & 1 {
+                0 => Side::Opening,
+                _ => Side::Accepting,
+            },
+        }
+    }
 }
 
 /// What a thread does at a [`Place`].
@@ -81,6 +90,11 @@ impl Step {
     }
 }
 
+/// A step that has begun: which of the line's words has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "the step has to end"]
+pub struct Begun(usize);
+
 /// Lines in which threads of a node write what they are doing. No peer maps it.
 ///
 /// A clone is of the same mapping.
@@ -91,10 +105,10 @@ impl Step {
 /// let journal = Journal::create("toehold-journal", 1)?;
 /// let thread = journal.claim(17).expect("a free line");
 /// let place = Place { bank: 0, number: 5, side: Side::Opening };
-/// journal.begin(thread, place, Step::Send);
-/// assert_eq!(journal.found(thread), Some((place, Step::Send)));
-/// journal.end(thread);
-/// assert_eq!(journal.found(thread), None);
+/// let begun = journal.begin(thread, place, Step::Send);
+/// assert_eq!(journal.found(thread).collect::<Vec<_>>(), [(place, Step::Send)]);
+/// journal.end(thread, begun);
+/// assert_eq!(journal.found(thread).count(), 0);
 /// journal.free(thread);
 /// # Ok::<(), toehold_shm::direct::MemoryError>(())
 /// ```
@@ -160,7 +174,7 @@ impl Journal {
     /// Frees a thread's line. The thread has no lock and sleeps nowhere.
     pub fn free(&self, thread: ThreadNumber) {
         let line = self.line(thread);
-        line.step.store(0, Relaxed);
+        line.steps.iter().for_each(|word| word.store(0, Relaxed));
         line.owner.store(0, Release);
     }
 
@@ -176,41 +190,76 @@ impl Journal {
             .filter(move |&thread| self.process(thread) == Some(process))
     }
 
-    /// Writes what a thread is about to do, before it takes a lock for that. A step within
-    /// another one replaces it.
+    /// Writes what a thread is about to do, before it takes a lock for that. A signal handler
+    /// that interrupts a step has a word of its own, up to the fourth one at once.
     #[inline]
-    pub fn begin(&self, thread: ThreadNumber, place: Place, step: Step) {
-        let line = self.line(thread);
-        let side = place.side as u64;
-        let word = u64::from(place.bank) | u64::from(place.number) << 32 | side << 44;
-        line.place.store(word, Relaxed);
-        // Nobody reads while the thread lives, and all that it stored is seen after its death:
-        // the order of its instructions is all that counts.
-        compiler_fence(Release);
-        line.step.store(step as u64, Relaxed);
+    pub fn begin(&self, thread: ThreadNumber, place: Place, step: Step) -> Begun {
+        let steps = &self.line(thread).steps;
+        let free = steps.iter().position(|word| word.load(Relaxed) == 0);
+        let free = free.unwrap_or(steps.len());
+        if let Some(word) = steps.get(free) {
+            word.store(place.to_word() | (step as u64) << STEP_AT, Relaxed);
+        }
+        // Only the engine reads it, after the thread's death: it sees all that the thread has
+        // stored, so that the order of the thread's instructions is all that counts.
         compiler_fence(AcqRel);
+        Begun(free)
     }
 
     /// Writes that a thread has done it, after the last store of the step.
     #[inline]
-    pub fn end(&self, thread: ThreadNumber) {
+    pub fn end(&self, thread: ThreadNumber, begun: Begun) {
         compiler_fence(AcqRel);
-        self.line(thread).step.store(0, Relaxed);
+        if let Some(word) = self.line(thread).steps.get(begun.0) {
+            word.store(0, Relaxed);
+        }
     }
 
-    /// What a dead thread was doing; `None` for nothing.
-    pub fn found(&self, thread: ThreadNumber) -> Option<(Place, Step)> {
-        let line = self.line(thread);
-        let step = Step::from_number(line.step.load(Acquire))?;
-        let word = line.place.load(Relaxed);
-        let place = Place {
-            bank: word as u32,
-            number: ((word >> 32) % CONNECTIONS as u64) as u16,
-            side: match word >> 44 & 1 {
-                0 => Side::Opening,
-                _ => Side::Accepting,
-            },
-        };
-        Some((place, step))
+    /// What a dead thread was doing, the outermost call first.
+    pub fn found(&self, thread: ThreadNumber) -> impl Iterator<Item = (Place, Step)> {
+        let steps = self.line(thread).steps.iter();
+        steps.filter_map(|word| {
+            let word = word.load(Acquire);
+            Some((Place::from_word(word), Step::from_number(word >> STEP_AT)?))
+        })
+    }
+
+    /// Charges bytes of rings to the node, if all of them together stay within `most`. Returns
+    /// `false` if they do not.
+    pub fn charge(&self, bytes: u64, most: u64) -> bool {
+        let before = self.charged().fetch_add(bytes, Relaxed);
+        let fits = before.checked_add(bytes).is_some_and(|all| all <= most);
+        if !fits {
+            self.charged().fetch_sub(bytes, Relaxed);
+        }
+        fits
+    }
+
+    /// Takes a charge back.
+    pub fn discharge(&self, bytes: u64) {
+        self.charged().fetch_sub(bytes, Relaxed);
+    }
+
+    /// Bytes of rings that the node has in use.
+    pub fn charged_bytes(&self) -> u64 {
+        self.charged().load(Relaxed)
+    }
+
+    fn charged(&self) -> &AtomicU64 {
+        &self.memory.line::<[AtomicU64; 1]>(CHARGED_WORD, 0, 1)[0]
+    }
+
+    #[inline]
+    pub(super) fn local(&self, waiter: WaiterNumber) -> &LocalLine {
+        self.memory.line(LOCAL_LINES, waiter.get().into(), WAITERS)
+    }
+
+    pub(super) fn ports(&self, process: u16) -> Option<&PortLine> {
+        let process = usize::from(process);
+        (process < PROCESSES).then(|| self.memory.line(PORT_LINES, process, PROCESSES))
+    }
+
+    pub(super) fn audience_words(&self) -> &[AtomicU64; AUDIENCES / 64] {
+        self.memory.line(AUDIENCE_BITS, 0, 1)
     }
 }

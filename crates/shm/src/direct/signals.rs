@@ -3,9 +3,16 @@
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use super::bank::{Kind, SIGNALS_LEN};
+use super::accept_queue::AcceptQueue;
+use super::audience::WaiterNumber;
+use super::bank::{
+    BELL_LINES, BellLine, Kind, LISTENERS, QUEUE_LEN, QUEUE_LINES, QUEUE_SLOTS, QueueLine, READY_LINES,
+    ReadyLine, SIGNALS_LEN, WAITERS,
+};
 use super::memory::{Memory, MemoryError};
+use super::ready_set::ReadySet;
 use crate::Access;
+use crate::futex::AtomicU64;
 
 /// Memory that both nodes of a bank write, in which one of them is told where to look.
 ///
@@ -52,5 +59,56 @@ impl Signals {
     /// The random number that tells this memory from any other. The peer can change it.
     pub fn incarnation(&self) -> u64 {
         self.memory.incarnation()
+    }
+
+    #[inline]
+    pub(super) fn bell_line(&self, waiter: WaiterNumber) -> &BellLine {
+        self.memory.line(BELL_LINES, waiter.get().into(), WAITERS)
+    }
+
+    #[inline]
+    pub(super) fn ready(&self, waiter: WaiterNumber) -> ReadySet<'_> {
+        let line: &ReadyLine = self.memory.line(READY_LINES, waiter.get().into(), WAITERS);
+        ReadySet {
+            summary: &line.summary,
+            listeners: &line.listeners,
+            words: &line.words,
+        }
+    }
+
+    /// The queue of a listener; `None` if there can be no such listener.
+    pub(super) fn queue(&self, listener: u16) -> Option<AcceptQueue<'_>> {
+        let listener = usize::from(listener);
+        if listener >= LISTENERS {
+            return None;
+        }
+        let line: &QueueLine = self.memory.line(QUEUE_LINES, listener, LISTENERS);
+        let slots: &[AtomicU64; QUEUE_LEN] = self.memory.line(QUEUE_SLOTS, listener, LISTENERS);
+        Some(AcceptQueue {
+            slots,
+            head: &line.head,
+            tail: &line.tail,
+        })
+    }
+
+    /// Returns whether a look at the waiter's sources in this bank is worth it.
+    #[inline]
+    pub fn is_empty(&self, waiter: WaiterNumber) -> bool {
+        self.ready(waiter).is_empty()
+    }
+
+    /// Takes the ready bits of a waiter of this node: `each` gets the number of every connection
+    /// that has to be looked at. Returns the listeners to look at: bit `n` stands for those whose
+    /// number modulo 64 is `n`. To be called while [collecting](super::Waiters::collecting).
+    pub fn collect(&self, waiter: WaiterNumber, each: impl FnMut(u16)) -> u64 {
+        let ready = self.ready(waiter);
+        ready.collect(each);
+        ready.collect_listeners()
+    }
+
+    /// Sets every bit of a waiter, so that all its sources in this bank are looked at: a process
+    /// has died that may have taken some.
+    pub fn set_all(&self, waiter: WaiterNumber) {
+        self.ready(waiter).set_all();
     }
 }

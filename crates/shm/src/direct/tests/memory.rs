@@ -5,9 +5,9 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::mm::{MlockAllFlags, mlockall, munlockall};
 
-use super::bank::{DIRECTORY_LEN, HALF_LEN, SIGNALS_LEN};
-use super::*;
 use crate::RegionError;
+use crate::direct::bank::{DIRECTORY_LEN, HALF_LEN, SIGNALS_LEN};
+use crate::direct::*;
 
 fn memfd(len: u64, seals: SealFlags) -> OwnedFd {
     let fd = memfd_create("toehold-test", MemfdFlags::ALLOW_SEALING | MemfdFlags::CLOEXEC).unwrap();

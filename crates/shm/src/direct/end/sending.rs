@@ -1,0 +1,178 @@
+//! Sending: copies, publishes, tells the peer, and takes larger rings.
+
+use core::sync::atomic::Ordering::Relaxed;
+use std::io::IoSlice;
+
+use super::End;
+use crate::direct::bank::Class;
+use crate::direct::journal::Step;
+use crate::direct::lines::{Offence, Room, StreamState};
+use crate::direct::lock::{Reentered, ThreadNumber, lock, unlock_and_fence};
+use crate::monotonic_ns;
+
+/// Largest class that a stream grows to at once.
+const QUICK_CLASS: Class = Class::K256;
+/// A writer that has found no room for so long gets a larger ring than that.
+const PATIENCE_NS: u64 = 1_000_000;
+
+/// Why nothing was sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SendError {
+    /// There is no room until the peer reads.
+    #[error("the peer has to read first")]
+    Full,
+    /// This end has ended its stream.
+    #[error("the stream was shut down for writing")]
+    Shut,
+    /// The peer has closed its end, or reset the connection.
+    #[error("the peer has closed the connection")]
+    Closed,
+    /// The peer has broken a rule; the connection was reset.
+    #[error(transparent)]
+    Offence(#[from] Offence),
+    /// A signal handler has interrupted a call of the same thread.
+    #[error(transparent)]
+    Reentered(#[from] Reentered),
+}
+
+impl End<'_> {
+    /// Sends bytes, as many of them as there is room for, and tells the peer.
+    ///
+    /// # Errors
+    ///
+    /// If nothing was sent.
+    pub fn send(&self, thread: ThreadNumber, parts: &[IoSlice<'_>]) -> Result<usize, SendError> {
+        let journal = self.bank.journal();
+        let begun = journal.begin(thread, self.bank.place(self.id.number), Step::Send);
+        let sent = self.send_under_lock(thread, parts);
+        if let Ok((_, w, is_full)) = sent
+            && let Some(due) = self.out.due(w, is_full)
+        {
+            self.bank.post(due.audience, self.id.number);
+            self.out.told(due);
+        }
+        journal.end(thread, begun);
+        match sent {
+            Ok((len, ..)) => Ok(len),
+            Err(SendError::Offence(offence)) => {
+                self.reset(thread)?;
+                Err(offence.into())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Bytes sent, the position after them, and whether there is no room behind it. The lock was
+    /// given back, and the fence is made.
+    #[inline]
+    fn send_under_lock(
+        &self,
+        thread: ThreadNumber,
+        parts: &[IoSlice<'_>],
+    ) -> Result<(usize, u64, bool), SendError> {
+        let word = &self.own.writer.lock;
+        lock(word, thread)?;
+        let sent = self.write(parts);
+        unlock_and_fence(word);
+        sent
+    }
+
+    #[inline]
+    fn write(&self, parts: &[IoSlice<'_>]) -> Result<(usize, u64, bool), SendError> {
+        if self.is_peer_closed() {
+            return Err(SendError::Closed);
+        }
+        match self.out.state() {
+            StreamState::Open => {}
+            StreamState::Fin(_) => return Err(SendError::Shut),
+            StreamState::Reset(_) => return Err(SendError::Closed),
+        }
+        let wanted: usize = parts.iter().map(|part| part.len()).sum();
+        let mut room = self.out.room();
+        if room.free() < wanted as u64 {
+            room = self.out.reload()?;
+        }
+        let (start, mut w) = (room.w, room.w);
+        'parts: for part in parts {
+            let mut rest: &[u8] = part;
+            while !rest.is_empty() {
+                let free = room.free() - (w - room.w);
+                if free == 0 {
+                    let left = wanted as u64 - (w - start);
+                    match self.more_room(room, w, left)? {
+                        Some(more) => room = more,
+                        None => break 'parts,
+                    }
+                    continue;
+                }
+                let len = (rest.len() as u64).min(free) as usize;
+                // SAFETY: our half is mapped for writing, and this thread has the write lock.
+                unsafe { self.ours.write(room.layout.class, w, &rest[..len]) };
+                w += len as u64;
+                rest = &rest[len..];
+            }
+        }
+        if w == start && wanted != 0 {
+            return Err(SendError::Full);
+        }
+        self.out.publish(w);
+        Ok(((w - start) as usize, w, room.free() == w - room.w))
+    }
+
+    /// More room behind `w`, up to which bytes were copied: the reader may have read, or a
+    /// larger ring is taken. `None` if there is none.
+    #[cold]
+    fn more_room(&self, before: Room, w: u64, wanted: u64) -> Result<Option<Room>, Offence> {
+        if w != before.w {
+            self.out.publish(w);
+        }
+        let room = self.out.reload()?;
+        if room.free() > 0 {
+            self.own.writer.full_since.store(0, Relaxed);
+            return Ok(Some(room));
+        }
+        let Some(class) = self.larger_class(room, wanted) else {
+            return Ok(None);
+        };
+        let bit = 1 << class as u64;
+        let charged = &self.own.writer.charged;
+        let held = charged.load(Relaxed);
+        if held & bit == 0 {
+            if !self.bank.journal().charge(class.bytes(), self.bank.payload_bound) {
+                return Ok(None);
+            }
+            charged.store(held | bit, Relaxed);
+        }
+        self.own.writer.full_since.store(0, Relaxed);
+        self.out.change_class(class);
+        Ok(Some(self.out.room()))
+    }
+
+    /// The class to continue in, if the present one is what leaves no room.
+    fn larger_class(&self, room: Room, wanted: u64) -> Option<Class> {
+        let limit = self.out.class_limit();
+        let next = room
+            .layout
+            .class
+            .larger()
+            .filter(|&class| class <= limit && room.wants_larger())?;
+        if next > QUICK_CLASS {
+            let since = &self.own.writer.full_since;
+            let now_ns = monotonic_ns();
+            return match since.load(Relaxed) {
+                0 => {
+                    since.store(now_ns, Relaxed);
+                    None
+                }
+                since_ns => (now_ns.saturating_sub(since_ns) >= PATIENCE_NS).then_some(next),
+            };
+        }
+        let mut class = next;
+        while class.bytes() < wanted
+            && let Some(larger) = class.larger().filter(|&larger| larger <= limit.min(QUICK_CLASS))
+        {
+            class = larger;
+        }
+        Some(class)
+    }
+}

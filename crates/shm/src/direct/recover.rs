@@ -1,0 +1,68 @@
+//! What the engine does at ends where a thread has died.
+
+use super::accept_queue::ConnectionId;
+use super::handle::Bank;
+use super::lock::{ThreadNumber, take_from_dead, unlock_and_fence};
+use super::memory::MemoryError;
+
+impl Bank {
+    /// Takes the locks of an end that a dead thread has, and tells both nodes' waiters to look:
+    /// the thread may have written, read or armed without having told them. What the journal
+    /// [has found](super::Journal::found) says which end. Returns how many locks were taken.
+    ///
+    /// Bytes that the thread had not published do not exist; bytes that it had read without
+    /// having said so are read again.
+    ///
+    /// # Errors
+    ///
+    /// If the rings cannot be mapped.
+    pub fn recover(
+        &self,
+        number: u16,
+        dead: ThreadNumber,
+        thread: ThreadNumber,
+    ) -> Result<usize, MemoryError> {
+        let generation = self.ends.generation(number);
+        let end = self.end(ConnectionId { number, generation })?;
+        let own = end.own();
+        let mut taken = 0;
+        for word in [&own.writer.lock, &own.reader.lock] {
+            if take_from_dead(word, dead, thread) {
+                unlock_and_fence(word);
+                taken += 1;
+            }
+        }
+        let word = &own.state.arm_lock;
+        if take_from_dead(word, dead, thread) {
+            taken += 1;
+            // It may have stored a mark without the generation. All that wait look again.
+            end.arming().read(0);
+            end.arming().room(0);
+            unlock_and_fence(word);
+        }
+        super::lock::full_fence();
+        end.tell_always();
+        self.tell_own(&end);
+        Ok(taken)
+    }
+
+    /// Tells this node's own waiters of an end to look there.
+    fn tell_own(&self, end: &super::end::End<'_>) {
+        let number = end.id().number;
+        let audience = end.arming().audience();
+        let tell = |waiter| {
+            if self.waiters.has_bits(waiter) {
+                self.signals.ready(waiter).set(number);
+            }
+            self.waiters.ring(waiter);
+        };
+        audience.waiters().for_each(tell);
+        if let Some(bitmap) = audience.bitmap() {
+            let words = &self.waiters.directory().audience_line(bitmap).words;
+            super::handle::for_each_waiter(words, |waiter| {
+                tell(waiter);
+                false
+            });
+        }
+    }
+}

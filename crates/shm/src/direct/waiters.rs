@@ -1,0 +1,307 @@
+//! The waiters of a node: threads in a call, and epoll instances.
+
+use core::fmt;
+use core::num::NonZeroU16;
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+use rustix::io::Errno;
+use rustix::thread::futex::{self, Wait, WaitFlags, WaitPtr, WaitvFlags};
+use rustix::time::{ClockId, Timespec};
+
+use super::audience::WaiterNumber;
+use super::bank::{LocalLine, WAITERS, WaiterLine};
+use super::directory::Directory;
+use super::journal::Journal;
+use super::lock::{Reentered, ThreadNumber, lock, unlock_and_fence};
+use super::signals::Signals;
+use super::waiter;
+use crate::futex::AtomicU32;
+
+/// What a waiter is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum WaiterKind {
+    /// A thread in a call on one connection: it looks there, and needs no ready bits.
+    Thread,
+    /// An epoll instance, or a thread in `poll`: ready bits say where to look.
+    Instance,
+}
+
+/// Set in a waiter's bell word if it needs ready bits.
+const HAS_BITS: u64 = 1;
+/// Set in a waiter's bell word if it sleeps on descriptors.
+const ON_DESCRIPTOR: u64 = 2;
+
+/// Most memories of signals that one sleep can watch. The kernel takes one word more.
+pub const MOST_SIGNALS: usize = 127;
+
+/// How a sleep has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Woken {
+    /// The waiter was rung. What for has to be looked at; it may be nothing.
+    Rung,
+    /// The time had come.
+    TimedOut,
+    /// A signal handler has run.
+    Interrupted,
+}
+
+/// Returns whether this kernel lets a thread sleep on several words (Linux 5.16), as every
+/// sleep on direct connections does.
+pub fn is_supported() -> bool {
+    let word = AtomicU32::new(1);
+    let found = futex::waitv(
+        &[wait_for(&word, 0)],
+        WaitvFlags::empty(),
+        None,
+        ClockId::Monotonic,
+    );
+    found == Err(Errno::AGAIN)
+}
+
+/// This node's waiters: their sleep words lie in the directory, what else they need in
+/// the journal.
+#[derive(Debug, Clone)]
+pub struct Waiters {
+    directory: Directory,
+    journal: Journal,
+}
+
+impl Waiters {
+    /// The waiters of a node that has these memories.
+    pub fn new(directory: Directory, journal: Journal) -> Waiters {
+        Waiters { directory, journal }
+    }
+
+    /// The directory in which peers see the waiters.
+    pub fn directory(&self) -> &Directory {
+        &self.directory
+    }
+
+    /// The journal of the node's threads.
+    pub fn journal(&self) -> &Journal {
+        &self.journal
+    }
+
+    #[inline]
+    pub(super) fn line(&self, waiter: WaiterNumber) -> &WaiterLine {
+        self.directory.waiter_line(waiter)
+    }
+
+    #[inline]
+    fn local(&self, waiter: WaiterNumber) -> &LocalLine {
+        self.journal.local(waiter)
+    }
+
+    /// Gives out a waiter to process `process`, the node's own number of it, never 0. `None` if
+    /// every number is taken.
+    pub fn claim(&self, process: u16, kind: WaiterKind) -> Option<WaiterNumber> {
+        let start = usize::from(process).wrapping_mul(61);
+        let mut numbers = (0..WAITERS).map(|at| (start + at) % WAITERS);
+        numbers.find_map(|number| {
+            let waiter = WaiterNumber::new(number as u16)?;
+            let local = self.local(waiter);
+            if local.owner.load(Relaxed) != 0 {
+                return None;
+            }
+            let claimed = local.owner.compare_exchange(0, process.into(), AcqRel, Relaxed);
+            claimed.ok()?;
+            local.generation.fetch_add(1, Relaxed);
+            let bell = match kind {
+                WaiterKind::Thread => 0,
+                WaiterKind::Instance => HAS_BITS,
+            };
+            self.line(waiter).outer.store(0, Relaxed);
+            self.line(waiter).bell.store(bell, Release);
+            Some(waiter)
+        })
+    }
+
+    /// Frees a number on which no thread sleeps. An audience that names it still rings the
+    /// next waiter of the number for nothing.
+    pub fn free(&self, waiter: WaiterNumber) {
+        self.local(waiter).owner.store(0, Release);
+    }
+
+    /// The process that a waiter belongs to; `None` if the number is free.
+    pub fn process(&self, waiter: WaiterNumber) -> Option<NonZeroU16> {
+        NonZeroU16::new(self.local(waiter).owner.load(Acquire) as u16)
+    }
+
+    /// Tells one use of a number from others.
+    pub fn generation(&self, waiter: WaiterNumber) -> u64 {
+        self.local(waiter).generation.load(Relaxed)
+    }
+
+    /// Says whether the waiter sleeps on descriptors: it is then rung by one, and each ring
+    /// costs the ringer a call of [`Bank::ring_descriptor`](super::Bank::ring_descriptor).
+    pub fn set_on_descriptor(&self, waiter: WaiterNumber, on: bool) {
+        let bell = &self.line(waiter).bell;
+        let _ = match on {
+            true => bell.fetch_or(ON_DESCRIPTOR, AcqRel),
+            false => bell.fetch_and(!ON_DESCRIPTOR, AcqRel),
+        };
+    }
+
+    /// Whether a thread sleeps on the waiter.
+    pub fn is_asleep(&self, waiter: WaiterNumber) -> bool {
+        waiter::is_asleep(self.line(waiter).sleep.load(Acquire))
+    }
+
+    /// Whether the waiter has ready bits.
+    pub(super) fn has_bits(&self, waiter: WaiterNumber) -> bool {
+        has_bits(self.line(waiter))
+    }
+
+    /// Begins a sleep. The caller then arms what it waits for, looks at everything once more,
+    /// and [waits](Sleep::wait) if there is nothing. Whatever is posted after the look, by the
+    /// node itself or by the peers of these signals, ends the wait.
+    ///
+    /// # Panics
+    ///
+    /// If there are more than [`MOST_SIGNALS`] signals.
+    pub fn begin_sleep<'a>(
+        &'a self,
+        waiter: WaiterNumber,
+        thread: ThreadNumber,
+        signals: impl IntoIterator<Item = &'a Signals>,
+    ) -> Sleep<'a> {
+        let mut sleep = Sleep {
+            waiters: self,
+            waiter,
+            thread,
+            words: [Wait::new(); MOST_SIGNALS + 1],
+            count: 0,
+        };
+        sleep.add(&self.local(waiter).bell);
+        for signals in signals {
+            sleep.add(&signals.bell_line(waiter).bell);
+        }
+        let asleep = &self.journal.line(thread).asleep;
+        asleep.store(u64::from(waiter.get()) + 1, Relaxed);
+        waiter::begin_sleep(&self.line(waiter).sleep);
+        sleep
+    }
+
+    /// Rings a waiter of this node from within the node. After what there is to see was stored.
+    /// Returns whether a thread slept that was not rung for.
+    pub fn ring(&self, waiter: WaiterNumber) -> bool {
+        super::lock::full_fence();
+        let local = self.local(waiter);
+        waiter::ring(&self.line(waiter).sleep, &local.told, || {
+            waiter::ring_bell(&local.bell)
+        })
+    }
+
+    /// Takes the lock of those that collect a waiter's ready bits.
+    ///
+    /// # Errors
+    ///
+    /// If a signal handler has interrupted the thread while it had the lock.
+    pub fn collecting<R>(
+        &self,
+        waiter: WaiterNumber,
+        thread: ThreadNumber,
+        collect: impl FnOnce() -> R,
+    ) -> Result<R, Reentered> {
+        let local = self.local(waiter);
+        lock(&local.lock, thread)?;
+        let collecting = &self.journal.line(thread).collecting;
+        collecting.store(u64::from(waiter.get()) + 1, Relaxed);
+        let collected = collect();
+        collecting.store(0, Release);
+        unlock_and_fence(&local.lock);
+        Ok(collected)
+    }
+
+    /// Ends what a dead thread has left at waiters: its sleep, and the lock of those that
+    /// collect. Returns the waiters whose bits have to be set again, since the thread may have
+    /// taken some, and that have to be rung, since it may have been rung instead of another.
+    pub fn recover(&self, dead: ThreadNumber, thread: ThreadNumber) -> [Option<WaiterNumber>; 2] {
+        let line = self.journal.line(dead);
+        let named = |word: u64| WaiterNumber::new(u16::try_from(word.checked_sub(1)?).ok()?);
+        let asleep = named(line.asleep.swap(0, AcqRel));
+        if let Some(waiter) = asleep {
+            waiter::end_dead_sleep(&self.line(waiter).sleep);
+        }
+        let collecting = named(line.collecting.swap(0, AcqRel));
+        if let Some(waiter) = collecting {
+            let lock = &self.local(waiter).lock;
+            if super::lock::take_from_dead(lock, dead, thread) {
+                unlock_and_fence(lock);
+            }
+        }
+        [asleep, collecting]
+    }
+}
+
+/// Whether a waiter has ready bits, of this node or of a peer.
+#[inline]
+pub(super) fn has_bits(line: &WaiterLine) -> bool {
+    line.bell.load(Relaxed) & HAS_BITS != 0
+}
+
+/// Whether a waiter has to be rung by a descriptor.
+#[inline]
+pub(super) fn is_on_descriptor(line: &WaiterLine) -> bool {
+    line.bell.load(Relaxed) & ON_DESCRIPTOR != 0
+}
+
+/// A sleep that has begun. It ends when dropped.
+#[must_use = "the sleep ends when this is dropped"]
+pub struct Sleep<'a> {
+    waiters: &'a Waiters,
+    waiter: WaiterNumber,
+    thread: ThreadNumber,
+    words: [Wait; MOST_SIGNALS + 1],
+    count: usize,
+}
+
+impl Sleep<'_> {
+    fn add(&mut self, bell: &AtomicU32) {
+        assert!(self.count < self.words.len(), "signals of one sleep");
+        self.words[self.count] = wait_for(bell, bell.load(Acquire));
+        self.count += 1;
+    }
+
+    /// Sleeps until the waiter is rung, or until a time in nanoseconds on the monotonic clock.
+    /// Returns at once if it was rung since the sleep began.
+    pub fn wait(&self, until_ns: Option<u64>) -> Woken {
+        const NANOS: u64 = 1_000_000_000;
+        let until = until_ns.map(|until_ns| Timespec {
+            tv_sec: (until_ns / NANOS) as i64,
+            tv_nsec: (until_ns % NANOS) as i64,
+        });
+        let words = &self.words[..self.count];
+        match futex::waitv(words, WaitvFlags::empty(), until.as_ref(), ClockId::Monotonic) {
+            Err(Errno::TIMEDOUT) => Woken::TimedOut,
+            Err(Errno::INTR) => Woken::Interrupted,
+            _ => Woken::Rung,
+        }
+    }
+}
+
+impl Drop for Sleep<'_> {
+    fn drop(&mut self) {
+        waiter::end_sleep(&self.waiters.line(self.waiter).sleep);
+        let asleep = &self.waiters.journal.line(self.thread).asleep;
+        asleep.store(0, Release);
+    }
+}
+
+impl fmt::Debug for Sleep<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sleep")
+            .field("waiter", &self.waiter)
+            .field("words", &self.count)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A word that processes share, with the value at which a sleep on it goes on.
+fn wait_for(word: &AtomicU32, value: u32) -> Wait {
+    let mut wait = Wait::new();
+    wait.val = value.into();
+    wait.uaddr = WaitPtr::new(word.as_ptr().cast());
+    wait.flags = WaitFlags::SIZE_U32;
+    wait
+}
