@@ -10,13 +10,15 @@ use serde::{Deserialize, Serialize};
 use toehold_link::capture::Tap;
 use toehold_link::mq::{Bell, NodeName, Port, PortError};
 use toehold_link::tap::TapError;
+use toehold_shm::direct::MemoryError;
 use toehold_shm::{Doorbell, Leased, OutOfMemory, PerProcess, Process, RegionError, begin_to_leave, stay};
 
 use crate::attachment::{Attachment, Membership};
 use crate::clock;
 use crate::control::{self, Attached, Connection, ControlError, Door};
 use crate::descriptors::copy;
-use crate::estate::{Estate, Ground};
+use crate::direct::{Banks, Direct, Entry, Published, SharedWords};
+use crate::estate::{DirectGround, Estate, Ground};
 use crate::fabric::{Fabric, NodeRecord};
 use crate::kernel;
 use crate::lookout::Lookout;
@@ -35,6 +37,9 @@ pub(crate) struct Description {
     pub(crate) life: u64,
     /// The TAP device, of which a descriptor for each queue comes after all others.
     pub(crate) kernel: Option<kernel::Description>,
+    /// Whether the node has direct connections: then the descriptors of its directory and its
+    /// journal come last.
+    pub(crate) direct: bool,
 }
 
 /// The descriptors of one shard of an attachment, in this order. The node's bell for its
@@ -114,6 +119,9 @@ pub enum AttachError {
     /// The node's port is not what the engine said.
     #[error("the node's port: {0}")]
     Port(#[from] PortError),
+    /// The memory of the node's direct connections cannot be mapped.
+    #[error("the node's direct connections: {0}")]
+    Direct(#[from] MemoryError),
     /// The node's TAP device is none.
     #[error("the node's device: {0}")]
     Device(#[from] TapError),
@@ -147,7 +155,9 @@ impl AttachError {
         match self {
             AttachError::Control(error) => error.reason(),
             AttachError::Build | AttachError::Carve(_) | AttachError::Port(_) => Reason::OtherBuild,
-            AttachError::Region(_) | AttachError::Device(_) => Reason::DescriptorLimit,
+            AttachError::Region(_) | AttachError::Device(_) | AttachError::Direct(_) => {
+                Reason::DescriptorLimit
+            }
             AttachError::Descriptors(error) => Reason::of_system(Errno::from_io_error(error)),
         }
     }
@@ -320,10 +330,12 @@ fn settle(
     });
     let membership = Membership::new(connection, Arc::clone(&lookout), process, Arc::clone(&estate));
     let membership = Arc::new(membership);
-    let mut handles = Vec::new();
+    let (mut handles, mut direct) = (Vec::new(), None);
     for (index, ground) in (0..).zip(estate.shards()) {
         let attachment = Attachment::new(Arc::clone(&membership), index);
-        handles.push(settle_in(ground, number, &lookout, attachment)?);
+        let (handle, found) = settle_in(ground, number, &lookout, attachment, estate.direct())?;
+        handles.push(handle);
+        direct = direct.or(found);
     }
     // Without those who keep watch, who have the lookout themselves.
     let leases = handles
@@ -337,6 +349,16 @@ fn settle(
             .map(|handle| handle.bells.wake(&handle.parking, &handle.channels)),
     );
     let shards = Shards::new(handles).ok_or(AttachError::Build)?;
+    let direct = match (direct, estate.direct()) {
+        (Some((table, counts, ports)), Some(ground)) => {
+            let banks = Banks::new(table, Arc::clone(&ground.banks));
+            let ask = move |entry: &Entry| membership.bank(entry);
+            let own = (ground.directory.clone(), ground.journal.clone());
+            Some(Direct::new(banks, (counts, ports), own, number, Box::new(ask)))
+        }
+        _ => None,
+    };
+    let shards = shards.with_direct(direct);
     Ok(Part { shards, estate })
 }
 
@@ -346,7 +368,8 @@ fn settle_in(
     number: u16,
     lookout: &Arc<Lookout>,
     attachment: Attachment,
-) -> Result<ShardHandle, AttachError> {
+    direct: Option<&DirectGround>,
+) -> Result<(ShardHandle, Option<SharedWords>), AttachError> {
     let port_config = ground.layout.port.ok_or(AttachError::Build)?;
     let outlet = ground.outlet()?;
     let (lookout, bells) = (Arc::clone(lookout), &ground.bells);
@@ -364,7 +387,17 @@ fn settle_in(
         }
         ground.peers().iter().for_each(|peer| port.take_over(peer));
         let channels = pieces.stack.channels().clone();
-        outside = Some((pieces.signals, pieces.parking, channels, pieces.descriptions));
+        let (shared, records) = pieces.direct.map_or((None, None), |pieces| {
+            let shared = (pieces.table, pieces.counts, pieces.ports);
+            (Some(shared), Some(pieces.records))
+        });
+        outside = Some((
+            pieces.signals,
+            pieces.parking,
+            channels,
+            pieces.descriptions,
+            shared,
+        ));
         let wakes = Arc::clone(&lookout.wakes);
         let lease = pieces.lease.with_holder(number).with_vigil(Arc::new(move || {
             // Whoever waits for the lease finds it closed.
@@ -375,10 +408,13 @@ fn settle_in(
         stack.set_process(number);
         let mut shard = Shard::new(stack, link, pieces.waiting, bells.clone(), wakes);
         shard.kernel = outlet;
+        shard.published = records
+            .zip(direct)
+            .map(|(records, ground)| Published::new(records, ground.directory.clone()));
         Ok::<_, AttachError>((lease, shard))
     })?;
-    let (signals, parking, channels, descriptions) = outside.ok_or(AttachError::Build)?;
-    Ok(ShardHandle {
+    let (signals, parking, channels, descriptions, shared) = outside.ok_or(AttachError::Build)?;
+    let handle = ShardHandle {
         lease: lease.with_farewell(leaving),
         signals,
         parking,
@@ -389,5 +425,6 @@ fn settle_in(
         ears: Ears::default(),
         driving: crate::wait::SpinBudget::new(),
         attachment: Some(attachment),
-    })
+    };
+    Ok((handle, shared))
 }

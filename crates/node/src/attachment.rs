@@ -16,6 +16,7 @@ use toehold_stack::Instant;
 use crate::callers::{Callers, Forwarded};
 use crate::clock;
 use crate::control::{Connection, ControlError};
+use crate::direct::Entry;
 use crate::driver::Signals;
 use crate::estate::Estate;
 use crate::fabric::NodeRecord;
@@ -333,6 +334,13 @@ impl Membership {
             pool: Pool::new(process),
             lookout,
         }
+    }
+
+    /// The descriptors of a bank of direct connections. `None`: it is not there any more, or the
+    /// engine does not answer.
+    pub(crate) fn bank(&self, entry: &Entry) -> Option<Vec<OwnedFd>> {
+        let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
+        connection.bank(entry.slot, entry.generation).ok()?
     }
 }
 

@@ -11,6 +11,7 @@ use toehold_link::mq::{Bound, Quotas};
 use toehold_link::steering::MAX_SHARDS;
 use toehold_stack::{Config, DemuxStrategy, TcpConfig};
 
+use crate::direct::share_out;
 use crate::error::NodeError;
 use crate::kernel::Device;
 use crate::placement::Placement;
@@ -47,6 +48,7 @@ pub struct NodeConfig {
     pub(crate) payload_memory: usize,
     pub(crate) demux: DemuxStrategy,
     pub(crate) demux_counters: bool,
+    pub(crate) direct: bool,
     pub(crate) tcp: Option<TcpConfig>,
     pub(crate) drain: Duration,
     pub(crate) placement: Placement,
@@ -113,6 +115,7 @@ impl NodeConfig {
             shards: 1,
             seed: None,
             kernel: None,
+            direct: false,
         }
     }
 
@@ -256,6 +259,21 @@ impl NodeConfig {
         self
     }
 
+    /// Whether connections with nodes of this host that have them too, and with the node itself,
+    /// are direct; not by default. Only nodes with an engine process have direct connections.
+    #[must_use]
+    pub fn direct(mut self, on: bool) -> Self {
+        self.direct = on;
+        self
+    }
+
+    /// Whether the node has direct connections: what counts or compares look-ups counts those of
+    /// all connections.
+    pub(crate) fn has_direct(&self) -> bool {
+        let is_plain = self.demux == DemuxStrategy::FlowTable && !self.demux_counters;
+        self.direct && is_plain && self.impair.is_none()
+    }
+
     /// Puts the kernel's stack beside the node's, over a device.
     pub(crate) fn beside(mut self, kernel: Option<Device>) -> Self {
         self.kernel = kernel.map(Arc::new);
@@ -329,6 +347,9 @@ impl NodeConfig {
         if let Some(kernel) = &self.kernel {
             let ports = kernel.ports();
             (tcp.ephemeral_first, tcp.ephemeral_last) = (*ports.start(), *ports.end());
+        }
+        if self.has_direct() {
+            share_out(&mut tcp);
         }
         Ok(Config {
             beside_kernel: self.kernel.is_some(),

@@ -13,6 +13,8 @@ use std::time::Duration;
 
 use toehold_shm::{Carver, OutOfMemory, Words};
 
+use crate::direct::DirectEnd;
+
 /// Words of one description: four lines of a cache, of which calls read the first.
 const WORDS: usize = 32;
 
@@ -36,7 +38,9 @@ mod at {
     /// The system's names of the descriptor.
     pub(super) const INODE: usize = 8;
     pub(super) const COOKIE: usize = 9;
-    pub(super) const NOTES: usize = 10;
+    /// The end of a direct connection, if the holder stands for one.
+    pub(super) const DIRECT: usize = 10;
+    pub(super) const NOTES: usize = 11;
 }
 
 /// Bytes of notes that there is room for.
@@ -104,6 +108,22 @@ impl Descriptions {
         self.looks.word(0).load(Relaxed)
     }
 
+    /// The end of a direct connection that a holder stands for, if it stands for one.
+    pub(crate) fn direct_end(&self, number: u32) -> Option<DirectEnd> {
+        let word = self.words.get(number as usize * WORDS + at::DIRECT)?;
+        DirectEnd::from_word(word.load(Acquire))
+    }
+
+    /// Lets a holder stand for an end of a direct connection, or for none. Returns `false` if
+    /// there is no such holder.
+    pub(crate) fn set_direct_end(&self, number: u32, end: Option<DirectEnd>) -> bool {
+        let word = self.words.get(number as usize * WORDS + at::DIRECT);
+        word.is_some_and(|word| {
+            word.store(end.map_or(0, DirectEnd::word), Release);
+            true
+        })
+    }
+
     /// The holder of that number stands for something new.
     pub(crate) fn begin(&self, number: u32) {
         let first = number as usize * WORDS;
@@ -116,6 +136,7 @@ impl Descriptions {
             (at::PEEK_BEHIND, u64::MAX),
             (at::BACKLOG, 0),
             (at::NOTED, 0),
+            (at::DIRECT, 0),
         ];
         for (at, value) in values {
             if let Some(word) = word(at) {

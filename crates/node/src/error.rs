@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use rustix::io::Errno;
 use toehold_link::mq::{InvalidName, JoinError, PortError};
+use toehold_shm::direct::MemoryError;
 use toehold_shm::{OutOfMemory, RegionError};
 
 use crate::kernel::KernelError;
@@ -40,6 +41,9 @@ pub enum NodeError {
     /// The TAP device cannot be used.
     #[error(transparent)]
     Kernel(#[from] KernelError),
+    /// There is no memory for direct connections.
+    #[error("no memory for direct connections: {0}; `--direct no` goes without")]
+    Direct(#[from] MemoryError),
     /// There is no port for the stack.
     #[error("the node's port: {0}")]
     Port(#[from] PortError),
@@ -83,7 +87,9 @@ impl From<NodeError> for io::Error {
             NodeError::Name(_) | NodeError::Prefix(_) | NodeError::Bound { .. } => {
                 io::ErrorKind::InvalidInput
             }
-            NodeError::Region(_) | NodeError::Carve(_) | NodeError::Port(_) => io::ErrorKind::OutOfMemory,
+            NodeError::Region(_) | NodeError::Direct(_) | NodeError::Carve(_) | NodeError::Port(_) => {
+                io::ErrorKind::OutOfMemory
+            }
             NodeError::Capture { source, .. }
             | NodeError::Descriptors(source)
             | NodeError::Thread(source) => source.kind(),

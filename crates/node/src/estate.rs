@@ -9,10 +9,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use toehold_link::mq::{Bell, Mapping};
 use toehold_link::tap::TapDescription;
+use toehold_shm::direct::{Directory, Journal};
 use toehold_shm::{Access, Change, Process, Region};
 
 use crate::attached::{AttachError, Description, Descriptors};
-use crate::descriptors::copy;
+use crate::descriptors::{copy, keep};
+use crate::direct::MappedBanks;
 use crate::kernel::{Outlet, queues_of_shard};
 use crate::memory::Layout;
 use crate::shard::Bells;
@@ -20,6 +22,15 @@ use crate::shard::Bells;
 pub(crate) struct Estate {
     life: u64,
     shards: Vec<Ground>,
+    direct: Option<DirectGround>,
+}
+
+/// What it has for direct connections.
+pub(crate) struct DirectGround {
+    pub(crate) directory: Directory,
+    pub(crate) journal: Journal,
+    /// The banks that this process or one that it was forked from has mapped.
+    pub(crate) banks: Arc<MappedBanks>,
 }
 
 /// What it has of one of the shards.
@@ -42,13 +53,20 @@ pub(crate) struct Ground {
 impl Estate {
     /// Of what the engine has said and given.
     pub(crate) fn new(description: Description, descriptors: Vec<OwnedFd>) -> Result<Estate, AttachError> {
-        let Description { shards, life, kernel } = description;
-        let (behind, count) = (
-            kernel.as_ref().map_or(0, |kernel| kernel.queues.into()),
-            shards.len(),
-        );
-        let (bells, descriptors, queues) =
+        let Description {
+            shards,
+            life,
+            kernel,
+            direct,
+        } = description;
+        let queues = kernel.as_ref().map_or(0, |kernel| kernel.queues.into());
+        let (behind, count) = (queues + if direct { 2 } else { 0 }, shards.len());
+        let (bells, descriptors, mut queues) =
             Descriptors::all(descriptors, count, behind).ok_or(AttachError::Build)?;
+        let direct = match direct {
+            true => Some(DirectGround::new(&mut queues)?),
+            false => None,
+        };
         let (fabric, resters) = (Arc::new(bells.fabric), Arc::new(bells.resters));
         let mut grounds = Vec::new();
         for (index, ((layout, fingerprint), descriptors)) in shards.into_iter().zip(descriptors).enumerate() {
@@ -85,6 +103,7 @@ impl Estate {
         Ok(Estate {
             life,
             shards: grounds,
+            direct,
         })
     }
 
@@ -109,6 +128,7 @@ impl Estate {
         Estate {
             life: self.life,
             shards: self.shards.iter().map(of_child).collect(),
+            direct: self.direct.as_ref().map(DirectGround::of_child),
         }
     }
 
@@ -120,6 +140,11 @@ impl Estate {
     /// Whether the kernel is beside the node.
     pub(crate) fn is_beside_kernel(&self) -> bool {
         self.shards.iter().any(|ground| ground.kernel.is_some())
+    }
+
+    /// What it has for direct connections, if the node has them.
+    pub(crate) fn direct(&self) -> Option<&DirectGround> {
+        self.direct.as_ref()
     }
 
     pub(crate) fn shards(&self) -> impl Iterator<Item = &Ground> {
@@ -135,6 +160,26 @@ impl Estate {
         let mut peers = ground.lock();
         peers.retain(|known| known.strong_count() > 0);
         peers.push(Arc::downgrade(peer));
+    }
+}
+
+impl DirectGround {
+    /// Of the last descriptors that the engine has given.
+    fn new(descriptors: &mut Vec<OwnedFd>) -> Result<DirectGround, AttachError> {
+        let (journal, directory) = (descriptors.pop(), descriptors.pop());
+        Ok(DirectGround {
+            directory: Directory::open(keep(directory.ok_or(AttachError::Build)?))?,
+            journal: Journal::open(keep(journal.ok_or(AttachError::Build)?))?,
+            banks: Arc::default(),
+        })
+    }
+
+    fn of_child(&self) -> DirectGround {
+        DirectGround {
+            directory: self.directory.clone(),
+            journal: self.journal.clone(),
+            banks: Arc::new(self.banks.of_child()),
+        }
     }
 }
 

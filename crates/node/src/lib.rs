@@ -18,6 +18,7 @@
 //! | `estate` | what forked children take over of such a node |
 //! | `holder` | descriptors that keep connections and listeners open |
 //! | `description` | what all holders of a socket share beside its stack |
+//! | `direct` | connections that need neither the stack nor the lease |
 //! | `ownership` | that a process has a connection, a listener, a poll |
 //! | `kernel` | the kernel's stack beside the node's, over a TAP device |
 //! | `config`, `settings` | what a node is told when it is made: by a program, by a command |
@@ -41,6 +42,7 @@ mod config;
 pub mod control;
 mod description;
 mod descriptors;
+pub mod direct;
 mod driver;
 pub mod engine;
 mod error;

@@ -13,6 +13,7 @@ use toehold_shm::{Carver, Lease, OutOfMemory, Parking, Words};
 use toehold_stack::{Config, Stack};
 
 use crate::description::Descriptions;
+use crate::direct;
 use crate::driver::Signals;
 use crate::shard::{WAITERS, Waiting};
 
@@ -30,6 +31,8 @@ pub(crate) struct Layout {
     pub(crate) holders: u32,
     /// Of the node's port, if processes share it.
     pub(crate) port: Option<PortConfig>,
+    /// Whether the node has direct connections, and this is its first shard.
+    pub(crate) direct: bool,
 }
 
 /// The pieces of a region that do not depend on the node's link.
@@ -41,6 +44,7 @@ pub(crate) struct Pieces {
     pub(crate) descriptions: Descriptions,
     pub(crate) stack: Stack,
     pub(crate) marks: Marks,
+    pub(crate) direct: Option<direct::Pieces>,
 }
 
 /// Words between the pieces that nobody has a reason to write to, once the engine
@@ -77,7 +81,14 @@ impl Layout {
             stack,
             interests,
             port,
+            direct: false,
         }
+    }
+
+    /// The layout of a node with direct connections, if this is its first shard.
+    pub(crate) fn with_direct(mut self, is_wanted: bool) -> Layout {
+        self.direct = is_wanted && self.port.is_some() && self.stack.steering.index == 0;
+        self
     }
 
     /// Bytes of region that the pieces take, at most.
@@ -89,9 +100,17 @@ impl Layout {
             + Waiting::bytes_needed(self.interests, self.holders)
             + Descriptions::bytes_needed(self.holders)
             + Stack::region_len(&self.stack)
+            + self.direct_bytes()
             + self.port.map_or(0, |port| {
                 Tap::bytes_needed() + Port::bytes_needed(port.max_peers as usize)
             })
+    }
+
+    fn direct_bytes(&self) -> usize {
+        match self.direct {
+            true => direct::Pieces::bytes_needed(&self.stack.tcp),
+            false => 0,
+        }
     }
 
     /// Carves the pieces, in a fresh region or an attached one. The tap and the
@@ -104,6 +123,11 @@ impl Layout {
         let descriptions = Descriptions::create(carver, self.holders)?;
         let before = carver.words(1)?;
         let stack = Stack::create(carver, &self.stack)?;
+        let after = carver.words(1)?;
+        let direct = self
+            .direct
+            .then(|| direct::Pieces::create(carver, &self.stack.tcp))
+            .transpose()?;
         Ok(Pieces {
             lease,
             parking,
@@ -112,8 +136,9 @@ impl Layout {
             descriptions,
             stack,
             marks: Marks {
-                words: [before, carver.words(1)?],
+                words: [before, after],
             },
+            direct,
         })
     }
 }

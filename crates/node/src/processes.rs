@@ -22,6 +22,11 @@ impl Processes {
         self.lock().remove(&process);
     }
 
+    /// The numbers of all processes.
+    pub(crate) fn numbers(&self) -> Vec<u16> {
+        self.lock().keys().copied().collect()
+    }
+
     /// The system's number of a process; `None` of one in a PID namespace that cannot be seen from here.
     pub(crate) fn pid(&self, process: u16) -> Option<u32> {
         self.lock().get(&process).copied().filter(|&pid| pid != 0)

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use toehold_stack::Event;
 
+use crate::direct::{Direct, DirectEnd};
 use crate::holder::{Holder, HolderError};
 use crate::lookout::rouse_all;
 use crate::ownership::Relayed;
@@ -25,6 +26,7 @@ pub struct Shards {
     /// Most nodes have no other one, and should not have to look for it.
     first: ShardHandle,
     others: Box<[ShardHandle]>,
+    direct: Option<Direct>,
 }
 
 impl Shards {
@@ -34,7 +36,20 @@ impl Shards {
         Some(Shards {
             first: shards.next()?,
             others: shards.collect(),
+            direct: None,
         })
+    }
+
+    /// The ways of a process that has a part in the node's direct connections.
+    pub(crate) fn with_direct(mut self, direct: Option<Direct>) -> Shards {
+        self.direct = direct;
+        self
+    }
+
+    /// This process's part in the node's direct connections, if the node has them.
+    #[inline]
+    pub fn direct(&self) -> Option<&Direct> {
+        self.direct.as_ref()
     }
 
     /// How many there are.
@@ -98,6 +113,41 @@ impl Shards {
 }
 
 impl Shards {
+    /// Lets a holder stand for an end of a direct connection from now on. Returns `false` if it
+    /// cannot.
+    pub fn hold_direct(&self, holder: &Holder, end: DirectEnd) -> bool {
+        let descriptions = &self.first.descriptions;
+        holder.number().is_some_and(|number| {
+            descriptions.begin(number);
+            holder.begin(descriptions.looks());
+            descriptions.set_direct_end(number, Some(end))
+        })
+    }
+
+    /// The end of a direct connection that a holder stands for, if it stands for one.
+    pub fn direct_end(&self, holder: &Holder) -> Option<DirectEnd> {
+        self.first.descriptions.direct_end(holder.number()?)
+    }
+
+    /// The end of a direct connection that a descriptor is, which another process has given to
+    /// this one, and its holder. `None`: the descriptor is something else of this node.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Shards::identify`].
+    pub fn identify_direct(&self, descriptor: OwnedFd) -> Result<Option<(Holder, DirectEnd)>, HolderError> {
+        let holder = self.first.identify(descriptor)?;
+        let end = self.direct_end(&holder);
+        Ok(end.map(|end| (holder, end)))
+    }
+
+    /// Lets a holder stand for no end of a direct connection any more: it was closed.
+    pub fn release_direct(&self, holder: &Holder) {
+        if let Some(number) = holder.number() {
+            self.first.descriptions.set_direct_end(number, None);
+        }
+    }
+
     /// The ends of the connection whose bytes the engine carries to and from a descriptor.
     ///
     /// # Errors

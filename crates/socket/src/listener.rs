@@ -124,9 +124,7 @@ impl TcpListener {
         settings: &Settings,
     ) -> io::Result<TcpListener> {
         let (holder, ids) = node.shared.make_everywhere(holder, |_, shard| {
-            shard.tick();
-            let now = shard.now;
-            let listened = shard.stack.listen(now, addr, backlog, settings);
+            let listened = shard.listen(addr, backlog, settings);
             let id = listened.map_err(from_socket)?;
             // The first shard chooses the port, and sees to it that nobody else has it.
             let port = shard.stack.listener_addr(id).map_or(0, |addr| addr.port());
@@ -377,7 +375,7 @@ impl TcpListener {
     ///
     /// None for a listener that exists.
     pub fn set_backlog(&self, backlog: u32) -> io::Result<()> {
-        self.with(|_, shard, id| shard.stack.set_backlog(id, backlog))
+        self.with(|_, shard, id| shard.set_backlog(id, backlog))
     }
 
     /// Sets an option of the connections that are accepted from now on;
@@ -387,7 +385,7 @@ impl TcpListener {
     ///
     /// `InvalidInput` if the value is out of the option's range.
     pub fn set_option(&self, option: SocketOption) -> io::Result<()> {
-        self.with(|_, shard, id| shard.stack.set_listener_option(id, option))
+        self.with(|_, shard, id| shard.set_listener_option(id, option))
     }
 
     /// A listener has no errors of its own; std's has not either.

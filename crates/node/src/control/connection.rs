@@ -265,6 +265,16 @@ impl Connection {
         Ok((!descriptors.is_empty()).then_some(descriptors))
     }
 
+    /// The descriptors of a bank of direct connections, `None` if it is not there any more.
+    ///
+    /// # Errors
+    ///
+    /// If the process has not attached, or the node does not answer.
+    pub fn bank(&mut self, slot: u16, generation: u32) -> Result<Option<Vec<OwnedFd>>, ControlError> {
+        let descriptors = self.descriptors(&Request::Bank { slot, generation })?;
+        Ok((!descriptors.is_empty()).then_some(descriptors))
+    }
+
     /// Holders, whose other ends the node has, and their numbers: at least one, but
     /// perhaps fewer than `count`.
     ///

@@ -43,6 +43,16 @@ pub trait Host: Send + Sync + 'static {
     /// `None` if it has left.
     fn peer(&self, shard: u8, slot: u16, generation: u16) -> Option<Vec<OwnedFd>>;
 
+    /// The descriptors of the bank of direct connections that has this slot in this generation,
+    /// `None` if it is not there any more.
+    ///
+    /// # Errors
+    ///
+    /// What the process is told instead.
+    fn bank(&self, _process: u16, _slot: u16, _generation: u32) -> Result<Option<Vec<OwnedFd>>, Refusal> {
+        Ok(None)
+    }
+
     /// Makes holders, at most `count` and at least one: for each, its number and the
     /// end that is handed to the process, while the node keeps the other one and sees
     /// when the first is closed.

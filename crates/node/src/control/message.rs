@@ -15,7 +15,7 @@ use crate::fabric::{NodeRecord, Right};
 use crate::placement::Placement;
 
 /// Version of these messages and of what processes of a node share.
-pub const VERSION: u32 = 18;
+pub const VERSION: u32 = 19;
 
 /// The build that a process and its node's engine must have in common: they
 /// share memory, whose layout belongs to it.
@@ -42,6 +42,8 @@ pub(super) enum Request {
     TakeOver { life: u64 },
     /// The descriptors of a peer of one of the shards.
     Peer { shard: u8, slot: u16, generation: u16 },
+    /// The descriptors of a bank of direct connections.
+    Bank { slot: u16, generation: u32 },
     /// Holders for connections and listeners.
     Holders { count: u16 },
     /// Which of the holders the descriptor that comes along is.
@@ -103,6 +105,7 @@ impl Request {
             Request::Attach { .. }
             | Request::TakeOver { .. }
             | Request::Peer { .. }
+            | Request::Bank { .. }
             | Request::Holders { .. }
             | Request::Identify
             | Request::Entrust

@@ -41,6 +41,11 @@ impl Server {
                 let descriptors = self.host.peer(shard, slot, generation).unwrap_or_default();
                 return Ok((Answer::Descriptors, bounded(descriptors)?));
             }
+            Request::Bank { slot, generation } => {
+                let process = self.process(id)?;
+                let descriptors = self.host.bank(process, slot, generation)?.unwrap_or_default();
+                return Ok((Answer::Descriptors, bounded(descriptors)?));
+            }
             Request::Holders { count } => {
                 let process = self.process(id)?;
                 if count > MAX_HOLDERS {

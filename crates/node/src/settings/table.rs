@@ -120,6 +120,12 @@ settings! {
         "zero-copy" "TOEHOLD_ZERO_COPY" "YES|NO", "yes or no"
         |_| true;
 
+    /// Whether connections with other nodes of this host, and with the node itself, are direct: they
+    /// carry bytes through memory that both sides map, without TCP. Both nodes have to have them.
+    direct: bool = false,
+        "direct" "TOEHOLD_DIRECT" "YES|NO", "yes or no"
+        |_| true;
+
     /// Most connections at once, half-open and closing ones included. Each takes
     /// about half a KiB of memory from its first use on.
     connections: u32 = 65_536,

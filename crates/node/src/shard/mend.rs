@@ -12,6 +12,7 @@ use super::interests::{Entry, Kind};
 use super::waiting::Waiting;
 use super::{Bells, Shard};
 use crate::driver::Mode;
+use toehold_stack::Event;
 
 impl Shard {
     /// Makes the shard whole after a process was killed while it had the lease. Nobody drives
@@ -31,6 +32,13 @@ impl Shard {
         // What was just being made has nobody yet who would close it.
         if let Some(source) = changed.filter(|&source| !self.waiting.holders.have(source)) {
             self.close(source);
+        }
+        if let Some(published) = &mut self.published {
+            let stack = &self.stack;
+            published.mend(|source| match source {
+                Event::Listener(id) => stack.listener_addr(id).ok(),
+                Event::Connection(_) => None,
+            });
         }
         self.has_woken = true;
         self.housekeeping_at = self.now;

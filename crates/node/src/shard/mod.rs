@@ -9,6 +9,7 @@ mod holders;
 mod interest;
 mod interests;
 mod link;
+mod listeners;
 mod mend;
 mod owners;
 mod polls;
@@ -37,6 +38,7 @@ use toehold_stack::{
 use self::due::Wakeup;
 use self::interests::{Entry, Key, Kind};
 use crate::clock;
+use crate::direct::Published;
 use crate::kernel::Outlet;
 
 /// Most frames taken from the link before they are answered.
@@ -113,6 +115,8 @@ pub struct Shard {
     channels: Channels,
     /// Where what is not for the stack goes, if the kernel's is beside it.
     pub(crate) kernel: Option<Outlet>,
+    /// The listeners that take direct connections, of a node that has them: in its first shard.
+    pub(crate) published: Option<Published>,
     /// Of all shards of the node.
     pub(crate) wakes: Arc<Wakes>,
 }
@@ -137,6 +141,7 @@ impl Shard {
             frame_len: 0,
             unread: 0,
             kernel: None,
+            published: None,
             waiting,
             has_woken: false,
             bells,
@@ -546,7 +551,10 @@ impl Shard {
         // There is nothing to be done about one that is gone already.
         let _ = match source {
             Event::Connection(id) => self.stack.close(self.now, id),
-            Event::Listener(id) => self.stack.close_listener(id),
+            Event::Listener(id) => {
+                self.unpublish(id);
+                self.stack.close_listener(id)
+            }
         };
     }
 }

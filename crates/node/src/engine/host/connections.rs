@@ -12,6 +12,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use toehold_link::mq::{Change, Membership};
 use toehold_shm::Doorbell;
 
+use super::direct::Banks;
 use super::ends::Gone;
 use crate::clock;
 use crate::kernel::Ports;
@@ -60,10 +61,15 @@ pub(super) struct Connections {
     stop: AtomicBool,
     /// When pages of payload memory that hold nothing next go back, in nanoseconds.
     discards_at: AtomicU64,
+    direct: Option<Arc<Banks>>,
 }
 
 impl Connections {
-    pub(super) fn new(memberships: Vec<Membership>, shards: Arc<Shards>) -> Connections {
+    pub(super) fn new(
+        memberships: Vec<Membership>,
+        shards: Arc<Shards>,
+        direct: Option<Arc<Banks>>,
+    ) -> Connections {
         Connections {
             memberships: memberships.into_iter().map(Mutex::new).collect(),
             shards,
@@ -74,6 +80,7 @@ impl Connections {
             wake_sleeper: AtomicBool::new(false),
             stop: AtomicBool::new(false),
             discards_at: AtomicU64::new(0),
+            direct,
         }
     }
 
@@ -223,10 +230,17 @@ impl Connections {
     fn round_of(&self, index: u8, handle: &ShardHandle) -> Result<(), wait::Gone> {
         loop {
             let mut membership = self.lock(index);
-            membership.housekeeping();
+            if let Some(direct) = self.direct.as_ref().filter(|_| index == 0) {
+                direct.housekeeping(&mut membership);
+            } else {
+                membership.housekeeping();
+            }
             let changes: Vec<Change> = std::iter::from_fn(|| membership.next_change()).collect();
             drop(membership);
             let mut shard = handle.lease.lock()?;
+            if let Some(direct) = &self.direct {
+                direct.free_withdrawn(&mut shard);
+            }
             let mut unmapped = Vec::new();
             let Some(port) = shard.link.port() else {
                 return Ok(());

@@ -18,10 +18,12 @@ use rustix::io::Errno;
 use toehold_link::Link;
 use toehold_link::capture::{Player, Tap};
 use toehold_link::mq::{Membership, MeshSettings, PeerDescriptors, Port};
+use toehold_shm::direct::Directory;
 use toehold_shm::{Carver, Doorbell, Lease, Leased, Region};
 use toehold_stack::Config;
 
 use super::connections::Connections;
+use super::direct::Banks;
 use super::ends::{Gone, Lent};
 use super::guard::Guard;
 use super::relay::{Forward, Messenger, Relays};
@@ -29,6 +31,7 @@ use crate::attached::{Description, Descriptors};
 use crate::clock;
 use crate::config::NodeConfig;
 use crate::control::{Counter, peers};
+use crate::direct::{Addresses, BankTable, Counts, Published};
 use crate::driver::Driver;
 use crate::error::NodeError;
 use crate::fabric::Fabric;
@@ -69,6 +72,8 @@ pub(super) struct Life {
     /// What carries the kernel's frames to the fabric, a thread for each queue, and what ends it.
     inlets: Vec<(Doorbell, JoinHandle<()>)>,
     kernel: Option<Arc<Device>>,
+    direct: Option<Arc<Banks>>,
+    processes: Arc<Processes>,
     drain: Duration,
 }
 
@@ -112,16 +117,22 @@ impl Life {
             fabric: Arc::new(Doorbell::new().map_err(no_descriptors)?),
             resters: Arc::new(Resters::new().map_err(no_descriptors)?),
             closes_at: Arc::clone(&closes_at),
+            directory: match config.has_direct() {
+                true => Some(Directory::create("toehold-directory", life)?),
+                false => None,
+            },
         };
         let (mut parts, mut handles, mut memberships) = (Vec::new(), Vec::new(), Vec::new());
-        let mut shards = Vec::new();
+        let (mut shards, mut direct) = (Vec::new(), None);
         for stack in shards_of(&stack) {
             let Made {
                 part,
                 description,
                 handle,
                 membership,
+                direct: found,
             } = common.make(stack)?;
+            direct = direct.or(found);
             parts.push(part);
             shards.push(description);
             handles.push(handle);
@@ -133,7 +144,20 @@ impl Life {
             membership.settle(SETTLE);
         }
         let ways = Arc::new(Shards::new(handles).ok_or(NodeError::OneQueue)?);
-        let fabric = Arc::new(Connections::new(memberships, Arc::clone(&ways)));
+        let direct = match (direct, &common.directory) {
+            (Some((table, counts)), Some(directory)) => {
+                let own = Addresses {
+                    ipv4: config.ipv4.map(|(address, _)| address),
+                    ipv6: config.ipv6.map(|(address, _)| address),
+                    mac: config.hardware_address(),
+                };
+                let banks = Banks::begin((table, counts), directory, own, life)?;
+                Some(Arc::new(banks))
+            }
+            _ => None,
+        };
+        let fabric = Connections::new(memberships, Arc::clone(&ways), direct.clone());
+        let fabric = Arc::new(fabric);
         // Shards that were just made are not gone.
         let _ = fabric.round();
         let events = fabric.events().map_err(NodeError::Descriptors)?;
@@ -163,8 +187,11 @@ impl Life {
                 shards,
                 life,
                 kernel: kernel.as_ref().map(|kernel| kernel.description().clone()),
+                direct: direct.is_some(),
             },
             kernel,
+            direct,
+            processes: Arc::clone(processes),
             parts,
             closes_at,
             shards: ways,
@@ -201,6 +228,9 @@ impl Life {
         if let Some(kernel) = &self.kernel {
             list.extend(kernel.descriptors()?);
         }
+        if let Some(direct) = &self.direct {
+            list.extend(direct.to_list()?);
+        }
         Ok((self.description.clone(), list))
     }
 
@@ -210,6 +240,19 @@ impl Life {
         known
             .then(|| self.fabric.lock(shard).descriptors(slot, generation).ok()?)
             .flatten()
+    }
+
+    /// What a process needs to use a bank of direct connections.
+    pub(super) fn bank(&self, slot: u16, generation: u32) -> Option<Vec<OwnedFd>> {
+        self.direct.as_ref()?.descriptors(slot, generation)
+    }
+
+    /// What the node's processes count of direct connections.
+    pub(super) fn direct_counters(&self) -> Vec<Counter> {
+        let processes = self.processes.numbers();
+        self.direct
+            .as_ref()
+            .map_or_else(Vec::new, |direct| direct.counters(&processes))
     }
 
     /// Bytes of memory that the rings to all peers take up.
@@ -274,6 +317,9 @@ impl Life {
         drop(seized);
         // It may have died between marking a thread and waking it.
         self.rouse_all();
+        if let Some(direct) = &self.direct {
+            direct.forget(process);
+        }
         self.fabric.bury(process);
         burial
     }
@@ -432,6 +478,8 @@ struct Common<'a> {
     fabric: Arc<Doorbell>,
     resters: Arc<Resters>,
     closes_at: Arc<AtomicU64>,
+    /// Of the node's listeners, if it has direct connections.
+    directory: Option<Directory>,
 }
 
 /// A shard that was just made.
@@ -440,6 +488,8 @@ struct Made {
     description: (Layout, u64),
     handle: ShardHandle,
     membership: Membership,
+    /// Of the first shard of a node with direct connections.
+    direct: Option<(BankTable, Counts)>,
 }
 
 impl Common<'_> {
@@ -448,9 +498,10 @@ impl Common<'_> {
         let (mut settings, steering) = (self.settings.clone(), stack.steering);
         settings.steering = steering;
         settings.incarnation = Some(self.life);
+        settings.direct = self.directory.clone();
         let mut membership = Membership::join(&settings)?;
         let port_config = settings.port_config();
-        let layout = Layout::new(stack, Some(port_config));
+        let layout = Layout::new(stack, Some(port_config)).with_direct(self.directory.is_some());
         let region = Region::create(&format!("toehold-{}", self.config.name), layout.region_len())?;
         let mut carver = Carver::new(region)?;
         let pieces = layout.carve(&mut carver)?;
@@ -476,6 +527,13 @@ impl Common<'_> {
             wakes: Arc::clone(&wakes),
         };
         let mut shard = Shard::new(pieces.stack, link, pieces.waiting, bells.clone(), wakes);
+        let (direct, records) = pieces.direct.map_or((None, None), |pieces| {
+            (Some((pieces.table, pieces.counts)), Some(pieces.records))
+        });
+        let directory = self.directory.clone();
+        shard.published = records
+            .zip(directory)
+            .map(|(records, directory)| Published::new(records, directory));
         shard.kernel = match &self.config.kernel {
             Some(kernel) => Some(kernel.outlet(steering.index.into(), steering.count.into())?),
             None => None,
@@ -502,6 +560,7 @@ impl Common<'_> {
             description: (layout, carver.fingerprint()),
             handle,
             membership,
+            direct,
         })
     }
 }

@@ -1,6 +1,7 @@
 //! The node as its engine process has it: memory that other processes attach to.
 
 mod connections;
+mod direct;
 mod ends;
 mod guard;
 mod life;
@@ -330,6 +331,11 @@ impl Host for StackHost {
         descriptors.map(PeerDescriptors::into_list)
     }
 
+    fn bank(&self, process: u16, slot: u16, generation: u32) -> Result<Option<Vec<OwnedFd>>, Refusal> {
+        let state = self.lock();
+        Ok(state.life_of(process)?.bank(slot, generation))
+    }
+
     fn holders(&self, process: u16, count: u16) -> Result<Vec<(u32, OwnedFd)>, Refusal> {
         let mut state = self.lock();
         let life = state.life_of(process)?;
@@ -481,6 +487,7 @@ impl Host for StackHost {
         let counters = self.look(|life| {
             let mut counters = look::counters(&life.shards)?;
             counters.extend(life.membership_counters());
+            counters.extend(life.direct_counters());
             Some(counters)
         });
         let mut counters = counters.unwrap_or_default();
@@ -601,6 +608,7 @@ fn node_config(place: &Place, settings: &NodeSettings) -> NodeConfig {
         .max_peers(settings.peers.into())
         .quotas(settings.quotas())
         .zero_copy(settings.zero_copy)
+        .direct(settings.direct)
         .connections(settings.connections)
         .payload_memory(settings.payload_memory as usize)
         .demux(settings.demux)

@@ -1,0 +1,65 @@
+//! What a holder stands for that stands for an end of a direct connection.
+
+use toehold_shm::direct::CONNECTIONS;
+
+/// One end of a direct connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct DirectEnd {
+    /// The node's own number of the bank, and of its side there.
+    pub slot: u16,
+    /// Number of the connection in the bank.
+    pub number: u16,
+    /// Tells the connection from earlier ones of the number.
+    pub generation: u32,
+}
+
+const SET: u64 = 1 << 63;
+const NUMBER: u32 = 32;
+const SLOT: u32 = 44;
+
+impl DirectEnd {
+    /// The end as a word, never 0.
+    pub(crate) fn word(self) -> u64 {
+        let DirectEnd {
+            slot,
+            number,
+            generation,
+        } = self;
+        SET | u64::from(slot) << SLOT | u64::from(number) << NUMBER | u64::from(generation)
+    }
+
+    /// The end that a word stands for; `None` if it stands for none.
+    pub(crate) fn from_word(word: u64) -> Option<DirectEnd> {
+        (word & SET != 0).then_some(DirectEnd {
+            slot: (word >> SLOT) as u16 & 0x7fff,
+            number: (word >> NUMBER) as u16 % CONNECTIONS as u16,
+            generation: word as u32,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::direct::SLOTS;
+
+    #[test]
+    fn end_survives_its_word() {
+        for end in [
+            DirectEnd {
+                slot: 0,
+                number: 0,
+                generation: 1,
+            },
+            DirectEnd {
+                slot: SLOTS as u16,
+                number: CONNECTIONS as u16 - 1,
+                generation: u32::MAX,
+            },
+        ] {
+            assert_eq!(DirectEnd::from_word(end.word()), Some(end));
+        }
+        assert_eq!(DirectEnd::from_word(0), None);
+        assert_eq!(DirectEnd::from_word(u64::MAX >> 1), None);
+    }
+}

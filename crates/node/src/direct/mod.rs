@@ -1,0 +1,178 @@
+//! Direct connections as a node has them: its banks, and which of its listeners take part.
+//!
+//! A direct connection carries its bytes through memory that both nodes map, without the stack
+//! and without the lease (`toehold_shm::direct`). The engine makes that memory, exchanges it with
+//! peers, and closes ends whose holders are gone. Processes map a bank when they first use it.
+//!
+//! | file | what |
+//! | --- | --- |
+//! | `table` | which banks there are, and to which addresses they lead |
+//! | `bank`, `banks` | a bank as a process has mapped it, and how a process finds one |
+//! | `published` | the listeners that peers see |
+//! | `end` | what a holder stands for |
+//! | `ports` | the ports of connecting ends |
+//! | `counts` | what is counted |
+
+mod bank;
+mod banks;
+mod counts;
+mod end;
+mod ports;
+mod published;
+mod table;
+#[cfg(test)]
+mod tests;
+
+use std::net::IpAddr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use toehold_shm::direct::{Directory, Journal};
+use toehold_shm::{Carver, OutOfMemory};
+use toehold_stack::TcpConfig;
+
+pub use self::bank::Bank;
+pub(crate) use self::banks::{Banks, MappedBanks};
+pub use self::counts::Count;
+pub(crate) use self::counts::Counts;
+pub use self::end::DirectEnd;
+pub(crate) use self::ports::{Ports, share_out};
+pub(crate) use self::published::{Published, Records};
+pub(crate) use self::table::{Addresses, BankTable, Entry, OWN, SLOTS};
+
+/// What processes share outside of the lease.
+pub(crate) type SharedWords = (BankTable, Counts, Ports);
+
+/// What lies in the region of a node's first shard for direct connections.
+#[derive(Debug)]
+pub(crate) struct Pieces {
+    pub(crate) table: BankTable,
+    pub(crate) counts: Counts,
+    pub(crate) ports: Ports,
+    pub(crate) records: Records,
+}
+
+impl Pieces {
+    /// Of a node whose stack has these settings.
+    pub(crate) fn bytes_needed(stack: &TcpConfig) -> usize {
+        let words = BankTable::bytes_needed() + Counts::bytes_needed() + Ports::bytes_needed(stack);
+        words + Records::bytes_needed()
+    }
+
+    pub(crate) fn create(carver: &mut Carver, stack: &TcpConfig) -> Result<Pieces, OutOfMemory> {
+        Ok(Pieces {
+            table: BankTable::create(carver)?,
+            counts: Counts::create(carver)?,
+            ports: Ports::create(carver, stack)?,
+            records: Records::create(carver)?,
+        })
+    }
+}
+
+/// What gets the descriptors of a bank from the engine.
+type Ask = dyn Fn(&Entry) -> Option<Vec<OwnedFd>> + Send + Sync;
+
+/// One process's part in the direct connections of its node.
+pub struct Direct {
+    banks: Banks,
+    counts: Counts,
+    ports: Ports,
+    directory: Directory,
+    journal: Journal,
+    /// The number of this process in the node.
+    process: u16,
+    ask: Box<Ask>,
+}
+
+impl Direct {
+    pub(crate) fn new(
+        banks: Banks,
+        (counts, ports): (Counts, Ports),
+        (directory, journal): (Directory, Journal),
+        process: u16,
+        ask: Box<Ask>,
+    ) -> Direct {
+        Direct {
+            banks,
+            counts,
+            ports,
+            directory,
+            journal,
+            process,
+            ask,
+        }
+    }
+
+    /// The banks in which connections to an address are opened, mapped. Empty: such connections
+    /// are made over TCP.
+    pub fn towards(&self, address: IpAddr) -> Vec<Arc<Bank>> {
+        self.map(self.banks.towards(address))
+    }
+
+    /// The banks in which peers, and this node itself, open connections to this node, mapped.
+    pub fn accepting(&self) -> Vec<Arc<Bank>> {
+        self.map(self.banks.accepting())
+    }
+
+    /// The bank of an end, mapped. `None`: its peer is long gone, or this process cannot map it.
+    pub fn bank_of(&self, end: DirectEnd) -> Option<Arc<Bank>> {
+        let entry = self.banks.entry(end.slot)?;
+        self.map(vec![entry]).pop()
+    }
+
+    /// Whether the other side of a bank is there.
+    #[inline]
+    pub fn is_there(&self, bank: &Bank) -> bool {
+        self.banks.is_there(bank)
+    }
+
+    /// Maps banks. One that this process cannot map is left out and counted.
+    fn map(&self, entries: Vec<Entry>) -> Vec<Arc<Bank>> {
+        let map = |entry: &Entry| {
+            let bank = self.banks.map(entry, &self.ask);
+            if bank.is_none() {
+                self.count(Count::TcpMemory, 1);
+            }
+            bank
+        };
+        entries.iter().filter_map(map).collect()
+    }
+
+    /// This node's listeners and waiters.
+    #[inline]
+    pub fn directory(&self) -> &Directory {
+        &self.directory
+    }
+
+    /// What this node's threads are doing.
+    #[inline]
+    pub fn journal(&self) -> &Journal {
+        &self.journal
+    }
+
+    /// The number of this process in the node.
+    #[inline]
+    pub fn process(&self) -> u16 {
+        self.process
+    }
+
+    /// Takes a port for a connection that this process opens; `None`: none is left.
+    pub fn take_port(&self) -> Option<u16> {
+        let port = self.ports.take(self.process);
+        if port.is_none() {
+            self.count(Count::TcpPorts, 1);
+        }
+        port
+    }
+
+    /// Gives a port back when its connection has ended.
+    pub fn free_port(&self, port: u16) {
+        self.ports.free(port);
+    }
+
+    /// Counts something.
+    #[inline]
+    pub fn count(&self, count: Count, more: u64) {
+        self.counts.add(self.process, count, more);
+    }
+}

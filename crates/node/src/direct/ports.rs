@@ -1,0 +1,141 @@
+//! The ports of the connecting ends of direct connections.
+//!
+//! A node with direct connections shares its ephemeral ports out: the stack has the lower half,
+//! direct connections the upper one. So none of them needs the lease for a port, and no connection
+//! over TCP has the four ends of a direct one.
+
+use std::ops::Range;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
+
+use toehold_shm::{Carver, OutOfMemory, Words};
+use toehold_stack::TcpConfig;
+
+/// Processes of a node, at most.
+const PROCESSES: usize = 1 << 13;
+
+/// Each process begins its search so many ports after the one before.
+const APART: usize = 64;
+
+/// Which process has which port: in the region of a node's first shard, outside of the lease.
+#[derive(Debug, Clone)]
+pub(crate) struct Ports {
+    first: u16,
+    owners: Words<AtomicU32>,
+    /// By process, where its next search begins: a hint.
+    next: Words<AtomicU32>,
+}
+
+impl Ports {
+    pub(crate) fn bytes_needed(stack: &TcpConfig) -> usize {
+        Words::bytes_needed(ports(stack).len()) + Words::bytes_needed(PROCESSES)
+    }
+
+    /// Those of a node whose stack has these settings.
+    pub(crate) fn create(carver: &mut Carver, stack: &TcpConfig) -> Result<Ports, OutOfMemory> {
+        let ports = ports(stack);
+        Ok(Ports {
+            first: ports.start,
+            owners: carver.words(ports.len())?,
+            next: carver.words(PROCESSES)?,
+        })
+    }
+
+    fn owner(&self, port: u16) -> Option<&AtomicU32> {
+        self.owners.get(usize::from(port.checked_sub(self.first)?))
+    }
+
+    /// Takes a free port for a process, never 0. `None`: none is left.
+    pub(crate) fn take(&self, process: u16) -> Option<u16> {
+        let count = self.owners.len();
+        let home = usize::from(process).wrapping_mul(APART).checked_rem(count)?;
+        let next = self.next.get(usize::from(process) % PROCESSES)?;
+        let begin = home + next.load(Relaxed) as usize;
+        let search = (0..count).map(|step| (begin + step) % count);
+        for place in search {
+            let owner = self.owners.get(place)?;
+            let is_free = owner.load(Relaxed) == 0;
+            if is_free && owner.compare_exchange(0, process.into(), AcqRel, Relaxed).is_ok() {
+                let after = (place + 1 + count - home) % count;
+                next.store(after as u32, Relaxed);
+                return Some(self.first + place as u16);
+            }
+        }
+        None
+    }
+
+    /// Gives a port back. Others are passed over.
+    pub(crate) fn free(&self, port: u16) {
+        if let Some(owner) = self.owner(port) {
+            owner.store(0, Release);
+        }
+    }
+}
+
+/// Takes the upper half of a stack's ephemeral ports for direct connections.
+pub(crate) fn share_out(stack: &mut TcpConfig) {
+    let half = stack.ephemeral_last.saturating_sub(stack.ephemeral_first) / 2;
+    stack.ephemeral_last -= half;
+}
+
+/// The ports of direct connections, if the stack has the lower half.
+fn ports(stack: &TcpConfig) -> Range<u16> {
+    let first = stack.ephemeral_last.saturating_add(1);
+    // As many as the stack has but one, or two if it had an odd number.
+    let count = stack.ephemeral_last.saturating_sub(stack.ephemeral_first);
+    let count = count.saturating_sub(1);
+    first..first.saturating_add(count)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use toehold_shm::Region;
+
+    use super::*;
+
+    const FIRST: u16 = 46_884;
+    const COUNT: usize = 14_115;
+
+    fn ports() -> Ports {
+        let mut stack = TcpConfig::default();
+        share_out(&mut stack);
+        assert_eq!((stack.ephemeral_first, stack.ephemeral_last), (32_768, FIRST));
+        let region = Region::private(Ports::bytes_needed(&stack)).unwrap();
+        Ports::create(&mut Carver::new(region).unwrap(), &stack).unwrap()
+    }
+
+    #[test]
+    fn ports_are_given_once_each_until_none_is_left() {
+        let ports = ports();
+        let all = ports.owners.len();
+        let taken: BTreeSet<u16> = (0..all)
+            .map(|at| ports.take(2 + (at % 3) as u16).unwrap())
+            .collect();
+        let first = FIRST + 1;
+        assert_eq!(
+            taken.into_iter().collect::<Vec<_>>(),
+            (first..first + all as u16).collect::<Vec<_>>()
+        );
+        assert_eq!((all, first as usize + all), (COUNT, 61_000));
+        assert_eq!(ports.take(2), None);
+        ports.free(first + 77);
+        assert_eq!(ports.take(9), Some(first + 77));
+        for nonsense in [0, 80, FIRST, u16::MAX] {
+            ports.free(nonsense);
+        }
+        assert_eq!(ports.take(9), None);
+    }
+
+    #[test]
+    fn port_that_was_freed_is_not_the_next_one_taken() {
+        let ports = ports();
+        let first = ports.take(2).unwrap();
+        ports.free(first);
+        let second = ports.take(2).unwrap();
+        assert_ne!(first, second);
+        // Another process begins elsewhere.
+        assert!(ports.take(3).unwrap() > second + 32);
+    }
+}

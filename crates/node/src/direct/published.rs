@@ -1,0 +1,377 @@
+//! Which of a node's listeners take direct connections.
+//!
+//! The directory that peers read has an entry for each of them. What the entry is of is noted in
+//! a table of the first shard's region: whoever has that shard's lease changes both. A listener
+//! that is closed leaves the directory at once. Its number is free only when the engine has
+//! emptied its queues.
+
+use core::sync::atomic::Ordering::Release;
+use core::sync::atomic::compiler_fence;
+use std::net::SocketAddr;
+
+use toehold_shm::direct::{Directory, LISTENERS, ListenerId, Listing};
+use toehold_shm::{Carver, OutOfMemory, Table};
+use toehold_stack::{Event, Settings};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// The listener takes connections to addresses of IPv6 only.
+pub(crate) const ONLY_IPV6: u64 = 1;
+
+/// Others may listen at the same address and port.
+const SHARES_PORT: u64 = 2;
+
+/// Bytes that may be written to a connection that waits to be accepted.
+const WINDOW: u64 = 256 << 10;
+
+/// Ports of which listeners can be kept out of the directory.
+const PORTS: usize = 1 << 16;
+
+const FREE: u32 = 0;
+const PUBLISHED: u32 = 1;
+const WITHDRAWN: u32 = 2;
+
+/// What a number of the directory is of.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+struct Record {
+    /// The word of the listener.
+    source: u64,
+    generation: u64,
+    /// Changed last.
+    state: u32,
+    port: u32,
+    backlog: u32,
+    /// [`ONLY_IPV6`] and [`SHARES_PORT`].
+    flags: u32,
+}
+
+/// The records, in a region: part of a shard's state.
+#[derive(Debug)]
+pub(crate) struct Records {
+    records: Table<Record>,
+    /// By port: how many listeners there are that take no direct connections. As long as there is
+    /// one, no other listener of the port takes any, lest they get what is for that one.
+    kept_out: Table<u16>,
+}
+
+impl Records {
+    pub(crate) fn bytes_needed() -> usize {
+        Table::<Record>::bytes_needed(LISTENERS) + Table::<u16>::bytes_needed(PORTS)
+    }
+
+    pub(crate) fn create(carver: &mut Carver) -> Result<Records, OutOfMemory> {
+        Ok(Records {
+            records: carver.table(LISTENERS)?,
+            kept_out: carver.table(PORTS)?,
+        })
+    }
+}
+
+/// The directory, and what its entries are of. For the holder of the first shard's lease.
+#[derive(Debug)]
+pub(crate) struct Published {
+    records: Records,
+    directory: Directory,
+}
+
+impl Published {
+    pub(crate) fn new(records: Records, directory: Directory) -> Published {
+        Published { records, directory }
+    }
+
+    fn record(&mut self, number: u16) -> Option<&mut Record> {
+        self.records.records.get_mut(usize::from(number))
+    }
+
+    fn number_of(&self, source: Event) -> Option<u16> {
+        let word = source.word();
+        let records = self.records.records.iter();
+        let found = |record: &Record| record.state == PUBLISHED && record.source == word;
+        records
+            .enumerate()
+            .find(|(_, record)| found(record))
+            .map(|(number, _)| number as u16)
+    }
+
+    fn kept_out(&mut self, port: u16) -> Option<&mut u16> {
+        self.records.kept_out.get_mut(usize::from(port))
+    }
+
+    /// Lets peers know of a listener, at the address that it is bound to.
+    pub(crate) fn publish(&mut self, source: Event, address: SocketAddr, backlog: u32, settings: &Settings) {
+        let flag = |is: bool, flag| if is { flag } else { 0 };
+        let flags = flag(settings.v6_only(), ONLY_IPV6) | flag(settings.reuse_port(), SHARES_PORT);
+        self.publish_with(source, address, backlog, flags);
+    }
+
+    fn publish_with(&mut self, source: Event, address: SocketAddr, backlog: u32, flags: u64) {
+        if self
+            .kept_out(address.port())
+            .is_none_or(|kept_out| *kept_out != 0)
+        {
+            return self.keep_out(source, address.port());
+        }
+        let listing = Listing {
+            address,
+            backlog,
+            group: u32::from(flags & SHARES_PORT != 0),
+            options: flags & ONLY_IPV6,
+            window: WINDOW,
+        };
+        let Some(ListenerId { number, generation }) = self.directory.publish(&listing) else {
+            return self.keep_out(source, address.port());
+        };
+        if let Some(record) = self.record(number) {
+            record.source = source.word();
+            record.generation = generation;
+            record.port = address.port().into();
+            (record.backlog, record.flags) = (backlog, flags as u32);
+            // A process that is killed here leaves an entry that is of nothing: see `mend`.
+            compiler_fence(Release);
+            record.state = PUBLISHED;
+        }
+    }
+
+    /// A listener takes no direct connections, whatever its reason, and none of its port does
+    /// before it is closed.
+    pub(crate) fn keep_out(&mut self, source: Event, port: u16) {
+        let records = self.records.records.iter().enumerate();
+        let same_port = |record: &Record| record.state == PUBLISHED && record.port == u32::from(port);
+        let same_port: Vec<u16> = records
+            .filter(|(_, record)| same_port(record))
+            .map(|(number, _)| number as u16)
+            .collect();
+        let is_new = self.number_of(source).is_none();
+        let count = same_port.len() as u16 + u16::from(is_new);
+        same_port
+            .into_iter()
+            .for_each(|number| self.withdraw_number(number));
+        if let Some(kept_out) = self.kept_out(port) {
+            *kept_out = kept_out.saturating_add(count);
+        }
+    }
+
+    /// Changes how many connections may wait at a listener.
+    pub(crate) fn set_backlog(&mut self, source: Event, backlog: u32) {
+        if let Some(number) = self.number_of(source)
+            && let Some(record) = self.record(number)
+        {
+            record.backlog = backlog;
+            let generation = record.generation;
+            self.directory
+                .set_backlog(ListenerId { number, generation }, backlog);
+        }
+    }
+
+    /// A listener of this port is closed. Returns whether the engine has queues to empty.
+    pub(crate) fn close(&mut self, source: Event, port: u16) -> bool {
+        match self.number_of(source) {
+            Some(number) => {
+                self.withdraw_number(number);
+                true
+            }
+            None => {
+                if let Some(kept_out) = self.kept_out(port) {
+                    *kept_out = kept_out.saturating_sub(1);
+                }
+                false
+            }
+        }
+    }
+
+    fn withdraw_number(&mut self, number: u16) {
+        let Some(record) = self.record(number) else {
+            return;
+        };
+        let generation = record.generation;
+        record.state = WITHDRAWN;
+        self.directory.withdraw(ListenerId { number, generation });
+    }
+
+    /// The listener that a source is for peers.
+    pub(crate) fn listener_of(&mut self, source: Event) -> Option<ListenerId> {
+        let number = self.number_of(source)?;
+        let &mut Record { generation, .. } = self.record(number)?;
+        Some(ListenerId { number, generation })
+    }
+
+    /// Listeners that were closed, and whose queues are still to be emptied.
+    pub(crate) fn withdrawn(&self) -> Vec<u16> {
+        let records = self.records.records.iter().enumerate();
+        records
+            .filter(|(_, record)| record.state == WITHDRAWN)
+            .map(|(number, _)| number as u16)
+            .collect()
+    }
+
+    /// The queues of a closed listener are empty: others may have its number.
+    pub(crate) fn free(&mut self, number: u16) {
+        if let Some(record) = self.record(number).filter(|record| record.state == WITHDRAWN) {
+            record.state = FREE;
+            self.directory.free_number(number);
+        }
+    }
+
+    /// Publishes anew what is there, after a process was killed while it had the lease. `bound`
+    /// tells where a listener is bound, if it is open.
+    pub(crate) fn mend(&mut self, bound: impl Fn(Event) -> Option<SocketAddr>) {
+        self.directory.mend();
+        let records = self.records.records.iter().enumerate();
+        let known: Vec<(u16, Record)> = records
+            .filter(|(_, record)| record.state == PUBLISHED)
+            .map(|(number, record)| (number as u16, *record))
+            .collect();
+        for (number, record) in known {
+            let source = Event::from_word(record.source);
+            self.withdraw_number(number);
+            if let Some(address) = bound(source) {
+                self.publish_with(source, address, record.backlog, record.flags.into());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use toehold_shm::Region;
+    use toehold_shm::direct::PeerDirectory;
+    use toehold_stack::SocketOption;
+    use zerocopy::FromZeros;
+
+    use super::*;
+
+    struct Fixture {
+        published: Published,
+        peer: PeerDirectory,
+    }
+
+    fn fixture() -> Fixture {
+        let region = Region::private(Records::bytes_needed()).unwrap();
+        let records = Records::create(&mut Carver::new(region).unwrap()).unwrap();
+        let directory = Directory::create("toehold-test", 1).unwrap();
+        let peer = directory.as_peer();
+        Fixture {
+            published: Published::new(records, directory),
+            peer,
+        }
+    }
+
+    fn settings() -> Settings {
+        Settings::new_zeroed()
+    }
+
+    fn source(number: u64) -> Event {
+        let Event::Listener(id) = Event::from_word(1 << 32 | 1 << 31 | number) else {
+            panic!("the word of a listener");
+        };
+        Event::Listener(id)
+    }
+
+    fn at(port: u16) -> SocketAddr {
+        SocketAddr::from(([10, 77, 0, 1], port))
+    }
+
+    #[test]
+    fn listener_is_listed_until_it_is_closed() {
+        let Fixture { mut published, peer } = fixture();
+        published.publish(source(1), at(80), 7, &settings());
+        let found = peer.find(at(80), 0).unwrap();
+        assert_eq!(found.listing.backlog, 7);
+        assert_eq!(published.listener_of(source(1)), Some(found.listener));
+        published.set_backlog(source(1), 9);
+        assert_eq!(peer.find(at(80), 0).unwrap().listing.backlog, 9);
+        assert!(published.withdrawn().is_empty());
+        assert!(published.close(source(1), 80));
+        assert_eq!(peer.find(at(80), 0), None);
+        let number = found.listener.number;
+        assert_eq!(published.withdrawn(), [number]);
+        published.publish(source(2), at(81), 7, &settings());
+        assert_ne!(published.listener_of(source(2)).unwrap().number, number);
+        published.free(number);
+        assert!(published.withdrawn().is_empty());
+        assert!(!published.close(source(9), 99), "it was never there");
+    }
+
+    #[test]
+    fn listeners_of_a_port_stay_out_with_one_that_has_to() {
+        let Fixture { mut published, peer } = fixture();
+        let any = SocketAddr::from(([0, 0, 0, 0], 80));
+        published.publish(source(1), any, 7, &settings());
+        published.publish(source(2), at(81), 7, &settings());
+        published.keep_out(source(3), 80);
+        assert_eq!(peer.find(any, 0), None);
+        assert!(peer.find(at(81), 0).is_some());
+        published.publish(source(4), at(80), 7, &settings());
+        assert_eq!(peer.find(at(80), 0), None);
+        for closed in [3, 1] {
+            published.close(source(closed), 80);
+            published.publish(source(5), at(80), 7, &settings());
+            assert_eq!(peer.find(at(80), 0), None);
+            published.close(source(5), 80);
+        }
+        published.close(source(4), 80);
+        published.publish(source(6), at(80), 7, &settings());
+        assert!(peer.find(at(80), 0).is_some());
+    }
+
+    #[test]
+    fn listener_that_is_kept_out_later_is_counted_once() {
+        let Fixture { mut published, peer } = fixture();
+        published.publish(source(1), at(80), 7, &settings());
+        published.keep_out(source(1), 80);
+        assert_eq!(peer.find(at(80), 0), None);
+        published.close(source(1), 80);
+        published.publish(source(2), at(80), 7, &settings());
+        assert!(peer.find(at(80), 0).is_some());
+    }
+
+    #[test]
+    fn more_listeners_than_numbers_keep_their_port_out() {
+        let Fixture { mut published, peer } = fixture();
+        let last = LISTENERS as u16;
+        for port in 1..=last {
+            published.publish(source(port.into()), at(port), 7, &settings());
+        }
+        assert!(peer.find(at(last), 0).is_some());
+        published.publish(source(5000), at(5000), 7, &settings());
+        assert_eq!(peer.find(at(5000), 0), None);
+        assert_eq!(published.listener_of(source(5000)), None);
+        published.close(source(1), 1);
+        published.free(published.withdrawn()[0]);
+        published.publish(source(5001), at(5000), 7, &settings());
+        assert_eq!(peer.find(at(5000), 0), None, "the other one is still there");
+        published.close(source(5000), 5000);
+        published.close(source(5001), 5000);
+        published.publish(source(5002), at(5000), 7, &settings());
+        assert!(peer.find(at(5000), 0).is_some());
+    }
+
+    #[test]
+    fn options_of_a_listener_are_told() {
+        let Fixture { mut published, peer } = fixture();
+        let mut only = settings();
+        only.apply(SocketOption::V6Only(true)).unwrap();
+        only.apply(SocketOption::ReusePort(true)).unwrap();
+        let any: SocketAddr = "[::]:80".parse().unwrap();
+        published.publish(source(1), any, 7, &only);
+        let found = peer.find(any, 0).unwrap().listing;
+        assert_eq!((found.options & ONLY_IPV6, found.group), (ONLY_IPV6, 1));
+    }
+
+    #[test]
+    fn mending_keeps_open_listeners_and_withdraws_others() {
+        let Fixture { mut published, peer } = fixture();
+        for number in [1, 2] {
+            published.publish(source(number), at(80 + number as u16), 7, &settings());
+        }
+        let former = published.listener_of(source(2)).unwrap();
+        published.set_backlog(source(2), 5);
+        published.mend(|event| (event == source(2)).then(|| at(82)));
+        assert_eq!(peer.find(at(81), 0), None);
+        let found = peer.find(at(82), 0).unwrap();
+        assert_eq!(found.listing.backlog, 5);
+        assert_eq!(published.listener_of(source(2)), Some(found.listener));
+        assert_ne!(found.listener, former);
+        assert_eq!(published.withdrawn().len(), 2);
+    }
+}
