@@ -61,6 +61,9 @@ enum Command {
     /// Clients of a web server that is measured; started by measurements, never by hand.
     #[command(name = toehold_lab::programs::web::NAME, hide = true)]
     WebClients(side::WebClients),
+    /// Clients of a server with several workers; started by measurements, never by hand.
+    #[command(name = toehold_lab::programs::workers::NAME, hide = true)]
+    WorkersClients(side::WorkersClients),
 }
 
 fn main() -> ExitCode {
@@ -96,6 +99,7 @@ fn main() -> ExitCode {
         Command::Side => return side::run(),
         Command::FarSide(arguments) => arguments.run(),
         Command::WebClients(arguments) => return arguments.run(),
+        Command::WorkersClients(arguments) => return arguments.run(),
     };
     done.unwrap_or_else(|error| {
         let is_unread = |cause: &std::io::Error| cause.kind() == std::io::ErrorKind::BrokenPipe;

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use toehold_lab::{Launcher, far, programs::web, side, testbed};
+use toehold_lab::programs::{web, workers};
+use toehold_lab::{Launcher, far, side, testbed};
 
 /// Its name on the command line.
 pub(crate) const NAME: &str = "lab-side";
@@ -64,5 +65,20 @@ pub(crate) struct WebClients {
 impl WebClients {
     pub(crate) fn run(&self) -> ExitCode {
         web::main(&self.order, self.address, self.server)
+    }
+}
+
+/// What clients of a server with several workers are told.
+#[derive(Debug, clap::Args)]
+pub(crate) struct WorkersClients {
+    /// A file that says what they do
+    order: PathBuf,
+    /// Where the server is
+    address: workers::Address,
+}
+
+impl WorkersClients {
+    pub(crate) fn run(&self) -> ExitCode {
+        workers::main(&self.order, &self.address)
     }
 }

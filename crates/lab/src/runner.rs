@@ -125,14 +125,15 @@ impl Standing {
         !self.unavailable && self.failures_in_a_row < FAILURES && failed < FAILURES
     }
 
-    /// What is missing may be so for one cell only: others may have it.
-    fn learn(&mut self, cell: usize, of_cell: bool, outcome: &Outcome) {
+    /// What is missing may be so for one cell only: others may have it. Of programs with several workers, one
+    /// that fails says nothing about the next.
+    fn learn(&mut self, cell: usize, what: &Cell, of_cell: bool, outcome: &Outcome) {
         match outcome {
             Outcome::Measured { .. } => self.failures_in_a_row = 0,
             Outcome::Unavailable { .. } if of_cell => drop(self.failures.insert(cell, FAILURES)),
             Outcome::Unavailable { .. } => self.unavailable = true,
             Outcome::Failed { .. } => {
-                self.failures_in_a_row += 1;
+                self.failures_in_a_row += u32::from(!what.workload.is_of_workers());
                 *self.failures.entry(cell).or_default() += 1;
             }
         }
@@ -149,6 +150,8 @@ struct Run<'a> {
     samples: Vec<Sample>,
     /// What the samples of an earlier run are of: round, cell and candidate.
     taken: HashSet<(u32, String, String)>,
+    /// What measurements of programs have in common.
+    stock: programs::Stock,
     sequence: u32,
     total: u32,
 }
@@ -161,7 +164,7 @@ impl<'a> Run<'a> {
             let candidate = plan.candidates.iter().position(|name| *name == sample.candidate);
             if let (Some(cell), Some(candidate)) = (cell, candidate) {
                 let of_cell = runner.may_miss_for_a_cell(&sample.candidate, &sample.cell);
-                standing[candidate].learn(cell, of_cell, &sample.outcome);
+                standing[candidate].learn(cell, &sample.cell, of_cell, &sample.outcome);
             }
         }
         let key = |sample: &Sample| (sample.round, sample.name.clone(), sample.candidate.clone());
@@ -170,6 +173,7 @@ impl<'a> Run<'a> {
             plan,
             standing,
             taken: earlier.iter().map(key).collect(),
+            stock: programs::Stock::default(),
             samples: earlier,
             sequence: 0,
             total: 0,
@@ -213,7 +217,7 @@ impl<'a> Run<'a> {
             return Ok(());
         };
         let of_cell = self.runner.may_miss_for_a_cell(name, &what);
-        self.standing[candidate].learn(cell, of_cell, &outcome);
+        self.standing[candidate].learn(cell, &what, of_cell, &outcome);
         let sample = Sample {
             round,
             sequence,
@@ -314,7 +318,7 @@ impl<'a> Run<'a> {
             toehold: &toehold,
             settings: &self.plan.settings,
         };
-        match programs::measure_cell(cell, on, self.runner.stop) {
+        match programs::measure_cell(cell, on, &self.stock, self.runner.stop) {
             Ok((client, server)) => {
                 let [client, server] = [client, server].map(Box::new);
                 Some(Outcome::Measured { client, server })

@@ -7,6 +7,7 @@ mod measuring;
 mod placement;
 mod programs;
 mod sockets;
+mod workers;
 
 use std::process::ExitCode;
 
@@ -34,6 +35,7 @@ enum Experiment {
     Ethernet(ethernet::Arguments),
     Impaired(impaired::Arguments),
     Programs(programs::Arguments),
+    Workers(workers::Arguments),
     Demux(demux::Arguments),
 }
 
@@ -44,6 +46,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
         Experiment::Ethernet(arguments) => ethernet::run(arguments),
         Experiment::Impaired(arguments) => impaired::run(arguments),
         Experiment::Programs(arguments) => programs::run(arguments),
+        Experiment::Workers(arguments) => workers::run(arguments),
         Experiment::Demux(arguments) => demux::run(&arguments),
     }
 }

@@ -16,10 +16,12 @@ plans! {
     "toe/fig3" "toe/fig4" "toe/fig5a" "toe/fig5b" "toe/fig6a" "toe/fig6b" "toe/fig7" "toe/fig8a"
     "toe/fig8b"
     "ethom/fig5" "ethom/fig6" "ethom/fig7" "ethom/fig8"
+    "scale/nginx" "scale/php-fpm" "scale/varnish" "scale/postgresql" "scale/mariadb" "scale/redis"
+    "scale/memcached" "scale/concurrency"
     "demux/section3" "demux/section4" "demux/fig4" "demux/fig9"
 }
 
-/// All of them, in the order of their papers and figures.
+/// All of them: those of papers in the order of their figures, and those of programs with several workers.
 pub fn all() -> Result<Vec<PlanFile>, PlanFileError> {
     let parse = |(name, text): &(&str, &str)| PlanFile::parse(&format!("experiments/{name}.toml"), text);
     FILES.iter().map(parse).collect()

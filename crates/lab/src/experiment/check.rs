@@ -45,6 +45,12 @@ pub enum PlanError {
     /// A count beyond what can be measured.
     #[error("{0}: there can be 1 to {MOST_OF_A_KIND} clients, streams or pairs, and a rate is at least 1")]
     Count(String),
+    /// More workers or busy loops than can be measured.
+    #[error("{0}: there can be 1 to {MOST_OF_A_KIND} workers, and {MOST_OF_A_KIND} busy loops at most")]
+    Workers(String),
+    /// Workers of what has none to choose.
+    #[error("{0} has a process or a thread for each client: its workers are 1")]
+    NoWorkers(&'static str),
     /// Something that is not to be had between two machines.
     #[error("`{cell}` cannot be measured between two machines: {reason}")]
     Between {
@@ -165,8 +171,23 @@ impl Cell {
         if self.factors().into_iter().any(is_beyond) {
             return Err(PlanError::Count(self.title()));
         }
-        if let Workload::Idle { span_ms, .. } = self.workload {
-            time("span", span_ms, 1)?;
+        match self.workload {
+            Workload::Idle { span_ms, .. } => time("span", span_ms, 1)?,
+            Workload::Workers {
+                program,
+                workers,
+                loops,
+                ..
+            } => {
+                let fits = |least, count: u8| (least..=MOST_OF_A_KIND).contains(&u64::from(count));
+                if !fits(1, workers) || !fits(0, loops) {
+                    return Err(PlanError::Workers(self.title()));
+                }
+                if workers > 1 && !program.has_workers() {
+                    return Err(PlanError::NoWorkers(program.name()));
+                }
+            }
+            _ => {}
         }
         match self.mtu {
             Some(mtu) if mtu < LEAST_MTU => Err(PlanError::Mtu(mtu)),

@@ -13,6 +13,7 @@ pub mod placement;
 pub mod sockets;
 mod stop;
 mod wanted;
+pub mod workers;
 
 pub use check::PlanError;
 pub use file::{PlanFile, PlanFileError};
@@ -130,6 +131,11 @@ impl Plan {
     /// Whether all that is measured has one process, without another side.
     pub fn is_alone(&self) -> bool {
         self.cells.iter().all(|cell| cell.workload.is_alone())
+    }
+
+    /// Whether its sides run on every core that this process may: neither has one of its own.
+    pub fn is_spread(&self) -> bool {
+        self.cells.iter().all(|cell| cell.workload.is_of_workers())
     }
 
     /// The same with a log of the World Cup's site in place of synthetic traces.

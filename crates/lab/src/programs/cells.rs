@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use super::place::{Places, Shape, Way};
 use super::web::{Asked, Counted, Order};
+use super::workers::{self, Stock};
 use super::{Files, Generator, Lines, PATIENCE, exchange, find, mpi};
 use crate::experiment::Settings;
 use crate::pair::PairError;
 use crate::samples::Side;
-use crate::testbed::{KERNEL_VETH, Program};
+use crate::testbed::{KERNEL_LOOPBACK, KERNEL_VETH, Program, UNIX};
 use crate::workload::{Cell, Trace, WebServer, Workload};
 
 /// A candidate that programs are measured on.
@@ -24,18 +25,46 @@ pub(crate) struct On<'a> {
     pub(crate) settings: &'a Settings,
 }
 
+/// Candidates that are nodes as `toehold up` makes them, with what it is told besides. All other
+/// nodes are called after their placement.
+const NODES: &[(&str, &[&str])] = &[("toehold", &[])];
+
 impl On<'_> {
     /// Whose stack it is, and where that runs.
     pub(super) fn way(&self) -> (Way, Option<String>) {
-        match self.candidate {
-            KERNEL_VETH => (Way::Kernel, None),
-            placement => (Way::Toehold, Some(placement.to_owned())),
-        }
+        let way = way_of(self.candidate);
+        let is_placed = way == Way::Toehold && !NODES.iter().any(|(name, _)| *name == self.candidate);
+        (way, is_placed.then(|| self.candidate.to_owned()))
+    }
+
+    /// What `toehold up` is told besides.
+    pub(super) fn up(&self) -> &'static [&'static str] {
+        let known = NODES.iter().find(|(name, _)| *name == self.candidate);
+        known.map_or(&[], |(_, words)| words)
     }
 }
 
+fn way_of(candidate: &str) -> Way {
+    match candidate {
+        KERNEL_VETH => Way::Kernel,
+        KERNEL_LOOPBACK => Way::Loopback,
+        UNIX => Way::Unix,
+        _ => Way::Toehold,
+    }
+}
+
+/// Whether a candidate that programs are measured on is a pair of nodes.
+pub(crate) fn is_of_nodes(candidate: &str) -> bool {
+    way_of(candidate) == Way::Toehold && Generator::of(candidate).is_none()
+}
+
 /// What the clients and the server of a cell counted. All that it starts ends with it.
-pub(crate) fn measure(cell: Cell, on: On<'_>, stop: &AtomicBool) -> Result<(Side, Side), PairError> {
+pub(crate) fn measure(
+    cell: Cell,
+    on: On<'_>,
+    stock: &Stock,
+    stop: &AtomicBool,
+) -> Result<(Side, Side), PairError> {
     let generator = Generator::of(on.candidate);
     let needed = generator.map_or(&[][..], Generator::programs);
     if let Some((program, package)) = missing(needed.iter().chain(cell.workload.programs())) {
@@ -62,6 +91,20 @@ pub(crate) fn measure(cell: Cell, on: On<'_>, stop: &AtomicBool) -> Result<(Side
         } => {
             let asked = asked(trace, on)?.by_zipf(alpha.into());
             web(cell.mtu, server, clients, asked, on, stop)
+        }
+        Workload::Workers {
+            program,
+            workers,
+            clients,
+            loops,
+        } => {
+            let job = workers::Job {
+                service: program,
+                workers,
+                clients,
+                loops,
+            };
+            workers::measure(job, on, stock, stop)
         }
         Workload::Mpi { library, size } | Workload::MpiStream { library, size } => {
             let is_stream = matches!(cell.workload, Workload::MpiStream { .. });
@@ -127,7 +170,7 @@ fn web(
     let shape = Shape {
         mtu,
         placement,
-        has_taps: false,
+        ..Shape::default()
     };
     let places = Places::make(on.toehold, &files, on.settings.cores, &shape);
     let places = places.map_err(|error| error.to_string())?;
@@ -139,15 +182,17 @@ fn web(
         span: span(on.settings.span_ms),
         patience: span(on.settings.patience_ms),
         engines: match way {
-            Way::Kernel => Vec::new(),
             Way::Toehold => places.engines(),
+            _ => Vec::new(),
         },
     };
     let text = serde_json::to_vec(&order).map_err(|error| error.to_string())?;
     std::fs::write(files.path().join("order.json"), text).map_err(|error| error.to_string())?;
     let lines = Lines {
+        back: None,
         server: Some(web_server(server)),
         client: CLIENTS,
+        loops: 0,
         seconds: 0,
         limit: order.warm_up + order.span + order.patience + PATIENCE,
     };

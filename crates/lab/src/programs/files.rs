@@ -76,6 +76,7 @@ impl Files {
             keeper: keeper.map_err(failed)?,
         };
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).map_err(failed)?;
+        files.renew_sockets().map_err(failed)?;
         files.configure().map_err(failed)?;
         for (name, length) in [("1k", 1 << 10), ("1m", 1 << 20)] {
             files.serve(name, length).map_err(failed)?;
@@ -86,6 +87,22 @@ impl Files {
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The directory of Unix sockets, which servers of any user may make.
+    pub(super) fn sockets(&self) -> PathBuf {
+        self.path.join("sockets")
+    }
+
+    /// Makes that directory, or makes it anew: servers that were killed leave their sockets.
+    pub(super) fn renew_sockets(&self) -> io::Result<()> {
+        let sockets = self.sockets();
+        match fs::remove_dir_all(&sockets) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        fs::create_dir(&sockets)?;
+        fs::set_permissions(sockets, fs::Permissions::from_mode(0o1777))
     }
 
     /// What sees to its end.

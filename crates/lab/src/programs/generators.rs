@@ -122,8 +122,10 @@ impl Generator {
         let places = places.map_err(|error| error.to_string())?;
         let seconds = Duration::from_millis(on.settings.span_ms).as_secs_f64().ceil() as u32;
         let lines = Lines {
+            back: None,
             server: Some(&job.server),
             client: &job.client,
+            loops: 0,
             seconds: seconds.max(1),
             limit: Duration::from_secs(seconds.into()) * 2 + PATIENCE,
         };

@@ -7,6 +7,7 @@
 
 mod cells;
 mod files;
+mod find;
 mod generators;
 mod mpi;
 mod outputs;
@@ -15,12 +16,15 @@ mod report;
 mod rows;
 mod running;
 pub mod web;
+pub mod workers;
 
-pub(crate) use cells::{On, measure as measure_cell};
+pub(crate) use cells::{On, is_of_nodes, measure as measure_cell};
 pub use files::Files;
+pub use find::find;
 pub(crate) use generators::Generator;
 pub use report::{Report, RowReport};
 pub use rows::{ROWS, Row};
+pub(crate) use workers::Stock;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -29,7 +33,7 @@ use std::process::{ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use place::{End, Places, Shape, Way};
+use place::{End, Places, Server, Shape, Way};
 use running::Running;
 use serde::Serialize;
 
@@ -37,6 +41,9 @@ use crate::samples::{Store, StoreError};
 
 /// How much longer than it should a program may take before it is given up.
 const PATIENCE: Duration = Duration::from_secs(20);
+
+/// How long a server may take until it listens: Varnish compiles its configuration first.
+const BEGINNING: Duration = Duration::from_secs(60);
 
 /// Time between two looks at a program.
 const LOOK: Duration = Duration::from_millis(20);
@@ -193,6 +200,8 @@ fn measure(
     let lines = Lines {
         server: row.server,
         client: row.client,
+        back: None,
+        loops: 0,
         seconds,
         limit: Duration::from_secs(u64::from(seconds)) * 2 + PATIENCE,
     };
@@ -210,8 +219,12 @@ fn measure(
 
 /// What runs: a client, and the server it needs.
 struct Lines<'a> {
+    /// What the server asks in its turn; it begins before the server.
+    back: Option<&'a str>,
     server: Option<&'a str>,
     client: &'a str,
+    /// Processes that compute all the time, beside the client.
+    loops: u8,
     /// `$SPAN` of both.
     seconds: u32,
     /// Longer than that the client must not take.
@@ -253,13 +266,34 @@ fn last_of(text: &str) -> String {
     last.join(" / ")
 }
 
-/// Runs a client to its end, and its server meanwhile.
+/// A process that computes all the time.
+const BUSY_LOOP: &str = "while :; do :; done";
+
+/// Runs a client to its end, and its server meanwhile, at ports of their own.
 fn exchange(places: &Places<'_>, lines: &Lines<'_>, way: Way, stop: &AtomicBool) -> Result<Said, String> {
     places.renew_port();
-    let server = lines
-        .server
-        .map(|line| serve(places, line, way, lines.seconds, stop))
-        .transpose()?;
+    exchange_at_ports(places, lines, way, stop)
+}
+
+/// Runs a client to its end, and its servers meanwhile, at the ports that the places have now.
+fn exchange_at_ports(
+    places: &Places<'_>,
+    lines: &Lines<'_>,
+    way: Way,
+    stop: &AtomicBool,
+) -> Result<Said, String> {
+    let begin = |line: Option<&str>, which| {
+        line.map(|line| serve(places, line, (way, which), lines.seconds, stop))
+            .transpose()
+    };
+    let back = begin(lines.back, Server::Back)?;
+    let server = begin(lines.server, Server::Front)?;
+    let loops = (0..lines.loops).map(|_| {
+        let busy = places.command(Way::Loopback, End::Client, BUSY_LOOP, lines.seconds)?;
+        places.start(busy)
+    });
+    let loops = loops.collect::<Result<Vec<_>, _>>();
+    let loops = loops.map_err(|error| format!("cannot start a busy loop: {error}"))?;
     let cannot = |error| format!("cannot start the client: {error}");
     let client = places.command(way, End::Client, lines.client, lines.seconds);
     let mut client = client.map_err(cannot)?;
@@ -278,9 +312,8 @@ fn exchange(places: &Places<'_>, lines: &Lines<'_>, way: Way, stop: &AtomicBool)
     })?;
     let [output, errors] =
         streams.map(|stream| stream.and_then(|stream| stream.join().ok()).unwrap_or_default());
-    if let Some(server) = server {
-        server.end();
-    }
+    drop(loops);
+    server.into_iter().chain(back).for_each(Running::end);
     Ok(Said {
         status,
         output,
@@ -293,21 +326,21 @@ fn exchange(places: &Places<'_>, lines: &Lines<'_>, way: Way, stop: &AtomicBool)
 fn serve<'a>(
     places: &Places<'a>,
     line: &str,
-    way: Way,
+    (way, which): (Way, Server),
     seconds: u32,
     stop: &AtomicBool,
 ) -> Result<Running<'a>, String> {
     let cannot = |error| format!("cannot start the server: {error}");
     let mut command = places.command(way, End::Server, line, seconds).map_err(cannot)?;
-    let log = File::create(places.file(SERVER_LOG)).map_err(cannot)?;
+    let log = File::create(places.file(LOGS[which as usize])).map_err(cannot)?;
     command.stderr(log.try_clone().map_err(cannot)?).stdout(log);
     let mut server = places.start(command).map_err(cannot)?;
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + BEGINNING;
     until(deadline, stop, "the server does not come to listen", || {
         if let Ok(Some(status)) = server.child.try_wait() {
             return Err(format!("the server ended with {status}"));
         }
-        Ok(places.is_served(way).then_some(()))
+        Ok(places.is_served(way, which).then_some(()))
     })
     .map_err(|reason| match server_said(places).as_str() {
         "" => reason,
@@ -316,13 +349,14 @@ fn serve<'a>(
     Ok(server)
 }
 
-/// What servers write, in the directory of programs' files.
-const SERVER_LOG: &str = "server.log";
+/// What both servers write, in the directory of programs' files.
+const LOGS: [&str; 2] = ["server.log", "back.log"];
 
 fn server_said(places: &Places<'_>) -> String {
-    last_of(&String::from_utf8_lossy(
-        &fs::read(places.file(SERVER_LOG)).unwrap_or_default(),
-    ))
+    let read = |name| fs::read(places.file(name)).unwrap_or_default();
+    let said = LOGS.map(|name| last_of(&String::from_utf8_lossy(&read(name))));
+    let said: Vec<_> = said.into_iter().filter(|said| !said.is_empty()).collect();
+    said.join(" / ")
 }
 
 /// Looks again and again until there is something, or an error.
@@ -353,15 +387,6 @@ fn read_all(mut stream: impl std::io::Read + Send + 'static) -> std::thread::Joi
         let _ = stream.read_to_end(&mut bytes);
         String::from_utf8_lossy(&bytes).into_owned()
     })
-}
-
-/// Where a program is, if it is here.
-pub fn find(program: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let places = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
-    places
-        .map(|place| place.join(program))
-        .find(|path| path.is_file())
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Where programs run: over the kernel between two namespaces, or on two nodes.
+//! Where programs run: over the kernel between two namespaces or within one, or on two nodes.
 //!
 //! The namespaces have no names: a process holds each, which ends when this one lets go of
 //! its input, however that comes about. Nodes are in a fabric of the run's own.
@@ -14,8 +14,11 @@ use serde::Serialize;
 use super::running::Running;
 use super::{Files, ProgramsError};
 
-/// The address of the server, over the kernel and on its node.
-const ADDRESSES: [&str; 2] = ["10.198.0.1", "10.77.0.1"];
+/// The address of the server over the kernel, between two namespaces.
+const KERNEL_ADDRESS: &str = "10.198.0.1";
+
+/// The address of the server's node.
+const NODE_ADDRESS: &str = "10.77.0.1";
 
 /// The interface of either namespace.
 pub(super) const VETH: &str = "toe0";
@@ -40,12 +43,38 @@ const WITH_INTERFACES: [&str; 6] = [
     "sh",
 ];
 
-/// Which of the two.
+/// What carries connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Way {
+    /// The kernel's TCP between two namespaces.
     Kernel,
+    /// Two nodes.
     Toehold,
+    /// The kernel's TCP within a namespace.
+    Loopback,
+    /// Unix sockets.
+    Unix,
+}
+
+impl Way {
+    /// The server's address.
+    pub(super) fn address(self) -> &'static str {
+        match self {
+            Self::Kernel => KERNEL_ADDRESS,
+            Self::Toehold => NODE_ADDRESS,
+            Self::Loopback | Self::Unix => "127.0.0.1",
+        }
+    }
+}
+
+/// Which of two servers on one side.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Server {
+    /// The one that clients ask.
+    Front = 0,
+    /// The one that the front asks, if it asks one.
+    Back = 1,
 }
 
 /// Which side a program is on.
@@ -64,6 +93,10 @@ pub(super) struct Shape {
     pub(super) placement: Option<String>,
     /// Whether the nodes have an interface each besides, both in the client's namespace.
     pub(super) has_taps: bool,
+    /// Whether programs may run on every core that this process may, and so may engines.
+    pub(super) is_spread: bool,
+    /// What `toehold up` is told besides.
+    pub(super) up: &'static [&'static str],
 }
 
 /// Both places, as long as this lives.
@@ -72,7 +105,8 @@ pub(super) struct Places<'a> {
     holders: [Child; 2],
     toehold: PathBuf,
     files: &'a Files,
-    cores: [usize; 2],
+    /// Nothing if programs may run on all of them.
+    cores: Option<[usize; 2]>,
     port: Cell<u16>,
 }
 
@@ -89,7 +123,7 @@ impl<'a> Places<'a> {
             holders,
             toehold: toehold.to_owned(),
             files,
-            cores,
+            cores: (!shape.is_spread).then_some(cores),
             port: Cell::new(FIRST_PORT),
         };
         places.connect_namespaces(shape.mtu)?;
@@ -98,8 +132,10 @@ impl<'a> Places<'a> {
     }
 
     fn start_nodes(&self, shape: &Shape) -> Result<(), ProgramsError> {
-        for (node, core) in NODES.into_iter().zip(self.cores) {
+        for end in [End::Server, End::Client] {
+            let node = NODES[end as usize];
             let mut up = self.toehold(&["up", node]);
+            up.args(shape.up);
             if let Some(mtu) = shape.mtu {
                 up.args(["--mtu", &mtu.to_string()]);
             }
@@ -109,7 +145,7 @@ impl<'a> Places<'a> {
             }
             if let Some(placement) = &shape.placement {
                 up.args(["--placement", placement]);
-                up = pinned(&up, core);
+                up = self.pinned(&up, end);
             }
             self.succeed(up, "start a node")?;
         }
@@ -140,7 +176,7 @@ impl<'a> Places<'a> {
         let make = format!("ip link add toe0 type veth peer name toe0 netns {client}");
         let mtu = mtu.map_or(String::new(), |mtu| format!("mtu {mtu}"));
         for (end, make, address) in [
-            (End::Server, &*make, ADDRESSES[0]),
+            (End::Server, &*make, KERNEL_ADDRESS),
             (End::Client, "true", "10.198.0.2"),
         ] {
             // What Toehold uses too, where nothing is lost.
@@ -174,20 +210,21 @@ impl<'a> Places<'a> {
             .arg(self.namespace(End::Client))
             .args(WITH_INTERFACES)
             .args(words);
-        self.prepared(&pinned(&within, self.cores[End::Client as usize]))
+        self.prepared(&self.pinned(&within, End::Client))
     }
 
     /// What comes before the words of a rank. It ends with its launcher, however that ends, and
     /// has its interface's name in a variable.
     pub(super) fn rank(&self, way: Way, end: End, variable: &str) -> Vec<String> {
-        let core = self.cores[end as usize].to_string();
-        let mut words: Vec<String> = ["setpriv", "--pdeathsig", "KILL", "taskset", "--cpu-list", &core]
-            .map(str::to_owned)
-            .into();
+        let mut words = ["setpriv", "--pdeathsig", "KILL"].map(str::to_owned).to_vec();
+        if let Some(cores) = self.cores {
+            words.extend(["taskset".to_owned(), "--cpu-list".to_owned()]);
+            words.push(cores[end as usize].to_string());
+        }
         match way {
             // The client's is where the launcher is.
             Way::Kernel if end == End::Client => {}
-            Way::Kernel => {
+            Way::Kernel | Way::Loopback | Way::Unix => {
                 words.extend(["nsenter".to_owned(), self.namespace(end)]);
                 words.extend(WITH_INTERFACES.map(str::to_owned));
             }
@@ -198,28 +235,41 @@ impl<'a> Places<'a> {
         }
         let interface = match way {
             Way::Kernel => VETH.to_owned(),
+            Way::Loopback | Way::Unix => "lo".to_owned(),
             Way::Toehold => tap(NODES[end as usize]),
         };
         words.extend(["env".to_owned(), format!("{variable}={interface}")]);
         words
     }
 
-    /// A shell's line on one side, pinned to that side's core.
+    /// The same command on the core of a side, if sides have cores.
+    fn pinned(&self, command: &Command, end: End) -> Command {
+        match self.cores {
+            Some(cores) => pinned(command, cores[end as usize]),
+            None => copied(command),
+        }
+    }
+
+    /// A shell's line on one side, on that side's core.
     pub(super) fn command(&self, way: Way, end: End, line: &str, seconds: u32) -> io::Result<Command> {
         let within = match way {
-            Way::Kernel => {
+            Way::Kernel | Way::Loopback | Way::Unix => {
+                let end = if way == Way::Kernel { end } else { End::Server };
                 let mut command = Command::new("nsenter");
                 command.args([&self.namespace(end), "--"]);
                 command
             }
             Way::Toehold => self.toehold(&["run", "--quiet", "--node", NODES[end as usize], "--"]),
         };
-        let mut command = pinned(&within, self.cores[end as usize]);
+        let mut command = self.pinned(&within, end);
         command.args(["sh", "-c", line]);
         command.env("SPAN", seconds.to_string());
         command
-            .env("ADDRESS", ADDRESSES[way as usize])
-            .env("PORT", self.port.get().to_string());
+            .env("ADDRESS", way.address())
+            .env("PORT", self.port_of(Server::Front).to_string())
+            .env("BACK", self.port_of(Server::Back).to_string())
+            .env("SOCKET", self.socket_of(Server::Front))
+            .env("BACK_SOCKET", self.socket_of(Server::Back));
         self.prepared(&command)
     }
 
@@ -230,9 +280,7 @@ impl<'a> Places<'a> {
             .env("TOEHOLD_FABRIC", self.fabric())
             .env("TOEHOLD", &self.toehold)
             .env("DIR", self.files.path());
-        // Debian keeps servers where only root's PATH leads.
-        let path = std::env::var("PATH").unwrap_or_default();
-        command.env("PATH", format!("{path}:/usr/sbin:/sbin"));
+        command.env("PATH", super::find::path());
         command.current_dir(self.files.path());
         Ok(command)
     }
@@ -250,26 +298,36 @@ impl<'a> Places<'a> {
         succeed(command, what)
     }
 
-    /// The next server gets another port.
+    /// A server's port.
+    pub(super) fn port_of(&self, server: Server) -> u16 {
+        self.port.get() + server as u16
+    }
+
+    /// A server's Unix socket: in a directory that servers of other users may write, and named as
+    /// PostgreSQL names its own.
+    pub(super) fn socket_of(&self, server: Server) -> PathBuf {
+        let name = format!(".s.PGSQL.{}", self.port_of(server));
+        self.files.sockets().join(name)
+    }
+
+    /// The next servers get other ports.
     pub(super) fn renew_port(&self) {
-        let next = self.port.get() + 1;
+        let next = self.port.get() + 2;
         self.port.set(if next < 30_000 { next } else { FIRST_PORT });
     }
 
     /// Whether somebody listens at the port. Nobody is asked who would take it for a client.
-    pub(super) fn is_served(&self, way: Way) -> bool {
+    pub(super) fn is_served(&self, way: Way, server: Server) -> bool {
+        let tables = format!("/proc/{}/net", self.holders[0].id());
+        let table = |name: &str| fs::read_to_string(format!("{tables}/{name}")).unwrap_or_default();
         match way {
-            Way::Kernel => {
-                let table = format!("/proc/{}/net/tcp", self.holders[0].id());
-                let both = fs::read_to_string(format!("{table}6")).unwrap_or_default()
-                    + &fs::read_to_string(table).unwrap_or_default();
-                listens(&both, self.port.get())
-            }
+            Way::Kernel | Way::Loopback => listens(&(table("tcp6") + &table("tcp")), self.port_of(server)),
+            Way::Unix => listens_at(&table("unix"), &self.socket_of(server)),
             Way::Toehold => {
                 let said = self.toehold(&["sockets", "server", "--json"]).output();
                 let Ok(said) = said else { return false };
                 let sockets: serde_json::Value = serde_json::from_slice(&said.stdout).unwrap_or_default();
-                let at = format!(":{}", self.port.get());
+                let at = format!(":{}", self.port_of(server));
                 sockets["sockets"].as_array().into_iter().flatten().any(|socket| {
                     let local = socket["local"].as_str().unwrap_or_default();
                     socket["state"] == "LISTEN" && local.ends_with(&at)
@@ -360,14 +418,24 @@ fn pinned(command: &Command, core: usize) -> Command {
     let mut pinned = Command::new("taskset");
     pinned
         .args(["--cpu-list", &core.to_string()])
-        .arg(command.get_program())
-        .args(command.get_args());
+        .arg(command.get_program());
+    with_words_of(command, pinned)
+}
+
+/// The same command once more.
+fn copied(command: &Command) -> Command {
+    with_words_of(command, Command::new(command.get_program()))
+}
+
+/// The beginning of a command with the arguments and variables of another one.
+fn with_words_of(command: &Command, mut begun: Command) -> Command {
+    begun.args(command.get_args());
     for (name, value) in command.get_envs() {
         if let Some(value) = value {
-            pinned.env(name, value);
+            begun.env(name, value);
         }
     }
-    pinned
+    begun
 }
 
 /// Whether a table of the kernel's has a listener at a port.
@@ -379,9 +447,28 @@ fn listens(table: &str, port: u16) -> bool {
     })
 }
 
+/// Whether the kernel's table of Unix sockets has a listener at a path.
+fn listens_at(table: &str, path: &Path) -> bool {
+    table.lines().any(|line| {
+        let words: Vec<_> = line.split_whitespace().collect();
+        // The fourth word has a flag of sockets that accept.
+        words.get(3) == Some(&"00010000") && words.get(7).is_some_and(|at| Path::new(at) == path)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn unix_listener_is_found_by_its_path() {
+        let table = "Num       RefCount Protocol Flags    Type St Inode Path\n\
+            0000000000000000: 00000002 00000000 00010000 0001 01 1234 /tmp/a.sock\n\
+            0000000000000000: 00000003 00000000 00000000 0001 03 1235 /tmp/b.sock\n";
+        assert!(listens_at(table, Path::new("/tmp/a.sock")));
+        assert!(!listens_at(table, Path::new("/tmp/b.sock")));
+        assert!(!listens_at(table, Path::new("/tmp/a")));
+    }
 
     #[test]
     fn a_listener_is_found_in_the_kernels_table() {

@@ -5,6 +5,7 @@ use super::figure::{Figure, Panel, Series, panels};
 use super::finding::{Difference, Finding, findings};
 use super::saved::Saved;
 use super::table::digits;
+use super::worst;
 
 /// Lines of a failed candidate's output. All of it is in the page and in the samples.
 const OUTPUT_LINES: usize = 5;
@@ -29,6 +30,7 @@ fn of_run(run: &Saved, text: &mut String) {
         plain(&report.header.plan.title),
         plain(&facts::line(&report.header))
     ));
+    worst_first(run, text);
     let findings = findings(report, &panels);
     if !findings.is_empty() {
         text.push('\n');
@@ -47,6 +49,22 @@ fn of_run(run: &Saved, text: &mut String) {
         text.push_str(&format!("- {}\n", plain(&doubt)));
     }
     failures(run, text);
+}
+
+/// Programs with several workers.
+fn worst_first(run: &Saved, text: &mut String) {
+    let standings = &run.report.worst;
+    if standings.is_empty() {
+        return;
+    }
+    text.push_str(&format!("\n### {}\n\n", plain(worst::TITLE)));
+    let heads = worst::HEADS.map(plain).join(" | ");
+    text.push_str(&format!("| | {heads} |\n| --- | --- | ---: | ---: | ---: |\n"));
+    for row in worst::rows(standings) {
+        let cells: Vec<_> = row.cells.iter().map(|cell| plain(cell)).collect();
+        text.push_str(&format!("| {} | {} |\n", plain(&row.name), cells.join(" | ")));
+    }
+    text.push_str(&format!("\n{}\n", worst::summary(standings)));
 }
 
 /// A finding as a line.

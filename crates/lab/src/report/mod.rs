@@ -12,6 +12,7 @@ mod said;
 mod saved;
 mod summary;
 mod table;
+mod worst;
 
 pub use html::page;
 pub use markdown::markdown;
@@ -19,6 +20,7 @@ pub use picture::{Picture, PictureError, pictures};
 pub use saved::{RawFile, ReadError, Saved};
 pub(crate) use summary::Summary;
 pub use table::{Look, spoken, text};
+pub use worst::Standing;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -81,6 +83,9 @@ pub struct Report {
     /// such as `idle/adaptive`, and times, which are in milliseconds, such as
     /// `ack_ms/adaptive`.
     pub ratios: BTreeMap<String, Estimate>,
+    /// Programs with several workers beside the kernel's loopback, the lowest ratio first.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub worst: Vec<Standing>,
     /// Every measurement that failed.
     pub failures: Vec<Failure>,
 }
@@ -175,7 +180,7 @@ impl Report {
         results: &Path,
     ) -> Self {
         let summary = summary::Summary::of(&header.plan, samples);
-        Self {
+        let mut report = Self {
             took_ns: u64::try_from(took.as_nanos()).unwrap_or(u64::MAX),
             complete,
             machine,
@@ -183,9 +188,12 @@ impl Report {
             candidates: fates(&header.plan, samples),
             metrics: summary.figures(),
             ratios: summary.ratios(&header.plan.comparisons),
+            worst: Vec::new(),
             failures: samples.iter().filter_map(failure).collect(),
             header,
-        }
+        };
+        report.worst = worst::first(&report, samples);
+        report
     }
 
     /// Writes it as JSON to `path`: all of it or nothing.
@@ -235,7 +243,7 @@ impl Report {
         }
         doubts.extend(self.unsteadiness());
         let [server, client] = self.header.plan.settings.cores;
-        if server == client {
+        if server == client && !self.header.plan.is_spread() {
             doubts.push("both sides ran on one core".into());
         }
         if !self.complete {

@@ -3,7 +3,7 @@
 use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, presets};
 use console::style;
 
-use super::{Report, paper};
+use super::{Report, paper, worst};
 use crate::experiment::{Comparison, Limit, Verdict};
 use crate::statistics::Estimate;
 use crate::workload::{Cell, Quantity, Workload};
@@ -54,13 +54,24 @@ pub fn text(report: &Report, look: Look) -> String {
         rounds => format!("{rounds} rounds"),
     };
     let [server, client] = settings.cores;
+    let cores = match plan.is_spread() {
+        true => "neither side on cores of its own".to_owned(),
+        false => format!("cores {server} and {client}"),
+    };
     text.push_str(&match plan.is_alone() {
         true => format!("{rounds}, core {server}, seed {}\n", plan.seed),
         false => format!(
-            "{rounds} of {} ms each, cores {server} and {client}, seed {}, congestion control {}\n",
+            "{rounds} of {} ms each, {cores}, seed {}, congestion control {}\n",
             settings.span_ms, plan.seed, settings.congestion,
         ),
     });
+    if let Some(table) = worst::table(&report.worst, look) {
+        let summary = worst::summary(&report.worst);
+        text.push_str(&format!(
+            "\n{}\n{table}\n{summary}\n",
+            heading(worst::TITLE, look)
+        ));
+    }
     for (title, belongs) in GROUPS {
         let cells = plan
             .cells
@@ -92,7 +103,7 @@ pub fn text(report: &Report, look: Look) -> String {
 type Group = (&'static str, fn(&Workload) -> bool);
 
 /// A table for each kind of workload.
-const GROUPS: [Group; 12] = [
+const GROUPS: [Group; 13] = [
     ("Latency: half a round trip", |workload| {
         matches!(workload, Workload::PingPong { .. } | Workload::WakeUp)
     }),
@@ -143,6 +154,7 @@ const GROUPS: [Group; 12] = [
         "Longest pauses of a ping-pong beside streams, while placements change and while not",
         |workload| matches!(workload, Workload::Switching { .. }),
     ),
+    ("Programs with several workers", Workload::is_of_workers),
     ("What finding a connection costs", Workload::is_alone),
 ];
 

@@ -264,7 +264,10 @@ macro_rules! attached {
             const NAME: &'static str = $placement;
             const ABOUT: &'static str = $about;
             const MAY_CHANGE: bool = $may_change;
-            const IS_SHARED: bool = true;
+
+            fn runs(workload: &crate::workload::Workload) -> bool {
+                workload.is_of_programs()
+            }
 
             fn take(
                 context: &Context,

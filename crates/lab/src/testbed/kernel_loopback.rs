@@ -18,7 +18,7 @@ impl Testbed for KernelLoopback {
     type Connection = TcpStream;
 
     fn supports(workload: &Workload) -> bool {
-        stays(workload)
+        stays(workload) || workload.is_of_workers()
     }
 
     fn enter(context: &Context) -> Result<Self, TestbedError> {

@@ -122,11 +122,25 @@ pub const SOCKETS: &[Candidate] = &[
     Candidate::of::<floor::Floor>(),
 ];
 
+/// What is measured beside one another on programs with several workers, in the order of columns.
+pub const WORKERS: &[Candidate] = &[
+    Candidate::of::<toehold::Toehold<toehold::Own>>(),
+    Candidate::of::<kernel_loopback::KernelLoopback>(),
+    Candidate::of::<kernel_veth::KernelVeth>(),
+    Candidate::of::<unix::Unix>(),
+];
+
 pub(crate) use attached::EngineOrder;
 pub use source::Source;
 
 /// The name of the kernel's stack between two namespaces.
 pub(crate) const KERNEL_VETH: &str = <kernel_veth::KernelVeth as Testbed>::NAME;
+
+/// The name of the kernel's loopback.
+pub(crate) const KERNEL_LOOPBACK: &str = <kernel_loopback::KernelLoopback as Testbed>::NAME;
+
+/// The name of Unix sockets.
+pub(crate) const UNIX: &str = <unix::Unix as Testbed>::NAME;
 
 /// A program and the Debian package that has it.
 pub type Program = (&'static str, &'static str);

@@ -25,8 +25,11 @@ pub(super) trait Place: Sized {
     /// Whether its nodes are on two machines.
     const IS_BETWEEN_HOSTS: bool = false;
 
-    /// Whether programs of others can be run on the node.
-    const IS_SHARED: bool = false;
+    /// Whether programs of others can be run on such a node.
+    fn runs(workload: &Workload) -> bool {
+        let _ = workload;
+        false
+    }
 
     /// Makes the node, and what has to live as long.
     fn take(context: &Context, name: &str, address: Ipv4Addr) -> Result<(Node, Self), TestbedError>;
@@ -48,6 +51,11 @@ pub(super) struct Own;
 impl Place for Own {
     const NAME: &'static str = "toehold";
     const ABOUT: &'static str = "Toehold over shared-memory message queues, driven inline";
+
+    /// On nodes as `toehold up` makes them.
+    fn runs(workload: &Workload) -> bool {
+        workload.is_of_workers()
+    }
 
     fn take(context: &Context, name: &str, address: Ipv4Addr) -> Result<(Node, Self), TestbedError> {
         join(context, name, address).map(|node| (node, Self))
@@ -99,7 +107,7 @@ impl<P: Place> Testbed for Toehold<P> {
         }
         stays(workload)
             || (P::MAY_CHANGE && matches!(workload, Workload::Switching { .. }))
-            || (P::IS_SHARED && workload.is_of_programs())
+            || P::runs(workload)
     }
 
     fn enter(context: &Context) -> Result<Self, TestbedError> {

@@ -20,6 +20,13 @@ impl Testbed for Unix {
     type Listener = UnixListener;
     type Connection = UnixStream;
 
+    fn supports(workload: &Workload) -> bool {
+        match workload {
+            Workload::Workers { program, .. } => program.has_unix(),
+            other => !other.is_about_nodes() && !other.is_of_programs(),
+        }
+    }
+
     fn enter(_: &Context) -> Result<Self, TestbedError> {
         Ok(Self { listened: 0 })
     }

@@ -10,7 +10,8 @@ use crate::samples::{Machine, Side};
 impl Workload {
     /// Of both sides together where nothing else is said. Nothing of workloads without messages.
     pub(super) fn costs(&self, client: &Side, server: &Side) -> Vec<Metric> {
-        if self.is_about_nodes() || self.is_alone() {
+        // What the sides of several workers use is not counted by side.
+        if self.is_about_nodes() || self.is_alone() || self.is_of_workers() {
             return Vec::new();
         }
         let messages = client.messages.max(server.messages) as f64;

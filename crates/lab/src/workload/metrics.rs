@@ -34,6 +34,7 @@ impl Workload {
             Self::Churn { .. } => self.connections(client, server),
             Self::OpenLoop { .. } => self.open_loop(client, server),
             Self::Web { .. } => self.web(client, server),
+            Self::Workers { .. } => self.answered(client),
             Self::LookUp { .. } | Self::Entries { .. } | Self::SetUp { .. } => self.found(server),
             Self::WebTrace { .. } | Self::WebZipf { .. } => {
                 let mut metrics = self.web(client, server);
@@ -161,6 +162,17 @@ impl Workload {
         ];
         metrics.extend(self.cpu_per_thousand(client, server));
         metrics
+    }
+
+    /// Requests that were answered. How long each took is known of some programs' clients only.
+    fn answered(&self, client: &Side) -> Vec<Metric> {
+        let time =
+            |what, label, quantile| self.other(what, label, Quantity::Time, quantile_ns(client, quantile));
+        vec![
+            self.main("transactions", Quantity::Rate, rate(client)),
+            time("p50", "response, p50", 0.5),
+            time("p99", "response, p99", 0.99),
+        ]
     }
 
     /// The same of small, middle and large files.

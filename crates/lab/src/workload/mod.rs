@@ -25,6 +25,7 @@ mod popularity;
 mod programs;
 mod quantity;
 mod served;
+mod services;
 mod several;
 mod sides;
 mod stream;
@@ -39,6 +40,7 @@ pub(crate) use names::KINDS;
 pub use popularity::{Alpha, AlphaError, Trace};
 pub use programs::{MpiLibrary, WebServer};
 pub use quantity::{Better, Metric, Quantity, Reading};
+pub use services::Service;
 
 use std::io::{self, Read};
 use std::time::Duration;
@@ -68,6 +70,9 @@ const CROWD_WARM_UP: Duration = Duration::from_millis(350);
 /// How long what counts of many pairs takes at least: each has the processor for a
 /// fraction of that.
 const CROWD_SPAN: Duration = Duration::from_millis(250);
+
+/// What servers with several workers take to begin and to end, and their clients to whole seconds.
+const SERVICES: Duration = Duration::from_millis(1200);
 
 /// What the two sides do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -215,6 +220,17 @@ pub enum Workload {
         /// How popular they are.
         alpha: Alpha,
     },
+    /// Clients of a program with several workers, neither of which has a core of its own.
+    Workers {
+        /// The program, and what it is asked.
+        program: Service,
+        /// Its workers; 1 where it has a process or a thread for each client.
+        workers: u8,
+        /// Connections, with one request at a time.
+        clients: u8,
+        /// Processes beside them that compute all the time.
+        loops: u8,
+    },
     /// Ping-pong of two ranks of an MPI program.
     #[serde(rename = "mpi-ping-pong")]
     Mpi {
@@ -332,6 +348,11 @@ impl Workload {
         !self.programs().is_empty()
     }
 
+    /// Whether it is of a program with several workers.
+    pub fn is_of_workers(&self) -> bool {
+        matches!(self, Self::Workers { .. })
+    }
+
     /// About how long it takes if all goes well.
     pub fn length(&self, settings: &Settings) -> Duration {
         let pace = Pace::from(settings);
@@ -345,6 +366,7 @@ impl Workload {
             Self::Availability { .. } => pace.warm_up + availability::span(&pace) + availability::ALONE,
             Self::Switching { times, .. } => switching::LONGEST_REST * *times,
             Self::Impaired { faults } => pace.warm_up + pace.span + faults.overlap(),
+            Self::Workers { .. } => pace.warm_up + pace.span + SERVICES,
             _ if self.is_alone() => self.length_alone(),
             _ if self.is_of_several() => {
                 let pace = self.pace_of_several(&pace);

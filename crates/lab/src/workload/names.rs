@@ -26,6 +26,7 @@ pub(crate) const KINDS: &[(&str, &[&str])] = &[
     ("web", &["server", "clients", "size"]),
     ("web-trace", &["server", "clients", "trace"]),
     ("web-zipf", &["server", "clients", "trace", "alpha"]),
+    ("workers", &["program", "workers", "clients", "loops"]),
     ("mpi-ping-pong", &["library", "size"]),
     ("mpi-stream", &["library", "size"]),
     ("look-up", &["users", "response-ms", "lookups", "strategy"]),
@@ -37,7 +38,7 @@ impl Workload {
     /// Stable name, the first part of the names of its metrics: `latency_64B`,
     /// `wakeup`, `stream_1K`, `stream`, `impaired_1%_20ms`, `connect`, `ack`, `idle_16`, `pingpong_16`,
     /// `availability_1K`, `pause`, `hotspot_4_64B`, `open_1000_64B`, `apache_24_1K`,
-    /// `apache_24_synthetic`, `apache_24_zipf0.75_synthetic`, `mpi_openmpi_1B`,
+    /// `apache_24_synthetic`, `apache_24_zipf0.75_synthetic`, `mpi_openmpi_1B`, `nginx-1k_4w_16c_2l`, `postgresql_8c_0l`,
     /// `examined_sequent:19_200ms_2000`, `entered_2000_200ms`,
     /// `setup_bsd_3600`.
     pub fn name(&self) -> String {
@@ -80,6 +81,15 @@ impl Workload {
                 trace,
                 alpha,
             } => format!("{}_{clients}_zipf{alpha}_{}", server.name(), trace.name()),
+            Self::Workers {
+                program,
+                workers,
+                clients,
+                loops,
+            } => match program.has_workers() {
+                true => format!("{}_{workers}w_{clients}c_{loops}l", program.name()),
+                false => format!("{}_{clients}c_{loops}l", program.name()),
+            },
             Self::Mpi { library, size } => format!("mpi_{}_{size}", library.name()),
             Self::MpiStream { library, size } => format!("mpistream_{}_{size}", library.name()),
             Self::LookUp {
@@ -122,6 +132,7 @@ impl Workload {
             Self::Web { .. } => "web",
             Self::WebTrace { .. } => "web-trace",
             Self::WebZipf { .. } => "web-zipf",
+            Self::Workers { .. } => "workers",
             Self::Mpi { .. } => "mpi-ping-pong",
             Self::MpiStream { .. } => "mpi-stream",
             Self::LookUp { .. } => "look-up",
@@ -140,6 +151,7 @@ impl Workload {
             Self::Mpi { library, .. } | Self::MpiStream { library, .. } => {
                 format!("{} {}", self.kind(), library.name())
             }
+            Self::Workers { program, .. } => format!("{} {}", self.kind(), program.name()),
             Self::LookUp { strategy, .. } | Self::SetUp { strategy, .. } => {
                 format!("{} {strategy}", self.kind())
             }
@@ -203,6 +215,22 @@ impl Workload {
                 several(*clients, "client"),
                 trace.title()
             ),
+            Self::Workers {
+                program,
+                workers,
+                clients,
+                loops,
+            } => {
+                let mut title = program.title().to_owned();
+                if let Some(worker) = program.worker() {
+                    title.push_str(&format!(", {}", several(*workers, worker)));
+                }
+                title.push_str(&format!(", {}", several(*clients, "client")));
+                if *loops > 0 {
+                    title.push_str(&format!(", beside {}", several(*loops, "busy loop")));
+                }
+                title
+            }
             Self::Mpi { library, size } => format!("{}, ping-pong, {size}", library.name()),
             Self::MpiStream { library, size } => format!("{}, stream of {size}", library.name()),
             Self::LookUp {
@@ -238,6 +266,16 @@ impl Workload {
             | Self::FanOut { clients, size: bytes }
             | Self::Incast { clients, size: bytes } => vec![of("clients", (*clients).into()), size(bytes)],
             Self::WebTrace { clients, .. } => vec![of("clients", (*clients).into())],
+            Self::Workers {
+                program,
+                workers,
+                clients,
+                loops,
+            } => {
+                let workers = program.has_workers().then(|| of("workers", (*workers).into()));
+                let others = [of("clients", (*clients).into()), of("loops", (*loops).into())];
+                workers.into_iter().chain(others).collect()
+            }
             Self::WebZipf { clients, alpha, .. } => vec![
                 of("clients", (*clients).into()),
                 of("alpha_hundredths", alpha.hundredths().into()),
@@ -272,6 +310,9 @@ impl Workload {
 fn several(number: u8, what: &str) -> String {
     match number {
         1 => format!("1 {what}"),
-        _ => format!("{number} {what}s"),
+        _ => match what.split_once(" of ") {
+            Some((first, rest)) => format!("{number} {first}s of {rest}"),
+            None => format!("{number} {what}s"),
+        },
     }
 }

@@ -70,6 +70,7 @@ impl Workload {
             Self::Web { server, .. } | Self::WebTrace { server, .. } | Self::WebZipf { server, .. } => {
                 server.programs()
             }
+            Self::Workers { program, .. } => program.programs(),
             Self::Mpi { library, .. } | Self::MpiStream { library, .. } => library.programs(),
             _ => &[],
         }

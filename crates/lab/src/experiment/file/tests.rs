@@ -252,6 +252,7 @@ fn every_kind_can_be_written_with_its_fields() {
         let value = |field: &str| match field {
             "server" => "\"nginx\"",
             "library" => "\"mpich\"",
+            "program" => "\"nginx-1k\"",
             "strategy" => "\"sequent:7\"",
             "trace" => "\"synthetic\"",
             _ => "2",
@@ -265,6 +266,44 @@ fn every_kind_can_be_written_with_its_fields() {
         let workload: Workload = file.plan(false, 0, [0, 0]).cells[0].workload;
         assert_eq!(workload.kind(), *kind);
     }
+}
+
+#[test]
+fn workers_are_those_that_their_program_has() {
+    let text = "name = \"t\"\ntitle = \"t\"\ncandidates = [\"toehold\", \"unix\"]\n[[workload]]\nkind = \"workers\"\n\
+        program = \"nginx-short\"\nworkers = 4\nclients = 16\nloops = 2\n";
+    let cell = PlanFile::parse("t", text).unwrap().plan(false, 0, [0, 1]).cells[0];
+    assert_eq!(cell.name(), "nginx-short_4w_16c_2l");
+    assert_eq!(cell.metric_names()[1], "nginx-short_p50_4w_16c_2l");
+    assert_eq!(
+        cell.title(),
+        "nginx, 1 KB, a connection a request, 4 workers, 16 clients, beside 2 busy loops"
+    );
+    let mistake = |from: &str, to: &str| {
+        let text = text.replace(from, to);
+        PlanFile::parse("t", &text).unwrap_err().to_string()
+    };
+    let forked = mistake("nginx-short", "postgresql");
+    assert!(
+        forked.contains("postgresql has a process or a thread for each client"),
+        "{forked}"
+    );
+    let unknown = mistake("nginx-short", "gopher");
+    assert!(
+        unknown.contains("unknown variant `gopher`, expected one of"),
+        "{unknown}"
+    );
+    let many = mistake("workers = 4", "workers = 65");
+    assert!(many.contains("1 to 64 workers"), "{many}");
+    // Apache, which is behind Varnish, has no Unix sockets.
+    let text = text
+        .replace("nginx-short", "varnish-40")
+        .replace("\"toehold\", ", "");
+    let unsupported = PlanFile::parse("t", &text).unwrap_err().to_string();
+    assert!(
+        unsupported.contains("none of the plan's candidates"),
+        "{unsupported}"
+    );
 }
 
 #[test]

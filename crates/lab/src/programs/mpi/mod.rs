@@ -90,6 +90,7 @@ pub(super) fn measure(
         mtu,
         placement,
         has_taps: true,
+        ..Shape::default()
     };
     let places = Places::make(on.toehold, &files, on.settings.cores, &shape);
     let places = places.map_err(|error| error.to_string())?;

@@ -19,6 +19,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 pub(super) use asked::Asked;
+pub(super) use response::Response;
 use serde::{Deserialize, Serialize};
 
 use crate::samples::Side;

@@ -7,7 +7,7 @@ const LONGEST_HEAD: usize = 8 << 10;
 
 /// An answer that arrives in pieces.
 #[derive(Debug, Default)]
-pub(super) struct Response {
+pub(in crate::programs) struct Response {
     head: Vec<u8>,
     /// Of the body, once the head is there.
     missing: Option<u64>,
@@ -16,7 +16,7 @@ pub(super) struct Response {
 impl Response {
     /// Takes a piece in; whether that was the last one of a file of `length` bytes. Whatever is
     /// not an answer with such a file is an error.
-    pub(super) fn take(&mut self, piece: &[u8], length: u64) -> io::Result<bool> {
+    pub(in crate::programs) fn take(&mut self, piece: &[u8], length: u64) -> io::Result<bool> {
         let body = match self.missing {
             Some(_) => piece,
             None => {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::Place;
 use crate::size::Size;
-use crate::workload::{Cell, Factors};
+use crate::workload::{Cell, Factors, Service};
 
 /// Cells of one kind.
 pub(super) struct Family {
@@ -164,6 +164,10 @@ fn title(kind: &str) -> String {
             Some(("look-up", strategy)) => {
                 return format!("Finding connections of TPC/A's users: {strategy}");
             }
+            Some(("workers", name)) => match Service::named(name) {
+                Some(service) => return format!("{}: transactions a second", service.title()),
+                None => other,
+            },
             Some(("set-up", strategy)) => return format!("Connections that are set up at once: {strategy}"),
             _ => other,
         },
@@ -181,6 +185,7 @@ fn factor_title(kind: &str, factor: &str) -> String {
         "size" if kind.starts_with("web ") => "file size".into(),
         "size" => "message size".into(),
         "pairs" => "pairs of nodes".into(),
+        "loops" => "busy loops".into(),
         "mtu" => "MTU".into(),
         "response_ms" => "response time in ms".into(),
         "span_ms" => "span in ms".into(),

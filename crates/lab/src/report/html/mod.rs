@@ -11,6 +11,7 @@ mod view;
 use askama::Template;
 
 use super::saved::Saved;
+use super::worst::{HEADS, TITLE};
 use view::RunView;
 
 /// Apache ECharts, which draws the charts; `assets/echarts` says where it is from.

@@ -7,7 +7,7 @@ use crate::report::figure::{Figure, Panel, Series, panels};
 use crate::report::finding::{Finding, findings};
 use crate::report::saved::Saved;
 use crate::report::table::digits;
-use crate::report::{csv, facts, picture};
+use crate::report::{csv, facts, picture, worst};
 use crate::workload::Better;
 
 /// A run.
@@ -18,6 +18,9 @@ pub(super) struct RunView {
     pub(super) title: String,
     pub(super) about: String,
     pub(super) doubts: Vec<String>,
+    /// Programs with several workers, the worst first.
+    pub(super) worst: Vec<worst::Row>,
+    pub(super) worst_summary: String,
     pub(super) findings: Vec<Finding>,
     pub(super) panels: Vec<PanelView>,
     /// Candidates that cannot be had, and why.
@@ -98,6 +101,8 @@ impl RunView {
             title: report.header.plan.title.clone(),
             about: facts::line(&report.header),
             doubts: run.doubts(),
+            worst: worst::rows(&report.worst).collect(),
+            worst_summary: worst::summary(&report.worst),
             findings: findings(report, &panels),
             missing: missing.collect(),
             failures: failures(run),

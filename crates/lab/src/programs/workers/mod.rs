@@ -1,0 +1,175 @@
+//! Programs with several workers: servers, their clients, and busy loops beside them.
+//!
+//! Neither side has cores of its own: all may run on every core that this process may. What a run
+//! needs more than once, such as databases, is made once, in a directory that lasts as long as the
+//! run ([`Stock`]); nodes, namespaces and processes are new in each measurement.
+
+mod clients;
+mod lines;
+mod said;
+
+pub use clients::{Address, NAME, main};
+
+use std::cell::OnceCell;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use super::place::{Places, Server, Shape, Way, succeed};
+use super::{Files, Lines, On, PATIENCE, ProgramsError, exchange_at_ports};
+use crate::samples::Side;
+use crate::workload::Service;
+
+/// What the measurements of a run have in common.
+#[derive(Debug, Default)]
+pub(crate) struct Stock {
+    files: OnceCell<Files>,
+}
+
+impl Stock {
+    /// The directory of files, which is made when it is first asked for.
+    fn files(&self, toehold: &Path) -> Result<&Files, ProgramsError> {
+        if let Some(files) = self.files.get() {
+            return Ok(files);
+        }
+        let files = Files::make(toehold)?;
+        Ok(self.files.get_or_init(|| files))
+    }
+}
+
+/// What is measured.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Job {
+    pub(super) service: Service,
+    pub(super) workers: u8,
+    pub(super) clients: u8,
+    pub(super) loops: u8,
+}
+
+/// What runs for a job: lines for shells, which know the variables of
+/// [`Places::command`](super::place::Places::command).
+struct Run {
+    back: Option<String>,
+    server: String,
+    client: String,
+    read: said::Reader,
+}
+
+/// What the clients of a job counted. The servers count nothing.
+pub(super) fn measure(
+    job: Job,
+    on: On<'_>,
+    stock: &Stock,
+    stop: &AtomicBool,
+) -> Result<(Side, Side), String> {
+    let text = |error: ProgramsError| error.to_string();
+    let files = stock.files(on.toehold).map_err(text)?;
+    let renewed = files.renew_sockets();
+    renewed.map_err(|error| format!("cannot make a directory of sockets: {error}"))?;
+    let (way, placement) = on.way();
+    let shape = Shape {
+        placement,
+        is_spread: true,
+        up: on.up(),
+        ..Shape::default()
+    };
+    let places = Places::make(on.toehold, files, on.settings.cores, &shape).map_err(text)?;
+    let spot = Spot {
+        way,
+        places: &places,
+        files,
+    };
+    let run = lines::of(job, &spot, on.settings)?;
+    let seconds = whole_seconds(on.settings.span_ms);
+    let patience = Duration::from_millis(on.settings.warm_up_ms + on.settings.patience_ms);
+    let lines = Lines {
+        back: run.back.as_deref(),
+        server: Some(&run.server),
+        client: &run.client,
+        loops: job.loops,
+        seconds,
+        limit: Duration::from_secs(seconds.into()) * 2 + patience + PATIENCE,
+    };
+    let before = places.offloaded();
+    let said = exchange_at_ports(&places, &lines, way, stop)?;
+    if !said.status.success() {
+        return Err(said.complaint());
+    }
+    if way == Way::Toehold && places.offloaded() == before {
+        return Err("nothing of it went over the node".into());
+    }
+    let client = (run.read)(&said.output).ok_or_else(|| said.complaint())?;
+    Ok((client, Side::default()))
+}
+
+/// What programs count that know no parts of seconds.
+fn whole_seconds(ms: u64) -> u32 {
+    u32::try_from(ms.div_ceil(1000)).unwrap_or(u32::MAX).max(1)
+}
+
+/// Where the servers of a measurement are to listen, and what they may have on disk.
+struct Spot<'a> {
+    way: Way,
+    places: &'a Places<'a>,
+    files: &'a Files,
+}
+
+impl Spot<'_> {
+    /// Where a server listens, as most programs have it: a port, or a path.
+    fn listen(&self, server: Server) -> String {
+        match self.way {
+            Way::Unix => self.path(server),
+            _ => self.places.port_of(server).to_string(),
+        }
+    }
+
+    /// Where it is reached.
+    fn reach(&self, server: Server) -> String {
+        match self.way {
+            Way::Unix => self.path(server),
+            way => format!("{}:{}", way.address(), self.places.port_of(server)),
+        }
+    }
+
+    fn path(&self, server: Server) -> String {
+        self.places.socket_of(server).display().to_string()
+    }
+
+    /// Writes a file of the servers' and gives its path.
+    fn write(&self, name: &str, text: &str) -> Result<String, String> {
+        let path = self.files.path().join(name);
+        let written = std::fs::write(&path, text);
+        written.map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+        Ok(path.display().to_string())
+    }
+
+    /// Has something made that the run has not yet, by a shell's line which knows `$DIR`.
+    fn make_once(&self, name: &str, what: &str, line: &str) -> Result<(), String> {
+        let made = self.files.path().join(format!("made.{name}"));
+        if made.exists() {
+            return Ok(());
+        }
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", line])
+            .env("DIR", self.files.path())
+            .env("PATH", super::find::path())
+            .current_dir(self.files.path())
+            .stdin(self.files.keeper().hold().unwrap_or_else(|_| Stdio::null()));
+        succeed(command, what).map_err(|error| error.to_string())?;
+        std::fs::write(made, "").map_err(|error| error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_are_whole_seconds_and_one_at_least() {
+        for (ms, seconds) in [(0, 1), (1, 1), (1000, 1), (1001, 2), (3000, 3)] {
+            assert_eq!(whole_seconds(ms), seconds, "{ms}");
+        }
+    }
+}
