@@ -4,7 +4,7 @@
 
 use crate::shell::{cargo, command, output, run, succeeds, target};
 use anyhow::{Context, Result, bail};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A program or a library that comes in a Debian package.
 pub(crate) struct Program {
@@ -237,6 +237,26 @@ pub(crate) const FOR_TESTS: &[Program] = &[
         name: "varnishd",
         package: "varnish",
         purpose: "keeps what others serve, on a node",
+    },
+    Program {
+        name: "pgbench",
+        package: "postgresql",
+        purpose: "asks PostgreSQL's processes, on a node",
+    },
+    Program {
+        name: "mariadbd",
+        package: "mariadb-server",
+        purpose: "answers with a thread for each connection, on a node",
+    },
+    Program {
+        name: "sysbench",
+        package: "sysbench",
+        purpose: "asks it",
+    },
+    Program {
+        name: "php-fpm",
+        package: "php-fpm",
+        purpose: "computes what nginx serves, on a node",
     },
     Program {
         name: "lighttpd",
@@ -478,7 +498,20 @@ pub(crate) fn is_there(program: &str) -> bool {
     let places = std::env::split_paths(&path).chain(others);
     places
         .into_iter()
-        .any(|place: PathBuf| place.join(program).is_file())
+        .any(|place: PathBuf| place.join(program).is_file() || is_there_with_version(&place, program))
+}
+
+/// Whether a place has a program with a version behind its name, as Debian's `php-fpm8.2`.
+fn is_there_with_version(place: &Path, program: &str) -> bool {
+    let entries = std::fs::read_dir(place).into_iter().flatten().flatten();
+    let mut names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    names.any(|name| {
+        let version = name.strip_prefix(program);
+        version.is_some_and(|version| {
+            version.starts_with(|first: char| first.is_ascii_digit())
+                && version.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.')
+        })
+    })
 }
 
 /// Whether this process may install packages.

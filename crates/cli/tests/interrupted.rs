@@ -149,3 +149,27 @@ fn a_second_ctrl_c_leaves_nothing_of_programs_behind() {
 fn a_killed_run_leaves_nothing_of_programs_behind() {
     a_web_server_is_ended_with(Signal::KILL);
 }
+
+fn workers_are_ended_with(signal: Signal) {
+    let _ = &*library::LIBRARY;
+    let mut run = Run::of(
+        ["toehold", "kernel-loopback"],
+        "kind = \"workers\"\nprogram = \"proxy\"\nworkers = 2\nclients = 2\nloops = 1",
+    );
+    // The proxy with its workers, and the server behind it with its own.
+    run.has_begun(6, "workers");
+    run.end_with(signal);
+    run.leaves_nothing();
+}
+
+#[test]
+#[ignore = "needs root, namespaces, ip, cc"]
+fn second_ctrl_c_leaves_nothing_of_workers_behind() {
+    workers_are_ended_with(Signal::INT);
+}
+
+#[test]
+#[ignore = "needs root, namespaces, ip, cc"]
+fn killed_run_leaves_nothing_of_workers_behind() {
+    workers_are_ended_with(Signal::KILL);
+}
