@@ -157,6 +157,12 @@ counters! {
         tcp_fast_open_overflows,
         /// SYN-ACKs that brought a Fast Open cookie.
         tcp_fast_open_cookies_sent,
+        /// SYNs whose data the peer took (Fast Open).
+        tcp_fast_open_data_taken,
+        /// SYNs whose data the peer did not take, or that were lost with them.
+        tcp_fast_open_data_refused,
+        /// Destinations to which SYNs carry no data for a while, since such seemed to vanish.
+        tcp_fast_open_pauses,
         /// SYN cookies sent.
         tcp_syn_cookies_sent,
         /// Connections made from a returned cookie.

@@ -34,6 +34,8 @@ pub(crate) enum Purpose {
     FastOpen,
     /// Which of the listeners that share a port has a connection.
     Listeners,
+    /// Places in the table of servers with Fast Open.
+    FastOpenCache,
 }
 
 /// A key of SipHash.
@@ -129,6 +131,7 @@ pub(crate) struct Keys {
     ports: Key,
     pub(crate) cookies: Key,
     pub(crate) fast_open: Key,
+    pub(crate) fast_open_cache: Key,
     listeners: Key,
 }
 
@@ -141,6 +144,7 @@ impl Keys {
             ports: Key::derive(secret, Purpose::Ports),
             cookies: Key::derive(secret, Purpose::Cookies),
             fast_open: Key::derive(secret, Purpose::FastOpen),
+            fast_open_cache: Key::derive(secret, Purpose::FastOpenCache),
             listeners: Key::derive(secret, Purpose::Listeners),
         }
     }

@@ -105,6 +105,8 @@ impl Runner {
     }
 
     fn connect(&mut self, call: &Call, words: &[&str]) -> Result<Outcome, String> {
+        let with_data = words.contains(&"data");
+        let words: Vec<&str> = words.iter().copied().filter(|word| *word != "data").collect();
         let port = words.first().map_or(Ok(2000), |word| number(word))? as u16;
         let remote = SocketAddr::new(self.settings.remote, port);
         let local = match words.get(1) {
@@ -113,7 +115,11 @@ impl Runner {
             None => None,
         };
         let now = self.now();
-        let outcome = self.host.stack.connect(now, local, remote, &self.new_sockets);
+        let stack = &mut self.host.stack;
+        let outcome = match with_data {
+            true => stack.connect_with_data(now, local, remote, &self.new_sockets),
+            false => stack.connect(now, local, remote, &self.new_sockets),
+        };
         Ok(outcome.map(|id| {
             let names = self.name_connection(call, id);
             if let Ok(local) = self.host.stack.local_addr(id) {
@@ -510,6 +516,8 @@ fn option(words: &[&str]) -> Result<SocketOption, String> {
         "max_segment" => SocketOption::MaxSegment(number(value)? as u16),
         "traffic_class" => SocketOption::TrafficClass(small()?),
         "fast_open" => SocketOption::FastOpen(number(value)?),
+        "fast_open_connect" => SocketOption::FastOpenConnect(switch(value)?),
+        "fast_open_no_cookie" => SocketOption::FastOpenNoCookie(switch(value)?),
         "defer_accept" => SocketOption::DeferAccept(number(value)?),
         "congestion" => SocketOption::Congestion(congestion(value)?),
         _ => return Err(format!("`{name}` is no option")),

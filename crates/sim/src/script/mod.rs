@@ -62,7 +62,7 @@
 //! | --- | --- |
 //! | `L = listen [PORT] [backlog N]` | opens a listener, at port 80 and with a backlog of 16 |
 //! | `C = accept L` | takes a connection that waits |
-//! | `C = connect [PORT]` | begins to connect, to the peer's port 2000 |
+//! | `C = connect [PORT] [data]` | begins to connect, to the peer's port 2000; with `data`, the SYN leaves with the first `send` |
 //! | `send C N [more] [eor] [urgent]` | queues N bytes |
 //! | `receive C N [peek]` | takes up to N bytes: `=> first:behind`, `=> eof` |
 //! | `receive C 1 urgent` | takes the urgent byte: `=> byte SEQUENCE` |
@@ -88,7 +88,7 @@
 //! `=> N`, how many bytes it takes.
 //!
 //! Options: `nodelay`, `cork`, `quickack`, `keepalive`, `urgent_inline`,
-//! `reuse_address` with `on` or `off`; `keepalive_idle`, `keepalive_interval`,
+//! `reuse_address`, `fast_open_connect`, `fast_open_no_cookie` with `on` or `off`; `keepalive_idle`, `keepalive_interval`,
 //! `user_timeout`, `linger` (or `off`) with seconds; `keepalive_probes`,
 //! `send_buffer`, `receive_buffer`, `unsent_low_water`, `low_water`, `max_segment`,
 //! `traffic_class`, `fast_open` (of a listener) with a number; `congestion` with `reno` or `cubic`.

@@ -41,6 +41,11 @@ struct Part {
 }
 
 impl Ip {
+    /// The largest packet for `remote`, in bytes.
+    pub(crate) fn path_mtu(&self, remote: &Address) -> u16 {
+        self.packet_limit(remote).0
+    }
+
     /// The largest packet for `remote` in bytes, and whether routers may fragment it.
     pub(super) fn packet_limit(&self, remote: &Address) -> (u16, bool) {
         let link = self.link.mtu;

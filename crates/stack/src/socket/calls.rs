@@ -9,7 +9,7 @@ use super::{
     ConnectionId, ListenerId, Readiness, ReceiveFlags, SendFlags, Settings, Shutdown, SocketError, setting,
 };
 use crate::Stack;
-use crate::tcp::{Pcb, State, Tcp, flag, urgent_state};
+use crate::tcp::{Opening, Pcb, State, Tcp, flag, urgent_state};
 use crate::time::Instant;
 use crate::tuple::Address;
 
@@ -140,7 +140,41 @@ impl Stack {
     ) -> Result<ConnectionId, SocketError> {
         let local = local.map_or((Address::UNSPECIFIED, 0), |a| (Address::from(a.ip()), a.port()));
         let (tcp, mut cx) = self.split(now);
-        tcp.connect(&mut cx, local, (remote.ip().into(), remote.port()), *settings)
+        let remote = (remote.ip().into(), remote.port());
+        tcp.connect(&mut cx, local, remote, *settings, Opening::Ordinary)
+    }
+
+    /// Begins to connect as [`Stack::connect`] does, but for the SYN, which leaves with the first [`Stack::send`], and
+    /// with its bytes if the server's Fast Open cookie is known (MSG_FASTOPEN).
+    ///
+    /// # Errors
+    ///
+    /// As [`Stack::connect`].
+    pub fn connect_with_data(
+        &mut self,
+        now: Instant,
+        local: Option<SocketAddr>,
+        remote: SocketAddr,
+        settings: &Settings,
+    ) -> Result<ConnectionId, SocketError> {
+        let local = local.map_or((Address::UNSPECIFIED, 0), |a| (Address::from(a.ip()), a.port()));
+        let (tcp, mut cx) = self.split(now);
+        let remote = (remote.ip().into(), remote.port());
+        tcp.connect(&mut cx, local, remote, *settings, Opening::WithData)
+    }
+
+    /// Whether the SYN of a connection waits for the first [`Stack::send`].
+    pub fn is_deferred(&self, id: ConnectionId) -> bool {
+        self.tcp
+            .resolve(id)
+            .is_ok_and(|index| self.tcp.is_deferred(index))
+    }
+
+    /// A thread waits to send once the handshake is done: the last acknowledgement of that goes with its bytes.
+    pub fn note_waiting_sender(&mut self, id: ConnectionId) {
+        if let Ok(index) = self.tcp.enter(id) {
+            self.tcp.note_waiting_sender(index);
+        }
     }
 
     /// The shard of the node in which [`Stack::connect`] is to be called with this local
@@ -164,7 +198,23 @@ impl Stack {
         if self.tcp.pcbs[index].channel().is_some() {
             return self.send_beside_channel(index, bytes, flags);
         }
-        self.queue(index, bytes, flags)
+        match self.queue(index, bytes, flags) {
+            Err(SocketError::InProgress) => self.send_first(index, bytes, flags),
+            result => result,
+        }
+    }
+
+    /// Sends the first bytes of a connection whose SYN has waited for them.
+    #[cold]
+    fn send_first(&mut self, index: u32, bytes: &[u8], flags: SendFlags) -> Result<usize, SocketError> {
+        let queued = match self.tcp.is_deferred(index) {
+            true => self.tcp.send_with_syn(&self.ip, index, bytes, flags)?,
+            false => 0,
+        };
+        match queued {
+            0 => Err(SocketError::InProgress),
+            queued => Ok(queued),
+        }
     }
 
     /// The same, for a connection whose send queue is nobody else's now.
@@ -486,7 +536,7 @@ fn readiness(tcp: &Tcp, index: u32, (queued, written): (usize, usize)) -> Readin
     let is_enough = readable >= low_water || (readable > 0 && is_full());
     Readiness {
         readable: is_enough || read_closed || error,
-        writable: !connecting
+        writable: (!connecting || tcp.is_deferred(index))
             && (write_closed || error || (pcb.is_roomy_behind(written) && tcp.may_queue(index))),
         urgent: pcb.urgent_state == urgent_state::HERE,
         read_closed,

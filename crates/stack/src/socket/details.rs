@@ -2,7 +2,7 @@
 
 use super::{ConnectionId, Info, SocketError};
 use crate::Stack;
-use crate::tcp::{DUPLICATE_THRESHOLD, Pcb, Repair, Tcp, flag};
+use crate::tcp::{DUPLICATE_THRESHOLD, EarlyData, Pcb, Repair, Tcp, flag};
 use crate::time::Instant;
 use toehold_shm::NONE;
 
@@ -87,6 +87,8 @@ pub struct Details {
     pub timeout_recoveries: u32,
     /// Time of those, nanoseconds.
     pub timeout_ns: u64,
+    /// What became of data in the SYN (RFC 7413).
+    pub early_data: EarlyData,
     /// When all this was so.
     pub now: Instant,
 }
@@ -116,6 +118,9 @@ impl Tcp {
         let unanswered = segments(pcb.outstanding().saturating_sub(pcb.sacked));
         let gone = unanswered.saturating_add(pcb.retransmits);
         let tuned = self.tuning(index);
+        let early_data = self.early_data(index);
+        // A SYN and its data are one segment.
+        let counts_once = early_data.taken && !early_data.is_child;
         Details {
             congestion: congestion_state(pcb),
             backoff: pcb.backoff,
@@ -146,7 +151,10 @@ impl Tcp {
             data_segments_received: tally.data_segments_in,
             bytes_sent: pcb.bytes_acked + u64::from(pcb.outstanding()) + tally.bytes_retransmitted,
             bytes_retransmitted: tally.bytes_retransmitted,
-            delivered: tally.data_segments_out.saturating_sub(gone) + 1,
+            delivered: tally
+                .data_segments_out
+                .saturating_sub(gone)
+                .saturating_add(u32::from(!counts_once)),
             delivered_marked: tally.congestion_echoes,
             received_marked: tally.congestion_marks,
             delivery_rate: rate_of(tally.rate_bytes, tally.rate_ns),
@@ -158,6 +166,7 @@ impl Tcp {
             timeouts: tally.timeouts,
             timeout_recoveries: tally.timeout_recoveries,
             timeout_ns: tally.timeout_ns,
+            early_data,
             now,
             info: self.info(index),
         }

@@ -213,6 +213,10 @@ pub(crate) mod setting {
     pub(crate) const RECEIVE_BUFFER_CHOSEN: u32 = 1 << 14;
     /// Others that say so too may listen at the same address and port (SO_REUSEPORT).
     pub(crate) const REUSE_PORT: u32 = 1 << 15;
+    /// The SYN waits for the first bytes, if the server's cookie is known (TCP_FASTOPEN_CONNECT).
+    pub(crate) const FAST_OPEN_CONNECT: u32 = 1 << 16;
+    /// Data in a SYN need no cookie (TCP_FASTOPEN_NO_COOKIE).
+    pub(crate) const FAST_OPEN_NO_COOKIE: u32 = 1 << 17;
     /// Acknowledgements wait for data to go with, that of a SYN-ACK as well: the program has
     /// asked for that.
     pub(crate) const LATE_ACK: u32 = 1 << 18;

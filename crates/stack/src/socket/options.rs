@@ -122,6 +122,12 @@ pub enum SocketOption {
     /// 7413). Such data may arrive twice, so that this is for programs to which
     /// that does not matter. 0: none.
     FastOpen(u32),
+    /// TCP_FASTOPEN_CONNECT: `connect` is done at once if the server's Fast Open cookie is known, and the SYN leaves with
+    /// the first bytes (RFC 7413); else it asks the server for a cookie.
+    FastOpenConnect(bool),
+    /// TCP_FASTOPEN_NO_COOKIE: data in a SYN need no cookie, neither to be sent nor to be taken. It is for networks in
+    /// which every address is its owner's.
+    FastOpenNoCookie(bool),
     /// TCP_DEFER_ACCEPT of a listener, in seconds (tcp(7)): so long a connection has to bring data, or to end, before
     /// it is accepted without. 0: it is accepted at once.
     DeferAccept(u32),
@@ -211,6 +217,8 @@ impl CommonSettings {
             SocketOption::ReuseAddress(on) => self.set(setting::REUSE_ADDRESS, on),
             SocketOption::ReusePort(on) => self.set(setting::REUSE_PORT, on),
             SocketOption::V6Only(on) => self.set(setting::V6_ONLY, on),
+            SocketOption::FastOpenConnect(on) => self.set(setting::FAST_OPEN_CONNECT, on),
+            SocketOption::FastOpenNoCookie(on) => self.set(setting::FAST_OPEN_NO_COOKIE, on),
             SocketOption::KeepaliveIdle(span) => self.keepalive_idle_s = seconds(span)?,
             SocketOption::KeepaliveInterval(span) => self.keepalive_interval_s = seconds(span)?,
             SocketOption::KeepaliveProbes(count) => self.keepalive_probes = within(count, 1, 127)?,
@@ -269,6 +277,21 @@ impl CommonSettings {
     /// Whether a listener at `[::]` is for IPv6 only.
     pub fn v6_only(&self) -> bool {
         self.has(setting::V6_ONLY)
+    }
+
+    /// The bound of the segment size that the program has set (TCP_MAXSEG); 0: none.
+    pub fn max_segment(&self) -> u16 {
+        self.max_segment
+    }
+
+    /// Whether a SYN waits for the first bytes (TCP_FASTOPEN_CONNECT).
+    pub fn fast_open_connect(&self) -> bool {
+        self.has(setting::FAST_OPEN_CONNECT)
+    }
+
+    /// Whether data in a SYN need no cookie (TCP_FASTOPEN_NO_COOKIE).
+    pub fn fast_open_no_cookie(&self) -> bool {
+        self.has(setting::FAST_OPEN_NO_COOKIE)
     }
 
     /// Whether Nagle's algorithm is off.

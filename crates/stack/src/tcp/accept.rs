@@ -362,7 +362,7 @@ impl Tcp {
             let half_open = &mut self.listeners[listener as usize].half_open;
             *half_open = half_open.wrapping_add(1);
             self.mark_ready(index);
-            if segment.options.fast_open.is_some() {
+            if segment.options.fast_open.is_some() || !segment.payload.is_empty() {
                 self.fast_open_input(cx, listener, index, segment);
             }
         }
@@ -461,6 +461,10 @@ impl Tcp {
             pcb.measure_handshake(cx.now, segment);
         }
         pcb.snd_una = pcb.iss + 1;
+        if !pcb.has(flag::PASSIVE) {
+            let repeated = pcb.syn_count > 1;
+            self.syn_answered(cx, index, segment, repeated);
+        }
         if listener != NONE {
             let mut pcb = self.pcbs[index];
             self.settle_segment_size(&mut pcb);

@@ -336,7 +336,8 @@ impl Tcp {
 /// Segments of at most `mss` bytes that a frame of so many stands for.
 #[inline]
 fn segments_of(len: usize, mss: u16) -> u32 {
-    match len <= usize::from(mss) {
+    // Before the handshake is done there is no size: a SYN is one segment.
+    match len <= usize::from(mss) || mss == 0 {
         true => 1,
         false => len.div_ceil(usize::from(mss.max(1))) as u32,
     }

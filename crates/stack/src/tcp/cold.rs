@@ -21,9 +21,12 @@ pub(super) struct Cold {
     strays: u8,
     /// What the network last said of the way to the peer, a [`SocketError`]; 0: nothing.
     soft_error: u8,
+    /// Facts about Fast Open, see `fast_open_client`.
+    pub(super) fast_open: u16,
+    reserved: u16,
 }
 
-const _: () = assert!(size_of::<Cold>() == 8);
+const _: () = assert!(size_of::<Cold>() == 12);
 
 impl Cold {
     /// Whether one more segment out of place is answered. Two ends that take each other's

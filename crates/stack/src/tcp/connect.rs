@@ -5,7 +5,7 @@ use toehold_wire::tcp::Flags;
 use super::congestion::Congestion;
 use super::segment::Segment;
 use super::time_wait::Flow;
-use super::{Context, State, Tcp, flag};
+use super::{Context, Opening, State, Tcp, flag};
 use crate::ip::Ip;
 use crate::socket::{Change, ConnectionId, Settings, SocketError, setting};
 use crate::time::Instant;
@@ -23,6 +23,7 @@ impl Tcp {
         local: (Address, u16),
         remote: (Address, u16),
         settings: Settings,
+        opening: Opening,
     ) -> Result<ConnectionId, SocketError> {
         if remote.0.is_unspecified() {
             return Err(SocketError::InvalidInput);
@@ -49,7 +50,7 @@ impl Tcp {
         } else if !self.tuple_free(cx, &tuple) {
             return Err(SocketError::AddressInUse);
         }
-        self.open(cx, tuple, settings)
+        self.open(cx, tuple, settings, opening)
     }
 
     /// The shard that a connection between these ends belongs to; `None` if the port is
@@ -74,11 +75,10 @@ impl Tcp {
         cx: &mut Context<'_>,
         tuple: FourTuple,
         settings: Settings,
+        opening: Opening,
     ) -> Result<ConnectionId, SocketError> {
         let mut pcb = self.new_pcb(cx.now, tuple, &settings);
         pcb.set_state(State::SynSent);
-        pcb.set(flag::SYN_PENDING);
-        pcb.waiting_since = cx.now;
         let Some(index) = self.pcbs.insert(pcb) else {
             cx.counters.context_memory_out += 1;
             return Err(SocketError::OutOfMemory);
@@ -92,7 +92,12 @@ impl Tcp {
             return Err(SocketError::OutOfMemory);
         }
         cx.counters.tcp_active_opens += 1;
-        self.mark_ready(index);
+        if self.open_with(cx.now, index, &settings, opening) {
+            let pcb = &mut self.pcbs[index];
+            pcb.set(flag::SYN_PENDING);
+            pcb.waiting_since = cx.now;
+            self.mark_ready(index);
+        }
         Ok(self.connection_id(index))
     }
 
@@ -168,13 +173,21 @@ impl Tcp {
         let pcb = &mut self.pcbs[index];
         pcb.last_received = cx.now;
         if acknowledged {
+            let repeated = pcb.syn_count > 1;
             pcb.measure_handshake(cx.now, segment);
-            pcb.snd_una = segment.ack;
-            match pcb.settings.has(setting::LATE_ACK) {
-                // The first data bring it along.
-                true => pcb.ack_at = cx.now + self.config.delayed_ack,
-                false => pcb.set(flag::ACK_NOW),
+            if !pcb.has_syn_apart() {
+                pcb.snd_una = segment.ack;
             }
+            let awaits = self.awaits_first_bytes(index);
+            if awaits {
+                self.pcbs[index].set(flag::INTERACTIVE);
+            }
+            match self.pcbs[index].settings.has(setting::LATE_ACK) || awaits {
+                // The first data bring it along.
+                true => self.pcbs[index].ack_at = cx.now + self.config.delayed_ack,
+                false => self.pcbs[index].set(flag::ACK_NOW),
+            }
+            self.syn_answered(cx, index, segment, repeated);
             self.establish(cx, index, segment);
             if !segment.payload.is_empty() || segment.has(Flags::FIN) {
                 self.data_input(cx, index, segment, None);
@@ -230,7 +243,11 @@ impl Tcp {
         });
         pcb.clear(flag::SYN_PENDING);
         pcb.backoff = 0;
-        pcb.waiting_since = Instant::NEVER;
+        // Data of the SYN that the peer has not taken wait for an answer.
+        pcb.waiting_since = match pcb.outstanding() {
+            0 => Instant::NEVER,
+            _ => cx.now,
+        };
         let scale = if segment.has(Flags::SYN) {
             0
         } else {

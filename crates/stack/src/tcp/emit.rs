@@ -110,11 +110,9 @@ impl Tcp {
         if !partial {
             fill_checksum(&mut buffer[written.transport..end], pcb, &payload);
         }
-        let segment_size = if emission.len > usize::from(pcb.mss) {
-            pcb.mss
-        } else {
-            0
-        };
+        // Data in a SYN are one segment, of a size that nothing was agreed on yet.
+        let is_super = emission.len > usize::from(pcb.mss) && !emission.flags.contains(Flags::SYN);
+        let segment_size = if is_super { pcb.mss } else { 0 };
         let offload = Offload {
             checksum: if partial {
                 Checksum::Partial
@@ -189,7 +187,7 @@ impl Tcp {
         let pcb = &self.pcbs[index];
         let mut flags = emission.flags;
         let options = if syn {
-            self.syn_options(cx, pcb)
+            self.syn_options(cx, index)
         } else {
             self.segment_options(cx, pcb, emission)
         };

@@ -118,10 +118,17 @@ impl Tcp {
         segment: &Segment<'_>,
     ) {
         let pending = self.listeners[listener as usize].fast_open;
-        let Some(option) = segment.options.fast_open.filter(|_| pending.limit > 0) else {
+        let needs_none = self.listeners[listener as usize]
+            .settings
+            .has(setting::FAST_OPEN_NO_COOKIE);
+        let option = segment.options.fast_open;
+        let asks = option.is_some() || (needs_none && !segment.payload.is_empty());
+        if pending.limit == 0 || !asks {
             return;
-        };
-        if option.cookie() != self.keys.fast_open_cookie(&segment.tuple) {
+        }
+        let wrong = option
+            .filter(|option| !needs_none && option.cookie() != self.keys.fast_open_cookie(&segment.tuple));
+        if let Some(option) = wrong {
             //= RFC 7413 §4.2.2 (a request, or a cookie that is not valid, is answered with one; the data are not taken)
             cx.counters.tcp_fast_open_cookies_sent += 1;
             let settings = &mut self.pcbs[index].settings;
@@ -154,8 +161,14 @@ impl Tcp {
         self.begin_fast_open(listener, index);
         self.enqueue_accepted(listener, index);
         cx.counters.tcp_fast_opens += 1;
+        self.note_child(index, !segment.payload.is_empty());
         if !segment.payload.is_empty() {
             self.data_input(cx, index, segment, None);
+            // Nothing has been advertised yet: the data take nothing from the first window.
+            let room = self.receive_room(&self.pcbs[index]);
+            let clamp = self.clamp(index);
+            let pcb = &mut self.pcbs[index];
+            pcb.rcv_adv = pcb.rcv_nxt + room.min(65535).min(clamp);
         }
         self.rearm(index);
     }

@@ -250,7 +250,7 @@ impl Tcp {
         use IcmpErrorKind as Kind;
         let pcb = &self.pcbs[index];
         //= RFC 5927 §4.1 (the quoted sequence number must be one in flight)
-        let in_flight = about.seq.ge(pcb.snd_una) && about.seq.lt(pcb.snd_nxt);
+        let in_flight = about.seq.ge(pcb.first_outstanding()) && about.seq.lt(pcb.snd_nxt);
         if !in_flight {
             cx.counters.drop_icmp += 1;
             return;
@@ -280,6 +280,10 @@ impl Tcp {
                 if !self.pcbs[index].is_fast_open() && ends_half_open(about.tuple.remote.is_ipv4(), kind) =>
             {
                 self.finish(index, None);
+            }
+            // Nobody has accepted it, and its peer cannot be reached.
+            _ if self.pcbs[index].is_fast_open() && self.pcbs[index].has(flag::IN_ACCEPT_QUEUE) => {
+                self.finish(index, Some(error));
             }
             _ => {
                 self.note_soft_error(cx.now, index, error);

@@ -19,6 +19,8 @@ mod data;
 mod drain;
 mod emit;
 mod fast_open;
+mod fast_open_cache;
+mod fast_open_client;
 mod growth;
 mod input;
 mod late;
@@ -54,6 +56,8 @@ use toehold_link::steering::Steering;
 use toehold_shm::{ByteQueue, Carver, Channels, NONE, OutOfMemory, Payload, Slab, Table};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+pub(crate) use fast_open_client::Opening;
+pub use fast_open_client::{EarlyData, EarlyDataFailure};
 pub use mend::Damaged;
 pub use pcb::State;
 pub(crate) use pcb::{Pcb, Repair, RetransmitTimer, flag, urgent as urgent_state};
@@ -64,6 +68,7 @@ pub(crate) use timers::user_timeout_at;
 use self::aside::Aside;
 use self::channel::Channel;
 use self::cold::Cold;
+use self::fast_open_cache::FastOpenCache;
 use self::late::Late;
 use self::limbo::Limbo;
 use self::listener::Listener;
@@ -167,6 +172,7 @@ pub(crate) struct Tcp {
     shard: Table<Shard>,
     replies: Table<Reply>,
     keys: Keys,
+    fast_open_cache: FastOpenCache,
     /// Takes nothing for predicted.
     #[cfg(test)]
     long_way_only: bool,
@@ -211,6 +217,7 @@ impl Tcp {
             + TimeWaits::bytes_needed(config.time_wait_records)
             + Table::<Shard>::bytes_needed(1)
             + Table::<Reply>::bytes_needed(reply::CAPACITY as usize)
+            + FastOpenCache::bytes_needed()
     }
 
     pub(crate) fn create(carver: &mut Carver, config: &Config) -> Result<Self, OutOfMemory> {
@@ -252,6 +259,7 @@ impl Tcp {
             shard: carver.table(1)?,
             replies: carver.table(reply::CAPACITY as usize)?,
             keys: Keys::new(&config.secret),
+            fast_open_cache: FastOpenCache::create(carver)?,
             #[cfg(test)]
             long_way_only: false,
             #[cfg(test)]

@@ -180,7 +180,12 @@ impl Tcp {
             //= RFC 3168 §6.1.1.1 (a retransmitted SYN offers no ECN, lest a middlebox drops it for that)
             flags |= Flags::ECE | Flags::CWR;
         }
-        self.emit(cx, index, out, &Emission::bare(flags, pcb.iss))?;
+        let first = pcb.iss;
+        let len = self.data_of_syn(index);
+        self.emit(cx, index, out, &Emission::data(flags, first, 0, len))?;
+        if len > 0 {
+            self.note_data_of_syn(cx.now, index, len);
+        }
         let pcb = &mut self.pcbs[index];
         pcb.clear(flag::SYN_PENDING);
         if pcb.syn_count == 0 {

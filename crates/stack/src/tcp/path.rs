@@ -132,7 +132,9 @@ impl Tcp {
     pub(super) fn path_mtu_shrunk(&mut self, cx: &mut Context<'_>, index: u32, mtu: u16) {
         cx.ip.update_path_mtu(cx.now, self.pcbs[index].tuple.remote, mtu);
         let before = self.pcbs[index].mss;
-        if !self.find_path(cx, index) || self.pcbs[index].mss >= before {
+        let is_found = self.find_path(cx, index);
+        self.syn_too_large(index);
+        if !is_found || self.pcbs[index].mss >= before {
             return;
         }
         let mut sent = self.pcbs[index].sent_head;

@@ -342,9 +342,11 @@ impl Tcp {
 
     /// The retransmission timer ran out.
     pub(super) fn retransmission_timeout(&mut self, cx: &mut Context<'_>, index: u32) {
+        let timeouts = self.pcbs[index].backoff;
         if self.gives_up(cx, index) {
             return;
         }
+        self.suspect_path(cx, index, timeouts, false);
         cx.counters.tcp_timeouts += 1;
         self.grow_for_idle_peer(index);
         if self.pcbs[index].sent_head == NONE {

@@ -50,7 +50,8 @@ impl Tcp {
     }
 
     /// The options of our SYN or SYN-ACK.
-    pub(super) fn syn_options(&self, cx: &Context<'_>, pcb: &Pcb) -> Options {
+    pub(super) fn syn_options(&self, cx: &Context<'_>, index: u32) -> Options {
+        let pcb = &self.pcbs[index];
         let answering = pcb.has(flag::PASSIVE) || pcb.state() == super::State::SynReceived;
         let offer = |ours: bool, agreed: u32| if answering { pcb.has(agreed) } else { ours };
         Options {
@@ -61,7 +62,7 @@ impl Tcp {
                 value: pcb.timestamp(cx.now),
                 echo: pcb.ts_recent,
             }),
-            fast_open: self.fast_open_option(pcb),
+            fast_open: self.fast_open_option(pcb).or_else(|| self.client_option(index)),
             ..Options::default()
         }
     }

@@ -120,11 +120,12 @@ impl Tcp {
 
     fn syn_timeout(&mut self, cx: &mut Context<'_>, index: u32) {
         let retries = match self.tuning(index).map_or(0, |tuning| tuning.syn_retries) {
-            // How often in all is the program's to say, but not of what it answers.
+            // Of what it answers the program does not say how often.
             chosen @ 1.. if self.pcbs[index].state() == State::SynSent => chosen,
-            _ => self.config.syn_retries + at_once_of(&self.pcbs[index]),
+            _ => self.config.syn_retries,
         };
-        let limit = retries;
+        let limit = retries.saturating_add(at_once_of(&self.pcbs[index]));
+        let is_late = self.is_late(cx.now, index, retries);
         let deferral = match self.pcbs[index].is_awaited() {
             true => self.deferral(index),
             false => 0,
@@ -132,7 +133,11 @@ impl Tcp {
         let pcb = &mut self.pcbs[index];
         let is_deferred = u32::from(pcb.backoff) + 1 < deferral;
         // The second bound is for SYNs that never found a way out.
-        if (pcb.syn_count > limit || pcb.backoff >= limit) && !is_deferred {
+        let expired = (pcb.syn_count > limit || pcb.backoff >= limit || is_late) && !is_deferred;
+        let timeouts = pcb.backoff;
+        self.suspect_path(cx, index, timeouts, expired);
+        let pcb = &mut self.pcbs[index];
+        if expired {
             cx.counters.tcp_aborted_on_timeout += 1;
             self.finish(index, Some(self.timeout_error(index)));
             return;
@@ -145,6 +150,21 @@ impl Tcp {
             pcb.set(flag::SYN_PENDING);
             self.mark_ready(index);
         }
+    }
+
+    /// Whether a SYN has waited for an answer for as long as so many retries take that double the time between two from
+    /// the first on, as Linux has it: those that are repeated at once do not make an attempt longer.
+    fn is_late(&self, now: Instant, index: u32, retries: u8) -> bool {
+        let pcb = &self.pcbs[index];
+        if pcb.state() != State::SynSent || !pcb.waiting_since.is_set() {
+            return false;
+        }
+        let base_ns = (self.config.rto_initial.as_nanos() as u64).max(1);
+        let most_ns = (self.config.rto_max.as_nanos() as u64).max(base_ns);
+        let doublings = (most_ns / base_ns).ilog2().min(u32::from(retries));
+        let doubled_ns = base_ns.saturating_mul((2_u64 << doublings) - 1);
+        let rest_ns = most_ns.saturating_mul(u64::from(retries) - u64::from(doublings));
+        now.nanos_since(pcb.waiting_since) >= doubled_ns.saturating_add(rest_ns)
     }
 
     /// Time for a probe of a closed window.
@@ -287,7 +307,7 @@ impl Tcp {
             // The first SYN has not found a way out yet.
             return (RetransmitTimer::Timeout, self.timeout_anew(now, index));
         }
-        if pcb.outstanding() == 0 && !pcb.is_fast_open() {
+        if pcb.outstanding() == 0 && !pcb.has_syn_apart() {
             if !waits_to_send(pcb) {
                 return (RetransmitTimer::Off, Instant::NEVER);
             }
@@ -307,7 +327,7 @@ impl Tcp {
         //= RFC 6298 §5.3 (an acknowledgement of new data restarts the timer)
         let base = pcb.waiting_since.min(now);
         //= RFC 8985 §7.3 (after a probe the timer runs anew)
-        let sent = if pcb.sent_head == NONE || self.tail_probe_flies(pcb) || pcb.is_fast_open() {
+        let sent = if pcb.sent_head == NONE || self.tail_probe_flies(pcb) || pcb.has_syn_apart() {
             pcb.last_sent
         } else {
             //= RFC 6298 §5.1 (it runs for the oldest segment, from when that was last sent)

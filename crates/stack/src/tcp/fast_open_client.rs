@@ -1,0 +1,412 @@
+//! TCP Fast Open (RFC 7413), the connecting side: a SYN asks a server for a cookie; the next one to that server
+//! brings the cookie and the first bytes of the program.
+//!
+//! A SYN with data is outstanding beside `snd_una..snd_nxt`, which hold its data alone. The data are in the send queue
+//! from the beginning; what the server does not take is sent once more when the handshake is done.
+
+use toehold_shm::{NONE, Steps};
+use toehold_wire::tcp::{FastOpen, Seq};
+
+use super::ack::Progress;
+use super::fast_open_cache::{Advice, Lesson};
+use super::segment::Segment;
+use super::syn::fixed_headers;
+use super::{Context, Pcb, State, Tcp, flag};
+use crate::ip::Ip;
+use crate::socket::{SendFlags, Settings, SocketError, setting};
+use crate::time::Instant;
+
+/// Room that a SYN with data leaves for options, of which routers may add some.
+const OPTIONS: u16 = 40;
+
+/// Timeouts in a row after which data in a SYN are taken to vanish on the way, with the one that follows.
+const VANISHED: u8 = 2;
+
+/// Facts about a connection and Fast Open, in `Cold::fast_open`.
+pub(super) mod bit {
+    /// The SYN had the option.
+    pub(crate) const ASKED: u16 = 1 << 0;
+    /// The option had its experimental form.
+    pub(crate) const EXPERIMENTAL: u16 = 1 << 1;
+    /// The SYN waits for the first bytes of the program.
+    pub(crate) const DEFERRED: u16 = 1 << 2;
+    /// The SYN carries data.
+    pub(crate) const CARRIES: u16 = 1 << 3;
+    /// Data of the SYN were taken, by the peer or from it.
+    pub(crate) const TAKEN: u16 = 1 << 4;
+    /// The peer opened the connection with a cookie.
+    pub(crate) const CHILD: u16 = 1 << 5;
+    /// A thread waits to send more once the handshake is done.
+    pub(crate) const SENDER_WAITS: u16 = 1 << 6;
+    /// SYNs to the peer carry nothing for a while.
+    pub(crate) const PAUSED: u16 = 1 << 7;
+    /// A router had no room for the SYN with its data, which was repeated without them.
+    pub(crate) const TOO_LARGE: u16 = 1 << 10;
+    /// Why the SYN carried no data, or the peer did not take them, a [`super::EarlyDataFailure`].
+    pub(crate) const FAILURE: u16 = 0b11 << FAILURE_SHIFT;
+    pub(crate) const FAILURE_SHIFT: u16 = 8;
+}
+
+/// Why data did not arrive with the SYN (`tcpi_fastopen_client_fail`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum EarlyDataFailure {
+    /// The server's cookie was not known.
+    CookieUnknown = 1,
+    /// The server did not acknowledge them.
+    NotTaken = 2,
+    /// The SYN had to be sent once more.
+    SynRepeated = 3,
+}
+
+/// What is known of a connection and Fast Open.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct EarlyData {
+    /// Data of the SYN were taken: by the peer of a connection that this side opened, or from the peer.
+    pub taken: bool,
+    /// The peer opened the connection with a cookie.
+    pub is_child: bool,
+    /// The peer has yet to show that it is where its SYN came from.
+    pub awaits_ack: bool,
+    /// Why data did not arrive with the SYN.
+    pub failure: Option<EarlyDataFailure>,
+}
+
+/// When the SYN of a connection leaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Opening {
+    /// At once; with TCP_FASTOPEN_CONNECT, and if the server's cookie is known, with the first bytes.
+    Ordinary,
+    /// With the first call that sends, and with its bytes if the server's cookie is known.
+    WithData,
+}
+
+impl Pcb {
+    /// Whether a SYN is outstanding that has no number of its own in `snd_una..snd_nxt`.
+    pub(super) fn has_syn_apart(&self) -> bool {
+        let opens = matches!(self.state(), State::SynSent | State::SynReceived);
+        self.is_fast_open() || (opens && self.snd_una != self.iss)
+    }
+
+    /// The lowest number that an ICMP error about this connection may quote.
+    pub(super) fn first_outstanding(&self) -> Seq {
+        match self.has_syn_apart() {
+            true => self.iss,
+            false => self.snd_una,
+        }
+    }
+}
+
+impl Tcp {
+    fn fast_open_bits(&self, index: u32) -> u16 {
+        self.cold[index as usize].fast_open
+    }
+
+    fn set_fast_open_bits(&mut self, index: u32, bits: u16) {
+        self.cold[index as usize].fast_open |= bits;
+    }
+
+    fn clear_fast_open_bits(&mut self, index: u32, bits: u16) {
+        self.cold[index as usize].fast_open &= !bits;
+    }
+
+    fn note_failure(&mut self, index: u32, failure: EarlyDataFailure) {
+        self.clear_fast_open_bits(index, bit::FAILURE);
+        self.set_fast_open_bits(index, (failure as u16) << bit::FAILURE_SHIFT);
+    }
+
+    /// What is known of a connection and Fast Open.
+    pub(crate) fn early_data(&self, index: u32) -> EarlyData {
+        let bits = self.fast_open_bits(index);
+        EarlyData {
+            taken: bits & bit::TAKEN != 0,
+            is_child: bits & bit::CHILD != 0,
+            awaits_ack: self.pcbs[index].is_fast_open(),
+            failure: match (bits & bit::FAILURE) >> bit::FAILURE_SHIFT {
+                1 => Some(EarlyDataFailure::CookieUnknown),
+                2 => Some(EarlyDataFailure::NotTaken),
+                3 => Some(EarlyDataFailure::SynRepeated),
+                _ => None,
+            },
+        }
+    }
+
+    /// A peer has opened a connection with a cookie, and with data if there are some.
+    pub(super) fn note_child(&mut self, index: u32, with_data: bool) {
+        let taken = if with_data { bit::TAKEN } else { 0 };
+        self.set_fast_open_bits(index, bit::CHILD | taken);
+    }
+
+    /// Whether the SYN waits for the first bytes of the program.
+    pub(crate) fn is_deferred(&self, index: u32) -> bool {
+        self.pcbs[index].state() == State::SynSent && self.fast_open_bits(index) & bit::DEFERRED != 0
+    }
+
+    /// A thread waits to send once the handshake is done, whose last acknowledgement goes with its bytes.
+    pub(crate) fn note_waiting_sender(&mut self, index: u32) {
+        if self.pcbs[index].state() == State::SynSent {
+            self.set_fast_open_bits(index, bit::SENDER_WAITS);
+        }
+    }
+
+    /// Whether the acknowledgement of a SYN-ACK waits for bytes to go with.
+    pub(super) fn awaits_first_bytes(&self, index: u32) -> bool {
+        self.fast_open_bits(index) & bit::SENDER_WAITS != 0
+    }
+
+    /// Decides when the SYN of a new connection leaves, and what it asks for. False: it waits for the program.
+    pub(super) fn open_with(
+        &mut self,
+        now: Instant,
+        index: u32,
+        settings: &Settings,
+        opening: Opening,
+    ) -> bool {
+        let wants = opening == Opening::WithData || settings.has(setting::FAST_OPEN_CONNECT);
+        if !wants {
+            return true;
+        }
+        let advice = self
+            .fast_open_cache
+            .advice(&self.keys, now, &self.pcbs[index].tuple);
+        if advice == Advice::Nothing {
+            self.set_fast_open_bits(index, bit::PAUSED);
+        }
+        let may_carry = match advice {
+            Advice::Nothing => false,
+            Advice::Request(_) => settings.has(setting::FAST_OPEN_NO_COOKIE),
+            Advice::Cookie(_) => true,
+        };
+        if opening == Opening::WithData || may_carry {
+            self.set_fast_open_bits(index, bit::DEFERRED);
+            return false;
+        }
+        self.ask(index, advice);
+        true
+    }
+
+    /// The SYN has the option that is advised.
+    fn ask(&mut self, index: u32, advice: Advice) {
+        let (Advice::Request(option) | Advice::Cookie(option)) = advice else {
+            return;
+        };
+        let experimental = match option.is_experimental() {
+            true => bit::EXPERIMENTAL,
+            false => 0,
+        };
+        self.set_fast_open_bits(index, bit::ASKED | experimental);
+        if matches!(advice, Advice::Request(_)) {
+            self.note_failure(index, EarlyDataFailure::CookieUnknown);
+        }
+    }
+
+    /// What is advised for a connection, whose pause was looked at when it was begun.
+    fn advice_for(&self, index: u32) -> Advice {
+        match self.fast_open_bits(index) & bit::PAUSED != 0 {
+            true => Advice::Nothing,
+            // Pauses that have begun since do not matter.
+            false => self
+                .fast_open_cache
+                .advice(&self.keys, Instant::NEVER, &self.pcbs[index].tuple),
+        }
+    }
+
+    /// Sends the SYN of a connection that has waited for its program's first bytes, with as many of them as it may
+    /// carry. Returns how many.
+    //= RFC 7413 §4.1.1 (the client sends the SYN with the cookie and data)
+    pub(crate) fn send_with_syn(
+        &mut self,
+        ip: &Ip,
+        index: u32,
+        bytes: &[u8],
+        flags: SendFlags,
+    ) -> Result<usize, SocketError> {
+        let advice = self.advice_for(index);
+        let needs_none = self.pcbs[index].settings.has(setting::FAST_OPEN_NO_COOKIE);
+        let may_carry = match advice {
+            Advice::Nothing => false,
+            Advice::Request(_) => needs_none,
+            Advice::Cookie(_) => true,
+        };
+        let room = match may_carry {
+            true => self.room_in_syn(ip, index).min(self.queueable(index)),
+            false => 0,
+        };
+        let pcb = &mut self.pcbs[index];
+        let take = bytes.len().min(room).min(pcb.send_room());
+        let queued = pcb
+            .send_queue
+            .append_in(&mut self.payload, pcb.path.arena, &bytes[..take]);
+        if queued > 0 {
+            // Of what is outstanding the SYN is no part.
+            pcb.snd_nxt = pcb.iss + 1;
+            pcb.snd_una = pcb.snd_nxt;
+            if flags.urgent && queued == bytes.len() {
+                pcb.snd_up = pcb.queue_end();
+                pcb.set(flag::URGENT_OUT);
+            }
+            pcb.settings
+                .set(setting::MORE_ANNOUNCED, flags.more && queued == bytes.len());
+            self.set_fast_open_bits(index, bit::CARRIES);
+        }
+        self.clear_fast_open_bits(index, bit::DEFERRED);
+        if !needs_none {
+            self.ask(index, advice);
+        }
+        self.pcbs[index].set(flag::SYN_PENDING);
+        self.mark_ready(index);
+        Ok(queued)
+    }
+
+    /// Bytes that a SYN may carry.
+    //= RFC 7413 §4.1.3 (the MSS that the server last named bounds the data)
+    fn room_in_syn(&self, ip: &Ip, index: u32) -> usize {
+        let pcb = &self.pcbs[index];
+        let mut size = ip
+            .path_mtu(&pcb.tuple.remote)
+            .saturating_sub(fixed_headers(pcb.tuple.local.is_ipv4()));
+        if let Some(named) = self.fast_open_cache.segment_size(&self.keys, &pcb.tuple) {
+            size = size.min(named);
+        }
+        if pcb.settings.max_segment > 0 {
+            size = size.min(pcb.settings.max_segment);
+        }
+        let nameable = u16::try_from(self.nameable()).unwrap_or(u16::MAX);
+        usize::from(size.min(nameable).saturating_sub(OPTIONS))
+    }
+
+    /// Bytes that the SYN about to be sent carries. A repeated one carries none.
+    //= RFC 7413 §4.1.3.1 (the SYN is repeated without data and cookie)
+    pub(super) fn data_of_syn(&self, index: u32) -> usize {
+        let pcb = &self.pcbs[index];
+        let carries = self.fast_open_bits(index) & bit::CARRIES != 0;
+        match pcb.state() == State::SynSent && pcb.syn_count == 0 && carries && self.sent_available() {
+            true => pcb.send_queue.len(),
+            false => 0,
+        }
+    }
+
+    /// The SYN has left with so many bytes.
+    pub(super) fn note_data_of_syn(&mut self, now: Instant, index: u32, len: usize) {
+        let start = self.pcbs[index].iss + 1;
+        let end = start + len as u32;
+        self.push_sent(now, index, (start, end), true);
+        self.pcbs[index].snd_nxt = end;
+    }
+
+    /// What the SYN that is about to be sent says about Fast Open.
+    pub(super) fn client_option(&self, index: u32) -> Option<FastOpen> {
+        let pcb = &self.pcbs[index];
+        let asks = self.fast_open_bits(index) & bit::ASKED != 0;
+        if pcb.state() != State::SynSent || pcb.syn_count > 0 || !asks {
+            return None;
+        }
+        match self.advice_for(index) {
+            Advice::Nothing => None,
+            Advice::Request(option) | Advice::Cookie(option) => Some(option),
+        }
+    }
+
+    /// The peer has answered the SYN: learns its cookie, and takes in what became of the data. `repeated`: the SYN was
+    /// sent more than once.
+    pub(super) fn syn_answered(
+        &mut self,
+        cx: &mut Context<'_>,
+        index: u32,
+        segment: &Segment<'_>,
+        repeated: bool,
+    ) {
+        let bits = self.fast_open_bits(index);
+        if bits & (bit::ASKED | bit::CARRIES) == 0 {
+            return;
+        }
+        let carries = bits & bit::CARRIES != 0;
+        let cookie = segment
+            .options
+            .fast_open
+            .filter(|option| bits & bit::ASKED != 0 && !option.cookie().is_empty());
+        let was_asked_alone = bits & bit::ASKED != 0 && !carries && !repeated && cookie.is_none();
+        let pcb = &self.pcbs[index];
+        let taken = carries && segment.ack == pcb.snd_nxt;
+        let lesson = Lesson {
+            mss: pcb.peer_mss,
+            cookie,
+            unanswered: was_asked_alone.then_some(bits & bit::EXPERIMENTAL != 0),
+            taken,
+        };
+        let tuple = pcb.tuple;
+        self.fast_open_cache.learn(&self.keys, cx.now, &tuple, &lesson);
+        if !carries {
+            return;
+        }
+        let pcb = &mut self.pcbs[index];
+        if bits & bit::TOO_LARGE != 0 && pcb.syn_count == 2 {
+            // It was not lost in a queue, and is no reason to be careful.
+            pcb.syn_count = 1;
+        }
+        self.release_data_of_syn(cx.now, index, segment.ack);
+        if taken {
+            self.set_fast_open_bits(index, bit::TAKEN);
+            cx.counters.tcp_fast_open_data_taken += 1;
+            return;
+        }
+        //= RFC 7413 §4.1.2 (what the server does not acknowledge is sent once more)
+        cx.counters.tcp_fast_open_data_refused += 1;
+        self.note_failure(
+            index,
+            match repeated {
+                true => EarlyDataFailure::SynRepeated,
+                false => EarlyDataFailure::NotTaken,
+            },
+        );
+        self.send_data_of_syn_again(index);
+    }
+
+    fn release_data_of_syn(&mut self, now: Instant, index: u32, ack: Seq) {
+        let mut progress = Progress::default();
+        self.release_sent(now, index, ack, &mut progress);
+        let pcb = &mut self.pcbs[index];
+        let acked = ack.after(pcb.snd_una).min(pcb.send_queue.len() as u32);
+        pcb.send_queue.consume(&mut self.payload, acked as usize);
+        pcb.bytes_acked = pcb.bytes_acked.wrapping_add(acked.into());
+        pcb.snd_una += acked;
+        self.land(index);
+    }
+
+    /// Has what is left of the SYN's data sent once more. That the server did not take them is no sign of congestion.
+    fn send_data_of_syn_again(&mut self, index: u32) {
+        let mut at = self.pcbs[index].sent_head;
+        let mut steps = Steps::along(self.sent.capacity());
+        while at != NONE {
+            steps.count();
+            self.mark_lost(index, at);
+            at = self.sent[at].next;
+        }
+        self.mark_ready(index);
+    }
+
+    /// A router could not forward the SYN with its data: it is sent once more at once, without them.
+    pub(super) fn syn_too_large(&mut self, index: u32) {
+        let carries = self.fast_open_bits(index) & bit::CARRIES != 0;
+        let pcb = &mut self.pcbs[index];
+        if carries && pcb.state() == State::SynSent && pcb.syn_count == 1 {
+            pcb.set(flag::SYN_PENDING);
+            self.set_fast_open_bits(index, bit::TOO_LARGE);
+            self.mark_ready(index);
+        }
+    }
+
+    /// A timeout of a connection that this side has opened, after as many in a row; `expired`: it is the last.
+    pub(super) fn suspect_path(&mut self, cx: &mut Context<'_>, index: u32, timeouts: u8, expired: bool) {
+        let bits = self.fast_open_bits(index);
+        let is_early = bits & (bit::ASKED | bit::CARRIES) != 0;
+        if is_early && (timeouts == VANISHED || (timeouts < VANISHED && expired)) {
+            cx.counters.tcp_fast_open_pauses += 1;
+            if self.pcbs[index].state() == State::SynSent {
+                self.note_failure(index, EarlyDataFailure::SynRepeated);
+            }
+            let tuple = self.pcbs[index].tuple;
+            self.fast_open_cache.pause(&self.keys, cx.now, &tuple);
+        }
+    }
+}
