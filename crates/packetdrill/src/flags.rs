@@ -14,13 +14,24 @@
 //! | `rto_min`, `rto_initial`, `delayed_ack`, `time_wait`, `fin_wait_2` | milliseconds | 200, 1000, 40, 60000, 60000 |
 //! | `retries`, `syn_retries` | count | 15, 5 |
 //! | `fast_open_key` | 32 hexadecimal digits: the key of Fast Open's cookies | that of packetdrill's scripts |
+//! | `fast_open` | who uses Fast Open, the bits of Linux's `tcp_fastopen` | 0x403: clients, and all listeners |
 //! | `sack`, `timestamps`, `window_scaling` | 0, 1 | 1, 1, 1 |
 //! | `ecn` | 0: no, 1: offer and accept, 2: accept | 0 |
 
+use crate::fast_open::FastOpen;
 use core::net::IpAddr;
 use core::str::FromStr;
 use core::time::Duration;
 use toehold_stack::{Config, CongestionAlgorithm, TcpConfig};
+
+/// What the flags say.
+#[derive(Debug, Clone)]
+pub struct Flags {
+    /// The stack's configuration.
+    pub config: Config,
+    /// Who uses Fast Open.
+    pub fast_open: FastOpen,
+}
 
 /// Why flags were not understood.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -46,21 +57,25 @@ pub enum FlagError {
 /// The first item that is not understood, or the lack of an address.
 ///
 /// ```
-/// let config = toehold_packetdrill::flags::parse("local=192.168.0.1/16,mtu=1460").unwrap();
-/// assert_eq!(config.link.mtu, 1460);
+/// let flags = toehold_packetdrill::flags::parse("local=192.168.0.1/16,mtu=1460").unwrap();
+/// assert_eq!(flags.config.link.mtu, 1460);
 /// ```
-pub fn parse(text: &str) -> Result<Config, FlagError> {
-    let mut config = defaults();
+pub fn parse(text: &str) -> Result<Flags, FlagError> {
+    let mut flags = Flags {
+        config: defaults(),
+        fast_open: FastOpen::DEFAULT,
+    };
     for item in text.split(',').map(str::trim).filter(|item| !item.is_empty()) {
         let (name, value) = item
             .split_once('=')
             .ok_or_else(|| FlagError::Form(item.to_owned()))?;
-        match set(&mut config, name, value) {
+        match set(&mut flags, name, value) {
             Some(true) => {}
             Some(false) => return Err(FlagError::Name(name.to_owned())),
             None => return Err(FlagError::Value(name.to_owned(), value.to_owned())),
         }
     }
+    let config = &mut flags.config;
     if config.ipv4.is_none() && config.ipv6.is_none() {
         return Err(FlagError::NoAddress);
     }
@@ -68,7 +83,7 @@ pub fn parse(text: &str) -> Result<Config, FlagError> {
         config.link.super_frame = 2 * u32::from(config.link.mtu);
     }
     config.link.super_frame = config.link.super_frame.max(config.link.mtu.into());
-    Ok(config)
+    Ok(flags)
 }
 
 /// Key of Fast Open's cookies that packetdrill's defaults set.
@@ -105,7 +120,8 @@ fn defaults() -> Config {
 }
 
 /// Sets one value: false if there is no such name, `None` if the value is wrong.
-fn set(config: &mut Config, name: &str, value: &str) -> Option<bool> {
+fn set(flags: &mut Flags, name: &str, value: &str) -> Option<bool> {
+    let config = &mut flags.config;
     let tcp = &mut config.tcp;
     match name {
         "local" => set_address(config, value)?,
@@ -135,6 +151,7 @@ fn set(config: &mut Config, name: &str, value: &str) -> Option<bool> {
             let number = (value.len() == 32).then(|| u128::from_str_radix(value, 16).ok());
             tcp.fast_open_key = Some(number??.to_be_bytes());
         }
+        "fast_open" => flags.fast_open = FastOpen(bits(value)?),
         "sack" => tcp.sack = switch(value)?,
         "timestamps" => tcp.timestamps = switch(value)?,
         "window_scaling" => tcp.window_scaling = switch(value)?,
@@ -157,6 +174,14 @@ fn set_address(config: &mut Config, value: &str) -> Option<()> {
 
 fn number<T: FromStr + PartialOrd>(value: &str, least: T) -> Option<T> {
     value.parse().ok().filter(|number| *number >= least)
+}
+
+/// A number of bits, in decimal or hexadecimal.
+fn bits(value: &str) -> Option<u32> {
+    match value.strip_prefix("0x") {
+        Some(digits) => u32::from_str_radix(digits, 16).ok(),
+        None => value.parse().ok(),
+    }
 }
 
 fn milliseconds(value: &str) -> Option<Duration> {
@@ -204,7 +229,8 @@ mod tests {
     #[test]
     fn both_families_and_settings_are_taken() {
         let config = parse("local=10.0.0.1/8, local=fd00::1/64,congestion=reno,rto_min=50,mtu=1520")
-            .expect("well-formed");
+            .expect("well-formed")
+            .config;
         assert!(config.ipv4.is_some() && config.ipv6.is_some());
         assert_eq!(config.tcp.congestion, CongestionAlgorithm::Reno);
         assert_eq!(config.tcp.rto_min, Duration::from_millis(50));

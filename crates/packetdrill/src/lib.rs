@@ -28,6 +28,7 @@ mod abi;
 mod calls;
 mod descriptors;
 mod epoll;
+pub mod fast_open;
 pub mod flags;
 mod node;
 mod options;
@@ -58,7 +59,7 @@ pub unsafe extern "C" fn packetdrill_interface_init(flags: *const c_char, interf
     };
     let made = flags::parse(&text)
         .map_err(|error| error.to_string())
-        .and_then(|config| node::Node::new(&config));
+        .and_then(|flags| node::Node::new(&flags.config, flags.fast_open));
     match made {
         // SAFETY: the caller passes a table that this library may fill.
         Ok(node) => unsafe { interface.write(calls::table(Box::new(node))) },

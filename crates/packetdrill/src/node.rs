@@ -8,6 +8,7 @@
 //! state, or left its call and read the time of its return.
 
 use crate::descriptors::Descriptors;
+use crate::fast_open::FastOpen;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
@@ -78,6 +79,7 @@ pub(crate) struct State {
     pub(crate) stack: Stack,
     pub(crate) descriptors: Descriptors,
     pub(crate) now: Instant,
+    pub(crate) fast_open: FastOpen,
     outbox: Outbox,
     guests: HashMap<ThreadId, Guest>,
     /// Counts changes that may let a guest go on.
@@ -144,7 +146,7 @@ pub(crate) struct Node {
 
 impl Node {
     /// A stack with this configuration, driven by the present thread.
-    pub(crate) fn new(config: &Config) -> Result<Self, String> {
+    pub(crate) fn new(config: &Config, fast_open: FastOpen) -> Result<Self, String> {
         let region = Region::private(Stack::region_len(config)).map_err(|error| error.to_string())?;
         let mut carver = Carver::new(region).map_err(|error| error.to_string())?;
         let stack = Stack::create(&mut carver, config).map_err(|error| error.to_string())?;
@@ -152,6 +154,7 @@ impl Node {
             stack,
             descriptors: Descriptors::default(),
             now: BEGINNING,
+            fast_open,
             outbox: Outbox::default(),
             guests: HashMap::new(),
             generation: 0,
@@ -343,8 +346,8 @@ mod tests {
     use std::sync::Arc;
 
     fn node() -> Arc<Node> {
-        let config = crate::flags::parse("local=10.0.0.1/8").expect("well-formed");
-        Arc::new(Node::new(&config).expect("memory"))
+        let flags = crate::flags::parse("local=10.0.0.1/8").expect("well-formed");
+        Arc::new(Node::new(&flags.config, flags.fast_open).expect("memory"))
     }
 
     #[test]

@@ -4,10 +4,14 @@ use crate::node::State;
 use crate::sockets::{Kind, Socket};
 use libc::{
     IPPROTO_TCP, SO_ACCEPTCONN, SO_ERROR, SO_KEEPALIVE, SO_LINGER, SO_RCVBUF, SO_SNDBUF, SO_TYPE,
-    SO_ZEROCOPY, SOL_SOCKET, TCP_CORK, TCP_MAXSEG, TCP_NODELAY, TCP_USER_TIMEOUT, c_int,
+    SO_ZEROCOPY, SOL_SOCKET, TCP_CORK, TCP_FASTOPEN_CONNECT, TCP_INFO, TCP_MAXSEG, TCP_NODELAY,
+    TCP_USER_TIMEOUT, c_int,
 };
 use toehold_posix::errno::{Errno, Outcome};
-use toehold_posix::options::{Meaning, TCP_INQ, TCP_NOTSENT_LOWAT, meaning, said_of_buffer};
+use toehold_posix::info::tcp_info;
+use toehold_posix::options::{
+    Meaning, TCP_FASTOPEN_NO_COOKIE, TCP_INQ, TCP_NOTSENT_LOWAT, meaning, said_of_buffer,
+};
 use toehold_stack::{SocketError, SocketOption};
 
 /// Segment size that a socket without a connection reports (RFC 9293 §3.7.1).
@@ -23,9 +27,22 @@ impl State {
             {
                 socket.of_listener.push(option);
             }
+            // Of sockets that are not connected.
+            Meaning::Stack(SocketOption::FastOpenConnect(_)) if !matches!(socket.kind, Kind::Fresh) => {
+                return Err(Errno::INVAL);
+            }
+            Meaning::Stack(SocketOption::FastOpenNoCookie(_))
+                if matches!(socket.kind, Kind::Connected(_)) =>
+            {
+                return Err(Errno::INVAL);
+            }
             Meaning::Stack(option) => match socket.kind {
                 Kind::Fresh => socket.settings.apply(option)?,
-                Kind::Listening(id) => self.stack.set_listener_option(id, option)?,
+                Kind::Listening(id) => {
+                    self.stack.set_listener_option(id, option)?;
+                    // What a listener says of itself.
+                    let _ = socket.settings.apply(option);
+                }
                 Kind::Connected(id) => self.stack.set_option(now, id, option)?,
             },
             Meaning::ReceiveTimeout(span) => socket.receive_timeout = span,
@@ -67,6 +84,9 @@ impl State {
             (IPPROTO_TCP, TCP_INQ) => c_int::from(socket.report_unread),
             (IPPROTO_TCP, TCP_USER_TIMEOUT) => settings.user_timeout().as_millis() as c_int,
             (IPPROTO_TCP, TCP_MAXSEG) => self.segment_size(fd)?,
+            (IPPROTO_TCP, TCP_FASTOPEN_CONNECT) => c_int::from(settings.fast_open_connect()),
+            (IPPROTO_TCP, TCP_FASTOPEN_NO_COOKIE) => c_int::from(settings.fast_open_no_cookie()),
+            (IPPROTO_TCP, TCP_INFO) => return self.info(fd),
             _ => return Err(Errno::NOPROTOOPT),
         };
         Ok(number.to_ne_bytes().to_vec())
@@ -82,11 +102,29 @@ impl State {
         }
     }
 
+    /// TCP_INFO's structure; of a socket without a connection it says no more than that.
+    fn info(&mut self, fd: i32) -> Outcome<Vec<u8>> {
+        /// TCP_CLOSE and TCP_LISTEN.
+        const STATES: [u8; 2] = [7, 10];
+        let socket = self.descriptors.socket(fd)?;
+        let state = match socket.kind {
+            Kind::Connected(id) => return Ok(tcp_info(&self.stack.details(self.now, id)?)),
+            Kind::Fresh => STATES[0],
+            Kind::Listening(_) => STATES[1],
+        };
+        let mut bytes = vec![0; size_of::<libc::tcp_info>()];
+        bytes[0] = state;
+        Ok(bytes)
+    }
+
     fn segment_size(&mut self, fd: i32) -> Outcome<c_int> {
         let socket: &mut Socket = self.descriptors.socket(fd)?;
         match socket.kind {
             Kind::Connected(id) => Ok(c_int::from(self.stack.info(id)?.segment_size)),
-            Kind::Fresh | Kind::Listening(_) => Ok(DEFAULT_SEGMENT),
+            Kind::Fresh | Kind::Listening(_) => Ok(match socket.settings.max_segment() {
+                0 => DEFAULT_SEGMENT,
+                bytes => bytes.into(),
+            }),
         }
     }
 }

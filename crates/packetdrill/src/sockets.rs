@@ -9,7 +9,8 @@ use libc::{AF_INET, AF_INET6, c_int};
 use toehold_posix::address::Passed;
 use toehold_posix::errno::{Errno, Outcome};
 use toehold_stack::{
-    ConnectionId, ListenerId, ReceiveFlags, SendFlags, Settings, Shutdown, SocketOption, State as TcpState,
+    ConnectionId, ListenerId, ReceiveFlags, SendFlags, Settings, Shutdown, SocketError, SocketOption,
+    State as TcpState,
 };
 
 /// What has become of a socket.
@@ -120,11 +121,16 @@ impl State {
         match socket.kind {
             Kind::Fresh => {
                 let local = socket.bound.unwrap_or_else(|| unspecified(socket.domain));
-                let id = self.stack.listen(now, local, backlog, &socket.settings)?;
-                // The scripts' defaults turn Fast Open on for every listener.
-                let default = SocketOption::FastOpen(backlog);
-                for &option in std::iter::once(&default).chain(&socket.of_listener) {
-                    self.stack.set_listener_option(id, option)?;
+                let mut settings = socket.settings;
+                if self.fast_open.takes_without_cookie() {
+                    settings.apply(SocketOption::FastOpenNoCookie(true))?;
+                }
+                let id = self.stack.listen(now, local, backlog, &settings)?;
+                let default = self.fast_open.of_every_listener(backlog);
+                for &option in default.iter().chain(&socket.of_listener) {
+                    if self.fast_open.serves() || !matches!(option, SocketOption::FastOpen(_)) {
+                        self.stack.set_listener_option(id, option)?;
+                    }
                 }
                 socket.kind = Kind::Listening(id);
                 Ok(())
@@ -157,15 +163,18 @@ impl State {
         match (address, socket.kind) {
             (Passed::Unspecified, _) => self.disconnect(fd),
             (Passed::Inet(remote), Kind::Fresh) => {
-                let id = self.stack.connect(now, socket.bound, remote, &socket.settings)?;
+                let settings = self.fast_open.of_client(socket.settings)?;
+                let id = self.stack.connect(now, socket.bound, remote, &settings)?;
                 socket.kind = Kind::Connected(id);
                 socket.connecting = true;
-                if socket.nonblocking {
+                if socket.nonblocking && !self.stack.is_deferred(id) {
                     Err(Errno::INPROGRESS)
                 } else {
                     Ok(())
                 }
             }
+            // The SYN waits for what the program sends.
+            (Passed::Inet(_), Kind::Connected(id)) if self.stack.is_deferred(id) => Err(Errno::ISCONN),
             (Passed::Inet(_), Kind::Connected(_)) if socket.connecting => match self.connected(fd) {
                 Err(Errno::AGAIN) if self.descriptors.socket(fd)?.nonblocking => Err(Errno::ALREADY),
                 Err(Errno::AGAIN) => Ok(()),
@@ -182,6 +191,9 @@ impl State {
             return Ok(());
         }
         let id = socket.connection()?;
+        if self.stack.is_deferred(id) {
+            return Ok(());
+        }
         let error = self.stack.take_error(id)?;
         let state = self.stack.state(id)?;
         if error.is_none() && matches!(state, TcpState::SynSent | TcpState::SynReceived) {
@@ -219,10 +231,6 @@ impl State {
 
     /// Sends from `bytes`, as much as there is room for.
     pub(crate) fn send(&mut self, fd: i32, bytes: &[u8], flags: c_int) -> Outcome<usize> {
-        if flags & libc::MSG_FASTOPEN != 0 {
-            // This side of TCP Fast Open (RFC 7413) is not there.
-            return Err(Errno::OPNOTSUPP);
-        }
         let socket = self.descriptors.socket(fd)?;
         let id = match socket.kind {
             Kind::Connected(id) => id,
@@ -233,13 +241,77 @@ impl State {
             more: flags & libc::MSG_MORE != 0,
             end_of_record: flags & libc::MSG_EOR != 0,
         };
-        let outcome = self.stack.send(id, bytes, send).map_err(Errno::from);
+        let outcome = self.stack.send(id, bytes, send);
+        if outcome == Err(SocketError::InProgress) {
+            self.note_waiting_sender(fd, flags)?;
+        }
+        let outcome = outcome.map_err(Errno::from);
         if outcome != Ok(bytes.len()) {
             // A program that found no room wants to be told of room.
             self.stack.want_write(id);
             self.descriptors.epolls().for_each(|epoll| epoll.no_room(fd));
         }
         outcome
+    }
+
+    /// Sends with the SYN, which has waited for these bytes, what it may carry.
+    pub(crate) fn send_first(&mut self, fd: i32, bytes: &[u8], flags: c_int) -> Outcome<usize> {
+        let sent = match self.send(fd, bytes, flags) {
+            Err(Errno::AGAIN) => 0,
+            sent => sent?,
+        };
+        if sent < bytes.len() {
+            self.note_waiting_sender(fd, flags)?;
+        }
+        Ok(sent)
+    }
+
+    /// A call that waits has more to send once the handshake is done.
+    fn note_waiting_sender(&mut self, fd: i32, flags: c_int) -> Outcome<()> {
+        let socket = self.descriptors.socket(fd)?;
+        if socket.patience(Direction::Send, flags) != Patience::None {
+            self.stack.note_waiting_sender(socket.connection()?);
+        }
+        Ok(())
+    }
+
+    /// Whether the SYN of a socket waits for what the program sends.
+    pub(crate) fn is_deferred(&mut self, fd: i32) -> Outcome<bool> {
+        let socket = self.descriptors.socket(fd)?;
+        Ok(match socket.kind {
+            Kind::Connected(id) => self.stack.is_deferred(id),
+            Kind::Fresh | Kind::Listening(_) => false,
+        })
+    }
+
+    /// Begins to connect, for a call that sends with MSG_FASTOPEN.
+    pub(crate) fn open_to_send(&mut self, fd: i32, to: Passed) -> Outcome<()> {
+        let now = self.now;
+        let socket = self.descriptors.socket(fd)?;
+        let Passed::Inet(remote) = to else {
+            return Err(Errno::OPNOTSUPP);
+        };
+        if !self.fast_open.connects() {
+            return Err(Errno::OPNOTSUPP);
+        }
+        match socket.kind {
+            Kind::Fresh => {
+                let settings = self.fast_open.of_client(socket.settings)?;
+                let id = self
+                    .stack
+                    .connect_with_data(now, socket.bound, remote, &settings)?;
+                socket.kind = Kind::Connected(id);
+                socket.connecting = true;
+                Ok(())
+            }
+            Kind::Connected(id) if self.stack.is_deferred(id) => Ok(()),
+            Kind::Connected(_) if socket.connecting => match self.connected(fd) {
+                Err(Errno::AGAIN) => Err(Errno::ALREADY),
+                outcome => outcome,
+            },
+            Kind::Connected(_) => Err(Errno::ISCONN),
+            Kind::Listening(_) => Err(Errno::INVAL),
+        }
     }
 
     /// Notes a send that was asked to report when its bytes are not needed any more.

@@ -28,6 +28,8 @@ struct Sent {
 struct Game {
     table: Interface,
     isn: Option<Seq>,
+    /// The stack's port and the peer's.
+    ports: (u16, u16),
 }
 
 impl Game {
@@ -37,7 +39,11 @@ impl Game {
         unsafe { packetdrill_interface_init(FLAGS.as_ptr(), table.as_mut_ptr()) };
         // SAFETY: it was filled just now, or the program would have ended.
         let table = unsafe { table.assume_init() };
-        Self { table, isn: None }
+        Self {
+            table,
+            isn: None,
+            ports: (PORT, 2000),
+        }
     }
 
     /// A listener at [`PORT`].
@@ -78,6 +84,65 @@ impl Game {
         unsafe { (self.table.send)(self.table.userdata, fd, bytes.as_ptr().cast(), len, flags) }
     }
 
+    /// A socket whose calls do not wait.
+    fn socket(&self) -> c_int {
+        let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK;
+        // SAFETY: plain numbers.
+        let fd = unsafe { (self.table.socket)(self.table.userdata, libc::AF_INET, kind, 0) };
+        assert!(fd >= 0);
+        fd
+    }
+
+    /// Sends to the peer, and connects before; or the error.
+    fn send_fast(&self, fd: c_int, len: usize) -> Result<isize, c_int> {
+        let bytes = vec![7; len];
+        let to = peer();
+        // SAFETY: the bytes and the address live during the call, and have these lengths.
+        let sent = unsafe {
+            (self.table.sendto)(
+                self.table.userdata,
+                fd,
+                bytes.as_ptr().cast(),
+                len,
+                libc::MSG_FASTOPEN,
+                (&raw const to).cast(),
+                size_of_val(&to) as u32,
+            )
+        };
+        outcome(sent)
+    }
+
+    fn connect(&self, fd: c_int) -> Result<isize, c_int> {
+        let to = peer();
+        let (address, len) = ((&raw const to).cast(), size_of_val(&to) as u32);
+        // SAFETY: the address lives during the call, and has this length.
+        outcome(unsafe { (self.table.connect)(self.table.userdata, fd, address, len) } as isize)
+    }
+
+    /// The byte of TCP_INFO in which the options are.
+    fn options(&self, fd: c_int) -> u8 {
+        let mut info = [0_u8; 64];
+        let mut len = info.len() as u32;
+        // SAFETY: value and length live during the call and are writable.
+        let got = unsafe {
+            (self.table.getsockopt)(
+                self.table.userdata,
+                fd,
+                libc::IPPROTO_TCP,
+                libc::TCP_INFO,
+                info.as_mut_ptr().cast(),
+                &raw mut len,
+            )
+        };
+        assert_eq!(got, 0);
+        info[5]
+    }
+
+    fn close(&self, fd: c_int) {
+        // SAFETY: the descriptor is the program's.
+        assert_eq!(unsafe { (self.table.close)(self.table.userdata, fd) }, 0);
+    }
+
     fn read(&self, fd: c_int) -> isize {
         let mut bytes = [0u8; 4096];
         // SAFETY: so many bytes are writable.
@@ -111,8 +176,8 @@ impl Game {
     /// Puts a segment of the peer's in.
     fn inject(&self, flags: Flags, seq: u32, ack: u32, len: usize, options: Options) {
         let header = Header {
-            src_port: 2000,
-            dst_port: PORT,
+            src_port: self.ports.1,
+            dst_port: self.ports.0,
             seq: Seq(seq),
             ack: self.isn.map_or(Seq(0), |isn| isn + ack),
             flags,
@@ -156,6 +221,7 @@ impl Game {
         let view = View::new(segment, segment.len()).expect("a segment of ours is well-formed");
         if view.flags().contains(Flags::SYN) {
             self.isn = Some(view.seq());
+            self.ports = (view.src_port(), view.dst_port());
         }
         Sent {
             flags: view.flags(),
@@ -175,6 +241,24 @@ impl Drop for Game {
         // SAFETY: nothing uses the table after this.
         unsafe { (self.table.free)(self.table.userdata) };
     }
+}
+
+fn peer() -> libc::sockaddr_in {
+    libc::sockaddr_in {
+        sin_family: libc::AF_INET as u16,
+        sin_port: 80_u16.to_be(),
+        sin_addr: libc::in_addr {
+            s_addr: u32::from_ne_bytes(REMOTE.octets()),
+        },
+        sin_zero: [0; 8],
+    }
+}
+
+fn outcome(returned: isize) -> Result<isize, c_int> {
+    // SAFETY: the address is that of this thread's `errno`.
+    (returned >= 0)
+        .then_some(returned)
+        .ok_or_else(|| unsafe { *libc::__errno_location() })
 }
 
 fn with_mss(fast_open: Option<FastOpen>) -> Options {
@@ -227,4 +311,62 @@ fn a_cookie_opens_a_connection_at_once() {
     assert_eq!(game.read(fd), 10);
     assert_eq!(game.send(fd, 50, 0), 50);
     game.expect(Flags::ACK | Flags::PSH, 1, 50, 11);
+}
+
+/// TCPI_OPT_SYN_DATA, which libc does not name everywhere.
+const SYN_DATA: u8 = 32;
+
+/// Has the peer's cookie known.
+fn learn_cookie(game: &mut Game) {
+    let fd = game.socket();
+    assert_eq!(game.send_fast(fd, 10), Err(libc::EINPROGRESS));
+    game.expect(Flags::SYN, 0, 0, 0);
+    assert_eq!(game.send_fast(fd, 10), Err(libc::EALREADY));
+    game.inject(
+        Flags::SYN | Flags::ACK,
+        0,
+        1,
+        0,
+        with_mss(FastOpen::new(&[1; 8], false)),
+    );
+    game.expect(Flags::ACK, 1, 0, 1);
+    // The program has not been told so yet.
+    assert_eq!(game.send_fast(fd, 10), Ok(10));
+    game.expect(Flags::ACK | Flags::PSH, 1, 10, 1);
+    assert_eq!(game.send_fast(fd, 10), Err(libc::EISCONN));
+    assert_eq!(game.options(fd) & SYN_DATA, 0);
+    game.inject(Flags::ACK | Flags::RST, 1, 11, 0, Options::NONE);
+    game.close(fd);
+}
+
+#[test]
+fn bytes_leave_with_the_syn_once_the_cookie_is_known() {
+    let mut game = Game::new();
+    learn_cookie(&mut game);
+    let fd = game.socket();
+    assert_eq!(game.send_fast(fd, 5000), Ok(960));
+    game.expect(Flags::SYN, 0, 960, 0);
+    assert_eq!(outcome(game.send(fd, 10, 0)), Err(libc::EAGAIN));
+    game.inject(Flags::SYN | Flags::ACK, 0, 961, 0, with_mss(None));
+    game.expect(Flags::ACK, 961, 0, 1);
+    assert_eq!(game.options(fd) & SYN_DATA, SYN_DATA);
+    assert_eq!(game.send(fd, 10, 0), 10);
+    game.expect(Flags::ACK | Flags::PSH, 961, 10, 1);
+}
+
+#[test]
+fn connect_with_known_cookie_leaves_the_syn_to_the_first_bytes() {
+    let mut game = Game::new();
+    learn_cookie(&mut game);
+    let fd = game.socket();
+    assert_eq!(game.set(fd, libc::TCP_FASTOPEN_CONNECT, 2), -1);
+    assert_eq!(game.set(fd, libc::TCP_FASTOPEN_CONNECT, 1), 0);
+    assert_eq!(game.connect(fd), Ok(0));
+    assert_eq!(game.connect(fd), Err(libc::EISCONN));
+    assert_eq!(outcome(game.read(fd)), Err(libc::EAGAIN));
+    assert_eq!(game.send(fd, 100, 0), 100);
+    game.expect(Flags::SYN, 0, 100, 0);
+    game.inject(Flags::SYN | Flags::ACK, 0, 1, 0, with_mss(None));
+    game.expect(Flags::ACK | Flags::PSH, 1, 100, 1);
+    assert_eq!(game.options(fd) & SYN_DATA, 0);
 }

@@ -11,14 +11,21 @@ use toehold_stack::{CongestionState, Details, Info, Instant, State};
 pub fn tcp_info(details: &Details) -> Vec<u8> {
     let info = &details.info;
     let mut bytes = Fields(Vec::with_capacity(LEN));
-    bytes.byte(state(info.state));
+    // One that was opened early is in the handshake to Linux.
+    bytes.byte(
+        match details.early_data.awaits_ack && info.state == State::Established {
+            true => state(State::SynReceived),
+            false => state(info.state),
+        },
+    );
     bytes.byte(congestion(details.congestion));
     bytes.byte(details.backoff);
     bytes.byte(details.probes);
     bytes.byte(details.backoff);
-    bytes.byte(options(info));
+    bytes.byte(options(details));
     bytes.byte(details.send_scale & 0xf | details.receive_scale << 4);
-    bytes.byte(details.is_app_limited.into());
+    let failure = details.early_data.failure.map_or(0, |failure| failure as u8);
+    bytes.byte(u8::from(details.is_app_limited) | failure << 1);
     bytes.micros(info.rto_ns);
     bytes.micros(details.ack_delay_ns);
     bytes.word(info.segment_size.into());
@@ -177,10 +184,14 @@ fn congestion(state: CongestionState) -> u8 {
     }
 }
 
-/// Returns the bits of TCPI_OPT_*: timestamps, SACK, window scaling, ECN.
-fn options(info: &Info) -> u8 {
+/// Returns the bits of TCPI_OPT_*: timestamps, SACK, window scaling, ECN, data of the SYN taken,
+/// cookie used by the peer.
+fn options(details: &Details) -> u8 {
+    let info = &details.info;
     u8::from(info.timestamps)
         | u8::from(info.sack) << 1
         | u8::from(info.window_scaling) << 2
         | u8::from(info.ecn) << 3
+        | u8::from(details.early_data.taken) << 5
+        | u8::from(details.early_data.is_child) << 7
 }

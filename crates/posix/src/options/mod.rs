@@ -11,13 +11,15 @@ use libc::{
     SO_MAX_PACING_RATE, SO_OOBINLINE, SO_PEEK_OFF, SO_RCVBUF, SO_RCVBUFFORCE, SO_RCVLOWAT, SO_RCVTIMEO,
     SO_REUSEADDR, SO_REUSEPORT, SO_SNDBUF, SO_SNDBUFFORCE, SO_SNDTIMEO, SO_TIMESTAMP, SO_TIMESTAMPING,
     SO_TIMESTAMPNS, SO_ZEROCOPY, SOL_SOCKET, TCP_CONGESTION, TCP_CORK, TCP_DEFER_ACCEPT, TCP_FASTOPEN,
-    TCP_KEEPCNT, TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_LINGER2, TCP_MAXSEG, TCP_NODELAY, TCP_QUICKACK, TCP_SYNCNT,
-    TCP_THIN_LINEAR_TIMEOUTS, TCP_USER_TIMEOUT, TCP_WINDOW_CLAMP,
+    TCP_FASTOPEN_CONNECT, TCP_KEEPCNT, TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_LINGER2, TCP_MAXSEG, TCP_NODELAY,
+    TCP_QUICKACK, TCP_SYNCNT, TCP_THIN_LINEAR_TIMEOUTS, TCP_USER_TIMEOUT, TCP_WINDOW_CLAMP,
 };
 use toehold_stack::{CongestionAlgorithm, SocketOption};
 
 /// TCP_INQ, which libc does not name on every platform.
 pub const TCP_INQ: c_int = 36;
+/// TCP_FASTOPEN_NO_COOKIE (Linux 4.15), which libc does not name on every platform.
+pub const TCP_FASTOPEN_NO_COOKIE: c_int = 34;
 /// IP_LOCAL_PORT_RANGE (Linux 6.3), which libc does not name on every platform.
 pub const IP_LOCAL_PORT_RANGE: c_int = 51;
 /// SO_RCVTIMEO with a 64-bit time on every platform (Linux 5.1), which libc
@@ -162,6 +164,8 @@ fn tcp_option(name: c_int, value: &[u8]) -> Outcome<Meaning> {
         TCP_MAXSEG => SocketOption::MaxSegment(u16::try_from(positive(value)?).map_err(|_| Errno::INVAL)?),
         TCP_NOTSENT_LOWAT => SocketOption::UnsentLowWater(integer(value)? as u32),
         TCP_FASTOPEN => SocketOption::FastOpen(positive(value)?),
+        TCP_FASTOPEN_CONNECT => SocketOption::FastOpenConnect(zero_or_one(value)?),
+        TCP_FASTOPEN_NO_COOKIE => SocketOption::FastOpenNoCookie(zero_or_one(value)?),
         // A negative value does not defer.
         TCP_DEFER_ACCEPT => SocketOption::DeferAccept(integer(value)?.try_into().unwrap_or(0)),
         TCP_SYNCNT => SocketOption::SynRetries(u8::try_from(positive(value)?).map_err(|_| Errno::INVAL)?),
@@ -173,10 +177,7 @@ fn tcp_option(name: c_int, value: &[u8]) -> Outcome<Meaning> {
         TCP_RTO_MIN_US => SocketOption::ShortestTimeout(positive(value)?),
         TCP_DELACK_MAX_US => SocketOption::LongestAckDelay(positive(value)?),
         TCP_CONGESTION => SocketOption::Congestion(algorithm(value)?),
-        TCP_INQ => match integer(value)? {
-            on @ 0..=1 => return Ok(Meaning::ReportUnread(on != 0)),
-            _ => return Err(Errno::INVAL),
-        },
+        TCP_INQ => return Ok(Meaning::ReportUnread(zero_or_one(value)?)),
         _ => return Err(Errno::NOPROTOOPT),
     }))
 }
@@ -246,6 +247,13 @@ fn integer_or_byte(value: &[u8]) -> c_int {
 
 fn switch(value: &[u8]) -> Outcome<bool> {
     Ok(integer(value)? != 0)
+}
+
+fn zero_or_one(value: &[u8]) -> Outcome<bool> {
+    match integer(value)? {
+        on @ 0..=1 => Ok(on != 0),
+        _ => Err(Errno::INVAL),
+    }
 }
 
 fn positive(value: &[u8]) -> Outcome<u32> {
