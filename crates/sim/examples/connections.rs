@@ -1,14 +1,15 @@
-//! How long a segment and a tick take, with one connection and with a million.
+//! Measures the time of a segment and of a tick, with one connection and with a
+//! million.
 //!
 //! ```text
 //! cargo run --release -p toehold-sim --example connections [CONNECTIONS[:BUSY]…]
 //! ```
 //!
-//! On the busy connections, which are all of them unless a number is said, a request of 64 bytes
-//! comes in turn, in an order that no processor guesses; the others are idle. A segment is timed
-//! from the frame to the program's buffer: alone, in bursts, and in bursts that the stack was
-//! shown before. The numbers of connections and the ways take turns, and the fastest of several
-//! rounds counts.
+//! On the busy connections a request of 64 bytes arrives in turn, in an order that
+//! no processor predicts. The others are idle. All connections are busy unless a
+//! number is given. A segment is timed from the frame to the program's buffer:
+//! alone, in bursts, and in bursts that the stack was shown before. The variants
+//! take turns, and the fastest of several rounds counts.
 
 use std::error::Error;
 use std::hint::black_box;
@@ -28,10 +29,11 @@ const ROUNDS: u32 = 9;
 const SEGMENTS: u32 = 20_000;
 /// Segments in a burst.
 const BURST: usize = LOOK_AHEAD;
-/// Prime, and more than there are connections: its multiples come by all of them.
+/// Stride over the connections: a prime above their number, so that its
+/// multiples visit all.
 const STRIDE: u64 = 2_654_435_761;
 
-/// How segments come.
+/// Arrival of segments: alone, in bursts, or in announced bursts.
 #[derive(Clone, Copy)]
 enum Way {
     Alone,
@@ -41,13 +43,13 @@ enum Way {
 
 const WAYS: [Way; 3] = [Way::Alone, Way::Burst, Way::ShownBurst];
 
-/// A request on its way.
+/// A request that is about to arrive.
 struct Request {
     connection: ConnectionId,
     bytes: Vec<u8>,
 }
 
-/// A link that swallows everything.
+/// A link that drops every frame.
 struct Nowhere;
 
 impl Transmitter for Nowhere {
@@ -75,7 +77,7 @@ struct Crowd {
     connections: Vec<ConnectionId>,
     acks: Vec<Seq>,
     busy: u32,
-    /// Requests so far, on all connections.
+    /// Number of requests so far, on all connections.
     requests: u32,
     best_segment_ns: [f64; WAYS.len()],
     best_tick_ns: f64,

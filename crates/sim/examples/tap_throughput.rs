@@ -1,5 +1,6 @@
-//! Bytes a second over a TAP device: between our stack and Linux's TCP in both directions,
-//! and between two Linux ends whose devices are joined here. Candidates take turns.
+//! Measures bytes per second over a TAP device: between Toehold and Linux's TCP in
+//! both directions, and between two Linux ends whose devices are joined here.
+//! Candidates take turns.
 //!
 //! ```sh
 //! cargo run --release -p toehold-sim --example tap_throughput -- --seconds 2 --rounds 5
@@ -91,7 +92,7 @@ fn measure(candidate: Candidate, settings: &TapSettings, span: Duration) -> f64 
     bytes as f64 * 8.0 / span.as_secs_f64() / 1e9
 }
 
-/// The kernel's default depends on the host.
+/// Selects Reno. The kernel's default depends on the host.
 fn use_reno(namespace: &Namespace) {
     let set = || std::fs::write("/proc/sys/net/ipv4/tcp_congestion_control", "reno");
     namespace
@@ -108,7 +109,7 @@ fn drain(mut stream: TcpStream, bytes: &AtomicU64) {
     }
 }
 
-/// Writes until told to stop, or the connection ends.
+/// Writes until `done` is set or the connection ends.
 fn fill(mut stream: TcpStream, done: &AtomicBool) {
     let chunk = vec![7; CHUNK];
     while !done.load(Ordering::Relaxed) && stream.write_all(&chunk).is_ok() {}

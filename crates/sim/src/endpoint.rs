@@ -1,5 +1,5 @@
-//! Programs of simulated nodes: each has one connection, sends a stream, and
-//! checks the one it gets.
+//! Programs of simulated nodes. Each has one connection, sends a stream, and
+//! checks the stream that it receives.
 
 use core::fmt;
 use core::time::Duration;
@@ -11,33 +11,33 @@ use toehold_stack::{
 
 use crate::stream::Stream;
 
-/// What a program does with its connection.
+/// A program's plan for its connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
-    /// Bytes it sends, then it shuts its sending direction.
+    /// Bytes to send before the program shuts its sending direction.
     pub send: u64,
-    /// Bytes it is to get before the peer does the same.
+    /// Bytes to receive before the peer shuts its sending direction.
     pub receive: u64,
-    /// Seed of the stream it sends.
+    /// Seed of the sent stream.
     pub send_seed: u64,
-    /// Seed of the stream it is to get.
+    /// Seed of the expected stream.
     pub receive_seed: u64,
     /// Most bytes of a write.
     pub write_len: usize,
     /// Most bytes of a read.
     pub read_len: usize,
-    /// How long it waits between two reads.
+    /// Pause between two reads.
     pub read_pause: Duration,
-    /// How long it waits between two writes.
+    /// Pause between two writes.
     pub write_pause: Duration,
-    /// Without Nagle's algorithm.
+    /// Turns Nagle's algorithm off.
     pub no_delay: bool,
     /// Keeps its sending direction open until the peer has shut its own.
     pub close_second: bool,
 }
 
 impl Plan {
-    /// What the two ends of a connection do, by a seed.
+    /// Draws the plans of a connection's two ends from a seed.
     pub fn pair(seed: u64, most_bytes: u64) -> [Plan; 2] {
         let mut random = fastrand::Rng::with_seed(seed);
         let amounts = [random.u64(..=most_bytes), random.u64(..=most_bytes)];
@@ -58,13 +58,13 @@ impl Plan {
     }
 }
 
-/// Short and long ones alike.
+/// Draws a length. Short and long ones are about equally likely.
 fn pick_len(random: &mut fastrand::Rng) -> usize {
     let bits = random.u32(6..18);
     random.usize(..1 << bits)
 }
 
-/// Mostly none.
+/// Draws a pause, which is usually zero.
 fn pause(random: &mut fastrand::Rng) -> Duration {
     match random.u32(..8) {
         0 => Duration::from_micros(random.u64(1..2_000)),
@@ -73,10 +73,10 @@ fn pause(random: &mut fastrand::Rng) -> Duration {
     }
 }
 
-/// How a program fared.
+/// A program's progress or result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// It is at work.
+    /// The program still runs.
     Running,
     /// Both streams arrived whole, as far as this side can tell.
     Complete,
@@ -86,9 +86,9 @@ pub enum Outcome {
 
 /// A program with its connection.
 pub struct Endpoint {
-    /// Its connection; the name may be invalid once it is done.
+    /// The connection. Its name may be invalid once the program is done.
     pub connection: ConnectionId,
-    /// How it fares.
+    /// The program's progress or result.
     pub outcome: Outcome,
     /// Bytes received so far.
     pub received: u64,
@@ -116,7 +116,7 @@ impl fmt::Debug for Endpoint {
 }
 
 impl Endpoint {
-    /// A program for a connection that was just opened or accepted.
+    /// Creates a program for a connection that was just opened or accepted.
     pub fn new(now: Instant, stack: &mut Stack, connection: ConnectionId, plan: Plan) -> Self {
         if plan.no_delay {
             let _ = stack.set_option(now, connection, SocketOption::NoDelay(true));
@@ -135,12 +135,12 @@ impl Endpoint {
         }
     }
 
-    /// Does what can be done now. Returns when it wants to be called again
-    /// although nothing happened to its connection.
+    /// Reads and writes as far as possible now. Returns the time of the next
+    /// call if the program wants one without an event of its connection.
     ///
     /// # Panics
     ///
-    /// If it reads what the peer did not send.
+    /// If the received bytes differ from the peer's.
     pub fn run(&mut self, now: Instant, stack: &mut Stack) -> Option<Instant> {
         if self.outcome != Outcome::Running {
             return None;
@@ -222,26 +222,26 @@ impl Endpoint {
     }
 }
 
-/// What a server does with the connections it accepts.
+/// A server's plans for accepted connections.
 #[derive(Debug, Clone)]
 pub enum Service {
-    /// What follows from this seed and the client's address, up to so many bytes
-    /// a direction.
+    /// A plan drawn from this seed and the client's address, with at most this
+    /// many bytes a direction.
     Seeded(u64, u64),
-    /// The same with all of them.
+    /// One plan for every connection.
     Fixed(Plan),
 }
 
 /// A program that accepts connections.
 #[derive(Debug)]
 pub struct Server {
-    /// Its listener.
+    /// The server's listener.
     pub listener: ListenerId,
-    /// What it does with them.
+    /// The plans for accepted connections.
     pub service: Service,
 }
 
-/// The seed of the plans of a connection, by the client's address.
+/// Derives the seed of a connection's plans from the client's address.
 pub fn connection_seed(seed: u64, client: core::net::SocketAddr) -> u64 {
     let host = match client.ip() {
         core::net::IpAddr::V4(v4) => u64::from(v4.to_bits()),
@@ -251,7 +251,7 @@ pub fn connection_seed(seed: u64, client: core::net::SocketAddr) -> u64 {
 }
 
 impl Server {
-    /// Accepts what waits.
+    /// Accepts all waiting connections and starts their programs.
     pub fn accept(&self, now: Instant, stack: &mut Stack) -> Vec<Endpoint> {
         let mut accepted = Vec::new();
         while let Ok(connection) = stack.accept(self.listener) {

@@ -1,7 +1,7 @@
-//! One stack without a network: what goes in and what comes out, by hand.
+//! One stack without a network. A test feeds packets in and takes packets out.
 //!
-//! Frames begin with the IP header. The clock stands still unless it is
-//! advanced.
+//! Frames begin with the IP header. The clock stands still unless the test
+//! advances it.
 
 use std::collections::VecDeque;
 
@@ -11,44 +11,44 @@ use toehold_stack::{Config, Instant, Stack};
 
 use crate::packet::Packet;
 
-/// Where the clock begins unless told otherwise: an hour after its zero, so that
-/// nothing looks as if it had happened at the beginning of time.
+/// Default start of the clock: an hour after its zero, so that no event
+/// coincides with the beginning of time.
 pub const BEGINNING: Instant = Instant(3_600_000_000_000);
 
-/// Calls of the stack at the same point in time after which it counts as stuck.
+/// Most calls of the stack at one point in time. Beyond, the stack is stuck.
 const MOST_ROUNDS: u32 = 10_000;
 
-/// A packet the stack sent.
+/// A packet that the stack sent.
 #[derive(Debug, Clone)]
 pub struct Sent {
-    /// When.
+    /// Time of sending.
     pub at: Instant,
-    /// What.
+    /// The packet.
     pub packet: Packet,
 }
 
-/// A stack with its clock and what it has sent.
+/// A stack with its clock and its sent packets.
 pub struct Host {
-    /// The stack, for calls.
+    /// The stack, for direct calls.
     pub stack: Stack,
-    /// Packets sent and not yet looked at, oldest first.
+    /// Sent packets that the test has not taken yet, oldest first.
     pub sent: VecDeque<Sent>,
     now: Instant,
 }
 
-/// Why a host could not be made, or misbehaved.
+/// Reason for which a host could not be created, or misbehaved.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HostError {
-    /// The stack could not be made.
+    /// The stack could not be created.
     #[error("no memory for the stack: {0}")]
     NoMemory(String),
-    /// The stack wants to be called at the same time again and again.
+    /// The stack asks to be called at one point in time again and again.
     #[error("the stack's deadline never moves on")]
     StuckTimer,
     /// The stack has output that never leaves.
     #[error("the stack has output that never leaves")]
     StuckOutput,
-    /// The stack sent something that is no TCP packet.
+    /// The stack sent a packet that is not TCP.
     #[error("the stack sent {0}")]
     Unreadable(String),
 }
@@ -74,7 +74,8 @@ impl Transmitter for Outbox<'_> {
 }
 
 impl Host {
-    /// A host with a stack of this configuration, whose `ethernet` is off.
+    /// Creates a host with a stack of this configuration, whose `ethernet` is
+    /// off.
     ///
     /// # Errors
     ///
@@ -91,16 +92,16 @@ impl Host {
         })
     }
 
-    /// Virtual time.
+    /// Returns the virtual time.
     pub fn now(&self) -> Instant {
         self.now
     }
 
-    /// Lets time pass, and the stack do what it wants in it.
+    /// Advances the clock and calls the stack at each of its deadlines.
     ///
     /// # Errors
     ///
-    /// The stack misbehaves.
+    /// If the stack misbehaves.
     pub fn advance(&mut self, to: Instant) -> Result<(), HostError> {
         let mut rounds = 0;
         while let Some(deadline) = self.stack.poll_timeout().filter(|deadline| *deadline <= to) {
@@ -116,11 +117,11 @@ impl Host {
         Ok(())
     }
 
-    /// Lets the stack send what it has.
+    /// Sends the stack's pending output.
     ///
     /// # Errors
     ///
-    /// The stack misbehaves.
+    /// If the stack misbehaves.
     pub fn settle(&mut self) -> Result<(), HostError> {
         let mut outbox = Outbox {
             now: self.now,
@@ -129,7 +130,7 @@ impl Host {
         };
         for _ in 0..MOST_ROUNDS {
             self.stack.poll_transmit(self.now, &mut outbox);
-            // Readiness is asked for when it matters.
+            // Tests ask for readiness when they need it.
             while self.stack.next_event().is_some() {}
             if !self.stack.has_output() {
                 return outbox
@@ -140,21 +141,21 @@ impl Host {
         Err(HostError::StuckOutput)
     }
 
-    /// Gives the stack a packet, and lets it answer.
+    /// Passes a packet to the stack and sends its answers.
     ///
     /// # Errors
     ///
-    /// The stack misbehaves.
+    /// If the stack misbehaves.
     pub fn inject(&mut self, packet: &Packet) -> Result<(), HostError> {
         self.inject_bytes(&packet.bytes())
     }
 
-    /// Gives the stack any bytes, in the pieces in which a link hands them over,
-    /// and lets it answer.
+    /// Passes arbitrary bytes to the stack, split into pieces as a link does, and
+    /// sends its answers.
     ///
     /// # Errors
     ///
-    /// The stack misbehaves.
+    /// If the stack misbehaves.
     pub fn inject_bytes(&mut self, bytes: &[u8]) -> Result<(), HostError> {
         let (private, rest) = bytes.split_at(bytes.len().min(MIN_PRIVATE));
         let frame = Received {

@@ -1,10 +1,10 @@
 //! A deterministic network of stacks under virtual time, for tests.
 //!
 //! - [`script`]: packet scripts, for exact exchanges with one stack;
-//! - [`network`]: many stacks on a switch, with faults on the way, whose programs
-//!   check the streams they get;
-//! - [`seed`]: which seeds a test runs with, and how one that fails is repeated;
-//! - [`host`] and [`packet`]: one stack, and segments made by hand.
+//! - [`network`]: many stacks on a switch with faults, and programs that check
+//!   their streams;
+//! - [`seed`]: the seeds of a test, and how to repeat a failed one;
+//! - [`host`] and [`packet`]: one stack, and segments built by tests.
 #![forbid(unsafe_code)]
 
 pub mod endpoint;

@@ -1,5 +1,5 @@
-//! TCP packets made by hand, and those of a stack taken apart: whole IP packets
-//! without an Ethernet header.
+//! TCP packets, built by tests or parsed from a stack's output. They are whole
+//! IP packets without an Ethernet header.
 
 use core::fmt;
 use core::net::{IpAddr, SocketAddr};
@@ -10,15 +10,15 @@ use toehold_wire::{WireError, checksum, ipv4, ipv6, protocol, tcp};
 /// A TCP segment in an IP packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Packet {
-    /// Who sends it.
+    /// The source address.
     pub source: IpAddr,
-    /// Whom it is for; of the same family.
+    /// The destination address, of the source's family.
     pub destination: IpAddr,
     /// The two ECN bits of the IP header (RFC 3168 §5).
     pub ecn: u8,
     /// The TCP header, ports included.
     pub header: Header,
-    /// The option list byte by byte, at most 40, in place of `header.options`.
+    /// The option list byte by byte, at most 40, instead of `header.options`.
     /// Padded with zeroes to a multiple of four.
     pub raw_options: Option<Vec<u8>>,
     /// The payload.
@@ -26,7 +26,7 @@ pub struct Packet {
 }
 
 impl Packet {
-    /// A segment without options and payload.
+    /// Creates a segment without options and payload.
     pub fn new(source: SocketAddr, destination: SocketAddr, flags: Flags, seq: Seq, ack: Seq) -> Self {
         Self {
             source: source.ip(),
@@ -47,14 +47,14 @@ impl Packet {
         }
     }
 
-    /// Sequence space the segment occupies.
+    /// Returns the sequence space that the segment occupies.
     pub fn sequence_len(&self) -> u32 {
         self.payload.len() as u32
             + u32::from(self.header.flags.contains(Flags::SYN))
             + u32::from(self.header.flags.contains(Flags::FIN))
     }
 
-    /// The bytes on the wire, checksums included.
+    /// Encodes the packet with its checksums.
     ///
     /// # Panics
     ///
@@ -103,11 +103,11 @@ impl Packet {
         bytes
     }
 
-    /// Takes a packet apart. The TCP checksum is verified unless `partial`.
+    /// Parses a packet. The TCP checksum is verified unless `partial`.
     ///
     /// # Errors
     ///
-    /// What is wrong with it.
+    /// If the packet is malformed or not TCP.
     pub fn parse(bytes: &[u8], partial: bool) -> Result<Self, ParseError> {
         let (source, destination, ecn, segment) = match bytes.first().map(|byte| byte >> 4) {
             Some(4) => {
@@ -143,21 +143,21 @@ impl Packet {
     }
 }
 
-/// Why a packet could not be taken apart.
+/// Reason for which a packet could not be parsed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {
-    /// Neither IPv4 nor IPv6.
+    /// The packet is neither IPv4 nor IPv6.
     #[error("no IP packet")]
     NotIp,
-    /// Some other protocol.
+    /// The packet carries another protocol.
     #[error("an IP packet, but not TCP")]
     NotTcp,
-    /// A header is not well-formed.
+    /// A header is malformed.
     #[error(transparent)]
     Wire(#[from] WireError),
 }
 
-/// Writes a segment's flags in the way of scripts: `S.`, `FP.`, `R`.
+/// Returns a segment's flags in the syntax of scripts: `S.`, `FP.`, `R`.
 pub(crate) fn flag_letters(flags: Flags) -> String {
     const LETTERS: [(Flags, char); 9] = [
         (Flags::SYN, 'S'),
@@ -178,7 +178,7 @@ pub(crate) fn flag_letters(flags: Flags) -> String {
 }
 
 impl fmt::Display for Packet {
-    /// As `tcpdump -S` would show it.
+    /// Formats the segment like `tcpdump -S`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let header = &self.header;
         let end = header.seq + self.sequence_len();
@@ -207,7 +207,7 @@ impl fmt::Display for Packet {
     }
 }
 
-/// Options in the way of scripts.
+/// Returns options in the syntax of scripts.
 pub(crate) fn option_words(options: &Options) -> Vec<String> {
     let mut words = Vec::new();
     words.extend(options.mss.map(|mss| format!("mss {mss}")));
@@ -241,7 +241,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn packets_of_both_families_survive_the_wire() {
+    fn packet_of_either_family_round_trips() {
         for (source, destination) in [("10.0.0.1:1", "10.0.0.2:2"), ("[fd00::1]:1", "[fd00::2]:2")] {
             let mut packet = Packet::new(
                 source.parse().unwrap(),

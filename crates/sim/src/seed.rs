@@ -1,18 +1,18 @@
-//! Which seeds a test runs with, and how a failure is told and repeated.
+//! The seeds of a test. A failed seed is printed and can be repeated alone.
 //!
-//! `TOEHOLD_SEED=n` runs exactly one seed, `TOEHOLD_SEEDS=n` the seeds from 0 to
-//! n − 1, `TOEHOLD_SEEDS=m..n` those from m to n − 1.
+//! `TOEHOLD_SEED=n` runs exactly one seed, `TOEHOLD_SEEDS=n` the seeds from 0 to n
+//! − 1, `TOEHOLD_SEEDS=m..n` those from m to n − 1.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-/// Seeds of a test whose environment does not say how many.
+/// Default number of seeds.
 pub const DEFAULT_SEEDS: u64 = 200;
 
-/// The seeds to run: those the environment names, or the first `default`.
+/// Returns the seeds that the environment names, or the first `default`.
 ///
 /// # Panics
 ///
-/// If the environment names something that is no number.
+/// If the environment's value is not a number.
 pub fn seeds(default: u64) -> Vec<u64> {
     if let Ok(seed) = std::env::var("TOEHOLD_SEED") {
         return vec![parse(&seed)];
@@ -32,12 +32,12 @@ fn parse(text: &str) -> u64 {
         .unwrap_or_else(|_| panic!("seeds are numbers, not `{text}`"))
 }
 
-/// Runs `test` with every seed. The seed of one that fails is printed, with
-/// what repeats it.
+/// Runs `test` with every seed. Prints the seed of a failed run and the setting
+/// that repeats it.
 ///
 /// # Panics
 ///
-/// As `test` does.
+/// If `test` panics.
 pub fn for_each_seed(default: u64, test: impl Fn(u64)) {
     for seed in seeds(default) {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| test(seed))) {
@@ -61,7 +61,7 @@ mod tests {
         let result = catch_unwind(AssertUnwindSafe(|| {
             for_each_seed(5, |seed| {
                 ran.borrow_mut().push(seed);
-                assert!(seed < 3, "as planned");
+                assert!(seed < 3, "this seed fails");
             });
         }));
         assert!(result.is_err());

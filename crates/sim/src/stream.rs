@@ -1,31 +1,31 @@
-//! Byte streams whose every byte follows from a seed and its place, so that the
-//! receiver can tell whether it got the right one without keeping a copy.
+//! Byte streams in which every byte follows from a seed and its offset. The
+//! receiver can check a stream without keeping a copy.
 
-/// A stream without an end.
+/// An endless stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stream {
     seed: u64,
 }
 
-/// A byte that is not what was sent.
+/// A received byte that differs from the sent one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("byte {offset} of the stream is {found:#04x} instead of {expected:#04x}")]
 pub struct Corrupted {
-    /// Where, from the stream's beginning.
+    /// The byte's offset from the stream's beginning.
     pub offset: u64,
-    /// What was sent.
+    /// The sent byte.
     pub expected: u8,
-    /// What arrived.
+    /// The received byte.
     pub found: u8,
 }
 
 impl Stream {
-    /// The stream of a seed.
+    /// Creates the stream of a seed.
     pub fn new(seed: u64) -> Self {
         Self { seed }
     }
 
-    /// Eight bytes of the stream, by their common place.
+    /// Returns eight bytes of the stream by the index of their word.
     fn word(self, index: u64) -> [u8; 8] {
         let mut x = self.seed.wrapping_add(index.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -33,12 +33,12 @@ impl Stream {
         (x ^ (x >> 31)).to_le_bytes()
     }
 
-    /// One byte.
+    /// Returns one byte.
     pub fn byte(self, offset: u64) -> u8 {
         self.word(offset / 8)[(offset % 8) as usize]
     }
 
-    /// Writes the bytes from `offset` on.
+    /// Fills `buffer` with the bytes from `offset` on.
     pub fn fill(self, offset: u64, buffer: &mut [u8]) {
         let skip = (offset % 8) as usize;
         let head = buffer.len().min((8 - skip) % 8);
@@ -50,7 +50,7 @@ impl Stream {
         }
     }
 
-    /// Compares what arrived at `offset` with what was sent there.
+    /// Compares bytes received at `offset` with the stream.
     ///
     /// # Errors
     ///
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pieces_make_the_same_stream_as_the_whole() {
+    fn filled_pieces_equal_whole_stream() {
         let stream = Stream::new(7);
         let mut whole = [0; 1000];
         stream.fill(3, &mut whole);
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_byte_is_found() {
+    fn check_finds_wrong_byte() {
         let stream = Stream::new(7);
         let mut bytes = [0; 600];
         stream.fill(100, &mut bytes);

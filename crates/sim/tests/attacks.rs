@@ -1,4 +1,5 @@
-//! What somebody who sees nothing of a connection can do to it: nothing.
+//! Attacks by an attacker that cannot see a connection's packets. None
+//! succeeds.
 
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use core::time::Duration;
@@ -15,15 +16,16 @@ use toehold_wire::tcp::{Flags, Seq, Timestamps};
 /// Bytes a direction.
 const MOST_BYTES: u64 = 3_000_000;
 
-/// Forged packets a network carries.
+/// Number of forged packets in a network.
 const FORGERIES: u32 = 20_000;
 
-/// No acknowledgement number this far from the right one may be taken.
+/// Distance from the right acknowledgement number from which none may be
+/// accepted.
 const FAR: u32 = 1 << 25;
 
-/// A forged segment that a connection must survive. The attacker knows addresses
-/// and ports, and guesses the rest; the guesses are as lucky as they can be
-/// without being right.
+/// Builds a forged segment that a connection must survive. The attacker knows
+/// addresses and ports and guesses the rest. The guesses are as close as
+/// possible without being right.
 fn forgery(
     random: &mut fastrand::Rng,
     from: SocketAddr,
@@ -73,7 +75,7 @@ fn blind_attackers_break_no_connection() {
         let server = SocketAddr::new(network.address(1, false), 80);
         network.run_for(Duration::from_millis(50));
         for _ in 0..FORGERIES {
-            // A SYN forged after the end would open another connection, which the
+            // After the end, a forged SYN would open another connection, which the
             // other side rightly resets.
             if network.nodes.iter().any(|node| node.is_done()) {
                 break;
@@ -82,10 +84,10 @@ fn blind_attackers_break_no_connection() {
             let ends = [
                 network.nodes[0]
                     .sequence_end(client.port(), 80)
-                    .expect("it has sent a SYN"),
+                    .expect("the client has sent a SYN"),
                 network.nodes[1]
                     .sequence_end(80, client.port())
-                    .expect("it has answered"),
+                    .expect("the server has answered"),
             ];
             let [from, to] = if random.bool() {
                 [client, server]
@@ -129,7 +131,8 @@ fn config() -> Config {
     }
 }
 
-/// Connects to the host's port 80 by hand, and sends a request of `len` bytes.
+/// Builds a client's connection to the host's port 80 and sends a request of
+/// `len` bytes.
 fn honest_client(host: &mut Host, client: SocketAddr, len: usize) -> bool {
     let server = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), 80);
     let mut syn = Packet::new(client, server, Flags::SYN, Seq(7), Seq(0));
@@ -154,7 +157,7 @@ fn honest_client(host: &mut Host, client: SocketAddr, len: usize) -> bool {
 }
 
 #[test]
-fn a_million_syns_leave_room_for_honest_clients() {
+fn million_syns_leave_room_for_honest_clients() {
     //= RFC 4987 §3.6
     let mut host = Host::new(&config(), BEGINNING).expect("memory");
     let settings = host.stack.default_settings();
@@ -181,10 +184,13 @@ fn a_million_syns_leave_room_for_honest_clients() {
             host.advance(later).expect("well-behaved");
             let client = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 8, 0, 1)), 1000 + (i / 10_000) as u16);
             assert!(honest_client(&mut host, client, 100), "after {i} SYNs");
-            let connection = host.stack.accept(listener).expect("it is established");
+            let connection = host
+                .stack
+                .accept(listener)
+                .expect("the connection is established");
             assert_eq!(host.stack.state(connection), Ok(State::Established));
             assert_eq!(host.stack.readable_bytes(connection), Ok(100));
-            host.stack.abort(connection).expect("it is there");
+            host.stack.abort(connection).expect("the connection is there");
             host.settle().expect("well-behaved");
             served += 1;
         }
@@ -198,7 +204,7 @@ fn a_million_syns_leave_room_for_honest_clients() {
     let counters = *host.stack.counters();
     assert!(counters.tcp_syn_cookies_sent > 990_000);
     assert!(counters.tcp_syn_cookies_accepted >= 95);
-    // When the flood is over nothing is left of it.
+    // After the flood no connection and no timer remains.
     let later = Instant(host.now().0 + 600_000_000_000);
     host.advance(later).expect("well-behaved");
     assert_eq!(host.stack.connections(), 0);
@@ -206,7 +212,7 @@ fn a_million_syns_leave_room_for_honest_clients() {
 }
 
 #[test]
-fn guessed_cookies_make_no_connections() {
+fn guessed_cookies_open_no_connections() {
     //= RFC 4987 §3.6
     let mut host = Host::new(&config(), BEGINNING).expect("memory");
     let settings = host.stack.default_settings();

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use toehold_link::impair::Impairments;
 use toehold_sim::network::{Network, NodeSettings};
 
-/// A file that vanishes.
+/// A file that is removed on drop.
 struct Temporary(PathBuf);
 
 impl Temporary {
@@ -21,8 +21,8 @@ impl Drop for Temporary {
     }
 }
 
-/// Streams both ways between two nodes, over a path that does this to what they send, or one in
-/// memory; what the first of them sees is captured.
+/// Runs streams both ways between two nodes. `path` gives the faults of sent
+/// frames; `None` is a link in memory. The first node's frames are captured.
 fn run(seed: u64, path: Option<&Impairments>, mtu: u16, capture: &Path) {
     let mut network = Network::new(seed);
     for node in 0..2 {
@@ -48,11 +48,13 @@ fn lossy() -> Impairments {
     }
 }
 
-/// The frames of a capture that a filter of tshark's takes, a line each.
+/// Returns the frames of a capture that a display filter of tshark matches, one
+/// a line.
 fn frames(capture: &Path, filter: &str) -> Vec<String> {
     let output = std::process::Command::new("tshark")
         .args(["-o", "tcp.check_checksum:TRUE", "-o", "ip.check_checksum:TRUE"])
-        // The streams are random bytes, not what the port suggests.
+        // The streams are random bytes, not the protocol that the port
+        // suggests.
         .args(["-d", "tcp.port==80,data", "-o", "tcp.try_heuristic_first:FALSE"])
         .args(["-Y", filter, "-r"])
         .arg(capture)
@@ -65,7 +67,7 @@ fn frames(capture: &Path, filter: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_capture() {
+fn equal_seeds_give_equal_captures() {
     for local in [false, true] {
         let files = [Temporary::new("a"), Temporary::new("b"), Temporary::new("c")];
         let path = (!local).then(lossy);
@@ -84,7 +86,7 @@ fn the_same_seed_gives_the_same_capture() {
 
 #[test]
 #[ignore = "needs tshark"]
-fn tshark_finds_nothing_wrong_in_a_capture() {
+fn tshark_finds_no_error_in_capture() {
     for (seed, path) in [(4, Some(lossy())), (5, Some(lossy())), (4, None), (5, None)] {
         let file = Temporary::new(&format!("shark-{seed}-{}", path.is_none()));
         run(seed, path.as_ref(), 1500, &file.0);
@@ -94,11 +96,11 @@ fn tshark_finds_nothing_wrong_in_a_capture() {
     }
 }
 
-/// Neither a segment that comes again, nor one that is asked for again, whatever the round trip:
-/// nothing was lost.
+/// On a path without loss tshark sees no retransmission and no duplicate ACK,
+/// whatever the round trip.
 #[test]
 #[ignore = "needs tshark"]
-fn tshark_sees_no_segment_twice_on_a_clean_path() {
+fn tshark_sees_no_retransmission_on_clean_path() {
     let again = "tcp.analysis.retransmission || tcp.analysis.out_of_order || tcp.analysis.lost_segment \
                  || tcp.analysis.ack_lost_segment || tcp.analysis.duplicate_ack || _ws.malformed";
     for (at, delay_ms) in [0, 1, 20, 100].into_iter().enumerate() {

@@ -1,5 +1,5 @@
-//! A stack that talks to itself: what it answers, with no connection to answer
-//! from, comes back to it too, and at once.
+//! A stack that talks to itself. Answers without a connection also return to it
+//! at once.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -9,7 +9,7 @@ use toehold_stack::{Config, SendFlags, SocketError, State};
 const OWN: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 const OWN6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1);
 
-/// Every way to name oneself.
+/// Every kind of address that a host has for itself.
 const NAMES: [IpAddr; 4] = [
     IpAddr::V4(Ipv4Addr::LOCALHOST),
     IpAddr::V6(Ipv6Addr::LOCALHOST),
@@ -30,7 +30,7 @@ fn host() -> Host {
 }
 
 #[test]
-fn a_connect_to_a_closed_port_of_its_own_is_refused_at_once() {
+fn connect_to_own_closed_port_is_refused_at_once() {
     //= RFC 9293 §3.10.7.1
     for name in NAMES {
         let mut host = host();
@@ -46,12 +46,12 @@ fn a_connect_to_a_closed_port_of_its_own_is_refused_at_once() {
             "{name}"
         );
         assert_eq!(host.stack.state(id), Ok(State::Closed));
-        assert!(host.sent.is_empty(), "{name}: nothing of it leaves by the link");
+        assert!(host.sent.is_empty(), "{name}: no packet leaves by the link");
     }
 }
 
 #[test]
-fn both_ends_of_its_own_connection_close_at_once() {
+fn both_ends_of_connection_to_itself_close_at_once() {
     //= RFC 9293 §3.6
     for name in NAMES {
         let mut host = host();
@@ -79,7 +79,7 @@ fn both_ends_of_its_own_connection_close_at_once() {
 }
 
 #[test]
-fn it_takes_the_cookies_it_gives() {
+fn stack_accepts_its_own_cookies() {
     //= RFC 4987 §3.6
     let mut host = host();
     let settings = host.stack.default_settings();
@@ -94,7 +94,8 @@ fn it_takes_the_cookies_it_gives() {
         .collect();
     host.settle().expect("sound");
     assert!(host.stack.counters().tcp_syn_cookies_sent > 0);
-    // There is room for the others now, and their data bring the cookies back.
+    // The backlog has room for the other clients now. Their data bring the
+    // cookies back.
     host.stack.set_backlog(listener, 8).expect("open");
     for client in &clients {
         assert_eq!(host.stack.send(*client, b"x", SendFlags::default()), Ok(1));

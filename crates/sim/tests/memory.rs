@@ -1,5 +1,5 @@
-//! Payload memory that is short: whoever waits for it is told when it comes
-//! back, whatever became of those who had it.
+//! Scarce payload memory. A connection that waits for memory is told when some
+//! is free, whatever happened to the connections that held it.
 
 use core::net::SocketAddr;
 
@@ -11,11 +11,12 @@ use toehold_stack::{
 
 const BLOCKS: u32 = 16;
 const BLOCK: usize = 4096;
-/// Of so little memory, half is kept for what arrives.
+/// Bytes that senders may queue. Half of so little memory is kept for received
+/// data.
 const QUEUEABLE: usize = BLOCKS as usize / 2 * BLOCK;
 const NOW: Instant = Instant(3_600_000_000_000);
 
-/// Nothing leaves: the connections are those of a stack with itself.
+/// A link that takes no frame: all connections are with the stack itself.
 struct Nowhere;
 
 impl Transmitter for Nowhere {
@@ -24,13 +25,13 @@ impl Transmitter for Nowhere {
     }
 }
 
-/// A stack, and this many connections over loopback: the ends that connected,
-/// and those that accepted. A window holds one block.
+/// Opens this many connections over loopback. Returns the stack, the connecting
+/// ends and the accepting ends. A window holds one block.
 fn connected(count: usize) -> (Stack, Vec<ConnectionId>, Vec<ConnectionId>) {
     connected_in(BLOCKS, count)
 }
 
-/// Like [`connected`], with so many blocks.
+/// Opens connections as [`connected`] does, in a stack with this many blocks.
 fn connected_in(blocks: u32, count: usize) -> (Stack, Vec<ConnectionId>, Vec<ConnectionId>) {
     let mut config = Config {
         ethernet: false,
@@ -55,15 +56,16 @@ fn connected_in(blocks: u32, count: usize) -> (Stack, Vec<ConnectionId>, Vec<Con
         let id = *ends.0.last().expect("just added");
         stack
             .set_option(NOW, id, SocketOption::NoDelay(true))
-            .expect("it is there");
+            .expect("the connection is there");
         told(&mut stack);
-        ends.1.push(stack.accept(listener).expect("it is established"));
+        ends.1
+            .push(stack.accept(listener).expect("the connection is established"));
     }
     told(&mut stack);
     (stack, ends.0, ends.1)
 }
 
-/// Lets the stack send, and returns whom it has told of something.
+/// Sends the stack's output and returns the connections with events.
 fn told(stack: &mut Stack) -> Vec<ConnectionId> {
     stack.poll_transmit(NOW, &mut Nowhere);
     core::iter::from_fn(|| stack.next_event())
@@ -74,7 +76,7 @@ fn told(stack: &mut Stack) -> Vec<ConnectionId> {
         .collect()
 }
 
-/// Queues bytes until a connection gets no more memory; how many.
+/// Queues bytes until a connection gets no more memory. Returns their number.
 fn fill_alone(stack: &mut Stack, id: ConnectionId) -> usize {
     let mut queued = 0;
     while let Ok(len) = stack.send(id, &[7; BLOCK], SendFlags::default()) {
@@ -84,11 +86,11 @@ fn fill_alone(stack: &mut Stack, id: ConnectionId) -> usize {
     queued
 }
 
-/// Connections that take all memory there is: the first ones hold several blocks, the last
-/// ones what is left.
+/// Number of connections that take all memory: the first ones hold several blocks,
+/// the last ones the rest.
 const GREEDY: usize = QUEUEABLE / BLOCK;
 
-/// Queues bytes until there is no memory left for more.
+/// Queues bytes until no memory is left.
 fn fill(stack: &mut Stack, ids: &[ConnectionId]) {
     let mut queued = 0;
     for &id in ids {
@@ -102,7 +104,7 @@ fn try_send(stack: &mut Stack, id: ConnectionId) -> Result<usize, SocketError> {
 }
 
 #[test]
-fn a_sender_that_waits_for_memory_is_told_when_the_reader_makes_some() {
+fn sender_waiting_for_memory_is_told_when_reader_frees_some() {
     let (mut stack, senders, readers) = connected(GREEDY + 1);
     fill(&mut stack, &senders[..GREEDY]);
     let late = senders[GREEDY];
@@ -119,7 +121,7 @@ fn a_sender_that_waits_for_memory_is_told_when_the_reader_makes_some() {
 }
 
 #[test]
-fn memory_of_a_connection_that_waited_for_more_comes_back_when_it_is_aborted() {
+fn aborted_connection_waiting_for_memory_frees_its_own() {
     let (mut stack, senders, readers) = connected(GREEDY + 1);
     fill(&mut stack, &senders[..GREEDY]);
     for &id in &senders {
@@ -128,7 +130,7 @@ fn memory_of_a_connection_that_waited_for_more_comes_back_when_it_is_aborted() {
     let late = senders[GREEDY];
     for ends in [&senders, &readers] {
         for &id in &ends[..GREEDY] {
-            stack.abort(id).expect("it is there");
+            stack.abort(id).expect("the connection is there");
         }
     }
     let mut woken = told(&mut stack);
@@ -136,11 +138,11 @@ fn memory_of_a_connection_that_waited_for_more_comes_back_when_it_is_aborted() {
     assert!(woken.contains(&late));
     assert_eq!(try_send(&mut stack, late), Ok(100));
     told(&mut stack);
-    assert_eq!(stack.connections(), 2, "nothing is left of the other pairs");
+    assert_eq!(stack.connections(), 2, "the other pairs are freed");
 }
 
 #[test]
-fn those_who_wait_for_memory_are_told_in_order_and_no_more_than_there_is_some_for() {
+fn waiting_senders_are_told_in_order_and_within_free_memory() {
     let (mut stack, senders, readers) = connected(100 + GREEDY);
     fill(&mut stack, &senders[100..]);
     for &id in &senders[..100] {
@@ -150,23 +152,23 @@ fn those_who_wait_for_memory_are_told_in_order_and_no_more_than_there_is_some_fo
     let mut order = Vec::new();
     for at in 100..200 {
         if at < senders.len() {
-            stack.abort(senders[at]).expect("it is there");
-            stack.abort(readers[at]).expect("it is there");
+            stack.abort(senders[at]).expect("the connection is there");
+            stack.abort(readers[at]).expect("the connection is there");
         }
         let round: Vec<_> = told(&mut stack)
             .into_iter()
             .filter(|id| senders[..100].contains(id))
             .collect();
-        // The reset to itself makes several rounds of one.
+        // The stack's resets to itself split a round into several.
         assert!(round.len() <= 4 * BLOCKS as usize);
         order.extend(round);
     }
-    assert_eq!(order, senders[..100], "each once, the first one first");
+    assert_eq!(order, senders[..100], "each is told once, in order of waiting");
     assert!(!stack.has_output());
 }
 
 #[test]
-fn what_nobody_reads_leaves_memory_for_who_comes_next() {
+fn unread_data_leave_memory_for_later_connections() {
     let (mut stack, senders, readers) = connected(2);
     fill_alone(&mut stack, senders[0]);
     assert_eq!(try_send(&mut stack, senders[0]), Err(SocketError::WouldBlock));
@@ -183,16 +185,16 @@ fn what_nobody_reads_leaves_memory_for_who_comes_next() {
     }
     assert!(
         !stack.has_output(),
-        "who holds its share is not told of memory again and again"
+        "a connection that holds its share is told of memory only once"
     );
 }
 
 #[test]
-fn who_held_its_share_is_told_when_others_give_memory_back() {
+fn sender_at_its_share_is_told_when_others_free_memory() {
     let (mut stack, senders, readers) = connected_in(16 * BLOCKS, 2);
     let alone = fill_alone(&mut stack, senders[0]);
-    stack.abort(senders[0]).expect("it is there");
-    stack.abort(readers[0]).expect("it is there");
+    stack.abort(senders[0]).expect("the connection is there");
+    stack.abort(readers[0]).expect("the connection is there");
     told(&mut stack);
     told(&mut stack);
     let mut pairs = connected_in(16 * BLOCKS, 3);
@@ -200,8 +202,8 @@ fn who_held_its_share_is_told_when_others_give_memory_back() {
     fill_alone(stack, senders[0]);
     let beside = fill_alone(stack, senders[1]);
     assert!(beside < alone, "{beside} bytes of {alone}");
-    stack.abort(senders[0]).expect("it is there");
-    stack.abort(readers[0]).expect("it is there");
+    stack.abort(senders[0]).expect("the connection is there");
+    stack.abort(readers[0]).expect("the connection is there");
     let mut woken = told(stack);
     woken.extend(told(stack));
     assert!(woken.contains(&senders[1]));
@@ -209,12 +211,12 @@ fn who_held_its_share_is_told_when_others_give_memory_back() {
 }
 
 #[test]
-fn who_waits_above_its_share_and_is_closed_leaves_nothing() {
+fn closed_sender_above_its_share_leaves_no_memory() {
     let (mut stack, senders, readers) = connected(20);
     fill_alone(&mut stack, senders[0]);
     assert_eq!(try_send(&mut stack, senders[0]), Err(SocketError::WouldBlock));
     told(&mut stack);
-    // What it held is with others before it could be told.
+    // Other connections take the freed memory before the waiting one is told.
     let mut bytes = [0; 4096];
     while stack
         .receive(readers[0], &mut bytes, ReceiveFlags::default())
@@ -223,8 +225,8 @@ fn who_waits_above_its_share_and_is_closed_leaves_nothing() {
     for &id in &senders[1..] {
         while try_send(&mut stack, id).is_ok() {}
     }
-    stack.abort(senders[0]).expect("it is there");
-    stack.abort(readers[0]).expect("it is there");
+    stack.abort(senders[0]).expect("the connection is there");
+    stack.abort(readers[0]).expect("the connection is there");
     for _ in 0..3 {
         told(&mut stack);
     }

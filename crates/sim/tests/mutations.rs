@@ -1,5 +1,5 @@
-//! Segments with anything in them: counted, never a panic, and the connection
-//! they are not for goes on.
+//! Segments with arbitrary content are counted and never cause a panic. Other
+//! connections go on.
 
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use core::time::Duration;
@@ -41,10 +41,10 @@ fn config(features: u8) -> Config {
     config
 }
 
-/// One event of a peer gone mad, or of the program.
+/// One event: a packet of a hostile peer, or a call of the program.
 #[derive(Debug, Clone)]
 enum Event {
-    /// A segment, its numbers relative to what would be right.
+    /// A segment with numbers relative to the right ones.
     Segment {
         flags: u16,
         seq: i32,
@@ -55,7 +55,7 @@ enum Event {
         ce: bool,
         options: Extras,
     },
-    /// Any bytes in place of a segment's.
+    /// Arbitrary bytes written over a valid segment.
     Flip {
         at: usize,
         bit: u8,
@@ -75,7 +75,7 @@ struct Extras {
     raw: Option<Vec<u8>>,
 }
 
-/// Numbers near zero, near the edges of windows, and anywhere.
+/// Generates numbers near zero, near the edges of windows, and anywhere.
 fn offset() -> impl Strategy<Value = i32> {
     prop_oneof![
         4 => -3..3i32,
@@ -145,12 +145,12 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// A host with one connection, and what the mad peer knows of it.
+/// A host with one connection, and the hostile peer's knowledge of it.
 struct Victim {
     host: Host,
     listener: ListenerId,
     connection: ConnectionId,
-    /// The next number the peer would use, and the next it would acknowledge.
+    /// The peer's next sequence number and next acknowledgement number.
     seq: Seq,
     ack: Seq,
     timestamps: Option<Timestamps>,
@@ -285,7 +285,7 @@ impl Victim {
         packet
     }
 
-    /// What the stack's answers tell the peer.
+    /// Updates the peer's knowledge from the stack's answers.
     fn learn(&mut self) {
         for sent in self.host.sent.drain(..) {
             let header = &sent.packet.header;
@@ -306,7 +306,7 @@ impl Victim {
         }
     }
 
-    /// What has to hold whatever the peer did.
+    /// Checks the invariants that hold whatever the peer does.
     fn check(&self) {
         let stack = &self.host.stack;
         assert!(stack.connections() <= 2);
@@ -323,10 +323,13 @@ impl Victim {
         }
     }
 
-    /// After everything is let go of, nothing stays.
+    /// Closes everything and checks that nothing remains.
     fn finish(mut self) {
         let _ = self.host.stack.abort(self.connection);
-        self.host.stack.close_listener(self.listener).expect("it is open");
+        self.host
+            .stack
+            .close_listener(self.listener)
+            .expect("the listener is open");
         self.host.settle().expect("well-behaved");
         let later = self.host.now() + Duration::from_secs(3600);
         self.host.advance(later).expect("well-behaved");
@@ -336,7 +339,7 @@ impl Victim {
     }
 }
 
-/// As many cases as `PROPTEST_CASES` says, or a few seconds' worth.
+/// Returns `PROPTEST_CASES`, or a number of cases that takes a few seconds.
 fn cases() -> ProptestConfig {
     let mut config = ProptestConfig::default();
     if std::env::var_os("PROPTEST_CASES").is_none() {
@@ -350,7 +353,7 @@ proptest! {
     #![proptest_config(cases())]
 
     #[test]
-    fn no_segment_does_harm(features: u8, events in prop::collection::vec(event(), 1..60)) {
+    fn arbitrary_segments_do_no_harm(features: u8, events in prop::collection::vec(event(), 1..60)) {
         let mut victim = Victim::new(features);
         for event in &events {
             victim.run(event);
@@ -360,7 +363,7 @@ proptest! {
     }
 
     #[test]
-    fn no_packet_at_all_does_harm(packets in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..200), 1..50)) {
+    fn arbitrary_packets_do_no_harm(packets in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..200), 1..50)) {
         let mut victim = Victim::new(0xff);
         for packet in &packets {
             victim.host.inject_bytes(packet).expect("well-behaved");

@@ -1,5 +1,5 @@
-//! How well lossy paths are used, in virtual time: a machine's speed has no part
-//! in it, so that bounds can be strict.
+//! Throughput over lossy paths in virtual time. It does not depend on the
+//! machine's speed, so bounds can be strict.
 
 use core::time::Duration;
 
@@ -17,15 +17,15 @@ struct Path {
     loss: f64,
     reorder: f64,
     jitter_ns: u64,
-    /// Bits a second; 0: no bound.
+    /// Rate in bits per second; 0 for no limit.
     rate_bps: u64,
-    /// Most frames on the way.
+    /// Most frames in flight.
     limit: usize,
     seed: u64,
     sack: bool,
     timestamps: bool,
     congestion: CongestionAlgorithm,
-    /// Data flow in both directions.
+    /// Whether data flow in both directions.
     both: bool,
 }
 
@@ -46,7 +46,7 @@ impl Default for Path {
     }
 }
 
-/// What the sender counted, and its rate in bits a second.
+/// Returns the sender's counters and its rate in bits per second.
 fn transfer(path: &Path) -> (Counters, f64) {
     let mut network = Network::new(path.seed);
     for node in 0..2 {
@@ -95,8 +95,8 @@ fn transfer(path: &Path) -> (Counters, f64) {
     (*network.nodes[0].stack.counters(), BYTES as f64 * 8.0 / seconds)
 }
 
-/// What Reno reaches at such a rate of loss (Mathis et al., "The macroscopic
-/// behavior of the TCP congestion avoidance algorithm", 1997), bits a second.
+/// Returns Reno's rate in bits per second at a rate of loss (Mathis et al., "The
+/// macroscopic behavior of the TCP congestion avoidance algorithm", 1997).
 fn formula(loss: f64) -> f64 {
     let round_trip = 2.0 * DELAY_NS as f64 / 1e9;
     MSS * 8.0 / round_trip * (1.5f64 / loss).sqrt()
@@ -105,7 +105,7 @@ fn formula(loss: f64) -> f64 {
 const BOTH: [CongestionAlgorithm; 2] = [CongestionAlgorithm::Reno, CongestionAlgorithm::Cubic];
 
 #[test]
-fn a_path_without_loss_is_filled() {
+fn path_without_loss_is_filled() {
     for congestion in BOTH {
         for both in [false, true] {
             let (counters, rate) = transfer(&Path {
@@ -155,7 +155,7 @@ fn random_loss_is_repaired_without_timeouts() {
 }
 
 #[test]
-fn losses_are_found_although_data_flow_both_ways() {
+fn losses_are_found_with_data_in_both_directions() {
     //= RFC 2018 §4
     for congestion in BOTH {
         let (counters, rate) = transfer(&Path {
@@ -188,9 +188,9 @@ fn reordering_is_learned() {
     }
 }
 
-/// The window had stayed at half of what it was in the first round trips.
+/// Regression: the window stayed at half of its size in the first round trips.
 #[test]
-fn what_comes_before_it_is_sent_again_was_not_lost() {
+fn spurious_loss_detection_is_undone() {
     for congestion in BOTH {
         for seed in 0..30 {
             let (counters, rate) = transfer(&Path {
@@ -210,7 +210,7 @@ fn what_comes_before_it_is_sent_again_was_not_lost() {
 }
 
 #[test]
-fn losses_are_repaired_without_sack_too() {
+fn losses_without_sack_are_repaired() {
     //= RFC 6582 §3.2
     for congestion in BOTH {
         let path = Path {
@@ -225,7 +225,8 @@ fn losses_are_repaired_without_sack_too() {
     }
 }
 
-/// What two ends get of a path of 100 Mb/s and 200 ms a round trip, which holds 2.5 MB.
+/// Returns the rate over a path of 100 Mb/s, a round trip of 200 ms and a queue
+/// of 2.5 MB.
 fn over_a_long_path(buffer_max: u32) -> f64 {
     const BYTES: u64 = 100_000_000;
     let mut network = Network::new(5);
@@ -257,16 +258,17 @@ fn over_a_long_path(buffer_max: u32) -> f64 {
     BYTES as f64 * 8.0 / network.now().since(start).as_secs_f64()
 }
 
-/// With the buffers that are enough for short paths, a long one was never more than half full.
+/// Buffers of the default size for short paths fill a long one to less than
+/// half.
 #[test]
-fn a_long_path_is_filled_by_buffers_that_grow() {
+fn growing_buffers_fill_long_path() {
     let (fixed, growing) = (over_a_long_path(0), over_a_long_path(8 << 20));
     assert!(fixed < 0.5 * RATE_BPS as f64, "{fixed:.0}");
     assert!(growing > 0.6 * RATE_BPS as f64, "{growing:.0}");
 }
 
-/// What a sender counts, and how its connection is, after so long a stream that nothing but
-/// a delay holds up.
+/// Returns the sender's counters and its connection's state after a stream of the
+/// given span over a path that only delays.
 fn delayed(delay_ms: u64, span: Duration, tcp: &TcpConfig) -> (Counters, Info) {
     let mut network = Network::new(6);
     for _ in 0..2 {
@@ -289,23 +291,25 @@ fn delayed(delay_ms: u64, span: Duration, tcp: &TcpConfig) -> (Counters, Info) {
     (*stack.counters(), info)
 }
 
-/// Of the acknowledgements that came together only the first one made the window grow: two
-/// seconds of slow start got nowhere near what the buffers allow.
+/// Regression: of acknowledgements that arrived together only the first made the
+/// window grow. Two seconds of slow start stayed far below the size of the buffers.
 #[test]
-fn acknowledgements_that_come_together_all_make_the_window_grow() {
+fn all_acknowledgements_of_burst_grow_window() {
     //= RFC 5681 §3.1
     let (counters, info) = delayed(100, Duration::from_secs(2), &TcpConfig::default());
     assert_eq!((counters.tcp_timeouts, counters.tcp_recoveries), (0, 0));
     assert!(info.bytes_acked > 1_000_000, "{}", info.bytes_acked);
 }
 
-/// What stopped the sender was taken for the congestion window whenever a segment, which is
-/// shorter, was sent: the window grew for ever, and nothing would have held back a burst.
+/// Regression: a segment shorter than the maximum counted as limited by the
+/// congestion window. The window grew without end and could not have held back a
+/// burst.
 #[test]
-fn a_window_that_is_not_used_does_not_grow() {
+fn unused_window_does_not_grow() {
     //= RFC 9438 §5.8
     let (_, info) = delayed(100, Duration::from_secs(20), &TcpConfig::default());
-    // The buffers hold a MiB. Slow start goes on to twice what is used, and an acknowledgement beyond.
+    // The buffers hold a MiB. Slow start goes to twice the used window, plus
+    // one acknowledgement.
     assert!(
         info.congestion_window < (2 << 20) + (1 << 17),
         "{}",
@@ -313,14 +317,15 @@ fn a_window_that_is_not_used_does_not_grow() {
     );
 }
 
-/// A timeout shorter than the round trip had every segment sent again, so that none was ever
-/// measured: a hundred kilobytes came through in five seconds.
+/// Regression: a timeout shorter than the round trip caused every segment to be
+/// sent again, so that none was measured. A hundred kilobytes took five seconds.
 #[test]
-fn a_timeout_shorter_than_the_path_is_corrected() {
+fn timeout_shorter_than_round_trip_is_corrected() {
     //= RFC 7323 §4.1
     //= RFC 3522 §3.2
     for (timestamps, least) in [(true, 1_000_000), (false, 500_000)] {
-        // Those that nodes have for links within a machine, over a path that leaves it.
+        // A node's settings for links within a machine, over a path that leaves
+        // it.
         let local = TcpConfig {
             timestamps,
             rto_min: Duration::from_millis(10),
@@ -331,17 +336,17 @@ fn a_timeout_shorter_than_the_path_is_corrected() {
         };
         let (counters, info) = delayed(200, Duration::from_secs(5), &local);
         let acked = info.bytes_acked;
-        // The SYN, and what is needed to find out.
+        // One timeout for the SYN, and one to learn the round trip.
         assert!(counters.tcp_timeouts <= 2, "{}", counters.tcp_timeouts);
         assert!(acked > least, "timestamps {timestamps}: {acked}");
     }
 }
 
-/// The acknowledgements of a burst come together and are answered together. When one of them
-/// told of a loss, the threshold was computed of what those before it had left in flight: often
-/// a fifth of the window instead of seven tenths.
+/// Regression: acknowledgements of a burst arrive together and are processed
+/// together. If one reported a loss, the threshold followed from the flight that
+/// earlier ones had left: often a fifth of the window instead of seven tenths.
 #[test]
-fn a_loss_that_is_found_amid_acknowledgements_costs_no_more_of_the_window() {
+fn loss_found_in_burst_of_acknowledgements_sets_right_threshold() {
     for congestion in BOTH {
         let mut seconds = 0.0;
         for seed in 0..4 {

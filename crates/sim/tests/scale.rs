@@ -1,6 +1,6 @@
-//! A hundred thousand connections: what each costs, and that none costs more
-//! because of the others. Costs are counted, not timed; for times there is the
-//! example `connections`.
+//! A hundred thousand connections: the cost of each does not depend on the
+//! others. Costs are counted, not timed. The example `connections` measures
+//! times.
 
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use core::time::Duration;
@@ -13,7 +13,7 @@ use toehold_wire::tcp::{Flags, Seq};
 
 const SERVER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), 80);
 
-/// The bound.
+/// Most bytes of context memory a connection.
 const CONTEXT_BYTES: usize = 512;
 
 fn config(connections: u32) -> Config {
@@ -41,11 +41,11 @@ fn client(number: u32) -> SocketAddr {
     SocketAddr::new(address.into(), 1024 + (number % 50_000) as u16)
 }
 
-/// A host with so many established connections that all have a timer running.
+/// A host with many established connections that all have a running timer.
 struct Crowd {
     host: Host,
     connections: Vec<ConnectionId>,
-    /// What the host's next byte to each client has as its number.
+    /// Sequence number of the host's next byte to each client.
     acks: Vec<Seq>,
 }
 
@@ -70,12 +70,12 @@ impl Crowd {
             crowd.connections.push(connection);
             crowd.acks.push(ack);
             if number % 100 == 0 {
-                // Not all at the same moment.
+                // Connections do not all begin at one moment.
                 let later = crowd.host.now() + Duration::from_micros(50);
                 crowd.host.advance(later).expect("well-behaved");
             }
         }
-        // The timers of the handshakes call once more, in vain.
+        // The handshakes' timers fire once more without effect.
         let later = crowd.host.now() + Duration::from_secs(10);
         crowd.host.advance(later).expect("well-behaved");
         crowd
@@ -92,7 +92,7 @@ impl Crowd {
         ack
     }
 
-    /// A request and its answer on one connection.
+    /// Exchanges a request and its answer on one connection.
     fn exchange(&mut self, number: u32) {
         let index = number as usize;
         let mut request = Packet::new(
@@ -116,7 +116,7 @@ impl Crowd {
         self.host.sent.clear();
     }
 
-    /// What `count` exchanges, spread over the connections, cost.
+    /// Returns the cost of `count` exchanges, spread over the connections.
     fn cost_of_exchanges(&mut self, count: u32) -> Work {
         let before = self.host.stack.work();
         let step = self.connections.len() as u32 / count;
@@ -126,7 +126,7 @@ impl Crowd {
         difference(self.host.stack.work(), before)
     }
 
-    /// What a second's worth of ticks costs in which nothing is due.
+    /// Returns the cost of a second of ticks without a due timer.
     fn cost_of_ticks(&mut self) -> Work {
         let before = self.host.stack.work();
         for _ in 0..1000 {
@@ -147,7 +147,7 @@ fn difference(after: Work, before: Work) -> Work {
 }
 
 #[test]
-fn a_hundred_thousand_idle_connections_take_context_memory_only() {
+fn hundred_thousand_idle_connections_hold_context_memory_only() {
     let crowd = Crowd::new(100_000);
     let stack = &crowd.host.stack;
     assert_eq!(stack.connections(), 100_000);
@@ -162,29 +162,29 @@ fn a_hundred_thousand_idle_connections_take_context_memory_only() {
 }
 
 #[test]
-fn the_cost_of_a_segment_and_of_a_tick_do_not_depend_on_the_number_of_connections() {
+fn cost_of_segment_and_tick_is_independent_of_connections() {
     let mut few = Crowd::new(100);
     let mut many = Crowd::new(100_000);
     let (a, b) = (few.cost_of_exchanges(100), many.cost_of_exchanges(100));
     println!("100 exchanges among 100 connections {a:?}, among 100000 {b:?}");
     assert_eq!(a.lookups, b.lookups);
-    // Two segments an exchange; each compares with its connection, with the last
-    // one found, and now and then with one that has the same tag.
+    // An exchange has two segments. Each compares with its connection, with the
+    // last one found, and rarely with one of an equal tag.
     assert!(a.tuples_examined <= 400 && b.tuples_examined <= 420);
     let (a, b) = (few.cost_of_ticks(), many.cost_of_ticks());
     println!("1000 ticks with 100 connections {a:?}, with 100000 {b:?}");
     assert!(a.timers_examined <= 1100);
-    // Timers that come nearer move down a level now and then: eleven moves at the
-    // most in a timer's life, here of two hours.
+    // A timer moves down a level as it comes nearer: at most eleven times in its
+    // life, here of two hours.
     assert!(b.timers_examined <= 1100, "{b:?}");
     assert_eq!((few.host.sent.len(), many.host.sent.len()), (0, 0));
-    // Idle connections stay what they are.
+    // Idle connections still hold no payload memory.
     assert_eq!(few.host.stack.payload_blocks_used(), 0);
     assert_eq!(many.host.stack.payload_blocks_used(), 0);
 }
 
 #[test]
-fn chains_show_what_the_flow_table_saves() {
+fn chains_cost_more_with_more_connections() {
     // A test of the measure itself: with chains, more connections do cost more.
     let examined = |count: u32| {
         let mut config = config(count);

@@ -1,5 +1,5 @@
-//! Plays every packet script of `tests/scripts`. `TOEHOLD_SCRIPT=word` plays
-//! those whose name contains the word.
+//! Plays every packet script of `tests/scripts`. `TOEHOLD_SCRIPT=word` plays only
+//! the scripts with the word in their names.
 
 use std::path::{Path, PathBuf};
 
@@ -24,7 +24,7 @@ fn name(path: &Path) -> String {
 }
 
 #[test]
-fn the_stack_follows_every_script() {
+fn stack_follows_every_script() {
     let word = std::env::var("TOEHOLD_SCRIPT").unwrap_or_default();
     let chosen: Vec<PathBuf> = scripts()
         .into_iter()
@@ -42,7 +42,7 @@ fn the_stack_follows_every_script() {
 }
 
 #[test]
-fn every_script_says_which_clause_it_tests() {
+fn every_script_cites_its_clause() {
     for path in scripts() {
         let text = std::fs::read_to_string(&path).expect("readable");
         assert!(text.contains("#= RFC "), "{} cites nothing", name(&path));

@@ -14,7 +14,7 @@ const MOST_BYTES: u64 = 200_000;
 /// Longest virtual time that a connection may take.
 const PATIENCE: Duration = Duration::from_secs(24 * 3600);
 
-/// One direction's faults: from none at all to a fifth of everything lost.
+/// Draws one direction's faults, from none to a fifth of all frames lost.
 fn impairments(random: &mut fastrand::Rng) -> Impairments {
     let some = |random: &mut fastrand::Rng, most: f64| if random.bool() { 0.0 } else { random.f64() * most };
     Impairments {
@@ -86,11 +86,11 @@ fn run_seed(seed: u64) -> (u64, Vec<Outcome>) {
 }
 
 #[test]
-fn every_stream_arrives_intact_or_errors() {
+fn every_stream_is_intact_or_fails() {
     //= RFC 9293 §3.8.1
     for_each_seed(DEFAULT_SEEDS, |seed| {
         for outcome in run_seed(seed).1 {
-            // Of an attempt to connect, too few packets may get through.
+            // Too few packets of an attempt to connect may get through.
             let failed = [SocketError::TimedOut, SocketError::HostUnreachable].map(Outcome::Failed);
             assert!(
                 outcome == Outcome::Complete || failed.contains(&outcome),
@@ -101,7 +101,7 @@ fn every_stream_arrives_intact_or_errors() {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_run() {
+fn equal_seeds_give_equal_runs() {
     for seed in 0..5 {
         assert_eq!(run_seed(seed), run_seed(seed), "seed {seed}");
     }
@@ -109,7 +109,7 @@ fn the_same_seed_gives_the_same_run() {
 }
 
 #[test]
-fn nothing_goes_wrong_on_a_link_without_faults() {
+fn streams_without_faults_complete_without_retransmission() {
     for seed in 0..20 {
         for (local, in_place) in [(false, false), (true, false), (true, true)] {
             let mut network = Network::new(seed);
@@ -140,7 +140,7 @@ fn nothing_goes_wrong_on_a_link_without_faults() {
 }
 
 #[test]
-fn streams_share_scarce_memory_and_all_get_through() {
+fn streams_with_scarce_memory_all_complete() {
     for_each_seed(30, |seed| {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut network = Network::new(seed);
@@ -160,7 +160,7 @@ fn streams_share_scarce_memory_and_all_get_through() {
 }
 
 #[test]
-fn nothing_is_left_of_connections_that_break_off() {
+fn aborted_connections_leave_nothing() {
     //= RFC 9293 §3.10.5
     for_each_seed(60, |seed| {
         let mut random = fastrand::Rng::with_seed(seed);

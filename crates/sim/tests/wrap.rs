@@ -1,4 +1,4 @@
-//! Sequence numbers wrap around; streams do not notice.
+//! Streams continue when sequence numbers wrap around.
 
 use core::time::Duration;
 
@@ -35,7 +35,7 @@ fn network(seed: u64) -> Network {
     network
 }
 
-/// Connects after a pause; returns the initial sequence number of one end.
+/// Connects after a pause. Returns the initial sequence number of one end.
 fn connect_after(seed: u64, pause: Duration, end: usize) -> (Network, Seq) {
     let mut network = network(seed);
     network.serve(1, 80, false, MOST_BYTES);
@@ -53,12 +53,12 @@ fn connect_after(seed: u64, pause: Duration, end: usize) -> (Network, Seq) {
 }
 
 #[test]
-fn streams_cross_the_end_of_the_sequence_space() {
+fn streams_cross_end_of_sequence_space() {
     //= RFC 9293 §3.4
     for seed in 0..10 {
         for end in 0..2 {
             let (_, isn) = connect_after(seed, Duration::ZERO, end);
-            // So that the wrap comes within the stream.
+            // The wrap comes within the stream.
             let wanted = Seq(0) - 1000 * (seed as u32 + 1);
             let ticks = u64::from(wanted.distance(isn));
             let (mut network, isn) = connect_after(seed, Duration::from_nanos(ticks * ISN_TICK_NS), end);
@@ -113,14 +113,14 @@ fn send_more_than_the_sequence_space(bytes: u64) {
 }
 
 #[test]
-fn super_frames_carry_a_long_stream() {
+fn super_frames_carry_long_stream() {
     //= RFC 9293 §3.4
     send_more_than_the_sequence_space(200_000_000);
 }
 
 #[test]
 #[ignore = "slow: checks every byte of five gigabytes"]
-fn a_stream_is_longer_than_the_sequence_space() {
+fn stream_longer_than_sequence_space_is_intact() {
     //= RFC 9293 §3.4
     send_more_than_the_sequence_space(5_000_000_000);
 }

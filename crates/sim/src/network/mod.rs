@@ -1,13 +1,13 @@
 //! A network of nodes under virtual time.
 //!
-//! Nothing runs by itself: [`Network::step`] advances the clock to the next
-//! point at which anything is due (a frame's arrival, a stack's deadline, a
-//! program's pause) and lets every node do what it can. The same seed gives the
-//! same run to the last bit, see [`Network::fingerprint`]. With `TOEHOLD_TRACE` in
-//! the environment every packet is printed as it is sent.
+//! Nothing runs by itself. [`Network::step`] advances the clock to the next
+//! event (a frame's arrival, a stack's deadline, a program's pause) and lets
+//! every node act. One seed always gives one run, to the last bit, see
+//! [`Network::fingerprint`]. With `TOEHOLD_TRACE` in the environment every
+//! packet is printed as it is sent.
 //!
-//! After every step the network checks what has to hold always: bounds are kept,
-//! and no connection is silent for longer than TCP's timers explain.
+//! After every step the network checks its invariants. Bounds are kept, and no
+//! connection is silent for longer than TCP's timers explain.
 
 mod node;
 mod switch;
@@ -25,15 +25,15 @@ use crate::endpoint::{Endpoint, Outcome, Plan, Server, Service, connection_seed}
 use crate::host::BEGINNING;
 use crate::packet::Packet;
 
-/// A jump of the clock before whose end connections are looked at once more.
+/// A jump of the clock from which connections are also checked at its end.
 const LONG_JUMP: Duration = Duration::from_millis(50);
 
-/// Longest time that what remains of connections may take to vanish.
+/// Longest time in which the remains of connections must vanish.
 const MOST_SETTLING: Duration = Duration::from_secs(3600);
 
 /// Nodes on one switch.
 pub struct Network {
-    /// The nodes, in the order in which they were added.
+    /// The nodes in the order of [`Network::add`].
     pub nodes: Vec<Node>,
     now: Instant,
     seed: u64,
@@ -41,7 +41,7 @@ pub struct Network {
 }
 
 impl Network {
-    /// A network without nodes.
+    /// Creates a network without nodes.
     pub fn new(seed: u64) -> Self {
         Self {
             nodes: Vec::new(),
@@ -51,7 +51,7 @@ impl Network {
         }
     }
 
-    /// Virtual time.
+    /// Returns the virtual time.
     pub fn now(&self) -> Instant {
         self.now
     }
@@ -61,7 +61,7 @@ impl Network {
     ///
     /// # Panics
     ///
-    /// If there is no memory for it.
+    /// If there is no memory for the node.
     pub fn add(&mut self, settings: &NodeSettings) -> usize {
         let index = self.nodes.len();
         let host = index as u8 + 1;
@@ -80,7 +80,7 @@ impl Network {
         index
     }
 
-    /// A node's address, IPv4 or IPv6.
+    /// Returns a node's address, IPv4 or IPv6.
     pub fn address(&self, node: usize, ipv6: bool) -> IpAddr {
         let config = self.nodes[node].config();
         let v4 = config.ipv4.map(|(address, _)| IpAddr::from(address));
@@ -88,7 +88,7 @@ impl Network {
         if ipv6 { v6 } else { v4 }.expect("every node has both")
     }
 
-    /// Opens a listener with a program that serves what it accepts.
+    /// Opens a listener with a program that serves accepted connections.
     ///
     /// # Panics
     ///
@@ -98,7 +98,8 @@ impl Network {
         self.serve_as(node, port, ipv6, service);
     }
 
-    /// Opens a listener with a program that does this with what it accepts.
+    /// Opens a listener with a program that serves accepted connections as
+    /// `service` says.
     ///
     /// # Panics
     ///
@@ -113,12 +114,12 @@ impl Network {
         node.add_server(Server { listener, service });
     }
 
-    /// Opens a connection with a program at this end; [`Network::serve`] was
-    /// called at the other with the same number of bytes.
+    /// Opens a connection with a program at this end. The caller has called
+    /// [`Network::serve`] for the other end with an equal number of bytes.
     ///
     /// # Panics
     ///
-    /// If the stack refuses to try.
+    /// If the stack refuses the attempt.
     pub fn connect(
         &mut self,
         node: usize,
@@ -134,12 +135,12 @@ impl Network {
         })
     }
 
-    /// Opens a connection with a program at this end whose plan may depend on its
-    /// address.
+    /// Opens a connection with a program at this end. The program's plan may
+    /// depend on its address.
     ///
     /// # Panics
     ///
-    /// If the stack refuses to try.
+    /// If the stack refuses the attempt.
     pub fn connect_as(
         &mut self,
         node: usize,
@@ -161,7 +162,7 @@ impl Network {
         id
     }
 
-    /// Advances to the next thing that happens, but not beyond `limit`. False:
+    /// Advances to the next event, but not beyond `limit`. Returns `false` if
     /// nothing happens until then.
     pub fn step(&mut self, limit: Instant) -> bool {
         let next = self.nodes.iter().filter_map(Node::next_due).min();
@@ -170,7 +171,7 @@ impl Network {
             return false;
         };
         if next.since(self.now) >= LONG_JUMP {
-            // The silence is checked at its end, before anything breaks it.
+            // A silence is checked at its end, before an event breaks it.
             self.check(next);
         }
         self.now = self.now.max(next);
@@ -187,11 +188,11 @@ impl Network {
         }
     }
 
-    /// Runs until every program is done, at most for so long.
+    /// Runs until every program is done.
     ///
     /// # Panics
     ///
-    /// If they are not.
+    /// If a program is not done after `most`.
     pub fn run(&mut self, most: Duration) {
         let limit = self.now + most;
         while !self.nodes.iter().all(Node::is_done) {
@@ -211,18 +212,18 @@ impl Network {
         }
     }
 
-    /// Runs for so long, whatever happens.
+    /// Runs for the given span.
     pub fn run_for(&mut self, span: Duration) {
         let limit = self.now + span;
         while self.step(limit) {}
     }
 
-    /// Runs until nothing is left of any connection.
+    /// Runs until all connections are freed.
     ///
     /// # Panics
     ///
-    /// If something is left of them after an hour, or payload memory is in use
-    /// without connections.
+    /// If connections remain after an hour, or payload memory is in use without
+    /// connections.
     pub fn settle(&mut self) {
         let limit = self.now + MOST_SETTLING;
         let busy = |node: &Node| node.stack.connections() > 0;
@@ -237,21 +238,21 @@ impl Network {
         }
     }
 
-    /// Gives a node a packet that nobody of the network sent, as an attacker on
-    /// the same wire would.
+    /// Passes a node a packet that no node sent, as an attacker on its wire
+    /// would.
     pub fn forge(&mut self, node: usize, packet: &Packet) {
         let now = self.now;
         self.nodes[node].forge(now, packet);
     }
 
-    /// A number that two runs have in common only if the same frames passed at
-    /// the same times.
+    /// Returns a hash of the run. Two runs have equal hashes only if equal frames
+    /// passed at equal times.
     pub fn fingerprint(&self) -> u64 {
         let nodes = self.nodes.iter().map(|node| node.watch.fingerprint());
         nodes.fold(0, |sum: u64, part| sum.rotate_left(7) ^ part)
     }
 
-    /// Frames that nodes sent and received.
+    /// Number of frames that nodes sent and received.
     pub fn frames(&self) -> u64 {
         self.nodes.iter().map(|node| node.watch.frames).sum()
     }

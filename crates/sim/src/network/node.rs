@@ -1,4 +1,4 @@
-//! One node: a stack with its link, its programs, and the watch over both.
+//! One node: a stack with its link, its programs, and checks of both.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -21,25 +21,26 @@ use crate::packet::Packet;
 /// Most frames handled in one round.
 const BURST: usize = 64;
 
-/// Rounds at one point in time after which a node counts as stuck.
+/// Most rounds at one point in time. Beyond, the node is stuck.
 const MOST_ROUNDS: u32 = 100_000;
 
-/// What a node is made of.
+/// Settings of a node.
 #[derive(Debug, Clone)]
 pub struct NodeSettings {
-    /// The stack's settings; addresses, link and seed are filled in.
+    /// The stack's settings. The network fills in addresses, link and seed.
     pub config: Config,
-    /// The link's super-frames and checksum offload, as between nodes of one host.
+    /// Whether the link has super-frames and checksum offload, as between nodes
+    /// of one host.
     pub local: bool,
-    /// With `local`: peers read payload where it lies.
+    /// Whether peers read payload in place. Needs `local`.
     pub in_place: bool,
     /// Largest packet of the link, in bytes.
     pub mtu: u16,
-    /// Faults of the way out.
+    /// Faults of sent frames.
     pub transmit: Impairments,
-    /// Faults of the way in.
+    /// Faults of received frames.
     pub receive: Impairments,
-    /// Where a capture goes, if one is wanted.
+    /// Path of the capture file, if the link is captured.
     pub capture: Option<PathBuf>,
 }
 
@@ -77,7 +78,7 @@ impl NodeSettings {
     }
 }
 
-/// A node's way to the switch, with its faults, and recorded if wanted.
+/// A node's link to the switch, with faults and an optional capture.
 enum Uplink {
     Plain(Box<Impair<Port>>),
     Captured(Box<Capture<Impair<Port>>>),
@@ -115,12 +116,12 @@ impl Uplink {
     }
 }
 
-/// Sees every frame on its way out.
+/// A link wrapper that sees every sent frame.
 struct Tap<'a> {
     link: &'a mut dyn Link,
     watch: &'a mut Watch,
     now: Instant,
-    /// Print packets.
+    /// Whether to print packets.
     trace: bool,
 }
 
@@ -143,7 +144,7 @@ impl Transmitter for Tap<'_> {
     }
 }
 
-/// A line about a packet on its way out.
+/// Prints a line about a sent packet.
 fn print_packet(now: Instant, frame: &Transmit<'_>) {
     let mut bytes = frame.headers.to_vec();
     let at = bytes.len();
@@ -158,9 +159,9 @@ fn print_packet(now: Instant, frame: &Transmit<'_>) {
 
 /// A node of the network.
 pub struct Node {
-    /// The stack, for a test to look at and to call.
+    /// The stack, for a test's direct calls.
     pub stack: Stack,
-    /// Its programs, those of accepted connections included.
+    /// The node's programs, those of accepted connections included.
     pub endpoints: Vec<Endpoint>,
     pub(super) watch: Watch,
     config: Config,
@@ -221,7 +222,7 @@ impl Node {
         Ok(node)
     }
 
-    /// The stack's settings.
+    /// Returns the stack's settings.
     pub fn config(&self) -> &Config {
         &self.config
     }
@@ -239,7 +240,7 @@ impl Node {
         self.servers.insert(server.listener, server);
     }
 
-    /// Has a program break its connection off, if it has not ended.
+    /// Makes a program abort its connection, if it has not ended.
     pub fn abort_endpoint(&mut self, index: usize) {
         let endpoint = &mut self.endpoints[index];
         if endpoint.outcome == Outcome::Running {
@@ -248,14 +249,14 @@ impl Node {
         }
     }
 
-    /// Whether every program is done.
+    /// Returns whether every program is done.
     pub fn is_done(&self) -> bool {
         self.endpoints
             .iter()
             .all(|endpoint| endpoint.outcome != Outcome::Running)
     }
 
-    /// Takes a packet that came from nowhere.
+    /// Receives a packet that no node sent.
     pub(super) fn forge(&mut self, now: Instant, packet: &Packet) {
         let mut frame = self.config.mac.to_vec();
         frame.extend([2, 0, 0, 0, 0, 0xee]);
@@ -275,13 +276,13 @@ impl Node {
         self.run(now);
     }
 
-    /// Where this side of a connection is in its sequence space: behind the last
-    /// byte it has sent.
+    /// Returns the sequence number behind the last byte that this side of a
+    /// connection has sent.
     pub fn sequence_end(&self, local_port: u16, remote_port: u16) -> Option<Seq> {
         self.watch.end(local_port, remote_port)
     }
 
-    /// When anything happens here next by itself.
+    /// Returns the time of the node's next event of its own.
     pub(super) fn next_due(&self) -> Option<Instant> {
         let programs = self.wake_at.iter().flatten().copied().min();
         [self.uplink.next_due(), self.stack.poll_timeout(), programs]
@@ -300,7 +301,7 @@ impl Node {
         panic!("the node never comes to rest at {now:?}");
     }
 
-    /// One round of a driver. Whether there is more to do at once.
+    /// Runs one round of a driver. Returns whether there is more to do at once.
     fn round(&mut self, now: Instant) -> bool {
         self.uplink.port().set_now(now.0);
         if self.stack.poll_timeout().is_some_and(|deadline| deadline <= now) {
@@ -332,7 +333,7 @@ impl Node {
         frames > 0 || self.stack.has_output() || self.next_due().is_some_and(|due| due <= now)
     }
 
-    /// Runs the programs that something happened to, or that wanted to be called.
+    /// Runs the programs that have an event or whose pause has ended.
     fn wake_programs(&mut self, now: Instant) {
         while let Some(event) = self.stack.next_event() {
             match event {
@@ -362,7 +363,7 @@ impl Node {
         self.wake_at[index] = self.endpoints[index].run(now, &mut self.stack);
     }
 
-    /// Fails if a connection is silent without a timer that explains it.
+    /// Panics if a connection is silent without a timer that explains it.
     pub(super) fn check(&mut self, now: Instant) {
         let running = self
             .endpoints
@@ -379,8 +380,8 @@ impl Node {
     }
 }
 
-/// A stack in a region of its own; with the region's second mapping if others
-/// are to read in it.
+/// A stack in a region of its own, with the region's second mapping if peers
+/// read payload in place.
 type Made = (Stack, Option<Arc<Region>>);
 
 fn make_stack(config: &Config, shared: bool) -> Result<Made, Box<dyn std::error::Error>> {

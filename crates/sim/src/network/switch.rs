@@ -1,11 +1,10 @@
-//! What joins the nodes: a switch that knows every port's hardware address, and
-//! the ports, which are links.
+//! The switch that joins the nodes. It knows every port's hardware address. Its
+//! ports are links.
 //!
 //! Frames arrive a fixed, short time after they were sent. Where both sides
-//! agree, payload is not copied on the way: the receiver's stack reads it where
-//! it lies in the sender's memory, as over shared-memory queues, and reads
-//! whatever lies there by then. Faults are not the switch's business, see
-//! [`toehold_link::impair`].
+//! agree, payload is not copied. The receiver's stack reads it in the sender's
+//! memory, as over shared-memory queues, with whatever content it has by then.
+//! The switch adds no faults, see [`toehold_link::impair`].
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -16,20 +15,20 @@ use toehold_link::{
 };
 use toehold_shm::{Gather, PayloadArea, Region};
 
-/// How long a frame takes from port to port.
+/// Time of a frame from port to port.
 const LATENCY_NS: u64 = 1_000;
 
-/// Most frames on their way to one port.
+/// Most frames in flight to one port.
 const MOST_FRAMES: usize = 4096;
 
-/// Bits of a fence that hold its count; the port is above.
+/// Bits of a fence that hold its count. The higher bits hold the port.
 const FENCE_COUNT_BITS: u32 = 48;
 
-/// A sender's payload memory, as its peers see it.
+/// A sender's payload memory as its peers see it.
 #[derive(Debug, Clone)]
 struct SharedPayload {
     area: PayloadArea,
-    /// The same memory, mapped for reading only.
+    /// A read-only mapping of the memory.
     memory: Arc<Region>,
 }
 
@@ -53,7 +52,7 @@ struct Frame {
 struct Inbox {
     address: [u8; 6],
     frames: VecDeque<Frame>,
-    /// Frames put in and taken out, by the port they came from.
+    /// Frames put in and taken out, by the source port.
     entered: Vec<u64>,
     left: Vec<u64>,
     payload: Option<SharedPayload>,
@@ -103,12 +102,12 @@ impl Port {
         }
     }
 
-    /// Lets peers read this node's payload where it lies.
+    /// Lets peers read this node's payload in place.
     pub(super) fn share_payload(&self, area: PayloadArea, memory: Arc<Region>) {
         lock(&self.switch).inboxes[self.index].payload = Some(SharedPayload { area, memory });
     }
 
-    /// When the next frame arrives here.
+    /// Returns the arrival time of the next frame.
     pub(super) fn next_due_ns(&self) -> Option<u64> {
         lock(&self.switch).inboxes[self.index]
             .frames
@@ -116,7 +115,7 @@ impl Port {
             .map(|frame| frame.due_ns)
     }
 
-    /// The time at which what is sent from now on is sent.
+    /// Sets the send time of frames from now on.
     pub(super) fn set_now(&mut self, now_ns: u64) {
         self.now_ns = now_ns;
     }

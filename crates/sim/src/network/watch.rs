@@ -1,10 +1,10 @@
-//! The watch over a node's connections: is a silence longer than TCP's timers
-//! explain?
+//! Checks that no connection of a node is silent for longer than TCP's timers
+//! explain.
 //!
-//! A connection that has something unacknowledged, or something to send, tries
-//! again within its retransmission timeout; each further try without success may
-//! take twice as long, up to the ceiling. The watch sees the tries on the wire
-//! and knows nothing of the stack's timers.
+//! A connection with unacknowledged or unsent data tries again within its
+//! retransmission timeout. Each further try without success may take twice as long,
+//! up to a ceiling. The check sees the tries on the wire and knows nothing of the
+//! stack's timers.
 
 use core::time::Duration;
 use std::collections::HashMap;
@@ -14,49 +14,51 @@ use toehold_link::{Received, Transmit};
 use toehold_stack::{Config, ConnectionId, Info, Instant, Stack, State};
 use toehold_wire::tcp::Seq;
 
-/// What timers and links may take beyond what is computed.
+/// Tolerance for timers and links beyond the computed time.
 const SLACK: Duration = Duration::from_millis(100);
 
-/// How long a SYN may wait for a hardware address whose requests get lost.
+/// Longest time of a SYN that waits for a hardware address, if requests get
+/// lost.
 const RESOLUTION: Duration = Duration::from_secs(3);
 
 /// The tries of one direction of one connection.
 #[derive(Debug, Clone, Copy)]
 struct Tries {
-    /// The last thing sent that the peer has to answer.
+    /// Time of the last sent segment that the peer has to answer.
     last: Instant,
-    /// The last thing sent again.
+    /// Time of the last retransmission.
     again: Instant,
-    /// The longest wait between two things sent again since anything was acknowledged.
+    /// The longest wait between two retransmissions since the last
+    /// acknowledgement of new data.
     step: Duration,
-    /// Bytes acknowledged at the last look, and when that changed.
+    /// Bytes acknowledged at the last check, and when that changed.
     acked: u64,
     moved: Instant,
-    /// Something is to be sent or acknowledged; since when.
+    /// Since when data wait to be sent or acknowledged.
     pending_since: Option<Instant>,
-    /// Behind the last byte sent.
+    /// Sequence number behind the last sent byte.
     end: Seq,
 }
 
-/// What a node has sent.
+/// Checks and hashes of a node's frames.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
     tries: HashMap<(u16, u16), Tries>,
-    /// Everything that passed, for comparing runs.
+    /// Hash of all frames, for comparing runs.
     fingerprint: DefaultHasher,
     /// Frames that passed in either direction.
     pub(super) frames: u64,
 }
 
-/// Ports and kind of a TCP frame on its way out.
+/// Ports and kind of a sent TCP frame.
 struct Outgoing {
     ports: (u16, u16),
     seq: Seq,
-    /// Sequence space it takes.
+    /// The sequence space of the segment.
     len: u32,
 }
 
-/// Where TCP's header begins, of an Ethernet frame without a tag.
+/// Returns the offset of the TCP header in an untagged Ethernet frame.
 fn tcp_offset(frame: &[u8]) -> Option<usize> {
     let (offset, protocol) = match frame.get(12..14)? {
         [0x08, 0x00] => (14 + usize::from(frame.get(14)? & 15) * 4, *frame.get(23)?),
@@ -80,7 +82,7 @@ fn outgoing(frame: &Transmit<'_>) -> Option<Outgoing> {
 }
 
 impl Watch {
-    /// A frame was sent.
+    /// Notes a sent frame.
     pub(super) fn sent(&mut self, now: Instant, frame: &Transmit<'_>) {
         self.frames += 1;
         self.fingerprint.write_u64(now.0);
@@ -98,9 +100,9 @@ impl Watch {
             pending_since: None,
             end: seq,
         });
-        // An acknowledgement from below what was sent is a probe.
+        // An acknowledgement below the sent range is a probe.
         if seq.lt(tries.end) {
-            // A wait that began before the last acknowledgement says nothing.
+            // A wait that began before the last acknowledgement tells nothing.
             if tries.again >= tries.moved {
                 tries.step = tries.step.max(now.since(tries.again));
             }
@@ -112,23 +114,23 @@ impl Watch {
         }
     }
 
-    /// Behind the last byte sent on a connection.
+    /// Returns the sequence number behind the last byte sent on a connection.
     pub(super) fn end(&self, local_port: u16, remote_port: u16) -> Option<Seq> {
         self.tries.get(&(local_port, remote_port)).map(|tries| tries.end)
     }
 
-    /// A frame arrived.
+    /// Notes a received frame.
     pub(super) fn received(&mut self, frame: &Received<'_>) {
         self.frames += 1;
         self.fingerprint.write(frame.private);
     }
 
-    /// A number that two runs have in common only if they saw the same frames.
+    /// Returns a hash that is equal for two runs only if they saw equal frames.
     pub(super) fn fingerprint(&self) -> u64 {
         self.fingerprint.finish()
     }
 
-    /// Fails if a connection has waited longer than its timers explain.
+    /// Panics if a connection has waited longer than its timers explain.
     pub(super) fn check(&mut self, now: Instant, stack: &Stack, config: &Config, id: ConnectionId) {
         let (Ok(info), Ok(local), Ok(remote)) = (stack.info(id), stack.local_addr(id), stack.peer_addr(id))
         else {
@@ -162,7 +164,7 @@ impl Watch {
     }
 }
 
-/// The longest wait before the next try, after a step of this length.
+/// Returns the longest wait before the next try, after a wait of `step`.
 fn allowed(config: &Config, info: &Info, step: Duration) -> Duration {
     let tcp = &config.tcp;
     let timeout = if info.rtt_ns == 0 {
@@ -173,6 +175,6 @@ fn allowed(config: &Config, info: &Info, step: Duration) -> Duration {
     };
     // A timeout stays backed off until a round trip has been measured (RFC 6298 §5).
     let kept = Duration::from_nanos(info.rto_ns);
-    // The timer may have run out beside a try of another kind, and count double.
+    // The timer may expire beside a try of another kind, and count double.
     (2 * timeout.max(step)).max(kept).min(tcp.rto_max)
 }

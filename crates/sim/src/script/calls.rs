@@ -1,4 +1,4 @@
-//! The calls of a script's program, and its looks at the stack.
+//! The calls of a script's program, and its checks of the stack.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -14,7 +14,7 @@ use super::parse::{number, seconds, switch};
 use super::run::{Connection, Named, Runner};
 use super::settings::congestion;
 
-/// Everything a line may do besides packets.
+/// All events of a script but packets.
 pub(super) const VERBS: [&str; 24] = [
     "listen",
     "accept",
@@ -42,7 +42,7 @@ pub(super) const VERBS: [&str; 24] = [
     "forget",
 ];
 
-/// How a call ended, in the words that follow `=>`.
+/// A call's outcome, in the words that follow `=>`.
 type Outcome = Result<Vec<String>, SocketError>;
 
 impl Runner {
@@ -98,7 +98,7 @@ impl Runner {
 
     fn accept(&mut self, call: &Call, words: &[&str]) -> Result<Outcome, String> {
         let Named::Listener(listener) = self.named(words)? else {
-            return Err("only a listener accepts".into());
+            return Err("only a listener can accept".into());
         };
         let outcome = self.host.stack.accept(listener);
         Ok(outcome.map(|id| self.name_connection(call, id)))
@@ -131,7 +131,7 @@ impl Runner {
 
     fn send(&mut self, words: &[&str]) -> Result<Outcome, String> {
         let connection = self.connection(words)?;
-        let len = number(words.get(1).ok_or("how many bytes?")?)?;
+        let len = number(words.get(1).ok_or("the number of bytes is missing")?)?;
         let flags = SendFlags {
             urgent: words.contains(&"urgent"),
             more: words.contains(&"more"),
@@ -153,7 +153,7 @@ impl Runner {
 
     fn receive(&mut self, words: &[&str]) -> Result<Outcome, String> {
         let connection = self.connection(words)?;
-        let len = number(words.get(1).ok_or("how many bytes?")?)?;
+        let len = number(words.get(1).ok_or("the number of bytes is missing")?)?;
         let flags = ReceiveFlags {
             peek: words.contains(&"peek"),
             urgent: words.contains(&"urgent"),
@@ -184,7 +184,7 @@ impl Runner {
             Some(&"read") => Shutdown::Read,
             Some(&"write") => Shutdown::Write,
             Some(&"both") => Shutdown::Both,
-            _ => return Err("shut `read`, `write` or `both`?".into()),
+            _ => return Err("say which direction: `read`, `write` or `both`".into()),
         };
         let now = self.now();
         let outcome = self.host.stack.shutdown(now, connection.id, how);
@@ -206,7 +206,7 @@ impl Runner {
         let Named::Listener(listener) = self.named(words)? else {
             return Err("only a listener has a backlog".into());
         };
-        let backlog = number(words.get(1).ok_or("which backlog?")?)?;
+        let backlog = number(words.get(1).ok_or("the backlog is missing")?)?;
         Ok(self
             .host
             .stack
@@ -225,7 +225,7 @@ impl Runner {
     }
 
     fn icmp(&mut self, words: &[&str]) -> Result<(), String> {
-        let (&kind, mut rest) = words.split_first().ok_or("which ICMP error?")?;
+        let (&kind, mut rest) = words.split_first().ok_or("the kind of ICMP error is missing")?;
         let (mut mtu, mut code, mut seq) = (0, 0, None);
         while let [name, value, after @ ..] = rest {
             match *name {
@@ -247,7 +247,7 @@ impl Runner {
         self.inject_bytes(&bytes)
     }
 
-    /// Checks something about the stack.
+    /// Runs a check of the stack.
     fn look(&mut self, verb: &str, words: &[&str]) -> Result<(), String> {
         match verb {
             "connections" => equal(verb, self.host.stack.connections().into(), words),
@@ -376,7 +376,7 @@ impl Runner {
     }
 
     fn named(&self, words: &[&str]) -> Result<Named, String> {
-        let name = words.first().ok_or("of which socket?")?;
+        let name = words.first().ok_or("the name of a socket is missing")?;
         self.names
             .get(*name)
             .copied()
@@ -398,8 +398,8 @@ impl Runner {
     }
 }
 
-/// Where in the peer's stream these bytes stand: at `at`, or behind an urgent
-/// byte that was taken out.
+/// Finds the bytes in the peer's stream: at `at`, or behind an urgent byte that
+/// was taken out. Returns their sequence number.
 fn find(bytes: &[u8], at: u32) -> Option<u32> {
     [at, at.wrapping_add(1)].into_iter().find(|&start| {
         bytes
@@ -426,7 +426,7 @@ fn compare(outcome: &Outcome, expected: &[String]) -> Result<(), String> {
     }
 }
 
-/// `byte SEQUENCE` names a byte by its place.
+/// Translates `byte SEQUENCE`, which names a byte by its sequence number.
 fn translate(expected: &[String]) -> Result<Vec<String>, String> {
     match expected {
         [first, sequence] if first == "byte" => Ok(vec![
@@ -441,15 +441,20 @@ fn text(what: &str, found: String, words: &[&str]) -> Result<(), String> {
     match words.get(1) {
         Some(&expected) if expected == found => Ok(()),
         Some(expected) => Err(format!("{what} is {found}, not {expected}")),
-        None => Err(format!("which {what}?")),
+        None => Err(format!("the expected {what} is missing")),
     }
 }
 
 fn equal(what: &str, found: u64, words: &[&str]) -> Result<(), String> {
-    related(what, found, "==", words.first().ok_or("how many?")?)
+    related(
+        what,
+        found,
+        "==",
+        words.first().ok_or("the expected number is missing")?,
+    )
 }
 
-/// A timer in the words of a script.
+/// Describes a timer in the syntax of scripts.
 fn timer_words(timer: &Timer, now: Instant) -> String {
     let left_ms = timer.due.nanos_since(now) / 1_000_000;
     format!("{:?}:{left_ms}:{}", timer.kind, timer.retries)
@@ -532,7 +537,7 @@ fn linger(value: &str) -> Result<Option<Duration>, String> {
     }
 }
 
-/// An ICMP error from a router, about a packet.
+/// Builds an ICMP error from a router about a packet.
 fn icmp_v4(kind: &str, (code, mtu): (u8, u32), about: &[u8]) -> Result<Vec<u8>, String> {
     let about = &about[..about.len().min(28 + 20)];
     let unreachable = |code| icmpv4::Message::DestinationUnreachable {

@@ -1,4 +1,4 @@
-//! Whether what the stack sent is what the script expects.
+//! Compares the stack's packets with the script's expectations.
 
 use toehold_stack::Instant;
 use toehold_wire::tcp::{Flags, Header, Options, SackBlocks, Seq};
@@ -7,18 +7,18 @@ use super::{OptionList, Segment};
 use crate::host::Sent;
 use crate::packet::{Packet, flag_letters, option_words};
 
-/// The byte that a stream has at a sequence number.
+/// Returns the byte of a stream at a sequence number.
 pub(super) fn pattern(sequence: u32) -> u8 {
     (sequence ^ (sequence >> 8) ^ (sequence >> 16)).wrapping_mul(167) as u8
 }
 
-/// What is known of the stack's end of a connection.
+/// Known facts about the stack's end of a connection.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct FlowState {
-    /// Its initial sequence number, and when that was seen.
+    /// The initial sequence number of the stack, and when it was seen.
     pub(super) local_isn: Option<u32>,
     pub(super) isn_at: Option<Instant>,
-    /// What is added to the script's timestamps to get the stack's.
+    /// Offset from the script's timestamps to the stack's.
     pub(super) timestamp_base: Option<u32>,
 }
 
@@ -43,7 +43,8 @@ impl FlowState {
         seq.0.wrapping_sub(self.local_isn.unwrap_or(0))
     }
 
-    /// Compares; the error says what differs.
+    /// Compares a sent packet with the expected segment. The error says what
+    /// differs.
     pub(super) fn compare(
         &self,
         expected: &Segment,
@@ -88,7 +89,9 @@ impl FlowState {
         for (i, &byte) in packet.payload.iter().enumerate() {
             let sequence = start.wrapping_add(i as u32);
             if byte != pattern(sequence) {
-                return Err(format!("the byte at {sequence} is not the one the program wrote"));
+                return Err(format!(
+                    "the byte at {sequence} differs from the byte that the program wrote"
+                ));
             }
         }
         Ok(())
@@ -141,7 +144,7 @@ fn same_option<T: PartialEq + core::fmt::Debug>(what: &str, found: T, expected: 
     }
 }
 
-/// A packet of the stack in the script's language.
+/// Describes a packet of the stack in the syntax of scripts.
 pub(super) fn describe(packet: &Packet, flow: &FlowState, remote_isn: u32) -> String {
     let header = &packet.header;
     let seq = flow.relative(header.seq);
@@ -165,7 +168,7 @@ pub(super) fn describe(packet: &Packet, flow: &FlowState, remote_isn: u32) -> St
     text
 }
 
-/// Options with the script's numbers.
+/// Converts options to the script's numbers.
 fn relative_options(options: &Options, flow: &FlowState, remote_isn: u32) -> Options {
     let mut relative = *options;
     relative.sack = SackBlocks::EMPTY;

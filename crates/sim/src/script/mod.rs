@@ -1,8 +1,8 @@
 //! Packet scripts: exact TCP exchanges, in the manner of packetdrill.
 //!
-//! A script drives one stack under virtual time. It puts packets in, says which
-//! ones have to come out and when, and makes socket calls between. Whatever the
-//! stack sends that the script does not expect is an error.
+//! A script drives one stack under virtual time. It injects packets, states the
+//! expected output with its times, and makes socket calls in between. Output
+//! that the script does not expect is an error.
 //!
 //! ```text
 //! #= RFC 9293 §3.5
@@ -22,18 +22,18 @@
 //!
 //! # Lines
 //!
-//! A line is a comment (`#`), a setting (`config NAME VALUE`), or an event with
-//! its time: `+SECONDS` after the event before, or `*`, which for an expected
-//! packet means whenever it comes. Expected packets may be early or late by
-//! `config tolerance`, half a millisecond by default. Comments of the form
-//! `#= RFC 9293 §3.5` cite what the script tests.
+//! A line is a comment (`#`), a setting (`config NAME VALUE`), or an event with its
+//! time. `+SECONDS` counts from the previous event. `*` permits any time for an
+//! expected packet. Expected packets may be early or late by `config tolerance`,
+//! half a millisecond by default. Comments of the form `#= RFC 9293 §3.5` cite the
+//! tested clause.
 //!
 //! # Packets
 //!
-//! `<` puts a packet in, `>` expects one. Then follow, in this order:
+//! `<` injects a packet, `>` expects one. Then follow, in this order:
 //!
-//! - which connection, if not the default one: `@2001` for another port of the
-//!   peer, `@C` for that of a socket;
+//! - the connection, if not the default one: `@2001` for another port of the
+//!   peer, `@C` for the port of a socket;
 //! - the ECN bits of the IP header, if they matter: `[ect0]`, `[ect1]`, `[ce]`,
 //!   `[noecn]`;
 //! - flags: `S`YN, `F`IN, `R`ST, `P`SH, `.` for ACK, `U`RG, `E`CE, C`W`R; or `-`;
@@ -43,49 +43,48 @@
 //!   (`FO` alone asks for a cookie, `FOEXP` is its experimental form), or
 //!   `<raw 020405b4>` byte by byte; in expected packets `<...>` for any.
 //!
-//! An expected packet without `win` may have any window; one without options
-//! must have none. PSH is only compared if the script is told to with
-//! `config push on`.
+//! An expected packet without `win` may have any window. One without options
+//! must have none. PSH is only compared with `config push on`.
 //!
-//! Sequence numbers count from each side's initial one, like those of a
-//! connection's first packets: the peer's is `config remote_isn`, the stack's is
-//! learned from its SYN. Before there is one, and after `forget`, numbers are
-//! what they are. The stack's timestamps count from the first one it sends,
-//! which has the number that the script gives it; `*` stands for any.
+//! Sequence numbers count from each side's initial one. The peer's is
+//! `config remote_isn`. The stack's is learned from its SYN. Before that, and
+//! after `forget`, numbers are absolute. The stack's timestamps count from its
+//! first one, which has the number that the script gives it. `*` stands for any
+//! timestamp.
 //!
-//! Payload is a fixed pattern, a byte for every sequence number, checked on its
-//! way through.
+//! Payload is a fixed pattern, one byte per sequence number. Both directions are
+//! checked.
 //!
 //! # Events
 //!
 //! | event | |
 //! | --- | --- |
 //! | `L = listen [PORT] [backlog N]` | opens a listener, at port 80 and with a backlog of 16 |
-//! | `C = accept L` | takes a connection that waits |
+//! | `C = accept L` | takes a waiting connection |
 //! | `C = connect [PORT] [data]` | begins to connect, to the peer's port 2000; with `data`, the SYN leaves with the first `send` |
 //! | `send C N [more] [eor] [urgent]` | queues N bytes |
 //! | `receive C N [peek]` | takes up to N bytes: `=> first:behind`, `=> eof` |
 //! | `receive C 1 urgent` | takes the urgent byte: `=> byte SEQUENCE` |
 //! | `shutdown C read\|write\|both`, `close C`, `abort C` | |
-//! | `close L`, `backlog L N` | of a listener |
-//! | `set C OPTION VALUE` | of a connection or listener, see below |
-//! | `option OPTION VALUE` | of what is opened from now on |
+//! | `close L`, `backlog L N` | closes a listener, or sets its backlog |
+//! | `set C OPTION VALUE` | sets an option of a connection or listener, see below |
+//! | `option OPTION VALUE` | sets an option of all sockets opened from now on |
 //! | `state C NAME` | checks the state; `Gone` once the program's name for it is invalid |
 //! | `error C NAME` | takes the pending error; `None` |
 //! | `ready C [not] readable\|writable\|urgent\|read_closed\|hang_up\|error …` | checks readiness |
 //! | `at_mark C yes\|no` | |
-//! | `timers C KIND:MS:RETRIES …` | compares the timers that run, by `TimerKind`, with the time they have left |
+//! | `timers C KIND:MS:RETRIES …` | compares the running timers, by `TimerKind`, with their remaining time |
 //! | `info C FIELD OP N` | compares a field of `Info`: `==`, `<=`, `>=` |
 //! | `counter NAME OP N` | compares a counter of the stack |
-//! | `connections N`, `blocks N` | checks what is in use |
+//! | `connections N`, `blocks N` | checks the number of connections or payload blocks in use |
 //! | `icmp KIND [mtu N] [code N] [seq N]` | an ICMP error about the last packet sent |
 //! | `flood N SEGMENT` | puts N packets in, each from a port of its own; answers are dropped |
-//! | `idle` | whoever drives the stack has nothing to do: nothing that need not wait is put off |
-//! | `wait` | nothing but time passing |
-//! | `forget` | initial sequence numbers and timestamps are learned anew |
+//! | `idle` | tells the stack that its driver is idle, so that no deferred work waits any longer |
+//! | `wait` | lets time pass |
+//! | `forget` | makes the script learn initial sequence numbers and timestamps anew |
 //!
-//! A call that is meant to fail ends in `=> error NAME`; `send` may end in
-//! `=> N`, how many bytes it takes.
+//! A call that is expected to fail ends in `=> error NAME`. `send` may end in
+//! `=> N`, the number of bytes that it takes.
 //!
 //! Options: `nodelay`, `cork`, `quickack`, `keepalive`, `urgent_inline`,
 //! `reuse_address`, `fast_open_connect`, `fast_open_no_cookie` with `on` or `off`; `keepalive_idle`, `keepalive_interval`,
@@ -126,14 +125,15 @@ pub struct Script {
     lines: Vec<Line>,
 }
 
-/// Why a script could not be read, or how the stack strayed from it.
+/// Reason for which a script could not be read, or the stack's deviation from
+/// it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScriptError {
     /// The script's line, from 1.
     pub line: usize,
-    /// What is wrong.
+    /// The error.
     pub message: String,
-    /// The packets up to then, a line each.
+    /// The packets up to the error, one a line.
     pub transcript: Vec<String>,
 }
 
@@ -164,7 +164,7 @@ impl Script {
     ///
     /// # Errors
     ///
-    /// The first line that cannot be understood.
+    /// The first invalid line.
     pub fn parse(text: &str) -> Result<Self, ScriptError> {
         parse::script(text)
     }
@@ -173,17 +173,17 @@ impl Script {
     ///
     /// # Errors
     ///
-    /// The file cannot be read (line 0), or the first line that cannot be understood.
+    /// An unreadable file (line 0), or the first invalid line.
     pub fn read(path: &Path) -> Result<Self, ScriptError> {
         let text = std::fs::read_to_string(path).map_err(|error| ScriptError::new(0, error.to_string()))?;
         Self::parse(&text)
     }
 
-    /// Plays the script against a stack of its own.
+    /// Plays the script against a new stack.
     ///
     /// # Errors
     ///
-    /// The first line from which the stack strays.
+    /// The first line from which the stack deviates.
     pub fn play(&self) -> Result<(), ScriptError> {
         run::play(self)
     }
@@ -199,9 +199,9 @@ struct Line {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum When {
-    /// So long after the event before.
+    /// The time since the previous event.
     After(Duration),
-    /// Whenever it happens.
+    /// Any time.
     Any,
 }
 
@@ -213,7 +213,7 @@ enum Event {
     Call(Call),
 }
 
-/// Which connection a packet belongs to.
+/// The connection of a packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Flow {
     Default,
@@ -221,7 +221,7 @@ enum Flow {
     Socket(String),
 }
 
-/// A segment as a script describes it: numbers count from the initial ones.
+/// A segment as a script describes it. Numbers count from the initial ones.
 #[derive(Debug, Clone)]
 struct Segment {
     flow: Flow,
@@ -235,12 +235,12 @@ struct Segment {
     options: OptionList,
 }
 
-/// A number, or any.
+/// A number; `None` matches any.
 type Wild = Option<u32>;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct OptionList {
-    /// `<...>`: whatever they are.
+    /// `<...>`: matches any options.
     any: bool,
     mss: Option<u16>,
     window_scale: Option<u8>,
@@ -251,13 +251,13 @@ struct OptionList {
     raw: Option<Vec<u8>>,
 }
 
-/// A call, or a look at the stack: `[NAME =] VERB ARGUMENT… [=> RESULT…]`.
+/// A call or a check: `[NAME =] VERB ARGUMENT… [=> RESULT…]`.
 #[derive(Debug, Clone)]
 struct Call {
     result_name: Option<String>,
     verb: String,
     arguments: Vec<String>,
-    /// What follows `=>`; empty: the call has to succeed.
+    /// The words behind `=>`. If empty, the call has to succeed.
     expected: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! From a script's text to its events.
+//! Parses a script's text.
 
 use std::time::Duration;
 
@@ -55,16 +55,16 @@ fn when(text: &str) -> Result<When, String> {
     seconds(span).map(When::After)
 }
 
-/// A span in seconds.
+/// Parses a span in seconds.
 pub(super) fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text
         .parse()
         .map_err(|_| format!("`{text}` is no number of seconds"))?;
-    // To the nanosecond, whatever binary fractions make of it.
+    // Rounds to the nanosecond, whatever the binary fraction is.
     Duration::try_from_secs_f64(seconds).map_err(|_| format!("{seconds} s is out of range"))
 }
 
-/// A number, decimal or with `0x`; negative ones wrap.
+/// Parses a number, decimal or with `0x`. Negative ones wrap.
 pub(super) fn number(text: &str) -> Result<u32, String> {
     let parsed = match text.strip_prefix("0x") {
         Some(digits) => i64::from_str_radix(digits, 16).ok(),
@@ -76,7 +76,7 @@ pub(super) fn number(text: &str) -> Result<u32, String> {
         .ok_or_else(|| format!("`{text}` is no number"))
 }
 
-/// `on` or `off`.
+/// Parses `on` or `off`.
 pub(super) fn switch(text: &str) -> Result<bool, String> {
     match text {
         "on" => Ok(true),

@@ -1,11 +1,11 @@
-//! From a packet's text to a [`Segment`].
+//! Parses a packet's text into a [`Segment`].
 
 use toehold_wire::tcp::{FastOpen, Flags};
 
 use super::parse::number;
 use super::{Flow, OptionList, Segment};
 
-/// Reads everything behind `<` or `>`.
+/// Parses everything behind `<` or `>`.
 pub(super) fn segment(text: &str) -> Result<Segment, String> {
     let (fixed, options) = match text.split_once('<') {
         Some((fixed, options)) => {
@@ -90,7 +90,7 @@ fn flags(text: &str) -> Result<Flags, String> {
     })
 }
 
-/// `first:behind(payload)`.
+/// Parses `first:behind(payload)`.
 fn range(text: &str, flags: Flags) -> Result<(u32, u32), String> {
     let malformed = || format!("`{text}` is not `first:behind(payload)`");
     let (first, rest) = text.split_once(':').ok_or_else(malformed)?;

@@ -1,4 +1,4 @@
-//! Plays a script: the clock, the packets in and out, and one stack.
+//! Plays a script: advances the clock, injects packets, compares the output.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::{Event, Flow, Line, OptionList, Script, ScriptError, Segment, When};
 use crate::host::{BEGINNING, Host, Sent};
 use crate::packet::Packet;
 
-/// How long an expected packet without a time is waited for.
+/// Longest wait for an expected packet without a time.
 const PATIENCE: Duration = Duration::from_secs(4 * 3600);
 
 /// Nanoseconds of a tick of the clock that initial sequence numbers follow.
@@ -21,25 +21,25 @@ const ISN_TICK_NS: u64 = 4_000;
 /// First port of a flood's packets.
 const FLOOD_PORT: u16 = 10_000;
 
-/// What a name of the script stands for.
+/// A script's named socket.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Named {
     Listener(ListenerId),
     Connection(Connection),
 }
 
-/// A connection, with what the program has done to its streams.
+/// A connection with the program's positions in its streams.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Connection {
     pub(super) id: ConnectionId,
     pub(super) ports: (u16, u16),
-    /// Sequence number of the next byte the program sends.
+    /// Sequence number of the next byte that the program sends.
     pub(super) write_at: u32,
-    /// Sequence number of the next byte the program reads.
+    /// Sequence number of the next byte that the program reads.
     pub(super) read_at: u32,
 }
 
-/// A script at work.
+/// A running script.
 pub(super) struct Runner {
     pub(super) settings: Settings,
     pub(super) host: Host,
@@ -49,7 +49,7 @@ pub(super) struct Runner {
     pub(super) ports: (u16, u16),
     flows: HashMap<(u16, u16), FlowState>,
     last_sent: Option<Packet>,
-    /// Time of the event before.
+    /// Time of the previous event.
     at: Instant,
     transcript: Vec<String>,
 }
@@ -64,12 +64,14 @@ pub(super) fn play(script: &Script) -> Result<(), ScriptError> {
     }
     let mut start = BEGINNING;
     if let Some(wanted) = settings.local_isn {
-        // The clock of initial sequence numbers is the only part of them that
-        // moves: see what the number would be, and wait until it is due.
+        // Of the parts of an initial sequence number only the clock moves. A
+        // rehearsal shows the number; the run then starts when the wanted number is
+        // due.
         let mut rehearsal = Runner::new(settings.clone(), start)?;
         let (isn, at) = rehearsal.first_isn(script)?;
         let ticks = wanted.wrapping_sub(isn);
-        // The stack rounds its time down to the tick; aim for the middle of one.
+        // The stack rounds its time down to the tick; aim for the middle of
+        // one.
         let middle = at.0 / ISN_TICK_NS * ISN_TICK_NS + ISN_TICK_NS / 2;
         start = Instant(start.0 + u64::from(ticks) * ISN_TICK_NS + (middle - at.0));
     }
@@ -110,8 +112,8 @@ impl Runner {
         }
     }
 
-    /// The initial sequence number that the script's first SYN from the stack
-    /// gets, and when.
+    /// Returns the initial sequence number of the stack's first SYN, and its
+    /// time.
     fn first_isn(&mut self, script: &Script) -> Result<(u32, Instant), ScriptError> {
         for line in &script.lines {
             let result = self.line(line);
@@ -154,7 +156,7 @@ impl Runner {
         }
     }
 
-    /// Virtual time.
+    /// Returns the virtual time.
     pub(super) fn now(&self) -> Instant {
         self.host.now()
     }
@@ -182,7 +184,7 @@ impl Runner {
         Ok(())
     }
 
-    /// The ports of a packet's connection: the stack's and the peer's.
+    /// Returns the ports of a packet's connection: the stack's and the peer's.
     fn ports_of(&self, flow: &Flow) -> Result<(u16, u16), String> {
         match flow {
             Flow::Default => Ok(self.ports),
@@ -194,7 +196,7 @@ impl Runner {
         }
     }
 
-    /// The packet a script describes, with real numbers.
+    /// Builds the packet that a script describes, with absolute numbers.
     fn packet(&self, segment: &Segment) -> Result<Packet, String> {
         let ports = self.ports_of(&segment.flow)?;
         let flow = self.flows.get(&ports).copied().unwrap_or_default();
@@ -264,7 +266,10 @@ impl Runner {
         let ports = self.ports_of(&segment.flow)?;
         let header = &sent.packet.header;
         if (header.src_port, header.dst_port) != ports {
-            return Err(format!("`{}` is of another connection", self.show(&sent.packet)));
+            return Err(format!(
+                "`{}` belongs to another connection",
+                self.show(&sent.packet)
+            ));
         }
         let settings = &self.settings;
         let flow = self.flows.entry(ports).or_default();
@@ -278,7 +283,7 @@ impl Runner {
             })
     }
 
-    /// What the stack would do next, for a message.
+    /// Describes the stack's next deadline, for an error message.
     fn next_words(&mut self) -> String {
         match self.host.stack.poll_timeout() {
             Some(deadline) => format!("the stack's next deadline is {}", self.clock(deadline)),
@@ -310,7 +315,7 @@ impl Runner {
         self.transcript.push(line);
     }
 
-    /// A packet with the numbers of the script.
+    /// Describes a packet with the script's numbers.
     fn show(&self, packet: &Packet) -> String {
         let header = &packet.header;
         let flow = self
@@ -326,7 +331,7 @@ impl Runner {
         }
     }
 
-    /// A point in time in seconds from the script's beginning.
+    /// Formats a point in time in seconds from the script's beginning.
     fn clock(&self, at: Instant) -> String {
         let start = match self.settings.local_isn {
             Some(_) => 0,
@@ -335,12 +340,12 @@ impl Runner {
         format!("{:.6}", at.0.saturating_sub(start) as f64 / 1e9)
     }
 
-    /// The packet that the stack sent last.
+    /// Returns the packet that the stack sent last.
     pub(super) fn last_sent(&self) -> Option<&Packet> {
         self.last_sent.as_ref()
     }
 
-    /// The initial sequence number of the default connection, if known.
+    /// Returns the initial sequence number of the default connection, or 0.
     pub(super) fn local_isn(&self) -> u32 {
         self.flows
             .get(&self.ports)
@@ -348,14 +353,15 @@ impl Runner {
             .unwrap_or(0)
     }
 
-    /// Initial sequence numbers and timestamps are learned anew.
+    /// Forgets initial sequence numbers and timestamps, which are then learned
+    /// anew.
     pub(super) fn forget(&mut self) {
         self.flows.clear();
     }
 }
 
-/// Options with real numbers: SACK blocks name the stack's bytes, and the echo
-/// its timestamps.
+/// Converts options to absolute numbers. SACK blocks name the stack's bytes, and
+/// the echo is one of its timestamps.
 fn options(list: &OptionList, local: impl Fn(u32) -> Seq, timestamp_base: u32) -> Options {
     let mut options = Options {
         mss: list.mss,

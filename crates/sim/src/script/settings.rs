@@ -22,7 +22,7 @@ pub(super) struct Setting {
     value: String,
 }
 
-/// Everything that `config` lines settle.
+/// The values of all `config` lines.
 #[derive(Debug, Clone)]
 pub(super) struct Settings {
     pub(super) config: Config,
@@ -35,7 +35,7 @@ pub(super) struct Settings {
 }
 
 impl Setting {
-    /// Reads what follows `config`.
+    /// Parses the text behind `config`.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let (name, value) = text
             .split_once(char::is_whitespace)
@@ -44,7 +44,7 @@ impl Setting {
             name: name.to_owned(),
             value: value.trim().to_owned(),
         };
-        // What cannot be applied is an error of the script's text.
+        // A setting that cannot be applied is an error of the script's text.
         Settings::default().apply(&setting)?;
         Ok(setting)
     }
@@ -93,7 +93,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Takes one setting.
+    /// Applies one setting.
     pub(super) fn apply(&mut self, setting: &Setting) -> Result<(), String> {
         let value = setting.value.as_str();
         match setting.name.as_str() {
@@ -165,7 +165,7 @@ fn key(value: &str) -> Result<[u8; 16], String> {
     Ok(number.to_be_bytes())
 }
 
-/// Reads the name of an algorithm.
+/// Parses the name of an algorithm.
 pub(super) fn congestion(text: &str) -> Result<CongestionAlgorithm, String> {
     match text {
         "reno" => Ok(CongestionAlgorithm::Reno),

@@ -18,7 +18,7 @@ const HANDSHAKE: &str = "
 ";
 
 #[test]
-fn what_cannot_be_understood_is_named_with_its_line() {
+fn invalid_line_is_named_in_error() {
     for (text, line, part) in [
         ("\n\n+0 lisen 80", 3, "`lisen` is no event"),
         ("config mtu on", 1, "no number"),
@@ -41,12 +41,12 @@ fn what_cannot_be_understood_is_named_with_its_line() {
 }
 
 #[test]
-fn a_handshake_plays() {
-    play(HANDSHAKE).expect("as expected");
+fn handshake_plays() {
+    play(HANDSHAKE).expect("the handshake plays");
 }
 
 #[test]
-fn a_stack_that_strays_is_caught() {
+fn deviation_of_stack_returns_error() {
     for (more, part) in [
         ("+0 > . 1:1(0) ack 1", "nothing was sent"),
         ("+0 close C\n+0 > F. 1:1(0) ack 2", "acknowledgement is 1, not 2"),
@@ -74,14 +74,14 @@ fn a_stack_that_strays_is_caught() {
 }
 
 #[test]
-fn initial_sequence_numbers_can_be_chosen() {
+fn chosen_initial_sequence_number_is_used() {
     for isn in [0, 77, 0x8000_0000, u32::MAX] {
-        // Once the number is forgotten, the real ones show.
+        // After `forget`, absolute numbers show.
         let next = isn.wrapping_add(1);
         let script = format!(
             "config local_isn {isn}\nconfig remote_isn 0xffffffff\n{HANDSHAKE}
             +0 forget\n+0 close C\n+0 > F. {next}:{next}(0) ack 1"
         );
-        play(&script).expect("as expected");
+        play(&script).expect("the script plays");
     }
 }

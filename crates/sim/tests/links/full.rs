@@ -1,6 +1,6 @@
-//! Links that take nothing, for a while or for ever, or nothing for one of many
-//! peers: no timer is lost, none fires for nothing, what was not sent is not
-//! counted, and whoever can be served is.
+//! Links that take no frames, for a while, for ever, or for one of many peers. No
+//! timer is lost or fires without need. An unsent packet is not counted. Other
+//! peers are served.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -12,7 +12,7 @@ use toehold_wire::tcp::{Flags, Seq};
 use crate::{Bench, HOUR, OWN, arp_request, peer, peer_mac};
 
 #[test]
-fn an_attempt_whose_syn_the_link_never_takes_ends() {
+fn attempt_with_unsent_syn_times_out() {
     let mut bench = Bench::new(false, |_| ());
     bench.wire.full = true;
     let id = bench.connect(2);
@@ -24,7 +24,7 @@ fn an_attempt_whose_syn_the_link_never_takes_ends() {
 }
 
 #[test]
-fn a_half_open_connection_whose_answer_the_link_never_takes_ends() {
+fn half_open_connection_with_unsent_syn_ack_times_out() {
     let mut bench = Bench::new(false, |_| ());
     bench.wire.full = true;
     let syn = Packet::new(peer(2), SocketAddr::from((OWN, 80)), Flags::SYN, Seq(1), Seq(0));
@@ -36,7 +36,7 @@ fn a_half_open_connection_whose_answer_the_link_never_takes_ends() {
 }
 
 #[test]
-fn a_first_syn_that_waited_for_the_link_has_the_first_timeout() {
+fn syn_delayed_by_full_link_has_first_timeout() {
     let mut bench = Bench::new(false, |_| ());
     bench.wire.full = true;
     bench.connect(2);
@@ -46,11 +46,11 @@ fn a_first_syn_that_waited_for_the_link_has_the_first_timeout() {
     bench.send_out();
     assert_eq!(bench.wire.sent.len(), 1);
     bench.pass(Duration::from_millis(1100));
-    assert_eq!(bench.wire.sent.len(), 2, "it is repeated after a second");
+    assert_eq!(bench.wire.sent.len(), 2, "the SYN is repeated after a second");
 }
 
 #[test]
-fn unacknowledged_data_on_a_link_that_stays_full_end_in_a_timeout() {
+fn unacknowledged_data_on_full_link_time_out() {
     let mut bench = Bench::new(false, |_| ());
     let (id, _) = bench.established(2, u16::MAX);
     bench.send(id, 5000);
@@ -63,19 +63,19 @@ fn unacknowledged_data_on_a_link_that_stays_full_end_in_a_timeout() {
 }
 
 #[test]
-fn a_connection_let_go_with_unsent_data_is_given_up_on_a_link_that_stays_full() {
+fn closed_connection_with_unsent_data_on_full_link_is_freed() {
     let mut bench = Bench::new(false, |_| ());
     let (id, _) = bench.established(2, u16::MAX);
     bench.wire.full = true;
     bench.send(id, 5000);
-    bench.stack.close(bench.now, id).expect("it is there");
+    bench.stack.close(bench.now, id).expect("the connection is there");
     bench.pass(HOUR);
     assert_eq!(bench.stack.connections(), 0);
     assert_eq!(bench.stack.payload_blocks_used(), 0);
 }
 
 #[test]
-fn data_that_waited_for_the_link_have_the_first_timeout() {
+fn data_delayed_by_full_link_have_first_timeout() {
     let mut bench = Bench::new(false, |config| config.tcp.sack = false);
     let (id, _) = bench.established(2, u16::MAX);
     bench.wire.full = true;
@@ -85,11 +85,15 @@ fn data_that_waited_for_the_link_have_the_first_timeout() {
     bench.send_out();
     assert_eq!(bench.wire.sent.len(), 1);
     bench.pass(Duration::from_millis(300));
-    assert_eq!(bench.wire.sent.len(), 2, "it is repeated after one timeout");
+    assert_eq!(
+        bench.wire.sent.len(),
+        2,
+        "the data are repeated after one timeout"
+    );
 }
 
 #[test]
-fn window_probes_the_link_did_not_take_are_not_counted() {
+fn unsent_window_probes_are_not_counted() {
     let mut bench = Bench::new(false, |_| ());
     let (id, _) = bench.established(2, 0);
     bench.wire.full = true;
@@ -103,7 +107,7 @@ fn window_probes_the_link_did_not_take_are_not_counted() {
 }
 
 #[test]
-fn keepalive_probes_the_link_did_not_take_end_no_connection() {
+fn unsent_keepalive_probes_end_no_connection() {
     let mut bench = Bench::new(false, |_| ());
     let (id, mut ack) = bench.established(2, u16::MAX);
     for option in [
@@ -130,7 +134,7 @@ fn keepalive_probes_the_link_did_not_take_end_no_connection() {
 }
 
 #[test]
-fn a_corked_connection_probes_a_closed_window_ever_more_rarely() {
+fn corked_connection_probes_closed_window_with_backoff() {
     //= RFC 9293 §3.8.6.1
     let mut bench = Bench::new(false, |_| ());
     let (id, mut ack) = bench.established(2, u16::MAX);
@@ -147,14 +151,14 @@ fn a_corked_connection_probes_a_closed_window_ever_more_rarely() {
 }
 
 #[test]
-fn a_timeout_that_is_due_is_not_put_off_by_what_arrives_before_it_is_seen_to() {
+fn due_timeout_is_not_postponed_by_received_segment() {
     //= RFC 6298 §5.4
     let mut bench = Bench::new(false, |config| config.tcp.sack = false);
     let (id, mut data) = bench.established(2, u16::MAX);
     bench.send(id, 100);
     bench.wire.sent.clear();
     data.payload = vec![1; 10];
-    // The driver looks at the link more often than at the clock.
+    // The driver polls the link more often than the clock.
     for _ in 0..100 {
         bench.now = bench.now + Duration::from_millis(10);
         bench.packet(2, &data);
@@ -178,9 +182,9 @@ fn a_timeout_that_is_due_is_not_put_off_by_what_arrives_before_it_is_seen_to() {
 }
 
 #[test]
-fn a_connection_whose_neighbour_vanished_times_out() {
+fn connection_to_vanished_neighbour_times_out() {
     //= RFC 1122 §4.2.3.5
-    // With data in flight by then, and with data that find no way from the beginning.
+    // Both with data in flight, and with data that never find a route.
     for idle in [Duration::ZERO, HOUR] {
         let mut bench = Bench::new(true, |_| ());
         bench.take_in(&arp_request(2));
@@ -189,7 +193,7 @@ fn a_connection_whose_neighbour_vanished_times_out() {
         bench.send(id, 100);
         bench.pass(HOUR);
         assert_eq!(bench.stack.take_error(id), Ok(Some(SocketError::TimedOut)));
-        bench.stack.close(bench.now, id).expect("it is there");
+        bench.stack.close(bench.now, id).expect("the connection is there");
         bench.pass(HOUR);
         assert_eq!(bench.stack.connections(), 0);
         assert_eq!(bench.stack.payload_blocks_used(), 0);
@@ -197,7 +201,7 @@ fn a_connection_whose_neighbour_vanished_times_out() {
 }
 
 #[test]
-fn replies_to_a_peer_that_reads_nothing_do_not_hold_up_others() {
+fn replies_to_peer_with_full_link_do_not_delay_others() {
     let mut bench = Bench::new(true, |_| ());
     bench.take_in(&arp_request(2));
     bench.take_in(&arp_request(3));
@@ -223,7 +227,7 @@ fn replies_to_a_peer_that_reads_nothing_do_not_hold_up_others() {
 }
 
 #[test]
-fn connections_to_a_peer_that_reads_nothing_do_not_hold_up_others() {
+fn connections_to_peer_with_full_link_do_not_delay_others() {
     let mut bench = Bench::new(true, |_| ());
     bench.take_in(&arp_request(2));
     bench.take_in(&arp_request(3));

@@ -1,4 +1,4 @@
-//! Peers that are gone, and connections that are given up with them.
+//! Peers that disappear, and the end of their connections.
 
 use core::time::Duration;
 
@@ -7,7 +7,7 @@ use toehold_wire::tcp::{Flags, Seq};
 
 use crate::{Bench, HOUR, arp_request, peer_mac};
 
-/// A bench that knows the hardware addresses of peers 2 and 3.
+/// Creates a bench that knows the hardware addresses of peers 2 and 3.
 fn bench() -> Bench {
     let mut bench = Bench::new(true, |_| ());
     bench.take_in(&arp_request(2));
@@ -17,7 +17,7 @@ fn bench() -> Bench {
 }
 
 #[test]
-fn a_neighbour_that_is_gone_takes_its_connections_with_it_and_no_others() {
+fn vanished_neighbour_ends_its_connections_only() {
     let mut bench = bench();
     let (other, _) = bench.established(3, u16::MAX);
     let (reset, _) = bench.established(2, u16::MAX);
@@ -40,9 +40,9 @@ fn a_neighbour_that_is_gone_takes_its_connections_with_it_and_no_others() {
         Ok(Some(SocketError::ConnectionReset))
     );
     let end = bench.stack.receive(ended, &mut [0; 10], ReceiveFlags::default());
-    assert_eq!(end, Ok(0), "it was sent whole");
+    assert_eq!(end, Ok(0), "the stream was sent whole");
     for id in [reset, ended, attempt] {
-        bench.stack.close(bench.now, id).expect("it is there");
+        bench.stack.close(bench.now, id).expect("the connection is there");
     }
     bench.send_out();
     assert_eq!(bench.stack.connections(), 1);
@@ -50,7 +50,7 @@ fn a_neighbour_that_is_gone_takes_its_connections_with_it_and_no_others() {
 }
 
 #[test]
-fn a_simultaneous_open_with_a_neighbour_that_is_gone_is_no_success() {
+fn simultaneous_open_with_vanished_neighbour_fails() {
     let mut bench = bench();
     let id = bench.connect(2);
     bench.send_out();
@@ -67,14 +67,14 @@ fn a_simultaneous_open_with_a_neighbour_that_is_gone_is_no_success() {
 }
 
 #[test]
-fn what_is_not_delivered_when_the_node_ends_is_reset() {
+fn undelivered_connections_are_reset_when_node_ends() {
     let mut bench = bench();
     let (acknowledged, mut ack) = bench.established(2, u16::MAX);
     let (owing, _) = bench.established(2, u16::MAX);
     let (_held, _) = bench.established(3, u16::MAX);
     bench.send(owing, 5000);
     for id in [acknowledged, owing] {
-        bench.stack.close(bench.now, id).expect("it is there");
+        bench.stack.close(bench.now, id).expect("the connection is there");
     }
     bench.send_out();
     assert_eq!(bench.stack.undelivered(), 2);
@@ -95,11 +95,12 @@ fn what_is_not_delivered_when_the_node_ends_is_reset() {
 }
 
 #[test]
-fn a_connection_given_up_while_its_neighbour_is_asked_for_is_freed() {
+fn connection_timed_out_during_address_resolution_is_freed() {
     let mut bench = Bench::new(true, |config| config.tcp.rto_max = Duration::from_secs(1));
     bench.take_in(&arp_request(2));
     let (id, _) = bench.established(2, u16::MAX);
-    // After eight seconds the neighbour counts as gone, and is asked for anew for three.
+    // After eight seconds the neighbour counts as unreachable. New requests
+    // take three more.
     let option = SocketOption::UserTimeout(Duration::from_secs(10));
     bench.stack.set_option(bench.now, id, option).expect("in range");
     bench.send(id, 100);

@@ -1,4 +1,4 @@
-//! One stack on a link that misbehaves, driven by hand.
+//! One stack on a link that misbehaves. Tests drive both step by step.
 
 mod full;
 mod gone;
@@ -18,13 +18,13 @@ const OWN: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 const OWN_MAC: Mac = Mac([2, 0, 0, 0, 0, 1]);
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// What the link does with frames.
+/// A link that takes frames or refuses them.
 #[derive(Default)]
 struct Wire {
     sent: Vec<Packet>,
-    /// It has no room.
+    /// Whether the link refuses all frames.
     full: bool,
-    /// It has no room for this peer.
+    /// The peer whose frames the link refuses.
     full_for: Option<Mac>,
     ethernet: bool,
 }
@@ -43,7 +43,7 @@ impl Transmitter for Wire {
         } else {
             &bytes
         };
-        // Questions for hardware addresses are no packets.
+        // ARP requests are not recorded.
         if let Ok(packet) = Packet::parse(packet, frame.offload.checksum != Checksum::Complete) {
             self.sent.push(packet);
         }
@@ -109,7 +109,8 @@ impl Bench {
         self.stack.handle_frame(self.now, &frame);
     }
 
-    /// A packet of a peer, without an answer yet.
+    /// Builds a peer's packet and passes it to the stack, without sending
+    /// answers.
     fn packet(&mut self, number: u8, packet: &Packet) {
         let mut bytes = Vec::new();
         if self.wire.ethernet {
@@ -119,7 +120,7 @@ impl Bench {
         self.take_in(&bytes);
     }
 
-    /// Runs every timer of a span, each when it is due.
+    /// Advances the clock by `span` and runs every timer when it is due.
     fn pass(&mut self, span: Duration) {
         let end = self.now + span;
         while let Some(due) = self.stack.poll_timeout().filter(|due| *due <= end) {
@@ -129,7 +130,7 @@ impl Bench {
             let next = self.stack.poll_timeout();
             assert!(
                 next.is_none_or(|next| next > self.now),
-                "what fired is due again at once"
+                "a timer that fired is due again at once"
             );
         }
         self.now = end;
@@ -142,8 +143,8 @@ impl Bench {
             .expect("room for a connection")
     }
 
-    /// A connection with a peer that offers this window. Returns the peer's next
-    /// packet, an acknowledgement of what it got so far.
+    /// Opens a connection with a peer that offers this window. Returns it with the
+    /// peer's next packet, an acknowledgement of all data so far.
     fn established(&mut self, number: u8, window: u16) -> (ConnectionId, Packet) {
         let id = self.connect(number);
         self.send_out();
@@ -176,7 +177,7 @@ impl Bench {
     }
 }
 
-/// A frame's Ethernet header.
+/// Returns a frame's Ethernet header.
 fn frame(from: u8, ethertype: EtherType) -> Vec<u8> {
     let mut frame = vec![0; ethernet::HEADER_LEN];
     ethernet::Header {
@@ -189,7 +190,8 @@ fn frame(from: u8, ethertype: EtherType) -> Vec<u8> {
     frame
 }
 
-/// A peer's question for this stack's hardware address, which tells its own.
+/// Returns a peer's ARP request for this stack, which tells the peer's own
+/// address.
 fn arp_request(from: u8) -> Vec<u8> {
     let mut bytes = frame(from, EtherType::ARP);
     let at = bytes.len();

@@ -1,5 +1,5 @@
-//! Our stack and smoltcp's as each other's peers, under virtual time: what two stacks of
-//! ours agree on may still be wrong.
+//! Toehold's stack and smoltcp's as peers, under virtual time. Two instances of one
+//! stack could share a misunderstanding.
 
 mod theirs;
 
@@ -17,7 +17,7 @@ use toehold_stack::{Config, Instant, Stack};
 const OURS: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const THEIRS: [u8; 6] = [2, 0, 0, 0, 0, 2];
 const PORT: u16 = 80;
-/// No exchange takes longer, in nanoseconds of virtual time.
+/// Longest exchange in nanoseconds of virtual time.
 const MOST_NS: u64 = 3_600_000_000_000;
 /// Most steps at one point in time.
 const MOST_ROUNDS: u32 = 10_000;
@@ -30,7 +30,7 @@ fn address(host: u8, ipv6: bool) -> IpAddr {
     }
 }
 
-/// One exchange: what is different in each.
+/// Parameters of one exchange.
 #[derive(Debug, Clone)]
 struct Exchange {
     seed: u64,
@@ -38,19 +38,19 @@ struct Exchange {
     ipv6: bool,
     mtu: u16,
     path: Impairments,
-    /// What we do, and what smoltcp does.
+    /// The plans of Toehold's program and of smoltcp's.
     plans: [Plan; 2],
-    /// Bytes of our receive buffer, and of smoltcp's buffers.
+    /// Bytes of Toehold's receive buffer, and of smoltcp's buffers.
     our_buffer: u32,
     their_buffers: [usize; 2],
 }
 
 impl Exchange {
-    /// By a seed, over a path.
+    /// Draws an exchange from a seed, over a path.
     fn seeded(seed: u64, path: Impairments) -> Self {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut plans = Plan::pair(seed, 200_000);
-        // What nobody has read when its TIME-WAIT of ten seconds ends, smoltcp throws away.
+        // smoltcp discards unread data when its TIME-WAIT of ten seconds ends.
         let [_, theirs] = &mut plans;
         let reads = 1 + theirs.receive / theirs.read_len as u64;
         theirs.read_pause = theirs.read_pause.min(Duration::from_secs(5) / reads as u32);
@@ -66,7 +66,7 @@ impl Exchange {
         }
     }
 
-    /// Lets it happen. Returns how long it took.
+    /// Runs the exchange. Returns its duration.
     fn run(&self) -> Duration {
         let mut world = World::new(self);
         world.run_until("both are done", |world| {
@@ -96,7 +96,7 @@ struct World {
     server: Option<Server>,
     ours: Option<Endpoint>,
     theirs: Theirs,
-    /// When our program wants to be called.
+    /// Time at which Toehold's program wants to be called.
     wants: Option<Instant>,
 }
 
@@ -171,7 +171,11 @@ impl World {
         while !done(self) {
             let busy = self.round();
             rounds = if busy { rounds + 1 } else { 0 };
-            assert!(rounds < MOST_ROUNDS, "it never rests: {}", self.describe());
+            assert!(
+                rounds < MOST_ROUNDS,
+                "the hosts never come to rest: {}",
+                self.describe()
+            );
             if !busy && !done(self) {
                 let next = self.next_due().filter(|next| *next <= limit);
                 let Some(next) = next else {
@@ -182,7 +186,7 @@ impl World {
         }
     }
 
-    /// Both do what they can. True: there was something.
+    /// Lets both hosts act. Returns whether one of them did.
     fn round(&mut self) -> bool {
         let now = Instant(self.now);
         if self.stack.poll_timeout().is_some_and(|deadline| deadline <= now) {
@@ -258,14 +262,14 @@ fn stack(exchange: &Exchange, link: Capabilities) -> Stack {
 
 fn each_seed(seeds: std::ops::Range<u64>, path: impl Fn(u64) -> Impairments) {
     for seed in seeds {
-        // On failure the captured output says which one.
+        // On failure the captured output names the seed.
         println!("seed {seed}");
         Exchange::seeded(seed, path(seed)).run();
     }
 }
 
 #[test]
-fn streams_over_a_perfect_path_are_intact() {
+fn streams_over_perfect_path_are_intact() {
     each_seed(0..200, |_| Impairments::default());
 }
 
@@ -290,7 +294,7 @@ fn streams_with_reordering_and_duplication_are_intact() {
 }
 
 #[test]
-fn streams_over_a_bad_path_are_intact() {
+fn streams_over_bad_path_are_intact() {
     each_seed(3000..3050, |seed| Impairments {
         loss: 0.02,
         duplicate: 0.02,
@@ -303,10 +307,10 @@ fn streams_over_a_bad_path_are_intact() {
     });
 }
 
-/// A program that reads slowly closes its window again and again: probes find out when it
-/// opens.
+/// A program that reads slowly closes its window again and again. Window probes
+/// detect when it opens.
 #[test]
-fn windows_close_and_open_again() {
+fn closed_window_opens_again() {
     for (seed, we_connect) in [(1, false), (2, true)] {
         for slow in [0, 1] {
             let mut exchange = Exchange::seeded(
@@ -329,13 +333,14 @@ fn windows_close_and_open_again() {
             exchange.plans[slow].read_len = 3000;
             exchange.plans[slow].read_pause = Duration::from_millis(700);
             let took = exchange.run();
-            // 20 reads of 3000 bytes, with a pause before each but the first.
+            // The program makes 20 reads of 3000 bytes, with a pause before
+            // each but the first.
             assert!(took >= Duration::from_millis(19 * 700), "{took:?}");
         }
     }
 }
 
-/// Nothing is sent but what opens and closes the connection.
+/// A connection without data only opens and closes.
 #[test]
 fn connections_without_data_open_and_close() {
     for seed in 4000..4040 {

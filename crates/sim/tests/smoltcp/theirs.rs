@@ -1,4 +1,4 @@
-//! A host with smoltcp's stack, and a program that does the same as ours.
+//! A host with smoltcp's stack, and a program that follows a [`Plan`].
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -14,7 +14,7 @@ use toehold_shm::Gather;
 use toehold_sim::endpoint::Plan;
 use toehold_sim::stream::Stream;
 
-/// Its end of the cable.
+/// The host's end of the cable.
 struct Port {
     link: Loopback,
     arrived: VecDeque<Vec<u8>>,
@@ -72,12 +72,12 @@ impl TxToken for Outgoing<'_> {
     }
 }
 
-/// What such a host is.
+/// Settings of the host.
 pub(crate) struct Settings {
     pub(crate) address: [u8; 6],
     pub(crate) ips: [(IpAddr, u8); 2],
     pub(crate) mtu: u16,
-    /// Bytes of its send and receive buffers.
+    /// Bytes of the send and receive buffers.
     pub(crate) buffers: [usize; 2],
     pub(crate) seed: u64,
 }
@@ -91,7 +91,8 @@ pub(crate) struct Theirs {
     plan: Plan,
     sent: u64,
     received: u64,
-    /// Its program has closed its sending direction; the peer has.
+    /// Whether the program has closed its sending direction; `ended` is the
+    /// peer's.
     shut: bool,
     ended: bool,
     next_read: u64,
@@ -151,24 +152,24 @@ impl Theirs {
             .expect("an attempt");
     }
 
-    /// Whether both streams have come to their ends, as far as it knows.
+    /// Returns whether both streams have ended, as far as this host knows.
     pub(crate) fn is_done(&self) -> bool {
         self.shut && self.ended
     }
 
-    /// Whether its socket is over altogether, TIME-WAIT included.
+    /// Returns whether the socket is closed, TIME-WAIT included.
     pub(crate) fn is_closed(&self) -> bool {
         !self.sockets.get::<Socket<'_>>(self.socket).is_open()
     }
 
-    /// Lets it do what it can. True: something came of it.
+    /// Lets the host act. Returns whether anything changed.
     pub(crate) fn run(&mut self, now_ns: u64) -> bool {
         let mut busy = self.poll(now_ns);
         busy |= self.program(now_ns);
         busy | self.poll(now_ns)
     }
 
-    /// When it wants to be called though nothing comes.
+    /// Returns the time at which the host acts without a received frame.
     pub(crate) fn next_due(&mut self, now_ns: u64) -> Option<u64> {
         let timer = self.interface.poll_at(at(now_ns), &self.sockets);
         let timer = timer.map(|timer| timer.total_micros() as u64 * 1000);
@@ -213,7 +214,7 @@ impl Theirs {
         before != (self.sent, self.received, self.shut, self.ended)
     }
 
-    /// Says how it stands, for failures.
+    /// Describes the state of the host, for failures.
     pub(crate) fn describe(&self) -> String {
         let socket = self.sockets.get::<Socket<'_>>(self.socket);
         format!(

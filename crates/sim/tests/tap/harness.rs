@@ -1,4 +1,5 @@
-//! A stack driven by this thread, at the end of a TAP device, with real time.
+//! A stack at the end of a TAP device, driven by the test's thread, in real
+//! time.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::thread::ScopedJoinHandle;
@@ -12,10 +13,10 @@ use toehold_shm::{Carver, Region};
 use toehold_sim::endpoint::{Endpoint, Outcome, Plan, Server, Service};
 use toehold_stack::{Config, Instant, ListenerId, Stack, TcpConfig};
 
-/// No test takes this long unless something hangs.
+/// Time limit of a test that hangs.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A kernel in a namespace of its own, and a stack.
+/// A kernel in a namespace of its own, and the TAP device to it.
 pub(crate) struct Cable {
     pub(crate) namespace: Namespace,
     pub(crate) interface: Interface,
@@ -33,7 +34,7 @@ impl Cable {
         Self::impaired(settings, ImpairSettings::default(), TcpConfig::default())
     }
 
-    /// A cable with faults, and a stack of these settings.
+    /// Creates a cable with faults.
     pub(crate) fn impaired(settings: &TapSettings, faults: ImpairSettings, tcp: TcpConfig) -> Self {
         let namespace = Namespace::create().expect("a network namespace");
         let (tap, mut interface) = Tap::create(settings, &namespace).expect("a TAP device");
@@ -57,7 +58,7 @@ pub(crate) struct Machine {
     endpoints: Vec<Endpoint>,
 }
 
-/// Which endpoint a listener's connection becomes.
+/// The endpoint that a listener's connection becomes.
 #[derive(Clone, Copy)]
 pub(crate) struct Served(usize);
 
@@ -90,22 +91,22 @@ impl Machine {
         }
     }
 
-    /// Our end of the cable.
+    /// Returns Toehold's end of the cable.
     pub(crate) fn tap(&self) -> &Tap {
         self.link.inner()
     }
 
-    /// What the cable did to the frames that we sent, and to those for us.
+    /// Returns the faults of sent and of received frames.
     pub(crate) fn faults(&self) -> [ImpairStatistics; 2] {
         [self.link.transmit_statistics(), self.link.receive_statistics()]
     }
 
     pub(crate) fn now(&self) -> Instant {
-        // From a second on: nothing looks as if it had happened at the beginning of time.
+        // The clock starts at one second, so that no event is at time zero.
         Instant(1_000_000_000 + self.began.elapsed().as_nanos() as u64)
     }
 
-    /// The next connection to this port follows the plan.
+    /// Lets the next connection to this port follow the plan.
     pub(crate) fn listen(&mut self, address: IpAddr, port: u16, plan: Plan) -> Served {
         let settings = self.stack.default_settings();
         let at = SocketAddr::new(address, port);
@@ -118,8 +119,8 @@ impl Machine {
         Served(self.endpoints.len())
     }
 
-    /// Until our end of the connection is done, and what the kernel does too: it may
-    /// still have to get what our end has handed to the stack.
+    /// Runs until Toehold's end of the connection and `kernel` are done. The kernel
+    /// may still have to receive data that the program has handed to the stack.
     pub(crate) fn run_until_served(&mut self, served: Served, kernel: &ScopedJoinHandle<'_, ()>) -> Outcome {
         self.run_until(|machine| {
             let endpoint = machine.endpoints.get(served.0)?;
@@ -128,7 +129,7 @@ impl Machine {
         })
     }
 
-    /// Until so many bytes have come over it.
+    /// Runs until the connection has received this many bytes.
     pub(crate) fn run_until_received(&mut self, served: Served, bytes: u64) {
         self.run_until(|machine| (machine.endpoints.get(served.0)?.received >= bytes).then_some(()));
     }
@@ -162,7 +163,7 @@ impl Machine {
         }
     }
 
-    /// A driver's round. It does not sleep: these tests are short.
+    /// Runs a driver's round. It does not sleep: these tests are short.
     pub(crate) fn round(&mut self) {
         let now = self.now();
         if self.stack.poll_timeout().is_some_and(|deadline| deadline <= now) {

@@ -1,4 +1,5 @@
-//! The same over a cable that loses, repeats, delays and reorders frames, by a seed.
+//! Streams over a TAP device that loses, repeats, delays and reorders frames,
+//! by a seed.
 
 use toehold_link::impair::{ImpairSettings, Impairments};
 use toehold_link::tap::{Offloads, TapSettings};
@@ -9,8 +10,8 @@ use super::harness::Cable;
 
 const MS: u64 = 1_000_000;
 
-/// Streams over a cable that is as bad in both directions. Every frame is one segment: the
-/// loss of a super-frame would be that of many.
+/// Runs streams over a cable with equal faults in both directions. Every frame is
+/// one segment: the loss of a super-frame would be the loss of many.
 fn converse_impaired(path: Impairments, seed: u64, bytes: u64) {
     let device = TapSettings {
         offloads: Offloads::NONE,
@@ -35,7 +36,7 @@ fn converse_impaired(path: Impairments, seed: u64, bytes: u64) {
             (path.duplicate, happened.map(|fault| fault.duplicated)),
             (path.reorder, happened.map(|fault| fault.reordered)),
         ] {
-            // Otherwise the test would show nothing.
+            // Without faults the test would show nothing.
             assert_eq!(
                 wanted > 0.0,
                 count.iter().sum::<u64>() > 0,
@@ -97,10 +98,10 @@ fn streams_with_delay_are_intact() {
     }
 }
 
-/// Everything at once.
+/// Combines all faults.
 #[test]
 #[ignore = "needs namespaces, tun"]
-fn streams_over_a_bad_path_are_intact() {
+fn streams_over_bad_path_are_intact() {
     for seed in 12..16 {
         let path = Impairments {
             loss: 0.03,

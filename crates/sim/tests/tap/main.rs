@@ -1,4 +1,4 @@
-//! Our stack and Linux's TCP as each other's peers, over a TAP device, in real time.
+//! Toehold's stack and Linux's TCP as peers, over a TAP device, in real time.
 
 mod harness;
 mod impaired;
@@ -15,7 +15,8 @@ use toehold_sim::stream::Stream;
 
 const SEEDS: [u64; 2] = [1, 2];
 
-/// What our end does: sends and receives as many bytes, in pieces of odd lengths.
+/// Returns the plan of Toehold's end: equal bytes both ways, in pieces of odd
+/// lengths.
 fn plan(bytes: u64) -> Plan {
     Plan {
         send: bytes,
@@ -31,9 +32,10 @@ fn plan(bytes: u64) -> Plan {
     }
 }
 
-/// What the kernel's end does, in two threads.
+/// Runs the kernel's end in two threads.
 fn exchange(stream: &TcpStream, bytes: u64) {
-    // Longer than the other end's, which says more about what went wrong.
+    // Longer than the patience of Toehold's end, which reports failures in more
+    // detail.
     let patience = Some(harness::PATIENCE + Duration::from_secs(5));
     stream.set_read_timeout(patience).expect("a timeout");
     stream.set_write_timeout(patience).expect("a timeout");
@@ -73,7 +75,7 @@ fn receive(mut stream: &TcpStream, bytes: u64) {
     assert_eq!(received, bytes);
 }
 
-/// A connection begun by each side, over each family.
+/// Runs a connection opened by each side, over each family.
 fn converse(cable: Cable, bytes: u64) -> Machine {
     let (namespace, mut machine) = (cable.namespace, cable.machine);
     for address in [Cable::OURS, Cable::OURS_V6] {
@@ -166,11 +168,11 @@ fn streams_without_offloads_are_intact() {
     }
 }
 
-/// The interface is set down in the middle of a stream, and up again: both sides
-/// retransmit, and nothing is missing.
+/// The interface goes down in the middle of a stream, and up again. Both sides
+/// retransmit, and no byte is missing.
 #[test]
 #[ignore = "needs namespaces, tun"]
-fn a_stream_outlives_an_interface_that_is_down_for_a_while() {
+fn stream_survives_interface_down_and_up() {
     let cable = Cable::new(&TapSettings::new("toe0", Cable::ADDRESS));
     let (namespace, mut machine, mut interface) = (cable.namespace, cable.machine, cable.interface);
     let bytes = 8 << 20;
