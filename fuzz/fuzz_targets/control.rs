@@ -1,5 +1,5 @@
-//! A client that sends anything to a node's engine, and a node that answers anything: packets
-//! with descriptors, and memory files in their stead.
+//! A hostile client of a node's engine, and a hostile engine of a client: packets
+//! with descriptors, and memory files in place of sockets.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

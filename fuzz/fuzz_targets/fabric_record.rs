@@ -1,4 +1,5 @@
-//! Anything where a fabric's directory has a node's record and the fabric's networks.
+//! Arbitrary bytes in place of a node's record and the networks in a fabric's
+//! directory.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

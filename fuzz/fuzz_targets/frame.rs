@@ -1,5 +1,6 @@
-//! Any frames, one after the other, into a whole stack that listens. The link is full now and
-//! then. The stack answers or drops, and never panics, loops or loses memory.
+//! Passes arbitrary frames to a whole stack that listens, on a link that is full
+//! now and then. The stack answers or drops them. It never panics, loops or loses
+//! memory.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -31,13 +32,13 @@ fuzz_target!(|input: &[u8]| {
         }
         settle(&mut stack, now, &mut sink);
         if kind & 4 != 0 {
-            // What waits for the link is tried again every millisecond.
+            // Output that waits for the link is tried again every millisecond.
             let unit = if sink.room.is_some() { 1 } else { 40 };
             let span = Duration::from_millis(u64::from(kind) * unit);
             pass(&mut stack, &mut now, span, &mut sink);
         }
     }
-    // Resets and answers that are due stay due for as long as the link is full.
+    // Due resets and answers stay due while the link is full.
     pass(&mut stack, &mut now, Duration::from_secs(1), &mut sink);
     sink.room = None;
     settle(&mut stack, now, &mut sink);
@@ -46,12 +47,12 @@ fuzz_target!(|input: &[u8]| {
     assert_eq!(
         stack.connections(),
         0,
-        "nobody holds a connection, and all have timed out"
+        "no program holds a connection, and all have timed out"
     );
     assert_eq!(stack.payload_blocks_used(), 0);
 });
 
-/// No mutation finds a checksum; that of an IPv4 header is set right.
+/// Repairs the checksum of an IPv4 header, which no mutation would find.
 fn set_header_checksum(frame: &mut [u8]) {
     let Ok(header) = ethernet::Frame::new(frame).map(|frame| frame.header_len()) else {
         return;

@@ -1,4 +1,4 @@
-//! Any packet where a message of the handshake is expected.
+//! Parses arbitrary packets as messages of the handshake.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

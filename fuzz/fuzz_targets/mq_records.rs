@@ -1,5 +1,6 @@
-//! A peer that writes anything into its section. The other side reads records, positions, and
-//! frames in the records, or finds the rule that was broken. It never leaves the ring.
+//! A hostile peer writes arbitrary bytes into its section. The other side reads
+//! records, positions, and frames in the records, or finds the broken rule. It
+//! never leaves the ring.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -13,7 +14,8 @@ use toehold_shm::ring::{
 use toehold_shm::{Access, Region};
 
 const CAPACITY: u64 = 4096;
-/// Where the layout has the consumer's position, the two flags, and the records.
+/// Offsets of the consumer's position, the two flags, and the records in the
+/// layout.
 const WORDS: [u64; 3] = [128, 256, 384];
 const RECORDS: u64 = 4096;
 const PAYLOAD_LEN: usize = 8192;
@@ -23,7 +25,7 @@ fuzz_target!(|input: &[u8]| {
     let liar = section();
     let own = Section::create("own", CAPACITY, 2).expect("memory");
     if choices.byte() & 1 == 1 {
-        // The header lies too.
+        // The header has arbitrary bytes, too.
         write(&liar, u64::from(choices.byte()) % 32, choices.bytes(8));
     }
     let Ok(peer) = PeerSection::open(liar.try_clone().expect("a descriptor"), CAPACITY) else {
@@ -63,13 +65,13 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-/// A peer's payload memory, mapped as it is here: for reading only.
+/// Returns a peer's payload memory, mapped read-only as in a node.
 fn payload_memory() -> Region {
     let made = Region::create("payload", PAYLOAD_LEN).expect("memory");
     Region::open(made.read_only_fd().expect("a descriptor"), Access::ReadOnly).expect("sealed")
 }
 
-/// A section as an honest peer makes it, but in memory that stays writable.
+/// Creates a section as an honest peer does, but in memory that stays writable.
 fn section() -> OwnedFd {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let fd = rustix::fs::memfd_create("liar", flags).expect("memory");
@@ -82,14 +84,14 @@ fn section() -> OwnedFd {
 }
 
 fn write(fd: &OwnedFd, offset: u64, bytes: &[u8]) {
-    // Beyond the end there is nothing to write to: the memory is sealed.
+    // A write beyond the end fails: the memory is sealed.
     let _ = rustix::io::pwrite(fd.as_fd(), bytes, offset);
 }
 
-/// Where the consumer looks next, a header that fits the place, with an ending.
+/// Writes a plausible header and an ending where the consumer looks next.
 fn plausible_record(liar: &OwnedFd, position: u64, choices: &mut Choices<'_>) {
     let kind = match choices.byte() {
-        // Those there are, and some that there are not.
+        // Valid kinds, and some invalid ones.
         choice @ 0..=125 => u64::from(choice % 4),
         choice @ 126..=250 => 0x100 | u64::from(choice % 9),
         _ => u64::from(u16::MAX),

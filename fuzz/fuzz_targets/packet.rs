@@ -1,5 +1,5 @@
-//! Every view of a packet format, from the Ethernet header inwards: each
-//! accessor answers, whatever the bytes, and stays inside them.
+//! Calls every accessor of every packet view, from the Ethernet header inwards.
+//! Each answers for any bytes and stays inside them.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -22,7 +22,7 @@ fuzz_target!(|bytes: &[u8]| {
     }
 });
 
-/// No mutation finds a checksum; this one is set right.
+/// Repairs the header checksum, which no mutation would find.
 fn with_header_checksum(bytes: &[u8]) -> Vec<u8> {
     let mut copy = bytes.to_vec();
     let len = usize::from(bytes.first().map_or(0, |first| first & 15)) * 4;
@@ -107,7 +107,7 @@ fn segment(bytes: &[u8], pseudo_header: u32) {
     black_box((view.urgent(), view.options_malformed()));
     let data = checksum::sum(&bytes[view.header_len()..]);
 
-    // What is sent on with its checksum set is valid.
+    // After its checksum is set, a header is valid.
     let mut copy = bytes.to_vec();
     tcp::set_checksum(&mut copy[..view.header_len()], pseudo_header, data);
     let view = tcp::View::new(&copy, copy.len()).expect("the checksum is not part of the checks");

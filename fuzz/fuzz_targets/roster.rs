@@ -1,5 +1,5 @@
-//! Whatever other uplinks send to one: frames as they come, and pages in any order that say
-//! what they like.
+//! Hostile uplinks send to one: arbitrary frames, and arbitrary pages in any
+//! order.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

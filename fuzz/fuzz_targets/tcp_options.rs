@@ -1,5 +1,5 @@
-//! TCP options: any list is read within its bounds, and what was read can be
-//! written and read again.
+//! Parses arbitrary TCP options within their bounds. Parsed options can be written
+//! and parsed again.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -21,10 +21,10 @@ fuzz_target!(|bytes: &[u8]| {
     assert_eq!(len, header.len());
     assert!((MIN_HEADER_LEN..=MAX_HEADER_LEN).contains(&len) && len.is_multiple_of(4));
 
-    let view = View::new(&buffer[..len], len).expect("what is written can be read");
+    let view = View::new(&buffer[..len], len).expect("written options can be read");
     let (again, malformed) = view.options_checked();
     assert!(!malformed);
-    // SACK blocks that have no room beside the other options are left out.
+    // SACK blocks without room beside the other options are left out.
     let kept = again.sack.len();
     assert!(kept <= options.sack.len());
     assert_eq!(again.sack.as_slice(), &options.sack.as_slice()[..kept]);

@@ -1,6 +1,6 @@
-//! Segments near what a connection expects, between calls of the program and the passing of time.
-//! The link is full now and then, or for ever. Every state is reached. None of them panics, and no
-//! timer is lost or fires without end. When all is over, no memory is in use.
+//! Passes segments close to the expected ones to a connection, between calls of the
+//! program and passing time. The link is full now and then, or for ever. No state
+//! panics. No timer is lost or fires without end. In the end no memory is in use.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -15,7 +15,7 @@ use toehold_wire::{ipv4, protocol};
 
 const LOCAL_PORT: u16 = 80;
 const REMOTE_PORT: u16 = 4000;
-/// Longest time until something that waits for the link is tried again.
+/// Longest time until output that waits for the link is tried again.
 const RETRY: Duration = Duration::from_millis(1);
 /// Most bytes of a segment's data.
 const MOST_DATA: u16 = 3000;
@@ -35,10 +35,11 @@ struct Run<'a> {
     now: Instant,
     listener: Option<ListenerId>,
     connection: Option<ConnectionId>,
-    /// What the stack last sent: its sequence number, the one behind it, and what it acknowledged.
+    /// The stack's last segment: its sequence number, the one behind it, and
+    /// its acknowledgement.
     theirs: (Seq, Seq, Seq),
     local_port: u16,
-    /// In the end the link takes nothing for hours.
+    /// Whether the link stays full for hours at the end.
     stays_full: bool,
 }
 
@@ -113,7 +114,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// A segment whose numbers are near those of the connection.
+    /// Builds a segment with numbers near the connection's.
     fn segment(&mut self) {
         let (first, next, expected) = self.theirs;
         let flags = Flags(u16::from(self.choices.byte()) | u16::from(self.choices.byte() & 1) << 8);
@@ -218,8 +219,8 @@ impl<'a> Run<'a> {
         let _ = self.stack.set_option(self.now, id, option);
     }
 
-    /// Everybody lets go; after a while nothing is left. On a link that stays
-    /// full at most what waits for it: resets.
+    /// Closes everything and checks after a while that nothing is left. On a link
+    /// that stays full, resets may still wait.
     fn end(mut self) {
         if self.stays_full {
             self.end_on_a_full_link();
@@ -229,7 +230,7 @@ impl<'a> Run<'a> {
             let _ = self.stack.abort(id);
         }
         if let Some(id) = self.listener.take() {
-            self.stack.close_listener(id).expect("it is open");
+            self.stack.close_listener(id).expect("the listener is open");
         }
         self.settle();
         pass(
@@ -238,7 +239,7 @@ impl<'a> Run<'a> {
             Duration::from_secs(7200),
             &mut self.sink,
         );
-        // What the last connection gave back is for those that wait for memory.
+        // Connections that wait for memory get the last one's.
         self.settle();
         assert!(!self.stack.has_output());
         check_counters(&self.stack, &self.sink);
@@ -246,7 +247,8 @@ impl<'a> Run<'a> {
         assert_eq!(self.stack.payload_blocks_used(), 0);
     }
 
-    /// The program closes, and nothing leaves: no state lasts.
+    /// Closes everything while the link is full, and checks that no state
+    /// lasts.
     fn end_on_a_full_link(&mut self) {
         self.sink.room = Some(0);
         if let Some(id) = self.connection.take() {
@@ -265,12 +267,12 @@ impl<'a> Run<'a> {
             self.stack
                 .poll_timeout()
                 .is_none_or(|due| due <= self.now + RETRY),
-            "only the link is waited for"
+            "the stack waits for the link only"
         );
     }
 }
 
-/// A small distance forwards, or now and then a large one or one backwards.
+/// Returns a small distance forwards, or rarely a large one or one backwards.
 fn near(choice: u8) -> u32 {
     match choice {
         0..=63 => u32::from(choice / 8),

@@ -1,4 +1,4 @@
-//! What the fuzz targets share: a stack, and a reader of choices.
+//! Shared parts of the fuzz targets: a stack, and a reader of choices.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
@@ -13,7 +13,7 @@ pub const REMOTE: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
 /// The stack's IPv6 address.
 pub const LOCAL_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1);
 
-/// A small configuration, so that tables fill up.
+/// Returns a small configuration, so that tables fill up.
 pub fn config(ethernet: bool) -> Config {
     let mut config = Config {
         mac: [2, 0, 0, 0, 0, 1],
@@ -33,23 +33,23 @@ pub fn config(ethernet: bool) -> Config {
     config
 }
 
-/// A stack in memory of its own.
+/// Creates a stack in memory of its own.
 pub fn stack(config: &Config) -> Stack {
     let region = Region::private(Stack::region_len(config)).expect("memory");
     let mut carver = Carver::new(region).expect("fresh");
     Stack::create(&mut carver, config).expect("room")
 }
 
-/// What a stack has sent since it was last looked at; the newest frame is kept.
+/// Collects a stack's output. Keeps the newest frame.
 #[derive(Default)]
 pub struct Sink {
     /// The last frame, from its first header on.
     pub last: Vec<u8>,
-    /// Frames taken since this was last set to zero.
+    /// Number of frames since a target last reset it to zero.
     pub count: usize,
-    /// Frames taken in all.
+    /// Total number of frames.
     pub total: u64,
-    /// How many more frames the link takes; no bound if it is not full at all.
+    /// Number of further frames that the link takes; `None` for no limit.
     pub room: Option<u8>,
 }
 
@@ -72,15 +72,15 @@ impl Transmitter for Sink {
     }
 }
 
-/// Gives a frame to the stack as a link does that has verified the checksum, or
-/// as one that has not.
+/// Passes a frame to the stack. `verified` tells whether the link has verified its
+/// checksum.
 pub fn deliver(stack: &mut Stack, now: Instant, bytes: &[u8], verified: bool) {
     let checksum = if verified {
         Checksum::Verified
     } else {
         Checksum::Complete
     };
-    // Long frames come in two parts.
+    // Long frames arrive in two parts.
     let (private, rest) = bytes.split_at(bytes.len().min(toehold_link::MIN_PRIVATE));
     let offload = Offload {
         checksum,
@@ -96,24 +96,24 @@ pub fn deliver(stack: &mut Stack, now: Instant, bytes: &[u8], verified: bool) {
     );
 }
 
-/// Lets the stack send and tell, to the end.
+/// Sends all output of the stack and takes all its events.
 pub fn settle(stack: &mut Stack, now: Instant, sink: &mut Sink) {
     stack.poll_transmit(now, sink);
     while stack.next_event().is_some() {}
 }
 
-/// Calls of a driver at one point in time, at most. Entries of the timing wheel that are on the
-/// move take more than one call.
+/// Most calls of a driver at one point in time. Entries that move within the timing
+/// wheel take more than one call.
 const MOST_CALLS: u32 = 16;
 
-/// Runs timers for a span of time, each when it is due.
+/// Advances the clock by a span and runs each timer when it is due.
 pub fn pass(stack: &mut Stack, now: &mut Instant, span: Duration, sink: &mut Sink) {
     let end = *now + span;
     let mut rounds = 0;
     let mut calls = 0;
     while let Some(due) = stack.poll_timeout().filter(|due| *due <= end) {
         calls = if due > *now { 0 } else { calls + 1 };
-        assert!(calls < MOST_CALLS, "what fired is due again at once");
+        assert!(calls < MOST_CALLS, "a timer that fired is due again at once");
         *now = due.max(*now);
         stack.handle_timeout(*now);
         settle(stack, *now, sink);
@@ -123,7 +123,7 @@ pub fn pass(stack: &mut Stack, now: &mut Instant, span: Duration, sink: &mut Sin
     *now = end.max(*now);
 }
 
-/// What was counted agrees with what was sent.
+/// Checks that the stack's counters agree with its output.
 pub fn check_counters(stack: &Stack, sink: &Sink) {
     let counters = stack.counters();
     assert_eq!(counters.frames_sent, sink.total);
@@ -132,21 +132,21 @@ pub fn check_counters(stack: &Stack, sink: &Sink) {
     assert!(counters.tcp_tail_loss_probes <= counters.tcp_segments_sent);
 }
 
-/// Reads choices from a fuzzer's input; zero when it is used up.
+/// Reads choices from a fuzzer's input. Yields zeroes when it is used up.
 pub struct Choices<'a>(&'a [u8]);
 
 impl<'a> Choices<'a> {
-    /// Choices from this input.
+    /// Creates a reader of this input.
     pub fn new(input: &'a [u8]) -> Self {
         Self(input)
     }
 
-    /// Whether the input is used up.
+    /// Returns whether the input is used up.
     pub fn is_over(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// One byte.
+    /// Reads one byte.
     pub fn byte(&mut self) -> u8 {
         let (byte, rest) = self
             .0
@@ -156,22 +156,22 @@ impl<'a> Choices<'a> {
         byte
     }
 
-    /// Two bytes.
+    /// Reads two bytes.
     pub fn short(&mut self) -> u16 {
         u16::from_le_bytes([self.byte(), self.byte()])
     }
 
-    /// Four bytes.
+    /// Reads four bytes.
     pub fn word(&mut self) -> u32 {
         u32::from(self.short()) | u32::from(self.short()) << 16
     }
 
-    /// Eight bytes.
+    /// Reads eight bytes.
     pub fn long(&mut self) -> u64 {
         u64::from(self.word()) | u64::from(self.word()) << 32
     }
 
-    /// Up to `len` bytes.
+    /// Reads up to `len` bytes.
     pub fn bytes(&mut self, len: usize) -> &'a [u8] {
         let (bytes, rest) = self.0.split_at(len.min(self.0.len()));
         self.0 = rest;
